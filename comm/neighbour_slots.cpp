@@ -53,6 +53,7 @@ struct NeighbourSlots::Segment {
   std::atomic<std::int64_t> shown;                      // the newest that is whole
   std::atomic<std::int64_t> own_steps;
   alignas(kAlignment) std::atomic<std::int64_t> steps;  // of all ranks, where this is rank 0's
+  std::atomic<std::int64_t> given_up;                   // those before this; there, too
 
   ValuePair* slot(std::int64_t version, std::int64_t count) {
     auto* behind = reinterpret_cast<std::byte*>(this) + align_up(sizeof(Segment), kAlignment);
@@ -109,12 +110,17 @@ std::int64_t NeighbourSlots::look(int rank, std::int64_t seen, float* to) const 
 
 bool NeighbourSlots::take_step(std::int64_t end) {
   std::atomic<std::int64_t>& next = segments_.front()->steps;
+  const std::atomic<std::int64_t>& given_up = segments_.front()->given_up;
   std::int64_t step = next.load(std::memory_order_relaxed);
   do {
-    if (step >= end) return false;
+    if (step >= end || given_up.load(std::memory_order_relaxed) >= end) return false;
   } while (!next.compare_exchange_weak(step, step + 1, std::memory_order_relaxed));
   segments_[static_cast<std::size_t>(rank_)]->own_steps.fetch_add(1, std::memory_order_relaxed);
   return true;
+}
+
+void NeighbourSlots::give_up_steps(std::int64_t end) {
+  segments_.front()->given_up.store(end, std::memory_order_relaxed);
 }
 
 std::int64_t NeighbourSlots::steps_taken() const {

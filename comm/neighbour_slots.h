@@ -46,8 +46,11 @@ class NeighbourSlots {
   std::int64_t look(int rank, std::int64_t seen, float* to) const;
 
   // One of the steps 0, 1, ... that all ranks share, each of which is given once, in no rank's order; false
-  // where the next would be `end`. Steps are counted from when this was made.
+  // where the next would be `end`, or a rank gave up those before it. Steps are counted from when this was
+  // made.
   bool take_step(std::int64_t end);
+  // No rank takes a step before `end` from now on, but those that are just being taken.
+  void give_up_steps(std::int64_t end);
   // Taken by all ranks so far.
   std::int64_t steps_taken() const;
   // By the rank.

@@ -11,7 +11,7 @@ namespace lockstep {
 
 // A training that goes on may have stopped before.
 BestKeeper::BestKeeper(const Parts& parts, std::function<void()> save, FitObserver& then)
-    : parts_(parts), save_(std::move(save)), then_(then) {
+    : PassingObserver(then), parts_(parts), save_(std::move(save)) {
   end_where_it_stops();
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BestKeeper: passes on to another observer, and heeds what evaluations behind epochs come to. Where one is
-// the best so far, rank 0 writes the network that was evaluated to a file (run.keep_best); where none was
-// better for long, all ranks end the training (run.stop_after_epochs).
+// BestKeeper: heeds what evaluations behind epochs come to. Where one is the best so far, rank 0 writes the
+// network that was evaluated to a file (run.keep_best); where none was better for long, all ranks end the
+// training (run.stop_after_epochs).
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-class BestKeeper final : public FitObserver {
+class BestKeeper final : public PassingObserver {
  public:
   struct Parts {
     BestEvaluation& best;
@@ -29,12 +29,8 @@ class BestKeeper final : public FitObserver {
   // alike: nothing is kept. All outlive this.
   BestKeeper(const Parts& parts, std::function<void()> save, FitObserver& then);
 
-  bool goes_on() override { return then_.goes_on(); }
   // The other observer comes last: what it saves has what was found here.
   void epoch_over(const std::optional<Evaluation>& evaluation) override;
-  void evaluated_within() override { then_.evaluated_within(); }
-  void step_failed() override { then_.step_failed(); }
-  std::string save_last_good() override { return then_.save_last_good(); }
 
   // Why the best is not in its file, on rank 0; empty: it is.
   const std::string& problem() const { return problem_; }
@@ -45,7 +41,6 @@ class BestKeeper final : public FitObserver {
 
   Parts parts_;
   std::function<void()> save_;
-  FitObserver& then_;
   std::string problem_;
 };
 

@@ -32,24 +32,19 @@ std::vector<TensorHash> replicated_hashes(Trainer& trainer);
 // where there is no majority, from rank 0, and the first tensor in which they do. when: "after step 20".
 void require_same_tensors(Communicator& host, const std::vector<TensorHash>& mine, const std::string& when);
 
-// Passes on to another observer.
-class DesyncCheck final : public FitObserver {
+// Compares them between steps.
+class DesyncCheck final : public PassingObserver {
  public:
   // every: steps; 0: never.
   DesyncCheck(Trainer& trainer, Communicator& host, std::int64_t every, FitObserver& then)
-      : trainer_(trainer), host_(host), every_(every), then_(then) {}
+      : PassingObserver(then), trainer_(trainer), host_(host), every_(every) {}
 
   bool goes_on() override;
-  void epoch_over(const std::optional<Evaluation>& evaluation) override { then_.epoch_over(evaluation); }
-  void evaluated_within() override { then_.evaluated_within(); }
-  void step_failed() override { then_.step_failed(); }
-  std::string save_last_good() override { return then_.save_last_good(); }
 
  private:
   Trainer& trainer_;
   Communicator& host_;
   std::int64_t every_;
-  FitObserver& then_;
 };
 
 }  // namespace lockstep

@@ -15,6 +15,9 @@ class FitObserver {
   virtual ~FitObserver() = default;
   // Collective. After every step; false, on every rank alike: training stops here, without an evaluation.
   virtual bool goes_on() = 0;
+  // Of this rank alone, between any two steps, where ranks wait for nobody: whether it wants goes_on() to be
+  // asked soon. The steps of the epoch that nobody has begun are then left.
+  virtual bool wants_to_meet() { return false; }
   // Collective. After an epoch, or as much of it as train.steps allows, was reported, and evaluated where it
   // was to be.
   virtual void epoch_over(const std::optional<Evaluation>& evaluation) = 0;
@@ -26,6 +29,21 @@ class FitObserver {
   // Collective, behind it: the trainer stands where it stood before that step, for the last time. Returns
   // what to say of where its state is; empty: nowhere.
   virtual std::string save_last_good() { return {}; }
+};
+
+// One that looks by itself, and passes all that it does not override on to another one, which outlives it.
+class PassingObserver : public FitObserver {
+ public:
+  explicit PassingObserver(FitObserver& then) : then_(then) {}
+  bool goes_on() override { return then_.goes_on(); }
+  bool wants_to_meet() override { return then_.wants_to_meet(); }
+  void epoch_over(const std::optional<Evaluation>& evaluation) override { then_.epoch_over(evaluation); }
+  void evaluated_within() override { then_.evaluated_within(); }
+  void step_failed() override { then_.step_failed(); }
+  std::string save_last_good() override { return then_.save_last_good(); }
+
+ protected:
+  FitObserver& then_;
 };
 
 }  // namespace lockstep

@@ -30,7 +30,7 @@ milliseconds step_timeout(milliseconds longest_step, std::int64_t steps) {
 }
 
 StepWatch::StepWatch(World& world, const Trainer& trainer, double timeout_seconds, FitObserver& then)
-    : world_(world), trainer_(trainer), given_(timeout_seconds > 0), then_(then) {
+    : PassingObserver(then), world_(world), trainer_(trainer), given_(timeout_seconds > 0) {
   if (Watchdog* watchdog = world_.watchdog())
     watchdog->set_device([this] { return trainer_.device_place(); });
   if (!trainer_.done() && !trainer_.evaluates_within()) enter_step();

@@ -21,9 +21,8 @@ void watch_job(World& world, Communicator& host, double timeout_seconds);
 // The longest that a step may take, by those before; half an hour where there were fewer than three.
 std::chrono::milliseconds step_timeout(std::chrono::milliseconds longest_step, std::int64_t steps);
 
-// Passes on to another observer, and tells the watchdog when training is within a step, and where a GPU
-// stands.
-class StepWatch final : public FitObserver {
+// Tells the watchdog when training is within a step, and where a GPU stands.
+class StepWatch final : public PassingObserver {
  public:
   StepWatch(World& world, const Trainer& trainer, double timeout_seconds, FitObserver& then);
   ~StepWatch() override;
@@ -33,8 +32,6 @@ class StepWatch final : public FitObserver {
   bool goes_on() override;
   void epoch_over(const std::optional<Evaluation>& evaluation) override;
   void evaluated_within() override;
-  void step_failed() override { then_.step_failed(); }
-  std::string save_last_good() override { return then_.save_last_good(); }
 
  private:
   void leave_step();
@@ -43,8 +40,7 @@ class StepWatch final : public FitObserver {
 
   World& world_;
   const Trainer& trainer_;
-  bool given_;  // the timeout, which holds everywhere
-  FitObserver& then_;
+  bool given_;                 // the timeout, which holds everywhere
   std::int64_t began_ns_ = 0;  // the step under way; 0: none
   std::int64_t steps_ = 0;     // measured
   std::int64_t longest_ns_ = 0;

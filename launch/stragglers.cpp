@@ -48,10 +48,10 @@ std::vector<Straggler> StragglerScore::window(std::span<const double> seconds, s
 }
 
 StragglerWatch::StragglerWatch(Trainer& trainer, Communicator& host, Report& report, FitObserver& then)
-    : trainer_(trainer),
+    : PassingObserver(then),
+      trainer_(trainer),
       host_(host),
       report_(report),
-      then_(then),
       hosts_(gather_texts(host, host_name())),
       memory_(host.allocate((static_cast<std::size_t>(host.size()) + 1) * sizeof(std::int32_t))),
       arrived_(Device{}) {

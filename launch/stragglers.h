@@ -43,8 +43,8 @@ class StragglerScore {
   std::vector<Rank> ranks_;
 };
 
-// Passes on to another observer.
-class StragglerWatch final : public FitObserver {
+// Tells of them while a training goes on.
+class StragglerWatch final : public PassingObserver {
  public:
   // Collective over host memory. All outlive this; the report is rank 0's, or says nothing.
   StragglerWatch(Trainer& trainer, Communicator& host, Report& report, FitObserver& then);
@@ -56,8 +56,6 @@ class StragglerWatch final : public FitObserver {
   bool goes_on() override;
   void epoch_over(const std::optional<Evaluation>& evaluation) override;
   void evaluated_within() override;
-  void step_failed() override { then_.step_failed(); }
-  std::string save_last_good() override { return then_.save_last_good(); }
 
  private:
   static constexpr std::size_t kLeastSteps = 4;  // of a window
@@ -68,7 +66,6 @@ class StragglerWatch final : public FitObserver {
   Trainer& trainer_;
   Communicator& host_;
   Report& report_;
-  FitObserver& then_;
   StragglerScore score_;
   std::vector<std::string> hosts_;  // by rank
   OwnSeconds last_;

@@ -2,6 +2,7 @@
 #include "launch/trainer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -218,7 +219,10 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
                  .steps_done = step_,
                  .loss = totals_.mean(),
                  .samples_per_second = samples_per_second()});
-    if (observer != nullptr && end_->in_lockstep() && !observer->goes_on()) {
+    if (observer == nullptr) continue;
+    if (!end_->in_lockstep()) {
+      if (observer->wants_to_meet()) end_->give_up_epoch();
+    } else if (!observer->goes_on()) {
       settle_but(0);
       tell_rest();
       return std::nullopt;
@@ -228,7 +232,8 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   norm_wanted_ = false;
   if (!end_->in_lockstep()) {
     steps_by_rank_ = end_->end_epoch();
-    stand_at(steps);
+    const std::int64_t all = std::reduce(steps_by_rank_.begin(), steps_by_rank_.end());
+    stand_at(first_step + all / parts_.communicator.size());
   }
   tell_rest();
   if (!end_->in_lockstep() && observer != nullptr && !observer->goes_on()) return std::nullopt;

@@ -107,10 +107,19 @@ void CheckpointKeeper::heed(const StepAgreement::Wishes& agreed) {
   stopped_by_ = agreed[kStop];
 }
 
+bool CheckpointKeeper::wants_to_meet() {
+  hold_in("step");
+  return parts_.signals.stop() != 0;
+}
+
 bool CheckpointKeeper::goes_on() {
   accuracy_.reset();
-  hold_in("step");
-  if (const auto agreed = agreement_.after_step(wishes())) heed(*agreed);
+  if (parts_.trainer.in_lockstep()) {
+    hold_in("step");
+    if (const auto agreed = agreement_.after_step(wishes())) heed(*agreed);
+  } else {
+    heed(agreement_.at_once(wishes()));
+  }
   if (stopped_by_ != 0) {
     save_now(std::nullopt);
     return false;

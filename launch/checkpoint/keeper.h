@@ -53,6 +53,7 @@ class CheckpointKeeper final : public FitObserver {
   ~CheckpointKeeper() override;
 
   bool goes_on() override;
+  bool wants_to_meet() override;
   void epoch_over(const std::optional<Evaluation>& evaluation) override;
   std::string save_last_good() override;
   // Collective. After a batch of an evaluation, which counts as between two steps: false, on every rank

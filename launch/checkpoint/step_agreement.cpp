@@ -36,6 +36,14 @@ std::optional<StepAgreement::Wishes> StepAgreement::after_step(const Wishes& min
   return known;
 }
 
+StepAgreement::Wishes StepAgreement::at_once(const Wishes& mine) {
+  if (host_.size() == 1) return mine;
+  if (under_way_) receive();
+  ++waited_;
+  send(mine);
+  return receive();
+}
+
 void StepAgreement::send(const Wishes& mine) {
   auto* numbers = reinterpret_cast<std::int32_t*>(memory_.data());
   std::ranges::copy(mine, numbers);

@@ -31,6 +31,9 @@ class StepAgreement {
   // Collective, once after each step: the largest of all ranks' wishes of an earlier step, where they are
   // known now and were not before. With one rank they are this step's.
   std::optional<Wishes> after_step(const Wishes& mine);
+  // Collective, in its place, where ranks wait for each other anyway: the largest of these. Earlier ones that
+  // nobody knows yet are dropped.
+  Wishes at_once(const Wishes& mine);
 
  private:
   void send(const Wishes& mine);

@@ -87,7 +87,7 @@ Injection parse_injection(const std::string& text) {
 
 Injector::Injector(std::span<const std::string> texts, Trainer& trainer, Communicator& host,
                    std::filesystem::path run_dir, FitObserver& then)
-    : trainer_(trainer), host_(host), folder_(std::move(run_dir)), then_(then) {
+    : PassingObserver(then), trainer_(trainer), host_(host), folder_(std::move(run_dir)) {
   for (const std::string& text : texts) {
     const Injection injection = parse_injection(text);
     if (injection.rank >= host.size())

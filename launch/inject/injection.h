@@ -59,17 +59,14 @@ struct Injection {
 // "slow:rank=1,step=20,ms=50". Throws UsageError, naming what is allowed.
 Injection parse_injection(const std::string& text);
 
-// Makes faults between the steps of a training, and passes on to another observer.
-class Injector final : public FitObserver {
+// Makes faults between the steps of a training.
+class Injector final : public PassingObserver {
  public:
   // Collective: the first step may be one of them. Throws UsageError for a rank that there is not.
   Injector(std::span<const std::string> texts, Trainer& trainer, Communicator& host,
            std::filesystem::path run_dir, FitObserver& then);
   bool goes_on() override;
-  void epoch_over(const std::optional<Evaluation>& evaluation) override { then_.epoch_over(evaluation); }
-  void evaluated_within() override { then_.evaluated_within(); }
   void step_failed() override;
-  std::string save_last_good() override { return then_.save_last_good(); }
 
  private:
   struct Planned {
@@ -83,7 +80,6 @@ class Injector final : public FitObserver {
   Trainer& trainer_;
   Communicator& host_;
   std::filesystem::path folder_;
-  FitObserver& then_;
   std::vector<Planned> planned_;
 };
 

@@ -70,9 +70,9 @@ void StepProfiler::LayerRecorder::clear() {
 }
 
 StepProfiler::StepProfiler(const Config& config, const Parts& parts, bool goes_on, FitObserver& then)
-    : settings_(config.profile),
+    : PassingObserver(then),
+      settings_(config.profile),
       parts_(parts),
-      then_(then),
       folder_(config.profile.dir),
       head_(trace_head(config, parts)),
       facts_(parts.training.graph(), parts.training.network()) {

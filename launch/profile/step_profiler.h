@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-class StepProfiler final : public FitObserver {
+class StepProfiler final : public PassingObserver {
  public:
   struct Parts {
     const World& world;
@@ -31,7 +31,7 @@ class StepProfiler final : public FitObserver {
     Trainer& trainer;
     Report& report;
   };
-  // Collective, before the first step that may be one of them. Passes on to another observer. goes_on: the
+  // Collective, before the first step that may be one of them. goes_on: the
   // training's own folder keeps what is in it; otherwise that is set aside.
   StepProfiler(const Config& config, const Parts& parts, bool goes_on, FitObserver& then);
   ~StepProfiler() override;
@@ -39,10 +39,6 @@ class StepProfiler final : public FitObserver {
   StepProfiler& operator=(const StepProfiler&) = delete;
 
   bool goes_on() override;
-  void epoch_over(const std::optional<Evaluation>& evaluation) override { then_.epoch_over(evaluation); }
-  void evaluated_within() override { then_.evaluated_within(); }
-  void step_failed() override { then_.step_failed(); }
-  std::string save_last_good() override { return then_.save_last_good(); }
 
   // Collective: training is over. Of a cycle that was cut short what there is of it is written.
   void finish();
@@ -71,7 +67,6 @@ class StepProfiler final : public FitObserver {
 
   ProfileSettings settings_;
   Parts parts_;
-  FitObserver& then_;
   std::filesystem::path folder_;
   TraceHead head_;
   LayerFacts facts_;

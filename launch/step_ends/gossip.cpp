@@ -31,12 +31,13 @@ void Gossip::begin_epoch(std::int64_t first, std::int64_t each) {
 
 std::int64_t Gossip::place() const { return first_ + (slots_.steps_taken() - 1 - begin_) / ranks_; }
 
-std::vector<std::int64_t> Gossip::take_steps_of_ranks() {
+std::vector<std::int64_t> Gossip::end_epoch() {
   std::vector<std::int64_t> steps;
   for (int rank = 0; rank < ranks_; ++rank) {
     const std::int64_t taken = slots_.steps_taken(rank);
     steps.push_back(taken - std::exchange(before_[static_cast<std::size_t>(rank)], taken));
   }
+  end_ = slots_.steps_taken();
   return steps;
 }
 

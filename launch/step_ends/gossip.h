@@ -40,13 +40,15 @@ class Gossip {
   // Collective, when all ranks stand at the same place: step `first` of an epoch. The ranks' next steps are
   // `each` times their number.
   void begin_epoch(std::int64_t first, std::int64_t each);
-  // Before a step. False: those of the epoch are all taken.
+  // Before a step. False: those of the epoch are all taken, or given up.
   bool take_step() { return slots_.take_step(end_); }
+  // No rank begins another step of this epoch.
+  void give_up_epoch() { slots_.give_up_steps(end_); }
   // Behind take_step(): where in the epoch it lies, by the steps all ranks had taken before, divided by their
   // number.
   std::int64_t place() const;
-  // By each rank, since the last call. All ranks are where none takes any.
-  std::vector<std::int64_t> take_steps_of_ranks();
+  // Steps of each rank in this epoch, which ends here. All ranks are where none takes any.
+  std::vector<std::int64_t> end_epoch();
 
   // Behind a step's optimizer: shows the parameters and averages them with the neighbours'.
   void average(Stream& compute);

@@ -18,7 +18,7 @@ std::optional<std::int64_t> RingEnd::next_step(std::int64_t, std::int64_t) {
 std::vector<std::int64_t> RingEnd::end_epoch() {
   parts_.communicator.barrier();
   parts_.communicator.stream().synchronize();
-  return gossip_.take_steps_of_ranks();
+  return gossip_.end_epoch();
 }
 
 void RingEnd::behind_backward(const StepPlace& place) {

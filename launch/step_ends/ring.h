@@ -16,6 +16,7 @@ class RingEnd final : public ApartEnd {
   bool in_lockstep() const override { return false; }
   void begin_epoch(std::int64_t first, std::int64_t end) override;
   std::optional<std::int64_t> next_step(std::int64_t stands_at, std::int64_t end) override;
+  void give_up_epoch() override { gossip_.give_up_epoch(); }
   std::vector<std::int64_t> end_epoch() override;
   void behind_backward(const StepPlace& place) override;
   std::optional<StepFailure> show_evaluated(std::int64_t steps) override;

@@ -118,6 +118,25 @@ TEST(NeighbourSlots, DealEachStepOnce) {
   EXPECT_EQ(taken[0] + taken[1] + taken[2] + taken[3], kEnd);
 }
 
+TEST(NeighbourSlots, GiveUpTheStepsBeforeAnEnd) {
+  run_thread_ranks(2, [](Communicator& communicator) {
+    NeighbourSlots slots(communicator, 3);
+    const auto meet = [&] {
+      communicator.barrier();
+      communicator.stream().synchronize();
+    };
+    EXPECT_TRUE(slots.take_step(100));
+    meet();
+    if (communicator.rank() == 1) slots.give_up_steps(100);
+    meet();
+    EXPECT_FALSE(slots.take_step(100));
+    EXPECT_EQ(slots.steps_taken(), 2);
+    meet();
+    EXPECT_TRUE(slots.take_step(102));
+    meet();
+  });
+}
+
 TEST(NeighbourSlots, NeedMemoryThatAllShare) {
   const std::vector<int> nodes = {0, 0, 1};
   const std::vector<std::string> errors = try_thread_ranks(

@@ -4,8 +4,10 @@
 // goes on.
 #include <regex>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "tests/launch/program.h"
 
 namespace lockstep {
@@ -62,6 +64,33 @@ TEST(Ring, ATrainingGoesOnBehindAnEpoch) {
   EXPECT_EQ(second.exit_code, 0) << second.output;
   EXPECT_EQ(count(second.output, "training goes on after step"), 1) << second.output;
   EXPECT_EQ(sums_of_steps(second.output), sums_of_steps(first.output)) << "one more epoch";
+}
+
+// An epoch that takes minutes: a signal to one rank ends it, and what is left of it is trained later.
+TEST(Ring, ASignalEndsAnEpochWithinIt) {
+  const Workplace workplace("ring_signal");
+  const RingSettings settings =
+      on_a_ring({"data.format=synthetic", "data.synthetic.height=8", "data.synthetic.width=8",
+                 "data.synthetic.channels=1", "data.synthetic.train_samples=4000000",
+                 "data.synthetic.test_samples=16", "data.mean=[]", "data.deviation=[]"});
+  const std::string held = workplace.path("held"), log = workplace.path("log");
+  const ProgramResult stopped = run_shell(workplace.script(
+      fmt::format("LOCKSTEP_HOLD=step:1:{1} mpirun --oversubscribe --bind-to none -np 2 {0} > {2} 2>&1 &\n"
+                  "run=$!\n",
+                  workplace.train(settings), held, log) +
+      wait_until("[ -e " + held + " ]") + "\npkill -USR1 --newest --full " + workplace.path("").string() +
+      "\n" + wait_until("grep -q 'asks to stop' " + log) + "\nrm " + held + "\nwait $run\ncode=$?\ncat " +
+      log + "\nexit $code"));
+  EXPECT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
+  std::smatch step;
+  ASSERT_TRUE(std::regex_search(stopped.output, step, std::regex("training stopped after step ([0-9]+)")))
+      << stopped.output;
+  RingSettings rest = settings;
+  rest.push_back(fmt::format("train.steps={}", std::stoll(step[1]) + 20));
+  const ProgramResult resumed =
+      run_ranks(2, workplace.train(rest, "--resume auto --resume-with train.steps"));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(sums_of_steps(resumed.output), std::vector<int>{2 * 20}) << resumed.output;
 }
 
 TEST(Ring, IsRefusedWithWhatNeedsAllRanks) {

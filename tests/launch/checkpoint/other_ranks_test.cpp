@@ -104,6 +104,18 @@ TEST(StepAgreement, TellsEveryRankAfterTheSameStep) {
   EXPECT_EQ(told[2], told[0]);
 }
 
+// Where ranks meet, whatever is under way.
+TEST(StepAgreement, AtOnceIsOfTheseWishes) {
+  run_thread_ranks(3, [](Communicator& communicator) {
+    StepAgreement agreement(communicator);
+    for (const int turn : {1, 2, 3}) {
+      if (turn == 2) agreement.after_step({9, 0, 0, 0});
+      EXPECT_EQ(agreement.at_once({0, 10 * turn + communicator.rank(), 0, 0}),
+                (StepAgreement::Wishes{0, 10 * turn + 2, 0, 0}));
+    }
+  });
+}
+
 TEST(StepAgreement, OfOneRankIsAtOnce) {
   const auto self = make_self_communicator();
   StepAgreement agreement(*self);
