@@ -50,26 +50,26 @@ struct Min {
 };
 
 // body.template operator()<V>(i) for the elements from i on that a V holds: sixteen at a time, then one by
-// one.
-template <typename A, typename Body>
+// one. Largest and smallest ones are of a few numbers that ranks agree on, and not worth the compiler's time.
+template <typename A, typename Op, typename Body>
 INLINE void for_each_element(std::size_t count, Body body) {
   std::size_t i = 0;
-  if constexpr (std::is_same_v<A, float>) {
+  if constexpr (std::is_same_v<A, float> && std::is_same_v<Op, Sum>) {
     for (; i + 16 <= count; i += 16) body.template operator()<Lanes<16>::Float>(i);
   }
   for (; i < count; ++i) body.template operator()<A>(i);
 }
 
-template <typename A, typename To, typename From>
+template <typename A, typename Op, typename To, typename From>
 INLINE void convert(To* to, const From* from, std::size_t count) {
-  for_each_element<A>(
+  for_each_element<A, Op>(
       count, [=]<typename V>(std::size_t i)
                  __attribute__((always_inline)) { store(to + i, load<V>(from + i)); });
 }
 
 template <typename A, typename From, typename Op>
 INLINE void accumulate(A* total, const From* from, std::size_t count, Op op) {
-  for_each_element<A>(
+  for_each_element<A, Op>(
       count, [=]<typename V>(std::size_t i) __attribute__((always_inline)) {
         store(total + i, op(load<V>(total + i), load<V>(from + i)));
       });
@@ -78,7 +78,7 @@ INLINE void accumulate(A* total, const From* from, std::size_t count, Op op) {
 // total = one + other
 template <typename A, typename From, typename Op>
 INLINE void add_two(A* total, const From* one, const From* other, std::size_t count, Op op) {
-  for_each_element<A>(
+  for_each_element<A, Op>(
       count, [=]<typename V>(std::size_t i) __attribute__((always_inline)) {
         store(total + i, op(load<V>(one + i), load<V>(other + i)));
       });
@@ -88,7 +88,7 @@ INLINE void add_two(A* total, const From* one, const From* other, std::size_t co
 template <typename A, typename From, typename Op>
 INLINE void add_four(A* total, const From* a, const From* b, const From* c, const From* d, std::size_t count,
                      Op op) {
-  for_each_element<A>(
+  for_each_element<A, Op>(
       count, [=]<typename V>(std::size_t i) __attribute__((always_inline)) {
         store(total + i, op(op(load<V>(a + i), load<V>(b + i)), op(load<V>(c + i), load<V>(d + i))));
       });
@@ -132,7 +132,7 @@ INLINE void add_up(const Reduced& a, std::size_t at, std::size_t length, A (*pen
     } else if (a.pending_after(k + 1) <= sums) {
       accumulate(pending[sums - 1], source(k++), length, op);
     } else {
-      convert<A>(pending[sums++], source(k++), length);
+      convert<A, Op>(pending[sums++], source(k++), length);
     }
     for (; sums > a.pending_after(k); --sums) accumulate(pending[sums - 2], pending[sums - 1], length, op);
   }
@@ -146,18 +146,17 @@ INLINE void reduce(const Reduced& a, Op op) {
     const std::size_t length = std::min(kBlock, a.count - at);
     add_up<From>(a, at, length, pending, op);
     for (void* destination : a.destinations) {
-      convert<A>(static_cast<To*>(destination) + at, pending[0], length);
+      convert<A, Op>(static_cast<To*>(destination) + at, pending[0], length);
     }
   }
 }
 
-// One version for each processor of each pair of types: all that they call is inlined.
-#define LOCKSTEP_REDUCE(name, From, To)                                              \
-  void name(const Reduced& a, ReduceOp op) {                                         \
-    for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {                               \
-      if (op == ReduceOp::sum) return reduce<From, To>(a, Sum{});                    \
-      op == ReduceOp::max ? reduce<From, To>(a, Max{}) : reduce<From, To>(a, Min{}); \
-    });                                                                              \
+// Of sums one version for each processor of each pair of types: all that they call is inlined.
+#define LOCKSTEP_REDUCE(name, From, To)                                                \
+  void name(const Reduced& a, ReduceOp op) {                                           \
+    if (op == ReduceOp::max) return reduce<From, To>(a, Max{});                        \
+    if (op == ReduceOp::min) return reduce<From, To>(a, Min{});                        \
+    for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY { reduce<From, To>(a, Sum{}); }); \
   }
 LOCKSTEP_REDUCE(reduce_f32, float, float)
 LOCKSTEP_REDUCE(reduce_f32_to_f16, float, Half)

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr ImageShape kShape{.height = 32, .width = 32, .channels = 3};
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 32;  // of a file; those published have 154 MB
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{1} << 32;  // of a file; those published have 154 MB
 constexpr std::size_t kPlane = 32 * 32, kPixels = 3 * kPlane;
 
 // How many values a byte in front of the pixels may have, and what it is called; the last one is the label.
@@ -88,9 +88,9 @@ class Reader {
     std::error_code error;  // of what is no file, too
     const std::uintmax_t bytes = fs::file_size(path, error);
     if (error) throw IoError(fmt::format("{}: cannot be read: {}", path.string(), error.message()));
-    if (bytes > kMostBytes) {
+    if (bytes > kMostFileBytes) {
       throw DataError(fmt::format("{}: {} bytes; at most {} are read as a file of {}", path.string(), bytes,
-                                  kMostBytes, version_.name));
+                                  kMostFileBytes, version_.name));
     }
     std::ifstream file(path, std::ios::binary);
     if (!file) fail_to_read(path);

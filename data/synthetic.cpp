@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kCells = 4;  // of a pattern, in each direction
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMostSyntheticBytes = std::int64_t{1} << 30;
 
 std::uint32_t low(std::int64_t value) { return static_cast<std::uint32_t>(value); }
 std::uint32_t high(std::int64_t value) { return static_cast<std::uint32_t>(value >> 32); }
@@ -56,9 +56,9 @@ class Synthetic final : public Dataset {
         size_(split == Split::train ? options.train_samples : options.test_samples),
         patterns_(key_for(0, "synthetic patterns")),
         noise_(key_for(0, split == Split::train ? "synthetic train" : "synthetic test")) {
-    if (shape_.bytes() > kMostBytes) {
+    if (shape_.bytes() > kMostSyntheticBytes) {
       throw ConfigError(fmt::format("data.synthetic: images of {}x{}x{}: at most {} bytes are possible",
-                                    shape_.height, shape_.width, shape_.channels, kMostBytes));
+                                    shape_.height, shape_.width, shape_.channels, kMostSyntheticBytes));
     }
     if (size_ < classes_) {
       const char* key = split == Split::train ? "train_samples" : "test_samples";

@@ -23,8 +23,6 @@ struct IndexedFile {
   std::vector<StoredImage> images;
 };
 
-constexpr std::int32_t kMostLabels = 1 << 20;
-
 // Of all labels, which are checked; none where there is no image.
 std::vector<std::int64_t> counts_of(const std::vector<IndexedFile>& files) {
   std::vector<std::int64_t> counts;

@@ -33,7 +33,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds kLongestAnswer{600};
-constexpr std::int32_t kMostLabels = 1 << 20;
 
 // The files of a split.
 struct Hdf5Files {
@@ -148,8 +147,8 @@ class Hdf5Reader {
     Hdf5Answer answer;
     take(&answer, sizeof(answer));
     if (answer.failed == 0) return;
-    constexpr std::uint32_t kMostBytes = 1 << 16;
-    std::string message(std::min(answer.message_bytes, kMostBytes), '\0');
+    constexpr std::uint32_t kMostMessageBytes = 1 << 16;
+    std::string message(std::min(answer.message_bytes, kMostMessageBytes), '\0');
     take(message.data(), message.size());
     fail(message);
   }

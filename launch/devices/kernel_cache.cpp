@@ -23,8 +23,7 @@
 namespace lockstep {
 namespace {
 
-using nlohmann::json;
-
+using CacheJson = nlohmann::json;
 using Choices = std::map<std::string, KernelChoice>;
 
 // An advisory lock on a file, for as long as this lives. It is held for milliseconds: who does not get it in
@@ -53,8 +52,8 @@ class BriefLock {
   bool held_ = false;
 };
 
-json to_json(const Choices& choices) {
-  json object = json::object();
+CacheJson to_json(const Choices& choices) {
+  CacheJson object = CacheJson::object();
   for (const auto& [key, choice] : choices) {
     object[key] = {{"kernel", choice.candidate},
                    {"microseconds", choice.microseconds},
@@ -65,14 +64,14 @@ json to_json(const Choices& choices) {
 }
 
 // Refuses what is deeper than kernel choices while it is read. Throws DataError, also for what is no JSON.
-json parsed_choices(auto&& text) {
+CacheJson parsed_choices(auto&& text) {
   constexpr int kMostDepth = 3;
   try {
-    return json::parse(text, [](int depth, json::parse_event_t, json&) {
+    return CacheJson::parse(text, [](int depth, CacheJson::parse_event_t, CacheJson&) {
       if (depth > kMostDepth) throw DataError("it is nested too deeply");
       return true;
     });
-  } catch (const json::exception& error) {
+  } catch (const CacheJson::exception& error) {
     throw DataError(error.what());
   }
 }
@@ -80,7 +79,7 @@ json parsed_choices(auto&& text) {
 constexpr std::int64_t kMostContests = 1'000'000;
 
 // Throws DataError.
-Choices from_json(const json& object) try {
+Choices from_json(const CacheJson& object) try {
   Choices choices;
   for (const auto& [key, choice] : object.items()) {
     choices[key] = {.candidate = choice.at("kernel").get<std::string>(),
@@ -89,7 +88,7 @@ Choices from_json(const json& object) try {
                     .contests = static_cast<int>(whole_number(choice, "contests", 0, kMostContests))};
   }
   return choices;
-} catch (const json::exception& error) {
+} catch (const CacheJson::exception& error) {
   throw DataError(error.what());
 }
 
@@ -123,9 +122,9 @@ KernelCache::KernelCache(std::filesystem::path folder, std::string identity)
 Choices KernelCache::read() const {
   std::ifstream stream(file_);
   if (!stream) return {};
-  const json document = parsed_choices(stream);
+  const CacheJson document = parsed_choices(stream);
   if (!document.is_object() || !document.contains("choices")) throw DataError("it has no choices");
-  return document.value("identity", json()) == identity_ ? from_json(document["choices"]) : Choices();
+  return document.value("identity", CacheJson()) == identity_ ? from_json(document["choices"]) : Choices();
 }
 
 Choices KernelCache::read_or_warn() const {
@@ -157,7 +156,7 @@ void KernelCache::add(const Choices& made) const {
     there->second.contests = contests;
   }
   try {
-    write_atomically(file_, json{{"identity", identity_}, {"choices", to_json(choices)}}.dump(1) + "\n");
+    write_atomically(file_, CacheJson{{"identity", identity_}, {"choices", to_json(choices)}}.dump(1) + "\n");
   } catch (const IoError& error) {
     log::warning("{}; the next start times its kernels again, and may differ in rounding", error.what());
   }

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using FoundJson = nlohmann::ordered_json;
 
 constexpr double kMebibyte = 1 << 20;
 
@@ -42,8 +42,8 @@ std::string accuracy_columns(const BatchAccuracy& accuracy) {
   return fmt::format("  {:>8.2f} %  {:>8.2f} %", 100 * accuracy.of_epochs, 100 * accuracy.of_steps);
 }
 
-Json as_json(const BatchFigure& figure) {
-  Json json = {{"batch", figure.batch}};
+FoundJson as_json(const BatchFigure& figure) {
+  FoundJson json = {{"batch", figure.batch}};
   if (!figure.measured()) {
     json["problem"] = figure.problem;
     return json;
@@ -56,8 +56,8 @@ Json as_json(const BatchFigure& figure) {
   return json;
 }
 
-Json as_json(const BatchAccuracy& accuracy) {
-  Json json = {{"learning_rate", accuracy.learning_rate}};
+FoundJson as_json(const BatchAccuracy& accuracy) {
+  FoundJson json = {{"learning_rate", accuracy.learning_rate}};
   if (!accuracy.problem.empty()) {
     json["problem"] = accuracy.problem;
     return json;
@@ -69,7 +69,7 @@ Json as_json(const BatchAccuracy& accuracy) {
   return json;
 }
 
-Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+FoundJson finite_or_null(double value) { return std::isfinite(value) ? FoundJson(value) : FoundJson(); }
 
 LineChart chart_of(const std::string& title, const std::string& unit, std::vector<ChartSeries> series) {
   return {.title = title,
@@ -154,15 +154,15 @@ std::vector<std::string> batch_verdict(const FoundBatch& found) {
 }
 
 std::string batch_json(const FoundBatch& found, const std::vector<BatchAccuracy>& accuracies) {
-  Json batches = Json::array();
+  FoundJson batches = FoundJson::array();
   for (const BatchFigure& figure : found.figures) {
-    Json json = as_json(figure);
+    FoundJson json = as_json(figure);
     if (const BatchAccuracy* accuracy = accuracy_of(accuracies, figure.batch))
       json["accuracy"] = as_json(*accuracy);
     batches.push_back(std::move(json));
   }
   const BatchRecommendation& best = found.recommended;
-  const Json json = {
+  const FoundJson json = {
       {"ranks", found.configured.ranks},
       {"configured",
        {{"batch", found.configured.batch},
