@@ -6,4 +6,4 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 cmake --preset cpu -DLOCKSTEP_TESTS=OFF -DCMAKE_UNITY_BUILD=ON >/dev/null
 cmake --build --preset cpu --target lockstep
-exec mpirun --oversubscribe --bind-to none -np 2 build/cpu/bin/lockstep train fashion_mnist_cnn "$@"
+exec build/cpu/bin/lockstep train fashion_mnist_cnn --ranks 2 "$@"

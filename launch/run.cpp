@@ -23,6 +23,7 @@
 #include "launch/commands/commands.h"
 #include "launch/hold.h"
 #include "launch/job_end.h"
+#include "launch/mpirun.h"
 #include "launch/terminal/terminal.h"
 #include "launch/waiting.h"
 
@@ -80,6 +81,7 @@ int run(int argc, char** argv, const Registry& registry) {
     log::set_columns(static_cast<std::size_t>(terminal.columns));
   try {
     const Command command = parse_command_line(argc, argv, registry);
+    if (command.ranks > 1) start_ranks(command.ranks);
     if (command.entry->in_world != nullptr) bound_waiting(argv);
     StopSignals::of_process();
     if (command.entry->text != nullptr) return print_text(command);

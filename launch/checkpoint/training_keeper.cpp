@@ -6,12 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/ranges.h>
-
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/job_signals.h"
 #include "core/log.h"
+#include "launch/mpirun.h"
 #include "launch/replicas.h"
 #include "launch/run_files/own_command.h"
 #include "launch/version.h"
@@ -30,11 +29,11 @@ std::string command_that_goes_on(int ranks) {
     if (given[i] == "--resume" || given[i] == "--init") {
       ++i;
     } else if (!given[i].starts_with("--resume=") && !given[i].starts_with("--init=")) {
-      words.push_back(shell_word(given[i]));
+      words.push_back(given[i]);
     }
   }
-  return fmt::format("{}{} --resume auto", ranks > 1 ? fmt::format("mpirun -np {} ", ranks) : "",
-                     fmt::join(words, " "));
+  words.insert(words.end(), {"--resume", "auto"});
+  return command_of_ranks(ranks, words);
 }
 
 // The same threads give the same bits.

@@ -30,12 +30,12 @@ std::string indented(const std::string& lines) { return wrapped(lines, {.indent 
 
 std::string overview(std::span<const CommandHelp> commands) {
   std::string text =
-      "Lockstep trains neural networks on many devices at once, started by mpirun.\n"
+      "Lockstep trains neural networks on many devices at once, by ranks of mpirun.\n"
       "Usage: lockstep COMMAND [FLAGS]; lockstep help COMMAND has its flags. Commands:\n";
   for (const CommandHelp& command : commands)
     text += entry(command.name, command.description, kCommandColumns);
   return text +
-         "Example: mpirun -np 2 --bind-to none lockstep train fashion_mnist_cnn\n"
+         "Example: lockstep train fashion_mnist_cnn --ranks 2\n"
          "Exits: 0 done, 64 usage, 65 data, 70 failed, 74 file, 75 resumable, 78 config\n";
 }
 

@@ -36,6 +36,16 @@ void add_log_level_flag(CLI::App& app, Command& command) {
       ->check(CLI::IsMember(words));
 }
 
+void add_ranks_flag(CLI::App& app, Command& command) {
+  constexpr int kMostRanks = 1024;
+  app.add_option(
+         "--ranks", command.ranks,
+         "Start so many ranks on this machine, by an mpirun that is printed (one, or those that mpirun "
+         "or Slurm started)")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMostRanks));
+}
+
 Grammar::Grammar(const Registry& registry) {
   parsed.registry = registry;
   app.set_help_flag("-h,--help", "Print the commands and stop");
@@ -46,6 +56,8 @@ Grammar::Grammar(const Registry& registry) {
     command->set_help_flag("-h,--help", "Print this and stop");
     if (entry->flags != nullptr) entry->flags(*command, parsed);
     if (entry->text == nullptr) add_log_level_flag(*command, parsed);
+    const bool has_own = command->get_option_no_throw("--ranks") != nullptr;  // ranks that are not there
+    if (entry->in_world != nullptr && !has_own) add_ranks_flag(*command, parsed);
     apps.push_back(command);
   }
 }

@@ -27,6 +27,8 @@ struct Command {
 
   // Of each that does more than print a text: which lines of the log are printed.
   std::string log_level = "info";
+  // Of each that ranks do together: how many of them to start; 0: those that there are.
+  int ranks = 0;
 
   // train, plan and profile
   std::string config;                  // preset name or path

@@ -125,7 +125,7 @@ extern const CommandEntry eval_command = {
     .description = "Evaluate a trained network on the test set",
     .example =
         "lockstep eval fashion_mnist_cnn --init own.safetensors --set run.metrics=f1\n"
-        "mpirun -np 2 --bind-to none lockstep eval runs/mine/config.toml --resume runs/mine",
+        "lockstep eval runs/mine/config.toml --resume runs/mine --ranks 2",
     .flags = eval_flags,
     .in_world = run_eval};
 

@@ -47,7 +47,7 @@ int run_init(const Command& command) {
   write_new(output, starter_config(summary, folder, name));
   const std::string shown =
       output.find('/') == std::string::npos && !output.ends_with(".toml") ? "./" + output : output;
-  fmt::print("{}\n\nTrain with\n  mpirun -np 2 --bind-to none lockstep train {}\n",
+  fmt::print("{}\n\nTrain with\n  lockstep train {} --ranks 2\n",
              wrapped(fmt::format("Wrote {}: {} training and {} test images of {} classes, {} x {} pixels.",
                                  output, summary.images, test->size(), summary.classes, summary.shape.width,
                                  summary.shape.height),
@@ -69,7 +69,7 @@ void init_flags(CLI::App& app, Command& command) {
 extern const CommandEntry init_command = {
     .name = "init",
     .description = "Write a configuration for a folder of your own images",
-    .example = "lockstep init flowers\nmpirun -np 2 --bind-to none lockstep train flowers.toml",
+    .example = "lockstep init flowers\nlockstep train flowers.toml --ranks 2",
     .flags = init_flags,
     .alone = run_init};
 

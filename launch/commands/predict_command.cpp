@@ -357,7 +357,7 @@ extern const CommandEntry predict_command = {
     .example =
         "lockstep predict own.safetensors photo.jpg photos/\n"
         "lockstep predict own.safetensors photos/ --top 5 --csv > classes.csv\n"
-        "mpirun -np 4 lockstep predict runs/own photos/ > classes.jsonl",
+        "lockstep predict runs/own photos/ --ranks 4 > classes.jsonl",
     .flags = predict_flags,
     .in_world = run_predict};
 

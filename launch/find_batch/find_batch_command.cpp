@@ -186,7 +186,7 @@ void find_batch_flags(CLI::App& app, Command& command) {
 extern const CommandEntry find_batch_command = {
     .name = "find-batch",
     .description = "Find the batch that trains fastest here, and what fits",
-    .example = "mpirun -np 2 --bind-to none lockstep find-batch fashion_mnist_cnn",
+    .example = "lockstep find-batch fashion_mnist_cnn --ranks 2",
     .flags = find_batch_flags,
     .in_world = run_find_batch};
 

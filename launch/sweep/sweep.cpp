@@ -15,6 +15,7 @@
 #include "launch/checkpoint/stop_signals.h"
 #include "launch/config/config_keys.h"
 #include "launch/hold.h"
+#include "launch/mpirun.h"
 #include "launch/sweep/report.h"
 #include "launch/terminal/progress_line.h"
 #include "launch/terminal/terminal.h"
@@ -219,7 +220,7 @@ void Sweep::start(const SweepJob& job, std::size_t slot) {
 
 ChildCommand Sweep::command_of(const SweepJob& job, std::size_t slot) const {
   ChildCommand command{.words = {}, .output = folder_of(job.trial) / "output.txt"};
-  if (plan_.ranks > 1) command.words = {"mpirun", "-np", fmt::format("{}", plan_.ranks), "--bind-to", "none"};
+  if (plan_.ranks > 1) command.words = mpirun_words(plan_.ranks);
   const std::string config = (folder_of(job.trial) / "trial.toml").string();
   for (const std::string& word :
        {program_, std::string("train"), config, std::string("--resume"), std::string("auto")})

@@ -324,7 +324,7 @@ extern const CommandEntry train_command = {
     .name = "train",
     .description = "Train a network",
     .example =
-        "mpirun -np 2 --bind-to none lockstep train fashion_mnist_cnn\n"
+        "lockstep train fashion_mnist_cnn --ranks 2\n"
         "lockstep train own.toml --set train.epochs=3 --export own.safetensors",
     .flags = train_flags,
     .in_world = run_train,

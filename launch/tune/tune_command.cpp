@@ -355,7 +355,7 @@ void tune_flags(CLI::App& app, Command& command) {
 extern const CommandEntry tune_command = {
     .name = "tune",
     .description = "Find the settings that train fastest here, with their evidence",
-    .example = "mpirun -np 2 --bind-to none lockstep tune fashion_mnist_cnn --minutes 5",
+    .example = "lockstep tune fashion_mnist_cnn --minutes 5 --ranks 2",
     .flags = tune_flags,
     .in_world = run_tune};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How many ranks there are, and what started them.
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
@@ -73,6 +74,56 @@ TEST(ManyRanks, MoreThanCoresIsSaidOnce) {
       run_ranks(1, "taskset -c 0 " + workplace.train({"train.steps=1", "train.threads=2"}));
   EXPECT_EQ(threads.exit_code, 0) << threads.output;
   EXPECT_EQ(count(threads.output, "2 threads of 1 rank compute on 1 core"), 1) << threads.output;
+}
+
+// Neither is Open MPI told by the environment that root is meant, nor is there a core for each rank.
+const std::string kPlain = "env -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM taskset -c 0 ";
+
+TEST(StartedRanks, TrainWhateverTheMachineIs) {
+  const Workplace workplace("started");
+  const ProgramResult result = run_shell(
+      kPlain + workplace.train({"train.steps=3"}, "--ranks 3 --export " + workplace.path("x").string()) +
+      " 2>&1");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "mpirun -np 3 --bind-to none --oversubscribe "), 1) << result.output;
+  EXPECT_EQ(count(result.output, " 3 ranks x batch 8"), 1) << result.output;
+  const ProgramResult answers =
+      run_shell(fmt::format("{}{} predict {} {} --ranks=2 2>/dev/null", kPlain, program("lockstep"),
+                            workplace.path("x").string(), workplace.path("x").string()));
+  EXPECT_EQ(answers.exit_code, exit_code::data) << answers.output;
+}
+
+// What is printed is the whole command, and goes on.
+TEST(StartedRanks, GoOnByTheCommandThatTheyPrint) {
+  const Workplace workplace("started_again");
+  const std::string metrics = workplace.path("run/metrics.jsonl").string();
+  const ProgramResult stopped =
+      run_shell(fmt::format("{}{} 2>&1 & run=$!\n{}kill -USR1 $run\nwait $run", kPlain,
+                            workplace.train({"train.epochs=100000", "data.mean=[0.5]"}, "--ranks 2"),
+                            wait_until("[ -s " + metrics + " ]")));
+  ASSERT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
+  const std::string before = "This goes on: ";
+  const std::size_t at = stopped.output.find(before);
+  ASSERT_NE(at, std::string::npos) << stopped.output;
+  const std::string command =
+      stopped.output.substr(at + before.size(), stopped.output.find('\n', at) - at - before.size());
+  EXPECT_EQ(command.find(program("lockstep") + " train --ranks 2 "), 0u) << command;
+  const std::string until =
+      fmt::format(" --set train.until_epoch={} 2>&1", std::ranges::count(text_of(metrics), '\n') + 2);
+  const ProgramResult again = run_shell(kPlain + command + until);
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_EQ(count(again.output, "training goes on after step "), 1) << again.output;
+}
+
+TEST(StartedRanks, AreRefusedWhereSomethingElseStartsRanks) {
+  const Workplace workplace("started_twice");
+  expect_failure(run_ranks(2, workplace.train({}, "--ranks 2")), exit_code::usage,
+                 {"--ranks 2 starts 2 ranks by an mpirun of its own, and there are 2 already"});
+  expect_failure(run_shell("env PATH=/nowhere " + workplace.train({}, "--ranks 2") + " 2>&1"),
+                 exit_code::config, {"mpirun cannot be started", "openmpi-bin"});
+  for (const char* wrong : {"0", "-1", "1025", "two"})
+    expect_failure(run_shell(workplace.train({}, fmt::format("--ranks {}", wrong)) + " 2>&1"),
+                   exit_code::usage, {"--ranks"});
 }
 
 TEST(WrongLauncher, TasksThatMpiDoesNotJoinDoNotTrain) {
