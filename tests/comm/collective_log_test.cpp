@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/comm/thread_ranks.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -188,10 +189,10 @@ TEST(CollectiveLog, APipeOfItsNameHoldsNobodyUp) {
 }
 
 TEST(CollectiveLog, IsNotWhatAnotherFileHolds) {
-  const auto path = std::filesystem::temp_directory_path() / fmt::format("lockstep_no_log_{}", getpid());
+  const TemporaryFolder folder("no_log");
+  const std::filesystem::path path = folder.path() / "log";
   std::ofstream(path) << std::string(200'000, 'x');
   EXPECT_FALSE(read_collective_log(path));
-  std::filesystem::remove(path);
 }
 
 // Transports do not look at buckets, so this goes well until somebody compares.

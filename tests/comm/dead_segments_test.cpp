@@ -4,9 +4,9 @@
 #include <chrono>
 #include <fstream>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
+
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +20,6 @@ class DeadSegmentsTest : public testing::Test {
     fs::create_directories(processes_ / "17");
     fs::create_directories(processes_ / "self");
   }
-  ~DeadSegmentsTest() override { fs::remove_all(folder_); }
 
   void make_segment(const std::string& name, std::chrono::minutes age) const {
     std::ofstream(memory_ / name, std::ios::binary) << std::string(std::size_t{1} << 20, 'x');
@@ -32,8 +31,8 @@ class DeadSegmentsTest : public testing::Test {
   }
   DeadSegments found() const { return dead_segments(memory_, processes_); }
 
-  const fs::path folder_ = fs::temp_directory_path() / fmt::format("lockstep_dead_segments_{}", getpid());
-  const fs::path memory_ = folder_ / "shm", processes_ = folder_ / "proc";
+  const TemporaryFolder folder_{"dead_segments"};
+  const fs::path memory_ = folder_.path() / "shm", processes_ = folder_.path() / "proc";
 };
 
 TEST_F(DeadSegmentsTest, AreThoseOfOpenMpiThatNoProcessMaps) {

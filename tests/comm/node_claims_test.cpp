@@ -10,14 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/temporary_folder.h"
+
 namespace lockstep {
 namespace {
 
 class NodeClaimsTest : public testing::Test {
  protected:
-  NodeClaimsTest() { std::filesystem::create_directories(folder_); }
-  ~NodeClaimsTest() override { std::filesystem::remove_all(folder_); }
-
   // What another process finds where it asks for the name: who has it, or "".
   std::string claimed_elsewhere(const std::string& name) const {
     int answer[2] = {};
@@ -36,8 +35,8 @@ class NodeClaimsTest : public testing::Test {
     return holder.substr(0, static_cast<std::size_t>(got < 0 ? 0 : got));
   }
 
-  const std::filesystem::path folder_ =
-      std::filesystem::temp_directory_path() / fmt::format("lockstep_node_claims_{}", getpid());
+  const TemporaryFolder temporary_{"node_claims"};
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(NodeClaimsTest, AreThisProcesssUntilItGivesThemUp) {

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "tests/core/file_size_limit.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -22,21 +23,14 @@ namespace fs = std::filesystem;
 
 class AtomicFileTest : public testing::Test {
  protected:
-  AtomicFileTest() {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~AtomicFileTest() override { fs::remove_all(folder_); }
-
   static std::string content(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
   std::ptrdiff_t files() const { return std::distance(fs::directory_iterator(folder_), {}); }
 
-  fs::path folder_ =
-      fs::path(testing::TempDir()) /
-      fmt::format("atomic_{}_{}", testing::UnitTest::GetInstance()->current_test_info()->name(), getpid());
+  TemporaryFolder temporary_{"atomic_file"};
+  fs::path folder_ = temporary_.path();
   fs::path path_ = folder_ / "file";
 };
 

@@ -13,16 +13,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/temporary_folder.h"
+
 namespace lockstep {
 namespace {
 
 class FileClaims : public testing::Test {
  protected:
-  FileClaims() { std::filesystem::create_directories(folder_); }
-  ~FileClaims() override { std::filesystem::remove_all(folder_); }
-
-  const std::filesystem::path folder_ =
-      std::filesystem::temp_directory_path() / fmt::format("lockstep_file_claim_{}", getpid());
+  const TemporaryFolder temporary_{"file_claim"};
+  const std::filesystem::path folder_ = temporary_.path();
   const std::filesystem::path path_ = folder_ / "claim";
 };
 

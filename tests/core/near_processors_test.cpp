@@ -4,7 +4,8 @@
 #include <fstream>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
+
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -24,15 +25,14 @@ TEST(NearProcessors, ListsAreReadAsLinuxWritesThem) {
 }
 
 TEST(NearProcessors, OfAPciDeviceAreWhatTheSystemSays) {
-  const std::filesystem::path root =
-      std::filesystem::temp_directory_path() / ("lockstep_near_processors_" + std::to_string(getpid()));
+  const TemporaryFolder temporary("near_processors");
+  const std::filesystem::path root = temporary.path();
   const std::filesystem::path device = root / "bus/pci/devices/0000:3b:00.0";
   std::filesystem::create_directories(device);
   std::ofstream(device / "local_cpulist") << "4-5\n";
   EXPECT_EQ(numbers_of(*processors_near("0000:3b:00.0", root)), (std::vector<int>{4, 5}));
   EXPECT_FALSE(processors_near("0000:af:00.0", root).has_value());
   EXPECT_FALSE(processors_near("", root).has_value());
-  std::filesystem::remove_all(root);
 }
 
 }  // namespace

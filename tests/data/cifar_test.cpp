@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "tests/data/temporary_folder.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

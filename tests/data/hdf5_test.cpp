@@ -16,8 +16,8 @@
 #include "data/hdf5/hdf5_protocol.h"
 #include "data/records/pack.h"
 #include "data/records/records.h"
-#include "tests/data/temporary_folder.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "data/dataset.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 

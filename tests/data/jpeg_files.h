@@ -10,7 +10,7 @@
 #include <turbojpeg.h>
 
 #include "data/dataset.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include "data/image_folder.h"
 #include "data/png.h"
 #include "tests/data/jpeg_files.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -18,8 +18,8 @@
 #include "data/dataset.h"
 #include "data/luma.h"
 #include "tests/data/jpeg_files.h"
-#include "tests/data/temporary_folder.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 #include "tests/thinning.h"
 
 namespace lockstep {

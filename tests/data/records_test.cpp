@@ -21,8 +21,8 @@
 #include "data/records/record_layout.h"
 #include "data/records/record_writer.h"
 #include "tests/data/jpeg_files.h"
-#include "tests/data/temporary_folder.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -15,8 +15,8 @@
 #include "data/image_folder.h"
 #include "data/png.h"
 #include "tests/data/jpeg_files.h"
-#include "tests/data/temporary_folder.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

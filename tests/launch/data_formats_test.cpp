@@ -9,8 +9,8 @@
 #include "core/error.h"
 #include "data/png.h"
 #include "tests/data/jpeg_files.h"
-#include "tests/data/temporary_folder.h"
 #include "tests/launch/program.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 
-#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -23,6 +23,7 @@
 #include "launch/replicas.h"
 #include "launch/trainer.h"
 #include "models/networks/networks.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -86,12 +87,12 @@ int train(World& world, const std::string& kind, int rank) {
                      .max_steps = kind == "slow" ? 40
                                   : ends         ? 3
                                                  : 0});
-    const std::filesystem::path folder =
-        std::filesystem::temp_directory_path() / fmt::format("failing_rank_{}", getpid());
-    Report report({.speaks = kind == "slow" && world.rank() == 0, .directory = folder});
+    const bool speaks = kind == "slow" && world.rank() == 0;
+    std::optional<TemporaryFolder> folder;  // a rank that is killed would not remove its own
+    if (speaks) folder.emplace("failing_rank");
+    Report report({.speaks = speaks, .directory = speaks ? folder->path() : std::filesystem::path()});
     return run_or_abort(world, [&] {
       trainer.fit(report);
-      std::filesystem::remove_all(folder);
       if (kind == "parameter" && troubled) network.values().front() += 1e-7f;
       require_same_state(*communicator, digest(network, *optimizer));
       return 0;

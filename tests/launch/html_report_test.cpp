@@ -16,7 +16,7 @@
 #include "launch/html_report/html.h"
 #include "launch/html_report/page.h"
 #include "launch/html_report/run_summary.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,6 @@
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -52,20 +51,10 @@ void write_dataset(const std::filesystem::path& folder, const std::string& prefi
 // of one claim (comm/node_claims.h) is nothing to the others.
 class OwnClaims {
  public:
-  OwnClaims()
-      : folder_(std::filesystem::temp_directory_path() / fmt::format("lockstep_claims_{}", getpid())),
-        maker_(getpid()) {
-    std::filesystem::create_directories(folder_);
-    setenv("LOCKSTEP_CLAIMS", folder_.c_str(), 0);
-  }
-  ~OwnClaims() {
-    std::error_code error;
-    if (getpid() == maker_) std::filesystem::remove_all(folder_, error);
-  }
+  OwnClaims() { setenv("LOCKSTEP_CLAIMS", folder_.path().c_str(), 0); }
 
  private:
-  std::filesystem::path folder_;
-  pid_t maker_;  // and none of its children
+  TemporaryFolder folder_{"claims"};
 };
 
 }  // namespace
@@ -144,22 +133,19 @@ std::string program(const std::string& name) {
 }
 
 Workplace::Workplace(const std::string& name, const std::string& program, int side)
-    : folder_(std::filesystem::temp_directory_path() / fmt::format("lockstep_{}_{}", name, getpid())),
-      program_(program) {
-  std::filesystem::create_directories(folder_ / "data");
-  write_dataset(folder_ / "data", "train", 512, side);
-  write_dataset(folder_ / "data", "t10k", 103, side);
-  std::ofstream(folder_ / "config.toml") << fmt::format(
+    : folder_(name), program_(program) {
+  std::filesystem::create_directories(path("data"));
+  write_dataset(path("data"), "train", 512, side);
+  write_dataset(path("data"), "t10k", 103, side);
+  std::ofstream(path("config.toml")) << fmt::format(
       "[model]\nname = \"mlp\"\n[data]\nformat = \"idx\"\npath = \"{}\"\n"
       "[train]\nbatch = 8\nepochs = 1\nthreads = 1\n[optimizer]\nlearning_rate = 0.02\n[world]\ndevice = "
       "\"cpu\"\n"
       "[kernels]\nchoose = \"direct\"\n"  // what is timed on a busy machine is timed again by the next start
       "[run]\ndir = \"{}\"\ncheckpoint_minutes = 0\nmeasure_peak = {}\n",
-      (folder_ / "data").string(), (folder_ / "run").string(),
+      path("data").string(), path("run").string(),
       program != "lockstep-emulated");  // the peak of fibers takes minutes, and says nothing
 }
-
-Workplace::~Workplace() { std::filesystem::remove_all(folder_); }
 
 std::string Workplace::train(const std::vector<std::string>& settings, const std::string& flags) const {
   std::string command = program(program_) + " train " + path("config.toml").string();

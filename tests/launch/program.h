@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/temporary_folder.h"
+
 namespace lockstep {
 
 struct ProgramResult {
@@ -42,9 +44,8 @@ class Workplace {
  public:
   // The dataset's images have side x side pixels.
   explicit Workplace(const std::string& name, const std::string& program = "lockstep", int side = 12);
-  ~Workplace();
 
-  std::filesystem::path path(const std::string& name) const { return folder_ / name; }
+  std::filesystem::path path(const std::string& name) const { return folder_.path() / name; }
   // "lockstep train <config> --set ..." with one --set for each setting; of the program that was named.
   std::string train(const std::vector<std::string>& settings, const std::string& flags = "") const;
   // A command that runs these lines of sh, which may tell ranks apart by $OMPI_COMM_WORLD_RANK. (Open
@@ -52,7 +53,7 @@ class Workplace {
   std::string script(const std::string& lines) const;
 
  private:
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
   std::string program_;
 };
 

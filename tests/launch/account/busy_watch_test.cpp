@@ -6,12 +6,12 @@
 #include <string>
 #include <thread>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "launch/run_files/event_command.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -318,7 +318,8 @@ TEST(BusyWatch, AClockThatIsHeldDownIsAllocation) {
 }
 
 TEST(EventCommand, FindsTheEventAndHoldsNobodyUp) {
-  const std::string file = fmt::format("{}lockstep_event_{}", testing::TempDir(), getpid());
+  const TemporaryFolder folder("event");
+  const std::string file = (folder.path() / "event").string();
   const std::string event = R"({"text": "it's \"here\" $HOME"})";
   ASSERT_EQ(tell_command(
                 "sleep 0.2; printf %s \"$LOCKSTEP_EVENT\" > " + file + ".part; mv " + file + ".part " + file,
@@ -331,7 +332,6 @@ TEST(EventCommand, FindsTheEventAndHoldsNobodyUp) {
   std::string text;
   std::getline(stream, text);
   EXPECT_EQ(text, event);
-  unlink(file.c_str());
   EXPECT_EQ(tell_command("exit 3", event), 0) << "what the command comes to is the user's";
 }
 

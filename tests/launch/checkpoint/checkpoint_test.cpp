@@ -7,7 +7,6 @@
 #include <limits>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "core/error.h"
 #include "launch/checkpoint/other_ranks.h"
@@ -15,6 +14,7 @@
 #include "launch/checkpoint/shard.h"
 #include "launch/checkpoint/store.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -36,9 +36,6 @@ StateCopy state_of(int rank) {
 
 class Checkpoint : public testing::Test {
  protected:
-  Checkpoint() { fs::create_directories(run_); }
-  ~Checkpoint() override { fs::remove_all(run_); }
-
   Manifest manifest_of(std::int64_t steps) const {
     return {.lockstep = "0.1.0",
             .steps = steps,
@@ -70,7 +67,8 @@ class Checkpoint : public testing::Test {
     return found;
   }
 
-  const fs::path run_ = fs::temp_directory_path() / fmt::format("lockstep_checkpoint_{}", getpid());
+  const TemporaryFolder temporary_{"checkpoint"};
+  const fs::path run_ = temporary_.path();
 };
 
 // As a program that goes on does.

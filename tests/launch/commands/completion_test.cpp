@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "launch/commands/command_line.h"
 #include "launch/config/config.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -12,8 +12,8 @@
 #include "launch/config/config.h"
 #include "launch/config/config_keys.h"
 #include "launch/config/suggestions.h"
-#include "tests/data/temporary_folder.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

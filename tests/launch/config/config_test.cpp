@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "core/error.h"
 #include "launch/config/config_keys.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -21,18 +21,12 @@ constexpr const char* kPreset = "fashion_mnist_cnn";
 // A file that lives as long as the object.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& text)
-      : path_(fmt::format("{}lockstep_config_{}_{}.toml", testing::TempDir(), getpid(), count_++)) {
-    std::ofstream(path_, std::ios::binary) << text;
-  }
-  ~TemporaryFile() { std::filesystem::remove(path_); }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  explicit TemporaryFile(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
   const std::string& path() const { return path_; }
 
  private:
-  static inline int count_ = 0;
-  std::string path_;
+  TemporaryFolder folder_{"config"};
+  std::string path_ = (folder_.path() / "config.toml").string();
 };
 
 Config with(const std::vector<std::string>& overrides) { return load_config(kPreset, overrides); }

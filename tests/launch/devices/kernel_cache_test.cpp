@@ -9,18 +9,13 @@
 
 #include "core/error.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 class KernelCacheTest : public testing::Test {
  protected:
-  KernelCacheTest()
-      : folder_(std::filesystem::path(testing::TempDir()) /
-                fmt::format("lockstep_kernel_cache_{}_{}", getpid(),
-                            testing::UnitTest::GetInstance()->current_test_info()->name())) {}
-  ~KernelCacheTest() override { std::filesystem::remove_all(folder_); }
-
   struct Start {
     bool timed = false;
     std::string chosen;
@@ -53,7 +48,8 @@ class KernelCacheTest : public testing::Test {
     return names;
   }
 
-  std::filesystem::path folder_;
+  TemporaryFolder temporary_{"kernel_cache"};
+  std::filesystem::path folder_ = temporary_.path() / "made";
 };
 
 TEST_F(KernelCacheTest, ASecondStartTimesNothing) {
@@ -83,7 +79,6 @@ TEST_F(KernelCacheTest, ABrokenFileIsReplaced) {
 }
 
 TEST_F(KernelCacheTest, AFolderThatCannotBeWrittenCostsOnlyTheTiming) {
-  std::filesystem::create_directories(folder_.parent_path());
   std::ofstream(folder_) << "a file where the folder should be";
   EXPECT_TRUE(start("library 1", "3x3").timed);
   EXPECT_TRUE(start("library 1", "3x3").timed);

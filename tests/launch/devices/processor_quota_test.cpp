@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "core/processor_time.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "launch/monitor/seen_ranks.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

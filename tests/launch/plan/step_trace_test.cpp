@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "core/timeline.h"
 #include "launch/plan/fit.h"
-#include "tests/data/temporary_folder.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

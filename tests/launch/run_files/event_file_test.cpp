@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "core/crc32c.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

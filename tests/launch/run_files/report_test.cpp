@@ -12,10 +12,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "core/error.h"
 #include "tests/core/file_size_limit.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -24,11 +24,6 @@ using nlohmann::json;
 
 class ReportTest : public testing::Test {
  protected:
-  ReportTest()
-      : directory_(fmt::format("{}lockstep_report_{}_{}", testing::TempDir(), getpid(),
-                               testing::UnitTest::GetInstance()->current_test_info()->name())) {}
-  ~ReportTest() override { std::filesystem::remove_all(directory_); }
-
   ReportOptions options(bool terminal) const {
     return {.terminal = terminal,
             .directory = directory_ / "run",
@@ -44,7 +39,8 @@ class ReportTest : public testing::Test {
     return lines;
   }
 
-  std::filesystem::path directory_;
+  TemporaryFolder temporary_{"report"};
+  std::filesystem::path directory_ = temporary_.path() / "made";
 };
 
 EpochReport example() {

@@ -13,13 +13,13 @@
 
 #include "core/error.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 class RunFolder : public testing::Test {
  protected:
-  ~RunFolder() override { std::filesystem::remove_all(folder_.parent_path().parent_path()); }
   void write(const std::string& metrics) const {
     begin_metrics(folder_);
     std::ofstream(folder_ / "metrics.jsonl") << metrics;
@@ -31,8 +31,8 @@ class RunFolder : public testing::Test {
     return text.str();
   }
 
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() /
-                                  fmt::format("lockstep_run_folder_{}", getpid()) / "made" / "run";
+  TemporaryFolder temporary_{"run_folder"};
+  std::filesystem::path folder_ = temporary_.path() / "made" / "run";
 };
 
 TEST_F(RunFolder, IsOneJobsAtATime) {

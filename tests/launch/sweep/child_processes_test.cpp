@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "core/job_signals.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -20,7 +20,7 @@
 #include "launch/tune/dimensions.h"
 #include "launch/tune/journal.h"
 #include "launch/tune/report.h"
-#include "tests/data/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
