@@ -53,7 +53,6 @@ using LogMemory = CollectiveLog::Memory;
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "records are read by other processes");
 
 constexpr std::array<char, 8> kMagic = {'L', 'S', 'C', 'O', 'L', 'L', '0', '1'};
-constexpr std::string_view kFolder = "/dev/shm";
 constexpr std::string_view kFilePrefix = "lockstep.";
 constexpr std::chrono::hours kKeptAfterDeath{1};
 
@@ -61,7 +60,7 @@ std::string system_words() { return std::generic_category().message(errno); }
 
 std::filesystem::path next_path() {
   static std::atomic<int> made{0};
-  return std::filesystem::path(kFolder) / fmt::format("{}{}.{}", kFilePrefix, getpid(), made++);
+  return std::filesystem::path(kCollectiveLogFolder) / fmt::format("{}{}.{}", kFilePrefix, getpid(), made++);
 }
 
 // A new file of this size, locked; -1 where there is none to be had.
@@ -128,9 +127,9 @@ std::optional<CollectiveLogFile> read_collective_log(int descriptor) {
 
 }  // namespace
 
-void remove_abandoned_logs(std::chrono::seconds older_than) {
+void remove_abandoned_logs(std::chrono::seconds older_than, const std::filesystem::path& folder) {
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     if (!entry.path().filename().string().starts_with(kFilePrefix)) continue;
     const int descriptor = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (descriptor < 0) continue;  // another user's
@@ -146,7 +145,7 @@ void remove_abandoned_logs(std::chrono::seconds older_than) {
 
 CollectiveLog::CollectiveLog(std::string_view communicator, int rank, int size) : path_(next_path()) {
   static std::once_flag once;
-  std::call_once(once, remove_abandoned_logs, kKeptAfterDeath);
+  std::call_once(once, [] { remove_abandoned_logs(kKeptAfterDeath); });
   descriptor_ = create_log_file(path_);
   const int shared = descriptor_ < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   if (descriptor_ < 0) {

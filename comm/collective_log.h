@@ -81,8 +81,11 @@ class CollectiveLog {
   Memory* memory_ = nullptr;
 };
 
-// Removes the logs of this user's processes that ended without removing them and begun nothing for so long.
-void remove_abandoned_logs(std::chrono::seconds older_than);
+inline constexpr const char* kCollectiveLogFolder = "/dev/shm";
+// Removes from there, or another folder, the logs of this user's processes that ended without removing them
+// and had begun nothing for so long.
+void remove_abandoned_logs(std::chrono::seconds older_than,
+                           const std::filesystem::path& folder = kCollectiveLogFolder);
 
 // The log of another process, alive or dead.
 struct CollectiveLogFile {

@@ -128,6 +128,20 @@ TEST(CollectiveLog, IsGoneWithItsCommunicator) {
   EXPECT_THROW(read_collective_log(path), IoError);
 }
 
+// Beside the logs, in the same file system.
+struct OwnFolder {
+  OwnFolder() {
+    std::string name = std::string(kCollectiveLogFolder) + "/of_logs_XXXXXX";
+    EXPECT_NE(mkdtemp(name.data()), nullptr) << name;
+    path = name;
+  }
+  ~OwnFolder() { std::filesystem::remove_all(path); }
+  OwnFolder(const OwnFolder&) = delete;
+  OwnFolder& operator=(const OwnFolder&) = delete;
+
+  std::filesystem::path path;
+};
+
 // A process that is killed while it waits in a collective leaves behind where it stood, until an hour later.
 TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   if (make_self_communicator()->log().path().empty()) GTEST_SKIP() << "no room in /dev/shm";
@@ -162,28 +176,33 @@ TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   EXPECT_EQ(describe(file->records[0].collective), "all_reduce 1 of 1 fp32 (sum, bucket 4)");
   EXPECT_EQ(file->records[0].moments.finished_ns, 0);
 
-  remove_abandoned_logs(std::chrono::hours(1));
-  EXPECT_TRUE(std::filesystem::exists(left[0])) << "it is young";
+  // In a folder of its own: logs of other jobs are looked for in the common one.
+  const OwnFolder folder;
+  const std::filesystem::path dead = folder.path / "lockstep.dead", living = folder.path / "lockstep.living";
+  std::filesystem::rename(left[0], dead);
   const auto mine = make_self_communicator();
-  remove_abandoned_logs(std::chrono::seconds(-1));
-  EXPECT_FALSE(std::filesystem::exists(left[0]));
-  EXPECT_TRUE(std::filesystem::exists(mine->log().path())) << "its process lives";
+  std::filesystem::create_hard_link(mine->log().path(), living);
+  remove_abandoned_logs(std::chrono::hours(1), folder.path);
+  EXPECT_TRUE(std::filesystem::exists(dead)) << "it is young";
+  remove_abandoned_logs(std::chrono::seconds(-1), folder.path);
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_TRUE(std::filesystem::exists(living)) << "its process lives";
 }
 
 // What somebody else put there under such a name.
 TEST(CollectiveLog, APipeOfItsNameHoldsNobodyUp) {
-  const std::string pipe = fmt::format("/dev/shm/lockstep.pipe_{}", getpid());
-  if (mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR) != 0) GTEST_SKIP() << "no pipes in /dev/shm";
+  const TemporaryFolder folder("pipe");
+  const std::string pipe = folder.path() / "lockstep.pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR), 0);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     alarm(10);  // ends who waits
-    remove_abandoned_logs(std::chrono::seconds(-1));
+    remove_abandoned_logs(std::chrono::seconds(-1), folder.path());
     _exit(read_collective_log(pipe) ? 1 : 0);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
-  unlink(pipe.c_str());
   EXPECT_TRUE(WIFEXITED(status)) << "it waited";
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
