@@ -95,6 +95,12 @@ def processes_of(folder):
     return {process: (name, rank) for process, name, rank in random_faults.processes_of(folder)}
 
 
+def heeds(process, number):
+    """Whether it has blocked the signal, or handles it."""
+    lines = dict(line.split(":\t") for line in pathlib.Path(f"/proc/{process}/status").read_text().splitlines() if ":\t" in line)
+    return any(int(lines[name], 16) >> (number - 1) & 1 for name in ("SigBlk", "SigCgt"))
+
+
 def wait_for(condition, what, seconds=LONGEST):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -215,6 +221,9 @@ class Runner:
 
     def send(self, job):
         target = self.target_of(job)
+        # Of a rank that is not held: before its first instruction the system ends it.
+        if job.cell.target != "launcher":
+            wait_for(lambda: heeds(target, getattr(signal, "SIG" + job.cell.signal)), f"{job.cell.target} that heeds signals", GRACE)
         os.kill(target, getattr(signal, "SIG" + job.cell.signal))  # throws where there is no such process
         if job.cell.times == 2:
             time.sleep(0.1)
