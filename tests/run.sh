@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up like launch/quickstart.sh, builds, and runs every test. One word chooses another check:
-#   tests/run.sh          all tests, optimised build; the live comparison with PyTorch where LOCKSTEP_PEER_PYTHON names one
+#   tests/run.sh          all tests but those of tests/nightly.sh, optimised build; the live comparison with PyTorch where LOCKSTEP_PEER_PYTHON names one
 #   tests/run.sh asan     the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tests/run.sh tsan     the unit tests under ThreadSanitizer
 #   tests/run.sh cuda     compile and link the libraries, the program and the tests of the CUDA backend, plan every network's
@@ -37,7 +37,7 @@ run_tests() {
 # build PRESET TARGET [OPTION ..]. Eight files at a time: what they share is compiled once.
 # Who edits one file again and again configures with -DCMAKE_UNITY_BUILD=OFF.
 build() {
-  cmake --preset "$1" -DLOCKSTEP_TESTS=ON -DCMAKE_UNITY_BUILD=ON "${@:3}" >/dev/null  # the quickstart: without tests
+  cmake --preset "$1" -DLOCKSTEP_TESTS=ON -DCMAKE_UNITY_BUILD=ON -DLOCKSTEP_WERROR="${LOCKSTEP_WERROR:-OFF}" "${@:3}" >/dev/null
   cmake --build --preset "$1" --target "$2"
 }
 
@@ -48,10 +48,12 @@ case $what in
     [ -d "$LOCKSTEP_TENSORBOARD/torch_tb_profiler" ] ||
       python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard torch-tb-profiler 'pandas<4' jsonschema ||
       echo "Left out: what TensorBoard, its plugin torch-tb-profiler and Perfetto's schema read, because they cannot be installed" >&2
-    # The live comparison with PyTorch only where there is one; golden_test compares with files that PyTorch made.
+    # The live comparison with PyTorch only where there is one; golden_test compares with files that PyTorch made. What
+    # takes long is left to tests/nightly.sh, unless tests are named.
     without=()
-    [ -n "${LOCKSTEP_PEER_PYTHON:-}" ] || without=(-LE slow)
-    run_tests cpu "${without[@]}" "${@:2}"
+    [ -n "${LOCKSTEP_PEER_PYTHON:-}" ] || without+=(slow)
+    [ $# -gt 1 ] || without+=(nightly)
+    run_tests cpu ${without[@]+-LE "$(IFS='|'; echo "${without[*]}")"} "${@:2}"
     ;;
   asan)
     build asan unit_tests

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Machines, users and folders of other kinds: one training on each. What this machine cannot be made into is skipped by name.
+#
+#   tests/machines.sh [BUILD [CASE ..]]        build/cpu, all cases
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build=$(realpath "${1:-build/cpu}")
+program=$build/bin/lockstep
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+chmod 755 "$work"
+plain=(env -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM)
+
+# train [WORD ..]: by the program those words name, else the build's, into a new folder.
+train() {
+  local run
+  run=$(mktemp -d "$work/run.XXXXXX") && chmod 777 "$run"
+  "${1:-$program}" train fashion_mnist_mlp --ranks 2 --set train.steps=3 --set train.batch=16 --set kernels.choose=direct \
+    --set run.measure_peak=false --set "run.dir=$run/run" --export "$run/weights.safetensors" && test -s "$run/weights.safetensors"
+}
+export -f train
+export program work
+
+skip() { echo "$*"; return 77; }
+as_root() { [ "$(id -u)" -eq 0 ] || skip "needs root"; }
+in_namespace() { unshare -m true 2>/dev/null || skip "needs a mount namespace"; }
+
+root_in_a_container() { as_root && "${plain[@]}" bash -c train; }
+one_core() { "${plain[@]}" taskset -c 0 bash -c train; }
+user_that_is_not_root() {
+  as_root && "${plain[@]}" HOME=/nonexistent setpriv --reuid 65534 --regid 65534 --clear-groups bash -c 'cd / && train'
+}
+home_that_is_read_only() { "${plain[@]}" HOME=/proc bash -c train; }
+small_shared_memory() { in_namespace && unshare -m bash -c 'mount -t tmpfs -o size=64m shm /dev/shm && train'; }
+no_shared_memory() { in_namespace && unshare -m bash -c 'mount -t tmpfs -o ro,size=4k shm /dev/shm && train'; }
+other_language() {
+  local locale=$work/locale
+  mkdir -p "$locale"
+  localedef -i de_DE -f UTF-8 "$locale/de_DE.UTF-8" 2>/dev/null || { skip "no source of locales (Debian: locales)"; return; }
+  LOCPATH=$locale LC_ALL=de_DE.UTF-8 bash -c train
+}
+install_that_was_moved() {
+  cmake --install "$build" --prefix "$work/installed" >/dev/null && mv "$work/installed" "$work/moved" &&
+    bash -c 'train "$work/moved/bin/lockstep"'
+}
+# The first command of the README, in a folder whose name has a space and letters beyond ASCII.
+folder_of_odd_name() {
+  git clone -q . "$work/Größe und Maß" && cd "$work/Größe und Maß" &&
+    launch/quickstart.sh --set train.epochs=1 --set run.dir="$work/run of it"
+}
+other_compiler() {
+  local compiler
+  compiler=$(command -v g++-14 g++-13 clang++ | head -n 1)
+  [ -n "$compiler" ] || { skip "no second compiler"; return; }
+  cmake -S . -B "$work/other" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_TESTS=OFF \
+    -DCMAKE_UNITY_BUILD=ON >/dev/null && cmake --build "$work/other" --target lockstep &&
+    bash -c 'train "$work/other/bin/lockstep"'
+}
+
+cases=("${@:2}")
+[ ${#cases[@]} -gt 0 ] || cases=(root_in_a_container one_core user_that_is_not_root home_that_is_read_only small_shared_memory
+  no_shared_memory other_language install_that_was_moved folder_of_odd_name other_compiler)
+failed=0
+for name in "${cases[@]}"; do
+  code=0
+  ("$name") >"$work/output" 2>&1 || code=$?
+  case $code in
+    0) echo "$name: trained" ;;
+    77) echo "$name: skipped: $(tail -n 1 "$work/output")" ;;
+    *) echo "$name: FAILED with $code"; tail -n 30 "$work/output"; failed=1 ;;
+  esac
+done
+exit $failed

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# What takes too long for every change, hours in all; a word chooses one part:
+#   tests/nightly.sh tests         the tests that tests/run.sh leaves out, and those of properties in their large form
+#   tests/nightly.sh signals       336 signals, in every phase of a job
+#   tests/nightly.sh faults        random faults, kills while saving, soak (tests/faults.sh)
+#   tests/nightly.sh fuzz          ten minutes for each target
+#   tests/nightly.sh machines      machines, users and folders of other kinds (tests/machines.sh)
+#   tests/nightly.sh portability   other versions of libraries (tests/portability.sh)
+# Every part runs, whether or not one before it failed; the last lines say which did, and how long each took.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+part() {
+  case $1 in
+    tests)
+      tests/run.sh cpu -L nightly &&
+        LOCKSTEP_LARGE_TESTS=1 tests/run.sh cpu -R 'ends_of_keys_ranks|RunningSums|RememberingCodecs|CodecExchange'
+      ;;
+    signals) tests/run.sh cpu list >/dev/null && python3 -B tests/launch/signals_test.py build/cpu/bin/lockstep --cells 336 ;;
+    faults) tests/run.sh cpu list >/dev/null && tests/faults.sh ;;
+    fuzz) tests/run.sh fuzz 600 ;;
+    machines) tests/run.sh cpu list >/dev/null && tests/machines.sh ;;
+    portability) tests/portability.sh ;;
+    *) echo "tests/nightly.sh: unknown part \"$1\"; allowed are tests, signals, faults, fuzz, machines, portability" >&2; return 64 ;;
+  esac
+}
+
+parts=("$@")
+[ $# -gt 0 ] || parts=(tests signals faults fuzz machines portability)
+failed=0
+lines=()
+for name in "${parts[@]}"; do
+  echo "== tests/nightly.sh $name"
+  begin=$SECONDS
+  result=passed
+  part "$name" || result=FAILED failed=1
+  lines+=("$(printf '%-12s %5d s  %s' "$name" $((SECONDS - begin)) "$result")")
+done
+printf '%s\n' "== summary" "${lines[@]}"
+exit $failed
