@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <random>
 #include <thread>
@@ -199,7 +200,21 @@ TEST_F(Records, SayHowFarTheyAreToWhoWatchesAlone) {
   }
 }
 
-// The program is killed at random moments, by a signal that it cannot catch.
+// Until so many files are there, or the process has ended.
+void wait_for_files(const fs::path& folder, std::size_t files, pid_t process) {
+  const auto there = [&] {
+    std::error_code ignored;
+    const fs::directory_iterator entries(folder, ignored);
+    return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+  };
+  siginfo_t ended = {};
+  while (there() < files &&
+         waitid(P_PID, static_cast<id_t>(process), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         ended.si_pid == 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+}
+
+// The program is killed while it writes one of its files, by a signal that it cannot catch.
 TEST_F(Records, PackKilledAtFiftyMomentsLeavesNothingThatOpens) {
   const std::string small = std::string(kSynthetic) + " --shard-mib 1 --threads 2";
   ASSERT_EQ(pack("whole", small).exit_code, 0);
@@ -215,7 +230,7 @@ TEST_F(Records, PackKilledAtFiftyMomentsLeavesNothingThatOpens) {
       execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
       _exit(127);
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));
+    wait_for_files(path("r.partial"), random() % whole.size(), child);
     kill(child, SIGKILL);
     int status = 0;
     waitpid(child, &status, 0);

@@ -42,9 +42,13 @@ SETTINGS = {"data.format": "synthetic", "data.synthetic.height": 8, "data.synthe
             "data.synthetic.train_samples": 320, "data.synthetic.test_samples": 64, "data.mean": "[]", "data.deviation": "[]",
             "train.batch": 16, "train.epochs": 3, "train.threads": 1, "kernels.choose": "direct", "run.measure_peak": "false",
             "run.monitor_seconds": 0, "run.log_every": 1, "run.grace_seconds": GRACE}
-# After SIGTERM mpirun waits this long, whether or not its ranks have ended, before SIGKILL.
-KILL_AFTER = 2
-MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", "--mca", "odls_base_sigkill_timeout", str(KILL_AFTER))
+# mpirun sends its ranks SIGCONT, SIGTERM and SIGKILL, and waits this long between them, whether or not the ranks have ended:
+# on a busy machine a checkpoint takes seconds.
+KILL_AFTER = 3
+# While it waits it forwards no output: what ranks say of signals has a file of its own.
+RANKS_LOG = "ranks_log"
+MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", "--mca", "odls_base_sigkill_timeout", str(KILL_AFTER),
+          "sh", "-c", f'exec "$0" "$@" 2>> {RANKS_LOG}')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,10 +167,14 @@ class Job:
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         if held is not None:
             environment["LOCKSTEP_HOLD"] = f"{self.cell.phase}:{held}:{self.hold}"
+        (self.folder / RANKS_LOG).unlink(missing_ok=True)
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen([str(part) for part in self.command()], stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=subprocess.STDOUT, env=environment, cwd=self.folder, start_new_session=True,
                                             restore_signals=True, preexec_fn=default_signals)
+
+    def log(self):
+        return "".join(path.read_text(errors="replace") for path in (self.folder / "log", self.folder / RANKS_LOG) if path.exists())
 
     def end(self):
         """The exit code, as a shell tells it, when no process of the job is left."""
@@ -175,7 +183,7 @@ class Job:
         except subprocess.TimeoutExpired:
             raise Wrong(f"it did not end within {LONGEST} s") from None
         finally:
-            self.said = (self.folder / "log").read_text(errors="replace")
+            self.said = self.log()
         wait_for(lambda: not processes_of(self.folder), "the end of its processes", GRACE)
         return code if code >= 0 else 128 - code
 
@@ -214,10 +222,12 @@ class Runner:
         rank = {"rank 0": 0, "rank 1": 1}.get(job.cell.target)
         if job.cell.phase == "sweep" or rank is None:
             return job.process.pid
-        found = [process for process, (name, of) in processes_of(job.folder).items() if name == "lockstep" and of == rank]
-        if len(found) != 1:
-            raise Wrong(f"{job.cell.target} is not one process called lockstep: {processes_of(job.folder)}")
-        return found[0]
+
+        def found():
+            return [process for process, (name, of) in processes_of(job.folder).items() if name == "lockstep" and of == rank]
+        # A rank that is not held may be on its way there.
+        wait_for(lambda: len(found()) == 1, f"{job.cell.target} as one process called lockstep: {processes_of(job.folder)}", GRACE)
+        return found()[0]
 
     def send(self, job):
         target = self.target_of(job)
@@ -233,7 +243,7 @@ class Runner:
                 pass  # the first one has ended it
         # A launcher forwards it in its own time. A rank that can save acknowledges it.
         if job.cell.phase in TRAINING and not self.kills_launcher(job.cell):
-            wait_for(lambda: "asks to stop" in (job.folder / "log").read_text(errors="replace"), "the signal", GRACE)
+            wait_for(lambda: "asks to stop" in job.log(), "the signal", GRACE)
 
     @staticmethod
     def kills_launcher(cell):
@@ -298,8 +308,7 @@ class Runner:
                 raise Wrong("the digest is another one than undisturbed")
             self.expect_nothing_left(job, shared_before, whole)
         except Wrong as wrong:
-            log = (folder / "log").read_text(errors="replace") if (folder / "log").exists() else ""
-            return f"{wrong}\n{log[-3000:]}"
+            return f"{wrong}\n{job.log()[-3000:]}"
         finally:
             job.kill()
         return None

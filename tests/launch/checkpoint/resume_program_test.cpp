@@ -107,9 +107,11 @@ TEST_P(Resume, EndsWithTheBitsOfARunThatWasNotKilled) {
   Settings settings = demanding(ranks);
   const Undisturbed whole = undisturbed(ranks, workplace, settings);
   settings.push_back("run.checkpoint_every=23");
-  const ProgramResult killed =
-      disturbed(ranks, workplace, settings, 2,
-                ranks == 1 ? "kill -KILL $run" : "kill -KILL $(pgrep -P $run | tail -n 1)");
+  // Behind two checkpoints, of which the second waits for the first.
+  const std::int64_t step = whole.metrics.at(9)["steps"].get<std::int64_t>() + 5;
+  ASSERT_GT(step, 2 * 23);
+  const ProgramResult killed = run_shell(
+      command_of(ranks, workplace, settings, fmt::format("--inject kill:rank={},step={}", ranks - 1, step)));
   ASSERT_NE(killed.exit_code, 0) << killed.output;
   expect_resumed(ranks, workplace, settings, whole);
   // It has ended: going on trains nothing, and says the same.
