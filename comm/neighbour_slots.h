@@ -49,7 +49,7 @@ class NeighbourSlots {
   // where the next would be `end`, or a rank gave up those before it. Steps are counted from when this was
   // made.
   bool take_step(std::int64_t end);
-  // No rank takes a step before `end` from now on, but those that are just being taken.
+  // From now on take_step(end) returns false on every rank; a call at this very moment may still succeed.
   void give_up_steps(std::int64_t end);
   // Taken by all ranks so far.
   std::int64_t steps_taken() const;

@@ -46,7 +46,8 @@ std::optional<std::string> NodeClaims::holder_among(const std::string& name,
   return std::nullopt;
 }
 
-// Looks at other users' only when this user's is locked: of two who ask at the same time at most one gets it.
+// Locks this user's file before it looks at those of other users: of two that claim at the same time at most
+// one succeeds.
 std::optional<std::string> NodeClaims::claim(const std::string& name) {
   if (is_mine(name)) return std::nullopt;
   FileClaim claim(path_of(name), FileClaim::By::owner);

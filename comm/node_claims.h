@@ -2,10 +2,10 @@
 //
 // NodeClaims: what this process has for itself on its node until it ends, such as a GPU, so that jobs which
 // know nothing of each other keep apart. Each claim is a locked file (core/file_claim.h) in a folder that the
-// node's jobs share: $LOCKSTEP_CLAIMS, else /dev/shm. Each user has files of their own, lockstep-NAME.UID,
-// which no other user can lock, so that whoever has something is known by user. What cannot be locked, as
-// where there is no such folder, counts as free: then nobody keeps apart, and no job ends or waits for that.
-// One thread.
+// node's jobs share: $LOCKSTEP_CLAIMS, else /dev/shm. Each user has separate files,
+// lockstep-NAME.UID, which other users cannot lock, so the user of every claim is known. What cannot be
+// locked, for example because there is no such folder, counts as free: jobs are then not kept apart, and none
+// ends or waits because of it. One thread.
 #pragma once
 
 #include <filesystem>
@@ -36,7 +36,7 @@ class NodeClaims {
 
  private:
   std::filesystem::path path_of(const std::string& name) const;
-  // Who has it, of the users whom `counts` lets.
+  // The holder among users for which counts(uid) is true.
   std::optional<std::string> holder_among(const std::string& name,
                                           const std::function<bool(uid_t)>& counts) const;
 

@@ -50,7 +50,8 @@ struct Min {
 };
 
 // body.template operator()<V>(i) for the elements from i on that a V holds: sixteen at a time, then one by
-// one. Largest and smallest ones are of a few numbers that ranks agree on, and not worth the compiler's time.
+// one. Maxima and minima are taken of a few numbers only, so they have no vector version, which saves compile
+// time.
 template <typename A, typename Op, typename Body>
 INLINE void for_each_element(std::size_t count, Body body) {
   std::size_t i = 0;
@@ -151,7 +152,7 @@ INLINE void reduce(const Reduced& a, Op op) {
   }
 }
 
-// Of sums one version for each processor of each pair of types: all that they call is inlined.
+// Sums have one version per instruction set and pair of types: everything that they call is inlined.
 #define LOCKSTEP_REDUCE(name, From, To)                                                \
   void name(const Reduced& a, ReduceOp op) {                                           \
     if (op == ReduceOp::max) return reduce<From, To>(a, Max{});                        \

@@ -88,7 +88,7 @@ struct flock whole_file(int type) {
   return lock;
 }
 
-// Whether another locked it to write, which takes the right to write it.
+// Whether it has a write lock, which needs the right to write the file.
 bool is_held(int descriptor) {
   struct flock lock = whole_file(F_RDLCK);
   return fcntl(descriptor, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_WRLCK;
@@ -125,8 +125,7 @@ FileClaim::FileClaim(const std::filesystem::path& path, By who) {
     state_ = who == By::owner ? lock_as_owner(descriptor_) : lock_as_reader(descriptor_);
     if (state_ == State::unlockable) problem_ = std::strerror(errno);
     const bool replaced = who == By::owner && state_ == State::held && !is_at(path, descriptor_);
-    // Whoever may read the file may lock it to read, and nobody of us does: then another file takes its
-    // place.
+    // Other users can set a read lock, which Lockstep never does: then a new file replaces this one.
     const bool in_the_way = who == By::owner && state_ == State::taken && !is_held(descriptor_);
     if (in_the_way && is_at(path, descriptor_)) unlink(path.c_str());
     if (!replaced && !in_the_way) break;

@@ -23,8 +23,8 @@ class FileClaim {
   };
 
   enum class By {
-    readers,  // whoever may open the file may lock it (flock), and the umask says who may
-    owner,  // its owner alone may lock it (an open file description's lock to write); all may see who has it
+    readers,  // every user that can open the file can lock it (flock); the umask sets its mode
+    owner,    // only its owner can lock it (write lock of an open file description); all users can read it
   };
   // Asks for the file, which is made if its folder is there. Waits for nobody, and follows no symbolic link.
   FileClaim(const std::filesystem::path& path, By who);
@@ -44,8 +44,8 @@ class FileClaim {
   std::string holder_, problem_;
 };
 
-// Who has the file of this user now, by FileClaim::By::owner, as FileClaim::holder() says it; nothing where
-// nobody has, or nobody can, or the file is another user's. Makes no file, and locks nothing.
+// The holder of a FileClaim::By::owner file of this user, as FileClaim::holder() returns it; nothing if it is
+// not held, does not exist or belongs to another user. Creates and locks nothing.
 std::optional<std::string> holder_of(const std::filesystem::path& path, uid_t owner);
 
 }  // namespace lockstep

@@ -55,7 +55,7 @@ ImageShape common_shape(const DatasetOptions& options, Split split, std::int64_t
   }
   if (told && animated > 0) {
     log::shared_warning(
-        "{}: {} of {} training images that were looked at are animated, of which the first picture alone is "
+        "{}: {} of {} training images that were looked at are animated; only their first frame is "
         "read",
         options.path, animated, gray + colour);
   }

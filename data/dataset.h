@@ -31,7 +31,7 @@ struct ImageShape {
 
 // Of an image in a file, and of a file that is one image.
 inline constexpr std::int64_t kMostImageBytes = std::int64_t{256} << 20;
-// Of files that tell labels as numbers.
+// Labels that a file stores as numbers are below it.
 inline constexpr std::int32_t kMostLabels = 1 << 20;
 
 // How the bytes of an image are kept.

@@ -30,7 +30,7 @@ class ImageDecoder {
                                       ExifOrientation exif);
   // The orientation of the last image, 1 to 8; 1 if EXIF is not applied.
   int orientation() const { return orientation_; }
-  // Whether the last image is the first of several that are shown in turn, of which it alone is read.
+  // Whether the last image is animated; its first frame is what is read.
   bool animated() const { return animated_; }
 
   // By how much what was opened can be reduced when it is decoded, so that it keeps so many pixels in both

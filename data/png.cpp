@@ -80,7 +80,8 @@ ImageShape png_shape(std::string_view name, std::span<const std::uint8_t> image)
   return {.height = header.height, .width = header.width, .channels = is_gray(header) ? 1 : 3};
 }
 
-// Chunks are a length, a name, so many bytes and a checksum; acTL comes before the first with pixels.
+// A chunk is a length, a name, that many bytes and a checksum; acTL comes before the first IDAT (PNG 3rd
+// edition).
 bool is_animated_png(std::span<const std::uint8_t> image) {
   if (!is_png(image)) return false;
   constexpr std::size_t kName = 4, kBesideData = 12;

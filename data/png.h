@@ -19,7 +19,7 @@ bool is_png(std::span<const std::uint8_t> image);
 // what is no PNG image, or its header damaged.
 ImageShape png_shape(std::string_view name, std::span<const std::uint8_t> image);
 
-// Whether it is the first of several images that are shown in turn (APNG). Looks at what is there of it.
+// Whether it is an animated PNG (APNG). `image` may be its first bytes only.
 bool is_animated_png(std::span<const std::uint8_t> image);
 
 // The largest value of a grayscale image of 16 bits; none for any other image. Throws DataError.

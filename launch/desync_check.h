@@ -32,7 +32,7 @@ std::vector<TensorHash> replicated_hashes(Trainer& trainer);
 // where there is no majority, from rank 0, and the first tensor in which they do. when: "after step 20".
 void require_same_tensors(Communicator& host, const std::vector<TensorHash>& mine, const std::string& when);
 
-// Compares them between steps.
+// Compares the ranks' tensors between steps.
 class DesyncCheck final : public PassingObserver {
  public:
   // every: steps; 0: never.

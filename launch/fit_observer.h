@@ -15,8 +15,8 @@ class FitObserver {
   virtual ~FitObserver() = default;
   // Collective. After every step; false, on every rank alike: training stops here, without an evaluation.
   virtual bool goes_on() = 0;
-  // Of this rank alone, between any two steps, where ranks wait for nobody: whether it wants goes_on() to be
-  // asked soon. The steps of the epoch that nobody has begun are then left.
+  // Not collective; between two steps, where ranks do not wait for each other (Trainer::in_lockstep() is
+  // false). True: the ranks end the epoch early and then call goes_on().
   virtual bool wants_to_meet() { return false; }
   // Collective. After an epoch, or as much of it as train.steps allows, was reported, and evaluated where it
   // was to be.
@@ -31,7 +31,7 @@ class FitObserver {
   virtual std::string save_last_good() { return {}; }
 };
 
-// One that looks by itself, and passes all that it does not override on to another one, which outlives it.
+// Base of observers that are chained: calls that are not overridden go to `then`, which outlives this.
 class PassingObserver : public FitObserver {
  public:
   explicit PassingObserver(FitObserver& then) : then_(then) {}

@@ -20,7 +20,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kFlag = "--ranks";
-constexpr const char* kStartedByFlag = "LOCKSTEP_STARTED_RANKS";  // tells ranks how they were started
+constexpr const char* kStartedByFlag = "LOCKSTEP_STARTED_RANKS";  // set for the ranks
 
 std::vector<std::string> without_flag(const std::vector<std::string>& words) {
   std::vector<std::string> kept;
@@ -61,10 +61,9 @@ std::vector<std::string> mpirun_words(int ranks) {
 
 void start_ranks(int ranks) {
   if (const Launch launch = find_launch(&std::getenv); launch.launcher != Launcher::none) {
-    throw UsageError(
-        fmt::format("{0} {1} starts {1} ranks by an mpirun of its own, and there are {2} already: "
-                    "leave it out where something else starts the ranks",
-                    kFlag, ranks, launch.size));
+    throw UsageError(fmt::format(
+        "{} {}: a launcher has already started {} rank{}; remove {}, or run lockstep without the launcher",
+        kFlag, ranks, launch.size, launch.size == 1 ? "" : "s", kFlag));
   }
   std::vector<std::string> words = mpirun_words(ranks);
   for (std::string& word : without_flag(own_arguments())) words.push_back(std::move(word));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks of this machine, which the program starts itself: `lockstep train --ranks 2 ...` becomes the mpirun
-// that a user would have to type, with what this machine needs.
+// Starts the ranks of one machine: `lockstep train --ranks 2 ...` becomes the mpirun command that a user
+// would otherwise have to write.
 #pragma once
 
 #include <string>
@@ -9,18 +9,17 @@
 
 namespace lockstep {
 
-// "mpirun", and what it is to be told before the program: bind to no core, for ranks share them out
-// themselves; start more ranks than there are cores, where that is asked for; and start as root, where this
-// user is root, as in containers.
+// "mpirun" and its options before the program: no binding, because ranks choose their cores themselves; more
+// ranks than cores are allowed; and root is allowed where this process is root, as in containers.
 std::vector<std::string> mpirun_words(int ranks);
 
-// This process becomes mpirun, which starts so many ranks of the command that this process is, without its
-// --ranks. Prints the command that it is first, to standard error. Throws UsageError where something has
-// started several ranks already, and ConfigError where there is no mpirun.
+// Replaces this process by mpirun, which runs this command without --ranks on that number of ranks. Prints
+// the mpirun command to standard error first. Throws UsageError if this process was started by a launcher,
+// and ConfigError if mpirun cannot be started.
 [[noreturn]] void start_ranks(int ranks);
 
-// How a user starts so many ranks of this command as this job was started: "mpirun -np 2 lockstep train
-// FILE", "lockstep train --ranks 2 FILE". words: the command without how ranks are started.
+// The shell command that starts `words`, a lockstep command without --ranks, on that number of ranks, in the
+// form in which this job was started: "mpirun -np 2 lockstep train FILE" or "lockstep train --ranks 2 FILE".
 std::string command_of_ranks(int ranks, const std::vector<std::string>& words);
 
 }  // namespace lockstep

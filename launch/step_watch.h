@@ -21,7 +21,7 @@ void watch_job(World& world, Communicator& host, double timeout_seconds);
 // The longest that a step may take, by those before; half an hour where there were fewer than three.
 std::chrono::milliseconds step_timeout(std::chrono::milliseconds longest_step, std::int64_t steps);
 
-// Tells the watchdog when training is within a step, and where a GPU stands.
+// Reports to the watchdog when a training step begins and ends, and the state of a GPU.
 class StepWatch final : public PassingObserver {
  public:
   StepWatch(World& world, const Trainer& trainer, double timeout_seconds, FitObserver& then);

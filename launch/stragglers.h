@@ -43,7 +43,7 @@ class StragglerScore {
   std::vector<Rank> ranks_;
 };
 
-// Tells of them while a training goes on.
+// Finds stragglers during a training and reports them.
 class StragglerWatch final : public PassingObserver {
  public:
   // Collective over host memory. All outlive this; the report is rank 0's, or says nothing.

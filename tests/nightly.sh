@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What takes too long for every change, hours in all; a word chooses one part:
+# Checks that take too long for every change: hours in all. An argument selects one part:
 #   tests/nightly.sh tests         the tests that tests/run.sh leaves out, and those of properties in their large form
 #   tests/nightly.sh signals       336 signals, in every phase of a job
 #   tests/nightly.sh faults        random faults, kills while saving, soak (tests/faults.sh)

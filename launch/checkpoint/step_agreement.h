@@ -31,8 +31,8 @@ class StepAgreement {
   // Collective, once after each step: the largest of all ranks' wishes of an earlier step, where they are
   // known now and were not before. With one rank they are this step's.
   std::optional<Wishes> after_step(const Wishes& mine);
-  // Collective, in its place, where ranks wait for each other anyway: the largest of these. Earlier ones that
-  // nobody knows yet are dropped.
+  // Collective, instead of after_step(), where ranks wait for each other anyway: the largest of these wishes.
+  // Wishes of an earlier step that have not been returned yet are dropped.
   Wishes at_once(const Wishes& mine);
 
  private:

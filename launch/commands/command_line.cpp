@@ -40,8 +40,8 @@ void add_ranks_flag(CLI::App& app, Command& command) {
   constexpr int kMostRanks = 1024;
   app.add_option(
          "--ranks", command.ranks,
-         "Start so many ranks on this machine, by an mpirun that is printed (one, or those that mpirun "
-         "or Slurm started)")
+         "Start N ranks on this machine with mpirun, and print that command (default: the ranks that a "
+         "launcher started, or one)")
       ->type_name("N")
       ->check(CLI::Range(1, kMostRanks));
 }

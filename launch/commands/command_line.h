@@ -27,7 +27,7 @@ struct Command {
 
   // Of each that does more than print a text: which lines of the log are printed.
   std::string log_level = "info";
-  // Of each that ranks do together: how many of them to start; 0: those that there are.
+  // Commands that run on ranks: how many to start; 0: none, use the existing ones.
   int ranks = 0;
 
   // train, plan and profile

@@ -100,7 +100,7 @@ class StepEnd {
     if (stands_at < end) return stands_at;
     return std::nullopt;
   }
-  // By any rank, where they are not in lockstep: none begins another step of the epoch.
+  // Not collective; where ranks are not in lockstep: no rank begins another step of this epoch.
   virtual void give_up_epoch() {}
   // Collective, where ranks are not in lockstep: behind the epoch's steps. Steps that each rank took of it.
   virtual std::vector<std::int64_t> end_epoch() { return {}; }

@@ -295,7 +295,7 @@ TEST(Png, OfAnAnimatedOneTheFirstPictureIsReadAndThatIsTold) {
   testing::internal::CaptureStderr();
   open_dataset({.format = "image_folder", .path = folder.path(), .synthetic = {}}, Split::train);
   expect_parts(testing::internal::GetCapturedStderr(),
-               {"1 of 2 training images", "animated, of which the first"});
+               {"1 of 2 training images", "are animated; only their first frame"});
 }
 
 TEST(Png, DamageIsNamed) {

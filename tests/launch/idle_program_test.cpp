@@ -52,7 +52,7 @@ Json event_of(const ProgramResult& result, const std::filesystem::path& run, con
   return {{"text", ""}, {"account", {{"exposed_communication", 0}, {"data_wait", 0}}}};
 }
 
-// The command of the environment is told of each event; it may end after the training.
+// LOCKSTEP_EVENT_COMMAND runs for each event; it may end after the training.
 TEST(IdleProgram, ARankThatOthersWaitForIsCommunication) {
   const Workplace workplace("idle_late");
   const std::string told = workplace.path("told");

@@ -76,7 +76,7 @@ TEST(ManyRanks, MoreThanCoresIsSaidOnce) {
   EXPECT_EQ(count(threads.output, "2 threads of 1 rank compute on 1 core"), 1) << threads.output;
 }
 
-// Neither is Open MPI told by the environment that root is meant, nor is there a core for each rank.
+// Open MPI's variables that allow root are not set, and there is one core.
 const std::string kPlain = "env -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM taskset -c 0 ";
 
 TEST(StartedRanks, TrainWhateverTheMachineIs) {
@@ -93,7 +93,7 @@ TEST(StartedRanks, TrainWhateverTheMachineIs) {
   EXPECT_EQ(answers.exit_code, exit_code::data) << answers.output;
 }
 
-// What is printed is the whole command, and goes on.
+// The printed command is complete: it resumes the training.
 TEST(StartedRanks, GoOnByTheCommandThatTheyPrint) {
   const Workplace workplace("started_again");
   const std::string metrics = workplace.path("run/metrics.jsonl").string();
@@ -118,7 +118,7 @@ TEST(StartedRanks, GoOnByTheCommandThatTheyPrint) {
 TEST(StartedRanks, AreRefusedWhereSomethingElseStartsRanks) {
   const Workplace workplace("started_twice");
   expect_failure(run_ranks(2, workplace.train({}, "--ranks 2")), exit_code::usage,
-                 {"--ranks 2 starts 2 ranks by an mpirun of its own, and there are 2 already"});
+                 {"--ranks 2: a launcher has already started 2 ranks; remove --ranks"});
   expect_failure(run_shell("env PATH=/nowhere " + workplace.train({}, "--ranks 2") + " 2>&1"),
                  exit_code::config, {"mpirun cannot be started", "openmpi-bin"});
   for (const char* wrong : {"0", "-1", "1025", "two"})

@@ -200,7 +200,7 @@ TEST_F(Records, SayHowFarTheyAreToWhoWatchesAlone) {
   }
 }
 
-// Until so many files are there, or the process has ended.
+// Waits until the folder has that many files, or the process has ended.
 void wait_for_files(const fs::path& folder, std::size_t files, pid_t process) {
   const auto there = [&] {
     std::error_code ignored;

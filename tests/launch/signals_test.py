@@ -45,7 +45,7 @@ SETTINGS = {"data.format": "synthetic", "data.synthetic.height": 8, "data.synthe
 # mpirun sends its ranks SIGCONT, SIGTERM and SIGKILL, and waits this long between them, whether or not the ranks have ended:
 # on a busy machine a checkpoint takes seconds.
 KILL_AFTER = 3
-# While it waits it forwards no output: what ranks say of signals has a file of its own.
+# It forwards no output while it waits, so the ranks' standard error goes to a separate file.
 RANKS_LOG = "ranks_log"
 MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", "--mca", "odls_base_sigkill_timeout", str(KILL_AFTER),
           "sh", "-c", f'exec "$0" "$@" 2>> {RANKS_LOG}')
@@ -231,7 +231,7 @@ class Runner:
 
     def send(self, job):
         target = self.target_of(job)
-        # Of a rank that is not held: before its first instruction the system ends it.
+        # A rank that is not held may not have blocked its signals yet: the signal would end it.
         if job.cell.target != "launcher":
             wait_for(lambda: heeds(target, getattr(signal, "SIG" + job.cell.signal)), f"{job.cell.target} that heeds signals", GRACE)
         os.kill(target, getattr(signal, "SIG" + job.cell.signal))  # throws where there is no such process

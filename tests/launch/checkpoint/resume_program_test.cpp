@@ -107,7 +107,7 @@ TEST_P(Resume, EndsWithTheBitsOfARunThatWasNotKilled) {
   Settings settings = demanding(ranks);
   const Undisturbed whole = undisturbed(ranks, workplace, settings);
   settings.push_back("run.checkpoint_every=23");
-  // Behind two checkpoints, of which the second waits for the first.
+  // After the second checkpoint was begun, which waits for the first to be written.
   const std::int64_t step = whole.metrics.at(9)["steps"].get<std::int64_t>() + 5;
   ASSERT_GT(step, 2 * 23);
   const ProgramResult killed = run_shell(
