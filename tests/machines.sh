@@ -8,7 +8,7 @@ build=$(realpath "${1:-build/cpu}")
 program=$build/bin/lockstep
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-chmod 755 "$work"
+chmod 1777 "$work"  # another user makes folders there, too
 plain=(env -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM)
 
 # train [WORD ..]: by the program those words name, else the build's, into a new folder.
