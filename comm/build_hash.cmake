@@ -1,12 +1,12 @@
 # Writes OUTPUT, a source file that defines the hash of the files that LIST names, one on each line. Their contents count and
 # their names below TOP, not when they were written.
-file(STRINGS ${LIST} sources)
+file(STRINGS "${LIST}" sources ENCODING UTF-8)
 set(hashes "")
 foreach(source IN LISTS sources)
-  file(SHA256 ${source} hash)
-  file(RELATIVE_PATH name ${TOP} ${source})
+  file(SHA256 "${source}" hash)
+  file(RELATIVE_PATH name "${TOP}" "${source}")
   string(APPEND hashes "${name} ${hash}\n")
 endforeach()
 string(SHA256 hash "${hashes}")
 string(SUBSTRING ${hash} 0 16 hash)
-file(WRITE ${OUTPUT} "#include \"comm/build_id.h\"\n\nconst char* const lockstep::detail::kSourceHash = \"${VERSION}-${hash}\";\n")
+file(WRITE "${OUTPUT}" "#include \"comm/build_id.h\"\n\nconst char* const lockstep::detail::kSourceHash = \"${VERSION}-${hash}\";\n")
