@@ -53,7 +53,7 @@ struct NeighbourSlots::Segment {
   std::atomic<std::int64_t> shown;                      // the newest that is whole
   std::atomic<std::int64_t> own_steps;
   alignas(kAlignment) std::atomic<std::int64_t> steps;  // of all ranks, where this is rank 0's
-  std::atomic<std::int64_t> given_up;                   // those before this; there, too
+  std::atomic<std::int64_t> given_up;                   // the end whose steps were given up; there, too
 
   ValuePair* slot(std::int64_t version, std::int64_t count) {
     auto* behind = reinterpret_cast<std::byte*>(this) + align_up(sizeof(Segment), kAlignment);
@@ -113,7 +113,7 @@ bool NeighbourSlots::take_step(std::int64_t end) {
   const std::atomic<std::int64_t>& given_up = segments_.front()->given_up;
   std::int64_t step = next.load(std::memory_order_relaxed);
   do {
-    if (step >= end || given_up.load(std::memory_order_relaxed) >= end) return false;
+    if (step >= end || given_up.load(std::memory_order_relaxed) == end) return false;
   } while (!next.compare_exchange_weak(step, step + 1, std::memory_order_relaxed));
   segments_[static_cast<std::size_t>(rank_)]->own_steps.fetch_add(1, std::memory_order_relaxed);
   return true;

@@ -34,14 +34,13 @@ std::filesystem::path NodeClaims::path_of(const std::string& name) const {
   return folder_ / (prefix_of(name) + std::to_string(geteuid()));
 }
 
-std::optional<std::string> NodeClaims::holder_among(const std::string& name,
-                                                    const std::function<bool(uid_t)>& counts) const {
+std::optional<std::string> NodeClaims::holder_of_other_user(const std::string& name) const {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
     const std::optional<uid_t> user = user_in(entry.path().filename().string(), prefix_of(name));
-    if (!user || !counts(*user)) continue;
-    const std::optional<std::string> holder = holder_of(entry.path(), *user);
-    if (holder) return *user == geteuid() ? *holder : fmt::format("{} (user {})", *holder, *user);
+    if (!user || *user == geteuid()) continue;
+    if (const auto holder = holder_of(entry.path(), *user))
+      return fmt::format("{} (user {})", *holder, *user);
   }
   return std::nullopt;
 }
@@ -52,7 +51,7 @@ std::optional<std::string> NodeClaims::claim(const std::string& name) {
   if (is_mine(name)) return std::nullopt;
   FileClaim claim(path_of(name), FileClaim::By::owner);
   if (claim.state() == FileClaim::State::taken) return claim.holder();
-  if (const auto holder = holder_among(name, [](uid_t user) { return user != geteuid(); })) return holder;
+  if (const auto holder = holder_of_other_user(name)) return holder;
   if (claim.state() != FileClaim::State::held) {
     log::debug("{} cannot be locked ({}): other jobs on this node may take the same", path_of(name).string(),
                claim.problem());
@@ -62,7 +61,9 @@ std::optional<std::string> NodeClaims::claim(const std::string& name) {
 }
 
 std::optional<std::string> NodeClaims::other_holder(const std::string& name) const {
-  return is_mine(name) ? std::nullopt : holder_among(name, [](uid_t) { return true; });
+  if (is_mine(name)) return std::nullopt;
+  const auto holder = holder_of(path_of(name), geteuid());
+  return holder ? holder : holder_of_other_user(name);
 }
 
 void NodeClaims::keep_only(const std::string& name) {

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -36,9 +35,7 @@ class NodeClaims {
 
  private:
   std::filesystem::path path_of(const std::string& name) const;
-  // The holder among users for which counts(uid) is true.
-  std::optional<std::string> holder_among(const std::string& name,
-                                          const std::function<bool(uid_t)>& counts) const;
+  std::optional<std::string> holder_of_other_user(const std::string& name) const;
 
   std::filesystem::path folder_;
   std::map<std::string, FileClaim> claims_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BestKeeper: heeds what evaluations behind epochs come to. Where one is the best so far, rank 0 writes the
-// network that was evaluated to a file (run.keep_best); where none was better for long, all ranks end the
-// training (run.stop_after_epochs).
+// BestKeeper: acts on the results of the evaluations after epochs. Where one is the best so far, rank 0
+// writes the network that was evaluated to a file (run.keep_best); where none was better for long, all ranks
+// end the training (run.stop_after_epochs).
 #pragma once
 
 #include <functional>

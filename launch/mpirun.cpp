@@ -7,13 +7,11 @@
 #include <cstring>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include "comm/launcher.h"
 #include "core/error.h"
 #include "core/job_signals.h"
-#include "launch/config/config_keys.h"
 #include "launch/run_files/own_command.h"
 
 namespace lockstep {
@@ -32,13 +30,6 @@ std::vector<std::string> without_flag(const std::vector<std::string>& words) {
     }
   }
   return kept;
-}
-
-std::string shown(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words)
-    text += (text.empty() ? "" : " ") + shell_word(detail::without_secrets(word));
-  return text;
 }
 
 void become(const std::vector<std::string>& words) {
@@ -65,9 +56,10 @@ void start_ranks(int ranks) {
         "{} {}: a launcher has already started {} rank{}; remove {}, or run lockstep without the launcher",
         kFlag, ranks, launch.size, launch.size == 1 ? "" : "s", kFlag));
   }
+  if (ranks == 1) return;
   std::vector<std::string> words = mpirun_words(ranks);
   for (std::string& word : without_flag(own_arguments())) words.push_back(std::move(word));
-  fmt::print(stderr, "{}\n", shown(words));
+  fmt::print(stderr, "{}\n", shell_command(words));
   std::fflush(stderr);
   setenv(kStartedByFlag, std::to_string(ranks).c_str(), 1);
   become(words);
@@ -84,7 +76,7 @@ std::string command_of_ranks(int ranks, const std::vector<std::string>& words) {
   } else if (ranks > 1) {
     all.insert(all.begin(), {"mpirun", "-np", std::to_string(ranks)});
   }
-  return shown(all);
+  return shell_command(all);
 }
 
 }  // namespace lockstep

@@ -14,9 +14,9 @@ namespace lockstep {
 std::vector<std::string> mpirun_words(int ranks);
 
 // Replaces this process by mpirun, which runs this command without --ranks on that number of ranks. Prints
-// the mpirun command to standard error first. Throws UsageError if this process was started by a launcher,
-// and ConfigError if mpirun cannot be started.
-[[noreturn]] void start_ranks(int ranks);
+// the mpirun command to standard error first. Returns if one rank is asked for, which this process is. Throws
+// UsageError if a launcher started this process, and ConfigError if mpirun cannot be started.
+void start_ranks(int ranks);
 
 // The shell command that starts `words`, a lockstep command without --ranks, on that number of ranks, in the
 // form in which this job was started: "mpirun -np 2 lockstep train FILE" or "lockstep train --ranks 2 FILE".

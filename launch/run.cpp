@@ -81,7 +81,7 @@ int run(int argc, char** argv, const Registry& registry) {
     log::set_columns(static_cast<std::size_t>(terminal.columns));
   try {
     const Command command = parse_command_line(argc, argv, registry);
-    if (command.ranks > 1) start_ranks(command.ranks);
+    if (command.ranks > 0) start_ranks(command.ranks);
     if (command.entry->in_world != nullptr) bound_waiting(argv);
     StopSignals::of_process();
     if (command.entry->text != nullptr) return print_text(command);

@@ -21,8 +21,9 @@ using Bytes = std::vector<std::uint8_t>;
 
 class TemporaryFolder {
  public:
-  // The name is part of the folder's: lockstep_NAME_XXXXXX.
-  explicit TemporaryFolder(const std::string& name = "test");
+  // PARENT/lockstep_NAME_XXXXXX
+  explicit TemporaryFolder(const std::string& name = "test",
+                           const std::filesystem::path& parent = std::filesystem::temp_directory_path());
   // A forked child does not remove the folder of its parent.
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -38,8 +39,8 @@ class TemporaryFolder {
   pid_t maker_ = getpid();
 };
 
-inline TemporaryFolder::TemporaryFolder(const std::string& name) {
-  std::string pattern = (std::filesystem::temp_directory_path() / ("lockstep_" + name + "_XXXXXX")).string();
+inline TemporaryFolder::TemporaryFolder(const std::string& name, const std::filesystem::path& parent) {
+  std::string pattern = (parent / ("lockstep_" + name + "_XXXXXX")).string();
   CHECK(mkdtemp(pattern.data()) != nullptr, "{}", pattern);
   path_ = pattern;
 }

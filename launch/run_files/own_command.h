@@ -9,9 +9,7 @@
 namespace lockstep {
 
 std::vector<std::string> own_arguments();
-// As a shell reads it.
-std::string shell_word(const std::string& word);
-// All of them, as a shell reads them, with "redacted" for values of keys that are secret.
-std::string own_command();
+// A command as a shell reads it, with "redacted" for values of keys that are secret.
+std::string shell_command(const std::vector<std::string>& words);
 
 }  // namespace lockstep

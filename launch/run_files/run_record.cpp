@@ -72,7 +72,7 @@ std::string run_facts(const World& world, Training& training, const Communicator
     libraries["nccl"] = nccl_version();
   }
   nlohmann::ordered_json facts{{"lockstep", kVersion},
-                               {"command", own_command()},
+                               {"command", shell_command(own_arguments())},
                                {"started", fmt::format("{:%Y-%m-%dT%H:%M:%S%z}", fmt::localtime(now))},
                                {"ranks", world.size()},
                                {"nodes", world.nodes()},

@@ -78,7 +78,7 @@ int run_sweep(const Command& command) {
     throw Error(
         exit_code::resumable,
         fmt::format("{}: the sweep stopped, and its trainings have saved what they could; this goes on: {}",
-                    signal_name(signal), own_command()));
+                    signal_name(signal), shell_command(own_arguments())));
   }
   const SweepOutcome outcome = sweep.outcome();
   write_outcome(sweep, plan, outcome, command.registry);

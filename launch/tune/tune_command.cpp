@@ -75,7 +75,7 @@ std::string program_identity() {
 
 TuneFacts facts_of(const World& world, const TuneBench& bench) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  return {.command = own_command(),
+  return {.command = shell_command(own_arguments()),
           .date = fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(now)),
           .program = program_identity(),
           .host = world.host(),

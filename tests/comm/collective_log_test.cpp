@@ -128,20 +128,6 @@ TEST(CollectiveLog, IsGoneWithItsCommunicator) {
   EXPECT_THROW(read_collective_log(path), IoError);
 }
 
-// Beside the logs, in the same file system.
-struct OwnFolder {
-  OwnFolder() {
-    std::string name = std::string(kCollectiveLogFolder) + "/of_logs_XXXXXX";
-    EXPECT_NE(mkdtemp(name.data()), nullptr) << name;
-    path = name;
-  }
-  ~OwnFolder() { std::filesystem::remove_all(path); }
-  OwnFolder(const OwnFolder&) = delete;
-  OwnFolder& operator=(const OwnFolder&) = delete;
-
-  std::filesystem::path path;
-};
-
 // A process that is killed while it waits in a collective leaves behind where it stood, until an hour later.
 TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   if (make_self_communicator()->log().path().empty()) GTEST_SKIP() << "no room in /dev/shm";
@@ -176,15 +162,16 @@ TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   EXPECT_EQ(describe(file->records[0].collective), "all_reduce 1 of 1 fp32 (sum, bucket 4)");
   EXPECT_EQ(file->records[0].moments.finished_ns, 0);
 
-  // In a folder of its own: logs of other jobs are looked for in the common one.
-  const OwnFolder folder;
-  const std::filesystem::path dead = folder.path / "lockstep.dead", living = folder.path / "lockstep.living";
+  // A separate folder, so that no other job's logs are removed, on the same file system, for the hard link.
+  const TemporaryFolder folder("logs", kCollectiveLogFolder);
+  const std::filesystem::path dead = folder.path() / "lockstep.dead",
+                              living = folder.path() / "lockstep.living";
   std::filesystem::rename(left[0], dead);
   const auto mine = make_self_communicator();
   std::filesystem::create_hard_link(mine->log().path(), living);
-  remove_abandoned_logs(std::chrono::hours(1), folder.path);
+  remove_abandoned_logs(std::chrono::hours(1), folder.path());
   EXPECT_TRUE(std::filesystem::exists(dead)) << "it is young";
-  remove_abandoned_logs(std::chrono::seconds(-1), folder.path);
+  remove_abandoned_logs(std::chrono::seconds(-1), folder.path());
   EXPECT_FALSE(std::filesystem::exists(dead));
   EXPECT_TRUE(std::filesystem::exists(living)) << "its process lives";
 }

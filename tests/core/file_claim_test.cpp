@@ -125,7 +125,7 @@ class FileClaimsOfUsers : public FileClaims {
     if (getuid() != 0) GTEST_SKIP() << "needs root, to be two users";
     ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);
   }
-  // What `work` returns as that user.
+  // The result of `work`, run as that user.
   static int as_user(uid_t user, const std::function<int()>& work) {
     const pid_t child = fork();
     if (child == 0) _exit(setuid(user) != 0 ? 99 : work());

@@ -119,6 +119,8 @@ TEST(StartedRanks, AreRefusedWhereSomethingElseStartsRanks) {
   const Workplace workplace("started_twice");
   expect_failure(run_ranks(2, workplace.train({}, "--ranks 2")), exit_code::usage,
                  {"--ranks 2: a launcher has already started 2 ranks; remove --ranks"});
+  expect_failure(run_ranks(2, workplace.train({}, "--ranks 1")), exit_code::usage,
+                 {"--ranks 1: a launcher has already started 2 ranks; remove --ranks"});
   expect_failure(run_shell("env PATH=/nowhere " + workplace.train({}, "--ranks 2") + " 2>&1"),
                  exit_code::config, {"mpirun cannot be started", "openmpi-bin"});
   for (const char* wrong : {"0", "-1", "1025", "two"})

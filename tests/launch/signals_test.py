@@ -99,8 +99,8 @@ def processes_of(folder):
     return {process: (name, rank) for process, name, rank in random_faults.processes_of(folder)}
 
 
-def heeds(process, number):
-    """Whether it has blocked the signal, or handles it."""
+def blocks_or_handles(process, number):
+    """True if the process has blocked the signal or installed a handler."""
     lines = dict(line.split(":\t") for line in pathlib.Path(f"/proc/{process}/status").read_text().splitlines() if ":\t" in line)
     return any(int(lines[name], 16) >> (number - 1) & 1 for name in ("SigBlk", "SigCgt"))
 
@@ -233,7 +233,7 @@ class Runner:
         target = self.target_of(job)
         # A rank that is not held may not have blocked its signals yet: the signal would end it.
         if job.cell.target != "launcher":
-            wait_for(lambda: heeds(target, getattr(signal, "SIG" + job.cell.signal)), f"{job.cell.target} that heeds signals", GRACE)
+            wait_for(lambda: blocks_or_handles(target, getattr(signal, "SIG" + job.cell.signal)), f"{job.cell.target} that blocks or handles the signal", GRACE)
         os.kill(target, getattr(signal, "SIG" + job.cell.signal))  # throws where there is no such process
         if job.cell.times == 2:
             time.sleep(0.1)
