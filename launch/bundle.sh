@@ -142,7 +142,8 @@ LD_LIBRARY_PATH to its folder"
 is_elf() { [ "$(head -c 4 "$1" | tr -d '\0')" = $'\x7fELF' ]; }
 
 # The programs that benchmarks/gpu_suite.py runs.
-readonly kit=" lockstep step_bench kernel_bench graph_bench core_cuda_test cuda_trainer_test kernels_cuda_test comm_nccl_test "
+readonly kit=" lockstep step_bench kernel_bench graph_bench core_cuda_test cuda_trainer_test device_program_test \
+kernels_cuda_test comm_nccl_test "
 
 for file in "$build"/bin/*; do
   [ -f "$file" ] && [ -x "$file" ] && is_elf "$file" || continue

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trainings by lockstep-emulated, for tests of the whole program.
+// Trainings by the whole program on the emulated device, or on a GPU.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "core/device.h"
 #include "tests/launch/program.h"
 
 namespace lockstep {
@@ -18,7 +20,7 @@ using Settings = std::vector<std::string>;
 struct EmulatedRun {
   int ranks = 2;
   Settings settings = {};
-  std::string machine = {};  // "NAME=value .." of LOCKSTEP_EMULATED_
+  std::string machine = {};  // "NAME=value .." of LOCKSTEP_EMULATED_; a GPU ignores them
 };
 
 inline std::string command_of(const Workplace& workplace, const EmulatedRun& run, const std::string& flags) {
@@ -28,9 +30,26 @@ inline std::string command_of(const Workplace& workplace, const EmulatedRun& run
   return "env " + run.machine + " " + workplace.train(settings, flags);
 }
 
-class EmulatedDigest : public testing::Test {
+// Of what the run ends with.
+inline std::string digest_of(const Workplace& workplace, const EmulatedRun& run) {
+  const auto file = workplace.path("digest");
+  std::filesystem::remove(file);
+  const ProgramResult result = run_ranks(run.ranks, command_of(workplace, run, "--digest " + file.string()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return text_of(file);
+}
+
+// Skipped where the program that is tested needs a GPU and there is none.
+class Emulated : public testing::Test {
  protected:
-  Workplace workplace_{"emulated_digest", "lockstep-emulated"};
+  void SetUp() override {
+    if (device_program() == "lockstep" && cuda_status().devices.empty()) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+class EmulatedDigest : public Emulated {
+ protected:
+  Workplace workplace_{"emulated_digest", device_program()};
 };
 
 }  // namespace lockstep

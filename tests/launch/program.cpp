@@ -132,6 +132,14 @@ std::string program(const std::string& name) {
   return std::filesystem::is_regular_file(test) ? test : build_folder() / "bin" / name;
 }
 
+std::string device_program() {
+#ifdef LOCKSTEP_TEST_GPU
+  return "lockstep";
+#else
+  return "lockstep-emulated";
+#endif
+}
+
 Workplace::Workplace(const std::string& name, const std::string& program, int side)
     : folder_(name), program_(program) {
   std::filesystem::create_directories(path("data"));
@@ -140,11 +148,12 @@ Workplace::Workplace(const std::string& name, const std::string& program, int si
   std::ofstream(path("config.toml")) << fmt::format(
       "[model]\nname = \"mlp\"\n[data]\nformat = \"idx\"\npath = \"{}\"\n"
       "[train]\nbatch = 8\nepochs = 1\nthreads = 1\n[optimizer]\nlearning_rate = 0.02\n[world]\ndevice = "
-      "\"cpu\"\n"
+      "\"cpu\"\n{}"
       "[kernels]\nchoose = \"direct\"\n"  // what is timed on a busy machine is timed again by the next start
       "[run]\ndir = \"{}\"\ncheckpoint_minutes = 0\nmeasure_peak = {}\n",
-      path("data").string(), path("run").string(),
-      program != "lockstep-emulated");  // the peak of fibers takes minutes, and says nothing
+      path("data").string(), program == "lockstep" && program == device_program() ? "share_device = true\n" : "",
+      path("run").string(),
+      program != device_program());  // the peak of fibers takes minutes, and says nothing
 }
 
 std::string Workplace::train(const std::vector<std::string>& settings, const std::string& flags) const {

@@ -38,6 +38,8 @@ std::size_t longest_line(const std::string& text);
 std::filesystem::path build_folder();
 // The path of the built program NAME.
 std::string program(const std::string& name);
+// Who trains on GPUs in tests: "lockstep-emulated", or "lockstep" in a test program for a GPU.
+std::string device_program();
 
 // A folder for one test, removed at its end; with a dataset in IDX format and a configuration for it.
 class Workplace {

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The whole program trains on several ranks with a GPU each, or one that they share, and gives the CPU's losses
+// and the same bits however the device orders what CUDA leaves unordered. emulated_program_test runs these tests
+// on the emulated device, device_program_test on a GPU.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/cuda_emulator/emulated_run.h"
+#include "tests/distance.h"
+#include "tests/launch/program.h"
+#include "tests/launch/trace_check.h"
+
+namespace lockstep {
+namespace {
+
+struct Trained {
+  double train_loss = 0;
+  double test_loss = 0;
+  double test_accuracy = 0;
+  double gradient_norm = 0;  // of the last step; 0: not told
+};
+
+nlohmann::json last_line(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  nlohmann::json last;
+  for (std::string line; std::getline(file, line);) last = nlohmann::json::parse(line);
+  return last;
+}
+
+Trained train(const Workplace& workplace, int ranks, const std::string& command) {
+  std::filesystem::remove_all(workplace.path("run"));
+  const ProgramResult result = run_ranks(ranks, command);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const nlohmann::json last = last_line(workplace.path("run") / "metrics.jsonl");
+  if (!last.contains("test_loss")) return {};
+  const nlohmann::json norm = last_line(workplace.path("run") / "steps.jsonl")["gradient_norm"];
+  return {.train_loss = last["train_loss"],
+          .test_loss = last["test_loss"],
+          .test_accuracy = last["test_accuracy"],
+          .gradient_norm = norm.is_number() ? norm.get<double>() : 0};
+}
+
+void expect_like_the_cpu(const Settings& settings, int ranks, double tolerance, int side = 12) {
+  const Workplace cpu("emulated_cpu", "lockstep", side);
+  const Workplace gpu("emulated_gpu", device_program(), side);
+  Settings here = {"train.steps=12"};
+  here.insert(here.end(), settings.begin(), settings.end());
+  here.push_back(
+      "kernels.choose=direct");  // nothing is chosen by time, and no Winograd, which rounds otherwise
+  const Trained wanted = train(cpu, ranks, cpu.train(here));
+  here.push_back("world.device=cuda");
+  const Trained found = train(gpu, ranks, gpu.train(here));
+  EXPECT_NE(wanted.train_loss, 0);
+  EXPECT_NEAR(found.train_loss, wanted.train_loss, tolerance * wanted.train_loss) << ranks << " ranks";
+  EXPECT_NEAR(found.test_loss, wanted.test_loss, tolerance * wanted.test_loss) << ranks << " ranks";
+  // See the ReLU below.
+  const double of_norm = std::min(0.1, 200 * tolerance);
+  EXPECT_NEAR(found.gradient_norm, wanted.gradient_norm, of_norm * wanted.gradient_norm) << ranks << " ranks";
+}
+
+TEST_F(Emulated, LossesAreTheCpus) {
+  for (const int ranks : {1, 3, 4}) expect_like_the_cpu({"model.name=cnn"}, ranks, 1e-5);
+}
+
+// Small steps: a ReLU whose input is a rounding away from zero passes its gradient in one order of summation
+// and not in another, and at a rate of 0.01 the CPU's own orders already differ by 3e-4 after 20 steps.
+TEST_F(Emulated, LossesOfAResidualNetworkAreTheCpus) {
+  expect_like_the_cpu({"model.name=resnet20", "train.batch=4", "optimizer.learning_rate=1e-4"}, 2, 1e-5, 16);
+}
+
+// Below everything that is trained, where no backward runs, and between, where batch norm passes gradients
+// on; whether steps are recorded or not.
+TEST_F(Emulated, LossesBesideFrozenLayersAreTheCpus) {
+  for (const char* recorded : {"train.cuda_graph=true", "train.cuda_graph=false"})
+    expect_like_the_cpu({"model.name=cnn", R"(model.freeze=["conv1", "bn1"])", recorded}, 2, 1e-5);
+  expect_like_the_cpu({"model.name=resnet20", R"(model.freeze=["bn1", "layer2", "layer3.0.bn2"])",
+                       "train.batch=4", "optimizer.learning_rate=1e-4"},
+                      2, 1e-5, 16);
+}
+
+TEST_F(Emulated, LossesOfAugmentedImagesAreTheCpus) {
+  expect_like_the_cpu({"model.name=cnn", "data.brightness=0.4", "data.contrast=0.4", "data.crop_padding=2",
+                       "data.cutout=4", "data.random_erasing=0.5", "data.mixup=0.4", "data.cutmix=1"},
+                      2, 1e-5);
+}
+
+// The norm is computed, and the step scaled, by the device; what is evaluated is an average that it keeps.
+TEST_F(Emulated, LossesOfClippedStepsAndAveragedWeightsAreTheCpus) {
+  for (const Settings& way :
+       {Settings{"optimizer.clip_norm=0.1"},
+        {"train.ema_decay=0.9"},
+        {"optimizer.clip_norm=0.1", "train.ema_decay=0.9", "train.accumulation=2", "optimizer.name=adamw",
+         "optimizer.learning_rate=1e-3"},
+        {"optimizer.clip_norm=0.1", "comm.codec=int8", "comm.compress_within_node=true"}}) {
+    Settings settings = {"model.name=cnn"};
+    settings.insert(settings.end(), way.begin(), way.end());
+    expect_like_the_cpu(settings, 2, 1e-4);
+  }
+}
+
+// Written while the device has the average in the network's place.
+TEST_F(Emulated, TheBestNetworkIsTheAverageThatWasEvaluated) {
+  const Workplace workplace("emulated_best", device_program());
+  const Settings settings = {"train.ema_decay=0.9", "run.keep_best=true", "train.precision=fp16"};
+  const ProgramResult trained = run_ranks(2, command_of(workplace, {.settings = settings}, ""));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const double expected = last_line(workplace.path("run") / "metrics.jsonl")["test_loss"];
+  const ProgramResult found = run_shell(fmt::format(
+      "{} eval {} --json --set model.name=cnn --set train.precision=fp16 --set world.device=cpu --init {}",
+      program("lockstep"), workplace.path("config.toml").string(),
+      workplace.path("run/best.safetensors").string()));
+  ASSERT_EQ(found.exit_code, 0) << found.output;
+  const std::size_t begin = found.output.find('{');
+  const double loss =
+      nlohmann::json::parse(found.output.substr(begin, found.output.find('\n', begin) - begin))["test_loss"];
+  EXPECT_NEAR(loss, expected, 1e-2 * expected);
+}
+
+// In half precision some steps overflow and are skipped, and weights have copies.
+TEST_F(Emulated, ClippedStepsAndAveragedWeightsAreTheSameWhetherOrNotStepsAreRecorded) {
+  const Workplace workplace("emulated_clip_ema", device_program());
+  for (const Settings& way : {Settings{}, {"train.precision=fp16", "train.loss_scale=1e9"}}) {
+    Settings settings = {"optimizer.clip_norm=0.05", "train.ema_decay=0.9", "train.steps=24"};
+    settings.insert(settings.end(), way.begin(), way.end());
+    const std::string recorded = digest_of(workplace, {.settings = settings});
+    Settings eager = settings, plain = settings;
+    eager.push_back("train.cuda_graph=false");
+    EXPECT_EQ(digest_of(workplace, {.settings = eager}), recorded);
+    plain.push_back("optimizer.clip_norm=0");
+    EXPECT_NE(digest_of(workplace, {.settings = plain}), recorded);
+  }
+}
+
+nlohmann::json metrics_of(const Workplace& workplace, const Settings& settings) {
+  const ProgramResult result = run_ranks(2, workplace.train(settings));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const nlohmann::json line = nlohmann::json::parse(text_of(workplace.path("run/metrics.jsonl")));
+  EXPECT_EQ(line["evaluations_within"]["count"], 2);
+  return line;
+}
+
+// Of logits whose order no rounding changes.
+TEST_F(Emulated, MetricsAreTheCpus) {
+  const Workplace cpu("metrics_cpu"), gpu("metrics_gpu", device_program());
+  Settings settings = {"model.name=cnn", "train.steps=12", "kernels.choose=direct",
+                       "run.metrics=f1, confusion", "run.metrics_every=5"};
+  const nlohmann::json wanted = metrics_of(cpu, settings);
+  settings.push_back("world.device=cuda");
+  const nlohmann::json found = metrics_of(gpu, settings);
+  for (const char* name : {"test_accuracy", "f1_macro", "f1_by_class", "confusion"})
+    EXPECT_EQ(found[name], wanted[name]) << name;
+  EXPECT_GT(found["metrics_seconds"], 0);
+}
+
+// Rounded to 8 and 11 bits at each layer, the losses differ by a few roundings.
+TEST_F(Emulated, HalfPrecisionsLossesAreTheCpusUpToTheirRoundings) {
+  expect_like_the_cpu({"model.name=cnn", "train.precision=bf16"}, 2, 4 * 0x1p-8);
+  expect_like_the_cpu({"model.name=cnn", "train.precision=fp16"}, 2, 4 * 0x1p-8);
+}
+
+// Two steps are enqueued one by one, two are recorded, one after the other, and each is replayed.
+constexpr const char* kReplaysOfBoth = "train.steps=7";
+
+// With delays of up to 5 ms what is not ordered does happen in another order. The device that is delayed has
+// another number of multiprocessors, too, and so its kernels other grids.
+TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
+  const std::vector<Settings> trainings = {
+      {kReplaysOfBoth},
+      {kReplaysOfBoth, "train.accumulation=3", "train.recompute=true", "optimizer.name=lars",
+       "comm.codec=topk", "comm.topk.warmup_steps=2", "comm.compress_within_node=true",
+       "schedule.name=cosine"},
+      {"train.precision=fp16", "train.loss_scale=1e9"},  // overflows at first
+      {"train.precision=fp16", "train.steps=14", "train.average_every=2", "train.average_after=1"},
+      {"train.precision=fp16", "train.loss_scale=1e9", "train.staleness=1"},
+      {kReplaysOfBoth, "train.precision=bf16", "optimizer.name=adamw", "data.crop_padding=2",
+       "data.horizontal_flip=true", "data.mixup=0.4", "data.cutmix=1", "data.random_erasing=0.5",
+       "data.contrast=0.5", "comm.codec=powersgd", "comm.powersgd.start_step=0",
+       "comm.compress_within_node=true", "schedule.name=cosine"},
+  };
+  for (const Settings& settings : trainings) {
+    const std::string expected = digest_of(workplace_, {.settings = settings});
+    Settings eager = settings;
+    eager.push_back("train.cuda_graph=false");
+    EXPECT_EQ(digest_of(workplace_, {.settings = eager}), expected) << "eager";
+    const std::string machine =
+        "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=5ms LOCKSTEP_EMULATED_MULTIPROCESSORS=1";
+    EXPECT_EQ(digest_of(workplace_, {.settings = settings, .machine = machine}), expected) << "delayed";
+    // Eager steps leave the device little that a recording does not: their delayed order is tried once.
+    if (&settings == &trainings.front()) {
+      EXPECT_EQ(digest_of(workplace_, {.settings = eager, .machine = machine}), expected) << "delayed, eager";
+    }
+  }
+}
+
+// Sums that the next step's layers wait for, on the device.
+TEST_F(EmulatedDigest, IsTheSameWhereGradientsCrossIntoTheNextStep) {
+  const std::vector<Settings> trainings = {
+      {"comm.bucket_mib=[0.001, 0.01, 0.001]", "train.steps=9", "model.batch_norm=true"},
+      {"comm.bucket_mib=[0.001, 0.01, 0.001]", "train.steps=6", "train.accumulation=2", "optimizer.name=lars",
+       "train.precision=bf16"},
+  };
+  for (const Settings& settings : trainings) {
+    const std::string expected = digest_of(workplace_, {.settings = settings});
+    Settings crossing = settings;
+    crossing.push_back("comm.cross_barrier=true");
+    for (const char* machine : {"", "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=5ms"})
+      EXPECT_EQ(digest_of(workplace_, {.settings = crossing, .machine = machine}), expected) << machine;
+  }
+  const auto trace = workplace_.path("trace.json");
+  const ProgramResult traced = run_ranks(
+      2, command_of(workplace_,
+                    {.settings = {"comm.cross_barrier=true", "comm.bucket_mib=[0.002, 0.01, 0.002]"}},
+                    "--trace " + trace.string()));
+  ASSERT_EQ(traced.exit_code, 0) << traced.output;
+  expect_trace_of_ranks(trace, 2);
+  expect_ledger_of_every_epoch(workplace_.path("run") / "metrics.jsonl", 2);
+  for (const int ranks : {2, 3})
+    expect_like_the_cpu({"model.name=cnn", "comm.cross_barrier=true", "comm.bucket_mib=[0.001, 0.01, 0.001]"},
+                        ranks, 1e-5);
+}
+
+// Evaluations between replayed steps.
+TEST_F(EmulatedDigest, IsTheSameWithEvaluationsMetricsAndHistograms) {
+  const Settings settings = {"model.batch_norm=true", "train.precision=fp16", "train.loss_scale=1e9"};
+  const std::string expected = digest_of(workplace_, {.settings = settings});
+  Settings evaluated = settings;
+  evaluated.insert(evaluated.end(), {"run.metrics=f1,confusion", "run.metrics_every=3", "run.histograms=1"});
+  for (const char* machine :
+       {"", "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=2ms LOCKSTEP_EMULATED_PAGEABLE=late"})
+    EXPECT_EQ(digest_of(workplace_, {.settings = evaluated, .machine = machine}), expected) << machine;
+}
+
+// LOCKSTEP_TEST_SEEDS=100 asks for so many orders of everything that the device leaves unordered. Copies of
+// pageable memory are such a thing, too.
+TEST_F(EmulatedDigest, IsTheSameWithEverySeed) {
+  const char* asked = std::getenv("LOCKSTEP_TEST_SEEDS");
+  const int seeds = asked != nullptr ? std::atoi(asked) : 2;
+  const Settings settings = {"train.steps=5", "train.accumulation=2", "model.batch_norm=true"};
+  const std::string expected = digest_of(workplace_, {.settings = settings});
+  for (int seed = 1; seed <= seeds; ++seed) {
+    const std::string machine = fmt::format(
+        "LOCKSTEP_EMULATED_SEED={} LOCKSTEP_EMULATED_DELAY=2ms LOCKSTEP_EMULATED_PAGEABLE=late", seed + 1);
+    ASSERT_EQ(digest_of(workplace_, {.settings = settings, .machine = machine}), expected) << seed + 1;
+  }
+}
+
+// Saved between replayed steps, with one under way; in fp16, whose copies of weights are made again.
+TEST_F(EmulatedDigest, IsTheSameWhereTrainingGoesOnFromACheckpoint) {
+  EmulatedRun run{.settings = {"schedule.name=constant", "train.precision=fp16"}};
+  const std::string whole = digest_of(workplace_, run);
+  run.settings.insert(run.settings.end(), {"train.steps=7", "run.checkpoint_every=7"});
+  const ProgramResult saved = run_ranks(run.ranks, command_of(workplace_, run, ""));
+  ASSERT_EQ(saved.exit_code, 0) << saved.output;
+  run.settings[2] = "train.steps=12";
+  const std::string digest = workplace_.path("resumed").string();
+  const ProgramResult resumed = run_ranks(
+      run.ranks, command_of(workplace_, run, "--resume auto --resume-with train.steps --digest " + digest));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count(resumed.output, "training goes on after step 7 "), 1) << resumed.output;
+  EXPECT_EQ(text_of(digest), whole);
+}
+
+// The device is at the next step when the host hears of it, and what is saved is the state before both.
+TEST_F(EmulatedDigest, IsTheSameWhereGradientsWereNotFiniteAndTrainingGoesOn) {
+  EmulatedRun run{.settings = {"schedule.name=constant"}};
+  const std::string whole = digest_of(workplace_, run);
+  std::filesystem::remove_all(workplace_.path("run"));
+  const ProgramResult failed =
+      run_ranks(run.ranks, command_of(workplace_, run, "--inject nan:rank=0,step=7"));
+  EXPECT_EQ(failed.exit_code, exit_code::failed) << failed.output;
+  EXPECT_EQ(
+      count(failed.output, "step 7: the loss is not finite on rank 0; it began on rank 0 in parameter "), 1)
+      << failed.output;
+  const std::string digest = workplace_.path("resumed").string();
+  const ProgramResult resumed =
+      run_ranks(run.ranks, command_of(workplace_, run, "--resume auto --digest " + digest));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count(resumed.output, "training goes on after step 6 "), 1) << resumed.output;
+  EXPECT_EQ(text_of(digest), whole);
+}
+
+TEST_F(EmulatedDigest, DropoutAndSeveralRanksAreRepeatable) {
+  for (const int ranks : {1, 4}) {
+    const EmulatedRun run{.ranks = ranks, .settings = {"model.dropout=0.3", "train.steps=3"}};
+    EXPECT_EQ(digest_of(workplace_, run), digest_of(workplace_, run)) << ranks;
+  }
+}
+
+// By what the driver says is free: the plan's parts are in Lockstep's own buffers, the rest is libraries'.
+TEST_F(EmulatedDigest, MemoryOfTheDeviceIsMeasured) {
+  const EmulatedRun run{.settings = {"train.steps=3"}};
+  const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const nlohmann::json record = nlohmann::json::parse(text_of(workplace_.path("run/run.json")));
+  double planned = 0;
+  for (const auto& [name, bytes] : record["planned_bytes"]["device"].items()) planned += bytes.get<double>();
+  const nlohmann::json before = record["device_memory"];
+  const nlohmann::json after = last_line(workplace_.path("run/metrics.jsonl"))["device_memory"];
+  for (const nlohmann::json& use : {before, after}) {
+    const auto bytes = [&](const char* part) { return use[part].get<double>(); };
+    EXPECT_EQ(bytes("at_start") + bytes("buffers") + bytes("libraries") + bytes("available"), bytes("total"))
+        << use;
+  }
+  EXPECT_GE(after["buffers"].get<double>(), 0.9 * planned) << record["planned_bytes"];
+}
+
+// Gathered there, or copied for each step; with a short batch, and images that are changed on the way.
+TEST_F(EmulatedDigest, IsTheSameWhereImagesLieInTheDevicesMemory) {
+  const auto file = workplace_.path("digest");
+  std::string expected;
+  for (const std::string loader : {"stream", "auto", "device"}) {
+    const EmulatedRun run{
+        .settings = {"train.epochs=3", "train.steps=7", "train.batch=25", "train.accumulation=2",
+                     "data.tail=exact", "data.crop_padding=2", "data.cutout=3", "data.loader=" + loader},
+        .machine = loader == "auto" ? "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=5ms" : ""};
+    const ProgramResult result = run_ranks(2, command_of(workplace_, run, "--digest " + file.string()));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(count(result.output, "data: images lie in the memory of the device"),
+              loader == "stream" ? 0 : 1)
+        << result.output;
+    if (expected.empty()) expected = text_of(file);
+    EXPECT_EQ(text_of(file), expected) << loader;
+  }
+}
+
+struct Interval {
+  double begin;
+  double end;
+};
+
+// Rank 0's, by name, in the order of steps; microseconds.
+std::map<std::string, std::vector<Interval>> intervals_of(const std::filesystem::path& trace) {
+  std::map<std::string, std::vector<Interval>> found;
+  const nlohmann::json whole = nlohmann::json::parse(text_of(trace));
+  for (const nlohmann::json& event : whole.at("traceEvents")) {
+    if (event["ph"] != "X" || event["pid"] != 0) continue;
+    const double begin = event["ts"];
+    found[event["name"]].push_back({begin, begin + event["dur"].get<double>()});
+  }
+  return found;
+}
+
+// What a step does on the device, one behind the other, and one step behind the other; its buckets are summed
+// from backward on, in their order, and the exchange ends behind them.
+void expect_spans_of_every_step(const std::filesystem::path& trace, std::size_t steps) {
+  constexpr double kRounded = 1;
+  std::map<std::string, std::vector<Interval>> spans = intervals_of(trace);
+  std::vector<std::vector<Interval>> buckets;
+  while (spans.contains(fmt::format("bucket {}", buckets.size())))
+    buckets.push_back(spans[fmt::format("bucket {}", buckets.size())]);
+  EXPECT_GT(buckets.size(), 2u);
+  for (const auto& [name, each] : spans) ASSERT_EQ(each.size(), steps) << name;
+  double end = 0;
+  for (std::size_t step = 0; step < steps; ++step) {
+    SCOPED_TRACE(fmt::format("step {}", step));
+    for (const char* name : {"data", "forward", "backward", "exchange", "optimizer"}) {
+      EXPECT_GE(spans.at(name)[step].begin, end - kRounded) << name;
+      EXPECT_GE(spans.at(name)[step].end, spans.at(name)[step].begin) << name;
+      end = spans.at(name)[step].end;
+    }
+    double bucket_end = spans.at("backward")[step].begin;
+    for (const std::vector<Interval>& bucket : buckets) {
+      EXPECT_GE(bucket[step].begin, bucket_end - kRounded);
+      EXPECT_GT(bucket[step].end, bucket[step].begin);
+      bucket_end = bucket[step].end;
+    }
+    EXPECT_LE(bucket_end, spans.at("exchange")[step].end + kRounded);
+  }
+}
+
+TEST_F(EmulatedDigest, TracesRecordedStepsAndStartsFromAnExport) {
+  const auto file = workplace_.path("x.safetensors").string();
+  const auto trace = workplace_.path("trace.json");
+  const EmulatedRun traced{.settings = {"comm.bucket_mib=[0.002, 0.01, 0.002]"}};
+  const ProgramResult exported = run_ranks(
+      2, command_of(workplace_, traced, fmt::format("--export {} --trace {}", file, trace.string())));
+  ASSERT_EQ(exported.exit_code, 0) << exported.output;
+  EXPECT_EQ(count(exported.output, "steps are recorded and replayed"), 1) << exported.output;
+  expect_spans_of_every_step(trace, 12);
+  expect_trace_of_ranks(trace, 2);
+  expect_ledger_of_every_epoch(workplace_.path("run") / "metrics.jsonl", 2);
+  const ProgramResult again = run_ranks(2, command_of(workplace_, {}, "--init " + file));
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_EQ(count(again.output, "training starts from"), 1) << again.output;
+}
+
+}  // namespace
+}  // namespace lockstep
