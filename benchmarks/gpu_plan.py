@@ -99,6 +99,20 @@ def last_epoch(run):
     run.result = {"epoch": (epochs_of(run) or [None])[-1]}
 
 
+def last_object(run):
+    """The last line of its output that is an object of JSON."""
+    lines = [line for line in run.output.splitlines() if line.startswith("{")]
+    if run.status == "ok":
+        run.result = json.loads(lines[-1])
+
+
+def memory(run):
+    """Bytes of the device that were planned, by part, and that were taken."""
+    folder = next(word for word in run.command if word.startswith("run.dir=")).split("=", 1)[1]
+    last_epoch(run)
+    run.result["planned_bytes"] = json.loads(pathlib.Path(folder, "run.json").read_text())["planned_bytes"]
+
+
 def accuracy(run, target=0.93):
     epochs = epochs_of(run)
     reached = max((epoch.get("test_accuracy") or 0 for epoch in epochs), default=0)
@@ -160,10 +174,46 @@ def random_images(side, *settings):
             "data.synthetic.train_samples=1024", "data.synthetic.test_samples=1024", *settings]
 
 
+IMAGENET = random_images(224, "data.synthetic.classes=1000", "data.random_resized_crop=false", "data.resize=0",
+                         "data.center_crop=1", "train.batch=256")
+THREADS = max(1, (os.cpu_count() or 2) // 2)
+
+
 def cifar10(precision):
-    threads = max(1, (os.cpu_count() or 2) // 2)
     return trained(f"CIFAR-10 {precision}", "cifar10_resnet18", [
-        "data.path={cifar10}", f"data.loader_threads={threads}", f"train.precision={precision}"], read=accuracy)
+        "data.path={cifar10}", f"data.loader_threads={THREADS}", f"train.precision={precision}"], read=accuracy)
+
+
+def asked(command, arguments, **more):
+    """A command that measures which settings are best, for CIFAR-10 in fp16."""
+    return Program(command, f"{{bundle}}/bin/lockstep {command} cifar10_resnet18 --set world.device=cuda --set "
+                   f"data.path={{cifar10}} --set data.loader_threads={THREADS} --out {{scratch}}/runs/{command} {arguments}",
+                   **more)
+
+
+def whole_program(shards):
+    """Tests that train by the whole program, on ranks that share the GPU."""
+    name, apart = "device_program_test", "*MemoryOfTheDevice*"  # judges what others take of the device
+    return [gtest(name, f"--gtest_filter=-{apart}", environment={
+        "GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard)}) for shard in range(shards)]
+
+
+def few_tests():
+    """CIFAR-10 with a hundred test images, for trainings that nobody evaluates."""
+    script = ("mkdir -p {scratch}/few/test && ln -sfn {cifar10}/train {scratch}/few/train && for class in {cifar10}/test/*; "
+              "do mkdir -p {scratch}/few/test/${{class##*/}} && find $class -type f | sort | head -10 | "
+              "xargs cp -t {scratch}/few/test/${{class##*/}}; done")
+    return Program("few test images", f"bash -c '{script}'")
+
+
+def fine_tuning(batch, steps, precision="fp32", *settings):
+    """ResNet-18 at 224x224 as it is fine-tuned, with four threads that decode as they go; from random weights."""
+    loader = settings or ["data.loader=stream"]
+    return trained(f"batch {batch} {precision} {loader[0].split('=')[1]}", "cifar10_resnet18", [
+        "data.path={scratch}/few", "data.resize=224", "model.stem=imagenet", "data.crop_padding=0",
+        "data.mean=[0.5,0.5,0.5]", "data.deviation=[0.5,0.5,0.5]", "optimizer.learning_rate=0.001",
+        "optimizer.nesterov=false", "optimizer.weight_decay=0", "schedule.name=constant", f"train.batch={batch}",
+        f"train.precision={precision}", f"train.steps={steps}", *loader], read=last_epoch)
 
 
 def sampler(columns):
@@ -174,8 +224,7 @@ def sampler(columns):
 
 def profiled():
     """ncu measures the third step alone: the trainer's NVTX range around it is called "step 3"."""
-    settings = random_images(224, "data.synthetic.classes=1000", "data.random_resized_crop=false", "data.resize=0",
-                             "data.center_crop=1", "train.batch=256", "train.steps=3", "train.cuda_graph=false")
+    settings = [*IMAGENET, "train.steps=3", "train.cuda_graph=false"]
     ncu = ("ncu --clock-control none --csv --print-units base --nvtx --nvtx-include 'step 3/' "
            "--metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum ")
     return trained("ncu", "imagenet_resnet50", settings, start=ncu + "{bundle}/bin/", read=kernels, keep=5_000_000)
@@ -278,6 +327,27 @@ SECOND = [
 ]
 
 
+# What the whole program does on a GPU, and what it tells its user there.
+PROGRAM = [
+    Part("prepare", 0, 20, preparation()),
+    Part("smoke", 20, 15, smoke()),
+    Part("tests", 35, 140, [
+        *whole_program(6), gtest("kernels_cuda_test", environment=FEW_CORES),
+        gtest("cuda_trainer_test", environment=FEW_CORES)], together=True),
+    Part("memory", 175, 30, [
+        gtest("device_program_test", "--gtest_filter=*MemoryOfTheDevice*", limit=12),
+        trained("resnet50", "imagenet_resnet50", IMAGENET + ["train.steps=10"], read=memory)], alone=True),
+    Part("steps", 205, 30, [sampler(POWER), ours("resnet50", peak=True), ours("resnet18"),
+                            ours("resnet18, batch 128")], alone=True),
+    Part("fine-tuning", 235, 85, [
+        few_tests(), fine_tuning(1, 4096), fine_tuning(16, 1280), fine_tuning(32, 640), fine_tuning(512, 40),
+        fine_tuning(512, 97, "fp16", "data.loader=device", f"data.loader_threads={THREADS}")], alone=True),
+    Part("find-batch", 320, 45, [asked("find-batch", "--seconds 20 --json", read=last_object)], alone=True),
+    Part("tune", 365, 45, [asked("tune", "--minutes 0.4")], alone=True),
+    Part("kernel_bench", 410, 22, [KERNEL_BENCH], alone=True),
+]
+
+
 def smallest_failing(runs):
     """The failing cases of the smoke test alone, then steps of larger and larger networks."""
     failed = [name for run in runs if run.result.get("failed") or run.result.get("open")
@@ -307,4 +377,4 @@ DIAGNOSIS = [
         Program("memcheck kernels_cuda_test", MEMCHECK + "{bundle}/tests/kernels_cuda_test", read=cases, keep=1_500_000)]),
 ]
 
-PLANS = {"first": FIRST, "second": SECOND, "speed": SPEED}
+PLANS = {"first": FIRST, "second": SECOND, "speed": SPEED, "program": PROGRAM}

@@ -240,8 +240,9 @@ class Rehearsal(unittest.TestCase):
                 self.assertGreaterEqual(part.begin, ends[-1], part.name)
                 ends.append(part.begin + part.limit)
             self.assertLessEqual(ends[-1], gpu_plan.TOTAL_SECONDS - 10, "time to write the results")
-        packed = re.search(r'kit=" (.*) "', (ROOT / "launch/bundle.sh").read_text()).group(1).split()
-        named = {name for plan in (gpu_plan.FIRST, gpu_plan.SECOND) for part in plan for program in part.programs
+        packed = re.search(r'kit=" ([^"]*) "', (ROOT / "launch/bundle.sh").read_text()).group(1)
+        packed = packed.replace("\\\n", "").split()
+        named = {name for plan in gpu_plan.PLANS.values() for part in plan for program in part.programs
                  for name in re.findall(r"{bundle}/(?:bin|tests)/(\w+)", program.command)}
         self.assertEqual(sorted(named), sorted(packed))
 
