@@ -2,7 +2,9 @@
 #include "kernels/cuda/timing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/random.h"
+#include "kernels/race.h"
 
 namespace lockstep {
 namespace {
@@ -58,11 +61,12 @@ class ProductTrials {
       return true;
     }
   }
-  // Nothing when it fails. Throws MemoryError when there is no room for the operands.
-  std::optional<double> microseconds(const AffineProduct& product) {
-    std::optional<double> time;
-    attempt(product,
-            [&](Stream&, const std::function<void()>& enqueue) { time = stopwatch_->microseconds(enqueue); });
+  // Of one call; infinity when it fails. Throws MemoryError when there is no room for the operands.
+  double microseconds(const AffineProduct& product) {
+    double time = std::numeric_limits<double>::infinity();
+    attempt(product, [&](Stream&, const std::function<void()>& enqueue) {
+      time = stopwatch_->microseconds_of_one(enqueue);
+    });
     return time;
   }
   const std::string& key() const { return key_; }
@@ -114,15 +118,21 @@ class ProductTrials {
   std::string failure_;
 };
 
-// The fastest. Throws Error when all fail.
+// The fastest; nobody when all fail. A first call may pay for loading the kernel, which takes less than
+// kLoading microseconds: what takes longer than that, and kHopeless times as long as another's, is not called
+// again.
 KernelChoice hold_contest(ProductTrials& trials, std::span<const AffineProduct> products) {
-  KernelChoice best;
-  for (const AffineProduct& product : products) {
-    const std::optional<double> time = trials.microseconds(product);
-    if (time && (best.candidate.empty() || *time < best.microseconds))
-      best = {.candidate = product.name, .microseconds = *time};
-  }
-  return best;
+  constexpr double kLoading = 100e3, kHopeless = 10;
+  std::vector<double> first;
+  for (const AffineProduct& product : products) first.push_back(trials.microseconds(product));
+  const double shortest = std::ranges::min(first);
+  if (!std::isfinite(shortest)) return {};
+  std::vector<const AffineProduct*> racing;
+  for (std::size_t i = 0; i < products.size(); ++i)
+    if (std::isfinite(first[i]) && first[i] <= std::max(kLoading, kHopeless * shortest))
+      racing.push_back(&products[i]);
+  const RaceResult best = race(racing.size(), [&](std::size_t i) { return trials.microseconds(*racing[i]); });
+  return {.candidate = racing[best.winner]->name, .microseconds = best.microseconds};
 }
 
 [[noreturn]] void throw_all_fail(const ProductTrials& trials, std::size_t count) {
@@ -161,6 +171,10 @@ std::vector<double> CudaStopwatch::measure(const std::function<void()>& enqueue,
     times.push_back(1e3 * static_cast<double>(milliseconds));
   }
   return times;
+}
+
+double CudaStopwatch::microseconds_of_one(const std::function<void()>& enqueue) {
+  return measure(enqueue, 1).front();
 }
 
 double CudaStopwatch::microseconds(const std::function<void()>& enqueue) {

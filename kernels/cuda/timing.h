@@ -29,6 +29,8 @@ class CudaStopwatch {
   // called again and again on the same operands, the work would find them there, as it does in no step.
   // Blocks.
   double microseconds(const std::function<void()>& enqueue);
+  // The same of a single call, which may pay for loading its kernels.
+  double microseconds_of_one(const std::function<void()>& enqueue);
   Stream& stream() { return stream_; }
 
  private:

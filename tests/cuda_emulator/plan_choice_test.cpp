@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How the CUDA backend finds plans and times them, where it takes the emulated device to see it.
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -132,6 +134,31 @@ TEST(PlanChoice, ProductsThatFailAreLeftOutHoweverTheChoiceIsMade) {
     const std::string message = message_of<Error>([&] { choose("all of them", [](int) { return true; }); });
     expect_parts(message, {"all of them", "product 2 fails"});
   }
+}
+
+// cuDNN proposes plans for large batches in fp32 that take a hundred times as long as the best.
+TEST(PlanChoice, AProductThatIsSlowIsCalledTwiceAtTheMost) {
+  int slow_calls = 0;
+  const ProductSource source{.all = [&] {
+    std::vector<AffineProduct> products;
+    for (const bool slow : {true, false}) {
+      products.push_back({.name = slow ? "slow" : "fast",
+                          .scratch_bytes = 0,
+                          .run = [&slow_calls, slow](Stream& stream, const AffineOperands&) {
+                            slow_calls += slow ? 1 : 0;
+                            const auto native = static_cast<cudaStream_t>(stream.native());
+                            CUDA_CHECK(emulator::enqueue(native, "a kernel", [slow] {
+                              if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                            }));
+                          }});
+    }
+    return products;
+  }};
+  CudaLibraries libraries(kDevice);
+  KernelChoices choices(ChooseBy::time);
+  const CudaAffinePlan plan = plan_cuda_convolution(kShape, kInput);
+  EXPECT_EQ(choose_product(choices, "one is slow", source, libraries, plan).name, "fast");
+  EXPECT_LE(slow_calls, 2);
 }
 
 TEST(PlanChoice, AChoiceThatTheLibraryHasNoMoreIsMadeAgain) {
