@@ -152,22 +152,21 @@ std::unique_ptr<BatchBench::Built> BatchBench::build_beside(const Config& config
   return build_proven(config);
 }
 
-// In turns with the reference, where it is there.
-BatchBench::Turns BatchBench::take_turns(Built& built, int pairs, double seconds) {
+BatchBench::Turn BatchBench::take_turns(Built& built, int pairs, double seconds) {
   const std::int64_t begin = now_ns();
-  Turns turns;
-  std::vector<double> ratios;
+  std::vector<Turn> turns;
   const auto reference = [&] { return reference_ ? turn(*reference_).samples_per_second : reference_rate_; };
   double before = reference();
   for (int pair = 0; pair < pairs; ++pair) {
-    turns.last = turn(built);
+    turns.push_back(turn(built));
     const double behind = reference();
-    ratios.push_back(2 * turns.last.samples_per_second / (before + behind));
+    turns.back().ratio = 2 * turns.back().samples_per_second / (before + behind);
     before = behind;
     if (agreed_seconds_since(begin) > seconds) break;
   }
-  turns.ratio = median_of(std::move(ratios));
-  return turns;
+  const auto middle = turns.begin() + static_cast<std::ptrdiff_t>(turns.size() / 2);
+  std::ranges::nth_element(turns, middle, {}, &Turn::ratio);
+  return *middle;
 }
 
 BatchFigure BatchBench::visit(std::int64_t batch, int pairs) {
@@ -180,12 +179,12 @@ BatchFigure BatchBench::visit(std::int64_t batch, int pairs) {
     std::unique_ptr<Built> built = first ? build_proven(with_batch(batch)) : build_beside(with_batch(batch));
     settle(*built);
     if (first) reference_rate_ = turn(*built).samples_per_second;
-    const Turns turns = take_turns(*built, pairs, kMostVisitSeconds);
-    figure.samples_per_second = turns.ratio * reference_rate_;
+    const Turn typical = take_turns(*built, pairs, kMostVisitSeconds);
+    figure.samples_per_second = typical.ratio * reference_rate_;
     figure.step_seconds = static_cast<double>(built->bench.training().train_loader().global_batch()) /
                           figure.samples_per_second;
-    figure.exposed_seconds = turns.last.exposed_seconds;
-    figure.busy = turns.last.busy;
+    figure.exposed_seconds = typical.exposed_seconds;
+    figure.busy = typical.busy;
     const BatchRoom room = built->bench.training().room_for(batch, world_);
     figure.bytes = std::ranges::max(gather_values(control_, static_cast<std::uint64_t>(room.needed)));
     if (first) {

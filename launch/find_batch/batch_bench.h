@@ -46,9 +46,6 @@ class BatchBench {
   struct Built;
   struct Turn {
     double samples_per_second = 0, step_seconds = 0, exposed_seconds = 0, busy = 0;
-  };
-  struct Turns {
-    Turn last;
     double ratio = 1;  // of samples per second to the reference's
   };
 
@@ -61,7 +58,8 @@ class BatchBench {
   // How many steps take about as long as a turn shall.
   void settle(Built& built);
   Turn turn(Built& built);
-  Turns take_turns(Built& built, int pairs, double seconds);
+  // With the reference, where it is there; the turn whose ratio is the median.
+  Turn take_turns(Built& built, int pairs, double seconds);
   double agreed_seconds_since(std::int64_t begin_ns);
   std::optional<NoiseSample> compare_gradients(Built& built);
 
