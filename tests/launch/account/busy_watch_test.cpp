@@ -173,6 +173,8 @@ TEST(SlowCause, IsWhatComputingLosesMostBy) {
   EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 10}).substr(0, 30), "architecture: lockstep profile");
   EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 100'000}), "small_work: train.batch=2")
       << "kernels of 10 us";
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 40'000}, {.on_gpu = true}), "small_work: train.batch=2")
+      << "kernels of 25 us: a part of a GPU has no work";
   EXPECT_FALSE(find_slow_cause(line_of(10, Phase::rest, 0), {})) << "nothing was measured";
 }
 
