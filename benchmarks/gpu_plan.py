@@ -100,10 +100,9 @@ def last_epoch(run):
 
 
 def last_object(run):
-    """The last line of its output that is an object of JSON."""
-    lines = [line for line in run.output.splitlines() if line.startswith("{")]
+    """The object of JSON that its output ends with."""
     if run.status == "ok":
-        run.result = json.loads(lines[-1])
+        run.result = json.loads(run.output[run.output.rindex("\n{"):])
 
 
 def memory(run):
@@ -304,28 +303,32 @@ SPEED = [
 
 SECOND = [
     Part("prepare", 0, 20, preparation()),
-    Part("smoke", 20, 25, smoke()),
-    Part("racecheck", 45, 60, [
+    Part("smoke", 20, 15, smoke()),
+    Part("races and ranks", 35, 60, [
         Program("racecheck", "compute-sanitizer --tool racecheck --error-exitcode 99 --print-limit 20 "
                 "{bundle}/tests/kernels_cuda_test --gtest_filter=*CudaBackend.*:CudaUpdates.*", read=cases, keep=1_500_000),
+        Program("two ranks of comm_nccl_test", "{bundle}/run -np 2 comm_nccl_test", read=cases),
         prepared("resnet50", "compiled", "bf16"), prepared("resnet18", "graphs", "bf16")], together=True),
-    Part("resnet50 bf16", 105, 75, [ours("resnet50", "bf16", limit=30), pytorch("resnet50", "eager", "bf16", limit=20),
-                                    pytorch("resnet50", "compiled", "bf16")], alone=True),
-    Part("resnet18 bf16", 180, 35, [ours("resnet18", "bf16", limit=17), pytorch("resnet18", "graphs", "bf16")], alone=True),
-    Part("memory", 215, 40, [
-        sampler("memory.used"), ours("resnet50, batch 128", limit=20), ours("resnet50")], alone=True),
-    Part("graph_bench", 255, 30, [
+    Part("fine-tuning, large batch", 95, 55, [
+        few_tests(), fine_tuning(512, 40),
+        fine_tuning(512, 97, "fp16", "data.loader=device", f"data.loader_threads={THREADS}")], alone=True),
+    Part("find-batch", 150, 50, [asked("find-batch", "--seconds 40 --json", read=last_object)], alone=True),
+    Part("resnet50", 200, 60, [ours("resnet50", "bf16", limit=15), pytorch("resnet50", "compiled", "bf16", limit=30),
+                               ours("resnet50")], alone=True),
+    Part("resnet18 bf16", 260, 35, [ours("resnet18", "bf16", limit=15), pytorch("resnet18", "graphs", "bf16")], alone=True),
+    Part("CIFAR-10 bf16", 295, 45, [cifar10("bf16")], alone=True),
+    Part("resnet18 fp32", 340, 25, [ours("resnet18", "fp32", limit=12), pytorch("resnet18", "eager", "fp32")], alone=True),
+    Part("graph_bench", 365, 20, [
         Program("graph_bench", "{bundle}/bin/graph_bench --precision fp16 --batch 128 --json {json}")], alone=True),
-    Part("resnet18 fp32", 285, 40, [ours("resnet18", "fp32", limit=20), pytorch("resnet18", "eager", "fp32")], alone=True),
-    Part("CIFAR-10 bf16", 325, 50, [cifar10("bf16")], alone=True),
+    Part("plan", 385, 5, [Program("plan", "{bundle}/bin/lockstep plan imagenet_resnet50 --set world.device=cuda " + " ".join(
+        f"--set {setting}" for setting in IMAGENET))]),
     # Last, since it may hang: NCCL does not expect ranks that share a GPU.
-    Part("priorities of graphs", 375, 60, [
+    Part("priorities of graphs", 390, 48, [
         trained(f"two ranks {words} priorities", "cifar10_resnet18", random_images(
-            32, "world.share_device=true", "train.epochs=20", "model.name=vgg11_bn"), start="{bundle}/run -np 2 ", limit=29,
+            32, "world.share_device=true", "train.epochs=20", "model.name=vgg11_bn"), start="{bundle}/run -np 2 ", limit=23,
                 read=last_epoch, environment={"LOCKSTEP_GRAPH_PRIORITIES": flag})
         for words, flag in (("with", "1"), ("without", "0"))], alone=True),
 ]
-
 
 # What the whole program does on a GPU, and what it tells its user there.
 PROGRAM = [
@@ -339,12 +342,10 @@ PROGRAM = [
         trained("resnet50", "imagenet_resnet50", IMAGENET + ["train.steps=10"], read=memory)], alone=True),
     Part("steps", 205, 30, [sampler(POWER), ours("resnet50", peak=True), ours("resnet18"),
                             ours("resnet18, batch 128")], alone=True),
-    Part("fine-tuning", 235, 85, [
-        few_tests(), fine_tuning(1, 4096), fine_tuning(16, 1280), fine_tuning(32, 640), fine_tuning(512, 40),
-        fine_tuning(512, 97, "fp16", "data.loader=device", f"data.loader_threads={THREADS}")], alone=True),
-    Part("find-batch", 320, 45, [asked("find-batch", "--seconds 20 --json", read=last_object)], alone=True),
-    Part("tune", 365, 45, [asked("tune", "--minutes 0.4")], alone=True),
-    Part("kernel_bench", 410, 22, [KERNEL_BENCH], alone=True),
+    Part("fine-tuning", 235, 85, [few_tests(), fine_tuning(1, 4096), fine_tuning(16, 1280), fine_tuning(32, 640)],
+         alone=True),
+    Part("tune", 320, 40, [asked("tune", "--minutes 0.4")], alone=True),
+    Part("kernel_bench", 360, 22, [KERNEL_BENCH], alone=True),
 ]
 
 
