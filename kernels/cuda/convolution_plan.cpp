@@ -311,7 +311,7 @@ ConvolutionPlans::Known& ConvolutionPlans::known(const ConvolutionProblem& probl
 
 std::vector<ConvolutionPlan> ConvolutionPlans::all(const ConvolutionProblem& problem) {
   Known& known = this->known(problem);
-  if (!known.complete) known.plans = plan_convolution(problem, target_);
+  if (!known.complete) known.plans = plan_convolution(problem, target_, limits_);
   known.complete = true;
   std::vector<ConvolutionPlan> plans;
   for (const ConvolutionPlan& plan : known.plans) plans.push_back(plan.share());
@@ -323,7 +323,7 @@ std::optional<ConvolutionPlan> ConvolutionPlans::find(const ConvolutionProblem& 
   Known& known = this->known(problem);
   auto plan = std::ranges::find(known.plans, tag, &ConvolutionPlan::tag);
   if (plan == known.plans.end()) {
-    auto found = find_convolution_plan(problem, target_, tag);
+    auto found = find_convolution_plan(problem, target_, tag, limits_);
     if (!found) return std::nullopt;
     known.complete = false;
     plan = known.plans.insert(plan, std::move(*found));

@@ -89,9 +89,10 @@ std::optional<ConvolutionPlan> find_convolution_plan(const ConvolutionProblem& p
 // milliseconds for each plan.
 class ConvolutionPlans {
  public:
-  explicit ConvolutionPlans(CudnnTarget target) : target_(std::move(target)) {}
+  ConvolutionPlans(CudnnTarget target, const PlanLimits& limits)
+      : target_(std::move(target)), limits_(limits) {}
 
-  // As plan_convolution() and find_convolution_plan(), with the default limits.
+  // As plan_convolution() and find_convolution_plan(), within the limits.
   std::vector<ConvolutionPlan> all(const ConvolutionProblem& problem);
   std::optional<ConvolutionPlan> find(const ConvolutionProblem& problem, std::string_view tag);
 
@@ -103,6 +104,7 @@ class ConvolutionPlans {
   Known& known(const ConvolutionProblem& problem);
 
   CudnnTarget target_;
+  PlanLimits limits_;
   std::map<std::string, Known> known_;  // by describe(problem)
 };
 

@@ -22,7 +22,9 @@ class CudaLibraries {
     make_current(device);
     cudnn_ = make_cudnn_handle();
     cublas_ = make_cublas_handle();
-    convolution_plans_.emplace(target());
+    std::size_t free = 0, total = 0;
+    CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    convolution_plans_.emplace(target(), PlanLimits::for_memory(total));
   }
 
   Device device() const { return device_; }
