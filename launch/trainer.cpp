@@ -386,6 +386,7 @@ void Trainer::finish_steps() {
 
 StepAccount Trainer::take_account() {
   settle_but(0);
+  clock_.restart();  // what is done until the next step is no step's idle time
   return clock_.take();
 }
 

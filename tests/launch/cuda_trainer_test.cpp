@@ -2,9 +2,14 @@
 //
 // Training on a real GPU: in every precision the loss falls, the same run gives the same bits, and so does a
 // step replayed as a graph; the CPU agrees.
+#include <chrono>
+#include <memory>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/timeline.h"
 #include "launch/digest.h"
 #include "launch/step_ends/local_sgd.h"
 #include "launch/trainer.h"
@@ -59,30 +64,50 @@ void build_tiny(Graph& graph) {
   graph.classify(graph.linear(x, {.features = graph.input_shape().classes}, "fc2"));
 }
 
-// Trains from `state`, or from the start where it is empty, to step `end`, and leaves there what it has then.
-Outcome train(const TrainingRun& run, StateCopy& state, int end) {
+Graph graph_of(const TrainingRun& run) {
   Graph graph({.batch = kBatch, .height = kSide, .width = kSide, .channels = 3, .classes = 4});
   if (kTiny || (emulated() && run.network == std::string("mlp")))  // of whose threads most do the same
     build_tiny(graph);
   else
     build_network(graph, {.name = run.network});
-  const Grays dataset({kSide, kSide, 3}, kTiny ? 2 * kBatch : emulated() ? run.batches * kBatch : 4096);
-  const auto communicator = make_self_communicator(run.device);
+  return graph;
+}
+
+// What a training is made of.
+struct Parts {
+  explicit Parts(const TrainingRun& run)
+      : graph(graph_of(run)),
+        dataset({kSide, kSide, 3}, kTiny ? 2 * kBatch : emulated() ? run.batches * kBatch : 4096),
+        communicator(make_self_communicator(run.device)),
+        network(graph, {.device = run.device, .precision = run.precision, .choices = &first}),
+        buckets(network.parameters(), *communicator, {.delayed = run.delayed}),
+        optimizer(make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{},
+                                 run.precision == Precision::fp16
+                                     ? LossScaleOptions{.initial = 1024, .rule = {.interval = 4}}
+                                     : LossScaleOptions{})),
+        train_loader(dataset, {}, {.batch = kBatch, .accumulation = run.accumulation, .device = run.device}),
+        test_loader(dataset, {}, {.batch = kBatch, .tail = Tail::pad, .device = run.device}),
+        trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.02},
+                {.accumulation = run.accumulation,
+                 .record_steps = run.record,
+                 .average_every = run.local.every,
+                 .average_after = run.local.after}) {}
+
+  Graph graph;
+  Grays dataset;
+  std::unique_ptr<Communicator> communicator;
   KernelChoices first;  // no choice by time: two runs must plan alike
-  Network network(graph, {.device = run.device, .precision = run.precision, .choices = &first});
-  GradientBuckets buckets(network.parameters(), *communicator, {.delayed = run.delayed});
-  const bool scaled = run.precision == Precision::fp16;
-  const auto optimizer = make_optimizer(
-      trained_memory(network, buckets.gradients()), SgdOptions{},
-      scaled ? LossScaleOptions{.initial = 1024, .rule = {.interval = 4}} : LossScaleOptions{});
-  BatchLoader train_loader(dataset, {},
-                           {.batch = kBatch, .accumulation = run.accumulation, .device = run.device});
-  BatchLoader test_loader(dataset, {}, {.batch = kBatch, .tail = Tail::pad, .device = run.device});
-  Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.02},
-                  {.accumulation = run.accumulation,
-                   .record_steps = run.record,
-                   .average_every = run.local.every,
-                   .average_after = run.local.after});
+  Network network;
+  GradientBuckets buckets;
+  std::unique_ptr<Optimizer> optimizer;
+  BatchLoader train_loader, test_loader;
+  Trainer trainer;
+};
+
+// Trains from `state`, or from the start where it is empty, to step `end`, and leaves there what it has then.
+Outcome train(const TrainingRun& run, StateCopy& state, int end) {
+  Parts parts(run);
+  Trainer& trainer = parts.trainer;
   StateWriter writer(run.device, state);
   if (!state.tensors.empty()) trainer.visit_state(writer);
   Outcome outcome{.loss_before = trainer.evaluate().loss};
@@ -91,7 +116,7 @@ Outcome train(const TrainingRun& run, StateCopy& state, int end) {
   trainer.visit_state(reader);
   state = std::move(reader.copy());
   outcome.loss_after = trainer.evaluate().loss;
-  outcome.digest = digest(network, *optimizer);
+  outcome.digest = digest(parts.network, *parts.optimizer);
   return outcome;
 }
 
@@ -193,6 +218,19 @@ TEST_F(CudaTraining, WhatOtherObjectsGoOnWithGivesTheBitsOfOneTraining) {
   const std::string digest = train(continued).digest;
   if (kTiny) return;
   EXPECT_EQ(digest, train(whole).digest);
+}
+
+// Two trainings that take turns on one device, as in lockstep find-batch, each idle in the other's turns.
+TEST_F(CudaTraining, WhatADeviceDoesBetweenTwoAccountsIsInNeither) {
+  Parts parts({.device = device_, .network = "mlp", .batches = 2});
+  for (int step = 0; step < 2; ++step) parts.trainer.step();
+  parts.trainer.take_account();
+  constexpr std::chrono::seconds kOthersTurn(1);
+  std::this_thread::sleep_for(kOthersTurn);
+  const std::int64_t begin = now_ns();
+  parts.trainer.step();
+  const StepAccount account = parts.trainer.take_account();
+  EXPECT_LE(account[Phase::idle] + account[Phase::data_wait], seconds_between(begin, now_ns()));
 }
 
 TEST_F(CudaTraining, TheCpuAgrees) {
