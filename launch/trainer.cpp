@@ -257,7 +257,8 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   line.loss_scale = loss_scale_;
   line.steps_by_rank = steps_by_rank_;
   line.train_loss = over_ranks(parts_.communicator.host(), totals_).mean();
-  if (parts_.communicator.size() > 1) line.communication = communication(line, no_core_before);
+  if (parts_.communicator.size() > 1 && ledger_->has_steps())
+    line.communication = communication(line, no_core_before);
   line.more_ranks = more_ranks(line, epoch_step_ - first_step);
   return line;
 }

@@ -239,6 +239,23 @@ TEST_F(EmulatedDigest, IsTheSameWithEvaluationsMetricsAndHistograms) {
     EXPECT_EQ(digest_of(workplace_, {.settings = evaluated, .machine = machine}), expected) << machine;
 }
 
+// Of replayed steps one in sixteen takes the moments of its buckets: most epochs of four steps have none.
+TEST_F(EmulatedDigest, EpochsWithoutATimedExchangeTellNothingOfCommunication) {
+  const EmulatedRun run{.settings = {"train.batch=64", "train.epochs=5", "train.steps=0"}};
+  const ProgramResult result = run_ranks(run.ranks, command_of(workplace_, run, ""));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  std::ifstream file(workplace_.path("run") / "metrics.jsonl");
+  std::size_t told = 0, epochs = 0;
+  for (std::string line; std::getline(file, line); ++epochs) {
+    const nlohmann::json epoch = nlohmann::json::parse(line);
+    if (!epoch.contains("communication")) continue;
+    ++told;
+    EXPECT_GT(epoch["communication"]["wire_seconds"], 0) << line;
+  }
+  EXPECT_EQ(epochs, 5u);
+  EXPECT_EQ(told, 2u) << result.output;
+}
+
 // LOCKSTEP_TEST_SEEDS=100 asks for so many orders of everything that the device leaves unordered. Copies of
 // pageable memory are such a thing, too.
 TEST_F(EmulatedDigest, IsTheSameWithEverySeed) {
