@@ -309,23 +309,23 @@ SECOND = [
                 "{bundle}/tests/kernels_cuda_test --gtest_filter=*CudaBackend.*:CudaUpdates.*", read=cases, keep=1_500_000),
         Program("two ranks of comm_nccl_test", "{bundle}/run -np 2 comm_nccl_test", read=cases),
         prepared("resnet50", "compiled", "bf16"), prepared("resnet18", "graphs", "bf16")], together=True),
-    Part("fine-tuning, large batch", 95, 55, [
+    Part("fine-tuning, large batch", 95, 80, [
         few_tests(), fine_tuning(512, 40),
         fine_tuning(512, 97, "fp16", "data.loader=device", f"data.loader_threads={THREADS}")], alone=True),
-    Part("find-batch", 150, 50, [asked("find-batch", "--seconds 40 --json", read=last_object)], alone=True),
-    Part("resnet50", 200, 60, [ours("resnet50", "bf16", limit=15), pytorch("resnet50", "compiled", "bf16", limit=30),
+    Part("find-batch", 175, 45, [asked("find-batch", "--seconds 40 --json", read=last_object)], alone=True),
+    Part("resnet50", 220, 55, [ours("resnet50", "bf16", limit=15), pytorch("resnet50", "compiled", "bf16", limit=30),
                                ours("resnet50")], alone=True),
-    Part("resnet18 bf16", 260, 35, [ours("resnet18", "bf16", limit=15), pytorch("resnet18", "graphs", "bf16")], alone=True),
-    Part("CIFAR-10 bf16", 295, 45, [cifar10("bf16")], alone=True),
-    Part("resnet18 fp32", 340, 25, [ours("resnet18", "fp32", limit=12), pytorch("resnet18", "eager", "fp32")], alone=True),
-    Part("graph_bench", 365, 20, [
+    Part("resnet18 bf16", 275, 30, [ours("resnet18", "bf16", limit=15), pytorch("resnet18", "graphs", "bf16")], alone=True),
+    Part("CIFAR-10 bf16", 305, 40, [cifar10("bf16")], alone=True),
+    Part("resnet18 fp32", 345, 25, [ours("resnet18", "fp32", limit=12), pytorch("resnet18", "eager", "fp32")], alone=True),
+    Part("graph_bench", 370, 15, [
         Program("graph_bench", "{bundle}/bin/graph_bench --precision fp16 --batch 128 --json {json}")], alone=True),
-    Part("plan", 385, 5, [Program("plan", "{bundle}/bin/lockstep plan imagenet_resnet50 --set world.device=cuda " + " ".join(
+    Part("plan", 385, 12, [Program("plan", "{bundle}/bin/lockstep plan imagenet_resnet50 --set world.device=cuda " + " ".join(
         f"--set {setting}" for setting in IMAGENET))]),
     # Last, since it may hang: NCCL does not expect ranks that share a GPU.
-    Part("priorities of graphs", 390, 48, [
+    Part("priorities of graphs", 397, 40, [
         trained(f"two ranks {words} priorities", "cifar10_resnet18", random_images(
-            32, "world.share_device=true", "train.epochs=20", "model.name=vgg11_bn"), start="{bundle}/run -np 2 ", limit=23,
+            32, "world.share_device=true", "train.epochs=20", "model.name=vgg11_bn"), start="{bundle}/run -np 2 ", limit=19,
                 read=last_epoch, environment={"LOCKSTEP_GRAPH_PRIORITIES": flag})
         for words, flag in (("with", "1"), ("without", "0"))], alone=True),
 ]

@@ -361,9 +361,14 @@ def parse_arguments():
     parser.add_argument("--cifar10", type=pathlib.Path, metavar="PATH",
                         help="archive or folder of train/CLASS/*.jpg and test/CLASS/*.jpg; without it nothing is trained")
     parser.add_argument("--plan", choices=gpu_plan.PLANS, default="first")
+    parser.add_argument("--parts", nargs="+", metavar="NAME", help="of the plan, after the smoke test, only these")
     parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch (default: this one)")
     parser.add_argument("--scale", type=float, default=1, help="multiplies every time limit, for a rehearsal")
     options = parser.parse_args()
+    unknown = set(options.parts or ()) - {part.name for part in gpu_plan.PLANS[options.plan]}
+    if unknown:
+        parser.error(f"--plan {options.plan} has no part \"{unknown.pop()}\"; it has "
+                     f"{', '.join(part.name for part in gpu_plan.PLANS[options.plan])}")
     if options.bundle is None:
         parser.error("--bundle is missing: make one with launch/bundle.sh BUILD_FOLDER --programs kit")
     for name in ("bundle", "cifar10"):
@@ -391,7 +396,8 @@ def main():
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: kit.end(70))
     try:
-        kit.run_plan(gpu_plan.PLANS[options.plan])
+        kit.run_plan(part for part in gpu_plan.PLANS[options.plan]
+                     if not options.parts or part.name in ("prepare", "smoke", *options.parts))
         kit.write_results()
         kit.keep_runs()
         kit.end(70 if any(part["status"] == "failed" for part in kit.parts.values()) else 0)
