@@ -10,16 +10,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/temporary_folder.h"
+
 namespace lockstep {
 
 class SafetensorsTest : public testing::Test {
  protected:
-  SafetensorsTest() {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~SafetensorsTest() override { std::filesystem::remove_all(folder_); }
-
   static std::string file_of(const std::string& header, const std::string& data = "") {
     const std::uint64_t bytes = header.size();
     return std::string(reinterpret_cast<const char*>(&bytes), sizeof(bytes)) + header + data;
@@ -32,10 +28,8 @@ class SafetensorsTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  std::filesystem::path folder_ =
-      std::filesystem::path(testing::TempDir()) /
-      (std::string("safetensors_") + testing::UnitTest::GetInstance()->current_test_info()->name());
-  std::filesystem::path path_ = folder_ / "state.safetensors";
+  const TemporaryFolder temporary_{"safetensors"};
+  const std::filesystem::path folder_ = temporary_.path(), path_ = folder_ / "state.safetensors";
 };
 
 }  // namespace lockstep

@@ -15,13 +15,13 @@
 #include "core/error.h"
 #include "tests/core/file_size_limit.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 class TraceTest : public testing::Test {
  protected:
-  ~TraceTest() override { std::filesystem::remove(path_); }
   nlohmann::json trace(const Timeline& timeline, int rank = 0) {
     timeline.write_chrome_trace(path_, rank);
     std::ifstream file(path_);
@@ -35,9 +35,8 @@ class TraceTest : public testing::Test {
     return spans;
   }
 
-  std::filesystem::path path_ =
-      std::filesystem::path(testing::TempDir()) /
-      (std::string("trace_") + testing::UnitTest::GetInstance()->current_test_info()->name() + ".json");
+  const TemporaryFolder folder_{"trace"};
+  const std::filesystem::path path_ = folder_.path() / "trace.json";
 };
 
 // Lets the clock move on by at least this much.

@@ -16,6 +16,7 @@
 #include "data/sample_order.h"
 #include "launch/trainer.h"
 #include "models/network_state.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -82,8 +83,8 @@ Stopped train(const LossScaleOptions& loss_scale, std::int64_t steps, bool cross
                      SgdOptions{}, loss_scale);
   BatchLoader train_loader(dataset, {}, {.batch = kBatch, .device = kDevice});
   BatchLoader test_loader(dataset, {}, {.batch = kBatch, .tail = Tail::pad, .device = kDevice});
-  const auto file = std::filesystem::temp_directory_path() /
-                    fmt::format("lockstep_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
+  const TemporaryFolder folder("last_good");
+  const auto file = folder.path() / "state";
   Stopped stopped;
   {
     Timeline timeline;  // with one, buckets are timed on one rank, too
@@ -105,7 +106,6 @@ Stopped train(const LossScaleOptions& loss_scale, std::int64_t steps, bool cross
   if (stopped.error.empty()) return stopped;
   load_state(network, file);
   stopped.saved = state_of(network);
-  std::filesystem::remove(file);
   return stopped;
 }
 

@@ -15,6 +15,7 @@
 #include "models/network_state.h"
 #include "models/networks/networks.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -88,7 +89,8 @@ TEST_F(NetworkOnADevice, HasItsValuesWhenItIsMade) {
 }
 
 TEST_F(NetworkOnADevice, HasAFilesValuesWhenTheyAreLoaded) {
-  const auto file = std::filesystem::temp_directory_path() / "lockstep_loaded_state";
+  const TemporaryFolder folder("loaded_state");
+  const auto file = folder.path() / "state";
   Network network = make_network(1);
   Network other = make_network(2);
   EXPECT_NE(loss_of(other, batch_), expected_);
@@ -98,7 +100,6 @@ TEST_F(NetworkOnADevice, HasAFilesValuesWhenTheyAreLoaded) {
     load_state(other, file);
     EXPECT_EQ(loss_of(other, batch_), expected_);
   }
-  std::filesystem::remove(file);
 }
 
 // Gradients of all parameters, one after the other, in plain order.

@@ -12,6 +12,7 @@
 #include "launch/trainer.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/grays.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -70,16 +71,14 @@ struct Told {
 
 // On a node each.
 Told train(bool record, const BucketOptions& buckets = {}, const Ways& ways = {}) {
-  const auto folder =
-      std::filesystem::temp_directory_path() /
-      fmt::format("lockstep_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
+  const TemporaryFolder folder("recorded_steps");
   Told told;
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   const std::vector<std::string> errors = try_thread_ranks(
       kRanks,
       [&](Communicator& host) {
-        Report report({.speaks = host.rank() == 0, .directory = folder, .total_steps = kSteps});
+        Report report({.speaks = host.rank() == 0, .directory = folder.path(), .total_steps = kSteps});
         const Trained trained = train(host, record, buckets, report, ways);
         told.traffic[static_cast<std::size_t>(host.rank())] = trained.traffic;
         told.digests[static_cast<std::size_t>(host.rank())] = trained.digest;
@@ -87,7 +86,6 @@ Told train(bool record, const BucketOptions& buckets = {}, const Ways& ways = {}
       std::vector<int>{0, 1});
   told.output = testing::internal::GetCapturedStdout();
   told.log = testing::internal::GetCapturedStderr();
-  std::filesystem::remove_all(folder);
   EXPECT_EQ(errors, std::vector<std::string>(kRanks));
   return told;
 }

@@ -13,6 +13,7 @@
 
 #include "core/safetensors.h"
 #include "tests/launch/thread_training.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -127,8 +128,8 @@ TEST(NotFinite, OverflowAtTheLeastLossScaleEndsTheTraining) {
 
 // A rank whose memory has failed has no say in what is kept, rank 0 neither.
 TEST(NotFinite, TheLastGoodStateIsThatOfARankThatIsSound) {
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / "lockstep_not_finite.safetensors";
+  const TemporaryFolder folder("not_finite");
+  const std::filesystem::path file = folder.path() / "last_good.safetensors";
   ThreadTraining training{.ranks = 2, .steps = 4};
   std::vector<float> before;
   training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
@@ -145,7 +146,6 @@ TEST(NotFinite, TheLastGoodStateIsThatOfARankThatIsSound) {
   ASSERT_NE(bias, nullptr);
   std::vector<float> saved(static_cast<std::size_t>(bias->shape.elements()));
   reader.read(*bias, std::as_writable_bytes(std::span(saved)));
-  std::filesystem::remove(file);
   ASSERT_EQ(before.size(), 4u);
   EXPECT_EQ(std::vector<float>(saved.begin(), saved.begin() + 4), before);
 }

@@ -13,6 +13,7 @@
 #include "launch/commands/commands.h"
 #include "launch/config/config.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -93,7 +94,8 @@ TEST(Registry, EntriesAreNamedByKeysAndHaveKeysOfTheirOwn) {
 
   const std::string text = to_toml(config, registry());
   EXPECT_NE(text.find("\nsparse.density = 0.5\n"), std::string::npos) << text;
-  const std::string path = testing::TempDir() + "registry_test.toml";
+  const TemporaryFolder folder("registry");
+  const std::string path = folder.path() / "registry.toml";
   std::ofstream(path) << text;
   EXPECT_EQ(to_toml(load_config(path, {}, registry()), registry()), text);
   std::ofstream(path) << "[data]\npath = \"x\"\n[comm.sparse]\ndensity = 0.25\n[comm.dens]\nx = 1\n";

@@ -16,6 +16,7 @@
 #include "models/work.h"
 #include "tests/models/network_fixture.h"
 #include "tests/models/slopes.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -174,7 +175,8 @@ TEST(FrozenLayers, BelowTheLastTrainedOneBackwardDoesNotRun) {
 }
 
 TEST(FrozenLayers, AreSavedAndLoadedLikeOthers) {
-  const auto file = std::filesystem::path(testing::TempDir()) / "frozen_layers.safetensors";
+  const TemporaryFolder folder("frozen_layers");
+  const auto file = folder.path() / "state.safetensors";
   NetworkFixture whole(kSmall, small_resnet, 1);
   spread_statistics(whole.network());
   StateSnapshot(whole.network()).save(file);
@@ -189,7 +191,6 @@ TEST(FrozenLayers, AreSavedAndLoadedLikeOthers) {
       each->network().forward(each->input(), {.stream = each->stream(), .mode = Mode::evaluation});
     EXPECT_FLOAT_EQ(part.network().loss(part.stream()).loss, trained.network().loss(trained.stream()).loss);
   }
-  std::filesystem::remove(file);
 }
 
 }  // namespace

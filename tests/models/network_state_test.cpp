@@ -12,6 +12,7 @@
 #include "models/networks/networks.h"
 #include "tests/message_of.h"
 #include "tests/models/network_fixture.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -20,12 +21,8 @@ const GraphInput kStateInput{.batch = 4, .height = 8, .width = 8, .channels = 3,
 
 class NetworkStateTest : public testing::Test {
  protected:
-  NetworkStateTest() { std::filesystem::create_directories(folder_); }
-  ~NetworkStateTest() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_ =
-      std::filesystem::path(testing::TempDir()) /
-      (std::string("state_") + testing::UnitTest::GetInstance()->current_test_info()->name());
-  std::filesystem::path file_ = folder_ / "state.safetensors";
+  const TemporaryFolder temporary_{"state"};
+  const std::filesystem::path folder_ = temporary_.path(), file_ = folder_ / "state.safetensors";
 };
 
 TEST_F(NetworkStateTest, SavesAndLoadsTheSameNetwork) {

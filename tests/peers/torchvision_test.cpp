@@ -18,6 +18,7 @@
 #include "models/network_state.h"
 #include "models/networks/networks.h"
 #include "tests/peers/golden_formulas.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -69,7 +70,8 @@ TEST_P(TorchvisionTest, AnswersTheSame) {
   const auto& [name, prefix] = GetParam();
   const auto shape = nlohmann::json::parse(golden.metadata().at("case"));
   const std::int64_t batch = shape.at("batch"), size = shape.at("image"), channels = shape.at("channels");
-  const auto file = std::filesystem::temp_directory_path() / fmt::format("lockstep_torchvision_{}", name);
+  const TemporaryFolder folder("torchvision");
+  const auto file = folder.path() / name;
   write_state_dict(file, StateDict::parse(golden.metadata().at(name)), prefix);
 
   Graph graph(
@@ -79,7 +81,6 @@ TEST_P(TorchvisionTest, AnswersTheSame) {
   Network network(graph, {.mean = std::vector<double>(count, kGoldenMean),
                           .deviation = std::vector<double>(count, kGoldenDeviation)});
   load_state(network, file);
-  std::filesystem::remove(file);
   std::vector<std::uint8_t> pixels = golden_pixels(batch, size, channels, "t10k");
   std::vector<std::int32_t> labels(static_cast<std::size_t>(batch));
   std::vector<float> weights(static_cast<std::size_t>(batch), 1.0f);

@@ -18,6 +18,7 @@
 #include "tests/launch/grays.h"
 #include "tests/launch/state_of.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -234,8 +235,8 @@ TEST(CrossBarrier, CountsWaitsWithinForwardAsExposed) {
 // In a step that waits, in the first that crosses, in one of many, and in the last of an epoch.
 TEST(CrossBarrier, AGradientThatIsNotFiniteLeavesTheStateBeforeItsStep) {
   const Way way{.precision = Precision::fp16};
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / "lockstep_cross_barrier_last_good.safetensors";
+  const TemporaryFolder folder("cross_barrier");
+  const std::filesystem::path file = folder.path() / "last_good.safetensors";
   for (const std::int64_t failing : {std::int64_t{2}, kFirstCrossing, std::int64_t{6}, kStepsOfAnEpoch}) {
     const std::int64_t samples = kSamplesOfARank * way.ranks;
     // Rank 1's second sample.
@@ -269,7 +270,6 @@ TEST(CrossBarrier, AGradientThatIsNotFiniteLeavesTheStateBeforeItsStep) {
         },
         infinite);
   }
-  std::filesystem::remove(file);
 }
 
 TEST(CrossBarrier, WantsTheSameInABucketOnEveryRank) {
