@@ -217,28 +217,31 @@ class Runner:
         for number in range(8):
             write_png(folder / "images" / f"{number}.png", number)
 
-    def target_of(self, job):
-        """Its process."""
-        rank = {"rank 0": 0, "rank 1": 1}.get(job.cell.target)
-        if job.cell.phase == "sweep" or rank is None:
-            return job.process.pid
-
+    @staticmethod
+    def process_of(job, rank):
         def found():
             return [process for process, (name, of) in processes_of(job.folder).items() if name == "lockstep" and of == rank]
         # A rank that is not held may be on its way there.
-        wait_for(lambda: len(found()) == 1, f"{job.cell.target} as one process called lockstep: {processes_of(job.folder)}", GRACE)
+        wait_for(lambda: len(found()) == 1, f"rank {rank} as one process called lockstep: {processes_of(job.folder)}", GRACE)
         return found()[0]
 
     def send(self, job):
-        target = self.target_of(job)
-        # A rank that is not held may not have blocked its signals yet: the signal would end it.
-        if job.cell.target != "launcher":
-            wait_for(lambda: blocks_or_handles(target, getattr(signal, "SIG" + job.cell.signal)), f"{job.cell.target} that blocks or handles the signal", GRACE)
-        os.kill(target, getattr(signal, "SIG" + job.cell.signal))  # throws where there is no such process
+        """To the target, when each rank that the signal reaches blocks or handles it: one that is not held may not do so yet,
+        and would be ended."""
+        number = getattr(signal, "SIG" + job.cell.signal)
+        if job.cell.phase == "sweep":
+            reached = [job.process.pid]
+        else:
+            ranks = {"rank 0": [0], "rank 1": [1], "launcher": [0, 1]}[job.cell.target]
+            reached = [self.process_of(job, rank) for rank in ranks]
+        for process in reached:
+            wait_for(lambda: blocks_or_handles(process, number), f"process {process} that blocks or handles it", GRACE)
+        target = job.process.pid if job.cell.target == "launcher" else reached[0]
+        os.kill(target, number)  # throws where there is no such process
         if job.cell.times == 2:
             time.sleep(0.1)
             try:
-                os.kill(target, getattr(signal, "SIG" + job.cell.signal))
+                os.kill(target, number)
             except ProcessLookupError:
                 pass  # the first one has ended it
         # A launcher forwards it in its own time. A rank that can save acknowledges it.
