@@ -321,13 +321,14 @@ TEST(BusyWatch, AClockThatIsHeldDownIsAllocation) {
 
 TEST(EventCommand, FindsTheEventAndHoldsNobodyUp) {
   const TemporaryFolder folder("event");
-  const std::string file = (folder.path() / "event").string();
+  const std::string file = (folder.path() / "event").string(), gate = (folder.path() / "gate").string();
   const std::string event = R"({"text": "it's \"here\" $HOME"})";
-  ASSERT_EQ(tell_command(
-                "sleep 0.2; printf %s \"$LOCKSTEP_EVENT\" > " + file + ".part; mv " + file + ".part " + file,
-                event),
+  ASSERT_EQ(tell_command("until [ -e " + gate + " ]; do sleep 0.01; done; printf %s \"$LOCKSTEP_EVENT\" > " +
+                             file + ".part; mv " + file + ".part " + file,
+                         event),
             0);
   EXPECT_NE(access(file.c_str(), F_OK), 0) << "it is not waited for";
+  std::ofstream(gate).put('\n');
   for (int turn = 0; turn < 500 && access(file.c_str(), F_OK) != 0; ++turn)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::ifstream stream(file);

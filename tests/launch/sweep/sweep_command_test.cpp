@@ -134,23 +134,24 @@ TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
 
 TEST(Sweep, GoesOnAfterItWasKilled) {
   const SweepPlace place("sweep_killed");
-  const std::string sweep =
-      place.command("method = \"grid\"\njobs = 2\nepochs = 3", "train.seed = [1, 2, 3, 4, 5]");
+  constexpr int kTrials = 12;  // two of them end before it is killed, and all could not by then
+  const std::string sweep = place.command("method = \"grid\"\njobs = 2\nepochs = 3",
+                                          "train.seed = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]");
   const std::string two_ended = fmt::format("[ \"$(grep -c '\"end\"' {} 2>/dev/null)\" -ge 2 ]",
                                             (place.folder() / "sweep.jsonl").string());
   sweep_disturbed(sweep, two_ended, "kill -KILL $run");
   std::vector<int> ended;
-  for (int trial = 0; trial < 5; ++trial)
+  for (int trial = 0; trial < kTrials; ++trial)
     if (place.events_of("end", trial) == 1) ended.push_back(trial);
   ASSERT_GE(ended.size(), 2u);
-  ASSERT_LT(ended.size(), 5u) << "it was killed too late";
+  ASSERT_LT(ended.size(), static_cast<std::size_t>(kTrials)) << "it was killed too late";
   // As where the machine lost its power in the middle of a line.
   std::ofstream(place.folder() / "sweep.jsonl", std::ios::app) << "{\"event\":\"end\",\"tri";
 
   const ProgramResult result = run_shell(sweep);
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_NE(result.output.find("were done before"), std::string::npos) << result.output;
-  for (int trial = 0; trial < 5; ++trial) EXPECT_EQ(place.events_of("end", trial), 1) << trial;
+  for (int trial = 0; trial < kTrials; ++trial) EXPECT_EQ(place.events_of("end", trial), 1) << trial;
   for (const int trial : ended) EXPECT_EQ(place.events_of("start", trial), 1) << trial;
 }
 
