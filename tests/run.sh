@@ -34,6 +34,15 @@ run_tests() {
   ctest --preset "$1" --no-tests=error -j "$cores" --output-junit "$PWD/build/tests_$1.xml" "${options[@]}"
 }
 
+# Those with the label "timing", up to three times each; every run that failed is printed and counted.
+run_timing_tests() {
+  local log=$PWD/build/timing.log
+  ctest --preset cpu -L timing -j 1 --repeat until-pass:3 --output-junit "$PWD/build/tests_timing.xml" | tee "$log"
+  local result=${PIPESTATUS[0]}
+  echo "timing tests: $(grep -c 'Test *#.*\*\*\*' "$log" || true) runs of them failed or were skipped"
+  return "$result"
+}
+
 # build PRESET TARGET [OPTION ..]. Eight files at a time: what they share is compiled once.
 # Who edits one file again and again configures with -DCMAKE_UNITY_BUILD=OFF.
 build() {
@@ -49,11 +58,14 @@ case $what in
       python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard torch-tb-profiler 'pandas<4' jsonschema ||
       echo "Left out: what TensorBoard, its plugin torch-tb-profiler and Perfetto's schema read, because they cannot be installed" >&2
     # The live comparison with PyTorch only where there is one; golden_test compares with files that PyTorch made. What
-    # takes long is left to tests/nightly.sh, unless tests are named.
+    # takes long is left to tests/nightly.sh, unless tests are named. What judges times runs alone, behind the others.
     without=()
     [ -n "${LOCKSTEP_PEER_PYTHON:-}" ] || without+=(slow)
-    [ $# -gt 1 ] || without+=(nightly)
-    run_tests cpu ${without[@]+-LE "$(IFS='|'; echo "${without[*]}")"} "${@:2}"
+    [ $# -gt 1 ] || without+=(nightly timing)
+    failed=0
+    run_tests cpu ${without[@]+-LE "$(IFS='|'; echo "${without[*]}")"} "${@:2}" || failed=1
+    [ $# -gt 1 ] || run_timing_tests || failed=1
+    exit $failed
     ;;
   asan)
     build asan unit_tests

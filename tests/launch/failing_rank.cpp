@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // failing_rank KIND RANK: a training job of which one rank gets into trouble after some steps. Also a program
-// that trains its own network with the library. It never ends by itself, but for KIND parameter, and for KIND
-// slow, whose rank takes its time for each sample, and which prints what the report says.
+// that trains its own network with the library. It never ends by itself, but for KIND parameter.
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <optional>
 #include <string>
-#include <thread>
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -23,7 +19,6 @@
 #include "launch/replicas.h"
 #include "launch/trainer.h"
 #include "models/networks/networks.h"
-#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -46,7 +41,6 @@ void get_into_trouble(const std::string& kind) {
   if (kind == "killed") std::raise(SIGKILL);
   if (kind == "stopped") std::raise(SIGSTOP);
   if (kind == "memory") exhaust_memory();
-  if (kind == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(15));
 }
 
 class BreakingDataset final : public Dataset {
@@ -81,18 +75,11 @@ int train(World& world, const std::string& kind, int rank) {
     const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
     BatchLoader train_loader(dataset, shard, {.batch = 8});
     BatchLoader test_loader(whole, shard, {.batch = 8, .tail = Tail::pad});
-    const bool ends = kind == "parameter" || kind == "slow";
     Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.01},
-                    {.epochs = 1'000'000,
-                     .max_steps = kind == "slow" ? 40
-                                  : ends         ? 3
-                                                 : 0});
-    const bool speaks = kind == "slow" && world.rank() == 0;
-    std::optional<TemporaryFolder> folder;  // a rank that is killed would not remove its own
-    if (speaks) folder.emplace("failing_rank");
-    Report report({.speaks = speaks, .directory = speaks ? folder->path() : std::filesystem::path()});
+                    {.epochs = 1'000'000, .max_steps = kind == "parameter" ? 3 : 0});
+    Report silent({.speaks = false});
     return run_or_abort(world, [&] {
-      trainer.fit(report);
+      trainer.fit(silent);
       if (kind == "parameter" && troubled) network.values().front() += 1e-7f;
       require_same_state(*communicator, digest(network, *optimizer));
       return 0;

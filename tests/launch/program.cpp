@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
+#include <numeric>
 #include <regex>
 #include <sstream>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -123,6 +127,27 @@ std::size_t longest_line(const std::string& text) {
   return longest;
 }
 
+double share_without_cores() {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::duration<double> kLong(0.3);
+  std::vector<double> computed(std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<std::thread> threads;
+  const Clock::time_point begin = Clock::now();
+  for (double& seconds : computed) {
+    threads.emplace_back([&seconds, begin, kLong] {
+      while (Clock::now() - begin < kLong) {
+      }
+      timespec taken = {};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &taken);
+      seconds = static_cast<double>(taken.tv_sec) + 1e-9 * static_cast<double>(taken.tv_nsec);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::chrono::duration<double> all = Clock::now() - begin;
+  const double sum = std::accumulate(computed.begin(), computed.end(), 0.0);
+  return 1 - sum / (all.count() * static_cast<double>(computed.size()));
+}
+
 std::filesystem::path build_folder() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
 }
@@ -151,7 +176,8 @@ Workplace::Workplace(const std::string& name, const std::string& program, int si
       "\"cpu\"\n{}"
       "[kernels]\nchoose = \"direct\"\n"  // what is timed on a busy machine is timed again by the next start
       "[run]\ndir = \"{}\"\ncheckpoint_minutes = 0\nmeasure_peak = {}\n",
-      path("data").string(), program == "lockstep" && program == device_program() ? "share_device = true\n" : "",
+      path("data").string(),
+      program == "lockstep" && program == device_program() ? "share_device = true\n" : "",
       path("run").string(),
       program != device_program());  // the peak of fibers takes minutes, and says nothing
 }

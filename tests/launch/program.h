@@ -34,6 +34,13 @@ ProgramResult run_ranks(int ranks, const std::string& command);
 ProgramResult run_on_terminal(const std::string& command);
 // In bytes.
 std::size_t longest_line(const std::string& text);
+// The share of the next 0.3 s for which threads, one for each core, had none: other programs took it.
+double share_without_cores();
+// First in a test that judges times. Such tests have the label "timing": they run alone, up to three times.
+#define NEEDS_QUIET_CORES()                                    \
+  if (const double share = share_without_cores(); share > 0.2) \
+  GTEST_SKIP() << "other programs take " << 100 * share << " % of the cores' time"
+
 // The build folder, or the unpacked bundle, that this program lies in.
 std::filesystem::path build_folder();
 // The path of the built program NAME.

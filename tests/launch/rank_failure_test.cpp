@@ -39,14 +39,6 @@ TEST(Failure, AKilledRankEndsTheJob) {
   EXPECT_NE(result.output.find("signal 9"), std::string::npos) << result.output;
 }
 
-// Nothing has failed, but all go at the pace of one.
-TEST(Failure, ASlowRankIsNamedByTheReport) {
-  const ProgramResult result = run_failing("slow", 1);
-  EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
-  EXPECT_EQ(count(result.output, "| late rank 1: "), 1) << result.output;
-  EXPECT_EQ(count(result.output, "advice: rank 1 is late: the others wait "), 1) << result.output;
-}
-
 // A program that nobody watches: the others find out by themselves. They may find it out in the same instant,
 // so one or both of them say it.
 TEST(Failure, ARankThatHangsEndsTheJob) {

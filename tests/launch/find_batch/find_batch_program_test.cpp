@@ -20,6 +20,7 @@ std::string find_batch(const Workplace& workplace, const std::string& flags) {
 }
 
 TEST(FindBatch, MeasuresBatchesAndRecommendsOne) {
+  NEEDS_QUIET_CORES();
   const Workplace workplace("find_batch");
   const ProgramResult result = run_ranks(2, find_batch(workplace, "--seconds 6"));
   ASSERT_EQ(result.exit_code, 0) << result.output;
@@ -49,6 +50,7 @@ TEST(FindBatch, MeasuresBatchesAndRecommendsOne) {
 }
 
 TEST(FindBatch, TriesMultiplesThatSuitTheKernels) {
+  NEEDS_QUIET_CORES();
   const Workplace workplace("find_batch_multiples");
   const ProgramResult result =
       run_shell(find_batch(workplace, "--seconds 8 --set train.batch=51 --set train.threads=2"));
