@@ -197,6 +197,10 @@ def whole_program(shards):
         "GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard)}) for shard in range(shards)]
 
 
+# Machines with such a GPU have processors that others lack, with AVX-512 and AMX.
+OF_PROCESSORS = ("kernels_affine_test", "kernels_norm_test", "kernels_chosen_test", "models_test", "codecs_test")
+
+
 def few_tests():
     """CIFAR-10 with a hundred test images, for trainings that nobody evaluates."""
     script = ("mkdir -p {scratch}/few/test && ln -sfn {cifar10}/train {scratch}/few/train && for class in {cifar10}/test/*; "
@@ -334,7 +338,8 @@ PROGRAM = [
     Part("smoke", 20, 15, smoke()),
     Part("tests", 35, 140, [
         *whole_program(6), gtest("kernels_cuda_test", environment=FEW_CORES),
-        gtest("cuda_trainer_test", environment=FEW_CORES)], together=True),
+        gtest("cuda_trainer_test", environment=FEW_CORES),
+        *(gtest(name, environment=FEW_CORES) for name in OF_PROCESSORS)], together=True),
     Part("memory", 175, 30, [
         gtest("device_program_test", "--gtest_filter=*MemoryOfTheDevice*", limit=12),
         trained("resnet50", "imagenet_resnet50", IMAGENET + ["train.steps=10"], read=memory)], alone=True),

@@ -143,7 +143,7 @@ is_elf() { [ "$(head -c 4 "$1" | tr -d '\0')" = $'\x7fELF' ]; }
 
 # The programs that benchmarks/gpu_suite.py runs.
 readonly kit=" lockstep step_bench kernel_bench graph_bench core_cuda_test cuda_trainer_test device_program_test \
-kernels_cuda_test comm_nccl_test "
+kernels_cuda_test comm_nccl_test kernels_affine_test kernels_norm_test kernels_chosen_test models_test codecs_test "
 
 for file in "$build"/bin/*; do
   [ -f "$file" ] && [ -x "$file" ] && is_elf "$file" || continue
