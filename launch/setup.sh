@@ -25,5 +25,11 @@ if [ ${#missing[@]} -gt 0 ]; then
   DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
+# Where each core has 4 GiB, GCC may leave 1 GiB of garbage: a tenth less time to compile.
+memory_kib=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo)
+if [ "${memory_kib:-0}" -gt $(($(nproc) * 4 << 20)) ] && [[ ${CXX:-g++} != *clang* ]]; then
+  export CXXFLAGS="${CXXFLAGS:-} --param ggc-min-heapsize=1048576"
+fi
+
 # Open MPI refuses to start as root unless told twice that this is meant (containers).
 if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi

@@ -12,8 +12,9 @@
 set -euo pipefail
 more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 protobuf-compiler python3 python3-pip strace xz-utils libhdf5-dev
   munge slurmctld slurmd slurm-client)
-# What a run leaves for others is looked at by them: its page by a browser, its events by TensorBoard (below).
-[ "${1:-cpu}" != cpu ] || more_packages+=(chromium)
+# With LOCKSTEP_TEST_CLIENTS=1 what a run leaves for other programs is read by them: its page by a browser, its events by
+# TensorBoard (below). Installing those takes minutes.
+[ -z "${LOCKSTEP_TEST_CLIENTS:-}" ] || more_packages+=(chromium)
 # clang brings libFuzzer, and its runtime libraries are a package of their own.
 [ "${1:-}" != fuzz ] || more_packages+=(clang libclang-rt-dev)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
@@ -54,7 +55,7 @@ case $what in
   cpu)
     build cpu all -DLOCKSTEP_BENCHMARKS=ON
     export LOCKSTEP_TENSORBOARD=$PWD/build/tensorboard
-    [ -d "$LOCKSTEP_TENSORBOARD/torch_tb_profiler" ] ||
+    [ -z "${LOCKSTEP_TEST_CLIENTS:-}" ] || [ -d "$LOCKSTEP_TENSORBOARD/torch_tb_profiler" ] ||
       python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard torch-tb-profiler 'pandas<4' jsonschema ||
       echo "Left out: what TensorBoard, its plugin torch-tb-profiler and Perfetto's schema read, because they cannot be installed" >&2
     # The live comparison with PyTorch only where there is one; golden_test compares with files that PyTorch made. What
@@ -95,7 +96,7 @@ case $what in
     run_tests cuda "${@:2}"
     ;;
   fuzz)
-    build fuzz all
+    CXXFLAGS='' build fuzz all  # clang knows none of GCC's (launch/setup.sh)
     printf '%s\n' config manifest kernel_cache safetensors image_folder idx cifar csv records containers watch |
       xargs -P "$cores" -I TARGET tests/fuzz/run.sh TARGET "${2:-20}"
     ;;
