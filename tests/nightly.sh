@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks that take too long for every change: hours in all. An argument selects one part:
-#   tests/nightly.sh tests         the tests that tests/run.sh leaves out, and those of properties in their large form
+#   tests/nightly.sh tests         the tests that tests/run.sh leaves out, those of properties in their large form, and
+#                                  what Chromium, TensorBoard and Perfetto's schema read
 #   tests/nightly.sh signals       336 signals, in every phase of a job
 #   tests/nightly.sh faults        random faults, kills while saving, soak (tests/faults.sh)
 #   tests/nightly.sh fuzz          ten minutes for each target
@@ -14,7 +15,8 @@ part() {
   case $1 in
     tests)
       tests/run.sh cpu -L nightly &&
-        LOCKSTEP_LARGE_TESTS=1 tests/run.sh cpu -R 'ends_of_keys_ranks|RunningSums|RememberingCodecs|CodecExchange'
+        LOCKSTEP_LARGE_TESTS=1 tests/run.sh cpu -R 'ends_of_keys_ranks|RunningSums|RememberingCodecs|CodecExchange' &&
+        LOCKSTEP_TEST_CLIENTS=1 tests/run.sh cpu -R 'report_page_test|tensorboard_test|profile_test'
       ;;
     signals) tests/run.sh cpu list >/dev/null && python3 -B tests/launch/signals_test.py build/cpu/bin/lockstep --cells 336 ;;
     faults) tests/run.sh cpu list >/dev/null && tests/faults.sh ;;
