@@ -202,7 +202,7 @@ OF_PROCESSORS = ("kernels_affine_test", "kernels_norm_test", "kernels_chosen_tes
 
 
 def few_tests():
-    """CIFAR-10 with a hundred test images, for trainings that nobody evaluates."""
+    """CIFAR-10 with a hundred test images, for trainings whose accuracy does not matter."""
     script = ("mkdir -p {scratch}/few/test && ln -sfn {cifar10}/train {scratch}/few/train && for class in {cifar10}/test/*; "
               "do mkdir -p {scratch}/few/test/${{class##*/}} && find $class -type f | sort | head -10 | "
               "xargs cp -t {scratch}/few/test/${{class##*/}}; done")
@@ -332,7 +332,7 @@ SECOND = [
         for words, flag in (("with", "1"), ("without", "0"))], alone=True),
 ]
 
-# What the whole program does on a GPU, and what it tells its user there.
+# Tests and figures of the whole program on a GPU.
 PROGRAM = [
     Part("prepare", 0, 20, preparation()),
     Part("smoke", 20, 15, smoke()),

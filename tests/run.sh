@@ -35,7 +35,7 @@ run_tests() {
   ctest --preset "$1" --no-tests=error -j "$cores" --output-junit "$PWD/build/tests_$1.xml" "${options[@]}"
 }
 
-# Those with the label "timing", up to three times each; every run that failed is printed and counted.
+# Tests with the label "timing", up to three times each; every run that failed is printed and counted.
 run_timing_tests() {
   local log=$PWD/build/timing.log
   ctest --preset cpu -L timing -j 1 --repeat until-pass:3 --output-junit "$PWD/build/tests_timing.xml" | tee "$log"
@@ -59,7 +59,7 @@ case $what in
       python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard torch-tb-profiler 'pandas<4' jsonschema ||
       echo "Left out: what TensorBoard, its plugin torch-tb-profiler and Perfetto's schema read, because they cannot be installed" >&2
     # The live comparison with PyTorch only where there is one; golden_test compares with files that PyTorch made. What
-    # takes long is left to tests/nightly.sh, unless tests are named. What judges times runs alone, behind the others.
+    # takes long is left to tests/nightly.sh, unless tests are named. Tests that judge times run alone, after the others.
     without=()
     [ -n "${LOCKSTEP_PEER_PYTHON:-}" ] || without+=(slow)
     [ $# -gt 1 ] || without+=(nightly timing)

@@ -20,9 +20,9 @@ struct PlanLimits {
   std::size_t workspace_bytes = std::size_t{256} << 20;
   std::size_t plans = 8;  // at least 1
 
-  // A 32nd of the device's memory is allowed as workspace, or the default where that is more. cuDNN's fast fp32
-  // engines copy both activations there, 1.9 GiB for the first layer of a batch of 512 images of 224x224; with
-  // 256 MiB such a batch trained at 239 samples/s on an H200, and one of 32 at 2,132.
+  // A 32nd of the device's memory is allowed as workspace, or the default where that is more. cuDNN's fast
+  // fp32 engines copy both activations there, 1.9 GiB for the first layer of a batch of 512 images of
+  // 224x224; with 256 MiB such a batch trained at 239 samples/s on an H200, and one of 32 at 2,132.
   static PlanLimits for_memory(std::size_t device_bytes) {
     PlanLimits limits;
     limits.workspace_bytes = std::max(limits.workspace_bytes, device_bytes / 32);

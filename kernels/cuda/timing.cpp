@@ -61,7 +61,7 @@ class ProductTrials {
       return true;
     }
   }
-  // Of one call; infinity when it fails. Throws MemoryError when there is no room for the operands.
+  // The time of one call; infinity when it fails. Throws MemoryError when there is no room for the operands.
   double microseconds(const AffineProduct& product) {
     double time = std::numeric_limits<double>::infinity();
     attempt(product, [&](Stream&, const std::function<void()>& enqueue) {
@@ -118,9 +118,9 @@ class ProductTrials {
   std::string failure_;
 };
 
-// The fastest; nobody when all fail. A first call may pay for loading the kernel, which takes less than
-// kLoading microseconds: what takes longer than that, and kHopeless times as long as another's, is not called
-// again.
+// The fastest product; an empty choice when all fail. A first call may pay for loading the kernel, which
+// takes less than kLoading microseconds: what takes longer than that, and kHopeless times as long as
+// another's, is not called again.
 KernelChoice hold_contest(ProductTrials& trials, std::span<const AffineProduct> products) {
   constexpr double kLoading = 100e3, kHopeless = 10;
   std::vector<double> first;

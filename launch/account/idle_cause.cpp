@@ -10,8 +10,8 @@ namespace lockstep {
 namespace {
 
 constexpr double kWorthTelling = 0.05;  // of the time
-// A kernel that takes no longer than this mostly begins and ends, or has work for a part of a GPU: a resnet18 at
-// batch 1 takes 24 us for each on an H200, 41 % of whose multiprocessors are active.
+// A kernel that takes no longer than this mostly begins and ends, or has work for a part of a GPU: a resnet18
+// at batch 1 takes 24 us for each on an H200, 41 % of whose multiprocessors are active.
 constexpr double kShortKernelSeconds = 30e-6;
 
 class IdleTime {

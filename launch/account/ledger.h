@@ -88,7 +88,7 @@ class Ledger {
   void end_step(const ComputeMoments& compute);
   // A step of which nothing was added: on a GPU moments are taken in some steps only.
   void skip_step() { ++skipped_; }
-  // Whether a step ended since take(), so that there are sums.
+  // True if a step has ended since take(): only then are there sums.
   bool has_steps() const { return sums_.steps > 0; }
   // Of the step that ended last.
   std::span<const BucketPassage> passages() const { return ended_; }

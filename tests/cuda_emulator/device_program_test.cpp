@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The whole program trains on several ranks with a GPU each, or one that they share, and gives the CPU's losses
-// and the same bits however the device orders what CUDA leaves unordered. emulated_program_test runs these tests
-// on the emulated device, device_program_test on a GPU.
+// The whole program trains on several ranks with a GPU each, or one that they share, and gives the CPU's
+// losses and the same bits however the device orders what CUDA leaves unordered. emulated_program_test runs
+// these tests on the emulated device, device_program_test on a GPU.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

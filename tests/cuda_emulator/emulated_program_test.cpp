@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep-emulated on machines that no GPU stands in for: with little memory, few or many devices, and calls
-// that fail.
+// lockstep-emulated on machines that only the emulator offers: with little memory, few or many devices, and
+// calls that fail.
 #include <fstream>
 #include <set>
 

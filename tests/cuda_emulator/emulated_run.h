@@ -30,7 +30,7 @@ inline std::string command_of(const Workplace& workplace, const EmulatedRun& run
   return "env " + run.machine + " " + workplace.train(settings, flags);
 }
 
-// Of what the run ends with.
+// The digest of the state at the end of the run.
 inline std::string digest_of(const Workplace& workplace, const EmulatedRun& run) {
   const auto file = workplace.path("digest");
   std::filesystem::remove(file);

@@ -73,11 +73,13 @@ Graph graph_of(const TrainingRun& run) {
   return graph;
 }
 
-// What a training is made of.
+// The parts of a training.
 struct Parts {
   explicit Parts(const TrainingRun& run)
       : graph(graph_of(run)),
-        dataset({kSide, kSide, 3}, kTiny ? 2 * kBatch : emulated() ? run.batches * kBatch : 4096),
+        dataset({kSide, kSide, 3}, kTiny        ? 2 * kBatch
+                                   : emulated() ? run.batches * kBatch
+                                                : 4096),
         communicator(make_self_communicator(run.device)),
         network(graph, {.device = run.device, .precision = run.precision, .choices = &first}),
         buckets(network.parameters(), *communicator, {.delayed = run.delayed}),

@@ -86,7 +86,7 @@ TEST(IdleProgram, RanksThatShareACoreWaitForIt) {
 }
 
 // Large images for a small network. Some schedulers leave the rank and its loader on one core for a whole
-// training: then that is what is told.
+// training: then the cause is "allocation".
 TEST(IdleProgram, ImagesThatAreDecodedTooSlowlyAreData) {
   NEEDS_QUIET_CORES();
   const TemporaryFolder folder;
