@@ -89,9 +89,12 @@ def kernels(run):
         run.fail("ncu reported no kernel")
 
 
+def run_dir_of(run):
+    return pathlib.Path(next(word for word in run.command if word.startswith("run.dir=")).split("=", 1)[1])
+
+
 def epochs_of(run):
-    folder = next(word for word in run.command if word.startswith("run.dir=")).split("=", 1)[1]
-    metrics = pathlib.Path(folder, "metrics.jsonl")
+    metrics = run_dir_of(run) / "metrics.jsonl"
     return [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
 
 
@@ -106,10 +109,9 @@ def last_object(run):
 
 
 def memory(run):
-    """Bytes of the device that were planned, by part, and that were taken."""
-    folder = next(word for word in run.command if word.startswith("run.dir=")).split("=", 1)[1]
+    """Planned bytes of the device, by part, beside the last epoch's, which says how many were taken."""
     last_epoch(run)
-    run.result["planned_bytes"] = json.loads(pathlib.Path(folder, "run.json").read_text())["planned_bytes"]
+    run.result["planned_bytes"] = json.loads((run_dir_of(run) / "run.json").read_text())["planned_bytes"]
 
 
 def accuracy(run, target=0.93):
@@ -127,7 +129,6 @@ def libraries(run):
 # Programs that several parts run.
 
 CASES = {"resnet50": "--model resnet50 --batch 256 --image 224 --channels 3 --classes 1000 --steps 20",
-         "resnet50, batch 128": "--model resnet50 --batch 128 --image 224 --channels 3 --classes 1000 --steps 20",
          "resnet18": "--model resnet18 --batch 512 --image 32 --channels 3 --classes 10 --steps 60",
          "resnet18, batch 128": "--model resnet18 --batch 128 --image 32 --channels 3 --classes 10 --steps 60"}
 WAYS = {"eager": "", "compiled": "--compile", "graphs": "--compile reduce-overhead"}
@@ -192,7 +193,7 @@ def asked(command, arguments, **more):
 
 def whole_program(shards):
     """Tests that train by the whole program, on ranks that share the GPU."""
-    name, apart = "device_program_test", "*MemoryOfTheDevice*"  # judges what others take of the device
+    name, apart = "device_program_test", "*MemoryOfTheDevice*"  # measures what other programs take, too
     return [gtest(name, f"--gtest_filter=-{apart}", environment={
         "GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard)}) for shard in range(shards)]
 

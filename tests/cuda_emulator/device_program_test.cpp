@@ -67,19 +67,19 @@ void expect_like_the_cpu(const Settings& settings, int ranks, double tolerance, 
   EXPECT_NEAR(found.gradient_norm, wanted.gradient_norm, of_norm * wanted.gradient_norm) << ranks << " ranks";
 }
 
-TEST_F(Emulated, LossesAreTheCpus) {
+TEST_F(OnDevice, LossesAreTheCpus) {
   for (const int ranks : {1, 3, 4}) expect_like_the_cpu({"model.name=cnn"}, ranks, 1e-5);
 }
 
 // Small steps: a ReLU whose input is a rounding away from zero passes its gradient in one order of summation
 // and not in another, and at a rate of 0.01 the CPU's own orders already differ by 3e-4 after 20 steps.
-TEST_F(Emulated, LossesOfAResidualNetworkAreTheCpus) {
+TEST_F(OnDevice, LossesOfAResidualNetworkAreTheCpus) {
   expect_like_the_cpu({"model.name=resnet20", "train.batch=4", "optimizer.learning_rate=1e-4"}, 2, 1e-5, 16);
 }
 
 // Below everything that is trained, where no backward runs, and between, where batch norm passes gradients
 // on; whether steps are recorded or not.
-TEST_F(Emulated, LossesBesideFrozenLayersAreTheCpus) {
+TEST_F(OnDevice, LossesBesideFrozenLayersAreTheCpus) {
   for (const char* recorded : {"train.cuda_graph=true", "train.cuda_graph=false"})
     expect_like_the_cpu({"model.name=cnn", R"(model.freeze=["conv1", "bn1"])", recorded}, 2, 1e-5);
   expect_like_the_cpu({"model.name=resnet20", R"(model.freeze=["bn1", "layer2", "layer3.0.bn2"])",
@@ -87,14 +87,14 @@ TEST_F(Emulated, LossesBesideFrozenLayersAreTheCpus) {
                       2, 1e-5, 16);
 }
 
-TEST_F(Emulated, LossesOfAugmentedImagesAreTheCpus) {
+TEST_F(OnDevice, LossesOfAugmentedImagesAreTheCpus) {
   expect_like_the_cpu({"model.name=cnn", "data.brightness=0.4", "data.contrast=0.4", "data.crop_padding=2",
                        "data.cutout=4", "data.random_erasing=0.5", "data.mixup=0.4", "data.cutmix=1"},
                       2, 1e-5);
 }
 
 // The norm is computed, and the step scaled, by the device; what is evaluated is an average that it keeps.
-TEST_F(Emulated, LossesOfClippedStepsAndAveragedWeightsAreTheCpus) {
+TEST_F(OnDevice, LossesOfClippedStepsAndAveragedWeightsAreTheCpus) {
   for (const Settings& way :
        {Settings{"optimizer.clip_norm=0.1"},
         {"train.ema_decay=0.9"},
@@ -108,7 +108,7 @@ TEST_F(Emulated, LossesOfClippedStepsAndAveragedWeightsAreTheCpus) {
 }
 
 // Written while the device has the average in the network's place.
-TEST_F(Emulated, TheBestNetworkIsTheAverageThatWasEvaluated) {
+TEST_F(OnDevice, TheBestNetworkIsTheAverageThatWasEvaluated) {
   const Workplace workplace("emulated_best", device_program());
   const Settings settings = {"train.ema_decay=0.9", "run.keep_best=true", "train.precision=fp16"};
   const ProgramResult trained = run_ranks(2, command_of(workplace, {.settings = settings}, ""));
@@ -126,7 +126,7 @@ TEST_F(Emulated, TheBestNetworkIsTheAverageThatWasEvaluated) {
 }
 
 // In half precision some steps overflow and are skipped, and weights have copies.
-TEST_F(Emulated, ClippedStepsAndAveragedWeightsAreTheSameWhetherOrNotStepsAreRecorded) {
+TEST_F(OnDevice, ClippedStepsAndAveragedWeightsAreTheSameWhetherOrNotStepsAreRecorded) {
   const Workplace workplace("emulated_clip_ema", device_program());
   for (const Settings& way : {Settings{}, {"train.precision=fp16", "train.loss_scale=1e9"}}) {
     Settings settings = {"optimizer.clip_norm=0.05", "train.ema_decay=0.9", "train.steps=24"};
@@ -149,7 +149,7 @@ nlohmann::json metrics_of(const Workplace& workplace, const Settings& settings) 
 }
 
 // Of logits whose order no rounding changes.
-TEST_F(Emulated, MetricsAreTheCpus) {
+TEST_F(OnDevice, MetricsAreTheCpus) {
   const Workplace cpu("metrics_cpu"), gpu("metrics_gpu", device_program());
   Settings settings = {"model.name=cnn", "train.steps=12", "kernels.choose=direct",
                        "run.metrics=f1, confusion", "run.metrics_every=5"};
@@ -162,7 +162,7 @@ TEST_F(Emulated, MetricsAreTheCpus) {
 }
 
 // Rounded to 8 and 11 bits at each layer, the losses differ by a few roundings.
-TEST_F(Emulated, HalfPrecisionsLossesAreTheCpusUpToTheirRoundings) {
+TEST_F(OnDevice, HalfPrecisionsLossesAreTheCpusUpToTheirRoundings) {
   expect_like_the_cpu({"model.name=cnn", "train.precision=bf16"}, 2, 4 * 0x1p-8);
   expect_like_the_cpu({"model.name=cnn", "train.precision=fp16"}, 2, 4 * 0x1p-8);
 }
@@ -172,7 +172,7 @@ constexpr const char* kReplaysOfBoth = "train.steps=7";
 
 // With delays of up to 5 ms what is not ordered does happen in another order. The device that is delayed has
 // another number of multiprocessors, too, and so its kernels other grids.
-TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
+TEST_F(DigestOnDevice, DependsNeitherOnTheDevicesOrderNorOnRecording) {
   const std::vector<Settings> trainings = {
       {kReplaysOfBoth},
       {kReplaysOfBoth, "train.accumulation=3", "train.recompute=true", "optimizer.name=lars",
@@ -202,7 +202,7 @@ TEST_F(EmulatedDigest, DependsNeitherOnTheDevicesOrderNorOnRecording) {
 }
 
 // Sums that the next step's layers wait for, on the device.
-TEST_F(EmulatedDigest, IsTheSameWhereGradientsCrossIntoTheNextStep) {
+TEST_F(DigestOnDevice, IsTheSameWhereGradientsCrossIntoTheNextStep) {
   const std::vector<Settings> trainings = {
       {"comm.bucket_mib=[0.001, 0.01, 0.001]", "train.steps=9", "model.batch_norm=true"},
       {"comm.bucket_mib=[0.001, 0.01, 0.001]", "train.steps=6", "train.accumulation=2", "optimizer.name=lars",
@@ -229,7 +229,7 @@ TEST_F(EmulatedDigest, IsTheSameWhereGradientsCrossIntoTheNextStep) {
 }
 
 // Evaluations between replayed steps.
-TEST_F(EmulatedDigest, IsTheSameWithEvaluationsMetricsAndHistograms) {
+TEST_F(DigestOnDevice, IsTheSameWithEvaluationsMetricsAndHistograms) {
   const Settings settings = {"model.batch_norm=true", "train.precision=fp16", "train.loss_scale=1e9"};
   const std::string expected = digest_of(workplace_, {.settings = settings});
   Settings evaluated = settings;
@@ -240,7 +240,7 @@ TEST_F(EmulatedDigest, IsTheSameWithEvaluationsMetricsAndHistograms) {
 }
 
 // Of replayed steps one in sixteen takes the moments of its buckets: most epochs of four steps have none.
-TEST_F(EmulatedDigest, EpochsWithoutATimedExchangeTellNothingOfCommunication) {
+TEST_F(DigestOnDevice, EpochsWithoutATimedExchangeTellNothingOfCommunication) {
   const EmulatedRun run{.settings = {"train.batch=64", "train.epochs=5", "train.steps=0"}};
   const ProgramResult result = run_ranks(run.ranks, command_of(workplace_, run, ""));
   ASSERT_EQ(result.exit_code, 0) << result.output;
@@ -258,7 +258,7 @@ TEST_F(EmulatedDigest, EpochsWithoutATimedExchangeTellNothingOfCommunication) {
 
 // LOCKSTEP_TEST_SEEDS=100 asks for so many orders of everything that the device leaves unordered. Copies of
 // pageable memory are such a thing, too.
-TEST_F(EmulatedDigest, IsTheSameWithEverySeed) {
+TEST_F(DigestOnDevice, IsTheSameWithEverySeed) {
   const char* asked = std::getenv("LOCKSTEP_TEST_SEEDS");
   const int seeds = asked != nullptr ? std::atoi(asked) : 2;
   const Settings settings = {"train.steps=5", "train.accumulation=2", "model.batch_norm=true"};
@@ -271,7 +271,7 @@ TEST_F(EmulatedDigest, IsTheSameWithEverySeed) {
 }
 
 // Saved between replayed steps, with one under way; in fp16, whose copies of weights are made again.
-TEST_F(EmulatedDigest, IsTheSameWhereTrainingGoesOnFromACheckpoint) {
+TEST_F(DigestOnDevice, IsTheSameWhereTrainingGoesOnFromACheckpoint) {
   EmulatedRun run{.settings = {"schedule.name=constant", "train.precision=fp16"}};
   const std::string whole = digest_of(workplace_, run);
   run.settings.insert(run.settings.end(), {"train.steps=7", "run.checkpoint_every=7"});
@@ -287,7 +287,7 @@ TEST_F(EmulatedDigest, IsTheSameWhereTrainingGoesOnFromACheckpoint) {
 }
 
 // The device is at the next step when the host hears of it, and what is saved is the state before both.
-TEST_F(EmulatedDigest, IsTheSameWhereGradientsWereNotFiniteAndTrainingGoesOn) {
+TEST_F(DigestOnDevice, IsTheSameWhereGradientsWereNotFiniteAndTrainingGoesOn) {
   EmulatedRun run{.settings = {"schedule.name=constant"}};
   const std::string whole = digest_of(workplace_, run);
   std::filesystem::remove_all(workplace_.path("run"));
@@ -305,7 +305,7 @@ TEST_F(EmulatedDigest, IsTheSameWhereGradientsWereNotFiniteAndTrainingGoesOn) {
   EXPECT_EQ(text_of(digest), whole);
 }
 
-TEST_F(EmulatedDigest, DropoutAndSeveralRanksAreRepeatable) {
+TEST_F(DigestOnDevice, DropoutAndSeveralRanksAreRepeatable) {
   for (const int ranks : {1, 4}) {
     const EmulatedRun run{.ranks = ranks, .settings = {"model.dropout=0.3", "train.steps=3"}};
     EXPECT_EQ(digest_of(workplace_, run), digest_of(workplace_, run)) << ranks;
@@ -313,7 +313,7 @@ TEST_F(EmulatedDigest, DropoutAndSeveralRanksAreRepeatable) {
 }
 
 // By what the driver says is free: the plan's parts are in Lockstep's own buffers, the rest is libraries'.
-TEST_F(EmulatedDigest, MemoryOfTheDeviceIsMeasured) {
+TEST_F(DigestOnDevice, MemoryOfTheDeviceIsMeasured) {
   const EmulatedRun run{.settings = {"train.steps=3"}};
   const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
   ASSERT_EQ(result.exit_code, 0) << result.output;
@@ -331,7 +331,7 @@ TEST_F(EmulatedDigest, MemoryOfTheDeviceIsMeasured) {
 }
 
 // Gathered there, or copied for each step; with a short batch, and images that are changed on the way.
-TEST_F(EmulatedDigest, IsTheSameWhereImagesLieInTheDevicesMemory) {
+TEST_F(DigestOnDevice, IsTheSameWhereImagesLieInTheDevicesMemory) {
   const auto file = workplace_.path("digest");
   std::string expected;
   for (const std::string loader : {"stream", "auto", "device"}) {
@@ -366,8 +366,8 @@ std::map<std::string, std::vector<Interval>> intervals_of(const std::filesystem:
   return found;
 }
 
-// What a step does on the device, one behind the other, and one step behind the other; its buckets are summed
-// from backward on, in their order, and the exchange ends behind them.
+// The parts of a step follow one another on the device, and so do steps. Its buckets are summed one by one,
+// the first when backward has begun, and the exchange ends after the last.
 void expect_spans_of_every_step(const std::filesystem::path& trace, std::size_t steps) {
   constexpr double kRounded = 1;
   std::map<std::string, std::vector<Interval>> spans = intervals_of(trace);
@@ -394,7 +394,7 @@ void expect_spans_of_every_step(const std::filesystem::path& trace, std::size_t 
   }
 }
 
-TEST_F(EmulatedDigest, TracesRecordedStepsAndStartsFromAnExport) {
+TEST_F(DigestOnDevice, TracesRecordedStepsAndStartsFromAnExport) {
   const auto file = workplace_.path("x.safetensors").string();
   const auto trace = workplace_.path("trace.json");
   const EmulatedRun traced{.settings = {"comm.bucket_mib=[0.002, 0.01, 0.002]"}};

@@ -114,7 +114,7 @@ TEST_F(EmulatedDigest, OneRanksMemoryLimitsTheBatchThatIsFound) {
 }
 
 // As many at once as there are devices, unless somebody wants more of them than there are.
-TEST_F(Emulated, ASweepHasATrainingForEachDevice) {
+TEST(Emulated, ASweepHasATrainingForEachDevice) {
   const Workplace workplace("emulated_sweep", "lockstep-emulated");
   const auto sweep = [&](int gpus, const std::string& jobs) {
     std::ofstream(workplace.path("sweep.toml")) << fmt::format(

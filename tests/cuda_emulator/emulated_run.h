@@ -40,16 +40,21 @@ inline std::string digest_of(const Workplace& workplace, const EmulatedRun& run)
 }
 
 // Skipped where the program that is tested needs a GPU and there is none.
-class Emulated : public testing::Test {
+class OnDevice : public testing::Test {
  protected:
   void SetUp() override {
     if (device_program() == "lockstep" && cuda_status().devices.empty()) GTEST_SKIP() << "no CUDA device";
   }
 };
 
-class EmulatedDigest : public Emulated {
+class DigestOnDevice : public OnDevice {
  protected:
-  Workplace workplace_{"emulated_digest", device_program()};
+  Workplace workplace_{"device_digest", device_program()};
+};
+
+class EmulatedDigest : public testing::Test {
+ protected:
+  Workplace workplace_{"emulated_digest", "lockstep-emulated"};
 };
 
 }  // namespace lockstep

@@ -136,7 +136,7 @@ TEST(PlanChoice, ProductsThatFailAreLeftOutHoweverTheChoiceIsMade) {
   }
 }
 
-// cuDNN proposes plans for large batches in fp32 that take a hundred times as long as the best.
+// cuDNN proposes plans for large batches in fp32 that take many times as long as the best.
 TEST(PlanChoice, AProductThatIsSlowIsCalledTwiceAtTheMost) {
   int slow_calls = 0;
   const ProductSource source{.all = [&] {

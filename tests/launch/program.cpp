@@ -176,8 +176,7 @@ Workplace::Workplace(const std::string& name, const std::string& program, int si
       "\"cpu\"\n{}"
       "[kernels]\nchoose = \"direct\"\n"  // what is timed on a busy machine is timed again by the next start
       "[run]\ndir = \"{}\"\ncheckpoint_minutes = 0\nmeasure_peak = {}\n",
-      path("data").string(),
-      program == "lockstep" && program == device_program() ? "share_device = true\n" : "",
+      path("data").string(), device_program() == "lockstep" ? "share_device = true\n" : "",
       path("run").string(),
       program != device_program());  // the peak of fibers takes minutes, and says nothing
 }
