@@ -241,7 +241,7 @@ TEST_F(DigestOnDevice, IsTheSameWithEvaluationsMetricsAndHistograms) {
 
 // Of replayed steps one in sixteen takes the moments of its buckets: most epochs of four steps have none.
 TEST_F(DigestOnDevice, EpochsWithoutATimedExchangeTellNothingOfCommunication) {
-  const EmulatedRun run{.settings = {"train.batch=64", "train.epochs=5", "train.steps=0"}};
+  const EmulatedRun run{.settings = {"model.name=mlp", "train.batch=64", "train.epochs=5", "train.steps=0"}};
   const ProgramResult result = run_ranks(run.ranks, command_of(workplace_, run, ""));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   std::ifstream file(workplace_.path("run") / "metrics.jsonl");
