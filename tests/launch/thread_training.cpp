@@ -19,7 +19,10 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
                .width = training.image.width,
                .channels = training.image.channels,
                .classes = dataset.classes()});
-  build_network(graph, training.network);
+  if (training.build != nullptr)
+    training.build(graph);
+  else
+    build_network(graph, training.network);
   backend_for({}).set_threads(1);  // of this rank
   KernelChoices first;             // no choice by time: ranks and trainings must round alike
   Network network(graph, {.precision = training.precision,

@@ -16,6 +16,7 @@ namespace lockstep {
 
 struct ThreadTraining {
   NetworkChoice network = {.name = "cnn", .batch_norm = false};
+  void (*build)(Graph&) = nullptr;  // in place of that network
   ImageShape image = {8, 8, 1};
   std::int64_t samples = 512;  // all of which a training is evaluated on, too
   int ranks = 1;
