@@ -51,14 +51,18 @@ void write_dataset(const std::filesystem::path& folder, const std::string& prefi
   }
 }
 
-// Test programs run side by side, and the emulated devices of all of them have the same names: what the jobs
-// of one claim (comm/node_claims.h) is nothing to the others.
-class OwnClaims {
+// Test programs run side by side. The emulated devices of all of them have the same names: what the jobs of
+// one claim (comm/node_claims.h) is nothing to the others. And an mpirun that starts while another removes
+// the folder which both of them use, /tmp/ompi.HOST.USER, fails.
+class OwnFolders {
  public:
-  OwnClaims() { setenv("LOCKSTEP_CLAIMS", folder_.path().c_str(), 0); }
+  OwnFolders() {
+    setenv("LOCKSTEP_CLAIMS", folder_.path().c_str(), 0);
+    setenv("OMPI_MCA_orte_tmpdir_base", (folder_.path() / "mpirun").c_str(), 0);
+  }
 
  private:
-  TemporaryFolder folder_{"claims"};
+  TemporaryFolder folder_{"program"};
 };
 
 }  // namespace
@@ -87,7 +91,7 @@ ProgramResult run_shell(const std::string& command) {
   // Ranks whose peer has failed have nothing left to do: mpirun need not wait a second before it ends them.
   setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
   setenv("XDG_CACHE_HOME", (build_folder() / "cache").c_str(), 0);
-  static const OwnClaims claims;
+  static const OwnFolders folders;
   ProgramResult result;
   FILE* pipe = popen(("{ " + command + "\n} 2>&1 </dev/null").c_str(), "r");
   CHECK(pipe != nullptr);
