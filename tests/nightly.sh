@@ -4,6 +4,7 @@
 #                                  what Chromium, TensorBoard and Perfetto's schema read
 #   tests/nightly.sh signals       336 signals, in every phase of a job
 #   tests/nightly.sh faults        random faults, kills while saving, soak (tests/faults.sh)
+#   tests/nightly.sh emulator      the emulated device under sanitizers, whatever has changed
 #   tests/nightly.sh fuzz          ten minutes for each target
 #   tests/nightly.sh machines      machines, users and folders of other kinds (tests/machines.sh)
 #   tests/nightly.sh portability   other versions of libraries (tests/portability.sh)
@@ -20,15 +21,16 @@ part() {
       ;;
     signals) tests/run.sh cpu list >/dev/null && python3 -B tests/launch/signals_test.py build/cpu/bin/lockstep --cells 336 ;;
     faults) tests/run.sh cpu list >/dev/null && tests/faults.sh ;;
+    emulator) LOCKSTEP_EMULATED_DEVICE=ON tests/run.sh asan && LOCKSTEP_EMULATED_DEVICE=ON tests/run.sh tsan ;;
     fuzz) tests/run.sh fuzz 600 ;;
     machines) tests/run.sh cpu list >/dev/null && tests/machines.sh ;;
     portability) tests/portability.sh ;;
-    *) echo "tests/nightly.sh: unknown part \"$1\"; allowed are tests, signals, faults, fuzz, machines, portability" >&2; return 64 ;;
+    *) echo "tests/nightly.sh: unknown part \"$1\"; allowed are tests, signals, faults, emulator, fuzz, machines, portability" >&2; return 64 ;;
   esac
 }
 
 parts=("$@")
-[ $# -gt 0 ] || parts=(tests signals faults fuzz machines portability)
+[ $# -gt 0 ] || parts=(tests signals faults emulator fuzz machines portability)
 failed=0
 lines=()
 for name in "${parts[@]}"; do

@@ -3,6 +3,7 @@
 #   tests/run.sh          all tests but those of tests/nightly.sh, optimised build; the live comparison with PyTorch where LOCKSTEP_PEER_PYTHON names one
 #   tests/run.sh asan     the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tests/run.sh tsan     the unit tests under ThreadSanitizer
+#                         Both include the emulated device where its source or CUDA's is not the one that passed last.
 #   tests/run.sh cuda     compile and link the libraries, the program and the tests of the CUDA backend, plan every network's
 #                         convolutions for H200 and A100; tests that need a GPU skip without one
 #   tests/run.sh fuzz     fuzz what reads foreign bytes, 20 seconds for each target, or as many as a second word says
@@ -28,11 +29,12 @@ cores=$(env -u OMP_NUM_THREADS nproc)
 export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 
-# run_tests PRESET [OPTION ..], and leaves what it ran and how long that took in build/tests_PRESET.xml.
+# run_tests PRESET [OPTION ..], and leaves what it ran and how long that took in build/tests_PRESET.xml. Two at a time for
+# each core: many of them wait most of the time.
 run_tests() {
   local options=("${@:2}")
   [ "${*: -1}" != list ] || options[-1]=-N
-  ctest --preset "$1" --no-tests=error -j "$cores" --output-junit "$PWD/build/tests_$1.xml" "${options[@]}"
+  ctest --preset "$1" --no-tests=error -j $((2 * cores)) --output-junit "$PWD/build/tests_$1.xml" "${options[@]}"
 }
 
 # Tests with the label "timing", up to three times each; every run that failed is printed and counted.
@@ -46,9 +48,26 @@ run_timing_tests() {
 
 # build PRESET TARGET [OPTION ..]. Eight files at a time: what they share is compiled once.
 # Who edits one file again and again configures with -DCMAKE_UNITY_BUILD=OFF.
-build() {
+build() (
+  # What launch/quickstart.sh has compiled without the compiler's cache is not compiled again for it.
+  if [ -f "build/$1/CMakeCache.txt" ] && ! grep -q COMPILER_LAUNCHER "build/$1/CMakeCache.txt"; then
+    unset CMAKE_CXX_COMPILER_LAUNCHER CMAKE_CUDA_COMPILER_LAUNCHER
+  fi
   cmake --preset "$1" -DLOCKSTEP_TESTS=ON -DCMAKE_UNITY_BUILD=ON -DLOCKSTEP_WERROR="${LOCKSTEP_WERROR:-OFF}" "${@:3}" >/dev/null
   cmake --build --preset "$1" --target "$2"
+)
+
+# sanitized PRESET TARGET [OPTION ..]: builds and runs tests under sanitizers. Those of the emulated device take a quarter of
+# the time, and are run where its source or CUDA's is not the one that passed last: a run that passes writes its hash to
+# tests/sanitizers/PRESET.passed, to be committed. LOCKSTEP_EMULATED_DEVICE=ON in the environment runs them always.
+sanitized() {
+  local passed=tests/sanitizers/$1.passed emulated=${LOCKSTEP_EMULATED_DEVICE:-OFF} sources
+  sources=$(git ls-files -- tests/cuda_emulator core/cuda kernels/cuda comm/nccl tests/launch/cuda_trainer_test.cpp |
+    LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d' ' -f1)
+  [ "$(cat "$passed" 2>/dev/null)" = "$sources" ] || emulated=ON
+  build "$1" "$2" -DLOCKSTEP_EMULATED_DEVICE="$emulated"
+  run_tests "$1" "${@:3}"
+  [ $emulated = OFF ] || [ $# -gt 2 ] || echo "$sources" >"$passed"
 }
 
 case $what in
@@ -68,14 +87,8 @@ case $what in
     [ $# -gt 1 ] || run_timing_tests || failed=1
     exit $failed
     ;;
-  asan)
-    build asan unit_tests
-    run_tests asan "${@:2}"
-    ;;
-  tsan)
-    build tsan threaded_tests
-    run_tests tsan "${@:2}"
-    ;;
+  asan) sanitized asan unit_tests "${@:2}" ;;
+  tsan) sanitized tsan threaded_tests "${@:2}" ;;
   cuda)
     nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
     if [ ! -x "$nvcc" ]; then
