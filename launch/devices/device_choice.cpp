@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-using Users = std::map<std::pair<std::int32_t, std::string>, int>;  // ranks that have a device: node, UUID
+using Users = std::map<std::pair<std::int32_t, std::string>, int>;  // number of ranks by device: node, UUID
 
 std::string claim_of(const std::string& uuid) { return "gpu." + uuid; }
 
@@ -96,9 +96,9 @@ const std::string& uuid_of(std::span<const RankDevices> ranks, std::span<const i
   return ranks[rank].uuids[static_cast<std::size_t>(dealt[rank])];
 }
 
-// When a rank claims its device: the ranks of a node one after the other in the order of UUIDs, so that of
-// two jobs that want the same ones the same job is the faster at all of them. The lowest rank of those that
-// share one claims it; the others never do: -1.
+// The turn in which each rank claims its device. Ranks of a node claim in the order of UUIDs, so that of two
+// jobs which want the same devices one job wins all of them. The lowest rank that shares a device claims it;
+// the others never do: -1.
 std::vector<int> turns_of(std::span<const RankDevices> ranks, std::span<const int> dealt) {
   std::map<std::int32_t, std::map<std::string, std::size_t>> claimants;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank)
@@ -111,8 +111,8 @@ std::vector<int> turns_of(std::span<const RankDevices> ranks, std::span<const in
   return turns;
 }
 
-// Collective. What a rank had else it gives up. Whether no other job was faster; of devices that are shared
-// with other jobs, too, that does not matter.
+// Collective. Each rank releases its other claims. Returns false if another job claimed a device first; with
+// DeviceSharing::allowed that does not matter, and the result is true.
 bool claim_dealt(std::span<const RankDevices> ranks, std::span<const int> dealt, DeviceSharing sharing,
                  World& world, Communicator& host) {
   const auto rank = static_cast<std::size_t>(world.rank());
@@ -125,14 +125,14 @@ bool claim_dealt(std::span<const RankDevices> ranks, std::span<const int> dealt,
     if (sharing == DeviceSharing::allowed) continue;
     const bool lost = turns[rank] == turn && !claimed;
     if (first_rank_where(host, lost) < 0) continue;
-    // Ranks that MPI puts on another node may share this one's folder, and its devices.
+    // A rank that MPI assigns to another node may use the same claims folder and devices.
     const std::vector<std::string> held = gather_texts(host, world.claims().is_mine(name) ? uuid : "");
     if (first_rank_where(host, lost && std::ranges::count(held, uuid) == 0) >= 0) return false;
   }
   return true;
 }
 
-// With "auto": why the CPU computes although there are GPUs.
+// With "auto": warns that the CPU is used because other jobs have the GPUs.
 void tell_of_taken(std::span<const RankDevices> ranks, std::span<const int> dealt) {
   if (const std::string taken = taken_table(ranks, dealt); !taken.empty()) {
     log::shared_warning(
@@ -145,13 +145,12 @@ void tell_of_taken(std::span<const RankDevices> ranks, std::span<const int> deal
 
 struct Deal {
   std::vector<RankDevices> ranks;
-  std::vector<int> devices;  // of each rank; -1: none
+  std::vector<int> devices;  // per rank; -1: none
   bool complete() const { return std::ranges::count(devices, -1) == 0; }
 };
 
-// Collective. Deals anew where another job was faster; what that one has is known the next time. Where too
-// few are free it looks again for three seconds: a job that was just ended, and is started anew, may meet the
-// last of its own processes.
+// Collective. Repeats the assignment if another job claimed a device first, whose claim is then visible. If
+// too few devices are free, retries for 3 s: processes of a job that was just restarted may still be exiting.
 Deal deal_and_claim(const DeviceSettings& settings, World& world, Communicator& host, const CudaStatus& cuda,
                     const std::map<std::string, int>& use) {
   constexpr int kMostDeals = 16, kMostWaits = 12;
@@ -253,7 +252,9 @@ std::string unused_devices(std::span<const RankDevices> ranks, std::span<const i
   }
   std::string text;
   for (const auto& [number, node] : nodes) {
-    const std::size_t unused = node.seen.size() - node.taken.size();
+    // With DeviceSharing::allowed a rank may have a device that another job has claimed.
+    const auto unused =
+        std::ranges::count_if(node.seen, [&](const std::string& uuid) { return !node.taken.contains(uuid); });
     if (unused > 0)
       text += fmt::format("{}{} of {} on {}", text.empty() ? "" : ", ", unused, node.seen.size(), node.host);
   }

@@ -31,11 +31,11 @@ TEST(DealDevices, NothingIsSharedWhereNothingIsVisible) {
 
 TEST(DealDevices, EachNodeHasItsOwn) {
   std::vector<RankDevices> ranks = ranks_that_see(4, {"a", "b"});
-  ranks[1].node = ranks[3].node = 1;  // as mpirun --map-by node numbers them
+  ranks[1].node = ranks[3].node = 1;  // the order of mpirun --map-by node
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 0, 1, 1}));
 }
 
-// As Slurm's --gpus-per-task and MIG do: every rank's only device is its number 0.
+// With Slurm's --gpus-per-task and with MIG every rank sees one device, as number 0.
 TEST(DealDevices, ADeviceShownToOneRankIsThatRanks) {
   std::vector<RankDevices> ranks = ranks_that_see(2, {"a"});
   ranks[1].uuids = {"b"};
@@ -65,7 +65,7 @@ TEST(DealDevices, ARankKeepsWhatItHas) {
 
 TEST(DealDevices, TheLeastUsedComeFirstAndAmongEqualsTheFirst) {
   std::vector<RankDevices> ranks = ranks_that_see(4, {"a", "b", "c", "d"});
-  for (RankDevices& rank : ranks) rank.use = {{"a", 9}, {"b", 1}, {"d", 1}};  // c is not used
+  for (RankDevices& rank : ranks) rank.use = {{"a", 9}, {"b", 1}, {"d", 1}};  // c is unused
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{2, 1, 3, 0}));
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::allowed), (Devices{2, 1, 3, 0}));
   for (RankDevices& rank : ranks) rank.taken = {{"c", "another"}};
@@ -95,10 +95,13 @@ TEST(UnusedDevices, AreThoseThatSomeRankSeesAndNoneTakes) {
   std::vector<RankDevices> ranks = ranks_that_see(4, {"a", "b", "c", "d"});
   ranks[3] = {.node = 1, .host = "two", .uuids = {"a", "b"}};
   EXPECT_EQ(unused(ranks), "1 of 4 on one, 1 of 2 on two");
-  ranks[2].uuids = {"c"};  // its own, which the others see, too
+  ranks[2].uuids = {"c"};  // its own device, which its peers see, too
   EXPECT_EQ(unused(ranks), "1 of 4 on one, 1 of 2 on two");
   ranks[3].taken = {{"b", "another"}};
   EXPECT_EQ(unused(ranks), "1 of 4 on one");
+  ranks = ranks_that_see(1, {"a"});
+  ranks[0].taken = {{"a", "another"}};  // shared with that job
+  EXPECT_EQ(unused(ranks), "");
 }
 
 TEST(TakenTable, NamesTheJobsOfTheNodeThatHasTooFew) {
