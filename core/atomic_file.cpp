@@ -18,14 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Random, since processes on other nodes that share the folder may have this process's number.
+// Random, because a process on another node that shares the folder can have the same process id.
 fs::path temporary_for(const fs::path& target) {
   std::random_device random;
   const std::uint64_t number = std::uint64_t{random()} << 32 | random();
   return target.string() + fmt::format("{}{:016x}", kPartialMark, number);
 }
 
-// As the system itself judges it where fs.protected_symlinks is set, which reading a link does not ask for.
+// True for a link that Linux refuses to follow if fs.protected_symlinks is set. Reading the link bypasses
+// that check.
 bool is_anothers_trap(const fs::path& link) {
   struct stat own = {}, folder = {};
   if (lstat(link.c_str(), &own) != 0 || !S_ISLNK(own.st_mode)) return false;
@@ -34,7 +35,7 @@ bool is_anothers_trap(const fs::path& link) {
   return everybodys && own.st_uid != geteuid() && own.st_uid != folder.st_uid;
 }
 
-// Whether a link on the way to an absolute path is one, or the way has more than `left` links.
+// True if a symbolic link on the absolute path is_anothers_trap(), or if there are more than `left` links.
 bool leads_through_trap(const fs::path& path, int& left) {
   fs::path way;
   for (const fs::path& part : path) {
@@ -62,7 +63,7 @@ AtomicFile::AtomicFile(const fs::path& path, Links links) : path_(path) {
   }
   const bool replaces_link = links == Links::replace && fs::is_symlink(fs::symlink_status(whole, error));
   target_ = replaces_link ? whole : fs::canonical(path, error);
-  if (error) target_ = whole;  // nothing there yet
+  if (error) target_ = whole;  // the path does not exist yet
   const fs::file_status status =
       replaces_link ? fs::file_status(fs::file_type::not_found) : fs::status(target_, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
@@ -101,7 +102,7 @@ void AtomicFile::commit() {
   if (rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
   temporary_.clear();
   removed_at_end_.reset();
-  // The new name is only safe once the folder is on disk, too.
+  // The new name is durable only after the folder is on disk.
   sync_folder(target_.parent_path());
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// AtomicFile: a file that others see whole or not at all, whatever ends this process and whoever else writes
-// the same path. Data go to a temporary of a unique name in the same folder, which takes the path's place
-// only when all of it is on disk. What is no regular file (a pipe, a device) is written in place, since
-// nothing could take its place. A symbolic link at the path is followed, and stays, where a user named the
-// path; in a folder whose contents may be anybody's the file takes its place.
+// AtomicFile: a file that readers see either whole or not at all, however this process ends and whichever
+// other process writes the same path. Data go to a temporary with a unique name in the same folder; commit()
+// renames it to the path once all data are on disk. A path that is not a regular file (a pipe, a device) is
+// written in place, because it cannot be replaced by a rename. With Links::follow a symbolic link at the path
+// stays and its target is written. With Links::replace, for folders that other users can write to, the new
+// file replaces the link.
 #pragma once
 
 #include <cstddef>
@@ -16,18 +17,18 @@
 
 namespace lockstep {
 
-// What stands in a temporary's name behind the path's.
+// The mark between the path and the random number in a temporary's name.
 inline constexpr std::string_view kPartialMark = ".partial-";
 
 enum class Links { follow, replace };
 
 class AtomicFile {
  public:
-  // Creates the temporary, so that a path that cannot be written is told at once. Throws IoError, as do the
-  // others; the message names the path and the system's reason. A link of another user in a folder that
-  // everybody may write to, such as /tmp, is not followed.
+  // Creates the temporary, so that a path that cannot be written fails here. All members throw IoError; the
+  // message names the path and the system's reason. Refuses a path that leads through another user's link in
+  // a sticky folder that everybody may write to, such as /tmp.
   explicit AtomicFile(const std::filesystem::path& path, Links links = Links::follow);
-  // Without commit() leaves nothing behind, and what was at the path untouched.
+  // Without commit() removes the temporary and leaves the path unchanged.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -35,7 +36,7 @@ class AtomicFile {
   // Unbuffered.
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  // Syncs and renames; once, and last.
+  // Syncs and renames. Call it once, after the last write().
   void commit();
 
  private:
@@ -44,15 +45,15 @@ class AtomicFile {
   std::filesystem::path path_;                  // as given
   std::filesystem::path target_;                // without symbolic links
   std::optional<RemovedAtEnd> removed_at_end_;  // temporary_
-  std::filesystem::path temporary_;  // empty where the target is written in place, and once it is renamed
+  std::filesystem::path temporary_;  // empty if the target is written in place, and after the rename
   int descriptor_ = -1;
 };
 
-// Names that were made or changed there are on disk when this returns. Not every file system can sync a
-// folder: one that cannot is left alone. Throws IoError where the disk fails.
+// Syncs the folder: names created or changed in it are on disk when this returns. Does nothing on a file
+// system that cannot sync a folder. Throws IoError if the disk fails.
 void sync_folder(const std::filesystem::path& folder);
 
-// A whole file at once.
+// Writes and commits a whole file.
 void write_atomically(const std::filesystem::path& path, std::string_view text, Links links = Links::follow);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each device's part of core offers to the shared types; the link decides whether the CUDA ones are
-// core/cuda's or core/no_cuda's, which throw ConfigError.
+// Factories that each device's part of core provides. The link decides whether the CUDA ones come from
+// core/cuda or from core/no_cuda, whose functions throw ConfigError.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@ namespace lockstep::detail {
 
 std::unique_ptr<StreamBackend> make_cpu_stream(StreamUse use);
 std::unique_ptr<EventBackend> make_cpu_event();
-// Zeroed, for std::free. Throws MemoryError.
+// Returns zeroed memory; release it with std::free. Throws MemoryError.
 void* allocate_cpu(std::size_t bytes);
 std::size_t available_cpu_memory();
 
 std::unique_ptr<StreamBackend> make_cuda_stream(Device device, StreamUse use);
 std::unique_ptr<EventBackend> make_cuda_event(Device device);
 std::unique_ptr<TimedEventBackend> make_cuda_timed_event(Device device);
-// Zeroed memory and how to free it.
+// Zeroed memory and the function that frees it.
 struct CudaAllocation {
   void* data = nullptr;
   std::function<void(void*)> release;
@@ -31,7 +31,7 @@ struct CudaAllocation {
 CudaAllocation allocate_cuda(std::size_t bytes, Device device, MemoryKind kind);
 std::size_t available_cuda_memory(Device device);
 DeviceMemoryUse cuda_memory_use(Device device);
-// Counts memory that a Buffer adopts, or gives back (negative), as a Buffer's.
+// Counts adopted memory as a Buffer's; negative when the Buffer releases it.
 void count_cuda_memory(Device device, std::ptrdiff_t bytes);
 
 }  // namespace lockstep::detail

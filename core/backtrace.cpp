@@ -28,10 +28,10 @@ namespace lockstep {
 namespace {
 
 constexpr int kMostFrames = 48;
-constexpr int kHandlerFrames = 2;  // the handler, and the system's way back from it
+constexpr int kHandlerFrames = 2;  // the handler and the signal trampoline
 
-// A handler finds nothing but what is global. One request is under way at a time: who answers late, when
-// another thread is asked, finds that it is not meant.
+// The signal handler can only reach globals. One request is active at a time: a thread that answers late,
+// when another thread is asked, sees that it is not the target.
 std::atomic<int> asked_thread{0};
 std::atomic<int> answered_frames{-1};
 std::array<void*, kMostFrames> stack_frames;
@@ -55,12 +55,12 @@ std::string demangled(const char* symbol) {
   const std::unique_ptr<char, decltype(&std::free)> text(
       abi::__cxa_demangle(symbol, nullptr, nullptr, &status), &std::free);
   std::string name = status == 0 ? text.get() : symbol;
-  constexpr std::size_t kLongest = 160;  // templates' names have no end
+  constexpr std::size_t kLongest = 160;  // names of templates can be very long
   if (name.size() > kLongest) name = name.substr(0, kLongest) + "..";
   return name;
 }
 
-// An address behind a call may be the next function's first.
+// A return address may already belong to the next function.
 std::string describe_address(const void* address, bool behind_call) {
   const auto* at = static_cast<const char*>(address) - (behind_call ? 1 : 0);
   Dl_info info = {};
@@ -93,7 +93,7 @@ std::vector<FileMapping> mappings(const std::string& process) {
   return all;
 }
 
-// An address of another process: where this one has the same file, by the same name.
+// Describes an address of another process by this process's mapping of the same file.
 std::string describe_address_of(int process, std::uint64_t address) {
   for (const FileMapping& theirs : mappings(std::to_string(process))) {
     if (address < theirs.begin || address >= theirs.end) continue;
@@ -146,8 +146,8 @@ std::vector<std::string> stack_of(int task, std::chrono::milliseconds longest_wa
   while (answered_frames < 0 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (answered_frames < 0 && asked_thread.exchange(0) == task) return {};
-  if (answered_frames < 0) std::this_thread::sleep_for(longest_wait);  // it is in the middle of it
-  if (answered_frames < 0) {  // and writes to what is global: nobody else is asked any more
+  if (answered_frames < 0) std::this_thread::sleep_for(longest_wait);  // its handler is running
+  if (answered_frames < 0) {  // it may still write to the globals: send no more requests
     unwinding_hangs = true;
     return {};
   }
@@ -157,8 +157,8 @@ std::vector<std::string> stack_of(int task, std::chrono::milliseconds longest_wa
   return lines;
 }
 
-// The system tells where a thread that does not run entered it: "running", or the call, its arguments, the
-// stack and the place.
+// Shows where the task is blocked in the kernel (wchan) and its user-space address. /proc/../syscall is
+// "running", or the call's number, its arguments, the stack pointer and the program counter.
 std::string describe_task(int process, const KernelTask& task) {
   const std::filesystem::path folder = fmt::format("/proc/{}/task/{}", process, task.id);
   std::string text = task.name;
@@ -199,7 +199,7 @@ std::vector<ThreadStack> backtraces(std::chrono::milliseconds longest_wait) {
 char process_state(int process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const std::size_t name_end = text.rfind(')');  // a name may hold anything
+  const std::size_t name_end = text.rfind(')');  // a name may contain any character
   return name_end == std::string::npos || name_end + 2 >= text.size() ? '\0' : text[name_end + 2];
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where threads stand: for whoever must tell what a process that hangs was doing. A thread of this process is
-// interrupted by a signal and writes down its own stack, wherever it is; of another process what /proc tells
-// is read, which says less. Names are those of the program's exported symbols (a program is linked with
-// ENABLE_EXPORTS); a function without one is told as "file+0x1234", as addr2line takes it.
+// Stack traces of threads, to diagnose a process that hangs. A thread of this process is interrupted by a
+// signal and records its own stack. For another process, /proc is read, which gives less detail. Names are
+// those of the program's exported symbols (a program is linked with ENABLE_EXPORTS); a function without one
+// is reported as "file+0x1234", which addr2line accepts.
 #pragma once
 
 #include <chrono>
@@ -13,27 +13,28 @@
 
 namespace lockstep {
 
-// The calling thread's name, of at most 15 characters. Those of threads of ours begin with kThreadPrefix.
+// Sets the calling thread's name, at most 15 characters. Lockstep's own threads begin with kThreadPrefix.
 inline constexpr std::string_view kThreadPrefix = "ls-";
 void name_thread(const char* name);
 
-// Before the first backtraces(): sets the handler of the signal, and loads what unwinding needs, which must
-// not happen inside of it. Any number of times.
+// Call before the first backtraces(), any number of times. Sets the signal handler and loads the unwinder,
+// which must not be loaded inside the handler.
 void prepare_backtraces();
 
 struct ThreadStack {
   std::string thread;               // "main thread", or its name
-  std::vector<std::string> frames;  // innermost first; empty: it did not answer
+  std::vector<std::string> frames;  // innermost first; empty: the thread did not answer
 };
 
-// Of the main thread and of those of ours, but for the calling one. Waits for each answer no longer than
-// that, and for other callers before.
+// Stacks of the main thread and of Lockstep's own threads, without the calling thread. Waits at most
+// longest_wait for a thread to start its answer and as long again for one that has started. Concurrent
+// callers take turns.
 std::vector<ThreadStack> backtraces(std::chrono::milliseconds longest_wait);
 
-// Lines of what the system tells of a process of this machine: its state, and where its main thread and those
-// of ours stand; "" where there is no such process.
+// Text from /proc about a process of this machine: its state, and where its main thread and Lockstep's own
+// threads are. "" if the process does not exist.
 std::string describe_process(int process);
-// Its state as /proc has it: 'R', 'S', 'T' (stopped), 'Z', ..; 0 where there is no such process.
+// The process's state as in /proc: 'R', 'S', 'T' (stopped), 'Z', ..; 0 if it does not exist.
 char process_state(int process);
 
 }  // namespace lockstep

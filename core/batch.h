@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch: one micro-batch as loaders give it and networks take it. A view: the memory is a loader's, or a copy
-// in a device's memory.
+// Batch: one micro-batch, from a loader to a network. A view: the memory belongs to the loader or is a copy
+// in the device's memory.
 #pragma once
 
 #include <span>
@@ -12,14 +12,15 @@
 namespace lockstep {
 
 struct Batch {
-  Tensor images;  // u8 [batch, H, W, C]; f32 where samples are no images
+  Tensor images;  // u8 [batch, H, W, C]; f32 if samples are not images
   Tensor labels;  // i32 [batch]
-  // f32 [batch]: 1, or 0 for padding and for samples left out. In a short global batch (Tail::exact) more
-  // than 1, so that a sum over all places divided by their number is the mean over its samples.
+  // f32 [batch]: 1, or 0 for padding and for samples left out. In a short global batch (Tail::exact) the
+  // weights are above 1, so that the sum over all places divided by the number of places is the mean over its
+  // samples.
   Tensor weights;
-  std::span<const SampleId> samples = {};  // [batch]; zeros where a place has no sample
-  // i32 [batch], where images are not part of a batch but of a set that lies in the device's memory
-  // (Dataset::on_device()): which of them, or -1 for a black one. images.data is null then.
+  std::span<const SampleId> samples = {};  // [batch]; zeros for places without a sample
+  // i32 [batch], set if images lie in the device's memory (Dataset::on_device()) instead of in the batch: the
+  // index of each image, or -1 for a black one. images.data is null then.
   Tensor rows = {};
 };
 

@@ -47,7 +47,7 @@ Buffer::Buffer(Buffer&& other) noexcept
       release_(std::exchange(other.release_, nullptr)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  Buffer moved(std::move(other));  // so that what this held is freed here, not when `other` ends
+  Buffer moved(std::move(other));  // frees this buffer's old memory here, not when `other` ends
   std::swap(data_, moved.data_);
   std::swap(bytes_, moved.bytes_);
   std::swap(device_, moved.device_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffer: memory on a device, owned. The only owner there is; a Tensor is a view into one. Memory is zeroed
-// and aligned to kAlignment. Freeing is the destructor's: nothing may still use the memory then.
+// Buffer: owns memory on a device; a Tensor is a view into one. Memory is zeroed and aligned to kAlignment.
+// The destructor frees it: no work may still use the memory then.
 #pragma once
 
 #include <cstddef>
@@ -25,31 +25,32 @@ enum class MemoryKind {
   pinned_host,  // host memory the device can copy from asynchronously; plain memory on the CPU
 };
 
-// Bytes that could still be allocated: what the driver calls free, on the CPU what the system could give
-// without swapping and this process's control group allows. Others may take them first.
+// Bytes that can still be allocated. On a GPU: the memory that the driver reports as free. On the CPU: the
+// memory that is available without swapping and within this process's control group. Other processes may take
+// it first.
 std::size_t available_memory(Device device);
 
-// How a GPU's memory is taken, in bytes.
+// Use of a GPU's memory, in bytes.
 struct DeviceMemoryUse {
   std::size_t total = 0;
-  std::size_t at_start = 0;   // when this process first asked: its context, and other processes
+  std::size_t at_start = 0;   // at this process's first query: its context, and other processes
   std::size_t buffers = 0;    // Buffers of this process
-  std::size_t libraries = 0;  // since the start by anything else: libraries, loaded kernels, other processes
+  std::size_t libraries = 0;  // added since then outside Buffers: libraries, loaded kernels, other processes
   std::size_t available = 0;
 };
-// As the driver counts it, now; nothing on a CPU.
+// The current use as the driver reports it; nothing on a CPU.
 std::optional<DeviceMemoryUse> device_memory_use(Device device);
 
-// Whether the device's memory is the host's, which all ranks of a node share and to which nothing needs to be
-// copied: a CPU's.
+// True for a CPU: its memory is host memory, which the ranks of a node share and which needs no copies.
 bool is_host_memory(Device device);
 
 class Buffer {
  public:
   Buffer() = default;
-  // Throws ConfigError when the device was not built in, MemoryError when memory runs out.
+  // Throws ConfigError if the device's backend was not built, MemoryError if memory runs out.
   Buffer(std::size_t bytes, Device device, MemoryKind kind = MemoryKind::device);
-  // Takes over memory made elsewhere (a shared window, an NCCL allocation); release must not throw.
+  // Takes ownership of memory allocated elsewhere (a shared window, an NCCL allocation). release must not
+  // throw.
   static Buffer adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> release);
 
   Buffer(Buffer&& other) noexcept;

@@ -14,7 +14,7 @@ std::uint32_t crc32c(std::string_view bytes) {
   std::uint32_t crc = ~std::uint32_t{0};
   while (!bytes.empty()) {
     const std::string_view piece = bytes.substr(0, std::min(bytes.size(), kMost));
-    // It only reads, whatever its signature says.
+    // ISA-L's function only reads, although its parameter is not const.
     auto* data = reinterpret_cast<unsigned char*>(const_cast<char*>(piece.data()));
     crc = crc32_iscsi(data, static_cast<int>(piece.size()), crc);
     bytes.remove_prefix(piece.size());

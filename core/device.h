@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where memory lies and work runs, as a value. cuda_devices() answers for the linked backend: a build without
-// CUDA links core/no_cuda, which knows none.
+// Device: where memory lies and work runs, as a value. cuda_status() reports the devices of the linked
+// backend: a build without CUDA links core/no_cuda, which has none.
 #pragma once
 
 #include <compare>
@@ -35,11 +35,11 @@ struct CudaDevice {
 
 struct CudaStatus {
   bool built = false;   // linked with core/cuda
-  std::string message;  // why there is no device, or the driver and runtime versions
+  std::string message;  // the reason if there is no device, else the driver and runtime versions
   std::vector<CudaDevice> devices;
 };
 
-// Never throws: a missing driver is an answer, not an error.
+// Never throws: a missing driver is reported in message.
 CudaStatus cuda_status();
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kNoOverride = -1;
-std::atomic<int> process_rank{0};  // a process is one rank; set once by World::join
+std::atomic<int> process_rank{0};  // one rank per process; set once by World::join
 thread_local int thread_rank = kNoOverride;
 std::atomic<std::int64_t> process_step{0};
 

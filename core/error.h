@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Errors and checks. Library code throws; only a program's main() turns an Error into an exit code. A failed
-// CHECK is a defect in Lockstep or in its caller and carries expression, place and rank; the named subclasses
-// are for people: their message says what was given, what was expected and what to do.
+// Errors and checks. Library code throws; and only a program's main() turns an Error into an exit code. A
+// failed CHECK is a defect in Lockstep or in its caller and carries expression, place and rank. The named
+// subclasses are for users: their message says what was given, what was expected and what to do.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class Error : public std::runtime_error {
   Error(int exit_code, const std::string& message) : std::runtime_error(message), exit_code_(exit_code) {}
   int exit_code() const { return exit_code_; }
 
-  // Whether every rank threw this same error together, as a decision they took alike. Then one of them says
-  // so and the job ends in order; any other error ends the job at once, since peers may be waiting.
+  // True if all ranks threw this error after a common decision. One rank then reports it and the job ends in
+  // order. Any other error ends the job at once, because peers may be waiting.
   bool agreed() const { return agreed_; }
   void set_agreed() { agreed_ = true; }
 
@@ -57,17 +57,17 @@ struct MemoryError : Error {
   explicit MemoryError(const std::string& message) : Error(exit_code::io, message) {}
 };
 
-// The rank that log lines and failed checks name: 0 until World::join. Threads of one process share it,
-// unless a RankScope is open on the thread (ranks as threads, in tests).
+// The rank in log lines and failed checks: 0 until World::join. All threads of a process share it, except a
+// thread with an open RankScope (tests run ranks as threads).
 int current_rank();
 void set_process_rank(int rank);
 
-// The training step this process is in, counted from 1; 0: none. Of what a device or another thread fails at,
-// the host learns up to a step later.
+// The current training step, counted from 1; 0: none. The host may learn of a failure on a device or another
+// thread up to a step later.
 std::int64_t current_step();
 void set_current_step(std::int64_t step);
 
-// Where an error happened, for its message: "rank 2", or "rank 2 in step 17".
+// The place of an error, for its message: "rank 2", or "rank 2 in step 17".
 std::string current_place();
 
 class RankScope {

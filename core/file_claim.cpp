@@ -28,7 +28,7 @@ std::string this_holder() {
                      fmt::localtime(now));
 }
 
-// Anybody may have written there.
+// Untrusted text: any user may have written it.
 std::string read_holder(int descriptor) {
   std::array<char, 256> text = {};
   const ssize_t got = pread(descriptor, text.data(), text.size(), 0);
@@ -37,7 +37,7 @@ std::string read_holder(int descriptor) {
   return line.empty() ? "a process that has just started" : line;
 }
 
-// For people to read: nothing depends on it, so a full disk does not matter.
+// For users only: nothing depends on it, so a full disk does not matter.
 void write_holder(int descriptor, const std::filesystem::path& path) {
   const std::string text = this_holder() + "\n";
   if (ftruncate(descriptor, 0) != 0 || pwrite(descriptor, text.data(), text.size(), 0) < 0)
@@ -58,15 +58,15 @@ bool is_at(const std::filesystem::path& path, int descriptor) {
   return lstat(path.c_str(), &there) == 0 && there.st_dev == status.st_dev && there.st_ino == status.st_ino;
 }
 
-// Of a file that is there. By readers, who may not write it may lock it.
+// Opens an existing file. With By::readers a user without write permission may lock it, too.
 int open_existing(const std::filesystem::path& path, FileClaim::By who) {
   const int descriptor = open(path.c_str(), O_RDWR | kHarmless);
   const bool unwritable = descriptor < 0 && (errno == EACCES || errno == EROFS);
   return unwritable && who == FileClaim::By::readers ? open(path.c_str(), O_RDONLY | kHarmless) : descriptor;
 }
 
-// One that is there is not asked for with O_CREAT: in folders that everybody writes to, Linux refuses that to
-// all but the file's owner.
+// Does not open an existing file with O_CREAT: in sticky folders that everybody can write to, Linux refuses
+// that to all users but the file's owner (fs.protected_regular).
 int open_or_make(const std::filesystem::path& path, FileClaim::By who) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (const int found = open_existing(path, who); found >= 0 || errno != ENOENT) return found;
@@ -88,7 +88,7 @@ struct flock whole_file(int type) {
   return lock;
 }
 
-// Whether it has a write lock, which needs the right to write the file.
+// True if the file has a write lock. Setting one needs write permission for the file.
 bool is_held(int descriptor) {
   struct flock lock = whole_file(F_RDLCK);
   return fcntl(descriptor, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_WRLCK;
@@ -125,7 +125,7 @@ FileClaim::FileClaim(const std::filesystem::path& path, By who) {
     state_ = who == By::owner ? lock_as_owner(descriptor_) : lock_as_reader(descriptor_);
     if (state_ == State::unlockable) problem_ = std::strerror(errno);
     const bool replaced = who == By::owner && state_ == State::held && !is_at(path, descriptor_);
-    // Other users can set a read lock, which Lockstep never does: then a new file replaces this one.
+    // Another user may hold a read lock, which Lockstep never sets. A new file then replaces this one.
     const bool in_the_way = who == By::owner && state_ == State::taken && !is_held(descriptor_);
     if (in_the_way && is_at(path, descriptor_)) unlink(path.c_str());
     if (!replaced && !in_the_way) break;

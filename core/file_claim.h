@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FileClaim: something of which one process at a time may have the use, as a file that this one locks. The
-// file tells people who has it, and stays behind. The system takes the lock back when its process ends,
-// however it ends. It binds nobody who does not ask.
+// FileClaim: exclusive use of something by one process, as an advisory lock on a file. The file names its
+// holder for users and is not removed afterwards. The system releases the lock when the process ends.
+// Processes that do not use FileClaim are not affected.
 #pragma once
 
 #include <filesystem>
@@ -16,26 +16,28 @@ namespace lockstep {
 class FileClaim {
  public:
   enum class State {
-    held,        // by this, as long as it lives
-    taken,       // by another, of this process or not
-    unlockable,  // the file is there, and its file system cannot lock
-    unopened,    // no such file, and none can be made; or it is no regular file
+    held,        // by this object, until its destruction
+    taken,       // by another FileClaim, of any process
+    unlockable,  // the file exists, but its file system cannot lock
+    unopened,    // no such file and it cannot be created, it is not a regular file, or (owner) it is another
+                 // user's
   };
 
   enum class By {
     readers,  // every user that can open the file can lock it (flock); the umask sets its mode
     owner,    // only its owner can lock it (write lock of an open file description); all users can read it
   };
-  // Asks for the file, which is made if its folder is there. Waits for nobody, and follows no symbolic link.
+  // Opens the file, creates it if its folder exists, and tries to lock it. Does not block and follows no
+  // symbolic link.
   FileClaim(const std::filesystem::path& path, By who);
   ~FileClaim();
   FileClaim(FileClaim&& other) noexcept;
   FileClaim& operator=(FileClaim&& other) noexcept;
 
   State state() const { return state_; }
-  // Where it is taken: "process 17 on node7, since 2026-01-31 12:00:00".
+  // If taken: "process 17 on node7, since 2026-01-31 12:00:00".
   const std::string& holder() const { return holder_; }
-  // Where it is unlockable or unopened, the system's words for why.
+  // If unlockable or unopened: the reason.
   const std::string& problem() const { return problem_; }
 
  private:

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-// What this machine, or its network namespace, is called; "unknown" where the system does not tell.
+// The host name of this machine or network namespace; "unknown" if the system does not report one.
 std::string host_name();
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The signals that ask a job to stop, whoever sends them: a person, a closed terminal, a scheduler, a
-// launcher.
+// The signals that ask a job to stop, sent by a user, a closed terminal, a scheduler or a launcher.
 #pragma once
 
 #include <array>
@@ -21,7 +20,7 @@ inline constexpr std::array<JobSignal, 6> kStopSignals = {{{SIGINT, "SIGINT"},
                                                            {SIGXCPU, "SIGXCPU"},
                                                            {SIGQUIT, "SIGQUIT"}}};
 
-// These, and SIGUSR2, which asks to save.
+// kStopSignals and SIGUSR2, which requests a checkpoint.
 inline sigset_t job_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -30,7 +29,7 @@ inline sigset_t job_signals() {
   return set;
 }
 
-// "SIGTERM" of a stop signal.
+// The name of a stop signal, such as "SIGTERM"; "a signal" for any other.
 constexpr const char* signal_name(int number) {
   for (const JobSignal& each : kStopSignals)
     if (each.number == number) return each.name;

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// For the handler of the alarm.
+// Read by the SIGALRM handler.
 std::atomic<int> code_at_the_limit{0};
 
 bool takes_more(int descriptor, std::chrono::milliseconds wait) {
@@ -27,7 +27,7 @@ bool takes_more(int descriptor, std::chrono::milliseconds wait) {
          (file.revents & POLLOUT) != 0;
 }
 
-// Never destroyed: a process may end by its last words while it leaves main().
+// Never destroyed: end_process() may run while main() returns.
 struct Removals {
   std::timed_mutex mutex;
   std::vector<const std::filesystem::path*> paths;
@@ -59,7 +59,7 @@ void end_within(std::chrono::seconds limit, int exit_code) {
   alarm(static_cast<unsigned>(limit.count()));
 }
 
-// A pipe that can be written takes PIPE_BUF bytes without waiting.
+// A writable pipe accepts PIPE_BUF bytes without blocking.
 void write_last_words(std::string_view text) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::seconds(1);

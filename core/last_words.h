@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The last words of a process. Its output may be a full pipe that nobody reads or a stopped terminal, and a
-// thread that waits there holds the lock of standard output and of the log: a process that ends because
-// something hangs waits for none of them.
+// Output at the end of a process. Standard output or error may be a full pipe without a reader or a stopped
+// terminal, and a thread blocked there holds the lock of standard output or of the log. A process that ends
+// because of a hang does not wait for these locks.
 #pragma once
 
 #include <chrono>
@@ -11,11 +11,11 @@
 
 namespace lockstep {
 
-// The process ends with this exit code after `limit` at the latest, whatever hangs. A later call replaces the
-// limit and the code.
+// Ends the process with this exit code after `limit` at the latest, even if threads hang. A later call
+// replaces the limit and the code.
 void end_within(std::chrono::seconds limit, int exit_code);
 
-// Writes the text to standard error as far as it is taken within a second. Takes no lock.
+// Writes to standard error as much of the text as it accepts within one second. Takes no lock.
 void write_last_words(std::string_view text);
 
 // Flushes standard output, unless that would block.
@@ -24,7 +24,7 @@ void flush_output();
 // end_within(two seconds), write_last_words(), removes each RemovedAtEnd file, flush_output() and _exit().
 [[noreturn]] void end_process(int exit_code, std::string_view text);
 
-// A file that end_process() removes as long as this lives.
+// A file that end_process() removes while this object exists.
 class RemovedAtEnd {
  public:
   explicit RemovedAtEnd(std::filesystem::path path);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Layout: how a logical tensor lies in memory. Kernels choose layouts when they are planned (channels blocked
-// by 16, say); everybody else passes them on unread. A layout with no backend part is plain: dense and
-// row-major, activations as [N, C, H, W], convolution weights as [O, I/groups, H, W], linear weights as [O,
-// I].
+// by 16, for example); all other code passes them on without inspecting them. A layout without a backend part
+// is plain: dense and row-major, activations as [N, C, H, W], convolution weights as [O, I/groups, H, W],
+// linear weights as [O, I].
 //
 // Physical memory may be larger than the logical tensor (padded channels). Padding holds zeros and stays zero
-// under every kernel, so elementwise work may run over all physical elements.
+// under every kernel, so elementwise kernels may run over all physical elements.
 #pragma once
 
 #include <cstddef>
@@ -20,31 +20,31 @@
 namespace lockstep {
 
 // Physical memory as a matrix: element (r, c) lies row_offset(r) + column_offset(c) elements from the
-// beginning, and every physical element is one of the matrix. Offsets split like that in every layout there
-// is, so that products with the matrix and with its transpose work on it where it lies: with a table of
-// offsets for rows and one for columns, or axis by axis.
+// beginning, and every physical element belongs to the matrix. The offsets of all layouts split like this, so
+// products with the matrix and its transpose work on it in place: with one table of offsets for rows and one
+// for columns, or axis by axis.
 //
-// Rows are the first dimension of the shape (of weights the output channels; with groups, those of the first
-// group first), columns all others in row-major order: [O, I, H, W] is the matrix [O, I * H * W], however it
-// is blocked. Where a layout pads channels there are rows or columns of padding, behind those of the
-// dimension (or of the group) that is padded: zeros, which stay zero under products.
+// Rows are the first dimension of the shape (for weights the output channels; with groups, the first group's
+// first). Columns are all other dimensions in row-major order: [O, I, H, W] is the matrix [O, I * H * W] in
+// every blocking. A layout that pads channels has rows or columns of padding after those of the padded
+// dimension (or group). They hold zeros, which stay zero under products.
 class MatrixView {
  public:
-  // A factor of the row's or the column's number: steps of so many elements of memory. Of two axes the first
-  // counts more.
+  // One factor of the row or column index; stride is in elements of memory. Axes are ordered from the most to
+  // the least significant.
   struct Axis {
     std::int64_t extent = 1;
     std::int64_t stride = 1;
     bool operator==(const Axis&) const = default;
   };
-  // Axes from the one that counts most to the one that counts least.
+  // The most significant axis comes first.
   MatrixView(const std::vector<Axis>& rows, const std::vector<Axis>& columns);
 
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }
   std::int64_t row_offset(std::int64_t row) const { return offset(row_axes_, row); }
   std::int64_t column_offset(std::int64_t column) const { return offset(column_axes_, column); }
-  // As few as there can be: neighbours that are one longer stride are merged.
+  // The smallest number of axes: adjacent axes that form one longer stride are merged.
   const std::vector<Axis>& row_axes() const { return row_axes_; }
   const std::vector<Axis>& column_axes() const { return column_axes_; }
 
@@ -58,11 +58,11 @@ class MatrixView {
 };
 
 namespace detail {
-struct LayoutBackend {  // a backend's own description, shared and immutable
+struct LayoutBackend {  // the backend's description, shared and immutable
   virtual ~LayoutBackend() = default;
   virtual MatrixView matrix_view(const Shape& shape) const = 0;
   virtual bool equals(const LayoutBackend& other) const = 0;
-  virtual std::string describe() const = 0;  // equal on two ranks exactly if the layouts are
+  virtual std::string describe() const = 0;  // equal on two ranks if and only if the layouts are equal
   virtual std::shared_ptr<const LayoutBackend> as_type(DType dtype) const = 0;
 };
 }  // namespace detail
@@ -70,7 +70,7 @@ struct LayoutBackend {  // a backend's own description, shared and immutable
 class Layout {
  public:
   Layout() = default;
-  // Plain.
+  // A plain layout.
   Layout(Shape shape, DType dtype);
   Layout(Shape shape, DType dtype, std::size_t bytes, std::shared_ptr<const detail::LayoutBackend> backend);
 
@@ -82,7 +82,7 @@ class Layout {
   bool is_plain() const { return backend_ == nullptr; }
   const detail::LayoutBackend* backend() const { return backend_.get(); }
   std::string describe() const;
-  // Of all physical elements.
+  // The matrix of all physical elements.
   MatrixView matrix_view() const;
   // The same arrangement of elements of another type.
   Layout as_type(DType dtype) const;

@@ -17,7 +17,7 @@ namespace lockstep::log {
 namespace {
 
 constexpr std::size_t kHanging = 4;
-std::atomic<std::size_t> columns{0};  // of the terminal; a process has one
+std::atomic<std::size_t> columns{0};  // width of the terminal
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
@@ -51,7 +51,8 @@ Level level_of(spdlog::level::level_enum level) {
   return Level::off;
 }
 
-// What follows the level and a blank, which are printed before it.
+// The line wrapped to the terminal. The level and a blank, which the logger prints first, count for the
+// width.
 std::string fitted(spdlog::level::level_enum level, const std::string& line) {
   const auto name = spdlog::level::to_string_view(level);
   const std::string before = std::string(name.data(), name.size()) + ' ';

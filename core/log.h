@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Log lines on standard error, each with its rank. Info, and a warning that every rank has alike, are printed
-// by rank 0 only, so library code never asks which rank it is; other warnings and errors are printed by
-// whichever rank has one. Metrics are data and go to files, not here. What lines quote may come from
-// anywhere: they are made printable.
+// Log lines on standard error, each with its rank. Only rank 0 prints info lines and shared warnings, so
+// library code never checks the rank. Every rank prints its own warnings and errors. Metrics are data and go
+// to files, not here. Lines are made printable, because they may quote untrusted text.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +16,21 @@ namespace lockstep::log {
 
 enum class Level { debug, info, warning, error, off };
 
-// What people call the levels, but for off, which is the program's own.
+// The levels' names for users. `off` has none: only the program sets it.
 inline constexpr std::string_view kLevelWords[] = {"debug", "info", "warning", "error"};
 
-// Lines below this level are dropped. Default: info. Returns the level before.
+// Drops lines below this level. Default: info. Returns the previous level.
 Level set_level(Level level);
-// By its word; any other is a failed CHECK.
+// Sets the level by its name in kLevelWords; any other name is a failed CHECK.
 void set_level(std::string_view word);
 
-// From here on longer lines are broken, and what is broken off is indented: for the terminal that shows them.
-// 0: they stay whole. Default: 0.
+// Breaks longer lines at this width and indents the continuation, for terminals. 0: lines are not broken.
+// Default: 0.
 void set_columns(std::size_t columns);
 
 void write(Level level, std::string_view message);
 
-// An error of a process that ends now (core/last_words.h): dropped where standard error takes no more.
+// The error of a process that is ending (core/last_words.h): dropped if standard error does not accept it.
 void last_error(std::string_view message);
 
 template <typename... Args>
@@ -46,7 +45,7 @@ template <typename... Args>
 void warning(fmt::format_string<Args...> format, Args&&... args) {
   write(Level::warning, fmt::format(format, std::forward<Args>(args)...));
 }
-// Of what every rank finds alike: told once, not once by each rank.
+// A warning that all ranks raise alike: printed by rank 0 only.
 template <typename... Args>
 void shared_warning(fmt::format_string<Args...> format, Args&&... args) {
   if (current_rank() == 0) write(Level::warning, fmt::format(format, std::forward<Args>(args)...));

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Takes a number from the text's beginning.
+// Removes a number from the beginning of the text and returns it.
 std::optional<int> take_number(std::string_view& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

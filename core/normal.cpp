@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Normal numbers of Random. Box-Muller with a logarithm and a cosine of its own: additions, multiplications,
-// divisions and square roots in double, whose results IEEE 754 prescribes. So the numbers are the same bits
-// on every processor and under every C library, and the compiler can make many at a time. They round like
-// exact ones but for about one in ten million, which is off by the last bit. This file is compiled without
-// fusing multiplications and additions.
+// Normal numbers of Random: Box-Muller with its own logarithm and cosine, made of additions, multiplications,
+// divisions and square roots in double, whose results IEEE 754 prescribes. So the numbers have the same bits
+// on every processor and with every C library, and the compiler can vectorise them. About one in ten million
+// differs from the correctly rounded result, by the last bit. This file is compiled without fused
+// multiply-adds.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -26,7 +26,8 @@ INLINE double polynomial(double value, const double (&coefficients)[N]) {
   return sum;
 }
 
-// Of a normal number: log(m 2^e) = e log(2) + 2 atanh((m - 1) / (m + 1)), m between the roots of 1/2 and 2.
+// Logarithm of a normal (not subnormal) number: log(m 2^e) = e log(2) + 2 atanh((m - 1) / (m + 1)), with m
+// between sqrt(1/2) and sqrt(2).
 INLINE double logarithm(double x) {
   constexpr std::uint64_t kRootOfHalf = std::bit_cast<std::uint64_t>(std::numbers::sqrt2 / 2);
   constexpr std::uint64_t kMantissa = (std::uint64_t{1} << 52) - 1;
@@ -41,7 +42,8 @@ INLINE double logarithm(double x) {
   return exponent * std::numbers::ln2 + s * polynomial(s * s, kAtanh);
 }
 
-// Of a full turn's fraction turn / 2^32: the nearest quarter turn, and what is left of it.
+// Cosine of turn / 2^32 of a full turn: splits off the nearest quarter turn and evaluates a polynomial of the
+// rest.
 INLINE double cosine_of_turn(std::uint32_t turn) {
   const std::uint32_t quarter = (turn + (1u << 29)) >> 30;  // modulo 4
   const auto rest = static_cast<std::int32_t>(turn - (quarter << 30));
@@ -61,7 +63,7 @@ INLINE float box_muller(std::uint32_t radius, std::uint32_t turn) {
   return static_cast<float>(std::sqrt(-2.0 * logarithm(uniform)) * cosine_of_turn(turn));
 }
 
-// A block of Philox gives two numbers; kBlocks of them are made at a time.
+// A Philox block gives two numbers; make_numbers() makes kBlocks blocks at a time.
 constexpr std::size_t kBlocks = 16;
 constexpr std::size_t kNumbers = 2 * kBlocks;
 

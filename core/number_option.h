@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NumberOption: a number that an entry of a table can be told, beside what all entries are told: an
-// optimizer, a schedule, a network or an exchange of gradients. It stands beside the implementation, and is a
-// key of the configuration, SECTION.ENTRY.OPTION, with its help and its checks.
+// NumberOption: a numeric setting of one entry of a table (an optimizer, a schedule, a network or a gradient
+// exchange), in addition to the settings that all entries share. It is declared beside the implementation and
+// becomes the configuration key SECTION.ENTRY.OPTION, with its help and its checks.
 #pragma once
 
 #include <map>
@@ -17,13 +17,13 @@ struct NumberOption {
   double least = 0;
   double most = 0;
   std::string_view meaning;  // in one line
-  bool whole = false;        // nothing between whole numbers; exchanges check it, too (ExchangeChoice::check)
+  bool whole = false;        // integers only; exchanges check it, too (ExchangeChoice::check)
 };
 
-// What such options of one section were set to.
+// The values of such options in one section.
 class OwnNumbers {
  public:
-  // To be read or set; the option's initial value at first. Stays where it is.
+  // Read or set; starts at the option's initial value. The reference stays valid.
   double& at(std::string_view entry, const NumberOption& option) {
     return values_.try_emplace(name_of(entry, option), option.initial).first->second;
   }

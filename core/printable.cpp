@@ -10,11 +10,11 @@ namespace {
 
 struct Character {
   std::size_t bytes = 1;
-  bool is_text = false;  // sound UTF-8
+  bool is_text = false;  // valid UTF-8
   std::uint32_t code = 0;
 };
 
-// That the text begins with.
+// The first character of the text.
 Character first_of(std::string_view text) {
   const auto first = static_cast<unsigned char>(text.front());
   if (first < 0x80) return {.is_text = true, .code = first};
@@ -31,7 +31,7 @@ Character first_of(std::string_view text) {
   return shortest && possible ? Character{bytes, true, code} : Character{};
 }
 
-// Those of ASCII, and the second set, which terminals heed, too.
+// ASCII control characters and the C1 set, which terminals also interpret.
 bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
 }  // namespace

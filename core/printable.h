@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text that may come from anywhere, for people: names in files, and messages that quote them, end up on
-// terminals, which take some characters for orders.
+// Makes untrusted text safe to print: names in files, and messages that quote them, reach terminals, which
+// interpret control characters as commands.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace lockstep {
 
-// Control characters but line breaks and tabs, and bytes that are not UTF-8, become what C would write for
-// them: "\x1b[2J". Everything else stays as it is.
+// Replaces control characters, except line breaks and tabs, and bytes that are not UTF-8 by C escapes:
+// "\x1b[2J". All other text is unchanged.
 std::string printable(std::string_view text);
 
-// Whether there is any control character at all, line breaks and tabs among them.
+// True if the text has any control character, line breaks and tabs included.
 bool has_control_characters(std::string_view text);
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-// The model of this machine's processor, as the system tells it.
+// The processor's model name from /proc/cpuinfo.
 std::string processor_name();
 
 }  // namespace lockstep

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Processor time: how long threads ran on some core, in seconds, by the kernel's clocks. Unlike wall time it
-// does not pass while a thread sleeps, and on several cores it passes several times as fast.
+// does not advance while a thread sleeps, and on several cores it can advance several times as fast.
 #pragma once
 
 #include <thread>
 
 namespace lockstep {
 
-// Of all threads of this process, those that ended included.
+// Total over all threads of this process, including those that have ended.
 double processor_seconds();
-// Of one that is not joined yet. Any thread may ask.
+// For one thread, which must not be joined yet. Callable from any thread.
 double processor_seconds(std::thread& thread);
 
-// How long the calling thread was ready to run and had no core, by Linux; 0 where the system does not tell.
+// Seconds that the calling thread was ready to run but had no core, from Linux; 0 if unavailable.
 double seconds_without_core();
 
-// What a rank's process took, by what for. Adds up to the whole.
+// Processor time of a rank's process by purpose. The parts add up to the total.
 struct ProcessorAccount {
-  double compute = 0;        // all but the two others: the rank's thread, its compute threads, and libraries'
+  double compute = 0;  // everything else: the rank's thread, its compute threads, and libraries' threads
   double communication = 0;  // the threads that run collectives
   double data = 0;           // the threads that fill batches
 

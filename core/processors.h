@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loops that are compiled for several instruction sets. The processor decides once, at run time, which
-// version runs; LOCKSTEP_MAX_CPU_ISA=baseline|avx2|avx512 chooses a smaller one, as ONEDNN_MAX_CPU_ISA does
-// for oneDNN's kernels.
+// Loops compiled for several instruction sets. The version to run is chosen once, at run time;
+// LOCKSTEP_MAX_CPU_ISA=baseline|avx2|avx512 limits the choice, as ONEDNN_MAX_CPU_ISA does for oneDNN's
+// kernels.
 #pragma once
 
 #include <string_view>
 
-// Marks the body that is given to for_this_processor(), and whatever it calls for each element: only what is
-// inlined is compiled for each instruction set.
+// Marks the body passed to for_this_processor() and the functions it calls for each element: only inlined
+// code is compiled for each instruction set.
 #define LOCKSTEP_PROCESSOR_BODY __attribute__((always_inline))
 
 namespace lockstep {
 
 enum class InstructionSet { baseline, avx2, avx512 };  // avx2: with FMA; avx512: its foundation, AVX-512F
 
-// The largest that the processor has and LOCKSTEP_MAX_CPU_ISA allows; always the same. Throws ConfigError
-// when the variable has another value.
+// The largest set that the processor has and LOCKSTEP_MAX_CPU_ISA allows; constant for the process. Throws
+// ConfigError if the variable has an unknown value.
 InstructionSet instruction_set();
-std::string_view name_of(InstructionSet set);  // as LOCKSTEP_MAX_CPU_ISA says it
+std::string_view name_of(InstructionSet set);  // as in LOCKSTEP_MAX_CPU_ISA
 
 namespace detail {
 
@@ -35,8 +35,8 @@ __attribute__((target("avx2,fma"), noinline)) auto run_avx2(const Body& body) {
 
 }  // namespace detail
 
-// body(), compiled for instruction_set(). Sanitizers get one version: what they look for is in each of them,
-// and each takes the compiler as long again.
+// Runs body(), compiled for instruction_set(). Sanitizer builds use one version: the code is the same in
+// each, and each doubles the compile time.
 template <typename Body>
 auto for_this_processor(const Body& body) {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProfilerRange: time of this thread that NVIDIA's profilers show under a name (NVTX), with the work that is
-// enqueued in it. Nothing in builds without CUDA.
+// ProfilerRange: a named range of this thread's time in NVIDIA's profilers (NVTX), with the work enqueued in
+// it. Does nothing in builds without CUDA.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace lockstep {
 
 class ProfilerRange {
  public:
-  // "name", or "name index" for an index from 0 on.
+  // "name", or "name index" for an index of 0 or more.
   explicit ProfilerRange(const char* name, std::int64_t index = -1);
   ~ProfilerRange();
   ProfilerRange(const ProfilerRange&) = delete;

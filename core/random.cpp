@@ -15,7 +15,7 @@ std::uint64_t hash_name(std::string_view name) {
 
 PhiloxKey key_for(std::uint64_t seed, std::string_view purpose) {
   const std::uint64_t name = hash_name(purpose);
-  constexpr std::uint32_t kDerive = 0x6b657931u;  // a counter that Random never counts to
+  constexpr std::uint32_t kDerive = 0x6b657931u;  // a counter value that Random never reaches
   const PhiloxCounter words =
       philox({kDerive, kDerive, static_cast<std::uint32_t>(name), static_cast<std::uint32_t>(name >> 32)},
              {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy
-// as 1, 2, 3", SC 2011). A number depends on (seed, purpose, index) and on nothing else: no rank, no thread,
-// no order of calls.
+// as 1, 2, 3", SC 2011). A number depends only on (seed, purpose, index), not on rank, thread or the order of
+// calls.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// An array that device code can use, too.
+// An array usable in device code.
 template <int N>
 struct PhiloxWords {
   std::uint32_t words[N] = {};
@@ -41,7 +41,7 @@ LOCKSTEP_HOST_DEVICE constexpr PhiloxCounter philox(PhiloxCounter counter, Philo
   return counter;
 }
 
-// A key for one purpose of a seed: for generators that use all of the counter themselves.
+// A key derived from a seed and a purpose, for generators that use the whole counter themselves.
 PhiloxKey key_for(std::uint64_t seed, std::string_view purpose);
 
 // A stream of numbers for one purpose ("weights of conv1", "dropout of step 7"), read at any index.
@@ -59,7 +59,7 @@ class Random {
   }
   // Standard normal, by Box-Muller.
   float normal(std::uint64_t index) const;
-  // Those of indices 0, 1, .. : the same numbers, many times as fast.
+  // Fills values with normal(0), normal(1), ..: the same bits, many times faster.
   void normals(std::span<float> values) const;
 
  private:

@@ -47,13 +47,13 @@ std::string file_name_of(DType dtype) {
   return found->name;
 }
 
-// Names end up in messages, in file names and in other programs.
+// Names are used in messages, in file names and by other programs.
 bool sound_name(std::string_view name) {
   return !name.empty() && name != "__metadata__" && !has_control_characters(name);
 }
 
-// Collects the header's tensors while it is parsed, refusing what the format does not allow before anything
-// grows with it. Levels: 1 the header, 2 a tensor (or __metadata__), 3 its shape or offsets.
+// Collects the header's tensors while parsing and refuses what the format does not allow before memory grows
+// with it. Levels: 1 the header, 2 a tensor (or __metadata__), 3 its shape or offsets.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::vector<SafetensorsEntry> entries;
@@ -162,7 +162,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   throw DataError(fmt::format("{}: at byte {}: {}", path.string(), offset, what));
 }
 
-// What torch.save writes, today's zip archive or a bare pickle, is what people try first.
+// Users often pass a file of torch.save (a zip archive, or a bare pickle): the message says how to convert
+// it.
 [[noreturn]] void refuse_other_format(const std::filesystem::path& path, std::uint64_t first_bytes) {
   constexpr std::uint64_t kZip = 0x04034b50;  // "PK\3\4"
   const bool pickle = (first_bytes & 0xff) == 0x80 && (first_bytes >> 8 & 0xff) <= 5;
@@ -180,7 +181,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
                   path.string(), target));
 }
 
-// Tensors must tile the data part: no hole, no overlap, nothing behind.
+// Tensors must tile the data section: no gap, no overlap, no bytes after the last tensor.
 void check_tiling(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries,
                   std::uint64_t data_offset, std::uint64_t data_bytes) {
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
@@ -221,7 +222,7 @@ std::string header_of(std::span<const NamedTensor> tensors,
   } catch (const nlohmann::json::exception& error) {
     CHECK(false, "names and metadata are UTF-8: {}", error.what());
   }
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data part is aligned
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns the data section
   return text;
 }
 
@@ -247,7 +248,7 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(
   std::string text(header_bytes, '\0');
   file_.read(text.data(), static_cast<std::streamsize>(header_bytes));
   if (!file_) throw IoError(fmt::format("{}: cannot be read", path.string()));
-  // The parser takes a NUL for the end of its input and would not look at what follows.
+  // The parser treats a NUL as the end of its input and would ignore the rest.
   if (const std::size_t nul = text.find('\0'); nul != std::string::npos) {
     corrupt(path, kPrefix + nul, "a NUL in the header");
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tensors in a file, in the safetensors format (huggingface/safetensors): a JSON header, then raw
-// little-endian data. Files may come from anywhere: every length, offset and shape is checked before anything
-// is allocated.
+// little-endian data. Files are untrusted: every length, offset and shape is checked before memory is
+// allocated.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,23 @@ namespace lockstep {
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype_name;      // the file's: "F32", "I64", ...
-  std::optional<DType> dtype;  // none where Lockstep has no such type
+  std::string dtype_name;      // as in the file: "F32", "I64", ...
+  std::optional<DType> dtype;  // none if Lockstep has no such type
   Shape shape;
-  std::uint64_t begin = 0;  // bytes [begin, end) of the data part
+  std::uint64_t begin = 0;  // bytes [begin, end) of the data section
   std::uint64_t end = 0;
 };
 
 class SafetensorsReader {
  public:
-  // Follows symbolic links. Throws IoError when the file cannot be read, DataError (file, offset, what) when
-  // it is not sound; of what torch.save wrote, with how to convert it.
+  // Follows symbolic links. Throws IoError if the file cannot be read, DataError (file, offset, reason) if it
+  // is invalid; for a file of torch.save the message explains how to convert it.
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   std::span<const SafetensorsEntry> entries() const { return entries_; }
   const SafetensorsEntry* find(std::string_view name) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  // destination must have the entry's size in bytes.
+  // destination.size() must equal the entry's size in bytes.
   void read(const SafetensorsEntry& entry, std::span<std::byte> destination);
 
  private:
@@ -53,10 +53,10 @@ struct NamedTensor {
   Tensor tensor;  // host memory, dense
 };
 
-// Is shown all bytes of a file, in their order, as they are written.
+// Receives all bytes of a file in order, as they are written.
 using WriteTap = std::function<void(const void* data, std::size_t bytes)>;
 
-// An AtomicFile: path holds the old file or the new one, never a part. Throws IoError.
+// Writes an AtomicFile: path holds the old file or the complete new one. Throws IoError.
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {}, const WriteTap& tap = {});
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SampleId: which sample a place of a batch holds. Random numbers of a sample (dropout, augmentation) are
-// keyed by it, so that they depend on no rank, thread or place.
+// SampleId: identifies the sample at one place of a batch. A sample's random numbers (dropout, augmentation)
+// are keyed by it, so they do not depend on rank, thread or place.
 #pragma once
 
 #include <cstdint>

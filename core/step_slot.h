@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepSlot: where a step's work finds what is not the same in every step. While a device computes a step, the
-// host prepares the next one: batches, learning rate, results and moments lie in one of two places, which
-// take turns, and work that is recorded knows one of them by its addresses. Whoever enqueues steps says
-// which, to all alike.
+// StepSlot: selects the memory for data that differ from step to step. While a device computes one step, the
+// host prepares the next: batches, learning rate, results and moments use two slots in turn. Recorded work
+// holds the addresses of one slot. The caller that enqueues steps passes the same slot to all of them.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@ namespace lockstep {
 
 struct StepSlot {
   static constexpr std::size_t kCount = 2;
-  // step counts enqueued steps.
+  // step: the number of enqueued steps.
   static constexpr StepSlot of(std::int64_t step) { return {static_cast<std::size_t>(step) % kCount}; }
 
   std::size_t index = 0;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stream: ordered work on a device. Event: a point in that order others can wait for. Everything in a
-// training step is ordered by these two; the host blocks only where a CPU stream has no other way to wait.
+// Stream: ordered work on a device. Event: a point in that order that other streams and the host can wait
+// for. All work of a training step is ordered by these two. The host blocks only if a CPU stream has no other
+// way to wait.
 //
-// On the CPU a compute stream runs its work inline, on the calling thread; a communication or copy stream is
-// one worker thread with a ring of tasks (no allocation after construction), and whoever waits for what it
-// has not begun does it himself. On CUDA both are CUDA streams.
+// On the CPU a compute stream runs its work inline, on the calling thread. A communication or copy stream is
+// one worker thread with a ring of tasks (no allocation after construction); run() executes the task on the
+// calling thread if the worker is idle. On CUDA both are CUDA streams.
 //
-// An exception in a worker's task stops the stream: later tasks are skipped, and every wait for an event of
-// that stream, and synchronize(), rethrow it.
+// An exception in a worker's task stops the stream: later tasks are skipped, and synchronize() and every wait
+// for an event recorded on that stream afterwards rethrow it.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +48,7 @@ enum class StreamUse { compute, communication, copy };
 
 namespace detail {
 
-// What a device's backend implements; core/cpu and core/cuda hold the implementations.
+// Interfaces that a device's backend implements, in core/cpu and core/cuda.
 struct EventBackend {
   virtual ~EventBackend() = default;
   virtual bool ready() = 0;
@@ -77,9 +78,9 @@ struct StreamBackend {
   virtual double processor_seconds() { return 0; }
   virtual bool can_record() const { return false; }
   virtual void begin_recording() {}
-  // Whether the device has refused to record a call, and so all of it.
+  // True if the device refused to record a call, which invalidates the whole recording.
   virtual bool recording_is_broken() { return false; }
-  // Null when what was enqueued cannot be replayed; reason then says why.
+  // Null if the enqueued work cannot be replayed; reason then says why.
   virtual std::unique_ptr<RecordingBackend> end_recording(std::string& reason) {
     reason = "the device cannot record work";
     return nullptr;
@@ -93,7 +94,7 @@ class Event {
  public:
   explicit Event(Device device);
 
-  // Whether all work before the last record() is done. True for an event never recorded. Rethrows the error
+  // True if all work before the last record() is done, or if the event was never recorded. Rethrows the error
   // of the stream that recorded it.
   bool ready() { return backend_->ready(); }
   // Blocks the host until ready().
@@ -105,15 +106,15 @@ class Event {
   std::unique_ptr<detail::EventBackend> backend_;
 };
 
-// A moment in the order of a GPU's stream, for accounts: when the device got there. Nothing waits for it. In
-// recorded work it is the moment of the last replay. On a CPU the host's clock tells the same.
+// The time at which a GPU reached a point of a stream, for accounting. No work waits for it. In recorded work
+// it is the time of the last replay. On a CPU use the host's clock.
 class TimedEvent {
  public:
-  // Throws ConfigError as Stream does; an Error for a CPU.
+  // Throws ConfigError as Stream does, and Error for a CPU.
   explicit TimedEvent(Device device);
 
-  // Of the last record() of each, which the device must have reached (synchronize something behind them).
-  // Between a record() within recorded work and its first replay there is no time: an Error.
+  // Seconds between the two events' last record(), which the device must have reached (synchronize later work
+  // first). Throws Error if an event was recorded inside recorded work that was never replayed.
   double seconds_since(TimedEvent& earlier) { return backend_->seconds_since(*earlier.backend_); }
 
   detail::TimedEventBackend& backend() { return *backend_; }
@@ -122,14 +123,14 @@ class TimedEvent {
   std::unique_ptr<detail::TimedEventBackend> backend_;
 };
 
-// Work that was recorded instead of run, to be replayed as a whole, as often as one likes: a CUDA graph.
+// Recorded work that can be replayed any number of times: a CUDA graph.
 class Recording {
  public:
   Recording() = default;
   explicit Recording(std::unique_ptr<detail::RecordingBackend> backend) : backend_(std::move(backend)) {}
 
   bool empty() const { return backend_ == nullptr; }
-  // Kernels, copies and other nodes.
+  // Number of kernels, copies and other nodes.
   std::size_t operations() const { return backend_ ? backend_->operations() : 0; }
   detail::RecordingBackend& backend() { return *backend_; }
 
@@ -139,44 +140,44 @@ class Recording {
 
 class Stream {
  public:
-  // Throws ConfigError when the device's backend was not built or has no such device.
+  // Throws ConfigError if the device's backend was not built or has no such device.
   Stream(Device device, StreamUse use);
 
   Device device() const { return device_; }
   StreamUse use() const { return use_; }
-  // Whether threads of the host do its work, so that the host's clock tells when: on a CPU. Moments of other
-  // streams are TimedEvents.
+  // True on a CPU: host threads do the work, so the host's clock measures it. Other streams need TimedEvents.
   bool runs_on_host() const;
-  // On a CPU: the threads that kernels take which run on this stream's worker, beside those of the stream
-  // that computes. From 1 on; for the kernels enqueued from now on.
+  // CPU only: the number of threads for kernels that run on this stream's worker, separate from the compute
+  // stream's threads. At least 1; applies to kernels enqueued afterwards.
   int threads() const { return threads_; }
   void set_threads(int threads) { threads_ = threads; }
   // Runs host work in stream order (CPU inline or on the worker; CUDA as a host function).
   void enqueue(Task task) { backend_->enqueue(task); }
-  // enqueue() and synchronize(). The sooner on a CPU's worker that has nothing to do: it need not wake up,
-  // and the calling thread does the work.
+  // enqueue() and synchronize(). Faster on an idle CPU worker: the calling thread runs the task and the
+  // worker need not wake up.
   void run(Task task) { backend_->run(task); }
   // Copies bytes in stream order, in any direction between this stream's device and the host.
   void copy(void* to, const void* from, std::size_t bytes) { backend_->copy(to, from, bytes); }
   // Marks the work enqueued so far.
   void record(Event& event) { backend_->record(event.backend()); }
   void record(TimedEvent& event) { backend_->record_time(event.backend()); }
-  // Later work on this stream runs after the event's last record(). Blocks the host on inline CPU streams
-  // only.
+  // Later work on this stream runs after the event's last record(). Blocks the host only on inline CPU
+  // streams.
   void wait(Event& event) { backend_->wait(event.backend()); }
-  // Blocks the host until everything enqueued is done.
+  // Blocks the host until all enqueued work is done.
   void synchronize() { backend_->synchronize(); }
 
-  // What its worker has taken of a core so far (core/processor_time.h); 0 where it has none: on a GPU, and
-  // where work runs inline.
+  // Processor time of the stream's worker so far (core/processor_time.h); 0 without a worker: on a GPU, and
+  // for inline streams.
   double processor_seconds() { return backend_->processor_seconds(); }
 
-  // Whether record_work() works: on a GPU.
+  // True if record_work() is supported: on a GPU.
   bool can_record() const { return backend_->can_record(); }
-  // Calls work(), and keeps what it enqueues here, and on streams that wait for this one and that this one
-  // waits for in the end, without running it. Addresses and sizes are recorded, not contents. work may
-  // neither synchronize nor enqueue() host tasks. Empty when that cannot be replayed; reason then says why.
-  // What it throws because the device refuses to record a call of it is such a reason.
+  // Calls work() and records, without running it, all work that it enqueues on this stream and on streams
+  // that wait for it and that it finally waits for. Addresses and sizes are recorded, not contents. work must
+  // not synchronize or enqueue() host tasks. Returns an empty Recording if the work cannot be replayed;
+  // reason then says why. An exception from work() counts as such a reason if the device refused to record a
+  // call; other exceptions propagate.
   template <typename F>
   Recording record_work(F&& work, std::string& reason) {
     backend_->begin_recording();

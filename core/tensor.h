@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensor: a view of memory that a Buffer owns: address, shape, element type, device. Dense and row-major
+// Tensor: a view of memory owned by a Buffer: address, shape, element type, device. Dense and row-major
 // unless a Layout (core/layout.h) says otherwise. Copying a Tensor copies the view.
 #pragma once
 
@@ -57,7 +57,7 @@ struct Tensor {
   std::int64_t elements() const { return shape.elements(); }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype); }
 
-  // The elements, for host memory. Throws if T is not the element type.
+  // The elements, in host memory. Throws if T does not match the type.
   template <typename T>
   std::span<T> as() const {
     CHECK(dtype == dtype_of<T>, "tensor holds {}, not {}", name_of(dtype), name_of(dtype_of<T>));

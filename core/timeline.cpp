@@ -36,8 +36,9 @@ void append_names(std::string& text, int rank) {
   }
 }
 
-// From the span in which the last gradient became final, through the bucket's, to the one that waits. Within
-// the bucket's a span for as long as it waited for other ranks.
+// Appends the arrows of a bucket: from the span in which its last gradient became final, through the bucket's
+// span, to the span that waits for it. If the rank waited for its peers, adds a "meet" span within the
+// bucket's.
 void append_arrows(std::string& text, int rank, std::uint64_t id, const BucketFlow& flow,
                    const TraceClock& clock) {
   const auto out = std::back_inserter(text);

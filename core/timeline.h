@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Timeline: what happened when. Spans are recorded into memory reserved beforehand, from any thread, at the
-// price of two clock reads; recording changes neither results nor order. PhaseClock: where a rank's wall time
-// went, as phases that add up to it. Both are read by reports and traces.
+// Timeline: records spans of time from any thread into memory reserved beforehand, at the cost of two clock
+// reads. Recording changes neither results nor order. PhaseClock: splits a rank's wall time into phases that
+// add up to it. Reports and traces read both.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ std::int64_t now_ns();
 inline double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
   return static_cast<double>(end_ns - begin_ns) * 1e-9;
 }
-// By the system's clock, which may be set.
+// From the system's clock, which can be adjusted.
 double seconds_since_1970();
 
 enum class Track : std::uint8_t { step, compute, communication, data };
@@ -32,23 +32,23 @@ struct Span {
   const char* name = "";  // a literal, or a string that outlives the timeline
   Track track = Track::step;
   std::int32_t index = -1;  // bucket, step or layer number; -1: none
-  bool numbered = false;    // a trace calls it "name index"
+  bool numbered = false;    // shown in a trace as "name index"
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
 };
 
-// How a bucket's gradients got to where compute needed them: arrows from the compute track to the bucket's
-// span on the communication track and back.
+// The path of a bucket's gradients: arrows from the compute track to the bucket's span on the communication
+// track and back.
 struct BucketFlow {
   std::int32_t bucket = 0;
-  std::int64_t final_ns = 0;    // its last gradient
+  std::int64_t final_ns = 0;    // when its last gradient became final
   std::int64_t started_ns = 0;  // within the bucket's span
-  std::int64_t met_ns = 0;      // all ranks were there; 0: not known
-  std::int64_t needed_ns = 0;   // when compute had waited for it, or began to wait with it there already
+  std::int64_t met_ns = 0;      // when all ranks had arrived; 0: not known
+  std::int64_t needed_ns = 0;  // when compute finished waiting for it, or asked for it if it was already done
   std::uint64_t sent_bytes = 0;
 };
 
-// From nanoseconds of a rank's clock to those of a trace.
+// Converts nanoseconds of a rank's clock to nanoseconds of the trace.
 struct TraceClock {
   std::int64_t from_ns = 0;
   std::int64_t to_ns = 0;
@@ -61,30 +61,31 @@ struct TraceClock {
 
 class Timeline {
  public:
-  // Keeps the first `capacity` spans since clear(), and flows; the rest are counted, not kept.
+  // Keeps the first `capacity` spans after clear(), and `capacity` / 4 flows. dropped() counts the other
+  // spans.
   explicit Timeline(std::size_t capacity = std::size_t{1} << 16);
 
-  // While this is false nothing is recorded, and who would have to prepare for it need not. Default: true.
+  // While false, record() does nothing, and callers can skip preparing spans. Default: true.
   void set_recording(bool recording) { recording_.store(recording, std::memory_order_relaxed); }
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
 
   void record(const Span& span);
-  // Call while nobody records.
+  // Call only while no thread records.
   std::span<const Span> spans() const;
   std::span<const BucketFlow> flows() const { return flows_; }
   std::size_t dropped() const;
   void clear();
-  // From one thread.
+  // Call from one thread.
   void record(const BucketFlow& flow);
-  // What a trace is to say of the run: JSON, the "lockstep" of its "otherData".
+  // JSON that describes the run: "otherData"."lockstep" of the trace.
   void describe(std::string about) { about_ = std::move(about); }
   const std::string& about() const { return about_; }
 
-  // The elements of traceEvents of a Chrome trace, joined with commas: one process for the rank, one thread
-  // for each track, and the arrows of flows.
+  // The elements of a Chrome trace's traceEvents, joined with commas: one process for the rank, one thread
+  // per track, and the arrows of flows.
   std::string chrome_events(int rank, const TraceClock& clock) const;
-  // Chrome trace JSON (chrome://tracing, Perfetto): one process for the rank, one thread for each track. An
-  // AtomicFile; throws IoError.
+  // Chrome trace JSON (chrome://tracing, Perfetto): one process for the rank, one thread per track. Written
+  // as an AtomicFile; throws IoError.
   void write_chrome_trace(const std::filesystem::path& path, int rank) const;
 
  private:
@@ -101,13 +102,13 @@ enum class Phase : std::uint8_t {
   backward,
   exposed_communication,
   optimizer,
-  idle,         // a GPU had nothing to do
+  idle,         // a GPU had no work
   device_wait,  // the host waits for a GPU
   rest
 };
 inline constexpr std::size_t kPhases = 8;
 std::string_view name_of(Phase phase);
-// Where a CPU spends no time.
+// True for phases that only occur with GPUs.
 inline bool is_of_gpus(Phase phase) { return phase == Phase::idle || phase == Phase::device_wait; }
 
 // Seconds by phase.
@@ -121,14 +122,14 @@ struct StepAccount {
   friend StepAccount operator-(const StepAccount& a, const StepAccount& b);
 };
 
-// Charges time to the current phase until the next enter(). Starts in Phase::rest. One thread.
+// Adds time to the current phase until the next enter(). Starts in Phase::rest. For one thread.
 class PhaseClock {
  public:
   PhaseClock() : since_(now_ns()) {}
   void enter(Phase phase);
-  // The account since construction or the last take(), up to now.
+  // Time since construction or the last take(), up to now.
   StepAccount take();
-  // Since construction, whatever was taken.
+  // Time since construction, including what take() returned.
   StepAccount so_far();
 
  private:

@@ -12,7 +12,7 @@ std::string wrapped_line(const std::string& line, const Wrapping& wrapping) {
   if (first == std::string::npos) return {};
   const std::string margin(wrapping.indent + first, ' ');
   std::string text = margin;
-  std::size_t used = 0;  // of this line
+  std::size_t used = 0;  // columns used in this line
   for (std::size_t begin = first, end = first; begin != std::string::npos;) {
     const std::string gap(begin - end, ' ');
     end = std::min(line.find(' ', begin), line.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text that fits a terminal.
+// Wraps text to a terminal's width.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace lockstep {
 
 struct Wrapping {
   std::size_t indent = 0;   // blanks before every line
-  std::size_t hanging = 0;  // and more of them before what a line is broken into, but its beginning
+  std::size_t hanging = 0;  // further blanks before continuation lines
   std::size_t columns = 80;
 };
 
-// Breaks lines at blanks; a word longer than a line gets one of its own. A line that fits stays as it is, and
-// so do the line breaks in the text and, for all that a line is broken into, the blanks that it begins with.
-// No blanks end a line, and no line break the text.
+// Breaks lines at blanks; a word longer than a line stays whole on one line. Keeps line breaks and, for all
+// lines that a line is broken into, its leading blanks. The result has no trailing blanks and no final line
+// break.
 std::string wrapped(const std::string& text, const Wrapping& wrapping);
 
 }  // namespace lockstep

@@ -17,13 +17,13 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLarge = std::size_t{1} << 20;
-// From here on it is asked first what is available: the system promises more than it has, and ends the
-// process that takes it at its word.
+// For larger requests check the available memory first: Linux overcommits, and the OOM killer ends the
+// process when it touches the pages.
 constexpr std::size_t kPromised = std::size_t{64} << 20;
 
 constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
-// The number after a word in a file of /proc or /sys; kUnlimited where there is none ("max").
+// The number after a word in a file of /proc or /sys; kUnlimited if there is no number ("max").
 std::size_t number_in(const char* path, const std::string& word) {
   std::ifstream file(path);
   std::string found;
@@ -33,7 +33,8 @@ std::size_t number_in(const char* path, const std::string& word) {
   return file >> number ? number : kUnlimited;
 }
 
-// What a control group (a container, a job of a batch system) leaves of its limit. Its file cache gives way.
+// The memory that a control group (a container, a batch job) can still allocate. Its inactive file cache
+// counts as free.
 std::size_t control_group_room() {
   const std::size_t limit = number_in("/sys/fs/cgroup/memory.max", "");
   const std::size_t used = number_in("/sys/fs/cgroup/memory.current", "");
@@ -51,14 +52,13 @@ std::size_t detail::available_cpu_memory() {
 }
 
 void* detail::allocate_cpu(std::size_t bytes) {
-  // What is large is mapped for itself and goes back to the system when it is freed. By default glibc raises
-  // this threshold after every large free, and what timing the kernels needed once would stay resident for
-  // good.
+  // Large blocks are mapped separately and return to the system when freed. By default glibc raises this
+  // threshold after every large free, and memory that only the kernel timings needed would stay resident.
   static const bool fixed = mallopt(M_MMAP_THRESHOLD, static_cast<int>(kLarge)) != 0;
   static_cast<void>(fixed);
   const std::size_t available = bytes >= kPromised ? available_cpu_memory() : kUnlimited;
   const std::size_t alignment = bytes >= kLarge ? kPage : kAlignment;
-  // Rounding a size near the largest one up would wrap around to almost nothing.
+  // Rounding up a size near the largest one would wrap around.
   const bool representable = bytes <= kUnlimited - kPage;
   void* data = representable && bytes <= available ? std::aligned_alloc(alignment, align_up(bytes, alignment))
                                                    : nullptr;
@@ -66,8 +66,8 @@ void* detail::allocate_cpu(std::size_t bytes) {
     throw MemoryError(fmt::format("{} cannot have {} bytes of memory: {} bytes are available",
                                   to_string(Device{}), bytes, available_cpu_memory()));
   }
-  // A page at a time, the first touch of a large arena takes longer than planning what lies in it. Where the
-  // system refuses it stays slow, and right.
+  // With small pages the first touch of a large arena takes longer than planning its contents. If the system
+  // refuses huge pages, allocation is slower but correct.
   if (bytes >= kLarge) madvise(data, align_up(bytes, alignment), MADV_HUGEPAGE);
   std::memset(data, 0, align_up(bytes, alignment));
   return data;

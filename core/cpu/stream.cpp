@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams and events of the CPU. Each record() of an event takes the next generation; a wait is for the
-// generation that was current when it was asked for. Generations recorded on several streams may be completed
-// in any order.
+// Streams and events of the CPU. Each record() of an event starts a new generation; a wait is for the
+// generation that was current at the call. Generations recorded on several streams may complete in any order.
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
@@ -18,7 +17,7 @@
 namespace lockstep::detail {
 namespace {
 
-// Shared by the event and the tasks that refer to it, so that either may go first.
+// Shared by the event and the tasks that refer to it: either may be destroyed first.
 class EventState {
  public:
   EventState() { pending_.reserve(kUnderWay); }
@@ -54,7 +53,7 @@ class EventState {
   }
 
  private:
-  // Records of one event that are usually under way at once; more allocate.
+  // Typical number of pending records of one event; more allocate.
   static constexpr std::size_t kUnderWay = 16;
 
   struct Failure {
@@ -74,7 +73,7 @@ class EventState {
   std::condition_variable changed_;
   std::uint64_t recorded_ = 0;
   std::vector<std::uint64_t> pending_;  // generations recorded and not completed
-  std::vector<Failure> failed_;         // those recorded behind an error
+  std::vector<Failure> failed_;         // generations recorded after an error
 };
 
 class CpuEvent final : public EventBackend {
@@ -93,7 +92,7 @@ const std::shared_ptr<EventState>& state_of(EventBackend& event) {
   return cpu_event->state();
 }
 
-// Compute: everything happens at once, on the caller's thread.
+// Compute stream: all work runs immediately on the caller's thread.
 class InlineStream final : public StreamBackend {
  public:
   void enqueue(Task task) override { task(); }
@@ -109,8 +108,8 @@ class InlineStream final : public StreamBackend {
   void* native() override { return nullptr; }
 };
 
-// Communication and copies: one thread and a ring of work made once. A task that somebody waits for runs on
-// his thread when there is nothing before it. Never two at once.
+// Communication and copy streams: one thread and a ring of work allocated once. run() executes its task on
+// the calling thread if the ring is empty. Two tasks never run at the same time.
 class WorkerStream final : public StreamBackend {
  public:
   explicit WorkerStream(const char* name)
@@ -193,7 +192,8 @@ class WorkerStream final : public StreamBackend {
     }
   }
 
-  // There is some, and nobody has taken it. On the worker, or on the thread that waits for it.
+  // Executes the next work, on the worker or on the thread that called run(). Requires pending work and
+  // taken_ == false.
   void take_next(std::unique_lock<std::mutex>& lock) {
     taken_ = true;
     Work work = std::move(ring_[done_ % kRing]);
@@ -205,7 +205,7 @@ class WorkerStream final : public StreamBackend {
     ended_.notify_all();
   }
 
-  // After an error nothing runs any more, but events still complete, so that those who wait learn of it.
+  // After an error no task runs, but events still complete, so that waiting threads get the error.
   void execute(Work& work) {
     std::exception_ptr error = failure();
     if (work.kind == Work::Kind::record) return work.event->complete(work.generation, error);
@@ -224,12 +224,12 @@ class WorkerStream final : public StreamBackend {
   }
 
   std::mutex mutex_;
-  std::condition_variable to_do_;  // the worker waits for it
-  std::condition_variable ended_;  // others do
+  std::condition_variable to_do_;  // for the worker
+  std::condition_variable ended_;  // for synchronize() and for room in the ring
   std::vector<Work> ring_;
   std::uint64_t pushed_ = 0;
   std::uint64_t done_ = 0;
-  bool taken_ = false;  // what comes next is being done
+  bool taken_ = false;  // the next work is being executed
   bool stopping_ = false;
   std::exception_ptr error_;
   int rank_;
