@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Activations: functions of one element whose derivative follows from their result, so that backward keeps
-// the output only. They stand alone or close another kernel (batch norm, convolution).
+// Activations: elementwise functions whose derivative can be computed from the result, so backward keeps only
+// the output. They run as layers or fused into another kernel (batch norm, convolution).
 #pragma once
 
 namespace lockstep {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Convolution and linear layer: both apply weights and a bias to an activation, so both are an AffineKernel:
-// three AffineProducts, one for each direction, which compute on AffineOperands. A backend plans them once
-// for fixed shapes; a call allocates nothing. Weights keep the layout that forward's product chose, all
-// through training: gradients and optimizer state follow it. In half precision activations, weights and their
-// gradients are half, products are summed in fp32, and bias and its gradient are fp32.
+// three AffineProducts, one per direction, that compute on AffineOperands. A backend plans them once for
+// fixed shapes; a call allocates nothing. Weights keep the layout that the forward product chose for the
+// whole training; their gradients and optimizer state use it, too. In half precision, activations, weights
+// and their gradients are half, products are summed in fp32, and bias and its gradient are fp32.
 #pragma once
 
 #include <cstddef>
@@ -38,10 +38,10 @@ struct ConvolutionShape {
   bool bias = false;
   Activation activation = Activation::none;  // output = activation(weights * input + bias)
   bool input_gradient = true;                // false: backward_data is not planned
-  // backward_data may add to the gradient that is there: see AffineKernel::adds_input_gradient.
+  // backward_data may add to the existing gradient: see AffineKernel::adds_input_gradient.
   bool adds_input_gradient = false;
   bool weight_gradient = true;  // false: backward_weights is not planned
-  // fp32 on a GPU: operands may be rounded to TF32's 10 bits of mantissa.
+  // fp32 on a GPU: allows rounding operands to TF32 (10 bits of mantissa).
   bool tf32 = false;
 
   std::int64_t out_height() const {
@@ -81,24 +81,24 @@ constexpr std::string_view name_of(AffineDirection direction) {
   return "?";
 }
 
-// What a call of one direction computes on, and where. The direction's result is written, the other two are
-// read: y = w * x, x = w^T * y, or w = y * x^T.
+// The memory that a call of one direction works on. It writes the direction's result and reads the other two:
+// y = w * x, x = w^T * y, or w = y * x^T.
 struct AffineOperands {
   const void* x = nullptr;
   const void* w = nullptr;
   const void* y = nullptr;
-  float* bias = nullptr;  // read forward; its gradient is written with that of the weights; null: none
-  Write write = Write::overwrite;  // of the gradients of weights and bias
+  float* bias = nullptr;           // forward reads it; backward_weights writes its gradient; null: none
+  Write write = Write::overwrite;  // for the gradients of weights and bias
   void* scratch = nullptr;
 
   bool operator==(const AffineOperands&) const = default;
 };
 
-// One direction by one of several ways to compute it, planned for fixed shapes.
+// One algorithm for one direction, planned for fixed shapes.
 struct AffineProduct {
-  std::string name;  // of the way, for people and for KernelChoices
+  std::string name;  // the algorithm's name, for users and for KernelChoices
   std::size_t scratch_bytes = 0;
-  bool adds = false;  // whether it takes Write::accumulate
+  bool adds = false;  // accepts Write::accumulate
   // Allocates nothing.
   std::function<void(Stream& stream, const AffineOperands& operands)> run;
 };
@@ -106,13 +106,14 @@ struct AffineProduct {
 class AffineKernel {
  public:
   struct Plan {
-    // Layouts of value and gradient alike. The input's is the one the kernel was planned with.
+    // Layouts of the values and of their gradients. The input's is the one that the kernel was planned with.
     Layout input;
     Layout output;
-    Layout weights;  // its shape is the one above; only the arrangement is the kernel's
+    Layout weights;  // its shape is that of ConvolutionShape or LinearShape; the kernel chooses only the
+                     // arrangement
     AffineProduct forward;
-    std::optional<AffineProduct> backward_data;     // none: planned without the gradient of the input
-    std::optional<AffineProduct> backward_weights;  // none: without that of its weights
+    std::optional<AffineProduct> backward_data;     // none: planned without the input's gradient
+    std::optional<AffineProduct> backward_weights;  // none: planned without the weights' gradient
     bool adds_input_gradient = false;
   };
   explicit AffineKernel(Plan plan) : plan_(std::move(plan)) {}
@@ -120,18 +121,18 @@ class AffineKernel {
   const Layout& input() const { return plan_.input; }
   const Layout& output() const { return plan_.output; }
   const Layout& weights() const { return plan_.weights; }
-  // Scratch memory every call needs at `scratch`, aligned to kAlignment.
+  // Bytes of scratch memory that every call needs at `scratch`, aligned to kAlignment.
   std::size_t scratch_bytes() const;
-  // True if backward_data adds to the gradient that is there. Only if the shape asked for it.
+  // True if backward_data adds to the existing gradient. Only if the shape requested it.
   bool adds_input_gradient() const { return plan_.adds_input_gradient; }
-  // The name of the product that computes the direction; empty where none does.
+  // The name of the direction's product; empty if it has none.
   std::string choice(AffineDirection direction) const;
 
-  // output = activation(weights * input + bias). bias is null exactly when the shape has none.
+  // output = activation(weights * input + bias). bias is null if and only if the shape has none.
   void forward(Stream& stream, const void* input, const void* weights, const float* bias, void* output,
                void* scratch) const;
-  // Backward starts behind the activation: output_gradient is that of weights * input + bias.
-  // input_gradient (+)= weights^T * output_gradient.
+  // output_gradient is the gradient of weights * input + bias, before the activation. input_gradient (+)=
+  // weights^T * output_gradient.
   void backward_data(Stream& stream, const void* output_gradient, const void* weights, void* input_gradient,
                      void* scratch) const;
   // weights_gradient (+)= output_gradient * input^T; bias_gradient (+)= sum of output_gradient.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Backend: everything a device can compute. The only place where the kernels of a device are chosen: plan
-// with backend_for(device), then call what it returned. Planning may be slow and allocate; calls are neither.
+// Backend: all computations of a device, and the only place where its kernels are chosen: plan with
+// backend_for(device), then call what it returned. Planning may be slow and allocate; calls do not allocate.
 //
-// Calls are ordered on the given stream. On the CPU those of a compute stream run inline, and must be called
-// from one thread per process (they share one OpenMP team). The functions over flat memory, elementwise, of
-// optimizers and of codecs, may be given any other stream, too: its worker then runs them in their order,
-// with Stream::threads() threads of its own, while the compute stream goes on. Planned kernels, dropout and
-// the loss with its counts are for compute streams alone.
+// Calls run in order on the given stream. On the CPU, calls on a compute stream run inline and must come from
+// one thread per process, because they share one OpenMP team. Functions over flat memory (elementwise,
+// optimizers, codecs) accept any stream: a worker stream then runs them in order with Stream::threads()
+// threads of its own, concurrently with the compute stream. Planned kernels, dropout, the loss and the class
+// counts require a compute stream.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,7 @@ class ReorderKernel {
   virtual void run(Stream& stream, const void* from, void* to) = 0;
 };
 
-// What the device can do at best, measured: the ceilings a kernel's time is held against.
+// The device's measured peak rates, which kernels are compared with.
 struct Peak {
   double gigaflops = 0;             // fp32 multiply-adds in registers, 10^9 operations per second
   double tf32_gigaflops = 0;        // products of matrices rounded to TF32; 0: not measured (CPU)
@@ -53,33 +53,32 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Threads the calling thread's kernels use; CPU only.
+  // CPU only: the number of threads for the calling thread's kernels.
   virtual void set_threads(int threads) = 0;
-  // Threads of a block in kernels that leave their number open; GPU only. For measurements: results do not
-  // depend on it. Throws ConfigError for what is no multiple of a warp or too many.
+  // GPU only, for measurements: threads per block in kernels that leave the number open. Results do not
+  // depend on it. Throws ConfigError if it is not a multiple of a warp or is too large.
   virtual void set_block_threads(int threads) = 0;
   // One line for the log: library and version, instruction set.
   virtual std::string describe() const = 0;
-  // What the time of a kernel depends on besides its shape: library, version, processor, threads in use.
+  // All that a kernel's time depends on besides its shape: library, version, processor, threads in use.
   virtual std::string identity() const = 0;
-  // Of the threads in use. Takes about a second.
+  // Measures the peak rates with the threads in use. Takes about a second.
   virtual Peak measure_peak() = 0;
-  // That one of its figures by which products in this type are bounded, in a GPU's TF32 if `tf32`: takes some
-  // milliseconds, and on a GPU 200 MB of its memory while it does.
+  // Measures the rate that bounds products of this type (with `tf32`, a GPU's TF32 rate). Takes some
+  // milliseconds and, on a GPU, 200 MB of its memory meanwhile.
   virtual double measure_gigaflops(DType type, bool tf32) = 0;
-  // That of its memory, likewise: with a copy of 64 MiB, past all but the largest caches.
+  // Measures the memory bandwidth with a copy of 64 MiB, larger than all but the largest caches.
   virtual double measure_gigabytes_per_second() = 0;
-  // A batch of a multiple of so many samples leaves none of the kernels' lanes without work: on a CPU the
-  // threads in use, of which each takes whole samples; on a GPU the elements of this type that tensor cores
-  // load at once (16 bytes: NVIDIA's guide to fully-connected layers, "Quick Start Checklist").
+  // A batch size that is a multiple of this keeps all lanes of the kernels busy. On a CPU: the threads in
+  // use, each of which takes whole samples. On a GPU: the elements of this type that tensor cores load at
+  // once (16 bytes: NVIDIA's guide to fully-connected layers, "Quick Start Checklist").
   virtual std::int64_t batch_multiple(DType type) = 0;
-  // How long the threads in use were ready to run and had no core so far, their mean; 0 on a GPU. The calling
-  // thread is one of them, of which so many seconds are not counted.
+  // Mean seconds so far that the threads in use were ready to run but had no core; 0 on a GPU. not_counted:
+  // seconds of the calling thread, which is one of them, to subtract from the sum.
   virtual double seconds_without_core(double not_counted) = 0;
 
-  // All throw ConfigError for shapes that make no sense, naming the number. input.shape() must be the
-  // shape's; its type is that of every activation, activation's gradient, weight and weight's gradient of the
-  // kernel.
+  // All throw ConfigError for invalid shapes; the message names the number. input.shape() must match the
+  // given shape; its type is the type of all activations, weights and their gradients of the kernel.
   virtual std::unique_ptr<AffineKernel> convolution(const ConvolutionShape& shape, const Layout& input,
                                                     KernelChoices& choices) = 0;
   virtual std::unique_ptr<AffineKernel> linear(const LinearShape& shape, const Layout& input,
@@ -101,13 +100,13 @@ class Backend {
   virtual void half_scale(Stream& stream, const HalfScale& arguments) = 0;
   virtual void sum_squares(Stream& stream, const SquareSum& arguments) = 0;
 
-  // See kernels/low_rank.h; on any stream, as elementwise functions.
+  // See kernels/low_rank.h; on any stream, like elementwise functions.
   virtual void low_rank_rows(Stream& stream, const LowRankRows& arguments) = 0;
   virtual void low_rank_orthogonalize(Stream& stream, const LowRankOrthogonalize& arguments) = 0;
   virtual void low_rank_columns(Stream& stream, const LowRankColumns& arguments) = 0;
   virtual void low_rank_decode(Stream& stream, const LowRankDecode& arguments) = 0;
   virtual void low_rank_revive(Stream& stream, const LowRankRevive& arguments) = 0;
-  // See kernels/sparse.h; likewise.
+  // See kernels/sparse.h; on any stream.
   virtual void sparse_clip(Stream& stream, const SparseClip& arguments) = 0;
   virtual void sparse_threshold(Stream& stream, const SparseThreshold& arguments) = 0;
   virtual void sparse_select(Stream& stream, const SparseSelection& arguments) = 0;
@@ -121,14 +120,14 @@ class Backend {
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
   virtual void count_classes(Stream& stream, const ClassCounts& arguments) = 0;
 
-  // Before the updates of a step: how much of its gradients they take.
+  // Call before the updates of a step: sets the factor that clips its gradients.
   virtual void clip_gradients(Stream& stream, const GradientClip& arguments) = 0;
-  // One optimizer step of everything in the table.
+  // Performs one optimizer step on all elements of the table.
   virtual void update(Stream& stream, const Update& update, const UpdateRule& rule) = 0;
   virtual void restore_if_skipped(Stream& stream, const Restore& arguments) = 0;
-  // After the updates of a step: counts it, or where it was skipped does not, and moves the loss scale.
+  // Call after the updates of a step: counts the step unless it was skipped, and adjusts the loss scale.
   virtual void finish_step(Stream& stream, const LossScaleRule& rule, StepControl* control) = 0;
-  // Behind that, and between steps.
+  // Call after finish_step(), or between steps.
   virtual void average_values(Stream& stream, const AverageUpdate& arguments) = 0;
   virtual void swap_values(Stream& stream, const ValueSwap& arguments) = 0;
 
@@ -138,9 +137,9 @@ class Backend {
   virtual void keep_if_finite(Stream& stream, const Keep& arguments) = 0;
 };
 
-// The device's backend; lives as long as the process. Throws ConfigError when it was not built.
+// The device's backend; lives as long as the process. Throws ConfigError if it was not built.
 Backend& backend_for(Device device);
-// Whether this build has kernels for the device.
+// True if this build has kernels for the device.
 bool has_backend(DeviceKind kind);
 
 }  // namespace lockstep

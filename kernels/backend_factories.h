@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The backends behind backend_for. The link decides whether the CUDA one is there or kernels/no_cuda's, which
-// throws.
+// The backends that backend_for returns. The link decides whether cuda_backend is the CUDA one or that of
+// kernels/no_cuda, which throws.
 #pragma once
 
 #include "kernels/backend.h"

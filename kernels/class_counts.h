@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the logits of a batch say of its samples, counted by classes. A sample's prediction is the first of
-// its largest logits. It has none, and counts as no class, where its loss would be NaN: with a NaN among its
-// logits, or an infinite largest one. So what is counted right here is what LossSums::correct counts. A
-// sample of weight zero does not count. Counts are integers: the order in which they are added does not
-// matter. Everything lies in device memory.
+// Counts by class of a batch's predictions. A sample's prediction is the class of its first largest logit. A
+// sample has no prediction if its loss would be NaN: if a logit is NaN or the largest logit is infinite. So
+// these counts agree with LossSums::correct. Samples of weight zero are not counted. Counts are integers, so
+// the order of addition does not matter. All memory is device memory.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +19,13 @@ struct ClassCounts {
   std::int64_t classes = 0;
   DType type = DType::f32;               // of the logits
   const void* logits = nullptr;          // [batch, classes]
-  const std::int32_t* labels = nullptr;  // [batch], each in [0, classes); a GPU does not count others
+  const std::int32_t* labels = nullptr;  // [batch], each in [0, classes); a GPU skips samples outside
   const float* weights = nullptr;        // [batch]
-  // Added to; null: not wanted.
-  // [1]: samples with a prediction whose label has fewer than kTop classes before it: those of larger logits,
-  // and those of equal ones with a smaller number.
+  // Counts are added to these; null: not wanted.
+  // in_top [1]: samples with a prediction whose label has fewer than kTop classes before it: classes with a
+  // larger logit, or with an equal logit and a smaller index.
   std::int32_t* in_top = nullptr;
-  std::int32_t* by_class = nullptr;   // [3, classes]: samples of a class, predicted as it, and both at once
+  std::int32_t* by_class = nullptr;  // [3, classes]: samples with this label, with this prediction, with both
   std::int32_t* confusion = nullptr;  // [classes, classes]: by label and prediction
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The arithmetic of kernels/codec.h, written once for both backends. A block is 8 rows of 32: element 32 k +
-// l is lane l's k-th, and sums over a block go over k first, then over lanes in a tree: on both
-// in the same order.
+// l is in row k, lane l. Sums over a block go over rows first, then over lanes in a tree, in the same order
+// on both backends.
 #pragma once
 
 #include <bit>
@@ -38,19 +38,21 @@ struct Int8Block {
   float scale = 0;
   float inverse = 0;
 
-  // Of the largest magnitude's bits: a NaN's are larger than infinity's, and that larger than any number's.
-  // What is below 2^-100 is left for later: its inverse would be infinite.
+  // Chooses the scale from the bits of the largest magnitude, which order NaN above infinity above all
+  // numbers. A block whose values are all below 2^-100 is sent as zeros and stays in the residual: its
+  // inverse scale would be infinite.
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static Int8Block of(std::uint32_t largest_bits) {
     if (largest_bits >= kInfinityBits) return {.scale = std::bit_cast<float>(0x7fc00000u), .inverse = 0};
     const float largest = std::bit_cast<float>(largest_bits);
     if (largest < 0x1p-100f) return {};
     return {.scale = largest / 127.0f, .inverse = 127.0f / largest};
   }
-  // In the last byte of the result. Adding 1.5 * 2^23 rounds to the nearest integer, ties to even.
+  // Returns the rounded value in the last byte of the result. Adding 1.5 * 2^23 rounds to the nearest
+  // integer, ties to even.
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE std::uint32_t rounded(float value) const {
     return std::bit_cast<std::uint32_t>(value * inverse + 12582912.0f) & 0xffu;
   }
-  // word: random bits. Up with the probability of what is cut off.
+  // Stochastic rounding: rounds up with a probability equal to the fraction. word: random bits.
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE std::uint32_t rounded(float value, std::uint32_t word) const {
     const float uniform = static_cast<float>(word >> 8) * 0x1p-24f;
     float moved = value * inverse + (uniform - 0.5f);
@@ -63,7 +65,7 @@ struct Int8Block {
   }
 };
 
-// The random words of elements 4 i to 4 i + 3.
+// The random words of elements 4 i to 4 i + 3; element is any of them.
 LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE PhiloxCounter dither_words(std::int64_t element, const StepDigits& step,
                                                                 std::uint32_t purpose, PhiloxKey key) {
   const auto quarter = static_cast<std::uint64_t>(element) / 4;
@@ -72,18 +74,18 @@ LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE PhiloxCounter dither_words(std::int64_t ele
                 key);
 }
 
-// Of the codec sign: a block is rotated before signs are taken, and back behind them. Half of the elements,
-// the same in every block, change their signs, and a Walsh-Hadamard transform mixes them all: butterflies of
-// elements that are 128, 64, .. and 1 apart, in this order, of which the first three are between rows. The
-// transform is its own inverse but for a factor of 256, of which each way has the root.
+// Rotation of the codec sign, applied before the signs are taken and inverted after decoding. Half of the
+// elements, the same in every block, change their signs, and a Walsh-Hadamard transform mixes them all:
+// butterflies between elements that are 128, 64, .. and 1 apart, in this order; the first three are between
+// rows. The transform is its own inverse up to a factor of 256; each direction applies the square root, 1/16.
 struct SignRotation {
-  // Of an element: before the butterflies on the way there, behind them on the way back.
+  // An element's factor: applied before the butterflies when rotating, after them when rotating back.
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static constexpr float factor(int row, int lane) {
     return ((flipped(row) >> lane) & 1u) != 0 ? -0.0625f : 0.0625f;
   }
 
  private:
-  // A bit for each lane, like a random number.
+  // Pseudo-random bits, one for each lane.
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static constexpr std::uint32_t flipped(int row) {
     std::uint32_t word = 0x9e3779b9u * static_cast<std::uint32_t>(row + 1);
     word = (word ^ (word >> 16)) * 0x85ebca6bu;
@@ -97,7 +99,7 @@ struct SignBlock {
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static float decoded(float scale, bool negative) {
     return negative ? -scale : scale;
   }
-  // sum: of magnitudes of the rotated block.
+  // sum: of the magnitudes in the rotated block.
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static float scale_of(float sum) {
     return sum * (kSignGain / static_cast<float>(kBlockElements));
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// torchvision's ColorJitter: brightness, contrast, saturation and hue of each image, in an order that is
-// drawn, too. What happens to an image depends on (key, epoch, sample) and on no rank, thread or place in a
-// batch.
+// torchvision's ColorJitter: brightness, contrast, saturation and hue of each image, in random order. The
+// result for an image depends only on (key, epoch, sample), not on rank, thread or place in the batch.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +11,10 @@
 
 namespace lockstep {
 
-// Factors are drawn evenly from [max(0, 1 - amount), 1 + amount], and the hue is turned by a share of the
-// circle from [-hue, hue]; 0: none. Brightness multiplies; contrast and saturation move away from the image's
-// mean gray or the pixel's own, or towards it; each ends in [0, 255], and the last is rounded. Gray is 0.2989
-// R + 0.587 G + 0.114 B. Images of one channel have no saturation and no hue.
+// Factors are uniform in [max(0, 1 - amount), 1 + amount]; the hue shift is uniform in [-hue, hue], as a
+// fraction of the color circle; 0: off. Brightness multiplies. Contrast and saturation scale the distance to
+// the image's mean gray or to the pixel's own gray. Each operation clamps to [0, 255], and the last result is
+// rounded. Gray is 0.2989 R + 0.587 G + 0.114 B. Images of one channel have no saturation and no hue.
 struct ColorJitter {
   double brightness = 0;
   double contrast = 0;
@@ -34,7 +33,7 @@ struct ColorJitterArguments {
   PhiloxKey key = {};
   const std::uint8_t* images = nullptr;  // [N, H, W, C]
   const SampleId* samples = nullptr;     // [N]
-  std::uint8_t* output = nullptr;        // the same, apart from images
+  std::uint8_t* output = nullptr;        // [N, H, W, C], does not overlap images
 };
 
 }  // namespace lockstep

@@ -11,8 +11,7 @@
 
 namespace lockstep {
 
-// No arrays: which of their elements is meant would be known when it runs only, and registers have no numbers
-// to choose by.
+// Members instead of arrays: an index known only at run time would keep an array out of registers.
 struct Jitter {
   enum Operation { kBrightness, kContrast, kSaturation, kHue, kOperations };
 
@@ -26,11 +25,11 @@ struct Jitter {
                                         : hue;
     }
   };
-  // Of one sample in one epoch.
+  // The parameters drawn for one sample in one epoch.
   struct View {
-    Amounts amounts;      // factors, and a share of the circle
-    std::uint32_t order;  // operations, two bits each, from the lowest on
-    float gray = 0;       // of all pixels on average, as contrast finds them
+    Amounts amounts;      // factors; for hue a fraction of the circle
+    std::uint32_t order;  // operations, two bits each, from the lowest bits up
+    float gray = 0;       // mean gray of the image before the contrast operation
 
     LOCKSTEP_HOST_DEVICE Operation operation(int place) const {
       return static_cast<Operation>(order >> (2 * place) & 3u);
@@ -76,7 +75,7 @@ struct Jitter {
     to[2] = rounded(pixel.blue);
   }
 
-  // The gray that contrast finds, in 256ths: whole numbers have the same sum in any order.
+  // The pixel's gray before the contrast operation, in 256ths: sums of integers do not depend on the order.
   LOCKSTEP_HOST_DEVICE double gray_before_contrast(Pixel pixel, const View& view) const {
     for (int i = 0; view.operation(i) != kContrast; ++i) pixel = apply(pixel, view, view.operation(i));
     return static_cast<double>(static_cast<std::int32_t>(gray_of(pixel) * 256.0f + 0.5f));
@@ -89,7 +88,7 @@ struct Jitter {
     return pixel;
   }
 
-  // A whole image, on the host; `to` may be `from`.
+  // Processes a whole image on the host; `to` may be `from`.
   void run(SampleId sample, std::int64_t pixels, const std::uint8_t* from, std::uint8_t* to) const {
     View view = this->view(sample);
     if (needs_gray()) {
@@ -102,7 +101,7 @@ struct Jitter {
   }
 
  private:
-  static constexpr std::uint32_t kBlock = 80;  // beside those of Augment and Mix
+  static constexpr std::uint32_t kBlock = 80;  // block number, distinct from those of Augment and Mix
 
   LOCKSTEP_HOST_DEVICE static float uniform(std::uint32_t word) {
     return static_cast<float>(word >> 8) * 0x1p-24f;
@@ -111,9 +110,9 @@ struct Jitter {
     const float low = amount < 1 ? 1 - amount : 0, high = 1 + amount;
     return low + (high - low) * uniform(word);
   }
-  // One of the 24, as View::order.
+  // One of the 24 permutations, encoded as View::order.
   LOCKSTEP_HOST_DEVICE static std::uint32_t order(int number) {
-    std::uint32_t left = 0xe4, order = 0;  // left: those that have no place yet, in order
+    std::uint32_t left = 0xe4, order = 0;  // left: operations without a place yet, in order
     for (int place = 0; place < kOperations; ++place) {
       const int choices = kOperations - place, chosen = 2 * (number % choices);
       number /= choices;
@@ -132,7 +131,7 @@ struct Jitter {
   LOCKSTEP_HOST_DEVICE float gray_of(const Pixel& p) const {
     return channels == 1 ? p.red : 0.2989f * p.red + 0.587f * p.green + 0.114f * p.blue;
   }
-  // From `gray`, as many times as far.
+  // Scales the distance of each channel to `gray` by factor.
   LOCKSTEP_HOST_DEVICE static Pixel blended(const Pixel& p, float gray, float factor) {
     const float rest = gray * (1 - factor);
     return {bounded(p.red * factor + rest), bounded(p.green * factor + rest),
@@ -148,7 +147,8 @@ struct Jitter {
     return operation == kSaturation ? blended(pixel, gray_of(pixel), amount) : turned(pixel, amount);
   }
 
-  // The hue by a share of the circle: its sixths are from red over yellow, green and so on to red.
+  // Shifts the hue by a fraction of the circle. The sextants run from red over yellow, green and so on back
+  // to red.
   LOCKSTEP_HOST_DEVICE static Pixel turned(const Pixel& p, float share) {
     const float most =
         p.red > p.green ? (p.red > p.blue ? p.red : p.blue) : (p.green > p.blue ? p.green : p.blue);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inverted dropout (Srivastava et al., 2014) whose mask is computed, not stored: an element is dropped or
-// kept by a random number of (key, epoch, sample, index within the sample). Backward computes it again, and
-// the mask depends on no rank, thread or place in a batch.
+// Inverted dropout (Srivastava et al., 2014) with a mask that is recomputed instead of stored: a random
+// number of (key, epoch, sample, index within the sample) decides whether an element is dropped. Backward
+// recomputes it, and the mask does not depend on rank, thread or place in the batch.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// y = x / (1 - probability) where kept, 0 where dropped. The same on gradients is the backward.
+// y = x / (1 - probability) for kept elements, 0 for dropped ones. Applied to gradients it is the backward.
 struct DropoutArguments {
   std::int64_t batch = 0;
   std::int64_t features = 0;          // of each sample

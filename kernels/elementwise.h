@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Elementwise operations over flat memory of fp32, fp16 or bf16; arithmetic is fp32 and results are rounded
-// to nearest even. Outputs may be inputs. Any address and any count will do; aligned addresses are fast.
+// to nearest even. Outputs may alias inputs. Any address and count are valid; aligned addresses are faster.
 #pragma once
 
 #include <cstdint>
@@ -46,20 +46,20 @@ struct Scaling {
   void* values = nullptr;
 };
 
-// to may be from only where the types are of one size. With Write::accumulate it is added to what is there,
-// and the sum is rounded to to_type.
+// to may alias from only if both types have the same size. With Write::accumulate the result is added to the
+// existing value, and the sum is rounded to to_type.
 struct Cast {
   std::int64_t count = 0;
   DType from_type = DType::f32;
   DType to_type = DType::f16;
   const void* from = nullptr;
   void* to = nullptr;
-  const float* factor = nullptr;  // in device memory: from is multiplied by it in fp32; null: 1
+  const float* factor = nullptr;  // in device memory; from is multiplied by it in fp32; null: 1
   Write write = Write::overwrite;
 };
 
-// *largest = the bits of the largest magnitude of the values as fp32. As integers they have the order of the
-// magnitudes, with infinity and then NaN above all numbers.
+// *largest = the bits of the largest magnitude of the values as fp32. As integers, the bits order magnitudes,
+// with infinity and then NaN above all numbers.
 struct LargestMagnitude {
   DType type = DType::f32;
   std::int64_t count = 0;
@@ -67,9 +67,9 @@ struct LargestMagnitude {
   std::int32_t* largest = nullptr;  // in device memory
 };
 
-// Chooses *scale = 2^e and *inverse = 2^-e, by which values of at most *largest (see LargestMagnitude) are
-// multiplied so that fp16 holds them: a sum of `terms` of them is at most 2^15, and e is the largest that
-// guarantees it. 1 where *largest is zero or not finite. All in device memory.
+// Chooses *scale = 2^e and *inverse = 2^-e so that values of at most *largest (see LargestMagnitude),
+// multiplied by *scale, fit fp16: e is the largest exponent for which a sum of `terms` of them is at most
+// 2^15. Both are 1 if *largest is zero or not finite. All in device memory.
 struct HalfScale {
   const std::int32_t* largest = nullptr;
   int terms = 1;
@@ -77,8 +77,8 @@ struct HalfScale {
   float* inverse = nullptr;
 };
 
-// *finite = 0 when any element is infinite or NaN, else 1; with Write::accumulate it is left alone instead of
-// set to 1, so that several calls judge several pieces of memory.
+// *finite = 0 if any element is infinite or NaN, else 1. With Write::accumulate it is never set to 1, so
+// several calls can check several pieces of memory.
 struct FiniteCheck {
   DType type = DType::f32;
   std::int64_t count = 0;
@@ -87,8 +87,8 @@ struct FiniteCheck {
   Write write = Write::overwrite;
 };
 
-// The sum of squares, in kSquareSums parts: what the host adds up. Each part is a sum of doubles in an order
-// that depends on the count alone. With Write::accumulate parts are added to what is there.
+// The sum of squares in kSquareSums parts, which the host adds up. Each part is a sum of doubles in an order
+// that depends only on count. With Write::accumulate the parts are added to the existing ones.
 inline constexpr std::int64_t kSquareSums = 128;
 struct SquareSum {
   DType type = DType::f32;

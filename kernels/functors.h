@@ -14,13 +14,14 @@
 #include "kernels/image_input.h"
 #include "kernels/update.h"
 
-// Always inlined: a loop over vectors is compiled for several processors, and so must be what it calls.
+// Always inlined: vector loops are compiled for several instruction sets, and so must be the functions they
+// call.
 #define LOCKSTEP_INLINE inline __attribute__((always_inline))
 
 namespace lockstep {
 
-// One Activation each: its value, and the gradient of x from the result y and its gradient.
-// T is float, or a vector of floats where the CPU has a loop over vectors.
+// One functor per Activation: its value, and the gradient of x from the result y and y's gradient. T is
+// float, or a vector of floats in the CPU's vector loops.
 struct Identity {
   template <typename T>
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T x) const {
@@ -54,11 +55,11 @@ struct Relu6 {
   }
   template <typename T>
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T gradient(T y, T y_gradient) const {
-    return y * (6.0f - y) <= T{} ? T{} : y_gradient;  // y is in [0, 6]: one comparison tells both ends
+    return y * (6.0f - y) <= T{} ? T{} : y_gradient;  // y is in [0, 6]: one comparison detects both ends
   }
 };
 
-// function(functor of the activation)
+// Calls function with the activation's functor.
 template <typename F>
 LOCKSTEP_INLINE void with_activation(Activation activation, F&& function) {
   switch (activation) {
@@ -77,7 +78,7 @@ LOCKSTEP_HOST_DEVICE inline void choose_half_scale(const HalfScale& a) {
   const std::int32_t bits = *a.largest;
   int power = 0;
   if (bits > 0 && bits < kInfinity) {
-    power = 14 - ((bits >> 23) - 127);  // the largest value comes to [2^14, 2^15)
+    power = 14 - ((bits >> 23) - 127);  // scales the largest value to [2^14, 2^15)
     for (std::int64_t terms = 1; terms < a.terms; terms *= 2) --power;
     power = power < -126 ? -126 : power > 126 ? 126 : power;
   }
@@ -89,20 +90,20 @@ struct Add {
   LOCKSTEP_HOST_DEVICE float operator()(float a, float b) const { return a + b; }
 };
 
-// What one sample draws in one epoch, block by block.
+// The random words of one sample in one epoch, by block.
 LOCKSTEP_HOST_DEVICE inline PhiloxCounter sample_words(SampleId sample, std::uint32_t block, PhiloxKey key) {
   return philox(
       {block, static_cast<std::uint32_t>(sample.index), static_cast<std::uint32_t>(sample.epoch), 0}, key);
 }
-// Even in [0, count), of a random word.
+// Uniform in [0, count), from one random word.
 LOCKSTEP_HOST_DEVICE inline int even_below(std::uint32_t word, int count) {
   return static_cast<int>((word * static_cast<std::uint64_t>(count)) >> 32);
 }
 
-// The dropout of a sample's features, four at a time: one block of random numbers.
+// Dropout of a sample's features, four at a time: one block of random numbers.
 struct Dropout {
   PhiloxKey key;
-  std::uint32_t dropped_below = 0;  // of the 2^32 random words
+  std::uint32_t dropped_below = 0;  // a word below this drops the feature
   float kept_scale = 1;
 
   static Dropout from(const DropoutArguments& arguments) {
@@ -110,7 +111,7 @@ struct Dropout {
             .dropped_below = static_cast<std::uint32_t>(arguments.probability * 0x1p32f),
             .kept_scale = 1.0f / (1.0f - arguments.probability)};
   }
-  // Of features 4 * block to 4 * block + 3.
+  // The words of features 4 * block to 4 * block + 3.
   LOCKSTEP_HOST_DEVICE PhiloxCounter words(SampleId sample, std::uint32_t block) const {
     return sample_words(sample, block, key);
   }
@@ -130,7 +131,7 @@ struct Normalize {
   LOCKSTEP_HOST_DEVICE float operator()(std::uint8_t pixel) const {
     return scale * static_cast<float>(pixel) + shift;
   }
-  // What is no pixel.
+  // fp32 samples are not normalised.
   LOCKSTEP_HOST_DEVICE float operator()(float value) const { return value; }
 };
 
@@ -143,20 +144,20 @@ struct PixelBox {
   }
 };
 
-// Which pixel of an image shows where after its augmentation, and which are erased. Numbers are drawn by
-// whole numbers, products and square roots alone, which every device rounds alike.
+// Maps the pixels of an augmented image to those of the original, and marks the erased ones. Random numbers
+// use only integers, products and square roots, which every device rounds alike.
 struct Augment {
   std::uint32_t padding = 0;
   bool flips = false;
   int cutout = 0;
-  std::uint64_t erased_below = 0;  // of the 2^32 random words
+  std::uint64_t erased_below = 0;  // a word below this erases a box
   int height = 0;
   int width = 0;
   PhiloxKey key = {};
 
   struct View {
-    int down = 0;   // from the row that is shown to the one that is seen there
-    int right = 0;  // the same of columns, after a flip
+    int down = 0;   // offset from an output row to its source row
+    int right = 0;  // the same for columns, after the flip
     bool flipped = false;
     PixelBox cut = {}, erased = {};
 
@@ -183,7 +184,7 @@ struct Augment {
     if (second[2] < erased_below) view.erased = erased_box(sample);
     return view;
   }
-  // Its index in the image; -1: it is black.
+  // The source pixel's index in the image; -1: black.
   LOCKSTEP_HOST_DEVICE int seen(const View& view, int row, int column) const {
     const int from_row = row + view.down;
     const int from_column = (view.flipped ? width - 1 - column : column) + view.right;
@@ -192,7 +193,7 @@ struct Augment {
   }
 
  private:
-  // Even in [-padding, padding].
+  // Uniform in [-padding, padding].
   LOCKSTEP_HOST_DEVICE int offset(std::uint32_t word) const {
     return even_below(word, 2 * static_cast<int>(padding) + 1) - static_cast<int>(padding);
   }
@@ -200,17 +201,17 @@ struct Augment {
     const int top = row - cutout / 2, left = column - cutout / 2;
     return {.top = top, .bottom = top + cutout, .left = left, .right = left + cutout};
   }
-  // From 0.3 to 3.3, even on a logarithmic scale of 256 steps.
+  // From 0.3 to 3.3, uniform on a logarithmic scale of 256 steps.
   LOCKSTEP_HOST_DEVICE static float ratio(std::uint32_t word) {
     constexpr float kPowers[] = {1.0094479f, 1.0189850f, 1.0383304f, 1.0781300f, 1.1623644f,
-                                 1.3510909f, 1.8254466f, 3.3322555f};  // of 11^(1/255): 1, 2, 4 .. 128
+                                 1.3510909f, 1.8254466f, 3.3322555f};  // powers 1, 2, 4 .. 128 of 11^(1/255)
     float product = 0.3f;
     for (int bit = 0; bit < 8; ++bit) {
       if ((word >> (24 + bit) & 1) != 0) product *= kPowers[bit];
     }
     return product;
   }
-  // As torchvision does: ten attempts at a box that is smaller than the image.
+  // Like torchvision: up to ten attempts to draw a box smaller than the image.
   LOCKSTEP_HOST_DEVICE PixelBox erased_box(SampleId sample) const {
     constexpr std::uint32_t kLeast = 335544, kMost = 5536481;  // 2 % and 33 % of 2^24
     for (std::uint32_t attempt = 0; attempt < 10; ++attempt) {
@@ -284,14 +285,14 @@ struct AdamWStep {
   }
 };
 
-// See GradientClip. squares: of all gradients, loss scale and all. 1 where they add up to nothing finite:
+// See GradientClip. squares: of all gradients, including the loss scale. Returns 1 if the sum is not finite:
 // such a step is skipped.
 LOCKSTEP_HOST_DEVICE inline float clip_of(double squares, double most_norm, float loss_scale) {
   const double norm = std::sqrt(squares) / static_cast<double>(loss_scale);
   const double factor = most_norm / (norm + 1e-6);
   return factor < 1.0 && factor > 0.0 ? static_cast<float>(factor) : 1.0f;
 }
-// What an optimizer multiplies gradients by before it does anything else.
+// The factor that an optimizer first applies to gradients.
 LOCKSTEP_HOST_DEVICE inline float gradient_factor(const StepControl& control) {
   return control.clip / control.loss_scale;
 }
@@ -310,7 +311,7 @@ struct AverageStep {
   }
 };
 
-// What finish_step does.
+// The arithmetic of Backend::finish_step.
 LOCKSTEP_HOST_DEVICE inline void finish_step(const LossScaleRule& rule, StepControl& control) {
   if (control.finite == 0) {
     control.good_steps = 0;

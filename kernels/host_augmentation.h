@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HostAugmentation: what of an augmentation can be done to the bytes of an image, one image at a time, by any
-// thread of the host: color, crop and flip. Erasing and mixing, which come behind the normalisation, are left
-// to the device (Augmentation::behind_bytes()). Both together give the bits of the device alone.
+// HostAugmentation: the part of an augmentation that works on the bytes of one image (color, crop and flip),
+// on any host thread. Erasing and mixing follow the normalisation and are left to the device
+// (Augmentation::behind_bytes()). Both together give the same bits as the device alone.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace lockstep {
 
 class HostAugmentation {
  public:
-  // Of images of uint8, [H, W, C]. Throws ConfigError for what makes no sense of them.
+  // For uint8 images [H, W, C]. Throws ConfigError for invalid settings.
   HostAugmentation(const Augmentation& augmentation, std::int64_t height, std::int64_t width,
                    std::int64_t channels);
 
-  // The image as it is in this epoch, in its place. Thread-safe.
+  // Augments the image in place for the sample's epoch. Thread-safe.
   void operator()(SampleId sample, std::span<std::uint8_t> image) const;
 
  private:

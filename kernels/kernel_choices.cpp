@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Of the candidate of this name, where it is among the usable ones.
+// The index of the candidate of this name; nothing if there is none or it is not usable.
 std::optional<std::size_t> usable_index(const std::string& name,
                                         const KernelChoices::Candidates& candidates) {
   const auto found = std::ranges::find(candidates.names, name);

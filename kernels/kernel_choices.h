@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KernelChoices: which of several kernels that compute the same thing is used, by a key that says what is
-// computed (operation, direction, shape, layout). A kernel that was never asked for is chosen when it is
-// planned: by a contest of all candidates, or, where that is not wanted, by taking the first.
+// KernelChoices: which of several equivalent kernels is used, by a key that describes the computation
+// (operation, direction, shape, layout). The kernel for a new key is chosen when it is planned: by a timed
+// contest of all candidates or, if choosing by name, by taking the named or the first one.
 //
-// Candidates differ in rounding, so all ranks must use the same choices: one rank plans first, the others
-// get its text. Kept in a file they also make a second start immediate, and its results the same bits.
+// Candidates round differently, so all ranks must use the same choices: one rank plans first, the others
+// receive its choices. Saving them to a file makes the next start faster and its results bit-identical.
 #pragma once
 
 #include <functional>
@@ -18,20 +18,20 @@
 namespace lockstep {
 
 enum class ChooseBy {
-  name,  // the candidate of a given name where there is one, else the first: the most accurate, there for all
+  name,  // the candidate of a given name if there is one, else the first usable one
   time,  // the fastest on this machine, now
 };
 
 struct KernelChoice {
   std::string candidate;
   double microseconds = 0;  // of one call; 0: not timed
-  // The fraction of the contest that a thread waited for a processor, because others were busy on it: then
-  // the times say little.
+  // The fraction of the contest's time that a thread waited for a processor that others used. If it is large,
+  // the times are unreliable.
   double waited = 0;
-  int contests = 1;  // that were held for it, each at another start
+  int contests = 1;  // number of contests held for it, each at another start
 
-  // Whether it is good for all later starts. One that was made on a busy machine is to be made again, but not
-  // for ever: where it is always busy, times at busy times are the right ones.
+  // True if later starts use the choice without a new contest. A choice made on a busy machine is repeated,
+  // at most 5 times in all: if the machine is always busy, times under load are the right ones.
   bool settled() const { return waited <= 0.2 || contests >= 5; }
 };
 
@@ -39,36 +39,37 @@ class KernelChoices {
  public:
   explicit KernelChoices(ChooseBy by = ChooseBy::name, std::string name = "")
       : by_(by), name_(std::move(name)) {}
-  // A copy for planning alone, where no kernel runs: a key without a choice uses the first candidate.
+  // A copy for planning only, without timing: a key without a choice uses the named or the first usable
+  // candidate.
   static KernelChoices without_contests(const KernelChoices& choices);
   bool plans_only() const { return plans_only_; }
 
   struct Candidates {
     std::span<const std::string> names;       // at least one; the first is the default
     std::function<bool(std::size_t)> usable;  // null: all are
-    std::function<KernelChoice()> contest;    // names the fastest that is usable; null: the first is
+    std::function<KernelChoice()> contest;    // names the fastest usable candidate; null: the first is taken
   };
-  // The index of the candidate to use; nothing when none is usable. A kept choice wins if it is still usable;
-  // otherwise, when choosing by time, the contest is held, and what it finds is kept.
+  // The index of the candidate to use; nothing if none is usable. A kept choice wins if it is still usable.
+  // Otherwise, when choosing by time, a contest is held and its result is kept.
   std::optional<std::size_t> choose(const std::string& key, const Candidates& candidates);
 
   const std::map<std::string, KernelChoice>& kept() const { return kept_; }
   void keep(const std::string& key, const KernelChoice& choice) { kept_[key] = choice; }
-  // One of an earlier start, which did not settle: made again when it is asked for. The less disturbed of the
-  // two stays.
+  // Adds a choice of an earlier start that was not settled. choose() holds a new contest for it and keeps the
+  // result with less waiting.
   void keep_in_doubt(const std::string& key, const KernelChoice& choice) { in_doubt_[key] = choice; }
   ChooseBy by() const { return by_; }
 
-  // How far a plan's contests are. `expected` is right after Network::planned_memory counted them.
+  // Progress of a plan's contests. `expected` is exact after Network::planned_memory has counted them.
   struct Progress {
     std::size_t held = 0;
     std::size_t expected = 0;
   };
   const Progress& progress() const { return progress_; }
   void expect_contests(std::size_t count) { progress_.expected = progress_.held + count; }
-  // Called before each contest; null: nobody is.
+  // Sets a function to call before each contest; null: none.
   void observe(std::function<void(const Progress&)> observer) { observer_ = std::move(observer); }
-  // Keys that were asked for and would have needed a contest.
+  // Number of keys for which a contest would have been needed.
   std::size_t unknown() const { return unknown_.size(); }
 
  private:

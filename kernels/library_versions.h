@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The versions of the libraries the device's kernels come from: what a report of trouble must name.
+// The versions of the libraries that provide the device's kernels, for problem reports.
 #pragma once
 
 #include <string>

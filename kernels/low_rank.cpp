@@ -10,7 +10,7 @@ namespace {
 
 using Axis = MatrixView::Axis;
 
-// In the order of memory, neighbours that are one longer stride merged.
+// Sorts axes by descending stride and merges adjacent axes that form one longer stride.
 std::vector<Axis> in_memory_order(std::vector<Axis> axes) {
   std::ranges::sort(axes, [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
   std::vector<Axis> merged;
@@ -36,7 +36,7 @@ std::vector<std::int64_t> offsets_of(const std::vector<Axis>& axes) {
   return offsets;
 }
 
-// The extent of the last axis, which is taken off, where it has this stride; else 1.
+// Removes the last axis if it has this stride and returns its extent; else returns 1.
 std::int64_t take_last(std::vector<Axis>& axes, std::int64_t stride) {
   if (axes.empty() || axes.back().stride != stride) return 1;
   const std::int64_t extent = axes.back().extent;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products with factors of few columns: what PowerSGD (Vogels, Karimireddy and Jaggi, "PowerSGD: Practical
-// Low-Rank Gradient Compression for Distributed Optimization", NeurIPS 2019, algorithm 1) makes of a
-// gradient. A matrix M of n rows and m columns, which lies in memory as a Layout says, is brought near by P *
-// Q^T, where P has `rank` columns of n elements and Q as many of m. Columns lie one behind another: element
-// (i, k) of P is P[k * n + i].
+// Products with factors of few columns, for PowerSGD (Vogels, Karimireddy and Jaggi, "PowerSGD: Practical
+// Low-Rank Gradient Compression for Distributed Optimization", NeurIPS 2019, algorithm 1). A matrix M of n
+// rows and m columns, whose memory a Layout describes, is approximated by P * Q^T. P has `rank` columns of n
+// elements, Q has `rank` columns of m elements. Columns are contiguous: element (i, k) of P is P[k * n + i].
 //
-// All is fp32 but for the sums of the orthogonalisation, in fp64. Nothing that is not finite disappears: it
-// is found in what is made of it.
+// All arithmetic is fp32, except the sums of the orthogonalisation, which are fp64. Values that are not
+// finite propagate into the results.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +17,11 @@
 
 namespace lockstep {
 
-// Where the elements of a matrix lie, as tiles: memory is cut into tiles of `slow` times `fast` elements
-// without gaps, the fast ones next to each other. One side of the matrix (its rows, or its columns) is the
-// fast one. Element fast_tile * fast + f of that side and slow_tile * slow + s of the other lies at
-// fast_offsets[fast_tile] + slow_offsets[slow_tile] + s * fast + f. So either side is numbered in the order
-// of memory, which may be another than that of the MatrixView.
+// The memory order of a matrix as tiles: memory is divided without gaps into tiles of `slow` times `fast`
+// elements, with the fast ones contiguous. One side of the matrix (its rows or its columns) is the fast one.
+// Element fast_tile * fast + f of that side and slow_tile * slow + s of the other lies at
+// fast_offsets[fast_tile] + slow_offsets[slow_tile] + s * fast + f. Either side is numbered in memory order,
+// which may differ from the MatrixView's order.
 class LowRankShape {
  public:
   explicit LowRankShape(const MatrixView& view);
@@ -30,7 +29,7 @@ class LowRankShape {
   std::int64_t rows() const { return rows_are_fast_ ? fast_count() : slow_count(); }
   std::int64_t columns() const { return rows_are_fast_ ? slow_count() : fast_count(); }
   std::int64_t elements() const { return fast_count() * slow_count(); }
-  // Of both factors, for each rank.
+  // Elements of both factors together, per rank of the approximation.
   std::int64_t factor_elements() const { return fast_count() + slow_count(); }
 
   bool rows_are_fast() const { return rows_are_fast_; }
@@ -40,7 +39,7 @@ class LowRankShape {
   std::int64_t slow_count() const { return slow_ * static_cast<std::int64_t>(slow_offsets_.size()); }
   const std::vector<std::int64_t>& fast_offsets() const { return fast_offsets_; }
   const std::vector<std::int64_t>& slow_offsets() const { return slow_offsets_; }
-  // One row behind another: so all weights lie on a GPU.
+  // True if rows are contiguous, as for all weights on a GPU.
   bool row_major() const { return !rows_are_fast_ && fast_offsets_.size() == 1 && slow_offsets_.size() == 1; }
 
  private:
@@ -52,20 +51,20 @@ class LowRankShape {
 };
 
 // matrix = *learning_rate * gradient / *loss_scale + residual, in place of the gradient, and rows = matrix *
-// columns. The shape must outlive the call's work; so in all that follows.
+// columns. Here and below, the shape must outlive the call's work.
 struct LowRankRows {
   const LowRankShape* shape = nullptr;
   std::int64_t rank = 0;
-  float* matrix = nullptr;               // the gradient, and then the matrix
+  float* matrix = nullptr;               // input: the gradient; output: the matrix
   const float* loss_scale = nullptr;     // in memory of the device; null: 1
-  const float* learning_rate = nullptr;  // the same; above 0
+  const float* learning_rate = nullptr;  // as loss_scale; above 0
   const float* residual = nullptr;       // null: zeros
-  const float* columns = nullptr;        // Q of the step before
+  const float* columns = nullptr;        // Q of the previous step
   float* rows = nullptr;                 // P
 };
 
-// Modified Gram-Schmidt, each column twice, so that what is left of a column that others nearly span is
-// orthogonal to them, too. The length of a column is divided by itself; one shorter than 1e-30 becomes zero.
+// Modified Gram-Schmidt, twice per column, so that a column that earlier ones nearly span also becomes
+// orthogonal to them. Columns are normalised to length 1; one shorter than 1e-30 becomes zero.
 struct LowRankOrthogonalize {
   std::int64_t count = 0;  // elements of a column
   std::int64_t rank = 0;
@@ -89,14 +88,14 @@ struct LowRankDecode {
   const float* rows = nullptr;
   const float* own_columns = nullptr;  // of this rank's matrix
   const float* columns = nullptr;      // of the sum of all ranks' matrices
-  const float* loss_scale = nullptr;   // as above
+  const float* loss_scale = nullptr;   // as in LowRankRows
   const float* learning_rate = nullptr;
   float* matrix = nullptr;
   float* residual = nullptr;  // null: not wanted
 };
 
-// Columns of zeros find nothing in any matrix: each becomes random numbers, uniform in [-1, 1), that depend
-// on the key and their places alone.
+// Replaces each column of zeros, whose products are all zero, by random numbers, uniform in [-1, 1), that
+// depend only on the key and their places.
 struct LowRankRevive {
   std::int64_t count = 0;  // elements of a column
   std::int64_t rank = 0;

@@ -11,14 +11,15 @@
 
 namespace lockstep {
 
-// What gradients are multiplied by, seen from the matrices: LowRankRows, LowRankDecode.
+// The factor between the matrix and the gradient memory: *loss_scale / *learning_rate. See LowRankRows and
+// LowRankDecode.
 template <typename Arguments>
 LOCKSTEP_HOST_DEVICE float gradient_scale(const Arguments& a) {
   const float scale = a.loss_scale == nullptr ? 1.0f : *a.loss_scale;
   return a.learning_rate == nullptr ? scale : scale / *a.learning_rate;
 }
 
-// A gradient with what was not sent of the ones before. T is float, or a vector of floats.
+// Error feedback: adds the residual of earlier steps to a gradient. T is float, or a vector of floats.
 struct Compensate {
   float factor = 1;  // 1 / gradient_scale()
 
@@ -28,7 +29,7 @@ struct Compensate {
   }
 };
 
-// What makes a vector one of length 1, by its length squared. NaN stays.
+// The factor that scales a vector to length 1, from its squared length. NaN stays NaN.
 struct UnitScale {
   static constexpr double kLeastLength = 1e-30;
 
@@ -38,7 +39,7 @@ struct UnitScale {
   }
 };
 
-// Element i of column k of a factor, where nothing better is known.
+// A random initial value for element i of column k of a factor.
 struct RandomStart {
   PhiloxKey key;
 

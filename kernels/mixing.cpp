@@ -6,14 +6,14 @@
 namespace lockstep {
 namespace {
 
-// std::lgamma writes the sign to a variable of the whole program, and ranks may be threads of one.
+// std::lgamma writes the sign to a global variable, which is a data race if ranks are threads.
 double log_gamma(double positive) {
   int sign;
   return lgamma_r(positive, &sign);
 }
 
-// The regularised incomplete beta function of (a, a), by Lentz's method for its continued fraction
-// (DLMF 8.17.22), for x up to 1/2, where it converges fast.
+// The regularised incomplete beta function of (a, a), by Lentz's method for its continued fraction (DLMF
+// 8.17.22), for x <= 1/2, for which it converges fast.
 double beta_probability(double a, double x) {
   constexpr double kTiny = 1e-300;
   constexpr int kMostTerms = 1000;

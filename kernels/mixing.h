@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Images of a batch mixed in pairs: places 2k and 2k + 1 see each other, so that a sample meets the same
-// partner on any number of ranks with an even batch. Mixup (Zhang et al., "mixup: Beyond Empirical Risk
-// Minimization", ICLR 2018) adds the partner's pixels, CutMix (Yun et al., "CutMix: Regularization Strategy
-// to Train Strong Classifiers with Localizable Features", ICCV 2019) pastes a rectangle of them, and the
-// labels take part by as much. As torchvision's MixUp and CutMix, but each sample draws its own share; where
-// both are asked for, each is taken in half of the cases.
+// Mixes images of a batch in pairs: places 2k and 2k + 1 are partners, so a sample has the same partner on
+// any number of ranks with an even batch. Mixup (Zhang et al., "mixup: Beyond Empirical Risk Minimization",
+// ICLR 2018) adds the partner's pixels, CutMix (Yun et al., "CutMix: Regularization Strategy to Train Strong
+// Classifiers with Localizable Features", ICCV 2019) pastes a rectangle of them; the labels are weighted by
+// the same shares. Like torchvision's MixUp and CutMix, except that each sample draws its own share. With
+// both enabled, each is used with probability 1/2.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ namespace lockstep {
 
 inline constexpr int kMixQuantiles = 256;
 
-// What of one sample is mixed with its partner. On host and device.
+// How a sample is mixed with its partner. On host and device.
 struct Mix {
-  // The share that stays of a sample is one of 256 equally likely quantiles of Beta(alpha, alpha); of a
-  // rectangle, half of the root of what does not stay: half its side, as a part of the image's.
+  // mixup_share: the 256 equally likely quantiles of Beta(alpha, alpha), the share kept of a sample.
+  // cutmix_half: sqrt(1 - quantile) / 2, half the side of the rectangle as a fraction of the image's side.
   float mixup_share[kMixQuantiles] = {};
   float cutmix_half[kMixQuantiles] = {};
   bool mixes = false;  // mixup
@@ -34,7 +34,7 @@ struct Mix {
   struct View {
     float share = 1;  // of the sample itself
     bool pasted = false;
-    PixelBox box = {};  // of the partner, where it is pasted
+    PixelBox box = {};  // the pasted rectangle of the partner
 
     LOCKSTEP_HOST_DEVICE float operator()(float own, float partners, int row, int column) const {
       if (pasted) return box.has(row, column) ? partners : own;
@@ -45,7 +45,7 @@ struct Mix {
   static Mix from(const Augmentation& augmentation, std::int64_t height, std::int64_t width);
   bool any() const { return mixes || pastes; }
 
-  // Of place i of a batch, whose partner is place i ^ 1.
+  // The mix of place i of a batch, whose partner is place i ^ 1.
   LOCKSTEP_HOST_DEVICE View view(std::int64_t i, std::int64_t batch, const SampleId* samples,
                                  const float* weights) const {
     const std::int64_t partner = i ^ 1;
@@ -72,10 +72,10 @@ struct Mix {
         .share = static_cast<float>(kept) / static_cast<float>(height * width), .pasted = true, .box = box};
   }
 
-  static constexpr std::uint32_t kBlock = 64;  // beside those of Augment
+  static constexpr std::uint32_t kBlock = 64;  // block number, distinct from those of Augment
 };
 
-// The x at which the distribution function of Beta(alpha, alpha) is p.
+// The quantile function of Beta(alpha, alpha): the x whose cumulative probability is p.
 double beta_quantile(double alpha, double p);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What batch norm sums up over a batch, and over the batches of ranks; the same arithmetic on both devices.
+// Sums of batch norm over a batch and over ranks; the same arithmetic on both devices.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Moments {
   }
 };
 
-// Of g and g * (x - mean), where g is the gradient behind the activation.
+// Sums of g and g * (x - mean), where g is the gradient of the activation's input.
 struct GradientSums {
   double sum;
   double product;
@@ -38,8 +38,8 @@ struct GradientSums {
   }
 };
 
-// The sum of values[i * stride], one of each rank, along the fixed tree over ranks: ((0 + 1) + (2 + 3)) + ...
-// Partial sums take the values' places.
+// The sum of values[i * stride], one per rank, along the fixed tree over ranks: ((0 + 1) + (2 + 3)) + ...
+// Overwrites the values with partial sums.
 template <typename Value>
 LOCKSTEP_HOST_DEVICE Value sum_along_tree(Value* values, int ranks, std::int64_t stride) {
   for (int apart = 1; apart < ranks; apart *= 2) {

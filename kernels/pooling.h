@@ -31,7 +31,7 @@ class PoolingKernel {
 
   const Layout& input() const { return input_; }
   const Layout& output() const { return output_; }
-  // Memory that forward fills and backward reads (the place of each maximum); 0 for average pooling.
+  // Memory that forward writes and backward reads (the place of each maximum); 0 for average pooling.
   std::size_t saved_bytes() const { return saved_bytes_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 

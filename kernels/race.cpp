@@ -11,10 +11,10 @@
 namespace lockstep {
 namespace {
 
-// A candidate stays in the race after a round while its shortest call is at most so many times the leader's.
-// The first call of each also pays for what is new to it (code, translations of addresses).
+// After each round a candidate stays in the race if its shortest call took at most this multiple of the
+// leader's. The first call of each candidate includes one-time costs (loading code, address translations).
 constexpr double kStays[] = {2.0, 1.25, 1.1, 1.05, 1.05};
-// The calls of a turn: short ones are repeated, since they vary more.
+// One turn: short calls are repeated up to kMostCalls times or kTurn, because their times vary more.
 constexpr double kTurn = 500;  // microseconds
 constexpr int kMostCalls = 5;
 

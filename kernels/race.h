@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// race: which of several ways to do the same is the fastest, in as few calls as it takes. All take turns, so
-// that what disturbs the machine for a while disturbs them alike; each is known by its shortest call; and one
-// that is clearly behind is not called again. Most that lose lose after one or two calls.
+// race: finds the fastest of several equivalent candidates in few calls. Candidates take turns, so that a
+// temporary disturbance of the machine affects all alike. Each is rated by its shortest call, and one that is
+// clearly slower is not called again. Most losers are dropped after one or two calls.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ struct RaceResult {
   double microseconds = 0;  // its shortest call
 };
 
-// call(i) runs candidate i once and returns its microseconds, or infinity for one that cannot run. At least
-// one of them, of at least one, must be able to.
+// call(i) runs candidate i once and returns its microseconds, or infinity if it cannot run. Requires at least
+// one candidate that can run.
 RaceResult race(std::size_t candidates, const std::function<double(std::size_t)>& call);
 
 }  // namespace lockstep

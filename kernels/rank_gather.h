@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RankGather: what kernels see of other ranks: a few bytes of each, in the middle of a pass. Who runs the
-// pass provides it (Pass), over a communicator that nothing else uses.
+// RankGather: exchanges a few bytes with all other ranks in the middle of a pass. The caller that runs the
+// pass provides it (Pass), over a communicator used for nothing else.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,11 @@ class RankGather {
   virtual ~RankGather() = default;
 
   virtual int ranks() const = 0;
-  // Whose sums are gathered from now on, for records: counted in forward order.
+  // Sets the node, counted in forward order, that later gathers belong to, for records.
   virtual void set_layer(std::int32_t node) = 0;
-  // all takes ranks() times `bytes`, in rank order. Both are memory of the stream's device, which holds them
-  // until later work on the stream is done. In stream order; all ranks call it in the same order.
+  // Writes ranks() times `bytes` to `all`, in rank order. Both are memory of the stream's device and must
+  // stay valid until the work on the stream is done. Runs in stream order; all ranks call it in the same
+  // order.
   virtual void gather(Stream& stream, const void* mine, void* all, std::size_t bytes) = 0;
 };
 

@@ -78,7 +78,7 @@ void check_pooling(const PoolingOptions& o, const Layout& input) {
   }
   check_type("pooling", input);
   if (o.global) return;
-  // A window that lies in padding alone would have no maximum and no average.
+  // A window entirely within padding would have no maximum and no average.
   if (o.kernel < 1 || o.stride < 1 || o.padding < 0 || 2 * o.padding > o.kernel) {
     throw ConfigError(fmt::format(
         "pooling: kernel {}, stride {}, padding {}; kernel and stride must be at least 1, padding "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a kernel of any device is planned for must make sense. Each throws ConfigError that names the number
-// at fault.
+// Checks of the arguments that kernels are planned for, on every device. Each throws ConfigError that names
+// the invalid number.
 #pragma once
 
 #include "core/layout.h"

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// A number, with the u that it was made of.
+// A number and the velocity u it was made of.
 template <typename T>
 struct SparseNumber {
   T value;
@@ -49,14 +49,14 @@ struct MakeSparseNumber {
     const T r = residual * inverse_rate;
     return {nesterov ? r + (g + u * momentum) : r + u, u};
   }
-  // A residual of a number of which so much is not sent.
+  // The residual for the part of a number that is not sent.
   template <typename T>
   LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T kept(T left) const {
     return left * rate;
   }
 };
 
-// Numbers in the order of their size: what is not finite comes last.
+// Orders numbers by magnitude; values that are not finite are the largest.
 LOCKSTEP_HOST_DEVICE inline std::uint32_t sparse_size(float value) {
   std::uint32_t bits = 0;
   memcpy(&bits, &value, sizeof(bits));
@@ -64,7 +64,7 @@ LOCKSTEP_HOST_DEVICE inline std::uint32_t sparse_size(float value) {
 }
 inline constexpr std::uint32_t kSparseNotFinite = 0x7f800000u;
 
-// A number as it is sent: see SparseMessage.
+// An entry of a SparseMessage.
 struct SparseWord {
   std::uint32_t bits = 0;
 
@@ -78,7 +78,7 @@ struct SparseWord {
     return static_cast<float>(rounded);
   }
   LOCKSTEP_HOST_DEVICE std::int64_t place_in_page() const { return bits & (SparseMessage::kPage - 1); }
-  // In place of a number, where something is not finite.
+  // Replaces the number by NaN, to report a value that is not finite.
   LOCKSTEP_HOST_DEVICE SparseWord spoiled() const { return {(bits & 0xffffu) | 0x7fc00000u}; }
 };
 
@@ -87,11 +87,11 @@ LOCKSTEP_HOST_DEVICE inline float clip_factor(double squared_norm, float most) {
   return norm <= static_cast<double>(most) ? 1.0f : static_cast<float>(static_cast<double>(most) / norm);
 }
 
-// Which numbers are looked at: stretches of 16, so many stretches apart.
+// The sampled numbers: every `step`-th stretch of 16.
 struct SparseSample {
   static constexpr std::int64_t kStretch = 16;
   static constexpr std::int64_t kLeast = 1 << 16;
-  static constexpr std::int64_t kLeastKept = 256;  // of the sample, on average
+  static constexpr std::int64_t kLeastKept = 256;  // expected number of sampled values above the threshold
   std::int64_t count = 0;
   std::int64_t step = 1;
 
@@ -116,20 +116,20 @@ struct SparseSample {
   }
 };
 
-// Sizes are counted twice: first in bins of an eighth of an octave, and then those of the bin in which the
-// threshold lies in as many finer ones. Zeros are not counted, and never chosen.
+// Sizes are counted in two passes: first in bins of an eighth of an octave, then those of the bin that
+// contains the threshold in finer bins. Zeros are not counted and never selected.
 inline constexpr int kSparseBins = 2048;
 inline constexpr int kSparseCoarseShift = 20;
 inline constexpr int kSparseFineShift = 9;
 
-// What the first count has found.
+// The result of the first count.
 struct SparseStage {
-  std::int32_t bin = -1;    // where the threshold lies; -1: there are fewer numbers than are wanted
+  std::int32_t bin = -1;    // the bin of the threshold; -1: fewer numbers than wanted
   std::uint32_t above = 0;  // numbers in the bins above
 };
 static_assert(sparse_scratch_bytes(0) == (kSparseBins + 1) * sizeof(std::uint32_t) + sizeof(SparseStage));
 
-// The bin of a size, or -1 where it is not counted. stage: null in the first count.
+// The bin of a size; -1 if it is not counted. stage: null in the first count.
 LOCKSTEP_HOST_DEVICE inline int sparse_bin(std::uint32_t size, const SparseStage* stage) {
   if (size == 0) return -1;
   const auto coarse = static_cast<std::int32_t>(size >> kSparseCoarseShift);
@@ -138,8 +138,7 @@ LOCKSTEP_HOST_DEVICE inline int sparse_bin(std::uint32_t size, const SparseStage
   return static_cast<int>((size >> kSparseFineShift) & (kSparseBins - 1));
 }
 
-// From the largest size on, the bin in which `kept` of all numbers are reached: about as many reach its lower
-// end.
+// Starting at the largest size, the first bin at whose lower end about `kept` of all numbers are reached.
 LOCKSTEP_HOST_DEVICE inline SparseStage sparse_reached(const std::uint32_t* bins, const SparseSample& sample,
                                                        std::int64_t kept, std::uint32_t above) {
   const double wanted =
@@ -151,7 +150,7 @@ LOCKSTEP_HOST_DEVICE inline SparseStage sparse_reached(const std::uint32_t* bins
   return {-1, above};
 }
 
-// From the bins of both counts.
+// The threshold from the bins of both counts.
 LOCKSTEP_HOST_DEVICE inline std::uint32_t sparse_threshold(const SparseStage& coarse,
                                                            const SparseStage& fine) {
   if (coarse.bin < 0) return 1;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Optimizer arithmetic over flat memory: parameters, gradients and state share offsets, so one call updates
-// all of them. An UpdateTable says which elements are updated and with what weight decay; it lies in memory
-// of the device, cut into pieces of bounded size: a CUDA kernel gives each piece to a block, the CPU deals
-// pieces to threads, and neither starts anything for each tensor. Values and state are fp32; gradients may
-// come in a half type, and a copy of the values is then made in the same pass for the layers to compute with.
+// all of them. An UpdateTable lists the elements to update and their weight decay. It lies in device memory,
+// cut into chunks of bounded size: a CUDA kernel gives each chunk to a block, the CPU distributes chunks over
+// threads, and there is no launch per tensor. Values and state are fp32. Gradients may have a half type; the
+// same pass then writes a half copy of the values for the layers.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace lockstep {
 
-// Elements updated alike: several parameters that are adjacent, or for LARS one.
+// Elements with the same update: several adjacent parameters, or for LARS one.
 struct UpdateSegment {
   std::int64_t begin = 0;
   std::int64_t count = 0;
   float weight_decay = 0;
-  bool adaptive = false;               // LARS: has a trust ratio; else that is 1
+  bool adaptive = false;               // LARS: uses a trust ratio; otherwise the ratio is 1
   bool gradient_has_momentum = false;  // SGD: see SgdUpdate
-  std::int32_t first_chunk = 0;        // filled in by UpdateTable
+  std::int32_t first_chunk = 0;        // set by UpdateTable
 };
 
 // A piece of one segment: elements [begin, begin + count), count <= kUpdateChunk. A segment's chunks are
@@ -37,7 +37,7 @@ inline constexpr std::int64_t kUpdateChunk = 8192;
 
 class UpdateTable {
  public:
-  // Segments in ascending order, disjoint, not empty. Elements in none of them are left alone.
+  // Segments are in ascending order, disjoint and not empty. Elements outside them are not changed.
   UpdateTable(Device device, std::span<const UpdateSegment> segments);
 
   // Both in memory of the device.
@@ -51,45 +51,45 @@ class UpdateTable {
   Buffer chunks_;
 };
 
-// What changes from one step to the next. Lies in device memory: a captured step reads what is true when it
-// is replayed.
+// State that changes from step to step. Lies in device memory: a captured step reads the values current at
+// its replay.
 struct StepControl {
   double learning_rate = 0;
-  std::int64_t step = 1;        // of the optimizer, from 1; skipped steps do not count
+  std::int64_t step = 1;        // of the optimizer, from 1; excludes skipped steps
   float loss_scale = 1;         // gradients come multiplied by it
   std::int32_t finite = 1;      // of this step's gradients; 0: the step is skipped
-  std::int32_t good_steps = 0;  // since the loss scale changed
-  float clip = 1;               // gradients are multiplied by it, beside 1 / loss_scale: see GradientClip
+  std::int32_t good_steps = 0;  // consecutive; reset by a skipped step and after `interval` steps
+  float clip = 1;               // further factor of the gradients, besides 1 / loss_scale: see GradientClip
 };
 
 // Clipping by the global norm (Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural
-// networks", 2013), PyTorch's form: control->clip = min(1, most_norm / (norm + 1e-6)), where norm is that of
-// the gradients without their loss scale.
+// networks", 2013), PyTorch's form: control->clip = min(1, most_norm / (norm + 1e-6)), where norm is the norm
+// of the gradients without the loss scale.
 struct GradientClip {
-  const double* sums = nullptr;  // the parts of SquareSum over all gradients, loss scale and all
+  const double* sums = nullptr;  // the parts of SquareSum over all gradients, including the loss scale
   double most_norm = 1;
   StepControl* control = nullptr;
 };
 
 // Dynamic loss scale (Micikevicius et al., "Mixed Precision Training", 2018): multiplied by growth after
-// `interval` good steps in a row, by backoff on a skipped one. interval 0: it stays.
+// `interval` good steps in a row, by backoff on a skipped one. interval 0: the scale is constant.
 struct LossScaleRule {
   float growth = 2;
   float backoff = 0.5f;
   std::int32_t interval = 0;
-  // It grows up to `most`, unless it begins above it. 2^24, the default of NVIDIA's Apex, brings gradients
-  // down to 2^-48 into the range of fp16; the scale, its reciprocal and its quotient by any global batch are
-  // normal fp32 numbers.
+  // Upper limit of growth; a scale that starts above it does not grow. 2^24, the default of NVIDIA's Apex,
+  // moves gradients down to 2^-48 into the range of fp16; the scale, its reciprocal and its quotient by any
+  // global batch are normal fp32 numbers.
   float most = 0x1p24f;
-  // It falls no lower than this. Scaled by 2^-10, fp16 holds gradients up to 2^26: an overflow there is not
-  // the scale's fault.
+  // Lower limit of backoff. Scaled by 2^-10, fp16 holds gradients up to 2^26: an overflow there is not caused
+  // by the scale.
   float least = 0x1p-10f;
 };
 
-// An average of values over the steps, behind finish_step() (Polyak and Juditsky, "Acceleration of Stochastic
-// Approximation by Averaging", 1992; with exponential weights): average = d * average + (1 - d) * value, with
-// d = min(decay, (1 + t) / (10 + t)) behind step t, so that the first steps do not keep it near where
-// training began. Where the step was skipped, nothing changes.
+// Exponential moving average of values over the steps, after finish_step() (Polyak and Juditsky,
+// "Acceleration of Stochastic Approximation by Averaging", 1992; with exponential weights): average = d *
+// average + (1 - d) * value, with d = min(decay, (1 + t) / (10 + t)) after step t, so that the average leaves
+// the initial values quickly. A skipped step changes nothing.
 struct AverageUpdate {
   const StepControl* control = nullptr;
   double decay = 0;
@@ -98,14 +98,14 @@ struct AverageUpdate {
   float* average = nullptr;
 };
 
-// Values and others change places.
+// Swaps values and others.
 struct ValueSwap {
   std::int64_t count = 0;
   float* values = nullptr;
   float* others = nullptr;
 };
 
-// What an optimizer step works on. Where control->finite is 0, nothing changes.
+// The memory of an optimizer step. If control->finite is 0, nothing changes.
 struct Update {
   const UpdateTable& table;
   float* value = nullptr;
@@ -115,10 +115,10 @@ struct Update {
   void* copy = nullptr;
   DType copy_type = DType::f16;  // f16 or bf16
   const StepControl* control = nullptr;
-  bool state_stays = false;  // momentum and moments are read alone: where a step would lead
+  bool state_stays = false;  // do not write momentum and moments: for look-ahead steps
 };
 
-// to = from where the step was skipped: takes back what forward has changed.
+// If the step was skipped, to = from: undoes the changes of forward.
 struct Restore {
   const StepControl* control = nullptr;
   std::int64_t count = 0;
@@ -126,22 +126,15 @@ struct Restore {
   float* to = nullptr;
 };
 
-// Stochastic gradient descent with momentum, PyTorch's form:
-//   g = gradient + weight_decay * value;  m = momentum * m + g
-//   value -= learning_rate * (nesterov ? g + momentum * m : m)
-// The first step's m is g, because m starts at zero. Of segments whose gradient has momentum already, only
-// weight decay is given it: g is weight_decay * value, and value -= learning_rate * gradient, too.
+// The first step's m is g, because m starts at zero. For segments whose gradient already has momentum, g is
+// weight_decay * value, and the gradient is applied directly: value -= learning_rate * gradient in addition.
 struct SgdUpdate {
   float* momentum_buffer = nullptr;
   float momentum = 0;
   bool nesterov = false;
 };
 
-// AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019), PyTorch's form, at step t:
-//   value -= learning_rate * weight_decay * value
-//   m = beta1 * m + (1 - beta1) * gradient;  v = beta2 * v + (1 - beta2) * gradient^2
-//   value -= learning_rate / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + epsilon)
-// epsilon > 0 keeps what is zero, and has zero gradients, at zero.
+// epsilon > 0 keeps zero values with zero gradients at zero.
 struct AdamWUpdate {
   float* first_moment = nullptr;
   float* second_moment = nullptr;
@@ -156,16 +149,12 @@ struct SquaredNorms {
   double gradient = 0;
 };
 
-// LARS (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017), with the learning
-// rate outside the momentum as in PyTorch's SGD. For each segment, with norms over its elements:
-//   r = trust_coefficient * |value| / (|gradient| + weight_decay * |value| + epsilon)
-//   m = momentum * m + r * (gradient + weight_decay * value);  value -= learning_rate * m
-// r is 1 where a norm is zero, and for segments that are not adaptive. The bits do not depend on the number
+// r is 1 if a norm is zero, and for segments that are not adaptive. The result does not depend on the number
 // of threads: norms are summed chunk by chunk, in order.
 struct LarsUpdate {
   float* momentum_buffer = nullptr;
-  // Work space, in memory of the device: one element for each chunk, and for each segment. trust_ratios holds
-  // this step's afterwards.
+  // Work space in device memory: norms has one element per chunk, trust_ratios one per segment. trust_ratios
+  // holds this step's ratios afterwards.
   std::span<SquaredNorms> norms;
   std::span<float> trust_ratios;
   float momentum = 0;
@@ -173,7 +162,7 @@ struct LarsUpdate {
   float epsilon = 1e-8f;
 };
 
-// By which rule, and with what of it. A backend has one function for all of them.
+// The optimizer's rule with its memory and options. A backend has one function for all rules.
 using UpdateRule = std::variant<SgdUpdate, AdamWUpdate, LarsUpdate>;
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ const std::byte* at(const void* data, std::size_t offset) {
   return static_cast<const std::byte*>(data) + offset;
 }
 
-// The x, w or y that the direction writes.
+// The operand (x, w or y) that the direction writes.
 template <typename Operands>
 auto& result_of(AffineDirection direction, Operands& operands) {
   return direction == AffineDirection::forward         ? operands.y
@@ -63,7 +63,7 @@ CpuProduct::CpuProduct(const Problem& problem, const Kernel& kernel)
     : problem_(problem), name_(kernel.name), type_(to_dtype(onednn::type_of(problem.kept.x))) {
   const bool sums = problem.direction == AffineDirection::backward_weights;
   AffineDescs kept = problem.kept;
-  if (sums) kept.w = onednn::with_type(kept.w, memory::data_type::f32);  // the total
+  if (sums) kept.w = onednn::with_type(kept.w, memory::data_type::f32);  // the fp32 sum
   result_of(problem.direction, passages_).is_result = true;
   plan(passages_.x, kept.x, kernel.wanted.x, kernel.pieces);
   plan(passages_.w, kept.w, kernel.wanted.w, 1);
@@ -98,7 +98,7 @@ std::size_t CpuProduct::take_scratch(std::size_t bytes) {
 
 void CpuProduct::plan(Passage& passage, memory::desc kept, const memory::desc& wanted, int pieces) {
   const memory::dims wanted_dims = onednn::dims_of(wanted);
-  // Groups: the same plain memory under other dimensions.
+  // Groups: the same plain memory with other dimensions.
   if (onednn::dims_of(kept).size() != wanted_dims.size()) kept = kept.reshape(wanted_dims);
   passage.kept = to_dtype(onednn::type_of(kept));
   passage.wanted = to_dtype(onednn::type_of(wanted));

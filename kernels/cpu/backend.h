@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CpuBackend: what a CPU computes. Each function is defined in the file of cpu/ that is named after it or
-// after its header: convolution.cpp, elementwise.cpp, update.cpp.
+// CpuBackend: the Backend of the CPU. Each function is defined in the file of cpu/ named after it or after
+// its header: convolution.cpp, elementwise.cpp, update.cpp.
 #pragma once
 
 #include <omp.h>
@@ -70,13 +70,14 @@ class CpuBackend final : public Backend {
   void keep_if_finite(Stream& stream, const Keep& arguments) override;
 
  private:
-  // On a compute stream at once, on the caller's thread and its team; else in the stream's order, by its
-  // worker and as many threads as the stream has. Then work outlives the call: it holds what it needs.
+  // Runs work. On a compute stream: immediately, on the caller's thread and its OpenMP team. On other
+  // streams: in stream order, on the worker with Stream::threads() threads. Work may then outlive the call,
+  // so it must hold copies of its arguments.
   template <typename Work>
   static void in_order(Stream& stream, Work work) {
     if (stream.use() == StreamUse::compute) return work();
     stream.enqueue([work, threads = stream.threads()] {
-      omp_set_num_threads(threads);  // of this worker alone
+      omp_set_num_threads(threads);  // applies to this worker only
       work();
     });
   }

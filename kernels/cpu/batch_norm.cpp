@@ -61,9 +61,9 @@ Rows rows_of(const Layout& layout) {
   return rows;
 }
 
-// saved: mean and 1 / deviation, a row of floats each; then, with a residual and an activation, a byte for
-// each element: whether the activation passed it. scratch: rows of floats (see Row), then sums in fp64, then,
-// of several ranks, what this rank tells the others of each channel, and what all tell.
+// saved: mean and 1 / deviation, one row of floats each; then, with a residual and an activation, one byte
+// per element: 1 if the activation passed it. scratch: rows of floats (see Row), then sums in fp64, then, for
+// several ranks, this rank's value for each channel and the gathered values of all ranks.
 class CpuBatchNorm final : public BatchNormKernel {
  public:
   CpuBatchNorm(const BatchNormOptions& options, const Layout& input)
@@ -107,7 +107,7 @@ class CpuBatchNorm final : public BatchNormKernel {
       const auto [sum, square] = total(f.scratch, c);
       const double shifted = sum / count_;
       const double difference = square / count_ - shifted * shifted;
-      const double variance = difference < 0 ? 0 : difference;  // NaN, of infinite values, stays
+      const double variance = difference < 0 ? 0 : difference;  // keeps NaN, from infinite values
       return Moments{count_, static_cast<double>(center[c]) + shifted, variance * count_};
     };
     const auto use = [&](std::int64_t c, const Moments& all) {
@@ -157,7 +157,7 @@ class CpuBatchNorm final : public BatchNormKernel {
  private:
   enum Row : std::size_t { kCenter, kSlope, kOffset, kFactor, kByX, kConstant, kScratchRows };
 
-  // Some samples of one block of channels.
+  // A range of samples of one block of channels.
   struct Piece {
     std::int64_t block = 0;
     std::int64_t index = 0;  // among the pieces of the block
@@ -170,7 +170,7 @@ class CpuBatchNorm final : public BatchNormKernel {
   };
   struct Across {
     Stream& stream;
-    RankGather* ranks;  // null: this rank alone
+    RankGather* ranks;  // null: this rank only
     void* scratch;
   };
 
@@ -189,7 +189,7 @@ class CpuBatchNorm final : public BatchNormKernel {
     for_pieces([&](const Piece& p) { normalize_piece(f, p, mean, slope, offset, passed(f.saved)); });
   }
 
-  // The moments do not depend on x: its gradient is that of a line.
+  // The moments do not depend on x, so x's gradient is y's times the slope.
   void backward_frozen(const BatchNormBackward& b, const float* mean, const float* slope,
                        const float* offset) const {
     const auto channels = static_cast<std::size_t>(rows_.physical_channels());
@@ -197,7 +197,7 @@ class CpuBatchNorm final : public BatchNormKernel {
     std::fill_n(row(b.scratch, kByX), channels, 0.0f);
     std::fill_n(row(b.scratch, kConstant), channels, 0.0f);
     for_pieces([&](const Piece& p) {
-      if (options_.residual) sum_gradients(b, p, mean, slope, offset);  // for what it leaves to the residual
+      if (options_.residual) sum_gradients(b, p, mean, slope, offset);  // to write the residual's gradient
       write_gradients(b, p, mean, slope, offset);
     });
   }
@@ -205,7 +205,7 @@ class CpuBatchNorm final : public BatchNormKernel {
   BatchNormRow row_shape() const {
     return {.positions = rows_.positions, .lanes = rows_.lanes, .type = layout_.dtype()};
   }
-  // An element of x or of what lies as x does.
+  // The address of an element of x or of a tensor with x's layout.
   template <typename Pointer>
   Pointer tensor(Pointer data, std::int64_t at) const {
     return element_at(data, layout_.dtype(), at);
@@ -222,7 +222,7 @@ class CpuBatchNorm final : public BatchNormKernel {
                                      static_cast<std::size_t>(2 * piece + which) * 2 * row_bytes_);
   }
 
-  // This piece's own sums, set to zero.
+  // This piece's sums, set to zero.
   Sums sums_of(void* scratch, const Piece& p) const {
     const std::int64_t channel = p.block * rows_.lanes;
     const Sums mine{sums(scratch, p.index, 0) + channel, sums(scratch, p.index, 1) + channel};
@@ -230,7 +230,7 @@ class CpuBatchNorm final : public BatchNormKernel {
     std::fill_n(mine.second, rows_.lanes, 0.0);
     return mine;
   }
-  // Of all pieces, in their order.
+  // The sums over all pieces, added in order.
   std::pair<double, double> total(void* scratch, std::int64_t channel) const {
     double first = 0, second = 0;
     for (std::int64_t piece = 0; piece < pieces_; ++piece) {
@@ -240,7 +240,7 @@ class CpuBatchNorm final : public BatchNormKernel {
     return {first, second};
   }
 
-  // body(element where the row begins, its first channel)
+  // Calls body(offset of the row, its first channel) for each row of the piece.
   template <typename Body>
   void for_rows(const Piece& p, Body body) const {
     for (std::int64_t sample = p.first; sample < p.last; ++sample) {
@@ -248,9 +248,9 @@ class CpuBatchNorm final : public BatchNormKernel {
     }
   }
 
-  // first(piece) for all pieces of a block; then, for each of its channels, use(channel, value(channel)),
-  // where the value is the sum over all ranks'; then second(piece). On one rank a block of channels that is
-  // one piece goes through all three at once, while it is still in cache.
+  // Calls first(piece) for all pieces of a block; then, for each of its channels, use(channel, sum of
+  // value(channel) over all ranks); then second(piece). On one rank, a block that is one piece runs all three
+  // in sequence while it is in the cache.
   template <typename Value, typename First, typename Local, typename Use, typename Second>
   void in_two_passes(const Across& across, First first, Local value, Use use, Second second) const {
     const auto finish = [&](std::int64_t block) {
@@ -268,7 +268,7 @@ class CpuBatchNorm final : public BatchNormKernel {
     if (across.ranks != nullptr) {
       use_of_all_ranks<Value>(across, value, use);
     } else {
-      for (std::int64_t block = 0; block < rows_.blocks; ++block) finish(block);  // few: they did not suffice
+      for (std::int64_t block = 0; block < rows_.blocks; ++block) finish(block);  // few blocks
     }
     for_pieces(second);
   }
@@ -284,7 +284,7 @@ class CpuBatchNorm final : public BatchNormKernel {
     });
   }
 
-  // Channels that are padding are used with this rank's value.
+  // Padded channels use this rank's value.
   template <typename Value, typename Local, typename Use>
   void use_of_all_ranks(const Across& across, Local value, Use use) const {
     CHECK(across.ranks->ranks() == options_.ranks, "batch norm of {} ranks over {}", options_.ranks,
@@ -339,7 +339,7 @@ class CpuBatchNorm final : public BatchNormKernel {
     });
   }
 
-  // Writes this rank's gradients of a channel's parameters, and returns the sums they are made of.
+  // Writes this rank's gradients of a channel's parameters and returns the sums they are computed from.
   GradientSums parameter_gradients(const BatchNormBackward& b, std::int64_t c, const float* inverse) const {
     if (c >= channels_) return {};
     const auto [sum, product] = total(b.scratch, c);
@@ -365,7 +365,7 @@ class CpuBatchNorm final : public BatchNormKernel {
 
   void write_gradients(const BatchNormBackward& b, const Piece& p, const float* mean, const float* slope,
                        const float* offset) const {
-    // With a residual its gradient is what the first pass left behind the activation.
+    // With a residual, the first pass has written the gradient before the activation to residual_gradient.
     const void* given = options_.residual ? b.residual_gradient : b.y_gradient;
     const Activation activation = options_.residual ? Activation::none : options_.activation;
     for_rows(p, [&](std::int64_t at, std::int64_t channel) {

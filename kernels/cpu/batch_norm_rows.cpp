@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Sums in fp32 are moved on to fp64 before they lose digits.
+// Sums in fp32 are added to fp64 sums after this many positions, before they lose precision.
 constexpr std::int64_t kPositionsInFloat = 256;
 
 template <typename V>
@@ -24,7 +24,7 @@ INLINE void add_to(double* sum, const V& value) {
     sum[lane] += static_cast<double>(lanes[lane]);
 }
 
-// body(first, last) over runs of positions that are summed in fp32.
+// Calls body(first, last) for runs of positions that are summed in fp32.
 template <typename Body>
 INLINE void in_runs(std::int64_t positions, Body body) {
   for (std::int64_t first = 0; first < positions; first += kPositionsInFloat) {
@@ -39,7 +39,7 @@ struct Group {
   std::int64_t lane = 0;    // the first
 };
 
-// From the group's first lane on; null stays null.
+// The address of the group's first lane; null stays null.
 template <typename T>
 INLINE const T* elements(const void* row, const Group& group) {
   return row == nullptr ? nullptr : static_cast<const T*>(row) + group.lane;
@@ -77,7 +77,7 @@ INLINE void moments_of_lanes(const Group& group, const void* row, const float* s
       });
 }
 
-// What an activation needs of each lane.
+// The coefficients of each lane.
 template <typename V>
 struct Normal {
   V slope, mean, offset;
@@ -89,8 +89,7 @@ struct Normal {
   }
 };
 
-// Bytes of 1 and 0 from floats of 1 and 0, and back: by their bits, which takes fewer instructions than a
-// conversion.
+// Converts floats 1 and 0 to bytes 1 and 0, and back, by their bits: fewer instructions than a conversion.
 template <typename V>
 INLINE auto to_passed(const V& ones) {
   const auto words = same_bits<typename LanesOf<V>::Word>(ones);
@@ -121,7 +120,7 @@ INLINE void normalize_lanes(const Group& group, F activation, const NormalizeRow
   }
 }
 
-// What y_gradient becomes behind the activation.
+// The gradient of the activation's input.
 template <typename V, typename F>
 INLINE V behind(F activation, const V& y_gradient, const V& normalized) {
   return activation.gradient(activation(normalized), y_gradient);
@@ -179,7 +178,7 @@ INLINE void input_gradient_of_lanes(const Group& group, F activation, const Inpu
   }
 }
 
-// work.operator()<width, element type>(group) for lanes in groups of 16, 8 and 1.
+// Calls work.operator()<width, element type>(group) for lanes in groups of 16, 8 and 1.
 template <typename T, typename Work>
 INLINE void over_lanes(const BatchNormRow& row, Work work) {
   Group group{.positions = row.positions, .stride = row.lanes};

@@ -12,9 +12,9 @@
 namespace lockstep {
 namespace {
 
-// Samples whose answers are held at once.
+// Samples per block of answers.
 constexpr std::int64_t kAnswersAtOnce = 1024;
-// Below this many logits one thread is done before a team is awake.
+// Below this many logits one thread is faster than waking a team.
 constexpr std::int64_t kLogitsForATeam = 1 << 13;
 
 struct Answer {

@@ -19,7 +19,7 @@ using Words = Lanes<16>::Word;
 constexpr int kWide = 16;
 constexpr std::int64_t kPieceBlocks = 32;
 
-// Of one block, in registers or the nearest cache.
+// The values of one block, in registers or the L1 cache.
 struct alignas(64) BlockValues {
   float values[kBlockElements];
 };
@@ -82,7 +82,7 @@ LOCKSTEP_INLINE void encode_int8(const BlockEncode& a, std::int64_t first, const
   }
 }
 
-// Of a block: null where all elements are real, as they are in nearly every block.
+// The `real` bits of a block; null if all of its elements are real, as in nearly every block.
 LOCKSTEP_INLINE const std::uint32_t* words_of_padded(const std::uint32_t* real, std::int64_t first) {
   if (real == nullptr) return nullptr;
   const std::uint32_t* words = real + first / kBlockLanes;
@@ -91,7 +91,7 @@ LOCKSTEP_INLINE const std::uint32_t* words_of_padded(const std::uint32_t* real, 
   return all == ~std::uint32_t{0} ? nullptr : words;
 }
 
-// 1 or 0 for each element.
+// Writes 1 or 0 for each element.
 LOCKSTEP_INLINE void unpack_bits(const std::uint32_t* words, std::int32_t* flags) {
   for (int row = 0; row < kBlockRows; ++row) {
     const std::uint32_t word = words[row];
@@ -101,7 +101,7 @@ LOCKSTEP_INLINE void unpack_bits(const std::uint32_t* words, std::int32_t* flags
   }
 }
 
-// Along the tree of a warp.
+// Sums in the order of a warp's reduction tree, for the same bits as the GPU.
 LOCKSTEP_INLINE float sum_of_magnitudes(const BlockValues& fed) {
   alignas(64) float lanes[kBlockLanes];
 #pragma omp simd
@@ -118,7 +118,7 @@ LOCKSTEP_INLINE float sum_of_magnitudes(const BlockValues& fed) {
   return lanes[0];
 }
 
-// Zeros where there is no gradient. words: see words_of_padded.
+// Sets padding to zero. words: see words_of_padded.
 LOCKSTEP_INLINE void leave_out_padding(const std::uint32_t* words, float* values) {
   if (words == nullptr) return;
   alignas(64) std::int32_t real[kBlockElements];
@@ -157,7 +157,7 @@ LOCKSTEP_INLINE void encode_sign(const BlockEncode& a, std::int64_t first, const
   std::memcpy(a.left + first, fed.values, sizeof(fed.values));
 }
 
-// sum += the record's values, or = those of the first.
+// sum += the record's values, or sum = them for the first record.
 LOCKSTEP_INLINE void add_int8(const std::byte* record, bool first, float* sum) {
   const float scale = scale_at(record);
   const auto* bytes = reinterpret_cast<const std::int8_t*>(record + sizeof(float));
@@ -176,12 +176,12 @@ LOCKSTEP_INLINE void decode_sign(const std::byte* record, float* values) {
   rotate_signs_back(bits, scale_at(record), values);
 }
 
-// sum += the record's values, still rotated, or = those of the first.
+// sum += the record's values, still rotated, or sum = them for the first record.
 LOCKSTEP_INLINE void add_sign(const std::byte* record, bool first, float* sum) {
   const float scale = scale_at(record);
   std::uint32_t bits[kBlockRows];
   std::memcpy(bits, record + sizeof(float), sizeof(bits));
-  // A lane's bit becomes the sign of the scale.
+  // Shifts each lane's bit to the sign bit of the scale.
   constexpr Words kToTheTop[] = {{31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16},
                                  {15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}};
   const Words magnitude = same_bits<Words>(Wide{} + scale);
@@ -244,7 +244,7 @@ void sum_sign_blocks(const BlockSum& a, std::int64_t begin, std::int64_t end) {
   });
 }
 
-// body(begin, end) for blocks in pieces.
+// Calls body(begin, end) for pieces of kPieceBlocks blocks, in parallel.
 template <typename Body>
 void in_pieces(std::int64_t blocks, Body body) {
   deal((blocks + kPieceBlocks - 1) / kPieceBlocks,

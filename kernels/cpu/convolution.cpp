@@ -35,7 +35,7 @@ Sizes sizes_of(const ConvolutionShape& s) {
   return sizes;
 }
 
-// Whether some weights only ever meet padding, in images as small as their kernel.
+// True if some weights only ever meet padding, which happens for images smaller than their kernel's reach.
 bool has_idle_weights(const ConvolutionShape& s) {
   const auto is_idle = [&](std::int64_t tap, std::int64_t in, std::int64_t out) {
     for (std::int64_t o = 0; o < out; ++o) {
@@ -50,10 +50,10 @@ bool has_idle_weights(const ConvolutionShape& s) {
   return false;
 }
 
-// Plans the three directions of one convolution. Forward is chosen first, because it decides how weights and
-// output are kept; the gradients have the layouts of what they are gradients of. Tensors of halves are
-// computed on by fp32 kernels, which CpuProduct brings them to, by our Winograd, which reads and writes them
-// as they are, and by oneDNN's own bf16 kernels where this processor has them.
+// Plans the three directions of one convolution. Forward is chosen first, because it determines the layouts
+// of weights and output; gradients use the layouts of their tensors. Half tensors can be processed by fp32
+// kernels, for which CpuProduct converts them, by our Winograd kernel, which reads and writes halves, and by
+// oneDNN's bf16 kernels on processors that have them.
 class ConvolutionPlanner {
  public:
   ConvolutionPlanner(const ConvolutionShape& shape, const Layout& input, KernelChoices& choices)
@@ -87,14 +87,14 @@ class ConvolutionPlanner {
     dnnl::algorithm algorithm = dnnl::algorithm::convolution_direct;
     int pieces = 1;
     std::string name;
-    Type type = Type::f32;  // that it computes on
+    Type type = Type::f32;  // of the kernel's operands
   };
 
   bool has_winograd() const {
     return shape_.kernel == 3 && shape_.stride == 1 && shape_.dilation == 1 && shape_.groups == 1;
   }
-  // In the order of preference when nothing is timed. With the batch in pieces, what a primitive hands from
-  // one of its passes to the next (Winograd's transformed tiles) stays in cache, and so do halves as fp32.
+  // In order of preference without timing. With the batch in pieces, intermediate data of a primitive
+  // (Winograd's transformed tiles) and halves converted to fp32 stay in the cache.
   std::vector<Variant> variants() const {
     std::vector<Variant> all;
     for (const auto& [name, algorithm] : {std::pair{"direct", dnnl::algorithm::convolution_direct},
@@ -113,9 +113,9 @@ class ConvolutionPlanner {
       all.push_back({.name = "direct bf16", .type = Type::bf16});
     return all;
   }
-  // What arithmetic leaves to be timed. An fp32 primitive that works in one pass gains nothing from pieces;
-  // Winograd's, measured, only where its transformed tiles (36 values of 16) outgrow a large last-level
-  // cache.
+  // False for variants that need not be timed. A one-pass fp32 primitive gains nothing from pieces.
+  // Winograd's gains, by measurement, only if its transformed tiles (36 values per 16) exceed a large
+  // last-level cache.
   bool contends(const Variant& v) const {
     if (v.pieces == 1 || type_ != Type::f32) return true;
     constexpr std::int64_t kLargeCache = std::int64_t{128} << 20;
@@ -125,13 +125,13 @@ class ConvolutionPlanner {
     return v.algorithm == dnnl::algorithm::convolution_winograd && values * 36 / 16 * 4 > kLargeCache;
   }
   static memory::desc any_like(const memory::dims& dims, Type type) { return memory::desc(dims, type, kAny); }
-  // Over the whole batch a primitive may ask for any layout; over pieces it takes the tensor as it is kept.
+  // For the whole batch a primitive may choose any layout; for pieces it uses the kept layout.
   static memory::desc wanted(const memory::desc& kept, const Variant& v) {
     return v.pieces == 1 ? any_like(onednn::dims_of(kept), v.type)
                          : onednn::with_type(piece_of(kept, v.pieces), v.type);
   }
 
-  // library(variant) makes one of oneDNN's, tiled() ours.
+  // library(variant) makes a oneDNN product, tiled() our Winograd product.
   template <typename Library, typename Tiled>
   CpuProduct choose(AffineDirection direction, Library library, Tiled tiled) {
     const ConvolutionShape& s = shape_;
@@ -156,7 +156,7 @@ class ConvolutionPlanner {
             .bias_elements = bias ? shape_.out_channels : 0};
   }
 
-  // In the layouts of WinogradConvolution.
+  // The tensors in the layouts of WinogradConvolution.
   AffineDescs blocked(Type weights) const {
     return {.x = memory::desc(sizes_.source, type_, memory::format_tag::nChw16c),
             .w = memory::desc(sizes_.weights, weights, memory::format_tag::OIhw16i16o),
@@ -207,7 +207,7 @@ class ConvolutionPlanner {
     return CpuProduct::as_product(std::move(product));
   }
 
-  // The forward primitive that oneDNN wants to know of when it describes a gradient's.
+  // The forward primitive that oneDNN requires as a hint to describe a gradient.
   dnnl::convolution_forward::primitive_desc hint(const Variant& v) const {
     memory::dims source = sizes_.source;
     memory::dims destination = sizes_.destination;
@@ -267,9 +267,9 @@ class ConvolutionPlanner {
   Layout input_;
   Type type_;  // of the tensors
   KernelChoices& choices_;
-  std::shared_ptr<const WinogradConvolution> winograd_;  // where it applies
+  std::shared_ptr<const WinogradConvolution> winograd_;  // null if not supported
   memory::desc bias_;
-  memory::desc source_;       // as it is kept
+  memory::desc source_;       // the input's layout
   memory::desc weights_;      // as forward chose
   memory::desc destination_;  // as forward chose
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work dealt to the compute threads in pieces. Each thread begins with a stretch of its own, the same in
-// every call, so that what it left in its cache is found again; one that is done takes what others have not
-// begun. A thread that had to leave its core to another process thus holds the others up by the piece it has
-// begun, not by all of its share. Which thread does a piece is left to chance: no result may depend on it.
+// Distributes pieces of work over the compute threads. Each thread starts with its own range, the same in
+// every call, so that it finds its data in its cache; a thread that has finished takes pieces that other
+// threads have not begun. So a thread that loses its core to another process delays the others by one piece,
+// not by its whole range. The thread that runs a piece is not determined: no result may depend on it.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,12 @@
 
 namespace lockstep {
 
-// body(piece) once for each piece from 0 on, by at most this many threads, of which the caller is one; all
-// are done on return. body must not throw, and memory that it has for each thread it finds by
-// omp_get_thread_num(), which is below `threads`.
+// Calls body(piece) once for each piece in [0, pieces), on at most `threads` threads including the caller;
+// returns when all are done. body must not throw. It can select per-thread memory by omp_get_thread_num(),
+// which is below `threads`.
 template <typename Body>
 void deal(std::int64_t pieces, int threads, Body body) {
-  constexpr std::int64_t kStretches = 64;  // more threads than these only help
+  constexpr std::int64_t kStretches = 64;  // further threads start in these ranges, too
   struct alignas(64) Stretch {             // a cache line each
     std::atomic<std::int64_t> next;
     std::int64_t end;
@@ -41,7 +41,7 @@ void deal(std::int64_t pieces, int threads, Body body) {
     const std::int64_t first = omp_get_thread_num() % count;
     for (std::int64_t i = 0; i < count; ++i) {
       Stretch& stretch = stretches[static_cast<std::size_t>((first + i) % count)];
-      // Relaxed: what a piece reads was written before the team began.
+      // Relaxed: the data that a piece reads were written before the team started.
       for (std::int64_t piece = 0;
            (piece = stretch.next.fetch_add(1, std::memory_order_relaxed)) < stretch.end;)
         body(piece);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The element types of activations on the CPU, float, Half and BFloat16: stored as such, computed with as
-// fp32. A value of each converts to and from float by static_cast; many at once by kernels/cpu/lanes.h.
+// The element types of activations on the CPU: float, Half and BFloat16. Arithmetic is fp32. static_cast
+// converts a single value to and from float; kernels/cpu/lanes.h converts vectors.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace lockstep {
 
 inline bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
 
-// function(std::type_identity<T>) for the T of a floating-point type. Inlined, so that what it calls is
-// compiled for the processors its caller is compiled for.
+// Calls function(std::type_identity<T>) with the T of a floating-point type. Inlined, so that the called code
+// is compiled for the caller's instruction set.
 template <typename F>
 __attribute__((always_inline)) inline void with_element(DType type, F&& function) {
   CHECK(type == DType::f32 || is_half(type), "a kernel for elements of type {}", name_of(type));
@@ -25,7 +25,7 @@ __attribute__((always_inline)) inline void with_element(DType type, F&& function
   return function(std::type_identity<BFloat16>());
 }
 
-// Where element `index` of memory of this type lies; null stays null.
+// The address of element `index` in memory of this type; null stays null.
 inline const void* element_at(const void* data, DType type, std::int64_t index) {
   return data == nullptr
              ? nullptr

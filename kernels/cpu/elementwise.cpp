@@ -15,10 +15,11 @@
 namespace lockstep {
 namespace {
 
-// Elements of a piece.
+// Elements of a span.
 constexpr std::int64_t kSpan = 1 << 13;
 
-// body(begin, count) for spans that cover all elements; bodies of different spans touch different ones.
+// Calls body(begin, count) for spans that cover all elements; bodies of different spans write different
+// elements.
 template <typename Body>
 void in_spans(std::int64_t count, Body body) {
   if (count < kParallelElements) return body(0, count);
@@ -28,8 +29,8 @@ void in_spans(std::int64_t count, Body body) {
   });
 }
 
-// An exponent of all ones is infinity or NaN; in integers, so that no floating-point option can optimise it
-// away.
+// An exponent of all ones is infinity or NaN. Tested in integers, so that floating-point compiler options
+// cannot remove the test.
 std::uint32_t not_finite(float value) {
   constexpr std::uint32_t kExponent = 0x7f800000u;
   return (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
@@ -97,7 +98,7 @@ void find_largest(const LargestMagnitude& a) {
   *a.largest = largest;
 }
 
-// A part is of a stretch of memory.
+// Each part is the sum over one contiguous range.
 void add_squares(const SquareSum& a) {
   const std::int64_t share = (a.count + kSquareSums - 1) / kSquareSums;
   const int threads = a.count < kParallelElements ? 1 : omp_get_max_threads();

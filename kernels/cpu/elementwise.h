@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elementwise operations within other kernels of the CPU: at once, on the calling thread and its OpenMP team.
+// Elementwise operations for use inside other CPU kernels: they run immediately, on the calling thread and
+// its OpenMP team.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace lockstep {
 
-// Below this many elements one thread is done before a team is awake.
+// Below this many elements one thread is faster than waking a team.
 constexpr std::int64_t kParallelElements = 1 << 14;
 
 void cpu_add(const Addition& arguments);

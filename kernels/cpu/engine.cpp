@@ -69,7 +69,7 @@ void Primitive::run(std::initializer_list<const void*> addresses) {
         addresses.size());
   Slot* slot = slots_.data();
   for (const void* address : addresses) {
-    // Every new address costs a pass of oneDNN over the tensor's padding.
+    // Each new address makes oneDNN write the tensor's padding.
     if (slot->memory && slot->address != address) {
       DNNL_CHECK(onednn::set_address(slot->memory.get(), const_cast<void*>(address), onednn_stream().get()));
       slot->address = address;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the CPU kernels talk to oneDNN: the engine and stream of the process, errors as Lockstep's, and
-// primitives that run on raw pointers without allocating. Primitives run inline on the calling thread's
-// OpenMP team.
+// Access to oneDNN for the CPU kernels: the process's engine and stream, conversion of errors, and primitives
+// that run on raw pointers without allocating. Primitives run inline on the calling thread's OpenMP team.
 #pragma once
 
 #include <initializer_list>
@@ -18,16 +17,16 @@ namespace lockstep {
 
 const dnnl::engine& onednn_engine();
 
-// Attributes of a primitive whose scratch memory comes from the caller. No activation is fused: oneDNN's ReLU
-// and clip turn NaN into 0.
+// Attributes of a primitive whose scratch memory the caller provides. No activation is fused, because
+// oneDNN's ReLU and clip turn NaN into 0.
 dnnl::primitive_attr scratchpad_attributes();
 
 namespace detail {
 [[noreturn]] void onednn_failed(const dnnl::error& error, std::string_view planned);
 }
 
-// Runs function, turning dnnl::error into Error. planned says what is being planned: "pooling of [8, 16, 7,
-// 7]".
+// Runs function and converts dnnl::error into Error. planned describes the operation for the message:
+// "pooling of [8, 16, 7, 7]".
 template <typename F>
 auto plan_with_onednn(std::string_view planned, F&& function) {
   try {
@@ -37,7 +36,7 @@ auto plan_with_onednn(std::string_view planned, F&& function) {
   }
 }
 
-// A primitive and its arguments, bound once; run() only swaps addresses.
+// A primitive with its arguments, bound once; run() only sets addresses.
 class Primitive {
  public:
   struct Argument {
@@ -48,7 +47,8 @@ class Primitive {
   Primitive() = default;
   Primitive(const dnnl::primitive& primitive, std::initializer_list<Argument> arguments);
 
-  // The arguments' addresses, in the order of the constructor; one for an argument without bytes is ignored.
+  // The arguments' addresses, in the constructor's order; the address of an argument without bytes is
+  // ignored.
   void run(std::initializer_list<const void*> addresses);
 
  private:
@@ -59,7 +59,7 @@ class Primitive {
 
   dnnl::primitive primitive_;
   std::vector<Slot> slots_;
-  std::vector<dnnl_exec_arg_t> arguments_;  // refers to the slots that have bytes
+  std::vector<dnnl_exec_arg_t> arguments_;  // refers to the slots with bytes
 };
 
 }  // namespace lockstep

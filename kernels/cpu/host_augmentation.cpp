@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// kBytes of each pixel; pixels begin `stride` bytes apart.
+// Copies kBytes of each pixel; pixels are `stride` bytes apart.
 template <int kBytes>
 void show(const Augment& augment, const Augment::View& view, const std::uint8_t* whole, std::uint8_t* to,
           std::int64_t stride = kBytes) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Vectors of 16, 8, 4 and 1 floats, and how elements of tensors come into them and leave them: halves become
-// fp32 in registers and are rounded to nearest even on their way out, with the bits of core/dtype.h. All is
-// inlined into functions that are compiled for several processors or for one.
+// Vectors of 16, 8, 4 and 1 floats, with loads and stores of tensor elements: halves are converted to fp32 in
+// registers and rounded to nearest even when stored, with the same bits as core/dtype.h. All is inlined into
+// functions that are compiled for one or several instruction sets.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 #include "core/dtype.h"
 
-// Inlined into each version of a function for several processors.
+// Inlined into each version of a function compiled for several instruction sets.
 #define LOCKSTEP_LANES_INLINE inline __attribute__((always_inline))
 
 namespace lockstep {
 
-// W elements at once. (vector_size of a template's parameter is ignored by g++ 12.)
+// Vector types of W elements. (g++ 12 ignores a vector_size that depends on a template parameter.)
 template <int W>
 struct Lanes;
 template <>
@@ -53,7 +53,7 @@ static_assert(sizeof(Lanes<16>::Float) == 64 && sizeof(Lanes<8>::Float) == 32);
 template <typename V>
 using LanesOf = Lanes<static_cast<int>(sizeof(V) / sizeof(float))>;
 
-// Element by element.
+// Converts element by element.
 template <typename To, typename From>
 LOCKSTEP_LANES_INLINE To converted(const From& from) {
   if constexpr (std::is_arithmetic_v<From>) {
@@ -63,8 +63,8 @@ LOCKSTEP_LANES_INLINE To converted(const From& from) {
   }
 }
 
-// The same bits. (A function of the library might not be inlined: vectors are passed otherwise by each
-// processor.)
+// Reinterprets the bits. (Not std::bit_cast: it might not be inlined, and each instruction set passes vectors
+// differently.)
 template <typename To, typename From>
 LOCKSTEP_LANES_INLINE To same_bits(const From& from) {
   static_assert(sizeof(To) == sizeof(From));
@@ -96,9 +96,9 @@ LOCKSTEP_LANES_INLINE V from_f16(const Short& bits) {
   using Word = typename LanesOf<V>::Word;
   const Word half = converted<Word>(bits);
   const Word magnitude = (half & 0x7fffu) << 13;
-  const Word normal = magnitude + 0x38000000u;  // exponents of fp32 are 112 larger
+  const Word normal = magnitude + 0x38000000u;  // fp32 exponents are larger by 112
   const Word special = magnitude + 0x70000000u;
-  // 2^-14 * (1 + mantissa) - 2^-14: exact, and no number on the way is subnormal.
+  // 2^-14 * (1 + mantissa) - 2^-14: exact, and no intermediate value is subnormal.
   const Word subnormal = same_bits<Word>(same_bits<V>(magnitude + 0x38800000u) - 0x1p-14f);
   const Word finite = magnitude < 0x00800000u ? subnormal : normal;
   const Word result = magnitude >= 0x0f800000u ? special : finite;
@@ -129,7 +129,7 @@ LOCKSTEP_LANES_INLINE V bits_at(const T* data) {
 
 }  // namespace detail
 
-// Elements from data on, at any address: halves as fp32, others as they are.
+// Loads elements from any address: halves are converted to fp32, other types are unchanged.
 template <typename V, typename T>
 LOCKSTEP_LANES_INLINE V load(const T* data) {
   if constexpr (std::is_same_v<T, Half>) {

@@ -23,7 +23,8 @@ void require_blocked(const dnnl::memory::desc& desc) {
   CHECK(onednn::is_blocked(desc), "not a layout that tensors can be kept in");
 }
 
-// "aBcd16b" with padding and strides spelled out; a dimension of one element has no stride worth telling.
+// Padded sizes, strides and blocks, like oneDNN's "aBcd16b"; a dimension of one element has no relevant
+// stride.
 std::string describe_desc(const dnnl::memory::desc& desc) {
   require_blocked(desc);
   const dnnl::memory::dims padded = onednn::padded_dims_of(desc);
@@ -44,8 +45,8 @@ std::string describe_desc(const dnnl::memory::desc& desc) {
 
 CpuLayout::CpuLayout(const dnnl::memory::desc& memory) : desc(memory), description(describe_desc(memory)) {}
 
-// Weights of several groups have a dimension more than their shape: the groups, in front of a group's
-// outputs.
+// Weights of several groups have one dimension more than their shape: the groups, before the outputs of a
+// group.
 MatrixView CpuLayout::matrix_view(const Shape& shape) const {
   const dnnl::memory::dims padded = onednn::padded_dims_of(desc);
   const dnnl::memory::dims strides = onednn::strides_of(desc);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layouts of the CPU: a Layout's backend part is oneDNN's description of memory, kept only where the memory
-// is not dense and row-major. oneDNN may see other dimensions than the Layout's shape (groups apart, a linear
-// layer's features as channels, height and width), as long as row-major memory is the same under both.
+// Layouts of the CPU: a Layout's backend part is oneDNN's description of memory, present only if the memory
+// is not dense and row-major. oneDNN's dimensions may differ from the Layout's shape (groups as a separate
+// dimension, a linear layer's features as channels, height and width), as long as row-major memory is the
+// same for both.
 #pragma once
 
 #include <string>
@@ -28,12 +29,12 @@ struct CpuLayout final : detail::LayoutBackend {
 dnnl::memory::data_type to_dnnl(DType dtype);
 DType to_dtype(dnnl::memory::data_type type);
 dnnl::memory::desc plain_desc(const dnnl::memory::dims& dims, DType dtype = DType::f32);
-// Whether the described memory is dense and row-major.
+// True if the described memory is dense and row-major.
 bool is_plain(const dnnl::memory::desc& desc);
 
-// desc has the shape's elements in the shape's order; row-major memory becomes a plain Layout.
+// desc describes the shape's elements in the shape's order; row-major memory becomes a plain Layout.
 Layout to_layout(const Shape& shape, const dnnl::memory::desc& desc);
-// A plain layout gets the dimensions of its shape.
+// A plain layout's desc has the dimensions of its shape.
 dnnl::memory::desc to_desc(const Layout& layout);
 
 }  // namespace lockstep

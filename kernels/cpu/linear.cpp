@@ -12,8 +12,8 @@ namespace {
 using dnnl::memory;
 using Type = memory::data_type;
 
-// The input is taken as it lies: images stay blocked, and the weights are seen as [out, C, H, W], which in
-// plain memory is [out, C * H * W]. Forward is chosen first, because it decides how weights are kept.
+// The input keeps its layout: images stay blocked, and the weights are described as [out, C, H, W], which in
+// plain memory is [out, C * H * W]. Forward is chosen first, because it determines the layout of the weights.
 class LinearPlanner {
  public:
   LinearPlanner(const LinearShape& shape, const Layout& input, KernelChoices& choices)
@@ -48,7 +48,7 @@ class LinearPlanner {
                                                          any_weights(type), bias_, as(destination_, type));
   }
 
-  // make(type, name) makes the one that computes on that type, where this processor has it.
+  // make(type, name) makes the product that computes in that type, if the processor supports it.
   template <typename Make>
   CpuProduct choose(AffineDirection direction, Make make) {
     std::vector<ProductCandidate> candidates;
@@ -56,7 +56,7 @@ class LinearPlanner {
       candidates.push_back({.name = name, .make = [&make, type, name] { return make(type, name); }});
     };
     add(Type::f32, "inner product");
-    if (type_ == Type::bf16) add(Type::bf16, "inner product bf16");  // few processors know it
+    if (type_ == Type::bf16) add(Type::bf16, "inner product bf16");  // few processors support it
     return choose_product(choices_,
                           fmt::format("linear {}, {} to {} features", name_of(direction), input_.describe(),
                                       shape_.out_features),

@@ -11,9 +11,9 @@
 namespace lockstep {
 namespace {
 
-// Samples whose results are held at once: enough for every thread, few enough for the stack.
+// Samples per block of results: enough for all threads, few enough for the stack.
 constexpr std::int64_t kChunkSamples = 1024;
-// Below this many logits one thread is done before a team is awake.
+// Below this many logits one thread is faster than waking a team.
 constexpr std::int64_t kParallelLogits = 1 << 13;
 
 struct SampleResult {
@@ -21,7 +21,7 @@ struct SampleResult {
   bool correct = false;
 };
 
-// Works in place where gradient is logits: an element is read for the last time before it is written.
+// Works in place if gradient is logits: each element is last read before it is written.
 template <typename T>
 SampleResult sample_loss(const SoftmaxCrossEntropy& a, std::int64_t sample) {
   const T* logits = static_cast<const T*>(a.logits) + sample * a.classes;
@@ -49,14 +49,14 @@ SampleResult sample_loss(const SoftmaxCrossEntropy& a, std::int64_t sample) {
   const double on_each = static_cast<double>(a.label_smoothing) / static_cast<double>(a.classes);
   const double on_label = share * (1.0 - static_cast<double>(a.label_smoothing));
   const double on_other = (1.0 - share) * (1.0 - static_cast<double>(a.label_smoothing));
-  // Without smoothing the other logits have no part in it: they may be infinitely small.
+  // Without smoothing the other logits do not contribute: they may be -infinity.
   const double smoothed = a.label_smoothing == 0 ? 0.0 : on_each * logit_sum;
   const double others = share < 1 ? on_other * (static_cast<double>(logit(other)) - shift) : 0.0;
   const double loss = weight * (std::log(sum) - on_label * label_logit - others - smoothed);
   if (gradient != nullptr) {
     const double loss_scale = a.loss_scale == nullptr ? 1.0 : static_cast<double>(*a.loss_scale);
-    // A step is judged by its gradients. The slopes of an infinite loss (a label's logit of -inf) are finite,
-    // and PyTorch's gradients, too; here they would hide it.
+    // A step is skipped if its gradients are not finite. The derivatives of an infinite loss (a label's logit
+    // of -inf) are finite, also in PyTorch; NaN is written so that the step is skipped.
     const double scale = std::isfinite(static_cast<float>(loss))
                              ? static_cast<double>(a.gradient_scale) * loss_scale * weight
                              : std::numeric_limits<double>::quiet_NaN();

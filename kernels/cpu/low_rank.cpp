@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Factors have few columns, so every product here is one pass over the matrix, and memory is what limits it.
-// Vectors run along the fast side of the matrix. A sum over that side keeps a vector of partial sums for each
-// element of the slow side, and adds up its lanes at the end; a sum over the slow side keeps vectors in
-// registers. Which thread does what changes no sum.
+// Factors have few columns, so every product is one pass over the matrix and is bound by memory. Vectors run
+// along the fast side of the matrix. A sum over the fast side keeps one vector of partial sums per element of
+// the slow side and adds its lanes at the end; a sum over the slow side keeps vectors in registers. No sum
+// depends on the assignment of threads.
 #include "kernels/low_rank.h"
 
 #include <algorithm>
@@ -22,11 +22,11 @@ namespace {
 
 using Wide = Lanes<16>::Float;
 constexpr std::int64_t kWide = 16;
-constexpr std::int64_t kSlowBlock = 32;         // elements of the slow side summed beside one another
+constexpr std::int64_t kSlowBlock = 32;         // elements of the slow side summed in one block
 constexpr std::int64_t kFastBlock = 4 * kWide;  // of the fast side
 constexpr std::int64_t kMostColumns = 4;        // of a factor, in one pass
 
-// Where the elements of a matrix come from: from memory, ..
+// Sources of matrix elements: memory, ..
 struct Stored {
   const float* matrix;
   template <typename V>
@@ -34,7 +34,7 @@ struct Stored {
     return load<V>(matrix + i);
   }
 };
-// .. or made of a gradient, in its place.
+// .. or the gradient and the residual, written back in place.
 struct Compensated {
   Compensate compensate;
   float* matrix;
@@ -66,12 +66,12 @@ INLINE float sum_of_lanes(const Wide& lanes) {
   return sums[0];
 }
 
-// What a piece of a product works on: of `factor`, and into `product`, columns from `first_column` on.
+// One piece of a product: reads `factor` and writes `product`.
 struct Piece {
   const LowRankShape* shape;
-  const float* factor;     // of the side that is summed over
-  float* product;          // of the other
-  std::int64_t tile = 0;   // of the product's side
+  const float* factor;     // of the summed side
+  float* product;          // of the other side
+  std::int64_t tile = 0;   // on the product's side
   std::int64_t begin = 0;  // elements of that tile
   std::int64_t count = 0;
 };
@@ -169,7 +169,8 @@ INLINE void sum_columns(const Piece& piece, std::int64_t columns, bool over_fast
   }
 }
 
-// The product of a piece for all columns of the factors; only the first pass finds a gradient.
+// The product of a piece for all columns of the factors. The first pass converts the gradient in place, so
+// later passes read the stored matrix.
 template <typename Source>
 INLINE void multiply_piece(Piece piece, std::int64_t rank, bool over_fast, const float* matrix,
                            const Source& source) {
@@ -202,7 +203,7 @@ void columns_piece(const LowRankColumns& a, const Piece& piece) {
   });
 }
 
-// Of one product of a slow element's factors with those of the fast side.
+// The factors of both sides for one element of the slow side.
 struct Factors {
   const float* fast;
   const float* slow;
@@ -219,7 +220,7 @@ INLINE V approximation(const Factors& factors, std::int64_t rank, std::int64_t f
   return sum;
 }
 
-// A run of neighbours in memory: one element of the slow side, all of a tile of the fast one.
+// One contiguous run: one element of the slow side, one tile of the fast side.
 template <bool kKeeps>
 INLINE void decode_run(const Factors& own, const Factors& all, std::int64_t rank, float scale,
                        std::int64_t count, float* matrix, float* residual) {
@@ -232,7 +233,7 @@ INLINE void decode_run(const Factors& own, const Factors& all, std::int64_t rank
   for (; f < count; ++f) decode(float());
 }
 
-// The slow elements [begin, begin + count) of a tile of both sides.
+// The slow elements [begin, begin + count) of one tile of each side.
 template <bool kKeeps>
 INLINE void decode_block(const LowRankDecode& a, std::int64_t fast_tile, std::int64_t slow_tile,
                          std::int64_t begin, std::int64_t count) {
@@ -273,7 +274,7 @@ void decode_piece(const LowRankDecode& a, std::int64_t fast_tile, std::int64_t s
   });
 }
 
-// run(piece) for blocks of the side that is not summed over.
+// Calls run(piece) for blocks of the side that is not summed.
 template <typename Run>
 void for_each_piece(const LowRankShape& shape, bool over_fast, const float* factor, float* product, Run run) {
   const std::int64_t extent = over_fast ? shape.slow() : shape.fast();

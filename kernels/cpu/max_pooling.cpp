@@ -74,7 +74,7 @@ CpuMaxPooling::Range CpuMaxPooling::range_of(std::int64_t position, std::size_t 
   return {std::max<std::int64_t>(-first, 0), std::min(window_.kernel[dimension], in_[dimension + 2] - first)};
 }
 
-// Channels that are padding are compared and written like others.
+// Padded channels are processed like the others.
 template <int W, typename T>
 void CpuMaxPooling::run_lanes(const T* input, T* output, void* saved) const {
   const std::int64_t groups = (to_.with_padding(out_[1]) + W - 1) / W;
@@ -88,7 +88,7 @@ void CpuMaxPooling::run_lanes(const T* input, T* output, void* saved) const {
   });
 }
 
-// Places in the window are counted as oneDNN counts them.
+// Positions in the window are numbered as in oneDNN.
 template <int W, typename T>
 LOCKSTEP_LANES_INLINE void CpuMaxPooling::run_window(const T* input, T* output, void* saved, std::int64_t n,
                                                      std::int64_t c, std::int64_t row,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Max pooling as PyTorch defines it for all values: NaN is larger than all numbers, and the largest of
-// -infinity alone is -infinity. oneDNN ignores NaN and begins with the lowest finite number. Channels that
-// lie side by side are compared at once.
+// Max pooling with PyTorch's semantics for special values: NaN is larger than all numbers, and the maximum of
+// only -infinity is -infinity. oneDNN ignores NaN and starts from the lowest finite number. Adjacent channels
+// are compared as vectors.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace lockstep {
 
-// Where an element (n, c, h, w) lies in a blocked tensor of oneDNN, whose blocks are of channels.
+// Element offsets in a blocked oneDNN tensor whose blocks are of channels.
 class ElementPlaces {
  public:
   ElementPlaces() = default;
   explicit ElementPlaces(const dnnl::memory::desc& desc);
 
   std::int64_t at(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) const;
-  // How far pixels of one channel are apart.
+  // The distance in elements between pixels of one channel.
   std::int64_t apart(std::int64_t rows, std::int64_t columns) const {
     return rows * strides_[2] + columns * strides_[3];
   }
@@ -44,8 +44,8 @@ struct PoolingWindow {
 class CpuMaxPooling {
  public:
   CpuMaxPooling() = default;
-  // Of [N, C, H, W] tensors as oneDNN arranges them; the workspace keeps, as oneDNN does, each maximum's
-  // place in its window.
+  // For [N, C, H, W] tensors with these descriptions. The workspace stores the position of each maximum in
+  // its window, in oneDNN's format.
   CpuMaxPooling(const PoolingWindow& window, const Shape& in, const Shape& out,
                 const dnnl::memory::desc& source, const dnnl::memory::desc& destination,
                 const dnnl::memory::desc& workspace);
@@ -57,7 +57,7 @@ class CpuMaxPooling {
   void run(DType type, const void* input, void* output, void* saved) const;
 
  private:
-  // A window's rows or columns that are within the image.
+  // The rows or columns of a window that lie inside the image.
   struct Range {
     std::int64_t begin, end;
   };

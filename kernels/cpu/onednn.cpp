@@ -28,7 +28,8 @@ bool is_blocked(const dnnl::memory::desc& desc) {
 
 namespace {
 
-// Strides matter only between blocks of which there are several.
+// True if both descriptions give every element the same offset. The stride of a dimension with a single block
+// is ignored.
 bool lies_alike(const dnnl::memory::desc& a, const dnnl::memory::desc& b) {
   if (a == b) return true;
   if (!is_blocked(a) || !is_blocked(b) || blocks_of(a) != blocks_of(b)) return false;
@@ -42,13 +43,14 @@ bool lies_alike(const dnnl::memory::desc& a, const dnnl::memory::desc& b) {
   return true;
 }
 
-// The library describes blocks of a type by their tag only: the one that gives this description, if any.
+// oneDNN can describe blocks of a type only by a format tag: finds the tag that matches this description, if
+// any.
 std::optional<dnnl::memory::desc> tagged_with_type(const dnnl::memory::desc& desc,
                                                    dnnl::memory::data_type type) {
   const dnnl::memory::dims dims = dims_of(desc);
   for (int tag = dnnl_format_tag_any + 1; tag < dnnl_format_tag_last; ++tag) {
     const auto format = static_cast<dnnl::memory::format_tag>(tag);
-    const dnnl::memory::desc tagged(dims, type_of(desc), format, true);  // empty: not for these dims
+    const dnnl::memory::desc tagged(dims, type_of(desc), format, true);  // empty if the tag does not fit dims
     if (tagged.get(true) != nullptr && lies_alike(tagged, desc))
       return dnnl::memory::desc(dims, type, format);
   }
@@ -65,7 +67,7 @@ dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_
 }
 
 dnnl::memory::desc with_type_or_plain(const dnnl::memory::desc& desc, dnnl::memory::data_type type) {
-  if (type == type_of(desc) && type == dnnl::memory::data_type::f32) return desc;  // never changes its type
+  if (type == type_of(desc) && type == dnnl::memory::data_type::f32) return desc;  // stays fp32
   if (const std::optional<dnnl::memory::desc> made = tagged_with_type(desc, type)) return *made;
   const dnnl::memory::dims dims = dims_of(desc);
   dnnl::memory::dims strides(dims.size(), 1);

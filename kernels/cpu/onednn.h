@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What differs between oneDNN 2.6 (Debian 12) and 3.x (Ubuntu 24.04), here and in onednn.cpp: how a primitive
-// is described, how a memory description is read, and how an address is set. Everything else is written
-// against what both have.
+// Differences between oneDNN 2.6 (Debian 12) and 3.x (Ubuntu 24.04), here and in onednn.cpp: describing a
+// primitive, reading a memory description, setting an address. All other code uses the common API.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +23,7 @@ typename P::primitive_desc describe(const dnnl::engine& engine, const dnnl::prim
                                     const Arguments&... arguments) {
   return typename P::primitive_desc(engine, arguments..., attributes);
 }
-// Of a backward primitive: hint is the primitive_desc of its forward.
+// The same for a backward primitive; hint is the primitive_desc of its forward.
 template <typename P, typename Hint, typename... Arguments>
 typename P::primitive_desc describe_backward(const dnnl::engine& engine,
                                              const dnnl::primitive_attr& attributes, const Hint& hint,
@@ -54,14 +53,15 @@ typename P::primitive_desc describe_backward(const dnnl::engine& engine,
 dnnl::memory::dims dims_of(const dnnl::memory::desc& desc);
 dnnl::memory::dims padded_dims_of(const dnnl::memory::desc& desc);
 dnnl::memory::dims strides_of(const dnnl::memory::desc& desc);
-// The same arrangement of elements of another type. 3.x can say that of what has a format tag only: tensors
-// that are kept are described by with_type_or_plain first, which falls back to plain row-major order.
+// The same arrangement for another element type. 3.x can only describe layouts that have a format tag, so
+// with_type throws without one, and kept tensors are first described by with_type_or_plain, which falls back
+// to plain row-major order.
 dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_type type);
 dnnl::memory::desc with_type_or_plain(const dnnl::memory::desc& desc, dnnl::memory::data_type type);
 dnnl::memory::data_type type_of(const dnnl::memory::desc& desc);
 // The inner blocks, outermost first: (dimension, elements).
 std::vector<std::pair<int, std::int64_t>> blocks_of(const dnnl::memory::desc& desc);
-// Whether tensors can be kept in it: blocks and strides say everything.
+// True if blocks and strides describe the memory completely, so that tensors can be kept in it.
 bool is_blocked(const dnnl::memory::desc& desc);
 
 dnnl_status_t set_address(dnnl_memory_t memory, void* address, dnnl_stream_t stream);

@@ -13,14 +13,14 @@
 namespace lockstep {
 namespace {
 
-// Independent sums: enough to hide the latency of a multiply-add, and few enough for 16 registers.
+// Independent sums: enough to hide the latency of a multiply-add, few enough for 16 registers.
 constexpr int kChains = 12;
 constexpr long kRounds = 1'000'000;  // about 2 ms
 constexpr std::size_t kCopyBytes = std::size_t{128} << 20;
 constexpr std::size_t kCopyBytesInBrief = std::size_t{64} << 20;
 constexpr int kRepeats = 5;
 
-// W: floats in a register of the processor. With more, a sum takes several registers, and sums spill.
+// W: floats per register of the processor. With a larger W a sum takes several registers, and sums spill.
 template <int W>
 LOCKSTEP_LANES_INLINE float multiply_add(long rounds) {
   using Vector = typename Lanes<W>::Float;
@@ -55,7 +55,7 @@ float multiply_add(int width, long rounds) {
   });
 }
 
-// The shortest of some runs of work(thread, threads) on the whole team, in seconds.
+// The shortest of kRepeats runs of work(thread, threads) on the whole team, in seconds.
 template <typename Work>
 double shortest(Work work) {
   double best = 1e30;
@@ -68,7 +68,7 @@ double shortest(Work work) {
   return best;
 }
 
-// Of a copy: bytes read and written.
+// The rate of a copy in 10^9 bytes per second, counting bytes read and written.
 double copied_per_second(std::size_t bytes) {
   std::vector<char> from(bytes, 1);
   std::vector<char> to(bytes, 2);
@@ -82,7 +82,7 @@ double copied_per_second(std::size_t bytes) {
 
 }  // namespace
 
-// In fp32, whatever the type: what its own kernels reach differs from processor to processor.
+// Measures fp32 for every type: the rate of half kernels differs between processors.
 double CpuBackend::measure_gigaflops(DType, bool) {
   const int threads = omp_get_max_threads();
   const int width = register_floats();

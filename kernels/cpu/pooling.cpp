@@ -21,8 +21,8 @@ PoolingWindow window_of(const PoolingOptions& o, const Shape& in) {
   return {.strides = {o.stride, o.stride}, .kernel = {o.kernel, o.kernel}, .padding = {o.padding, o.padding}};
 }
 
-// saved: where oneDNN found each maximum. Computes in fp32, so that sums over windows that overlap are
-// rounded once; tensors of halves are brought over in scratch memory, behind oneDNN's own.
+// saved: the position of each maximum. Computes in fp32, so that sums over overlapping windows are rounded
+// once; half tensors are converted in scratch memory, placed after oneDNN's own.
 class CpuPooling final : public PoolingKernel {
  public:
   CpuPooling(const PoolingOptions& options, const Layout& input) {
@@ -77,7 +77,7 @@ class CpuPooling final : public PoolingKernel {
                                                       {DNNL_ARG_WORKSPACE, backward.workspace_desc()}});
   }
 
-  // Evaluation has no saved memory: nothing is remembered.
+  // Evaluation passes no saved memory.
   void forward(Stream&, const void* input, void* output, void* saved, void* scratch) override {
     if (is_max_ && (!maximum_.is_slow() || !is_finite(input)))
       return maximum_.run(input_.dtype(), input, output, saved);

@@ -20,7 +20,7 @@ double now() {
 
 using Seconds = std::map<std::string, double>;
 
-// Threads that were ready to run and waited in a processor's queue: the second number of schedstat, in
+// Time that each thread was ready to run and waited in a run queue: the second number of schedstat, in
 // nanoseconds.
 void add_queued(Seconds& waited) {
   std::error_code error;
@@ -31,7 +31,7 @@ void add_queued(Seconds& waited) {
   }
 }
 
-// What the hypervisor gave to others of the processors this process may use: "cpu3 user nice system idle
+// Time that the hypervisor took from each processor that this process may use: "cpu3 user nice system idle
 // iowait irq softirq steal ..", in ticks.
 void add_stolen(Seconds& waited) {
   cpu_set_t usable;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long this process wanted to compute and could not: because other processes had its processors, or, in a
-// virtual machine, because other machines had them.
+// Measures how long this process was ready to compute but had no processor, because other processes or, in a
+// virtual machine, other guests used it.
 #pragma once
 
 #include <map>
@@ -11,15 +11,15 @@ namespace lockstep {
 
 class ProcessorWait {
  public:
-  // From now on.
+  // Starts measuring.
   ProcessorWait();
-  // Of the time since then, the fraction that the thread or the processor that lost most had to wait: a team
-  // of threads is as late as its last. 0 where the system does not say (Linux does, in /proc).
+  // The fraction of the time since construction that the most delayed thread or processor waited: a team of
+  // threads is as late as its last. 0 if the system does not report it (Linux does, in /proc).
   double fraction() const;
 
  private:
   double begin_;                          // seconds
-  std::map<std::string, double> waited_;  // seconds until then, by thread and by processor
+  std::map<std::string, double> waited_;  // seconds waited before construction, by thread and by processor
 };
 
 }  // namespace lockstep

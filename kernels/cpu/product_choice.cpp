@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// Runs products on memory of its own, with random numbers in it: zeros could hide what real data costs.
+// Times products on its own memory, filled with random numbers, because zeros could be faster than real data.
 class ProductTimer {
  public:
   // Microseconds of one call.
@@ -43,11 +43,11 @@ class ProductTimer {
  private:
   static bool grow(Buffer& buffer, std::size_t bytes) {
     if (buffer.bytes() >= bytes) return false;
-    buffer = Buffer();  // never two of them at once
+    buffer = Buffer();  // frees the old buffer first
     buffer = Buffer(bytes, Device{});
     return true;
   }
-  // The same few numbers again and again: making many takes longer than the kernels.
+  // Repeats a few numbers: generating many takes longer than the kernels.
   static void grow(Buffer& buffer, std::size_t bytes, DType type) {
     if (!grow(buffer, bytes)) return;
     constexpr std::size_t kNumbers = 4096;
@@ -64,13 +64,13 @@ class ProductTimer {
   Buffer x_, w_, y_, bias_, scratch_;
 };
 
-// Candidates, each made when it is first looked at.
+// Candidate products, each made on first use.
 class Contenders {
  public:
   explicit Contenders(std::span<const ProductCandidate> candidates)
       : candidates_(candidates), made_(candidates.size()) {}
 
-  // Null for one that oneDNN does not have.
+  // Null if oneDNN does not have the candidate.
   CpuProduct* product(std::size_t i) {
     std::optional<CpuProduct>& made = made_[i].product;
     if (!std::exchange(made_[i].tried, true)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The choice of the product that computes a direction of a convolution or linear layer, among its candidates.
+// Chooses the product that computes a direction of a convolution or linear layer.
 #pragma once
 
 #include <functional>
@@ -12,15 +12,16 @@
 
 namespace lockstep {
 
-// A product that oneDNN may not have: then make() throws dnnl::error. The first of several must be there, and
-// contend.
+// A candidate product. make() throws dnnl::error if oneDNN does not have it. The first candidate must exist
+// and contend.
 struct ProductCandidate {
   std::string name;
   std::function<CpuProduct()> make;
-  bool contends = true;  // false: cannot be faster than the others, there for those who name it
+  bool contends = true;  // false: never the fastest, so not timed; usable by name
 };
-// The product that the choices prefer. Where they have none yet, and choose by time, all candidates are made
-// and compared on memory of their own; else only the one that is used is made. key says what is computed.
+// The product that `choices` selects. If there is no choice yet and choosing is by time, all contending
+// candidates are made and timed on separate memory; otherwise only the selected one is made. key describes
+// the computation.
 CpuProduct choose_product(KernelChoices& choices, const std::string& key,
                           std::span<const ProductCandidate> candidates);
 

@@ -19,8 +19,7 @@ Primitive reorder_of(const memory::desc& from, const memory::desc& to) {
                    {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
-// True where oneDNN's reorders of bf16 keep all bits. On a processor without AVX-512, 2.6.3 writes subnormal
-// numbers as zeros.
+// True if oneDNN's bf16 reorders keep all bits. Without AVX-512, 2.6.3 writes subnormal numbers as zeros.
 bool reorders_keep_bf16() {
   static const bool keep = [] {
     const memory::dims dims = {1, 2, 1, 2};
@@ -33,21 +32,21 @@ bool reorders_keep_bf16() {
     try {
       reorder_of(from, to).run({bits.data(), moved.data()});
     } catch (const dnnl::error&) {
-      return false;  // it has none
+      return false;  // no such reorder
     }
     return moved == std::array{bits[0], bits[2], bits[1], bits[3]};
   }();
   return keep;
 }
 
-// What each index of a dimension adds to an element's offset.
+// The term that each index of a dimension adds to an element's offset.
 std::vector<std::int64_t> offsets_of(const memory::desc& desc, std::size_t dimension) {
   const auto blocks = onednn::blocks_of(desc);
   const std::int64_t stride = onednn::strides_of(desc)[dimension];
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(onednn::dims_of(desc)[dimension]));
   for (std::size_t i = 0; i < offsets.size(); ++i) {
     auto index = static_cast<std::int64_t>(i);
-    std::int64_t inside = 1;  // elements in the blocks within this one
+    std::int64_t inside = 1;  // elements in the inner blocks
     for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
       const auto [blocked, size] = *block;
       if (static_cast<std::size_t>(blocked) == dimension) {
@@ -85,7 +84,7 @@ Rearrangement::Rearrangement(const memory::desc& from, const memory::desc& to) {
   }
   std::ranges::stable_sort(
       dimensions_, [](const Dimension& a, const Dimension& b) { return step_of(a.to) > step_of(b.to); });
-  // Without a step there is one element: anywhere but last.
+  // Moves dimensions of one element, which have no step, to the front.
   std::ranges::stable_partition(dimensions_, [](const Dimension& d) { return d.to.size() == 1; });
   padded_ = onednn::dims_of(to) != onednn::padded_dims_of(to);
   to_bytes_ = to.get_size();
@@ -98,7 +97,7 @@ void Rearrangement::run(const void* from, void* to) {
 }
 
 void Rearrangement::move(const std::uint16_t* from, std::uint16_t* to) const {
-  // Dimensions of one element come first: the outermost that has several is dealt to the threads.
+  // Dimensions of one element come first: the first with several elements is distributed over the threads.
   const auto several = std::ranges::find_if(dimensions_, [](const Dimension& d) { return d.to.size() > 1; });
   const auto outer = static_cast<std::size_t>(several - dimensions_.begin());
   if (outer + 1 >= dimensions_.size()) return move_inner(0, from, to);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rearrangement: a tensor from one arrangement in memory to another, of the same type, with every bit kept.
-// Uses oneDNN's reorder; moves 16-bit elements itself where oneDNN has none or would change bits.
+// Rearrangement: copies a tensor to another layout of the same type, bit by bit. Uses oneDNN's reorder; moves
+// 16-bit elements itself if oneDNN has no reorder or would change bits.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@ namespace lockstep {
 class Rearrangement {
  public:
   Rearrangement() = default;
-  // Same dimensions, same type. Throws dnnl::error where oneDNN must do it and cannot.
+  // from and to have the same dimensions and type. Throws dnnl::error if oneDNN's reorder is needed and does
+  // not exist.
   Rearrangement(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
 
   void run(const void* from, void* to);
 
  private:
-  // The offset of an element is a sum of one summand for its index in each dimension.
+  // An element's offset is the sum of one term per dimension, selected by its index.
   struct Dimension {
     std::vector<std::int64_t> from;  // by index
     std::vector<std::int64_t> to;
@@ -32,7 +33,7 @@ class Rearrangement {
   void move_inner(std::size_t dimension, const std::uint16_t* from, std::uint16_t* to) const;
 
   std::optional<Primitive> primitive_;
-  std::vector<Dimension> dimensions_;  // the last is the one whose elements lie closest in `to`
+  std::vector<Dimension> dimensions_;  // the last has the smallest step in `to`
   bool padded_ = false;
   std::size_t to_bytes_ = 0;
 };

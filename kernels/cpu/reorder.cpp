@@ -10,7 +10,7 @@ namespace {
 
 using dnnl::memory;
 
-// The plain side takes the dimensions of the other: groups and flattened images are the same plain memory.
+// A plain side gets the other side's dimensions: with groups or flattened images, plain memory is the same.
 memory::desc desc_like(const Layout& layout, const Layout& other) {
   return layout.is_plain() && !other.is_plain() ? plain_desc(onednn::dims_of(to_desc(other)), layout.dtype())
                                                 : to_desc(layout);

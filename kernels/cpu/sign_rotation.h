@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SignRotation (kernels/codec_functors.h) of a block in the vectors of a CPU: 16 vectors of 16 elements.
-// Butterflies of elements that are 16 or more apart are between vectors, the others inside one.
+// SignRotation (kernels/codec_functors.h) of a block on the CPU: 16 vectors of 16 elements. Butterflies
+// between elements 16 or more apart are between vectors, the others inside a vector.
 #pragma once
 
 #include <utility>
@@ -16,7 +16,7 @@ namespace detail {
 inline constexpr int kRotatedLanes = 16;
 inline constexpr int kRotatedVectors = static_cast<int>(kBlockElements) / kRotatedLanes;
 using RotatedVector = Lanes<kRotatedLanes>::Float;
-// Sums of 256 signs: whole numbers, of which twice as many are added at once.
+// Sums of 256 signs: 16-bit integers, of which a vector register holds twice as many as floats.
 using RotatedSigns = std::int16_t __attribute__((vector_size(2 * kRotatedLanes)));
 using RotatedSums = std::int32_t __attribute__((vector_size(4 * kRotatedLanes)));
 
@@ -66,7 +66,7 @@ inline constexpr RotationFactors kRotationFactors = rotation_factors();
 
 }  // namespace detail
 
-// values: of a block, aligned to 64 bytes.
+// values: one block, aligned to 64 bytes.
 LOCKSTEP_LANES_INLINE void rotate(float* values) {
   using namespace detail;
   RotatedVector vectors[kRotatedVectors];
@@ -78,8 +78,8 @@ LOCKSTEP_LANES_INLINE void rotate(float* values) {
   for (int i = 0; i < kRotatedVectors; ++i) store(values + i * kRotatedLanes, vectors[i]);
 }
 
-// rotate_back of a block of numbers that differ in their signs alone: exact but for the last product.
-// bits: of each element, 1 where it is -scale; 16 words of 16.
+// rotate_back() of a block whose values are scale or -scale: exact except for the last product. bits: 1 for
+// each element that is -scale; 16 words of 16 bits.
 LOCKSTEP_LANES_INLINE void rotate_signs_back(const std::uint16_t* bits, float scale, float* values) {
   using namespace detail;
   constexpr RotatedSigns kBits = {1 << 0, 1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// to[i] = function(from[i]...), sixteen at a time. to may be one of from.
+// to[i] = function(from[i]...), 16 elements at a time. to may alias one of from.
 template <typename F, typename To, typename... From>
 INLINE void for_each_element(std::int64_t count, F function, To* to, const From*... from) {
   using Vector = Lanes<16>::Float;
@@ -20,7 +20,7 @@ INLINE void for_each_element(std::int64_t count, F function, To* to, const From*
   for (; i < count; ++i) store(to + i, function(load<float>(from + i)...));
 }
 
-// body(T()) for the T of elements.
+// Calls body(T()) with the element type T.
 template <typename Body>
 INLINE void as_elements(DType type, Body body) {
   with_element(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elementwise operations over one stretch of memory, on the calling thread: what larger work is dealt out
-// in. Compiled for several instruction sets; the processor chooses. The same bits on each: nothing here
-// multiplies and adds.
+// Elementwise operations over one span of memory, on the calling thread; larger operations distribute spans
+// over threads. Compiled for several instruction sets, chosen at run time. All give the same bits, because no
+// operation fuses a multiplication and an addition.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ void scale_span(const Scaling& a);
 void activation_forward_span(const ActivationForward& a);
 void activation_backward_span(const ActivationBackward& a);
 
-// to (of a type) += from, summed in fp32 and rounded once.
+// to += from, summed in fp32 and rounded once to `type`.
 struct SumInto {
   DType type = DType::f32;
   std::int64_t count = 0;

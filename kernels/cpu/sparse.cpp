@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers are made in vectors and looked at one by one only in blocks that hold a large one: few do.
+// Numbers are computed in vectors and checked one by one only in blocks that contain a number above the
+// threshold, which are few.
 #include <algorithm>
 #include <array>
 
@@ -19,7 +20,7 @@ using Words = Lanes<16>::Word;
 constexpr std::int64_t kWide = 16;
 constexpr std::int64_t kBlock = 4 * kWide;
 
-// Makes the numbers from i on, as many as V has lanes.
+// Computes the numbers from i on, one per lane of V.
 struct Maker {
   explicit Maker(const SparseNumbers& from) : numbers(from), make(MakeSparseNumber::from(from)) {}
 
@@ -67,12 +68,12 @@ void find_threshold(const SparseThreshold& a) {
 }
 
 struct Selected {
-  std::uint32_t* words;  // of numbers
+  std::uint32_t* words;  // the message's entries
   std::int64_t count = 0;
   std::uint32_t largest = 0;
 };
 
-// Takes what reaches the threshold out of a block whose numbers are made.
+// Selects the numbers of a computed block that reach the threshold.
 INLINE void select_block(const SparseSelection& a, const MakeSparseNumber& make, std::int64_t begin,
                          std::int64_t count, float* numbers, Selected& selected) {
   for (std::int64_t i = 0; i < count; ++i) {
@@ -86,7 +87,7 @@ INLINE void select_block(const SparseSelection& a, const MakeSparseNumber& make,
   }
 }
 
-// Makes numbers begin + i and puts them where they belong; their sizes.
+// Computes numbers from begin + i on, stores them, next_residual and next_velocity, and returns their sizes.
 template <typename V>
 INLINE auto make_numbers(const SparseSelection& a, const Maker& maker, std::int64_t begin, std::int64_t i,
                          float* numbers) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizer updates. Compiled with -fno-math-errno: a square root that may set errno is not vectorised.
+// Optimizer updates. Compiled with -fno-math-errno: a square root that may set errno cannot be vectorised.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -16,11 +16,11 @@
 namespace lockstep {
 namespace {
 
-// Parts of the memory that are dealt out to each thread: with few, what a core keeps in its cache is found
-// again in the next step.
+// Parts of the memory per thread. With few parts, a core finds its cached data again in the next step.
 constexpr std::int64_t kPartsPerThread = 8;
 
-// body(chunk, its index). Parts are equal in memory, so that small chunks don't unbalance the threads.
+// Calls body(chunk, index) for all chunks. Parts have equal numbers of elements, so that small chunks do not
+// unbalance the threads.
 template <typename Body>
 void for_each_chunk(const UpdateTable& table, Body body) {
   const std::span<const UpdateChunk> chunks = table.chunks();
@@ -39,10 +39,10 @@ void for_each_chunk(const UpdateTable& table, Body body) {
   });
 }
 
-// Elements of a chunk whose gradients are brought to fp32 at a time: few enough to stay in cache.
+// Gradients converted to fp32 at a time: few enough to stay in the cache.
 constexpr std::int64_t kWidened = 1024;
 
-// body(first element, count, their gradients in fp32) for a chunk, from its beginning to its end.
+// Calls body(first element, count, gradients in fp32) for consecutive parts of a chunk.
 template <typename Body>
 void with_wide_gradients(const Update& update, const UpdateChunk& chunk, Body body) {
   if (update.gradient_type == DType::f32) {
@@ -70,7 +70,7 @@ void write_copy(const Update& update, std::int64_t begin, std::int64_t count) {
              .to = element_at(update.copy, update.copy_type, begin)});
 }
 
-// The step, of copies of its state.
+// Applies the step to copies of the state, which stays unchanged.
 template <typename Step>
 struct StateStays {
   Step step;
@@ -81,7 +81,7 @@ struct StateStays {
   }
 };
 
-// step_of(segment) gives the function object for all elements of a chunk.
+// step_of(segment) returns the function object for all elements of a chunk.
 template <typename StepOf, typename... State>
 void run_steps(const Update& update, StepOf step_of, State*... state) {
   for_each_chunk(update.table, [=, &update, factor = gradient_factor(*update.control)](
@@ -109,7 +109,7 @@ bool skips(const Update& update) {
   return update.control->finite == 0;
 }
 
-// Added to norms.
+// Adds to norms.
 void add_squares(std::int64_t count, const float* value, const float* gradient, float factor,
                  SquaredNorms& norms) {
   double values = 0;
@@ -198,7 +198,7 @@ void run_rule(const Update& update, const LarsUpdate& lars) {
   run(update, step_of, lars.momentum_buffer);
 }
 
-// body(first, count) of pieces that cover all elements.
+// Calls body(first, count) for pieces that cover all elements.
 template <typename Body>
 void over_pieces(std::int64_t count, const Body& body) {
   const int threads = count >= kParallelElements ? omp_get_max_threads() : 1;

@@ -20,7 +20,7 @@ using namespace winograd;
 
 constexpr std::int64_t kCacheOfTiles = 400 << 10;
 
-// From so many weights on it pays to work block by block of the weights.
+// From this many weights on, processing the weights block by block is faster.
 constexpr std::int64_t kManyWeights = 512 * 256;
 bool by_weights(const Pass& p) {
   return p.in_channels() * p.out_channels() >= kManyWeights && p.in_blocks % 4 == 0 && p.out_blocks % 2 == 0;
@@ -43,7 +43,7 @@ INLINE void output_tile(const Pass& p, const float* points, std::int64_t stride,
   }
 }
 
-// 16 x 16 channels of weights to points[k * width] of each in-channel k of the pass.
+// Transforms 16 x 16 channels of weights, to points[k * width] for in-channel k of the pass.
 template <typename T>
 INLINE void weight_points(const T* block, float* points, std::int64_t width, std::int64_t stride) {
   for (int k = 0; k < kBlock; ++k) {
@@ -55,7 +55,7 @@ INLINE void weight_points(const T* block, float* points, std::int64_t width, std
   }
 }
 
-// Each tap where the opposite one was, and its channels transposed.
+// Rotates the taps by 180 degrees and transposes the channels.
 template <typename T>
 INLINE void turn(const T* block, float* turned) {
   for (int tap = 0; tap < 9; ++tap) {
@@ -78,7 +78,8 @@ INLINE void weight_block(const Pass& p, const T* weights, std::int64_t in_block,
   weight_points(turned, points, width, stride);
 }
 
-// Transformed weights as in_fours reads them, each group of out-blocks for itself: [in][16 * blocks].
+// Transformed weights in the order in which in_fours reads them, one array per group of out-blocks: [in][16 *
+// blocks].
 struct WeightPlace {
   std::int64_t offset, width;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gradient of the weights: a product of the transformed input and output gradient, summed over tiles.
+// The weight gradient: the product of the transformed input and output gradient, summed over tiles.
 #include <algorithm>
 
 #include <omp.h>
@@ -17,9 +17,9 @@ namespace {
 
 using namespace winograd;
 
-constexpr std::int64_t kCacheOfGradientTiles = 1000 << 10;  // sums over tiles: the more, the better
+constexpr std::int64_t kCacheOfGradientTiles = 1000 << 10;  // more tiles at a time are faster
 
-// From so many weights on it pays to work block by block of the weights.
+// From this many weights on, processing the weights block by block is faster.
 constexpr std::int64_t kManyGradientWeights = 256 * 256;
 bool gradient_by_weights(const Pass& p) {
   return p.in_channels() * p.out_channels() >= kManyGradientWeights && p.in_blocks % 2 == 0 &&
@@ -39,7 +39,7 @@ INLINE void output_gradient_tile(const Pass& p, const T* y, std::int64_t tile, s
   store_points(transformed, points, stride);
 }
 
-// Sums `parts` transformed gradients `part` floats apart.
+// Sums `parts` transformed gradients, which are `part` floats apart, and transforms the sum back to taps.
 INLINE void weight_gradient(const float* points, std::int64_t stride, int parts, std::int64_t part,
                             float* taps) {
   Vector sum[kPoints], gradient[9];
@@ -63,7 +63,7 @@ void gradient_by_tiles(const Pass& p, const T* x, const T* y, float* weights, fl
   const std::int64_t u_stride = points_stride(in, out), v_stride = points_stride(some, in),
                      m_stride = points_stride(some, out);
   const std::int64_t chunks = chunks_of(tiles, some);
-  // Each part of the tiles has a sum of its own, whichever thread computes it.
+  // Each part of the tiles has its own sum, independent of the thread that computes it.
   const int parts = static_cast<int>(std::min<std::int64_t>(threads, chunks));
   deal(parts, threads, [&](std::int64_t part) {
     float* const u = scratch + part * kPoints * u_stride;
@@ -88,7 +88,7 @@ void gradient_by_tiles(const Pass& p, const T* x, const T* y, float* weights, fl
       }
     }
   });
-  constexpr std::int64_t kRows = 4;  // in-channels at a time; they come in sixteens
+  constexpr std::int64_t kRows = 4;  // in-channels at a time; divides 16
   deal(in / kRows, threads, [&](std::int64_t rows) {
     for (std::int64_t i = rows * kRows; i < (rows + 1) * kRows; ++i)
       for (std::int64_t o = 0; o < p.out_blocks; ++o)

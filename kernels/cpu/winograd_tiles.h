@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the directions of WinogradConvolution share: an image as 4x4 tiles, transformed tensors, and the
-// products that are summed in each of their points. For winograd*.cpp only.
+// Code shared by the directions of WinogradConvolution: an image as 4x4 tiles, transformed tensors, and the
+// products summed at each point. For winograd*.cpp only.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include "kernels/affine.h"
 #include "kernels/cpu/winograd_transforms.h"
 
-// Between these, functions are compiled for AVX-512.
+// Functions between these two macros are compiled for AVX-512.
 #if defined(__x86_64__)
 #define LOCKSTEP_WINOGRAD_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"avx512f\")")
 #else
@@ -21,13 +21,13 @@
 
 namespace lockstep::winograd {
 
-// One direction as a convolution from one tensor to another of 4x4 tiles: forward, or backward with the
-// weights turned around.
+// One direction as a convolution between tensors of 4x4 tiles: forward, or backward with the weights rotated
+// by 180 degrees and transposed.
 struct Pass {
   std::int64_t batch, in_blocks, out_blocks;  // of 16 channels
   Plane in, out;
   std::int64_t padding;
-  bool backward;  // weights are [in, out] in blocks, and turned
+  bool backward;  // weights have [in, out] blocks, and are rotated
 
   std::int64_t tile_rows() const { return (out.height + 3) / 4; }
   std::int64_t tile_columns() const { return (out.width + 3) / 4; }
@@ -64,8 +64,8 @@ INLINE Tile tile_at(const Pass& p, std::int64_t tile) {
   return {tile / (rows * columns), tile / columns % rows * 4, tile % columns * 4};
 }
 
-// Transformed tensors are [36 points][rows][columns], with a cache line more between points: they would all
-// fall into the same sets of the cache otherwise.
+// Transformed tensors are [36 points][rows][columns], with one cache line of padding between points, which
+// would otherwise map to the same cache sets.
 constexpr std::int64_t points_stride(std::int64_t rows, std::int64_t columns) {
   return rows * columns + kBlock;
 }
@@ -73,7 +73,7 @@ constexpr std::int64_t points_floats(std::int64_t rows, std::int64_t columns) {
   return kPoints * points_stride(rows, columns);
 }
 
-// How many tiles a thread takes at a time, so that both transformed tensors fit the second-level cache.
+// Tiles that a thread processes at a time, so that both transformed tensors fit the L2 cache.
 inline std::int64_t tiles_at_a_time(const Pass& p, std::int64_t cache_bytes) {
   const std::int64_t tile_bytes =
       kPoints * static_cast<std::int64_t>(sizeof(float)) * (p.in_channels() + p.out_channels());
@@ -100,14 +100,14 @@ struct Product {
   std::int64_t right_stride;
   float* result;
   std::int64_t result_stride;
-  bool add;  // to what is there
+  bool add;  // add to result
 };
 enum class Left {
-  rows,   // left[row][k]; with add the sum goes on from what is there
-  depth,  // left[k][row]; with add it is added at the end: k are tiles, of which there are many
+  rows,   // left[row][k]; with `add`, sums start from result
+  depth,  // left[k][row]; with `add`, result is added at the end: k counts tiles, of which there are many
 };
 
-// Some rows of a product.
+// Computes Rows rows of a product, from `row` on.
 template <Left kLeft, int Rows, int B>
 INLINE void multiply(const Product& a, std::int64_t row) {
   const float* left = a.left + (kLeft == Left::rows ? row * a.left_stride : row);
@@ -144,20 +144,21 @@ LOCKSTEP_WINOGRAD_BEGIN
 // Rows are tiles, sums go over channels.
 template <int B>
 void multiply_tiles(const Product a, std::int64_t tiles) {
-  constexpr int kTiles = B == 2 ? 12 : 6;  // 24 sums stay in registers
+  constexpr int kTiles = B == 2 ? 12 : 6;  // 24 sums fit in registers
   std::int64_t tile = 0;
   for (; tile + kTiles <= tiles; tile += kTiles) multiply<Left::rows, kTiles, B>(a, tile);
   for (; tile + 4 <= tiles; tile += 4) multiply<Left::rows, 4, B>(a, tile);
   for (; tile < tiles; ++tile) multiply<Left::rows, 1, B>(a, tile);
 }
 
-// Rows are channels, which come in sixteens; sums go over tiles.
+// Rows are channels, in multiples of 16; sums go over tiles.
 template <int B>
 void multiply_channels(const Product a, std::int64_t channels) {
   for (std::int64_t in = 0; in < channels; in += 4) multiply<Left::depth, 4, B>(a, in);
 }
 
-// Calls product.template operator()<blocks>(first block) for out-blocks in fours, and the rest one by one.
+// Calls product.template operator()<blocks>(first block) for groups of four out-blocks, then for the
+// remaining ones one by one.
 template <typename Blocks>
 INLINE void in_fours(std::int64_t blocks, Blocks product) {
   std::int64_t block = 0;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The transforms of Winograd's F(4x4, 3x3) (Lavin and Gray, "Fast Algorithms for Convolutional Neural
-// Networks", 2016, section 4) for 16 channels at once: vectors of 64 bytes, meant to be inlined into
-// functions that are compiled for AVX-512.
+// Networks", 2016, section 4) for 16 channels at once, as vectors of 64 bytes. They are inlined into
+// functions compiled for AVX-512.
 //
 //   y = A^T [ (G g G^T) * (B^T x B) ] A
 //
 // x: 6x6 inputs, g: 3x3 weights, y: 4x4 outputs, *: element by element. The gradient of g takes the
-// transposes: G^T [ (B^T x B) * (A y' A^T) ] G. Transformed, each is 6x6: 36 points.
+// transposes: G^T [ (B^T x B) * (A y' A^T) ] G. Each transformed tensor is 6x6: 36 points.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 namespace lockstep::winograd {
 
 constexpr std::int64_t kPoints = 36;
-constexpr std::int64_t kBlock = 16;  // channels that lie together
+constexpr std::int64_t kBlock = 16;  // contiguous channels
 
 using Vector = Lanes<16>::Float;
 
@@ -28,14 +28,14 @@ LOCKSTEP_WINOGRAD_INLINE Vector load(const T* data) {
   return lockstep::load<Vector>(data);
 }
 
-// The points 0, +-P, +-Q and infinity. These, instead of the usual 1 and 2, keep the transformed numbers
-// close together: a third of the error. All their products are exact.
+// The points 0, +-P, +-Q and infinity. Compared with the usual 1 and 2, these keep the transformed numbers
+// closer together and reduce the error to a third. All their products are exact.
 constexpr float kP = 0.625f, kP2 = kP * kP, kP3 = kP2 * kP;
 constexpr float kQ = 1.5f, kQ2 = kQ * kQ, kQ3 = kQ2 * kQ;
 constexpr float kWeight0 = 1 / (kP2 * kQ2);
 constexpr float kWeightP = 1 / (2 * kP2 * (kP2 - kQ2)), kWeightQ = 1 / (2 * kQ2 * (kQ2 - kP2));
 
-// One line of a matrix each, from elements From apart to elements To apart.
+// Each struct multiplies one line by a matrix: reads elements with stride From, writes with stride To.
 struct InputLine {  // B^T
   static constexpr int kIn = 6, kOut = 6;
   template <int From, int To>
@@ -119,7 +119,7 @@ struct Plane {
   std::int64_t height = 0;
   std::int64_t width = 0;
 
-  // The Size x Size elements from (row, column) on; zeros outside.
+  // The Size x Size elements starting at (row, column); zeros outside the plane.
   template <int Size, typename T>
   LOCKSTEP_WINOGRAD_INLINE void read(const T* plane, std::int64_t row, std::int64_t column,
                                      Vector* values) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linked where there are no CUDA kernels.
+// Linked in place of kernels/cuda in builds without CUDA.
 #include "core/error.h"
 #include "kernels/backend_factories.h"
 
