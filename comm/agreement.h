@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks tell each other and decide alike: whether everyone got through a phase of the work, and whether
-// everyone was told the same. All of it is host memory: give Communicator::host(). The caller waits.
+// Agreements between ranks: gathering values, failing together, and finding ranks whose text differs. All
+// data is host memory: pass Communicator::host(). Every function waits for its result.
 #pragma once
 
 #include <exception>
@@ -15,10 +15,10 @@
 
 namespace lockstep {
 
-// Collective. `bytes` of every rank, by rank.
+// Collective. Gathers `bytes` bytes of every rank into `all`, in rank order.
 void gather_bytes(Communicator& communicator, const void* mine, void* all, std::size_t bytes);
 
-// Collective. Every rank's value, by rank.
+// Collective. Returns every rank's value, in rank order.
 template <typename T>
 std::vector<T> gather_values(Communicator& communicator, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -27,32 +27,32 @@ std::vector<T> gather_values(Communicator& communicator, const T& value) {
   return values;
 }
 
-// Collective. Root's text on every rank.
+// Collective. Returns root's text on every rank.
 std::string broadcast_text(Communicator& communicator, std::string text, int root);
 
-// Collective. Every rank's text, by rank.
+// Collective. Returns every rank's text, in rank order.
 std::vector<std::string> gather_texts(Communicator& communicator, const std::string& text);
 
-// Collective. Runs `work` on every rank; when it threw on any of them, all throw the error of the lowest
-// failing rank together (Error::agreed), naming that rank unless every rank failed. What is no Error counts
-// as as_error says. work must not communicate.
+// Collective. Runs `work` on every rank. If it throws on any rank, every rank throws the error of the lowest
+// failing rank (Error::agreed); the message names the failing ranks unless all failed. as_error() converts
+// other exceptions. work must not communicate.
 void run_agreed(Communicator& communicator, const std::function<void()>& work);
 
-// Which ranks' texts differ from rank 0's.
+// The ranks whose texts differ from rank 0's.
 struct Difference {
   std::vector<int> ranks;  // ascending; empty: none
   std::string reference;   // rank 0's text
-  std::string text;        // of the first of these ranks
+  std::string text;        // text of the lowest of these ranks
 };
 
-// Collective. The same on every rank.
+// Collective. Returns the same result on every rank.
 Difference find_difference(Communicator& communicator, const std::string& text);
 
-// Itself if it is one; a MemoryError for std::bad_alloc; an internal failure (exit_code::failed) for any
-// other.
+// Returns the exception itself if it is an Error, a MemoryError for std::bad_alloc, else an Error with
+// exit_code::failed.
 Error as_error(const std::exception& exception);
 
-// Throws what every rank throws alike.
+// Marks an error that every rank throws as agreed, and throws it.
 template <typename E>
 [[noreturn]] void throw_agreed(E error) {
   error.set_agreed();

@@ -17,7 +17,7 @@ std::int64_t aligned_end(const Parameter& parameter) {
   return parameter.offset + static_cast<std::int64_t>(align_up(bytes) / size);
 }
 
-// Where a parameter begins; the end of the arena for the one past the last.
+// The offset of a parameter; the end of the arena for the index past the last.
 std::int64_t boundary(std::span<const Parameter> parameters, std::size_t index) {
   return index < parameters.size() ? parameters[index].offset : aligned_end(parameters.back());
 }
@@ -31,7 +31,7 @@ std::size_t bytes_between(std::span<const Parameter> parameters, std::size_t fir
   return bytes;
 }
 
-// The next parameter's gradient has another type.
+// True if the next parameter's gradient has another type.
 bool type_changes_after(std::span<const Parameter> parameters, std::size_t index) {
   return index + 1 < parameters.size() &&
          parameters[index + 1].gradient_type != parameters[index].gradient_type;
@@ -50,14 +50,15 @@ void check_offsets(std::span<const Parameter> parameters) {
   }
 }
 
-// Where the last bucket begins: as many of the last gradients as its capacity holds, at least one.
+// The first parameter of the last bucket, which takes as many of the last gradients as its capacity holds, at
+// least one.
 std::size_t first_of_last_bucket(std::span<const Parameter> parameters, std::size_t capacity) {
   std::size_t first = parameters.size() - 1;
   while (first > 0 && bytes_between(parameters, first - 1, parameters.size()) <= capacity) --first;
   return first;
 }
 
-// Without shares.
+// Buckets whose shares are not set yet.
 std::vector<Bucket> fill_buckets(std::span<const Parameter> parameters, const BucketCapacities& capacities) {
   std::vector<Bucket> buckets;
   if (parameters.empty()) return buckets;

@@ -39,7 +39,7 @@ std::string_view without_spaces_around(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
 }
 
-// "PATTERN=CODEC, PATTERN=CODEC"
+// Parses "PATTERN=CODEC, PATTERN=CODEC".
 std::vector<CodecRule> read_rules(const GradientSettings& settings,
                                   const std::vector<const ExchangeKind*>& table) {
   std::vector<CodecRule> rules;
@@ -109,7 +109,7 @@ BucketOptions bucket_options(const GradientSettings& settings,
                         .delayed = settings.staleness > 0,
                         .one_by_one = settings.cross_barrier};
   for (const ExchangeKind* kind : codecs_within(settings.codec_limit)) {
-    // A table of one's own may leave some out.
+    // The caller's table may leave some out.
     if (std::ranges::find(table, kind) != table.end())
       options.codecs.candidates.push_back(choice_of(kind->name, settings, table));
   }
@@ -198,7 +198,7 @@ GradientBuckets::~GradientBuckets() {
   }
   try {
     communicator_.stream().synchronize();  // a sum may still be using the arena
-  } catch (const GaveUp&) {                // told to whoever waited
+  } catch (const GaveUp&) {                // reported to the caller that waited
   } catch (const std::exception& error) {
     log::warning("gradient buckets end after an error: {}", error.what());
   }
@@ -290,8 +290,8 @@ void GradientBuckets::agree(Stream& compute, std::int32_t* value, ReduceOp op) {
   compute.wait(reduced_);
 }
 
-// On the communication stream: wait for the gradients, exchange. The span runs from the moment the exchange
-// may start.
+// Exchanges a bucket on the communication stream after its gradients are final. The span begins when the
+// exchange may start.
 void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
   const ProfilerRange range("bucket", static_cast<std::int64_t>(index));
   Stream& stream = communicator_.stream();
@@ -304,7 +304,7 @@ void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
   const bool traced = timeline_ != nullptr && timeline_->recording();
   if (traced) stream.enqueue([progress] { progress->started_ns = now_ns(); });
   if (!moments_.empty()) stream.record(moments_[index].begun);
-  const bool on_host = stream.runs_on_host();  // of a GPU the host does not know
+  const bool on_host = stream.runs_on_host();  // for a GPU the host does not know it
   communicator_.set_purpose({.bucket = static_cast<std::int32_t>(index),
                              .final_ns = on_host ? progress->final_ns : 0,
                              .enqueued_ns = enqueued_ns});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which Lockstep this is. Ranks exchange memory as their program lays it out, in the order in which it comes
-// to it: only the same program on both sides understands it.
+// The identity of this Lockstep build. Ranks exchange memory in their program's own layout and order, so all
+// ranks must run the same build.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ namespace detail {
 extern const char* const kSourceHash;  // "0.1.0-0123456789abcdef"
 }
 
-// The version and a hash of all sources of the libraries, or what the variable LOCKSTEP_BUILD_ID says, which
-// is for tests. At most 63 characters.
+// Version and hash of all library sources. The variable LOCKSTEP_BUILD_ID overrides it for tests. At most 63
+// characters.
 std::string build_id(const Environment& environment);
 
 }  // namespace lockstep

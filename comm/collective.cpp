@@ -14,8 +14,8 @@ constexpr std::array<std::string_view, 6> kCollectiveNames = {"all_reduce", "red
 
 constexpr std::array<std::string_view, 3> kOpNames = {"sum", "max", "min"};
 
-// Bits of CollectiveIdentity::call, from the lowest: kind 4, type 4, operation 4, root 20, what it is for 32:
-// 31 for a bucket or layer + 1, and 1 that says which.
+// Bits of CollectiveIdentity::call, from the lowest: kind 4, type 4, operation 4, root 20, purpose 32: 31 for
+// a bucket or layer + 1, and 1 for which of the two.
 constexpr int kTypeAt = 4;
 constexpr int kOpAt = 8;
 constexpr int kRootAt = 12;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collective: one operation that all ranks of a communicator take part in, as a value. A communicator is
-// asked for it, numbers, checks and records it, and its transport runs it.
+// Collective: one operation of all ranks of a communicator, as a value. The communicator numbers, checks and
+// records it; its transport runs it.
 #pragma once
 
 #include <cstddef>
@@ -27,11 +27,11 @@ enum class ReduceOp : std::uint8_t { sum, max, min };
 std::string_view name_of(CollectiveKind kind);
 
 struct CollectivePurpose {
-  std::int32_t bucket = -1;  // of gradients; -1: none
-  std::int32_t layer = -1;   // that asks other ranks, in forward order; -1: none. At most one of the two
+  std::int32_t bucket = -1;  // gradient bucket; -1: none
+  std::int32_t layer = -1;   // network layer, in forward order; -1: none. At most one of the two is set
   // By the host's clock (now_ns()):
-  std::int64_t final_ns = 0;     // when the last of what is sent was final; 0: not told
-  std::int64_t enqueued_ns = 0;  // when it was asked for, where somebody has looked; 0: as it is enqueued
+  std::int64_t final_ns = 0;     // when the last value to send was final; 0: unknown
+  std::int64_t enqueued_ns = 0;  // when it was requested; 0: at enqueue
 };
 
 struct Collective {
@@ -40,18 +40,19 @@ struct Collective {
   ReduceOp op = ReduceOp::sum;  // of an all_reduce or reduce_scatter
   std::int32_t root = 0;        // of a broadcast
   const void* send = nullptr;   // of a reduce_scatter, all_gather or all_to_all
-  void* recv = nullptr;         // the data of what works in place
-  // Elements: all, each rank's share of a reduce_scatter or all_gather, or what each rank of an all_to_all
-  // has for each other.
+  void* recv = nullptr;         // also the input of in-place collectives
+  // Elements of all data, of each rank's share (reduce_scatter, all_gather), or of each rank's block for each
+  // other rank (all_to_all).
   std::size_t count = 0;
   CollectivePurpose purpose = {};
-  std::uint64_t sequence = 0;  // from 1; the communicator's to give
+  std::uint64_t sequence = 0;  // from 1; the communicator sets it
 };
 
-// "all_reduce 17 of 4096 f32 (sum, bucket 2)". A collective without a number is told without it.
+// Text such as "all_reduce 17 of 4096 f32 (sum, bucket 2)"; omits a sequence of 0.
 std::string describe(const Collective& collective);
 
-// What has to be the same on all ranks, packed: two collectives match when these do.
+// The properties that must be equal on all ranks, packed. Two collectives match if their identities are
+// equal.
 struct CollectiveIdentity {
   std::uint64_t sequence = 0;
   std::uint64_t call = 0;  // kind, type, operation, root, bucket or layer
@@ -60,13 +61,13 @@ struct CollectiveIdentity {
   bool operator==(const CollectiveIdentity&) const = default;
 };
 CollectiveIdentity identity_of(const Collective& collective);
-// Its inverse, without memory and times.
+// Inverse of identity_of(), without memory and times.
 Collective collective_of(const CollectiveIdentity& identity);
 
-// A hash of this and of all before it.
+// Hash of this collective and of all earlier ones, whose hash is `before`.
 std::uint64_t chained_hash(std::uint64_t before, const CollectiveIdentity& identity);
 
-// Counted where bytes leave a rank for another: payload, not protocol.
+// Payload bytes sent to other ranks, without protocol, and collectives so far.
 struct Traffic {
   std::uint64_t sent_bytes = 0;
   std::uint64_t operations = 0;

@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-// A reader takes a record whose sequence is the same before and after it has read the rest.
+// A record is valid if its sequence is the same before and after a reader has read the other fields.
 struct CollectiveLog::Slot {
   std::atomic<std::uint64_t> sequence;  // 0: empty, or being written
   std::atomic<std::uint64_t> call;      // CollectiveIdentity
@@ -35,7 +35,7 @@ struct CollectiveLog::Slot {
   std::atomic<std::uint64_t> sent_bytes;
 };
 
-// The file, from its first byte. All of it is in the machine's byte order.
+// The layout of the file, in the machine's byte order.
 struct CollectiveLog::Memory {
   std::array<char, 8> magic;  // "LSCOLL01"
   std::int32_t rank;
@@ -63,13 +63,13 @@ std::filesystem::path next_path() {
   return std::filesystem::path(kCollectiveLogFolder) / fmt::format("{}{}.{}", kFilePrefix, getpid(), made++);
 }
 
-// A new file of this size, locked; -1 where there is none to be had.
+// Creates and locks a file of sizeof(LogMemory). Returns -1 with errno set on failure.
 int create_log_file(const std::filesystem::path& path) {
-  unlink(path.c_str());  // of a dead process with this number
+  unlink(path.c_str());  // left by a dead process with this number
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (descriptor < 0) return -1;
   flock(descriptor, LOCK_SH | LOCK_NB);
-  // Room is taken now: later the lack of it would be a SIGBUS.
+  // Allocates the room now: without it a later store would raise SIGBUS.
   errno = posix_fallocate(descriptor, 0, sizeof(LogMemory));
   if (errno == 0) return descriptor;
   const int reason = errno;
@@ -159,7 +159,7 @@ CollectiveLog::CollectiveLog(std::string_view communicator, int rank, int size) 
   if (memory == MAP_FAILED) {
     throw MemoryError(fmt::format("no memory for the record of collectives: {}", system_words()));
   }
-  memory_ = std::construct_at(static_cast<Memory*>(memory));  // of zeros
+  memory_ = std::construct_at(static_cast<Memory*>(memory));  // on zeroed memory
   memory_->rank = rank;
   memory_->size = size;
   memory_->process = getpid();

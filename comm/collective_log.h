@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CollectiveLog: what a communicator was last asked for and how far it got: its last 1,024 collectives with
-// their times. It lies in a file in shared memory (/dev/shm/lockstep.PID.NUMBER), so that other processes of
-// the node can read it while it is written, and whoever comes after a process that was killed can read where
-// it stood. The file goes with the log; what killed processes leave behind goes an hour later, when another
-// one starts.
+// CollectiveLog: the last 1,024 collectives of a communicator with their progress and times. It is a file in
+// shared memory (/dev/shm/lockstep.PID.NUMBER): other processes of the node can read it while it is written,
+// and after the process was killed. The destructor removes the file. Files of killed processes are removed
+// after an hour, when another process starts.
 //
-// One thread begins collectives, one other may tell how they get on; any thread or process reads. Nothing
-// waits: writing is a few stores.
+// One thread begins collectives, one other may report their progress; any thread or process may read. Writing
+// is a few atomic stores and never blocks.
 #pragma once
 
 #include <atomic>
@@ -24,18 +23,17 @@
 
 namespace lockstep {
 
-// Moments by the clock of the host (now_ns(), the same for all processes of a node); 0: not yet, or not
-// known.
+// Times of the host's clock (now_ns(), the same for all processes of a node); 0: not yet, or unknown.
 struct CollectiveMoments {
-  std::int64_t final_ns = 0;     // what is sent was final
-  std::int64_t enqueued_ns = 0;  // asked for
-  std::int64_t started_ns = 0;   // this rank is in it
-  std::int64_t met_ns = 0;  // all ranks are in it: a wait before is for a late rank, after it for the wire
+  std::int64_t final_ns = 0;     // the data to send was final
+  std::int64_t enqueued_ns = 0;  // requested
+  std::int64_t started_ns = 0;   // this rank began it
+  std::int64_t met_ns = 0;  // all ranks began it: waits before are for late ranks, waits after for the wire
   std::int64_t finished_ns = 0;
 };
 
 struct CollectiveRecord {
-  Collective collective;  // without its memory
+  Collective collective;  // without memory addresses
   CollectiveMoments moments;
   std::uint64_t sent_bytes = 0;  // by this rank
 };
@@ -44,27 +42,28 @@ class CollectiveLog {
  public:
   static constexpr std::size_t kRecords = 1024;
 
-  // Of a rank's communicator. Where /dev/shm has no room, in memory of this process alone, which is logged.
+  // If /dev/shm has no room, logs that and uses private memory of this process.
   CollectiveLog(std::string_view communicator, int rank, int size);
   ~CollectiveLog();
   CollectiveLog(const CollectiveLog&) = delete;
   CollectiveLog& operator=(const CollectiveLog&) = delete;
 
-  // The collective was enqueued now, or when its purpose says. Sequences ascend by one.
+  // Records that the collective was enqueued, now or at its purpose's enqueued_ns. Sequences increase by one.
   void begin(const Collective& collective);
-  // Of one that was begun. Without effect where more than kRecords came after it, and for 0.
+  // Progress of a collective that was begun. No effect for sequence 0, or if kRecords newer ones overwrote
+  // it.
   void started(std::uint64_t sequence);
   void met(std::uint64_t sequence, std::int64_t at_ns);
   void sent(std::uint64_t sequence, std::uint64_t bytes);
   void finished(std::uint64_t sequence);
 
-  // The last one that was begun; 0: none. Of the thread that begins them.
+  // Sequence of the last collective begun; 0: none. Only for the thread that begins collectives.
   std::uint64_t newest() const { return newest_; }
-  // Nothing where it is not there any more, or is written at this moment.
+  // Empty if the record was overwritten or is being written.
   std::optional<CollectiveRecord> find_record(std::uint64_t sequence) const;
-  // The records there are, oldest first, without those that are written at this moment.
+  // All records, oldest first, except those being written.
   std::vector<CollectiveRecord> read() const;
-  // Empty where it lies in this process's memory alone.
+  // Empty if the log is in private memory.
   const std::filesystem::path& path() const { return path_; }
 
   // The layout in memory.
@@ -75,19 +74,19 @@ class CollectiveLog {
   Slot* find(std::uint64_t sequence) const;
 
   std::filesystem::path path_;
-  std::optional<RemovedAtEnd> removed_at_end_;  // where there is a file
-  int descriptor_ = -1;                         // locked while this is alive
+  std::optional<RemovedAtEnd> removed_at_end_;  // if there is a file
+  int descriptor_ = -1;                         // of the file, locked; -1: none
   std::uint64_t newest_ = 0;
   Memory* memory_ = nullptr;
 };
 
 inline constexpr const char* kCollectiveLogFolder = "/dev/shm";
-// Removes from there, or another folder, the logs of this user's processes that ended without removing them
-// and had begun nothing for so long.
+// Removes logs in `folder` that ended processes of this user left, if their last collective began at least
+// `older_than` ago.
 void remove_abandoned_logs(std::chrono::seconds older_than,
                            const std::filesystem::path& folder = kCollectiveLogFolder);
 
-// The log of another process, alive or dead.
+// Contents of a log file, of a running or dead process.
 struct CollectiveLogFile {
   std::string communicator;
   int rank = 0;
@@ -95,8 +94,7 @@ struct CollectiveLogFile {
   int process = 0;
   std::vector<CollectiveRecord> records;  // oldest first
 };
-// Nothing where the file is not one of these, or not one of this version. Throws IoError where it cannot be
-// read.
+// Empty if the file is not a log of this version. Throws IoError if it cannot be opened.
 std::optional<CollectiveLogFile> read_collective_log(const std::filesystem::path& path);
 
 }  // namespace lockstep

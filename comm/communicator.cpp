@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kComparable = 256;  // collectives that a mismatch can be looked for in
+constexpr std::size_t kComparable = 256;  // the last collectives, which check_calls() can compare
 
 struct CallsSoFar {
   std::uint64_t sequence;
@@ -152,7 +152,8 @@ void Communicator::check_calls() {
   if (!same) compare(calls_);
 }
 
-// The lowest number at which a rank differs from rank 0; ranks may hold different windows of numbers.
+// Finds the lowest sequence at which a rank differs from rank 0; ranks may hold different windows of
+// sequences.
 void Communicator::compare(std::span<const CollectiveIdentity> mine) {
   if (size_ == 1) return;
   const std::size_t each = mine.size();
@@ -189,7 +190,7 @@ void Communicator::gather_unseen(const void* mine, void* all, std::size_t bytes)
 
 int first_rank_where(Communicator& host, bool found) {
   const std::int32_t size = host.size();
-  std::int32_t from_the_end = found ? size - host.rank() : 0;  // of the lowest rank the most
+  std::int32_t from_the_end = found ? size - host.rank() : 0;  // largest on the lowest rank
   host.complete({.kind = CollectiveKind::all_reduce,
                  .dtype = DType::i32,
                  .op = ReduceOp::max,

@@ -9,11 +9,12 @@
 // and however ranks are dealt to nodes, so splitting one all_reduce into several changes nothing. Between
 // devices the order is NCCL's, and depends on size and topology.
 //
-// Pointers are to memory of stream()'s device: host memory on the CPU, device memory on CUDA. What ranks
-// agree on in host memory goes through host().
+// Pointers are to memory of stream()'s device: host memory on the CPU, device memory on CUDA. Agreements
+// between ranks in host memory use host().
 //
-// A communicator that ends waits for no peer. Collectives that are under way then will perhaps never end: the
-// job is abandoned (comm/job_state.h). So wait for what was enqueued first, as one does to see its results.
+// The destructor does not wait for peers. If collectives are still under way it abandons the job
+// (comm/job_state.h), because they may never end. Wait for enqueued collectives before you destroy a
+// communicator.
 //
 // On the CPU stream() is one worker thread, which runs the collectives one after another.
 #pragma once
@@ -35,13 +36,13 @@
 
 namespace lockstep {
 
-// How often ranks compare what they are about to do together. A difference is an error on every rank, which
-// names the first collective that differs, before a wrong sum is used.
+// How often ranks compare their collectives. A difference is an error on every rank that names the first
+// collective that differs, before a wrong sum is used.
 enum class CallCheck {
   off,
-  plan,        // in the first step of every new plan: whoever drives the communicator says when (check_calls)
+  plan,        // in the first step of every new plan, where the caller calls check_calls()
   step,        // in every step
-  collective,  // before each collective, which then waits for all ranks: to find a mistake
+  collective,  // before each collective, which then waits for all ranks; for debugging
 };
 inline constexpr std::string_view kCallCheckWords[] = {"off", "plan", "step", "collective"};
 constexpr std::span<const std::string_view> words_of(CallCheck) { return kCallCheckWords; }
@@ -54,38 +55,38 @@ class Communicator {
   int size() const { return size_; }
   virtual std::string_view name() const = 0;  // "self", "threads", "mpi", "nccl"
   virtual Stream& stream() = 0;
-  // The same ranks, for a few bytes in host memory: this one on the CPU, the one over MPI beside a device's.
+  // The same ranks for a few bytes of host memory: this communicator on the CPU, one over MPI for devices.
   virtual Communicator& host() { return *this; }
 
-  // Which node each rank is on, by rank; nodes are numbered by their lowest rank. Without a word from the
-  // transport all are on one.
+  // The node of each rank, by rank; nodes are numbered by their lowest rank. By default all ranks are on one
+  // node.
   std::span<const int> node_of_rank() const { return node_of_rank_; }
 
   // Collective. Zeroed memory on which in-place collectives are fastest (shared window, registered memory).
-  // Freeing it waits for nobody and may come after the communicator's end; memory that ranks share is given
-  // back to the system when all of them have freed it and next allocate, or make a communicator.
+  // Freeing it does not wait for other ranks and may follow the communicator's end. Shared memory returns to
+  // the system once all ranks have freed it and next allocate or make a communicator.
   virtual Buffer allocate(std::size_t bytes) = 0;
 
-  // Collective. By rank, as addresses in this process, what each rank got from one call of allocate(); `own`
-  // is where this rank's begins. Empty, on every rank, where ranks do not share it, as those of other nodes
-  // and devices do not. Valid as long as all ranks hold theirs.
+  // Collective. Addresses in this process, by rank, of the memory that each rank got from one call of
+  // allocate(); `own` is this rank's. Empty on every rank if they do not share it (other nodes, devices).
+  // Valid while all ranks hold their memory.
   virtual std::vector<std::byte*> shared_places(void* own) {
     static_cast<void>(own);
     return {};
   }
 
-  // Collective. A communicator of the ranks that give the same colour, in the order of (key, rank); null for
-  // a colour below 0. For the same kind of memory, and of the same job. It may outlive this one.
+  // Collective. A communicator of the ranks that pass the same colour, ordered by (key, rank); null for a
+  // colour below 0. It uses the same kind of memory and the same job, and may outlive this one.
   virtual std::unique_ptr<Communicator> split(int colour, int key) = 0;
 
-  // Checks, numbers, counts, records, and enqueues; returns its number. Throws Error for what no rank can do,
-  // and, as CallCheck says, where ranks differ. The methods below are this with names.
+  // Checks, numbers, counts, records and enqueues a collective; returns its sequence number. Throws Error for
+  // an invalid collective and, as CallCheck says, if ranks differ. The methods below call this.
   std::uint64_t enqueue(Collective collective);
-  // The same, and waits for it and all before it, as synchronizing stream() does. On the CPU the calling
-  // thread runs it where nothing is before it: for a few bytes, where waking stream()'s worker takes longer.
+  // Like enqueue(), then waits for it and all earlier ones, as synchronizing stream() does. On the CPU the
+  // calling thread runs it if nothing is before it, which is faster for a few bytes than waking the worker.
   std::uint64_t complete(Collective collective);
 
-  // What collectives that do not say it are for, from now on.
+  // The purpose of later collectives that set none.
   void set_purpose(const CollectivePurpose& purpose) { purpose_ = purpose; }
   const CollectivePurpose& purpose() const { return purpose_; }
 
@@ -95,68 +96,68 @@ class Communicator {
   // send holds size() * count elements; recv takes this rank's share of the reduction, `count` elements, and
   // may be that share's place in send.
   void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op);
-  // send holds `count` elements; recv takes size() * count, in rank order; send may be its own place in recv.
-  // Any type.
+  // send holds `count` elements; recv takes size() * count, in rank order. send may be this rank's place in
+  // recv. Any type.
   void all_gather(const void* send, void* recv, std::size_t count, DType dtype);
-  // send holds size() * count elements, of which rank k gets the k-th `count`; recv takes as many, the k-th
-  // `count` from rank k. The two are apart. Any type.
+  // send holds size() blocks of `count` elements, block k for rank k; recv takes as many, block k from rank
+  // k. They must not overlap. Any type.
   void all_to_all(const void* send, void* recv, std::size_t count, DType dtype);
-  // From root's `data` to everybody's. Any type.
+  // Copies root's `data` to every rank. Any type.
   void broadcast(void* data, std::size_t count, DType dtype, int root);
   // No rank's later work starts before all ranks' earlier work is done.
   void barrier();
 
-  // This rank gives up on its peers, for good: see JobState::abandon. Collectives that wait for them end with
-  // an error. For whoever must free what collectives use while an exception unwinds the stack. Any thread.
+  // This rank gives up on its peers for good (JobState::abandon). Collectives that wait for them end with an
+  // error. For destructors that free memory of running collectives while an exception unwinds. Any thread.
   virtual void abandon(std::string_view reason) noexcept { job_->abandon(reason); }
   const std::shared_ptr<JobState>& job() const { return job_; }
 
-  // What has been sent so far, replays included. Bytes are counted when they are sent, so of a stream that is
-  // not idle they may be few. Any thread.
+  // Traffic so far, replays included. Bytes count when they are sent, so the number lags until the stream is
+  // idle. Any thread.
   Traffic traffic() const { return {.sent_bytes = sent_bytes_.load(), .operations = operations_.load()}; }
-  // What was recorded with the work around it since the last call.
+  // The collectives recorded with the work around them since the last call.
   RecordedCollectives take_recorded();
-  // It was replayed on that stream: it counts, is recorded in log() and compared by check_calls(), as if it
-  // had been enqueued now.
+  // Call after a replay on `stream`: counts, logs and numbers the collectives as if enqueued now;
+  // check_calls() compares them.
   void replayed(const RecordedCollectives& recorded, Stream& stream);
-  // Whether partial sums of 16-bit floats are rounded on their way from rank to rank.
+  // True if 16-bit partial sums are rounded on their way between ranks.
   virtual bool rounds_partial_sums() const { return false; }
-  // Held to pass messages through, beside what allocate() gave.
+  // Bytes of staging memory, without memory from allocate().
   virtual std::size_t memory_bytes() const { return 0; }
 
-  // The last collectives and how far they got. On a GPU the host knows only when they were enqueued.
+  // The last collectives and their progress. On a GPU the host knows only when they were enqueued.
   const CollectiveLog& log() const { return log_; }
 
   void set_call_check(CallCheck check) { call_check_ = check; }
   CallCheck call_check() const { return call_check_; }
-  // Collective. Compares what was enqueued so far with the other ranks', over host(), and waits for that.
+  // Collective. Compares the collectives enqueued so far across ranks, over host(), and waits for the result.
   // Throws an agreed Error that names the first collective that differs.
   void check_calls();
 
  protected:
   Communicator(std::string_view name, int rank, int size, std::shared_ptr<JobState> job);
 
-  // One number for each rank.
+  // The node of each rank.
   void set_nodes(std::span<const int> node_of_rank) {
     node_of_rank_.assign(node_of_rank.begin(), node_of_rank.end());
   }
 
-  // Enqueues it on stream(). count is 0 for a barrier only. What is neither counted nor in the log (a check's
-  // own messages) has no sequence; the methods below ignore it.
+  // Enqueues a collective on stream(). count is 0 only for a barrier. A check's own messages have no
+  // sequence: they are not counted or logged, and the methods below ignore them.
   virtual void run(const Collective& collective) = 0;
-  // And waits.
+  // run(), then waits.
   virtual void run_to_its_end(const Collective& collective) {
     run(collective);
     stream().synchronize();
   }
-  // Whether what is enqueued now is recorded with the work around it instead of run.
+  // True if collectives enqueued now are recorded with the work around them instead of run.
   virtual bool recording() { return false; }
-  // Collectives that were recorded are under way on that stream.
+  // Recorded collectives were replayed on that stream.
   virtual void replayed_on(Stream&) {}
-  // What this rank sends for it, where that is known beforehand; sent() tells the rest.
+  // Bytes that this rank will send, if known beforehand; sent() reports the others.
   virtual std::uint64_t bytes_sent_by(const Collective&) const { return 0; }
 
-  // How a collective gets on. Any thread.
+  // Progress of a collective. Any thread.
   void started(const Collective& collective) { log_.started(collective.sequence); }
   void met(const Collective& collective, std::int64_t at_ns) { log_.met(collective.sequence, at_ns); }
   void sent(const Collective& collective, std::uint64_t bytes);
@@ -166,12 +167,12 @@ class Communicator {
   using Run = void (Communicator::*)(const Collective&);
   std::uint64_t submit(Collective& collective, Run how);
   void check(const Collective& collective) const;
-  // Gives it its number, and keeps it for check_calls().
+  // Assigns the sequence number and keeps the identity for check_calls().
   CollectiveIdentity number(Collective& collective);
   void begin(const Collective& collective);
-  // Not counted, in the log, or checked itself. Waits.
+  // An all_gather over host() that is not counted, logged or checked. Waits.
   void gather_unseen(const void* mine, void* all, std::size_t bytes);
-  // Collective. Throws an agreed Error where a rank's are not rank 0's.
+  // Collective. Throws an agreed Error if a rank's identities differ from rank 0's.
   void compare(std::span<const CollectiveIdentity> mine);
 
   int rank_;
@@ -186,18 +187,18 @@ class Communicator {
   RecordedCollectives recorded_;
   CallCheck call_check_ = CallCheck::plan;
   std::uint64_t calls_hash_ = 0;
-  std::vector<CollectiveIdentity> calls_;  // the last ones, each at its sequence modulo their number
+  std::vector<CollectiveIdentity> calls_;  // the last ones, indexed by sequence modulo size
 };
 
-// Collective over host memory. The lowest rank that calls it with true, or -1 for none: the rank that speaks
-// of what several may have found.
+// Collective over host memory. Returns the lowest rank that passes true, or -1 for none: the rank that
+// reports what several may have found.
 int first_rank_where(Communicator& host, bool found);
 
 // A world of one: every collective is the identity.
 std::unique_ptr<Communicator> make_self_communicator(Device device = {});
 
-// Ranks as threads of one process, for tests: hub once, then one communicator for each rank, each used by its
-// own thread. node_of_rank: where they pass for being; empty: all on one node.
+// Ranks as threads of one process, for tests: make one hub, then one communicator per rank, each used by its
+// own thread. node_of_rank: the simulated node of each rank; empty: all on one node.
 class ThreadHub;
 std::shared_ptr<ThreadHub> make_thread_hub(int size, std::span<const int> node_of_rank = {});
 std::unique_ptr<Communicator> make_thread_communicator(std::shared_ptr<ThreadHub> hub, int rank);

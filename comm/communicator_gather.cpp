@@ -16,7 +16,7 @@ void CommunicatorGather::gather(Stream& stream, const void* mine, void* all, std
                           .count = bytes,
                           .purpose = {.layer = layer_}};
   if (stream.runs_on_host() &&
-      stream.use() == StreamUse::compute) {  // what was enqueued there has run by now
+      stream.use() == StreamUse::compute) {  // the calling thread has run all earlier work of this stream
     communicator_.complete(gather);
     return;
   }

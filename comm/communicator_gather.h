@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CommunicatorGather: what layers ask of other ranks in the middle of a pass, over a communicator that
-// nothing else uses: behind a bucket of gradients, which may wait for a late rank, a layer would wait, too.
+// CommunicatorGather: gathers values of layers across ranks during a pass. It needs its own communicator:
+// after a gradient bucket that waits for a late rank, the layer would wait too.
 #pragma once
 
 #include "comm/communicator.h"
@@ -11,7 +11,7 @@ namespace lockstep {
 
 class CommunicatorGather final : public RankGather {
  public:
-  // The communicator outlives this, and is of the device of the streams that gather.
+  // The communicator outlives this and uses the device of the streams that gather.
   explicit CommunicatorGather(Communicator& communicator);
 
   Communicator& communicator() { return communicator_; }

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds kYoungest{60};
 
-// Of Open MPI 4 and 5.
+// Names of Open MPI 4 and 5.
 bool is_segment_name(const std::string& name) {
   return name.starts_with("vader_segment.") || name.starts_with("sm_segment.");
 }

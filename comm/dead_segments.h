@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared memory that Open MPI made for jobs that were killed. It removes its files when a job ends, and none
-// where SIGKILL ends the launcher, too; they take memory until somebody removes them.
+// Finds shared memory of killed Open MPI jobs. Open MPI removes its files when a job ends, but not if SIGKILL
+// ends the launcher too. The files then occupy memory until a user removes them.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace lockstep {
 
 struct DeadSegments {
   int files = 0;
-  std::uint64_t bytes = 0;     // that they may come to have, as pages are touched
-  std::string first;           // a name
-  std::uint64_t capacity = 0;  // of the folder's file system
+  std::uint64_t bytes = 0;     // sum of file sizes; only touched pages take memory
+  std::string first;           // name of one file
+  std::uint64_t capacity = 0;  // bytes of the folder's file system
 };
 
-// Files of this user, at least a minute old, that no process maps. Processes of other containers, which may
-// share the folder, cannot be seen: so nothing is removed. processes: where the system shows them.
+// Files of this user, at least a minute old, that no visible process maps. Nothing is removed: processes of
+// other containers may share the folder but are not visible. processes: the /proc folder.
 DeadSegments dead_segments(const std::filesystem::path& folder = "/dev/shm",
                            const std::filesystem::path& processes = "/proc");
 
-// For people, with a command that removes them; empty for less than a tenth of the capacity.
+// A text for users with a command that removes the files; empty below a tenth of the capacity.
 std::string describe(const DeadSegments& dead, const std::string& host);
 
 }  // namespace lockstep

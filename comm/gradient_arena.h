@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GradientArena: the memory of all gradients. It lies where collectives are fastest, in the flat order of the
-// parameters, and layers write into it: a gradient is a view into the bucket that will be exchanged.
+// GradientArena: the memory of all gradients, in the flat order of the parameters, allocated where
+// collectives are fastest. Layers write into it: a gradient is a view into its bucket.
 #pragma once
 
 #include <span>
@@ -22,9 +22,9 @@ class GradientArena {
   GradientArena(const GradientArena&) = delete;
   GradientArena& operator=(const GradientArena&) = delete;
 
-  // All of it, padding included: one range for each element type there is.
+  // All gradients, padding included: one range per element type.
   std::span<const FlatRange> ranges() const { return ranges_; }
-  // Where an element of the flat order lies.
+  // The address of an element of the flat order.
   void* at(std::int64_t element) const;
   std::size_t bytes() const { return memory_.bytes(); }
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GradientExchange: turns the gradients of one bucket, of all ranks, into what the optimizer needs. The dense
-// sum is one, a codec or a sharded sum are others. GradientBuckets says when: it calls for the buckets in
-// their order, on every rank alike, as their gradients become final.
+// GradientExchange: combines the gradients of one bucket over all ranks into the optimizer's input: a dense
+// sum, a codec or a sharded sum. GradientBuckets calls it for the buckets in one order on every rank, as
+// their gradients become final.
 //
-// An exchange works on the gradients where they lie, on the communicator's stream: on the CPU that is the
-// communication thread, which it may give tasks, on a GPU a stream of kernels. It may use every collective of
-// the communicator, and hold memory of its own. A step neither allocates nor blocks, and on a GPU it is
-// recorded once and replayed: what changes from step to step lies in memory of the device.
+// An exchange works in place on the communicator's stream: on the CPU the communication thread, on a GPU a
+// CUDA stream. It may use every collective of the communicator and own memory. A step neither allocates nor
+// blocks. On a GPU it is recorded once and replayed, so values that change from step to step are in device
+// memory.
 //
-// What is not finite in a gradient is never swallowed. It leaves something that is not finite in the result
-// of some rank, from which the skip of the step is judged.
+// A non-finite gradient leaves a non-finite value in the result on at least one rank, because the decision to
+// skip a step is based on the results.
 #pragma once
 
 #include <cstdint>
@@ -30,29 +30,29 @@
 
 namespace lockstep {
 
-// What becomes of what an exchange remembers where training goes on with another number of ranks.
+// How to restore an exchange's state on a different number of ranks.
 enum class OnOtherRanks {
-  sum,   // over all ranks that is what counts: it is added up and dealt out
-  same,  // every rank has the same, or can go on with another's
+  sum,   // only the sum over ranks matters: it is added up and divided
+  same,  // equal on every rank, or another rank's value is valid too
 };
 
-// A piece of what an exchange remembers from step to step, to be saved and restored: memory of the
-// communicator's device, in fp32. The name begins with the parameter's, if it is one's.
+// State of an exchange to save and restore: fp32 memory of the communicator's device. The name begins with
+// the parameter's name if it belongs to one.
 struct ExchangeState {
   std::string name;
-  // sharded: of this rank's shares (BucketPlan), in the order of the buckets.
+  // sharded: this rank's shares (BucketPlan), in the order of the buckets.
   StateScope scope = StateScope::per_rank;
   Tensor memory;
-  bool unsent = false;  // a part of gradients that is to be added to the next ones
+  bool unsent = false;  // a part of gradients that is added to a later step
   OnOtherRanks on_other_ranks = OnOtherRanks::sum;
 };
 
-// What an exchange finds gradients multiplied by, and what becomes of them. Memory of the device, which stays
-// where it is; what lies there belongs to the step.
+// The factors of a step's gradients, in device memory. The addresses stay the same; the values are the
+// step's.
 struct GradientUnit {
-  const float* loss_scale = nullptr;  // what they come multiplied by; null: 1
-  // What the optimizer is about to multiply them by, above 0: what is sent a step later takes part with that
-  // step's. Null: all steps alike.
+  const float* loss_scale = nullptr;  // gradients are multiplied by this; null: 1
+  // The step's learning rate, above 0: a value that is sent a step later is used with that step's rate. Null:
+  // the rate is constant.
   const float* learning_rate = nullptr;
 };
 
@@ -62,37 +62,37 @@ class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
 
-  // Before the first bucket of a step.
+  // Call before the first bucket of a step.
   virtual void begin(const GradientUnit& /*unit*/) {}
-  // Whether GradientUnit::learning_rate makes a difference. The same on every rank.
+  // True if GradientUnit::learning_rate is used. The same on every rank.
   virtual bool uses_learning_rate() const { return false; }
 
-  // Enqueues the exchange of one bucket, in place, on the communicator's stream. This rank's gradients are
-  // final in the order of that stream, and the optimizer reads behind what is enqueued here.
+  // Enqueues the in-place exchange of one bucket on the communicator's stream. In the order of that stream
+  // this rank's gradients are final before it, and the optimizer reads after it.
   virtual void enqueue(std::size_t bucket) = 0;
 
-  // Whether every rank finds the same bits in all of every bucket. If not, ranks ask each other whether
-  // gradients are finite: each judges only what it has.
+  // True if every rank gets the same bits in every bucket. If not, each rank checks only its own part, and
+  // ranks must agree on whether gradients are finite.
   virtual bool same_on_every_rank() const = 0;
 
-  // Whether what the optimizer finds of this parameter's gradient has momentum already.
+  // True if this parameter's gradient already contains momentum when the optimizer reads it.
   virtual bool adds_momentum(std::size_t /*parameter*/) const { return false; }
 
-  // How many of the first steps exchange otherwise than all that follow. The same on every rank.
+  // The number of first steps whose exchange differs from later ones. The same on every rank.
   virtual std::int64_t warmup_steps() const { return 0; }
 
-  // Behind the last bucket of a step, on the stream that computes: *finite, in memory of the device, is 0
-  // where all ranks skip the step. State must then be what it was before.
+  // Call after the last bucket of a step, on the compute stream: *finite, in device memory, is 0 if all ranks
+  // skip the step. State must then be what it was before the step.
   virtual void settle(Stream& /*compute*/, const std::int32_t* /*finite*/) {}
 
-  // Where it is now: after the next step it may lie elsewhere. No step is under way.
+  // The current state; its addresses may change with the next step. No step is under way.
   virtual std::vector<ExchangeState> state() { return {}; }
-  // Those it uses beside the one it was made with, in the same order on every rank that has them.
+  // The communicators it uses beside the one it was made with, in the same order on every rank that has them.
   virtual std::vector<Communicator*> communicators() { return {}; }
-  // Held beside the gradients.
+  // Bytes beside the gradients.
   virtual std::size_t memory_bytes() const { return 0; }
 
-  // Where somebody is to choose how buckets travel (comm/codecs/auto_exchange.h); else null.
+  // This as an AutoExchange if the caller can choose codecs (comm/codecs/auto_exchange.h); else null.
   virtual AutoExchange* to_choose() { return nullptr; }
 };
 
@@ -102,11 +102,11 @@ struct CodecKind;
 // An entry of the table (comm/exchanges/exchanges.h).
 struct ExchangeKind {
   std::string_view name;
-  std::string_view meaning;               // in one line
+  std::string_view meaning;               // one line
   std::span<const NumberOption> options;  // keys comm.NAME.OPTION
   // Collective.
   std::unique_ptr<GradientExchange> (*make)(const ExchangeContext& context);
-  // Of a codec (comm/codecs/codec.h), whose exchange make_codec_exchange() makes; else null.
+  // Set for codecs (comm/codecs/codec.h), whose `make` is make_codec_exchange(); else null.
   const CodecKind* codec = nullptr;
 };
 
@@ -115,34 +115,34 @@ struct ExchangeSetting {
   double value = 0;
 };
 
-// Which exchange, and what it is told; options that are not named keep their initial values.
+// An exchange and its options; options without a setting keep their initial values.
 struct ExchangeChoice {
   const ExchangeKind* kind = nullptr;
   std::vector<ExchangeSetting> settings = {};
 
   // Throws ConfigError for a setting that the kind does not have or that is out of its range.
   void check() const;
-  // Of one of the kind's options.
+  // Value of one of the kind's options.
   double option(std::string_view name) const;
-  // Of one that is a whole number.
+  // Value of a whole-number option.
   std::int64_t whole_option(std::string_view name) const { return static_cast<std::int64_t>(option(name)); }
-  // "topk density=0.01": equal on two ranks exactly if the choices are.
+  // Text such as "topk density=0.01"; equal for two choices exactly if the choices are.
   std::string describe() const;
 };
 
-// Another codec, or none, for the parameters whose names match: "*" stands for any characters.
+// A codec, or none, for parameters whose names match the pattern; "*" matches any characters.
 struct CodecRule {
   std::string pattern;
   ExchangeChoice choice;
 };
 
-// How codecs are put to use.
+// How codecs are applied.
 struct CodecRules {
-  std::vector<CodecRule> rules = {};  // the first that matches counts
-  bool compress_within_node = false;  // as if each rank were a node of its own
-  // Codecs that may be chosen or advised, the one that loses least first (comm.codec_limit).
+  std::vector<CodecRule> rules = {};  // the first match wins
+  bool compress_within_node = false;  // treats each rank as a separate node
+  // Codecs that may be chosen or advised, least lossy first (comm.codec_limit).
   std::vector<ExchangeChoice> candidates = {};
-  // Equal on two ranks exactly if the rules are.
+  // Text of `rules` and compress_within_node, to compare ranks.
   std::string describe() const;
 };
 
@@ -152,7 +152,7 @@ struct GradientMomentum {
   bool nesterov = false;
 };
 
-// What an exchange is made of; all of it outlives the exchange. The choice has been checked.
+// The inputs of an exchange; everything referenced outlives it. The choice has been checked.
 struct ExchangeContext {
   ExchangeChoice choice;
   std::span<const Parameter> parameters;
@@ -164,7 +164,7 @@ struct ExchangeContext {
   SumType sum_type = SumType::automatic;
 };
 
-// The type in which ranks send and add up gradients of this type that no codec takes.
+// The type in which ranks send and sum gradients of this type without a codec.
 inline DType dense_type(SumType given, DType gradients, const Communicator& communicator) {
   const int terms = communicator.rounds_partial_sums() ? communicator.size() : 1;
   return sums_in_f32(given, gradients, terms) ? DType::f32 : gradients;

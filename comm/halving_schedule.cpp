@@ -32,7 +32,7 @@ std::vector<HalvingStep> halving_schedule(int node, int nodes) {
                        .peer = lower ? node + width : node - width});
       continue;
     }
-    const int holders = power_up_to(right);  // of the right subtree's sum, a stretch each
+    const int holders = power_up_to(right);  // ranks that hold the right subtree's sum, a stretch each
     HalvingStep step{.lower = lower, .leaf = right == 1};
     if (lower) {
       step.kind = Kind::take;
@@ -46,7 +46,7 @@ std::vector<HalvingStep> halving_schedule(int node, int nodes) {
       step.peers = width / holders;
     }
     steps.push_back(step);
-    if (!lower) break;  // it holds nothing any more
+    if (!lower) break;  // it has given its data away
   }
   return steps;
 }

@@ -46,7 +46,7 @@ HostCommunicator::HostCommunicator(std::unique_ptr<HostTransport> transport)
   if (!transport_->node_of_rank().empty()) set_nodes(transport_->node_of_rank());
 }
 
-// What is under way may wait for peers that never come.
+// Collectives under way may wait for peers that never come.
 HostCommunicator::~HostCommunicator() {
   const std::int64_t under_way = under_way_;
   if (under_way > 0) {
@@ -55,7 +55,7 @@ HostCommunicator::~HostCommunicator() {
   }
   try {
     stream_.synchronize();
-  } catch (const GaveUp&) {  // told to whoever waited
+  } catch (const GaveUp&) {  // reported to the caller that waited
   } catch (const std::exception& error) {
     log::warning("a communicator ({}) ends after an error: {}", name(), error.what());
   }
@@ -72,7 +72,7 @@ void HostCommunicator::run_to_its_end(const Collective& collective) {
 }
 
 void HostCommunicator::perform(const Collective& collective) {
-  struct AtTheEnd {  // with an error, too: who throws waits no more
+  struct AtTheEnd {  // with an error, too: a collective that throws has ended
     std::atomic<std::int64_t>& under_way;
     ~AtTheEnd() { --under_way; }
   } const at_the_end{under_way_};

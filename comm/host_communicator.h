@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HostCommunicator: the Communicator of every CPU backend. It owns the worker thread and runs collectives
-// there; what a backend adds is a HostTransport: the collectives themselves, blocking, called by the worker,
-// or in its place by whoever waits, but never by two at once. Nothing is allocated for an operation.
+// HostCommunicator: the Communicator of every CPU backend. It owns the worker thread that runs collectives. A
+// backend supplies a HostTransport: blocking collectives, called by the worker or, in its place, by a caller
+// that waits, but never by two threads at once. Operations do not allocate.
 #pragma once
 
 #include <atomic>
@@ -21,19 +21,19 @@ class HostTransport {
   int size() const { return size_; }
   const std::shared_ptr<JobState>& job() const { return place_.job; }
 
-  // Collective. Zeroed memory this transport is fastest on, or null where plain memory is as good. Whoever
-  // holds it last gives it back, on any thread, and waits for nobody; it may outlive the transport.
+  // Collective. Zeroed memory that is fastest for this transport, or null if plain memory is as good. The
+  // last owner frees it on any thread, without waiting for other ranks. It may outlive the transport.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
   // Collective. See Communicator::shared_places.
   virtual std::vector<std::byte*> shared_places(void* own) = 0;
   // Collective. See Communicator::split.
   virtual std::unique_ptr<HostTransport> split(int colour, int key) = 0;
 
-  // Blocks until this rank's part is done; throws GaveUp where the job is abandoned. Returns when all ranks
-  // were there, by now_ns(), or 0 where it cannot tell. count is 0 for a barrier only.
+  // Blocks until this rank's part is done. Returns the time (now_ns()) when all ranks had arrived, or 0 if
+  // unknown. Throws GaveUp if the job is abandoned. count is 0 only for a barrier.
   std::int64_t run(const Collective& collective);
   virtual std::uint64_t sent_bytes() const = 0;
-  // By rank; empty: all are on one node.
+  // The node of each rank; empty: all are on one node.
   virtual std::span<const int> node_of_rank() const { return {}; }
   virtual std::size_t memory_bytes() const { return 0; }
 
@@ -48,7 +48,7 @@ class HostTransport {
   virtual void broadcast(void* data, std::size_t count, DType dtype, int root) = 0;
   virtual void barrier() = 0;
 
-  // All ranks were there at this moment, by now_ns(): the first that is told counts. 0 tells nothing.
+  // Reports that all ranks had arrived at this time (now_ns()). Only the first report counts; 0 is ignored.
   void met(std::int64_t at_ns);
   const WaitPlace& place() const { return place_; }
 
@@ -74,12 +74,12 @@ class HostCommunicator final : public Communicator {
  private:
   void run(const Collective& collective) override;
   void run_to_its_end(const Collective& collective) override;
-  // On the stream.
+  // Runs on the stream.
   void perform(const Collective& collective);
 
   std::unique_ptr<HostTransport> transport_;
-  std::atomic<std::int64_t> under_way_{0};  // collectives enqueued and not ended
-  Stream stream_;                           // last: its worker uses the rest
+  std::atomic<std::int64_t> under_way_{0};  // collectives enqueued but not finished
+  Stream stream_;                           // last: its worker uses the members above
 };
 
 }  // namespace lockstep

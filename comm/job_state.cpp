@@ -14,7 +14,7 @@ void JobState::abandon(std::string_view reason, int exit_code) noexcept {
   exit_code_ = exit_code;
   try {
     reason_ = reason;
-  } catch (...) {  // no memory for it: the job is abandoned without
+  } catch (...) {  // no memory for the reason: the job is abandoned without it
   }
   abandoned_.store(true, std::memory_order_release);
 }

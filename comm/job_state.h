@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JobState: whether this job still holds together, as far as this process knows. One for each process, made
-// by World (for ranks as threads, by their hub), and shared by everything that communicates. A rank that
-// gives up says so here, with the reason; whoever waits for a peer looks here, and gives up, too. A wait that
-// outlasts the timeout gives up by itself: a peer that hangs or is dead ends the job, instead of keeping it
-// for ever.
+// JobState: whether the job has failed, as far as this process knows. World makes one per process (the hub,
+// for ranks as threads), and everything that communicates shares it. A rank that gives up records the reason
+// here; every wait for a peer checks it and gives up too. A wait that outlasts the timeout abandons the job,
+// so a peer that hangs or is dead ends the job instead of blocking it for ever.
 #pragma once
 
 #include <atomic>
@@ -23,41 +22,41 @@ namespace lockstep {
 
 class CollectiveLog;
 
-// A wait for peers that has outlasted the timeout, and goes on.
+// A wait for peers that has outlasted the timeout and still waits.
 struct OverdueWait {
   std::string reason;      // "rank 0 in step 3 waited 31 s for ..."
-  std::string collective;  // empty: in none
+  std::string collective;  // empty: none
 };
 
 class JobState {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kDefaultTimeout{1800};
-  // How much longer a wait may take where a watchdog ends jobs, before it gives up by itself.
+  // How much longer a wait may take in a watched job before it abandons the job itself.
   static constexpr std::chrono::seconds kWatchdogGrace{8};
 
-  // The job has failed: every wait for a peer ends with an error that gives this reason. The first one stays.
-  // Any thread; also while an exception unwinds the stack.
+  // Marks the job as failed: every wait for a peer ends with an error that gives this reason. The first
+  // reason is kept. Any thread, also while an exception unwinds the stack.
   void abandon(std::string_view reason, int exit_code = exit_code::failed) noexcept;
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
   std::string reason() const;  // empty: not abandoned
-  int exit_code() const;       // of whoever gives up for it
+  int exit_code() const;       // of the ranks that give up
 
-  // The longest wait for a peer; 0: any. Every rank the same. Any thread.
+  // The longest wait for a peer; 0: unlimited. The same on every rank. Any thread.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ms_ = timeout.count(); }
   std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_ms_.load()); }
 
-  // Somebody watches this job (comm/watchdog): he is told of waits that outlast the timeout, finds out whose
-  // fault it is, and ends the job. Any thread.
+  // True if a watchdog (comm/watchdog) watches this job: it reads waits that outlast the timeout, finds the
+  // rank at fault, and ends the job. Any thread.
   void set_watched(bool watched) { watched_ = watched; }
   bool watched() const { return watched_; }
   void set_overdue(std::optional<OverdueWait> wait);
   std::optional<OverdueWait> overdue() const;
 
-  // The records of this process's communicators, for whoever watches. A log leaves before it ends.
+  // The logs of this process's communicators, for the watchdog. Remove a log before it ends.
   void add_log(const CollectiveLog& log);
   void remove_log(const CollectiveLog& log);
-  // Calls look(log) for each; none ends meanwhile.
+  // Calls look(log) for each log; no log can be removed meanwhile.
   template <typename Look>
   void for_each_log(const Look& look) const {
     const std::lock_guard lock(logs_mutex_);
@@ -69,29 +68,29 @@ class JobState {
   std::atomic<bool> watched_{false};
   std::atomic<std::int64_t> timeout_ms_{std::chrono::milliseconds(kDefaultTimeout).count()};
   mutable std::mutex mutex_;
-  std::string reason_;  // guarded, as what follows
+  std::string reason_;  // guarded by mutex_, as the next two
   int exit_code_ = exit_code::failed;
   std::optional<OverdueWait> overdue_;
   mutable std::mutex logs_mutex_;
-  std::vector<const CollectiveLog*> logs_;  // guarded by it
+  std::vector<const CollectiveLog*> logs_;  // guarded by logs_mutex_
 };
 
-// Of a wait that ended because the job was abandoned, or abandoned it.
+// Thrown by a wait that found the job abandoned, or that abandoned it.
 struct GaveUp : Error {
   explicit GaveUp(const std::string& message, int code = exit_code::failed) : Error(code, message) {}
 };
 
-// Whose waits they are: the collective a transport runs, or none yet.
+// The context of a wait: the job, and the collective that the transport runs; null: none.
 struct WaitPlace {
   std::shared_ptr<JobState> job;
   const Collective* collective = nullptr;
 };
 
-// How long something has been waited for. A process that was stopped for a while (suspended by a scheduler,
-// say) did not wait then: between two looks no more than a second counts.
+// Measures how long a wait lasts. Time in which the process was stopped (for example by a scheduler) does not
+// count: two looks add at most one second.
 class WaitClock {
  public:
-  // So far. Counts from the first call.
+  // Time waited since the first call.
   std::chrono::milliseconds look(JobState::Clock::time_point now = JobState::Clock::now());
 
  private:
@@ -99,11 +98,11 @@ class WaitClock {
   JobState::Clock::duration waited_ = {};
 };
 
-// One wait for peers. Making it costs nothing: look() once polling has taken a while, and then at least once
-// in a second.
+// One wait for peers. Construction is free: call look() once polling has taken a while, and then at least
+// once a second.
 class PeerWait {
  public:
-  // what: is waited for, to be read as "waited 5 s for {what}"; outlives this, as the place does.
+  // what: completes "waited 5 s for {what}". It and the place outlive this.
   PeerWait(const WaitPlace& place, std::string_view what) : place_(place), what_(what) {}
   PeerWait(const PeerWait&) = delete;
   PeerWait& operator=(const PeerWait&) = delete;
@@ -111,8 +110,8 @@ class PeerWait {
     if (told_) place_.job->set_overdue(std::nullopt);
   }
 
-  // Throws GaveUp where the job is abandoned, or this has lasted longer than its timeout, which abandons it;
-  // where the job is watched, the watchdog is told first.
+  // Throws GaveUp if the job is abandoned, or if this wait has outlasted the timeout, which abandons the job.
+  // In a watched job it reports the wait to the watchdog first.
   void look();
 
  private:

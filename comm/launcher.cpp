@@ -22,9 +22,8 @@ std::optional<int> read_count(const Environment& environment, const char* name) 
   return text == nullptr ? std::nullopt : parse_count(text);
 }
 
-// Whether mpirun itself started this process, and not one of its daemons on other nodes, which mpirun starts
-// as a Slurm step of its own: a PMIx server's address begins with its name, and mpirun's is number 0 of its
-// job.
+// True if mpirun itself started this process, and not one of its daemons on other nodes, which run as a
+// separate Slurm step. A PMIx server's address begins with its name; mpirun's server is number 0 of its job.
 bool is_child_of_mpirun(const Environment& environment) {
   const char* text = environment("PMIX_SERVER_URI2");
   if (text == nullptr) return false;

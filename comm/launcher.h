@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What started this process, told from environment variables. A launcher that MPI cannot talk to starts N
-// processes, each of which MPI takes for a world of one: they would train N times, into the same files. Only
-// the environment shows it.
+// Finds out from environment variables which launcher started this process. If MPI cannot talk to the
+// launcher, each of its N processes becomes a world of one, and all train into the same files. Only the
+// environment shows this.
 #pragma once
 
 #include <functional>
@@ -14,31 +14,31 @@ namespace lockstep {
 using Environment = std::function<const char*(const char* name)>;
 
 enum class Launcher {
-  none,            // started by hand or from a batch script, or by what tells no size
+  none,            // started by hand, from a batch script, or by a launcher that gives no size
   mpirun,          // Open MPI's
   pmi,             // MPICH's mpiexec, or srun --mpi=pmi2
   srun,            // a Slurm step
-  srun_of_mpirun,  // a further task of a Slurm step, each of which is an mpirun of its own
+  srun_of_mpirun,  // a later task of a Slurm step that started mpirun in every task
 };
 
 struct Launch {
   Launcher launcher = Launcher::none;
   int rank = 0;  // among all processes the launcher started
-  int size = 1;  // their number, as far as it is told
-  // mpirun says the number, and the first task of a Slurm step of several tasks started it: an interactive
-  // step's shell, or srun, which started further ones.
+  int size = 1;  // number of these processes, if known
+  // mpirun gave the size and runs in the first task of a Slurm step of several tasks: in the shell of an
+  // interactive step, or under an srun that started several mpiruns.
   bool in_first_task = false;
 };
 
-// The size is told by the first of: mpirun's variables, PMI's, those of Slurm's step (PMIx tells only a
-// rank). A batch script's SLURM_NTASKS counts for nothing: it is the allocation's, whatever was started.
+// The size comes from the first of: mpirun's variables, PMI's, those of the Slurm step (PMIx gives only a
+// rank). SLURM_NTASKS is ignored: it describes the allocation of a batch script, not what was started.
 Launch find_launch(const Environment& environment);
 
-// What to do about processes that MPI did not join; empty where it joined them all. mpi_size: the processes
-// of this world, mpi_version: of which library.
+// An error text with the remedy if MPI did not join all processes; else empty. mpi_size: the size of this
+// world; mpi_version: the MPI library.
 std::string describe_split_launch(const Launch& launch, int mpi_size, const std::string& mpi_version);
 
-// A warning where MPI joined all processes, and srun may have started further jobs beside this one; else
+// A warning that srun may have started more jobs beside this one although MPI joined all processes; else
 // empty.
 std::string describe_first_task(const Launch& launch);
 

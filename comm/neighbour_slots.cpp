@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-// Values are copied two at a time, each pair at once: a reader may look at what is being written, and then
-// throws it away.
+// Values are copied two at a time, each pair atomically: a reader may read a slot that is being written, and
+// then discards it.
 using ValuePair = std::uint64_t;
 static_assert(std::atomic_ref<ValuePair>::is_always_lock_free);
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "counters in memory that processes share");
@@ -46,14 +46,14 @@ void load_values(ValuePair* slot, float* to, std::int64_t count) {
 
 }  // namespace
 
-// A rank's part of the memory; its two slots lie behind it. Versions count from 1; odd ones are in the second
+// A rank's segment of the memory; its two slots follow it. Versions count from 1; odd ones are in the second
 // slot.
 struct NeighbourSlots::Segment {
-  alignas(kAlignment) std::atomic<std::int64_t> begun;  // version whose slot is being written, or was last
-  std::atomic<std::int64_t> shown;                      // the newest that is whole
+  alignas(kAlignment) std::atomic<std::int64_t> begun;  // version that is being written, or was last
+  std::atomic<std::int64_t> shown;                      // the newest complete version
   std::atomic<std::int64_t> own_steps;
-  alignas(kAlignment) std::atomic<std::int64_t> steps;  // of all ranks, where this is rank 0's
-  std::atomic<std::int64_t> given_up;                   // the end whose steps were given up; there, too
+  alignas(kAlignment) std::atomic<std::int64_t> steps;  // of all ranks; only in rank 0's segment
+  std::atomic<std::int64_t> given_up;                   // the end whose steps were given up; only in rank 0's
 
   ValuePair* slot(std::int64_t version, std::int64_t count) {
     auto* behind = reinterpret_cast<std::byte*>(this) + align_up(sizeof(Segment), kAlignment);
@@ -79,15 +79,15 @@ NeighbourSlots::NeighbourSlots(Communicator& communicator, std::int64_t count)
         ConfigError("comm.topology = \"ring\" needs memory that all ranks share: one node, and room in "
                     "/dev/shm (containers often give it 64 MiB: --shm-size)"));
   }
-  new (memory_.data()) Segment{};  // by each rank its own, before any other looks
+  new (memory_.data()) Segment{};  // each rank makes its own before others read it
   communicator.barrier();
   communicator.stream().synchronize();
   for (std::byte* place : places) segments_.push_back(reinterpret_cast<Segment*>(place));
 }
 
 // A seqlock (Boehm, "Can seqlocks get along with programming language memory models?", 2012) over two slots:
-// what is being written is never the newest whole one. Whoever reads a value of a later version sees that it
-// was begun: each is released behind `begun`, and acquired before that is read again.
+// the slot being written is never the newest complete one. A reader that sees a value of a later version also
+// sees its `begun`: values are released after `begun`, and acquired before `begun` is read again.
 void NeighbourSlots::show(const float* values) {
   Segment& own = *segments_[static_cast<std::size_t>(rank_)];
   const std::int64_t version = own.shown.load(std::memory_order_relaxed) + 1;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NeighbourSlots: ranks of one node that average with their neighbours on a ring and wait for nobody. Each
-// rank shows its values in memory that all of them share, in two slots that take turns, and whoever looks
-// gets those that were shown last as a whole. Who shows never waits for who looks; who looks tries again
-// where the slot was written meanwhile, a few times, and then goes without. Beside them lies one counter,
-// from which ranks take the steps of an epoch: who is faster takes more.
+// NeighbourSlots: lets ranks of one node average with their neighbours on a ring without waiting. Each rank
+// publishes its values in shared memory, in two alternating slots; a reader gets the last complete version. A
+// writer never waits for readers. A reader retries a few times if the slot was overwritten meanwhile, and
+// then returns without values. A shared counter hands out the steps of an epoch, so faster ranks take more
+// steps.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace lockstep {
 
-// With whom a rank averages.
+// The ranks that a rank averages with.
 enum class Topology {
   all,
   ring,  // the rank before and the one after it
@@ -28,32 +28,31 @@ constexpr std::span<const std::string_view> words_of(Topology) { return kTopolog
 
 class NeighbourSlots {
  public:
-  // Collective. `count` fp32 values. Throws ConfigError, on every rank, where ranks share no memory.
+  // Collective. count: fp32 values per rank. Throws ConfigError on every rank if ranks share no memory.
   NeighbourSlots(Communicator& communicator, std::int64_t count);
   NeighbourSlots(const NeighbourSlots&) = delete;
   NeighbourSlots& operator=(const NeighbourSlots&) = delete;
-  // Of shared memory, for each rank.
+  // Bytes of shared memory per rank.
   static std::size_t planned_bytes(std::int64_t count);
 
-  // None where a rank is alone, one of two, else two.
+  // The ring neighbours: none for one rank, one for two ranks, else two.
   std::span<const int> neighbours() const { return neighbours_; }
 
-  // Copies them. One thread of this rank at a time.
+  // Publishes a copy of the values. One thread of this rank at a time.
   void show(const float* values);
-  // Copies what the rank showed last, where that is newer than what it showed as its number `seen`, and
-  // returns its number, from 1. Returns 0, and leaves anything in `to`, where there is nothing newer, or the
-  // rank shows faster than this can read. Any rank but this one, at any time.
+  // Copies the version that `rank` published last if it is newer than version `seen`, and returns its number,
+  // from 1. Returns 0, with `to` undefined, if there is none or the rank publishes faster than this reads.
+  // Any rank but this one, at any time.
   std::int64_t look(int rank, std::int64_t seen, float* to) const;
 
-  // One of the steps 0, 1, ... that all ranks share, each of which is given once, in no rank's order; false
-  // where the next would be `end`, or a rank gave up those before it. Steps are counted from when this was
-  // made.
+  // Takes one of the steps 0, 1, ... that all ranks share; each is given once. Returns false if the next step
+  // is `end` or later, or if a rank gave up the steps before `end`. Steps count from construction.
   bool take_step(std::int64_t end);
-  // From now on take_step(end) returns false on every rank; a call at this very moment may still succeed.
+  // From now on take_step(end) returns false on every rank; a concurrent call may still succeed.
   void give_up_steps(std::int64_t end);
-  // Taken by all ranks so far.
+  // Steps taken by all ranks so far.
   std::int64_t steps_taken() const;
-  // By the rank.
+  // Steps taken by one rank.
   std::int64_t steps_taken(int rank) const;
 
  private:
@@ -62,7 +61,7 @@ class NeighbourSlots {
   std::int64_t count_;
   int rank_;
   std::vector<int> neighbours_;
-  Buffer memory_;  // of this rank, which the others see
+  Buffer memory_;  // this rank's segment, visible to the others
   std::vector<Segment*> segments_;
 };
 

@@ -49,7 +49,7 @@ std::string network_of(const OwnAddress& own) {
   return fmt::format("{}/{}", address_text(network), own.prefix);
 }
 
-// Whether an entry of Open MPI's lists, "eth0" or "10.77.0.0/24", names it.
+// True if an entry of Open MPI's lists, "eth0" or "10.77.0.0/24", names the address.
 bool is_named_by(std::string_view entry, const OwnAddress& own) {
   if (entry == own.interface) return true;
   const std::size_t slash = entry.find('/');

@@ -45,8 +45,8 @@ std::optional<std::string> NodeClaims::holder_of_other_user(const std::string& n
   return std::nullopt;
 }
 
-// Locks this user's file before it looks at those of other users: of two that claim at the same time at most
-// one succeeds.
+// Locks this user's file before it looks at those of other users: of two processes that claim at the same
+// time at most one succeeds.
 std::optional<std::string> NodeClaims::claim(const std::string& name) {
   if (is_mine(name)) return std::nullopt;
   FileClaim claim(path_of(name), FileClaim::By::owner);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NodeClaims: what this process has for itself on its node until it ends, such as a GPU, so that jobs which
-// know nothing of each other keep apart. Each claim is a locked file (core/file_claim.h) in a folder that the
-// node's jobs share: $LOCKSTEP_CLAIMS, else /dev/shm. Each user has separate files,
-// lockstep-NAME.UID, which other users cannot lock, so the user of every claim is known. What cannot be
-// locked, for example because there is no such folder, counts as free: jobs are then not kept apart, and none
-// ends or waits because of it. One thread.
+// NodeClaims: what this process reserves on its node until it ends, such as a GPU, so that unrelated jobs
+// keep apart. Each claim is a locked file (core/file_claim.h) in a folder that the node's jobs share:
+// $LOCKSTEP_CLAIMS, else /dev/shm. Each user has separate files, lockstep-NAME.UID, which other users cannot
+// lock, so the user of every claim is known. A claim that cannot be locked, for example because there is no
+// such folder, counts as free: jobs are then not kept apart, and none ends or waits because of it. One
+// thread.
 #pragma once
 
 #include <filesystem>
@@ -24,13 +24,13 @@ class NodeClaims {
  public:
   explicit NodeClaims(std::filesystem::path folder = claims_folder()) : folder_(std::move(folder)) {}
 
-  // Takes it, or takes it again. Returns who has it, where that is another process.
+  // Claims `name`; may be repeated. Returns the holder if that is another process.
   std::optional<std::string> claim(const std::string& name);
-  // Whether this process has claimed it, which it has, too, where nothing can be locked.
+  // True if this process has claimed it, even if the file could not be locked.
   bool is_mine(const std::string& name) const { return claims_.contains(name); }
-  // Who has it, where that is another process.
+  // The holder, if that is another process.
   std::optional<std::string> other_holder(const std::string& name) const;
-  // Gives up all but that one; all where there is no such claim.
+  // Releases all other claims.
   void keep_only(const std::string& name);
 
  private:

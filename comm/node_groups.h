@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NodeGroups: the ranks of a communicator as an exchange sees them that goes one way inside a node and
-// another between nodes. Inside a node all its ranks work together. Between nodes as many of each go as the
-// smallest node has: local rank l with local rank l of the others. The further ranks of a larger node give
-// what they have and take what comes.
+// NodeGroups: communicators for exchanges that work differently inside and between nodes. Inside a node all
+// its ranks work together. Between nodes local rank l works with local rank l of the others, for as many
+// local ranks as the smallest node has: these ranks drive. Further ranks of a larger node take part inside
+// their node only.
 #pragma once
 
 #include <memory>
@@ -17,21 +17,21 @@ namespace lockstep {
 
 class NodeGroups {
  public:
-  // Collective. each_alone: as if every rank were a node of its own. `all` outlives this.
+  // Collective. each_alone: treats every rank as a separate node. `all` outlives this.
   NodeGroups(Communicator& all, bool each_alone);
 
   const Placement& placement() const { return placement_; }
   bool several_nodes() const { return placement_.nodes > 1; }
   int drivers() const { return placement_.smallest_node; }
   bool drives() const { return placement_.local_rank < drivers(); }
-  // Whether no node has a second rank.
+  // True if every node has one rank.
   bool all_alone() const { return placement_.largest_node == 1; }
-  // Of this node; null where this rank is alone on it, or there is one node.
+  // The ranks of this node; null if this rank is alone on it, or there is one node.
   Communicator* node() const { return node_.get(); }
-  // Of this local rank of all nodes, in the order of the nodes; null where it does not drive or there is one
-  // node. `all` itself where no node has a second rank.
+  // The ranks with this local rank on all nodes, in the order of the nodes; null if this rank does not drive
+  // or there is one node. `all` itself if every node has one rank.
   Communicator* across() const { return across_; }
-  // Those that were made for this: not `all`.
+  // The communicators made here, without `all`.
   std::vector<Communicator*> own() const;
 
  private:

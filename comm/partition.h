@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Partition: how the elements of a collective fall to its ranks: equal consecutive parts, the last ones
-// shorter or empty. Which rank works on which part never changes a result.
+// Partition: divides the elements of a collective among its ranks: equal consecutive parts, the last ones
+// shorter or empty. The division never changes a result.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace lockstep {
 
 struct Partition {
-  std::size_t count = 0;  // elements in all
+  std::size_t count = 0;  // all elements
   std::size_t part = 0;   // elements of every full part
 
   // Parts begin at whole cache lines of the data, so that two ranks never write the same one.

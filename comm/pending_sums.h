@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PendingSums: what a rank's micro-batches add up to along the tree of all sums (comm/sum_tree.h), whose
-// leaves they are: of rank 1 with two of them each, (2+3). Kept as in a binary counter (comm/reduce.h):
-// before micro-batch m one sum is pending for each 1 among the digits of m, and takes the next one in as a 1
-// is carried. A step of n micro-batches needs memory for as many sums as n - 1 has digits.
+// PendingSums: adds a rank's micro-batches along the tree of all sums (comm/sum_tree.h), whose leaves they
+// are: with two per rank, rank 1 computes (2+3). It works like a binary counter (comm/reduce.h): before
+// micro-batch m one sum is pending for each 1 bit of m, and adding micro-batch m carries like adding 1. A
+// step of n micro-batches needs memory for as many sums as n - 1 has bits.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,21 @@
 
 namespace lockstep {
 
-// Whether the micro-batches of each rank make up a subtree, so that ranks can add up their sums: they do
-// where they are a power of two, or all are one rank's.
+// True if each rank's micro-batches make up a subtree, so that ranks can add their sums: true for a power of
+// two, or for one rank.
 bool make_up_a_subtree(std::int64_t micro_batches, int ranks);
 
 class PendingSums {
  public:
-  // Of `elements` fp32 numbers of every micro-batch, of which a step has `micro_batches`.
+  // elements: fp32 numbers per micro-batch. micro_batches: per step.
   PendingSums(Device device, std::int64_t elements, std::int64_t micro_batches);
   static std::size_t planned_bytes(std::int64_t elements, std::int64_t micro_batches);
 
-  // Takes elements of a micro-batch that is not a step's last, counted from 0; the others before it have been
-  // taken. values is those elements, in memory of the device, and undefined afterwards.
+  // Adds elements of micro-batch `micro` (from 0, not the last one of a step), after those of all earlier
+  // ones. values: these elements, in device memory; undefined afterwards.
   void keep(Stream& stream, std::int64_t micro, const ElementRange& elements, float* values);
-  // values holds elements of a step's last micro-batch, and then of the sum of all.
+  // values: elements of the step's last micro-batch, in device memory; replaced with the sum over all
+  // micro-batches.
   void finish(Stream& stream, const ElementRange& elements, float* values);
 
   std::size_t memory_bytes() const { return memory_.bytes(); }
@@ -37,7 +38,7 @@ class PendingSums {
   float* level(int index, const ElementRange& elements) const;
 
   std::int64_t elements_;
-  std::int64_t last_;  // micro-batch of a step
+  std::int64_t last_;  // index of a step's last micro-batch
   Buffer memory_;      // f32 [levels][elements]: level k holds the sum of 2^k micro-batches
 };
 

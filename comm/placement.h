@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Placement: where the ranks of a communicator are: which of them share a node.
+// Placement: which ranks of a communicator share a node.
 #pragma once
 
 #include <span>
@@ -13,15 +13,15 @@ struct Placement {
   int size = 1;
   int local_rank = 0;  // among the ranks of this node
   int local_size = 1;
-  int node = 0;  // numbered by their lowest rank
+  int node = 0;  // nodes are numbered by their lowest rank
   int nodes = 1;
-  std::vector<int> node_of;  // by rank
-  int smallest_node = 1;     // ranks on it
+  std::vector<int> node_of;  // node of each rank
+  int smallest_node = 1;     // ranks on the smallest node
   int largest_node = 1;
 };
 
-// Of a rank, given for each rank what its node is known by: its lowest rank, or any number that only its
-// ranks have. Nodes are numbered by their lowest rank.
+// The placement of `rank`. nodes: a number for each rank that is equal exactly for ranks of one node, such as
+// the node's lowest rank. Nodes are renumbered by their lowest rank.
 Placement place_ranks(int rank, std::span<const int> nodes);
 
 }  // namespace lockstep

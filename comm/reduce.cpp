@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// Elements added up at a time: the two sums that most additions are of stay in the first-level cache.
+// Elements added at a time: the two operands of most additions stay in the first-level cache.
 constexpr std::size_t kBlock = 2048;
 // Enough for a million ranks.
 constexpr std::size_t kMostPending = 21;
@@ -49,9 +49,8 @@ struct Min {
   INLINE std::int32_t operator()(std::int32_t a, std::int32_t b) const { return std::min(a, b); }
 };
 
-// body.template operator()<V>(i) for the elements from i on that a V holds: sixteen at a time, then one by
-// one. Maxima and minima are taken of a few numbers only, so they have no vector version, which saves compile
-// time.
+// Calls body.template operator()<V>(i) for the elements from i on that a V holds: sixteen at a time, then one
+// by one. Maxima and minima have few elements, so they have no vector version, which saves compile time.
 template <typename A, typename Op, typename Body>
 INLINE void for_each_element(std::size_t count, Body body) {
   std::size_t i = 0;
@@ -101,13 +100,13 @@ struct Reduced {
   std::size_t count;
   std::span<const int> ends;
 
-  // Partial sums that are pending once the first `taken` sources have been added: the ones of the counter.
+  // The number of partial sums pending after the first `taken` sources: the 1 bits of the counter.
   std::size_t pending_after(std::size_t taken) const {
     if (taken == sources.size()) return 1;
     const auto ranks = ends.empty() ? taken : static_cast<std::size_t>(ends[taken - 1]);
     return static_cast<std::size_t>(std::popcount(ranks));
   }
-  // Whether sources k and k + 1 are added to one another first of all, when `pending` sums wait for them.
+  // True if sources k and k + 1 are added to each other first, when `pending` sums are pending before them.
   bool pair_at(std::size_t k, std::size_t pending) const {
     return k + 2 <= sources.size() && pending_after(k + 1) == pending + 1 &&
            pending_after(k + 2) <= pending + 1;
@@ -118,7 +117,7 @@ struct Reduced {
   }
 };
 
-// Leaves the sum of `length` elements of the sources, from element `at` on, in pending[0].
+// Stores the sum of `length` elements of the sources, from element `at` on, in pending[0].
 template <typename From, typename A, typename Op>
 INLINE void add_up(const Reduced& a, std::size_t at, std::size_t length, A (*pending)[kBlock], Op op) {
   const auto source = [&a, at](std::size_t k) { return static_cast<const From*>(a.sources[k]) + at; };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RunningSums: what the micro-batches of a step add up to, in fp32. Where backward itself adds to gradients
-// of 16 bits, each addition rounds, and a term of less than half a unit of the sum is lost. Here each
-// micro-batch overwrites the gradients, and they are added to memory of this class after its backward pass.
-// The sum of all is rounded once, into the gradients' memory. Any exchange may follow.
+// RunningSums: the fp32 sum of a step's micro-batches. If backward added to 16-bit gradients, each addition
+// would round, and a term below half a unit of the sum would be lost. Here each micro-batch overwrites the
+// gradients, which are added to memory of this class after its backward pass. The total is rounded once, into
+// the gradients' memory. Any exchange may follow.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,14 @@ class RunningSums {
     return static_cast<std::size_t>(elements) * sizeof(float);
   }
 
-  // The gradients of a micro-batch that is not the step's last, counted from 0, are in the arena, which may
-  // be overwritten behind this.
+  // Adds the gradients in the arena, of micro-batch `micro` (from 0, not the last one of a step). Later work
+  // on `compute` may overwrite them.
   void keep(Stream& compute, std::int64_t micro);
-  // Whether micro-batches of a step were kept, and the last one is not added yet.
+  // True if micro-batches of a step were kept, and the last one is not added yet.
   bool under_way() const { return under_way_; }
-  // A bucket of the last one's is in the arena: the sum of all takes its place.
+  // Replaces a bucket of the last micro-batch in the arena with the sum over all micro-batches.
   void finish(Stream& compute, const Bucket& bucket);
-  // Every bucket was finished.
+  // Call when every bucket is finished.
   void end_step() { under_way_ = false; }
 
   std::size_t memory_bytes() const { return memory_.bytes(); }

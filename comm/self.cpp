@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-// On any device: all it needs is a stream that copies. On a CPU that is the calling thread: handing work to
-// another one and waking it costs more than a small network's collectives, and there is nobody to wait for.
+// Works on any device that has a stream. On a CPU the stream is the calling thread: to wake another thread
+// costs more than a small network's collectives, and there are no peers to wait for.
 class SelfCommunicator final : public Communicator {
  public:
   SelfCommunicator(Device device, std::shared_ptr<JobState> job)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator of a world of one, as part of a job.
+// The communicator of a world of one rank, as part of a job.
 #pragma once
 
 #include <memory>

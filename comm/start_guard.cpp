@@ -26,7 +26,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string, std::less<>>;
 
-// With which another process of this user was started; none of one that is nobody's business.
+// The environment of another process of this user; empty if it cannot be read.
 Variables variables_of(int process) {
   std::ifstream file(fmt::format("/proc/{}/environ", process));
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -41,7 +41,7 @@ Variables variables_of(int process) {
   return variables;
 }
 
-// Of the launch: what its launcher gives all its processes, and no other's. "" where it tells nothing.
+// A name that the launcher gives all processes of this launch and no others; "" if it gives none.
 std::string launch_name(const Environment& environment) {
   const auto text = [&](const char* name) -> std::string {
     const char* value = environment(name);
@@ -53,7 +53,7 @@ std::string launch_name(const Environment& environment) {
   return text("SLURM_STEP_ID").empty() ? "" : text("SLURM_JOB_ID") + '.' + text("SLURM_STEP_ID");
 }
 
-// By rank, the last process of each: those before it are shells that wait for it.
+// The process of each other rank with the highest number: those before it are shells that wait for it.
 std::map<int, int> processes_of_launch() {
   std::map<int, int> last;
   const std::string launch = launch_name(&std::getenv);
@@ -77,7 +77,7 @@ std::map<int, int> processes_of_launch() {
   return last;
 }
 
-// Rank 0 tells, or, where it is the one that does not start, another: not all at once.
+// Additional time for a rank: rank 0 reports first; if it does not start, another rank does.
 std::chrono::seconds turn_of(int rank) { return std::chrono::seconds(2 * std::min(rank, 3)); }
 
 }  // namespace
@@ -110,7 +110,7 @@ std::string describe_other_ranks() {
 
 StartGuard::StartGuard(std::chrono::seconds limit) : limit_(limit) {
   if (limit <= std::chrono::seconds{0}) return;
-  // Signals are others' to handle.
+  // Other threads handle signals.
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -135,7 +135,7 @@ void StartGuard::run() {
   const Launch launch = find_launch(&std::getenv);
   const RankScope scope(launch.rank);
   std::unique_lock lock(mutex_);
-  // Second by second: of a long time in which this process was stopped one counts at most.
+  // Waits second by second: time in which this process was stopped counts as one second at most.
   for (auto left = limit_ + turn_of(launch.rank); left.count() > 0; --left) {
     if (changed_.wait_for(lock, std::chrono::seconds(1), [this] { return started_; })) return;
   }

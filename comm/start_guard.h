@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StartGuard: ends a job whose ranks do not all start. Until all have, MPI waits for them without a limit,
-// and nobody else has been told of anybody: a rank that is stopped before, or in, MPI_Init would keep the job
-// for ever. A thread waits beside MPI, and tells what the system tells of the ranks of this machine.
+// StartGuard: ends a job whose ranks do not all start. MPI_Init waits for all ranks without a limit, and no
+// rank knows the others yet: a rank that is stopped before or in MPI_Init would block the job for ever. A
+// thread waits beside MPI, ends the process at the limit, and reports the state of this machine's ranks.
 #pragma once
 
 #include <chrono>
@@ -15,15 +15,15 @@
 
 namespace lockstep {
 
-// The limit in seconds, for whoever knows that starting takes longer here.
+// The environment variable with the limit in seconds, for systems where starting takes longer.
 inline constexpr const char* kStartSecondsVariable = "LOCKSTEP_START_SECONDS";
-// What it says, or five minutes. Throws ConfigError where that is no whole number from 0 to a million.
+// Its value, or five minutes. Throws ConfigError unless it is a whole number from 0 to 1,000,000.
 std::chrono::seconds start_limit(const Environment& environment);
 
 class StartGuard {
  public:
-  // From now on until the end of this: after `limit`, 0 for any, the process ends with exit_code::resumable,
-  // and its launcher ends the others. Time in which this process is itself stopped does not count.
+  // Until destruction: after `limit` (0: none) the process ends with exit_code::resumable, and its launcher
+  // ends the others. Time in which this process is itself stopped does not count.
   explicit StartGuard(std::chrono::seconds limit);
   ~StartGuard();
   StartGuard(const StartGuard&) = delete;
@@ -36,11 +36,11 @@ class StartGuard {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool started_ = false;
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // last: it uses the members above
 };
 
-// Lines of what the system tells of the other processes of this machine that this one's launcher started:
-// where the threads of those stand that are stopped; "" where there is none.
+// A line about each other process of this machine that the same launcher started, and more lines about its
+// threads if it is stopped; "" for none.
 std::string describe_other_ranks();
 
 }  // namespace lockstep

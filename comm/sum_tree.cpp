@@ -8,7 +8,8 @@
 namespace lockstep {
 namespace {
 
-// Of the subtree with `width` leaves from rank `begin` on, of which those past the last rank are missing.
+// Collects the sums of the subtree with `width` leaves from rank `begin` on; leaves past the last rank are
+// missing.
 void collect(std::span<const int> node_of, std::size_t begin, std::size_t width,
              std::vector<PartialSum>& sums) {
   if (begin >= node_of.size()) return;

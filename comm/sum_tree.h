@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one tree along which the CPU adds up ranks, wherever they run: of eight ranks
+// The one tree along which the CPU adds ranks, wherever they run. For eight ranks:
 //
 //   ((0+1)+(2+3))+((4+5)+(6+7))
 //
-// and of a number that is no power of two the tree of the next power of two without the leaves that it has
-// not: (0+1)+2, ((0+1)+(2+3))+(4+5). Ranks are those of the whole world, so a sum has the same bits on any
-// number of nodes. What a node may add up by itself are the subtrees whose ranks are all its own.
+// For a number that is no power of two it is the tree of the next power of two without the missing leaves:
+// (0+1)+2, ((0+1)+(2+3))+(4+5). Ranks are those of the whole world, so a sum has the same bits on any number
+// of nodes. A node can add by itself the subtrees whose ranks are all its own.
 #pragma once
 
 #include <span>
@@ -23,9 +23,9 @@ struct PartialSum {
   bool operator==(const PartialSum&) const = default;
 };
 
-// The largest subtrees that lie on one node each, in the order of ranks: every rank is in one. Where nodes
-// hold consecutive ranks, as many each and a power of two, they are as many as nodes; where no two ranks of
-// a pair share a node, as many as ranks.
+// The largest subtrees that lie on one node each, in rank order: every rank is in one. If each node holds the
+// same power of two of consecutive ranks, there is one per node; if no two ranks of a pair share a node, one
+// per rank.
 std::vector<PartialSum> partial_sums(std::span<const int> node_of);
 
 }  // namespace lockstep

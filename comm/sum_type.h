@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In which type gradients of 16 bits are added up, where each partial sum would be rounded: over the
+// The type in which 16-bit gradients are summed where each partial sum would be rounded: over the
 // micro-batches of a rank (comm/running_sums.h), and over ranks by NCCL, which sends partial sums on
-// (comm/exchanges/dense_sum.cpp). CPUs add ranks in fp32 anyway.
+// (comm/exchanges/dense_sum.cpp). CPUs always add ranks in fp32.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ enum class SumType { automatic, f32, gradients };
 inline constexpr std::string_view kSumTypeWords[] = {"auto", "fp32", "gradients"};
 constexpr std::span<const std::string_view> words_of(SumType) { return kSumTypeWords; }
 
-// The largest share of a sum that automatic leaves to rounding, in the worst case: terms that are all alike.
+// The largest share of a sum that `automatic` may lose to rounding, in the worst case of equal terms.
 inline constexpr double kMostLostOfSum = 1.0 / 32;
 
-// Whether a sum of this number of terms is made in fp32. automatic: where n - 1 roundings by half a unit of
-// the type could take more than kMostLostOfSum, which is from 10 terms of bf16 and from 66 of fp16.
+// True if a sum of this many terms uses fp32. automatic: if n - 1 roundings by half a unit of the type could
+// lose more than kMostLostOfSum, which is from 10 terms of bf16 and from 66 of fp16.
 constexpr bool sums_in_f32(SumType given, DType type, std::int64_t terms) {
   if (type == DType::f32 || terms < 2 || given == SumType::gradients) return false;
   const double rounding = type == DType::bf16 ? 0x1p-8 : 0x1p-11;

@@ -16,9 +16,9 @@
 
 namespace lockstep {
 
-// Where ranks meet: each shows the others its call, and they wait for one another. Who waits for a rank whose
-// communicator has ended abandons the job; but a collective that all have begun is finished by all, as they
-// use one another's memory.
+// ThreadHub: shows each rank's call to the others, and lets ranks wait for each other. A rank that waits for
+// one whose communicator has ended abandons the job. A collective that all have begun is finished by all,
+// because they use each other's memory.
 class ThreadHub {
  public:
   struct Call {
@@ -42,7 +42,7 @@ class ThreadHub {
   std::span<const int> node_of_rank() const { return node_of_rank_; }
   const Call& call(int rank) const { return calls_[static_cast<std::size_t>(rank)]; }
 
-  // Shows this rank's call and waits for everybody's. Throws on every rank when they differ.
+  // Shows this rank's call and waits for those of all ranks. Throws Error on every rank if they differ.
   void meet(int rank, const Call& call, const WaitPlace& place) {
     calls_[static_cast<std::size_t>(rank)] = call;
     begin(place);
@@ -54,14 +54,14 @@ class ThreadHub {
     }
   }
 
-  // Everybody is through with everybody's memory.
+  // Waits until no rank uses another's memory any more.
   void finish() {
     std::unique_lock lock(mutex_);
     const std::uint64_t generation = arrive();
     changed_.wait(lock, [&] { return generation_ != generation; });
   }
 
-  // The rank's communicator ends.
+  // Call when the rank's communicator ends.
   void end(int rank) {
     const std::scoped_lock lock(mutex_);
     ended_ = rank;
@@ -70,7 +70,7 @@ class ThreadHub {
 
  private:
   void begin(const WaitPlace& place) {
-    constexpr std::chrono::milliseconds kGlance{20};  // how soon it is noticed that the job is abandoned
+    constexpr std::chrono::milliseconds kGlance{20};  // between checks for an abandoned job
     std::unique_lock lock(mutex_);
     const std::uint64_t generation = generation_;
     if (ended_ < 0 && !job_->abandoned()) arrive();
@@ -82,7 +82,7 @@ class ThreadHub {
     }
   }
 
-  // The generation that the arrival belongs to; the last one ends it.
+  // Returns the generation that the arrival belongs to; the last arrival ends it.
   std::uint64_t arrive() {
     const std::uint64_t generation = generation_;
     if (++arrived_ == size()) {
@@ -99,19 +99,19 @@ class ThreadHub {
   std::mutex mutex_;
   std::condition_variable changed_;
   int arrived_ = 0;
-  int ended_ = -1;  // a rank whose communicator has
+  int ended_ = -1;  // a rank whose communicator has ended; -1: none
   std::uint64_t generation_ = 0;
 };
 
 namespace {
 
-// What a rank tells of itself to be given a group.
+// A rank's input to split().
 struct ThreadGroupCall {
   int rank;
   int colour;
   int key;
   int node;
-  std::shared_ptr<ThreadHub> hub;  // by the group's first rank
+  std::shared_ptr<ThreadHub> hub;  // made by the group's first rank
 
   bool operator<(const ThreadGroupCall& other) const {
     return std::pair(key, rank) < std::pair(other.key, other.rank);
@@ -132,7 +132,7 @@ class ThreadTransport final : public HostTransport {
   std::uint64_t sent_bytes() const override { return sent_bytes_; }
   std::span<const int> node_of_rank() const override { return hub_->node_of_rank(); }
 
-  // Ranks that pass for being on several nodes share nothing.
+  // Ranks on several simulated nodes share no memory.
   std::vector<std::byte*> shared_places(void* own) override {
     meet({.operation = "shared_places", .data = own});
     std::vector<std::byte*> places;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Watch: a thread that looks after something the host cannot wait for: what goes wrong in a library's own
-// threads, or on a device, long after the call that started it has returned.
+// Watch: a thread that polls for errors the host cannot wait for: in a library's own threads, or on a device,
+// after the call that started the work has returned.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@ namespace lockstep {
 
 class Watch {
  public:
-  // Calls healthy() every `interval` on a thread of its own, until it returns false or this ends. It must not
-  // throw, and names this rank in its log lines.
+  // Calls healthy() every `interval` on a thread, until it returns false or this is destroyed. healthy() must
+  // not throw; its log lines name this rank.
   Watch(std::chrono::milliseconds interval, std::function<bool()> healthy);
 
  private:

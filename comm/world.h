@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// World: who this process is among the processes mpirun started. Joining it starts MPI, leaving it ends MPI.
-// One per process, made at the top of main and outliving everything that communicates.
+// World: this process's place among the processes that mpirun started. Joining it starts MPI, leaving it ends
+// MPI. One per process, made at the top of main; it outlives everything that communicates.
 #pragma once
 
 #include <chrono>
@@ -18,10 +18,11 @@
 namespace lockstep {
 
 struct WorldOptions {
-  // Ranks that count as one node; 0: those that share memory, as MPI says. For tests of several nodes on one.
+  // Ranks that count as one node, for tests of several nodes on one; 0: those that share memory, as MPI
+  // reports.
   int ranks_per_node = 0;
-  // How long all processes together may take to start MPI, after which they end with exit_code::resumable
-  // (StartGuard); 0: any.
+  // The time limit for all processes to start MPI, after which they end with exit_code::resumable
+  // (StartGuard); 0: unlimited.
   std::chrono::seconds start_limit = std::chrono::minutes(5);
 };
 
@@ -29,19 +30,19 @@ struct WorldOptions {
 struct DeviceCommunicatorOptions {
   // Thread blocks a collective may occupy, and so take from compute; 0: NCCL's own choice.
   int max_ctas = 0;
-  // Whether allocate() registers its memory with NCCL, which then needs fewer thread blocks.
+  // True if allocate() registers its memory with NCCL, which then needs fewer thread blocks.
   bool register_memory = true;
-  // Lets several ranks use one device: each passes for a node of its own, and data goes over sockets. Right
-  // results, meaningless times.
+  // Lets several ranks use one device: NCCL treats each as a separate node, and data goes over sockets.
+  // Results are right, times are meaningless.
   bool share_device = false;
 };
 
-// How an all_reduce goes between nodes (comm/README.md); direct and halving give the same bits.
+// The algorithm of an all_reduce between nodes (comm/README.md); direct and halving give the same bits.
 enum class AllReduceWay {
   automatic,  // direct or halving
   direct,
-  halving,  // where every node brings one partial sum, else direct
-  mpi,      // MPI's own: fp32 and i32, in another order of sums
+  halving,  // if every node has one partial sum, else direct
+  mpi,      // MPI's own, for fp32 and i32: sums in another order
 };
 inline constexpr std::string_view kAllReduceWayWords[] = {"auto", "direct", "halving", "mpi"};
 constexpr std::span<const std::string_view> words_of(AllReduceWay) { return kAllReduceWayWords; }
@@ -53,60 +54,58 @@ class Watchdog;
 
 class World {
  public:
-  // Collective over all processes. Sets the process's rank for log and errors. Throws ConfigError where the
+  // Collective over all processes. Sets the process's rank for log and errors. Throws ConfigError if the
   // launcher started more processes than MPI joined.
   static World join(const WorldOptions& options = {});
   World(World&&) noexcept;
   World& operator=(World&&) noexcept;
-  // Waits for nobody: a rank that does not leave() ends without the others, and its launcher ends the job. A
-  // world of one needs no leave().
+  // Does not wait for other ranks: if a rank ends without leave(), its launcher ends the job. A world of one
+  // needs no leave().
   ~World();
 
-  // Collective: the end in order, when nothing communicates any more. Throws GaveUp where the job is
-  // abandoned.
+  // Collective: the orderly end, after all communication. Throws GaveUp if the job is abandoned.
   void leave();
 
   int rank() const;
   int size() const;
   int local_rank() const;  // among the ranks of this node
   int local_size() const;
-  int node() const;  // numbered by their lowest rank
+  int node() const;  // nodes are numbered by their lowest rank
   int nodes() const;
   const std::string& host() const;
-  // What this process has for itself on its node.
+  // The claims of this process on its node.
   NodeClaims& claims();
 
-  // The longest wait for another rank, in what communicates and in leave(); 0: any. A rank that waits longer
-  // fails, so that one which hangs ends the job. Default: JobState::kDefaultTimeout.
+  // The longest wait for another rank, in collectives and in leave(); 0: unlimited. A rank that waits longer
+  // fails, so a rank that hangs ends the job. Default: JobState::kDefaultTimeout.
   void set_timeout(std::chrono::milliseconds timeout);
 
-  // Collective, once; later calls do nothing. From now on a thread of each rank looks whether all others are
-  // alive and get on, and ends the job with exit_code::resumable where they do not (comm/watchdog).
-  // silence: what is not heard of a rank for longer than that.
+  // Collective, once; later calls do nothing. From now on a thread of each rank checks that all others are
+  // alive and make progress, and ends the job with exit_code::resumable if not (comm/watchdog). silence: how
+  // long a rank may send no sign of life.
   void watch(Communicator& host, std::chrono::milliseconds silence);
-  Watchdog* watchdog();  // null: nobody watches
+  Watchdog* watchdog();  // null before watch()
 
-  // How an all_reduce of host memory goes between nodes, from the next one on; no collective is under way.
-  // Every rank the same.
+  // The algorithm of an all_reduce of host memory between nodes, from the next one on; no collective is under
+  // way. The same on every rank.
   void set_between_nodes(AllReduceWay way);
 
-  // A new communicator over all ranks (collective), for host memory: MPI.
+  // Collective. A new communicator over all ranks, for host memory: MPI.
   std::unique_ptr<Communicator> communicator();
-  // The same for memory of a CUDA device: NCCL, where built. `host` is what its host() returns: it also
-  // carries what ranks tell each other to connect, and must outlive the new one. An error NCCL finds behind
-  // calls that have returned ends the whole job. Throws ConfigError where NCCL was not built in or refuses
-  // how ranks are placed on devices.
+  // Collective. A new communicator for memory of a CUDA device: NCCL. `host` is what its host() returns: it
+  // carries the messages that connect ranks, and must outlive the new communicator. An error that NCCL finds
+  // after a call has returned ends the whole job. Throws ConfigError if NCCL was not built in or refuses the
+  // placement of ranks on devices.
   std::unique_ptr<Communicator> communicator(Device device, Communicator& host,
                                              const DeviceCommunicatorOptions& options = {});
 
-  // Collective. Groups of a communicator over all ranks: the ranks of this node, which share memory; and
-  // those that have the same local rank on their nodes, in the order of nodes. Nodes may hold different
-  // numbers of ranks: of a high local rank there are only those that are.
+  // Collective. Groups of a communicator over all ranks: the ranks of this node, which share memory; and the
+  // ranks with the same local rank on all nodes, in the order of nodes. Nodes may hold different numbers of
+  // ranks: a group of a high local rank is then smaller.
   std::unique_ptr<Communicator> ranks_of_node(Communicator& all);
   std::unique_ptr<Communicator> across_nodes(Communicator& all);
 
-  // Ends the whole job at once: every rank, with this exit code. The last resort of a rank in trouble: others
-  // may be waiting for it.
+  // Ends every rank of the job at once, with this exit code. For a failing rank that others may wait for.
   [[noreturn]] void abort(int exit_code);
 
  private:
@@ -115,12 +114,12 @@ class World {
   std::unique_ptr<State> state_;
 };
 
-// The rank its launcher gave this process, before MPI is started (from the environment); 0 without a
+// The rank that the launcher gave this process, from the environment, before MPI starts; 0 without a
 // launcher.
 int launched_rank();
 
-// Bytes that this node's ranks can still share, from which allocate() takes: of /dev/shm. The largest number
-// where that cannot be told.
+// Bytes of /dev/shm that this node's ranks can still share; allocate() takes from it. The largest number if
+// unknown.
 std::uint64_t free_shared_memory();
 
 // The MPI library's name and version: "Open MPI v4.1.4". Needs no World.

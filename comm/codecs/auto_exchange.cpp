@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// By name and size, since the two may deal a parameter to ranks in other parts.
+// Copies by name and size, because the two exchanges may divide a parameter among ranks differently.
 void copy_state(GradientExchange& from, GradientExchange& to, Stream& stream) {
   std::map<std::string, Tensor> known;
   for (const ExchangeState& state : from.state()) known[state.name] = state.memory;
@@ -100,7 +100,7 @@ CodecAssignment AutoExchange::assignment(std::span<const int> by_bucket) const {
   return made;
 }
 
-// Rules with one node are checked as they are without "auto".
+// With one node rules are checked as without "auto".
 std::unique_ptr<GradientExchange> AutoExchange::make(std::span<const int> by_bucket) {
   const bool dense = std::ranges::count(by_bucket, 0) == std::ssize(by_bucket);
   if (dense && context_.codecs.rules.empty()) return kDenseSum.make(context_);
@@ -136,7 +136,7 @@ std::size_t AutoExchange::memory_bytes() const {
   return bytes;
 }
 
-// Which of them it is is nobody's to decide at the start.
+// `codec` is null: the codec is not known at the start.
 constinit const ExchangeKind kAutoCodec = {
     .name = "auto",
     .meaning = "for each bucket none, or the codec within comm.codec_limit that makes steps faster, by trial",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// AutoExchange: comm.codec = "auto". Every bucket travels by one of several codecs, or as the dense sum, and
-// somebody who measures steps says by which (launch/codec_trial.h): at first all are summed densely. Only
-// what was chosen has memory. Parameters that comm.codec_for names keep their codecs.
+// AutoExchange: comm.codec = "auto". Each bucket uses one of several codecs or the dense sum. All start with
+// the dense sum; a caller measures steps and chooses (launch/codec_trial.h). Only chosen codecs have memory.
+// Parameters that comm.codec_for names keep their codecs.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@
 
 namespace lockstep {
 
-// What comm.codec_limit may be, from what loses nothing to what loses most. Those that put momentum into
-// gradients are not among them: they are another optimizer.
+// The values of comm.codec_limit, from lossless to most lossy. dgc is not among them: with its momentum it is
+// another optimizer.
 std::span<const ExchangeKind* const> codecs_by_loss();
-// The names of those.
+// Their names.
 std::vector<std::string> codec_limits();
-// What may be chosen within a limit, in that order, the dense sum left out. Of the 16-bit floats bf16, as
-// fp16 may overflow where fp32 does not; fp16 where it is the limit. Throws ConfigError for a limit that is
-// none.
+// The codecs that may be chosen within a limit, in that order, without the dense sum. Of the 16-bit floats
+// bf16, as fp16 may overflow where fp32 does not; fp16 only if it is the limit. Throws ConfigError for an
+// unknown limit.
 std::vector<const ExchangeKind*> codecs_within(std::string_view limit);
 
 class AutoExchange final : public GradientExchange {
@@ -35,20 +35,19 @@ class AutoExchange final : public GradientExchange {
   explicit AutoExchange(const ExchangeContext& context);
   ~AutoExchange() override;
 
-  // Whether there is anything to choose: several nodes, a candidate, and a parameter that one takes. The same
-  // on every rank.
+  // True if there is a choice: several nodes, and a candidate that takes a parameter. The same on every rank.
   bool open() const { return open_; }
   int nodes() const { return groups_.placement().nodes; }
-  // By number: 0 is the dense sum, and the others are the candidates.
+  // Choice 0 is the dense sum; the others are the candidates.
   std::span<const ExchangeChoice> choices() const { return choices_; }
-  // By bucket, a number each.
+  // The number of each bucket's choice.
   std::span<const int> chosen() const { return chosen_; }
-  // Collective, between two steps whose work is done on every stream, and the same on every rank. What codecs
-  // remember of parameters that go on as before is kept; of others it begins anew, and what the codec before
-  // had not sent yet is forgotten. What was recorded of steps must not be replayed again.
+  // Collective, between two steps whose work is done on every stream; the choice is the same on every rank.
+  // Codec state with the same name and size is kept. Other state starts new, and what the previous codec had
+  // not sent is lost. Recorded steps must not be replayed again.
   void choose(std::span<const int> by_bucket);
 
-  // What would travel of each bucket; seconds_per_element: by number.
+  // The traffic of each bucket under these choices; seconds_per_element: by choice number.
   std::vector<BucketTravel> travel(std::span<const int> by_bucket,
                                    std::span<const double> seconds_per_element) const;
 
@@ -73,7 +72,7 @@ class AutoExchange final : public GradientExchange {
   ExchangeContext context_;
   NodeGroups groups_;
   std::vector<ExchangeChoice> choices_;
-  std::vector<std::size_t> rule_of_;  // by parameter; 0: none, the bucket's choice
+  std::vector<std::size_t> rule_of_;  // by parameter: 1 + its rule; 0: the bucket's choice
   std::vector<int> chosen_;
   bool open_ = false;
   std::unique_ptr<GradientExchange> current_;

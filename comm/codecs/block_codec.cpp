@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The codecs int8 and sign: blocks of 256 values become records of a scale and 8 bits, or 1, for each
-// (kernels/codec.h), in two shots. Every rank sends each other one the records of its part, which sums what
-// all have sent of it in fp32; the sum becomes records again, and goes to all. So the bytes do not grow with
-// the number of ranks: of n values 2 (1 - 1 / ranks) n / 256 records, as an all_reduce would send values.
+// The codecs int8 and sign: blocks of 256 values become records of a scale and 8 bits, or 1, per value
+// (kernels/codec.h), in two phases. Every rank sends each other rank the records of that rank's part, and
+// sums its own part in fp32; it encodes the sum as records and sends them to all. So the bytes do not grow
+// with the number of ranks: for n values a rank sends 2 (1 - 1 / ranks) n / 256 records, as an all_reduce
+// would send values.
 //
-// What either encoding leaves is added to what is encoded there in the next step: of this rank's values, and
-// of the sums of its part.
+// The error of each encoding, of this rank's values and of the sums of its part, is added to its input in the
+// next step.
 #include <algorithm>
 #include <optional>
 
@@ -52,7 +53,7 @@ std::vector<CodecShare> parts_of(std::span<const CodecShare> shares, int rank, i
   return parts;
 }
 
-// By physical element: 1, or 0 where the layout pads.
+// For each physical element 1, or 0 if the layout pads it.
 std::vector<float> real_elements(const Layout& layout, Device device) {
   const auto physical = static_cast<std::size_t>(layout.physical_elements());
   if (layout.shape().elements() == layout.physical_elements()) return std::vector<float>(physical, 1.0f);
@@ -68,7 +69,7 @@ std::vector<float> real_elements(const Layout& layout, Device device) {
   return real;
 }
 
-// A bit for each value of the shares that is a gradient's, and no padding (BlockEncode::real).
+// One bit per value of the shares: 1 for a gradient, 0 for padding (BlockEncode::real).
 class RealBits {
  public:
   RealBits() = default;
@@ -95,7 +96,7 @@ class RealBits {
     stream.synchronize();
   }
 
-  // Of the bucket's block on; null where nobody asks.
+  // The bits from the bucket's block `block` on; null if they are not needed.
   const std::uint32_t* of(std::size_t bucket, std::int64_t block) const {
     if (memory_.bytes() == 0) return nullptr;
     return reinterpret_cast<const std::uint32_t*>(memory_.data()) + begin_[bucket] +
@@ -215,14 +216,14 @@ class BlockCodec final : public Codec {
   std::span<const CodecShare> shares_;
   std::span<const Parameter> parameters_;
   Communicator& across_;
-  std::vector<CodecShare> parts_;  // that this rank sums
+  std::vector<CodecShare> parts_;  // the parts that this rank sums
   std::optional<Residual> residual_;
   std::optional<Residual> sum_residual_;
-  RealBits real_;  // of sign
-  Buffer step_;    // of int8 at random: how many there were
+  RealBits real_;  // for sign
+  Buffer step_;    // for stochastic int8: steps so far
   PhiloxKey key_ = {};
   Buffer sent_;      // records of a share
-  Buffer received_;  // of this rank's part, by every rank
+  Buffer received_;  // records of this rank's part, from every rank
 };
 
 template <BlockCode code>
@@ -234,7 +235,7 @@ constexpr CodecKind kBlocks = {
         [](const ExchangeChoice&, const Parameter&, int) {
           return static_cast<double>(record_bytes(code)) / (kBlockElements * sizeof(float));
         },
-    // Of this rank's values, and of the sums of its part.
+    // Residuals of this rank's values, and of the sums of its part.
     .kept = [](const ExchangeChoice& choice,
                int nodes) { return is_on(choice, kErrorFeedback.name) ? 2 + 2.0 / nodes : 0; }};
 

@@ -38,8 +38,8 @@ std::vector<BucketTravel> travel_of(std::span<const Bucket> buckets, std::span<c
   return travels;
 }
 
-// Values packed, in fp32 where a node has summed them; half of that again to send and to receive, but where
-// they travel from where they are packed; and what is remembered.
+// Packed values, in fp32 if a node has summed them; half of that again to send and to receive, unless they
+// are sent from where they are packed; and the codec's state.
 std::size_t planned_codec_bytes(const ExchangeChoice& choice, const CodecLoad& load) {
   if (choice.kind->codec == nullptr) return 0;
   const CodecKind& kind = *choice.kind->codec;

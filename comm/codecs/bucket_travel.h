@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BucketTravel: what an exchange sends of a bucket, by the formulas of its codecs: for estimates of what
-// another codec would take on a measured link. Pure arithmetic.
+// BucketTravel: what an exchange sends of a bucket, by the formulas of its codecs, to estimate the time of
+// another codec on a measured link. Pure arithmetic.
 #pragma once
 
 #include <span>
@@ -12,19 +12,19 @@
 namespace lockstep {
 
 struct BucketTravel {
-  double bytes = 0;          // as the dense sum of so many bytes would send
-  double round_trips = 0;    // sums that wait for each other
-  double codec_seconds = 0;  // of this rank: encoding and decoding
+  double bytes = 0;          // size of a dense sum with the same traffic
+  double round_trips = 0;    // sums that depend on each other
+  double codec_seconds = 0;  // encoding and decoding on this rank
 };
 
-// Of each bucket. seconds_per_element: by the assignment's choices, of what their codecs take
+// The travel of each bucket. seconds_per_element: codec time of each of the assignment's choices
 // (codec_speed.h). Choices without an estimate count as the dense sum.
 std::vector<BucketTravel> travel_of(std::span<const Bucket> buckets, std::span<const Parameter> parameters,
                                     const CodecAssignment& assignment, int nodes,
                                     std::span<const double> seconds_per_element);
 
-// About what an exchange that compresses so many elements holds on a rank beside the gradients, with buckets
-// of this many. drivers: ranks of a node that share the codec's work.
+// The load of a codec exchange, in compressed elements; drivers: ranks of a node that share the codec's work.
+// planned_codec_bytes() estimates its memory on a rank, beside the gradients.
 struct CodecLoad {
   double elements = 0;
   double largest_bucket = 0;
@@ -33,7 +33,7 @@ struct CodecLoad {
 };
 std::size_t planned_codec_bytes(const ExchangeChoice& choice, const CodecLoad& load);
 
-// Whether there is one of what it sends.
+// True if its codec has a formula for what it sends.
 bool has_estimate(const ExchangeChoice& choice);
 
 }  // namespace lockstep

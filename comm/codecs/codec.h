@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Codec: what travels between nodes in place of fp32. Gradients are summed densely inside a node; each rank
-// that drives then has a share of a bucket's sum, its codec exchanges the share with the same local rank of
-// the other nodes, and what comes out is handed out inside the node (comm/codecs/codec_exchange.h). So a
-// codec knows nothing of nodes, buckets or where gradients lie: it turns flat fp32 values into their sum over
-// the ranks of one communicator.
+// Codec: sends compressed gradients between nodes. Gradients are summed densely inside a node; each rank that
+// drives then has a share of a bucket's sum, its codec exchanges the share with the same local rank of the
+// other nodes, and the result is distributed inside the node (comm/codecs/codec_exchange.h). So a codec does
+// not depend on nodes, buckets or the memory of gradients: it replaces flat values with their sum over the
+// ranks of one communicator.
 //
-// A codec is made once, with all its memory; what it enqueues neither allocates nor blocks, and is recorded
-// and replayed on a GPU. What differs from step to step it keeps in memory of the device.
+// A codec is made once, with all its memory. What it enqueues neither allocates nor blocks, and is recorded
+// and replayed on a GPU, so values that change from step to step are in device memory.
 #pragma once
 
 #include <algorithm>
@@ -22,36 +22,36 @@
 
 namespace lockstep {
 
-// Shares of codecs that take single elements begin at multiples of this.
+// Shares begin at multiples of this, except for codecs of whole parameters.
 inline constexpr std::int64_t kCodecBlock = 256;
 
-// A stretch of a parameter, in the order of its memory (Layout), within a share.
+// A contiguous part of a parameter's memory (Layout) within a share.
 struct CodecPiece {
   std::size_t parameter = 0;
   ElementRange range;      // of the parameter's physical elements
-  std::int64_t place = 0;  // of the first one in the share
+  std::int64_t place = 0;  // of its first element in the share
   bool whole(const Parameter& of) const {
     return range.begin == 0 && range.end == of.layout.physical_elements();
   }
 };
 
-// What this rank drives of one bucket. Between the pieces and behind the last one there are zeros, which stay
-// zero.
+// The part of one bucket that this rank drives. Between the pieces and after the last one there are zeros,
+// which stay zero.
 struct CodecShare {
-  void* values = nullptr;  // in memory of the device, aligned; other buckets' may lie in the same
+  void* values = nullptr;  // device memory, aligned; buckets may share it
   std::int64_t count = 0;  // a multiple of kCodecBlock times the ranks of `across`, unless parameters are
                            // whole; 0: nothing
   std::vector<CodecPiece> pieces;
 };
 
-// All of it outlives the codec, and is the same on all ranks of `across` but for addresses.
+// Everything referenced outlives the codec and is the same on all ranks of `across`, except addresses.
 struct CodecContext {
   const ExchangeChoice& choice;
   std::span<const Parameter> parameters;
   std::span<const CodecShare> shares;  // by bucket
   DType type = DType::f32;             // of values: f32, or CodecKind::alone
   Communicator& across;                // 2 ranks or more
-  GradientMomentum momentum = {};      // of the optimizer
+  GradientMomentum momentum = {};      // the optimizer's
 
   std::int64_t largest_share() const {
     std::int64_t most = 0;
@@ -64,10 +64,10 @@ class Codec {
  public:
   virtual ~Codec() = default;
 
-  // Enqueues on across.stream(): the values of this bucket's share become their sum over the ranks of across,
-  // decoded, with the same bits on each of them. Buckets come one after another, once each step. What is not
-  // finite anywhere leaves something that is not finite in the sum. Values come multiplied by the unit's loss
-  // scale; what is remembered is not.
+  // Enqueues on across.stream(): the values of this bucket's share become their decoded sum over the ranks of
+  // across, with the same bits on each rank. Called for one bucket after another, once per step. A non-finite
+  // value on any rank leaves a non-finite value in the sum. Values are multiplied by the unit's loss scale;
+  // kept state is not.
   virtual void exchange(std::size_t bucket, const GradientUnit& unit) = 0;
   // See GradientExchange.
   virtual void settle(Stream& /*compute*/, const std::int32_t* /*finite*/) {}
@@ -75,11 +75,11 @@ class Codec {
   virtual std::size_t memory_bytes() const { return 0; }
 };
 
-// Small tensors and those of one dimension (biases, batch norm) cost little and tolerate little.
+// Small and one-dimensional tensors (biases, batch norm) save few bytes and tolerate little error.
 inline constexpr std::int64_t kLeastCompressed = 1000;
 bool takes_large_tensors(const ExchangeChoice& choice, const Parameter& parameter);
 
-// An option of codecs that remember what they did not send.
+// An option of codecs with error feedback.
 inline constexpr NumberOption kErrorFeedback = {
     .name = "error_feedback",
     .initial = 1,
@@ -88,42 +88,42 @@ inline constexpr NumberOption kErrorFeedback = {
     .meaning = "1: what was not sent is added to the next step's gradients; 0: it is lost, for comparison",
     .whole = true};
 
-// What an ExchangeKind says of its codec.
+// The properties of a codec.
 struct CodecKind {
-  // Which parameters it compresses; all others are summed densely.
+  // The parameters it compresses; all others are summed densely.
   bool (*takes)(const ExchangeChoice& choice, const Parameter& parameter) = takes_large_tensors;
-  // It adds the optimizer's momentum to what it takes, which the optimizer then does not. For SGD alone.
+  // The codec adds the optimizer's momentum, instead of the optimizer. For SGD alone.
   bool adds_momentum = false;
-  // The option that has it do so where the optimizer has momentum. Empty: there is none.
+  // The option that enables this if the optimizer has momentum. Empty: there is none.
   std::string_view momentum_option = {};
-  // The option that says how many of the first steps differ from those that follow, as in the sizes of what
-  // is sent: a GPU records none of them. Empty: none do.
+  // The option with the number of first steps that differ from later ones, for example in message sizes; a
+  // GPU does not record them. Empty: there are none.
   std::string_view warmup_option = {};
-  // What it remembers is kept in units of what parameters lack (GradientUnit::learning_rate).
+  // Its state is in units of parameter updates (gradients times GradientUnit::learning_rate).
   bool uses_learning_rate = false;
-  // Its share is whole parameters, instead of equal numbers of elements.
+  // Shares are whole parameters, instead of equal numbers of elements.
   bool whole_parameters = false;
-  // The type in which values come where no node has a second rank, and so nothing was summed; else fp32.
+  // The type of the values if every node has one rank, so that nothing was summed; else fp32.
   DType alone = DType::f32;
-  // Values of fp32 come in fp32 nevertheless: their scale is chosen before they are rounded.
+  // fp32 gradients stay fp32 nevertheless: the codec scales them before it rounds.
   bool scales = false;
   // Collective over across.
   std::unique_ptr<Codec> (*make)(const CodecContext& context) = nullptr;
-  // For estimates: what travels of a parameter that it takes between so many nodes, as a share of what the
-  // dense sum of it in fp32 sends; null: not known. How many messages of a bucket wait for each other, as
-  // all-reduces; and how much it remembers, in fp32 numbers for each of the parameter's elements.
+  // For estimates. sent_share: what a parameter sends between this many nodes, as a share of its dense sum in
+  // fp32; null: unknown. round_trips: all-reduces of a bucket that depend on each other. kept: fp32 numbers
+  // of state per parameter element.
   double (*sent_share)(const ExchangeChoice& choice, const Parameter& parameter, int nodes) = nullptr;
   double round_trips = 1;
   double (*kept)(const ExchangeChoice& choice, int nodes) = nullptr;
 };
 
-// By CodecKind::warmup_option; 0 for what is no codec.
+// The value of CodecKind::warmup_option; 0 without a codec.
 std::int64_t warmup_steps(const ExchangeChoice& choice);
-// The same choice, as it is behind those steps.
+// The same choice without these steps.
 ExchangeChoice without_warmup(const ExchangeChoice& choice);
-// Whether it adds this momentum to what it takes.
+// True if the codec adds this momentum.
 bool adds_momentum(const ExchangeChoice& choice, const GradientMomentum& momentum);
-// The same choice, which does not where that is an option.
+// The same choice with momentum_option off, if it has one.
 ExchangeChoice without_momentum(const ExchangeChoice& choice);
 
 // ExchangeKind::make of every codec.

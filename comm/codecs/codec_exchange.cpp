@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// With this option at 0; empty: as it is.
+// The choice with this option at 0; unchanged if `option` is empty.
 ExchangeChoice without(ExchangeChoice choice, std::string_view option) {
   if (option.empty()) return choice;
   std::erase_if(choice.settings, [&](const ExchangeSetting& setting) { return setting.option == option; });
@@ -108,7 +108,7 @@ void CodecExchange::make_codecs(const ExchangeContext& context) {
   allocate_zeros();
 }
 
-// What is compressed is told even where there is one node, so that the same configuration is refused there.
+// Checks what is compressed even if there is one node, so that the same configuration is refused there.
 void CodecExchange::make_lanes(const CodecAssignment& assignment, const ExchangeContext& context) {
   const std::span<const CodecRule> rules = context.codecs.rules;
   const std::size_t first_rule = assignment.choices.size() - rules.size();
@@ -169,7 +169,7 @@ Buffer CodecExchange::allocate(std::int64_t elements, DType type) {
   return Buffer(bytes, communicator_.stream().device());
 }
 
-// On a node of several ranks what is summed there lies in memory of its own.
+// On a node of several ranks sums need separate memory.
 bool CodecExchange::lies_ready(const Bucket& bucket, const PackedStretch& stretch, DType type) const {
   return groups_.all_alone() && stretch.runs.size() == 1 && stretch.room == stretch.packed &&
          bucket.type == type;
@@ -234,7 +234,7 @@ void CodecExchange::enqueue(std::size_t bucket) {
   }
 }
 
-// One stretch is summed where it lies.
+// A single stretch is summed in place if its type is that of the sum.
 void CodecExchange::enqueue_dense(std::size_t index) {
   const Bucket& bucket = plan_.buckets()[index];
   const PackedStretch& stretch = dense_[index];
@@ -276,7 +276,7 @@ void CodecExchange::enqueue_lane(std::size_t index, Lane& lane) {
   if (!lane.in_place[index]) unpack(bucket, stretch, lane.packing);
 }
 
-// Each rank of the node sums its own share, where that deals out all of them.
+// Each rank of the node sums its own share, if every rank drives an equal one.
 void CodecExchange::sum_in_node(const PackedStretch& stretch, const Packing& packing) {
   Communicator& node = *groups_.node();
   if (stretch.equal == 0 || node.size() != groups_.drivers()) {

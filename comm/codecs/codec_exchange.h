@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CodecExchange: gradients summed densely inside a node and by codecs between nodes. Of each bucket, on the
+// CodecExchange: sums gradients densely inside a node and with codecs between nodes. For each bucket, on the
 // communication stream:
 //
-//   1. What is too small to compress is packed and summed over all ranks.
-//   2. What a codec takes is packed in fp32 and summed over the ranks of the node, of which each that drives
-//      keeps its share. A node of one rank has nothing to sum.
+//   1. Parameters that no codec takes are packed and summed over all ranks.
+//   2. Parameters that a codec takes are packed in fp32 and summed over the ranks of the node; each rank that
+//      drives keeps its share. A node of one rank has nothing to sum.
 //   3. Each share is exchanged by its codec with the same local rank of the other nodes.
-//   4. Shares are handed out inside the node and unpacked to where gradients lie.
+//   4. Shares are distributed inside the node and unpacked into the gradients' memory.
 //
-// Where no node has a second rank, a bucket of which a codec takes one stretch, in the type it works in and
-// without zeros behind it, is not packed: the codec works where gradients lie.
+// If every node has one rank, a bucket of which a codec takes one stretch, in the codec's type and without
+// zeros after it, is not packed: the codec works in the gradients' memory.
 //
 // With one node there is nothing to compress: the exchange is the dense sum.
 #pragma once
@@ -27,10 +27,10 @@ namespace lockstep {
 
 class CodecExchange final : public GradientExchange {
  public:
-  // Collective. Throws ConfigError where a codec finds nothing to compress.
+  // Collective. Throws ConfigError if a codec has nothing to compress.
   explicit CodecExchange(const ExchangeContext& context);
-  // Of what was chosen elsewhere; the last choices are the rules' of the context. Over groups that outlive
-  // this: those of the context's communicator.
+  // With the caller's assignment, whose last choices are the context's rules. groups: those of the context's
+  // communicator; they outlive this.
   CodecExchange(const ExchangeContext& context, const CodecAssignment& assignment, NodeGroups& groups);
 
   void begin(const GradientUnit& unit) override { unit_ = unit; }
@@ -47,7 +47,7 @@ class CodecExchange final : public GradientExchange {
   std::size_t memory_bytes() const override;
 
  private:
-  // Where stretches are packed, one bucket after another.
+  // The memory in which stretches are packed; buckets use it one after another.
   struct Packing {
     DType type = DType::f32;
     std::byte* memory = nullptr;
@@ -55,27 +55,27 @@ class CodecExchange final : public GradientExchange {
       return memory + element * static_cast<std::int64_t>(size_of(type));
     }
   };
-  // All that one codec does.
+  // The work of one codec.
   struct Lane {
     ExchangeChoice choice;
     std::vector<PackedStretch> stretches;  // by bucket
     std::vector<bool> in_place;            // by bucket: not packed
     Buffer memory;
     Packing packing;
-    std::vector<CodecShare> shares;  // by bucket; of a rank that drives
-    std::unique_ptr<Codec> codec;    // of a rank that drives
+    std::vector<CodecShare> shares;  // by bucket; only on a rank that drives
+    std::unique_ptr<Codec> codec;    // only on a rank that drives
   };
 
   void make_codecs(const ExchangeContext& context);
-  // The last choices are the rules', each of which must find something to compress; so must what is the only
-  // choice beside them.
+  // The last choices are the rules'. Each rule must find something to compress, and so must the choice beside
+  // them if there is only one.
   void make_lanes(const CodecAssignment& assignment, const ExchangeContext& context);
-  // In which the values of a lane are packed.
+  // The type in which a lane's values are packed.
   DType packed_type(const Lane& lane) const;
   void make_codec(Lane& lane, const GradientMomentum& momentum);
   std::vector<PackedStretch> stretches_of(const std::vector<bool>& chosen) const;
   bool lies_ready(const Bucket& bucket, const PackedStretch& stretch, DType type) const;
-  // Collective. Of the ranks that sum what is packed there.
+  // Collective over the ranks that sum the packed values.
   Buffer allocate(std::int64_t elements, DType type);
   void allocate_dense(const ExchangeContext& context);
   void allocate_zeros();
@@ -86,7 +86,7 @@ class CodecExchange final : public GradientExchange {
   void hand_out(const PackedStretch& stretch, const Packing& packing);
   void pack(const Bucket& bucket, const PackedStretch& stretch, const Packing& packing);
   void unpack(const Bucket& bucket, const PackedStretch& stretch, const Packing& packing);
-  // What `to` is asked for from now on runs behind what `from` was asked for.
+  // Makes later work on `to` wait for earlier work on `from`.
   void go_on(Stream& from, Stream& to);
 
   std::span<const Parameter> parameters_;
@@ -100,7 +100,7 @@ class CodecExchange final : public GradientExchange {
   Buffer dense_memory_;
   std::vector<Lane> lanes_;
   std::vector<bool> adds_momentum_;  // by parameter
-  Buffer zeros_;                     // as many as there are behind any stretch
+  Buffer zeros_;                     // as many as follow any stretch
   Event behind_;
   GradientUnit unit_;
 };

@@ -11,7 +11,7 @@ namespace {
 
 std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// "*" stands for any characters.
+// True if the name matches the pattern; "*" matches any characters.
 bool matches(std::string_view pattern, std::string_view name) {
   const std::size_t star = pattern.find('*');
   if (star == std::string_view::npos) return pattern == name;
@@ -22,12 +22,12 @@ bool matches(std::string_view pattern, std::string_view name) {
   return false;
 }
 
-// Where the parameter's padding ends.
+// The end of the parameter's padding.
 std::int64_t end_of(const Bucket& bucket, std::span<const Parameter> parameters, std::size_t parameter) {
   return parameter + 1 < bucket.last_parameter ? parameters[parameter + 1].offset : bucket.end;
 }
 
-// Where what is packed may be cut: where a parameter begins.
+// Places where packed elements may be cut: the beginnings of parameters.
 std::vector<std::int64_t> beginnings(const PackedStretch& stretch, std::span<const Parameter> parameters) {
   std::vector<std::int64_t> places;
   for (const CodecPiece& piece : pieces_of(stretch, parameters, {0, stretch.packed}))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CodecPlan: which stretches of each bucket travel by which codec, how the stretches of one codec are packed,
-// and how what is packed is dealt to the ranks of a node that drive. Pure arithmetic, the same on all ranks.
+// CodecPlan: which stretches of each bucket use which codec, how the stretches of one codec are packed, and
+// how the packed elements are divided among the ranks of a node that drive. Pure arithmetic, the same on all
+// ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,44 +14,44 @@
 
 namespace lockstep {
 
-// Elements of the flat order that lie one behind another in packed memory, too.
+// Elements of the flat order that are contiguous in packed memory, too.
 struct PackedRun {
   ElementRange range;
   std::int64_t place = 0;
 };
 
-// What one codec, or the dense sum, has of one bucket.
+// The part of one bucket that one codec, or the dense sum, takes.
 struct PackedStretch {
   std::vector<PackedRun> runs;
   std::int64_t packed = 0;           // elements of all runs
-  std::int64_t room = 0;             // with the zeros behind them
-  std::int64_t equal = 0;            // of each driver, one behind another; 0: shares are what they are
+  std::int64_t room = 0;             // packed, and the zeros after it
+  std::int64_t equal = 0;            // elements per driver, consecutive; 0: shares differ in size
   std::vector<ElementRange> shares;  // by driver, of packed elements; empty for the dense sum
 };
 
-// How shares are cut: `unit` elements at least, unless parameters are whole.
+// How shares are cut: in multiples of `unit` elements, unless parameters are whole.
 struct ShareRule {
   int drivers = 1;
   std::int64_t unit = kCodecBlock;
   bool whole_parameters = false;
 };
 
-// Of the parameters of the bucket that are chosen, by their place in all parameters.
+// Packs the bucket's parameters i for which chosen[i] is true.
 PackedStretch pack_stretch(const Bucket& bucket, std::span<const Parameter> parameters,
                            const std::vector<bool>& chosen);
 void deal_shares(PackedStretch& stretch, std::span<const Parameter> parameters, const ShareRule& rule);
-// What of which parameters is in elements [share.begin, share.end) of what is packed.
+// The pieces of parameters in packed elements [share.begin, share.end).
 std::vector<CodecPiece> pieces_of(const PackedStretch& stretch, std::span<const Parameter> parameters,
                                   ElementRange share);
 
-// Which parameter goes which way. A choice without a codec is the dense sum.
+// The choice for each parameter. A choice without a codec is the dense sum.
 struct CodecAssignment {
   std::vector<ExchangeChoice> choices;
-  std::vector<std::size_t> of_parameter;  // its place in choices
+  std::vector<std::size_t> of_parameter;  // index into choices
 };
 
-// For each parameter the index of its choice, the first rule's being 1, or 0 for `choice`; throws ConfigError
-// for a rule that matches none.
+// For each parameter 1 + the index of its rule, or 0 for `choice`. Throws ConfigError for a rule that matches
+// no parameter.
 std::vector<std::size_t> choose_codecs(std::span<const Parameter> parameters, const CodecRules& rules);
 
 }  // namespace lockstep

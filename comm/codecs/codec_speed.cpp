@@ -17,7 +17,8 @@ namespace {
 constexpr std::int64_t kSampleSide = 1024;
 constexpr int kTimedExchanges = 3;
 
-// Rank 0 of several on a node each, all of which have what it has, and answer at once. Sums are not added up.
+// Rank 0 of several simulated ranks on a node each, which all have its data and answer at once. Sums are not
+// computed.
 class PretendedNodes final : public Communicator {
  public:
   PretendedNodes(Device device, int nodes)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long a codec computes, measured: it exchanges a made-up weight with ranks that are not there, so that
-// nothing travels.
+// Measures how long a codec computes: it exchanges a synthetic weight with simulated ranks, so that nothing
+// is sent.
 #pragma once
 
 #include "comm/gradient_exchange.h"
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// Seconds of a stream of the device for each element of a weight, to encode and decode it between so many
-// nodes of one rank. Takes some milliseconds and a few times 4 MiB, and meets nobody.
+// Seconds per element of a weight to encode and decode it on the device, for this many nodes of one rank
+// each. Takes some milliseconds and a few times 4 MiB. Not collective.
 double codec_seconds_per_element(const ExchangeChoice& choice, Device device, int nodes);
 
 }  // namespace lockstep

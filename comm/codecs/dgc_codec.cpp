@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The codec dgc: Deep Gradient Compression (Lin, Han, Mao, Wang and Dally, ICLR 2018). As topk, but so few
-// elements travel that what waits is a hundred steps old: momentum is therefore added before (momentum
-// correction), and that of what was sent is forgotten (momentum factor masking; less of it where more is
-// sent, see SparseCodec::kept_velocity), gradients are clipped where they are made, and the share that
-// travels sinks over the first steps: not in a few stages, as published, but a little with each step, since a
-// stage with too little that comes too early is never made good.
+// The codec dgc: Deep Gradient Compression (Lin, Han, Mao, Wang and Dally, ICLR 2018). Like topk, but it
+// sends so few elements that unsent ones are a hundred steps old. Momentum is therefore added before elements
+// are chosen (momentum correction) and reset for sent ones (momentum factor masking; less if more is sent,
+// see SparseCodec::kept_velocity), each rank clips its own gradient, and the density falls over the first
+// steps: with each step, not in a few stages as published, because training does not recover from a density
+// that is too low too early.
 #include "comm/codecs/sparse_codec.h"
 #include "comm/exchanges/exchanges.h"
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The codecs fp16 and bf16: values are rounded to 16 bits and summed so, which a CPU does in fp32, rounding
-// once. Nothing is remembered: rounding errors have no direction.
+// The codecs fp16 and bf16: values are rounded to 16 bits and summed by an all_reduce, which on a CPU adds in
+// fp32 and rounds once. There is no residual: rounding errors have no direction.
 //
 // fp16 holds magnitudes from 6e-8 to 65504. Before values of a bucket become fp16 they are multiplied by a
-// power of two, which ranks choose by the largest magnitude that one of them has: so a bucket of small
-// gradients keeps its digits, and a sum over ranks does not overflow. This costs an all-reduce of 4 bytes for
-// each bucket. Infinity and NaN stay what they are: the step is skipped or ends the run, as with any
-// overflow. Gradients that are fp16 already travel as they are where no node has a second rank: the loss
-// scale keeps them within fp16, as it does without a codec.
+// power of two, which depends on the largest magnitude on any rank: a bucket of small gradients keeps its
+// digits, and a sum over ranks does not overflow. This costs an all-reduce of 4 bytes for each bucket.
+// Infinity and NaN stay what they are: the step is skipped or ends the run, as with any overflow. Gradients
+// that are fp16 already are sent unchanged if every node has one rank: the loss scale keeps them within fp16,
+// as it does without a codec.
 #include "comm/codecs/codec.h"
 #include "comm/exchanges/exchanges.h"
 #include "kernels/backend.h"
@@ -50,14 +50,14 @@ class HalfCodec final : public Codec {
   std::size_t memory_bytes() const override { return memory_.bytes() + range_.bytes(); }
 
  private:
-  // In memory of the device.
+  // In device memory.
   struct Range {
     std::int32_t largest = 0;  // see LargestMagnitude
     float scale = 1;
     float inverse = 1;
   };
 
-  // Null where values travel as they are.
+  // Null if values are not scaled.
   Range* range() const { return reinterpret_cast<Range*>(range_.data()); }
 
   void agree_on_range(const CodecShare& share) {
@@ -76,8 +76,8 @@ class HalfCodec final : public Codec {
   DType type_;
   DType wire_;
   Communicator& across_;
-  Buffer memory_;  // what travels, where values are fp32
-  Buffer range_;   // of the bucket that travels
+  Buffer memory_;  // the values to send, if values are fp32
+  Buffer range_;   // of the current bucket
 };
 
 template <DType wire>

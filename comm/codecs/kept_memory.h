@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What codecs remember from step to step beside their residuals (comm/codecs/residual.h), so that a step that
-// is skipped changes nothing.
+// State that codecs keep from step to step beside their residuals (comm/codecs/residual.h). A skipped step
+// does not change it.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,19 @@
 
 namespace lockstep {
 
-// A step reads what is there now and writes what is to be there next. Behind it settle() makes the one the
-// other, unless the step is skipped: on a CPU, where the host knows that at once, the two change places; on a
-// GPU, whose recorded steps name addresses, the new is copied.
+// A step reads now() and writes next(). Then settle() makes next() the current state, unless the step is
+// skipped: on a CPU by swapping the two; on a GPU, whose recorded steps contain addresses, by copying.
 class KeptMemory {
  public:
-  // Zeros.
+  // Initialised with zeros.
   KeptMemory(std::int64_t elements, Device device);
 
-  // fp32; addresses are good until the next settle().
+  // fp32; addresses are valid until the next settle().
   float* now() const { return at(turn_); }
   float* next() const { return at(1 - turn_); }
   std::size_t memory_bytes() const { return memory_[0].bytes() + memory_[1].bytes(); }
 
-  // Only behind a step that wrote all of next(). See GradientExchange::settle.
+  // Only after a step that wrote all of next(). See GradientExchange::settle.
   void settle(Stream& compute, const std::int32_t* finite);
 
  private:
@@ -36,13 +35,13 @@ class KeptMemory {
   int turn_ = 0;
 };
 
-// How many steps were not skipped, for codecs that begin gently.
+// The number of steps that were not skipped, for codecs with warm-up.
 class StepCount {
  public:
   explicit StepCount(Device device) : count_(sizeof(StepDigits), device) {}
 
-  // Steps so far, as the host knows them: on a GPU, where it does not see which were skipped, with those of
-  // this process. Called once for each step, before its first bucket; not in work that is recorded.
+  // Steps so far as the host knows them: on a GPU this includes skipped steps of this process. Call once per
+  // step, before its first bucket, and not in recorded work.
   std::int64_t begin();
   void settle(Stream& compute, const std::int32_t* finite);
   // Two fp32 numbers, to be saved and restored.
@@ -52,7 +51,7 @@ class StepCount {
 
  private:
   Buffer count_;
-  std::int64_t known_ = -1;  // on a GPU; -1: not asked yet
+  std::int64_t known_ = -1;  // on a GPU; -1: not read yet
 };
 
 }  // namespace lockstep

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PowerSGD (Vogels, Karimireddy and Jaggi, NeurIPS 2019): each weight travels as two factors of `rank`
-// columns. A step is one step of a power iteration that began steps ago, of the sum M of all ranks' matrices:
+// PowerSGD (Vogels, Karimireddy and Jaggi, NeurIPS 2019): each weight's gradient is sent as two factors of
+// `rank` columns. A step is one step of a power iteration that continues over training steps, on the sum M of
+// all ranks' matrices:
 //
 //   P = M Q;  P's columns are made orthonormal;  Q = M^T P;  M is taken for P Q^T
 //
-// where products with M are sums of each rank's own, so two all-reduces of a bucket's factors are all that
-// travels. What of its own matrix a rank has not sent, M_r - P P^T M_r, is added to its next gradient: it is
-// never longer than the matrix, and where M has no more than `rank` dimensions nothing is left of the sum. It
-// is kept times the learning rate of its step (Zheng, Huang and Kwok, "Communication-Efficient Distributed
-// Blockwise Momentum SGD with Error-Feedback", NeurIPS 2019), as what parameters lack: where the rate falls,
-// a gradient that arrives late would else do less than it should have done. (The variant with one all-reduce,
-// which renews P and Q by turns, sends half of that, but knows no gradient exactly before its second step,
-// and steps would differ from one to the next, which are recorded once.)
+// Products with M are sums of each rank's products, so only two all-reduces of a bucket's factors are sent. A
+// rank adds the part of its matrix that it has not sent, M_r - P P^T M_r, to its next gradient: this
+// residual's norm is at most the matrix's, and if the rank of M is at most `rank` the residuals sum to zero.
+// It is kept multiplied by the learning rate of its step (Zheng, Huang and Kwok, "Communication-Efficient
+// Distributed Blockwise Momentum SGD with Error-Feedback", NeurIPS 2019), in units of parameter updates:
+// otherwise a late gradient would have too small an effect when the rate falls. (The variant with one
+// all-reduce, which updates P and Q by turns, sends half of that, but represents no gradient exactly before
+// its second step, and its steps would differ, while a step is recorded once.)
 #include <optional>
 #include <vector>
 
@@ -61,11 +62,11 @@ class PowerSgd final : public Codec {
   std::size_t memory_bytes() const override;
 
  private:
-  // Of one parameter; places are elements of the memory named.
+  // The matrix of one parameter; places are elements of the memory named.
   struct Matrix {
     std::size_t parameter;
     LowRankShape shape;
-    std::int64_t place;    // in the values of its share, and in what is left of them
+    std::int64_t place;    // in the values of its share, and in their residual
     std::int64_t rows;     // in rows_
     std::int64_t columns;  // in columns_ and own_columns_
     PhiloxKey key;
@@ -98,7 +99,7 @@ class PowerSgd final : public Codec {
   Buffer own_columns_;                 // before the sum
   Buffer rows_;                        // P
   StepCount steps_;
-  bool begun_ = false;  // the step that is under way
+  bool begun_ = false;  // a step is under way
   bool compresses_ = true;
 };
 

@@ -22,7 +22,7 @@ Residual::Residual(std::string_view suffix, std::span<const CodecShare> shares,
   next_ = now_ + count_;
 }
 
-// A CPU takes the other memory from now on; what a GPU has recorded keeps its addresses.
+// A CPU swaps the memories; a GPU copies, because recorded work contains addresses.
 void Residual::settle(Stream& compute, const std::int32_t* finite) {
   if (compute.runs_on_host()) {
     if (*finite != 0) std::swap(now_, next_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Residual: what a codec did not send of this rank's values, to be added to the next step's. In fp32 and
-// unscaled. Twice as much memory as there are values: what a step leaves takes the place of what it found
-// only when the step is known not to be skipped.
+// Residual: the part of this rank's values that a codec did not send, to be added to the next step's. In fp32
+// and without loss scale. It takes twice the memory of the values: the new residual replaces the old one only
+// when the step is known not to be skipped.
 #pragma once
 
 #include <span>
@@ -17,17 +17,18 @@ namespace lockstep {
 class Residual {
  public:
   Residual() = default;
-  // Zeros for all values of the shares. suffix: of names, as in "conv1.weight.residual"; a parameter of which
-  // only a part is here is "conv1.weight.residual[256:512]", in elements of its memory. What is pointed to
-  // outlives this.
+  // Zeros for all values of the shares. suffix: of state names, as in "conv1.weight.residual"; a part of a
+  // parameter is "conv1.weight.residual[256:512]", in elements of its memory. Everything referenced outlives
+  // this.
   Residual(std::string_view suffix, std::span<const CodecShare> shares, std::span<const Parameter> parameters,
            Device device);
 
-  // Of a bucket, from the first value of its share on: what the last step left, and where this one's goes.
+  // A bucket's residual, from the first value of its share on: of the last step, and the memory for this
+  // step's.
   const float* now(std::size_t bucket) const { return now_ + begin_[bucket]; }
   float* next(std::size_t bucket) const { return next_ + begin_[bucket]; }
 
-  // See GradientExchange::settle(). Every step writes next() of all buckets before.
+  // See GradientExchange::settle(). Every step must write next() of all buckets first.
   void settle(Stream& compute, const std::int32_t* finite);
   void add_state(std::vector<ExchangeState>& state) const;
   std::size_t memory_bytes() const { return memory_.bytes(); }

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Of scratch_: what a piece's choice works in, behind its threshold and the factor it is clipped by.
+// Bytes at the beginning of scratch_ for a piece's threshold and clip factor; working memory follows.
 constexpr std::size_t kThresholdBytes = 64;
 
 std::int64_t most_elements(std::span<const CodecShare> shares) {
@@ -73,11 +73,11 @@ double SparseCodec::density_at(std::int64_t step) const {
   return options_.warmup_density * std::pow(options_.density / options_.warmup_density, passed);
 }
 
-// A number is sent about every 1 / density steps. Forgotten at each time, its momentum grows for so long
-// only, and of m and k steps 1 - m (1 - m^k) / (k (1 - m)) is left of what momentum makes of a gradient: 0.36
-// at a density of 1/8 and m = 0.9, and 0.91 at 1/100. It is forgotten because a direction that is older than
-// momentum remembers misleads (DGC, section 3.2); so what is sent more often than momentum forgets by itself,
-// every 1 / (1 - m) steps, keeps it.
+// An element is sent about every k = 1 / density steps. If its momentum m is reset each time, it grows over k
+// steps only, and 1 - m (1 - m^k) / (k (1 - m)) is left of a gradient's effect: 0.36 at a density of 1/8 and
+// m = 0.9, and 0.91 at 1/100. It is reset because a direction that is older than momentum remembers misleads
+// (DGC, section 3.2); so an element that is sent more often than momentum decays by itself, every 1 / (1 - m)
+// steps, keeps it.
 float SparseCodec::kept_velocity() const {
   return static_cast<float>(std::min(1.0, density_ / (1 - options_.momentum.momentum)));
 }

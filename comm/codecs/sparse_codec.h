@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SparseCodec: the largest numbers of every parameter travel, each with its place, and the others are added
-// to the next gradient. What top-k and DGC share.
+// SparseCodec: sends the largest elements of every parameter, each with its index, and adds the others to the
+// next gradient. Base of topk and dgc.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 namespace lockstep {
 
 struct SparseOptions {
-  double density = 0.01;  // share of a parameter's elements that travel
+  double density = 0.01;  // share of a parameter's elements that are sent
   bool error_feedback = true;
   bool adds_momentum = false;
   GradientMomentum momentum = {};
-  double clip = 0;  // the longest gradient of a parameter, over all ranks; 0: any
-  // Steps in which more travel: this density in the first, and from step to step the same share less.
+  double clip = 0;  // largest norm of a parameter's gradient, over all ranks; 0: unlimited
+  // Warm-up steps: the first has density warmup_density, which then falls geometrically to `density`.
   std::int64_t warmup_steps = 0;
   double warmup_density = 0;
 };
@@ -45,10 +45,10 @@ constexpr NumberOption sparse_density(double initial) {
 constexpr NumberOption warmup_density(double initial) {
   return share_option("warmup_density", initial, "share that travels in the first of them");
 }
-// What those say.
+// The options of the context's choice.
 SparseOptions sparse_options(const CodecContext& context);
 
-// CodecKind::sent_share: a word goes to every other node, where the dense sum sends 2 (n - 1) / n.
+// CodecKind::sent_share: a word goes to every other node; the dense sum sends 2 (n - 1) / n.
 double sparse_sent_share(const ExchangeChoice& choice, const Parameter& parameter, int nodes);
 
 class SparseCodec final : public Codec {
@@ -61,11 +61,11 @@ class SparseCodec final : public Codec {
   std::size_t memory_bytes() const override;
 
  private:
-  // Of the step that is under way.
+  // In the current step.
   SparseMessage message_of(const CodecPiece& piece) const;
   std::int64_t words(const CodecShare& share) const;
   double density_at(std::int64_t step) const;
-  // Of a number that is sent in this step: the share of its velocity that stays.
+  // The share of its velocity that an element keeps when it is sent in this step.
   float kept_velocity() const;
   void choose(std::size_t bucket, const GradientUnit& unit);
 
@@ -74,12 +74,12 @@ class SparseCodec final : public Codec {
   Communicator& across_;
   SparseOptions options_;
   std::optional<Residual> residual_;  // with error feedback
-  std::optional<Residual> velocity_;  // where it adds momentum
-  Buffer chosen_;                     // of one bucket: its pieces' messages, one behind another
-  Buffer gathered_;                   // the same of every rank
+  std::optional<Residual> velocity_;  // if it adds momentum
+  Buffer chosen_;                     // the messages of one bucket's pieces, one after another
+  Buffer gathered_;                   // chosen_ of every rank
   Buffer scratch_;
   StepCount steps_;
-  double density_ = 0;  // of the step that is under way
+  double density_ = 0;  // in the current step
   bool begun_ = false;
 };
 

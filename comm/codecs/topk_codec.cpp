@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The codec topk: of every parameter the largest elements of gradient and residual travel, to all ranks, and
-// are summed there in the order of ranks.
+// The codec topk: sends the largest elements of gradient plus residual of every parameter to all ranks, which
+// sum them in the order of ranks.
 #include "comm/codecs/sparse_codec.h"
 #include "comm/exchanges/exchanges.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sum over ranks, element by element, in the type of the gradients, or in fp32 where rounding the partial
-// sums of so many ranks would lose too much of it (comm/sum_type.h): a bucket is then widened into memory of
-// its own, which holds the largest, sent as fp32, twice the bytes, and rounded once.
+// The sum over ranks, element by element, in the type of the gradients, or in fp32 if rounding the partial
+// sums of this many ranks would lose too much (comm/sum_type.h): a bucket is then widened into separate
+// memory, which holds the largest bucket, sent as fp32 (twice the bytes), and rounded once.
 #include <algorithm>
 
 #include "comm/exchanges/exchanges.h"

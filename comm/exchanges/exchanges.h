@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The exchanges of gradients that there are. Each is a file of this folder with its entry, {name, meaning,
-// options, factory}, which exchanges.cpp lists.
+// The table of gradient exchanges. Each exchange is a source file with an entry {name, meaning, options,
+// factory}, which exchanges.cpp lists.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-extern const ExchangeKind kDenseSum;  // what is taken where nobody says otherwise
+extern const ExchangeKind kDenseSum;  // the default
 // Codecs (comm/codecs/codec.h).
 extern const ExchangeKind kFp16Codec;
 extern const ExchangeKind kBf16Codec;
@@ -23,9 +23,9 @@ extern const ExchangeKind kDgcCodec;
 // The choice among them by trial (comm/codecs/auto_exchange.h).
 extern const ExchangeKind kAutoCodec;
 
-// Those that are shipped.
+// The built-in exchanges.
 const std::vector<const ExchangeKind*>& exchange_kinds();
-// Throws ConfigError for a name that the table has not, naming those it has.
+// Throws ConfigError for a name that is not in the table; the message lists the names that are.
 const ExchangeKind& exchange_kind(std::string_view name,
                                   const std::vector<const ExchangeKind*>& table = exchange_kinds());
 

@@ -22,7 +22,7 @@ BlockFlow::BlockFlow(MPI_Comm communicator, Link link, int tag, const WaitPlace&
   completed_.resize(requests_.size());
 }
 
-// The pieces of one pair of ranks are taken in the order in which they are sent: they have one tag.
+// All pieces have one tag: those of a pair of ranks are received in the order in which they are sent.
 void BlockFlow::start(std::size_t turn) {
   const auto others = static_cast<std::size_t>(size_ - 1);
   const int distance = 1 + static_cast<int>(turn % others);
@@ -42,7 +42,7 @@ int BlockFlow::take_arrived() {
   int count = 0;
   MPI_CHECK(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
                          MPI_STATUSES_IGNORE));
-  return std::max(count, 0);  // MPI_UNDEFINED where nothing is under way
+  return std::max(count, 0);  // MPI_UNDEFINED if nothing is under way
 }
 
 std::int64_t BlockFlow::run(const void* send, void* recv, std::size_t block_bytes) {
@@ -62,7 +62,7 @@ std::int64_t BlockFlow::run(const void* send, void* recv, std::size_t block_byte
     if (starts) start(started++);
     const int arrivals = take_arrived();
     while (done < started && !under_way(done)) ++done;
-    if (met_ns == 0 && done >= others) met_ns = now_ns();  // the first piece of each is there
+    if (met_ns == 0 && done >= others) met_ns = now_ns();  // the first piece of each rank has arrived
     wait.after_look(arrivals, starts);
   }
   const std::size_t own = static_cast<std::size_t>(rank_) * block_bytes;

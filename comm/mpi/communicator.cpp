@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// What ranks that share no memory bring to a sum: each its own data.
+// The terms of ranks that share no memory: each rank's own data.
 std::vector<PartialSum> every_rank(int size) {
   std::vector<int> alone(static_cast<std::size_t>(size));
   std::iota(alone.begin(), alone.end(), 0);
@@ -34,7 +34,7 @@ MPI_Comm duplicate_of_world() {
 
 }  // namespace
 
-// What this rank reduces: `count` elements at byte `offset` of every local rank's segment.
+// The part that this rank reduces: `count` elements at byte `offset` of every local rank's segment.
 struct MpiTransport::Part {
   const NodeWindow& window;
   std::size_t offset;
@@ -93,7 +93,7 @@ MpiTransport::~MpiTransport() {
   }
 }
 
-// The decision is every rank's: a sum is taken by all in shared memory or by none.
+// All ranks decide alike: either all take a sum in shared memory or none does.
 bool MpiTransport::windows_fit(std::size_t bytes) {
   const std::uint64_t free = free_shared_memory();
   const bool lacks = !fits_shared_memory(free, placement_.local_size, bytes);
@@ -121,7 +121,7 @@ std::shared_ptr<void> MpiTransport::allocate(std::size_t bytes) {
   return {window, window->own()};
 }
 
-// All ranks allocate in one order, so that they find the window or find none.
+// All ranks allocate in one order, so either all find the window or none does.
 std::vector<std::byte*> MpiTransport::shared_places(void* own) {
   if (size() == 1) return {static_cast<std::byte*>(own)};
   if (placement_.nodes > 1) return {};
@@ -179,7 +179,7 @@ void MpiTransport::all_reduce_shared(const NodeWindow& window, std::size_t offse
                .count = count,
                .dtype = static_cast<std::uint32_t>(dtype),
                .op = static_cast<std::uint32_t>(op)});
-  if (placement_.nodes == 1) met(now_ns());  // of other nodes nobody knows yet
+  if (placement_.nodes == 1) met(now_ns());  // other nodes may not have arrived yet
   const std::size_t element = size_of(dtype);
   const Partition partition = Partition::even(count, parts_, element);
   const std::size_t own = partition.size(node_->rank());
@@ -190,14 +190,14 @@ void MpiTransport::all_reduce_shared(const NodeWindow& window, std::size_t offse
     point_at(window, part.offset);
     reduce_along_tree(sources_, destinations_, own, {.from = dtype, .to = dtype, .op = op});
   }
-  // The others read what is not this rank's part, and get the part that is.
+  // The others read this rank's data outside its part, and get the result of its part.
   shared_bytes_ += (count - own + static_cast<std::size_t>(node_->size() - 1) * own) * element;
   node_->barrier();
-  met(now_ns());  // who drives a part has heard of all nodes by now
+  met(now_ns());  // the ranks that drive parts have heard from all nodes
 }
 
 void MpiTransport::reduce_over_nodes(const Part& part) {
-  // A piece at a time of all local ranks' data.
+  // Supplies all local ranks' data by the piece, and copies results to all of them.
   class Ends final : public PieceEnds {
    public:
     Ends(MpiTransport& transport, const Part& part) : transport_(transport), part_(part) {}
@@ -223,7 +223,7 @@ void MpiTransport::reduce_over_nodes(const Part& part) {
   } ends(*this, part);
   const auto [places, place_bytes] = peers_->places(part.count * size_of(part.dtype));
   sums_->prepare(part.dtype, places, place_bytes);
-  // Each of them has met its own node.
+  // Each of these ranks has met its own node.
   met(peers_->all_reduce(part.count, ends, part.window.own() + part.offset,
                          {.from = sums_->type_of(part.dtype), .to = part.dtype, .op = part.op}));
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MpiTransport: the collectives of CPU ranks under mpirun. An all_reduce inside memory from allocate()
-// happens in place in memory the ranks of a node share: local rank l sums part l of everybody's data as far
-// as one tree over all ranks allows (comm/sum_tree.h), exchanges these partial sums with local rank l of the
-// other nodes, and writes the total into everybody's data. There are as many parts as ranks on the smallest
-// node. All else goes through shared memory, too, where all ranks are on one node (NodeCollectives). On
-// several nodes what is scattered, gathered or broadcast does in each node (HierarchicalCollectives); the
-// rest, and where no node has two ranks or /dev/shm no room, goes by messages. All ways add along the same
-// tree and give the same bits.
+// MpiTransport: the collectives of CPU ranks under mpirun. An all_reduce of memory from allocate() works in
+// place in the shared memory of a node: local rank l sums part l of all local ranks' data as far as the tree
+// over all ranks allows (comm/sum_tree.h), exchanges these partial sums with local rank l of the other nodes,
+// and writes the total into all local ranks' data. There are as many parts as ranks on the smallest node. If
+// all ranks are on one node, all other collectives use shared memory, too (NodeCollectives). On several nodes
+// reduce_scatter, all_gather and broadcast use it inside each node (HierarchicalCollectives). Everything else
+// uses messages, also if no node has two ranks or /dev/shm has no room. All ways add along the same tree and
+// give the same bits.
 //
-// The destructor waits for nobody: what only all ranks can free it leaves to the session.
+// The destructor does not wait: what only all ranks together can free is left to the session.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ namespace lockstep {
 
 class MpiTransport final : public HostTransport {
  public:
-  // Collective over all ranks. placement: of them.
+  // Collective over all ranks. placement: where they are.
   MpiTransport(std::shared_ptr<MpiSession> session, Placement placement);
   ~MpiTransport() override;
 
@@ -39,17 +39,17 @@ class MpiTransport final : public HostTransport {
   std::uint64_t sent_bytes() const override;
   std::span<const int> node_of_rank() const override { return placement_.node_of; }
   std::size_t memory_bytes() const override;
-  // Of what was sent, what the ranks that drive a part sent for it to those of other nodes.
+  // The part of sent_bytes() that ranks that drive a part sent to those of other nodes.
   std::uint64_t wire_bytes() const;
 
  private:
   struct Part;  // of a shared all_reduce
 
-  // Of a group: takes over its communicator. Collective over the group.
+  // Collective over the group of `communicator`, which this takes over.
   MpiTransport(std::shared_ptr<MpiSession> session, Placement placement, MPI_Comm communicator);
   void connect_node();
   void connect_peers();
-  // Collective. Whether windows of so many bytes for each rank fit on every node.
+  // Collective. True if windows of `bytes` for each rank fit on every node.
   bool windows_fit(std::size_t bytes);
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) override;
   void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op) override;
@@ -70,13 +70,13 @@ class MpiTransport final : public HostTransport {
   MPI_Comm node_comm_ = MPI_COMM_NULL;
   MPI_Comm peers_comm_ = MPI_COMM_NULL;
   std::optional<MpiExchange> world_;
-  std::optional<NodeGroup> node_;     // where several ranks share a node
+  std::optional<NodeGroup> node_;     // if a node has several ranks
   int parts_ = 1;                     // of a shared all_reduce: the first local ranks drive one each
-  std::optional<MpiExchange> peers_;  // who drives the same part on every node, where there are several
+  std::optional<MpiExchange> peers_;  // the ranks that drive the same part, if there are several nodes
   std::optional<NodeSums> sums_;      // of this node, for peers_
   std::optional<HierarchicalCollectives> over_nodes_;
   std::vector<std::shared_ptr<NodeWindow>> allocations_;
-  std::optional<NodeCollectives> in_node_;  // where all ranks share one
+  std::optional<NodeCollectives> in_node_;  // if all ranks share a node
   std::uint64_t allocated_ = 0;
   std::vector<const void*> sources_;
   std::vector<void*> destinations_;

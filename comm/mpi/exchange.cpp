@@ -13,12 +13,12 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kMessageBytes = std::size_t{4} << 20;
-// Up to here, and for so many ranks, one round of messages to all beats several.
+// Up to this size and this number of ranks, one round of messages to all is faster than several.
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 constexpr int kMostForSmall = 16;
-// Between more ranks messages to all are too many to try.
+// With more ranks messages to all are too many to measure.
 constexpr int kMostToProbe = 64;
-// What is timed to choose a way: for sizes up to the first, and for larger ones.
+// Sizes that are measured to choose an algorithm: for sums up to the first, and for larger ones.
 constexpr std::size_t kSmallProbeBytes = std::size_t{32} << 10;
 constexpr std::size_t kLargeProbeBytes = std::size_t{512} << 10;
 constexpr int kTag = 0;  // messages of one pair of ranks never overtake one another
@@ -26,7 +26,7 @@ constexpr int kFirstPieceTag = 1;
 constexpr int kFirstHalvingTag = 1024;
 constexpr int kBlockTag = 2048;
 
-// Where a rank brings one term, and the result takes its place.
+// The ends of a rank with one term, which the result replaces.
 class PlainEnds final : public PieceEnds {
  public:
   PlainEnds(const void* data, std::size_t element)
@@ -101,8 +101,9 @@ AllReduceWay MpiExchange::way_of(std::size_t bytes) {
 }
 
 bool MpiExchange::halving_is_faster(std::size_t bytes) {
-  if (size_ == 2 || size_ > kMostToProbe) return true;  // of two ranks both are the same
-  // The same bytes, to fewer others: more rounds only tell where there is little.
+  if (size_ == 2 || size_ > kMostToProbe) return true;  // for two ranks both are the same
+  // For a power of two, halving sends the same bytes to fewer ranks: its additional rounds only matter for
+  // small sums.
   if (std::has_single_bit(static_cast<unsigned>(size_))) return bytes > kSmallProbeBytes;
   if (bytes <= kSmallBytes) return false;
   if (!faster_) faster_ = find_faster();
@@ -121,8 +122,8 @@ FasterWay MpiExchange::find_faster() {
   return *faster;
 }
 
-// Where groups differ a rank may know what another does not, or found something else with other ranks: all
-// must know, and halving is taken where all found it faster.
+// Ranks of different groups may know different results: a known result counts only if all ranks have one, and
+// halving is chosen if all found it faster.
 std::optional<FasterWay> MpiExchange::known_to_all() {
   std::array<float, 3> known = {0, 1, 1};
   {
@@ -140,7 +141,7 @@ std::optional<FasterWay> MpiExchange::known_to_all() {
 FasterWay MpiExchange::probe() {
   const Buffer data(kLargeProbeBytes, Device{});
   std::array<float, 4> seconds = {};
-  for (int turn = 0; turn < 2; ++turn) {  // small ones one more time: the first make connections
+  for (int turn = 0; turn < 2; ++turn) {  // small ones twice: the first ones make connections
     seconds[0] = time_of(AllReduceWay::direct, data, kSmallProbeBytes);
     seconds[1] = time_of(AllReduceWay::halving, data, kSmallProbeBytes);
   }
@@ -229,7 +230,7 @@ std::int64_t MpiExchange::all_reduce_by_mpi(std::size_t count, PieceEnds& ends, 
     MPI_CHECK(
         MPI_Iallreduce(MPI_IN_PLACE, sum, static_cast<int>(elements), type, op, communicator_, &request));
     wait();
-    // As the best ways do; what MPI does here nobody hears of.
+    // The bytes of an optimal algorithm: MPI does not report what it sends.
     sent_bytes_ += 2 * elements * size_of(reduction.to) * static_cast<std::size_t>(size_ - 1) /
                    static_cast<std::size_t>(size_);
     ends.deliver(at, elements);
@@ -237,7 +238,7 @@ std::int64_t MpiExchange::all_reduce_by_mpi(std::size_t count, PieceEnds& ends, 
   return now_ns();
 }
 
-// Everybody sends all of it to everybody, and adds up alike.
+// Every rank sends all of its data to every other rank, and adds all terms in the same order.
 std::int64_t MpiExchange::all_reduce_small(void* data, std::size_t count, DType dtype, ReduceOp op) {
   const std::size_t bytes = count * size_of(dtype);
   for (int rank = 0; rank < size_; ++rank) {
@@ -268,7 +269,7 @@ std::int64_t MpiExchange::all_gather(const Partition& partition, void* data, std
                        .all = data});
 }
 
-// A binomial tree: in round k the 2^k ranks that have the data each send it to one that has not.
+// A binomial tree: in round k the 2^k ranks that have the data each send it to one that does not.
 void MpiExchange::broadcast(void* data, std::size_t bytes, int root) {
   const int place = (rank_ - root + size_) % size_;
   for (std::size_t at = 0; at < bytes; at += kMessageBytes) {

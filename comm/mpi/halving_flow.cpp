@@ -11,9 +11,10 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kSlots = 16;
-// Of a block, whose first halves are the largest messages. Terms, sums and results are of four bytes or less.
+// Elements of a block, whose first halves are the largest messages. Terms, sums and results have at most four
+// bytes.
 constexpr std::size_t kElementsInBlock = 2 * kWirePieceBytes / sizeof(float);
-// Messages to, or from, several ranks that one step has under way.
+// The most messages, to or from several ranks, that one step has under way.
 constexpr int kMostMessages = 8;
 
 using Kind = HalvingStep::Kind;
@@ -57,7 +58,7 @@ HalvingFlow::HalvingFlow(MPI_Comm communicator, int first_tag, const WaitPlace& 
   slots_.resize(kSlots);
   requests_.assign(kSlots * requests_of_slot_, MPI_REQUEST_NULL);
   completed_.resize(requests_.size());
-  // Of each: what arrives, and a sum that cannot lie where the result will.
+  // For each slot: received data, and a sum whose type differs from the result's.
   staging_ = Buffer(kSlots * 2 * kWirePieceBytes, Device{});
 }
 
@@ -76,7 +77,7 @@ std::byte* HalvingFlow::received(const Slot& slot) const {
   return staging_.data() + 2 * index_of(slot) * kWirePieceBytes;
 }
 
-// In the result's place, or beside it: then of what is left after a first halving.
+// In the result's place, or in staging_, which then holds what is left after the first halving.
 std::byte* HalvingFlow::sum_at(const Slot& slot, std::size_t element) const {
   if (sum_type() == work_->reduction.to) return result_at(slot, element);
   const std::size_t first = halved(rank_, 1, slot.count).begin;
@@ -111,7 +112,7 @@ void HalvingFlow::start(Slot& slot) {
   const auto place = index_of(slot);
   slot.term = static_cast<const std::byte*>(work_->ends->bring(slot.begin, slot.count, place)[0]);
   if (!schedule_.empty()) return advance(slot);
-  const void* term = slot.term;  // alone
+  const void* term = slot.term;  // the only rank
   void* result = result_at(slot, 0);
   reduce_along_tree({&term, 1}, {&result, 1}, slot.count, work_->reduction);
   work_->ends->deliver(slot.begin, slot.count);
@@ -120,7 +121,7 @@ void HalvingFlow::start(Slot& slot) {
 void HalvingFlow::advance(Slot& slot) {
   while (slot.step < 2 * schedule_.size()) {
     post(slot);
-    if (slot.owed.size() > 0) {  // others are on their way meanwhile
+    if (slot.owed.size() > 0) {  // while posted messages are under way
       work_->ends->deliver(slot.begin + slot.owed.begin, slot.owed.size());
       slot.owed = {};
     }
@@ -169,10 +170,11 @@ void HalvingFlow::complete(Slot& slot) {
     if (step.kind != Kind::give) add(slot, step);
     return;
   }
-  // All that this rank held before it gave or halved it: of a give nothing of it was there.
+  // The results received: after an exchange the half that this rank had sent, after a give all that it had
+  // held.
   if (step.kind == Kind::exchange) slot.owed = sent_to(step, 0, slot.count);
   if (step.kind == Kind::give) slot.owed = halved(rank_, step.halvings, slot.count);
-  if (met_ns_ == 0 && slot.owed.size() > 0) met_ns_ = now_ns();  // whoever sends a result has heard of all
+  if (met_ns_ == 0 && slot.owed.size() > 0) met_ns_ = now_ns();  // the sender of a result has heard from all
 }
 
 void HalvingFlow::add(Slot& slot, const HalvingStep& step) {
@@ -217,7 +219,7 @@ std::int64_t HalvingFlow::run(const Work& work) {
   FlowWait wait(place_, Link::wire, bytes);
   for (std::size_t done = 0; done < blocks;) {
     const bool starts = started < std::min(blocks, done + kSlots);
-    if (starts) {  // one at a time, so that those before it move on
+    if (starts) {  // one at a time, so that earlier blocks make progress
       Slot& slot = slots_[started % kSlots];
       slot = {.begin = started * kElementsInBlock};
       slot.count = std::min(kElementsInBlock, work.count - slot.begin);

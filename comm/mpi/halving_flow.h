@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // HalvingFlow: an all_reduce by recursive halving and doubling (comm/halving_schedule.h), for ranks that
-// bring one term each. The data goes through it in blocks, each of which takes its own way along the
-// schedule, many at once: while one is added others are on the wire, in both directions. The largest message
-// is of kWirePieceBytes, whatever the number of ranks, and so is what a rank keeps.
+// contribute one term each. The data is split into blocks that pass through the schedule independently, many
+// at once: while one is added others are on the wire, in both directions. The largest message has
+// kWirePieceBytes; neither it nor the staging memory depends on the number of ranks.
 //
-// Terms travel in their own type until they are added, sums in what they are added in, and results in
-// theirs: of 16-bit floats what two ranks exchange first, and the way back, is 16 bits an element, and sums
-// between are fp32.
+// Terms are sent in their own type until they are added, sums in the accumulator's type, and results in
+// theirs: for 16-bit floats the first exchange and the way back send 16 bits per element, and sums between
+// are fp32.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +31,11 @@ class HalvingFlow {
 
   struct Work {
     std::size_t count = 0;
-    PieceEnds* ends = nullptr;  // brings one term
+    PieceEnds* ends = nullptr;  // supplies one term
     Reduction reduction = {};
-    void* result = nullptr;  // a term may lie in its place when the types are the same
+    void* result = nullptr;  // a term may be in its place if the types are the same
   };
-  // Blocks; throws GaveUp. Returns when all ranks were known to be there, by now_ns().
+  // Blocks; throws GaveUp. Returns the time (now_ns()) when all ranks were known to have arrived.
   std::int64_t run(const Work& work);
 
   // See PieceFlow.
@@ -46,20 +46,20 @@ class HalvingFlow {
   std::size_t memory_bytes() const { return staging_.bytes(); }
 
  private:
-  // A block on its way.
+  // A block in progress.
   struct Slot {
     std::size_t begin = 0;  // of all elements
     std::size_t count = 0;
     const std::byte* term = nullptr;
-    std::size_t step = 0;  // of both ways; all: it is through
-    int next = 0;          // message of the step to be posted
-    int pending = 0;       // posted
-    bool added = false;    // whether this rank's term has been added to another
-    Stretch owed = {};     // results to be handed over
+    std::size_t step = 0;  // of both ways; 2 * schedule_.size(): done
+    int next = 0;          // the step's next message to post
+    int pending = 0;       // posted messages that have not completed
+    bool added = false;    // true if this rank's term has been added to another
+    Stretch owed = {};     // results to deliver
   };
 
   void start(Slot& slot);
-  // As far as it goes without waiting.
+  // Continues as far as possible without waiting.
   void advance(Slot& slot);
   void post(Slot& slot);
   void post_up(Slot& slot, const HalvingStep& step, int message);
@@ -69,14 +69,15 @@ class HalvingFlow {
   void send(Slot& slot, const void* data, std::size_t bytes, int to);
   void receive(Slot& slot, void* data, std::size_t bytes, int from);
   MPI_Request& free_request(Slot& slot);
-  // Returns how many messages were through.
+  // Returns the number of messages that completed.
   int take_arrived();
 
   const HalvingStep& step_of(const Slot& slot) const;
   bool upwards(const Slot& slot) const { return slot.step < schedule_.size(); }
   std::size_t index_of(const Slot& slot) const { return static_cast<std::size_t>(&slot - slots_.data()); }
   DType sum_type() const { return accumulator_of(work_->reduction.from); }
-  // Where an element of the block is in the result, in this rank's sum, and in what it has until then.
+  // The address of a block's element in the result, in this rank's sum, and in what this rank holds so far
+  // (its term, then its sum).
   std::byte* result_at(const Slot& slot, std::size_t element) const;
   std::byte* sum_at(const Slot& slot, std::size_t element) const;
   const std::byte* held_at(const Slot& slot, std::size_t element) const;
@@ -93,7 +94,7 @@ class HalvingFlow {
   std::size_t requests_of_slot_ = 0;
   std::vector<MPI_Request> requests_;
   std::vector<int> completed_;
-  // Of the work under way:
+  // The current run():
   const Work* work_ = nullptr;
   std::int64_t met_ns_ = 0;
   std::uint64_t sent_bytes_ = 0;

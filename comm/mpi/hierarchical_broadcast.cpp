@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-// In bytes. The root's node is the first in a chain, or, where there is one round only, in a binomial tree.
+// A broadcast; sizes are in bytes. The root's node is the first in a chain, or, if there is one round only,
+// in a binomial tree.
 struct HierarchicalCollectives::Cast {
   std::byte* data;
   std::size_t count;
@@ -18,7 +19,7 @@ struct HierarchicalCollectives::Cast {
   int root_node;
   int root_local;
   int nodes;
-  int place;  // this node's, behind the root's
+  int place;  // of this node, counted from the root's
 
   Partition partition(std::size_t round) const {
     return Partition::even(std::min(most, count - round * most), parts, 1);
@@ -35,13 +36,13 @@ struct HierarchicalCollectives::Cast {
       if (place + 1 < nodes) body(node_at(place + 1));
       return;
     }
-    int reach = 1;  // nodes below it have the data when this one starts to send
+    int reach = 1;  // places below it have the data when this node starts to send
     while (reach <= place) reach *= 2;
     for (; place + reach < nodes; reach *= 2) body(node_at(place + reach));
   }
 };
 
-// A round is staged by the root, or arrives, before a barrier, and is taken out and passed on behind it.
+// The root stages a round, or the round arrives, before a barrier; after it ranks copy it out and pass it on.
 void HierarchicalCollectives::broadcast(void* data, std::size_t count, DType dtype, int root) {
   const std::size_t bytes = count * size_of(dtype);
   const int root_node = node_of_[static_cast<std::size_t>(root)];
@@ -54,7 +55,7 @@ void HierarchicalCollectives::broadcast(void* data, std::size_t count, DType dty
                   .root_local = local_of_[static_cast<std::size_t>(root)],
                   .nodes = nodes_,
                   .place = (node_ - root_node + nodes_) % nodes_};
-  source_ = {};  // staged, wherever it lies: the root need not wait until it has been read
+  source_ = {};  // always staged: the root need not wait for the readers
   for (std::size_t step = 0; step < cast.rounds + 1; ++step) {
     if (drives()) begin_cast(cast, step);
     if (step < cast.rounds && rank_ == root) {

@@ -6,15 +6,15 @@
 namespace lockstep {
 namespace {
 
-// Of a half of a rank's staging area. A round's messages between two ranks are a few pieces.
+// Bytes of a half of a rank's areas. A round's messages between two ranks are a few pieces.
 constexpr std::size_t kStagedBytes = std::size_t{512} << 10;
 constexpr std::size_t kArrivedBytes = std::size_t{256} << 10;
-constexpr int kRoundTag = 3072;  // others are MpiExchange's
+constexpr int kRoundTag = 3072;  // other tags are MpiExchange's
 
 std::size_t down(std::size_t bytes) { return bytes / kAlignment * kAlignment; }
 
-// Of a rank's share in a round of a reduce_scatter: each rank stages it for all, and who drives a part of the
-// largest node adds up that part.
+// Bytes of a rank's share in a round of a reduce_scatter: each rank stages a share for every rank, and a rank
+// that drives a part of the largest node sums that part.
 std::size_t scatter_bytes_of(const Placement& placement) {
   const auto ranks = static_cast<std::size_t>(placement.size);
   const std::size_t driven = (kArrivedBytes - kAlignment) *
@@ -23,8 +23,8 @@ std::size_t scatter_bytes_of(const Placement& placement) {
   return down(std::min(kStagedBytes / ranks, driven));
 }
 
-// Of a rank's data in a round of an all_gather: who drives a part takes that of all nodes, each from a cache
-// line on.
+// Bytes of a rank's data in a round of an all_gather: a rank that drives a part receives that of all nodes,
+// each aligned to a cache line.
 std::size_t gather_bytes_of(const Placement& placement) {
   const std::size_t lines = static_cast<std::size_t>(placement.nodes) * kAlignment;
   if (lines >= kArrivedBytes) return 0;

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// In bytes.
+// An all_gather; sizes are in bytes.
 struct HierarchicalCollectives::Gather {
   const std::byte* send;
   std::byte* recv;
@@ -45,7 +45,7 @@ std::int64_t HierarchicalCollectives::all_gather(const void* send, void* recv, s
     } else if (step <= rounds) {
       group_.barrier();
     }
-    if (step == 1) met_ns = now_ns();  // who drives a part has heard of all nodes
+    if (step == 1) met_ns = now_ns();  // the ranks that drive parts have heard from all nodes
   }
   round_ += rounds;
   std::byte* const own = gather.recv + static_cast<std::size_t>(rank_) * gather.count;
@@ -54,7 +54,7 @@ std::int64_t HierarchicalCollectives::all_gather(const void* send, void* recv, s
   return met_ns;
 }
 
-// What arrives of each node lies behind what arrives of those before it.
+// The data received from each node follows that of the nodes before it.
 void HierarchicalCollectives::begin_gather(const Gather& gather, std::size_t round) {
   const std::size_t each = gather.in_round(round);
   std::byte* to = arrived(local_, round);
@@ -63,7 +63,7 @@ void HierarchicalCollectives::begin_gather(const Gather& gather, std::size_t rou
     const Partition partition = gather.partition(round, ranks_on(node));
     for_each_stretch(partition.begin(part_), partition.begin(part_ + 1), each,
                      [&](int, std::size_t, std::size_t bytes, std::size_t before) {
-                       messages_.receive(to + before, bytes, node);  // as it is sent
+                       messages_.receive(to + before, bytes, node);  // in the pieces in which it is sent
                      });
     to += align_up(partition.size(part_));
     shared_bytes_ += partition.size(part_) * (ranks_on(node_) - 1);

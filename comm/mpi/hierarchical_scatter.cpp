@@ -8,26 +8,26 @@
 
 namespace lockstep {
 
-// What follows is in elements, but for its places in the areas.
+// A reduce_scatter; sizes are in elements.
 struct HierarchicalCollectives::Scatter {
   const std::byte* send;
   std::byte* recv;
   std::size_t count;    // of each rank's share
-  std::size_t most;     // of it in a round
-  std::size_t element;  // bytes
+  std::size_t most;     // of a share in a round
+  std::size_t element;  // bytes of an element
   DType dtype;
-  DType term;  // as which partial sums travel
+  DType term;  // the type in which partial sums are sent
   ReduceOp op;
   int parts;
 
   std::size_t in_round(std::size_t round) const { return std::min(most, count - round * most); }
-  // Of what the ranks of a node get in a round.
+  // The partition of what `ranks` ranks of a node get in a round.
   Partition partition(std::size_t round, std::size_t ranks) const {
     return Partition::even(ranks * in_round(round), parts, element);
   }
 };
 
-// A round's data is staged before a barrier, added up and sent behind it, and its sums taken out behind the
+// A round's data is staged before a barrier, sent and summed after it, and its sums are copied out after the
 // next one.
 std::int64_t HierarchicalCollectives::reduce_scatter(const void* send, void* recv, std::size_t count,
                                                      DType dtype, ReduceOp op) {
@@ -55,7 +55,7 @@ std::int64_t HierarchicalCollectives::reduce_scatter(const void* send, void* rec
     } else if (step <= rounds) {
       group_.barrier();
     }
-    if (step == 1) met_ns = now_ns();  // who drives a part has heard of all nodes
+    if (step == 1) met_ns = now_ns();  // the ranks that drive parts have heard from all nodes
   }
   round_ += rounds;
   return met_ns;
@@ -102,8 +102,8 @@ const std::byte* HierarchicalCollectives::term(const Scatter& scatter, std::size
   return found;
 }
 
-// Places for sums: of other nodes' terms of this rank's part, of this node's, and of this node's of other
-// nodes' parts.
+// sums_ holds other nodes' terms of this rank's part, then this node's terms of it, then this node's terms of
+// other nodes' parts.
 void HierarchicalCollectives::begin_sums(const Scatter& scatter, std::size_t round) {
   const std::size_t own = own_terms_.size();
   const std::size_t foreign = terms_.size() - own;

@@ -38,7 +38,7 @@ void NodeBarrier::wait(std::uint32_t ranks, int spins, const WaitPlace& place) {
     if (generation_.load(std::memory_order_acquire) != generation) return;
     relax();
   }
-  constexpr timespec kGlance = {.tv_sec = 0, .tv_nsec = 100'000'000};  // how soon giving up is noticed
+  constexpr timespec kGlance = {.tv_sec = 0, .tv_nsec = 100'000'000};  // between checks for an abandoned job
   struct Sleeper {
     Word& sleepers;
     explicit Sleeper(Word& word) : sleepers(word) { sleepers.fetch_add(1); }

@@ -13,7 +13,7 @@ namespace lockstep {
 
 class NodeBarrier {
  public:
-  // Throws GaveUp on this rank where the place's job is abandoned and the others have not come.
+  // Throws GaveUp on this rank if the place's job is abandoned before the others have come.
   void wait(std::uint32_t ranks, int spins, const WaitPlace& place);
 
  private:

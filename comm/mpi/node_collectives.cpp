@@ -16,14 +16,14 @@ std::size_t round_bytes_for(int ranks) {
   return std::max(kRoundBytes, static_cast<std::size_t>(ranks) * kAlignment);
 }
 
-// Of a round's sum each rank leaves a part.
+// The bytes of a round's sum that each rank computes.
 std::size_t part_bytes_for(int ranks) { return Partition::even(round_bytes_for(ranks), ranks, 1).part; }
 
 const std::byte* bytes_of(const void* data) { return static_cast<const std::byte*>(data); }
 
 }  // namespace
 
-// In chunks, of which each goes through a round.
+// An all_reduce in chunks, one for each round.
 struct NodeCollectives::Sum {
   std::byte* data;
   std::size_t count;
@@ -100,8 +100,8 @@ std::int64_t NodeCollectives::all_reduce(void* data, std::size_t count, DType dt
   return met_ns;
 }
 
-// Between two barriers each rank stages a chunk, adds up its part of the one before, and takes the other
-// parts of the one before that.
+// Between two barriers each rank stages a chunk, sums its part of the one before, and copies the other parts
+// of the one before that.
 std::int64_t NodeCollectives::all_reduce_in_rounds(const Collective& collective) {
   const std::size_t element = size_of(collective.dtype);
   const Sum sum{
@@ -128,7 +128,7 @@ std::int64_t NodeCollectives::all_reduce_in_rounds(const Collective& collective)
   return met_ns;
 }
 
-// But for this rank's own part, which nobody else reads.
+// Stages a chunk without this rank's own part, which no other rank reads.
 void NodeCollectives::stage(const Sum& sum, std::size_t chunk) {
   const Partition partition = sum.partition(chunk);
   const std::size_t begin = partition.begin(rank_) * sum.element;

@@ -27,7 +27,7 @@ std::string describe(const NodeGroup::Call& call) {
   return fmt::format("{} at byte {} of buffer {}", describe(collective), call.offset_bytes, call.window);
 }
 
-// Spinning is for ranks that have a core each.
+// Ranks spin only if each has a core.
 int spins_for(int ranks) {
   return static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency() ? 2000 : 0;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NodeGroup: the ranks of one node meeting in shared memory: a barrier, a check that all of them are in the
-// same collective (a mismatch would otherwise be silently wrong sums), and a staging area for each of them,
-// through which data passes that lies in memory of their own.
+// NodeGroup: the ranks of one node in shared memory: a barrier, a check that all of them are in the same
+// collective (a mismatch would silently give wrong sums), and a staging area for each rank's private data.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +18,7 @@ namespace lockstep {
 
 class NodeGroup {
  public:
-  // What must be the same on all ranks.
+  // The properties that must be the same on all ranks.
   struct Call {
     std::uint64_t window = 0;  // its number, in order of allocation
     std::uint64_t offset_bytes = 0;
@@ -30,7 +29,7 @@ class NodeGroup {
     std::int32_t root = 0;
     bool operator==(const Call&) const = default;
   };
-  // Where a rank's data lies that others may read: in one of the windows, or nowhere that they see.
+  // Where other ranks can read a rank's data: in one of the windows, or nowhere (kNone).
   struct Source {
     static constexpr std::uint64_t kNone = ~std::uint64_t{0};
     std::uint64_t window = kNone;
@@ -39,22 +38,22 @@ class NodeGroup {
 
   // Collective. place outlives this. staging_bytes: of each rank's area, a multiple of kAlignment.
   NodeGroup(MPI_Comm node, std::size_t staging_bytes, const WaitPlace& place);
-  // What it needs of the node's shared memory, for each rank.
+  // Bytes of the node's shared memory for each rank.
   static std::size_t bytes_each(std::size_t staging_bytes) { return sizeof(Segment) + staging_bytes; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Shows this rank's call, and where its data lies, and waits for everybody's. Throws on every rank when the
+  // Shows this rank's call and source, and waits for those of all ranks. Throws Error on every rank if the
   // calls differ. Waiting throws GaveUp.
   void meet(const Call& call, const Source& source);
   void meet(const Call& call) { meet(call, Source()); }
-  // As it was shown in the last meeting; valid until the next.
+  // The source that the rank showed in the last meeting; valid until the next.
   const Source& source(int rank) const;
   void barrier();
-  // What one rank wrote there before a barrier or meeting the others may read behind it.
+  // A rank's staging area. Others may read after a barrier or meeting what the rank wrote before it.
   std::byte* staging(int rank) const { return reinterpret_cast<std::byte*>(segment(rank) + 1); }
   std::size_t staging_bytes() const { return staging_bytes_; }
-  // For whoever frees it when this has ended.
+  // The memory, to be freed by its holder after this has ended.
   std::shared_ptr<NodeWindow> window() const { return window_; }
 
  private:
@@ -63,8 +62,9 @@ class NodeGroup {
     Source source;
   };
   struct Segment {
-    NodeBarrier barrier;  // of local rank 0 that of all
-    // Meetings take turns: who is in the next one has left the last, and its slots stay as they are.
+    NodeBarrier barrier;  // all ranks use that of local rank 0
+    // Meetings alternate between the slots: a rank in the next meeting has left the last one, whose slots
+    // stay unchanged.
     Slot slots[2];
   };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NodeSums: what one node brings to a sum over nodes: of its ranks' data the partial sums along the tree, as
-// far as they are of this node alone. Where no node has two ranks that are added first, the data itself.
-// Sums are made by the piece, when a piece is about to leave. A sum in the data's own type takes the place of
-// the first rank's data that is in it, which nobody else reads; of 16-bit floats, whose sums are fp32, it
-// takes memory that is used again when the piece has left.
+// NodeSums: one node's terms of a sum over nodes: the partial sums of its ranks' data along the tree that
+// need this node alone. If no term of any node has two ranks, the terms are the data itself. Sums are made by
+// the piece, just before a piece is sent. A sum in the data's own type overwrites its first rank's data,
+// which no other rank reads; a sum of 16-bit floats is fp32 and takes memory that is reused when the piece
+// has been sent.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +19,16 @@ namespace lockstep {
 
 class NodeSums {
  public:
-  // terms are those of all nodes, which are numbered from 0 and have one each at least.
+  // terms: those of all nodes, which are numbered from 0 and have at least one each.
   NodeSums(std::span<const PartialSum> terms, int node);
-  // What follows is of elements of this type, whose sums go to places numbered from 0 where they need memory:
-  // each of so many bytes for each term.
+  // Prepares for elements of this type. If their sums need memory, they go to places numbered from 0, each of
+  // place_bytes for each term.
   void prepare(DType dtype, std::size_t places, std::size_t place_bytes);
 
-  // What elements of this type are brought as.
+  // The type of the terms for data of this type.
   DType type_of(DType dtype) const { return adds_ ? accumulator_of(dtype) : dtype; }
-  // This node's terms, of `count` elements of type_of(dtype), given its ranks' data in the order of ranks.
-  // They stay until the same place is asked for again, or as long as the data stays as it is.
+  // This node's terms, `count` elements of type_of(dtype) each, from its ranks' data in the order of ranks.
+  // They are valid until the same place is used again or the data changes.
   std::span<const void* const> add(std::span<void* const> data, std::size_t count, DType dtype, ReduceOp op,
                                    std::size_t place);
   std::size_t memory_bytes() const { return sums_.bytes(); }
@@ -40,7 +40,7 @@ class NodeSums {
   };
 
   std::vector<Range> ranges_;
-  bool adds_ = false;  // on some node
+  bool adds_ = false;  // true if any node adds ranks
   std::size_t place_bytes_ = 0;
   Buffer sums_;
   std::vector<const void*> sources_;

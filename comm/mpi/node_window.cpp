@@ -17,10 +17,10 @@
 namespace lockstep {
 namespace {
 
-// Segments start on pages of their own, so each lies in its owner's NUMA memory.
+// Segments start on separate pages, so each is in its owner's NUMA memory.
 constexpr std::size_t kPage = 4096;
 
-// Kept free for what else lies there: records of collectives, MPI's own messages.
+// Kept free for other data in /dev/shm: records of collectives, MPI's own messages.
 constexpr std::uint64_t kSpareBytes = std::uint64_t{2} << 20;
 
 std::uint64_t next_number() {
@@ -51,7 +51,7 @@ NodeWindow::NodeWindow(MPI_Comm node, std::size_t bytes)
     : node_(node), number_(next_number()), bytes_(bytes) {
   void* base = nullptr;
   window_ = allocate_window(node, align_up(bytes, kPage) + kPage, &base);
-  // Page alignment is a hint to MPI, so each rank aligns its segment itself and tells the others by how much.
+  // Page alignment is a hint to MPI, so each rank aligns its segment itself and sends the others its offset.
   const auto address = reinterpret_cast<std::uintptr_t>(base);
   const std::uint64_t skip = align_up(address, kPage) - address;
   own_ = static_cast<std::byte*>(base) + skip;

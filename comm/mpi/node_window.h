@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NodeWindow: memory in which every rank of a node owns a segment and sees all the others' (MPI-3 shared
-// memory window). Not freed by the destructor: freeing is collective, and a rank in trouble must not wait for
-// its peers. Where there is room for it in /dev/shm is asked before: what MPI maps there without room ends
-// the process when it is touched.
+// memory window). The destructor does not free it: freeing is collective, and a failing rank must not wait
+// for its peers. Check the room in /dev/shm first (fits_shared_memory()): memory that MPI maps there without
+// room ends the process when it is touched.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ namespace lockstep {
 
 class NodeWindow {
  public:
-  // Collective over the ranks of the node; all give the same size. Zeroed, aligned to kAlignment.
+  // Collective over the ranks of the node; all pass the same size. Zeroed, aligned to kAlignment.
   NodeWindow(MPI_Comm node, std::size_t bytes);
   NodeWindow(const NodeWindow&) = delete;
   NodeWindow& operator=(const NodeWindow&) = delete;
 
-  // Collective. The memory is gone.
+  // Collective. Frees the memory of all ranks.
   void free();
 
   // Every local rank's segment, as addresses in this process.
@@ -30,10 +30,10 @@ class NodeWindow {
   std::byte* own() const { return own_; }
   bool contains(const void* data, std::size_t bytes) const;
   MPI_Comm communicator() const { return node_; }
-  // What the ranks of a communicator know it by.
+  // A number that the ranks of a communicator give it, the same on all of them.
   std::uint64_t id() const { return id_; }
   void set_id(std::uint64_t id) { id_ = id; }
-  // Windows of this process, in the order in which they were made.
+  // Its number among this process's windows, in the order of construction.
   std::uint64_t number() const { return number_; }
 
  private:
@@ -46,8 +46,8 @@ class NodeWindow {
   std::vector<std::byte*> segments_;
 };
 
-// Whether windows of so many bytes for each of a node's ranks fit where this much is free: what MPI adds, and
-// a little for others, included.
+// True if segments of `bytes` for each of a node's ranks fit into free_bytes, including what MPI adds and a
+// little for others.
 bool fits_shared_memory(std::uint64_t free_bytes, int ranks, std::size_t bytes);
 
 }  // namespace lockstep

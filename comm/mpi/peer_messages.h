@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerMessages: messages to and from other nodes that are under way together, in pieces of kWirePieceBytes
-// at most. Those of a pair of ranks arrive in the order in which they were sent.
+// PeerMessages: messages to and from other nodes that are under way together, in pieces of at most
+// kWirePieceBytes. Those of a pair of ranks arrive in the order in which they were sent.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@ class PeerMessages {
   PeerMessages(MPI_Comm communicator, int tag, const WaitPlace& place)
       : communicator_(communicator), tag_(tag), place_(place) {}
 
-  // The data stays as it is until finish().
+  // The data must not change until finish().
   void send(const void* data, std::size_t bytes, int to);
   void receive(void* data, std::size_t bytes, int from);
-  // MPI moves only while it is called: for whoever does something else meanwhile.
+  // Lets MPI make progress, which it does only in its own calls. Call it during other work.
   void move_on();
-  // Waits until all are through. Throws GaveUp.
+  // Waits until all messages have completed. Throws GaveUp.
   void finish();
 
   std::uint64_t sent_bytes() const { return sent_bytes_; }

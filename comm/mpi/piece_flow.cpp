@@ -11,15 +11,15 @@ namespace {
 
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 
-// How pieces are dealt: bytes of the largest, and how many are under way.
+// The size of the largest piece, and how many pieces are under way.
 struct Dealing {
   std::size_t bytes;
-  std::size_t under_way;  // bytes of all ranks' terms of one part, about
+  std::size_t under_way;  // about the bytes of all ranks' terms of one part
   std::size_t fewest;
   std::size_t most;
 };
 
-// More on a wire at once only waits in the queues of switches, or is lost where they are full: between three
+// More data on a wire only waits in the queues of switches, or is dropped when they are full: between three
 // nodes at 200 Mb/s 2 MiB under way were slower than 1 MiB.
 Dealing dealing_of(Link link) {
   if (link == Link::wire) {
@@ -35,7 +35,7 @@ PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, L
     : communicator_(communicator), place_(place), link_(link), first_tag_(first_tag) {
   MPI_CHECK(MPI_Comm_rank(communicator_, &rank_));
   MPI_CHECK(MPI_Comm_size(communicator_, &size_));
-  std::vector<std::size_t> brought(static_cast<std::size_t>(size_), 0);  // by each rank
+  std::vector<std::size_t> brought(static_cast<std::size_t>(size_), 0);  // terms of each rank
   for (const PartialSum& term : terms) {
     std::size_t& before = term.node == rank_ ? brought[static_cast<std::size_t>(rank_)] : foreign_terms_;
     terms_.push_back({.rank = term.node, .place = before});
@@ -46,7 +46,7 @@ PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, L
   own_terms_ = brought[static_cast<std::size_t>(rank_)];
   sources_.resize(terms_.size());
   own_.resize(own_terms_);
-  // The rank that brings the fewest terms receives the most of others: all have slots for as many.
+  // The rank with the fewest terms receives the most from others: all have slots for as many.
   const std::size_t most = std::max<std::size_t>(terms_.size() - std::ranges::min(brought), 1);
   const Dealing dealing = dealing_of(link);
   const std::size_t slots =
@@ -162,7 +162,7 @@ void PieceFlow::send_results(std::size_t slot) {
     send(slot, Kind::result_out, result, own * work_->element, (rank_ + k) % size_);
 }
 
-// Where they belong: what this rank brings there has left.
+// Receives results in their place: this rank's terms there have been sent.
 void PieceFlow::receive_results(std::size_t slot) {
   if (work_->all == nullptr) return;
   const std::size_t piece = slots_[slot].piece;
@@ -180,11 +180,11 @@ void PieceFlow::arrived(std::size_t request) {
   Slot& of = slots_[slot];
   --of.pending;
   if (kinds_[request] == Kind::term_in && --of.pending_terms == 0) {
-    if (met_ns_ == 0) met_ns_ = now_ns();  // everybody's term is there
+    if (met_ns_ == 0) met_ns_ = now_ns();  // the terms of all ranks have arrived
     add(slot);
   }
   if (kinds_[request] == Kind::result_in) {
-    // Whoever sends a sum has heard of all.
+    // A rank that sends a sum has heard from all.
     if (met_ns_ == 0 && (sums() || (of.piece == 0 && ++heard_ == size_ - 1))) met_ns_ = now_ns();
     deliver(peers_[request], of.piece);
   }
@@ -212,7 +212,7 @@ std::int64_t PieceFlow::run(const Work& work) {
   FlowWait wait(place_, link_, bytes);
   for (std::size_t done = 0; done < pieces;) {
     const bool starts = started < std::min(pieces, done + slots_.size());
-    if (starts) start(started++);  // one at a time, so that those before it move on
+    if (starts) start(started++);  // one at a time, so that earlier pieces make progress
     const int arrivals = take_arrived();
     while (done < started && slots_[done % slots_.size()].pending == 0) ++done;
     wait.after_look(arrivals, starts);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the data of a node's ranks goes in rounds: every rank of it has as much in each, and the ranks that
-// drive parts take stretches of several ranks' data.
+// Divides the data of a node's ranks into rounds: every rank has as many elements in each, and a rank that
+// drives a part takes stretches of several ranks' data.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@ namespace lockstep {
 
 inline std::size_t rounds_of(std::size_t count, std::size_t most) { return (count + most - 1) / most; }
 
-// Of a node's data, which is `each` elements of every rank of it, one rank after another, the stretch from
-// element `begin` to `end`: body(local rank, its first element, elements, how many came before) for each rank
-// that has some of it.
+// A node's data is `each` elements of every rank, one rank after another. For the stretch from element
+// `begin` to `end` calls body(local rank, its first element, elements, elements before) for each rank that
+// has some of it.
 template <typename Body>
 void for_each_stretch(std::size_t begin, std::size_t end, std::size_t each, Body body) {
   for (std::size_t at = begin; at < end;) {

@@ -54,16 +54,16 @@ std::string processor_name() {
   return {name.data(), static_cast<std::size_t>(length)};
 }
 
-// The same for all processes that have the same /dev/shm mounted.
+// The device of /dev/shm: the same for all processes that have the same one mounted.
 std::uint64_t shared_memory_device() {
   struct stat status = {};
   return stat("/dev/shm", &status) == 0 ? status.st_dev : 0;
 }
 
-// Of a rank, as the ranks of its machine find it.
+// A rank's node, as the ranks of its machine determine it.
 struct Neighbourhood {
   int leader = 0;         // the lowest rank of its node
-  int shares_memory = 1;  // 0: with one of them it does not
+  int shares_memory = 1;  // with all ranks of its machine; 0: it does not
 };
 
 Neighbourhood find_neighbourhood(int rank, int ranks_per_node) {
@@ -102,8 +102,7 @@ Placement find_place(int rank, int size, int ranks_per_node, const std::string& 
       fmt::join(apart, ", "), host));
 }
 
-// Where ranks were dealt over nodes, only some may see that their launch was split: the largest number
-// counts.
+// If ranks are on several nodes, only some may see that their launch was split: the largest size counts.
 void require_whole_launch(int size) {
   Launch launch = find_launch(&std::getenv);
   MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, &launch.size, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD));
@@ -115,7 +114,7 @@ void require_whole_launch(int size) {
   throw ConfigError(problem);
 }
 
-// What all ranks compare first, of a size that no version changes.
+// The record that all ranks compare first; its size is the same in all versions.
 struct RankBuild {
   std::array<char, 64> build = {}, host = {};
 };
@@ -137,18 +136,18 @@ void require_one_build(int size, const std::string& host) {
       other - all.begin(), other->host.data(), other->build.data(), all[0].host.data(), all[0].build.data()));
 }
 
-// Of a wait on a wire: polls before the first sleep, and that sleep; later ones are up to eight times as
-// long. At 1 Gb/s a piece arrives every 0.5 ms, and each poll for it costs some microseconds of a
+// A wait on a wire: polls before the first sleep, and the length of that sleep; later ones are up to eight
+// times as long. At 1 Gb/s a piece arrives every 0.5 ms, and each poll for it costs some microseconds of a
 // core that computes.
 constexpr int kWireSpins = 4;
 constexpr int kYieldsForLittle = 400;
 constexpr std::size_t kLittleBytes = std::size_t{512} << 10;
 constexpr int kShortestSleepUs = 20;
-// Of the at least four, mostly sixteen pieces that are under way (PieceFlow).
+// Arrivals in one sleep, of the at least four, mostly sixteen pieces that are under way (PieceFlow).
 constexpr double kArrivalsASleep = 2;
 constexpr double kLongestSleepUs = 500;
 
-// And not for the 50 us more by which the system likes to round up.
+// Sleeps without the 50 us of timer slack that the system adds by default.
 void sleep_for_us(int microseconds) {
   thread_local const bool exact = prctl(PR_SET_TIMERSLACK, 1000UL) == 0;
   static_cast<void>(exact);
@@ -172,10 +171,10 @@ void free_left(MpiSession& session) {
   const WaitPlace place{.job = session.job};
   constexpr std::string_view kWhat = "the other ranks, to free what communicators left";
   meet_all(MPI_COMM_WORLD, place, kWhat);
-  // Made in one order by all ranks that share them, whatever the order in which they were left.
+  // All ranks that share windows have made them in one order, whatever the order in which they were left.
   std::ranges::sort(session.windows, {}, [](const auto& window) { return window->number(); });
   free_unheld(session.windows, place);
-  if (on_any_rank(!session.windows.empty(), MPI_COMM_WORLD, place, kWhat)) return;  // they are of these
+  if (on_any_rank(!session.windows.empty(), MPI_COMM_WORLD, place, kWhat)) return;  // they use these
   std::ranges::stable_sort(session.communicators, {}, &LeftCommunicator::transport);
   for (LeftCommunicator& left : session.communicators) MPI_CHECK(MPI_Comm_free(&left.communicator));
   session.communicators.clear();

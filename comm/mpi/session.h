@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MpiSession: what World and its communicators share: where this rank stands, the state of the job, and what
-// communicators that have ended leave to be freed. Freeing is collective, and who unwinds must wait for no
-// peer: so it is put off until all ranks meet anyway. Includes MPI, so only comm's sources include it.
+// MpiSession: what World and its communicators share: this rank's placement, the state of the job, and what
+// ended communicators left to be freed. Freeing is collective, and a destructor must not wait for peers: it
+// is put off until all ranks meet anyway. Includes MPI, so only comm's sources include it.
 #pragma once
 
 #include <compare>
@@ -23,7 +23,7 @@
 namespace lockstep {
 
 namespace detail {
-// Throws Error naming the rank, the call and MPI's own words, unless code is MPI_SUCCESS.
+// Throws Error with the rank, the call and MPI's message, unless code is MPI_SUCCESS.
 void check_mpi(int code, const char* call, const char* file, int line);
 }  // namespace detail
 
@@ -36,8 +36,8 @@ struct LeftCommunicator {
   MPI_Comm communicator;
 };
 
-// What decides which of two ways of a sum between nodes is the faster: ranks that exchange messages, the
-// nodes they are on, and how many such exchanges share each node's link.
+// The shape of a sum between nodes, which decides which algorithm is faster: the number of ranks that
+// exchange messages, of their nodes, and of such exchanges that share each node's link.
 struct WireShape {
   int ranks = 1;
   int nodes = 1;
@@ -45,7 +45,7 @@ struct WireShape {
   auto operator<=>(const WireShape&) const = default;
 };
 
-// Whether halving is faster than the direct way, for small and for large sums.
+// True if halving is faster than the direct algorithm, for small and for large sums.
 struct FasterWay {
   bool halving_small = false;
   bool halving_large = false;
@@ -61,40 +61,40 @@ struct MpiSession {
   std::shared_ptr<JobState> job = std::make_shared<JobState>();
   AllReduceWay between_nodes = AllReduceWay::automatic;
 
-  std::mutex mutex;  // of what follows: several communicators have threads
-  // What ended communicators leave. Windows may still be held by whoever allocated them.
+  std::mutex mutex;  // guards the next four members: each communicator has a thread
+  // Resources of ended communicators. Buffers may still hold the windows.
   std::vector<std::shared_ptr<NodeWindow>> windows;
   std::vector<LeftCommunicator> communicators;
   std::uint64_t transports = 0;  // made so far
   bool told_of_plain_memory = false;
 
-  // Held by nobody who waits for another rank.
+  // Never held during a wait for another rank.
   std::mutex faster_mutex;
-  std::map<WireShape, FasterWay> faster_ways;  // as this rank has measured them, with others
+  std::map<WireShape, FasterWay> faster_ways;  // as this rank has measured them with others
 };
 
-// Collective over the ranks of each window, in their order. Frees those that none of its ranks holds any
-// more, but for the list.
+// Collective over the ranks of each window, in the order of the list. Frees the windows that none of their
+// ranks holds outside the list.
 void free_unheld(std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPlace& place);
-// Collective over all ranks. Frees what has been left by then, on all ranks alike.
+// Collective over all ranks. Frees what all ranks have left so far, in the same order on all ranks.
 void free_left(MpiSession& session);
 
-// Collective. Whether it is so on any rank. Waits as wait_for does.
+// Collective. True if `mine` is true on any rank. Waits as wait_for() does.
 bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::string_view what);
-// What the slowest messages go through.
+// The slowest link that messages use.
 enum class Link { memory, wire };
 
-// One wait for messages. Polls at first, then lets others run, then sleeps: MPI's own waiting would burn a
-// core that computes. On a wire it sleeps after a few polls, the longer the longer it waits: what the
-// system's own buffers hold keeps the wire busy meanwhile. Of little data they hold all, and each sleep makes
-// it later: there others run for about half a millisecond before it sleeps.
+// One wait for messages. It polls at first, then yields, then sleeps: MPI's own waiting would occupy a core
+// that computes. On a wire it sleeps after a few polls, longer and longer: the system's buffers keep the wire
+// busy meanwhile. They hold all of a little data, and each sleep would delay it: there it yields for about
+// half a millisecond before it sleeps.
 class MessageWait {
  public:
-  // what: see PeerWait. bytes: of all that is being sent together.
+  // what: see PeerWait. bytes: of all messages that are sent together.
   MessageWait(const WaitPlace& place, std::string_view what, Link link = Link::memory, std::size_t bytes = 0);
-  // For whoever has looked in vain. Throws GaveUp.
+  // Call after a poll that found nothing. Throws GaveUp.
   void pause();
-  // The same, where it is known how long a sleep on a wire pays.
+  // The same with a sleep of this length, which the caller has estimated.
   void sleep_us(int microseconds);
 
  private:
@@ -105,15 +105,15 @@ class MessageWait {
   int polls_ = 0;
 };
 
-// The waits of an exchange in pieces, many of which are under way. Of much data on a wire it sleeps by the
-// pace of arrivals, until several have come: with many under way the wire stays busy, and each look for them
-// costs some microseconds of a core that computes.
+// The waits of an exchange with many pieces under way. For much data on a wire it sleeps for the time of
+// about two arrivals: with many pieces under way the wire stays busy, and each poll costs some microseconds
+// of a core that computes.
 class FlowWait {
  public:
   // bytes: of all pieces. place outlives this.
   FlowWait(const WaitPlace& place, Link link, std::size_t bytes);
-  // After each look at what is under way, which found so many messages to be through. busy: there is
-  // something to do at once. Waits where there is nothing; throws GaveUp.
+  // Call after each poll. arrivals: messages that it found complete. busy: there is something to do at once.
+  // Waits if there is neither; throws GaveUp.
   void after_look(int arrivals, bool busy);
 
  private:
@@ -123,33 +123,34 @@ class FlowWait {
   Link link_;
   std::size_t bytes_;
   std::optional<MessageWait> wait_;  // since the last arrival
-  std::int64_t last_ns_ = 0;         // when that was
-  double gap_us_ = 0;                // between two, smoothed
+  std::int64_t last_ns_ = 0;         // time of the last arrival
+  double gap_us_ = 0;                // between two arrivals, smoothed
 };
 
-// Waits for the requests, looking at the place's job; throws GaveUp. For the rest see MessageWait.
+// Waits for the requests. Throws GaveUp if the place's job is abandoned. For the rest see MessageWait.
 void wait_for(std::span<MPI_Request> requests, const WaitPlace& place, std::string_view what,
               Link link = Link::memory, std::size_t bytes = 0);
-// Collective. Returns when all ranks of the communicator are here: MPI's own collective calls, which wait
-// without a limit, follow.
+// Collective. Returns when all ranks of the communicator have arrived. Call it before MPI's own collective
+// calls, which wait without a limit.
 void meet_all(MPI_Comm communicator, const WaitPlace& place, std::string_view what);
 
-// Throws ConfigError for what is not enough of MPI_THREAD_..: several communicators of a rank have a thread
-// each, and all of them call MPI.
+// Throws ConfigError if `provided` is less than MPI_THREAD_MULTIPLE: each communicator of a rank has a
+// thread, and all of them call MPI.
 void require_thread_support(int provided, const std::string& library);
 
 // Starts MPI; collective over all processes.
 std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options);
-// Collective. Ends MPI. Throws GaveUp where the job is abandoned: there is no end in order then.
+// Collective. Ends MPI. Throws GaveUp if the job is abandoned, which rules out an orderly end.
 void stop_mpi(MpiSession& session);
-// Ends every process of the job, on the spot. Any thread.
+// Ends every process of the job at once. Any thread.
 [[noreturn]] void abort_mpi(MpiSession& session, int exit_code) noexcept;
 
-// The same by whoever has told why, while other threads of this process are stuck, perhaps in MPI: says
-// nothing to them, and ends this process where the launcher does not in three seconds.
+// Like abort_mpi(), for a caller that has reported the reason, while other threads of this process are stuck,
+// perhaps in MPI: it does not notify them, and ends this process if the launcher does not within three
+// seconds.
 [[noreturn]] void abort_stuck_job(int exit_code) noexcept;
 
-// Collective. placement: as if ranks were placed so, for tests.
+// Collective. placement: a simulated one, for tests.
 std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session);
 std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session, Placement placement);
 

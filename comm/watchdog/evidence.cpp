@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kStackWait{300};  // for a thread to say where it stands
+constexpr std::chrono::milliseconds kStackWait{300};  // for a thread to report its stack
 
 }  // namespace
 

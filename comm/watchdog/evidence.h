@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank can tell when a job hangs: where its own threads stand, and what its machine knows of a process
-// that cannot say anything itself. Lines of text.
+// Evidence that a rank collects when a job hangs, as lines of text: its own threads' stacks, and what its
+// machine knows of a process that cannot answer itself.
 #pragma once
 
 #include <string>

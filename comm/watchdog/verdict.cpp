@@ -14,12 +14,12 @@ using Milliseconds = std::chrono::milliseconds;
 
 double in_seconds(std::int64_t milliseconds) { return 1e-3 * static_cast<double>(milliseconds); }
 
-// Those that wait have found out already, so one that was silent for a part of that is to blame.
+// When others have waited too long, a rank that was silent for a quarter of its patience is to blame.
 bool is_silent(const WatchedRank& rank, Milliseconds interval) {
   return !rank.left && rank.silent >= std::max(5 * interval, Milliseconds(rank.status.patience_ms / 4));
 }
 
-// It is alive and where others expect it, as far as it knows.
+// True if the rank has waited in a collective for half of its patience: it is where others expect it.
 bool waits_for_others(const WatchedRank& rank) {
   return !rank.status.waits_in.empty() && 2 * rank.status.waited_ms >= rank.status.patience_ms;
 }
@@ -45,9 +45,9 @@ std::string place_of(const DevicePlace& device) {
 
 using Ranks = std::vector<const WatchedRank*>;
 
-// Of those that are alive and not in a collective that the host waits in. Where devices hang, the host of
-// each rank waits for its own, and all but one of those wait for gradients: the one that is behind the others
-// is to blame. (One that takes its steps alone, and is in time, is only slower.) All at one place: nobody.
+// The ranks to blame among `quiet`, which are alive and whose host does not wait in a collective. If devices
+// hang, the host of each rank waits for its own device, and all devices but one wait for gradients: the one
+// behind the others is to blame. (A rank that is not overdue is only slower.) Empty if all are at one place.
 Ranks to_blame_of(const Ranks& quiet) {
   Ranks behind;
   bool apart = quiet.size() == 1;
@@ -85,7 +85,7 @@ std::string list_of(const std::vector<int>& ranks) {
                      ranks.size() - kNamed);
 }
 
-// What ranks wait in, and for how long the first of them.
+// The ranks that wait in one collective, and their longest wait.
 struct Waiters {
   std::vector<int> ranks;
   std::int64_t longest_ms = 0;
@@ -107,7 +107,7 @@ std::string tell_waits(const Ranks& waiting) {
   return text;
 }
 
-// Where those of the others stand.
+// The progress of the devices of ranks that are not to blame.
 std::string tell_devices(const Ranks& quiet, const std::vector<int>& to_blame) {
   std::map<DevicePlace, std::vector<int>> by_place;
   for (const WatchedRank* rank : quiet) {
@@ -151,7 +151,7 @@ Verdict judge(std::span<const WatchedRank> ranks, Milliseconds interval) {
     else
       (waits_for_others(rank) ? waiting : quiet).push_back(&rank);
   }
-  // Where somebody is lost, who has not come to a collective may wait for him in another way.
+  // If a rank is lost, a rank that has not come to a collective may wait for the lost one in another way.
   const Ranks& absent = quiet.empty() ? unknown : quiet;
   const Ranks blamed = !lost.empty() ? lost : waiting.empty() ? to_blame_of(absent) : absent;
   Verdict verdict;
@@ -188,7 +188,7 @@ Verdict judge(std::span<const WatchedRank> ranks, Milliseconds interval) {
   }
   if (const auto waits = std::ranges::find_if_not(quiet, is_blamed); !waiting.empty())
     verdict.ask.push_back(waiting.front()->status.rank);
-  else if (lost.empty() && waits != quiet.end())  // for its device, and that for the others'
+  else if (lost.empty() && waits != quiet.end())  // for its device, which waits for the others'
     verdict.ask.push_back((*waits)->status.rank);
   return verdict;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Why a job hangs, out of what ranks have told: pure reasoning, no threads and no clocks. A rank is to blame
-// that is dead, that is not heard of any more, that is alive and not in the collective in which others wait,
-// or whose GPU is behind those of the others. Where all are at one place, nobody is: the link between them,
-// or what carries messages, is.
+// Finds out why a job hangs from the statuses of its ranks: pure functions, no threads and no clocks. A rank
+// is to blame if it is dead, silent, alive but not in the collective in which others wait, or if its GPU is
+// behind those of the others. If all are at the same point no rank is to blame: their messages make no
+// progress, or a device hangs.
 #pragma once
 
 #include <chrono>
@@ -16,30 +16,31 @@
 
 namespace lockstep {
 
-// What one who watches knows of a rank.
+// A watching rank's knowledge of another rank.
 struct WatchedRank {
-  RankStatus status;                    // its last
-  std::chrono::milliseconds silent{0};  // since then
-  bool heard = false;                   // of it, ever
-  bool dead = false;  // its process ended without a word, so long ago that whoever started it has been told
-  bool left = false;  // it said goodbye: nothing of it is expected any more
+  RankStatus status;                    // its last one
+  std::chrono::milliseconds silent{0};  // time since then
+  bool heard = false;                   // true if a status ever arrived
+  bool dead = false;  // its link ended without a goodbye, long enough ago for its launcher to act
+  bool left = false;  // it said goodbye: no status is expected any more
 };
 
-// Whether a rank is dead, silent for longer than it may be, or waits for too long: something is wrong.
+// True if a rank is dead, silent for longer than allowed, or overdue.
 bool needs_verdict(std::span<const WatchedRank> ranks);
 
-// It is dead, or was silent for long enough to be held for it where somebody waits. interval: of heartbeats.
+// True if a rank is dead, or silent for long enough to be blamed when others wait. interval: between
+// heartbeats.
 bool is_lost(const WatchedRank& rank, std::chrono::milliseconds interval);
 // "rank 2 (process 7 on node1) is dead; it was in step 3; its last collective was .."
 std::string describe_dead(const WatchedRank& rank);
 
 struct Verdict {
-  std::vector<int> to_blame;  // ascending; empty: nobody alone
-  std::string text;           // lines: who hangs and where it was last, and what the others wait for
-  // Whom to ask where their threads stand: those to blame who are alive, and one who waits.
+  std::vector<int> to_blame;  // ascending; empty: no single rank
+  std::string text;           // lines: which rank hangs, where it was last, and what the others wait for
+  // The ranks to ask for their stacks: those to blame that are alive, and one that waits.
   std::vector<int> ask;
-  // Those to blame who cannot be asked, each with one who shares its host and can look at its process; -1:
-  // nobody can.
+  // Ranks to blame that cannot be asked (`of`), each with a rank of its host that can inspect its process;
+  // -1: none.
   struct Witness {
     int of;
     int rank;
@@ -47,7 +48,7 @@ struct Verdict {
   std::vector<Witness> witnesses;
 };
 
-// Something is wrong (needs_verdict).
+// Requires needs_verdict().
 Verdict judge(std::span<const WatchedRank> ranks, std::chrono::milliseconds interval);
 
 }  // namespace lockstep

@@ -49,15 +49,15 @@ std::string new_secret() {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-// Whether a new descriptor leaves too few for the files that this process opens. Descriptors are given in
-// ascending order, so a high one says that those below it are in use.
+// True if a new descriptor leaves too few for the files that this process opens. The system gives the lowest
+// free descriptor, so a high one shows that those below it are in use.
 bool is_needed_for_files(int descriptor) {
   rlimit limit = {};
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
          static_cast<rlim_t>(descriptor + MeetingPoint::kFreeDescriptors) >= limit.rlim_cur;
 }
 
-// Until something of `events` has happened; false: not in time.
+// Waits for one of `events`. Returns false at the deadline, or if meanwhile() returns false.
 bool wait_for_events(int descriptor, short events, const std::function<bool()>& meanwhile,
                      std::chrono::steady_clock::time_point deadline) {
   while (std::chrono::steady_clock::now() < deadline && meanwhile()) {
@@ -67,7 +67,7 @@ bool wait_for_events(int descriptor, short events, const std::function<bool()>& 
   return false;
 }
 
-// Connected, or -1.
+// A connected socket, or -1.
 int connect_socket(const std::string& host, int port, const std::function<bool()>& meanwhile) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -118,7 +118,7 @@ WatchLink& WatchLink::operator=(WatchLink&& other) noexcept {
 
 void WatchLink::say(WatchWord word, std::string_view text) {
   if (ended_) return;
-  // Nobody takes what is said: the newest status is what counts, and it will be said again.
+  // The receiver does not read. The message is dropped: the newest status counts, and it will be sent again.
   if (out_.size() > kMostWaiting) return;
   const WordHeader header{static_cast<std::uint32_t>(text.size()), word};
   out_.append(reinterpret_cast<const char*>(&header), sizeof(header));
@@ -179,7 +179,7 @@ Stranger::Is Stranger::hear(const std::string& secret, Clock::time_point now) {
     return may_go_on ? Is::unknown : Is::refused;
   }
   const std::optional<int> rank = rank_of_hello(said.front(), secret);
-  // A rank says no more before it is welcomed.
+  // A rank sends nothing else before it is welcomed.
   if (!rank || said.size() > 1 || link_.unread_bytes() > 0) return Is::refused;
   rank_ = *rank;
   link_.say(WatchWord::welcome, secret);
@@ -218,7 +218,7 @@ MeetingPoint::~MeetingPoint() {
 
 std::vector<int> MeetingPoint::descriptors() const {
   std::vector<int> all;
-  // Whom there is no descriptor for waits for the next call, and must not keep this thread busy.
+  // Connections without a free descriptor wait for the next call, and must not keep this thread busy.
   if (!out_of_descriptors_)
     for (const Socket& socket : sockets_) all.push_back(socket.descriptor);
   for (const Stranger& stranger : strangers_) all.push_back(stranger.descriptor());
@@ -240,7 +240,7 @@ void MeetingPoint::hear(Stranger stranger, Stranger::Clock::time_point now, std:
   if (strangers_.size() > kMostStrangers) strangers_.erase(strangers_.begin());
 }
 
-// At most a number of them: whoever calls has more to do.
+// Accepts at most kMostStrangers: the caller has other work.
 void MeetingPoint::accept_all(const Socket& socket, Stranger::Clock::time_point now,
                               std::vector<Guest>& guests) {
   for (std::size_t count = 0; count < kMostStrangers; ++count) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // WatchLink: one TCP connection between the watchdogs of two ranks, and the messages on it. It works while
-// MPI is stuck, and never blocks: what finds no room on the wire is kept, and what is there is taken.
-// MeetingPoint: where a rank listens for such connections, and what the others need to find it. Anyone who
-// reaches its port is a Stranger until he has shown the job's secret; strangers can neither hold the thread
-// that listens, nor its memory, nor more than a few file descriptors.
+// MPI is stuck and never blocks: it keeps data that cannot be sent yet. MeetingPoint: where a rank listens
+// for such connections, and what others need to find it. A connection is a Stranger until it has sent the
+// job's secret; strangers can neither block the thread that listens, nor use up memory or more than a few
+// file descriptors.
 #pragma once
 
 #include <chrono>
@@ -21,13 +21,13 @@
 namespace lockstep {
 
 enum class WatchWord : std::uint32_t {
-  hello,     // the secret, then a rank's number: the first on a connection
+  hello,     // the first message of a connection: the secret, then the rank
   welcome,   // its answer: the secret
   status,    // a RankStatus
-  goodbye,   // this rank ends, and knows it: its end means nothing
-  ask,       // tell where your threads stand
-  witness,   // tell how that process of your machine does: its number
-  evidence,  // the answer to either: text
+  goodbye,   // this rank ends as intended, or has reported its error
+  ask,       // asks for the stacks of the rank's threads
+  witness,   // asks about a process of the rank's machine: its number
+  evidence,  // the answer to ask or witness: text
   end,       // the job ends
 };
 
@@ -44,15 +44,15 @@ class WatchLink {
   WatchLink& operator=(WatchLink&& other) noexcept;
 
   int descriptor() const { return descriptor_; }
-  // Whether all that was said has left this process.
+  // True if all messages have been passed to the system.
   bool idle() const { return out_.empty(); }
   void say(WatchWord word, std::string_view text = {});
-  // Messages that arrived since the last call, of which one call reads at most `most_bytes` from the wire.
-  // Messages that make no sense end the link.
+  // Returns the messages that arrived since the last call; reads at most `most_bytes` from the wire. An
+  // invalid message ends the link.
   std::vector<WatchMessage> listen(std::size_t most_bytes = kMostInOneCall);
-  // Bytes that were read and are no whole message yet.
+  // Bytes read of an incomplete message.
   std::size_t unread_bytes() const { return in_.size(); }
-  // The other side has gone, or cannot be reached any more.
+  // True if the other side has closed the connection or cannot be reached any more.
   bool ended() const { return ended_; }
 
  private:
@@ -66,7 +66,7 @@ class WatchLink {
   std::string in_, out_;
 };
 
-// A connection to a meeting point that has not shown the secret: it may send one message, the hello, of at
+// A connection to a meeting point that has not sent the secret: it may send one message, the hello, of at
 // most 64 bytes, within two seconds.
 class Stranger {
  public:
@@ -78,9 +78,9 @@ class Stranger {
 
   int descriptor() const { return link_.descriptor(); }
   enum class Is { unknown, known, refused };
-  // Reads what it has sent. Unknown: it may send the rest later; refused: close it.
+  // Reads what has arrived. unknown: the rest may follow; refused: close the connection.
   Is hear(const std::string& secret, Clock::time_point now);
-  // Of a known one, which is a rank of this job.
+  // The rank of a known connection.
   int rank() const { return rank_; }
   WatchLink take_link() { return std::move(link_); }
 
@@ -92,27 +92,27 @@ class Stranger {
 
 class MeetingPoint {
  public:
-  static constexpr std::size_t kMostStrangers = 64;  // at the same time; a further one replaces the first
-  static constexpr int kFreeDescriptors = 32;        // that strangers leave to the process
+  static constexpr std::size_t kMostStrangers = 64;  // at the same time; one more replaces the oldest
+  static constexpr int kFreeDescriptors = 32;        // that strangers leave free
 
   struct Guest {
     int rank;
     WatchLink link;
   };
 
-  // Listens at these addresses of this machine, each at a free port. Throws IoError where it can listen at
-  // none of them.
+  // Listens at these addresses of this machine, each at a free port. Throws IoError if it can listen at none
+  // of them.
   explicit MeetingPoint(std::span<const std::string> addresses);
   ~MeetingPoint();
   MeetingPoint(const MeetingPoint&) = delete;
   MeetingPoint& operator=(const MeetingPoint&) = delete;
 
-  // A reason to call admit() is an event of one of these.
+  // Call admit() at an event on one of these.
   std::vector<int> descriptors() const;
-  // Connections that have shown the secret since the last call, and were welcomed.
+  // Accepts connections. Returns those that have sent the secret since the last call, and welcomes them.
   std::vector<Guest> admit(Stranger::Clock::time_point now = Stranger::Clock::now());
   const std::string& secret() const { return secret_; }
-  // The way here, for connect_to(), as a line of text.
+  // The secret, host and addresses, for connect_to(), as a line of text.
   std::string way() const;
 
  private:
@@ -126,16 +126,16 @@ class MeetingPoint {
   void accept_all(const Socket& socket, Stranger::Clock::time_point now, std::vector<Guest>& guests);
 
   std::vector<Socket> sockets_;
-  std::vector<Stranger> strangers_;  // in the order in which they came
-  bool out_of_descriptors_ = false;  // the last accept() found none
+  std::vector<Stranger> strangers_;  // oldest first
+  bool out_of_descriptors_ = false;  // in the last admit()
   std::string secret_;
 };
 
-// A connection to the meeting point of that way, which has welcomed this rank; nothing where no address of it
-// can be reached. Takes up to four seconds for an address that does not answer; meanwhile() is called several
-// times, and ends it when it returns false.
+// Connects to a meeting point, given its way(), and waits for its welcome; empty if no address can be
+// reached. Takes up to four seconds for an address that does not answer. Calls meanwhile() several times, and
+// stops when it returns false.
 std::optional<WatchLink> connect_to(const std::string& way, int rank, const std::function<bool()>& meanwhile);
-// Whether the first message of a connection says that secret; then the rank that sent it.
+// The rank that sent the first message of a connection; empty if it does not contain the secret.
 std::optional<int> rank_of_hello(const WatchMessage& message, const std::string& secret);
 
 }  // namespace lockstep

@@ -28,21 +28,21 @@ using SteadyClock = JobState::Clock;
 constexpr Milliseconds kEvidenceWait{3000};  // for other ranks to answer
 constexpr Milliseconds kDeadWait{3000};      // for a launcher to end the job of a dead rank itself
 constexpr Milliseconds kConnectWait{5000};   // for a post to be reached
-constexpr Milliseconds kToldWait{500};       // until the others are told of it
+constexpr Milliseconds kToldWait{500};       // before an ended link is reported
 constexpr Milliseconds kEndWait{5000};       // for a launcher to end this process
 
 Milliseconds interval_for(Milliseconds silence) {
   return std::clamp(silence / 20, Milliseconds(50), Milliseconds(1000));
 }
 
-// Rank 0, and one that does not share its node, where there is one.
+// Rank 0, and the first rank of another node, or rank 1 if there is one node.
 std::vector<int> posts_of(std::span<const int> node_of_rank) {
   if (node_of_rank.size() == 1) return {0};
   const auto other = std::ranges::find_if(node_of_rank, [&](int node) { return node != node_of_rank[0]; });
   return {0, other == node_of_rank.end() ? 1 : static_cast<int>(other - node_of_rank.begin())};
 }
 
-// Where ranks of the job reach this one: over loopback where all of them are on its node.
+// The addresses at which ranks of the job reach this one: only loopback if all of them are on its node.
 std::vector<std::string> places_of_job(std::span<const int> node_of_rank) {
   std::vector<std::string> places = {"127.0.0.1"};
   if (std::ranges::all_of(node_of_rank, [&](int node) { return node == node_of_rank[0]; })) return places;
@@ -51,7 +51,7 @@ std::vector<std::string> places_of_job(std::span<const int> node_of_rank) {
   return places;
 }
 
-// Each line a new one, further in.
+// The text on new lines, indented by two spaces.
 std::string indented(const std::string& text) {
   std::string result("\n  ");
   for (const char letter : text) {
@@ -91,7 +91,7 @@ Watchdog::Watchdog(Communicator& host, Options options)
   prepare_backtraces();
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   job_->set_watched(true);
-  // Signals are others' to handle.
+  // Other threads handle signals.
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -133,7 +133,7 @@ void Watchdog::run() {
       next = now + interval_;
     }
     serve(std::chrono::duration_cast<Milliseconds>(next - SteadyClock::now()));
-    // Whoever started this process has been asked to end it.
+    // The launcher has been asked to end this process.
     if (told_to_end_ && SteadyClock::now() - *told_to_end_ > kEndWait) std::_Exit(exit_code::resumable);
   }
 }
@@ -155,7 +155,7 @@ void Watchdog::connect() {
   }
 }
 
-// Whoever cannot be reached because the job is over is not missed.
+// Tries for kConnectWait, or until this watchdog stops.
 std::optional<WatchLink> Watchdog::reach(const std::string& way) {
   if (way.empty()) return std::nullopt;
   const auto meanwhile = [this] {
@@ -263,7 +263,7 @@ RankStatus Watchdog::look() {
   return status;
 }
 
-// On a GPU nobody knows when a collective began or ended: the last one is what was asked for last.
+// For a GPU the log has no times of begin and end: its last collective is the one enqueued last.
 void Watchdog::look_at_waits(RankStatus& status) {
   Wait oldest;
   std::int64_t oldest_ns = 0, last_ns = 0;
@@ -295,7 +295,7 @@ void Watchdog::look_for_overdue(RankStatus& status) {
   const Milliseconds timeout = job_->timeout();
   if (const std::optional<OverdueWait> wait = job_->overdue()) {
     status.overdue_text = wait->reason;
-    // What a GPU was asked for lies behind all that it has to do before: whether it is in it, nobody knows.
+    // A GPU may not have begun the collective: earlier work may not have finished.
     if (status.device.step > 0 && !wait->collective.empty()) {
       status.overdue_text = fmt::format("it is not through with {} after {:.1f} s", wait->collective,
                                         1e-3 * static_cast<double>(timeout.count()));
@@ -318,7 +318,7 @@ std::vector<WatchedRank> Watchdog::board() const {
   return ranks;
 }
 
-// The second post speaks where the first one cannot.
+// The second post acts if the first one cannot.
 bool Watchdog::in_charge() const {
   if (rank_ == posts_[0]) return true;
   const WatchedRank& first = heard_[static_cast<std::size_t>(posts_[0])].rank;
@@ -338,7 +338,7 @@ void Watchdog::watch_others() {
   if (!needs_verdict(ranks) || !in_charge()) return wrong_since_.reset();
   const auto now = SteadyClock::now();
   if (!wrong_since_) wrong_since_ = now;
-  // Until what all ranks know of it has come in.
+  // Waits until the statuses of all ranks have arrived.
   if (now - *wrong_since_ >= 3 * interval_) end(judge(ranks, interval_));
 }
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Watchdog: a thread of each rank that sees whether the whole job gets on, and ends it where it does not,
+// Watchdog: a thread of each rank that checks whether the whole job makes progress. If not, it ends the job
 // with exit_code::resumable and a report: which rank hangs, stopped or died, where it was last, what the
-// others wait for, and where their threads stand. It needs nothing of what may hang: it reads the records of
-// collectives (comm/collective_log.h), and tells what it sees over TCP connections of its own, several times
-// within the time that a rank may be silent.
+// others wait for, and their stacks. It depends on nothing that may hang: it reads the records of collectives
+// (comm/collective_log.h), and sends what it finds over its own TCP connections, several times within the
+// time that a rank may be silent.
 //
-// Two ranks hear all others: rank 0, and the first rank of another node, or rank 1 where there is one node.
-// The second one speaks where the first is silent itself. A rank that reaches neither is on its own: its
-// waits end by themselves (JobState::kWatchdogGrace after the timeout).
+// Two ranks, the posts, hear all others: rank 0, and the first rank of another node, or rank 1 if there is
+// one node. The second post acts if the first is silent itself. If a rank reaches neither, its waits end by
+// themselves (JobState::kWatchdogGrace after the timeout).
 //
-// What is too long: a wait in a collective, or a step, of JobState::timeout(); silence, of `silence`. A
-// process that was stopped with all others, by a scheduler, did not wait meanwhile (WaitClock).
+// Limits: JobState::timeout() for a wait in a collective or a step; Options::silence for silence. Time in
+// which a scheduler had stopped all processes does not count (WaitClock).
 #pragma once
 
 #include <atomic>
@@ -34,26 +34,27 @@ namespace lockstep {
 class Watchdog {
  public:
   struct Options {
-    std::chrono::milliseconds silence{std::chrono::seconds(60)};  // that a rank may keep
-    std::string host;                                             // what this machine is called
-    // Tells why, and ends the job, on all nodes. From the watchdog's thread, which ends where this returns.
+    std::chrono::milliseconds silence{std::chrono::seconds(60)};  // the longest of a rank
+    std::string host;                                             // this machine's name
+    // Reports why and ends the job, on all nodes. Called on the watchdog's thread, which ends if this
+    // returns.
     std::function<void(const std::string& report)> end_job;
   };
 
   // Collective over all ranks of the job. Watches host.job().
   Watchdog(Communicator& host, Options options);
-  // Says goodbye: that this rank ends means nothing to the others any more.
+  // Says goodbye, so that the others do not report the end of this rank.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // Whether the thread that trains is within steps (current_step()), each of which has an end: one that lasts
-  // longer than the timeout hangs, whatever it waits for.
+  // True if the training thread runs steps (current_step()): a step that lasts longer than the timeout hangs,
+  // whatever it waits for.
   void set_in_steps(bool in_steps) { in_steps_ = in_steps; }
-  // Where its device stands, while the thread that trains may wait for it; null: it has none of its own. It
-  // is called from the watchdog's thread, but not any more once this has returned with another.
+  // Returns the device's progress while the training thread may wait for it; null: there is none. Called on
+  // the watchdog's thread, but not after a later set_device() has returned.
   void set_device(std::function<DevicePlace()> place);
-  // This rank fails, which it tells itself, and ends. Any thread.
+  // Says goodbye: this rank fails, reports that itself, and ends. Any thread.
   void farewell();
 
  private:
@@ -66,14 +67,14 @@ class Watchdog {
     std::uint64_t sequence = 0;
     WaitClock clock;
   };
-  // Of another rank, or of this one, where this one hears them all.
+  // A post's knowledge of a rank, itself included.
   struct Heard {
     WatchedRank rank;
     WaitClock silence;
     std::optional<WaitClock> gone;  // its link has ended without a goodbye
     bool told_gone = false;
   };
-  // What a rank is asked for when the job ends. It answers in the order in which it was asked.
+  // A question to a rank when the job ends. A rank answers in the order of its questions.
   struct Question {
     int rank;
     std::string title;
@@ -82,15 +83,15 @@ class Watchdog {
 
   bool is_post() const { return meeting_point_.has_value(); }
   void run();
-  // To the posts. Takes visitors meanwhile, as those come to this one.
+  // Connects to the posts. A post serves its visitors meanwhile.
   void connect();
   std::optional<WatchLink> reach(const std::string& way);
-  // What has come in: on the posts' links, and, on a post, from everybody.
+  // Handles what has arrived: from the posts and, on a post, from all ranks.
   void serve(std::chrono::milliseconds longest_wait);
   void serve_visitors();
   void heed_visitor(Visitor& visitor, const WatchMessage& message);
   void heed_post(WatchLink& post, const WatchMessage& message);
-  // A heartbeat.
+  // Sends a heartbeat.
   void beat();
   RankStatus look();
   void look_at_waits(RankStatus& status);
@@ -110,13 +111,13 @@ class Watchdog {
   Options options_;
   std::chrono::milliseconds interval_;
   std::vector<int> posts_;
-  std::vector<std::string> ways_;  // to them
+  std::vector<std::string> ways_;  // to the posts
   std::optional<MeetingPoint> meeting_point_;
   std::atomic<bool> in_steps_{false};
   std::mutex device_mutex_;
-  std::function<DevicePlace()> device_;  // guarded by it
+  std::function<DevicePlace()> device_;  // guarded by device_mutex_
 
-  // The thread's own.
+  // Used by the watchdog's thread only.
   Wait wait_;
   std::int64_t step_ = -1;
   WaitClock in_step_;
@@ -126,11 +127,11 @@ class Watchdog {
   std::optional<JobState::Clock::time_point> wrong_since_;
   std::optional<JobState::Clock::time_point> told_to_end_;
 
-  std::mutex mutex_;              // of links_, which farewell() uses, too
+  std::mutex mutex_;              // guards links_, which farewell() uses, too
   std::vector<WatchLink> links_;  // to the posts
-  int wake_ = -1;                 // an eventfd: stop
+  int wake_ = -1;                 // an eventfd: the thread is to stop
   std::atomic<bool> stopping_{false};
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // last: it uses the members above
 };
 
 }  // namespace lockstep
