@@ -26,7 +26,7 @@
 namespace lockstep {
 namespace {
 
-// Of several threads' errors the one that a single thread would have met first.
+// Keeps the error of the lowest piece: the one that a single thread would have had first.
 struct FirstError {
   std::int64_t piece = 0;
   std::exception_ptr error;
@@ -42,21 +42,21 @@ struct Slot {
   Buffer memory;
   std::span<SampleId> samples;
   Batch batch;
-  std::int64_t ticket = -1;      // the micro-batch it holds or is being filled with
+  std::int64_t ticket = -1;      // of the micro-batch that it holds or is being filled with
   std::int64_t pieces_left = 0;  // until it is ready
-  std::int64_t copies = 0;       // places of weight 0 that hold a sample again
+  std::int64_t copies = 0;       // places of weight 0 that repeat a sample
   std::int64_t left_out = 0;     // samples, without their copies
-  double lost_weight = 0;        // of them
-  FirstError undecodable;        // why the first of them was
-  FirstError error;              // instead of the batch
+  double lost_weight = 0;        // of the samples left out
+  FirstError undecodable;        // error of the first sample left out
+  FirstError error;              // next() throws it instead of returning the batch
 };
 
-// How many bytes the images of a batch take.
+// Bytes of a batch's images.
 std::size_t bytes_of_images(const LoaderOptions& options, const ImageShape& image) {
   return align_up(static_cast<std::size_t>(options.batch * image.bytes()));
 }
 
-// on_device: images are gathered there, by their rows.
+// on_device: the slot holds row indices instead of images.
 Slot make_slot(const LoaderOptions& options, const ImageShape& image, bool on_device) {
   const std::size_t image_bytes = on_device ? 0 : bytes_of_images(options, image);
   const std::size_t row_bytes = align_up(static_cast<std::size_t>(options.batch) * sizeof(float));
@@ -79,10 +79,10 @@ Slot make_slot(const LoaderOptions& options, const ImageShape& image, bool on_de
   return slot;
 }
 
-// Batches over which the pace of a loader is judged.
+// Batches per judgement of the loader's pace.
 constexpr std::int64_t kPaceBatches = 16;
 
-// Some pieces for each thread, since images take different times to decode.
+// About four pieces per thread, since decoding times differ between images.
 std::int64_t samples_of_a_piece(const LoaderOptions& options) {
   const int threads = options.threads == 0 ? options.most_threads : options.threads;
   return threads == 1 ? options.batch : std::max<std::int64_t>(1, options.batch / (4 * threads));
@@ -90,36 +90,35 @@ std::int64_t samples_of_a_piece(const LoaderOptions& options) {
 
 }  // namespace
 
-// Micro-batches are numbered by tickets from the last seek on; each ticket has one slot (ticket modulo ring)
-// and is filled in pieces of some samples. Threads take pieces in order as slots become free; next() waits
-// for the micro-batch it is at.
+// Tickets number the micro-batches since the last seek. Each ticket has one slot (ticket modulo ring size),
+// which is filled in pieces of some samples. Threads take pieces in order as slots become free; next() waits
+// for its micro-batch.
 struct BatchLoader::State {
   const Dataset& dataset;
   Shard shard;
   LoaderOptions options;
   std::int64_t piece_samples;
-  std::int64_t pieces;  // of a micro-batch
-  bool on_device;       // images are
+  std::int64_t pieces;  // per micro-batch
+  bool on_device;       // images are in device memory
   std::vector<Slot> ring;
   DamageLog damage{"left out of their batches"};
 
   std::mutex mutex;
-  std::condition_variable room;  // for the threads
-  std::condition_variable done;  // what is being filled, for others
-  std::int64_t first_step = 0;   // of the whole run: where the last seek went
-  std::int64_t next_piece = 0;   // to be filled: its ticket * pieces + which one
-  std::int64_t next_read = 0;    // ticket
+  std::condition_variable room;  // filling threads wait for a free slot
+  std::condition_variable done;  // next() and seek() wait for filled pieces
+  std::int64_t first_step = 0;   // target of the last seek, counted over the whole run
+  std::int64_t next_piece = 0;   // next to fill: ticket * pieces + piece
+  std::int64_t next_read = 0;    // ticket of the next next()
   std::int64_t filling = 0;      // pieces being filled now
   bool seeking = false;
   bool stopping = false;
   std::vector<std::thread> threads;
 
-  // With options.threads = 0, of the batches taken since the pace was judged last; asked for by who calls
-  // next() alone.
-  std::int64_t pace_batches = -1;  // -1: the next one begins it
+  // For options.threads = 0: the pace since its last judgement. Only the thread that calls next() uses it.
+  std::int64_t pace_batches = -1;  // -1: the next batch begins a measurement
   std::int64_t pace_began_ns = 0;
   std::int64_t pace_waited_ns = 0;
-  double pace_processor = 0;  // until it began
+  double pace_processor = 0;  // CPU seconds at its begin
 
   State(const Dataset& d, Shard s, const LoaderOptions& o)
       : dataset(d),
@@ -140,13 +139,13 @@ struct BatchLoader::State {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // Apart from the constructor, so that the destructor ends those that did start when one cannot.
+  // Not in the constructor: if a thread cannot start, the destructor joins the started ones.
   void start_threads(int count) {
     const int rank = current_rank();
     while (std::ssize(threads) < count) {
       threads.emplace_back([this, rank] {
         const RankScope scope(rank);
-        // Who computes goes on when it wakes.
+        // SCHED_BATCH: this thread does not preempt compute threads when it wakes.
         const sched_param none = {};
         pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
         work();
@@ -160,7 +159,7 @@ struct BatchLoader::State {
     return seconds;
   }
 
-  // Behind a batch that was waited for so long.
+  // Called after each batch, with the time that next() waited for it.
   void judge_pace(std::int64_t waited_ns) {
     if (options.threads != 0 || std::ssize(threads) >= options.most_threads) return;
     if (pace_batches < 0) {
@@ -204,13 +203,13 @@ struct BatchLoader::State {
 
   Slot& slot_of(std::int64_t ticket) { return ring[static_cast<std::size_t>(ticket) % ring.size()]; }
 
-  // The slots of the batches that next() gave last are still in use: one becomes free with the next call.
+  // The last `kept` batches of next() are still in use; each call of next() frees one slot.
   std::int64_t slots_to_fill() const {
     return next_read - options.kept + std::ssize(ring) - next_piece / pieces;
   }
   bool may_fill() const { return !seeking && slots_to_fill() > 0; }
-  // To wake threads takes longer than to fill a small batch, and they take the core of whoever computes: not
-  // before half of what is filled ahead has been taken.
+  // Waking threads takes longer than filling a small batch, and they take cores from the compute threads:
+  // wait until half of the slots that are filled ahead are free.
   bool worth_waking() const { return 2 * slots_to_fill() >= std::ssize(ring) - options.kept; }
 
   void work() {
@@ -251,8 +250,8 @@ struct BatchLoader::State {
     }
   }
 
-  // Steps divide by the whole batch: what is left out would make them shorter. Evaluation divides by the
-  // weights.
+  // Training divides the gradient by the whole batch, so samples left out would shrink the step. Evaluation
+  // divides by the sum of the weights and needs no correction.
   static void share_lost_weight(Slot& slot) {
     const std::span<float> weights = slot.batch.weights.as<float>();
     const double kept = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -263,7 +262,7 @@ struct BatchLoader::State {
     std::int64_t copies = 0;
     std::int64_t left_out = 0;
     double lost_weight = 0;
-    std::exception_ptr undecodable;  // the first one's error
+    std::exception_ptr undecodable;  // error of the first sample left out
     std::exception_ptr error;
   };
 
@@ -299,7 +298,7 @@ struct BatchLoader::State {
     float weight = 1;
   };
 
-  // The reason when the sample is left out.
+  // Returns the reason if the sample is left out, else null.
   std::exception_ptr fill_sample(Slot& slot, std::int64_t index, const Place& at) {
     const auto i = static_cast<std::size_t>(index);
     const auto image_bytes = static_cast<std::size_t>(dataset.image_shape().bytes());
@@ -336,7 +335,7 @@ struct BatchLoader::State {
 
   std::int64_t tail_samples() const { return dataset.size() % global_batch(); }
 
-  // What a place of a micro-batch holds; they are numbered over all ranks.
+  // The sample at an index of a micro-batch. Micro-batches are numbered over all ranks.
   Place place_of(std::int64_t step, std::int64_t micro_batch, std::int64_t index) const {
     const std::int64_t samples = dataset.size();
     const std::int64_t place = micro_batch * options.batch + index;
@@ -359,7 +358,7 @@ struct BatchLoader::State {
     return {.epoch = epoch, .sample = sample_at(epoch, position)};
   }
 
-  // A micro-batch that no sample is left for is filled with the epoch's first.
+  // A micro-batch without samples is filled with the epoch's first samples, of weight 0.
   Place place_in_tail(std::int64_t epoch, std::int64_t micro_batch, std::int64_t index) const {
     const std::int64_t tail = tail_samples(), micro_batches = global_batch() / options.batch;
     const std::int64_t begin = tail * micro_batch / micro_batches;

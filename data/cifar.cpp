@@ -19,10 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr ImageShape kShape{.height = 32, .width = 32, .channels = 3};
-constexpr std::uint64_t kMostFileBytes = std::uint64_t{1} << 32;  // of a file; those published have 154 MB
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{1} << 32;  // per file; published files have <= 154 MB
 constexpr std::size_t kPlane = 32 * 32, kPixels = 3 * kPlane;
 
-// How many values a byte in front of the pixels may have, and what it is called; the last one is the label.
+// A label byte before the pixels: its name and number of values. The last one is the sample's label.
 struct LabelByte {
   const char* name;
   int values;
@@ -78,14 +78,14 @@ const Version& version_in(const fs::path& folder) {
   return ten ? cifar10() : cifar100();
 }
 
-// Of one file after the other.
+// Reads the files of a split one after the other.
 class Reader {
  public:
   explicit Reader(const Version& version) : version_(version) {}
 
-  // Record by record, which are checked and turned one by one.
+  // Checks each record and converts its pixels to channels last.
   void add_file(const fs::path& path) {
-    std::error_code error;  // of what is no file, too
+    std::error_code error;  // also set for folders
     const std::uintmax_t bytes = fs::file_size(path, error);
     if (error) throw IoError(fmt::format("{}: cannot be read: {}", path.string(), error.message()));
     if (bytes > kMostFileBytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The common size and number of channels of a dataset, from the headers of some of its images. Used by the
+// The common size and number of channels of a dataset, from the headers of some of its images. Used by
 // formats whose images are files.
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace lockstep {
 
-// How many images are looked at, at most.
+// Most images whose headers are read.
 inline constexpr std::int64_t kImagesLookedAt = 256;
 
-// shape_of: of the i-th of `count` training images, spread over all; throws DataError or IoError for one that
-// cannot be read, which is then not counted. Returns the size of the first that can be, with as many channels
-// as options.images says or, where it says nothing, as most of them have: 1 or 3. Of the training split a
-// line says what is mixed and which key decides: a warning where channels are, for colour may be lost; how
-// many are turned as their EXIF says; and a warning of how many are animated. Throws what shape_of threw for
-// the first one where none can be read, and ConfigError for channels that are neither.
+// shape_of(i) returns the shape of the i-th of `count` training images, spread over the dataset, and throws
+// DataError or IoError for one that cannot be read, which is not counted. Returns the size of the first
+// readable image, with options.images.channels channels, or, if that is 0, with what most images have: 1 or
+// 3. For the training split it logs mixed channels (a warning: colour may be lost), images turned as their
+// EXIF says, and animated images (a warning), with the key that decides. Throws shape_of's first exception if
+// no image can be read, and ConfigError for 2 channels.
 ImageShape common_shape(const DatasetOptions& options, Split split, std::int64_t count,
                         const std::function<ImageShape(std::int64_t index)>& shape_of);
 

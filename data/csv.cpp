@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 // Names of a label column, in lower case, in order of preference.
 constexpr std::string_view kLabelNames[] = {"label", "labels", "class", "target", "y"};
 
-// What the columns of a file are.
+// The columns of a file.
 struct Columns {
   Cells names;  // or none
   CsvDialect dialect;
@@ -43,10 +43,9 @@ struct Columns {
   }
 };
 
-// Whether the first row holds the columns' names. Signs, where nobody says it: it has no numbers; or a text
-// where all rows below have numbers; or a name that labels have; or, of numbers alone, 0, 1, 2 and so on,
-// which pandas writes for columns without names. The last three could be otherwise, and are told as a
-// warning.
+// Returns true if the first row holds the column names. With CsvHeader::auto_ the signs are: it has no
+// numbers; or a text above a column of numbers; or a usual name of the label column; or it is 0, 1, 2 and so
+// on, which pandas writes for columns without names. The last three are uncertain and logged as a warning.
 bool has_header(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
                 CsvHeader wanted, bool tells) {
   if (wanted != CsvHeader::auto_) return wanted == CsvHeader::yes;
@@ -76,14 +75,14 @@ bool has_header(const std::string& file, const std::vector<Cells>& rows, const C
 
 class ColumnFinder {
  public:
-  // rows: the first rows of the file. tells: guesses are printed.
+  // rows: the first rows of the file. tells: log guesses.
   ColumnFinder(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
                CsvHeader header, bool tells)
       : file_(file), dialect_(dialect), cells_(rows.front().size()) {
     if (has_header(file, rows, dialect, header, tells)) names_ = rows.front();
   }
 
-  // Returns true if the file has the column of labels; test files of competitions have none.
+  // Returns true if the file has the label column; test files of competitions have none.
   bool has_label(const Columns& training) const {
     return names_.empty() || training.names.empty() ||
            std::ranges::count(names_, training.names[training.label]) > 0;
@@ -107,7 +106,7 @@ class ColumnFinder {
   }
 
  private:
-  // The column, and why it is taken.
+  // The label column, and why it was chosen.
   std::pair<std::size_t, const char*> label(const std::string& wanted) const {
     if (wanted != "auto") return {column("data.csv.label", wanted), "as data.csv.label says"};
     for (const std::string_view name : kLabelNames)
@@ -153,7 +152,7 @@ class ColumnFinder {
 struct Rows {
   std::string name;  // of the first file
   Columns columns;
-  std::vector<double> values;  // columns.count() a row
+  std::vector<double> values;  // [rows, columns.count()]
   Cells labels;
 
   std::size_t size() const { return labels.size(); }
@@ -161,11 +160,11 @@ struct Rows {
 
 class RowReader {
  public:
-  // tells: guesses are printed.
+  // tells: log guesses.
   RowReader(const CsvOptions& options, OnError on_error, bool tells)
       : options_(options), on_error_(on_error), tells_(tells) {}
 
-  // knows: of a label that is no class. Null: all are.
+  // knows(label) returns true if the label is a class; other rows are left out.
   template <typename Knows>
   Rows read(const std::vector<fs::path>& files, Knows&& knows) {
     Rows rows;
@@ -197,7 +196,7 @@ class RowReader {
     return rows;
   }
 
-  // Prints the guesses in one line.
+  // Logs the guesses, and warnings about decimal commas and columns of row numbers.
   void tell_table(const Rows& rows) const {
     const Columns& columns = rows.columns;
     log::info("{}: {} rows; {}; the label is {}, {} (data.csv.header, data.csv.label)", rows.name,
@@ -218,7 +217,7 @@ class RowReader {
     }
   }
 
-  // The first of what was left out, by name, and how many there are.
+  // Logs the first five rows left out, and their total number if there are more.
   void tell() const {
     constexpr std::size_t kNamed = 5;
     for (std::size_t i = 0; i < std::min(faults_.size(), kNamed); ++i)
@@ -235,7 +234,7 @@ class RowReader {
     return rows.size() >= kLeast && (rows.values[column] == 0 || rows.values[column] == 1);
   }
 
-  // What is wrong with it; or empty, and it is there.
+  // Adds the row and returns an empty string, or returns what is wrong with it.
   template <typename Knows>
   static std::string add(Rows& rows, const Cells& cells, std::size_t wanted, Knows&& knows) {
     if (cells.size() != wanted)
@@ -271,7 +270,7 @@ class RowReader {
   std::vector<std::string> faults_;  // of rows that are left out
 };
 
-// Of labels: numbers, or names.
+// The classes: numbers, or names in bytewise order.
 class Classes {
  public:
   explicit Classes(const Rows& rows) : dialect_(rows.columns.dialect) {
@@ -289,8 +288,8 @@ class Classes {
   }
 
   std::int64_t count() const { return count_; }
-  std::size_t values() const { return classes_.size(); }  // different ones
-  const Cells& names() const { return names_; }           // none: they are numbers
+  std::size_t values() const { return classes_.size(); }  // different label texts
+  const Cells& names() const { return names_; }           // empty: labels are numbers
   std::optional<std::int32_t> find(const std::string& label) const {
     if (names_.empty()) {
       const std::optional<std::int32_t> number = class_of_cell(label, dialect_);
@@ -307,11 +306,11 @@ class Classes {
   Cells names_;
 };
 
-// (value - shift) * factor, by column.
+// Scales a column's values: (value - shift) * factor.
 struct Scale {
   std::vector<double> shift, factor;
 
-  // takes: whether a row counts.
+  // takes(row) returns true if the row counts for the statistics.
   template <typename Takes>
   static Scale of(const Rows& rows, ColumnScaling scaling, Takes&& takes) {
     const std::size_t columns = rows.columns.count();
@@ -355,7 +354,7 @@ std::vector<fs::path> files_of(const DatasetOptions& options, Split split) {
                   path));
 }
 
-// A column of labels that no classes are in: of measured numbers, of names, of row numbers.
+// Detects a label column that holds no classes but measured numbers, names or row numbers.
 void check_labels(const Rows& rows, const Classes& classes) {
   constexpr std::size_t kFew = 20;
   const std::string column = rows.columns.describe(rows.columns.label);
@@ -373,8 +372,8 @@ void check_labels(const Rows& rows, const Classes& classes) {
   }
 }
 
-// The files of a split. Files of test that have no labels, as those of competitions, give way to those of
-// val.
+// The files of the test split. With test_split = "auto", files of val replace test files without labels, as
+// competitions have them.
 std::vector<fs::path> labelled_files(const DatasetOptions& options, const Columns& training) {
   std::vector<fs::path> files = files_of(options, Split::test);
   const auto lacks_label = [&](const fs::path& path) {

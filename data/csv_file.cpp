@@ -44,7 +44,7 @@ bool CsvFile::next(Cells& cells) {
   return true;
 }
 
-// Which ends no row, where a quoted cell goes on; or several, where lines end as they did on old Macs.
+// A line may end no row, if a quoted cell continues, or several rows, if they end in carriage returns only.
 bool CsvFile::parse_line() {
   if (!std::getline(file_, text_)) {
     if (file_.bad()) throw IoError(fmt::format("{}: cannot be read", name_));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tables as text, row by row (RFC 4180, by libcsv), as spreadsheets of all countries save them, and their
-// numbers.
+// Reads tables as text, row by row (RFC 4180, with libcsv), as spreadsheets of all locales save them, and
+// parses their numbers.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace lockstep {
 
 using Cells = std::vector<std::string>;
 
-// The rows of a file, one by one. A byte order mark of UTF-8 is left out. Throws IoError for what cannot be
-// read, DataError for UTF-16.
+// The rows of a file, one by one. A UTF-8 byte order mark is skipped. The constructor throws IoError for a
+// file that cannot be read, DataError for UTF-16.
 class CsvFile {
  public:
   CsvFile(const std::filesystem::path& path, char delimiter);
@@ -31,10 +31,10 @@ class CsvFile {
   CsvFile& operator=(const CsvFile&) = delete;
 
   const std::string& name() const { return name_; }
-  // The line on which the row that next() gave begins, from 1 on.
+  // The line on which the last row of next() begins, from 1.
   std::int64_t line() const { return line_; }
 
-  // False: there is no more. Blank lines are none. Throws DataError for quotes that make no sense.
+  // Returns false at the end. Skips blank lines. Throws DataError for malformed quotes.
   bool next(Cells& cells);
 
  private:
@@ -61,18 +61,18 @@ struct CsvDialect {
   char delimiter = ',';
   bool decimal_comma = false;  // "1,5"; only if the delimiter is not a comma
 };
-// Chosen from the first rows: the delimiter that makes rows of one length, two cells at least, with the most
-// cells that are numbers; a comma where none does. wanted: data.csv.delimiter.
+// Guesses from the first rows: the delimiter that gives rows of equal length, at least two cells, with the
+// largest share of numbers; a comma if none does. wanted: data.csv.delimiter.
 CsvDialect dialect_of(const std::filesystem::path& path, CsvDelimiter wanted);
 
-// The first 50 rows of a file, or as many as there are before one that makes no sense.
+// The first 50 rows of a file, or those before the first malformed one.
 std::vector<Cells> first_rows(const std::filesystem::path& path, char delimiter);
 
-// With A to Z made small; other characters stay.
+// Converts A to Z to lower case; keeps other characters.
 std::string lower_case(std::string_view text);
-// Finite as fp32; nothing for other cells.
+// A number that is finite in fp32; none for other cells.
 std::optional<double> number_of_cell(std::string_view cell, const CsvDialect& dialect);
-// A class: a whole number from 0 to 1,000,000, also as "2.0"; nothing for other cells.
+// A class: a whole number from 0 to 1,000,000, also as "2.0"; none for other cells.
 std::optional<std::int32_t> class_of_cell(std::string_view cell, const CsvDialect& dialect);
 // Returns true for a cell that stands for a missing number: an empty cell, "NA", "nan", "null", "?", ...
 bool is_missing(std::string_view cell);

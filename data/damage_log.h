@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DamageLog: samples that could not be read, or not whole, and do not end the job. Each is counted once,
-// however often it is read; the first few are logged as warnings, the others only by their number.
+// DamageLog: counts samples that are damaged or undecodable but do not end the job. Each is counted once,
+// however often it is read. The first five are logged as warnings; later, their number at powers of ten.
 // Thread-safe.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace lockstep {
 
 class DamageLog {
  public:
-  // fate: what becomes of such samples, for the line that gives their number: "left out of their batches".
+  // fate: what happens to such samples, for the log line with their number: "left out of their batches".
   explicit DamageLog(std::string fate) : fate_(std::move(fate)) {}
 
   // message: the whole line, with the sample's name and what is wrong with it.

@@ -77,7 +77,7 @@ std::string sizes_of_images(const Dataset& images) {
       if (!least) least = most = own;
       *least = {.height = std::min(least->height, own.height), .width = std::min(least->width, own.width)};
       *most = {.height = std::max(most->height, own.height), .width = std::max(most->width, own.width)};
-    } catch (const DataError&) {  // is told of elsewhere
+    } catch (const DataError&) {  // reported when the image is read
     }
   }
   if (!least) return {};
@@ -130,8 +130,8 @@ const std::vector<DatasetFormat>& dataset_formats() {
 
 namespace {
 
-// Values of 10 or 12 bits in files of 16 become a few levels of 8 bits. A file does not say how many bits are
-// meant, but 8 images whose values all stay below 2^12 do.
+// 10- or 12-bit values in 16-bit files become only a few 8-bit levels. A file does not say how many bits are
+// used; the check infers it from 8 images whose values are all below 2^12.
 void warn_of_low_values(const Dataset& dataset, const std::string& path) {
   constexpr std::uint32_t kLow = 1u << 12;
   if (dataset.coding() != ImageCoding::file) return;
@@ -143,7 +143,7 @@ void warn_of_low_values(const Dataset& dataset, const std::string& path) {
       const std::optional<std::uint32_t> here = largest_16_bit_gray(path, bytes);
       if (!here) return;
       largest = std::max(largest, *here);
-    } catch (const DataError&) {  // is reported where the image is read
+    } catch (const DataError&) {  // reported when the image is read
       continue;
     }
   }

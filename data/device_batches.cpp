@@ -10,12 +10,12 @@
 namespace lockstep {
 namespace {
 
-// Where a loader's batch begins.
+// The first byte of a loader's batch.
 const std::byte* beginning(const Batch& batch) {
   return static_cast<const std::byte*>(batch.images.data == nullptr ? batch.labels.data : batch.images.data);
 }
 
-// The loader's batch as it lies in a copy of its memory.
+// The loader's batch, with pointers into the copy of its memory at `to`.
 Batch moved(const Batch& batch, std::byte* to, Device device) {
   Batch copy = batch;
   const auto move = [&](const void* data) {
@@ -55,7 +55,7 @@ DeviceBatches::~DeviceBatches() {
   if (!staged_) return;
   try {
     staged_->stream.synchronize();
-  } catch (const std::exception&) {  // whoever used the batches has been told
+  } catch (const std::exception&) {  // the user of the batches has already seen the error
   }
 }
 
@@ -63,7 +63,7 @@ void DeviceBatches::seek(std::int64_t epoch, std::int64_t step) {
   if (staged_) staged_->stream.synchronize();
   loader_.seek(epoch, step);
   if (!staged_) return;
-  for (StepMemory& memory : staged_->steps) {  // what was copied ahead is forgotten
+  for (StepMemory& memory : staged_->steps) {  // drop batches that were copied ahead
     memory.ahead = false;
     if (&memory != staged_->step) memory.batches.clear();
   }
@@ -94,17 +94,17 @@ void DeviceBatches::prefetch(StepSlot next) {
   release();
   try {
     copy_step(staged_->steps[next.index]);
-  } catch (const Error&) {  // thrown again by begin(), which is asked for this step
+  } catch (const Error&) {  // begin() throws it again for this step
   }
 }
 
-// The last step's batches are free when what was enqueued up to now is done.
+// The last step's memory is free once the work enqueued so far has completed.
 void DeviceBatches::release() {
   if (compute_ != nullptr) std::exchange(compute_, nullptr)->record(staged_->step->released);
 }
 
-// The loader fills the memory of the oldest batch it keeps when it is asked for another: its copy must be
-// done. After an error this goes on where it was.
+// loader_.next() lets the loader refill the memory of the oldest batch that it keeps, so that batch's copy
+// must have completed. After an error, the next call continues with the micro-batch that failed.
 void DeviceBatches::copy_step(StepMemory& step) {
   if (step.ahead) return;
   if (static_cast<std::int64_t>(step.batches.size()) == options_.micro_batches) step.batches.clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HeldImages: a dataset that is held in memory, and was checked when it was read.
+// HeldImages: a dataset held in memory, checked when it was read.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace lockstep {
 
 class HeldImages final : public Dataset {
  public:
-  // pixels: [N, H, W, C] of the shape's type, for N labels, all below classes. names: of classes, or none.
+  // pixels: [N, H, W, C] of the shape's type. labels: N, all in [0, classes). names: of classes, or none.
   HeldImages(ImageShape shape, std::int64_t classes, std::vector<std::uint8_t> pixels,
              std::vector<std::int32_t> labels, std::vector<std::string> names = {});
 
@@ -28,7 +28,7 @@ class HeldImages final : public Dataset {
   std::size_t memory_bytes() const override {
     return pixels_.capacity() + labels_.capacity() * sizeof(std::int32_t);
   }
-  // Of everything: memory is read faster than a few files are.
+  // Hashes all pixels and labels: that is faster than reading a few files.
   std::uint64_t fingerprint() const override;
 
  private:

@@ -26,8 +26,8 @@ constexpr std::uint64_t kMaxBytes = std::uint64_t{8} << 30;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr std::size_t kInput = std::size_t{1} << 16;
 
-// Reads plain and gzip files alike (told apart by their first bytes), and says where in the uncompressed
-// bytes it went wrong. Does its own inflating because zlib's gzread() ignores whatever follows a gzip stream.
+// Reads plain and gzip files (recognised by their first bytes); errors name the offset in the uncompressed
+// bytes. Uses inflate() directly because zlib's gzread() ignores bytes after a gzip stream.
 class IdxFile {
  public:
   explicit IdxFile(const std::filesystem::path& path)
@@ -51,7 +51,7 @@ class IdxFile {
            bytes[3];
   }
 
-  // Grows with what is there, not with what the header claims.
+  // Memory grows with the bytes that the file has, not with the header's claim.
   std::vector<std::uint8_t> bytes(std::uint64_t count) {
     std::vector<std::uint8_t> data;
     while (data.size() < count) {
@@ -70,7 +70,7 @@ class IdxFile {
     }
   }
 
-  // Reads on to the end, which also checks gzip's checksum.
+  // Reads to the end, which also checks gzip's checksum.
   void expect_end() {
     std::uint8_t extra = 0;
     if (read_some(&extra, 1) > 0) fail(offset_, "there are bytes after the last one the header promises");
@@ -91,7 +91,7 @@ class IdxFile {
     }
   }
 
-  // At least one byte, or 0 at the end.
+  // Reads at least one byte; returns 0 at the end.
   std::size_t read_some(std::uint8_t* to, std::size_t count) {
     if (gzip_) return inflate_some(to, count);
     if (input_.empty()) refill();
@@ -101,7 +101,7 @@ class IdxFile {
     return got;
   }
 
-  // A gzip file is one stream or several in a row.
+  // A gzip file is one or more consecutive streams.
   std::size_t inflate_some(std::uint8_t* to, std::size_t count) {
     stream_.next_out = to;
     stream_.avail_out = static_cast<uInt>(count);
@@ -135,14 +135,14 @@ class IdxFile {
   std::filesystem::path path_;
   std::ifstream file_;
   std::vector<std::uint8_t> buffer_;
-  std::span<std::uint8_t> input_;  // of buffer_, not consumed yet
+  std::span<std::uint8_t> input_;  // unread part of buffer_
   bool gzip_ = false;
   bool between_streams_ = false;
   z_stream stream_ = {};
   std::uint64_t offset_ = 0;
 };
 
-// Empty where there is none.
+// Returns the plain file, else the one with .gz, else an empty path.
 std::filesystem::path look_for(const std::filesystem::path& folder, const std::string& name) {
   for (const std::string& candidate : {name, name + ".gz"}) {
     std::error_code error;
@@ -165,7 +165,7 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
       path));
 }
 
-// The images of a file, one after the other.
+// All images of a file.
 struct Images {
   std::uint32_t count = 0;
   ImageShape shape;
@@ -194,7 +194,7 @@ Images read_images(const std::filesystem::path& path, std::uint32_t magic) {
   return images;
 }
 
-// As many as there are images.
+// Reads one label per image.
 std::vector<std::uint8_t> read_labels(const std::filesystem::path& path, std::uint32_t images,
                                       const std::filesystem::path& images_path) {
   IdxFile file(path);

@@ -10,11 +10,11 @@
 namespace lockstep {
 namespace {
 
-// Below it the resampling filter would be too coarse, and the last pixel, which may lie partly outside of the
-// image, would show. Decoding such an image in full costs little.
+// Below this side the resampling filter is too coarse, and the last pixel, which may lie partly outside the
+// image, becomes visible. Decoding such an image in full is cheap.
 constexpr std::int64_t kLeastReducedSide = 16;
 
-// The size that is shown of the one that is stored, and the other way round.
+// Converts the stored size to the shown size, and back.
 ImageShape other_way(ImageShape shape, int orientation) {
   if (swaps_sides(orientation)) std::swap(shape.height, shape.width);
   return shape;

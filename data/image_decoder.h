@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ImageDecoder: JPEG and PNG images in memory, told apart by their first bytes. Each thread has one.
+// ImageDecoder: decodes JPEG and PNG images in memory, recognised by their first bytes. One per thread.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,27 @@ class ImageDecoder {
  public:
   static ImageDecoder& of_this_thread();
 
-  // Reads the header of an image, whose bytes stay where they are until it is decoded: its height and width
-  // as it is shown (data/orientation.h), and 1 channel for grayscale, 3 for any other. name: for messages.
-  // Throws DataError for what is neither.
+  // Reads an image's header. The bytes must stay valid until the image is decoded. Returns height and width
+  // as shown (data/orientation.h), and 1 channel for grayscale or 3 for any other. name: for messages. Throws
+  // DataError for bytes that are neither JPEG nor PNG.
   ImageShape open(std::string_view name, std::span<const std::uint8_t> image, ExifOrientation exif,
                   HeaderCheck check = HeaderCheck::whole);
-  // The same of an image's first bytes alone; nothing where these do not tell.
+  // The same from an image's first bytes only; none if they do not hold a JPEG's whole header.
   std::optional<ImageShape> open_part(std::string_view name, std::span<const std::uint8_t> part,
                                       ExifOrientation exif);
   // The orientation of the last image, 1 to 8; 1 if EXIF is not applied.
   int orientation() const { return orientation_; }
-  // Whether the last image is animated; its first frame is what is read.
+  // Returns true if the last image is animated; only its first frame is decoded.
   bool animated() const { return animated_; }
 
-  // By how much what was opened can be reduced when it is decoded, so that it keeps so many pixels in both
-  // directions: 1, or for a JPEG image 2, 4 or 8. One that is turned has its part pixels at other sides, and
-  // is reduced only where there are none.
+  // The largest reduction with which the opened image keeps at least this height and width: 1, or for a JPEG
+  // image 2, 4 or 8. An image turned by EXIF is reduced only if its sides are multiples of the reduction:
+  // otherwise its partial pixels would be at the wrong edges.
   std::int64_t largest_reduction(std::int64_t least_height, std::int64_t least_width) const;
   ImageShape reduced(std::int64_t reduction) const;
-  // What was opened, in one of these sizes; 1 or 3 channels of either kind. Throws DataError.
+  // Decodes the opened image in one of these sizes, to 1 or 3 channels. Throws DataError.
   void decode(const ImageShape& shape, std::span<std::uint8_t> pixels);
-  // What was wrong with it, where it was decoded all the same; empty: nothing.
+  // What was wrong with an image that could be decoded; empty if nothing.
   std::string_view warning() const { return png_ ? std::string_view() : jpeg_.warning(); }
 
  private:
@@ -52,16 +52,16 @@ class ImageDecoder {
   std::span<const std::uint8_t> image_;
   int orientation_ = 1;
   bool animated_ = false;
-  ImageShape shape_;                  // as it is shown
-  std::vector<std::uint8_t> stored_;  // pixels of an image that is turned
+  ImageShape shape_;                  // as shown
+  std::vector<std::uint8_t> stored_;  // pixels before they are turned
 };
 
-// What this thread's decoder has opened, in the smallest size that is large enough (Dataset::read_own_size).
-// Throws DataError.
+// Decodes the image that this thread's decoder has opened, in the smallest size that is large enough
+// (Dataset::read_own_size). Throws DataError.
 void decode_own_size(const ImageShape& whole, std::int64_t channels, const LeastSize& least,
                      OwnSizeImage& image);
 
-// Of an image that is not resized and has not the size of the first. name: for the message.
+// The error for an image that is not resized and differs in size from the first. name: for the message.
 DataError of_another_size(std::string_view name, const ImageShape& found, const ImageShape& expected);
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-// Of one file at a time. Each thread has one, whose memory serves all its files.
+// The bytes of one open file. Each thread has one object and reuses its memory.
 class FileBytes {
  public:
   static FileBytes& of_this_thread() {
@@ -39,7 +39,7 @@ class FileBytes {
     }
   }
 
-  // As many of the first ones, or all of them.
+  // The first `end` bytes or more, at most the whole file.
   std::span<const std::uint8_t> first(std::size_t end) {
     end = std::min(end, file_size());
     if (bytes_.size() < end) bytes_.resize(end);
@@ -52,13 +52,13 @@ class FileBytes {
 
  private:
   std::optional<ReadableFile> file_;
-  std::vector<std::uint8_t> bytes_;  // grows to the largest file, of which size_ are this one's
+  std::vector<std::uint8_t> bytes_;  // grows to the largest file; size_ bytes are valid
   std::size_t size_ = 0;
 };
 
 enum class Extent { header, whole };
 
-// Reads the file, or as much of it as its header takes, and the header.
+// Reads the whole file, or as much as its header needs, and returns the shape.
 ImageShape open_file(const std::string& path, ExifOrientation exif, Extent extent) {
   constexpr std::size_t kMostHeaders = std::size_t{64} << 10;
   FileBytes& bytes = FileBytes::of_this_thread();
@@ -71,7 +71,7 @@ ImageShape open_file(const std::string& path, ExifOrientation exif, Extent exten
                       extent == Extent::header ? HeaderCheck::whole : HeaderCheck::size);
 }
 
-// Of the size and the first bytes. What is no file, or cannot be read, counts as empty: read() says so.
+// Hashes the file's size and its first 64 KiB. An unreadable file counts as empty; read() reports it.
 std::uint64_t hash_of_file(const std::string& path, std::uint64_t seed) {
   std::uint64_t size = 0;
   std::vector<std::uint8_t> bytes;
@@ -88,7 +88,7 @@ std::uint64_t hash_of_file(const std::string& path, std::uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
-// Files that are images: a derived class says which, and of which class each is.
+// Image files. A derived class gives the paths and labels.
 class ImageFiles : public Dataset {
  public:
   ImageShape image_shape() const override { return shape_; }
@@ -179,14 +179,14 @@ class ImageFolder final : public ImageFiles {
   std::int64_t classes() const override { return static_cast<std::int64_t>(names_.classes().size()); }
   std::vector<std::int64_t> class_counts() const override { return names_.class_counts(); }
   std::vector<std::string> class_names() const override { return names_.classes(); }
-  // Of class and name, whatever folder the set is in.
+  // A hash of the last folder and the file name, independent of the dataset's path.
   std::uint64_t key(std::int64_t index) const override {
     const std::filesystem::path path = names_.path(index);
     const std::string name = (path.parent_path().filename() / path.filename()).string();
     return XXH3_64bits(name.data(), name.size());
   }
 
-  // Of all names, and of the bytes of some files: decoders may differ in a pixel's last bit.
+  // Covers all names and the bytes of some files, not pixels: decoders may differ in a pixel's last bit.
   std::uint64_t fingerprint() const override {
     std::uint64_t hash = names_.hash();
     for (const std::int64_t index : some_samples(size(), 32)) hash = hash_of_file(names_.path(index), hash);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Datasets of JPEG and PNG files, one folder for each class (data/image_names.h says which files). Only their
-// names are held in memory; each image is read and decoded by the thread that asks for it.
+// Datasets of JPEG and PNG files, one folder per class (data/image_names.h says which files). Only the file
+// names are held in memory; each image is read and decoded by the calling thread.
 #pragma once
 
 #include <memory>
@@ -12,19 +12,19 @@
 
 namespace lockstep {
 
-// The shape is that of the first image of train/ that can be read, but for its channels: options.images says
-// them, or, from the headers of some training images (data/common_shape.h), what most have. All images are
-// converted to as many. Where options.resize makes all images one size, they are read by read_own_size().
+// The shape is that of the first readable image of train/. Its channels are options.images.channels or, if
+// that is 0, what most of some training images have (data/common_shape.h); all images are converted to them.
+// With options.resize, images are read by read_own_size().
 //
-// An image that is decoded with a warning (data/jpeg_decoder.h) is counted by damaged(), and logged.
+// An image that is decoded with a warning (data/jpeg_decoder.h) is counted by damaged() and logged.
 //
-// Throws what ImageNames does, and DataError where none of the training images that are looked at can be
+// Throws what ImageNames throws, and DataError or IoError if none of the examined training images can be
 // read. read() throws DataError for an image that cannot be decoded or has another size, IoError for a file
-// that cannot be read; probe() reads the file's header only.
+// that cannot be read; probe() reads only the file's header.
 std::unique_ptr<Dataset> open_image_folder(const DatasetOptions& options, Split split);
 
-// The files of these paths, whose classes nobody knows: read_own_size() returns 0, and throws DataError for a
-// file that cannot be read, too. Of any size, to be resized; they are converted to the shape's channels.
+// Unlabelled image files of any size, to be resized. read_own_size() returns label 0, converts images to the
+// shape's channels, and throws DataError also for a file that cannot be read.
 std::unique_ptr<Dataset> open_image_list(std::vector<std::string> paths, const ImageShape& shape,
                                          ExifOrientation exif, std::vector<std::string> classes);
 

@@ -27,7 +27,7 @@ constexpr const char* kExpected =
 
 using Names = std::vector<std::string>;
 
-// In lower case, with its dot; "" where there is none.
+// The suffix in lower case, with its dot; "" if there is none.
 std::string suffix_of(const fs::path& name) {
   std::string suffix = name.extension().string();
   for (char& c : suffix)
@@ -55,7 +55,7 @@ bool begins_as_image(const fs::path& path) {
   return read.starts_with(kJpeg) || read.starts_with(kPng);
 }
 
-// Files of a split that are left out, counted by kind and printed in one line.
+// Files of a split that are left out, counted by kind and logged in one line.
 class LeftOut {
  public:
   void add_image(const std::string& kind) { ++images_[kind]; }
@@ -90,8 +90,8 @@ class LeftOut {
   std::map<std::string, std::int64_t> images_, others_, of_systems_;
 };
 
-// Visits what a folder holds but the systems' own. What an entry is comes with its name from most file
-// systems, without a look at the file; a link that leads nowhere counts as a file, so that reading it fails.
+// Visits a folder's entries, except those of systems. Most file systems return an entry's type with its name,
+// without a stat(); a broken link counts as a file, so that reading it fails.
 template <typename Visit>
 void visit_entries(const fs::path& folder, LeftOut& left_out, Visit visit) {
   std::error_code error;
@@ -117,7 +117,7 @@ Names folders_in(const fs::path& folder, LeftOut& left_out) {
   return names;
 }
 
-// The images in the folder of a class and in folders within it: paths relative to it, sorted.
+// The images in a class folder and its subfolders: paths relative to it, sorted.
 class ImagesOfClass {
  public:
   ImagesOfClass(const fs::path& folder, bool recursive, LeftOut& left_out)
@@ -128,9 +128,9 @@ class ImagesOfClass {
   Names names() && { return std::move(names_); }
 
  private:
-  // below: the path of the folder within that of the class, ending with a slash.
+  // below: the subfolder's path relative to the class folder, ending with a slash, or "".
   void add(const std::string& below, int depth) {
-    constexpr int kMostDepth = 32;  // links may lead in circles
+    constexpr int kMostDepth = 32;  // links may form cycles
     if (depth > kMostDepth)
       throw DataError(fmt::format("{}/{}: more than {} folders deep, or a link that leads in a circle",
                                   folder_.string(), below, kMostDepth));
@@ -167,7 +167,7 @@ void require_folder(const fs::path& folder) {
       fmt::format("{}: {}; {}", folder.string(), error ? error.message() : "not a folder", kExpected));
 }
 
-// An empty one would be a class that is never seen, left by a mistake in preparing the images.
+// Throws for an empty class folder, which is probably a mistake in preparing the images.
 Names training_images(const fs::path& class_folder, const DatasetOptions& options, LeftOut& left_out) {
   Names names = images_in(class_folder, options, left_out);
   if (names.empty())
@@ -176,11 +176,11 @@ Names training_images(const fs::path& class_folder, const DatasetOptions& option
   return names;
 }
 
-// A folder that may be what is tested with.
+// A candidate for the test split.
 struct TestFolder {
   fs::path folder;
-  Names unknown;            // classes that train/ has not
-  bool has_images = false;  // of train/'s classes
+  Names unknown;            // class folders that train/ does not have
+  bool has_images = false;  // of classes of train/
 
   TestFolder(const fs::path& path, const Names& classes, const DatasetOptions& options) : folder(path) {
     LeftOut not_told;

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// Of markers: the byte behind 0xff.
+// Markers: the byte after 0xff.
 constexpr std::uint8_t kStartOfImage = 0xd8, kQuantizationTables = 0xdb, kHuffmanTables = 0xc4,
                        kArithmeticConditions = 0xcc, kExtension = 0xc8, kStartOfScan = 0xda,
                        kLastOnePassFrame = 0xc1;
@@ -20,10 +20,10 @@ bool begins_frame(std::uint8_t marker) {
          marker != kArithmeticConditions;
 }
 
-// Tables of each kind, by their numbers from 0 to 3: a bit each.
+// Tables of each kind: one bit per table number, 0 to 3.
 struct Tables {
   unsigned quantization = 0;
-  unsigned huffman[2] = {};  // of the first coefficients, and of the others
+  unsigned huffman[2] = {};  // DC and AC tables
   bool has(const Tables& needed) const {
     return (needed.quantization & ~quantization) == 0 && (needed.huffman[0] & ~huffman[0]) == 0 &&
            (needed.huffman[1] & ~huffman[1]) == 0;
@@ -32,7 +32,7 @@ struct Tables {
 
 unsigned bit_of(unsigned number) { return 1u << (number & 15); }
 
-// Of a segment's content, which may hold several.
+// content: of a segment, which may hold several tables.
 void add_quantization(std::span<const std::uint8_t> content, Tables& tables) {
   for (std::size_t at = 0; at < content.size();) {
     tables.quantization |= bit_of(content[at]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What begins a JPEG file (ITU-T T.81, B.2), read without a library: for small images that takes a tenth of
-// the time. TurboJPEG looks at all of it once more when it decodes, and finds what is wrong.
+// Reads the header of a JPEG file (ITU-T T.81, B.2) without a library, which for small images takes a tenth
+// of the time. TurboJPEG reads the header again when it decodes, and detects errors then.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace lockstep {
 struct JpegHeader {
   int height = 0, width = 0;
   int components = 0;  // 1, 3 or 4
-  // It is decoded in one pass, and brings every table that it needs: none can be taken from an image before.
+  // One-pass image that contains every table it needs: it cannot depend on tables of an earlier image.
   bool has_its_tables = false;
 };
 
-// Nothing where anything is unusual.
+// Returns none for an unusual or malformed header.
 std::optional<JpegHeader> read_jpeg_header(std::span<const std::uint8_t> image);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Grayscale of a colour, as libjpeg makes it; of gray the same gray.
+// Grayscale value of a colour, as libjpeg computes it; gray stays the same.
 #pragma once
 
 #include <cstdint>

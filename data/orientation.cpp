@@ -23,7 +23,7 @@ class Tiff {
  public:
   explicit Tiff(Bytes bytes) : bytes_(bytes), little_(begins_with(bytes, "II")) {}
 
-  // 0 where it ends before.
+  // Returns 0 if the header ends before.
   std::uint32_t number(std::size_t at, std::size_t size) const {
     if (at > bytes_.size() || bytes_.size() - at < size) return 0;
     std::uint32_t value = 0;
@@ -52,7 +52,7 @@ class Tiff {
   bool little_;
 };
 
-// Segments up to the first scan.
+// Searches the segments before the first scan.
 int of_jpeg(Bytes image) {
   constexpr std::uint8_t kApp1 = 0xe1, kScan = 0xda;
   constexpr std::string_view kExif("Exif\0\0", 6);
@@ -68,7 +68,7 @@ int of_jpeg(Bytes image) {
   return 1;
 }
 
-// Chunks before the pixels only. Some programs write eXIf after them; it is not searched for.
+// Searches only the chunks before the pixels, although some programs write eXIf after them.
 int of_png(Bytes image) {
   constexpr std::size_t kSignature = 8, kFrame = 12;
   const auto length_at = [&](std::size_t at) {
@@ -100,7 +100,7 @@ void turn(std::span<const std::uint8_t> stored, const ImageShape& shape, int ori
             shown.size() == stored.size(),
         "orientation {}, {} and {} bytes", orientation, stored.size(), shown.size());
   const std::int64_t height = shape.height, width = shape.width, channels = shape.channels;
-  // The place of the stored pixel (y, x) in the shown image, counted from the top and the left.
+  // Stored pixel (y, x) is shown at (down, right), with the two exchanged if the sides are swapped.
   const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
   const bool from_bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
   const std::int64_t shown_width = swaps_sides(orientation) ? height : width;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // EXIF orientation (Exif 2.32, tag 0x0112): how an image is turned and mirrored before it is shown. Cameras
-// and phones store pixels as the sensor has them and expect the reader to turn it.
+// and phones store pixels as the sensor has them and expect the reader to turn the image.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,10 @@ namespace lockstep {
 // bytes; 1 (as stored) if there is none or it is not valid.
 int exif_orientation(std::span<const std::uint8_t> image);
 
-// Returns true if height and width change places: 5 to 8.
+// Returns true if the orientation swaps height and width: 5 to 8.
 constexpr bool swaps_sides(int orientation) { return orientation >= 5; }
 
-// stored: [H, W, C] of `shape`, one byte for each channel. Writes the image as it is shown, [W, H, C] where
-// the sides change places.
+// stored: uint8 [H, W, C] of `shape`. Writes the image as shown, [W, H, C] if the sides are swapped.
 void turn(std::span<const std::uint8_t> stored, const ImageShape& shape, int orientation,
           std::span<std::uint8_t> shown);
 

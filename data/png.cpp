@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint8_t kSignature[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 constexpr std::uint32_t kMostSide = 1 << 20;
-constexpr std::size_t kMostChunk = std::size_t{64} << 20;  // and all of them that are kept
+constexpr std::size_t kMostChunk = std::size_t{64} << 20;  // also of all cached chunks together
 
 struct FreeContext {
   void operator()(spng_ctx* context) const { spng_ctx_free(context); }
@@ -43,7 +43,7 @@ Opened open_image(std::string_view name, std::span<const std::uint8_t> image) {
   return opened;
 }
 
-// From the rows of an image that was opened, to the end: the checksum behind the last pixel is read only
+// Decodes the pixels and reads the file to its end, because the checksum after the last pixel is checked only
 // then.
 void decode_all(std::string_view name, const Opened& opened, spng_format format, void* to,
                 std::size_t bytes) {
@@ -52,7 +52,7 @@ void decode_all(std::string_view name, const Opened& opened, spng_format format,
   if (error != 0) fail(name, error);
 }
 
-// Red, green, blue and alpha of each pixel, of 16 bits each.
+// Decodes to 16-bit RGBA.
 std::span<const std::uint16_t> decode_wide(std::string_view name, const Opened& opened) {
   thread_local std::vector<std::uint16_t> values;
   values.resize(std::size_t{4} * opened.header.height * opened.header.width);
@@ -80,7 +80,7 @@ ImageShape png_shape(std::string_view name, std::span<const std::uint8_t> image)
   return {.height = header.height, .width = header.width, .channels = is_gray(header) ? 1 : 3};
 }
 
-// A chunk is a length, a name, that many bytes and a checksum; acTL comes before the first IDAT (PNG 3rd
+// A chunk is a length, a name, data of that length and a checksum; acTL comes before the first IDAT (PNG 3rd
 // edition).
 bool is_animated_png(std::span<const std::uint8_t> image) {
   if (!is_png(image)) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PNG images in memory, by libspng.
+// Decodes and encodes PNG images in memory with libspng.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ namespace lockstep {
 
 bool is_png(std::span<const std::uint8_t> image);
 
-// Height and width, and 1 channel for grayscale, 3 for any other. name: for messages. Throws DataError for
-// what is no PNG image, or its header damaged.
+// Height and width, and 1 channel for grayscale or 3 for any other. name: for messages. Throws DataError for
+// bytes that are no PNG image, and for a damaged header.
 ImageShape png_shape(std::string_view name, std::span<const std::uint8_t> image);
 
-// Whether it is an animated PNG (APNG). `image` may be its first bytes only.
+// Returns true for an animated PNG (APNG). `image` may be its first bytes only.
 bool is_animated_png(std::span<const std::uint8_t> image);
 
-// The largest value of a grayscale image of 16 bits; none for any other image. Throws DataError.
+// The largest value of a 16-bit grayscale image; none for any other image. Throws DataError.
 std::optional<std::uint32_t> largest_16_bit_gray(std::string_view name, std::span<const std::uint8_t> image);
 
-// The shape has the image's height and width, and 1 or 3 channels of either kind; pixels are [H, W, C].
-// Transparency is left out, values of 16 bits are divided by 257 and rounded, palettes are looked up, and
-// colour is made grayscale as libjpeg does it. No colour profile or gamma is applied, as Pillow applies none.
-// Throws DataError.
+// Decodes to pixels [H, W, C]. The shape has the image's height and width, and 1 or 3 channels, for grayscale
+// and colour images alike. Transparency is dropped, 16-bit values are divided by 257 and rounded, palettes
+// are looked up, and colour becomes grayscale as in libjpeg. As in Pillow, no colour profile or gamma is
+// applied. Throws DataError.
 void decode_png(std::string_view name, std::span<const std::uint8_t> image, const ImageShape& shape,
                 std::span<std::uint8_t> pixels);
 

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// Asks the processor to have the first lines of what is read soon in its caches. Those behind them it fetches
-// by itself, when it has seen the first being read.
+// Prefetches the first 16 cache lines of memory that is read soon. The hardware prefetcher fetches the
+// following lines once the first are read.
 inline void prefetch_lines(std::span<const std::uint8_t> memory) {
   constexpr std::size_t kLine = 64, kMostLines = 16;
   const std::size_t end = std::min(memory.size(), kMostLines * kLine);

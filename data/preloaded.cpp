@@ -13,7 +13,8 @@
 namespace lockstep {
 namespace {
 
-// Of an image's place. Who makes it `filling` alone writes there; who sees it `ready` alone reads.
+// State of an image's memory. Only the thread that changes it to `filling` writes the image; others read it
+// only when it is `ready`.
 enum State : std::uint8_t { empty, filling, ready };
 
 // A place holds a state for each image, then labels, then pixels.
@@ -24,7 +25,7 @@ struct PlaceLayout {
     pixels = labels + align_up(images * sizeof(std::int32_t));
     bytes = pixels + images * static_cast<std::size_t>(dataset.image_shape().bytes());
   }
-  std::size_t labels, pixels, bytes;  // where they begin, and where the last end
+  std::size_t labels, pixels, bytes;  // offsets of labels and pixels, and the total size
 };
 
 class Preloaded final : public Wrapped {
@@ -35,7 +36,7 @@ class Preloaded final : public Wrapped {
         layout_(this->dataset(), static_cast<int>(memory_.places.size())),
         image_bytes_(static_cast<std::size_t>(image_shape().bytes())) {}
 
-  // Of what is shared this one's part.
+  // Counts only this process's place of the shared memory.
   std::size_t memory_bytes() const override { return dataset().memory_bytes() + layout_.bytes; }
 
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Preloaded: a dataset whose images are decoded once and kept, in memory that several processes may share.
-// Nothing is decoded before it is asked for; the first who reads an image leaves it there for all.
+// An image is decoded when it is first read; the first reader stores it for all.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-// How images come to a loader: read and decoded each time, or the first time only; or they are in the
-// device's memory before the first step.
+// How a loader gets images. stream: read and decoded each time. preload: only the first time. device: they
+// are in the device's memory before the first step.
 enum class LoaderMode { automatic, stream, preload, device };
 inline constexpr std::string_view kLoaderModeWords[] = {"auto", "stream", "preload", "device"};
 constexpr std::span<const std::string_view> words_of(LoaderMode) { return kLoaderModeWords; }
@@ -23,8 +23,8 @@ constexpr std::string_view word_of(LoaderMode mode) {
   return kLoaderModeWords[static_cast<std::size_t>(mode)];
 }
 
-// Where images are kept: one place for each of those who share it, dealt in turn. Zeroed at first, aligned
-// to kAlignment, each of bytes_of_place(), and the same places in the same order for everybody.
+// Memory for the images: one place per sharing process; image i is in place i % places. The places are zeroed
+// at first, aligned to kAlignment, bytes_of_place() each, and in the same order in every process.
 struct PreloadMemory {
   std::vector<std::byte*> places;
   std::shared_ptr<const void> owner;  // keeps them alive
@@ -32,8 +32,8 @@ struct PreloadMemory {
   static std::size_t bytes_of_place(const Dataset& dataset, int places);
 };
 
-// What is drawn at random to train with is not kept (Dataset::draws()). An image that cannot be decoded is
-// tried again by each who reads it.
+// Randomly augmented images are not kept (Dataset::draws()). An image that cannot be decoded is tried again
+// at each read.
 std::unique_ptr<Dataset> preloaded(std::shared_ptr<const Dataset> dataset, PreloadMemory memory);
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// O_NONBLOCK: a FIFO would wait here for its other end; regular files do not care.
+// O_NONBLOCK: opening a FIFO would otherwise wait for a writer; no effect on regular files.
 ReadableFile::ReadableFile(const std::filesystem::path& path)
     : name_(path.string()), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   struct stat status = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ReadableFile: a regular file that is open for reading, by many threads at once.
+// ReadableFile: a regular file open for reading by many threads at once.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace lockstep {
 
 class ReadableFile {
  public:
-  // Throws IoError for what is missing, no regular file, or not to be read.
+  // Throws IoError if the file is missing, not a regular file, or not readable.
   explicit ReadableFile(const std::filesystem::path& path);
   ~ReadableFile();
   ReadableFile(ReadableFile&& other) noexcept;
@@ -20,11 +20,12 @@ class ReadableFile {
 
   const std::string& name() const { return name_; }  // the path as given
   int descriptor() const { return descriptor_; }
-  // As they were when it was opened.
+  // Size and modification time at the time of opening.
   std::uint64_t bytes() const { return bytes_; }
-  std::int64_t changed_ns() const { return changed_ns_; }  // when it was last written to
+  std::int64_t changed_ns() const { return changed_ns_; }
 
-  // Exactly so many bytes from there. Throws IoError; DataError, with the offset, where the file ends before.
+  // Reads exactly `bytes` bytes at `offset`. Throws IoError, and DataError, with the offset, if the file ends
+  // before.
   void read(std::uint64_t offset, void* to, std::size_t bytes) const;
 
  private:

@@ -10,28 +10,28 @@
 namespace lockstep {
 namespace {
 
-constexpr int kBits = 22;  // behind the point: 8 are a pixel's, and sums of weights stay below 2
+constexpr int kBits = 22;  // fraction bits: 8 bits are for a pixel, and sums of weights stay below 2
 constexpr std::int32_t kHalf = 1 << (kBits - 1);
 
 std::uint8_t to_byte(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> kBits, 0, 255)); }
 
-// Which pixels of a line of the source make each pixel of the target's, and with what weights.
+// The source pixels, and their weights, of each target pixel of a line.
 struct Taps {
   struct Range {
     std::int64_t first = 0;
     std::int64_t count = 0;
   };
-  std::vector<Range> ranges;          // of the source, by pixel of the target
-  std::vector<std::int32_t> weights;  // most of them for each
+  std::vector<Range> ranges;          // source pixels of each target pixel
+  std::vector<std::int32_t> weights;  // [count, most]
   std::int64_t most = 0;
 
   const std::int32_t* of(std::int64_t pixel) const { return weights.data() + pixel * most; }
 
-  // Of a line of `size` pixels [begin, begin + length) becomes `count`. Pixels count by their share of
-  // [low, high).
+  // Resizes [begin, begin + length) of a line of `size` pixels to `count` pixels. Source pixels are weighted
+  // by their share inside [low, high).
   void make(std::int64_t size, double begin, double length, std::int64_t count, double low, double high) {
     const double scale = length / static_cast<double>(count);
-    const double reach = std::max(scale, 1.0);  // of the triangle, to either side
+    const double reach = std::max(scale, 1.0);  // half width of the triangle filter
     most = 2 * static_cast<std::int64_t>(std::ceil(reach)) + 1;
     ranges.resize(static_cast<std::size_t>(count));
     weights.assign(static_cast<std::size_t>(count * most), 0);
@@ -87,7 +87,7 @@ void resample_row(const std::uint8_t* from, const Taps& taps, std::int64_t chann
   }
 }
 
-// Rows that lie one behind the other, from the source's `first_row` on.
+// rows: consecutive rows of the source, from `first_row`.
 void resample_column(const std::vector<std::uint8_t>& rows, std::int64_t first_row, std::int64_t row_bytes,
                      const Taps& taps, std::vector<std::int32_t>& sums, std::uint8_t* to) {
   sums.resize(static_cast<std::size_t>(row_bytes));
@@ -104,7 +104,7 @@ void resample_column(const std::vector<std::uint8_t>& rows, std::int64_t first_r
   }
 }
 
-// Memory that serves all images of a thread.
+// A thread's memory, reused for all its images.
 struct Workspace {
   Taps across, down;
   std::vector<std::uint8_t> rows;

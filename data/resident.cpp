@@ -21,10 +21,10 @@
 namespace lockstep {
 namespace {
 
-// Images are read into memory of so many bytes while those before them are copied.
+// Size of an upload chunk: one is filled while the previous one is copied.
 constexpr std::int64_t kUploadBytes = std::int64_t{16} << 20;
 
-// What is on its way to the device in one piece.
+// A chunk of images that is copied to the device at once.
 struct UploadChunk {
   UploadChunk(std::size_t bytes, Device device)
       : memory(bytes, device, MemoryKind::pinned_host), copied(device) {}
@@ -78,7 +78,7 @@ class Resident final : public Wrapped {
   }
 
  private:
-  // Returns an error that ends it.
+  // Returns an error that ends the upload, else null.
   std::exception_ptr read_chunk(const Dataset& source, std::int64_t begin, std::int64_t end, std::byte* to,
                                 int threads) {
     std::atomic<std::int64_t> next = begin;

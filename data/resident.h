@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resident: a dataset whose images lie in a device's memory, all of them. Loaders then prepare labels alone,
-// and the images of a batch are gathered where they lie (data/device_batches.h).
+// Resident: a dataset with all images in a device's memory. Loaders then prepare only labels, and the images
+// of a batch are gathered in device memory (data/device_batches.h).
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,20 @@
 
 namespace lockstep {
 
-// Of the device's memory.
+// Bytes of device memory that the dataset's images take.
 std::size_t resident_bytes(const Dataset& dataset);
 
 struct ResidentOptions {
   Device device;
   int threads = 1;   // that read images
-  Shard shard;       // where this one begins to read, of those who share what they decode (data/preloaded.h)
-  bool read = true;  // false: all are black and of label 0, for who asks for the memory alone
+  Shard shard;       // where this rank begins to read, among ranks that share a preload (data/preloaded.h)
+  bool read = true;  // false: only allocate; all images are black with label 0
 };
 
-// Reads all images now. One that cannot be decoded is an error of each who wants it later, as it is of the
-// dataset itself. What is drawn at random to train with cannot be resident (Dataset::draws()): an Error.
-// source: read in place of the dataset, of which it is a copy that is quicker, and given back then; null: the
-// dataset itself. Throws MemoryError where the device has no room, and what read() throws of files that
-// cannot be read.
+// Reads all images now. For an image that cannot be decoded, each later read() throws DataError, as the
+// dataset's own does. Throws Error for a dataset with random augmentation (Dataset::draws()), MemoryError if
+// the device has no room, and what read() throws for files that cannot be read. source: a faster copy of the
+// dataset to read from, released on return; null: read the dataset itself.
 std::unique_ptr<Dataset> resident(std::shared_ptr<const Dataset> dataset,
                                   std::shared_ptr<const Dataset> source, const ResidentOptions& options);
 

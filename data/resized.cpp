@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Of the numbers that one sample of one epoch draws.
+// The random numbers of one sample in one epoch.
 class Uniforms {
  public:
   Uniforms(const Draw& draw, std::int64_t index)
@@ -43,7 +43,7 @@ class Uniforms {
 constexpr double kLeastArea = 0.08, kMostArea = 1;
 constexpr double kLeastRatio = 3.0 / 4, kMostRatio = 4.0 / 3;  // of width to height
 
-// In the middle, as much of the image as the ratios allow.
+// The largest centered box with an allowed ratio.
 ImageBox widest_box(const ImageShape& image) {
   const auto height = static_cast<double>(image.height), width = static_cast<double>(image.width);
   double cut_height = height, cut_width = width;
@@ -94,7 +94,7 @@ class Resized final : public Dataset {
   std::int32_t read_box(std::int64_t index, std::span<std::uint8_t> image, Choose choose) const {
     thread_local OwnSizeImage own;
     ImageBox box;
-    // Twice as large as is wanted: what a decoder leaves out of a large image then shows nowhere.
+    // Decodes at least twice the wanted size, so that a reduction while decoding is not visible.
     const auto least = [&](const ImageShape& whole) {
       box = choose(whole);
       const auto scaled = [&](std::int64_t side, double cut) {
@@ -108,8 +108,8 @@ class Resized final : public Dataset {
     return label;
   }
 
-  // A box of whole pixels is cut out first, so that nothing beside it shows in its edges; of a reduced image
-  // the pixels that it touches count by their share of it.
+  // Cuts a box of whole pixels out first, so that pixels beside it do not contribute to its edges; in a
+  // reduced image, pixels on its border are weighted by their share inside.
   void draw_box(const OwnSizeImage& own, const ImageBox& box, std::span<std::uint8_t> image) const {
     ImageView whole = ImageView::of(own.pixels, own.shape);
     const double scale = 1 / static_cast<double>(own.reduction);

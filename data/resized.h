@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Images of any size, all made the same size as they are read, with torchvision's meaning: Resize and
-// CenterCrop, and RandomResizedCrop for training. What the random crop takes depends on the seed, the epoch
-// and the sample alone.
+// Resizes images of any size to one size as they are read, with torchvision's semantics: Resize and
+// CenterCrop, and RandomResizedCrop for training. The random crop depends only on the seed, the epoch and
+// the sample.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,15 @@
 
 namespace lockstep {
 
-// RandomResizedCrop of an image of that size: a part of 8 % to 100 % of its area, at most a third wider than
-// high or higher than wide (Szegedy et al., "Going deeper with convolutions", 2015). In whole pixels.
+// The box of a RandomResizedCrop: 8 % to 100 % of the image's area, with a width to height ratio of 3/4 to
+// 4/3 (Szegedy et al., "Going deeper with convolutions", 2015), in whole pixels. If ten tries do not fit, the
+// largest centered box of such a ratio.
 ImageBox random_box(const ImageShape& image, const Draw& draw, std::int64_t index);
 
-// What Resize(round(size / share)), of the shorter side, and CenterCrop(size) take of an image of that size.
+// The box that Resize(round(size / share)) of the shorter side, followed by CenterCrop(size), takes.
 ImageBox center_box(const ImageShape& image, const ResizeOptions& options);
 
-// Of a dataset that reads images of any size (Dataset::read_own_size).
+// Wraps a dataset whose read_own_size() accepts images of any size.
 std::unique_ptr<Dataset> resized(std::unique_ptr<Dataset> dataset, const ResizeOptions& options);
 
 }  // namespace lockstep

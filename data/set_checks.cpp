@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Indices of the samples that are looked at.
+// Indices of the samples that are compared.
 std::vector<std::int64_t> looked_at(const Dataset& set) {
   constexpr std::int64_t kMostDecoded = 4096;
   return some_samples(set.size(), set.decodes() ? kMostDecoded : set.size());
@@ -56,12 +56,12 @@ void tell_of_classes(const Dataset& train, const std::string& path) {
 }  // namespace
 
 bool SharedSamples::are_remarkable() const {
-  constexpr std::int64_t kNatural = 2;  // times as often as training samples repeat
+  constexpr std::int64_t kNatural = 2;  // times the rate at which training samples repeat
   return shared > kNatural * repeated && 1000 * shared > looked_at;
 }
 
 SharedSamples shared_samples(const Dataset& train, const Dataset& test) {
-  std::unordered_map<std::uint64_t, std::int64_t> known;  // and a sample that has it
+  std::unordered_map<std::uint64_t, std::int64_t> known;  // content hash to the first training sample
   SharedSamples found;
   std::int64_t trained = 0, repeated = 0;
   for_each_hash(train, [&](std::int64_t index, std::uint64_t hash) {

@@ -14,18 +14,19 @@ namespace lockstep {
 struct SharedSamples {
   std::int64_t looked_at = 0;  // test samples
   std::int64_t shared = 0;
-  std::int64_t repeated = 0;  // among as many training samples, those that equal an earlier one
+  std::int64_t repeated = 0;  // training samples that equal an earlier one, scaled to looked_at samples
   std::int64_t first_test = -1, first_train = -1;
 
-  // More than what equal samples of training let expect, as rows of few whole numbers have them.
+  // Returns true if more than 0.1 % of the test samples are shared, and more than twice as many as repeat
+  // within training: rows of few whole numbers are often equal by chance.
   bool are_remarkable() const;
 };
-// All samples are looked at, but of sets that are decoded when they are read at most 4096 of each, evenly
-// apart. Samples that cannot be read do not count.
+// Compares all samples, but of a dataset that decodes at most 4096, evenly spaced. Samples that cannot be
+// read do not count.
 SharedSamples shared_samples(const Dataset& train, const Dataset& test);
 
-// Warns of one class only, of classes without training samples or with a single one, and of test samples that
-// are training samples, too. path: data.path, for the messages.
+// Warns of a single class, of classes with no or one training sample, and of test samples that are also
+// training samples. path: data.path, for the messages.
 void tell_of_sets(const Dataset& train, const Dataset& test, const std::string& path);
 
 }  // namespace lockstep

@@ -12,19 +12,19 @@
 
 namespace lockstep {
 
-// Runs of letters, in lower case: "X_train01" has x and train. A capital letter behind a small one begins a
-// word, too.
+// Runs of letters, in lower case: "X_train01" has x and train. A capital letter after a small one also begins
+// a word.
 std::vector<std::string> words_in(std::string_view name);
 
-// The words for a split, in groups of which the first that is found is taken: train or training; test or
-// testing; where there is none, val, valid, validation, dev or eval. wanted: data.test_split, which is one
-// word unless it is "auto".
+// The words for a split, in groups, of which the first group that is found is used. Training: train or
+// training. Test with wanted = "auto": test or testing; else val, valid, validation, dev or eval. Any other
+// `wanted` (data.test_split): that word, then the other words of its group.
 std::vector<std::vector<std::string>> split_words(Split split, const std::string& wanted);
 
 // Returns true if the name contains one of the words as a whole word.
 bool has_word(std::string_view name, std::span<const std::string> words);
 
-// Returns true for a name with words of training and of another split: "train_test.csv".
+// Returns true for a name with words of training and of another split, such as "train_test.csv".
 bool names_both_splits(std::string_view name);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ namespace {
 
 class Subset final : public Dataset {
  public:
-  // Of 2^31 samples or fewer, which is as many as a loader can number.
+  // 32 bits are enough: a BatchLoader accepts at most 2^31 - 1 samples.
   Subset(std::unique_ptr<Dataset> dataset, std::vector<std::uint32_t> samples)
       : dataset_(std::move(dataset)), samples_(std::move(samples)) {}
 
@@ -66,7 +66,7 @@ class Subset final : public Dataset {
 }  // namespace
 
 bool is_kept_to_test(std::uint64_t key, double test_share) {
-  constexpr std::uint64_t kPurpose = 0x76616c6964617465;  // keys may be hashes already, or numbers from 0 on
+  constexpr std::uint64_t kPurpose = 0x76616c6964617465;  // seed, since keys may already be hashes
   const std::uint64_t hash = XXH3_64bits_withSeed(&key, sizeof(key), kPurpose);
   return static_cast<double>(hash >> 11) * 0x1p-53 < test_share;
 }

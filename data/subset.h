@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Some samples of a dataset: to test with where there are no test images, and the others to train with.
+// Splits a training set into a test part, where there are no test images, and a training part.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-// Whether a sample with this key is tested with.
+// Returns true if a sample with this key belongs to the test part.
 bool is_kept_to_test(std::uint64_t key, double test_share);
 
-// Of a training set the samples that are kept for testing (Split::test), about such a share of them, or all
-// others (Split::train). Which they are depends on each sample's key alone (Dataset::key): more images leave
-// those that are there on their side. Throws ConfigError where one side would have none.
+// The samples of a training set that are kept for testing (Split::test), about test_share of them, or the
+// remaining ones (Split::train). The choice depends only on each sample's key (Dataset::key): adding samples
+// does not move the existing ones. Throws ConfigError if the requested part is empty.
 std::unique_ptr<Dataset> side_of(std::unique_ptr<Dataset> dataset, Split split, double test_share);
 
 }  // namespace lockstep

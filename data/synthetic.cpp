@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kCells = 4;  // of a pattern, in each direction
+constexpr std::int64_t kCells = 4;  // per side of a pattern
 constexpr std::int64_t kMostSyntheticBytes = std::int64_t{1} << 30;
 
 std::uint32_t low(std::int64_t value) { return static_cast<std::uint32_t>(value); }
@@ -30,7 +30,7 @@ Cells cells_of(std::int64_t label, std::int64_t channel, PhiloxKey key) {
   return std::bit_cast<Cells>(philox({low(channel), 0, low(label), 0}, key));
 }
 
-// Noise is made kBlocks blocks at a time, word by word, so that a processor computes them side by side.
+// Noise is made kBlocks blocks at a time, word by word, so that it is vectorized.
 constexpr std::size_t kBlocks = 16;
 constexpr std::size_t kPiece = kBlocks * sizeof(PhiloxCounter);
 
@@ -98,7 +98,7 @@ class Synthetic final : public Dataset {
   }
 
  private:
-  // A row of pixels of the pattern's row of cells.
+  // Writes a row of pixels from a row of the pattern's cells.
   void draw(std::int64_t label, std::int64_t cell_row, std::vector<std::uint8_t>& row) const {
     for (std::int64_t channel = 0; channel < shape_.channels; ++channel) {
       const Cells cells = cells_of(label, channel, patterns_);

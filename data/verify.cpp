@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kNamedFiles = 5;
 
-// What is wrong with the samples that cannot be read.
+// Collects the errors of samples that cannot be read. Thread-safe.
 class Faults {
  public:
   void add(std::int64_t sample, const Error& error) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether every sample of a dataset can be read, asked before the first step: a run of hours must not find
-// out in its last one.
+// Checks before the first step that every sample of a dataset can be read, so that a run of hours does not
+// fail at a late sample.
 #pragma once
 
 #include <functional>
@@ -23,17 +23,16 @@ constexpr std::span<const std::string_view> words_of(Verify) { return kVerifyWor
 
 struct VerifyOptions {
   Verify extent = Verify::headers;
-  Shard shard;  // of all who verify this dataset together; each takes its share of the samples
+  Shard shard;  // the share of the samples that this rank verifies
   int threads = 1;
-  // Called now and then by the thread that calls this, with how many of its shard it has come to. Null:
-  // nobody is told.
+  // Called by the calling thread after each sample that it verifies, with the number of this shard's samples
+  // begun and in all. Null: no reports.
   std::function<void(std::int64_t done, std::int64_t all)> told_progress = {};
 };
 
-// Reads this shard's samples with several threads. When some cannot be read, throws an error that names the
-// first of them in the dataset's order, each with its reason, and says how many there are: IoError when no
-// data was read from any of them, else DataError. Damaged samples that can be decoded are only counted, in a
-// warning.
+// Reads this shard's samples with several threads. If some cannot be read, throws an error that names the
+// first five in the dataset's order, each with its reason, and their number: IoError if every failure was an
+// IoError, else DataError. Damaged samples that can be decoded are only counted, in a warning.
 void verify(const Dataset& dataset, const VerifyOptions& options);
 
 }  // namespace lockstep

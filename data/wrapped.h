@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Wrapped: a dataset that is another one in all but what derived classes change.
+// Wrapped: forwards every call to another dataset; derived classes override some of them.
 #pragma once
 
 #include <memory>

@@ -16,13 +16,13 @@ constexpr std::string_view kIndexMagic = "LSINDEX2";
 
 struct IndexHeader {
   char magic[8] = {};
-  std::uint64_t file_bytes = 0;  // of the file that this is of
+  std::uint64_t file_bytes = 0;  // size of the indexed file
   std::int64_t changed_ns = 0;
   std::uint64_t images = 0;
   std::uint32_t asked = 0;
   std::uint32_t unused = 0;
   std::uint32_t images_crc = 0;
-  std::uint32_t header_crc = 0;  // of what is before
+  std::uint32_t header_crc = 0;  // of all bytes before this one
 };
 static_assert(sizeof(IndexHeader) == 48);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is known of a file of images, kept beside it so that it need not be read again.
+// The index of a file of images, stored beside it so that later starts need not read the whole file.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-// asked: a checksum of what says which parts of the file are images and labels. Nothing where there is no
-// index, or not one of the file as it is now and of what is asked, or a damaged one.
+// asked: a checksum of the options that select images and labels. Returns none if the index is missing,
+// damaged, of another state of the file, or of other options.
 std::optional<std::vector<StoredImage>> read_index(const ReadableFile& file, std::uint32_t asked);
-// Where it cannot be written, a log line says so, and that is all.
+// If the index cannot be written, only logs that.
 void write_index(const ReadableFile& file, std::uint32_t asked, const std::vector<StoredImage>& images);
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ struct IndexedFile {
   std::vector<StoredImage> images;
 };
 
-// Of all labels, which are checked; none where there is no image.
+// Checks all labels and returns the images per label; empty if there is no image.
 std::vector<std::int64_t> counts_of(const std::vector<IndexedFile>& files) {
   std::vector<std::int64_t> counts;
   for (const IndexedFile& file : files) {
@@ -42,7 +42,7 @@ std::vector<std::int64_t> counts_of(const std::vector<IndexedFile>& files) {
 
 class StoredImages final : public Dataset {
  public:
-  // test: empty where the training split is meant.
+  // test: empty to open the training split.
   StoredImages(const DatasetOptions& options, std::vector<IndexedFile> train, std::vector<IndexedFile> test)
       : any_size_(options.resize.size > 0), exif_(options.images.exif_orientation) {
     const std::vector<std::int64_t> trained = counts_of(train);
@@ -113,7 +113,7 @@ class StoredImages final : public Dataset {
   };
   struct Opened {
     std::int32_t label;
-    ImageShape shape;  // of the image itself
+    ImageShape shape;  // the image's own
   };
 
   static ImageShape shape_of_most(const DatasetOptions& options, const std::vector<IndexedFile>& files,
@@ -150,7 +150,7 @@ class StoredImages final : public Dataset {
       throw DataError(fmt::format("{}: the image has changed since the file was indexed", at.name()));
   }
 
-  // Into this thread's decoder.
+  // Opens the sample in this thread's decoder.
   Opened open_sample(std::int64_t index, HeaderCheck check) const {
     thread_local std::vector<std::uint8_t> bytes;
     const Place at = find(index);

@@ -24,13 +24,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A message of protocol buffers, field by field; all that a tf.Example needs of them. Views are into the text
-// it was made of.
+// Iterates over the fields of a protocol buffers message; supports what tf.Example uses. Views refer to the
+// constructor's text.
 class ProtoFields {
  public:
   explicit ProtoFields(std::string_view text) : rest_(text) {}
 
-  // False at the end; `sound()` tells whether that was one.
+  // Returns false at the end or at a malformed field; sound() distinguishes them.
   bool next() {
     std::uint64_t tag = 0;
     if (rest_.empty() || !read_varint(tag)) return false;
@@ -53,10 +53,10 @@ class ProtoFields {
   }
   bool sound() const { return sound_; }
   std::uint64_t number() const { return number_; }
-  std::string_view text() const { return text_; }  // of a field with a length
-  std::uint64_t value() const { return value_; }   // of a field without one
+  std::string_view text() const { return text_; }  // of a length-delimited or fixed-size field
+  std::uint64_t value() const { return value_; }   // of a varint field
 
-  // Of packed numbers, too.
+  // Also reads the next packed number.
   bool read_varint(std::uint64_t& value) {
     value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
@@ -85,7 +85,7 @@ class ProtoFields {
   std::uint64_t value_ = 0;
 };
 
-// The first field of that number, where it has a length.
+// The first length-delimited field with that number.
 std::optional<std::string_view> field_of(std::string_view message, std::uint64_t number) {
   ProtoFields fields(message);
   while (fields.next())
@@ -93,9 +93,9 @@ std::optional<std::string_view> field_of(std::string_view message, std::uint64_t
   return std::nullopt;
 }
 
-constexpr std::uint64_t kBytesList = 1, kInt64List = 3;  // of a Feature
+constexpr std::uint64_t kBytesList = 1, kInt64List = 3;  // field numbers of Feature
 
-// Packed or not.
+// The numbers may be packed or not.
 std::optional<std::int64_t> first_number(std::string_view int64_list) {
   ProtoFields fields(int64_list);
   while (fields.next()) {
@@ -114,8 +114,8 @@ struct Example {
   std::vector<std::string_view> keys;  // of all features
 };
 
-// The names of the features: what options say, or, in this order, those of ImageNet's scripts, of
-// tensorflow_datasets, and of Kaggle's.
+// The feature names: those of the options, or, in this order, those of ImageNet's scripts, of
+// tensorflow_datasets, and of Kaggle.
 struct FeatureNames {
   std::vector<std::string_view> image, label;
 
@@ -129,10 +129,10 @@ struct FeatureNames {
   }
 };
 
-// Nothing for what is no message of that kind.
+// Returns none if the text is not a tf.Example.
 std::optional<Example> parse_example(std::string_view text, const FeatureNames& names) {
   Example example;
-  std::size_t image_rank = names.image.size(), label_rank = names.label.size();  // of what was found
+  std::size_t image_rank = names.image.size(), label_rank = names.label.size();  // of the found names
   const auto rank_in = [](const std::vector<std::string_view>& wanted, std::string_view key) {
     return static_cast<std::size_t>(std::ranges::find(wanted, key) - wanted.begin());
   };
@@ -237,7 +237,7 @@ class TfRecordIndexer {
 
 std::vector<StoredImage> index_of_records(const fs::path& path, const TfRecordOptions& options) {
   const ReadableFile file(path);
-  // An index is of the features that were asked for.
+  // An index is valid only for the same feature names.
   const std::uint32_t asked = crc32c(fmt::format("{}\n{}", options.image, options.label));
   if (std::optional<std::vector<StoredImage>> known = read_index(file, asked)) return std::move(*known);
   log::info("{} is read as a whole, to know where its images are", path.string());

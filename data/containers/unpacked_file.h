@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that gzip has packed, unpacked once beside themselves: within a packed file nothing can be read at
-// random.
+// Unpacks a gzip file once, beside it: packed files have no random access.
 #pragma once
 
 #include <filesystem>
 
 namespace lockstep {
 
-// The path itself where its first bytes are not gzip's; else that of the unpacked file, whose name tells the
-// packed one's size and time, so that it is made again when that changes. Throws IoError where it cannot be
-// written, with what to do; DataError for a damaged file.
+// Returns the path itself if the file is not gzip (by its first bytes), else the path of the unpacked file.
+// Its name contains the packed file's size and modification time, so that a changed file is unpacked again.
+// Throws IoError, with what to do, if it cannot be written; DataError for a damaged file.
 std::filesystem::path unpacked_file(const std::filesystem::path& path);
 
 }  // namespace lockstep

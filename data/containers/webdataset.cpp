@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kBlock = 512;
-constexpr std::uint64_t kMostText = 1 << 20;  // of a long name, an extended header, a label
+constexpr std::uint64_t kMostText = 1 << 20;  // bytes of a long name, an extended header or a label
 
 struct TarHeader {
   char name[100], mode[8], owner[8], group[8], size[12], time[12], checksum[8];
@@ -38,8 +38,7 @@ bool all_zero(const TarHeader& header) {
   return std::all_of(bytes, bytes + kBlock, [](char c) { return c == 0; });
 }
 
-// Octal with blanks around it, or, as GNU writes what that is too short for, binary. Nothing for what is
-// neither.
+// Octal with surrounding blanks, or GNU's binary format for larger numbers. Returns none for anything else.
 std::optional<std::uint64_t> number_in(std::span<const char> field) {
   std::uint64_t value = 0;
   if ((static_cast<unsigned char>(field[0]) & 0x80) != 0) {
@@ -58,7 +57,7 @@ std::optional<std::uint64_t> number_in(std::span<const char> field) {
   return value;
 }
 
-// The sum of all bytes, those of the checksum itself counted as blanks.
+// The sum of all bytes, with the checksum field counted as blanks.
 std::uint64_t checksum_of(const TarHeader& header) {
   TarHeader blank = header;
   std::ranges::fill(blank.checksum, ' ');
@@ -68,7 +67,7 @@ std::uint64_t checksum_of(const TarHeader& header) {
   return sum;
 }
 
-// A member's path, with its ending behind the first dot of the name taken apart.
+// A member's path, split at the first dot of the file name.
 struct MemberName {
   std::string key;
   std::string ending;  // in lower case, without the dot
@@ -83,7 +82,7 @@ MemberName parts_of(const std::string& path) {
   return name;
 }
 
-// Goes through a file member by member.
+// Reads a tar file member by member.
 class TarIndexer {
  public:
   explicit TarIndexer(const fs::path& path) : path_(path), file_(path) {}
@@ -113,7 +112,7 @@ class TarIndexer {
         next_name_ = text_at(data, size);
         next_name_->resize(next_name_->find_last_not_of('\0') + 1);
         return;
-      case 'x':  // pax: the same, and its size
+      case 'x':  // pax: the name and the size of the next member
         take_extended(text_at(data, size), data);
         return;
       case '0':
@@ -215,7 +214,7 @@ class TarIndexer {
   ReadableFile file_;
   std::optional<std::string> next_name_;
   std::optional<std::uint64_t> next_size_;
-  std::optional<std::string> key_;  // of the sample that is being gathered
+  std::optional<std::string> key_;  // of the current sample
   std::uint64_t begin_ = 0;
   bool has_parts_ = false;
   std::optional<StoredImage> image_;

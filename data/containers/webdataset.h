@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WebDataset: tar files (POSIX ustar and pax, GNU) whose members are the parts of samples: those whose paths
-// are the same up to the first dot of their names belong together, and follow each other. Of a sample its
-// image
-// (.jpg, .jpeg or .png) and its label (.cls: a number as text) are taken; other parts are passed over.
+// WebDataset: tar files (POSIX ustar and pax, GNU) whose members are parts of samples. Consecutive members
+// whose paths are equal up to the first dot of their names form a sample. Its image (.jpg, .jpeg or .png) and
+// its label (.cls: a number as text) are used; other parts are skipped.
 #pragma once
 
 #include <filesystem>
@@ -13,10 +12,10 @@
 
 namespace lockstep {
 
-// The files of a split are those with "train", or "test" or "val", and ".tar" in their names; compressed ones
-// cannot be read at random and are refused. The headers of all members are read at the start. Throws IoError
-// for what is missing or cannot be read; DataError, with file and offset, for what is no tar file, is damaged
-// or cut off, and for a sample without an image or a label.
+// The files of a split have "train", or "test" or "val", and ".tar" in their names; gzip files are unpacked
+// first (data/containers/unpacked_file.h). Every start reads the headers of all members. Throws IoError for
+// files that are missing or cannot be read; DataError, with file and offset, for files that are no tar files,
+// damaged or cut off, and for a sample without an image or a label.
 std::unique_ptr<Dataset> open_webdataset(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep

@@ -37,11 +37,11 @@ constexpr std::chrono::seconds kLongestAnswer{600};
 // The files of a split.
 struct Hdf5Files {
   std::vector<fs::path> paths;
-  std::vector<std::string> words, others;  // of this split, and of the others
-  bool shared = false;                     // they hold other splits, too
+  std::vector<std::string> words, others;  // of this split, and of the other splits
+  bool shared = false;                     // the files also hold other splits
 };
 
-// Asks a program of its own for a split: one thread at a time.
+// Reads a split through its own lockstep-hdf5 process, for one thread at a time.
 class Hdf5Reader {
  public:
   Hdf5Reader(const Hdf5Files& files, const Hdf5Options& options) : path_(files.paths.front().string()) {
@@ -82,7 +82,7 @@ class Hdf5Reader {
   }
 
  private:
-  // The program beside this one, or the one that is installed.
+  // Starts the program from this executable's folder, or else from PATH.
   void start(const Hdf5Files& files, const Hdf5Options& options) {
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "{}", std::strerror(errno));
@@ -107,7 +107,8 @@ class Hdf5Reader {
     posix_spawn_file_actions_adddup2(&descriptors, ends[1], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&descriptors, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_addclosefrom_np(&descriptors, STDERR_FILENO + 1);
-    // What ends a job comes to its whole group, and this is needed until the ranks have saved.
+    // Job signals go to the whole process group; the program blocks them, since the ranks need it until they
+    // have saved a checkpoint.
     const sigset_t of_jobs = job_signals();
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
@@ -127,7 +128,7 @@ class Hdf5Reader {
   }
   void end() {
     close(socket_);
-    kill(process_, SIGKILL);  // it has nothing to lose
+    kill(process_, SIGKILL);  // safe: it only reads
     waitpid(process_, nullptr, 0);
   }
 
@@ -163,7 +164,7 @@ class Hdf5Reader {
   mutable std::mutex mutex_;
 };
 
-// How many classes the labels tell of.
+// The largest label plus 1.
 std::int64_t classes_of(const Hdf5Reader& reader) {
   const auto [least, most] = std::ranges::minmax(reader.labels());
   if (least < 0 || most >= kMostLabels) {
@@ -175,7 +176,7 @@ std::int64_t classes_of(const Hdf5Reader& reader) {
 
 class Hdf5Images final : public Dataset {
  public:
-  // classes: of training; 0: this is it.
+  // classes: of the training split; 0: this is the training split.
   Hdf5Images(std::unique_ptr<Hdf5Reader> reader, std::int64_t classes)
       : reader_(std::move(reader)), shape_(reader_->shape()) {
     if (shape_.bytes() > kMostImageBytes) {
@@ -195,7 +196,7 @@ class Hdf5Images final : public Dataset {
   ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return std::ssize(counts_); }
   std::vector<std::int64_t> class_counts() const override { return counts_; }
-  // Chunks are unpacked for it.
+  // Reading unpacks chunks.
   bool decodes() const override { return true; }
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
     CHECK(index >= 0 && index < size() && static_cast<std::int64_t>(image.size()) == shape_.bytes(),
@@ -204,7 +205,7 @@ class Hdf5Images final : public Dataset {
     return reader_->labels()[static_cast<std::size_t>(index)];
   }
   std::size_t memory_bytes() const override { return reader_->labels().capacity() * sizeof(std::int32_t); }
-  // Of all labels, and of the pixels of some samples.
+  // Covers all labels and the pixels of some samples.
   std::uint64_t fingerprint() const override {
     const std::vector<std::int32_t>& labels = reader_->labels();
     return XXH3_64bits_withSeed(labels.data(), labels.size() * sizeof(std::int32_t), Dataset::fingerprint());
@@ -220,7 +221,7 @@ bool is_hdf5_name(const fs::path& path) {
   return path.extension() == ".h5" || path.extension() == ".hdf5" || path.extension() == ".hdf";
 }
 
-// The one file of a folder whose name tells of no split.
+// The path itself if it is a file, else the only HDF5 file of the folder; empty if there is not exactly one.
 std::vector<fs::path> shared_file(const fs::path& path) {
   std::error_code error;
   if (fs::is_regular_file(path, error)) return {path};

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HDF5 files as a dataset: a folder with train.h5 or train.hdf5, and test or val beside it, each of which
-// holds an array of images and one of labels, or two files of each split that hold one of them; or one file
-// with arrays of both splits, whose names tell of which. Pixels are uint8, or numbers from 0 to 255, or
-// floating-point numbers from 0 to 1, which become 0 to 255. A process of its own reads each split
-// (data/hdf5/hdf5_protocol.h), for one thread at a time: `lockstep pack` makes record files of them, which
-// are read many times as fast.
+// HDF5 files as a dataset: a folder with train.h5 or train.hdf5, and test or val, each with an array of
+// images and one of labels, or with two files per split that hold one array each; or one file with arrays of
+// both splits, named by split. Pixels are uint8, or numbers from 0 to 255, or floating-point numbers from 0
+// to 1, which become 0 to 255. A separate process reads each split (data/hdf5/hdf5_protocol.h), for one
+// thread at a time: convert to record files with `lockstep pack` for many times the speed.
 #pragma once
 
 #include <filesystem>
@@ -15,8 +14,8 @@
 
 namespace lockstep {
 
-// Throws IoError for missing files; DataError, with the file, for what is no HDF5 file or has no such arrays;
-// ConfigError where lockstep-hdf5 was not built.
+// Throws IoError for missing files; DataError, with the file, for one that is no HDF5 file or lacks the
+// arrays; ConfigError if lockstep-hdf5 was not built.
 std::unique_ptr<Dataset> open_hdf5(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep-hdf5: images and labels of an HDF5 file, by the HDF5 library, for whoever asks. See
+// lockstep-hdf5: reads images and labels of HDF5 files with the HDF5 library for another process. See
 // data/hdf5/hdf5_protocol.h.
 
 #include <algorithm>
@@ -23,10 +23,10 @@
 namespace lockstep {
 namespace {
 
-// Chunks that were read, and unpacked.
+// Cache of chunks that were read and unpacked.
 constexpr std::size_t kChunkCacheBytes = std::size_t{64} << 20;
 
-// Closes an identifier of the library.
+// Owns an HDF5 identifier.
 class Handle {
  public:
   Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
@@ -44,7 +44,7 @@ class Handle {
   herr_t (*close_)(hid_t);
 };
 
-// What the library says went wrong, in its innermost function.
+// The library's error message, from its innermost function.
 std::string reason() {
   std::string text = "the HDF5 library does not say why";
   const auto take = [](unsigned n, const H5E_error2_t* error, void* into) -> herr_t {
@@ -63,7 +63,7 @@ std::string shape_text(const std::vector<hsize_t>& shape) {
   return text.empty() ? "a single number" : text;
 }
 
-// A dataset whose numbers are in this file.
+// An HDF5 dataset whose numbers are all in this file.
 class Numbers {
  public:
   Numbers(hid_t file, std::string name)
@@ -75,7 +75,7 @@ class Numbers {
     const Handle created(H5Dget_create_plist(set_.id()), H5Pclose);
     if (H5Pget_layout(created.id()) == H5D_VIRTUAL || H5Pget_external_count(created.id()) > 0)
       fail("\"" + name_ + "\" has its numbers in other files, which are not looked into");
-    // Else a file of a few bytes could claim any number of samples.
+    // Otherwise a file of a few bytes could claim any number of samples.
     if (!is_written(created.id()))
       fail("\"" + name_ + "\" is " + shape_text(shape_) + ", of which some was never written");
   }
@@ -94,7 +94,7 @@ class Numbers {
     if (H5Dread(set_.id(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, to) < 0)
       fail("\"" + name_ + "\": " + reason());
   }
-  // One of the first dimension.
+  // Reads one element of the first dimension.
   void read_one(std::int64_t index, hid_t type, void* to) const {
     std::vector<hsize_t> begin(shape_.size()), count = shape_;
     begin[0] = static_cast<hsize_t>(index);
@@ -107,7 +107,7 @@ class Numbers {
   }
 
  private:
-  // A link that leads to another file is not followed.
+  // Does not follow links to other files.
   static Handle open(hid_t file, const std::string& name) {
     const Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
     const auto refuse = [](const char*, const char*, const char*, const char*, unsigned*, hid_t,
@@ -142,12 +142,12 @@ class Numbers {
 
 // The arguments of the program.
 struct Request {
-  std::vector<std::string> words, others;  // of the split, and of other splits
+  std::vector<std::string> words, others;  // of the wanted split, and of the other splits
   bool shared = false;
   std::string images, labels;
 };
 
-// The arrays of a file, by their paths.
+// The paths of the arrays in a file, at most 10,000.
 std::vector<std::string> arrays_in(hid_t file) {
   constexpr std::size_t kMost = 10000;
   std::vector<std::string> names;
@@ -173,7 +173,7 @@ bool has(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// How well a name fits, the least best; nothing where it does not. usual: names in the order of preference.
+// Rank of a name, 0 is best; none if it does not match. usual: names in order of preference.
 std::optional<std::size_t> rank_of(const std::string& name, const std::vector<std::string>& usual,
                                    const Request& request) {
   std::size_t of_split = request.words.size();
@@ -202,7 +202,7 @@ struct Place {
   std::string array;
 };
 
-// The array that is wanted, or the one whose name fits best.
+// Finds the array named by `wanted`, or, for "auto", the one with the best rank.
 Place place_of(const std::vector<Handle>& files, const std::string& wanted,
                const std::vector<std::string>& usual, const Request& request, const char* key) {
   std::optional<std::size_t> best;
@@ -286,13 +286,14 @@ struct Images {
     facts.height = side(channels_first ? 2 : 1);
     facts.width = side(channels_first ? 3 : 2);
     facts.channels = shape.size() == 3 ? 1 : side(channels_first ? 1 : 3);
-    constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;  // data/dataset.h refuses more
+    constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;  // kMostImageBytes of data/dataset.h
     if (facts.height * facts.width > kMostPixels) fail("\"" + images.name() + "\" is " + shape_text(shape));
     pixels = static_cast<std::size_t>(facts.height * facts.width * facts.channels);
     if (!are_bytes) find_largest();
   }
 
-  // Floating-point numbers are from 0 to 1 or from 0 to 255, which some samples tell; others from 0 to 255.
+  // Floating-point pixels are from 0 to 1 or from 0 to 255, which is guessed from at most 16 samples;
+  // integers are from 0 to 255.
   void find_largest() {
     constexpr std::int64_t kLooked = 16;
     float most = 0;
@@ -308,7 +309,7 @@ struct Images {
     images.read_one(index, H5T_NATIVE_FLOAT, wide.data());
   }
 
-  // [H, W, C].
+  // image: [H, W, C].
   void read(std::int64_t index, std::vector<std::uint8_t>& image) {
     if (index < 0 || index >= facts.samples) fail("there is no sample " + std::to_string(index));
     planes.resize(pixels);
@@ -363,12 +364,12 @@ struct Images {
 
   bool are_bytes = false, channels_first = false;
   std::size_t pixels = 0;
-  std::vector<std::uint8_t> planes;  // of one image
-  std::vector<float> wide;           // the same
+  std::vector<std::uint8_t> planes;  // one image, [C, H, W]
+  std::vector<float> wide;           // one image as stored, before conversion to bytes
 };
 
 void write_all(const void* data, std::size_t bytes) {
-  if (std::fwrite(data, 1, bytes, stdout) != bytes) std::exit(1);  // nobody listens any more
+  if (std::fwrite(data, 1, bytes, stdout) != bytes) std::exit(1);  // the reader is gone
 }
 
 void answer_failure(const std::string& message) {
@@ -377,7 +378,7 @@ void answer_failure(const std::string& message) {
   write_all(message.data(), message.size());
 }
 
-// A damaged file may ask for any amount. Sanitizers map far more than they use.
+// A damaged file may request any amount of memory. Not with sanitizers, which map far more than they use.
 void limit_memory() {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   const rlimit limit{.rlim_cur = kMostHdf5Memory, .rlim_max = kMostHdf5Memory};
@@ -420,7 +421,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "lockstep-hdf5 reads for lockstep, which starts it\n");
     return 64;
   }
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // it is told by us
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // errors go into answers, not to stderr
   try {
     const lockstep::Request request{.words = lockstep::words_in(argv[1]),
                                     .others = lockstep::words_in(argv[2]),

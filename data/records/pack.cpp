@@ -26,8 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // of pixels that a thread reads at once
-constexpr std::int64_t kMostShards = 100000;                 // of which a name has room
+constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // of pixels per task of a thread
+constexpr std::int64_t kMostShards = 100000;                 // shard numbers have five digits
 
 // One shard to be written, of samples [begin, end).
 struct ShardPlan {
@@ -82,7 +82,7 @@ std::vector<ShardPlan> plan_of(const PackSplit& split, const fs::path& folder, c
   return plans;
 }
 
-// Images one behind the other.
+// Concatenated images.
 struct Piece {
   std::vector<std::uint8_t> bytes;
   std::vector<std::size_t> ends;
@@ -128,7 +128,7 @@ class Packing {
     if (told_progress_) told_progress_(progress_);
   }
 
-  // Pieces are read ahead by as many threads, and written in order.
+  // options_.threads threads read pieces ahead; they are written in order.
   void write(const ShardPlan& plan) {
     const Dataset& dataset = *plan.split->dataset;
     RecordWriter writer(plan.path, plan.schema);
@@ -163,7 +163,7 @@ class Packing {
     writer.finish();
   }
 
-  // Whether it is there from an earlier run. A file that is damaged is written again.
+  // Returns true if the shard exists from an earlier run. A damaged shard is written again.
   bool keep(const ShardPlan& plan) {
     std::error_code error;
     if (!fs::exists(plan.path, error)) return false;
@@ -192,8 +192,7 @@ class Packing {
   PackProgress progress_;
 };
 
-// Clears away what a run was writing when it was ended. Anything else that is unexpected is not ours to
-// remove.
+// Removes temporary files of an interrupted run. Throws ConfigError for any other unexpected file.
 void remove_begun_files(const fs::path& folder, const std::vector<ShardPlan>& plans) {
   std::set<std::string> expected;
   for (const ShardPlan& plan : plans) expected.insert(plan.path.filename().string());

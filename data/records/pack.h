@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packs a dataset into record files. Threads read the images, in any order; files are written in the order of
-// samples, so that the same dataset and options give the same bytes, whatever the number of threads and
-// however often packing was interrupted.
+// Packs a dataset into record files. Threads read the images in any order, but files are written in the order
+// of samples: the same dataset and options give the same bytes, for any number of threads and interruptions.
 //
-// All files come to be in FOLDER.partial, each whole or not at all, which takes the name FOLDER when it has
-// all of them: what was interrupted cannot be opened. Files that a run finds there, of the same dataset and
-// options, are kept.
+// Files are written to FOLDER.partial, each atomically, which is renamed to FOLDER when it is complete: an
+// interrupted set cannot be opened. A later run keeps complete files of the same dataset and options.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +17,7 @@
 
 namespace lockstep {
 
-// What goes into a folder: a split's name is what its files begin with.
+// One split of the folder; its files' names begin with `name`.
 struct PackSplit {
   std::string name;  // "train"
   const Dataset* dataset = nullptr;
@@ -27,28 +25,27 @@ struct PackSplit {
 
 struct PackOptions {
   ImageCoding coding = ImageCoding::pixels;
-  // Of image files: above 0, JPEG of this quality (1 to 100) is made of the pixels. 0: files as they are, of
-  // datasets that have them.
+  // For ImageCoding::file. 1 to 100: encode the pixels as JPEG of this quality. 0: copy the dataset's image
+  // files.
   int jpeg_quality = 0;
-  // Of files as they are: images may have sizes of their own, for whoever reads them resizes them.
+  // For copied image files: images may differ in size; the reader must resize them.
   bool own_sizes = false;
-  std::int64_t shard_bytes = std::int64_t{1} << 30;  // of pixels in a shard, about; one image at least
+  std::int64_t shard_bytes = std::int64_t{1} << 30;  // about, of decoded pixels; at least one image
   int threads = 1;
-  // Images that cannot be decoded are left out, instead of ending it all.
+  // Leave out images that cannot be decoded, instead of throwing.
   bool leave_out_damaged = false;
 };
 
 struct PackProgress {
-  std::int64_t done = 0;  // samples, those of shards that were found included
+  std::int64_t done = 0;  // samples, including those of kept shards
   std::int64_t samples = 0;
-  std::int64_t kept_shards = 0;  // which were found
+  std::int64_t kept_shards = 0;  // from an earlier run
   std::int64_t left_out = 0;     // samples
 };
 
-// Calls told_progress after every few samples, by the thread that calls this, and once at the end. Throws
-// ConfigError for a folder that is there already, for a FOLDER.partial of something else, and for a coding
-// that a dataset does not have; what reading throws, DataError with a hint how to leave such images out; and
-// IoError where files cannot be written.
+// Calls told_progress on the calling thread, after every few samples and after each shard. Throws ConfigError
+// if the folder exists, if FOLDER.partial is of another dataset or other options, and for a coding that a
+// dataset does not have; what reading throws; and IoError if files cannot be written.
 PackProgress pack(const std::vector<PackSplit>& splits, const std::filesystem::path& folder,
                   const PackOptions& options,
                   const std::function<void(const PackProgress&)>& told_progress = {});

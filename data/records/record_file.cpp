@@ -31,7 +31,7 @@ std::uint32_t checksum(std::span<const std::uint8_t> bytes) {
 
 }  // namespace
 
-// One bit for each record whose image was found to be right, or is being read by somebody who looks.
+// One bit per record: its image passed the checksum test.
 class RecordFile::CheckedRecords {
  public:
   explicit CheckedRecords(std::size_t records) : words_((records + 63) / 64) {}
@@ -129,7 +129,7 @@ RecordFooter RecordFile::read_footer() const {
   return footer;
 }
 
-// All of it, or from the page on in which the last image ends, so that the zeros behind it are there, too.
+// Maps the whole file, or from the page that holds the zeros between the last image and the table.
 void RecordFile::map(const RecordFooter& footer, Access access) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t from =
@@ -142,7 +142,7 @@ void RecordFile::map(const RecordFooter& footer, Access access) {
   mapping_ = mapping;
   if (access == Access::mapped) {
     images_ = static_cast<const std::uint8_t*>(mapping);
-    madvise(mapping, mapped_bytes_, MADV_WILLNEED);  // a hint: what it is worth is the system's to say
+    madvise(mapping, mapped_bytes_, MADV_WILLNEED);  // a hint: failure is harmless
   }
   const char* table = static_cast<const char*>(mapping) + (footer.table - from);
   table_ = {reinterpret_cast<const RecordEntry*>(table), static_cast<std::size_t>(footer.records)};
@@ -160,7 +160,7 @@ void RecordFile::map(const RecordFooter& footer, Access access) {
   fingerprint_ = XXH3_64bits_withSeed(covered.data(), covered.size(), footer.header_crc);
 }
 
-// Images follow each other without a gap, so that no byte is without a checksum.
+// Images must have no gaps between them, so that a checksum covers every byte.
 void RecordFile::check_table() const {
   std::uint64_t expected = sizeof(header_) + header_.name_bytes;
   const std::uint64_t pixels = std::uint64_t{header_.height} * header_.width * header_.channels;

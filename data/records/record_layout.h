@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The layout of a record file (.lsr), byte for byte; data/records/README.md says the same to people. A file
-// is one shard of a split: a header, the names of the classes, images one directly behind the other, a table
-// that says where each begins, and a footer. All numbers are little-endian. Every byte is covered by one of
-// the checksums, all CRC-32C (core/crc32c.h).
+// The layout of a record file (.lsr), byte for byte; data/records/README.md describes it. A file is one shard
+// of a split: a header, the names of the classes, images without gaps, a table with each image's offset, and
+// a footer. All numbers are little-endian. Every byte is covered by a CRC-32C checksum (core/crc32c.h).
 #pragma once
 
 #include <bit>
@@ -17,7 +16,7 @@ namespace lockstep {
 
 static_assert(std::endian::native == std::endian::little, "record files are read and written as they are");
 
-inline constexpr std::string_view kRecordMagic = "\x89LSR\r\n\x1a\n";  // as PNG's: text mode shows at once
+inline constexpr std::string_view kRecordMagic = "\x89LSR\r\n\x1a\n";  // like PNG's: detects text-mode damage
 inline constexpr std::string_view kRecordEnd = "LSR\x89";
 inline constexpr std::uint32_t kByteOrder = 0x01020304;
 inline constexpr std::uint32_t kRecordVersion = 1;
@@ -29,24 +28,24 @@ struct RecordHeader {
   std::uint32_t byte_order = kByteOrder;
   std::uint32_t version = kRecordVersion;
   std::uint32_t coding = 0;  // ImageCoding
-  // Of every image; or, of those with own sizes, of the first one of training.
+  // Shape of every image; with own_sizes, of the first training image.
   std::uint32_t height = 0, width = 0, channels = 0;
   std::uint32_t classes = 0;
   std::uint32_t shard = 0, shards = 0;
-  std::uint32_t name_bytes = 0;  // of the classes' names behind the header; 0: they have none
-  // Of what the file was packed from, and how: the same in all shards of a split.
+  std::uint32_t name_bytes = 0;  // of the class names after the header; 0: no names
+  // Hash of the packed dataset and the packing options; the same in all shards of a split.
   std::uint64_t source = 0;
-  std::uint32_t own_sizes = 0;  // 1: images, which are files, have sizes of their own
+  std::uint32_t own_sizes = 0;  // 1: images, stored as files, may differ in size
   char zeros[60] = {};
   std::uint32_t names_crc = 0;
   std::uint32_t header_crc = 0;  // of all bytes before this one
 };
 static_assert(sizeof(RecordHeader) == 128);
 
-// A row of the table, at a multiple of kTableAlignment. Between the last image and it there are zeros, which
-// belong to the table's checksum.
+// A row of the table. The table begins at a multiple of kTableAlignment; the zeros between the last image and
+// the table belong to the table's checksum.
 struct RecordEntry {
-  std::uint64_t offset = 0;  // of the image, from the file's begin
+  std::uint64_t offset = 0;  // of the image, from the beginning of the file
   std::uint32_t bytes = 0;
   std::uint32_t crc = 0;  // of the image
   std::int32_t label = 0;
@@ -57,11 +56,11 @@ static_assert(sizeof(RecordEntry) == 24);
 // The last bytes of a file, written last.
 struct RecordFooter {
   std::uint64_t records = 0;
-  std::uint64_t table = 0;       // where it begins
+  std::uint64_t table = 0;       // offset of the table
   std::uint64_t file_bytes = 0;  // of the whole file
   char zeros[24] = {};
   std::uint32_t table_crc = 0;   // of all bytes from the end of the last image to the footer
-  std::uint32_t header_crc = 0;  // once more: this footer belongs to that header
+  std::uint32_t header_crc = 0;  // copy: this footer belongs to that header
   std::uint32_t footer_crc = 0;  // of all bytes before this one
   char end[4] = {};
 };
@@ -71,7 +70,7 @@ template <typename T>
 std::string_view bytes_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof(T)};
 }
-// What header_crc and footer_crc are of.
+// The bytes that header_crc and footer_crc cover.
 inline std::string_view checked_part(const RecordHeader& header) {
   return bytes_of(header).substr(0, offsetof(RecordHeader, header_crc));
 }

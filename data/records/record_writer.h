@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RecordWriter: writes one record file (data/records/record_layout.h), which is there whole or not at all.
+// RecordWriter: writes one record file (data/records/record_layout.h) atomically.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace lockstep {
 
-// What all shards of a split have in common, and which one this is.
+// The properties that all shards of a split share, and this shard's number.
 struct RecordSchema {
   ImageCoding coding = ImageCoding::pixels;
   ImageShape shape;
-  bool own_sizes = false;  // of image files: theirs may be other ones
+  bool own_sizes = false;  // image files that may differ in size from `shape`
   std::int64_t classes = 0;
   std::vector<std::string> class_names;  // of all classes, or none
   std::uint64_t source = 0;
@@ -27,13 +27,13 @@ struct RecordSchema {
 
 class RecordWriter {
  public:
-  // Throws IoError where the file cannot be made, as the others do where it cannot be written; ConfigError
-  // for a class's name of more than 65535 bytes and for images that are too large.
+  // Throws ConfigError for a class name of more than 65535 bytes, for rows of a table, and for images that
+  // are too large. Like add() and finish(), throws IoError if the file cannot be written.
   RecordWriter(const std::filesystem::path& path, const RecordSchema& schema);
 
   // Pixels are uint8 [H, W, C]. One image or more.
   void add(std::span<const std::uint8_t> image, std::int32_t label);
-  // Once, and last. Without it nothing is left behind.
+  // Completes the file. Call it once, last; without it no file remains.
   void finish();
 
  private:
@@ -42,7 +42,7 @@ class RecordWriter {
   RecordSchema schema_;
   AtomicFile file_;
   RecordHeader header_;
-  std::vector<char> buffer_;  // of what is to be written
+  std::vector<char> buffer_;  // not written yet
   std::uint64_t written_ = 0;
   std::vector<RecordEntry> table_;
 };

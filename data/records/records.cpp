@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// By split and in order of names, which is that of shards.
+// Files by split, sorted by name and so by shard.
 using FilesOfSplits = std::map<std::string, std::vector<fs::path>>;
 
 FilesOfSplits record_files_in(const fs::path& folder) {
@@ -40,7 +40,7 @@ FilesOfSplits record_files_in(const fs::path& folder) {
   return files;
 }
 
-// What shards of one set have in common.
+// Compares the header fields that all shards of a set share.
 bool same_set(const RecordHeader& a, const RecordHeader& b) {
   const auto schema = [](const RecordHeader& header) {
     return std::tuple(header.coding, header.height, header.width, header.channels, header.classes,
@@ -49,13 +49,13 @@ bool same_set(const RecordHeader& a, const RecordHeader& b) {
   return schema(a) == schema(b);
 }
 
-// Of small sets, most of which is in the page cache before long.
+// Maps sets of at most a quarter of the memory: most of such a set is soon in the page cache.
 RecordFile::Access access_of(const std::vector<fs::path>& paths) {
   std::uintmax_t bytes = 0;
   for (const fs::path& path : paths) {
     std::error_code error;
     const std::uintmax_t each = fs::file_size(path, error);
-    if (!error) bytes += each;  // RecordFile says what is wrong with others
+    if (!error) bytes += each;  // RecordFile reports errors
   }
   const auto memory = static_cast<std::uintmax_t>(sysconf(_SC_PHYS_PAGES)) *
                       static_cast<std::uintmax_t>(sysconf(_SC_PAGESIZE));
@@ -143,7 +143,7 @@ class Records final : public Dataset {
     for (const auto& file : files_) bytes += file->memory_bytes();
     return bytes;
   }
-  // Of all labels and of the checksums of all images.
+  // Covers all labels and the checksums of all images.
   std::uint64_t fingerprint() const override {
     std::uint64_t hash = 0;
     for (const auto& file : files_) {
@@ -191,7 +191,7 @@ class Records final : public Dataset {
     });
   }
 
-  // Calls work(its shape) when this thread's decoder has opened an image file.
+  // Opens an image file in this thread's decoder and calls work(shape).
   template <typename Work>
   void with_opened(std::int64_t index, const RecordFile& file, std::int64_t record, Work work) const {
     thread_local std::vector<std::uint8_t> scratch;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Record files as a dataset: a folder with train-00000-of-00002.lsr and so on, and test-... or val-... beside
-// them, as `lockstep pack` writes it (data/records/pack.h).
+// Record files as a dataset: a folder with train-00000-of-00002.lsr and so on, and test-... or val-..., as
+// `lockstep pack` writes it (data/records/pack.h).
 #pragma once
 
 #include <filesystem>
@@ -17,13 +17,13 @@ inline constexpr const char* kRecordSuffix = ".lsr";
 // "train-00000-of-00002.lsr"
 std::string shard_name(const std::string& split, std::int64_t shard, std::int64_t shards);
 
-// Of a split, in order; one or more. Throws IoError.
+// The files of a split in order, at least one. Throws IoError if there are none.
 std::vector<std::filesystem::path> record_files(const DatasetOptions& options, Split split);
 
-// All shards of a split, in order. Throws IoError for a missing folder or file; DataError for what RecordFile
-// refuses, for shards of different sets, and for shards that are not there. read() throws DataError, with
-// file, record and offset, for an image whose checksum is wrong: it is looked at when it is first read.
-// Images with sizes of their own are refused (ConfigError) unless options.resize makes them one size.
+// Opens all shards of a split. Throws IoError for a missing folder or file; DataError for a file that
+// RecordFile refuses, for shards of different sets, and for missing shards; ConfigError for images of
+// different sizes without options.resize. read() checks an image's checksum at its first read and throws
+// DataError, with file, record and offset, if it is wrong.
 std::unique_ptr<Dataset> open_records(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep
