@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ArenaPlan: places blocks of memory with known lifetimes into one arena, so that blocks alive at the same
-// time do not overlap and the others share. Greedy: largest block first, at the lowest offset that is free
-// for its whole lifetime.
+// ArenaPlan: places memory blocks with known lifetimes in one arena. Blocks alive at the same time do not
+// overlap; others may share memory. Greedy: largest block first, at the lowest offset that is free for its
+// whole lifetime.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ struct Lifetime {
 struct ArenaBlock {
   std::size_t bytes = 0;
   Lifetime life;
-  std::optional<Lifetime> again = {};  // a second life at the same place, after the first
+  std::optional<Lifetime> again = {};  // a second lifetime at the same offset, after the first
 };
 
 struct ArenaPlan {
-  std::vector<std::size_t> offsets;  // by block, multiples of kAlignment
+  std::vector<std::size_t> offsets;  // by block; multiples of kAlignment
   std::size_t bytes = 0;             // of the arena
 };
 

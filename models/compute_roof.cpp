@@ -13,10 +13,10 @@
 namespace lockstep {
 namespace {
 
-constexpr double kMost = 0.7;  // of what layers bound by memory take is told by their kinds
+constexpr double kMost = 0.7;  // fraction of `memory` that bound_by_memory covers
 
-// That one product's vectors lie along: those of a group's outputs, and across groups where each channel is
-// convolved with itself.
+// The number of channels along a vector of one product: a group's outputs, or all channels for a depthwise
+// convolution.
 std::int64_t vector_channels(const Graph& graph, const Layer& layer) {
   if (const auto* o = std::get_if<ConvolutionOptions>(&layer.operation))
     return o->groups == graph.shape(layer.inputs[0])[1] ? o->channels : o->channels / o->groups;
@@ -36,8 +36,8 @@ std::vector<std::string> dearest(const std::map<std::string, double>& seconds, d
   return kinds;
 }
 
-// Forward, and the gradients; layers without products make theirs at once, where they make any. A gradient
-// reads and writes tensors of the sizes that forward does.
+// Forward and the gradients. Layers without products compute all their gradients in one pass. A gradient
+// reads and writes tensors of the same sizes as forward.
 std::vector<PassRoof> passes_of(const LayerFlops& flops, std::int64_t bytes, const DeviceRates& rates,
                                 bool goes_backward) {
   if (flops.forward == 0) return {goes_backward ? 2u : 1u, PassRoof(0, bytes, rates)};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ComputeRoof: how long forward and backward of a network take at best on a device, from shapes alone and two
-// measured rates, and what bounds them (Williams et al., "Roofline", 2009, for each layer).
+// ComputeRoof: a lower bound for the time of a network's forward and backward on a device, from shapes and
+// two measured rates, and what limits it (Williams et al., "Roofline", 2009, applied to each layer).
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 namespace lockstep {
 
 struct DeviceRates {
-  double gigaflops = 0;             // of products in the network's precision
+  double gigaflops = 0;             // for products in the network's precision
   double gigabytes_per_second = 0;  // of its memory, read and written
 };
 
-// Of one pass over a layer, in seconds: all its products, and all that it must move, at these rates.
+// One pass over a layer: seconds for all its products and for all its memory traffic, at these rates.
 struct PassRoof {
   double products = 0, memory = 0;
 
@@ -29,22 +29,23 @@ struct PassRoof {
   bool memory_bound() const { return memory > products; }
 };
 
-// Of one micro-batch, in seconds.
+// The bound for one micro-batch, in seconds.
 struct ComputeRoof {
-  double products = 0;  // all products of matrices, counted as direct convolution's
-  double memory = 0;    // that layers take beyond theirs to move their tensors: those are bound by memory
-  double weights = 0;   // of which it is weights and their gradients that travel, whatever the batch
-  int kernels = 0;      // layers, each in its directions
-  std::vector<std::string> bound_by_memory;  // kinds of layers that `memory` is most of, the dearest first
-  // Vectors of so many channels that are not full: the share of products that would be done in the same time
-  // and is not, and the layer that loses most of them ("conv1 (20 channels)").
+  double products = 0;  // all matrix products, counted as for direct convolution
+  double memory = 0;    // extra time of memory-bound layers beyond their products
+  double weights = 0;   // part of `memory` for weights and their gradients, at any batch size
+  int kernels = 0;      // number of passes: layers times their directions
+  std::vector<std::string> bound_by_memory;  // layer kinds that cause most of `memory`, largest first
+  // Loss from vectors that the channels do not fill: the fraction of possible products that are not used, and
+  // the layer that loses most ("conv1 (20 channels)").
   double unfilled = 0;
   std::string unfilled_layer;
 
   double seconds() const { return products + memory; }
 };
 
-// channels: that a vector of the device's, or a tile of its tensor cores, holds. Both rates are positive.
+// channels: the number that a vector of the device, or a tile of its tensor cores, holds. Both rates must be
+// positive.
 ComputeRoof compute_roof(const Graph& graph, Precision precision, const DeviceRates& rates, int channels);
 
 }  // namespace lockstep

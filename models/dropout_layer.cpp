@@ -56,7 +56,7 @@ class DropoutLayer final : public PlannedLayer {
   Backend& backend_;
   std::string purpose_;
   float probability_;
-  std::unique_ptr<ReorderKernel> to_plain_;  // null: plain already
+  std::unique_ptr<ReorderKernel> to_plain_;  // null: the input is plain
   std::unique_ptr<ReorderKernel> from_plain_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dropout as a layer of a Network. Its mask counts a sample's elements in C, H, W order whatever layout they
-// come in, so that it is the same on every backend: another layout than plain is brought over first.
+// Dropout as a layer of a Network. Its mask counts a sample's elements in C, H, W order in every layout, so
+// that it is the same on every backend; other layouts are first converted to plain.
 #pragma once
 
 #include <memory>

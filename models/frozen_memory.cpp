@@ -4,7 +4,7 @@
 namespace lockstep {
 namespace {
 
-// Such that a value and its half copy, at the same element, are both aligned.
+// Padded so that both a value and its half copy at the same element are aligned.
 std::int64_t frozen_elements(const ParameterSpec& spec) {
   const auto elements = static_cast<std::size_t>(spec.layout.physical_elements());
   return static_cast<std::int64_t>(align_up(elements * sizeof(Half)) / sizeof(Half));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FrozenMemory: what the layers of a network that are frozen (Graph::freeze) hold, apart from what training
-// moves: their parameters, half copies of these to compute with, and running statistics, of which training
-// and evaluation read one set.
+// FrozenMemory: the memory of a network's frozen layers (Graph::freeze), separate from trained memory: their
+// parameters, the half copies that layers compute with, and running statistics. Training and evaluation read
+// the same running statistics.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,19 @@ namespace lockstep {
 
 class FrozenMemory {
  public:
-  // type: in which layers compute, and weights are copied where that is not fp32.
+  // type: the type that layers compute in; if it is not fp32, weights have a copy in it.
   FrozenMemory(const NetworkPlan& plan, Device device, DType type);
-  // Of all it allocates.
+  // Bytes of all allocations.
   static std::size_t planned_bytes(const NetworkPlan& plan, DType type);
 
-  // All values, padding included. Who writes them calls copy_weights().
+  // All values, including padding. A caller that writes them must call copy_weights().
   std::span<float> values() const {
     return {reinterpret_cast<float*>(values_.data()), values_.bytes() / sizeof(float)};
   }
   void copy_weights(Backend& backend, Stream& stream) const;
-  // Of a frozen node, in the order of its parameter_specs, then of its statistic_specs.
+  // The state of a frozen node, in the order of its parameter_specs, then of its statistic_specs.
   std::span<const StateTensor> state(std::size_t node) const { return layers_[node].state; }
-  // Valid as long as this is.
+  // Points memory at this node's parameters and statistics, which this object owns.
   void bind(std::size_t node, LayerMemory& memory) const;
 
  private:
@@ -43,8 +43,8 @@ class FrozenMemory {
 
   DType type_;
   Buffer values_;
-  Buffer copies_;                    // each at the element of the value that it is of
-  std::vector<FrozenLayer> layers_;  // by node; empty where it is trained
+  Buffer copies_;                    // each at the same element index as its value
+  std::vector<FrozenLayer> layers_;  // by node; empty for trained nodes
 };
 
 }  // namespace lockstep

@@ -57,7 +57,7 @@ const Shape& Graph::checked(Value value) const {
 
 bool Graph::hidden(Value value) const {
   if (value.id == 0) return false;
-  const auto layer = static_cast<std::size_t>(value.id) - 1;  // that made it
+  const auto layer = static_cast<std::size_t>(value.id) - 1;  // the layer that made it
   const std::size_t ended = blocks_.size() - (in_block_ ? 1 : 0);
   return std::any_of(blocks_.begin(), blocks_.begin() + static_cast<std::ptrdiff_t>(ended),
                      [&](const LayerRange& block) { return layer >= block.first && layer + 1 < block.end; });
@@ -70,7 +70,7 @@ bool Graph::wants_gradient(Value value) const {
   return wants_gradient_[static_cast<std::size_t>(value.id)];
 }
 
-// Itself, or a layer before it.
+// True if the layer itself or a layer before it is trained.
 bool Graph::trains(const Layer& layer) const {
   if (has_parameters(layer.operation) && !layer.frozen) return true;
   return std::ranges::any_of(layer.inputs, [&](Value input) { return wants_gradient(input); });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graph: what a network computes, as a list of layers in execution order. Symbolic: no memory, no device.
-// Shapes are known at once and wrong ones are refused where they are written. Network plans a Graph for a
-// device.
+// Graph: the computation of a network, as a list of layers in execution order. Symbolic: no memory, no
+// device. Shapes are known immediately, and an invalid layer throws where it is appended. Network plans a
+// Graph for a device.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,9 @@ struct GraphInput {
   DType type = DType::u8;  // of samples: see ImageInput::source
 };
 
-// How weights start. fan_in_uniform is PyTorch's default: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), biases too.
-// he_normal is N(0, 2 / fan_out) (He et al., 2015), normal_001 is N(0, 0.01^2); biases zero.
+// The distribution of initial weights. fan_in_uniform is PyTorch's default, U(-1/sqrt(fan_in),
+// 1/sqrt(fan_in)), also for biases. he_normal is N(0, 2 / fan_out) (He et al., 2015), normal_001 is N(0,
+// 0.01^2); biases are zero.
 enum class Initialization { fan_in_uniform, he_normal, normal_001 };
 
 struct ConvolutionOptions {
@@ -69,11 +70,11 @@ using Operation = std::variant<ConvolutionOptions, LinearOptions, BatchNormOptio
 std::string_view kind_of(const Operation& operation);
 
 struct Layer {
-  std::string name;  // prefix of its parameters' names; empty for layers without any
+  std::string name;  // prefix of its parameters' names; of dropout, its key; else empty
   Operation operation;
   std::vector<Value> inputs;
   Value output;
-  SourcePlace place = {};  // where the network's code appended it
+  SourcePlace place = {};  // source line that appended it
   bool frozen = false;     // see Graph::freeze
 };
 
@@ -91,8 +92,9 @@ class Graph {
   explicit Graph(const GraphInput& input);
 
   Value input() const { return {0}; }
-  // Each appends a layer. name becomes the parameters' prefix, PyTorch's way ("layer1.0.conv1"), and must be
-  // unique. place: of the caller; who appends a layer for somebody else may pass on theirs.
+  // Each appends a layer. name is the prefix of the parameters' names, as in PyTorch ("layer1.0.conv1"), and
+  // must be unique. place: the caller; a function that appends layers for its caller may pass on the caller's
+  // place.
   Value convolution(Value x, const ConvolutionOptions& options, const std::string& name,
                     SourcePlace place = SourcePlace::current());
   // [N, ...] is flattened.
@@ -109,33 +111,33 @@ class Graph {
   }
   Value activation(Value x, Activation activation, SourcePlace place = SourcePlace::current());
   Value add(Value a, Value b, SourcePlace place = SourcePlace::current());
-  // In training, drops each element with this probability, in [0, 1), and scales the rest; nothing in
-  // evaluation, and no layer at all for 0. The name sets its random numbers apart from other dropouts'.
+  // In training, drops each element with this probability, in [0, 1), and scales the others. Identity in
+  // evaluation; a probability of 0 appends no layer. The name selects the layer's random numbers.
   Value dropout(Value x, double probability, const std::string& name,
                 SourcePlace place = SourcePlace::current());
-  // Layers between the two form a block, of which only the last one's output may be used outside (another
-  // throws ConfigError): its inside can be computed again in backward instead of being kept
+  // Layers between begin_block() and end_block() form a block. Only its last layer's output may be used
+  // outside; other uses throw ConfigError. The inner values can be recomputed in backward instead of kept
   // (NetworkOptions::recompute). Blocks do not nest.
   void begin_block();
   void end_block();
 
-  // Layers with parameters whose names begin with the prefix, in whole components ("layer1" is not
-  // "layer10"), are not trained: their parameters stay, and batch norm normalises with its running statistics
-  // and does not move them. Returns how many layers there are of that prefix.
+  // Freezes layers with parameters whose names begin with the prefix, in whole components ("layer1" does not
+  // match "layer10"): their parameters are not trained, and their batch norm uses its running statistics and
+  // does not update them. Returns the number of matching layers.
   int freeze(std::string_view prefix);
 
-  // Names the value the loss is computed from: [N, classes], made by linear(). Once.
+  // Sets the value that the loss is computed from: [N, classes], made by linear(). Call once.
   void classify(Value logits);
 
   const GraphInput& input_shape() const { return input_; }
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<LayerRange>& blocks() const { return blocks_; }
   const Shape& shape(Value value) const;
-  // Whether training needs the gradient of the value: a layer that is trained had part in it.
+  // True if training needs the value's gradient: its layer, or a layer before it, is trained.
   bool wants_gradient(Value value) const;
   Value logits() const { return logits_; }
-  // The layer that makes the logits: the only one whose parameters are shaped by the number of classes. Once
-  // there are logits.
+  // The layer that computes the logits, the only one whose parameter shapes depend on the number of classes.
+  // Call after classify().
   const Layer& head() const { return layers_[static_cast<std::size_t>(logits_.id) - 1]; }
 
  private:
@@ -154,7 +156,7 @@ class Graph {
   Value logits_;
 };
 
-// A block for as long as this lives.
+// Opens a block and closes it on destruction.
 class BlockScope {
  public:
   explicit BlockScope(Graph& graph) : graph_(graph) { graph_.begin_block(); }

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kNever = -1;
 
-// Time runs from the input (0) over the layers and the loss back to the first layer. A block of layers that
-// is recomputed runs forward once more just before its last layer's backward.
+// Time runs from the input (0) through the layers and the loss back to the first layer. A recomputed block
+// runs forward again just before the backward of its last layer.
 class MemoryPlanner {
  public:
   MemoryPlanner(NetworkPlan& plan, MemorySharing sharing)
@@ -48,8 +48,8 @@ class MemoryPlanner {
   int backward_time(int index) const { return backward_[static_cast<std::size_t>(index)]; }
   int last_node() const { return static_cast<int>(count_) - 1; }
 
-  // A layer inside a block runs again if backward reads what it made, itself or through layers that run
-  // again. The block's last layer made what the next block keeps.
+  // A layer inside a block runs again if backward reads its output, directly or through layers that run
+  // again. The output of the block's last layer is kept for the next block.
   void mark_recomputed() {
     for (const NodeRange& range : plan_.recomputable) {
       for (int index = range.last - 1; index >= range.first; --index) {
@@ -95,7 +95,7 @@ class MemoryPlanner {
     return false;
   }
 
-  // The last time after the loss that somebody reads the value; kNever: nobody does.
+  // The last time after the loss at which the value is read; kNever if it is not.
   int last_after_loss(const PlannedValue& v) const {
     int last = kNever;
     if (producer_backward_reads(v)) last = backward_time(v.producer);
@@ -104,8 +104,8 @@ class MemoryPlanner {
     return std::max(last, recompute_time(v.consumer));
   }
 
-  // Made at `made` and read until the forward's reader; and in backward until last_after_loss: in one life,
-  // or, where the producer runs again, in a second.
+  // The value's lifetime: from `made` to its last reader in forward, and to last_after_loss in backward: one
+  // lifetime, or two if the producer runs again.
   ArenaBlock block_for(const PlannedValue& v) const {
     const int made = v.producer < 0 ? 0 : forward_time(v.producer);
     const int read = v.consumer < 0 ? loss_time_ : forward_time(v.consumer);
@@ -124,7 +124,7 @@ class MemoryPlanner {
     plan_.unshared_bytes += align_up(block.bytes);
     return static_cast<int>(plan_.blocks.size()) - 1;
   }
-  // A tensor that lies in an existing block keeps it alive, too.
+  // Places a tensor in an existing block and extends the block's lifetime.
   int join(int index, const ArenaBlock& block) {
     const auto extend = [](Lifetime& life, const Lifetime& by) {
       life = {std::min(life.first, by.first), std::max(life.last, by.last)};
@@ -135,7 +135,7 @@ class MemoryPlanner {
     plan_.unshared_bytes += align_up(block.bytes);
     return index;
   }
-  // Whether nobody reads the block after this time, so that what is computed then may overwrite it.
+  // True if the block is not read after this time, so that the result computed then may overwrite it.
   bool may_overwrite(int index, std::size_t bytes, int time) const {
     if (sharing_ == MemorySharing::none) return false;
     const ArenaBlock& existing = plan_.blocks[static_cast<std::size_t>(index)];
@@ -171,7 +171,7 @@ class MemoryPlanner {
         PlannedValue& input = value(planned.inputs[i]);
         if (!input.wants_gradient) continue;
         const int time = backward_time(index);
-        const bool summed = value(planned.outputs[0]).addend >= 0;  // of a fork
+        const bool summed = value(planned.outputs[0]).addend >= 0;  // a fork with summed gradients
         const Sharing sharing = summed ? Sharing::same : planned.layer->gradient_sharing(static_cast<int>(i));
         const ArenaBlock block{.bytes = input.layout.bytes(),
                                .life = {time, input.producer < 0 ? time : backward_time(input.producer)}};
@@ -187,7 +187,7 @@ class MemoryPlanner {
     }
   }
 
-  // True if the block has a gradient of another value that is read at this time or later.
+  // True if the block holds another value's gradient that is read at this time or later.
   bool is_read_from(int block, int other, int time) const {
     return std::ranges::any_of(plan_.values, [&](const PlannedValue& v) {
       return v.gradient_block == block && &v != &value(other) && v.producer >= 0 &&
@@ -220,7 +220,7 @@ class MemoryPlanner {
   NetworkPlan& plan_;
   MemorySharing sharing_;
   std::size_t count_;
-  std::vector<int> forward_;  // times, by node
+  std::vector<int> forward_;  // times by node
   std::vector<int> recompute_;
   std::vector<int> backward_;
   int loss_time_ = 0;

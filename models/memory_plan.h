@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the tensors of a planned network lie: each gets a block of the activation arena for as long as
-// somebody still reads it. Blocks of layers that are recomputed in backward give their memory back in
-// between.
+// Assigns each tensor of a planned network a block of the activation arena for as long as it is still read.
+// Layers that are recomputed in backward free their blocks in between.
 #pragma once
 
 #include "models/network_plan.h"
@@ -11,11 +10,11 @@ namespace lockstep {
 
 enum class Recompute { nothing, blocks };
 
-// Whether tensors that are not alive together may share memory. `none` tells a fault of the plan from one of
-// a layer: it computes the same bits, each tensor in memory of its own from the first layer to the last.
+// Whether tensors with disjoint lifetimes may share memory. `none` gives each tensor its own memory for the
+// whole step and computes the same bits; use it to tell a planning fault from a layer's fault.
 enum class MemorySharing { planned, none };
 
-// Fills in the plan's blocks, times, arena and recomputed nodes. Can be repeated.
+// Sets the plan's blocks, times, arena and recomputed nodes. Can be called again.
 void plan_memory(NetworkPlan& plan, Recompute recompute, MemorySharing sharing = MemorySharing::planned);
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Of a batch's images, where their color is drawn.
+// Bytes of the color-jittered images of a batch; 0 without color jitter.
 std::size_t colored_bytes(const GraphInput& input, const NetworkOptions& options) {
   if (!options.augmentation.color.any()) return 0;
   return static_cast<std::size_t>(input.batch * input.height * input.width * input.channels);
@@ -38,7 +38,7 @@ NetworkPlan plan_for(const Graph& graph, Backend& backend, const NetworkOptions&
   return plan_with(options.choices != nullptr ? *options.choices : in_order, graph, backend, options);
 }
 
-// What it takes of the flat memory of its kind, padding included.
+// Elements that the tensor takes in the flat memory of its kind, including padding.
 std::int64_t flat_elements(const ParameterSpec& spec) {
   return static_cast<std::int64_t>(align_up(spec.layout.bytes()) / size_of(spec.layout.dtype()));
 }
@@ -65,7 +65,7 @@ MemoryPlan memory_of(const NetworkPlan& plan, const GraphInput& input, const Net
   return memory;
 }
 
-// Profilers see a layer by its name, within the range of the phase; one without parameters by its number.
+// Profilers show a layer by its name, or by its number if it has none, within the range of the phase.
 ProfilerRange range_of(const PlannedNode& planned, std::size_t node) {
   if (planned.name.empty()) return ProfilerRange("layer", static_cast<std::int64_t>(node));
   return ProfilerRange(planned.name.c_str());
@@ -128,7 +128,7 @@ MemoryPlan Network::planned_memory(const Graph& graph, const NetworkOptions& opt
   return memory;
 }
 
-// Offsets in the flat order: half before fp32, each in backward order.
+// Assigns offsets in the flat order: half before fp32, each in backward order.
 void Network::place_parameters() {
   std::int64_t end = 0;
   parameters_of_.resize(plan_.nodes.size());
@@ -160,7 +160,7 @@ void Network::place_parameters() {
   }
 }
 
-// Running statistics, and the state by name in forward order.
+// Allocates the running statistics and lists the state by name in forward order.
 void Network::place_state() {
   for (Buffer* statistics : {&statistics_arena_, &kept_statistics_, &evaluation_statistics_})
     *statistics = Buffer(memory_.statistics / 3, options_.device);
@@ -235,7 +235,8 @@ void Network::bind_memory() {
   }
 }
 
-// Values depend on the seed, the tensor's name and the element's plain index only: not on layout or device.
+// Initial values depend only on the seed, the tensor's name and the element's plain index, not on layout or
+// device.
 void Network::initialize() {
   Stream stream(options_.device, StreamUse::compute);
   const Buffer staging = staging_for(state_, options_.device);
@@ -248,7 +249,7 @@ void Network::initialize() {
         plain.resize(static_cast<std::size_t>(spec.layout.shape().elements()));
         set_initial(spec, Random(options_.seed, "initialize " + tensor.name), plain);
         write_plain(backend_, stream, tensor, plain, staging);
-        stream.synchronize();  // the next tensor's values come into the same memory of the host
+        stream.synchronize();  // the next tensor reuses the same host memory
       }
     }
   }
@@ -357,7 +358,7 @@ std::vector<FlatRange> Network::made_by(std::size_t node, Direction direction) c
   return made;
 }
 
-// Layers read them from memory of the network's own: it stays where it is from batch to batch.
+// Layers read samples from the network's own memory, whose address is the same for every batch.
 void Network::take_samples(const Batch& batch, const Pass& pass) {
   if (pass.mode == Mode::evaluation || !plan_.needs_samples) return;
   CHECK(static_cast<std::int64_t>(batch.samples.size()) == input_.batch,
@@ -390,7 +391,7 @@ void Network::forward(const Batch& batch, const Pass& pass) {
 
   take_samples(batch, pass);
   const auto* samples = reinterpret_cast<const SampleId*>(samples_.data());
-  auto* shares = reinterpret_cast<float*>(shares_.data());  // null, where nothing is mixed
+  auto* shares = reinterpret_cast<float*>(shares_.data());  // null if images are not mixed
   plan_.image_input->run(pass.stream, colored(batch, pass), block_data(plan_.values[0].data_block),
                          pass.mode == Mode::training ? samples : nullptr,
                          {.weights = batch.weights.as<float>().data(), .shares = shares});

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Network: a Graph planned for a device and a batch size. Construction does everything that can be decided
-// once: kernels and their layouts, one activation arena with overlapping lifetimes, one parameter arena.
-// After that forward and backward allocate nothing and decide nothing.
+// Network: a Graph planned for a device and a batch size. The constructor decides everything once: kernels
+// and their layouts, one activation arena with overlapping lifetimes, one parameter arena. After that,
+// forward and backward allocate nothing.
 //
-// Owns activations, parameter values and running statistics. Gradients belong to GradientBuckets, which must
-// be attached (it sets Parameter::gradient) before the first backward.
+// Owns activations, parameter values and running statistics. GradientBuckets own the gradients and must be
+// attached (they set Parameter::gradient) before the first backward.
 //
-// What layers that are frozen (Graph::freeze) hold lies apart from what training moves: parameters(),
-// values() and statistics() are without it, so whoever exchanges, updates, averages or keeps them never
-// touches it.
+// The memory of frozen layers (Graph::freeze) is separate: parameters(), values() and statistics() exclude
+// it, so code that exchanges, updates, averages or saves them never touches it.
 #pragma once
 
 #include <memory>
@@ -40,37 +39,37 @@ struct NetworkOptions {
   // Input normalisation per channel; see ImageInput.
   std::vector<double> mean;
   std::vector<double> deviation;
-  // Of the images, in training only; its key is made of the seed.
+  // Augmentation of training images; its key is derived from seed.
   Augmentation augmentation;
-  // Of the training loss; evaluation has none. See SoftmaxCrossEntropy.
+  // Label smoothing of the training loss; evaluation uses none. See SoftmaxCrossEntropy.
   double label_smoothing = 0;
-  // The insides of the graph's blocks are computed again in backward instead of being kept: the same bits,
-  // less memory, more time.
+  // Recompute the inner values of the graph's blocks in backward instead of keeping them: the same bits, less
+  // memory, more time.
   Recompute recompute = Recompute::nothing;
   MemorySharing sharing = MemorySharing::planned;
-  // How many ranks normalise their batches together (synchronised batch norm); training passes then need
-  // Pass::across.
+  // The number of ranks that normalise their batches together (synchronised batch norm). Above 1, training
+  // passes need Pass::across.
   int batch_norm_ranks = 1;
-  // Which kernels compute it; those that have no choice yet get one. Null: the first candidate of each.
+  // The choices of kernels; missing ones are made and added. Null: the first candidate of each.
   KernelChoices* choices = nullptr;
 };
 
 // Bytes.
 struct MemoryPlan {
-  std::size_t activations = 0;           // the arena
-  std::size_t activations_unshared = 0;  // what it would be if nothing shared memory
-  std::size_t activations_kept = 0;      // what it would be if nothing were recomputed
-  std::size_t workspace = 0;             // of the arena: what a kernel needs while it runs
-  std::size_t parameters = 0;            // that are trained; so are the next three's
-  std::size_t weight_copies = 0;         // in half precision: what layers compute with
-  std::size_t gradients = 0;   // of the parameters, in the types backward writes; not the network's own
-  std::size_t statistics = 0;  // training's and evaluation's, and what training's were before the step
-  std::size_t frozen = 0;      // of frozen layers: parameters, running statistics, and copies
+  std::size_t activations = 0;           // the arena, and the images after color jitter
+  std::size_t activations_unshared = 0;  // the arena if no tensors shared memory
+  std::size_t activations_kept = 0;      // the arena if nothing were recomputed
+  std::size_t workspace = 0;             // part of the arena: scratch memory of kernels
+  std::size_t parameters = 0;            // of trained layers, like the next three
+  std::size_t weight_copies = 0;         // in half precision: the copies that layers compute with
+  std::size_t gradients = 0;             // in the types that backward writes; not owned by the network
+  std::size_t statistics = 0;            // of training, of evaluation, and saved from before the step
+  std::size_t frozen = 0;                // of frozen layers: parameters, running statistics, and copies
 };
 
 class Network {
  public:
-  // Throws ConfigError for a graph without logits, or a device that was not built.
+  // Throws ConfigError for a graph without logits or a device that was not built.
   Network(const Graph& graph, const NetworkOptions& options);
   Network(Network&&) = delete;  // parameters and bindings point into it
 
@@ -79,62 +78,63 @@ class Network {
   Backend& backend() { return backend_; }
   std::int64_t batch() const { return input_.batch; }
   const MemoryPlan& memory() const { return memory_; }
-  // The memory of a network without making it: what has a choice of kernels that is not made yet is taken to
-  // use the first.
+  // The memory that a network would need, without creating it. A missing kernel choice is assumed to be the
+  // first candidate.
   static MemoryPlan planned_memory(const Graph& graph, const NetworkOptions& options);
   const NetworkPlan& plan() const { return plan_; }
   // The planned layers, in forward order.
   std::span<const PlannedNode> nodes() const { return plan_.nodes; }
 
-  // Those that are trained, with ascending offsets: in half precision those with half gradients first, each
-  // type in the order backward finishes gradients.
+  // The trained parameters, in ascending order of offsets: in half precision those with half gradients first,
+  // and within each type in the order in which backward finishes gradients.
   std::span<Parameter> parameters() { return parameters_; }
-  // Of one of nodes(): indices of its parameters; none where it is frozen.
+  // Indices into parameters() of the parameters of nodes()[node]; empty if it is frozen.
   std::span<const std::size_t> parameters_of(std::size_t node) const { return parameters_of_[node]; }
-  // The parameter arena, padding included: parameters()[i] lies at its offset.
+  // The parameter arena, including padding: parameters()[i] is at its offset.
   std::span<float> values() const;
-  // The half copies of weights that layers compute with; empty in fp32. An optimizer keeps them true to the
-  // values; whoever else writes values calls copy_weights.
+  // The half copies of weights that layers compute with; empty in fp32. The optimizer updates them with the
+  // values; other code that writes values must call copy_weights.
   FlatRange weight_copies() const;
   void copy_weights(Stream& stream);
-  // What frozen layers hold, parameters and running statistics, padding included. Who writes it calls
-  // copy_weights, too.
+  // Parameters and running statistics of frozen layers, including padding. Code that writes them must call
+  // copy_weights.
   std::span<float> frozen() const { return frozen_.values(); }
-  // All running statistics as one piece, padding included; empty without batch norm. Training moves a rank's
-  // own; evaluation reads a copy, and leaves both alone.
+  // All running statistics as one range, including padding; empty without batch norm. Training updates the
+  // rank's own; evaluation reads a copy and updates neither.
   std::span<float> statistics() const;
   std::span<float> evaluation_statistics() const;
-  // Copies training's to evaluation's. Whoever trains does it before an evaluation or an export, and then
-  // takes their mean over ranks where there are several.
+  // Copies the training statistics to the evaluation statistics. The training loop calls it before an
+  // evaluation or an export, and then averages them over the ranks.
   void copy_statistics(Stream& stream);
-  // Remembers the running statistics, and brings them back: at once, or if the step is skipped that control
-  // tells of.
+  // Saves the running statistics, and restores them: unconditionally, or if control says that the step is
+  // skipped.
   void keep_statistics(Stream& stream);
   void restore_statistics(Stream& stream);
   void restore_statistics_if_skipped(Stream& stream, const StepControl* control);
-  // Remembers these as what they were, unless the step is skipped; undefined afterwards.
+  // Saves these statistics for later restores, unless the step is skipped; their contents are undefined
+  // afterwards.
   void keep_unless_skipped(Stream& stream, const StepControl* control, std::span<float> statistics);
-  // Of the layer that makes the logits: the prefix of its parameters' names, without the dot.
+  // The name of the layer that computes the logits: the prefix of its parameters' names, without the dot.
   const std::string& head() const { return head_; }
-  // In forward order, by PyTorch's names: the parameters, frozen ones among them, and as replicated the
-  // statistics that evaluation reads. Then, as each rank's own, those that training moves, by the same names.
-  // No work on the network may be under way.
+  // Visits, in forward order under PyTorch's names, the parameters (including frozen ones) and the evaluation
+  // statistics as replicated state, then the training statistics as per-rank state under the same names. No
+  // work on the network may be pending.
   void visit_state(StateVisitor& visitor);
 
-  // Forward through the loss. The batch, all of it in the device's memory, must stay valid until the stream
-  // has passed; only training with dropout or augmentation needs its samples.
+  // Forward, including the loss. The batch lies in the device's memory and must stay valid until the stream
+  // has finished. batch.samples is only needed for training with dropout or augmentation.
   void forward(const Batch& batch, const Pass& pass);
   // Backward of the last forward, which must have been in training mode.
   void backward(const Pass& pass);
-  // What the last forward's batch contributed; waits for the stream.
+  // The loss sums of the last forward; waits for the stream.
   LossSums loss(Stream& stream) const;
-  // The same without waiting: to host memory, in stream order.
+  // Copies the loss sums to host memory in stream order, without waiting.
   void copy_loss(Stream& stream, LossSums* host) const;
-  // For whoever observes a pass: what a layer has just made. Behind forward its outputs, behind
-  // backward_parameters the gradients of its parameters, behind backward_inputs those of its inputs. Layers
-  // that run later may use the same memory.
+  // For observers of a pass: the tensors that a layer has just written. After forward its outputs, after
+  // backward_parameters the gradients of its parameters, after backward_inputs those of its inputs. Later
+  // layers may reuse the memory.
   std::vector<FlatRange> made_by(std::size_t node, Direction direction) const;
-  // [batch, classes] of the last forward, in the device's memory and the network's precision.
+  // The logits [batch, classes] of the last forward, in the device's memory and the network's storage type.
   Tensor logits() const;
 
  private:
@@ -145,7 +145,7 @@ class Network {
   void recompute(const NodeRange& block, const Pass& pass);
   void initialize();
   void take_samples(const Batch& batch, const Pass& pass);
-  // The batch's images, or to train with, what ColorJitter makes of them.
+  // The batch's images, or in training the output of ColorJitter.
   const void* colored(const Batch& batch, const Pass& pass);
 
   NetworkOptions options_;
@@ -154,24 +154,24 @@ class Network {
   Backend& backend_;
   NetworkPlan plan_;
   std::vector<LayerMemory> bindings_;                    // by node
-  std::vector<std::vector<std::size_t>> parameters_of_;  // by node: indices of its parameters
+  std::vector<std::vector<std::size_t>> parameters_of_;  // indices into parameters_, by node
   std::vector<Parameter> parameters_;
-  std::vector<StateTensor> state_;           // in forward order, with evaluation's statistics
-  std::vector<StateTensor> own_statistics_;  // training's
+  std::vector<StateTensor> state_;           // in forward order, with the evaluation statistics
+  std::vector<StateTensor> own_statistics_;  // training statistics
   MemoryPlan memory_;
   FrozenMemory frozen_;
   Buffer activation_arena_;
   Buffer parameter_arena_;
   Buffer copy_arena_;
-  std::int64_t copied_elements_ = 0;  // the first of the flat order
+  std::int64_t copied_elements_ = 0;  // number of elements with copies, from the start of the flat order
   Buffer statistics_arena_;
   Buffer kept_statistics_;
   Buffer evaluation_statistics_;
   Buffer loss_;
   Buffer loss_scratch_;
   Buffer samples_;  // SampleId [batch]
-  Buffer shares_;   // fp32 [batch], where images are mixed
-  Buffer colored_;  // u8 as the batch's images, where their color is drawn
+  Buffer shares_;   // fp32 [batch], if images are mixed
+  Buffer colored_;  // u8, same size as the batch's images, if color jitter is used
 };
 
 }  // namespace lockstep

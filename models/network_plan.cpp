@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Turns the graph into nodes, giving every value exactly one consumer.
+// Converts the graph into nodes; every value gets exactly one consumer.
 class NodePlanner {
  public:
   NodePlanner(const Graph& graph, const LayerContext& context, NetworkPlan& plan)
@@ -29,7 +29,7 @@ class NodePlanner {
   void run() {
     current_ = {0};
     plan_.values.push_back({.layout = plan_.image_input->output()});
-    std::vector<int> first_node;  // of each layer, the forks it needed included
+    std::vector<int> first_node;  // of each layer, including the forks of its inputs
     for (const Layer& layer : graph_.layers()) {
       first_node.push_back(static_cast<int>(plan_.nodes.size()));
       std::vector<int> inputs;
@@ -64,7 +64,7 @@ class NodePlanner {
   }
 
  private:
-  // An activation that is the only use of a convolution or linear layer is applied by it.
+  // Fuses an activation into the convolution or linear layer whose output only it uses.
   void fuse_activations() {
     for (const Layer& layer : graph_.layers()) {
       const auto* activation = std::get_if<ActivationOptions>(&layer.operation);
@@ -79,7 +79,7 @@ class NodePlanner {
     }
   }
 
-  // The planned value that a use of a graph's value reads; a fork makes two of one when more uses follow.
+  // The planned value for one use of a graph value; appends a fork if more uses follow.
   int use(int graph_value) {
     const auto index = static_cast<std::size_t>(graph_value);
     if (uses_left_[index]-- == 1) return current_[index];
@@ -128,8 +128,8 @@ class NodePlanner {
   // By graph value:
   std::vector<int> uses_left_;
   std::vector<int> current_;
-  std::vector<Activation> activation_;  // to be applied by the layer that makes the value
-  std::vector<bool> applied_;           // the value is made by an activation that is applied already
+  std::vector<Activation> activation_;  // applied by the layer that makes the value
+  std::vector<bool> applied_;           // the activation that makes the value is fused into its producer
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NetworkPlan: everything about a Graph on a device that is decided before memory exists: the layers with
-// their kernels and layouts, forks where a value is used more than once, and (plan_memory) which tensor lies
-// where in the activation arena. Network allocates what this says and runs it.
+// NetworkPlan: all decisions about a Graph on a device that need no memory: the layers with their kernels and
+// layouts, forks for values that are used more than once, and (plan_memory) the place of each tensor in the
+// activation arena. Network allocates and runs it.
 #pragma once
 
 #include <memory>
@@ -17,30 +17,30 @@
 
 namespace lockstep {
 
-// Made by one node and used by at most one: forks see to that.
+// A value is made by one node and used by at most one; forks ensure this.
 struct PlannedValue {
   Layout layout;
   int producer = -1;  // node; -1: the input images
   int consumer = -1;  // node; -1: the loss
   bool wants_gradient = false;
-  int addend = -1;      // value: its gradient, which is there before, is added to this one's by the consumer
-  int data_block = -1;  // of the arena
+  int addend = -1;      // value whose gradient, computed earlier, the consumer adds to this one's; -1: none
+  int data_block = -1;  // block of the arena
   int gradient_block = -1;  // -1: none
 };
 
 struct PlannedNode {
   std::unique_ptr<PlannedLayer> layer;
   std::string name;
-  int layer_index = -1;     // of the graph; -1: a fork
+  int layer_index = -1;     // index in the graph; -1: a fork
   std::vector<int> inputs;  // values
   std::vector<int> outputs;
   int saved_block = -1;
   bool frozen = false;        // its parameters are not trained
-  bool goes_backward = true;  // false: nobody wants a gradient that it makes, and no backward of it runs
+  bool goes_backward = true;  // false: none of its gradients are needed, so its backward does not run
   bool recomputed = false;    // runs forward again before its block's backward; see plan_memory
 };
 
-// When a node runs, in the steps that blocks of the arena live by.
+// The times at which a node runs, in the steps of the arena's lifetimes.
 struct NodeTimes {
   int forward = 0;
   int recompute = -1;  // -1: never
@@ -49,7 +49,7 @@ struct NodeTimes {
 
 struct NodeRange {
   int first = 0;
-  int last = 0;  // included
+  int last = 0;  // inclusive
 };
 
 struct NetworkPlan {
@@ -58,13 +58,13 @@ struct NetworkPlan {
   std::vector<PlannedValue> values;
   std::vector<NodeRange> recomputable;  // the graph's blocks, in order
   int logits = -1;
-  bool needs_samples = false;  // training wants to know which samples it sees
+  bool needs_samples = false;  // training passes need Batch::samples
   std::vector<ArenaBlock> blocks;
   std::vector<NodeTimes> times;  // by node
   int scratch_block = -1;
   ArenaPlan arena;
-  std::size_t unshared_bytes = 0;  // if every tensor had memory of its own
-  std::size_t kept_bytes = 0;      // of the arena, if nothing were recomputed
+  std::size_t unshared_bytes = 0;  // size if tensors shared no memory
+  std::size_t kept_bytes = 0;      // size of the arena if nothing were recomputed
 };
 
 struct PlanOptions {

@@ -14,7 +14,7 @@ namespace {
 
 Layout plain_of(const Layout& layout) { return {layout.shape(), layout.dtype()}; }
 
-// What a file of the network holds.
+// The tensors that a file of the network holds.
 class SharedTensors final : public StateVisitor {
  public:
   explicit SharedTensors(Network& network) { network.visit_state(*this); }
@@ -34,7 +34,8 @@ bool belongs_to(const std::string& layer, std::string_view parameter) {
   return parameter.starts_with(layer) && parameter.substr(layer.size()).starts_with('.');
 }
 
-// The head's is the one that depends on what is to be told apart, and not on the network.
+// A mismatch in the head's parameters may only mean that the file is for other classes: the message says how
+// to load the rest.
 const SafetensorsEntry& matching_entry(const WeightsFile& file, const StateTensor& tensor,
                                        const Network& network) {
   try {
@@ -48,7 +49,7 @@ const SafetensorsEntry& matching_entry(const WeightsFile& file, const StateTenso
   }
 }
 
-// Of values that are to be stored in so few bits.
+// Values rounded to T for storing.
 template <typename T>
 std::vector<T> rounded(std::span<const float> values) {
   std::vector<T> narrow(values.size());
@@ -62,12 +63,12 @@ bool loses_a_value(std::span<const float> values) {
   });
 }
 
-// A parameter for a file.
+// A parameter converted for a file.
 struct StoredParameter {
   std::vector<Half> fp16;
   std::vector<BFloat16> bf16;
 
-  // Empty, where the type would lose a value.
+  // Empty if a finite value would overflow the type.
   static std::optional<StoredParameter> of(std::span<const float> values, DType type) {
     if (type == DType::f16 && loses_a_value<Half>(values)) return std::nullopt;
     if (type == DType::bf16 && loses_a_value<BFloat16>(values)) return std::nullopt;
@@ -124,10 +125,10 @@ std::vector<std::string> StateSnapshot::save(const std::filesystem::path& path,
                                              DType parameters) const {
   std::vector<NamedTensor> tensors;
   std::vector<std::string> kept;
-  std::deque<StoredParameter> stored;  // pointed into
+  std::deque<StoredParameter> stored;  // tensors points into it
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
-    // The writer only reads.
+    // write_safetensors only reads.
     Tensor tensor{.data = const_cast<float*>(entry.values.data()), .shape = entry.shape};
     if (parameters != DType::f32 && !is_statistic_[i]) {
       if (std::optional<StoredParameter> narrow = StoredParameter::of(entry.values, parameters)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network's state out of and into the world: plain fp32 tensors under PyTorch's names, whatever layouts the
-// kernels chose, and safetensors files of them.
+// Saves and loads a network's state: plain fp32 tensors under PyTorch's names, independent of the kernels'
+// layouts, and safetensors files of them.
 #pragma once
 
 #include <filesystem>
@@ -15,28 +15,28 @@
 
 namespace lockstep {
 
-// Memory of the device through which these tensors go, one after the other: as large as the largest whose
-// layout is not plain, none where all are.
+// Device memory for converting these tensors one at a time: as large as the largest tensor whose layout is
+// not plain; empty if all are plain.
 Buffer staging_for(std::span<const StateTensor> state, Device device);
-// Makes it large enough for the tensor, too.
+// Enlarges the staging memory if the tensor needs it.
 void grow_staging(Buffer& staging, const StateTensor& tensor, Device device);
-// Enqueue one tensor's way between its layout on the device and plain host memory of shape().elements(),
-// which must stay as it is until the stream has done it.
+// Enqueue the copy of one tensor between its layout on the device and plain host memory of
+// shape().elements(), which must stay valid until the stream has finished.
 void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain,
                  const Buffer& staging);
 void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain,
                 const Buffer& staging);
 
-// What ranks share of a network's state, in the order in which it shows it: a network to be used elsewhere.
+// The replicated part of a network's state, in visiting order, for use outside this job.
 class StateSnapshot {
  public:
   explicit StateSnapshot(Network& network);
 
   using Entry = StateCopy::Tensor;
   const std::vector<Entry>& entries() const { return entries_; }
-  // In a type other than fp32 that holds for parameters alone, rounded to the nearest, ties to even; running
-  // statistics stay fp32. A parameter with a value that the type would make infinite stays fp32, too, and is
-  // returned by name. Throws IoError.
+  // Writes a safetensors file. `parameters` is the type of parameters, rounded to nearest even; running
+  // statistics stay fp32. A parameter with a finite value that overflows the type stays fp32, too; save()
+  // returns the names of these. Throws IoError.
   std::vector<std::string> save(const std::filesystem::path& path,
                                 const std::map<std::string, std::string>& metadata = {},
                                 DType parameters = DType::f32) const;
@@ -47,15 +47,15 @@ class StateSnapshot {
 };
 
 struct LoadOptions {
-  // The parameters of Network::head() stay as they are, whatever the file has of them: it may be another's.
+  // Keep the parameters of Network::head() and do not load them: the file's head may be for other classes.
   bool keeps_head = false;
 };
 
-// Reads every tensor of the network's state from a safetensors file, in fp32, fp16 or bf16; running
-// statistics, training's as well as evaluation's, from the one there is. A prefix that a wrapper gave to all
-// names ("module.") is taken off. Tensors the network does not have are refused, but for PyTorch's
-// num_batches_tracked counters. Nothing is changed unless everything fits. Throws IoError, DataError (naming
-// the tensor, its shape in the file and in the network).
+// Reads all tensors of the network's state from a safetensors file in fp32, fp16 or bf16. The file's running
+// statistics are used for both training and evaluation. A prefix that a wrapper added to all names
+// ("module.") is removed. Throws DataError for tensors that the network does not have, except those that
+// WeightsFile ignores. On an error nothing has changed. Throws IoError, DataError (naming the tensor, its
+// shape in the file and in the network).
 void load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options = {});
 
 }  // namespace lockstep

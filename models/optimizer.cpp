@@ -14,8 +14,8 @@ namespace {
 
 bool is_norm_or_bias(const Parameter& parameter) { return parameter.layout.shape().rank() <= 1; }
 
-// Neighbours that decay alike become one segment, together with the padding between them: it is zero, its
-// gradient is zero, and every update leaves it so.
+// Adjacent parameters with the same decay form one segment, including the padding between them: padding and
+// its gradient are zero, and every update keeps it zero.
 std::vector<UpdateSegment> decay_segments(std::span<const Parameter> parameters, double weight_decay,
                                           bool decay_norm_and_bias) {
   std::vector<UpdateSegment> segments;
@@ -45,7 +45,7 @@ std::vector<UpdateSegment> lars_segments(std::span<const Parameter> parameters, 
   return segments;
 }
 
-// The part of a segment that lies in a range.
+// The parts of the segments that lie in a range.
 std::vector<UpdateSegment> segments_in(const FlatRange& range, std::span<const UpdateSegment> segments) {
   std::vector<UpdateSegment> inside;
   for (UpdateSegment segment : segments) {
@@ -145,7 +145,7 @@ std::unique_ptr<Optimizer> made(const TrainedMemory& memory, const typename Rule
   return std::make_unique<Rule>(memory, options, loss_scale);
 }
 
-// options: what of the settings the rule is told.
+// options: selects the rule's options from the settings.
 template <typename Rule>
 OptimizerKind kind(const char* name, typename Rule::Options (*options)(const OptimizerSettings&),
                    const GentleRate& gentle_rate, std::span<const NumberOption> own = {}) {
@@ -282,7 +282,7 @@ std::span<float> Optimizer::state() const {
   return {reinterpret_cast<float*>(state_.data()), state_.bytes() / sizeof(float)};
 }
 
-// Whatever stopped an earlier training, the one that goes on from a saved state begins with finite gradients.
+// After restoring, control()->finite is 1, whatever stopped the saved training.
 void Optimizer::visit_state(StateVisitor& visitor) {
   const auto all = static_cast<std::int64_t>(memory_.values.size());
   for (std::size_t which = 0; which < state_names_.size(); ++which) {
@@ -308,7 +308,7 @@ void Optimizer::visit_state(StateVisitor& visitor) {
                            .good_steps = static_cast<std::int32_t>(good_steps)});
 }
 
-// A checkpoint of an earlier version may hold a dynamic scale that has grown to infinity, or fallen to 0.
+// Checkpoints of earlier versions may hold a dynamic scale of infinity or 0.
 float Optimizer::within_limits(double loss_scale) const {
   const LossScaleRule& rule = loss_scale_.rule;
   if (!loss_scale_.dynamic()) return static_cast<float>(loss_scale);

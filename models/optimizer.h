@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizers over flat memory: values, gradients and state share offsets, so a step is one call of the
-// backend over everything (in half precision one for each type of gradient), not one for each tensor. Which
-// elements decay is a table made once, from the parameters' shapes.
+// Optimizers over flat memory: values, gradients and state share offsets, so a step is one backend call for
+// all tensors (in half precision one per gradient type). A table of the decaying elements is made once, from
+// the parameters' shapes.
 #pragma once
 
 #include <functional>
@@ -23,18 +23,18 @@
 
 namespace lockstep {
 
-// What an optimizer updates; must outlive it. values is a whole arena with padding, in which the parameters
-// lie at their offsets, which ascend; gradients cover the same elements, range by range.
+// The memory that an optimizer updates; must outlive it. values is the whole arena including padding, with
+// the parameters at their ascending offsets. gradients covers the same elements, range by range.
 struct TrainedMemory {
   Device device;
   std::span<const Parameter> parameters;
   std::span<float> values;
-  FlatRange copies;  // what the half ranges' layers compute with; empty in fp32
+  FlatRange copies;  // copies that layers of the half ranges compute with; empty in fp32
   std::span<const FlatRange> gradients;
 };
 TrainedMemory trained_memory(Network& network, std::span<const FlatRange> gradients);
 
-// fp16's loss scale; with the defaults there is none.
+// Loss scale for fp16; the defaults disable it.
 struct LossScaleOptions {
   double initial = 1;
   LossScaleRule rule = {};
@@ -45,64 +45,65 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // What a step depends on besides the gradients, in device memory.
+  // The inputs of a step other than the gradients, in device memory.
   StepControl* control() const { return reinterpret_cast<StepControl*>(control_.data()); }
   const float* loss_scale() const { return &control()->loss_scale; }
   const LossScaleOptions& loss_scale_options() const { return loss_scale_; }
-  // Judges the (summed) gradients: control()->finite. Without a dynamic loss scale what was not finite once
-  // stays so until restore_control() says otherwise: nobody is there to lower the scale.
+  // Checks the (summed) gradients and sets control()->finite. With neither a dynamic loss scale nor
+  // judge_each_step(), finite stays 0 after the first failure until restore_control(), because no scale can
+  // be lowered.
   void check_gradients(Stream& stream);
-  // Squares of the (summed) gradients, loss scale and all, in kSquareSums parts; memory of the device.
+  // Sums the squares of the (summed) gradients, including the loss scale, into kSquareSums parts in device
+  // memory.
   void sum_gradient_squares(Stream& stream, double* sums);
-  // The next step takes gradients scaled to this norm where theirs is larger: see GradientClip. Behind
-  // sum_gradient_squares() of the same sums.
+  // Clips the gradients of the next step to this norm: see GradientClip. Call after sum_gradient_squares()
+  // with the same sums.
   void clip_gradients(Stream& stream, const double* sums, double most_norm);
-  // From now on each step is judged by its own gradients.
+  // From now on, check_gradients() sets finite anew for each step.
   void judge_each_step() { each_step_ = true; }
-  // One step with the (summed, already averaged) gradients, unless they were judged not finite; counts it and
-  // moves the loss scale. All ordered on the stream.
-  // The slot says which learning rate.
+  // One step with the (summed, already averaged) gradients, unless they are not finite. Counts the step and
+  // updates the loss scale, all in stream order. slot selects the learning rate.
   void step(Stream& stream, StepSlot slot);
-  // Where step() would lead with other gradients, in the ranges that the (summed) ones have: values alone
-  // change, and their copies; whoever asks keeps what they were. control, memory of the device, stands in for
-  // the optimizer's: says whether there is anything to do (finite), and by which loss scale it is divided;
-  // the rest is filled in.
+  // Changes values and copies as step() would with other gradients, in ranges like those of the (summed)
+  // ones; momentum and moments do not change. The caller saves and restores the values. control, in device
+  // memory, replaces the optimizer's: the caller sets finite and loss_scale, the rest is filled in.
   void look_ahead(Stream& stream, StepSlot slot, std::span<const FlatRange> gradients, StepControl* control);
-  // The same range by range of TrainedMemory::gradients, as their sums arrive: first begin_step(), then each
-  // range once, in any order, judged and then updated unless it or one before it is not finite, then
-  // finish_step(). Without a dynamic loss scale. Values have the bits of step(); where a range was not finite
-  // those before it have been updated already.
+  // A step split by TrainedMemory::gradients, as the sums of its ranges arrive: begin_step(), then each range
+  // once in any order, then finish_step(). Each range is checked and then updated, unless it or an earlier
+  // one is not finite. Requires a loss scale that is not dynamic. Values get the same bits as with step(),
+  // but ranges updated before a range that is not finite stay updated.
   void begin_step(Stream& stream, StepSlot slot);
   void step_range(Stream& stream, std::size_t range);
   void finish_step(Stream& stream);
-  // Of the steps with this slot, until it is set again: pinned memory, from which no earlier step may still
-  // be about to read.
+  // Sets the learning rate of steps with this slot until it is set again. Writes pinned memory: no earlier
+  // step may still have to read it.
   void set_learning_rate(StepSlot slot, double learning_rate);
-  // For who waits for each step.
+  // For callers that wait for each step.
   void step(Stream& stream, double learning_rate) {
     set_learning_rate({}, learning_rate);
     step(stream, StepSlot{});
   }
 
-  // Of what visit_state() shows: replicated, unless each rank steps with its own gradients.
+  // The scope of visit_state(): replicated, unless each rank steps with its own gradients.
   void set_state_scope(StateScope scope) { state_scope_ = scope; }
-  // Each of state_names() of each parameter, as in "fc.weight.momentum_buffer", and of control() what lasts:
-  // steps, loss scale, good steps. No work on them may be under way.
+  // Visits each of state_names() for each parameter, as in "fc.weight.momentum_buffer", and the lasting parts
+  // of control(): steps, loss scale, good steps. No work on them may be pending.
   void visit_state(StateVisitor& visitor);
-  static constexpr const char* kSteps = "optimizer.steps";  // the name of those that were not skipped
+  static constexpr const char* kSteps = "optimizer.steps";  // name of the count of steps without skipped ones
 
-  // One arena laid out like the parameters', padding included, for each of state_names(), one after another.
+  // For each of state_names() one arena with the parameters' offsets, including padding; the arenas are
+  // contiguous.
   std::span<float> state() const;
-  // As PyTorch calls them: "momentum_buffer"; "exp_avg", "exp_avg_sq".
+  // PyTorch's names: "momentum_buffer"; "exp_avg", "exp_avg_sq".
   const std::vector<std::string>& state_names() const { return state_names_; }
-  // Wait for the stream.
+  // Both wait for the stream.
   StepControl read_control(Stream& stream) const;
   void restore_control(Stream& stream, const StepControl& control);
 
  protected:
   Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment> segments,
             std::vector<std::string> state_names, const LossScaleOptions& loss_scale);
-  // Of one range; piece counts them.
+  // Updates one range of gradients; piece is its index.
   virtual void update(Stream& stream, const Update& update, std::size_t piece) = 0;
 
   Backend& backend() { return backend_; }
@@ -120,7 +121,7 @@ class Optimizer {
   Backend& backend_;
   TrainedMemory memory_;
   LossScaleOptions loss_scale_;
-  std::vector<UpdateTable> tables_;  // of each range of gradients
+  std::vector<UpdateTable> tables_;  // one per range of gradients
   std::vector<std::string> state_names_;
   StateScope state_scope_ = StateScope::replicated;
   bool each_step_ = false;  // see judge_each_step()
@@ -129,8 +130,7 @@ class Optimizer {
   Buffer learning_rates_;  // pinned, by slot
 };
 
-// decay_norm_and_bias = false exempts one-dimensional parameters, which are those of batch norm and biases,
-// from weight decay.
+// decay_norm_and_bias = false exempts one-dimensional parameters (batch norm and biases) from weight decay.
 
 // See SgdUpdate.
 struct SgdOptions {
@@ -157,13 +157,13 @@ struct LarsOptions {
   double epsilon = 1e-8;
 };
 
-// What C++ may call by its options instead of its name.
+// The optimizers that C++ code can select by their options instead of by name.
 using OptimizerOptions = std::variant<SgdOptions, AdamWOptions, LarsOptions>;
 
-// Every optimizer's options under one name each, as a person gives them: what several optimizers have they
-// share. Each takes what it has a use for. What one alone is told may be one of its own numbers.
+// The options of all optimizers as users set them; optimizers with the same option share it. Each optimizer
+// reads those it uses. An option of a single optimizer may be one of its `own` numbers.
 struct OptimizerSettings {
-  std::string name = "sgd";  // of a row of the table
+  std::string name = "sgd";  // name of a row of the table
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 0;
@@ -172,22 +172,22 @@ struct OptimizerSettings {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double trust_coefficient = 1e-3;
-  OwnNumbers own;  // of optimizers
+  OwnNumbers own;  // own numbers of optimizers
 };
 SgdOptions sgd_options(const OptimizerSettings& settings);
 AdamWOptions adamw_options(const OptimizerSettings& settings);
 LarsOptions lars_options(const OptimizerSettings& settings);
 
-// A learning rate that trains a network of many layers without care.
+// A learning rate with which a deep network trains reliably without tuning.
 struct GentleRate {
   enum class Growth { linear, root };
-  double for_256_samples = 0.1;  // and for more
-  Growth growth = Growth::root;  // up to there: in proportion to the samples, or to their square root
+  double for_256_samples = 0.1;  // and for more samples
+  Growth growth = Growth::root;  // below 256: proportional to the samples or to their square root
 
   double of(double samples) const;
 };
 
-// A row of the table of optimizers: what optimizer.name may be, and all that is known by it.
+// A row of the table of optimizers, selected by optimizer.name.
 struct OptimizerKind {
   std::string name;
   std::vector<std::string> state_names;  // see Optimizer::state_names
@@ -197,12 +197,12 @@ struct OptimizerKind {
   GentleRate gentle_rate = {};
   std::span<const NumberOption> options = {};  // keys optimizer.NAME.OPTION
 
-  // Of state(), for parameters of so many bytes.
+  // Bytes of state() for this size of the parameters.
   std::size_t state_bytes(std::size_t parameter_bytes) const { return state_names.size() * parameter_bytes; }
 };
-// Those that are shipped.
+// The optimizers that ship with Lockstep.
 const std::vector<OptimizerKind>& optimizer_kinds();
-// Throws ConfigError for a name that the table has not, with all that it has.
+// Throws ConfigError for a name that is not in the table; the message lists all names.
 const OptimizerKind& optimizer_kind(const std::string& name,
                                     const std::vector<OptimizerKind>& table = optimizer_kinds());
 

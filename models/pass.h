@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pass: how one forward or backward over a Network is to run.
+// Pass: the parameters of one forward or backward of a Network.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ enum class Mode { training, evaluation };
 
 enum class Direction { forward, recompute, backward_parameters, backward_inputs };
 
-// Told when each layer began and ended. Only for looking: it makes the host wait for every layer.
+// Called with the begin and end of each layer. For diagnosis only: the host waits for every layer.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
-  // node counts in forward order: Network::nodes().
+  // node: index into Network::nodes().
   virtual void layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns,
                          std::int64_t end_ns) = 0;
 };
@@ -27,20 +27,20 @@ class LayerObserver {
 struct Pass {
   Stream& stream;
   Mode mode = Mode::training;
-  // Each sample's loss gradient is seeded with gradient_scale * *loss_scale: 1 / global batch, and the loss
+  // Each sample's loss gradient is multiplied by gradient_scale * *loss_scale: 1 / global batch, and the loss
   // scale of mixed precision, which lies in device memory.
   float gradient_scale = 1.0f;
   const float* loss_scale = nullptr;  // null: 1
   // The first micro-batch of a step overwrites gradients, later ones add.
   Write gradients = Write::overwrite;
-  // Told of each gradient when it is final; set on the last micro-batch only.
+  // Called for each gradient when it is final; set on the last micro-batch only.
   GradientListener* listener = nullptr;
-  // Asked for each parameter before forward reads it.
+  // Called for each parameter before forward reads it.
   ParameterGate* gate = nullptr;
   LayerObserver* observer = nullptr;
-  // Where batch norm is synchronised over ranks: gathers what they tell. Not used in evaluation.
+  // For synchronised batch norm: gathers values of all ranks. Not used in evaluation.
   RankGather* across = nullptr;
-  // A forward that was run before, for backward's sake: it changes no state.
+  // True for a forward that is repeated for backward: it changes no state.
   bool repeats = false;
 };
 

@@ -10,7 +10,8 @@
 namespace lockstep {
 namespace {
 
-// Of a bias, and of batch norm's parameters: fp32 in every precision. Null where there is none.
+// Values and gradients of a bias or of batch norm's parameters, which are fp32 in every precision. Null if
+// there is no such parameter.
 const float* values(const LayerMemory& memory, std::size_t index) {
   return index < memory.parameters.size() ? memory.parameters[index]->value : nullptr;
 }
@@ -74,9 +75,9 @@ class AffineLayer final : public PlannedLayer {
   bool frozen_;
 };
 
-// The residual, the second input, may come in another layout than x; it is brought over in scratch, and its
-// gradient back. Frozen, it passes gradients on where somebody wants them, and else computes as in
-// evaluation.
+// The residual (the second input) may have another layout than x; it is converted in scratch memory, and so
+// is its gradient. If frozen, it has a backward only if the gradient of an input is needed; without one it
+// computes as in evaluation.
 class BatchNormLayer final : public PlannedLayer {
  public:
   BatchNormLayer(const LayerContext& context, const BatchNormOptions& options, std::span<const Layout> inputs)
@@ -104,7 +105,7 @@ class BatchNormLayer final : public PlannedLayer {
   Sharing output_sharing() const override {
     return residual_ && !to_output_ ? Sharing::in_place : Sharing::none;
   }
-  // Only one of the two gradients can take the place of the output's.
+  // Only one of the two input gradients can use the output gradient's memory.
   Sharing gradient_sharing(int input) const override {
     const bool takes_it = residual_ ? input == 1 && !from_output_ : input == 0;
     return takes_it ? Sharing::in_place : Sharing::none;
@@ -160,7 +161,7 @@ class BatchNormLayer final : public PlannedLayer {
   std::unique_ptr<BatchNormKernel> kernel_;
   bool residual_;
   bool goes_backward_;
-  std::unique_ptr<ReorderKernel> to_output_;  // null: the residual lies as the output does
+  std::unique_ptr<ReorderKernel> to_output_;  // null: the residual has the output's layout
   std::unique_ptr<ReorderKernel> from_output_;
 };
 
@@ -222,7 +223,7 @@ class ActivationLayer final : public PlannedLayer {
   bool applied_;
 };
 
-// The second input may come in another layout than the first; it is brought over in scratch.
+// The second input may have another layout than the first; it is converted in scratch memory.
 class AddLayer final : public PlannedLayer {
  public:
   AddLayer(Backend& backend, const Layout& a, const Layout& b) : backend_(backend) {
@@ -313,8 +314,7 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
                                    .adds_input_gradient = context.adds_input_gradient,
                                    .weight_gradient = !context.frozen,
                                    .tf32 = context.tf32};
-      // The fans as torch.nn.init counts them, from the weights' shape: only the inputs are divided by
-      // groups.
+      // Fans as in torch.nn.init, from the weights' shape: only the inputs are divided by groups.
       const std::int64_t window = o.kernel * o.kernel;
       return std::make_unique<AffineLayer>(context, backend.convolution(shape, x, context.choices),
                                            in[1] / o.groups * window, o.channels * window, o.channels, o.bias,

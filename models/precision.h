@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Precision: in what a network computes. Master weights, optimizer state, batch norm's parameters and
-// statistics and the loss are fp32 in all of them; see storage_type for the rest.
+// Precision: the arithmetic of a network. Master weights, optimizer state, batch norm's parameters and
+// statistics, and the loss are fp32 in all precisions; see storage_type for the rest.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ namespace lockstep {
 
 enum class Precision {
   fp32,
-  tf32,  // fp32 in memory; a GPU rounds what convolutions and linear layers multiply to 10 bits of mantissa
+  tf32,  // fp32 in memory; a GPU rounds operands of convolutions and linear layers to 10 bits of mantissa
   bf16,
   fp16,  // needs a loss scale
 };
@@ -21,10 +21,10 @@ enum class Precision {
 inline constexpr std::string_view kPrecisionWords[] = {"fp32", "tf32", "bf16", "fp16"};
 constexpr std::span<const std::string_view> words_of(Precision) { return kPrecisionWords; }
 
-// By its word. Throws ConfigError for anything else.
+// Parses a word of kPrecisionWords. Throws ConfigError for any other text.
 Precision parse_precision(std::string_view name);
 
-// Of activations, of weights as layers read them, and of the gradients of both.
+// The type of activations, of weights as layers read them, and of the gradients of both.
 constexpr DType storage_type(Precision precision) {
   return precision == Precision::fp16 ? DType::f16 : precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }

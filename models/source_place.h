@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SourcePlace: where in the source something was called: std::source_location's file and line, also for
-// compilers that lack it (clang before 16).
+// SourcePlace: a place in the source: file and line of std::source_location, also for compilers that lack it
+// (clang before 16).
 #pragma once
 
 namespace lockstep {
@@ -9,7 +9,7 @@ namespace lockstep {
 class SourcePlace {
  public:
   constexpr SourcePlace() = default;  // nowhere: line 0
-  // As the default of a parameter: of that function's caller.
+  // Use as a default argument: gives the place of the function's caller.
   static constexpr SourcePlace current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     SourcePlace place;
     place.file_ = file;

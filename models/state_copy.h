@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// State in plain host memory: one visitor takes it, another gives it back, to owners with whatever layouts
-// and on whatever device.
+// A copy of state in plain host memory: StateReader makes it, StateWriter restores it, independent of the
+// owners' layouts and devices.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// In the order in which it was shown.
+// In visiting order.
 struct StateCopy {
   struct Tensor {
     std::string name;
@@ -39,7 +39,7 @@ class StateReader final : public StateVisitor {
  public:
   explicit StateReader(Device device) : stream_(device, StreamUse::compute) {}
 
-  // Everything shown so far.
+  // All state visited so far.
   StateCopy& copy() { return copy_; }
 
   bool writes() const override { return false; }
@@ -52,8 +52,8 @@ class StateReader final : public StateVisitor {
   StateCopy copy_;
 };
 
-// Throws DataError, naming it, for a piece that the copy does not have, or has in another shape or type. The
-// copy must outlive this.
+// Throws DataError for a piece that the copy lacks or has in another shape or type; the message names it. A
+// per-rank tensor that is missing is read from the replicated one of that name. The copy must outlive this.
 class StateWriter final : public StateVisitor {
  public:
   StateWriter(Device device, const StateCopy& copy) : stream_(device, StreamUse::compute), copy_(copy) {}

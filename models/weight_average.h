@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WeightAverage: an exponential moving average of a network's parameters over the steps of its training,
-// which often evaluates better than the parameters themselves. It lies flat beside them, in fp32 on their
-// device, and each step moves it there. Running statistics of batch norm are no part of it: those of training
-// stay.
+// WeightAverage: an exponential moving average of a network's parameters over the training steps, which often
+// evaluates better than the parameters themselves. A flat fp32 copy on the network's device, updated after
+// each step. It excludes batch norm's running statistics: evaluation uses those of training.
 #pragma once
 
 #include <cstddef>
@@ -20,20 +19,22 @@ namespace lockstep {
 
 class WeightAverage {
  public:
-  // Begins at the network's parameters; the network outlives it. decay: see AverageUpdate; in (0, 1).
+  // Starts with the network's current parameters; the network must outlive it. decay: see AverageUpdate; in
+  // (0, 1).
   WeightAverage(Network& network, double decay);
-  // Of fp32 parameters of so many bytes.
+  // Bytes for this size of fp32 parameters.
   static std::size_t planned_bytes(std::size_t parameter_bytes) { return parameter_bytes; }
 
-  // Behind an optimizer's step, whose control this is; may be recorded.
+  // Call after an optimizer's step, with its control; can be recorded.
   void update(Stream& stream, const StepControl* control);
-  // The network has the average, and this what was in the network; once more, and all is as it was. No step
-  // lies between.
+  // Swaps the average and the network's parameters; a second call swaps them back. No step may run in
+  // between.
   void swap(Stream& stream);
 
-  // Each parameter's, as in "fc.weight.ema": replicated. No work may be under way, and none be swapped.
+  // Visits each parameter's average, as in "fc.weight.ema", as replicated. No work may be pending, and the
+  // values must not be swapped.
   void visit_state(StateVisitor& visitor);
-  // As it lies in memory, padding and all.
+  // The average in memory order, including padding.
   std::span<float> values() const;
 
  private:

@@ -13,9 +13,9 @@
 namespace lockstep {
 namespace {
 
-// Returns the common prefix of the network's tensors in the file: empty, or the attributes in which modules
-// that wrap a network keep it ("module.", "_orig_mod.", "model.", a person's own). Of equally many the
-// shortest, and then the first in the alphabet.
+// Returns the common prefix of the network's tensors in the file: empty, or the attributes under which
+// wrapping modules store the network ("module.", "_orig_mod.", "model.", a user's own). Of prefixes with the
+// same count, the shortest wins, then the alphabetically first.
 std::string wrapping(std::span<const SafetensorsEntry> entries, std::span<const StateTensor> wanted,
                      const std::filesystem::path& path) {
   std::map<std::string, std::size_t> counts;
@@ -52,7 +52,7 @@ bool is_read(const SafetensorsEntry& entry) {
   return entry.dtype == DType::f32 || entry.dtype == DType::f16 || entry.dtype == DType::bf16;
 }
 
-// Windows of other sizes are another stem.
+// A different kernel size means a different stem.
 std::string hint_of_stem(const Shape& theirs, const Shape& ours) {
   if (theirs.rank() != 4 || ours.rank() != 4 || theirs[2] == ours[2]) return "";
   return "; what the first layers of resnets look like depends on the images, torchvision's are those of "
@@ -97,8 +97,8 @@ WeightsFile::WeightsFile(const std::filesystem::path& path, std::span<const Stat
             more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// Not what other objects beside a wrapped network have, numbers of no dimension ("n_averaged"), and what
-// training scripts call their optimizers and losses.
+// False for tensors outside the wrapped network, for scalars of other types ("n_averaged"), and for the names
+// that training scripts use for optimizers and losses.
 bool WeightsFile::is_of_network(const SafetensorsEntry& entry) const {
   constexpr std::string_view kOfTraining[] = {"criterion.", "ema.",       "loss.",     "loss_fn.",
                                               "optim.",     "optimizer.", "scheduler."};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WeightsFile: the tensors of a safetensors file under the names that a network has for them, as fp32.
-// Whoever wrote the file may have wrapped the network (PyTorch's DistributedDataParallel puts "module."
-// before every name), may have kept other things beside it, and may have stored fp16 or bf16.
+// WeightsFile: the tensors of a safetensors file under a network's names, as fp32. The file may come from a
+// wrapped network (PyTorch's DistributedDataParallel adds "module." to every name), may hold other objects,
+// and may store fp16 or bf16.
 #pragma once
 
 #include <filesystem>
@@ -18,18 +18,19 @@ namespace lockstep {
 
 class WeightsFile {
  public:
-  // wanted: the network's state, by whose names a wrapper's prefix is found. Tensors that lie outside of the
-  // wrapped network, counters, and what optimizers and losses keep are ignored, which an info line tells.
-  // Throws IoError; DataError for an unsound file, and for a tensor that the network does not have.
+  // wanted: the network's state; its names identify a wrapper's prefix. Ignores counters, tensors outside the
+  // wrapped network and the state of optimizers and losses; an info line lists all but the counters. Throws
+  // IoError; DataError for an invalid file or a tensor that the network does not have.
   WeightsFile(const std::filesystem::path& path, std::span<const StateTensor> wanted);
 
-  // Without what a wrapper put before it.
+  // The entry's name without the wrapper's prefix.
   std::string_view name_of(const SafetensorsEntry& entry) const {
     return std::string_view(entry.name).substr(prefix_.size());
   }
-  // Throws DataError if there is none, or it has another shape or a type that is not read.
+  // The entry for the tensor. Throws DataError if there is none, or if its shape differs or its type is not
+  // supported.
   const SafetensorsEntry& matching(const StateTensor& tensor) const;
-  // The tensor's values, in its shape's order.
+  // The entry's values as fp32, in row-major order.
   std::vector<float> read(const SafetensorsEntry& entry);
   std::string path() const { return path_.string(); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much work a layer is, from its shapes alone: what a measured time is held against.
+// The work of a layer, from its shapes alone, for comparison with measured times.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@
 
 namespace lockstep {
 
-// Floating-point operations, a multiply-add counted as two. Direct convolution's count, whatever algorithm
-// runs; only convolution and linear layers count, the rest is bound by memory.
+// Floating-point operations; a multiply-add counts as two. Counted as for direct convolution, whatever
+// algorithm runs. Only convolution and linear layers count; the others are bound by memory.
 struct LayerFlops {
   std::int64_t forward = 0;
-  std::int64_t backward_inputs = 0;      // 0 where nobody wants the gradient of the input
-  std::int64_t backward_parameters = 0;  // 0 of a frozen layer
+  std::int64_t backward_inputs = 0;      // 0 if the input's gradient is not needed
+  std::int64_t backward_parameters = 0;  // 0 for a frozen layer
 
   std::int64_t total() const { return forward + backward_inputs + backward_parameters; }
 };
 
-// For the graph's batch.
+// The operations for the graph's batch.
 LayerFlops flops_of(const Graph& graph, const Layer& layer);
-// Of one training step of one micro-batch.
+// The operations of one training step on one micro-batch.
 std::int64_t training_flops(const Graph& graph);
 
-// Bytes a layer's forward must move at the least: every input and parameter read once, every output written
-// once, in the type that the precision stores.
+// The minimum memory traffic of a layer's forward in bytes: every input and parameter read once, every output
+// written once, in the precision's storage type.
 std::int64_t forward_bytes(const Graph& graph, const Layer& layer, Precision precision);
 
-// Of which a layer's weights: 0 for one without products.
+// The part of forward_bytes() for weights; 0 for a layer without products.
 std::int64_t weight_bytes(const Graph& graph, const Layer& layer, Precision precision);
 
-// Which of the peaks bounds products in a precision: fp32's, where its own was not measured.
+// The peak rate that bounds products in a precision; the fp32 rate if that precision's was not measured.
 double gigaflops_in(const Peak& peak, Precision precision);
 
 }  // namespace lockstep

@@ -28,7 +28,7 @@ struct InvertedResidual {
   std::int64_t stride = 1;
 };
 
-// Expand by 1x1, 3x3 on each channel alone, project by 1x1 without an activation (figure 3b).
+// 1x1 expansion, 3x3 depthwise convolution, 1x1 projection without an activation (figure 3b).
 Value inverted_residual(Graph& graph, Value x, const InvertedResidual& options, const std::string& block) {
   const BlockScope scope(graph);
   const std::int64_t inputs = graph.shape(x)[1];

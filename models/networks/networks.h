@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The networks that ship with Lockstep, by name. Each writes its layers into a Graph, with the names PyTorch
-// and torchvision give their parameters, so that weights travel both ways.
+// The networks that ship with Lockstep, by name. Each appends its layers to a Graph under the parameter names
+// of PyTorch and torchvision, so that weights can be exchanged in both directions.
 #pragma once
 
 #include <functional>
@@ -15,52 +15,52 @@
 
 namespace lockstep {
 
-// How the first layers of an image network shrink the image.
+// How much the first layers of an image network reduce the image.
 enum class Stem {
-  automatic,  // cifar for images at most 64 high, imagenet above
-  cifar,      // hardly
+  automatic,  // cifar for images up to 64 pixels high, imagenet above
+  cifar,      // little or no reduction
   imagenet,   // as in the paper, for images of about 224x224
 };
 inline constexpr std::string_view kStemWords[] = {"auto", "cifar", "imagenet"};
 constexpr std::span<const std::string_view> words_of(Stem) { return kStemWords; }
 
-// Options a network has no use for are ignored.
+// A network ignores options that it does not use.
 struct NetworkChoice {
   std::string name = "cnn";
   bool batch_norm = true;                    // cnn only
   Stem stem = Stem::automatic;               // resnet18 to resnet50, mobilenet_v2
   bool zero_init_residual = false;           // resnets
-  bool sync_batch_norm = false;              // for who plans it: NetworkOptions::batch_norm_ranks
-  bool reset_head = false;                   // for who loads weights: LoadOptions::keeps_head
-  std::vector<std::string> freeze = {};      // for who builds the graph: prefixes for Graph::freeze
+  bool sync_batch_norm = false;              // used in planning: NetworkOptions::batch_norm_ranks
+  bool reset_head = false;                   // used in loading weights: LoadOptions::keeps_head
+  std::vector<std::string> freeze = {};      // used in building the graph: prefixes for Graph::freeze
   double dropout = kOwnDropout;              // mlp, cnn, vgg11_bn, mobilenet_v2
-  static constexpr double kOwnDropout = -1;  // what the network's paper says, or none
-  OwnNumbers own = {};                       // of networks
+  static constexpr double kOwnDropout = -1;  // the value of the network's paper, or none
+  OwnNumbers own = {};                       // own numbers of networks
 };
 
-// A row of the table of networks: what model.name may be, and what it means.
+// A row of the table of networks, selected by model.name.
 struct NetworkEntry {
   std::string name;
-  // Appends the layers. Throws ConfigError for an image the network cannot take.
+  // Appends the layers. Throws ConfigError for an image size that the network does not support.
   std::function<void(Graph& graph, const NetworkChoice& choice)> build;
-  bool shallow = false;                        // few layers bear twice the learning rate
+  bool shallow = false;                        // few layers: the default learning rate is twice as high
   std::span<const NumberOption> options = {};  // keys model.NAME.OPTION
 };
-// Those that are shipped.
+// The networks that ship with Lockstep.
 const std::vector<NetworkEntry>& network_table();
 
 std::vector<std::string> network_names();
-// Throws ConfigError for a name that the table has not, with all that it has.
+// Throws ConfigError for a name that is not in the table; the message lists all names.
 const NetworkEntry& find_network(const std::vector<NetworkEntry>& table, const std::string& name);
-// One of those that are shipped.
+// Appends one of the shipped networks.
 void build_network(Graph& graph, const NetworkChoice& choice);
 
 struct MlpOptions {
   double dropout = 0;
-  std::int64_t width = 512;  // features of the first hidden layer; each further one has half of those before
+  std::int64_t width = 512;  // features of the first hidden layer; each further layer has half as many
   std::int64_t depth = 2;    // hidden layers
 };
-// Two hidden layers of 512 and 256 with ReLU, each followed by dropout.
+// By default two hidden layers of 512 and 256 features with ReLU, each followed by dropout.
 void mlp(Graph& graph, const MlpOptions& options = {});
 
 struct CnnOptions {
@@ -71,28 +71,30 @@ struct CnnOptions {
   std::int64_t kernel = 3;  // an odd number
   std::int64_t hidden = 128;
 };
-// Two 3x3 convolutions (32, 64) with batch norm, ReLU and 2x2 max pooling, then 128 hidden features.
+// By default two 3x3 convolutions (32, 64) with batch norm, ReLU and 2x2 max pooling, then 128 hidden
+// features.
 void cnn(Graph& graph, const CnnOptions& options = {});
 
 struct ResNetOptions {
   // cifar: 3x3, stride 1, no pooling. imagenet: 7x7, stride 2, then 3x3 max pooling, stride 2.
   Stem stem = Stem::automatic;
-  // The last batch norm of each block starts with gamma = 0, so that each block starts as its shortcut (Goyal
+  // Start the last batch norm of each block with gamma = 0, so that the block starts as its shortcut (Goyal
   // et al., 2017, section 5.1).
   bool zero_init_residual = false;
 };
-// ResNets of torchvision's structure and names (He et al., 2015, table 1). resnet50 is version 1.5: the
-// stride is in the 3x3 convolution of a bottleneck.
+// ResNets with torchvision's structure and names (He et al., 2015, table 1). resnet50 is version 1.5: the
+// stride is in a bottleneck's 3x3 convolution.
 void resnet18(Graph& graph, const ResNetOptions& options = {});
 void resnet34(Graph& graph, const ResNetOptions& options = {});
 void resnet50(Graph& graph, const ResNetOptions& options = {});
 // ResNet for small images, 6 * blocks + 2 layers deep (He et al., 2015, section 4.2), with 1x1 convolutions
-// where a shortcut changes shape. resnet20: blocks = 3. The stem is always the small one.
+// where a shortcut changes shape. resnet20: blocks = 3. The stem is always the cifar one.
 void cifar_resnet(Graph& graph, int blocks, const ResNetOptions& options = {});
 
-// VGG-11 with batch norm (Simonyan and Zisserman, 2014, configuration A). Images of 224 to 255 leave a 7x7
-// map and get the paper's classifier: two hidden layers of 4096 with dropout (classifier.0, .3, .6). Smaller
-// ones, from 32 on, get their last map averaged and a single linear layer (classifier), without dropout.
+// VGG-11 with batch norm (Simonyan and Zisserman, 2014, configuration A). Images of 224 to 255 pixels leave a
+// 7x7 map and get the paper's classifier: two hidden layers of 4096 features with dropout (classifier.0, .3,
+// .6). For smaller images, from 32 on, the last map is averaged, followed by one linear layer (classifier)
+// without dropout.
 void vgg11_bn(Graph& graph, double dropout = 0.5);
 
 struct MobileNetOptions {
@@ -103,14 +105,14 @@ struct MobileNetOptions {
 // MobileNetV2 of width 1 (Sandler et al., 2018, table 2).
 void mobilenet_v2(Graph& graph, const MobileNetOptions& options = {});
 
-// The convolution of networks with batch norm: half its kernel as padding, no bias, He's initial weights.
+// The convolution used with batch norm: padding of half its kernel, no bias, He's initial weights.
 Value padded_convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name,
                          SourcePlace place = SourcePlace::current());
 
-// What choice.dropout means for a network with a dropout of its own.
+// The dropout of choice, or the network's `own` value by default.
 double dropout_of(const NetworkChoice& choice, double own);
 
-// What automatic means for the graph's images.
+// Replaces Stem::automatic by the stem for the graph's image size.
 Stem resolved(Stem stem, const Graph& graph);
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kExpansion = 4;  // of a bottleneck's channels
+constexpr std::int64_t kExpansion = 4;  // ratio of a bottleneck's output channels to its inner channels
 
 struct ResNetBlock {
   std::int64_t channels = 0;  // inside the block
@@ -16,7 +16,7 @@ Value normalized(Graph& graph, Value x, const std::string& name, SourcePlace pla
   return graph.batch_norm(x, {.activation = Activation::relu}, name, place);
 }
 
-// The end of every block: y normalised, plus the shortcut, through ReLU.
+// The end of every block: ReLU(batch norm(y) + shortcut).
 Value close_block(Graph& graph, Value y, Value shortcut, const ResNetBlock& options,
                   const std::string& batch_norm) {
   return graph.batch_norm(
@@ -25,7 +25,7 @@ Value close_block(Graph& graph, Value y, Value shortcut, const ResNetBlock& opti
       batch_norm);
 }
 
-// The block's input, brought to the shape of its output.
+// The block's input, projected to the shape of its output.
 Value shortcut_of(Graph& graph, Value x, std::int64_t channels, std::int64_t stride,
                   const std::string& block) {
   if (stride == 1 && graph.shape(x)[1] == channels) return x;
@@ -63,8 +63,8 @@ using Block = Value (*)(Graph&, Value, const ResNetBlock&, const std::string&);
 
 struct Stages {
   Block block = basic_block;
-  std::vector<int> blocks;    // in each stage
-  std::int64_t channels = 0;  // of the first stage; each later one has twice as many at half the size
+  std::vector<int> blocks;    // per stage
+  std::int64_t channels = 0;  // of the first stage; each later stage has twice as many at half the size
 };
 
 Value stem(Graph& graph, std::int64_t channels, Stem kind) {

@@ -5,14 +5,14 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kPool = 0;  // in place of a number of channels
+constexpr std::int64_t kPool = 0;  // used in place of a number of channels
 constexpr std::int64_t kConfigurationA[] = {64,  kPool, 128,   kPool, 256, 256,  kPool,
                                             512, 512,   kPool, 512,   512, kPool};
 constexpr std::int64_t kLeastImage = 32;     // halved five times
-constexpr std::int64_t kLargestImage = 255;  // leaves 7x7
+constexpr std::int64_t kLargestImage = 255;  // leaves a 7x7 map
 constexpr std::int64_t kPaperMap = 7;
 
-// Numbered as torchvision does: a convolution, its batch norm, its ReLU, and each pooling count.
+// Numbered as in torchvision: convolution, batch norm, ReLU and pooling each count.
 Value features(Graph& graph) {
   Value x = graph.input();
   int index = 0;
