@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// The fewest samples that a micro-batch of the last global batch has of its own, of those that have any: its
+// The fewest distinct samples in a micro-batch of the last global batch, among those that have any; their
 // other places repeat them.
 std::int64_t fewest_in_tail(const BatchNormSamples& samples) {
   const std::int64_t each = samples.tail / samples.micro_batches;

@@ -18,19 +18,19 @@ BenchTraining::BenchTraining(World& world, const Config& config, const Registry&
   TrainerOptions options = trainer_options(config);
   options.max_steps = 0;
   trainer_.emplace(training_->parts(), training_->schedule(), options);
-  trainer_->hold_codecs(true);  // "auto" stands for what it begins with: codecs are tried by name
+  trainer_->hold_codecs(true);  // "auto" keeps its first choice: codecs are tried by name
 }
 
 void BenchTraining::warm_up(std::int64_t steps) {
   backend_for(trainer_->device()).set_threads(training_->threads());
-  world_.set_between_nodes(between_nodes_);  // it holds for all communicators of the process
+  world_.set_between_nodes(between_nodes_);  // applies to all communicators of the process
   for (std::int64_t step = 0; step < steps; ++step) trainer_->step();
-  trainer_->take_account();  // waits for them
+  trainer_->take_account();  // waits for the steps
 }
 
 BenchBlock BenchTraining::block(Communicator& control, std::int64_t steps) {
   warm_up(0);
-  gather_values<std::int32_t>(control, 0);  // all begin together
+  gather_values<std::int32_t>(control, 0);  // all ranks begin together
   trainer_->take_account();
   const double without_core = trainer_->compute_without_core();
   const std::int64_t begin = now_ns();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BenchTraining: a configuration that is built to be measured. It trains on the user's data, and what it
-// trained goes with it. Several may be built at once, and take turns.
+// BenchTraining: a training that is built to be measured. It trains on the user's data; its parameters are
+// discarded with it. Several can exist at once and run in turns.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// Of a stretch of steps, on this rank: the mean of a step.
+// Means per step, over a block of steps on this rank.
 struct BenchBlock {
   double step_seconds = 0;
   double exposed_seconds = 0;
@@ -24,16 +24,16 @@ struct BenchBlock {
 
 class BenchTraining {
  public:
-  // Collective, as everything here. datasets: of another training on the same data; null: opened and
-  // compared. Each has a communicator of its own. Throws what Training throws.
+  // Collective, as all members. datasets: shared with another training on the same data; null: opens and
+  // compares them. Makes its own communicator. Throws what Training throws.
   BenchTraining(World& world, const Config& config, const Registry& registry, const Datasets& datasets);
   BenchTraining(BenchTraining&&) = delete;
 
   Training& training() { return *training_; }
   Trainer& trainer() { return *trainer_; }
-  // Steps that nobody measures; waits for them.
+  // Runs steps that are not measured, and waits for them.
   void warm_up(std::int64_t steps);
-  // All ranks of `control` begin together.
+  // Starts on all ranks of `control` at the same time.
   BenchBlock block(Communicator& control, std::int64_t steps);
 
  private:
@@ -44,7 +44,8 @@ class BenchTraining {
   std::optional<Trainer> trainer_;
 };
 
-// What every candidate says again was said of the configuration as it is.
+// Silences logs below level error while candidates are built: they would repeat those of the user's
+// configuration.
 class QuietBuilds {
  public:
   QuietBuilds();
@@ -56,9 +57,9 @@ class QuietBuilds {
   log::Level before_;
 };
 
-// Whether all ranks found that a configuration cannot be built, or has no room: another may be.
+// True if all ranks agree that the configuration is invalid or lacks memory: another one may work.
 bool is_of_configuration(const Error& error);
-// Of these, that it has no room.
+// True if all ranks agree on an error with exit_code::io, such as MemoryError.
 bool is_shortage(const Error& error);
 
 }  // namespace lockstep

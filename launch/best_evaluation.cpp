@@ -21,7 +21,7 @@ void take_value(const StateCopy& saved, const std::string& name, T& value) {
     value = std::get<T>(found->value);
 }
 
-// shown(name, place) for all that is remembered.
+// Calls shown(name, address) for each remembered value.
 template <typename Seen, typename Shown>
 void for_each_value(Seen& seen, const Shown& shown) {
   shown("run.best.value", &seen.best);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BestEvaluation: which evaluation behind an epoch was the best so far, and whether it has been so long ago
-// that training is to stop. It only compares: BestKeeper (best_keeper.h) acts on it. What it remembers is
-// saved with the training. Evaluations are the same on every rank, so all decide alike.
+// BestEvaluation: remembers the best evaluation after an epoch, and decides when training stops for lack of a
+// better one. It only compares: BestKeeper (best_keeper.h) acts on the result. Its state is saved with the
+// training. Evaluations are equal on every rank, so all ranks decide alike.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ namespace lockstep {
 
 struct Evaluation;
 
-// By what one evaluation is better than another.
+// The figure by which evaluations are compared.
 enum class BestBy { accuracy, loss };
 inline constexpr std::string_view kBestByWords[] = {"accuracy", "loss"};
 constexpr std::span<const std::string_view> words_of(BestBy) { return kBestByWords; }
 
-// What a configuration says of them.
+// Settings of the configuration.
 struct BestSettings {
-  // Training stops when the best evaluation was followed by so many epochs without a better one; 0: never.
+  // Training stops after this number of epochs without a better evaluation; 0: never.
   std::int64_t stop_after_epochs = 0;
-  double stop_min_delta = 0;  // by how much a better one must be better, for that alone
+  double stop_min_delta = 0;  // least improvement that counts for stop_after_epochs
   BestBy by = BestBy::accuracy;
-  bool keep = false;  // whether the best is kept as a file
+  bool keep = false;  // save the best network to a file
 
   bool any() const { return stop_after_epochs > 0 || keep; }
 };
@@ -37,16 +37,16 @@ class BestEvaluation {
  public:
   explicit BestEvaluation(const BestSettings& settings) : settings_(settings) {}
 
-  // Behind so many epochs, of which the last may have been cut short. Returns whether it is better than all
-  // before; one whose loss is not a number never is.
+  // epochs: number trained, including one that was cut short. Returns true if this evaluation is better than
+  // all before. NaN in the compared figure is never better.
   bool add(const Evaluation& evaluation, std::int64_t epochs);
   bool stops() const;
-  // Why, as a line for people.
+  // Why training stops, as one line for the log.
   std::string reason() const;
 
   void visit_state(StateVisitor& visitor);
-  // What visit_state() showed, out of a saved training; nothing is remembered where it is not there, or was
-  // of the other figure.
+  // Restores the values that visit_state() saved. Does nothing if there are none, or if they are of the other
+  // figure.
   void take(const StateCopy& saved);
 
  private:
@@ -54,7 +54,7 @@ class BestEvaluation {
 
   // Epochs count from 1; 0: none.
   struct Seen {
-    double best = 0, reference = 0;  // the latter moves by stop_min_delta or more
+    double best = 0, reference = 0;  // reference: best that was better by more than stop_min_delta
     std::int64_t best_epoch = 0, reference_epoch = 0, last_epoch = 0;
   };
 

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// A training that goes on may have stopped before.
+// A resumed training may have met the stop condition already.
 BestKeeper::BestKeeper(const Parts& parts, std::function<void()> save, FitObserver& then)
     : PassingObserver(then), parts_(parts), save_(std::move(save)) {
   end_where_it_stops();
@@ -30,8 +30,8 @@ void BestKeeper::end_where_it_stops() {
   parts_.trainer.end();
 }
 
-// The file before stays where it cannot be written. The others wait here, and not within a step, which may
-// take no longer than steps do.
+// If writing fails, the earlier file stays. The other ranks wait here and not within a step, whose timeout is
+// shorter.
 void BestKeeper::keep() {
   if (parts_.host.rank() == 0) {
     try {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BestKeeper: acts on the results of the evaluations after epochs. Where one is the best so far, rank 0
-// writes the network that was evaluated to a file (run.keep_best); where none was better for long, all ranks
-// end the training (run.stop_after_epochs).
+// BestKeeper: acts on the evaluations after epochs. If one is the best so far, rank 0 writes the evaluated
+// network to a file (run.keep_best). If none was better for run.stop_after_epochs epochs, all ranks end the
+// training.
 #pragma once
 
 #include <functional>
@@ -22,17 +22,17 @@ class BestKeeper final : public PassingObserver {
   struct Parts {
     BestEvaluation& best;
     Trainer& trainer;
-    Communicator& host;  // of host memory
+    Communicator& host;  // over host memory
     Report& report;
   };
-  // save: writes the network as it was evaluated, or throws IoError; rank 0 calls it. Null, on every rank
-  // alike: nothing is kept. All outlive this.
+  // save: writes the evaluated network, or throws IoError; called on rank 0. Null, on all ranks: nothing is
+  // saved. All parts, and `then`, outlive this.
   BestKeeper(const Parts& parts, std::function<void()> save, FitObserver& then);
 
-  // The other observer comes last: what it saves has what was found here.
+  // Calls `then` last, so that a checkpoint written there includes the result.
   void epoch_over(const std::optional<Evaluation>& evaluation) override;
 
-  // Why the best is not in its file, on rank 0; empty: it is.
+  // Why the last write failed, on rank 0; empty: it succeeded.
   const std::string& problem() const { return problem_; }
 
  private:

@@ -15,7 +15,7 @@ class Chooser {
   Chooser(const WaitModel& model, std::span<const std::vector<BucketTravel>> ways)
       : model_(model), ways_(ways), travel_(ways.front()) {}
 
-  // The fastest of those that are the same for all buckets.
+  // The fastest choice of one codec for all buckets.
   CodecChoice uniform() {
     CodecChoice best;
     for (std::size_t way = 0; way < ways_.size(); ++way) {
@@ -26,7 +26,8 @@ class Chooser {
     return best;
   }
 
-  // Bucket by bucket what loses least of what takes no longer than `limit`; where nothing does, the fastest.
+  // Chooses, bucket by bucket, the least lossy codec with which the total takes at most `limit`; if none
+  // does, the fastest.
   void improve(CodecChoice& choice, double limit) {
     for (std::size_t bucket = 0; bucket < travel_.size(); ++bucket)
       travel_[bucket] = ways_[static_cast<std::size_t>(choice.by_bucket[bucket])][bucket];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which codec pays for which bucket, by the model of what backward hides (launch/account/overlap.h) on a link
-// that was measured. Pure.
+// Chooses a codec per bucket, by the model of what backward hides (launch/account/overlap.h) on a measured
+// link. Pure.
 #pragma once
 
 #include <span>
@@ -13,12 +13,12 @@
 namespace lockstep {
 
 struct CodecChoice {
-  std::vector<int> by_bucket;  // a number each
-  double seconds = 0;          // of backward and of what is exposed behind it
+  std::vector<int> by_bucket;  // codec number of each bucket
+  double seconds = 0;          // backward and the communication exposed after it
 };
 
-// ways: by number, of each bucket; 0 is the dense sum, and those that lose more stand behind. Of all that is
-// as fast but for `negligible` seconds, what loses least.
+// ways[codec][bucket]; codec 0 is the dense sum, and codecs are in order of increasing loss. Returns the
+// least lossy choice that takes at most `negligible` seconds more than the fastest one found.
 CodecChoice choose_codecs(const WaitModel& model, std::span<const std::vector<BucketTravel>> ways,
                           double negligible);
 

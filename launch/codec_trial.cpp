@@ -15,13 +15,13 @@
 namespace lockstep {
 namespace {
 
-// Of the shortest step: what codecs that lose more must gain to be preferred.
+// Fraction of the shortest step that a lossier codec must gain to be preferred.
 constexpr double kNegligible = 0.01;
-// Of a core, what messages take while they travel beside backward on a CPU: they are copied there. Measured
-// with resnet18 on 200 Mb/s, where 340 ms more of them, all hidden, made a step of two cores 64 ms longer.
+// Fraction of a core that messages take during backward on a CPU, which copies them. Measured with resnet18
+// on 200 Mb/s, where 340 ms more of them, all hidden, made a step of two cores 64 ms longer.
 constexpr double kMessagesTake = 0.2;
 
-// Seconds for an element, of a codec whose sample found no memory: too many.
+// Seconds per element of a codec whose measurement ran out of memory: too slow to be chosen.
 constexpr double kNoRoom = 1;
 
 double ms(double seconds) { return 1e3 * seconds; }
@@ -30,7 +30,7 @@ bool is_dense(std::span<const int> by_bucket) {
   return std::ranges::all_of(by_bucket, [](int number) { return number == 0; });
 }
 
-// By which a choice is known in saved states: a codec's place among all, whatever the limit is.
+// Identifies a codec in saved states: its position among all codecs, independent of the current limit.
 std::int64_t place_of(const ExchangeChoice& choice) {
   const auto all = codecs_by_loss();
   return std::ranges::find(all, choice.kind) - all.begin();
@@ -78,7 +78,7 @@ CodecTrial::Choice CodecTrial::begin_trial(double seconds, const LedgerSums& sum
   const double exposed = std::ranges::max(epoch.by_rank, {}, &RankCommunication::exposed).exposed / steps;
   measured_ = fmt::format("{:.1f} ms a step with none, {:.1f} ms of them exposed on a wire of {:.1f} MB/s",
                           ms(seconds), ms(exposed), 1e-6 * epoch.wire_bytes_per_second());
-  // Every rank has the same numbers.
+  // The numbers are the same on every rank.
   if (exposed <= options_.least_gain * seconds || sums.steps == 0) {
     decide(fmt::format("none: {}, which is little", measured_));
     return std::nullopt;
@@ -95,7 +95,7 @@ CodecTrial::Choice CodecTrial::begin_trial(double seconds, const LedgerSums& sum
   return try_next("");
 }
 
-// Seconds for each element, by number, of the slowest rank, while all of them compute.
+// Seconds per element of each codec, on the slowest rank, while all ranks compute.
 std::vector<double> CodecTrial::measure_codecs() {
   std::vector<double> seconds = {0};
   for (const ExchangeChoice& choice : exchange_.choices().subspan(1)) {
@@ -103,7 +103,7 @@ std::vector<double> CodecTrial::measure_codecs() {
     run_agreed(host_, [&] {
       try {
         mine = codec_seconds_per_element(choice, device_, exchange_.nodes());
-      } catch (const MemoryError&) {  // then it is none to choose
+      } catch (const MemoryError&) {  // then it is not chosen
       }
     });
     seconds.push_back(std::ranges::max(gather_values(host_, mine)));
@@ -111,7 +111,7 @@ std::vector<double> CodecTrial::measure_codecs() {
   return seconds;
 }
 
-// found: what was tried before, and how it did.
+// found: text about the previous choice and its time; empty: none was tried.
 CodecTrial::Choice CodecTrial::try_next(std::string found) {
   CodecChoice choice{.by_bucket = std::vector<int>(buckets_.size(), 0)};
   double gain = 0;
@@ -188,8 +188,8 @@ CodecTrial::Choice CodecTrial::visit_state(StateVisitor& visitor, std::span<cons
     std::int64_t place = place_of(choices[static_cast<std::size_t>(exchange_.chosen()[bucket])]);
     visitor.value(parameters[i].name + ".codec", StateScope::replicated, &place);
     const auto known = std::ranges::find(choices, place, place_of);
-    if (known == choices.end()) decided = 0;  // beyond today's limit
-    // Where buckets are others than they were, what loses least of theirs.
+    if (known == choices.end()) decided = 0;  // a codec beyond the current limit
+    // If buckets have changed, takes the least lossy codec of their parameters.
     by_bucket[bucket] = std::min(by_bucket[bucket], static_cast<int>(known - choices.begin()));
   }
   if (!visitor.writes()) return std::nullopt;

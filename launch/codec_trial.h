@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CodecTrial: comm.codec = "auto". After some steps whose gradients are summed densely it knows the link,
-// when gradients are final and what compute waits for. It measures how long codecs compute on this machine,
-// asks the model which of them pays for which bucket (launch/codec_choice.h), and has the training go on so.
-// After as many steps it compares: where they were not faster the next best is tried, and none in the end.
-// All these are steps of the training, at fixed numbers; rank 0 decides, and tells the others.
+// CodecTrial: comm.codec = "auto". A few steps with dense sums show the link's speed, when gradients are
+// final and what compute waits for. The trial then measures how long codecs compute on this machine, lets the
+// model choose one per bucket (launch/codec_choice.h), and times as many steps with that choice. If they are
+// not faster, it tries less lossy codecs, and in the end uses none. All these are steps of the training, at
+// fixed numbers. Rank 0 decides and broadcasts.
 #pragma once
 
 #include <cstdint>
@@ -22,27 +22,28 @@
 namespace lockstep {
 
 struct CodecTrialOptions {
-  std::int64_t steps = 6;     // timed, of each way
-  std::int64_t settling = 2;  // before them, that are not
-  double least_gain = 0.03;   // of a step's time; where less is exposed nothing is tried
+  std::int64_t steps = 6;     // timed steps per choice
+  std::int64_t settling = 2;  // untimed steps before them
+  double least_gain = 0.03;   // fraction of a step; with less exposed, nothing is tried
 };
 
 class CodecTrial {
  public:
-  // What is given outlives this. settling_more: steps, beside those of the options, until steps are as they
-  // will be.
+  // All references outlive this. settling_more: further untimed steps per choice, until steps take their
+  // usual time.
   CodecTrial(AutoExchange& exchange, std::span<const Bucket> buckets, Communicator& host, Device device,
              std::int64_t settling_more, const CodecTrialOptions& options);
 
-  // Collective, behind each step, which took so long. What it returns is to be chosen before the next step.
+  // Collective; call after each step with its seconds. Returns the codecs to choose before the next step;
+  // nullopt: keep the current ones.
   std::optional<std::vector<int>> step_done(double seconds, Ledger& ledger);
 
   bool decided() const { return decided_; }
-  // Nothing is tried any more: somebody else has chosen.
+  // Ends the trial: the caller chooses the codecs.
   void end() { start(true); }
 
-  // The choice and whether it is final, by parameter. Where the visitor writes, what is to be chosen; a trial
-  // that was under way begins anew.
+  // Visits each parameter's codec and whether the choice is final. A visitor that writes: returns the codecs
+  // to choose; a trial that was not finished starts again with dense sums.
   std::optional<std::vector<int>> visit_state(StateVisitor& visitor, std::span<const Parameter> parameters,
                                               const BucketPlan& plan);
 
@@ -53,7 +54,7 @@ class CodecTrial {
   Choice judge(double seconds);
   Choice try_next(std::string found);
   std::vector<double> measure_codecs();
-  // Rank 0's, to all.
+  // Broadcasts rank 0's choice.
   std::vector<int> told(std::vector<int> by_bucket);
   void start(bool decided);
   void decide(const std::string& text);
@@ -67,13 +68,13 @@ class CodecTrial {
   CodecTrialOptions options_;
 
   bool decided_ = false;
-  std::int64_t steps_ = 0;       // with what is chosen now
-  std::vector<double> seconds_;  // of those that are timed
-  double dense_seconds_ = 0;     // median step, of the slowest rank
-  std::string measured_;         // of the link, for the log
-  double expected_ = 0;          // of the choice that is tried; rank 0's
+  std::int64_t steps_ = 0;       // with the current choice
+  std::vector<double> seconds_;  // of the timed steps
+  double dense_seconds_ = 0;     // median step of the slowest rank
+  std::string measured_;         // text about the link, for the log
+  double expected_ = 0;          // predicted step of the current choice; set on rank 0
   std::optional<WaitModel> model_;
-  std::vector<std::vector<BucketTravel>> ways_;  // of the codecs that may still be tried
+  std::vector<std::vector<BucketTravel>> ways_;  // [codec][bucket], of the codecs left to try
 };
 
 }  // namespace lockstep

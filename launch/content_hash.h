@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XXH3-128 of bytes that come in pieces: tells two contents apart, and finds damage. No protection from
-// someone who wants to deceive.
+// XXH3-128 of bytes that come in pieces. It distinguishes contents and detects damage, but is no protection
+// against deliberate tampering.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class ContentHash {
   ContentHash();
   void add(const void* data, std::size_t bytes);
   void add(std::string_view text) { add(text.data(), text.size()); }
-  // 32 hexadecimal digits; of all that was added so far.
+  // 32 hexadecimal digits: the hash of all bytes added so far.
   std::string hex() const;
 
  private:

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// Memory as it lies there: kernels, and so layouts, are the same on all ranks.
+// Hashes memory as it is: kernels, and so layouts, are the same on all ranks.
 class TensorHashes final : public StateVisitor {
  public:
   TensorHashes(Device device, std::vector<TensorHash>& hashes)
@@ -45,7 +45,7 @@ class TensorHashes final : public StateVisitor {
   std::vector<std::byte> copy_;
 };
 
-// That of most ranks; rank 0's where several are as frequent.
+// The value of most ranks; of equally frequent ones, the lowest rank's.
 std::uint64_t most_frequent(const std::vector<std::uint64_t>& values) {
   std::uint64_t best = values.front();
   for (const std::uint64_t value : values)

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Names, shapes and plain values.
+// Hashes names, shapes and values in plain layout.
 class NetworkHash final : public StateVisitor {
  public:
   NetworkHash(Network& network, ContentHash& hash)
@@ -39,8 +39,8 @@ class NetworkHash final : public StateVisitor {
   std::vector<float> values_;
 };
 
-// The flat arenas as they lie in memory, which the tensors fill without gaps, and the steps. Not the loss
-// scale: a step that it had skipped has changed nothing else.
+// Hashes the flat arenas as they are in memory, which tensors fill without gaps, and the step count. Omits
+// the loss scale: a step skipped by it has changed nothing else.
 class OptimizerHash final : public StateVisitor {
  public:
   OptimizerHash(Device device, ContentHash& hash) : stream_(device, StreamUse::compute), hash_(hash) {}

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A hash of what training has changed and ranks share: parameters, running statistics as evaluation reads
-// them, optimizer state and its number of steps, and the average of parameters. Two runs that end with the
-// same digest ended with the same bits.
+// A hash of the trained state that ranks share: parameters, running statistics for evaluation, optimizer
+// state and step count, and averaged parameters. Two runs with the same digest ended with the same bits.
 #pragma once
 
 #include <string>
@@ -13,8 +12,7 @@
 
 namespace lockstep {
 
-// 32 hexadecimal digits of XXH3-128 over names, shapes and bytes. average: of parameters; null: there is
-// none.
+// 32 hexadecimal digits of XXH3-128 over names, shapes and bytes. average: averaged parameters; null: none.
 std::string digest(Network& network, Optimizer& optimizer, WeightAverage* average = nullptr);
 
 }  // namespace lockstep

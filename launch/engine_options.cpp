@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// What adds momentum in the optimizer's place does it as SGD does.
+// A codec that adds momentum in place of the optimizer does so as SGD does.
 void require_momentum(const ExchangeChoice& choice, const OptimizerSettings& optimizer) {
   if (choice.kind->codec == nullptr || !choice.kind->codec->adds_momentum || optimizer.name == "sgd") return;
   throw ConfigError(
@@ -19,7 +19,7 @@ void require_momentum(const ExchangeChoice& choice, const OptimizerSettings& opt
                   choice.kind->name, optimizer.name));
 }
 
-// The mean of gradients with momentum is not the gradient whose norm is meant.
+// Clipping needs the norm of the mean gradient, which does not include momentum.
 void require_no_clipping(const ExchangeChoice& choice, const Config& config) {
   if (choice.kind->codec == nullptr || !choice.kind->codec->adds_momentum || config.trainer.clip_norm == 0)
     return;
@@ -30,7 +30,7 @@ void require_no_clipping(const ExchangeChoice& choice, const Config& config) {
       config.trainer.clip_norm, choice.kind->name));
 }
 
-// Differences of parameters have the momentum of the steps that made them.
+// Differences of parameters already include the momentum of their steps.
 void require_no_momentum(const ExchangeChoice& choice, const Config& config) {
   if (choice.kind->codec == nullptr || !choice.kind->codec->adds_momentum) return;
   throw ConfigError(
@@ -75,7 +75,7 @@ BucketOptions bucket_options(const Config& config, const Registry& registry) {
     options.exchange = without_momentum(options.exchange);
     for (CodecRule& rule : options.codecs.rules) rule.choice = without_momentum(rule.choice);
   }
-  // What may be taken up, or given up, in mid-training.
+  // "auto" may start or stop using these during training.
   for (ExchangeChoice& each : options.codecs.candidates) each = without_momentum(each);
   options.micro_batches = config.loader.accumulation;
   options.along_tree = config.reproducible;
@@ -121,7 +121,7 @@ TrainerOptions trainer_options(const Config& config) {
   options.cross_barrier = config.gradients.cross_barrier;
   options.metrics = metric_choice(config.metrics);
   if (options.average_every == 1)
-    options.average_every = 0;  // averaged gradients are the same, but rounded once
+    options.average_every = 0;  // averaging gradients gives the same result with one rounding
   return options;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What parts of the engine are told beyond the options that Config holds for each: what a person says once
-// and several parts heed, and what depends on the device.
+// Derives the engine's options from a Config: adds settings that several parts use, and what depends on the
+// device.
 #pragma once
 
 #include <string_view>
@@ -11,15 +11,15 @@
 
 namespace lockstep {
 
-// To train; evaluation has no accumulation and pads.
+// For training; evaluation does not accumulate, and pads.
 LoaderOptions loader_options(const Config& config, Device device);
 // Without KernelChoices.
 NetworkOptions network_options(const Config& config, Device device);
 BucketOptions bucket_options(const Config& config, const Registry& registry = {});
-// None but in fp16.
+// LossScaleOptions{} unless the precision is fp16.
 LossScaleOptions loss_scale_options(const Config& config);
 TrainerOptions trainer_options(const Config& config);
-// With which other keys, and why, comm.cross_barrier is allowed alone; empty where it is.
+// Settings that comm.cross_barrier requires and this configuration lacks, each with the reason; empty: none.
 std::vector<std::string_view> cross_barrier_needs(const Config& config);
 
 }  // namespace lockstep

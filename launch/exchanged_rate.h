@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ExchangedRate: the learning rate of a step in memory of the device, before the optimizer takes it, for
-// exchanges that keep what they do not send (GradientUnit::learning_rate).
+// ExchangedRate: a step's learning rate in device memory, for exchanges that keep what they do not send
+// (GradientUnit::learning_rate). They read it before the optimizer does.
 #pragma once
 
 #include "core/buffer.h"
@@ -12,13 +12,13 @@ namespace lockstep {
 
 class ExchangedRate {
  public:
-  // highest: of all steps. A rate is taken for no less than a hundredth of it: at the end of a cosine what is
-  // divided by it would else be too large for fp16, and for any bound on gradients.
+  // highest: the largest rate of all steps. Smaller rates are raised to at least a hundredth of it: values
+  // divided by a rate near the end of a cosine would overflow fp16 and exceed any bound on gradients.
   ExchangedRate(Device device, double highest);
 
-  // Of the steps with this slot, until it is set again: see Optimizer::set_learning_rate().
+  // Sets the rate of this slot's steps until the next call: see Optimizer::set_learning_rate().
   void set(StepSlot slot, double rate);
-  // Where the rate lies behind what this enqueues, until the next step with this slot.
+  // Copies the rate to the device; returns its address, valid until the next step with this slot.
   const float* enqueue(Stream& stream, StepSlot slot);
 
  private:

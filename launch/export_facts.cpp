@@ -20,10 +20,10 @@ constexpr const char *kSettings = "lockstep.settings", *kImage = "lockstep.image
                      *kClasses = "lockstep.classes";
 constexpr std::int64_t kMostSide = 1 << 16, kMostClasses = 1 << 20;
 
-// How a network came to its weights is not what it computes.
+// These keys affect training, not what the network computes.
 constexpr const char* kOfTraining[] = {"model.freeze", "model.reset_head"};
 
-// Of data, what is made of an image before the network sees it. Paths are nobody's business.
+// Accepts of data.* only the keys that transform an image before the network. Paths are private.
 bool is_of_the_network(std::string_view key) {
   constexpr std::array kOfData = {"data.resize", "data.center_crop", "data.exif_orientation", "data.mean",
                                   "data.deviation"};

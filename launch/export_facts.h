@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ExportFacts: what an exported network says of itself in its file's metadata, so that who uses it needs
-// nothing else: which network it is, what images it takes, and what its classes are called.
+// ExportFacts: metadata in an exported network's file that makes it self-contained: the network, its input
+// images and its class names.
 #pragma once
 
 #include <filesystem>
@@ -16,22 +16,22 @@
 namespace lockstep {
 
 struct ExportFacts {
-  // "model.name=\"cnn\"": keys of the configuration that say what the network computes, and of what.
+  // "model.name=\"cnn\"": the configuration keys that define the network and its input.
   std::vector<std::string> settings;
-  ImageShape image;  // of its input
-  // Per channel, of pixels in [0, 1]: (pixel - mean) / deviation is what it sees; empty: the pixel.
+  ImageShape image;  // shape of the input
+  // Per channel; the input is (pixel - mean) / deviation, with pixels in [0, 1]. Empty: the pixel itself.
   std::vector<double> mean, deviation;
-  std::vector<std::string> classes;  // their names; "0", "1", .. where they have none
+  std::vector<std::string> classes;  // names; "0", "1", .. if the dataset has none
 };
 
 ExportFacts export_facts(const Config& config, const Dataset& images, const Registry& registry);
 
-// "format" ("pt": names and layouts are PyTorch's), "lockstep.settings", "lockstep.classes" (arrays of JSON)
-// and "lockstep.image" (an object: height, width, channels, type, mean, deviation).
+// Keys: "format" ("pt": names and layouts are PyTorch's), "lockstep.settings", "lockstep.classes" (JSON
+// arrays) and "lockstep.image" (a JSON object: height, width, channels, type, mean, deviation).
 std::map<std::string, std::string> to_metadata(const ExportFacts& facts);
 
-// Of a safetensors file; nothing where another program wrote it. Throws IoError, and DataError for a file, or
-// facts, that make no sense.
+// Reads a safetensors file; nullopt if another program wrote it. Throws IoError, and DataError for an invalid
+// file or invalid facts.
 std::optional<ExportFacts> read_export_facts(const std::filesystem::path& path);
 
 }  // namespace lockstep

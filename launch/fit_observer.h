@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FitObserver: who is asked between the steps of a training. It may look at the state there, and stop it.
+// FitObserver: called between the steps of a training. It may read the state, and stop the training.
 #pragma once
 
 #include <optional>
@@ -13,25 +13,28 @@ struct Evaluation;
 class FitObserver {
  public:
   virtual ~FitObserver() = default;
-  // Collective. After every step; false, on every rank alike: training stops here, without an evaluation.
+  // Collective; called after every step. False, on all ranks alike: training stops here, without an
+  // evaluation.
   virtual bool goes_on() = 0;
-  // Not collective; between two steps, where ranks do not wait for each other (Trainer::in_lockstep() is
+  // Not collective; called between two steps if ranks do not wait for each other (Trainer::in_lockstep() is
   // false). True: the ranks end the epoch early and then call goes_on().
   virtual bool wants_to_meet() { return false; }
-  // Collective. After an epoch, or as much of it as train.steps allows, was reported, and evaluated where it
-  // was to be.
+  // Collective; called after an epoch was reported and, if due, evaluated. train.steps may have cut it short.
+  // evaluation: nullopt if none was due.
   virtual void epoch_over(const std::optional<Evaluation>& evaluation) = 0;
-  // Collective. After an evaluation within an epoch (TrainerOptions::evaluate_every), which is before a step.
+  // Collective; called after an evaluation within an epoch (TrainerOptions::evaluate_every), before its next
+  // step.
   virtual void evaluated_within() {}
 
-  // Collective. A step cannot be made good and ends the training: whoever made that happen takes it back.
+  // Collective; called when a step with gradients that are not finite ends the training. An observer that
+  // injected the fault undoes it.
   virtual void step_failed() {}
-  // Collective, behind it: the trainer stands where it stood before that step, for the last time. Returns
-  // what to say of where its state is; empty: nowhere.
+  // Collective; called after step_failed(), when the trainer holds the last good state. Returns text for the
+  // error message that says where the state was saved; empty: nowhere.
   virtual std::string save_last_good() { return {}; }
 };
 
-// Base of observers that are chained: calls that are not overridden go to `then`, which outlives this.
+// Base of chained observers: calls that are not overridden go to `then`, which outlives this.
 class PassingObserver : public FitObserver {
  public:
   explicit PassingObserver(FitObserver& then) : then_(then) {}

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Of the layers that have parameters: "layer1", "layer1.0", "layer1.0.conv1", ...
+// Prefixes of the names of layers with parameters: "layer1", "layer1.0", "layer1.0.conv1", ...
 std::vector<std::string> prefixes_of(const Graph& graph) {
   std::vector<std::string> prefixes;
   for (const Layer& layer : graph.layers()) {
@@ -28,7 +28,7 @@ std::vector<std::string> prefixes_of(const Graph& graph) {
   return prefixes;
 }
 
-// The shortest, which is how people think of a network.
+// The top-level names, for messages.
 std::vector<std::string> first_components(const std::vector<std::string>& prefixes) {
   std::vector<std::string> first;
   std::ranges::copy_if(prefixes, std::back_inserter(first),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// model.freeze: the layers of a graph that a person does not want to be trained.
+// model.freeze: excludes layers of a graph from training.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// Freezes all layers of each prefix (Graph::freeze). Throws ConfigError for one that no layer has, with the
-// nearest that one has, and where nothing is left to train.
+// Freezes all layers of each prefix (Graph::freeze). Throws ConfigError for a prefix that no layer has, with
+// the nearest known one, and if no layer is left to train.
 void freeze_layers(Graph& graph, std::span<const std::string> prefixes);
 
 }  // namespace lockstep

@@ -29,7 +29,7 @@ std::string error_line(const std::string& message) {
 
 }  // namespace
 
-// Not by fmt::print, which throws where nobody reads standard error any more.
+// Does not use fmt::print, which throws if standard error is closed.
 void print_error(const std::string& message) {
   const std::string text = error_line(message);
   std::fwrite(text.data(), 1, text.size(), stderr);
@@ -51,7 +51,7 @@ void leave_or_abort(World& world, int code) {
   try {
     world.leave();
   } catch (const std::exception& exception) {
-    if (code != exit_code::done) world.abort(code);  // the reason has been told
+    if (code != exit_code::done) world.abort(code);  // the reason is already printed
     abort_job(world, as_error(exception).exit_code(), exception.what());
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a rank in trouble ends. An error all ranks share (Error::agreed) unwinds as usual and is told once. Any
-// other may leave peers waiting for this rank, and tearing down what is shared with them would wait for them
-// in turn: so it is told by this rank and ends the whole job on the spot.
+// How a failed rank ends. An error that all ranks share (Error::agreed) unwinds as usual and is printed once.
+// Any other may leave peers waiting for this rank, and destroying what it shares with them would wait in
+// turn: so this rank prints the error and aborts the job.
 #pragma once
 
 #include <functional>
@@ -11,19 +11,20 @@
 
 namespace lockstep {
 
-// Runs `work` and returns what it returns; what it throws leaves as an Error (as_error). Declare what is
-// shared with other ranks outside of it.
+// Returns work(). Rethrows its exceptions as Error (as_error) if agreed or if this is the only rank;
+// otherwise aborts the job. Declare what is shared with other ranks outside of `work`.
 int run_or_abort(World& world, const std::function<int()>& work);
 
-// Leaves the world with what is the exit code of every rank; ends the job with it where that fails.
+// Leaves the world; every rank has the same exit code. If leaving fails, aborts the job with `code` or, if
+// that is exit_code::done, with the failure's code.
 void leave_or_abort(World& world, int code);
 
 // "lockstep: message" on standard error.
 void print_error(const std::string& message);
 
-// For a rank that fails like rank 0, which tells why, before the two have met in a World: mpirun ends a job
-// with the first rank that fails, and this one must not be it. Returns after two seconds, where a launcher
-// lets the others live.
+// For a rank that fails as rank 0 does before they have met in a World. Rank 0 prints the error, but mpirun
+// ends the job with the first rank that fails, so other ranks wait here. Returns after two seconds, in case
+// the launcher does not end this rank.
 void let_rank_0_end_first();
 
 }  // namespace lockstep

@@ -40,7 +40,7 @@ std::vector<std::string> names_of_nodes(const Graph& graph, const Network& netwo
       continue;
     }
     const std::string kind = kind_of_node(layer_of(graph, node));
-    // Named after the layer before it, which has a name sooner or later.
+    // Uses the name of the nearest named layer before it.
     names.push_back(names.empty()
                         ? kind
                         : fmt::format("{} after {}", kind, names.back().substr(names.back().rfind(' ') + 1)));
@@ -52,7 +52,7 @@ std::string kind_of_node(const Layer* layer) {
   return layer == nullptr ? "fork" : std::string(kind_of(layer->operation));
 }
 
-// Convolution and linear layers make the two gradients apart; all others make what they make at once.
+// Convolution and linear layers compute the two gradients apart; all others compute them together.
 std::string direction_name(const Layer* layer, Direction direction) {
   if (direction == Direction::forward) return "forward";
   if (direction == Direction::recompute) return "recomputation";
@@ -94,7 +94,7 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
     for (const Direction direction : kDirections) {
       const double seconds = seconds_[node][static_cast<std::size_t>(direction)] / steps;
       const std::int64_t operations = flops_in(flops, direction);
-      // A gradient reads and writes tensors of the sizes that forward does.
+      // A gradient reads and writes tensors of the same sizes as forward.
       const std::int64_t bytes = layer == nullptr ? 0 : forward_bytes(graph_, *layer, precision);
       if (seconds < 1e-6) continue;
       const PassRoof roof(operations, bytes, rates);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LayerProfile: where the time of a step goes, layer by layer and direction by direction, held against what
-// the machine could do. Watches a Network through Pass::observer.
+// LayerProfile: the time of a step per layer and direction, compared with the machine's peak. Watches a
+// Network through Pass::observer.
 #pragma once
 
 #include <array>
@@ -19,41 +19,40 @@
 
 namespace lockstep {
 
-// All of them, in the order in which a step runs them.
+// All directions, in the order in which a step runs them.
 inline constexpr std::array kDirections = {Direction::forward, Direction::recompute,
                                            Direction::backward_parameters, Direction::backward_inputs};
 
-// By node: the name of its parameters or, of a layer without any, its kind and the layer that it comes after.
-// graph is what the network was planned from.
+// By node: the name of its parameters or, for a layer without any, its kind and the layer before it
+// ("activation after bn1"). graph: the one that the network was planned from.
 std::vector<std::string> names_of_nodes(const Graph& graph, const Network& network);
-// "convolution"; null: a fork, which no graph has.
+// "convolution"; "fork" for null: forks are nodes of no layer in the graph.
 std::string kind_of_node(const Layer* layer);
-// "forward", "recomputation", "backward", or what layers with products compute apart: "gradient of weights",
-// "gradient of input".
+// "forward", "recomputation", "backward". Layers that compute the two gradients apart have "gradient of
+// weights" and "gradient of input" instead of the last.
 std::string direction_name(const Layer* layer, Direction direction);
 
 class LayerProfile final : public LayerObserver {
  public:
-  // graph is what the network was planned from; both, and the timeline (may be null), must outlive this.
+  // graph: the one that the network was planned from. All outlive this; timeline may be null.
   LayerProfile(const Graph& graph, const Network& network, Timeline* timeline);
 
   void layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns, std::int64_t end_ns) override;
-  // Forgets what was measured so far.
+  // Discards the measurements so far.
   void clear();
 
   struct Row {
-    std::string name;       // of the parameters, or the layer's place
+    std::string name;       // see names_of_nodes()
     std::string kind;       // "convolution"
-    std::string direction;  // "forward", "gradient of weights", "gradient of input"
-    std::string kernel;     // what was chosen, where there was a choice
+    std::string direction;  // see direction_name()
+    std::string kernel;     // the chosen kernel; empty if there was no choice
     double milliseconds = 0;
     double gigaflops = 0;             // 10^9 operations per second, counted as direct convolution; 0: none
-    double gigabytes_per_second = 0;  // tensors read and written once over the time
-    double share_of_peak = 0;   // of the ceiling that is nearer: of operations in its precision or of memory
-    bool memory_bound = false;  // which is that of memory
+    double gigabytes_per_second = 0;  // reading and writing each tensor once
+    double share_of_peak = 0;         // of the lower roof: operations in its precision, or memory
+    bool memory_bound = false;        // the lower roof is memory's
   };
-  // Returns the rows of one step, the longest first, after `steps` steps were watched. A layer is named by
-  // what it computes on.
+  // Rows of one step, the longest first, after `steps` steps were observed.
   std::vector<Row> rows(int steps, const Peak& peak) const;
 
  private:
@@ -67,11 +66,11 @@ class LayerProfile final : public LayerObserver {
 // By "KIND, DIRECTION", the longest first.
 std::vector<std::pair<std::string, double>> milliseconds_by_kind(std::span<const LayerProfile::Row> rows);
 
-// Why a row is above 100 % of peak, a line for each reason there is; empty where none is.
+// Why rows are above 100 % of peak, one text per reason; empty if none is.
 std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> rows);
 
-// Collective. Calls measure() on all ranks at the same time: as they compute, sharing the memory and
-// the power of a node. Nobody goes on, to burn a core somewhere else, before all have measured.
+// Collective. Calls measure() on all ranks at the same time, because they share the memory and power of a
+// node in training, too. No rank returns, and uses a core for other work, before all have measured.
 void measure_together(Communicator& host, const std::function<void()>& measure);
 
 }  // namespace lockstep

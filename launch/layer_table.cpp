@@ -19,7 +19,7 @@ constexpr const char* kNarrow = "  {:<{}} {:<6} {:>8} {:>5} {:>7} {:>6} {:>6}\n"
 constexpr int kNarrowWithoutLayer = 46;
 constexpr int kNarrowestLayer = 12;
 
-// What both tables print alike.
+// Columns that both tables format alike.
 struct Numbers {
   Numbers(const Row& row, double all_milliseconds)
       : milliseconds(fmt::format("{:.2f}", row.milliseconds)),
@@ -47,7 +47,7 @@ std::string wide_table(std::span<const Row> rows, double all_milliseconds) {
   return text;
 }
 
-// As libraries of kernels call them.
+// Abbreviations that kernel libraries use.
 std::string short_name(const std::string& direction) {
   static const std::map<std::string, std::string> names = {{"forward", "fwd"},
                                                            {"recomputation", "recomp"},

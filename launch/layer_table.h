@@ -11,9 +11,8 @@
 
 namespace lockstep {
 
-// The first `shown` of all rows, below a line of titles. A terminal with too few columns gets short names of
-// directions, explained in a line above, and the kernel's name beside the layer's, or below where the two are
-// long.
+// The first `shown` rows, below a title line. On a narrow terminal, directions have short names, which a line
+// above explains, and the kernel's name follows the layer's, or is on the next line if both are too long.
 std::string layer_table(std::span<const LayerProfile::Row> rows, std::size_t shown, const Terminal& terminal);
 
 }  // namespace lockstep

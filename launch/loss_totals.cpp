@@ -6,7 +6,7 @@
 namespace lockstep {
 
 void LossTotals::add(const LossSums& sums) {
-  // Samples of a short batch weigh more for its gradient (Batch::weights): here all weigh the same.
+  // Samples of a short batch have larger weights in the gradient (Batch::weights); here all weigh the same.
   const double weight_of_each = sums.samples > 0 ? sums.weight / static_cast<double>(sums.samples) : 1.0;
   loss += sums.loss / weight_of_each;
   weight += sums.weight / weight_of_each;
@@ -14,7 +14,7 @@ void LossTotals::add(const LossSums& sums) {
   samples += sums.samples;
 }
 
-// In rank order.
+// Adds in rank order.
 LossTotals over_ranks(Communicator& host, const LossTotals& mine) {
   LossTotals sum;
   for (const LossTotals& totals : gather_values(host, mine)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LossTotals: what the samples of some steps add up to, of one rank or of all.
+// LossTotals: sums over the samples of some steps, of one rank or of all.
 #pragma once
 
 #include <cmath>
@@ -19,14 +19,14 @@ struct LossTotals {
   std::int64_t samples = 0;
 
   void add(const LossSums& sums);
-  // NaN where there were none: every step so far was skipped. A NaN has no sign.
+  // Mean loss; NaN, with positive sign, if every step so far was skipped.
   double mean() const {
     const double mean = loss / weight;
     return std::isnan(mean) ? std::numeric_limits<double>::quiet_NaN() : mean;
   }
 };
 
-// Collective over a communicator of host memory. Every rank gets the same doubles.
+// Collective over host memory. Every rank gets the same doubles.
 LossTotals over_ranks(Communicator& host, const LossTotals& mine);
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Metrics: what an evaluation tells beside loss and accuracy (run.metrics), each rank counting its samples on
-// its device. Counts are whole numbers, so that the metrics do not depend on how many ranks there are. What
-// counting takes is measured: metrics have a price.
+// Metrics: what an evaluation reports besides loss and accuracy (run.metrics). Each rank counts its samples
+// on its device. Counts are integers, so metrics do not depend on the number of ranks. The time that counting
+// takes is measured.
 #pragma once
 
 #include <array>
@@ -30,32 +30,32 @@ struct MetricChoice {
 
 inline constexpr std::array<std::string_view, 3> kMetricNames = {"top5", "f1", "confusion"};
 
-// Words with commas or spaces between them; "none": no word.
+// Splits at commas and spaces; "none": no words.
 std::vector<std::string> listed_words(std::string_view text);
-// Of words of kMetricNames; others are passed over.
+// Parses words of kMetricNames; ignores others.
 MetricChoice metric_choice(std::string_view words);
 
-// Fractions; 0 where a denominator is.
+// Fractions; 0 if the denominator is 0.
 struct ClassScore {
-  double precision = 0;  // of what was predicted as the class
-  double recall = 0;     // of the class
-  double f1 = 0;         // their harmonic mean
+  double precision = 0;  // of the samples predicted as this class
+  double recall = 0;     // of the samples of this class
+  double f1 = 0;         // harmonic mean of the two
   bool occurs = false;   // among labels or predictions
 };
 
 // by_class: as ClassCounts::by_class.
 std::vector<ClassScore> class_scores(const std::vector<std::int64_t>& by_class);
-// The mean over the classes that occur, as scikit-learn has it (average="macro", zero_division=0).
+// The mean over the classes that occur, as scikit-learn computes it (average="macro", zero_division=0).
 double macro_f1(const std::vector<ClassScore>& scores);
 
 struct EvaluationMetrics {
   std::optional<double> top5;           // fraction of the samples
-  std::vector<ClassScore> by_class;     // of f1; else empty
-  std::vector<std::int64_t> confusion;  // [classes, classes], by label and prediction; else empty
+  std::vector<ClassScore> by_class;     // with f1; else empty
+  std::vector<std::int64_t> confusion;  // [labels, predictions], with confusion; else empty
   std::int64_t classes = 0;
-  double seconds = 0;  // that counting took: of this rank, on a GPU its own time
+  double seconds = 0;  // spent counting on this rank; kernels by GPU time
 
-  // Of kMetricNames, what is told here.
+  // The kMetricNames that have values.
   std::vector<std::string_view> names() const;
 };
 
@@ -64,19 +64,19 @@ class MetricCounter {
  public:
   static constexpr std::int64_t kMostConfusedClasses = 100;
 
-  // Collective over host memory. The network and `host` outlive it. Throws a ConfigError on every rank alike
-  // for top5 of five classes or fewer. A confusion matrix of too many classes is not counted, which the log
-  // tells.
+  // Collective over host memory. The network, `host` and the stream outlive this. top5 with at most five
+  // classes throws ConfigError on every rank. The confusion matrix is left out, with a log line, for more
+  // than kMostConfusedClasses classes.
   MetricCounter(const MetricChoice& choice, Network& network, Communicator& host, Stream& stream);
 
-  // Whether there is something to count.
+  // True if any metric is counted.
   bool any() const { return choice_.any(); }
   void begin();
-  // Enqueued: of the batch that the network's last forward pass was given.
+  // Enqueues the counts of the batch of the network's last forward pass.
   void count(const Batch& batch);
-  // The stream has passed what count() enqueued.
+  // Call when the stream has completed count().
   void counted();
-  // Collective; waits. samples: of all ranks.
+  // Collective; waits for the stream. samples: of all ranks.
   EvaluationMetrics finish(std::int64_t samples);
 
  private:
@@ -89,9 +89,9 @@ class MetricCounter {
   Communicator& host_;
   Stream& stream_;
   std::int64_t classes_;
-  std::size_t confusion_begin_ = 0, count_ = 0;  // in_top, by_class, then the confusion matrix
-  Buffer counts_;                                // of the device
-  Buffer sums_;                                  // of the host
+  std::size_t confusion_begin_ = 0, count_ = 0;  // layout: in_top, by_class, confusion matrix
+  Buffer counts_;                                // device memory
+  Buffer sums_;                                  // host memory
   std::optional<TimedEvent> begin_, end_;        // on a GPU
   double seconds_ = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starts the ranks of one machine: `lockstep train --ranks 2 ...` becomes the mpirun command that a user
-// would otherwise have to write.
+// Starts the ranks of one machine: `lockstep train --ranks 2 ...` runs the mpirun command that a user would
+// otherwise write.
 #pragma once
 
 #include <string>

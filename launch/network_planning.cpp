@@ -81,7 +81,7 @@ void NetworkPlanning::prefer(const std::string& choices) {
 
 std::string NetworkPlanning::choices() const { return to_text(kernels_); }
 
-// Those that this machine does not have.
+// Warns of preferred kernels that this machine does not have.
 void NetworkPlanning::tell_of_others() const {
   std::int64_t others = 0;
   for (const auto& [key, choice] : preferred_)
@@ -94,7 +94,7 @@ void NetworkPlanning::tell_of_others() const {
       others, preferred_.size());
 }
 
-// Rank 0 plans first, choosing kernels; the others plan with its choices: ranks must round alike.
+// Rank 0 plans first and chooses kernels; the other ranks use its choices, so that all round alike.
 std::unique_ptr<Network> NetworkPlanning::plan(Communicator& host, const MemoryBudget& budget) {
   std::unique_ptr<Network> network;
   const auto make = [&] {
@@ -106,7 +106,7 @@ std::unique_ptr<Network> NetworkPlanning::plan(Communicator& host, const MemoryB
     if (kernels_.by() == ChooseBy::name || !preferred_.empty()) return make();
     const KernelCache cache(kernel_cache_folder(config_.kernels), backend_for(device_).identity());
     cache.use(kernels_, [&] {
-      budget.require();  // before kernels are timed in vain
+      budget.require();  // fails before the kernels are timed
       const KernelProgress progress(kernels_, cache.file(), find_terminal());
       make();
     });

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NetworkPlanning: the network that a Config asks for, as a graph, and planned with kernels that all ranks
-// share.
+// NetworkPlanning: builds a Config's network as a graph, and plans it with kernels that all ranks share.
 #pragma once
 
 #include <map>
@@ -26,26 +25,27 @@ struct MemoryRemedy {
 
 class NetworkPlanning {
  public:
-  // Builds the graph, for images of a shape and so many classes. ranks: with which batch norm is synchronised
-  // where the configuration wants it.
+  // Builds the graph for the shape and classes of these images. ranks: number that synchronise batch norm, if
+  // the configuration enables it. References outlive this.
   NetworkPlanning(const Config& config, const NetworkEntry& network, const Dataset& images, Device device,
                   int ranks);
 
   const Graph& graph() const { return graph_; }
   Device device() const { return device_; }
-  // Of the network for micro-batches of so many samples, without making it.
+  // Memory of the network for micro-batches of this size, without allocating it.
   MemoryPlan memory(std::int64_t batch);
-  // Throws ConfigError where batch norm cannot be trained on so many samples (launch/batch_norm_values.h).
+  // Throws ConfigError if batch norm cannot be trained (launch/batch_norm_values.h). samples: size of the
+  // training set.
   void require_batch_norm_values(std::int64_t samples) const;
-  // What would make that less: settings that are not what they would have to be.
+  // Settings that would reduce memory() and are not set yet.
   std::vector<MemoryRemedy> remedies() const;
-  // Kernels of an earlier run (to_text of its choices), to be used again where they can be. The same on every
-  // rank. Throws DataError.
+  // Reuses an earlier run's kernels (its choices()) where this machine has them. The same text on every rank.
+  // Throws DataError.
   void prefer(const std::string& choices);
-  // Those of the network that was planned, as text.
+  // The planned network's kernels, as text.
   std::string choices() const;
-  // Collective over a communicator of host memory; errors are agreed. Chooses kernels: rank 0's, which it
-  // times or finds in the cache of its machine. What does not fit the budget throws its MemoryError.
+  // Collective over host memory; errors are agreed. Uses rank 0's kernels, which it times or reads from its
+  // machine's cache. Throws the budget's MemoryError if the network does not fit.
   std::unique_ptr<Network> plan(Communicator& host, const MemoryBudget& budget);
 
  private:

@@ -31,7 +31,7 @@ bool NotFiniteSearch::are_finite(std::span<const FlatRange> ranges) {
   return finite != 0;
 }
 
-// Layers without a name are told by the last one before them that has one.
+// A layer without a name is described by the last named one before it.
 std::string NotFiniteSearch::layer_name(std::size_t node) const {
   std::size_t named = node;
   while (named > 0 && network_.nodes()[named].name.empty()) --named;
@@ -56,7 +56,7 @@ void NotFiniteSearch::look_at_state() {
   std::vector<FlatRange> all;
   for (const std::span<float> part : {network_.values(), network_.frozen(), network_.evaluation_statistics()})
     all.push_back({.end = static_cast<std::int64_t>(part.size()), .data = part.data()});
-  if (are_finite(all)) return;  // a question in place of one for each tensor
+  if (are_finite(all)) return;  // one check for all tensors
   Visitor visitor(*this);
   network_.visit_state(visitor);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NotFiniteSearch: where values stopped being finite. Whoever wants to know runs a pass again with this as
-// its observer, which looks at what each layer makes; what it finds first is what the rest comes from.
+// NotFiniteSearch: finds where values stopped being finite. Rerun a pass with this as its observer: it checks
+// each layer's results and keeps the first that is not finite, which is the origin.
 #pragma once
 
 #include <span>
@@ -16,14 +16,14 @@ namespace lockstep {
 
 class NotFiniteSearch final : public LayerObserver {
  public:
-  // Both outlive this. The stream is that of the passes.
+  // Both outlive this. The stream is the one of the passes.
   NotFiniteSearch(Network& network, Stream& stream);
 
-  // In this order. The parameters, and what evaluation reads beside them, as they are; waits for the stream.
+  // Call in this order. Checks the parameters and the evaluation statistics; waits for the stream.
   void look_at_state();
-  // Of each forward and backward pass.
+  // Called by each forward and backward pass.
   void layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns, std::int64_t end_ns) override;
-  // Between the two.
+  // Call between the two passes.
   void look_at_loss(double loss);
 
   // "parameter conv1.weight", "statistic bn1.running_var", "the activations of conv2", "the loss", "the
@@ -41,11 +41,11 @@ class NotFiniteSearch final : public LayerObserver {
   std::string found_;
 };
 
-// NotFiniteSearch::found() of the state alone.
+// The result of look_at_state() alone.
 std::string not_finite_state(Network& network);
 
-// Collective over host memory. "; it began on rank 1 in parameter conv1.weight", of every rank that found
-// something; empty: none did.
+// Collective over host memory. "; it began on rank 1 in parameter conv1.weight", for all ranks whose `found`
+// is not empty; empty: none.
 std::string where_it_began(Communicator& host, const std::string& found);
 
 }  // namespace lockstep

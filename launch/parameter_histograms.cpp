@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// As many as TensorBoard's own summaries have.
+// The number of buckets in TensorBoard's own summaries.
 constexpr std::size_t kBuckets = 30;
 
 void add(Histogram histogram, std::vector<Histogram>& histograms) {

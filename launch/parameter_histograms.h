@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the values of a network's parameters, and of their gradients, are distributed: a histogram of each, of
-// equal buckets from the smallest value to the largest. Values that are not finite are left out, and a tensor
-// that has no others. Memory of the device is read, and nothing changed.
+// Histograms of each parameter and gradient tensor, with equal buckets from the smallest value to the
+// largest. They omit values that are not finite, and tensors without finite values. Device memory is only
+// read.
 #pragma once
 
 #include <span>
@@ -16,11 +16,10 @@ namespace lockstep {
 
 // "weights/fc.weight". Waits for the stream.
 std::vector<Histogram> weight_histograms(Network& network, Stream& stream);
-// "gradients/fc.weight": of Parameter::gradient, which was multiplied by the loss scale. Waits for the
-// stream.
+// "gradients/fc.weight", of Parameter::gradient divided by the loss scale. Waits for the stream.
 std::vector<Histogram> gradient_histograms(Network& network, Stream& stream, double loss_scale);
 
-// Of values that were multiplied by the scale.
+// The histogram of values / scale.
 Histogram histogram_of(std::string tag, std::span<const float> values, double scale = 1);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ParameterReader: parameters and their gradients as plain floats of the host, one tensor after the other.
+// ParameterReader: reads parameters and their gradients as floats in host memory, one tensor at a time.
 #pragma once
 
 #include <span>
@@ -16,10 +16,10 @@ namespace lockstep {
 
 class ParameterReader {
  public:
-  // Both outlive it. The stream is waited for in each call.
+  // Both outlive this. Each call waits for the stream.
   ParameterReader(Network& network, Stream& stream) : network_(network), stream_(stream) {}
 
-  // In the order of the tensor's shape; until the next call.
+  // Elements in the order of the tensor's shape; valid until the next call.
   std::span<const float> read(const StateTensor& tensor);
   std::span<const float> read(const Parameter& parameter);
   std::span<const float> read_gradient(const Parameter& parameter);
@@ -28,7 +28,7 @@ class ParameterReader {
   Network& network_;
   Stream& stream_;
   Buffer staging_;
-  Buffer wide_;  // half gradients in fp32
+  Buffer wide_;  // 16-bit gradients converted to fp32
   std::vector<float> plain_;
 };
 

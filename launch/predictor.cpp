@@ -28,7 +28,7 @@ MemoryBudget budget_for(NetworkPlanning& planning, const Config& config, Device 
           }};
 }
 
-// exp(x) over their sum; the largest first subtracted, so that none overflows.
+// Subtracts the largest logit first, so that exp() does not overflow.
 void softmax(std::span<const float> logits, std::span<float> probabilities) {
   const float most = *std::ranges::max_element(logits);
   double sum = 0;

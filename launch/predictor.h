@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Predictor: a trained network that is asked about images, of which each rank answers some. Batches are
-// decoded beside the forward pass, and answers are told while the device computes the next ones.
+// Predictor: runs a trained network on images, of which each rank takes a share. It decodes batches during
+// the forward pass, and reports scores while the device computes the next batch.
 #pragma once
 
 #include <array>
@@ -29,28 +29,29 @@ class Predictor {
  public:
   struct Options {
     Device device;
-    int threads = 1;                   // that compute, on a CPU
+    int threads = 1;                   // compute threads, on a CPU
     int loader_threads = 1;            // at most
-    std::filesystem::path weights;     // an export; or
-    const StateCopy* state = nullptr;  // what a checkpoint has of the network, and maybe more
+    std::filesystem::path weights;     // exported network; read if `state` is null
+    const StateCopy* state = nullptr;  // a checkpoint's state; other entries are ignored
   };
-  // Collective over host, which is of host memory. Of a configuration's network and batch, for images of its
-  // input's shape and as many classes as they say; all of them and host outlive this. Throws what planning a
-  // network, opening weights and a BatchLoader throw; what weights are refused for is agreed.
+  // Collective over `host`, a communicator of host memory. Uses the configuration's network and batch size;
+  // `images` must have the network's input shape and number of classes. All references outlive this. Throws
+  // what network planning, loading weights and BatchLoader throw; a refusal of the weights is agreed.
   Predictor(const Config& config, const Registry& registry, const Dataset& images, Communicator& host,
             const Options& options);
 
-  // For each class; empty where the image could not be decoded.
+  // [classes] each; empty if the image could not be decoded.
   struct Scores {
     std::span<const float> probabilities;
-    std::span<const float> logits;  // what the network computed, of which the softmax is these
+    std::span<const float> logits;  // the network's output; its softmax is `probabilities`
   };
-  // With an image's place among them.
+  // image: index in the dataset.
   using Answer = std::function<void(std::int64_t image, const Scores& scores)>;
-  // The images of this rank's share of the batches, in order: the shares of ranks follow one another, and
-  // batches are those of one rank alone, so that answers are, too. Rethrows what the dataset threw.
+  // Calls `answer` for each image of this rank's share, in order. Shares of ranks are contiguous, and batches
+  // hold the same images with any number of ranks, so scores do not depend on it. Rethrows the dataset's
+  // errors.
   void run(const Answer& answer);
-  // Of run(): the share of its time in which it waited neither for images nor for whom it told.
+  // Fraction of run()'s time spent neither waiting for images nor in `answer`.
   double busy() const { return seconds_ > 0 ? 1 - waited_ / seconds_ : 0; }
   double seconds() const { return seconds_; }
 
@@ -73,7 +74,7 @@ class Predictor {
   Stream stream_;
   std::optional<BatchLoader> loader_;
   std::optional<DeviceBatches> batches_;
-  Buffer logits_;  // in fp32, where the network computes in half precision
+  Buffer logits_;  // fp32; used if the network computes in half precision
   std::vector<Answers> answers_;
   std::vector<float> probabilities_;
   double seconds_ = 0, waited_ = 0;

@@ -24,15 +24,16 @@ std::shared_ptr<Dataset> kept(std::shared_ptr<Dataset> dataset, Communicator& no
   return preloaded(std::move(dataset), {.places = std::move(places), .owner = std::move(own)});
 }
 
-// Asked before memory is: gradients, which come later, are shared, too. Who chooses leaves them half.
+// Checks before memory is allocated, because gradients need shared memory later. Unless the user asked for
+// it, leaves half free.
 bool fits_shared(const Communicator& node, std::size_t bytes, bool asked) {
   return node.size() == 1 || bytes <= free_shared_memory() / (asked ? 1 : 2);
 }
 
-// Of those that ranks make of a set, all or none: whether all have what they need.
+// True if `right` holds on all ranks: either all keep a set or none does.
 bool on_all(Communicator& node, bool right) { return first_rank_where(node, !right) < 0; }
 
-// Of a run's two sets.
+// Which of a run's two sets are kept.
 struct Chosen {
   bool train = false, test = false;
   bool any() const { return train || test; }
@@ -50,7 +51,7 @@ std::size_t bytes_of(const Datasets& sets, const Chosen& chosen, Bytes bytes) {
   return (chosen.train ? bytes(*sets.train) : 0) + (chosen.test ? bytes(*sets.test) : 0);
 }
 
-// Whether nothing was said of room for them.
+// Returns false if a rank has no room for them.
 bool keep_on_host(Preloading& made, const Chosen& chosen, Communicator& node) {
   const auto keep = [&](std::shared_ptr<Dataset>& set) {
     std::shared_ptr<Dataset> shared = kept(set, node);
@@ -94,7 +95,7 @@ Preloading preload_on_host(const Datasets& sets, bool several_epochs, bool asked
   return {.sets = sets, .told = "images are decoded in every epoch: " + reason};
 }
 
-// What ranks decode for their devices they share on the way, where there is room.
+// Ranks share the sets that they decode for their devices, if there is room.
 Datasets shared_on_the_way(const Datasets& sets, const Chosen& chosen, Communicator& node) {
   const Chosen decoded{.train = chosen.train && sets.train->decodes(),
                        .test = chosen.test && sets.test->decodes()};

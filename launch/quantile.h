@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Of at least one value; fraction in [0, 1], linear between neighbours.
+// values: ascending, at least one. fraction in [0, 1]; interpolates linearly between neighbours.
 inline double quantile(const std::vector<double>& ascending, double fraction) {
   const double place = fraction * static_cast<double>(ascending.size() - 1);
   const auto below = static_cast<std::size_t>(place);
@@ -17,14 +17,14 @@ inline double quantile(const std::vector<double>& ascending, double fraction) {
   return ascending[below] + (place - static_cast<double>(below)) * (ascending[above] - ascending[below]);
 }
 
-// The median; 0 of none.
+// The median; 0 if there are no values.
 inline double median_of(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return quantile(values, 0.5);
 }
 
-// Of what value() says of each item; there is at least one.
+// Quantile of value(item) over the items; at least one item.
 template <typename Items, typename Value>
 double quantile_over(const Items& items, double fraction, Value value) {
   std::vector<double> values;

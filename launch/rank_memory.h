@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank's memory is planned to hold, part by part, and what its process has.
+// The planned memory of a rank, by part, and the memory of its process.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ class Training;
 struct MemoryPart {
   std::string name;  // "activations"
   std::size_t bytes = 0;
-  std::string note;      // for people
-  bool on_host = false;  // of a rank on a GPU: in the host's memory
+  std::string note;      // for the user
+  bool on_host = false;  // in host memory although the rank is on a GPU
 };
 
-// Those that take any. Libraries take more, of which nothing is known here.
+// Parts of more than 0 bytes. Libraries take more, which is not counted here.
 std::vector<MemoryPart> memory_parts(Training& training, const Communicator& communicator);
 
-// Of this process, in memory now; 0 where the system does not tell.
+// Resident memory of this process; 0 if the system does not report it.
 std::int64_t resident_bytes();
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registry: what the program knows by name. It begins with all that is shipped; a program of one's own adds
-// to it and hands it to run(), and then has what it added in every command, in the help, in the checks of a
-// configuration and in the completion.
+// Registry: what the program finds by name. It starts with all shipped entries. A custom program adds its own
+// and passes the registry to run(); every command, the help, the configuration checks and the completion then
+// know them.
 #pragma once
 
 #include <string>
@@ -16,19 +16,18 @@
 
 namespace lockstep {
 
-// A configuration that is part of the program.
+// A configuration built into the program.
 struct Preset {
   std::string name;
   std::string text;  // TOML
 };
-// Those that are shipped.
 const std::vector<Preset>& shipped_presets();
 
 struct CommandEntry;  // see commands/commands.h
-// Those that are shipped, in the order of the help.
+// In the order of the help.
 const std::vector<const CommandEntry*>& shipped_commands();
 
-// What is pointed to outlives it.
+// Pointers must outlive the registry.
 struct Registry {
   std::vector<NetworkEntry> networks = network_table();            // model.name
   std::vector<DatasetFormat> formats = dataset_formats();          // data.format

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every rank holds the same data and the same model, from the first step to the last. Nothing in training
-// finds out by itself where that is not so: gradients of different models add up as well as those of one.
-// `host` is a communicator of host memory.
+// Checks that every rank holds the same data and model. Training itself does not detect differences:
+// gradients of different models can be summed, too. `host` is a communicator of host memory.
 #pragma once
 
 #include <string>
@@ -13,20 +12,20 @@
 
 namespace lockstep {
 
-// What tells these data from others, whatever folder they are in.
+// Text that identifies the data, independent of their folder.
 std::string describe_data(const Dataset& train, const Dataset& test);
 
-// Collective. Throws an agreed DataError naming the ranks whose data are not rank 0's; path: data.path.
+// Collective. Throws an agreed DataError that names the ranks whose data differ from rank 0's. path:
+// data.path, for the message.
 void require_same_data(Communicator& host, const Dataset& train, const Dataset& test,
                        const std::string& path);
 
-// Collective. Rank 0's parameters and running statistics on every rank, sent by the communicator of the
-// network's device. All must have planned the same layouts, which GradientBuckets sees to, and no work on
+// Collective. Copies rank 0's parameters and running statistics to every rank, over the communicator of the
+// network's device. All ranks must have planned the same layouts, which GradientBuckets checks. No work on
 // the network may be under way.
 void broadcast_state(Communicator& communicator, Network& network);
 
-// Collective. Throws an agreed Error naming the ranks whose digest (digest.h) of trained state is not rank
-// 0's.
+// Collective. Throws an agreed Error that names the ranks whose digest (digest.h) differs from rank 0's.
 void require_same_state(Communicator& host, const std::string& digest);
 
 }  // namespace lockstep

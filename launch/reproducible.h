@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What train.reproducible asks for beside sums along one tree (comm/micro_batch_sums.h, step_statistics.h): a
-// dealing of micro-batches that the tree has, and kernels that give the same bits wherever they run.
+// Requirements of train.reproducible besides sums along one tree (comm/micro_batch_sums.h,
+// step_statistics.h): a number of micro-batches per rank that fits the tree, and kernels that give the same
+// bits on any machine.
 #pragma once
 
 #include "core/device.h"
@@ -9,9 +10,9 @@
 
 namespace lockstep {
 
-// Where train.reproducible is set: throws ConfigError where so many ranks on this device cannot keep its
-// promise; sets what was left to the machine (train.threads = 0, kernels.choose = "time") to what is the same
-// everywhere, and says so in the log.
+// With train.reproducible: throws ConfigError if this number of ranks on this device cannot be reproducible.
+// Replaces settings that depend on the machine (train.threads = 0, kernels.choose = "time") by fixed ones,
+// and logs that.
 void make_reproducible(Config& config, Device device, int ranks);
 
 }  // namespace lockstep

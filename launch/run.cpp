@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Here errors become exit codes.
+// Converts errors to exit codes.
 #include "launch/run.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ int run_in_world(const Command& command) {
   int code = exit_code::done;
   try {
     code = command.entry->in_world(command, world);
-  } catch (const Error& error) {  // on every rank
+  } catch (const Error& error) {  // agreed by all ranks
     if (world.rank() == 0) print_error(error.what());
     code = error.exit_code();
   }
@@ -54,8 +54,8 @@ int print_text(const Command& command) {
   return command.exit_code;
 }
 
-// A dataset of a thousand files has them all open. The limit that is lower by default is for programs that
-// use select(), which this one does not.
+// Raises the limit: a dataset of a thousand files keeps all of them open. The low default is for programs
+// that use select(), which this one does not.
 void allow_many_open_files() {
   rlimit limit = {};
   constexpr rlim_t kWanted = 65536;
@@ -64,7 +64,8 @@ void allow_many_open_files() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Open MPI's ranks end within a second of their launcher, however that ends: time to save a step.
+// Requests SIGTERM when mpirun ends, in any way. Open MPI kills the ranks within a second, enough to save a
+// step.
 void stop_with_launcher() {
   if (find_launch(&std::getenv).launcher == Launcher::mpirun) prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
@@ -73,7 +74,7 @@ void stop_with_launcher() {
 
 int run(int argc, char** argv, const Registry& registry) {
   block_job_signals();
-  // bound_waiting() starts the program by another name, and hooks look for this one.
+  // bound_waiting() restarts the program under another name; hooks look for this one.
   prctl(PR_SET_NAME, program_invocation_short_name);
   stop_with_launcher();
   allow_many_open_files();

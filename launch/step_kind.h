@@ -5,11 +5,11 @@
 
 namespace lockstep {
 
-// What ranks do together in a step.
+// The data that ranks exchange in a step.
 enum class StepKind {
-  synchronous,  // exchange gradients
+  synchronous,  // gradients
   local,        // nothing
-  averaging,    // a local step, behind which they average parameters
+  averaging,    // a local step, then the ranks average parameters
 };
 inline constexpr std::size_t kStepKinds = 3;
 

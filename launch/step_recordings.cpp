@@ -19,7 +19,7 @@ void StepRecordings::begin(bool records, std::int64_t first_exchange) {
   first_exchange_ = first_exchange;
 }
 
-// The first two steps of a kind are enqueued one by one: libraries allocate when they run for the first time.
+// Enqueues the first two steps of a kind one by one, because libraries allocate in their first calls.
 void StepRecordings::restart(std::int64_t warmup_steps) {
   recordings_ = {};
   enqueued_ = {};
@@ -41,8 +41,8 @@ void StepRecordings::run(StepKind kind, StepSlot slot, bool observed, const std:
   ++enqueued();
 }
 
-// Empty where it cannot be recorded on every rank: NCCL wants a collective replayed by all or by none, and a
-// step is no faster than its slowest rank.
+// Returns an empty recording if a rank cannot record the step: NCCL requires a collective to be replayed by
+// all ranks or none, and a step is no faster than its slowest rank.
 StepRecordings::Recorded StepRecordings::record(const std::function<void()>& enqueue) {
   std::string reason;
   Recorded step{.work = stream_.record_work(enqueue, reason), .collectives = {}};
@@ -63,7 +63,7 @@ StepRecordings::Recorded StepRecordings::record(const std::function<void()>& enq
   return {};
 }
 
-// A plan is new in the first step of its kind, and where it is recorded: in the third and the fourth, or
+// A plan is new in the first step of its kind, and when it is recorded: in the third and fourth step, or
 // later.
 void StepRecordings::check_calls() {
   const bool new_plan = enqueued() <= first_exchange_ || (records_ && enqueued() >= first_recorded_);
@@ -73,7 +73,7 @@ void StepRecordings::check_calls() {
   }
 }
 
-// Nothing is left to compare before each collective.
+// A replay cannot compare before each collective, so CallCheck::collective compares here, too.
 void StepRecordings::check_replayed_calls() const {
   if (kind_ == StepKind::local) return;
   for (Communicator* communicator : communicators_) {

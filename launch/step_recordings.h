@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepRecordings: how the work of a step gets onto the stream. On a GPU a step of each kind, in each slot, is
-// recorded once and then replayed as a whole; elsewhere, and where a rank cannot record it, it is enqueued
-// anew in each step. All ranks do alike. Here too is when they look whether all of them call the same
-// collectives: a plan is new where it is enqueued for the first time, and where it is recorded.
+// StepRecordings: enqueues the work of steps. On a GPU a step of each kind, in each slot, is recorded once
+// and then replayed as a whole; elsewhere, and if a rank cannot record it, each step is enqueued anew. All
+// ranks do the same. It also decides when ranks compare which collectives they call: a plan is new when it is
+// first enqueued, and when it is recorded.
 #pragma once
 
 #include <array>
@@ -21,38 +21,38 @@ namespace lockstep {
 
 class StepRecordings {
  public:
-  // All outlive this. communicators: that a step uses; the first one is asked what all ranks can do.
+  // All outlive this. communicators: those that a step uses; ranks agree over the first one.
   StepRecordings(Stream& stream, std::vector<Communicator*> communicators);
 
   std::span<Communicator* const> communicators() const { return communicators_; }
   bool records() const { return records_; }
 
-  // First of all. records: whether steps are; the same on every rank. first_exchange: the step, from
-  // 0, that is the first to exchange something.
+  // Call first. records: whether steps are recorded; the same on every rank. first_exchange: the first step,
+  // from 0, that exchanges something.
   void begin(bool records, std::int64_t first_exchange);
-  // What was recorded is of memory that is no more.
+  // Discards the recordings, because memory that they use is freed.
   void forget() { recordings_ = {}; }
-  // Steps are as new as the first ones. warmup_steps: those that exchange gradients in another way than all
-  // that follow.
+  // Discards the recordings and counts steps from 0 again. warmup_steps: the first steps, whose exchange
+  // differs from that of all later ones.
   void restart(std::int64_t warmup_steps);
 
-  // Enqueues the step by this call, which may be recorded, or replays what it once enqueued. observed:
-  // whether it takes moments of its buckets; such steps are recorded apart.
+  // Enqueues the step by calling `enqueue`, which may be recorded, or replays an earlier recording. observed:
+  // the step records times of its buckets; such steps have their own recordings.
   void run(StepKind kind, StepSlot slot, bool observed, const std::function<void()>& enqueue);
 
-  // Collective, within such a call: where the communicators are told to look for ranks that call other
-  // collectives. Before the sums of the step are used.
+  // Collective; called within `enqueue`, before the sums of the step are used. Ranks compare which
+  // collectives they call, as CallCheck demands.
   void check_calls();
 
  private:
   struct Recorded {
     Recording work;
-    std::vector<RecordedCollectives> collectives;  // of each of communicators_
+    std::vector<RecordedCollectives> collectives;  // by communicator
   };
 
-  // Of the step that comes next; empty, on every rank, where one of them cannot record it.
+  // Records the next step; empty, on all ranks, if one of them cannot record it.
   Recorded record(const std::function<void()>& enqueue);
-  // Collective. The same of a step that is replayed, while the device runs it.
+  // Collective. check_calls() for a replayed step, while the device runs it.
   void check_replayed_calls() const;
   std::int64_t& enqueued() { return enqueued_[static_cast<std::size_t>(kind_)]; }
 
@@ -60,11 +60,11 @@ class StepRecordings {
   std::vector<Communicator*> communicators_;
   bool records_ = false;
   std::int64_t first_exchange_ = 0;
-  std::int64_t first_recorded_ = 0;        // of enqueued_
+  std::int64_t first_recorded_ = 0;        // value of enqueued() from which steps are recorded
   StepKind kind_ = StepKind::synchronous;  // of the step that is being enqueued
   std::array<std::array<std::array<Recorded, StepSlot::kCount>, kStepKinds>, 2>
-      recordings_;                                      // first: observed
-  std::array<std::int64_t, kStepKinds> enqueued_ = {};  // of each kind, by this process, with these codecs
+      recordings_;                                      // by observed, kind and slot
+  std::array<std::int64_t, kStepKinds> enqueued_ = {};  // steps of each kind since restart()
 };
 
 }  // namespace lockstep

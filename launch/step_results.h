@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepResults: what the host wants to know of each step, copied to pinned memory in stream order. It is
-// looked at when the device is done with it.
+// StepResults: the results of each step, copied to pinned host memory in stream order. The host reads them
+// when the device has completed the step.
 #pragma once
 
 #include <array>
@@ -17,12 +17,12 @@
 namespace lockstep {
 
 struct StepResult {
-  std::span<const LossSums> losses;  // of each micro-batch
-  StepControl control;               // after the step; finite: whether it was done
-  // The parts of SquareSum, of gradients and their loss scale; empty where nobody asked.
+  std::span<const LossSums> losses;  // by micro-batch
+  StepControl control;               // after the step; finite: 0 if the step was skipped
+  // kSquareSums partial sums of squares, of gradients times loss scale; empty if not requested.
   std::span<const double> gradient_squares;
 };
-// Of gradients that came multiplied by the scale; NaN where nobody asked.
+// Norm of the gradients without the loss scale; NaN if not requested.
 double gradient_norm(const StepResult& result, double loss_scale);
 bool losses_are_finite(const StepResult& result);
 
@@ -30,20 +30,22 @@ class StepResults {
  public:
   StepResults(Device device, std::int64_t micro_batches);
 
-  // Where the loss of a micro-batch of the step that is being enqueued shall go.
+  // Where the step that is being enqueued writes the loss of a micro-batch.
   LossSums* loss(StepSlot slot, std::int64_t micro_batch);
-  // The last work of the step.
+  // Enqueues the copy of the control; the last work of the step.
   void copy_control(Stream& stream, StepSlot slot, const StepControl* control);
-  // Whether the step that is about to be enqueued, or replayed, tells the norm of its gradients.
+  // Sets whether the step that is about to be enqueued, or replayed, computes the norm of its gradients.
   void ask_for_norm(StepSlot slot, bool asked) { slots_[slot.index].norm = asked; }
   bool norm_asked(StepSlot slot) const { return slots_[slot.index].norm; }
-  // Where the squares are to be added up, in memory of the device; then they are copied.
+  // Device memory for the kSquareSums partial sums; copy_gradient_squares() then enqueues their copy to the
+  // host.
   double* gradient_squares() const { return reinterpret_cast<double*>(squares_.data()); }
   void copy_gradient_squares(Stream& stream, StepSlot slot);
-  // All of the step is on the stream.
+  // Call when all work of the step is on the stream.
   void enqueued(Stream& stream, StepSlot slot);
 
-  // Of the last step with this slot; waits for the device. Valid until the next one is enqueued.
+  // The result of the last step with this slot; waits for the device. Valid until the next step with this
+  // slot is enqueued.
   StepResult result(StepSlot slot);
 
  private:

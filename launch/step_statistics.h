@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepStatistics: moves batch norm's running statistics once a step, by the mean of what each of the step's
-// micro-batches, of all ranks, would have made of them: with r before the step and m a micro-batch's moments,
-// the mean of (1 - momentum) * r + momentum * m. It is taken along the tree on which gradients are added
-// (comm/micro_batch_sums.h), so running statistics are the same on every rank, and have the same bits however
-// micro-batches are dealt to ranks.
+// StepStatistics: updates batch norm's running statistics once per step, with all micro-batches of all ranks.
+// With r before the step and m the moments of a micro-batch, the new value is the mean of (1 - momentum) * r
+// + momentum * m over micro-batches. It sums along the tree of the gradients (comm/micro_batch_sums.h), so
+// the bits are the same on every rank and for any distribution of micro-batches over ranks.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +17,14 @@ namespace lockstep {
 
 class StepStatistics {
  public:
-  // The network and the communicator outlive this. micro_batches: of each rank in a step.
+  // The network and the communicator outlive this. micro_batches: per rank and step.
   StepStatistics(Network& network, Communicator& communicator, std::int64_t micro_batches);
   static std::size_t planned_bytes(const MemoryPlan& network, std::int64_t micro_batches);
 
-  // Before a step's first micro-batch: Network::keep_statistics. Behind each that is not the last:
+  // Call Network::keep_statistics() before a step's first micro-batch, and this after each micro-batch except
+  // the last.
   void keep_micro_batch(Stream& compute, std::int64_t micro);
-  // Behind the last. Collective.
+  // Collective; call after the last micro-batch.
   void finish(Stream& compute);
 
   std::size_t memory_bytes() const { return pending_.memory_bytes(); }
@@ -38,8 +38,8 @@ class StepStatistics {
   PendingSums pending_;
 };
 
-// Collective. The sum over ranks divided by `terms`, for work on `stream` that follows; in place, in memory
-// of the communicator's device.
+// Collective. Replaces `values`, in memory of the communicator's device, by their sum over ranks divided by
+// `terms`. Later work on `stream` sees the result.
 void average_over_ranks(Stream& stream, Communicator& communicator, std::span<float> values,
                         std::int64_t terms);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long ranks may wait for each other (comm.timeout_seconds), and what the job's watchdog (comm/watchdog)
-// is told of a training. Where nobody has said it, it follows from the training itself: a step that takes
-// twenty times as long as the longest one so far hangs. Before there are any, and where ranks do what takes
-// as long as it takes (evaluation, a checkpoint that is waited for), they wait for half an hour.
+// How long ranks may wait for each other (comm.timeout_seconds), and what a training reports to the job's
+// watchdog (comm/watchdog). Without a configured timeout, a step counts as hung after 20 times the longest
+// step so far, and at least 30 s. Before three steps are measured, and outside of steps (evaluation, a
+// blocking checkpoint), the limit is half an hour.
 #pragma once
 
 #include <chrono>
@@ -15,13 +15,13 @@
 
 namespace lockstep {
 
-// Collective. From now on this job is watched. timeout_seconds: that of the configuration; 0: not given.
+// Collective. Starts the job's watchdog and sets its timeout. timeout_seconds: the configured one; 0: none.
 void watch_job(World& world, Communicator& host, double timeout_seconds);
 
-// The longest that a step may take, by those before; half an hour where there were fewer than three.
+// The longest that a step may take after `steps` measured ones; half an hour if there are fewer than three.
 std::chrono::milliseconds step_timeout(std::chrono::milliseconds longest_step, std::int64_t steps);
 
-// Reports to the watchdog when a training step begins and ends, and the state of a GPU.
+// Reports the begin and end of each training step, and the state of a GPU, to the watchdog.
 class StepWatch final : public PassingObserver {
  public:
   StepWatch(World& world, const Trainer& trainer, double timeout_seconds, FitObserver& then);
@@ -35,13 +35,13 @@ class StepWatch final : public PassingObserver {
 
  private:
   void leave_step();
-  // The next thing that is done is a step.
+  // Call when the next work is a step.
   void enter_step();
 
   World& world_;
   const Trainer& trainer_;
-  bool given_;                 // the timeout, which holds everywhere
-  std::int64_t began_ns_ = 0;  // the step under way; 0: none
+  bool given_;                 // timeout_seconds is configured and applies everywhere
+  std::int64_t began_ns_ = 0;  // begin of the step under way; 0: none
   std::int64_t steps_ = 0;     // measured
   std::int64_t longest_ns_ = 0;
 };

@@ -11,11 +11,11 @@
 namespace lockstep {
 namespace {
 
-// What disturbs a machine for a moment should be over within three windows, of 20 steps of 20 ms.
+// A window lasts at least this long, so that short disturbances end within three windows.
 constexpr double kWindowSeconds = 0.08;
 constexpr double kLongestWindow = 1000;
 
-// The lower one of two.
+// The lower one of two middle values.
 double lower_median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::ranges::nth_element(values, middle);
@@ -77,7 +77,7 @@ bool StragglerWatch::goes_on() {
   return then_.goes_on();
 }
 
-// What a rank does there is no step.
+// Excludes the work after an epoch from the next step's time.
 void StragglerWatch::epoch_over(const std::optional<Evaluation>& evaluation) {
   then_.epoch_over(evaluation);
   if (host_.size() > 1) last_ = trainer_.own_seconds();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stragglers: ranks that need longer for a step than the others. All steps take as long as that of the
-// slowest rank, so it is their own time that tells (OwnTime, or what a GPU computed): each rank's median over
-// a few steps, which all learn between later steps while training goes on. A rank whose score, the median
-// rank's time over its own, is under 0.75 in three such windows in a row is told of once.
+// Stragglers: ranks that need longer for a step than others. Every step takes as long as the slowest rank's,
+// so ranks are compared by their own time (OwnTime, or a GPU's compute time): each rank's median over a
+// window of steps, which ranks exchange during later steps. The score of a rank is the median rank's time
+// divided by its own. Below 0.75 in three windows in a row, the rank is reported once.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,16 @@
 
 namespace lockstep {
 
-// Whom to tell of, window by window.
+// Decides after each window which ranks are reported.
 class StragglerScore {
  public:
   static constexpr double kLeastScore = 0.75;
   static constexpr std::int64_t kWindows = 3;
-  // Where a step is shorter by less than this nobody minds.
+  // Smaller differences from the median are ignored.
   static constexpr double kLeastSeconds = 1e-3;
 
-  // seconds: of a step, by rank; first_step: of the window, from 1. Those that are told of from now on, but
-  // for their hosts and the step in which it is. One that was as fast as the others for as many windows may
-  // be told of again.
+  // seconds: per step, by rank; first_step: of the window, from 1. Returns the ranks to report now; `host`
+  // and `found_step` are not set. A rank that was not slow for kWindows windows may be reported again.
   std::vector<Straggler> window(std::span<const double> seconds, std::int64_t first_step);
 
  private:
@@ -46,9 +45,9 @@ class StragglerScore {
 // Finds stragglers during a training and reports them.
 class StragglerWatch final : public PassingObserver {
  public:
-  // Collective over host memory. All outlive this; the report is rank 0's, or says nothing.
+  // Collective over host memory. All outlive this. Only rank 0's report writes.
   StragglerWatch(Trainer& trainer, Communicator& host, Report& report, FitObserver& then);
-  // Waits for what is under way.
+  // Waits for the exchange under way.
   ~StragglerWatch() override;
   StragglerWatch(const StragglerWatch&) = delete;
   StragglerWatch& operator=(const StragglerWatch&) = delete;
@@ -69,12 +68,12 @@ class StragglerWatch final : public PassingObserver {
   StragglerScore score_;
   std::vector<std::string> hosts_;  // by rank
   OwnSeconds last_;
-  std::vector<double> seconds_;  // of the window's steps
+  std::vector<double> seconds_;  // this rank's, of the window's steps
   std::size_t steps_ = kLeastSteps;
-  Buffer memory_;  // microseconds by rank, then the steps of a window that rank 0 wants
+  Buffer memory_;  // microseconds by rank, then the steps that rank 0 wants in a window
   Event arrived_;
   bool under_way_ = false;
-  std::int64_t first_step_ = 1;  // of the window that is under way
+  std::int64_t first_step_ = 1;  // of the window whose exchange is under way
 };
 
 }  // namespace lockstep

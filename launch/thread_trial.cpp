@@ -15,10 +15,10 @@
 namespace lockstep {
 namespace {
 
-// Of a training this long the trial's steps are at most three in a hundred.
+// The shortest training, in steps, for which the trial's 30 steps are at most 3 %.
 constexpr std::int64_t kLeastSteps = 1000;
 
-// Of one step, of the slowest rank. Threads that were not there before start in a step that is not timed.
+// Seconds per step of the slowest rank. New threads start in a first step that is not timed.
 double seconds_of_turn(Trainer& trainer, Communicator& host, std::int64_t steps) {
   trainer.step();
   host.complete({.kind = CollectiveKind::barrier});
@@ -39,7 +39,7 @@ ThreadTrial try_sparing_a_core(Trainer& trainer, Backend& backend, Communicator&
   const int spared = std::max(1, threads - 1);
   std::vector<double> with_all, with_spared;
   for (int turn = 0; turn < 2 * options.turns; ++turn) {
-    const bool all = (turn + turn / 2) % 2 == 0;  // each way is the first of every other pair
+    const bool all = (turn + turn / 2) % 2 == 0;  // the order alternates from pair to pair
     backend.set_threads(all ? threads : spared);
     (all ? with_all : with_spared).push_back(seconds_of_turn(trainer, host, options.steps));
   }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether a rank that has several cores does better to leave one of them to communication is nothing that the
-// number of cores tells: it depends on the link, and on how much of a step is communication. So it is tried:
-// a few steps of the training itself with all its threads and with one fewer, in turns. Whatever those steps
-// changed is put back as it was.
+// Decides whether a rank with several cores leaves one of them to communication. That depends on the link and
+// on the share of communication in a step, not on the number of cores alone. So it times a few steps of the
+// training itself with all threads and with one fewer, in turns, and then restores the trainer's state.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +15,28 @@
 namespace lockstep {
 
 struct ThreadTrialOptions {
-  int turns = 5;             // of each way
-  std::int64_t steps = 2;    // timed in a turn, behind one that is not
-  double least_gain = 0.03;  // of a step's time: less is within what a machine's noise makes
+  int turns = 5;             // per number of threads
+  std::int64_t steps = 2;    // timed per turn, after one untimed step
+  double least_gain = 0.03;  // fraction of a step; smaller gains are noise
 };
 
 struct ThreadTrial {
-  int threads = 1;            // of this rank, from now on
-  bool spares = false;        // a core, on each rank that has several
-  double all_seconds = 0;     // median step of the slowest rank, with all threads
+  int threads = 1;            // chosen for this rank
+  bool spares = false;        // each rank with several cores leaves one to communication
+  double all_seconds = 0;     // median step of the slowest rank, all threads
   double spared_seconds = 0;  // and with one fewer
 };
 
-// Collective. threads: of this rank. Trains, and sets the trainer back to where it was, bit for bit; the
-// backend then computes with the threads that were chosen. Every rank chooses alike.
+// Collective. threads: of this rank. Trains, then restores the trainer's state bit for bit and sets the
+// chosen number of threads in the backend. All ranks make the same choice.
 ThreadTrial try_sparing_a_core(Trainer& trainer, Backend& backend, Communicator& host, int threads,
                                const ThreadTrialOptions& options = {});
 
-// Collective. Whether there is something to try: several ranks on CPUs, one of them with several threads that
-// nobody asked for, and so long a training that the trial does not count.
+// Collective. True if there are several ranks, one of them with several threads, and `steps` are enough for
+// the trial's cost not to matter. The caller excludes GPUs and a configured number of threads.
 bool sparing_is_open(Communicator& host, int threads, std::int64_t steps);
 
-// In one line.
+// The result in one line.
 std::string describe(const ThreadTrial& trial, int threads);
 
 }  // namespace lockstep

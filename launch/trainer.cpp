@@ -34,7 +34,7 @@ std::optional<Ledger> make_ledger(const Trainer::Parts& parts, bool on_host) {
   return ledger;
 }
 
-// On a GPU the first steps are those that libraries allocate in, and those that are recorded.
+// On a GPU, libraries allocate in the first two steps, and the next two are recorded.
 std::unique_ptr<CodecTrial> make_codec_trial(const Trainer::Parts& parts, bool records,
                                              const CodecTrialOptions& options) {
   AutoExchange* exchange = parts.buckets.exchange().to_choose();
@@ -57,7 +57,7 @@ std::vector<Communicator*> communicators_of(const Trainer::Parts& parts) {
   return all;
 }
 
-// The one place that knows them all; see step_ends/step_end.h.
+// The only function that names every StepEnd; see step_ends/step_end.h.
 std::unique_ptr<StepEnd> choose_step_end(const StepEndParts& parts, const TrainerOptions& options) {
   const bool ring = options.topology == Topology::ring, apart = options.average_every > 0;
   const bool late = parts.buckets.delayed(), crossing = options.cross_barrier;
@@ -139,7 +139,8 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
   recordings_.restart(parts.buckets.exchange().warmup_steps());
 }
 
-// Collective. Running statistics of another program, say, which training moves but does not read.
+// Collective. Finds, for example, imported running statistics that are not finite: training updates them but
+// does not read them.
 void Trainer::require_finite_state() {
   const std::string where = where_it_began(parts_.communicator.host(), not_finite_state(parts_.network));
   if (where.empty()) return;
@@ -199,7 +200,7 @@ std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* obs
   };
   for (;;) {
     if (evaluates_within()) {
-      settle_but(0);  // so that the line has all of the steps before
+      settle_but(0);  // so that the line includes all earlier steps
       tell_rest();
       pause_to_evaluate(report, pause);
       if (gave_up_) return std::nullopt;
@@ -307,9 +308,9 @@ void Trainer::step() {
   if (codec_trial_ && !codecs_held_) try_codecs(seconds_between(begin_ns, now_ns()));
 }
 
-// Three moments of each bucket are nodes of a recorded step, and cost the GPU time. So one replayed step of
-// 16 takes them, unless all steps are traced or codecs are compared. The first such step is the third,
-// because the first two are never replayed. The same on every rank.
+// Recording the times of a bucket adds three nodes to a recorded step and costs GPU time. So one replayed
+// step in 16 records them, unless all steps are traced or codecs are compared. The first such step is the
+// third, because the first two are never replayed. The same on every rank.
 bool Trainer::observes_buckets() const {
   constexpr std::int64_t kEvery = 16, kFirst = 2;
   if (!recordings_.records() || traces_) return true;
@@ -317,7 +318,7 @@ bool Trainer::observes_buckets() const {
   return (codec_trial_ && !codecs_held_ && !codec_trial_->decided()) || enqueued_ % kEvery == kFirst;
 }
 
-// Steps of the epoch before may be under way: settle() then begins the sums.
+// If steps of the previous epoch are under way, settle() resets the sums later.
 void Trainer::begin_epoch() {
   ++epoch_;
   epoch_step_ = 0;
@@ -331,8 +332,8 @@ void Trainer::begin_totals() {
   skipped_ = 0;
 }
 
-// Everything of a step that is on a stream. Full buckets leave while the last micro-batch's backward is still
-// at earlier layers.
+// Enqueues all work of a step. Full buckets leave while the last micro-batch's backward is still at earlier
+// layers.
 void Trainer::enqueue_step() {
   train_.rewind();
   end_->before_forward(place_);
@@ -387,7 +388,7 @@ void Trainer::finish_steps() {
 
 StepAccount Trainer::take_account() {
   settle_but(0);
-  clock_.restart();  // what is done until the next step is no step's idle time
+  clock_.restart();  // work until the next step is not idle time of a step
   return clock_.take();
 }
 

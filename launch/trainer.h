@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Trainer: the training loop, on any number of ranks and any device. The one file to read to understand
-// Lockstep: each step runs the micro-batches, lets full gradient buckets leave while backward goes on, waits
-// for them, checks that everybody can go on, and updates.
+// Lockstep: each step runs the micro-batches, sends full gradient buckets during backward, waits for them,
+// checks that all ranks can continue, and updates the parameters.
 #pragma once
 
 #include <array>
@@ -48,36 +48,37 @@ namespace lockstep {
 struct TrainerOptions {
   std::int64_t accumulation = 1;
   std::int64_t epochs = 1;
-  std::int64_t until_epoch = 0;  // stop when so many are done, whatever else there would be; 0: run all
-  std::int64_t max_steps = 0;    // stop after; 0: run all epochs
-  bool record_steps = true;      // on a GPU: a step is recorded once and then replayed as a whole
+  std::int64_t until_epoch = 0;  // stop after this number of epochs; 0: run all
+  std::int64_t max_steps = 0;    // stop after this number of steps; 0: run all epochs
+  bool record_steps = true;      // on a GPU: record a step once, then replay it as a whole
   bool cross_barrier = false;    // see CrossBarrier
   // See LocalSgd: steps from one average of parameters to the next, and synchronous steps before the first
   // local one. 0: ranks exchange gradients in every step.
   std::int64_t average_every = 0;
   std::int64_t average_after = 0;
-  // ring: see Gossip. Ranks train apart, and meet where an epoch is evaluated.
+  // ring: see Gossip. Ranks train apart, and meet when an epoch is evaluated.
   Topology topology = Topology::all;
-  // Gradients of a step are scaled to this norm where theirs, over all parameters, is larger; 0: never.
+  // Largest norm of a step's gradients, over all parameters; larger gradients are scaled to it. 0: no
+  // clipping.
   double clip_norm = 0;
-  // Of a WeightAverage, which is then what is evaluated; 0: there is none.
+  // EMA decay. Evaluation and export use the averaged weights. 0 disables it.
   double ema_decay = 0;
-  // Steps in a row that may be skipped because gradients are not finite, before that ends the training. Those
-  // that fp16's loss scale makes good are not counted.
+  // Steps in a row that may be skipped because gradients are not finite; one more ends the training. Steps
+  // that fp16's loss scale can handle by falling do not count.
   std::int64_t max_skipped_steps = 0;
   MetricChoice metrics;
-  // Epochs from one that is evaluated to the next; 0: none but the last, which always is.
+  // Epochs from one evaluation to the next; 0: only the last epoch, which is always evaluated.
   std::int64_t evaluate_epochs = 1;
   // Steps from one evaluation within an epoch to the next, counted from the start of training; 0: none.
   std::int64_t evaluate_every = 0;
-  std::int64_t log_every = 50;  // steps from one line of rank 0's StepSeries to the next; 0: none
-  // Epochs from one that ends with histograms of weights and gradients to the next; 0: none.
+  std::int64_t log_every = 50;  // steps per line of rank 0's StepSeries; 0: none
+  // Epochs from one with histograms of weights and gradients to the next; 0: none.
   std::int64_t histograms_every = 0;
-  // Where rank 0 leaves the last good state when the loss stops being finite; empty: nowhere.
+  // File to which rank 0 saves the last good state when gradients stop being finite; empty: none.
   std::filesystem::path last_good;
   CodecTrialOptions codec_trial;
-  AdviceContext advice;           // but for the step's time and samples per second
-  std::optional<RanksNow> ranks;  // what more of them would bring is told; nothing: it is not
+  AdviceContext advice;           // without measurements, which the Trainer fills in
+  std::optional<RanksNow> ranks;  // to report what more ranks would bring; nullopt: no report
 };
 
 struct Evaluation {
@@ -87,8 +88,8 @@ struct Evaluation {
   std::optional<EvaluationMetrics> metrics = {};
 };
 
-// What a rank's steps took of it alone, in seconds: its thread (OwnTime), and a GPU. Whoever asks for the
-// first time begins at 0.
+// This rank's own step time in seconds, excluding waits for peers: of its thread (OwnTime) and of its GPU.
+// The first call returns 0.
 struct OwnSeconds {
   double host = 0;
   double device = 0;
@@ -97,7 +98,7 @@ struct OwnSeconds {
 class Trainer {
  public:
   // All must outlive the trainer. The loaders' shards are this rank's; `test` pads (Tail::pad) and has the
-  // network's batch. Pointers may be null.
+  // network's batch size. Pointers may be null.
   struct Parts {
     Network& network;
     GradientBuckets& buckets;
@@ -107,172 +108,175 @@ class Trainer {
     Communicator& communicator;
     Timeline* timeline = nullptr;
     LayerObserver* observer = nullptr;
-    // Where the network's batch norm is synchronised: over as many ranks as there are.
+    // For synchronised batch norm, over all ranks; null: not synchronised.
     CommunicatorGather* across = nullptr;
-    // Where running statistics are moved once a step, by all its micro-batches; null: by each, a rank's own.
+    // Updates running statistics once per step, with all micro-batches; null: each micro-batch updates its
+    // own rank's.
     StepStatistics* step_statistics = nullptr;
   };
   // Collective.
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);
 
-  // All epochs from where training stands, each followed by an evaluation, where it is due, and a line of the
-  // report, unless the observer stops it. Collective.
+  // Collective. Trains the remaining epochs. Each ends with an evaluation, if due, and a line of the report.
+  // Returns early if the observer stops it.
   void fit(Report& report, FitObserver* observer = nullptr);
 
   // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. Gradients that are
-  // not finite skip it, and with a dynamic loss scale that can still fall, or as often as max_skipped_steps
-  // allows, that is all. Otherwise the last good state is saved and an agreed Error names the step, the ranks
-  // and the layer where it began: at once on a CPU, after the next step on a GPU. The state is that before
-  // the step, but on a GPU where steps may be skipped the next one may have gone well; the Error tells.
-  // Gradients that are exchanged a step late (DelayedGradients) are judged there. Where ranks train apart
-  // (LocalSgd) each judges its own gradients and skips alone; what would end the training ends it with the
-  // next average, on all ranks. On a ring (Gossip) a step is each rank's own, and no collective.
+  // not finite skip the step. Nothing else happens if a dynamic loss scale can still fall, or
+  // max_skipped_steps allows it. Otherwise the last good state is saved and an agreed Error names the step,
+  // the ranks and the layer where it began: at once on a CPU, after the next step on a GPU or with
+  // cross_barrier. The saved state is the one before the failed step. On a GPU where steps may be skipped it
+  // may be the one after the following step; the Error says which.
+  // Exceptions: DelayedGradients are judged one step late. With LocalSgd each rank judges its own gradients
+  // and skips alone, and a failure ends the training on all ranks at the next average. With Gossip each rank
+  // takes its own steps, and step() is not collective.
   void step();
-  // The whole test set, each sample once, with the mean over ranks of the running statistics and, where ranks
-  // train apart, of the parameters, which exports and digests hold until the next step; with the average of
-  // parameters over the steps where one is kept. Training does not see it. Collective.
-  // told: behind each batch of so many.
+  // Evaluates the whole test set, each sample once. Uses the mean over ranks of the running statistics and,
+  // where ranks train apart, of the parameters, which exports and digests use until the next step; with an
+  // EMA, the averaged parameters. Does not change training. Collective. told: called after each batch, with
+  // its number from 1.
   using EvaluationTeller = std::function<void(std::int64_t batch, std::int64_t batches)>;
   Evaluation evaluate(const EvaluationTeller& told = nullptr);
-  // Asked after each batch of an evaluation in fit(), on every rank: false, on every rank alike, gives the
-  // evaluation up and has fit() return. Training then stands before that evaluation. Null: none is given up.
+  // Called on every rank after each batch of an evaluation in fit(). False, on all ranks alike, abandons the
+  // evaluation and ends fit(), with training in the state before that evaluation. Null: never abandoned.
   void ask_in_evaluations(std::function<bool()> goes_on) { evaluation_goes_on_ = std::move(goes_on); }
-  // Calls work when the network has the parameters that are evaluated, and no other work is under way: the
-  // average, where one is kept. Then training has its own again. Between two steps.
+  // Calls work() while the network holds the parameters for evaluation (the EMA, if there is one) and nothing
+  // else is under way, then restores training's. Call between steps.
   void with_evaluated_weights(const std::function<void()>& work);
-  // Null: none is kept.
+  // Null without an EMA.
   WeightAverage* weight_average() { return average_ ? &*average_ : nullptr; }
-  // Everything the next step depends on: the network's and the optimizer's state, where training stands
-  // (steps, epoch, step of the epoch, the order's seed) and what the epoch adds up to so far. Waits for the
-  // steps under way. A visitor that writes sets it all, and training goes on from there: bit for bit, with
-  // the same options, data and ranks. Throws ConfigError for a state of another seed, DataError for a place
-  // that no epoch has. Collective.
+  // Visits everything the next step depends on: the state of network and optimizer, the position (steps,
+  // epoch, step of the epoch, seed of the sample order) and the epoch's sums so far. Waits for the steps
+  // under way. After a visitor that writes, training resumes from that state: bit for bit with the same
+  // options, data and ranks. Throws ConfigError for a state with another seed, DataError for an invalid
+  // position. Collective.
   void visit_state(StateVisitor& visitor);
 
   std::int64_t steps() const { return step_; }
-  // Between two steps; null: nobody observes. Where steps are replayed there are no layers to look at.
+  // Call between steps; null: no observer. Replayed steps do not call it.
   void observe_layers(LayerObserver* observer) { parts_.observer = observer; }
   bool replays_steps() const { return recordings_.records(); }
-  // Between two steps, collective: waits for those under way, which are in the timeline then.
+  // Collective; call between steps. Waits for the steps under way, so that the timeline contains them.
   void finish_steps();
   Device device() const { return parts_.network.device(); }
-  // Of a GPU. Any thread, while this trains.
+  // How far a GPU is with its steps. Any thread, during training.
   DevicePlace device_place() const { return marks_.place(); }
-  // With comm.codec = "auto": between two steps, which codec each bucket travels by from now on, in place of
-  // what a trial would find. Collective.
+  // With comm.codec = "auto": sets each bucket's codec and ends the trial of codecs. Collective; call between
+  // steps.
   void choose_codecs(std::span<const int> by_bucket);
-  // What samples per second of all ranks are held against: see measure_attainable().
+  // Attainable samples per second of all ranks, for the share of peak in reports: see measure_attainable().
   void set_attainable(std::optional<double> samples_per_second) { attainable_ = samples_per_second; }
-  // Collective, behind the steps of an epoch, with their samples: what its line says of devices.
+  // Collective; called after the steps of an epoch with their number of samples. Returns the text about
+  // devices for the epoch's line.
   using DeviceTeller = std::function<std::string(std::int64_t samples)>;
   void tell_devices(DeviceTeller teller) { device_teller_ = std::move(teller); }
-  // Where others of this node see how training gets on, from now on; it outlives this. Null: nowhere.
+  // Publishes progress to other processes of this node through `shown`, which outlives this. Null: none.
   void show_on(ShownRank* shown) { shown_ = shown; }
   ShownRank* shown() const { return shown_; }
-  // While it is held nothing is tried: for steps that are measured, or taken back.
+  // While held, the trial of codecs pauses: for steps that are measured, or undone later.
   void hold_codecs(bool held) { codecs_held_ = held; }
-  // On a ring, steps that each rank took of the epoch that was trained last; else empty.
+  // On a ring, the steps of each rank in the last trained epoch; otherwise empty.
   const std::vector<std::int64_t>& steps_by_rank() const { return steps_by_rank_; }
-  // Epochs that are over.
+  // Completed epochs.
   std::int64_t epochs() const { return epoch_; }
-  // Whether the epoch is reported as it is, before another step, and evaluated where it is to be.
+  // True if the epoch is reported, and evaluated if due, before another step.
   bool epoch_ends_next() const { return epoch_ends_after(epoch_step_, step_); }
-  // Whether an evaluation within the epoch (TrainerOptions::evaluate_every) comes before another step.
+  // True if an evaluation within the epoch (TrainerOptions::evaluate_every) precedes the next step.
   bool evaluates_within() const { return evaluates_within(epoch_step_, step_); }
-  // Whether train.steps ended the epoch early, and it was evaluated and reported as it was.
+  // True if train.steps ended the epoch early, and that part of it is reported.
   bool reported_early() const { return reported_ && epoch_step_ > 0; }
-  // Between two steps, on every rank alike: fit() finds nothing more to do.
+  // Makes done() true. Call between steps, on all ranks alike.
   void end() { ended_ = true; }
-  // Whether fit() finds nothing to do.
+  // True if fit() has nothing left to do.
   bool done() const {
     return ended_ || epoch_ >= options_.epochs || (stopped() && (reported_ || epoch_step_ == 0));
   }
-  // See StepClock; take_account() waits for the steps under way.
+  // See StepClock. take_account() waits for the steps under way.
   StepAccount take_account();
   StepAccount take_host_account() { return clock_.take_host(); }
   OwnSeconds own_seconds() {
     return {.host = clock_.own_host_seconds(), .device = clock_.own_device_seconds()};
   }
-  // Seconds for which the threads that compute had no core, their mean, since any moment; but for what
-  // followed a wait for other ranks.
+  // Mean seconds for which the compute threads were ready and had no core. Only differences are meaningful.
+  // Excludes delays that follow a wait for other ranks.
   double compute_without_core();
-  // The micro-batches of a step without its exchange and update: `behind` finds gradients that are this
-  // rank's own, the mean over one micro-batch times the loss scale. For who measures: the order of samples
-  // goes on, and running statistics move. Before the first step anything; later not where a step ends within
-  // the next. Collective only with synchronised batch norm.
+  // Runs the micro-batches of a step without exchange and update, for measurements. Calls `behind` after
+  // each, when gradients are this rank's own: the mean over the micro-batch times the loss scale. Uses up
+  // samples and changes running statistics. After the first step, not allowed if a step ends within the next
+  // (CrossingEnd). Collective only with synchronised batch norm.
   void rehearse(const std::function<void()>& behind = nullptr);
-  // Whether all ranks stand at the same step between any two.
+  // True if all ranks are at the same step between steps.
   bool in_lockstep() const { return end_->in_lockstep(); }
-  // What this process has taken of cores so far. With one rank nothing of it is communication; nor is what
-  // NCCL's own threads take.
+  // CPU time of this process so far. With one rank, communication is 0. NCCL's own threads count as compute.
   ProcessorAccount processor_account();
 
  private:
-  // Of the mean over samples: of all ranks, or of this one, as its gradients stay its own.
+  // 1 / samples of a step: of all ranks, or of this rank where gradients stay its own.
   float gradient_scale() const;
   void enqueue_step();
-  // exchange: of the last of a step, where its buckets leave.
+  // exchange: for the step's last micro-batch, if its buckets leave during backward; else null.
   void micro_batch(std::int64_t micro, GradientListener* exchange);
   void learn_order();
-  // What the host learns of the steps but for the last `lag`, when the device is done with them. The same on
-  // every rank at the same point of the loop.
+  // Reads the results of all enqueued steps but the last `lag`, when the device has completed them. All ranks
+  // do so at the same point of the loop.
   void settle_but(std::int64_t lag);
   void settle(StepSlot slot);
   [[noreturn]] void stop_not_finite(const StepFailure& failure);
   void tell_skipped(const StepVerdict& verdict);
-  // What NotFiniteSearch finds in this step, from 1, which is computed again. Not collective, but with
+  // The result of NotFiniteSearch for this step, from 1, which is computed again. Not collective, except with
   // synchronised batch norm.
   std::string find_not_finite(std::int64_t step);
-  // Returns what to say of it.
+  // Returns text for the error message.
   std::string save_last_good(std::int64_t failed_step);  // from 1
-  // Collective. False: no rank's parameters are finite.
+  // Collective. Copies the state of a rank with finite parameters to all ranks if some have none. False: no
+  // rank's are finite.
   bool share_finite_state();
   void stand_at_last_good(std::int64_t failed_step, bool next_done);
   struct Standing {
     std::int64_t step = 0, epoch = 0, epoch_step = 0;
   };
   Standing standing_before(std::int64_t step) const;  // from 1
-  // Nothing where the observer stops it.
+  // nullopt: the observer stopped training, or an evaluation was abandoned.
   std::optional<EpochReport> train_epoch(Report& report, FitObserver* observer);
   std::optional<MoreRanks> more_ranks(const EpochReport& line, std::int64_t steps) const;
-  // Collective, with several ranks. Of the epoch whose line this is.
+  // Collective; with several ranks. `line` is the epoch's.
   EpochCommunication communication(const EpochReport& line, double no_core_before);
-  // Rank 0's, behind an epoch that ends with them: of the gradients that its last step took. Where they are
-  // no more there, as what is late or averaged took their place, there are none.
+  // On rank 0, after an epoch with histograms: the gradients of its last step. Empty if late gradients or
+  // averaged parameters have overwritten them.
   std::vector<Histogram> last_gradients();
   bool tells_histograms() const;
-  // Rank 0's, where it is asked for.
+  // begin_series() returns nullopt except on rank 0 with log_every > 0.
   StepSeries::Place series_place();
   std::optional<StepSeries> begin_series();
   bool asks_for_norm() const;
   void tell_series(Report& report, StepSeries& series);
-  // For whoever looks on: before the steps of an epoch or what is left of it, and behind each.
+  // Publish progress: before the steps of an epoch, or the remaining ones, and after each.
   void begin_window();
   void show_step(std::int64_t epoch_steps);
   void restart_window();
   bool window_is_over(const RankProgress& progress, std::int64_t now) const;
   void close_window(RankProgress& progress, std::int64_t now);
-  // Of an evaluation within an epoch.
+  // Totals of the evaluations within an epoch.
   struct Pause {
     std::int64_t evaluations = 0;
     double seconds = 0, metric_seconds = 0, without_core = 0;
     ProcessorAccount processor;
   };
-  // Returns nothing if told() returned false, which it does on every rank alike.
+  // Returns nullopt if told() returned false, as it does on all ranks alike.
   std::optional<Evaluation> evaluate_while(const std::function<bool(std::int64_t, std::int64_t)>& told);
-  // In fit(). Nothing: it was given up.
+  // For fit(); nullopt: the evaluation was abandoned.
   std::optional<Evaluation> evaluate_in(Report& report);
-  // Collective. Of the epoch whose line this is, where it is to be evaluated.
+  // Collective. Evaluates after the epoch, if due, and fills in its line.
   std::optional<Evaluation> evaluate_epoch(Report& report, EpochReport& line);
-  // Collective. Adds to what the epoch's evaluations took so far.
+  // Collective. Evaluates within the epoch, and adds to the epoch's totals.
   void pause_to_evaluate(Report& report, Pause& pause);
-  // See RankCommunication::no_core; of all steps so far.
+  // See RankCommunication::no_core; total so far.
   double seconds_without_core_for_communication();
-  // Before each step of an epoch: whether there is another.
+  // Call before each step of an epoch. Sets the position; false: no step is left.
   bool takes_step(std::int64_t steps);
   void stand_at(std::int64_t epoch_step);
   bool epoch_is_over() const { return epoch_step_ == parts_.train.steps_in_epoch(epoch_); }
-  // True when a GPU takes moments of the buckets in the step that begins.
+  // True if a GPU records times of the buckets in the step that begins.
   bool observes_buckets() const;
   void begin_epoch();
   void begin_totals();
@@ -301,54 +305,54 @@ class Trainer {
   Stream stream_;
   DeviceBatches train_;
   DeviceBatches test_;
-  std::optional<MetricCounter> metrics_;  // where any are asked for
+  std::optional<MetricCounter> metrics_;  // null if none are requested
   StepResults results_;
   ExchangedRate exchanged_rate_;
   DeviceMarks marks_;
-  // Of buckets, where there are other ranks or a timeline: without either nobody asks.
+  // Times of buckets; null with one rank and no timeline.
   std::optional<Ledger> ledger_;
   StepClock clock_;
-  std::unique_ptr<CodecTrial> codec_trial_;  // with comm.codec = "auto", where there is a choice
+  std::unique_ptr<CodecTrial> codec_trial_;  // with comm.codec = "auto", if there is a choice; else null
   bool codecs_held_ = false;
   std::optional<double> attainable_;
-  DeviceTeller device_teller_;  // null: nobody tells
-  // Since the line of the series before: evaluations within the epoch, and what telling of that line took.
+  DeviceTeller device_teller_;  // null: no text
+  // Since the previous line of the series: evaluations within the epoch, and seconds spent writing that line.
   double evaluation_seconds_ = 0, telling_seconds_ = 0;
   ShownRank* shown_ = nullptr;
-  std::optional<StepSeries> window_;  // of what is shown
+  std::optional<StepSeries> window_;  // the interval that is published
   std::int64_t window_begin_ns_ = 0;
-  std::int64_t window_settled_ = 0;  // steps that were before it
-  bool norm_wanted_ = false;  // of the next step's gradients; on a GPU every step tells it, as it is recorded
-  double gradient_norm_ = 0;  // of the last step that was settled; NaN: not told
-  float gradients_scale_ = 1;  // loss scale that its gradients had
+  std::int64_t window_settled_ = 0;  // settled_ at its begin
+  bool norm_wanted_ = false;         // for the next step's gradients; a GPU always computes it
+  double gradient_norm_ = 0;         // of the last settled step; NaN: not computed
+  float gradients_scale_ = 1;        // loss scale of that step's gradients
   std::optional<WeightAverage> average_;
-  StepRecordings recordings_;  // of what a step uses: communicators of gradients, and of layers
+  StepRecordings recordings_;  // on the communicators of gradients and of layers
   std::unique_ptr<StepEnd> end_;
-  // Steps that the host does not wait for when they are enqueued: on a CPU none, on a GPU the last one. Every
-  // rank learns of a step at the same point of its loop.
+  // lag_: steps that the host does not wait for after enqueueing: none on a CPU, the last one on a GPU or if
+  // steps cross. Every rank reads a step's result at the same point of its loop.
   bool traces_;  // a rank has a timeline
   std::int64_t lag_;
   std::vector<std::int64_t> steps_by_rank_;  // see steps_by_rank()
-  LossTotals totals_;                        // of this rank, since the epoch began, and of settled steps
-  std::int64_t skipped_ = 0;                 // of them
-  float loss_scale_;                         // after the last step that was settled
-  // Where training stands: the next step is step_ of all, epoch_step_ of epoch_. On a ring that is what all
-  // ranks together have come to, and where this one stands in the data is its own.
+  LossTotals totals_;                        // of this rank's settled steps in this epoch
+  std::int64_t skipped_ = 0;                 // steps among them that were skipped
+  float loss_scale_;                         // after the last settled step
+  // The position: the next step is step_ of the training and epoch_step_ of epoch_. On a ring it counts the
+  // steps of all ranks divided by their number; this rank's place in the data differs.
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
   std::int64_t epoch_step_ = 0;
-  std::int64_t reported_ = 0;  // 1: with all that was trained of the epoch
+  std::int64_t reported_ = 0;  // 1: all trained steps of the epoch are reported
   bool ended_ = false;
   std::function<bool()> evaluation_goes_on_;
-  bool gave_up_ = false;             // the last evaluation
-  FitObserver* observer_ = nullptr;  // of fit()
-  std::int64_t bad_in_a_row_ = 0;    // settled steps that were skipped, and no smaller loss scale helps
-  std::string began_;                // what find_not_finite() found
-  StepPlace place_;                  // of the step that is being enqueued
-  // Of the steps that this trainer enqueued:
+  bool gave_up_ = false;             // the last evaluation was abandoned
+  FitObserver* observer_ = nullptr;  // set during fit()
+  std::int64_t bad_in_a_row_ = 0;    // settled steps skipped that no smaller loss scale fixes
+  std::string began_;                // result of find_not_finite()
+  StepPlace place_;                  // the step that is being enqueued
+  // Counts of steps that this trainer enqueued:
   std::int64_t enqueued_ = 0;
-  std::int64_t settled_ = 0;      // how many the host knows to be done
-  std::int64_t epoch_began_ = 0;  // how many came before the epoch's first
+  std::int64_t settled_ = 0;      // whose results the host has read
+  std::int64_t epoch_began_ = 0;  // before the epoch's first
 };
 
 }  // namespace lockstep

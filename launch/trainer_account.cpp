@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the time of a Trainer's steps went, and what else is told of them.
+// A Trainer's account of its steps: times, communication, series and published progress.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -12,14 +12,14 @@
 namespace lockstep {
 namespace {
 
-// What is shown of steps is of about a second; of what is left at the end of an epoch, of no less than a
-// quarter, unless nothing else was shown for long.
+// Published values cover about a second of steps. At the end of an epoch they cover at least a quarter,
+// unless nothing was published for a second.
 constexpr std::int64_t kWindowNs = 1'000'000'000;
 constexpr std::int64_t kLeastWindowNs = kWindowNs / 4;
 
 }  // namespace
 
-// The whole is asked for last, so that it holds the parts.
+// Reads the total last, so that it includes the parts.
 ProcessorAccount Trainer::processor_account() {
   ProcessorAccount account{.data = parts_.train.processor_seconds() + parts_.test.processor_seconds()};
   for (Communicator* communicator : recordings_.communicators()) {
@@ -43,7 +43,7 @@ EpochCommunication Trainer::communication(const EpochReport& line, double no_cor
   EpochCommunication epoch =
       gather_communication(parts_.communicator.host(), std::move(sums), std::move(bytes),
                            seconds_without_core_for_communication() - no_core_before);
-  if (end_->in_lockstep()) epoch.advice = advise(epoch, context);  // there is no exchange to be faster
+  if (end_->in_lockstep()) epoch.advice = advise(epoch, context);  // else there is no exchange to speed up
   return epoch;
 }
 
@@ -127,7 +127,7 @@ void Trainer::restart_window() {
 
 void Trainer::show_step(std::int64_t epoch_steps) {
   if (shown_ == nullptr) return;
-  // A GPU is only beginning the first step when it has been enqueued: time counts from here.
+  // On a GPU the first step has only begun when it is enqueued: the window starts here.
   if (settled_ == window_settled_) restart_window();
   const std::int64_t now = now_ns();
   shown_->tell([&](RankProgress& progress) {

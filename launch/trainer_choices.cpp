@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Trainer chooses while it trains: how each bucket travels, and in which order buckets do.
+// Choices that a Trainer makes during training: the codec of each bucket, and the order of buckets.
 #include <algorithm>
 
 #include "core/error.h"
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Of steps that wait for their gradients, when codecs are chosen.
+// Learns from steps that wait for their gradients, once codecs are decided.
 void Trainer::learn_order() {
   if (!ledger_ || (codec_trial_ && !codecs_held_ && !codec_trial_->decided())) return;
   settle_but(0);
@@ -25,7 +25,7 @@ void Trainer::choose_codecs(std::span<const int> by_bucket) {
   change_codecs(by_bucket);
 }
 
-// What was recorded is of memory that is no more.
+// Discards recordings, because they use memory of the old codecs.
 void Trainer::change_codecs(std::span<const int> by_bucket) {
   AutoExchange& exchange = *parts_.buckets.exchange().to_choose();
   if (std::ranges::equal(by_bucket, exchange.chosen())) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Trainer's evaluations, behind epochs and within them.
+// A Trainer's evaluations, after epochs and within them.
 #include <cmath>
 
 #include "core/log.h"
@@ -62,8 +62,8 @@ std::optional<Evaluation> Trainer::evaluate_while(
   return evaluation;
 }
 
-// Collective. Of the evaluated network, whose loss may be finite although a statistic is not: a variance
-// without end makes zeros.
+// Collective. Checks the state as well as the loss, because an infinite variance gives zeros and a finite
+// loss.
 void Trainer::warn_unless_finite(const LossTotals& all) {
   NotFiniteSearch search(parts_.network, stream_);
   search.look_at_state();
@@ -81,7 +81,7 @@ void Trainer::warn_unless_finite(const LossTotals& all) {
   if (!where.empty()) log::shared_warning("the evaluation is not finite{}", where);
 }
 
-// Whoever looks at the network next, on whatever stream, finds it so.
+// Waits, so that later work on any stream sees the swapped parameters.
 void Trainer::swap_average() {
   average_->swap(stream_);
   stream_.synchronize();
@@ -131,10 +131,10 @@ void Trainer::pause_to_evaluate(Report& report, Pause& pause) {
   ++pause.evaluations;
 }
 
-// Evaluation's; training's own stay as they are.
+// Averages the evaluation statistics; training's own do not change.
 void Trainer::average_statistics() {
   parts_.network.copy_statistics(stream_);
-  if (parts_.step_statistics != nullptr) return;  // they are the mean already, on every rank
+  if (parts_.step_statistics != nullptr) return;  // already averaged over ranks
   average_over_ranks(stream_, parts_.communicator, parts_.network.evaluation_statistics(),
                      parts_.communicator.size());
 }

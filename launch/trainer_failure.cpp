@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a Trainer ends a training whose gradients are not finite: what it says of where that began, and what it
-// leaves to go on from.
+// How a Trainer ends a training whose gradients are not finite: how it finds the origin, and what it saves
+// for a resume.
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -28,7 +28,7 @@ std::vector<int> ranks_with(Communicator& host, bool mine) {
 
 }  // namespace
 
-// Whose losses, where all ranks know of the step at the same time.
+// Names the ranks whose loss is not finite, if all ranks learn of the step at the same time.
 void Trainer::tell_skipped(const StepVerdict& verdict) {
   if (end_->kind_of(verdict.step - 1) != StepKind::synchronous) {
     return log::warning(
@@ -51,8 +51,9 @@ Trainer::Standing Trainer::standing_before(std::int64_t step) const {
           .epoch_step = parts_.train.steps_in_epoch(epoch_ - 1) - (back - epoch_step_)};
 }
 
-// By this rank, of its own batch; with synchronised batch norm by all together. Parameters, and what is not
-// in step(), stay as they are; gradients do not. On a ring nobody knows which samples a step had.
+// Computes the step again on this rank's batch; with synchronised batch norm, all ranks do so together.
+// Changes gradients, but neither parameters nor other training state. On a ring the samples of a step are not
+// known.
 std::string Trainer::find_not_finite(std::int64_t step) {
   if (!end_->in_lockstep()) return {};
   end_->finish();
@@ -83,7 +84,7 @@ std::string Trainer::find_not_finite(std::int64_t step) {
 }
 
 void Trainer::stop_not_finite(const StepFailure& failure) {
-  end_->finish();  // of the step after it, which is skipped, too
+  end_->finish();  // ends the following step, which is skipped, too
   Communicator& host = parts_.communicator.host();
   const std::vector<int> ranks = ranks_with(host, !failure.loss_finite);
   const std::string what = ranks.empty()
@@ -99,7 +100,7 @@ void Trainer::stop_not_finite(const StepFailure& failure) {
                                  failure.step, what, where, saved)));
 }
 
-// A GPU is at the next step already, which changes statistics and takes them back where it is skipped, too.
+// On a GPU the next step is already enqueued; if it is skipped, it restores the statistics, too.
 std::string Trainer::save_last_good(std::int64_t failed_step) {
   const bool average = end_->show_last_average(failed_step);
   const bool next_done = settled_ < enqueued_ && results_.result(StepSlot::of(settled_)).control.finite != 0;
@@ -120,7 +121,7 @@ std::string Trainer::save_last_good(std::int64_t failed_step) {
   return saved + observer_->save_last_good();
 }
 
-// Where ranks share all of it, what is not finite on one is sound on another, or was so nowhere.
+// Ranks share this state, so values that are not finite on one rank can be replaced by another rank's.
 bool Trainer::share_finite_state() {
   Network& network = parts_.network;
   Communicator& communicator = parts_.communicator;
@@ -139,7 +140,7 @@ bool Trainer::share_finite_state() {
   return true;
 }
 
-// Nothing is under way from here on.
+// No step is under way afterwards.
 void Trainer::stand_at_last_good(std::int64_t failed_step, bool next_done) {
   if (next_done) {
     for (const LossSums& sums : results_.result(StepSlot::of(settled_)).losses) totals_.add(sums);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Passes of a Trainer that are part of no step.
+// Passes of a Trainer outside of steps.
 #include "launch/trainer.h"
 
 namespace lockstep {

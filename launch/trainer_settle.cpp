@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Trainer learns of the steps that are over.
+// How a Trainer reads the results of completed steps.
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -37,7 +37,7 @@ void Trainer::settle(StepSlot slot) {
                 verdict.loss_scale, loss_scale_);
     }
   }
-  // A scale that cannot fall further is not what overflowed.
+  // At the smallest loss scale, the scale is not the cause.
   const bool bad = skipped && (!dynamic || scale_before <= parts_.optimizer.loss_scale_options().rule.least);
   if (bad || !skipped) bad_in_a_row_ = bad ? bad_in_a_row_ + 1 : 0;
   const bool fatal = bad && bad_in_a_row_ > options_.max_skipped_steps;
@@ -47,7 +47,7 @@ void Trainer::settle(StepSlot slot) {
   if (const auto failure = end_->failure(verdict, fatal, slot)) stop_not_finite(*failure);
 }
 
-// Of steps that every rank judges alone, those of all ranks.
+// The sum over ranks if each rank judges its own steps.
 std::int64_t Trainer::skipped_on_all_ranks() {
   if (!end_->judges_alone()) return skipped_;
   const std::vector<std::int64_t> skipped = gather_values(parts_.communicator.host(), skipped_);

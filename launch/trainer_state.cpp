@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Trainer shows of itself to be saved and restored.
+// The state of a Trainer that is saved and restored.
 #include <limits>
 
 #include "core/error.h"
@@ -27,11 +27,11 @@ void Trainer::visit_state(StateVisitor& visitor) {
   if (!visitor.writes()) return;
   end_->learn_again();
   loss_scale_ = parts_.optimizer.read_control(stream_).loss_scale;
-  epoch_began_ = -1;  // what the epoch adds up to is there
+  epoch_began_ = -1;  // the restored sums are not reset
   train_.seek(epoch_, epoch_step_);
 }
 
-// The codecs come first: what they remember is what there is to visit.
+// Visits the choice of codecs first, because it determines the exchange's state.
 void Trainer::visit_exchange(StateVisitor& visitor) {
   if (codec_trial_) {
     const auto by_bucket =

@@ -27,7 +27,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   unused_devices_ = choice.unused;
   run_agreed(host, [&] {
     make_reproducible(config_, choice.device, host.size());
-    bucket_options(config_, registry_);  // refuses codecs that do not go with other keys
+    bucket_options(config_, registry_);  // refuses codecs that conflict with other keys
     if (config_.trainer.topology == Topology::ring && choice.device.kind != DeviceKind::cpu) {
       throw ConfigError(
           fmt::format("comm.topology = \"ring\": on {} neighbours cannot look into each other's memory; set "
@@ -77,7 +77,7 @@ Training::Training(const Config& config, World& world, Communicator& host, const
   if (timeline_) timeline_->describe(to_json(traced_run(world)));
 }
 
-// Of a training that opened it.
+// Called only if this training opened the data.
 void Training::prepare_data(World& world, const DeviceChoice& choice, bool reads_images) {
   require_same_data(host_, train_set(), test_set(), config_.dataset.path);
   const std::unique_ptr<Communicator> node = world.ranks_of_node(host_);
@@ -134,8 +134,9 @@ std::int64_t Training::largest_batch(std::int64_t most) const {
   const std::size_t available = budget_->available();
   const auto use = device_memory_use(network_->device());
   if (!use) return budget_->largest_batch(most, available / 10 * 9);
-  // Other batches bring other kernels, and allocations are rounded up: twice what was measured, and a little.
-  // Where ranks share a device, their buffers cannot be told apart from libraries.
+  // Other batch sizes use other kernels, and allocations are rounded up: reserves twice the measured library
+  // memory and 1/64 of the total. If ranks share a device, their buffers cannot be distinguished from library
+  // memory.
   const std::size_t libraries = budget_->sharing() == 1 ? use->libraries : 0;
   const std::size_t reserve = 2 * libraries + use->total / 64;
   return budget_->largest_batch(most, available > reserve ? available - reserve : 0);
@@ -178,7 +179,8 @@ MemoryNeed Training::memory_need(NetworkPlanning& planning, std::int64_t batch, 
       .batches = data_->device_bytes(batch)};
 }
 
-// Gradients are reduced where they are computed. What layers ask of other ranks never waits behind them.
+// Gradients are reduced on the device that computes them. Layers have their own communicator, so that they
+// never wait for gradients.
 void Training::connect(World& world, const DeviceChoice& choice) {
   const bool on_cpu = choice.device.kind == DeviceKind::cpu;
   DeviceCommunicatorOptions options = config_.device_communicator;
@@ -197,7 +199,7 @@ void Training::connect(World& world, const DeviceChoice& choice) {
   across_.emplace(*layers_communicator_);
 }
 
-// The memory of sums in fp32 (train.reproducible, comm.sum_type), which lie beside gradients and statistics.
+// Memory of the fp32 sums of gradients and statistics (train.reproducible, comm.sum_type).
 std::size_t Training::sums_bytes(const MemoryPlan& plan, Device device) const {
   const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
   const DType type = storage_type(config_.network.precision);
@@ -212,7 +214,7 @@ std::size_t Training::sums_bytes(const MemoryPlan& plan, Device device) const {
   const SumType given = config_.gradients.sum_type;
   std::size_t bytes = 0;
   if (sums_in_f32(given, type, micro_batches)) bytes += RunningSums::planned_bytes(elements);
-  // NCCL's, of one bucket, which is closed when it is full, by a parameter that may be large.
+  // For NCCL, one bucket: it is closed when full, and its last parameter may be large.
   if (!is_host_memory(device) && sums_in_f32(given, type, host_.size())) {
     const std::size_t full = bucket_options(config_, registry_).middle_bytes / size_of(type);
     bytes += std::min(static_cast<std::size_t>(half), 2 * full) * sizeof(float);
@@ -267,7 +269,7 @@ Schedule Training::schedule_of(const Config& config) const {
   Schedule schedule =
       make_schedule(config.schedule, config.trainer.epochs, length.steps_of_all_epochs, registry_.schedules);
   schedule.base = scaled_rate(config.schedule, data_->train_loader->global_batch());
-  schedule.total_steps = length.steps_of_schedule;  // a run that train.steps ends has decayed by then
+  schedule.total_steps = length.steps_of_schedule;  // the rate has decayed when train.steps ends a run
   return schedule;
 }
 

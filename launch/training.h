@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training: the parts of a run, built from a Config in the order they depend on each other. What `lockstep
-// train`, `lockstep plan` and `lockstep profile` share.
+// Training: builds the parts of a run from a Config, in the order of their dependencies. `lockstep train`,
+// `lockstep plan` and `lockstep profile` share it.
 #pragma once
 
 #include <memory>
@@ -25,25 +25,25 @@
 
 namespace lockstep {
 
-// Collective. Errors are agreed by all ranks. Ranks agree over `host`, a communicator of host memory that
-// outlives this; gradients are reduced by it, too, or by one of the devices that this makes.
+// Collective. Errors are agreed. `host`, a communicator of host memory, outlives this. Gradients are reduced
+// by `host` or, on GPUs, by a communicator that this makes.
 class Training {
  public:
   struct Options {
-    std::string init;          // safetensors to start from, rank 0's for all; empty: random
+    std::string init;          // safetensors file with initial weights, read by rank 0; empty: random
     bool trace = false;        // record a timeline
-    std::string kernels = {};  // to use again: see NetworkPlanning::prefer(); empty: none
+    std::string kernels = {};  // kernels to reuse: see NetworkPlanning::prefer(); empty: none
     Registry registry = {};
-    Datasets datasets = {};    // of another training on the same data; null: opened and compared over ranks
-    bool reads_images = true;  // false: who trains nothing has room for a set on the device, and no set
+    Datasets datasets = {};    // shared with another training on the same data; null: opens and compares them
+    bool reads_images = true;  // false: allocates sets on the device without reading them
   };
   Training(const Config& config, World& world, Communicator& host, const Options& options);
-  Training(Training&&) = delete;  // parts refer to each other
+  Training(Training&&) = delete;  // members refer to each other
 
   const Datasets& datasets() const { return data_->sets; }
-  // How images come to the loaders, for people; empty where there was nothing to choose.
+  // How images reach the loaders, for the log; empty if there was no choice.
   const std::string& told_of_data() const { return told_of_data_; }
-  // GPUs that this job sees and no rank uses: "4 of 8 on node7"; empty: none.
+  // GPUs that are visible to this job but that no rank uses: "4 of 8 on node7"; empty: none.
   const std::string& unused_devices() const { return unused_devices_; }
   Dataset& train_set() { return *data_->sets.train; }
   Dataset& test_set() { return *data_->sets.test; }
@@ -53,42 +53,42 @@ class Training {
   Optimizer& optimizer() { return *optimizer_; }
   BatchLoader& train_loader() { return *data_->train_loader; }
   BatchLoader& test_loader() { return *data_->test_loader; }
-  // With train.reproducible; else null.
+  // Null without train.reproducible.
   StepStatistics* step_statistics() { return step_statistics_.get(); }
   Timeline* timeline() { return timeline_.get(); }
   TrainingLength length() const;
-  // Of that length; its warm-up and milestones are where train.epochs puts them, and its rate is that for the
-  // samples of all ranks' steps.
+  // The schedule for length(). Warm-up and milestones depend on train.epochs, the learning rate on the global
+  // batch.
   Schedule schedule() const { return schedule_of(config_); }
-  // The schedule of another configuration with the same data and global batch.
+  // schedule() of another configuration with the same data and global batch.
   Schedule schedule_of(const Config& config) const;
   int threads() const { return threads_; }
-  // That the ranks of this node may use.
+  // Cores that the ranks of this node may use.
   int node_cores() const { return node_cores_; }
-  // That the network was planned with.
+  // Threads with which the network was planned.
   int planned_threads() const { return planned_threads_; }
-  // Of the network, as text.
+  // The network's kernels, as text.
   std::string kernels() const { return planning_->choices(); }
-  // Whoever sets the backend's says so here.
+  // Call after setting the backend's threads.
   void set_threads(int threads) { threads_ = threads; }
-  // Of the batches that a Trainer copies to a GPU.
+  // Memory of the batches that a Trainer copies to a GPU.
   std::size_t device_batch_bytes() const { return data_->device_bytes(config_.loader.batch); }
-  // Of the average of parameters that a Trainer keeps.
+  // Memory of a Trainer's averaged parameters.
   std::size_t average_bytes() const { return average_bytes(network_->memory()); }
-  // What codecs hold on a rank; of those that "auto" may choose, about the most.
+  // Memory of codecs on a rank; with "auto", an estimate of the maximum over the candidates.
   std::size_t codec_bytes() const;
-  // By plan, the largest batch of at most so many samples that a rank's memory has room for; 0: none. A tenth
-  // of a CPU's is left: a process that takes all of it is killed. A GPU's has room for libraries, too, by
-  // what they have taken so far: best asked after some steps.
+  // The largest planned batch, up to `most` samples, that fits this rank's memory; 0: none. Leaves a tenth of
+  // a CPU's memory free, because Linux kills a process that takes all of it, and room for libraries on a GPU,
+  // by what they have allocated so far: call it after some steps.
   std::int64_t largest_batch(std::int64_t most) const;
-  // Whether 16 bits would be computed with faster, and are not.
+  // True if 16-bit precision would compute faster but is not used.
   bool halves_are_fast() const;
-  // What advice on communication depends on, beside what was measured.
+  // Input for advice on communication, without measurements.
   AdviceContext advice_context(const World& world) const;
-  // Whether micro-batches of so many samples have room in what there was at the start, and what would make
-  // it.
+  // Checks if micro-batches of this size fit the memory that was free at the start, and finds settings that
+  // make them fit.
   BatchRoom room_for(std::int64_t batch, const World& world) const;
-  // What a Trainer works with; valid as long as this and `host` are.
+  // The parts of a Trainer; valid as long as this and `host`.
   Trainer::Parts parts(LayerObserver* observer = nullptr);
 
  private:
@@ -97,7 +97,7 @@ class Training {
   }
   void prepare_data(World& world, const DeviceChoice& choice, bool reads_images);
   void prepare_plan(const World& world, const DeviceChoice& choice);
-  // Without allocating it.
+  // Computes the need without allocating.
   MemoryNeed memory_need(NetworkPlanning& planning, std::int64_t batch, const World& world) const;
   std::size_t sums_bytes(const MemoryPlan& plan, Device device) const;
   std::size_t average_bytes(const MemoryPlan& plan) const;
@@ -110,8 +110,8 @@ class Training {
   Communicator& host_;
   Communicator* communicator_;
   std::unique_ptr<Communicator> device_communicator_;
-  std::unique_ptr<Communicator> layers_communicator_;  // where batch norm is synchronised
-  std::optional<CommunicatorGather> across_;           // over that
+  std::unique_ptr<Communicator> layers_communicator_;  // for synchronised batch norm; else null
+  std::optional<CommunicatorGather> across_;           // uses layers_communicator_
   std::optional<TrainingData> data_;
   std::string told_of_data_;
   std::string unused_devices_;

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Rows of a table come scaled, and there is nothing to cut or to mirror.
+// Rows of a table are already scaled, and cannot be cropped or mirrored.
 void check_images(const Config& config, const Dataset& dataset) {
   if (dataset.image_shape().type == DType::u8) return;
   const auto need = [](bool right, std::string_view allowed) {

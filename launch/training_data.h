@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TrainingData: the datasets of a run, opened and checked, and this rank's loaders of them.
+// TrainingData: a run's datasets, opened and verified, and this rank's loaders.
 #pragma once
 
 #include <memory>
@@ -14,20 +14,20 @@
 namespace lockstep {
 
 struct TrainingData {
-  // opened: by another training with the same [data] keys, and checked; null: they are opened here. Throws
-  // what opening and verifying a dataset throws, DataError for a test set of other images or classes, and
-  // ConfigError for a normalisation of other channels. threads: for verifying. Formats are asked for here
-  // only.
+  // opened: sets that another training with the same [data] keys opened and verified; null: opens them.
+  // Throws what opening and verifying a dataset throw, DataError if the test set's images or classes do not
+  // match, and ConfigError if the normalisation has another number of channels. threads: for verifying.
+  // formats is used only here.
   TrainingData(const Config& config, const std::vector<DatasetFormat>& formats, const World& world,
                Device device, int threads, const Datasets& opened = {});
 
   // Throws what a BatchLoader's constructor throws.
   void make_loaders(const World& world);
 
-  // Held by a Trainer for micro-batches of so many samples: of the device's memory, to train and to evaluate.
+  // Device memory of a Trainer's batches, for training and evaluation, with this micro-batch size.
   std::size_t device_bytes(std::int64_t batch) const;
 
-  LoaderOptions options;  // of training's loader
+  LoaderOptions options;  // of train_loader
   Datasets sets;
   std::unique_ptr<BatchLoader> train_loader;
   std::unique_ptr<BatchLoader> test_loader;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How far training goes: all epochs, or as much of them as train.steps and train.until_epoch allow.
+// The length of a training: all epochs, or fewer by train.steps and train.until_epoch.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 namespace lockstep {
 
 struct TrainingLength {
-  std::int64_t epochs = 0;               // that are begun
+  std::int64_t epochs = 0;               // that training begins
   std::int64_t steps = 0;                // optimizer steps
-  std::int64_t steps_of_all_epochs = 0;  // whatever train.steps says
-  std::int64_t steps_of_schedule = 0;  // that the learning rate reckons with, whatever train.until_epoch says
+  std::int64_t steps_of_all_epochs = 0;  // without limits by train.steps or train.until_epoch
+  std::int64_t steps_of_schedule = 0;    // for the schedule; ignores train.until_epoch
 };
 
-// With a loader of so many samples.
+// samples: size of the loader's training set.
 TrainingLength training_length(const Config& config, const BatchLoader& loader, std::int64_t samples);
 
 }  // namespace lockstep

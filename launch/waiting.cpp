@@ -14,11 +14,11 @@ namespace {
 
 constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
 
-// Two threads that finish almost together should meet awake; from about the time on that waking a sleeper
-// takes, sleeping costs no more than spinning did.
+// Threads that finish almost together should not sleep. After about the time of a wake-up, sleeping costs no
+// more than the spinning before it.
 constexpr double kSpinSeconds = 5e-6;
 
-// What OpenMP does between two looks.
+// The instruction that OpenMP executes between two polls.
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -27,7 +27,7 @@ void pause() {
 #endif
 }
 
-// Between 5 and 50 ns, by processor. The shortest of a few: another process may take the core in between.
+// 5 to 50 ns, by processor. Takes the shortest of three measurements, as another process may interrupt one.
 double pause_seconds() {
   constexpr int kPauses = 1000;
   double best = 1;
@@ -45,11 +45,11 @@ long bounded_spin_count() { return std::max(1L, static_cast<long>(kSpinSeconds /
 
 void bound_waiting(char** argv) {
   if (getenv(kSpinCount) != nullptr || getenv("OMP_WAIT_POLICY") != nullptr) return;
-  // Started by naming the dynamic loader, that is what /proc/self/exe is.
+  // If the program was started through the dynamic loader, /proc/self/exe is the loader.
   if (getauxval(AT_BASE) == 0) return;
   setenv(kSpinCount, std::to_string(bounded_spin_count()).c_str(), 1);
   execv("/proc/self/exe", argv);
-  unsetenv(kSpinCount);  // it was not, and the next program may be
+  unsetenv(kSpinCount);  // the restart failed; child programs must not inherit it
 }
 
 }  // namespace lockstep

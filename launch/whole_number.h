@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole numbers out of JSON that strangers may have written: nlohmann::json makes an integer of any number,
-// and of one that does not fit it, like 1e300, what C++ does not define.
+// Whole numbers from untrusted JSON: nlohmann::json converts any number to an integer, which is undefined in
+// C++ for one that does not fit, such as 1e300.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// Throws DataError with the name where the value is not a whole number from least to most.
+// Throws DataError with `name` if the value is not a whole number from least to most.
 template <typename Json>
 std::int64_t as_whole_number(const Json& value, std::string_view name, std::int64_t least,
                              std::int64_t most) {
@@ -23,7 +23,7 @@ std::int64_t as_whole_number(const Json& value, std::string_view name, std::int6
   return value.template get<std::int64_t>();
 }
 
-// Of the member `name` of an object. Throws as well what the library does where there is no such member.
+// as_whole_number() of the member `name` of an object. Throws the library's error if there is none.
 template <typename Json>
 std::int64_t whole_number(const Json& object, std::string_view name, std::int64_t least, std::int64_t most) {
   return as_whole_number(object.at(std::string(name)), name, least, most);

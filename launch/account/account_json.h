@@ -10,10 +10,10 @@
 
 namespace lockstep {
 
-// Seconds by the names of phases, as all files of a run have them.
+// Seconds by phase name, in the format of all files of a run.
 nlohmann::ordered_json json_of(const StepAccount& account);
 nlohmann::ordered_json json_of(const DeviceMemoryUse& use);
-// null where there is none.
+// null for an empty value.
 nlohmann::ordered_json json_or_null(const std::optional<double>& value);
 
 }  // namespace lockstep

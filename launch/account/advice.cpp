@@ -22,7 +22,7 @@ struct Change {
   std::string text;  // "KEY=VALUE", or what else to do
 };
 
-// What compute waits for, in seconds of a step, on the rank that waits longest.
+// Time per step that compute waits for each cause, on the rank that waits longest.
 struct Causes {
   double late = 0;
   double starved = 0;
@@ -56,8 +56,8 @@ class Adviser {
     const double exposed = longest_.exposed / steps_;
     Causes causes{.late = std::min(std::max(0.0, epoch_.late() / steps_), exposed)};
     double starved = epoch_.mine.exposed_starved;
-    // Within a node there is no wire: what takes long there is a thread that other threads keep from its
-    // core, and ranks that take turns in being late are threads that share cores.
+    // Within a node there is no wire. Slow collectives are then threads that have no core, and ranks that are
+    // late in turn are threads that share cores.
     const double under_way = epoch_.mine.exposed + epoch_.mine.hidden;
     if (context_.nodes == 1 && under_way > 0) {
       starved += std::min(1.0, epoch_.by_rank[0].no_core / under_way) * epoch_.mine.exposed_wire;
@@ -105,7 +105,7 @@ class Adviser {
         change);
   }
 
-  // What another configuration of buckets leaves of the step; the best of them.
+  // The choice of buckets with the shortest estimated step.
   Change best_buckets() const {
     Change best{.step_seconds = context_.step_seconds};
     const double now = model_.exposed(epoch_.bucket_bytes);
@@ -127,7 +127,7 @@ class Adviser {
             .text = "train.precision=bf16 halves what travels"};
   }
 
-  // The best of those that may be advised.
+  // The codec with the shortest estimated step.
   Change codec() const {
     Change best{.key = "comm.codec", .value = "", .step_seconds = context_.step_seconds, .text = ""};
     if (!context_.codecs) return best;
@@ -153,7 +153,7 @@ class Adviser {
     return best;
   }
 
-  // With buckets so small that forward hardly waits for what it does not need yet.
+  // Assumes buckets so small that forward hardly waits for parameters that it does not need yet.
   Change cross_barrier() const {
     const double gain = std::min(context_.forward_seconds, longest_.exposed / steps_);
     return {
@@ -233,7 +233,7 @@ WaitModel::WaitModel(const LedgerSums& sums, std::span<const double> bucket_byte
     sums_by_bytes.push_back({.terms = {1, bucket_bytes[i]}, .value = (bucket.wire + waited_each) / steps});
     late += bucket.late / steps;
   }
-  // Buckets of one size tell nothing of alpha: all is beta's then.
+  // Buckets of one size do not determine alpha: beta then takes all of the time.
   constexpr FitTermSet kAlpha = 1, kBeta = 2;
   constexpr FitTermSet kSets[] = {kAlpha | kBeta, kBeta, kAlpha};
   const FitTerms line = fit_terms(sums_by_bytes, kSets).value_or(FitTerms());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Advice: why compute waits for communication, and the change that is estimated to gain most. A pure function
-// over an epoch's sums. What a change gains is estimated by the model of overlap.h, in which each bucket
-// takes alpha + beta * bytes; when gradients are final, alpha and beta are measured.
+// Advice: why compute waits for communication, and the change with the largest estimated gain. A pure
+// function of an epoch's sums. The gain is estimated with the model of overlap.h, in which each bucket takes
+// alpha + beta * bytes. Alpha, beta and the moments at which gradients are final are measured.
 #pragma once
 
 #include <functional>
@@ -17,23 +17,24 @@
 
 namespace lockstep {
 
-// The ledger's step as the model has it, in seconds.
+// Model of the ledger's mean step, in seconds.
 class WaitModel {
  public:
-  // steps > 0. common_wait: of an epoch; what each rank waits for the others in collectives is the wire's.
+  // sums.steps > 0. common_wait: the least time of the epoch that any rank waits in collectives for its
+  // peers; it counts as wire time.
   WaitModel(const LedgerSums& sums, std::span<const double> bucket_bytes, double common_wait);
 
-  // How long compute waits, with buckets of these bytes, which are all of them, on a wire that carries this
-  // many times as much as the measured one.
+  // Time that compute waits with buckets of these sizes, which together are all gradients, on a wire with
+  // `wire_speed` times the measured bandwidth.
   double exposed(std::span<const double> bucket_bytes, double wire_speed = 1) const;
-  // Backward, and what is exposed behind it, where the measured buckets travel in another way: the bytes that
-  // the model was made with are those of one round trip. Codecs take cores from backward: as if none were
-  // free.
+  // Backward time and exposed communication when each measured bucket travels as `travel` says (one entry per
+  // measured bucket). The measured case is one round trip of the bucket's bytes. Codecs slow down backward as
+  // if no other core were free.
   OverlappedBackward with(std::span<const BucketTravel> travel) const;
-  // From now on with() knows that what travels beside backward takes this share of compute, too.
+  // From now on with() assumes that communication beside backward also takes this share of compute.
   void take_from_compute(double share) { taken_share_ = share; }
   double wire_seconds(double bytes) const { return alpha_ + beta_ * bytes; }
-  // How long backward goes on when gradients up to this byte are final.
+  // Backward time left when gradients up to this byte are final.
   double lead(double bytes) const { return backward_ - arrivals_.final_seconds(bytes); }
 
  private:
@@ -42,17 +43,17 @@ class WaitModel {
   std::vector<double> final_seconds_;  // of the measured buckets
   double alpha_ = 0;
   double beta_ = 0;  // seconds per byte
-  double late_ = 0;  // before the first bucket travels
+  double late_ = 0;  // lateness of peers, added to the first bucket
   double taken_share_ = 0;
 };
 
-// A value that the configuration may have, and what buckets would be.
+// A possible value of comm.bucket_mib and the buckets that it makes.
 struct BucketChoice {
   std::string value;  // of comm.bucket_mib
   std::vector<double> bucket_bytes;
 };
 
-// comm.codec, and what would travel of each bucket.
+// A value of comm.codec and what travels of each bucket with it.
 struct CodecAdvice {
   std::string codec;
   std::vector<BucketTravel> travel;
@@ -64,15 +65,15 @@ struct AdviceContext {
   int nodes = 1;
   int threads = 1;
   std::int64_t accumulation = 1;
-  bool halves_are_fast = false;  // and gradients are fp32: 16 bits take half the wire and no more compute
+  bool halves_are_fast = false;  // gradients are fp32; 16 bits halve the traffic and need no more compute
   std::vector<BucketChoice> buckets;
-  bool may_cross = false;      // comm.cross_barrier may be set, and is not
-  double forward_seconds = 0;  // of a step's first micro-batch: what gradients could then travel beside
-  // Asked where the wire is slow: codecs that may be advised. Null: none.
+  bool may_cross = false;      // comm.cross_barrier is allowed and not set
+  double forward_seconds = 0;  // of a step's first micro-batch, which communication could overlap
+  // Called only where the wire is slow; returns the codecs to compare. Null: none.
   std::function<std::vector<CodecAdvice>()> codecs = nullptr;
 };
 
-// Nothing where no rank waits for more than a twentieth of the step.
+// Returns nothing for one rank, or where no rank waits for more than a twentieth of the step.
 std::optional<Advice> advise(const EpochCommunication& epoch, const AdviceContext& context);
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
-// Two digits, so that a person can read and give it.
+// Two digits, so that people can read and type it.
 double rounded(double mib) {
   const double unit = std::pow(10, std::floor(std::log10(mib)) - 1);
   return std::round(mib / unit) * unit;

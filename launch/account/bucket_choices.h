@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What comm.bucket_mib could be told for a network's gradients, for advice to choose from.
+// Candidate values of comm.bucket_mib for a network's gradients. advise() compares them.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Buckets from half of all gradients down to a thirty-second, with smaller first and last ones.
+// Middle buckets hold 1/2 to 1/32 of all gradients; first and last buckets have the same size or less.
 std::vector<BucketChoice> bucket_choices(std::span<const Parameter> parameters, int ranks);
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ std::optional<Attainable> measure_attainable(Communicator& host, Training& train
 }
 
 std::function<std::optional<ComputeRoof>()> roof_of(Training& training, double gigaflops) {
-  // Floats of a vector register, and what tensor cores take at once.
+  // Floats of a vector register, and channels that tensor cores take at once.
   constexpr int kChannelsOfCpu = 16, kChannelsOfGpu = 8;
   return [&training, gigaflops, roof = std::optional<ComputeRoof>(), asked = false]() mutable {
     if (std::exchange(asked, true)) return roof;

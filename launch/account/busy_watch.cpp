@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// So far above the threshold a device counts as busy again: what is near it would be told of again and again.
+// A device counts as busy again only this far above the threshold; else one near it is reported repeatedly.
 constexpr double kMargin = 0.05;
 
 void add(StepLine& all, const StepLine& line) {
@@ -43,7 +43,7 @@ void BusyWatch::begin_anew() {
   low_lines_ = slowed_lines_ = 0;
 }
 
-// A clock that is held down explains the others.
+// A throttled clock explains all other causes.
 std::optional<IdleCause> BusyWatch::cause_of_low_lines() const {
   if (slowed_ && slowed_lines_ == low_lines_) return cause_of(*slowed_, low_);
   if (is_low(low_)) return find_idle_cause(low_, context_, advice_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BusyWatch: looks at the lines of a StepSeries and says when the device was not busy for several of them, or
-// busy and far from what it could do, why, and what to change. It says so once: again only when the device
-// was busy meanwhile, or for another cause, and never sooner than a pause after the last time.
+// BusyWatch: reads the lines of a StepSeries and reports when the device was idle for several lines in a row,
+// or busy and far below its attainable rate, with the cause and a change. It repeats a cause only after the
+// device was busy or another cause was reported, and waits pause_seconds between two reports.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 namespace lockstep {
 
 struct BusyOptions {
-  double below = 0.7;       // share of time; 0: nothing is said
-  double peak_below = 0.1;  // share of what is attainable; 0: a device that is busy is not asked how fast
+  double below = 0.7;       // share of time; 0: no reports, not of slow lines either
+  double peak_below = 0.1;  // share of the attainable rate; 0: no line counts as slow
   std::int64_t lines = 3;   // in a row
   double pause_seconds = 60;
-  std::string command = "none";  // of sh, told of each event
-  // Whether there is one. What a run's files have in its place is none.
+  std::string command = "none";  // shell command that runs for each event
+  // False also for the placeholder that a run's files have in place of a command.
   bool runs_command() const { return command != "none" && command != kRedacted; }
 };
 
-// What it says of the lines that were not busy, or slow.
+// A report on idle or slow lines.
 struct IdleEvent {
   StepLine lines;  // all of them as one
   std::int64_t first_step = 0;
@@ -35,10 +35,10 @@ class BusyWatch {
  public:
   BusyWatch(const BusyOptions& options, const IdleContext& context) : options_(options), context_(context) {}
 
-  // now: in seconds, of any clock. The first line is not looked at, nor is the one after an event: memory
-  // that is touched for the first time, and what was measured for the event, are in them.
+  // now: seconds of any clock. The first line and the line after an event are ignored: they include
+  // first touches of memory and the measurements for the event.
   std::optional<IdleEvent> look(const StepLine& line, double now);
-  // On the communication of an epoch that is over.
+  // advice: on the communication of the last epoch.
   void set_advice(const std::optional<Advice>& advice) { advice_ = advice; }
 
  private:
@@ -50,22 +50,23 @@ class BusyWatch {
   BusyOptions options_;
   IdleContext context_;
   std::optional<Advice> advice_;
-  bool looks_ = false;  // at the next line
-  StepLine low_;        // lines in a row that were not busy, or slow, as one
+  bool looks_ = false;  // false: the next line is ignored
+  StepLine low_;        // idle or slow lines in a row, merged
   std::int64_t low_lines_ = 0;
-  std::int64_t slowed_lines_ = 0;  // of them: a device's clock was held down
+  std::int64_t slowed_lines_ = 0;  // of them, with a throttled device clock
   std::optional<SlowedDevice> slowed_;
   std::int64_t first_step_ = 0;
-  std::int64_t high_lines_ = 0;  // in a row that were
-  std::string told_;             // the cause of the last event, as long as it may last
+  std::int64_t high_lines_ = 0;  // busy lines since the last idle or slow one
+  std::string told_;             // cause of the last event; empty after the device was busy
   std::optional<double> told_at_;
 };
 
 // "busy 41 % in steps 101 to 250: compute waits 3.2 ms a step for data (41 % of the time);
 // data.loader=preload: about 12000 samples/s (+69 %)"
 std::string to_text(const IdleEvent& event);
-// The object events.jsonl gets: kind ("idle"), step, first_step, busy, peak, cause, lost_seconds, account,
-// text, key, value, samples_per_second, samples_per_second_estimated, time (seconds since 1970).
+// A line of events.jsonl: kind ("idle"), step, first_step, busy, peak, cause, lost_seconds,
+// without_core_seconds, account, text, key, value, samples_per_second, samples_per_second_estimated, time
+// (seconds since 1970).
 std::string to_json(const IdleEvent& event, double time);
 
 }  // namespace lockstep

@@ -41,7 +41,7 @@ std::size_t planned_codec_bytes(const BucketOptions& options, std::int64_t eleme
   const int nodes = ranks_are_nodes ? world.size() : world.nodes();
   if (nodes < 2) return 0;
   const auto all = static_cast<double>(elements);
-  // A bucket is closed when it is full, by a parameter that may be large.
+  // A bucket is closed after the parameter that fills it, which may be large.
   const double largest = std::min(all, 2.0 * static_cast<double>(options.middle_bytes) / sizeof(float));
   const CodecLoad load{.elements = all,
                        .largest_bucket = largest,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What codecs would make of a training's gradients, for those who advise and plan.
+// Effect of codecs on a training's gradients, for advice and plans.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@
 
 namespace lockstep {
 
-// The codecs that comm.codec_limit allows, each for all of these buckets; measures once how fast they are on
-// this machine, when it is asked first, and meets nobody. Null where there is nothing to advise: with one
-// node, or where a codec is set. What is given outlives it.
+// Returns a function that lists the codecs allowed by comm.codec_limit, each applied to all buckets. Its
+// first call measures their speed on this machine, without a collective call. Null if there is nothing to
+// advise: with one node, or where a codec is set. parameters and buckets outlive it.
 std::function<std::vector<CodecAdvice>()> codecs_to_advise(const BucketOptions& options,
                                                            std::span<const Parameter> parameters,
                                                            std::span<const Bucket> buckets, Device device,
                                                            int nodes);
 
-// What codecs of gradients with so many elements hold on a rank, about: the most of those that "auto" may
-// choose.
+// Estimated bytes that codecs hold on a rank for gradients of this many elements; for "auto", the most of its
+// candidates.
 std::size_t planned_codec_bytes(const BucketOptions& options, std::int64_t elements, const World& world);
 
 }  // namespace lockstep

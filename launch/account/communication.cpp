@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// A rank is late, and not noise, when it costs this much of what communication takes.
+// A rank is late, and its lateness no noise, when it costs this share of communication time.
 constexpr double kLateShare = 0.1;
 
 double least_waited(const std::vector<RankCommunication>& ranks) {
@@ -24,7 +24,7 @@ std::string rate_text(double bytes_per_second) {
   return fmt::format("{:.1f} MB/s", bytes_per_second * 1e-6);
 }
 
-// Ranks have the same buckets.
+// All ranks have the same buckets.
 std::vector<std::vector<double>> gather_exposed(Communicator& host, const std::vector<BucketSums>& buckets) {
   std::vector<double> mine;
   for (const BucketSums& bucket : buckets) mine.push_back(bucket.exposed);
@@ -45,7 +45,7 @@ double EpochCommunication::overlap() const {
 }
 
 double EpochCommunication::wire() const {
-  double seconds = by_rank.empty() ? 0 : least_waited(by_rank);  // which no rank's lateness explains
+  double seconds = by_rank.empty() ? 0 : least_waited(by_rank);  // no rank's lateness explains it
   for (const BucketSums& bucket : mine.buckets) seconds += bucket.wire;
   return seconds;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EpochCommunication: an epoch's ledger (launch/account/ledger.h) with the other ranks' beside it, as the
-// report tells it. Ranks exchange a few numbers once an epoch, and need no common clock: who is late is who
-// waits for nobody while the others wait.
+// EpochCommunication: this rank's ledger of an epoch (launch/account/ledger.h) and the sums of all ranks, for
+// the report. Ranks exchange a few numbers once an epoch and need no common clock: the late rank is the one
+// that does not wait while its peers do.
 #pragma once
 
 #include <cstdint>
@@ -18,44 +18,43 @@ namespace lockstep {
 // Seconds of an epoch.
 struct RankCommunication {
   double exposed = 0;  // compute waited
-  double hidden = 0;   // under way while it did not
-  double waited = 0;   // in collectives, until all ranks were there
-  double wire = 0;     // in them, from then on
-  double starved = 0;  // buckets could have run, and no thread took them up
-  double no_core =
-      0;  // the thread that runs them was ready to, and no core was free; 0 where the system does not tell
+  double hidden = 0;   // communication ran and compute did not wait
+  double waited = 0;   // in collectives, until all ranks had entered
+  double wire = 0;     // in collectives, after all ranks had entered
+  double starved = 0;  // buckets were ready, and no thread ran them
+  double no_core = 0;  // the communication thread was ready without a core; 0 where not known
 };
 
-// What to do about it (launch/account/advice.h).
+// The change to make (launch/account/advice.h).
 struct Advice {
   std::string cause;  // late_rank, slow_wire, last_bucket, first_bucket, no_core
-  std::string text;   // sentences
-  std::string key;    // of the configuration; empty: nothing there helps
+  std::string text;   // complete sentences
+  std::string key;    // of the configuration; empty: no setting helps
   std::string value;
   double samples_per_second = 0;      // estimated, over all ranks
-  std::string without_estimate = {};  // the text, but for what it gains
+  std::string without_estimate = {};  // text without the estimated gain
 };
 
 struct EpochCommunication {
-  LedgerSums mine;  // rank 0's, as the step account is
+  LedgerSums mine;  // this rank's; reports show rank 0's
   std::vector<RankCommunication> by_rank;
-  std::vector<double> bucket_bytes;                    // what travels of each
-  std::vector<std::vector<double>> exposed_by_bucket;  // of each rank: BucketSums::exposed
-  double sent_bytes = 0;                               // by rank 0
+  std::vector<double> bucket_bytes;                    // bytes that travel for each bucket
+  std::vector<std::vector<double>> exposed_by_bucket;  // [rank][bucket]: BucketSums::exposed
+  double sent_bytes = 0;                               // by this rank
   std::optional<Advice> advice;
 
-  // Rank 0's, in seconds of the epoch. wire: what is left of collectives without waits for a late rank.
+  // Sums of `mine`, in seconds of the epoch. wire: time in collectives without waits for a late rank.
   double exposed() const { return mine.exposed; }
   double hidden() const { return mine.hidden; }
   double overlap() const;
   double wire() const;
   double wire_bytes_per_second() const;
-  // -1: none that is known. late: how long the others waited for it on the average, beyond what all wait.
+  // late_rank: -1 if none is known. late: mean time that its peers wait for it, beyond the wait of all ranks.
   int late_rank() const;
   double late() const;
 };
 
-// Collective. Of this epoch's sums; no_core: what the communication thread took of it (RankCommunication).
+// Collective. sums: this rank's epoch; no_core: see RankCommunication.
 EpochCommunication gather_communication(Communicator& host, LedgerSums sums, std::vector<double> bucket_bytes,
                                         double no_core);
 

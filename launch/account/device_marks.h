@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceMarks: how far a GPU has got with the steps that it was given, for whoever looks on from another
-// thread while the one that trains waits for it: behind backward a step's work, recorded or not, leaves a
-// mark in memory of the host. On a CPU there is nothing to mark: its steps are the host's.
+// DeviceMarks: a GPU's progress in its enqueued steps, for another thread to read while the training thread
+// waits for the device. After backward, a step's work, recorded or not, writes a mark to host memory. A CPU
+// needs no marks: the host runs its steps.
 #pragma once
 
 #include <array>
@@ -18,17 +18,17 @@ namespace lockstep {
 
 class DeviceMarks {
  public:
-  // Of steps on this stream, for which it waits.
+  // For steps on this stream; synchronizes it.
   explicit DeviceMarks(Stream& stream);
 
-  // A step, from 1, is enqueued next; the last one with its slot has ended.
+  // Call before a step, numbered from 1, is enqueued. The last step with its slot has ended.
   void begin(StepSlot slot, std::int64_t step);
-  // All work of the step's backward pass is on the stream. May be recorded.
+  // Call when all work of the step's backward pass is on the stream. May be recorded.
   void behind_backward(Stream& stream, StepSlot slot);
-  // The host knows that it has ended.
+  // Call when the host knows that the step has ended.
   void ended(StepSlot slot);
 
-  // Any thread.
+  // Called by any thread.
   DevicePlace place() const;
 
  private:
@@ -36,8 +36,8 @@ class DeviceMarks {
     return reinterpret_cast<std::uint32_t*>(marks_.data() + slot * kAlignment);
   }
 
-  Buffer one_;    // of the device: what it copies
-  Buffer marks_;  // of the host, a line for each slot: 0, and then 1. Empty on a CPU
+  Buffer one_;    // on the device: source of the copies
+  Buffer marks_;  // in host memory, a line for each slot: 0, then 1. Empty on a CPU
   std::array<std::atomic<std::int64_t>, StepSlot::kCount> steps_ = {};  // from 1; 0: none under way
 };
 

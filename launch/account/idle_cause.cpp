@@ -10,8 +10,8 @@ namespace lockstep {
 namespace {
 
 constexpr double kWorthTelling = 0.05;  // of the time
-// A kernel that takes no longer than this mostly begins and ends, or has work for a part of a GPU: a resnet18
-// at batch 1 takes 24 us for each on an H200, 41 % of whose multiprocessors are active.
+// Below this mean time a kernel mostly starts and ends, or fills only a part of the GPU: a resnet18 at batch
+// 1 takes 24 us per kernel on an H200, with 41 % of the multiprocessors active.
 constexpr double kShortKernelSeconds = 30e-6;
 
 class IdleTime {
@@ -37,7 +37,7 @@ class IdleTime {
   }
 
   IdleCause communication(const std::optional<Advice>& advice) const {
-    // A rank alone waits for no other, but for its own thread that communicates.
+    // A single rank waits only for its own communication thread.
     const double exposed = context_.ranks > 1 ? line_.account[Phase::exposed_communication] : 0;
     IdleCause cause = lost("communication", exposed, "for other ranks");
     if (advice) {
@@ -52,7 +52,7 @@ class IdleTime {
     return cause;
   }
 
-  // Where threads are more than cores, a rank that waits for another waits for its core.
+  // With more threads than cores, a rank that waits for a peer waits for the peer's core.
   IdleCause allocation() const {
     const int wanted = context_.local_ranks * context_.threads;
     const bool bound = context_.machine_cores > context_.cores && context_.cores < wanted;
@@ -85,7 +85,7 @@ class IdleTime {
     return cause;
   }
 
-  // What a step costs however small it is.
+  // Fixed cost of a step, whatever its size.
   IdleCause small_work() const {
     const double between = line_.account[Phase::idle] + line_.account[Phase::rest] - line_.telling_seconds;
     IdleCause cause = lost("small_work", std::max(0.0, between), "between its kernels");
@@ -97,7 +97,7 @@ class IdleTime {
     return cause;
   }
 
-  // What the device does in the meantime is not training.
+  // Time in which the device does not train.
   IdleCause monitoring() const {
     const bool evaluates = line_.evaluation_seconds > line_.telling_seconds;
     IdleCause cause = lost("monitoring", line_.evaluation_seconds + line_.telling_seconds,
@@ -111,7 +111,7 @@ class IdleTime {
     return cause;
   }
 
-  // Work that does not fill the device, and what of a step costs the same for any batch.
+  // Work that does not fill the device, and the part of a step that costs the same for any batch.
   IdleCause too_small(const ComputeRoof& roof) const {
     const double optimizer = line_.account[Phase::optimizer];
     const double weights = std::min(passes() * roof.weights, passes_seconds());  // a cache may hold them
@@ -127,7 +127,7 @@ class IdleTime {
     return cause;
   }
 
-  // A network that memory bounds, or whose sizes leave kernels half empty.
+  // A network bound by memory, or with sizes that leave kernels half empty.
   IdleCause architecture(const ComputeRoof& roof) const {
     const double memory = passes() * (roof.memory - roof.weights);
     const double slow = short_kernels(roof) ? 0 : std::max(0.0, passes_seconds() - passes() * roof.seconds());
@@ -162,7 +162,7 @@ class IdleTime {
  private:
   double ms(double seconds) const { return 1e3 * seconds / static_cast<double>(line_.steps); }
   double total() const { return line_.account.total() + line_.evaluation_seconds; }
-  // Micro-batches, and what their forward and backward took of cores that they had.
+  // Micro-batches, and the time of their forward and backward passes without waits for a core.
   double passes() const { return static_cast<double>(line_.steps * context_.accumulation); }
   double passes_seconds() const {
     return std::max(
@@ -175,8 +175,8 @@ class IdleTime {
   double waited_for_cores() const {
     return line_.without_core_seconds + line_.account[Phase::exposed_communication];
   }
-  // Where compute threads have all cores, what loaders take of them compute waits for: a rank for its core,
-  // the others for that rank.
+  // If compute threads use all cores, compute waits for the time that loaders take: a rank for its core, its
+  // peers for that rank.
   double taken_by_loaders() const {
     if (context_.on_gpu || context_.local_ranks * context_.threads < context_.cores) return 0;
     return std::min(line_.loader_seconds / context_.threads, waited_for_cores());
@@ -185,14 +185,14 @@ class IdleTime {
     return lost("allocation", waited_for_cores() - taken_by_loaders(),
                 "for a core, or for ranks that have none");
   }
-  // More than all cores never compute.
+  // Limits the gain: compute never uses more than all cores.
   void gain_at_most(IdleCause& cause, int cores) const {
     const double computing = line_.busy * context_.local_ranks * context_.threads;
     const double most = computing > 0 ? std::max(1.0, cores / computing) : 1.0;
     cause.samples_per_second = std::min(cause.samples_per_second, overall_rate(line_) * most);
   }
-  // What a step costs however large it is, half as often. Where memory has no room for that, it is memory
-  // that keeps the device idle.
+  // Halves how often a step's fixed cost occurs. If memory has no room for the larger batch, memory is the
+  // cause.
   void twice_the_batch(IdleCause& cause) const {
     gain(cause, cause.lost_seconds / 2);
     const std::int64_t batch = 2 * context_.batch;

@@ -9,8 +9,8 @@
 namespace lockstep {
 namespace {
 
-// Rows of the normal equations of the terms that are used, each term scaled to at most 1: they differ by many
-// orders of magnitude.
+// Normal equations of the used terms. Each term is scaled to at most 1, as terms differ by many orders of
+// magnitude.
 class NormalEquations {
  public:
   NormalEquations(std::span<const FitEquation> equations, FitTermSet set) {
@@ -22,7 +22,7 @@ class NormalEquations {
     least_pivot_ = 1e-9 * static_cast<double>(equations.size());
   }
 
-  // Nothing where the equations do not tell the terms apart.
+  // Returns nothing if the equations do not determine the terms.
   std::optional<FitTerms> solve() {
     for (std::size_t pivot = 0; pivot < used_.size(); ++pivot) {
       if (!(std::abs(matrix_[pivot][pivot]) > least_pivot_)) return std::nullopt;

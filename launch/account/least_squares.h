@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Least squares of a few terms whose coefficients cannot be negative: latencies and seconds for each byte,
-// out of times that were measured.
+// Least squares of a few terms with coefficients that are not negative: latencies and seconds per byte,
+// fitted to measured times.
 #pragma once
 
 #include <array>
@@ -14,18 +14,18 @@ namespace lockstep {
 inline constexpr std::size_t kMostFitTerms = 3;
 using FitTerms = std::array<double, kMostFitTerms>;
 
-// Terms, each times its coefficient, which should add up to `value`. For errors relative to a measurement
-// both are divided by it.
+// The sum of terms times coefficients should equal `value`. Divide both by the measurement to fit relative
+// errors.
 struct FitEquation {
   FitTerms terms = {};
   double value = 0;
 };
 
-// Which terms have a coefficient, bit by bit; those of the others are 0.
+// Bit i: term i has a coefficient; without it the coefficient is 0.
 using FitTermSet = unsigned;
 
-// Of all sets that the equations can tell apart and that need no coefficient below 0, the coefficients that
-// fit best; where two fit alike, those of the set that stands first. Nothing where there is no such set.
+// The best fit among the sets whose terms the equations determine and that need no coefficient below 0; of
+// equally good sets, the first. Returns nothing if there is no such set.
 std::optional<FitTerms> fit_terms(std::span<const FitEquation> equations, std::span<const FitTermSet> sets);
 
 }  // namespace lockstep

@@ -64,7 +64,7 @@ std::int64_t Ledger::waited_within(std::int64_t begin, std::int64_t end) const {
   return waited;
 }
 
-// before_ns: the bucket before it had finished.
+// before_ns: when the bucket before it finished.
 void Ledger::account(const BucketPassage& passage, std::int64_t before_ns, BucketSums& sums) {
   const std::int64_t asked_ns = std::max(passage.enqueued_ns, passage.final_ns);
   const std::int64_t possible_ns = std::clamp(before_ns, asked_ns, std::max(asked_ns, passage.started_ns));

@@ -12,12 +12,12 @@ namespace {
 
 constexpr double kBusy = 0.9;
 
-// A step of the epoch, and one of the same micro-batches on twice as many ranks.
+// A step of the epoch (now), and one of the same micro-batches on twice as many ranks (then).
 struct LongerStep {
   double now = 0, then = 0, exposed = 0;  // seconds; exposed: of then
 };
 
-// A rank of n sends (n - 1) / n of each bucket twice: with 2n ranks that is (2n - 1) / (2n - 2) times as
+// With n ranks, a rank sends (n - 1) / n of each bucket twice; with 2n ranks, (2n - 1) / (2n - 2) times as
 // much.
 LongerStep longer_step(const TrainedEpoch& epoch, int ranks) {
   const EpochCommunication& communication = *epoch.communication;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MoreRanks: what twice as many ranks would bring where devices are busy already, and nothing that a rank
-// changes alone is left to gain. A pure function over an epoch, by the model of overlap.h: each rank computes
-// as it does now, and its buckets travel along a ring of twice the length, as fast as they do now.
+// MoreRanks: estimated gain of twice as many ranks where devices are busy already and no change on a single
+// rank gains much. A pure function of an epoch, by the model of overlap.h: each rank computes at its present
+// rate, and its buckets travel along a ring of twice the length at the present speed.
 #pragma once
 
 #include <optional>
@@ -12,32 +12,32 @@
 
 namespace lockstep {
 
-// Where a training runs.
+// The ranks and their hardware.
 struct RanksNow {
   int ranks = 1;
   int local_ranks = 1, threads = 1, cores = 1;  // of rank 0's node
   bool on_gpu = false;
-  double gradient_bytes = 0;  // that travel in a step
+  double gradient_bytes = 0;  // sent in a step
 };
 
-// What an epoch came to.
+// Results of an epoch.
 struct TrainedEpoch {
   double busy = 0;  // the mean over ranks
   double samples_per_second = 0;
   double steps = 0;
   double seconds = 0;                                 // of its steps
-  double backward = 0;                                // rank 0's, of them
+  double backward = 0;                                // rank 0's, in its steps
   const EpochCommunication* communication = nullptr;  // of several ranks; null: not known
 };
 
 struct MoreRanks {
   int ranks = 0;
-  double samples_per_second = 0;  // estimated; of one rank that becomes two the most there can be
+  double samples_per_second = 0;  // estimated; for one rank an upper bound
   std::string text;
 };
 
-// Nothing of an epoch in which devices were busy for less than nine tenths, or whose ranks' communication is
-// not known.
+// Returns nothing if devices were busy for less than nine tenths of the epoch, or if the communication of
+// several ranks is not known.
 std::optional<MoreRanks> more_ranks(const TrainedEpoch& epoch, const RanksNow& now);
 
 }  // namespace lockstep

@@ -8,10 +8,10 @@
 namespace lockstep {
 namespace {
 
-// Compute, which is slower while sums are under way.
+// Compute, which runs slower during sums.
 class Backward {
  public:
-  // Until so many seconds of compute are done.
+  // Advances to the moment at which `done` seconds of compute are done.
   void compute_until(double done) {
     double left = std::max(0.0, done - done_);
     for (; left > 0 && next_ < sums_.size(); ++next_) {
@@ -34,7 +34,7 @@ class Backward {
   }
 
   double now() const { return now_; }
-  // Until the last sum ends, with no more to compute.
+  // Time until the last sum ends, without more compute.
   double exposed() const {
     double seconds = 0;
     for (const Sum& sum : sums_)
@@ -44,7 +44,7 @@ class Backward {
 
  private:
   struct Sum {
-    double end = 0;    // if compute goes on until then
+    double end = 0;    // if compute runs until then
     double speed = 1;  // of compute
     double beside_seconds = 0;
     double sum_seconds = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a backward pass hides of the sums of its gradients: the one model of it, behind the advice of a
-// training (launch/account/advice.h) and the steps that `lockstep plan` predicts (launch/plan/step_model.h).
-// Buckets pass one after another, each as soon as its gradients are final: the sum of bucket i ends at
-// max(final_i, end_{i-1}) + t_i. Meanwhile compute may be slower: sums take cores, or a GPU's memory, from
-// it. Pure.
+// The model of how much communication a backward pass hides. Used by the advice of a training
+// (launch/account/advice.h) and by the steps that `lockstep plan` predicts (launch/plan/step_model.h).
+// Buckets are summed one after another, each as soon as its gradients are final: the sum of bucket i ends at
+// max(final_i, end_{i-1}) + t_i. Sums may slow down compute: they take cores, or a GPU's memory bandwidth.
+// Pure functions.
 #pragma once
 
 #include <span>
@@ -12,15 +12,15 @@
 
 namespace lockstep {
 
-// After how many seconds of backward so many bytes of gradients are final, in the order in which buckets
-// leave: linear between moments that are known, from none at the beginning.
+// Seconds of backward after which a number of bytes of gradients is final, in the order in which buckets
+// leave. Linear between known moments, from 0 bytes at 0 s.
 class GradientArrivals {
  public:
-  // Behind those that were added before: more bytes, and no earlier, since buckets leave in their order.
+  // bytes: at least those added before. An earlier time than the last one added counts as equal to it.
   void add(double bytes, double seconds);
-  // Behind the last one that is known, its moment; 0 where none is.
+  // After the last known moment: that moment; 0 if none is known.
   double final_seconds(double bytes) const;
-  // The same where backward takes so many times as long.
+  // The same for a backward pass that takes `factor` times as long.
   GradientArrivals slowed(double factor) const;
 
  private:
@@ -36,14 +36,14 @@ class GradientArrivals {
 struct BucketInBackward {
   double final_seconds = 0;
   double sum_seconds = 0;
-  double lost_share = 0;      // of compute, while its sum is under way; below 1
-  double beside_seconds = 0;  // what the sum takes where compute goes on beside it; 0: as long
+  double lost_share = 0;      // of compute, while the sum runs; below 1
+  double beside_seconds = 0;  // time of the sum while compute runs; 0: the same
 };
 struct OverlappedBackward {
   double seconds = 0;          // of backward
-  double exposed_seconds = 0;  // behind it, until the last sum ends
+  double exposed_seconds = 0;  // after backward, until the last sum ends
 };
-// Buckets in the order they leave.
+// Buckets are in the order in which they leave.
 OverlappedBackward overlap_backward(std::span<const BucketInBackward> buckets, double backward_seconds);
 
 }  // namespace lockstep

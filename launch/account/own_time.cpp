@@ -16,7 +16,7 @@ OwnTime::~OwnTime() {
   if (file_ >= 0) close(file_);
 }
 
-// "ON_CORE WITHOUT_CORE TIMES", in nanoseconds.
+// The file has "ON_CORE WITHOUT_CORE TIMES"; the first two are in nanoseconds.
 std::int64_t OwnTime::without_core_ns() const {
   std::array<char, 96> text = {};
   const ssize_t bytes = file_ < 0 ? -1 : pread(file_, text.data(), text.size(), 0);

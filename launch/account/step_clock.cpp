@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Of a GPU, whose data_wait and optimizer end outside of what is recorded.
+// On a GPU, data_wait and optimizer end outside of recorded work.
 bool ends_within_step(Phase phase) {
   return phase == Phase::forward || phase == Phase::backward || phase == Phase::exposed_communication;
 }
@@ -75,7 +75,7 @@ void StepClock::done(Phase phase, std::int64_t micro_batch) {
     return;
   }
   const std::int64_t end_ns = now_ns();
-  if (phase == Phase::backward) compute_.backward_ns = begin_ns_;  // the last micro-batch's stays
+  if (phase == Phase::backward) compute_.backward_ns = begin_ns_;  // keeps the last micro-batch's
   if (phase == Phase::exposed_communication) {
     compute_.waited_ns = begin_ns_;
     compute_.resumed_ns = end_ns;
@@ -136,7 +136,7 @@ void StepClock::exchange_ended() {
   close_ledger();
 }
 
-// On a GPU it is told when the step is settled.
+// On a GPU, settle() does this.
 void StepClock::close_ledger() {
   if (times_ || ledger_ == nullptr) return;
   compute_.waits = waits_;

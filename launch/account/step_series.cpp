@@ -20,7 +20,7 @@ StepLine StepSeries::take(const Place& place, std::int64_t global_batch) {
   line.loss = (place.totals.loss - last_.totals.loss) / (place.totals.weight - last_.totals.weight);
   line.samples_per_second = static_cast<double>(line.steps * global_batch) / seconds;
   line.account = place.account - last_.account;
-  // What a GPU's steps did not take.
+  // Time outside of a GPU's steps.
   line.account[Phase::rest] = std::max(line.account[Phase::rest], seconds - line.account.total());
   line.without_core_seconds = place.without_core_seconds - last_.without_core_seconds;
   line.loader_seconds = place.loader_seconds - last_.loader_seconds;

@@ -90,7 +90,7 @@ void StepTimes::account_crossed(Moments& step, StepAccount& account, Timeline* t
     const double updated = crossing.updated.seconds_since(crossing.arrived);
     account[Phase::exposed_communication] += waited;
     account[Phase::optimizer] += updated;
-    // Beyond the step's end, which is where the account stands.
+    // Relative to the step's end, up to which account() has accounted.
     const double begin = accounted_seconds_ + crossing.needed.seconds_since(step.ended);
     const Piece wait{host_ns(begin), host_ns(begin + waited)};
     const Piece update{wait.end_ns, host_ns(begin + waited + updated)};
@@ -136,7 +136,7 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
     account[which] += seconds;
     for (const Piece& piece : pieces) account[which] -= piece.seconds;
     accounted_seconds_ += seconds;
-    if (which == Phase::backward) {  // the last micro-batch's stays
+    if (which == Phase::backward) {  // keeps the last micro-batch's
       compute.backward_ns = host_ns(begin_seconds);
       compute.waited_ns = host_ns(accounted_seconds_);
     }
@@ -167,10 +167,10 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
   account_crossed(step, account, timeline);
   compute.waits = waits_;
   if (ledger != nullptr) step.observed ? ledger->end_step(compute) : ledger->skip_step();
-  std::swap(step.ended, last_ended_);  // the slot's next step ends before this moment is asked for again
+  std::swap(step.ended, last_ended_);  // the slot's next step ends before this event is read again
 }
 
-// Of the step that begins at accounted_seconds_.
+// For the step that begins at accounted_seconds_.
 void StepTimes::record_buckets(Moments& step, Timeline* timeline, Ledger* ledger) {
   const auto moment = [&](TimedEvent& event) {
     return host_ns(accounted_seconds_ + event.seconds_since(step.begun));

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// 1, 2 or 5 times a power of ten: so that about so many of them make up the span.
+// 1, 2 or 5 times a power of ten, of which about `wanted` make up the span.
 double tick_step(double span, int wanted) {
   const double rough = span / wanted;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
@@ -21,7 +21,7 @@ double tick_step(double span, int wanted) {
 
 std::vector<double> round_ticks(double low, double high, int wanted) {
   const double size = std::max({std::abs(low), std::abs(high), 1e-100});
-  // Of values that hardly differ the step would be lost in rounding.
+  // For values that hardly differ, rounding would hide the step.
   const bool apart = high - low > 1e-9 * size;
   const double step = tick_step(apart ? high - low : std::max(std::abs(high), 1.0), wanted);
   const double first = std::floor(low / step), last = std::max(std::ceil(high / step), first + 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all charts have in common: points, and ticks at round values.
+// Shared by all charts: points, and ticks at round values.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@ struct ChartPoint {
   double y = 0;
 };
 
-// Multiples of a round step that enclose [low, high], about `wanted` of them. Both are finite, and below
-// 1e100 in size.
+// Multiples of a round step that enclose [low, high], about `wanted` of them. Both bounds are finite, with an
+// absolute value below 1e100.
 std::vector<double> round_ticks(double low, double high, int wanted);
 
 }  // namespace lockstep

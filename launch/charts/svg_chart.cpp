@@ -15,12 +15,12 @@
 namespace lockstep {
 namespace {
 
-// Okabe and Ito's, which colour-blind people can tell apart, too.
+// Okabe and Ito's colours, which colour-blind people can distinguish.
 constexpr std::array<const char*, 6> kSeriesColors = {"#0072b2", "#d55e00", "#009e73",
                                                       "#cc79a7", "#e69f00", "#56b4e9"};
 constexpr double kLeft = 70, kRight = 24, kTop = 72, kBottom = 58;  // margins of the frame
 constexpr double kLeastTickDistance = 30;                           // pixels, so that labels do not touch
-constexpr double kLetterWidth = 7;                                  // of legends, about
+constexpr double kLetterWidth = 7;                                  // of legends, approximately
 constexpr int kWantedTicks = 6;
 
 // An axis of the frame: from a value to a pixel.
@@ -37,7 +37,7 @@ struct Axis {
   }
 };
 
-// The points' own places, but those too near to one that has a label already.
+// The points' places, without those too close to one that has a label.
 std::vector<double> ticks_at(std::vector<double> places, const Axis& axis) {
   std::ranges::sort(places);
   std::vector<double> ticks;

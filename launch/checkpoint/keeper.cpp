@@ -20,10 +20,10 @@ namespace {
 
 using ToldJson = nlohmann::json;
 
-// The places of wishes.
+// Indices into Wishes.
 constexpr std::size_t kStop = 0, kSave = 1, kPhasesLeft = 2;
 
-// Phases of writing that a rank has done, so that the largest is that of the last rank.
+// A rank's wish is kMostPhases minus the phases it has done: the largest is that of the slowest rank.
 constexpr std::int32_t kMostPhases = std::numeric_limits<std::int32_t>::max();
 
 double seconds_from(std::int64_t ns) { return 1e-9 * static_cast<double>(now_ns() - ns); }
@@ -34,7 +34,7 @@ StateSnapshotTaker::Shared part_of_shared(const CheckpointKeeper::Parts& parts) 
   return parts.compares ? Shared::hashes : Shared::ignores;
 }
 
-// What a thread tells of its work: the files it wrote, or what went wrong.
+// The result of a thread as JSON: the files it wrote, or the problem.
 std::string told_by(const std::function<std::vector<ShardFile>()>& work) {
   ToldJson told = {{"problem", ""}, {"files", ToldJson::array()}};
   try {
@@ -65,7 +65,7 @@ CheckpointKeeper::CheckpointKeeper(const Parts& parts, const CheckpointSettings&
       if (last_.empty()) last_ = entry.folder;
       try {
         best_accuracy_ = std::max(best_accuracy_, read_manifest(entry.folder).test_accuracy.value_or(-1));
-      } catch (const Error&) {  // told where somebody goes on from it
+      } catch (const Error&) {  // reported when a training resumes from it
       }
     }
   });
@@ -76,14 +76,14 @@ CheckpointKeeper::~CheckpointKeeper() {
   if (thread_.valid()) thread_.wait();
 }
 
-// A rank without work has done its part of the phase.
+// On a rank without work the phase is done at once.
 void CheckpointKeeper::start_phase(std::function<std::string()> work) {
   ++phases_;
   if (work) thread_ = std::async(std::launch::async, std::move(work));
 }
 
-// A wish is told until it is agreed on. Those to save are numbered, as one that was agreed on is on its way
-// once more by then.
+// A wish is repeated until it is agreed on. Save requests are numbered, since an agreed one is then already
+// in the next exchange.
 StepAgreement::Wishes CheckpointKeeper::wishes() {
   const bool late = settings_.minutes > 0 && seconds_from(last_ns_) >= 60 * settings_.minutes;
   if (parts_.signals.take_request() || (late && parts_.host.rank() == 0)) wants_to_save_ = true;
@@ -151,7 +151,7 @@ void CheckpointKeeper::epoch_over(const std::optional<Evaluation>& evaluation) {
   begin(accuracy_);
 }
 
-// Whoever saves more often than can be written shall know why training is slow.
+// Reports once why training is slow if checkpoints are due faster than they can be written.
 void CheckpointKeeper::wait_for_the_last() {
   if (!writing_) return;
   const std::int64_t from = writing_->steps, begin_ns = now_ns();
@@ -171,7 +171,7 @@ void CheckpointKeeper::finish() {
   if (settings_.regular() && (!has_this || !problem_.empty())) save_now(accuracy_);
 }
 
-// What ends the training is told, whatever becomes of this.
+// The error that ends the training is thrown whatever happens here.
 std::string CheckpointKeeper::save_last_good() {
   try {
     save_now(std::nullopt);
@@ -241,7 +241,7 @@ std::string CheckpointKeeper::write_shards(std::int64_t steps) {
 
 void CheckpointKeeper::go_on_writing() {
   if (writing_->shards_done) {
-    // Rank 0's word; the others' threads had nothing to do.
+    // Rank 0's result; the other ranks' threads had no work.
     const std::string mine = thread_.valid() ? thread_.get() : std::string();
     return end_with(broadcast_text(parts_.host, mine, 0));
   }
@@ -287,7 +287,7 @@ void CheckpointKeeper::commit(const Manifest& manifest) {
   last_ = store_.commit(manifest.steps, manifest);
   log::info("checkpoint {}: {:.1f} MB of rank 0, {:.2f} s in writing, {:.1f} ms of training", last_.string(),
             1e-6 * static_cast<double>(snapshot_.bytes()), seconds_from(begun_ns_), 1e3 * snapshot_seconds_);
-  store_.remove_partials();  // of failures, while the folder could not be written
+  store_.remove_partials();  // of failed checkpoints, from while the folder could not be written
   store_.prune(settings_.keep);
 }
 
@@ -306,7 +306,7 @@ void CheckpointKeeper::wait() {
   const ShownActivity saving(writing_ ? parts_.trainer.shown() : nullptr, Activity::saving);
   while (writing_) {
     if (thread_.valid()) thread_.wait();
-    // Ranks come here together: go_on_writing() waits for all.
+    // All ranks reach this point: go_on_writing() waits for all of them.
     go_on_writing();
   }
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CheckpointKeeper: saves a training while it goes on. When a checkpoint is due, every rank copies its state
-// to host memory between two steps; a thread of each rank writes the copy while training goes on. When all
-// ranks have written theirs, which they learn between later steps, rank 0's thread adds the manifest and
-// renames the whole: only then there is a checkpoint. One is written at a time: training waits for it where
-// the next one is due by the number of steps, or has the best accuracy; one that somebody asked for, or that
-// is due by time, waits itself.
+// CheckpointKeeper: saves a training while it runs. When a checkpoint is due, every rank copies its state to
+// host memory between two steps, and a thread of each rank writes the copy while training continues. Ranks
+// agree between later steps that all have written their files. Rank 0's thread then adds the manifest and
+// renames the folder, which completes the checkpoint. One checkpoint is written at a time. If it is not
+// complete when the next is due by the number of steps or for the best accuracy, training waits for it; one
+// due by time or by a request is postponed.
 //
-// What is saved is rank 0's copy of what ranks share: the others hash theirs meanwhile, and where a bit
-// differs there is no checkpoint, and the job ends.
+// Rank 0 saves the shared state. If `compares` is set, the other ranks hash theirs: if it differs in a bit,
+// the checkpoint is not written and the job ends.
 //
-// What cannot be written costs a warning, or with run.checkpoint_errors = "stop" the training, in order. What
-// was saved before stays either way.
+// A checkpoint that cannot be written causes a warning, or with run.checkpoint_errors = "stop" an orderly end
+// of the training. Earlier checkpoints stay in both cases.
 #pragma once
 
 #include <cstdint>
@@ -41,12 +41,12 @@ class CheckpointKeeper final : public FitObserver {
     Communicator& host;  // of host memory
     StopSignals& signals;
     Device device;  // of the state
-    // Whether what ranks share must be the same on all of them to be saved (run.check_every).
+    // Save shared state only if it is identical on all ranks (run.check_every).
     bool compares = false;
-    // State of the run that is not the trainer's: shown with it.
+    // State of the run that the trainer does not own; saved with the trainer's.
     std::function<void(StateVisitor&)> also = [](StateVisitor&) {};
   };
-  // Collective. manifest: all that does not change during the training.
+  // Collective. manifest: all fields that do not change during the training.
   CheckpointKeeper(const Parts& parts, const CheckpointSettings& settings,
                    const std::filesystem::path& run_dir, Manifest manifest);
   // Waits for this rank's thread.
@@ -56,40 +56,41 @@ class CheckpointKeeper final : public FitObserver {
   bool wants_to_meet() override;
   void epoch_over(const std::optional<Evaluation>& evaluation) override;
   std::string save_last_good() override;
-  // Collective. After a batch of an evaluation, which counts as between two steps: false, on every rank
-  // alike, where a signal asked to stop. The evaluation is given up, and finish() saves.
+  // Collective, after a batch of an evaluation, which counts as between two steps. Returns false on every
+  // rank if a signal asked to stop: the caller ends the evaluation, and finish() saves.
   bool evaluation_goes_on();
-  // Collective, after the training: the last checkpoint, where any are made or a signal stopped it. Throws an
-  // agreed IoError where it cannot be written and errors stop a training.
+  // Collective, after the training: writes the last checkpoint if the settings make any, or after an
+  // evaluation that a signal ended. Throws an agreed IoError if it cannot be written and errors stop a
+  // training.
   void finish();
-  // Collective, after finish(), where a result could not be written: saves what was trained, unless it is
-  // saved. Returns what to say of that, on rank 0.
+  // Collective, after finish(), if a result could not be written: saves the trained state unless it is saved
+  // already. Returns the text to append to the error message; rank 0's counts.
   std::string save_for_results();
-  // The signal that stopped the training; 0: it was not stopped.
+  // The signal that stopped the training; 0: none.
   int stopped_by() const { return stopped_by_; }
-  // The newest checkpoint of this run; empty: there is none. On rank 0.
+  // The newest checkpoint in the run's folder; empty: none. Set on rank 0 only.
   const std::filesystem::path& last() const { return last_; }
-  // Why the last one could not be written; empty: it was. The same on every rank.
+  // Why the last checkpoint could not be written; empty: it was written. The same on every rank.
   const std::string& problem() const { return problem_; }
 
  private:
-  // Of the checkpoint that is being written, on every rank alike.
+  // The checkpoint that is being written. The same on every rank.
   struct Writing {
     std::int64_t steps = 0;
-    bool shards_done = false;  // on every rank, and the manifest is being written
+    bool shards_done = false;  // on every rank; the manifest is being written
   };
 
   StepAgreement::Wishes wishes();
   void heed(const StepAgreement::Wishes& agreed);
   void wait_for_the_last();
-  // Copies the state, and begins to write it. Nothing is being written.
+  // Copies the state and starts to write it. No other checkpoint is being written.
   void begin(std::optional<double> test_accuracy);
-  // This rank's thread is done; so are the others'. Goes on with what is next of it.
+  // Collective. The threads of all ranks have ended the phase; starts the next one, or ends the checkpoint.
   void go_on_writing();
-  // Until nothing is being written.
+  // Until no checkpoint is being written.
   void wait();
   void save_now(std::optional<double> test_accuracy);
-  // Collective, on ranks whose threads are done.
+  // Collective, on ranks whose threads have ended.
   void require_same_copies();
   void end_with(const std::string& problem);
   void commit(const Manifest& manifest);
@@ -102,20 +103,20 @@ class CheckpointKeeper final : public FitObserver {
   Manifest manifest_;
   StepAgreement agreement_;
   StateSnapshotTaker snapshot_;
-  std::vector<TensorHash> hashes_;  // of the snapshot; of rank 0's its thread makes them
+  std::vector<TensorHash> hashes_;  // of the snapshot; on rank 0 its thread computes them
   std::optional<Writing> writing_;
-  std::future<std::string> thread_;  // of this rank: what it has to tell
-  std::int32_t phases_ = 0;          // that were begun, of all checkpoints: shards, then a manifest
+  std::future<std::string> thread_;  // of this rank; returns its result as text
+  std::int32_t phases_ = 0;          // started so far, over all checkpoints: shards, then a manifest
   bool gave_up_evaluation_ = false;
-  bool postponed_ = false;      // one is due when the one under way is written, or the epoch evaluated
+  bool postponed_ = false;      // save once the current checkpoint is written, or after the epoch
   bool wants_to_save_ = false;  // this rank
   std::int32_t agreed_saves_ = 0;
   bool told_of_waiting_ = false;
-  std::int64_t saved_steps_ = -1;   // of the last one that was begun, or gone on from
-  bool saved_evaluated_ = false;    // and it knows its accuracy
-  std::optional<double> accuracy_;  // of this very state
+  std::int64_t saved_steps_ = -1;   // of the last checkpoint that was begun or resumed from
+  bool saved_evaluated_ = false;    // and its manifest has the accuracy
+  std::optional<double> accuracy_;  // of exactly this state
   double best_accuracy_ = -1;
-  std::int64_t last_ns_ = 0;  // when the last one was begun; rank 0's counts
+  std::int64_t last_ns_ = 0;  // when the last one was begun or agreed on; rank 0's value counts
   std::int64_t begun_ns_ = 0;
   double snapshot_seconds_ = 0;
   int stopped_by_ = 0;

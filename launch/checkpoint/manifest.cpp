@@ -16,11 +16,11 @@ using ManifestJson = nlohmann::ordered_json;
 
 constexpr const char* kManifestFormat = "lockstep checkpoint";
 constexpr int kMostManifestDepth = 3;
-constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;  // of a million ranks
+constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;  // enough for a million ranks
 constexpr std::int64_t kMostShardBytes = std::int64_t{1} << 62;
 constexpr std::int64_t kMostSavedSteps = std::int64_t{1} << 52;
 
-// Paths in a configuration need not be UTF-8; JSON is.
+// Paths in a configuration may not be UTF-8, but JSON must be.
 std::string dumped(const ManifestJson& json, int indent) {
   return json.dump(indent, ' ', false, ManifestJson::error_handler_t::replace);
 }
@@ -46,7 +46,7 @@ ManifestJson manifest_json(const Manifest& manifest) {
           {"files", files}};
 }
 
-// Refuses what is deeper than a manifest while it is read.
+// Refuses nesting deeper than a manifest's during parsing.
 ManifestJson parsed_manifest(std::string_view text) {
   const auto shallow = [](int depth, ManifestJson::parse_event_t, ManifestJson&) {
     if (depth > kMostManifestDepth) throw DataError("it is nested too deeply");
@@ -55,7 +55,7 @@ ManifestJson parsed_manifest(std::string_view text) {
   return ManifestJson::parse(text.begin(), text.end(), shallow);
 }
 
-// Of one line, and nothing in it that a terminal would take for an order.
+// One line without control characters, which a terminal could interpret.
 std::string line_in(const ManifestJson& json, const char* name) {
   std::string text = json.at(name).get<std::string>();
   if (has_control_characters(text)) throw DataError(fmt::format("\"{}\" has control characters", name));
@@ -102,7 +102,7 @@ Manifest manifest_of(const ManifestJson& json) {
 std::string shared_shard() { return "shared.safetensors"; }
 std::string rank_shard(std::int64_t rank) { return fmt::format("rank-{:05}.safetensors", rank); }
 
-// Written over many lines, for people. The hash of it all is its last line's.
+// Indented, for people. The last key is the hash of all others.
 std::string to_text(const Manifest& manifest) {
   ManifestJson json = manifest_json(manifest);
   json["xxh3"] = hash_of(dumped(json, -1));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Manifest: what a checkpoint is of, and which files it has: the file manifest.json of its folder. A
-// checkpoint is whole exactly if its manifest is, and every file has the size and the hash that stands there.
+// Manifest: which training a checkpoint belongs to, and which files it has, in manifest.json of its folder. A
+// checkpoint is complete if and only if its manifest is valid and every file has the size and the hash that
+// the manifest lists.
 //
-// Manifests may come from anywhere. Nothing in one is ever a path: the files of a checkpoint have the names
-// that this page gives them, and a manifest that lists others is refused.
+// Manifests are untrusted. No entry is used as a path: the files of a checkpoint have the names that this
+// header defines, and a manifest with other names is refused.
 #pragma once
 
 #include <cstdint>
@@ -29,31 +30,31 @@ struct Manifest {
   static constexpr std::int64_t kMostRanks = 1 << 20;
 
   std::string lockstep;       // the version that wrote it
-  std::int64_t steps = 0;     // that were done
-  std::int64_t epochs = 0;    // that were done, and whose lines metrics.jsonl had
-  bool partial_line = false;  // and one more line, of the epoch that train.steps had cut short
+  std::int64_t steps = 0;     // done so far
+  std::int64_t epochs = 0;    // done so far, with a line in metrics.jsonl each
+  bool partial_line = false;  // and one more line, of an epoch that train.steps cut short
   std::int64_t ranks = 1;
   std::int64_t global_batch = 1;        // samples of a step
   std::string device;                   // "cpu" or "cuda"
   std::string data;                     // see describe_data()
   std::string kernels;                  // see KernelChoices' to_text()
   std::string config;                   // as to_toml() writes it
-  std::optional<double> test_accuracy;  // of this very state, where it was evaluated
+  std::optional<double> test_accuracy;  // of exactly this state, if it was evaluated
   std::vector<ShardFile> files;         // shared_shard(), then rank_shard() of each rank
 
   bool operator==(const Manifest&) const = default;
 };
 
-// What all ranks share; what one of them has for itself.
+// Names of the file with shared state, and of the file with one rank's state.
 std::string shared_shard();
 std::string rank_shard(std::int64_t rank);
 
-// One text for one manifest.
+// Equal manifests give equal texts.
 std::string to_text(const Manifest& manifest);
-// Throws DataError, naming `path` and what is wrong, for anything but what to_text() wrote, to the byte.
+// Throws DataError, with `path` and the reason, unless the text is byte for byte an output of to_text().
 Manifest manifest_from(std::string_view text, const std::filesystem::path& path);
-// Of a checkpoint's folder; no symbolic link is followed. Throws DataError, also where there is none, and
-// IoError.
+// Reads the manifest in a checkpoint's folder without following symbolic links. Throws DataError, also if
+// there is no manifest, and IoError.
 Manifest read_manifest(const std::filesystem::path& folder);
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
 // "conv1.weight.residual[256:512]"
 struct PieceName {
   std::string base;
-  std::optional<ElementRange> range;  // none: whole
+  std::optional<ElementRange> range;  // none: all elements
 };
 
 PieceName piece_name(const std::string& name) {
@@ -41,7 +41,7 @@ PieceName piece_name(const std::string& name) {
   return {name.substr(0, open), range};
 }
 
-// A count of steps (two numbers) is saved under the name of a stretch, but is not a part of it.
+// A count of steps (two numbers) is saved under the name of an element range, but is not a part of it.
 bool is_count(const PieceName& name, std::int64_t elements) {
   return elements <= 2 && name.range && name.range->count() != elements;
 }
@@ -52,7 +52,7 @@ bool has_twin(const StateCopy& shared, const StateCopy::Tensor& tensor) {
   });
 }
 
-// Running statistics and the like: sums over the saved ranks, divided at the end.
+// Means of running statistics and similar tensors: sums over the saved ranks, divided at the end.
 class Means {
  public:
   void add(const StateCopy::Tensor& tensor) {
@@ -78,7 +78,7 @@ class Means {
   std::map<std::string, std::vector<double>> doubles_;
 };
 
-// Of the epoch so far, on rank 0; the others start from nothing.
+// Totals of the epoch so far: rank 0 adds them up (counts), the other ranks start from 0.
 void merge_values(std::vector<StateCopy::Value>& merged, std::span<const StateCopy::Value> values,
                   bool counts) {
   for (const StateCopy::Value& value : values) {
@@ -95,7 +95,7 @@ void merge_values(std::vector<StateCopy::Value>& merged, std::span<const StateCo
   }
 }
 
-// How many ranks hold each element now, of what is added up.
+// How many ranks hold each element now, for pieces that are added up.
 std::map<std::string, std::vector<std::int32_t>> holders_of(const MergedExchange& merged, Communicator& host,
                                                             std::span<const ExchangeState> mine) {
   std::string names;
@@ -119,7 +119,7 @@ std::map<std::string, std::vector<std::int32_t>> holders_of(const MergedExchange
   return holders;
 }
 
-// The same of another parameter: counts are kept under the name of a rank's first one.
+// A piece of the same kind of another parameter: counts are saved under the name of a rank's first one.
 const MergedPiece* of_same_kind(const MergedExchange& merged, const std::string& base) {
   const auto kind = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   for (const auto& [name, piece] : merged)
@@ -127,7 +127,7 @@ const MergedPiece* of_same_kind(const MergedExchange& merged, const std::string&
   return nullptr;
 }
 
-// What was saved of them.
+// Sum of the saved elements of these pieces; warns if no rank holds any.
 double saved_total(const MergedExchange& merged,
                    const std::map<std::string, std::vector<std::int32_t>>& holders) {
   if (holders.empty())

@@ -30,7 +30,7 @@ std::uint64_t plain_file_bytes(const std::filesystem::path& path) {
 }
 
 std::string read_plain_file(const std::filesystem::path& path, std::uint64_t most) {
-  plain_file_bytes(path);  // says what it is in its place
+  plain_file_bytes(path);  // throws if it is no regular file
   const int descriptor = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) cannot_read(path, errno);
   struct stat status = {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files of a checkpoint, or of a run, as they are found: plain ones, of the size that is told for them, and
-// nothing that leads elsewhere.
+// Reads files of a checkpoint or a run that may be untrusted: regular files only, of limited size, without
+// following a symbolic link in the last part of the path.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace lockstep {
 
-// In bytes. Throws DataError for what is no regular file (a symbolic link, a pipe, nothing), IoError where
-// the system does not say.
+// Size in bytes. Throws DataError if the path is no regular file (a symbolic link, a pipe, nothing), IoError
+// if the system reports an error.
 std::uint64_t plain_file_bytes(const std::filesystem::path& path);
-// All of it. Throws the same, and DataError for more than `most` bytes, before any is read.
+// The whole file. Throws the same errors, and DataError before reading if it has more than `most` bytes.
 std::string read_plain_file(const std::filesystem::path& path, std::uint64_t most);
 
 }  // namespace lockstep

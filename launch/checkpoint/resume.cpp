@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How fast, where, and how much is said. train.accumulation and the number of ranks are one with train.batch:
-// see require_same_batch().
+// Keys that change only the speed, the places, the output or the end of a training. train.accumulation and
+// the number of ranks count together with train.batch: see require_same_batch().
 constexpr std::array<std::string_view, 21> kFree = {"comm.between_nodes",  "comm.bucket_mib",
                                                     "comm.check",          "comm.compress_within_node",
                                                     "comm.max_ctas",       "comm.overlap",
@@ -38,10 +38,10 @@ constexpr std::array<std::string_view, 21> kFree = {"comm.between_nodes",  "comm
                                                     "train.until_epoch"};
 constexpr std::array<std::string_view, 4> kFreeSections = {"run.", "world.", "kernels.", "profile."};
 
-// What may be gone on from, the newest first.
+// Checkpoints to resume from, newest first.
 struct Candidates {
   std::vector<fs::path> folders;
-  bool named = false;  // a checkpoint itself: nothing else will do
+  bool named = false;  // the flags name this checkpoint: no other may be used
 };
 
 Candidates candidates_in(const fs::path& run_dir) {
@@ -51,7 +51,7 @@ Candidates candidates_in(const fs::path& run_dir) {
   return found;
 }
 
-// asked: what named the folder, for messages.
+// asked: the flag that named the folder, for messages.
 Candidates candidates_of(const fs::path& folder, const std::string& asked) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(folder / Manifest::kFileName, error)))
@@ -114,7 +114,7 @@ void require_same_config(const Manifest& manifest, const std::string& toml, cons
       folder.string(), fmt::join(told, "; "), fmt::join(keys, " ")));
 }
 
-// The same samples in every step.
+// Every step has the same number of samples.
 void require_same_batch(const Manifest& manifest, const Config& config, int ranks, const ResumeFlags& flags) {
   const std::int64_t of_one = config.loader.batch * ranks;
   if (of_one * config.loader.accumulation == manifest.global_batch) return;
@@ -134,7 +134,7 @@ void require_same_batch(const Manifest& manifest, const Config& config, int rank
                   manifest.global_batch / config.loader.batch));
 }
 
-// Why the checkpoint cannot be used, by the lowest rank that says so; nothing: it was read.
+// The reason why the checkpoint cannot be used, of the lowest rank that has one; nothing if it was read.
 std::optional<Error> read_saved(Communicator& host, SavedTraining& saved) {
   std::string manifest_text;
   try {
@@ -155,7 +155,7 @@ std::optional<Error> read_saved(Communicator& host, SavedTraining& saved) {
   return std::nullopt;
 }
 
-// The first of the candidates that is sound.
+// The first candidate that is intact.
 SavedTraining first_sound(Communicator& host, const Candidates& candidates) {
   const std::size_t count = candidates.folders.size();
   for (std::size_t i = 0; i < count; ++i) {
@@ -172,7 +172,7 @@ SavedTraining first_sound(Communicator& host, const Candidates& candidates) {
   throw_agreed(DataError("no checkpoint was found"));
 }
 
-// Rank 0's.
+// Rank 0's candidates, on every rank.
 Candidates shared_candidates(Communicator& host, Candidates mine) {
   Candidates all{.folders = {}, .named = gather_values<std::int32_t>(host, mine.named).front() != 0};
   const auto count =

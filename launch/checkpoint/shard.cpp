@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// A file has one name for what may be there in two scopes.
+// A prefix of the name in a file keeps equal names in two scopes apart.
 constexpr std::string_view kShardedPrefix = "sharded:";
 constexpr std::string_view kInteger = "i64 ", kDouble = "f64 ";
 
@@ -25,7 +25,7 @@ std::string name_in_file(const std::string& name, StateScope scope) {
   return scope == StateScope::sharded ? std::string(kShardedPrefix) + name : name;
 }
 
-// Of a file whose scope is the given one, unless the name says another.
+// scope: the file's, which a prefix of the name overrides.
 std::pair<std::string, StateScope> name_in_state(const std::string& name, StateScope scope) {
   if (!name.starts_with(kShardedPrefix)) return {name, scope};
   return {name.substr(kShardedPrefix.size()), StateScope::sharded};
@@ -51,7 +51,7 @@ std::variant<std::int64_t, double> number_of(std::string_view text, const std::f
   throw DataError(fmt::format("{}: a number in the metadata cannot be read", path.string()));
 }
 
-// An element's offset is the sum of its row's and its column's.
+// An element's offset is the sum of its row's offset and its column's.
 void make_plain(const Layout& layout, std::vector<float>& values, std::vector<float>& scratch) {
   const MatrixView view = layout.matrix_view();
   std::vector<std::int64_t> columns;
@@ -154,7 +154,7 @@ ShardFile write_shard(const std::filesystem::path& folder, const std::string& na
   std::vector<NamedTensor> tensors;
   std::map<std::string, std::string> metadata;
   for (const StateCopy::Tensor& piece : state.tensors) {
-    // The writer only reads.
+    // write_safetensors() only reads the data.
     tensors.push_back({name_in_file(piece.name, piece.scope),
                        {.data = const_cast<float*>(piece.values.data()), .shape = piece.shape}});
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// State in files: a shard is a safetensors file of one rank's state, or of what all ranks share. Numbers
-// that are no tensors stand in its metadata, to the bit.
+// State in files: a shard is a safetensors file with one rank's state, or with the state that all ranks
+// share. Its metadata has the scalar values, bit for bit.
 #pragma once
 
 #include <filesystem>
@@ -20,24 +20,24 @@
 
 namespace lockstep {
 
-// Takes state into memory that it keeps: the second time nothing is allocated. In host memory a tensor is
-// copied as it lies, whatever its layout; only arrange(), which may run on another thread while training goes
-// on, makes plain tensors of the copies.
+// Copies state into memory that it reuses: later snapshots of the same state allocate nothing. In host memory
+// a tensor is copied in its own layout. arrange(), which may run on another thread during training, converts
+// the copies to the plain layout.
 class StateSnapshotTaker final : public StateVisitor {
  public:
-  // takes: what all ranks share, too. hashes: the tensors of it alone, to be compared with a rank that takes
-  // it, while that one copies them.
+  // takes: copies the shared state. hashes: only hashes its tensors, while another rank copies them, for
+  // comparison with that rank. ignores: neither.
   enum class Shared { takes, hashes, ignores };
   StateSnapshotTaker(Device device, Shared shared)
       : stream_(device, StreamUse::compute), of_shared_(shared) {}
 
-  // What `show` shows it, in place of what it has.
+  // Replaces the snapshot with the state that `show` visits.
   void take(const std::function<void(StateVisitor&)>& show);
-  // After each take(), before anything is read but hashes.
+  // Call after each take(), before reading anything but hashes.
   void arrange();
   const StateCopy& shared() const { return shared_.copy; }
   const StateCopy& own() const { return own_.copy; }
-  // Of what all ranks share, where it was taken or hashed. Before arrange().
+  // Hashes of the shared tensors, if they are taken or hashed. Call it before arrange().
   std::vector<TensorHash> shared_hashes() const;
   std::uint64_t bytes() const;
 
@@ -48,11 +48,11 @@ class StateSnapshotTaker final : public StateVisitor {
  private:
   struct Part {
     StateCopy copy;
-    std::size_t shown = 0;                       // tensors
-    std::vector<std::optional<Layout>> layouts;  // of those that are not plain yet, and nothing for others
+    std::size_t shown = 0;                       // tensors visited
+    std::vector<std::optional<Layout>> layouts;  // of tensors that are not plain yet
   };
 
-  // Whether it lies in host memory, every element once: then its layout, else nothing.
+  // The tensor's layout if it is in host memory and stores every element once; else null.
   const Layout* copied_as_it_lies(const StateTensor& tensor) const;
   void read(const StateTensor& tensor, std::vector<float>& values);
 
@@ -60,14 +60,14 @@ class StateSnapshotTaker final : public StateVisitor {
   Buffer staging_;
   Shared of_shared_;
   Part shared_, own_;
-  std::vector<TensorHash> hashes_;  // where they are made at once
-  std::vector<float> hashed_;       // one tensor
+  std::vector<TensorHash> hashes_;  // where they are computed in take()
+  std::vector<float> hashed_;       // values of one tensor
 };
 
-// Writes the file and reads it again. Throws IoError, also where what is read is not what was written.
+// Writes the file and verifies its hash by reading it again. Throws IoError, also if the hash differs.
 ShardFile write_shard(const std::filesystem::path& folder, const std::string& name, const StateCopy& state);
-// Throws DataError where its size or hash is not the one expected, or it is none of these files, before
-// anything is allocated for it; IoError.
+// Throws DataError if the size or hash is not the expected one, before any tensor is allocated, or if the
+// file is no shard; IoError.
 StateCopy read_shard(const std::filesystem::path& folder, const ShardFile& expected);
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Far below what a person or a scheduler notices, far above what a few bytes cost.
+// 20 ms: too short for a user or a scheduler to notice, and long compared with the cost of an exchange.
 constexpr double kIntervalNs = 20e6;
 constexpr std::int64_t kMostStride = 1000;
 

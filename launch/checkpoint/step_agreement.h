@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepAgreement: what any rank wants of all of them, agreed between steps at next to no cost. A step's
-// numbers leave behind its last gradients and are looked at after the next step, when they have long arrived:
-// nobody waits, and all ranks learn the same after the same step. Short steps are gone through several at a
-// time, so that ranks ask each other at most once in some milliseconds.
+// StepAgreement: agrees between steps, at almost no cost, on requests that any rank may have. The numbers of
+// a step are sent after its last gradients and read after the next step, when they have arrived: no rank
+// waits, and all ranks read the same values after the same step. If steps are short, ranks exchange only
+// after every few steps, at most about every 20 ms.
 #pragma once
 
 #include <array>
@@ -23,16 +23,16 @@ class StepAgreement {
 
   // Collective over host memory; `host` outlives this.
   explicit StepAgreement(Communicator& host);
-  // Waits for what is under way.
+  // Waits for an exchange under way.
   ~StepAgreement();
   StepAgreement(const StepAgreement&) = delete;
   StepAgreement& operator=(const StepAgreement&) = delete;
 
-  // Collective, once after each step: the largest of all ranks' wishes of an earlier step, where they are
-  // known now and were not before. With one rank they are this step's.
+  // Collective, once after each step. Returns the largest of all ranks' wishes of an earlier step, once for
+  // each exchange; else nothing. With one rank, returns `mine`.
   std::optional<Wishes> after_step(const Wishes& mine);
-  // Collective, instead of after_step(), where ranks wait for each other anyway: the largest of these wishes.
-  // Wishes of an earlier step that have not been returned yet are dropped.
+  // Collective, in place of after_step() where ranks wait for each other anyway: the largest of these wishes.
+  // Wishes of an earlier step that were not returned yet are dropped.
   Wishes at_once(const Wishes& mine);
 
  private:
@@ -40,11 +40,11 @@ class StepAgreement {
   Wishes receive();
 
   Communicator& host_;
-  Buffer memory_;  // wishes, then the stride that rank 0 wants
+  Buffer memory_;  // wishes, then the stride that rank 0 chooses
   Event arrived_;
   bool under_way_ = false;
-  std::int64_t stride_ = 1;  // steps from one exchange to the next
-  std::int64_t waited_ = 0;  // of them
+  std::int64_t stride_ = 1;  // steps between exchanges
+  std::int64_t waited_ = 0;  // steps since the last exchange
   std::int64_t sent_ns_ = 0;
 };
 

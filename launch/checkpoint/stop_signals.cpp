@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// For the handlers.
+// Written by the signal handlers.
 std::atomic<int> stop_asked{0};
 std::atomic<bool> save_asked{false};
 std::atomic<int> wake_watcher{-1};
@@ -43,7 +43,8 @@ void handle_signal(int number, void (*handler)(int)) {
   sigaction(number, &action, nullptr);
 }
 
-// One rank prints the line. A launcher also sends SIGTERM after another rank has failed and reported why.
+// True on the one rank that prints the line. A launcher also sends SIGTERM after another rank has failed and
+// reported why.
 bool tells_of(int number) {
   const Launch launch = find_launch(&std::getenv);
   return launch.launcher == Launcher::none || (launch.rank == 0 && number != SIGTERM);
@@ -72,7 +73,7 @@ StopSignals::StopSignals() {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread([this] {
-    name_thread("signals");  // without kThreadPrefix: it answers no request for its stack
+    name_thread("signals");  // without kThreadPrefix: it does not answer requests for its stack
     const sigset_t ours = job_signals();
     pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);
     watch();

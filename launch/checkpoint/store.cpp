@@ -62,7 +62,8 @@ void rename_folder(const fs::path& from, const fs::path& to) {
   if (rename(from.c_str(), to.c_str()) != 0) failed_to("rename to " + to.string(), from, errno);
 }
 
-// Not its parents: where run.dir is gone, nothing may be written in its place. Whether it is a folder then.
+// Creates no parents: if run.dir is gone, nothing may be written in its place. Returns whether `folder` is a
+// folder now.
 bool make_folder(const fs::path& folder) {
   if (mkdir(folder.c_str(), 0777) == 0) return true;
   const int error = errno;
@@ -77,7 +78,7 @@ bool make_folder(const fs::path& folder) {
   return fs::is_directory(folder, unknown);
 }
 
-// Under its old name it is whole or not there.
+// Renames it first, so that a checkpoint under its final name is complete or absent.
 void remove_checkpoint(const fs::path& folder) {
   const fs::path dying = folder.string() + std::string(kPartial);
   std::error_code error;
@@ -122,7 +123,7 @@ fs::path CheckpointStore::partial(std::int64_t steps) const {
 
 void CheckpointStore::make_partial(std::int64_t steps) const {
   if (!make_folder(folder_)) failed_to("create", folder_, ENOTDIR);
-  std::error_code unknown;  // a link would lead elsewhere
+  std::error_code unknown;  // a symbolic link would lead elsewhere
   if (!make_folder(partial(steps)) || fs::is_symlink(partial(steps), unknown))
     throw IoError(fmt::format("cannot create {}: something else has its name", partial(steps).string()));
 }
@@ -165,7 +166,7 @@ void CheckpointStore::prune(std::int64_t keep) const {
     }
   }
   const auto accuracy = [](const Whole& each) { return each.accuracy.value_or(-1); };
-  const auto best = std::ranges::max_element(whole, {}, accuracy);  // the newest of equals
+  const auto best = std::ranges::max_element(whole, {}, accuracy);  // the newest of equally good ones
   for (auto each = whole.begin(); each != whole.end(); ++each) {
     if (each - whole.begin() < keep || (each == best && best->accuracy)) continue;
     remove_checkpoint(each->folder);

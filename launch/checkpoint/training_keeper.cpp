@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kThreads = "run.threads";
 constexpr const char* kPlannedThreads = "run.planned_threads";
 
-// The command that goes on, without what its launcher was told beside the number of ranks.
+// The command that resumes the training, without the launcher's arguments except the number of ranks.
 std::string command_that_goes_on(int ranks) {
   std::vector<std::string> words;
   const std::vector<std::string> given = own_arguments();
@@ -36,7 +36,7 @@ std::string command_that_goes_on(int ranks) {
   return command_of_ranks(ranks, words);
 }
 
-// The same threads give the same bits.
+// The same number of threads gives the same bits.
 void take_saved_threads(const SavedTraining& saved, Training& training) {
   const auto threads = static_cast<int>(saved.number(kThreads));
   const std::int64_t planned = saved.number(kPlannedThreads);

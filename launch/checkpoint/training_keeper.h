@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `lockstep train` does with checkpoints: state into the training, a keeper beside it, and what to say
-// at the end.
+// Checkpoints of `lockstep train`: restoring the state, the keeper of a training, and the last line of a
+// stopped one.
 #pragma once
 
 #include <functional>
@@ -15,20 +15,20 @@
 
 namespace lockstep {
 
-// Collective; errors are agreed. The trainer stands where the saved training stood. Throws ConfigError for
-// other data, DataError where the state is not this network's.
+// Collective; errors are agreed. Restores the trainer to the saved state. Throws ConfigError for other data,
+// DataError if the state does not fit this network.
 void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host, Training& training,
                 Trainer& trainer);
 
-// One warning where the learning rate of the next step is another one than the saved training would have
-// taken, as with more epochs.
+// Warns once if the learning rate of the next step is not the one that the saved training would have used,
+// for example with more epochs.
 void tell_changed_rate(const SavedTraining& saved, const Training& training, const Registry& registry);
 
-// The keeper of a training, and what of the run it saves beside the trainer's state.
+// The keeper of a training, and the state of the run that it saves beside the trainer's.
 class TrainingKeeper {
  public:
-  // Collective. From now on signals are heeded. config_text: as to_toml writes it. also: state of the run
-  // that is saved, too.
+  // Collective. Signals are handled from now on. config_text: as to_toml() writes it. also: visits more state
+  // of the run to save.
   TrainingKeeper(
       const Config& config, std::string config_text, Communicator& host, Training& training, Trainer& trainer,
       std::function<void(StateVisitor&)> also = [](StateVisitor&) {});
@@ -42,8 +42,8 @@ class TrainingKeeper {
   std::unique_ptr<CheckpointKeeper> keeper_;
 };
 
-// "SIGUSR1: training stopped after step 12, ..." with the command that goes on. Throws an agreed IoError
-// where the step was not saved.
+// "SIGUSR1: training stopped after step 12, ..." with the command that resumes it. Throws an agreed IoError
+// if the step was not saved.
 std::string stopped_line(const CheckpointKeeper& keeper, std::int64_t steps, int ranks);
 
 }  // namespace lockstep

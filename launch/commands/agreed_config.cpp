@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// A run of hours must not end on a path nobody can write to: find out before the first step.
+// Checks before the first step that results can be written, so that a long run does not end in an error.
 void require_writable(const std::string& path) {
   if (path.empty()) return;
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
@@ -24,9 +24,9 @@ void require_writable(const std::string& path) {
   const std::filesystem::file_status there = std::filesystem::status(path, unknown);
   if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there) &&
       !std::filesystem::is_directory(there))
-    return;  // a reader of a pipe would take the file that is tried for the result
+    return;  // the reader of a pipe would take the test file for the result
   AtomicFile tried(path);
-  tried.write(std::string(4096, '\0'));  // a full disk has room for a name
+  tried.write(std::string(4096, '\0'));  // a full disk still has room for an empty file
 }
 
 void require_same_config(Communicator& communicator, const std::string& toml) {
@@ -38,7 +38,7 @@ void require_same_config(Communicator& communicator, const std::string& toml) {
                               fmt::join(found.ranks, ", "), first_difference(found.reference, found.text))));
 }
 
-// Rank 0's file counts; another one's would be ignored.
+// Rank 0's file counts; another rank's would be ignored.
 void require_same_init(Communicator& communicator, const std::string& path) {
   const Difference found = find_difference(communicator, path);
   if (found.ranks.empty()) return;

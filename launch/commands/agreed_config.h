@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How every collective subcommand starts: each rank reads the configuration it was given, and all go on with
-// the same one, or stop together.
+// The start of every collective subcommand: each rank reads the configuration that it was given, and all
+// continue with the same one or fail together.
 #pragma once
 
 #include <optional>
@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-// Collective. Returns nothing when the configuration was only to be printed, which is done then. Throws
-// agreed errors: what load_config throws, ConfigError for ranks that were told different things, and IoError
-// for files that could not be written at the end.
-// finds_batch: the command goes on with train.batch = "auto"; else that is a ConfigError.
+// Collective. Returns nothing if the command only prints the configuration, which is then done. Throws agreed
+// errors: those of load_config, ConfigError if ranks have different configurations, and IoError if a result
+// file cannot be written.
+// finds_batch: the command accepts train.batch = "auto"; otherwise it is a ConfigError.
 struct AgreedConfigOptions {
   bool finds_batch = false;
 };

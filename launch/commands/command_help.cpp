@@ -10,9 +10,9 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kFlagColumns = 22;
-constexpr std::size_t kCommandColumns = 13;  // so that a command has a line
+constexpr std::size_t kCommandColumns = 13;  // so that each command fits one line
 
-// A name, and beside it, or below it when it is long, what it is.
+// A name, with its description beside it, or below it if the name is long.
 std::string entry(const std::string& name, const std::string& description,
                   std::size_t columns = kFlagColumns) {
   const std::string text = wrapped(description, {.indent = columns});

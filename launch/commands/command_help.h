@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What people read about the commands, and what their shell completes: both are made from one description of
-// each command, which command_line.cpp takes from the flags it parses.
+// Help texts and shell completion. Both are made from one description of each command, which command_line.cpp
+// takes from the flags it parses.
 #pragma once
 
 #include <span>
@@ -30,11 +30,11 @@ struct CommandHelp {
   std::string description;
   std::vector<ArgumentHelp> arguments;
   std::vector<FlagHelp> flags;
-  std::string example;  // a line each
+  std::string example;  // one per line
   std::string footer;
 };
 
-// `lockstep help`, which fits a terminal of 24 lines, and `lockstep help COMMAND`. No line is longer than 80
+// `lockstep help`, which fits a terminal of 24 lines, and `lockstep help COMMAND`. Lines have at most 80
 // characters.
 std::string overview(std::span<const CommandHelp> commands);
 std::string help_of(const CommandHelp& command);

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// Everything a command line can say, bound to what it is parsed into.
+// The grammar of the command line, bound to the Command that parsing fills.
 struct Grammar {
   explicit Grammar(const Registry& registry);
   std::vector<CommandHelp> help() const;
@@ -25,7 +25,7 @@ struct Grammar {
 
   Command parsed;
   CLI::App app{"", "lockstep"};
-  std::vector<CLI::App*> apps;  // of the registry's commands, one for one
+  std::vector<CLI::App*> apps;  // one per command of the registry, in its order
 };
 
 void add_log_level_flag(CLI::App& app, Command& command) {
@@ -56,7 +56,7 @@ Grammar::Grammar(const Registry& registry) {
     command->set_help_flag("-h,--help", "Print this and stop");
     if (entry->flags != nullptr) entry->flags(*command, parsed);
     if (entry->text == nullptr) add_log_level_flag(*command, parsed);
-    const bool has_own = command->get_option_no_throw("--ranks") != nullptr;  // ranks that are not there
+    const bool has_own = command->get_option_no_throw("--ranks") != nullptr;  // the command defines --ranks
     if (entry->in_world != nullptr && !has_own) add_ranks_flag(*command, parsed);
     apps.push_back(command);
   }
@@ -80,7 +80,7 @@ CommandHelp help_for(const CLI::App& command) {
     FlagHelp& flag = help.flags.emplace_back();
     for (const std::string& name : option->get_snames()) flag.names.push_back("-" + name);
     for (const std::string& name : option->get_lnames()) flag.names.push_back("--" + name);
-    const std::string type = option->get_type_name();  // followed by a ':' and what is checked
+    const std::string type = option->get_type_name();  // then a ':' and the allowed values
     if (option->get_expected_max() > 0) flag.value = type.substr(0, type.find(':'));
     flag.description = option->get_description();
   }
@@ -97,7 +97,7 @@ std::vector<CommandHelp> Grammar::help() const {
   return all;
 }
 
-// A flag that is none: another flag, or one of the keys that the command takes.
+// Explains an unknown flag: suggests another flag, or a key of the configuration if the command takes keys.
 std::string explain_flag(const std::string& word, const CommandHelp& command,
                          std::span<const detail::Key> keys) {
   std::vector<std::string> flags;
@@ -117,7 +117,7 @@ std::string explain_flag(const std::string& word, const CommandHelp& command,
   return fmt::format("unknown flag {}; allowed are {}", name, fmt::join(flags, ", "));
 }
 
-// What is wrong in the words CLI11 could not place.
+// Explains a word that CLI11 could not place.
 std::string explain(const Grammar& grammar, const std::string& word) {
   const std::vector<CLI::App*> chosen = grammar.app.get_subcommands();
   if (chosen.empty()) {
@@ -140,7 +140,7 @@ std::string explain(const Grammar& grammar, const std::string& word) {
   return explain_flag(word, *std::ranges::find(help, name, &CommandHelp::name), keys);
 }
 
-// A command that was given, completed: a text is made at once.
+// Completes the parsed command; the text of a text command is made here.
 Command given(Grammar& grammar, const std::string& name) {
   Command& command = grammar.parsed;
   command.name = name;

@@ -15,25 +15,25 @@ namespace lockstep {
 
 struct CommandEntry;
 
-// What was asked for.
+// The parsed command line.
 struct Command {
   const CommandEntry* entry = nullptr;  // see commands.h
   std::string name;                     // the entry's
   Registry registry;
-  // Of a command that answers with a text: what to print. A bare `lockstep` gets help, too, but has done
-  // nothing: its exit code says so.
+  // For a command that prints a text: that text. A bare `lockstep` prints help, too, and exit_code is then
+  // exit_code::usage.
   std::string text;
   int exit_code = 0;
 
-  // Of each that does more than print a text: which lines of the log are printed.
+  // For all other commands: which log lines are printed.
   std::string log_level = "info";
   // Commands that run on ranks: how many to start; 0: none, use the existing ones.
   int ranks = 0;
 
-  // train, plan and profile
+  // commands that read a configuration
   std::string config;                  // preset name or path
   std::vector<std::string> overrides;  // "section.key=value", in order
-  std::string device;                  // parsing makes an override of it
+  std::string device;                  // parsing makes it an override
   bool print_config = false;
   // train
   std::string init;     // safetensors to start from
@@ -52,7 +52,7 @@ struct Command {
   std::string shell;
   bool markdown = false;
 
-  // What one command alone is told: a struct of its own file, made when it is first asked for.
+  // Flags of a single command: a struct in its own file, created at the first access.
   template <typename Flags>
   Flags& own() {
     std::any& flags = own_flags[typeid(Flags)];

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Bash hands over train.batch=64 as three words. @COMMANDS@ and the like are filled in below.
+// Bash splits train.batch=64 into three words. The @...@ placeholders are filled in below.
 constexpr std::string_view kScript = R"(# Completion of lockstep for bash: source <(lockstep completion bash)
 _lockstep() {
   local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} key= i
@@ -77,12 +77,12 @@ void fill(std::string& script, const std::string& place, const std::string& text
     script.replace(at, place.size(), text);
 }
 
-// Of the words those that go on with what a shell variable holds.
+// Shell code that offers the words that begin with the variable's value.
 std::string compgen_words(const std::string& words, const char* variable) {
   return fmt::format(R"(COMPREPLY=($(compgen -W "{}" -- "${}")))", words, variable);
 }
 
-// For each key of a few words, or true and false, the case that completes its value.
+// For each key with a few words, or true and false: the case that completes its value.
 std::string value_cases(const Registry& registry) {
   std::string cases;
   Config defaults;
@@ -105,7 +105,8 @@ std::string all_keys(const Registry& registry) {
   return words;
 }
 
-// What completes a flag's value: "KEY=VALUE", "FILE", "FOLDER", "auto|cpu|cuda"; nothing for a number.
+// Shell code that completes a flag's value: "KEY=VALUE", "FILE", "FOLDER", "auto|cpu|cuda"; nothing for a
+// number.
 std::string flag_action(const std::string& value, const Registry& registry) {
   if (value == "KEY=VALUE")
     return compgen_words(all_keys(registry), "2") + "; compopt -o nospace 2>/dev/null; true";

@@ -30,7 +30,7 @@ struct EvalFlags {
   bool json = false;
 };
 
-// What outlives an error of this rank: see run_or_abort.
+// Objects that outlive an error of this rank: see run_or_abort.
 struct EvalRun {
   std::unique_ptr<Communicator> communicator;
   std::optional<Training> training;
@@ -47,7 +47,7 @@ std::string to_line(const Evaluation& evaluation, double seconds) {
   return fmt::format("{}", fmt::join(parts, "  "));
 }
 
-// Where a JSON reader listens: not a finite loss is null.
+// A loss that is not finite becomes null.
 std::string to_json(const Evaluation& evaluation, double seconds) {
   nlohmann::ordered_json line{{"test_loss", evaluation.loss},
                               {"test_accuracy", evaluation.accuracy},
@@ -63,7 +63,7 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
   const std::optional<Config> agreed = agreed_config(communicator, command);
   if (!agreed) return exit_code::done;
   Config config = *agreed;
-  config.loader_mode = LoaderMode::stream;  // nothing is read twice, and of training's samples nothing at all
+  config.loader_mode = LoaderMode::stream;  // each sample is read once, and none of the training set
   config.model.reset_head = false;          // the head is evaluated, too
   const auto& flags = command.own<EvalFlags>();
   if (flags.init.empty() == flags.resume.from.empty())

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Never over a file that is there.
+// Never overwrites a file.
 void write_new(const std::string& path, const std::string& text) {
   std::FILE* file = std::fopen(path.c_str(), "wbx");
   if (file == nullptr && errno == EEXIST) {

@@ -43,7 +43,7 @@ struct PredictFlags {
   bool logits = false;
 };
 
-// Files as they are given, there or not, and of folders the images that lie in them, sorted.
+// Files as given, whether they exist or not, and the sorted images in given folders.
 std::vector<std::string> image_paths(const std::vector<std::string>& given) {
   std::vector<std::string> paths;
   for (const std::string& each : given) {
@@ -67,7 +67,7 @@ std::vector<std::string> image_paths(const std::vector<std::string>& given) {
   return paths;
 }
 
-// Of a file that says nothing of itself, as another program writes it: what --config and the images say.
+// For a file without facts, as another program writes it, --config and its dataset supply them.
 ExportFacts facts_of(const PredictFlags& flags, const Registry& registry) {
   if (std::optional<ExportFacts> facts = read_export_facts(flags.weights); facts && flags.config.empty())
     return *facts;
@@ -81,7 +81,7 @@ ExportFacts facts_of(const PredictFlags& flags, const Registry& registry) {
   return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
 }
 
-// Of a checkpoint: what its training was told, and its dataset, which knows what classes are called.
+// For a checkpoint: its saved configuration, and the class names of its dataset.
 ExportFacts facts_of(const SavedTraining& saved, const Registry& registry) {
   std::vector<std::string> settings;
   for (const KeyDifference& each : differences(saved.manifest.config, ""))
@@ -90,7 +90,7 @@ ExportFacts facts_of(const SavedTraining& saved, const Registry& registry) {
   return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
 }
 
-// Where the weights come from: an export, or a checkpoint.
+// The origin of the weights: an export, or a checkpoint.
 struct Source {
   std::optional<SavedTraining> saved;
   ExportFacts facts;
@@ -116,7 +116,7 @@ Source find_source(const PredictFlags& flags, const Registry& registry, Communic
 
 constexpr const char* kNotFinite = "the network's logits are not finite";
 
-// Prints what rank 0 is told, and keeps what others are told until rank 0 asks for it.
+// Prints rank 0's answers at once; other ranks keep theirs until rank 0 asks for them.
 class Printer {
  public:
   Printer(const std::vector<std::string>& paths, const std::vector<std::string>& classes,
@@ -140,11 +140,11 @@ class Printer {
     flags_.csv ? put_csv(path, scores, error) : put_json(path, scores, error);
   }
   std::int64_t undecoded() const { return undecoded_; }
-  // The number of images that the network has no class for.
+  // Number of images with logits that are not finite.
   std::int64_t not_finite() const { return not_finite_; }
-  // Collective, to be called behind the last one: what the other ranks kept, in their order.
+  // Collective, after the last image: prints the answers of the other ranks in rank order.
   void finish() {
-    constexpr std::size_t kPiece = 1 << 20;  // that other ranks hold of one's
+    constexpr std::size_t kPiece = 1 << 20;  // bytes that each rank receives at a time
     const std::vector<std::uint64_t> sizes = gather_values<std::uint64_t>(host_, kept_.size());
     for (int rank = 1; rank < host_.size(); ++rank) {
       for (std::size_t at = 0; at < sizes[static_cast<std::size_t>(rank)]; at += kPiece) {
@@ -166,7 +166,7 @@ class Printer {
   [[noreturn]] static void throw_unwritten() {
     throw IoError("the answers cannot be written to standard output");
   }
-  // A name may have characters that order a terminal about.
+  // A file name may contain control characters that a terminal would interpret.
   static std::string in_csv(const std::string& name) {
     const std::string text = printable(name);
     if (text.find_first_of(",\"\n") == std::string::npos) return text;
@@ -174,7 +174,7 @@ class Printer {
     for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
     return quoted + '"';
   }
-  // JSON that says the same: the control characters that nlohmann leaves are DEL and those of two bytes.
+  // Equivalent JSON without the control characters that nlohmann leaves: DEL and U+0080 to U+009F.
   static std::string without_controls(const std::string& json) {
     std::string escaped;
     for (std::size_t i = 0; i < json.size(); ++i) {
@@ -202,7 +202,7 @@ class Printer {
     return order;
   }
 
-  // error: why there is no class; null: there is one.
+  // error: why there is no class; null if there is one.
   void put_csv(const std::string& path, const Predictor::Scores& scores, const char* error) {
     if (error != nullptr) return put(fmt::format("{},,,{}\n", in_csv(path), flags_.logits ? "," : ""));
     for (const std::size_t label : best(scores.probabilities))
@@ -247,7 +247,7 @@ ResizeOptions resize_of(const ExportFacts& facts, const Config& config) {
   return {.size = facts.image.height, .center_share = config.dataset.resize.center_share};
 }
 
-// Collective. The same everywhere, or each rank would tell of others.
+// Collective. All ranks need the same list, or each would answer for other images.
 void require_same_images(Communicator& host, const std::vector<std::string>& paths) {
   const Difference found = find_difference(
       host,
@@ -259,7 +259,7 @@ void require_same_images(Communicator& host, const std::vector<std::string>& pat
                               fmt::join(found.ranks, ", "), found.text, found.reference)));
 }
 
-// Collective. What all ranks did, for people; throws an agreed Error for images that have no class.
+// Collective. Logs the totals of all ranks; throws an agreed Error if images have no class.
 void tell_end(std::size_t images, const Predictor& predictor, const Printer& printer, Communicator& host) {
   struct Share {
     double seconds, busy;

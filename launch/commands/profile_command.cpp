@@ -99,7 +99,7 @@ int profile(ProfileRun& run, const Command& command, World& world) {
                       TrainerOptions{.accumulation = config.loader.accumulation});
 
   for (int step = 0; step < kWarmUpSteps; ++step) run.trainer->step();
-  run.trainer->take_account();  // which settles those steps
+  run.trainer->take_account();  // settles the warm-up steps
   run.profile->clear();
   training.timeline()->clear();
   {

@@ -22,7 +22,7 @@ struct ReportFlags {
   std::string out;
 };
 
-// A report must not take the place of what it was made from.
+// A report must not overwrite a file that it is made from.
 void refuse_file_of_run(const fs::path& out, const fs::path& folder) {
   for (const fs::path& file : files_of_run(folder)) {
     std::error_code absent;

@@ -101,13 +101,13 @@ bool read(const toml::node& node, const detail::Flag& flag) {
   return given.has_value();
 }
 
-// Returns what the member has no room for.
+// Returns a value that does not fit the member.
 std::optional<std::int64_t> read_integer(const toml::node& node, const detail::Integer& integer) {
   const auto given = node.value_exact<std::int64_t>();
   return given && !integer.set(integer.place, *given) ? given : std::nullopt;
 }
 
-// Likewise; 0 is the word's.
+// The same; 0 is reserved for the word "auto".
 std::optional<std::int64_t> read_integer(const toml::node& node, const detail::IntegerOrAuto& integer) {
   if (node.value_exact<std::string>() == detail::kAutoWord) {
     integer.set(integer.place, 0);
@@ -118,7 +118,7 @@ std::optional<std::int64_t> read_integer(const toml::node& node, const detail::I
   return read_integer(node, static_cast<const detail::Integer&>(integer));
 }
 
-// Returns what is no word of the choice.
+// Returns a word that is not one of the choice's.
 std::optional<std::string> read_word(const toml::node& node, const detail::Choice& choice) {
   const auto given = node.value_exact<std::string>();
   const auto found = std::ranges::find(choice.words, given.value_or(""));
@@ -127,7 +127,7 @@ std::optional<std::string> read_word(const toml::node& node, const detail::Choic
   return std::nullopt;
 }
 
-// "; did you mean ..." for a file that is not there.
+// "; did you mean ..." for a file that does not exist.
 std::string suggested_preset(const std::string& path, const Registry& registry) {
   const std::string stem = std::filesystem::path(path).stem().string();
   return std::ranges::count(preset_names(registry), stem) > 0 ? did_you_mean("the preset " + stem) : "";
@@ -178,7 +178,7 @@ std::string trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
 }
 
-// The table {value = ...}, or nothing where the text is no value in TOML.
+// The table {value = ...}; nothing if the text is no TOML value.
 std::optional<toml::table> parse_toml_value(const std::string& text) {
   const TomlText readable = readable_toml("value = " + text);
   if (!readable.errors.empty()) return std::nullopt;
@@ -187,7 +187,7 @@ std::optional<toml::table> parse_toml_value(const std::string& text) {
   return table;
 }
 
-// The same. Anything but a list, a table or a quoted string may be a bare word.
+// The same, but throws. Anything except a list, a table or a quoted string may be a bare word.
 toml::table parse_value(const std::string& text, bool is_string, const std::string& override_text) {
   const bool delimited = text.starts_with('"') || text.starts_with('\'');
   const bool word = is_string && !delimited;
@@ -200,10 +200,10 @@ toml::table parse_value(const std::string& text, bool is_string, const std::stri
   return std::move(*value);
 }
 
-// What is wrong with a configuration, all of it.
+// Collects all errors of a configuration.
 class Complaints {
  public:
-  // In the line of a file or preset of that name; 0: not in a file.
+  // line: in the file or preset of that name; 0: not in a file.
   void add(const std::string& name, std::uint32_t line, const std::string& what) {
     complaints_.push_back({line, line == 0 ? what : fmt::format("{}:{}: {}", name, line, what)});
   }
@@ -231,18 +231,18 @@ class Complaints {
   std::vector<Complaint> complaints_;
 };
 
-// Builds a Config out of a file and overrides, and goes on after errors, so that all are told at once.
+// Builds a Config from a file and overrides. It continues after errors and reports them together.
 class Loader {
  public:
   explicit Loader(const Registry& registry) : registry_(registry), keys_(detail::keys_of(registry)) {}
 
-  // `name` is what an error names: the file, or a preset.
+  // name: of the file or preset, for messages.
   void read_file(std::string_view text, const std::string& name);
   void read_override(const std::string& text);
   Config finish();
-  // Of what was read, without what keys are to each other.
+  // Checks each value that was read, without conflicts between keys.
   void check_each() {
-    all_read_ = false;  // what was not given may be given elsewhere
+    all_read_ = false;  // keys that are not given here may be given elsewhere
     check_values();
     complaints_.throw_if_any();
   }
@@ -251,7 +251,7 @@ class Loader {
   struct Origin {
     std::string name;
     std::uint32_t line = 0;
-    bool readable = true;                          // a value of the key's type
+    bool readable = true;                          // the value has the key's type
     std::optional<std::string> unknown_word = {};  // given for a Choice
     std::optional<std::int64_t> no_room_for = {};  // given for an Integer
   };
@@ -259,14 +259,14 @@ class Loader {
   void read_root(const toml::table& root, const std::string& name);
   void read_section(const std::string& section, const toml::table& table, const std::string& name);
   void assign(const Key& key, const toml::node& node, const Origin& origin);
-  // Of a key's value; wherever it was given.
+  // Reports a key's value at the place where it was given.
   void complain(const Key& key, const std::string& what) {
     const Origin& origin = origins_[&key];
     complaints_.add(origin.name, origin.line, what);
   }
   void check_values();
   void check_together();
-  // Null: there is none of that name.
+  // Null if there is no such key.
   const Key* find_key(std::string_view name) const {
     const auto found = std::ranges::find(keys_, name, &Key::name);
     return found == keys_.end() ? nullptr : &*found;
@@ -278,10 +278,10 @@ class Loader {
   Config config_;
   std::map<const Key*, Origin> origins_;  // of the keys that were given a value
   Complaints complaints_;
-  bool all_read_ = true;  // of the file: it was TOML to its end
+  bool all_read_ = true;  // the file was valid TOML to its end
 };
 
-// Files are handed on, and a secret key's value is not printed but runs.
+// Files are shared between users, and a secret key's value is a command that runs.
 bool is_refused_in_file(const Key& key, const toml::node& node) {
   const auto value = node.value_exact<std::string>();
   return key.secret && value && *value != "none" && *value != kRedacted;
@@ -391,8 +391,8 @@ void Loader::read_override(const std::string& text) {
 void Loader::check_values() {
   for (const Key& key : keys_) {
     const auto origin = origins_.find(&key);
-    if (origin != origins_.end() && !origin->second.readable) continue;  // complained of already
-    if (origin == origins_.end() && !all_read_) continue;  // it may stand where nothing was read
+    if (origin != origins_.end() && !origin->second.readable) continue;  // reported already
+    if (origin == origins_.end() && !all_read_) continue;  // it may be in a line that could not be read
     std::string wrong = detail::what_is_wrong(key, key.member(config_));
     if (origin != origins_.end() && origin->second.unknown_word)
       wrong = detail::what_is_wrong(key, &*origin->second.unknown_word);

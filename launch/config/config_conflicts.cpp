@@ -75,7 +75,7 @@ class Conflicts {
 
  private:
   void add(std::string_view key, std::string what) { found_.push_back({key, std::move(what)}); }
-  // Of key_ and its value_.
+  // Checks key_ with its value_.
   void need(bool right, std::string_view allowed, std::string_view reason) {
     if (!right) add(key_, fmt::format("{}: allowed with {}, as {}", value_, allowed, reason));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values of a configuration that are right alone and wrong together.
+// Conflicts between values of a configuration that are each valid.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@
 namespace lockstep {
 
 struct ConfigConflict {
-  std::string_view key;  // whose line is to blame, or is named where none was given
-  std::string what;      // the value, what it is allowed with, and why
+  std::string_view key;  // the key to report; it may not have been given
+  std::string what;      // the value, the value it needs elsewhere, and why
 };
 
-// All of them. Each value is right alone.
+// All conflicts. Each value alone is valid.
 std::vector<ConfigConflict> conflicts_in(const Config& config);
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@ namespace lockstep {
 
 double gentle_learning_rate(const Config& config, const Registry& registry) {
   const std::int64_t micro_batches = config.reproducible ? 1 : config.loader.accumulation;
-  // Of a batch that is not yet found, the safe side.
+  // A batch that is not found yet counts as 1, the safe choice.
   const double samples = static_cast<double>(std::max<std::int64_t>(1, config.loader.batch) * micro_batches);
   const double few_layers = find_network(registry.networks, config.model.name).shallow ? 2 : 1;
   const double rate =

@@ -15,12 +15,12 @@ namespace {
 constexpr double kMostSamples = 1 << 20;  // of a batch, and micro-batches of a step
 constexpr double kMostEpochs = 1'000'000;
 constexpr double kMostSteps = 1e12;
-constexpr double kMostProfiledSteps = 10'000;  // of a cycle, which are kept in memory
+constexpr double kMostProfiledSteps = 10'000;  // of a cycle; they are kept in memory
 constexpr double kMostThreads = 4096;
 constexpr double kMostPixels = 4096;
 constexpr double kMostSyntheticSamples = 2147483647;  // a SampleId's index
 constexpr double kMostMebibytes = 1 << 16;
-// What is computed in fp32 is finite there and not 0.
+// Bounds within which fp32 results stay finite and nonzero.
 constexpr double kLargest = 1e30;
 constexpr double kSmallest = 1e-30;
 
@@ -53,7 +53,7 @@ std::string codec_meaning(const Registry& registry) {
   return text;
 }
 
-// The keys of a table's entries, behind those of their section.
+// Adds the keys of a table's entries after the keys of their section.
 template <typename Entry>
 void add_own_keys(std::vector<Key>& keys, const std::string& section, const std::vector<Entry>& table,
                   OwnNumbers& (*own)(Config& config)) {

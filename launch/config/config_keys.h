@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of keys behind Config: name, member, allowed values and meaning of every setting. Loading,
-// checking, printing and suggestions are loops over it, so a new setting is one row here and the member that
-// it binds: of one of the options structs that Config holds. Entries of a registry bring keys of their own
-// (core/number_option.h).
+// The table of keys of Config: name, member, allowed values and meaning of every setting. Loading, checking,
+// printing and suggestions are loops over it: a new setting is one row here and one member of an options
+// struct in Config. Entries of a registry add their own keys (core/number_option.h).
 #pragma once
 
 #include <array>
@@ -23,7 +22,7 @@
 
 namespace lockstep::detail {
 
-// Of any width and sign; a value that it has no room for is refused.
+// An integer of any width and sign; a value that does not fit is refused.
 struct Integer {
   template <std::integral T>
   requires(!std::same_as<T, bool>) Integer(T* value)
@@ -45,7 +44,7 @@ concept EnumOfWords = std::is_enum_v<T> && requires(T value) {
   words_of(value);
 };
 
-// An integer, or the word "auto", which the member keeps as 0.
+// An integer, or the word "auto", which the member stores as 0.
 struct IntegerOrAuto : Integer {
   template <std::integral T>
   explicit IntegerOrAuto(T* value) : Integer(value) {}
@@ -53,7 +52,7 @@ struct IntegerOrAuto : Integer {
 };
 inline constexpr std::string_view kAutoWord = "auto";
 
-// A bool, or an enum of two values without words: the second is true.
+// A bool, or an enum of two values without words, of which the second is true.
 struct Flag {
   template <typename T>
   requires std::same_as<T, bool> ||(std::is_enum_v<T> && !EnumOfWords<T>)Flag(T* value)
@@ -66,7 +65,7 @@ struct Flag {
   void (*set)(void* to, bool given);
 };
 
-// An enum of words: words_of(value) stands beside it and names its values from 0 on.
+// An enum with words: words_of(value) is declared beside it and names its values from 0 on.
 struct Choice {
   template <EnumOfWords Enum>
   Choice(Enum* value)
@@ -88,7 +87,7 @@ inline bool is_text(const Member& member) {
   return std::holds_alternative<std::string*>(member) || std::holds_alternative<Choice>(member);
 }
 
-// Of a number, or of each number in a list.
+// Range of a number, or of each number in a list.
 struct Range {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
@@ -101,26 +100,27 @@ struct Key {
   std::function<Member(Config&)> member;
   std::string description;
   Range range = {};
-  // Of a string; empty: any that is not empty. A Choice brings its own.
+  // Allowed values of a string; empty: any string but the empty one. A Choice has its own.
   std::vector<std::string> words = {};
   bool ascending = false;         // a list
-  std::string default_text = {};  // where the default depends on other keys
-  bool whole = false;             // of a double: integers alone
-  bool several = false;           // a string of some of the words, see listed_words(), or "none"
-  // A string, or "none": it is printed as "redacted", and a file may give neither but these two.
+  std::string default_text = {};  // if the default depends on other keys
+  bool whole = false;             // of a double: only integers are allowed
+  bool several = false;           // a string of several words, see listed_words(), or "none"
+  // A string, or "none". Printed as "redacted"; a file may contain only "none" or "redacted".
   bool secret = false;
 
   std::string section() const { return name.substr(0, name.find('.')); }
   std::string short_name() const { return name.substr(name.find('.') + 1); }
 };
 
-// In the order they are printed; keys of one section stand together.
+// In the order in which they are printed; keys of a section are adjacent.
 std::vector<Key> keys_of(const Registry& registry);
-// With what is shipped: where words do not matter, too.
+// The keys of the default Registry.
 std::span<const Key> keys();
 
-// Whether there is a key of that name that is secret, and what may be shown of its value, or of a value in
-// a word of a command line ("--set=section.key=value"): no more than whether there is one.
+// is_secret: true for a secret key of the default Registry. The other two return the printable form of a
+// secret's value, or of a command line word that sets one ("--set=section.key=value"), which only shows
+// whether there is a value.
 bool is_secret(std::string_view name);
 std::string shown_secret(const std::string& value);
 std::string without_secrets(const std::string& word);
@@ -129,16 +129,16 @@ std::string without_secrets(const std::string& word);
 std::string quoted(const std::string& text);
 std::string value_text(const Member& member);
 
-// Of a default-constructed Config, or the key's default_text.
+// Default of the key: its default_text, or the value in a default-constructed Config.
 std::string default_of(const Key& key);
 
-// "an integer >= 1", what one value of the key's type must be.
+// "an integer >= 1": the type of the key's value.
 std::string expected(const Key& key);
-// "integers >= 1", the values that are allowed.
+// "integers >= 1": the values that are allowed.
 std::string allowed(const Key& key);
 
-// "train.batch = 0: allowed are integers >= 1" for a value outside the key's range or words, empty for
-// others. It need not be the key's own member: any of the type.
+// "train.batch = 0: allowed are integers >= 1" for a value outside the key's range or words, else empty.
+// `member` may be any member of the key's type.
 std::string what_is_wrong(const Key& key, const Member& member);
 
 }  // namespace lockstep::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Config as text: printed, compared, described.
+// A Config as text: printing, comparing, describing.
 #include <algorithm>
 #include <sstream>
 #include <utility>

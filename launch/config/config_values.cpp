@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values of keys: as text, and whether they are allowed.
+// Values of keys: their text, and checks.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -24,7 +24,7 @@ std::string range_text(const Range& range) {
   return text;
 }
 
-// What a type is called, for one value and for many.
+// The name of a type, for one value and for several.
 struct Noun {
   const char* singular;
   const char* plural;
@@ -56,7 +56,7 @@ bool in_range(const Range& range, double value) {
          (range.below_most ? value < range.most : value <= range.most);
 }
 
-// Each answers what is wrong, or nothing.
+// Each call returns what is wrong; empty: nothing.
 struct Checker {
   const Key& key;
   const Member& member;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ExportPrecision: the type in which an export stores parameters. Running statistics are fp32 in any.
+// ExportPrecision: the type in which an export stores parameters. Running statistics are always fp32.
 #pragma once
 
 #include <span>

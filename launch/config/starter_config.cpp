@@ -17,14 +17,14 @@ namespace {
 
 constexpr std::int64_t kSampled = 1000;
 constexpr std::int64_t kSmallHeight = 40;  // up to it ResNet-20, which was made for 32
-constexpr double kFlat = 1.0 / 255;        // a deviation below tells nothing: images of one colour
+constexpr double kFlat = 1.0 / 255;        // with a smaller deviation the images have one colour
 
 std::vector<double> rounded(std::vector<double> values) {
   for (double& value : values) value = std::round(value * 1e4) / 1e4;
   return values;
 }
 
-// A power of two of which 16 fill the training set, as far as 8 and 64 allow; never more than there are.
+// A power of two that fits 16 times into the training set, from 8 to 64, and at most the number of images.
 std::int64_t starter_batch(std::int64_t images) {
   const auto power_below = [](std::int64_t value) {
     return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(value)));
@@ -38,7 +38,7 @@ std::int64_t starter_epochs(std::int64_t steps_per_epoch) {
   return std::clamp<std::int64_t>(kSteps / steps_per_epoch, 15, 100);
 }
 
-// Up to the line that mirrors images.
+// Text of the section up to the line that mirrors images.
 std::string augmentation(const ImageSummary& summary) {
   if (summary.resized) {
     return fmt::format(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A first configuration for a folder of one's own images: what `lockstep init` writes.
+// A first configuration for a folder of the user's images, written by `lockstep init`.
 #pragma once
 
 #include <filesystem>
@@ -11,28 +11,28 @@
 
 namespace lockstep {
 
-// Of the training images, as far as a starter configuration depends on them.
+// Properties of the training images that a starter configuration depends on.
 struct ImageSummary {
   std::int64_t images = 0;
   std::int64_t classes = 0;
   ImageShape shape;
-  bool resized = false;  // to that shape, since they differ in size
-  // Of each channel of a sample of the images, pixels in [0, 1].
+  bool resized = false;  // to that shape, as the images differ in size
+  // By channel, over a sample of the images, with pixels in [0, 1].
   std::vector<double> mean;
   std::vector<double> deviation;
 };
 
-// To which size images are best made that differ in it, by the headers of at most 1000 of them: one that
-// networks are used to, and that half of the images have. 0: they are all of one size.
+// The size to which images of different sizes should be resized, from the headers of at most 1000 of them:
+// the largest common network input size that half of the images reach, at least 32. 0: all have one size.
 std::int64_t size_for(const Dataset& dataset);
 
-// Reads at most 1000 images, chosen at random and the same each time. Throws what the dataset throws:
-// DataError for an image that is broken or of another size.
+// Reads at most 1000 images, a fixed random choice. Throws what the dataset throws: DataError for an image
+// that is broken or of another size.
 ImageSummary summarize(const Dataset& dataset);
 
 // TOML, with comments, for training on the images in `folder` ("image_folder"): a small network for small
-// images, a batch that the images fill several times, epochs enough for some thousand steps, augmentation for
-// colour images. The learning rate is left to the defaults.
+// images, a batch that fits several times into the images, epochs for some thousand steps, augmentation for
+// colour images. The learning rate keeps its default.
 std::string starter_config(const ImageSummary& summary, const std::filesystem::path& folder,
                            const std::string& run_name);
 

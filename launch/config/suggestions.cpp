@@ -19,7 +19,7 @@ struct Synonym {
   const char* ours;
 };
 
-// Names in PyTorch, timm, Hugging Face and their users' scripts.
+// Names in PyTorch, timm, Hugging Face and scripts that use them.
 constexpr Synonym kKeys[] = {{"lr", "optimizer.learning_rate"},
                              {"rate", "optimizer.learning_rate"},
                              {"wd", "optimizer.weight_decay"},

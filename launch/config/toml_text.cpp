@@ -14,29 +14,29 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostErrors = 8;  // more, and the file is hardly meant to be TOML
+constexpr std::size_t kMostErrors = 8;  // with more errors, the file is probably not TOML
 
 bool goes_on(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }  // a UTF-8 character
 
-// What toml++ is given, or why it is given nothing.
+// The input for toml++, or the reason why it gets none.
 struct Separated {
   std::string text;
-  std::vector<std::size_t> added;  // where in the text, ascending
+  std::vector<std::size_t> added;  // positions in the text, ascending
   std::optional<SyntaxError> error;
-  bool goes_beyond_the_line = false;  // the error
+  bool goes_beyond_the_line = false;  // the error concerns more than its line
 };
 
 SyntaxError error_at(std::string_view text, std::size_t at, const std::string& what) {
   const std::string_view before = text.substr(0, at);
-  const std::size_t begin = before.rfind('\n') + 1;  // 0 for none
+  const std::size_t begin = before.rfind('\n') + 1;  // 0 if there is none
   const auto lines = std::ranges::count(before, '\n');
   const auto characters = std::ranges::count_if(before.substr(begin), [](char c) { return !goes_on(c); });
   return {static_cast<std::uint32_t>(lines + 1), static_cast<std::uint32_t>(characters + 1), what};
 }
 
 // The text with a blank before every string. toml++ 3.3 has undefined behaviour for letters beyond ASCII
-// wherever a bare value may go on (0\u00e9, 0"\u00e9"): refused or made unreachable here, and with them
-// strings of several lines, in which they would be hard to tell and which no key needs.
+// where a bare value may continue (0\u00e9, 0"\u00e9"). They are refused or made unreachable here. Multi-line
+// strings are refused, too: they would be hard to detect here, and no key needs them.
 Separated separate_strings(std::string_view text) {
   Separated result;
   char open = 0;  // the quote or '#' that this byte is inside of
@@ -67,7 +67,7 @@ Separated separate_strings(std::string_view text) {
   return result;
 }
 
-// A column of the text as it was before blanks were added.
+// The column in the text without the added blanks.
 std::uint32_t column_before(const Separated& separated, std::uint32_t line, std::uint32_t column) {
   std::size_t begin = 0;
   for (std::uint32_t i = 1; i < line && begin < separated.text.size(); ++i)
@@ -82,7 +82,7 @@ std::uint32_t column_before(const Separated& separated, std::uint32_t line, std:
   return column - static_cast<std::uint32_t>(added);
 }
 
-// Of a text whose strings stand apart.
+// Error in a text whose strings have blanks before them.
 std::optional<SyntaxError> parse_error(const Separated& separated) {
   try {
     static_cast<void>(toml::parse(separated.text));
@@ -99,7 +99,7 @@ bool begins_section(const std::string& line) {
   return first != std::string::npos && line[first] == '[';
 }
 
-// Returns false where the line is not to blame, since nothing stands there.
+// Returns false for a blank line, which cannot be the cause.
 bool leave_out(std::vector<std::string>& lines, std::uint32_t number) {
   if (number == 0 || number > lines.size()) return false;
   std::size_t line = number - 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TOML written by people: what in it is not TOML, and what can be read all the same.
+// TOML written by people: its syntax errors, and the text that can still be read.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ struct SyntaxError {
 };
 
 struct TomlText {
-  std::string text;  // parses without an error; each of its lines has the number that it was given with
+  std::string text;  // parses without an error; line numbers are those of the input
   std::vector<SyntaxError> errors;
 };
 
-// Leaves out each line that is an error, and with the name of a section its keys. Where no such lines are to
-// blame (a list without an end, a file in another format) the text is empty, and only the first error counts:
-// what a parser says after it is of no use.
+// Leaves out each line with an error, and with a section's name also its keys. If single lines cannot be left
+// out (a list without an end, a file in another format), the text is empty and only the first error is
+// returned: later errors of a parser are not useful.
 TomlText readable_toml(std::string_view text);
 
-// Parsers and formatters of other people's texts may answer in several lines; messages have one.
+// Replaces control characters with blanks: messages have one line, other libraries' texts may have several.
 std::string one_line(std::string text);
 
 }  // namespace lockstep

@@ -49,13 +49,13 @@ double time_of(const RankCores& rank, std::span<const RankCores> ranks) {
 }
 
 struct NodeUse {
-  // Cores that its ranks have the time of.
+  // Cores of its ranks, limited by their quota.
   double time() const { return std::min(quota, static_cast<double>(CPU_COUNT(&cores))); }
 
   std::vector<std::size_t> ranks;
-  std::vector<std::size_t> on_one_core;  // of several that the machine has
+  std::vector<std::size_t> on_one_core;  // bound to one core of a machine with several
   cpu_set_t cores = {};
-  double quota = 0;  // of all of them
+  double quota = 0;  // sum over its ranks, in cores
   int threads = 0;
 };
 
@@ -73,7 +73,7 @@ std::map<int, NodeUse> use_of_nodes(std::span<const RankCores> ranks, std::span<
   return nodes;
 }
 
-// Empty where there is nothing to say.
+// Empty if the node has no contention.
 std::string describe_node(const NodeUse& node, std::span<const RankCores> ranks) {
   const int cores = CPU_COUNT(&node.cores);
   const std::string which = fmt::format("{} core{}", cores, cores == 1 ? "" : "s");

@@ -18,11 +18,11 @@
 namespace lockstep {
 namespace {
 
-constexpr int kMuchUse = 5;  // half of its time, or half of its memory
+constexpr int kMuchUse = 5;  // tenths: half of its time, or half of its memory
 
 int tenths(double share) { return static_cast<int>(10 * std::clamp(share, 0.0, 1.0)); }
 
-// Whether somebody reads this pipe. Opening it for writing alone does not wait, and writes nothing.
+// True if a process reads this pipe. Opening write-only with O_NONBLOCK neither blocks nor writes.
 bool is_read(const std::filesystem::path& pipe) {
   const int descriptor = open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) return false;
@@ -30,8 +30,8 @@ bool is_read(const std::filesystem::path& pipe) {
   return true;
 }
 
-// A daemon that has died leaves its files. Its process, of another user or not, tells; where there is no
-// number to be read it counts as running.
+// A dead daemon leaves its files, so its process is checked, which may belong to another user. Without a
+// readable process number it counts as running.
 bool daemon_runs(const std::filesystem::path& folder) {
   pid_t process = 0;
   std::ifstream file(folder / "nvidia-cuda-mps-control.pid");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much the GPUs of this machine are used, by whomever, and what else there is to know of how they are
-// shared: a daemon that lets processes compute at the same time (MPS), a machine that is virtual (vGPU).
+// Utilization of this machine's GPUs by any process, and how they are shared: by MPS (a daemon that lets
+// processes compute concurrently), or as a vGPU in a virtual machine.
 #pragma once
 
 #include <map>
@@ -13,22 +13,22 @@
 
 namespace lockstep {
 
-// Of each device by its UUID: the tenths of time in which it computes, by NVML, and the tenths of its memory
-// that are taken, together, 0 to 20. So coarse that devices of which nobody makes use are alike. Without NVML
-// nothing, which rank 0 says.
+// Returns for each UUID the tenths of busy time plus the tenths of memory in use, by NVML: 0 to 20. Coarse,
+// so that unused devices compare equal. Empty without NVML, which rank 0 logs.
 std::map<std::string, int> use_of_devices(std::span<const CudaDevice> devices);
 
-// Says that somebody else uses the device that this rank takes, if they use much of it.
+// Warns if other processes use this rank's device much (`use` of 5 or more).
 void warn_of_use(const std::string& uuid, int use);
 
-// The folder of the MPS daemon that serves this process, by CUDA_MPS_PIPE_DIRECTORY, else /tmp/nvidia-mps;
-// nothing where none runs there. Waits for nobody.
+// The pipe folder of the running MPS daemon that serves this process: CUDA_MPS_PIPE_DIRECTORY, else
+// /tmp/nvidia-mps; empty if none runs there. Never blocks.
 std::optional<std::string> mps_folder();
 
-// Whether the device is a part of one, given to this virtual machine; false where NVML does not tell.
+// True for a vGPU: a part of a GPU assigned to this virtual machine. False if NVML does not report it.
 bool is_vgpu(const CudaDevice& device);
 
-// Why times and utilization on the device are not this process's alone, for people; empty: nothing says so.
+// Explains, for users, why times and utilization of the device may include other processes; empty without MPS
+// and vGPU.
 std::string told_of_sharing(const CudaDevice& device);
 
 }  // namespace lockstep

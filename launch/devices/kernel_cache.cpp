@@ -26,8 +26,8 @@ namespace {
 using CacheJson = nlohmann::json;
 using Choices = std::map<std::string, KernelChoice>;
 
-// An advisory lock on a file, for as long as this lives. It is held for milliseconds: who does not get it in
-// that time never will (another machine's file system that knows no locks, a process that was stopped).
+// An advisory file lock, held for the lifetime of the object. Holders keep it for milliseconds, so the
+// attempts end after about 2 s: the file system then does not support locks, or the holder is stopped.
 class BriefLock {
  public:
   explicit BriefLock(const std::filesystem::path& path)
@@ -63,7 +63,7 @@ CacheJson to_json(const Choices& choices) {
   return object;
 }
 
-// Refuses what is deeper than kernel choices while it is read. Throws DataError, also for what is no JSON.
+// Refuses deeper nesting than kernel choices have while parsing. Throws DataError, also for invalid JSON.
 CacheJson parsed_choices(auto&& text) {
   constexpr int kMostDepth = 3;
   try {
@@ -136,8 +136,8 @@ Choices KernelCache::read_or_warn() const {
   }
 }
 
-// Another process may have added to the file meanwhile, even made the same choices: of two the first that
-// settled stays, or the less disturbed.
+// Another process may have added choices meanwhile, even for the same keys. Of two choices the first settled
+// one is kept, or the less disturbed.
 void KernelCache::add(const Choices& made) const {
   const BriefLock lock(folder_ / "lock");
   if (!lock.held())
@@ -146,7 +146,7 @@ void KernelCache::add(const Choices& made) const {
   try {
     choices = read();
   } catch (const DataError&) {
-    // Told when it was read first.
+    // read_or_warn() has warned about it.
   }
   for (const auto& [key, choice] : made) {
     const auto [there, is_new] = choices.emplace(key, choice);
@@ -165,7 +165,7 @@ void KernelCache::add(const Choices& made) const {
 void KernelCache::use(KernelChoices& choices, const std::function<void()>& plan) const {
   if (file_.empty()) return plan();
   std::error_code error;
-  std::filesystem::create_directories(folder_, error);  // where this fails, writing does, and says so
+  std::filesystem::create_directories(folder_, error);  // on failure, writing the file fails and warns
   for (const auto& [key, choice] : read_or_warn()) {
     if (choice.settled()) {
       choices.keep(key, choice);

@@ -2,8 +2,8 @@
 //
 // The kernel choices of this machine, kept on disk so that a second start times nothing and computes the same
 // bits. One JSON file for each identity (library, version, processor, threads; see Backend::identity) in a
-// folder that all processes of the machine share. Nobody waits for anybody: processes that start together
-// each time what they lack, and add it to what the file has by then.
+// folder that all processes of the machine share. Processes that start together do not wait for each other:
+// each times the kernels that it lacks and merges its choices into the current file.
 #pragma once
 
 #include <filesystem>
@@ -17,13 +17,13 @@ namespace lockstep {
 // $XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep; empty where neither variable is set.
 std::filesystem::path default_kernel_cache();
 
-// As a person gives them.
+// User settings.
 struct KernelSettings {
   std::string choose = "time";  // time, direct, winograd, tiled winograd
   std::string cache = "auto";   // folder; auto: default_kernel_cache(); none: keep nothing
 };
 KernelChoices kernel_choices(const KernelSettings& settings);
-// Empty: choices are not kept.
+// Empty if choices are not kept.
 std::filesystem::path kernel_cache_folder(const KernelSettings& settings);
 
 class KernelCache {
@@ -31,15 +31,15 @@ class KernelCache {
   // An empty folder: nothing is read or kept.
   KernelCache(std::filesystem::path folder, std::string identity);
 
-  // Adds what is on disk to the choices, runs plan(), and writes what it added. Choices that a busy machine
-  // made are in doubt: made again by plan(), if it asks for them. A file that cannot be used costs a warning
-  // and the time to time again, never the run; what plan throws passes.
+  // Adds the choices on disk, runs plan(), and writes the choices that plan() added. A choice made on a busy
+  // machine is in doubt: plan() makes it again if it needs it. An unusable file causes a warning and new
+  // timing, never an error; exceptions of plan() propagate.
   void use(KernelChoices& choices, const std::function<void()>& plan) const;
 
   const std::filesystem::path& file() const { return file_; }
 
  private:
-  // Throws DataError for a file that is none of these.
+  // Throws DataError for a file that holds no kernel choices.
   std::map<std::string, KernelChoice> read() const;
   std::map<std::string, KernelChoice> read_or_warn() const;
   void add(const std::map<std::string, KernelChoice>& made) const;
@@ -49,7 +49,8 @@ class KernelCache {
   std::filesystem::path file_;
 };
 
-// For other ranks. from_text adds to what is kept; throws DataError for anything to_text did not write.
+// For exchange between ranks. from_text() adds to the choices kept; throws DataError for text that to_text()
+// did not write.
 std::string to_text(const KernelChoices& choices);
 void from_text(const std::string& text, KernelChoices& choices);
 

@@ -15,7 +15,7 @@ KernelProgress::KernelProgress(KernelChoices& choices, const std::filesystem::pa
 
 KernelProgress::~KernelProgress() { choices_.observe(nullptr); }
 
-// Another contest is about to be held, be it expected or not.
+// One more contest is about to start, even if it was not expected.
 void KernelProgress::show(const KernelChoices::Progress& progress) {
   const std::size_t expected = std::max(progress.expected, progress.held + 1);
   if (!meter_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KernelProgress: what a start says while it times kernels, which takes seconds the first time. A
-// ProgressMeter; where nobody watches, a line that tells what takes so long comes first.
+// KernelProgress: progress of timing kernels, which takes seconds at the first start. A ProgressMeter;
+// without a terminal, a log line announces the timing first.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace lockstep {
 
 class KernelProgress {
  public:
-  // Observes the choices, which outlive this. file is where they are kept; empty: nowhere.
+  // Observes the choices, which outlive this. file: where they are kept; empty: nowhere.
   KernelProgress(KernelChoices& choices, const std::filesystem::path& file, const Terminal& terminal);
   ~KernelProgress();
   KernelProgress(const KernelProgress&) = delete;

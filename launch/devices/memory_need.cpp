@@ -103,7 +103,7 @@ void MemoryBudget::keep_within(const std::function<void()>& work) const {
   } catch (const MemoryError& error) {
     log::error("{}", error.what());
   }
-  // What the work took before it failed is free again; what other ranks took by now is not.
+  // The memory of the failed work is free again; allocations of other ranks since the start are not.
   throw_shortage(std::min(shortage_.available, available_memory(shortage_.device)));
 }
 

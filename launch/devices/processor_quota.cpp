@@ -44,7 +44,7 @@ GroupPaths group_paths(const fs::path& root) {
   return paths;
 }
 
-// The path behind `top`, which it begins with: "b" of "/a/b" and "/a".
+// The path relative to its prefix `top`: "b" for "/a/b" and "/a". Empty optional if it is not below `top`.
 std::optional<std::string> path_below(const std::string& path, const std::string& top) {
   if (top == "/") return path.substr(std::min<std::size_t>(1, path.size()));
   if (path == top) return "";
@@ -52,7 +52,7 @@ std::optional<std::string> path_below(const std::string& path, const std::string
   return path.substr(top.size() + 1);
 }
 
-// A directory of control groups that is mounted here.
+// A mounted hierarchy of control groups.
 struct Hierarchy {
   fs::path mounted;
   std::string below;  // the path of this process's group in it
@@ -76,7 +76,7 @@ std::optional<Hierarchy> hierarchy_of(const std::string& line, const GroupPaths&
 
 double cores_of(double quota, double period) { return quota > 0 && period > 0 ? quota / period : 0; }
 
-// 0: none.
+// In cores; 0: none.
 double quota_in(const fs::path& group) {
   double quota = 0, period = 0;
   if (std::ifstream file(group / "cpu.max"); file) {
@@ -88,7 +88,7 @@ double quota_in(const fs::path& group) {
   return cores_of(quota, period);
 }
 
-// The same in every container of the machine.
+// Identifies the group; equal in every container of the machine.
 std::uint64_t number_of(const fs::path& group) {
   struct stat status = {};
   if (stat(group.c_str(), &status) != 0) return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CPU quotas of control groups, versions 1 and 2: how much processor time a group of processes gets, however
-// many cores it may use. Containers are limited so (docker run --cpus, Kubernetes' limits.cpu).
+// CPU quotas of control groups, versions 1 and 2: they limit the processor time of a group of processes, even
+// if it may use more cores. Containers are limited this way (docker run --cpus, Kubernetes' limits.cpu).
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,12 @@
 namespace lockstep {
 
 struct ProcessorQuota {
-  std::uint64_t group =
-      0;             // a number of the control group; processes of a machine that share one share the time
-  double cores = 0;  // the time of so many cores
+  std::uint64_t group = 0;  // identifies the control group; its processes on a machine share the time
+  double cores = 0;         // processor time, in cores
 };
 
-// Those of this process's control group and of each group around it that has a quota, the innermost first.
-// Empty without a quota, and where the system does not say. root: of the file system, for tests.
+// Quotas of this process's control group and of each group that encloses it, the innermost first. Empty
+// without a quota, or if the system does not report it. root: of the file system, for tests.
 std::vector<ProcessorQuota> processor_quotas(const std::filesystem::path& root = "/");
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kSeconds = 30;  // at most, about
+constexpr double kSeconds = 30;  // time budget of the search, approximate
 
 std::int64_t found_batch(World& world, Communicator& control, const Config& config,
                          const Registry& registry) {

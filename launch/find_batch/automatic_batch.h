@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// train.batch = "auto": the batch is found before training is built, or is that of the training which goes
-// on.
+// train.batch = "auto": finds the batch before the training is built; a resumed training keeps its batch.
 #pragma once
 
 #include "comm/communicator.h"
@@ -12,8 +11,8 @@
 
 namespace lockstep {
 
-// Collective. The command with that batch given, behind all else that it overrides: what depends on it, such
-// as a learning rate that nobody gave, is then chosen for it. Throws what find_batch() throws.
+// Collective. Returns the command with train.batch appended to its overrides, so that defaults which depend
+// on it, such as the learning rate, follow. Throws what find_batch() throws.
 Command with_batch_found(World& world, Communicator& control, const Command& command, const Config& config,
                          const ResumeFlags& resume);
 

@@ -40,7 +40,7 @@ Config for_epochs(Config config, std::int64_t epochs) {
   return config;
 }
 
-// As many epochs as they take: of the last, what there is.
+// Ends after `steps` steps, possibly within an epoch.
 Config for_steps(Config config, std::int64_t steps) {
   config.trainer.epochs = steps;
   config.trainer.max_steps = steps;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What batches are worth to the network: the fastest is not always the best. Each is trained from the same
-// start, once for as many epochs and once for as many steps as all others.
+// Compares the test accuracy of batches: the fastest batch is not always the best. Each batch is trained from
+// the same start, once for equal epochs and once for equal steps.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ namespace lockstep {
 
 struct BatchAccuracy {
   std::int64_t batch = 0;
-  double learning_rate = 0;  // by the rule
+  double learning_rate = 0;  // AsConfigured::rate_for() of its global batch
   std::int64_t epochs = 0, steps_of_epochs = 0;
   double of_epochs = 0;  // test accuracy, a fraction
   std::int64_t steps = 0;
   double of_steps = 0;
-  std::string problem = {};  // of a training that could not be ended; what it would have reached is 0
+  std::string problem = {};  // the error of a training that failed; the accuracies are 0 then
 };
 
-// Collective, and the same on every rank. steps: of the configured batch in so many epochs. begins: told of
-// each training.
+// Collective; the same result on every rank. Trains the configured batch for `epochs`, and each batch for as
+// many epochs, and for as many steps as that took. Calls begins() before each training.
 std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, const Registry& registry,
                                             const std::vector<std::int64_t>& batches,
                                             const AsConfigured& configured, std::int64_t epochs,

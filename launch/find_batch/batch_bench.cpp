@@ -16,12 +16,12 @@ namespace lockstep {
 namespace {
 
 constexpr double kTurnSeconds = 0.3;
-constexpr std::int64_t kMostSteps = 1000;  // of a turn
-// A GPU records a step in the third and the fourth.
+constexpr std::int64_t kMostSteps = 1000;  // steps per turn
+// A GPU records the third and fourth step.
 constexpr std::int64_t kGpuWarmUpSteps = 5;
-constexpr double kMostVisitSeconds = 10;  // then fewer pairs are enough
+constexpr double kMostVisitSeconds = 10;  // after which no further pair starts
 
-// A gradient is taken from passes of one rank alone, and everything a step has beside that is left out.
+// Gradients are read from local passes, without the exchanges of a step.
 Config without_late_exchanges(Config config) {
   config.gradients.cross_barrier = false;
   config.gradients.staleness = 0;
@@ -30,7 +30,7 @@ Config without_late_exchanges(Config config) {
   return config;
 }
 
-// For who does not measure: kernels of large batches take long to time.
+// For runs that are not measured: timing the kernels of large batches takes long.
 Config untimed(Config config) {
   if (config.kernels.choose == "time") config.kernels.choose = "direct";
   return config;
@@ -67,7 +67,7 @@ std::unique_ptr<BatchBench::Built> BatchBench::build(const Config& config) {
   return built;
 }
 
-// A batch of one is refused where batch norm would have one value per channel.
+// Batch norm refuses a batch of 1 if it has one value per channel.
 std::unique_ptr<BatchBench::Built> BatchBench::build_smallest(std::int64_t& least) {
   if (least == 1) {
     try {
@@ -141,7 +141,7 @@ void BatchBench::require_reference() {
   settle(*reference_);
 }
 
-// What is short of memory beside the reference may have room without it.
+// A batch that does not fit beside the reference may fit alone.
 std::unique_ptr<BatchBench::Built> BatchBench::build_beside(const Config& config) {
   try {
     return build_proven(config);
@@ -240,7 +240,7 @@ NoiseScale BatchBench::measure_noise(double seconds) {
   return noise;
 }
 
-// Nothing where gradients were not finite.
+// Empty if gradients were not finite.
 std::optional<NoiseSample> BatchBench::compare_gradients(Built& built) {
   Training& training = built.bench.training();
   Network& network = training.network();

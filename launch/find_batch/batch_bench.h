@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BatchBench: measures batches against the configuration as it is, in this process, by training steps on the
-// user's data that are thrown away. The configuration stays built, another batch is built beside it for one
-// visit, and the two take turns; where memory holds one of them only, the other is measured alone. A batch is
-// first run forward and backward by each rank for itself: whose memory ends there tells the others, who wait
-// for nobody.
+// BatchBench: compares batches with the configured one in this process, by training steps on the user's data
+// whose results are discarded. The reference stays built; another batch is built beside it for one visit, and
+// the two are measured in turns. If memory holds only one, the other is measured alone. Each rank first runs
+// a batch forward and backward by itself: a rank that runs out of memory reports it, and no rank waits for a
+// peer in a collective.
 #pragma once
 
 #include <cstdint>
@@ -22,31 +22,31 @@ namespace lockstep {
 
 class BatchBench {
  public:
-  // Collective, as everything here, and the same on every rank. Ranks agree over `control`. All must outlive
-  // this. What exchanges or recorded steps a configuration has, its batches are measured with.
+  // Collective, like all members; the same results on every rank. Ranks agree over `control`. All arguments
+  // must outlive this. Batches are measured with the exchanges and recorded steps of the configuration.
   BatchBench(World& world, Communicator& control, const Config& as_configured, const Registry& registry);
   ~BatchBench();
 
-  // Of a search that begins with the configured batch: what suits every rank's kernels, and what every rank
-  // has room for by the plan of memory and the samples that there are; most = 0: not even one sample. Builds
-  // one of the smallest batch.
+  // Limits of a search that starts at the configured batch: the multiple that suits the kernels of every
+  // rank, and the largest batch by memory plan and dataset size on every rank; most = 0: not even one sample
+  // fits. Builds a training with the smallest batch.
   BatchLimits limits();
-  // The first that is measured is what the others are compared with. pairs: turns of both.
+  // Measures a batch. The first one becomes the reference. pairs: turns of batch and reference.
   BatchFigure visit(std::int64_t batch, int pairs);
-  // The samples per second of a batch and so many micro-batches a step over the reference's: the median of so
-  // many pairs, or of as many as that time is enough for.
+  // Returns the ratio of samples per second, with this batch and accumulation, to the reference: the median
+  // of `pairs` pairs, or of fewer if `seconds` run out.
   double compare(std::int64_t batch, std::int64_t accumulation, int pairs, double seconds);
-  // Runs one micro-batch of it on each rank, with kernels that nobody times. Empty: it has room; else what
-  // was short.
+  // Runs one micro-batch on each rank, with kernels chosen without timing. Returns an empty string if it
+  // fits, else what was short.
   std::string prove(std::int64_t batch);
-  // About that many seconds of training with the reference, in which gradients are compared.
+  // Trains the reference batch for about `seconds` and compares gradients of micro-batches.
   NoiseScale measure_noise(double seconds);
 
  private:
   struct Built;
   struct Turn {
     double samples_per_second = 0, step_seconds = 0, exposed_seconds = 0, busy = 0;
-    double ratio = 1;  // of samples per second to the reference's
+    double ratio = 1;  // samples per second relative to the reference
   };
 
   std::unique_ptr<Built> build(const Config& config);
@@ -55,10 +55,10 @@ class BatchBench {
   std::unique_ptr<Built> build_beside(const Config& config);
   Config with_batch(std::int64_t batch) const;
   void require_reference();
-  // How many steps take about as long as a turn shall.
+  // Sets turn_steps so that a turn takes about kTurnSeconds.
   void settle(Built& built);
   Turn turn(Built& built);
-  // With the reference, where it is there; the turn whose ratio is the median.
+  // Alternates with the reference if it is built; returns the turn with the median ratio.
   Turn take_turns(Built& built, int pairs, double seconds);
   double agreed_seconds_since(std::int64_t begin_ns);
   std::optional<NoiseSample> compare_gradients(Built& built);
@@ -67,9 +67,9 @@ class BatchBench {
   Communicator& control_;
   Config config_;
   Registry registry_;
-  Datasets datasets_;  // which all read
+  Datasets datasets_;  // shared by all trainings
   std::int64_t reference_batch_ = 0;
-  double reference_rate_ = 0;  // samples per second, where it was first measured
+  double reference_rate_ = 0;  // samples per second at its first measurement
   std::unique_ptr<Built> reference_;
 };
 

@@ -53,7 +53,7 @@ std::vector<const BatchFigure*> BatchSearch::measured() const {
   return found;
 }
 
-// Twice the largest, unless neither of the last two was faster than all below it.
+// Twice the largest, unless the two largest were both no faster than all smaller ones.
 std::optional<std::int64_t> BatchSearch::larger() const {
   const std::vector<const BatchFigure*> known = measured();
   int without_gain = 0;
@@ -68,7 +68,7 @@ std::optional<std::int64_t> BatchSearch::larger() const {
   return twice;
 }
 
-// Half the smallest, as long as that is fast.
+// Half the smallest, if the smallest is fast.
 std::optional<std::int64_t> BatchSearch::smaller() const {
   const BatchFigure& smallest = *measured().front();
   const std::int64_t half = limits_.suited(smallest.batch / 2);
@@ -77,7 +77,7 @@ std::optional<std::int64_t> BatchSearch::smaller() const {
   return half;
 }
 
-// The multiple nearest to the first one, where that is none and may be what will be trained with.
+// The suitable batch nearest to the start, if the start is not suitable but fast enough to be recommended.
 std::optional<std::int64_t> BatchSearch::beside() const {
   const std::int64_t below = limits_.suited(limits_.start), above = below + limits_.multiple;
   const BatchFigure* first = figure_of_batch(figures_, limits_.start);
@@ -88,7 +88,7 @@ std::optional<std::int64_t> BatchSearch::beside() const {
   return known(batch) ? std::nullopt : std::optional(batch);
 }
 
-// In the middle of the smallest fast one and the one below it.
+// The middle between the smallest fast batch and the next smaller measured one.
 std::optional<std::int64_t> BatchSearch::between() const {
   const std::int64_t fast = smallest_fast_batch(figures_)->batch;
   std::int64_t slow = 0;
@@ -100,7 +100,7 @@ std::optional<std::int64_t> BatchSearch::between() const {
   return middle;
 }
 
-// In proportion to what the next smaller one took, or as much as the smallest.
+// Scales the time of the next smaller batch, or takes that of the smallest.
 double BatchSearch::cost_of(std::int64_t batch) const {
   double cost = 0;
   for (const BatchFigure* each : measured()) {
@@ -112,7 +112,7 @@ double BatchSearch::cost_of(std::int64_t batch) const {
 
 std::optional<std::int64_t> BatchSearch::next(double seconds_left) const {
   if (measured().empty()) {
-    // Where the first has no room, half of it, and so on.
+    // Without room for the start, tries half of it, and so on.
     const std::int64_t largest = figures_.empty() ? limits_.most : figures_.front().batch / 2;
     const std::int64_t batch = limits_.start <= largest ? limits_.start : limits_.suited(largest);
     return batch < limits_.least ? std::nullopt : std::optional(batch);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BatchSearch: which batches are measured, one after the other. From where it begins it doubles as long as
-// that makes samples faster, and there is room; then it halves down to one that is clearly slower; then it
-// looks between the smallest that is fast enough and the largest that is not. But for the first all are
-// multiples that suit the kernels; where the first is none and no other is faster, the multiple next to it is
-// measured, too. Pure: the same measurements give the same batches, on every rank.
+// BatchSearch: selects the batches to measure. From the start it doubles while that increases samples per
+// second and the batch fits; then it halves down to one that is clearly slower; then it tries the middle
+// between the smallest fast batch and the largest slow one. All but the first are multiples that suit the
+// kernels. If the first is not but is fast enough, the nearest multiple is measured, too. Pure: equal
+// measurements give equal batches on every rank.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@
 
 namespace lockstep {
 
-// A batch is the samples of a rank's micro-batch.
+// batch: samples of a rank's micro-batch.
 struct BatchFigure {
   std::int64_t batch = 0;
   double samples_per_second = 0;  // of all ranks
   double step_seconds = 0;
-  double exposed_seconds = 0;  // of a step: communication that nothing hides, the largest of any rank's
+  double exposed_seconds = 0;  // per step: communication not overlapped with compute, the maximum over ranks
   double busy = 0;             // the mean over ranks, see busy_share()
-  std::size_t bytes = 0;       // of device memory that a rank's plan needs, the largest of any
-  double seconds = 0;          // that measuring it took
-  std::string problem = {};    // why it cannot be trained with; the other figures are 0 then
+  std::size_t bytes = 0;       // planned device memory, the maximum over ranks
+  double seconds = 0;          // time spent to measure it
+  std::string problem = {};    // why it cannot be trained; the other figures are 0 then
 
   bool measured() const { return problem.empty(); }
 };
@@ -31,10 +31,10 @@ struct BatchFigure {
 struct BatchLimits {
   std::int64_t start = 1;
   std::int64_t least = 1;     // batches are multiples of it
-  std::int64_t most = 1;      // by plan, and by the samples that there are
-  std::int64_t multiple = 1;  // suits the kernels; a multiple of least. Smaller batches may be any of least's
+  std::int64_t most = 1;      // by memory plan and dataset size
+  std::int64_t multiple = 1;  // suits the kernels; a multiple of least. Smaller batches: multiples of least
 
-  // The largest that suits and is no larger; 0: there is none.
+  // The largest suitable batch up to `batch`; 0: none.
   std::int64_t suited(std::int64_t batch) const;
   bool suits(std::int64_t batch) const { return suited(batch) == batch; }
 };
@@ -43,17 +43,16 @@ class BatchSearch {
  public:
   // The share of the peak that a batch must reach.
   static constexpr double kFast = 0.95;
-  // The next doubling is not worth its time where the last two gained less than this.
+  // Doubling ends if the last two batches gained less than this fraction.
   static constexpr double kGain = 0.02;
 
   explicit BatchSearch(const BatchLimits& limits) : limits_(limits) {}
 
-  // The batch to measure next; nothing where enough is known, or what it would take, about, is more than is
-  // left.
+  // The batch to measure next; empty if enough is known, or if the estimated time exceeds `seconds_left`.
   std::optional<std::int64_t> next(double seconds_left) const;
   void tell(const BatchFigure& figure);
 
-  // By batch.
+  // Ascending by batch.
   const std::vector<BatchFigure>& figures() const { return figures_; }
 
  private:
@@ -69,11 +68,11 @@ class BatchSearch {
   std::vector<BatchFigure> figures_;
 };
 
-// Of those that were measured: the most samples per second, and the smallest batch that reaches kFast of it.
-// Null: none was measured.
+// Of the measured batches: the one with the most samples per second, and the smallest that reaches kFast of
+// it. Null if none was measured.
 const BatchFigure* fastest_batch(const std::vector<BatchFigure>& figures);
 const BatchFigure* smallest_fast_batch(const std::vector<BatchFigure>& figures);
-// Null where it was not measured.
+// Null if it was not measured.
 const BatchFigure* figure_of_batch(const std::vector<BatchFigure>& figures, std::int64_t batch);
 
 }  // namespace lockstep

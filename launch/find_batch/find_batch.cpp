@@ -13,11 +13,11 @@
 namespace lockstep {
 namespace {
 
-// Shares of the time: when the search ends, and what of the rest each may take.
+// Shares of the time budget: when the search ends, and the time of each later phase.
 constexpr double kSearchShare = 0.6;
 constexpr double kConfirmShare = 0.15;
 constexpr double kNoiseShare = 0.15;
-constexpr double kProofShare = 0.2;  // about; a pass that would take longer is not run
+constexpr double kProofShare = 0.2;  // approximate; a pass that is expected to exceed it is not run
 constexpr double kFar = 16;
 constexpr int kPairs = 2;
 constexpr int kConfirmPairs = 5;
@@ -56,7 +56,7 @@ class BatchFinder {
   }
 
  private:
-  // The same on every rank.
+  // Seconds, equal on every rank.
   double elapsed() { return std::ranges::max(gather_values(control_, seconds_between(begin_ns_, now_ns()))); }
 
   void begins(const std::string& what) {
@@ -75,7 +75,7 @@ class BatchFinder {
     found_.figures = search.figures();
   }
 
-  // What was chosen for its figure is measured once more, for a figure that did not choose it.
+  // Measures the chosen batch once more: the figure that it was chosen for is biased upwards.
   void recommend() {
     const BatchRecommendation& best = found_.recommended =
         *recommend_batch(found_.figures, found_.configured);
@@ -90,7 +90,7 @@ class BatchFinder {
     return found_.figures.empty() ? "none was tried" : found_.figures.front().problem;
   }
 
-  // The largest that was measured, and the seconds that a rank takes for one of its samples.
+  // Sets most_run to the largest measured batch. Returns a rank's seconds per sample at that batch.
   double find_most_run() {
     double seconds = 0;
     for (const BatchFigure& each : found_.figures) {
@@ -102,8 +102,9 @@ class BatchFinder {
     return seconds;
   }
 
-  // What is far larger than anything that was run may take many times longer for a sample, for memory that is
-  // touched for the first time: one in the middle tells. Where the plan was wrong, an eighth less, and so on.
+  // A far larger batch than any run before may take many times longer per sample, because it touches memory
+  // for the first time, so a batch in between is run first. If a batch does not fit after all, the next is an
+  // eighth smaller.
   void prove_most() {
     double seconds_of_sample = find_most_run();
     const double end = elapsed() + kProofShare * options_.seconds;

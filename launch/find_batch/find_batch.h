@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finds a batch by measurement, agreed over ranks: `lockstep find-batch`, and `train.batch = "auto"`. Nothing
-// of it is left behind but kernel choices of the machine: a training afterwards is, bit for bit, what it is
-// without.
+// Finds a batch by measurement, agreed over ranks: `lockstep find-batch`, and `train.batch = "auto"`. It
+// keeps only the kernel choices of the machine: a training afterwards is bit for bit the same as without it.
 #pragma once
 
 #include <functional>
@@ -18,12 +17,12 @@
 
 namespace lockstep {
 
-// Where the configuration names none.
+// The first batch if the configuration names none.
 inline constexpr std::int64_t kFirstBatch = 32;
 
 struct FindBatchOptions {
-  double seconds = 45;   // about, for all of it
-  bool confirms = true;  // measures once more what is recommended
+  double seconds = 45;   // total time budget, approximate
+  bool confirms = true;  // measures the recommended batch once more
   bool proves_most = true;
   bool measures_noise = true;
   RateScaling scaling = RateScaling::linear;
@@ -31,27 +30,25 @@ struct FindBatchOptions {
 
 struct FoundBatch {
   AsConfigured configured;
-  std::vector<BatchFigure> figures;  // by batch
+  std::vector<BatchFigure> figures;  // ascending by batch
   std::int64_t multiple = 1;         // suits the kernels of all ranks
-  std::int64_t most = 0;      // that fits by plan and dataset, and was not short of memory where it was run
-  std::int64_t most_run = 0;  // the largest that was run; less than that where it would have taken too long
-  std::string most_problem = {};  // what was short in the run of a larger one
+  std::int64_t most = 0;      // the largest that fits by memory plan, dataset and the batches that were run
+  std::int64_t most_run = 0;  // the largest that was run; below `most` if that would take too long
+  std::string most_problem = {};  // the shortage when a larger one was run
   NoiseScale noise;
   BatchRecommendation recommended;
-  double ratio =
-      1;  // of samples per second to those as configured, measured once more; 1 where nothing changes
+  double ratio = 1;  // samples per second over those as configured, measured again; 1 if nothing changes
   double seconds = 0;
 };
 
-// Told of what is done, on every rank.
+// Progress callbacks, called on every rank.
 struct FindBatchTeller {
-  std::function<void(const std::string& what, double seconds)> begins =
-      {};  // and how long it has taken so far
+  std::function<void(const std::string& what, double seconds)> begins = {};  // seconds: since the start
   std::function<void(const BatchFigure& figure)> measured = {};
 };
 
-// Collective. Ranks agree over `control`. Throws agreed errors: a MemoryError where not even the smallest
-// batch has room, and what Training throws.
+// Collective. Ranks agree over `control`. Throws agreed errors: a MemoryError if no tried batch can be
+// trained, and what Training throws.
 FoundBatch find_batch(World& world, Communicator& control, const Config& config, const Registry& registry,
                       const FindBatchOptions& options, const FindBatchTeller& teller = {});
 

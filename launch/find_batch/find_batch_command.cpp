@@ -23,7 +23,7 @@ namespace {
 
 struct FindBatchFlags {
   double seconds = 45;
-  std::string scaling;  // empty: what suits the optimizer
+  std::string scaling;  // empty: the rule for the optimizer
   bool accuracy = false;
   std::int64_t epochs = 1;
   bool json = false;
@@ -34,14 +34,14 @@ struct FindBatchRun {
   std::unique_ptr<Communicator> communicator;
 };
 
-// A rate that follows the batch by itself is left alone.
+// A rate that already follows the batch (schedule.scaling) is not scaled again.
 RateScaling scaling_of(const FindBatchFlags& flags, const Config& config) {
   if (config.schedule.scaling != RateScaling::none) return RateScaling::none;
   if (flags.scaling.empty()) return scaling_for(config.optimizer.name);
   return static_cast<RateScaling>(std::ranges::find(kRateScalingWords, flags.scaling) - kRateScalingWords);
 }
 
-// Rank 0's, which people look at.
+// Progress on rank 0's terminal.
 class FindBatchProgress {
  public:
   FindBatchProgress(bool speaks, double seconds)
@@ -78,7 +78,7 @@ std::filesystem::path prepared_folder(const Config& config, const FindBatchFlags
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw IoError(fmt::format("cannot create the folder {}: {}", folder.string(), error.message()));
-  const AtomicFile writable(folder / "found_batch.json");  // is not there unless it is committed
+  const AtomicFile writable(folder / "found_batch.json");  // tests write access; never committed
   return folder;
 }
 

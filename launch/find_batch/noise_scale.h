@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The gradient noise scale (McCandlish et al., "An Empirical Model of Large-Batch Training", 2018, appendix
-// A.1): gradients of small batches are further from each other than those of large ones. Their squared norms
-// tell both how long the true gradient is and how much samples differ, and the ratio of the two is the
-// critical batch: far below it twice the batch makes half the steps do, far above it hardly fewer. It grows
-// while a network learns, so what is measured at the start of training is a lower bound for later.
+// A.1): gradients of small batches vary more than those of large ones. Their squared norms give estimates of
+// the squared norm of the true gradient and of the variance between samples. The ratio of the two is the
+// critical batch: far below it, doubling the batch halves the steps; far above it, hardly saves any. It grows
+// during training, so a measurement at the start is a lower bound for later.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ class NoiseScale {
   void add(const NoiseSample& sample);
 
   std::int64_t samples() const { return samples_; }
-  // Unbiased, averaged over the samples: of the true gradient's squared norm, and of the trace of the
-  // covariance of a single sample's gradient.
+  // Unbiased estimates, averaged over the samples: the squared norm of the true gradient, and the trace of
+  // the covariance of a single sample's gradient.
   double gradient_square() const;
   double variance() const;
-  // In samples of a global batch. Infinite where the gradient could not be told from noise; 0 without
-  // samples.
+  // In samples of a global batch. Infinite if the gradient is not distinguishable from noise; 0 without
+  // samples or variance.
   double critical_batch() const;
 
  private:
@@ -40,7 +40,7 @@ class NoiseScale {
   double variances_ = 0;
 };
 
-// Gradients of micro-batches, each the mean over its samples, added up.
+// Sums gradients of micro-batches, each the mean over its samples.
 class MicroBatchGradients {
  public:
   explicit MicroBatchGradients(std::int64_t elements) : sum_(static_cast<std::size_t>(elements)) {}
@@ -50,9 +50,9 @@ class MicroBatchGradients {
   void end_micro_batch();
 
   std::int64_t micro_batches() const { return micro_batches_; }
-  // Of all elements of all micro-batches.
+  // Sum of squares over all elements of all micro-batches.
   double squares() const { return squares_; }
-  // Their sums; other ranks' may be added.
+  // Sums by element; the caller may add those of other ranks.
   std::vector<float>& values() { return sum_; }
   double square_of_sum() const;
 

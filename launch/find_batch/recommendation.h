@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which batch, how many micro-batches of it and which learning rate are recommended, out of what was
-// measured.
+// Recommends a batch, the number of micro-batches and the learning rate from the measurements.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 namespace lockstep {
 
-// How a learning rate follows the samples of a step where nobody says: what suits the optimizer of that name.
+// The default rule for scaling the learning rate with the samples per step, for the optimizer of that name.
 RateScaling scaling_for(std::string_view optimizer);
 
 struct AsConfigured {
@@ -24,16 +23,16 @@ struct AsConfigured {
   int ranks = 1;
   double learning_rate = 0;
   double warmup_epochs = 0;
-  double gentle_warmup = 1;                   // epochs, before a higher rate: see gentle_warmup_epochs()
-  RateScaling scaling = RateScaling::linear;  // of the rate, with the samples of a step
-  double critical_batch = 0;                  // see NoiseScale; 0: not known
+  double gentle_warmup = 1;                   // warm-up epochs of a higher rate, see gentle_warmup_epochs()
+  RateScaling scaling = RateScaling::linear;  // of the rate with the samples per step
+  double critical_batch = 0;                  // samples, see NoiseScale; 0: unknown
 
   std::int64_t global_batch() const { return batch * accumulation * ranks; }
-  // With so many samples a step, as people would write it: by the rule, but no higher than gradient noise
-  // allows, where it is known. The best rate grows with 1 / (1 + critical batch / samples) (McCandlish et
-  // al., 2018, equation 2.6): far above the critical batch not at all.
+  // The learning rate for `global_batch` samples per step, rounded to 3 digits: by the rule, but not above
+  // the limit of the gradient noise, if known. The best rate grows with 1 / (1 + critical batch / samples)
+  // (McCandlish et al., 2018, equation 2.6): far above the critical batch it no longer grows.
   double rate_for(std::int64_t global_batch) const;
-  // Whether it is the noise that holds it back.
+  // True if the gradient noise limits the rate of rate_for().
   bool is_held_back(std::int64_t global_batch) const;
 };
 
@@ -43,17 +42,17 @@ struct BatchRecommendation {
   std::int64_t global_batch = 1;
   double learning_rate = 0;
   double warmup_epochs = 0;
-  bool changes = false;  // anything
+  bool changes = false;  // true if it differs from the configuration
   std::string reason = {};
 };
 
-// The configured batch stays where it is fast enough. Else the smallest that is, with as many micro-batches
-// as bring a step nearest to the samples that it has: one at least, and then the learning rate follows, a
-// higher one behind a warm-up, which is part of the rule. Nothing where no batch was measured.
+// Keeps the configured batch if it is fast enough. Otherwise recommends the smallest fast batch, with the
+// accumulation (at least 1) that brings the step closest to the configured global batch, and the learning
+// rate for it; a higher rate gets a warm-up, which is part of the rule. Empty if no batch was measured.
 std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure>& figures,
                                                    const AsConfigured& configured);
 
-// What to say of a global batch and the critical one that was measured; empty: nothing.
+// Describes a global batch relative to the measured critical batch; empty without a critical batch.
 std::string describe_noise(double critical_batch, std::int64_t global_batch,
                            const std::vector<BatchFigure>& figures, const AsConfigured& configured);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `lockstep find-batch` says and writes.
+// Output of `lockstep find-batch`.
 #pragma once
 
 #include <string>
@@ -12,17 +12,17 @@
 
 namespace lockstep {
 
-// "batch 64  5,120 samples/s  busy 91 %  25.1 MiB", or why it cannot be trained with.
+// "batch 64  5,120 samples/s  busy 91 %  25.1 MiB", or why it cannot be trained.
 std::string batch_line(const BatchFigure& figure);
-// A line for each batch, with its accuracy where it was asked for (else none).
+// One line per batch, with its accuracy if `accuracies` is not empty.
 std::string batch_table(const FoundBatch& found, const std::vector<BatchAccuracy>& accuracies);
-// Sentences: the largest that fits, the critical batch, what is recommended and what that gains.
+// Sentences: the largest batch that fits, the critical batch, the recommendation and its gain.
 std::vector<std::string> batch_verdict(const FoundBatch& found);
-// Of the key=value that --set takes; empty: nothing changes.
+// Settings as key=value for --set; empty if nothing changes.
 std::vector<std::string> recommended_settings(const FoundBatch& found);
-// An object with all of it.
+// A JSON object with all results.
 std::string batch_json(const FoundBatch& found, const std::vector<BatchAccuracy>& accuracies);
-// SVG of samples/s, busy and memory over the batch, one below the other, and of accuracies.
+// SVG charts of samples/s, busy and memory over the batch, one below the other, and of accuracies.
 std::string batch_charts(const FoundBatch& found, const std::vector<BatchAccuracy>& accuracies,
                          const std::string& network);
 

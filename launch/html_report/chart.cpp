@@ -16,11 +16,11 @@
 namespace lockstep {
 namespace {
 
-// In the units of the view box, which is about as many pixels where the page has room.
+// In units of the view box: about pixels if the page is wide enough.
 constexpr double kPlotWidth = 420, kPlotHeight = 224;
 constexpr double kPlotLeft = 48, kPlotRight = 20, kPlotTop = 27, kPlotBottom = 33;
-constexpr std::size_t kColumns = 240;  // of thinned curves, and of places for the pointer
-constexpr std::size_t kMostDots = 40;  // points that are drawn as such
+constexpr std::size_t kColumns = 240;  // of thinned curves, and of pointer areas
+constexpr std::size_t kMostDots = 40;  // points up to which a curve has dots
 constexpr int kXTicks = 5, kYTicks = 4;
 
 std::string tick_text(double value) {
@@ -32,7 +32,7 @@ std::string tick_text(double value) {
   return fmt::format("{:.5g}", value);
 }
 
-// The frame of a chart: axes, and from values to places.
+// Axes of a chart, and the mapping from values to coordinates.
 class Frame {
  public:
   Frame(double x_low, double x_high, double y_low, double y_high)
@@ -67,7 +67,7 @@ class Frame {
                      2.0, in_markup(y_title), kPlotWidth - kPlotRight, kPlotHeight - 3, in_markup(x_title));
   }
 
-  // Where the pointer rests between these values it is told this text.
+  // A pointer area between these x values, with its tooltip.
   std::string place(double begin, double end, const std::string& text) const {
     return fmt::format(
         "<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\"><title>{}</title></rect>\n", x(begin),
@@ -137,7 +137,7 @@ std::string dots_of(const DrawnCurve& drawn, const Frame& frame, const CurveChar
   return svg;
 }
 
-// Places for the pointer, as wide as a column, or as a point's surroundings where there are few.
+// Pointer areas with tooltips: one per column, or one around each point if there are few.
 std::string places_of(const std::vector<DrawnCurve>& curves, const Frame& frame, const CurveChart& chart,
                       double x_low, double x_high) {
   std::set<double> distinct;

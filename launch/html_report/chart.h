@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Charts of the page: figures whose SVG takes its colours from the page's style sheet. A browser shows the
-// numbers below the pointer. What has more points than the chart has columns is thinned to their means, with
-// a band from the lowest to the highest; its caption says so.
+// values under the pointer. A curve with more points than the chart has columns is thinned to column means,
+// with a band from minimum to maximum; the caption says so.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace lockstep {
 struct Curve {
   std::string name;
   std::vector<ChartPoint> points;
-  std::size_t color = 0;  // of the style sheet's series
+  std::size_t color = 0;  // index into the series colours of the style sheet
   bool dashed = false;
 };
 
@@ -25,28 +25,28 @@ struct CurveChart {
   std::string x_title = "step";
   std::string unit = {};  // of y
   bool from_zero = true;  // the y axis reaches down to 0
-  double top = 0;         // and up to this at least
-  bool legend = true;     // where there are several curves
+  double top = 0;         // minimum of the axis' upper end
+  bool legend = true;     // if there are several curves
   std::vector<Curve> curves = {};
 };
 
-// A <figure>; nothing where there is no point to draw.
+// A <figure>; empty if there is no point to draw.
 std::string to_figure(const CurveChart& chart);
 
-// How each stretch of steps divides among the phases. The legend has those of this account; none if it is
-// empty.
+// The share of each phase over steps, as a <figure>. legend: an account with the phases of the legend; none
+// if it is empty.
 std::string account_figure(const std::string& title, const std::vector<AccountPoint>& points,
                            const StepAccount& legend);
 
 // A whole account as one bar.
 std::string account_bar(const StepAccount& account);
 
-// What phases are called, and a legend of those that took any time.
+// Display name of a phase, and a legend of the phases with a time above 0.
 std::string phase_text(Phase phase);
 std::string account_legend(const StepAccount& account);
 StepAccount total_of(const std::vector<AccountPoint>& points);
 
-// The class of the style sheet that has a phase's, or a curve's, colour.
+// The style sheet's class for the colour of a phase, or of a curve.
 std::string phase_class(Phase phase);
 std::string curve_class(std::size_t color);
 

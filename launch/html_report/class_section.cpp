@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the last evaluation found of classes (run.metrics): which were taken for which, and how good each is.
+// Class metrics of the last evaluation (run.metrics): the confusion matrix, and scores of each class.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostWithNumbers = 25;  // classes whose matrix has room for them
+constexpr std::size_t kMostWithNumbers = 25;  // classes up to which the matrix shows numbers
 constexpr std::size_t kMostMistakes = 10;     // rows
 constexpr std::size_t kMostClasses = 100;     // rows
 
@@ -46,7 +46,7 @@ std::string confusion_table(const RunFolder& run, const std::vector<std::vector<
     for (std::size_t taken = 0; taken < confusion[label].size(); ++taken) {
       const double count = confusion[label][taken];
       const double share = count / samples[label];
-      HeatCell cell{.shade = label == taken ? share : std::sqrt(share),  // few mistakes are to be seen
+      HeatCell cell{.shade = label == taken ? share : std::sqrt(share),  // makes rare mistakes visible
                     .stands_out = label != taken};
       if (!small) cell.text = number_text(count);
       if (count > 0)
@@ -87,7 +87,7 @@ std::string mistakes_table(const RunFolder& run, const std::vector<std::vector<d
   return titled("Most frequent mistakes", to_html(table));
 }
 
-// Of many those with the lowest F1.
+// Above kMostClasses classes, those with the lowest F1.
 std::string scores_table(const RunFolder& run, const ClassMetrics& metrics) {
   std::vector<std::size_t> order(metrics.f1.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Text must be read on the darkest.
+// Text must be readable on the darkest cell.
 constexpr double kDarkestPercent = 60;
 constexpr double kFaintestPercent = 4;
 

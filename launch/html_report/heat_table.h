@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HeatTable: a matrix of numbers as a table whose cells are as dark as the numbers are large.
+// HeatTable: a matrix of numbers as a table whose cells are darker for larger numbers.
 #pragma once
 
 #include <string>
@@ -9,20 +9,20 @@
 namespace lockstep {
 
 struct HeatCell {
-  double shade = 0;         // of 1; 0, or not finite: none
-  std::string text;         // empty: the shade alone
-  std::string title;        // what the pointer is told; empty: nothing
-  bool stands_out = false;  // in the second colour
+  double shade = 0;         // 0 to 1; 0 or not finite: none
+  std::string text;         // empty: only the shade
+  std::string title;        // tooltip; empty: none
+  bool stands_out = false;  // uses the second colour
 };
 
 struct HeatTable {
-  std::string corner;  // what rows and columns are: "rank, by bucket"
+  std::string corner;  // names rows and columns: "rank, by bucket"
   std::vector<std::string> column_names, row_names;
   std::vector<std::vector<HeatCell>> rows;
-  bool small = false;  // of many cells
+  bool small = false;  // small cells, for large tables
 };
 
-// Scrolls in a box of its own where it is too large.
+// The table scrolls within its own box if it is too large.
 std::string to_html(const HeatTable& table);
 
 }  // namespace lockstep

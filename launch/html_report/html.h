@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pieces of the page: tables, and numbers as people read them. What is called html is markup already; all
-// else is text, which is escaped here.
+// Building blocks of the page: tables and formatted numbers. Names with html are markup already; all other
+// text is escaped here.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace lockstep {
 
-// "12,345"; "0.0123"; a dash for what is not known.
+// "12,345"; "0.0123"; a dash for values that are not finite.
 std::string number_text(double value, int significant = 4);
 // "83.2 %" of 0.832.
 std::string percent_text(double fraction);
-// "1:02:03"; "12.3 s", "4.56 ms" and the like for what is short.
+// "1:02:03"; "12.3 s" or "4.56 ms" for short times.
 std::string seconds_text(double seconds);
 // "12.5 MiB".
 std::string bytes_text(double bytes);
@@ -32,7 +32,7 @@ struct HtmlTable {
   std::vector<std::vector<HtmlCell>> rows;
 };
 
-// Scrolls sideways in a box of its own where it is too wide.
+// The table scrolls horizontally within its own box if it is too wide.
 std::string to_html(const HtmlTable& table);
 
 enum class CardUse { tells, leads };
@@ -40,10 +40,11 @@ enum class CardUse { tells, leads };
 std::string html_card(const std::string& name, const std::string& value, const std::string& more,
                       CardUse use = CardUse::tells);
 
-// A whole page that loads nothing. Body and footer are markup; the footer begins with who wrote it.
+// A complete page that loads no other file. body and footer are markup; the version of Lockstep precedes the
+// footer.
 std::string html_page(const std::string& title, const std::string& body, const std::string& footer);
 
-// A bar that fills this share of its line, in the colour of that class.
+// A bar that fills this fraction of its line, in the colour of the class.
 std::string html_bar(double fraction, const std::string& color_class);
 
 }  // namespace lockstep

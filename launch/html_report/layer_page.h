@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The page of `lockstep profile --html`: where the time of a step goes, layer by layer, and how near each is
-// to what the machine could do. One file, which loads nothing.
+// The page of `lockstep profile --html`: the time of a step by layer, and how close each layer is to the peak
+// of the machine. One file, which loads nothing.
 #pragma once
 
 #include <span>
@@ -19,7 +19,7 @@ struct LayerPage {
   int steps = 1;
   double peak_gigaflops = 0;  // per second, in the precision of the training
   double peak_gigabytes = 0;
-  double step_gigaflops = 0;                     // per second, that the step reaches
+  double step_gigaflops = 0;                     // per second, reached by the step
   std::span<const LayerProfile::Row> rows = {};  // the longest first
 };
 

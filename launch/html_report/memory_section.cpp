@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank's memory was planned to hold, and what it had.
+// Planned and measured memory of a rank.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -44,7 +44,7 @@ double total_bytes(const std::vector<PlannedPart>& parts) {
   return total;
 }
 
-// The most of a device, by monitor.csv; NaN: not told.
+// The maximum of any device, in bytes, from monitor.csv; NaN: unknown.
 double used_bytes(const RunFolder& run) {
   double most = kNotTold;
   for (const MonitorSeries& series : run.monitor.series) {
@@ -80,7 +80,7 @@ std::string parts_table(const std::vector<PlannedPart>& parts, double had, const
   return fmt::format("<div class=\"panel\">{}</div>", to_html(table));
 }
 
-// What ranks' processes held behind each epoch, beside what was planned.
+// Resident memory of the ranks' processes after each epoch, and the planned memory.
 std::string resident_figure(const RunFolder& run, double planned) {
   CurveChart chart{.title = "Memory of ranks\u2019 processes", .unit = "MiB"};
   for (const EpochLine& epoch : run.epochs) {

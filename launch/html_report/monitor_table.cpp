@@ -17,10 +17,10 @@
 namespace lockstep {
 namespace {
 
-// What tells devices apart, if one row is not enough: the first of these that do.
+// Candidate columns that distinguish hosts or devices.
 struct TellingColumn {
   const char* name;
-  const char* label;  // before what the column has
+  const char* label;  // prefix of the value
 };
 constexpr TellingColumn kHostColumns[] = {{"host", ""}, {"host.name", ""}, {"node", "node "}};
 constexpr TellingColumn kDeviceColumns[] = {
@@ -70,7 +70,8 @@ std::optional<double> leading_number(std::string_view cell) {
   return value;
 }
 
-// "2024/01/31 12:00:00.123", with dashes or a T, too, or Unix seconds. On some clock: only differences count.
+// "2024/01/31 12:00:00.123", also with dashes or a T, or Unix seconds. In seconds of an unspecified clock:
+// only differences count.
 std::optional<double> seconds_of(std::string_view cell) {
   const std::string text(cell);
   int year = 0, month = 0, day = 0, hour = 0, minute = 0;
@@ -93,7 +94,7 @@ class CsvTable {
     for_each_line(text, [&](std::string_view line, std::size_t number, bool whole) {
       if (number == 1) {
         if (whole) begin(line, name);
-      } else if (whole && !line.empty() && line != header_) {  // a run that goes on may repeat it
+      } else if (whole && !line.empty() && line != header_) {  // a resumed run may repeat the header
         CsvRow row{.cells = cells_of(line)};
         const std::optional<double> seconds =
             row.cells.size() > time_ ? seconds_of(row.cells[time_]) : std::nullopt;
@@ -129,7 +130,7 @@ class CsvTable {
     time_ = static_cast<std::size_t>(found - columns_.begin());
   }
 
-  // Of each row, from as many of the named columns as tell more rows apart.
+  // Labels of the rows: `found`, extended by each named column that distinguishes more of them.
   template <std::size_t count>
   std::vector<std::string> labels(const TellingColumn (&telling)[count],
                                   std::vector<std::string> found) const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// monitor.csv: what devices and hosts were doing while a run went on, in the columns of `nvidia-smi
-// --query-gpu=.. --format=csv` and whatever follows them. Columns are known by their headers alone.
+// monitor.csv: the use of devices and hosts during a run, in the columns of `nvidia-smi --query-gpu=..
+// --format=csv`, followed by others. Columns are identified by their headers.
 #pragma once
 
 #include <string>
@@ -16,19 +16,20 @@ namespace lockstep {
 struct MonitorSeries {
   std::string column;              // "utilization.gpu"
   std::string unit;                // "%"; as the header has it
-  std::string device;              // what tells it from the others; empty: there is one
+  std::string device;              // distinguishes it from the others; empty: there is one
   std::vector<ChartPoint> points;  // x: minutes since the file's first line
 };
 
 struct MonitorTable {
-  std::vector<MonitorSeries> series;  // columns in their order, and of each the devices; those with a unit
+  std::vector<MonitorSeries> series;  // by column, then by device; only columns with a unit
 };
 
-// Throws DataError with the line for one that does not fit the header. A value that is no number ("[N/A]")
-// has no point. A last line without its end is left out.
+// Throws DataError, with the line number, for a line that does not fit the header. A cell without a number
+// ("[N/A]") gives no point. An incomplete last line is skipped.
 MonitorTable read_monitor_table(std::string_view text, const std::string& name);
 
-// Calls what(line, number, is_whole) for each line, from 1; a last one without its end is not whole.
+// Calls what(line, number, is_whole) for each line, numbered from 1. A last line without a line end is not
+// whole.
 template <typename What>
 void for_each_line(std::string_view text, const What& what) {
   for (std::size_t begin = 0, number = 1; begin < text.size(); ++number) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The page of `lockstep report`: one HTML file with all that it needs, and no script. It leads with why the
-// device was idle; of several runs, with what differs between them.
+// The page of `lockstep report`: one self-contained HTML file without scripts. It starts with why the device
+// was idle; for several runs, with their differences.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Of one run or more. The same runs give the same page.
+// runs: at least one. Equal runs give equal pages.
 std::string report_page(std::span<const RunFolder> runs);
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ std::vector<ChartPoint> points_of(const std::vector<Line>& lines, double Line::*
   return points;
 }
 
-// A number that lines of steps have, or else those of epochs.
+// A value of steps.jsonl, or else of epochs.
 struct TrainingNumber {
   const char* title;
   const char* unit;
@@ -103,7 +103,7 @@ std::vector<ChartPoint> training_points(const RunFolder& run, const TrainingNumb
   return points;
 }
 
-// A loss scale that never moves is none.
+// A constant loss scale means that loss scaling is not used.
 bool never_moves(const std::vector<Curve>& curves) {
   return std::ranges::all_of(curves, [](const Curve& curve) {
     return std::ranges::all_of(curve.points,
@@ -111,7 +111,7 @@ bool never_moves(const std::vector<Curve>& curves) {
   });
 }
 
-// One rank exposes nothing.
+// A single rank has no exposed communication.
 bool are_zero(const std::vector<Curve>& curves) {
   return std::ranges::all_of(curves, [](const Curve& curve) {
     return std::ranges::all_of(curve.points, [](const ChartPoint& point) { return point.y == 0; });
@@ -139,7 +139,7 @@ std::string loss_figure(const RunFolder& run) {
             1}}});
 }
 
-// A chart of each of these numbers, with a curve for each run.
+// A chart for each value, with a curve for each run.
 std::string charts_of(const NamedRuns& named, std::span<const TrainingNumber> numbers) {
   const bool alone = named.runs.size() == 1;
   std::string html;
@@ -175,7 +175,7 @@ bool is_memory(const MonitorSeries& series) {
          series.column.find("used") != std::string::npos;
 }
 
-// A column of all devices; of memory with how much there is.
+// One column for all devices; used memory with the total.
 std::string monitor_figure(const MonitorTable& file, const std::string& column) {
   CurveChart chart{.title = column, .x_title = "minutes"};
   for (const MonitorSeries& series : file.series) {
@@ -198,7 +198,7 @@ std::string monitor_figure(const MonitorTable& file, const std::string& column) 
   return to_figure(chart);
 }
 
-// A figure for each column, of those that are asked for.
+// A figure for each wanted column.
 std::string monitor_figures(const MonitorTable& file,
                             const std::function<bool(const MonitorSeries&)>& wanted) {
   std::string html;

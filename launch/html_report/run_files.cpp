@@ -32,7 +32,7 @@ constexpr const char* kMonitor = "monitor.csv";
 
 constexpr std::uint64_t kMostFileBytes = std::uint64_t{1} << 30;
 
-// Nothing where there is no such file. A folder of a run may come from anybody.
+// Empty if the file does not exist. The folder may come from an untrusted source.
 std::optional<std::string> text_of_file(const fs::path& path) {
   std::error_code unknown;
   if (fs::symlink_status(path, unknown).type() == fs::file_type::not_found) return std::nullopt;
@@ -49,7 +49,7 @@ std::string word_in(const Json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// The elements of a list that are objects.
+// The objects among the elements of a list.
 std::vector<Json> objects_in(const Json& object, const char* name) {
   std::vector<Json> objects;
   const auto found = object.find(name);
@@ -59,7 +59,7 @@ std::vector<Json> objects_in(const Json& object, const char* name) {
   return objects;
 }
 
-// The numbers of a list; NaN for what is none.
+// The elements of a list as numbers; NaN for others.
 std::vector<double> numbers_in(const Json& list) {
   std::vector<double> numbers;
   if (list.is_array())
@@ -104,7 +104,8 @@ ClassMetrics classes_in(const Json& line) {
   return classes;
 }
 
-// Of a training that went on from an earlier checkpoint some are told again: those count.
+// Appends a point. A training resumed from an earlier checkpoint repeats steps: the newer points replace the
+// older ones.
 template <typename Point>
 void add_newest(const Point& point, std::vector<Point>& points) {
   while (!points.empty() && points.back().step >= point.step) points.pop_back();
@@ -122,7 +123,7 @@ void for_each_object(std::string_view text, const std::string& name, const What&
       if (!object.is_object()) throw DataError("is no JSON object");
       what(object);
     } catch (const DataError& error) {
-      if (!whole) return;  // a writer is at it
+      if (!whole) return;  // an active writer has not finished it
       throw DataError(
           fmt::format("{}:{}: this line {}; remove it, or bring back the file", name, number, error.what()));
     }
@@ -209,7 +210,7 @@ void add_json_facts(const std::string& path, const Json& value, std::vector<RunF
   }
 }
 
-// As people write it: 0.1, [1, 25, 1], words without quotes.
+// In short form: 0.1, [1, 25, 1], strings without quotes.
 std::string toml_value_text(const toml::node& node) {
   if (const auto word = node.value_exact<std::string>()) return *word;
   if (const auto number = node.value_exact<double>()) return fmt::format("{}", *number);
@@ -320,7 +321,7 @@ std::vector<RunFact> read_machine_facts(std::string_view text, const std::string
     const auto document = nlohmann::ordered_json::parse(text.begin(), text.end());
     if (!document.is_object()) throw DataError(fmt::format("{}:1: is no JSON object", name));
     std::vector<RunFact> facts;
-    for (const auto& [member, value] : document.items())  // in the file's order, but for what lies deeper
+    for (const auto& [member, value] : document.items())  // in the file's order; nested members are sorted
       add_json_facts(member, Json(value), facts);
     return facts;
   } catch (const nlohmann::json::parse_error& error) {

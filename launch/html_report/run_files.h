@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RunFolder: what the files of a run (run.dir) tell, as it was written: by this version of Lockstep, by an
-// older one, or by a run that still goes on. Numbers that a file does not tell are NaN. Members that are not
-// known are passed over.
+// RunFolder: the contents of the files of a run (run.dir), written by this or an older version of Lockstep,
+// or by a run that is still active. Numbers missing from a file are NaN. Unknown members are ignored.
 #pragma once
 
 #include <cmath>
@@ -32,11 +31,11 @@ struct StepPoint {
   double samples_per_second = kNotTold;
   double busy = kNotTold;
   double peak = kNotTold;
-  double exposed = kNotTold;  // communication that nothing hid, as a share of the account
-  StepAccount account = {};   // since the line before
+  double exposed = kNotTold;  // communication not overlapped with compute, as a share of the account
+  StepAccount account = {};   // since the previous line
 };
 
-// Seconds of an epoch, as launch/account/communication.h and launch/account/ledger.h have them.
+// Seconds of an epoch, as defined in launch/account/communication.h and launch/account/ledger.h.
 struct RankLine {
   double exposed = kNotTold, hidden = kNotTold, waited = kNotTold, wire = kNotTold, starved = kNotTold,
          no_core = kNotTold;
@@ -48,7 +47,7 @@ struct BucketLine {
 };
 
 struct CommunicationLine {
-  double steps = 0;  // 0: nothing was told
+  double steps = 0;  // 0: the line has no communication
   double overlap = kNotTold;
   std::vector<RankLine> by_rank = {};
   std::vector<BucketLine> by_bucket = {};  // rank 0's
@@ -65,7 +64,7 @@ struct StragglerLine {
   std::string host;
 };
 
-// What an evaluation told of classes; what it did not is empty.
+// Class metrics of an evaluation; missing ones are empty.
 struct ClassMetrics {
   std::vector<double> f1, precision, recall;   // by class
   std::vector<std::vector<double>> confusion;  // by label and prediction, square
@@ -84,7 +83,7 @@ struct EpochLine {
   double exposed = kNotTold;  // as StepPoint's
   double top5 = kNotTold, f1_macro = kNotTold;
   std::vector<double> resident_bytes_by_rank = {};
-  ClassMetrics classes = {};  // at the last line alone: of the last that has any
+  ClassMetrics classes = {};  // in the last line only: metrics of the last evaluation
   std::vector<double> busy_by_rank = {};
   StepAccount account = {};
   CommunicationLine communication = {};
@@ -94,7 +93,7 @@ struct EpochLine {
   bool evaluated() const { return !std::isnan(test_accuracy) || !std::isnan(test_loss); }
 };
 
-// A line of evaluations.jsonl: of an evaluation within an epoch.
+// A line of evaluations.jsonl: an evaluation within an epoch.
 struct EvaluationPoint {
   double step = 0;
   double test_loss = kNotTold, test_accuracy = kNotTold, top5 = kNotTold, f1_macro = kNotTold;
@@ -107,7 +106,7 @@ struct EventLine {
   std::string kind, cause, text;
 };
 
-// A key of the configuration, or a fact of run.json: "train.batch" and what it is, as the file has it.
+// A key of the configuration, or a fact of run.json: "train.batch" and its value as text.
 using RunFact = std::pair<std::string, std::string>;
 
 struct RunFolder {
@@ -116,22 +115,22 @@ struct RunFolder {
   std::vector<StepPoint> steps;              // ascending
   std::vector<EvaluationPoint> evaluations;  // ascending
   std::vector<EventLine> events;
-  std::vector<std::string> class_names;  // as run.json has them; may be fewer than there are classes
+  std::vector<std::string> class_names;  // from run.json; may be fewer than the classes
   std::vector<RunFact> config;
   std::vector<RunFact> machine;
   MonitorTable monitor;
-  std::vector<std::string> absent;  // "steps.jsonl": files that are not there, though every run has them
+  std::vector<std::string> absent;  // "steps.jsonl": missing files that every run should have
 };
 
-// Throws IoError for a folder without metrics.jsonl and for what cannot be read, and DataError with file and
-// line for what is damaged, or is no regular file of 1 GiB at most. A last line without its end is one that
-// is just being written, and left out.
+// Throws IoError for a folder without metrics.jsonl and for unreadable files, and DataError, with file and
+// line, for damaged files and for files that are not regular or exceed 1 GiB. An incomplete last line, which
+// a writer may be writing, is skipped.
 RunFolder read_run_folder(const std::filesystem::path& folder);
 
 // The files that read_run_folder() reads.
 std::vector<std::filesystem::path> files_of_run(const std::filesystem::path& folder);
 
-// Text of files, for tests. `name` is what an error calls the file.
+// Parse the text of a file; used by tests. name: the file in error messages.
 std::vector<EpochLine> read_epoch_lines(std::string_view text, const std::string& name);
 std::vector<StepPoint> read_step_lines(std::string_view text, const std::string& name);
 std::vector<EvaluationPoint> read_evaluation_lines(std::string_view text, const std::string& name);

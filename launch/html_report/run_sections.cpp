@@ -17,13 +17,13 @@
 namespace lockstep {
 namespace {
 
-constexpr double kWorthAWord = 0.05;      // of the time
+constexpr double kWorthAWord = 0.05;      // share of the time worth reporting
 constexpr std::size_t kMostAdvice = 4;    // pieces
 constexpr std::size_t kMostEvents = 200;  // rows
 constexpr std::size_t kMostBucketsWithNumbers = 30;
 constexpr std::size_t kMostExposedRanks = 64;
 
-// What to change where a phase takes long: launch/README.md has the same.
+// The remedy for a phase that takes long; launch/README.md has the same list.
 const char* remedy_for(Phase phase) {
   switch (phase) {
     case Phase::data_wait:
@@ -48,7 +48,7 @@ double compute_share(const StepAccount& account) {
          share_of(account, Phase::optimizer);
 }
 
-// Of compute's own phases: what ranks were ready to compute, and had no core for. On GPUs there is none.
+// The share of the compute phases in which compute threads had no core. 0 on GPUs.
 double coreless_share(const StepAccount& account, double busy) {
   return std::isfinite(busy) ? std::max(0.0, compute_share(account) - busy) : 0;
 }
@@ -83,7 +83,7 @@ std::string verdict_text(const RunHeadline& headline, const StepAccount& account
                             percent_text(share_of(account, wait)));
 }
 
-// As a shell takes it.
+// KEY=VALUE, quoted for a shell.
 std::string setting_text(const AdviceLine& advice) {
   const std::string setting = advice.key + '=' + advice.value;
   return setting.find_first_of(" []\"") == std::string::npos ? setting : '\'' + setting + '\'';
@@ -109,7 +109,7 @@ std::string advice_html(const std::vector<GivenAdvice>& given, const StepAccount
   return fmt::format("<div class=\"advice\"><p><b>What to change: {}</b></p></div>\n", in_markup(remedy));
 }
 
-// Of a few lines at most, though the page be narrow.
+// Keeps the cell wide enough for few lines on a narrow page.
 HtmlCell wide_cell(const std::string& text) {
   return {.html = fmt::format("<span class=\"wide\">{}</span>", in_markup(text))};
 }
@@ -141,7 +141,7 @@ std::string account_table(const WholeAccount& whole, double busy) {
   return to_html(table);
 }
 
-// A time, and a bar beside it.
+// A time with a bar.
 HtmlCell barred_cell(double seconds, double most, const char* color) {
   return {.html = seconds_text(seconds) + html_bar(most > 0 ? seconds / most : 0, color), .number = true};
 }
@@ -182,7 +182,7 @@ std::string bucket_table(const CommunicationLine& sum) {
   return to_html(table);
 }
 
-// Those that waited longest, by their numbers.
+// The kMostExposedRanks ranks with the most exposed communication, sorted by rank.
 std::vector<std::size_t> most_exposed(const std::vector<RankLine>& ranks) {
   std::vector<std::size_t> order(ranks.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -194,7 +194,7 @@ std::vector<std::size_t> most_exposed(const std::vector<RankLine>& ranks) {
   return order;
 }
 
-// Of ranks and buckets; nothing where ranks do not tell.
+// Exposed time by rank and bucket; empty if ranks do not report it.
 std::string exposed_table(const CommunicationLine& sum) {
   double most = 0;
   for (const RankLine& rank : sum.by_rank)

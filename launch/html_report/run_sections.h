@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sections of the page, as markup: each of one run, or of several side by side.
+// Sections of the page, as markup, for one run or for several side by side.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Runs, and what they are called.
+// Runs and their display names.
 struct NamedRuns {
   std::span<const RunFolder> runs;
   std::vector<std::string> names;
@@ -19,22 +19,22 @@ struct NamedRuns {
 
 // Why the device was idle, and what to change.
 std::string verdict_section(const RunFolder& run);
-// Buckets and ranks; a sentence where there is nothing to tell.
+// Communication by bucket and rank; a sentence if there is no data.
 std::string communication_section(const RunFolder& run);
-// Of one run, or a line for each of several.
+// Charts with a curve for each run.
 std::string speed_charts(const NamedRuns& named);
 std::string learning_charts(const NamedRuns& named);
-// Which classes were taken for which; nothing where no evaluation counted that.
+// Confusions and scores of classes; empty if no evaluation recorded them.
 std::string class_section(const RunFolder& run);
-// What was planned, part by part, and what ranks had; nothing where no file tells it.
+// Planned memory by part, and measured memory; empty without data.
 std::string memory_section(const RunFolder& run);
-// How much of the time communication took that nothing hid, over steps: a figure.
+// The share of exposed communication over steps, as a figure.
 std::string exposed_figure(const RunFolder& run);
 std::string monitor_section(const RunFolder& run);
 std::string events_section(const RunFolder& run);
-// Keys of configuration and facts of machine: those that differ, or all.
+// Keys of the configuration and facts of the machine: all, or only those that differ.
 std::string facts_section(const NamedRuns& named, bool only_differences);
-// A line for each file that is not there.
+// A line for each missing file.
 std::string absent_section(const RunFolder& run);
 
 }  // namespace lockstep

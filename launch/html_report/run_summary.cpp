@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// The mean of what is told, by weight.
+// The weighted mean of the finite values.
 class WeightedMean {
  public:
   void add(double value, double weight) {

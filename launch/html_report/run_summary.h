@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a run's files come to: its figures, its account, its advice, and in what runs differ.
+// Summaries of a run's files: key figures, step account, advice, and differences between runs.
 #pragma once
 
 #include <span>
@@ -12,53 +12,53 @@
 
 namespace lockstep {
 
-// NaN for what the files do not tell.
+// Values missing from the files are NaN.
 struct RunHeadline {
-  double busy = kNotTold, peak = kNotTold;                                       // of the whole training
+  double busy = kNotTold, peak = kNotTold;                                       // mean of the training
   double samples_per_second = kNotTold;                                          // the same
-  double test_accuracy = kNotTold, test_loss = kNotTold, train_loss = kNotTold;  // the last told
-  double top5 = kNotTold, f1_macro = kNotTold;                                   // likewise
+  double test_accuracy = kNotTold, test_loss = kNotTold, train_loss = kNotTold;  // last values
+  double top5 = kNotTold, f1_macro = kNotTold;                                   // last values
   double train_seconds = kNotTold, evaluation_seconds = kNotTold;
   double steps = 0;
-  std::size_t epochs = 0;  // that have ended
+  std::size_t epochs = 0;  // completed epochs
 };
 RunHeadline headline_of(const RunFolder& run);
 
-// Of epochs and within them; ascending.
+// Evaluations after and within epochs, ascending by step.
 std::vector<EvaluationPoint> evaluation_points(const RunFolder& run);
 
-// Of steps.jsonl, else of epochs.
+// From steps.jsonl, else from epochs.
 std::vector<AccountPoint> account_points(const RunFolder& run);
 
-// Where all of the time went, and in how many steps: of epochs, else of steps.jsonl.
+// The account of the whole training and its steps: from epochs, else from steps.jsonl.
 struct WholeAccount {
   StepAccount account;
   double steps = 0;
 };
 WholeAccount whole_account(const RunFolder& run);
 
-// The same advice of several epochs; the newest first.
+// Advice with the epochs that repeat it merged; the newest first.
 struct GivenAdvice {
-  AdviceLine advice;  // as it was given last
+  AdviceLine advice;  // as last given
   double last_epoch = 0;
   std::size_t times = 0;
 };
 std::vector<GivenAdvice> advice_of(const RunFolder& run);
 
-// All of communication, of the epochs that had the buckets of the last.
+// Total communication of the epochs that had the same buckets and ranks as the last.
 CommunicationLine whole_communication(const RunFolder& run);
-// The mean over epochs; empty: not told.
+// The mean over epochs by rank; empty: unknown.
 std::vector<double> busy_by_rank(const RunFolder& run);
 
-// A key, or a fact, of each run; a dash where a run does not have it.
+// A key or fact with its value in each run; a dash if a run lacks it.
 struct FactRow {
   std::string key;
-  std::vector<std::string> values;  // of each run
-  bool differs = false;             // among runs that have the file
+  std::vector<std::string> values;  // by run
+  bool differs = false;             // between runs that have the file
 };
 std::vector<FactRow> fact_rows(std::span<const RunFolder> runs, std::vector<RunFact> RunFolder::*facts);
 
-// The names of folders, or as much of their paths as tells them apart.
+// The names of the folders, or their paths if names are equal.
 std::vector<std::string> run_names(std::span<const RunFolder> runs);
 
 }  // namespace lockstep

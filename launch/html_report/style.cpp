@@ -3,8 +3,8 @@
 
 namespace lockstep {
 
-// Phases that compute are cool, those that wait are warm. Curves are Okabe and Ito's, which colour-blind
-// people can tell apart, and lighter ones of the same hues where the screen is dark.
+// Compute phases have cool colours, waits warm ones. Curves use the palette of Okabe and Ito, which
+// colour-blind readers can distinguish, and lighter shades of it on dark screens.
 const std::string_view kReportStyle = R"(
 :root { color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --text: #1b2129; --soft: #5b6675; --edge: #dde2e8; --grid: #e6eaef;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the page looks, on a light and on a dark screen, wide and narrow.
+// The style sheet of the page, for light and dark, wide and narrow screens.
 #pragma once
 
 #include <cstddef>

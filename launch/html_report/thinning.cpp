@@ -9,7 +9,7 @@ namespace {
 
 bool can_be_drawn(double value) { return std::abs(value) < 1e100; }
 
-// Which of so many equal parts of [low, high] a value lies in.
+// Index of the column, of `columns` equal parts of [low, high], that holds the value.
 std::size_t column_of(double value, double low, double high, std::size_t columns) {
   const double share = high > low ? (value - low) / (high - low) : 0;
   return std::min(static_cast<std::size_t>(share * static_cast<double>(columns)), columns - 1);

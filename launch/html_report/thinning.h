@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Curves of any number of points, as few of them as a chart has room for.
+// Reduces curves to as many points as a chart can show.
 #pragma once
 
 #include <span>
@@ -11,24 +11,24 @@
 
 namespace lockstep {
 
-// What lies in one column of a chart.
+// The points in one column of a chart.
 struct ColumnPoint {
-  double x = 0;  // the mean of its points, as y is
+  double x = 0;  // x and y are means of the points
   double low = 0, y = 0, high = 0;
   std::size_t points = 1;
 };
 
-// Points that are not finite, or 1e100 and more, are left out. At most `columns` points are all kept; of
-// more, those of a column become one. Ascending by x.
+// Drops points that are not finite, or 1e100 and more. Keeps up to `columns` points unchanged; otherwise
+// merges the points of each column. Ascending by x.
 std::vector<ColumnPoint> thinned(std::vector<ChartPoint> points, std::size_t columns);
 
-// Seconds by phase, of the steps up to `step` behind those of the one before.
+// Seconds by phase for the steps up to `step`, after the step of the previous point.
 struct AccountPoint {
   double step = 0;
   StepAccount account = {};
 };
 
-// The same for accounts, which are added up; what they add up to stays.
+// Like the above, but the accounts of a column are summed, so the total is unchanged.
 std::vector<AccountPoint> thinned(std::span<const AccountPoint> points, std::size_t columns);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The faults that can be made on purpose: one class and one line of the table for each.
+// The faults that can be injected: one class and one line of the table for each.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -34,7 +34,7 @@
 namespace lockstep {
 namespace {
 
-// What one rank does before its step, and nobody else knows.
+// A fault that only its rank executes, before the step.
 template <void (*what)(double amount)>
 class OwnFault final : public Fault {
  public:
@@ -54,7 +54,7 @@ void slow_down(double milliseconds) {
 void run_out_of_memory(double) { throw std::bad_alloc(); }
 void fail_rank(double) { throw Error(exit_code::failed, "a fault that was made on purpose"); }
 
-// Files that are there can be read, and nothing can be added to any.
+// Existing files stay readable, but no file can grow.
 void fill_disk(double) {
   std::signal(SIGXFSZ, SIG_IGN);
   const rlimit none{.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
@@ -67,8 +67,7 @@ std::uint64_t network_of(const char* process) {
   return stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
 }
 
-// Only of a network that is not the machine's own: who tries this on a machine that he reaches over its
-// network would not reach it any more.
+// Refuses the machine's own network: a user who is connected over it would lose the connection.
 void take_link_down(double) {
   const std::uint64_t mine = network_of("self"), machines = network_of("1");
   if (mine == 0 || machines == 0 || mine == machines)
@@ -87,7 +86,8 @@ void take_link_down(double) {
   close(any);
 }
 
-// Changes the first element of tensors that all ranks share, wherever they lie, on the rank of the fault.
+// Changes the first element of tensors that all ranks share (host or device memory), on the rank of the
+// fault.
 class ElementChange final : public StateVisitor {
  public:
   using Takes = bool (*)(const std::string& name, std::size_t taken);
@@ -135,8 +135,8 @@ class BitFlip final : public Fault {
   }
 };
 
-// Of biases, the last layer's among them: a ReLU may swallow what comes before it. They are sound again after
-// the step, so that one which skips it goes on as if nothing had been.
+// Sets biases to NaN, which makes gradients NaN; the last layer's bias is included because a ReLU may hide
+// NaN from earlier layers. Restores them after the step, so that a skipped step leaves no trace.
 class NanGradients final : public Fault {
  public:
   void before_step(FaultSite& site) override {
@@ -155,7 +155,7 @@ class NanGradients final : public Fault {
   std::vector<float> sound_;
 };
 
-// Of what the rank does itself in a step, as the training counts it.
+// Multiplies the rank's own step time (Trainer::own_seconds()) by the factor.
 class SlowerSteps final : public Fault {
  public:
   void before_step(FaultSite& site) override {
@@ -171,7 +171,7 @@ class SlowerSteps final : public Fault {
 
  private:
   bool began_ = false;
-  double last_ = 0;  // own, without what it has slept
+  double last_ = 0;  // own seconds without injected sleep
   double slept_ = 0;
 };
 
@@ -182,7 +182,7 @@ bool something_is_being_saved(const std::filesystem::path& folder) {
   return false;
 }
 
-// From a thread of its own: whoever saves is not told.
+// Uses a separate thread, so that the saving code needs no hook.
 class KillWhileSaving final : public Fault {
  public:
   void before_step(FaultSite& site) override {
@@ -195,7 +195,7 @@ class KillWhileSaving final : public Fault {
   }
 };
 
-// A sum of one number, of which this rank asks for something else.
+// A sum of one number in which the rank of the fault passes another count or operation.
 template <std::size_t count, ReduceOp op>
 class WrongCall final : public Fault {
  public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Injection: faults on purpose, for tests and for drills: `lockstep train --inject kill:rank=1,step=20` kills
-// rank 1 before its 20th step. What there is stands in one table (faults.cpp), of which help and errors are
-// made. Every rank is told of all faults, as some take all ranks to make.
+// Injection: deliberate faults for tests and drills: `lockstep train --inject kill:rank=1,step=20` kills rank
+// 1 before its 20th step. One table (faults.cpp) lists all faults; help and errors are generated from it.
+// Every rank knows all faults, as some need all ranks.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-// Between two steps of a training, on every rank.
+// The context of a fault between two steps, on every rank.
 struct FaultSite {
   Trainer& trainer;
   Communicator& host;
@@ -33,20 +33,20 @@ class Fault {
   virtual ~Fault() = default;
   // Collective, before the step of the fault.
   virtual void before_step(FaultSite& site) = 0;
-  // Collective, behind it.
+  // Collective, after the step of the fault.
   virtual void after_step(FaultSite&) {}
 };
 
 struct FaultKind {
   std::string_view name;
   std::string_view meaning;
-  std::string_view amount;  // what a third number is called, "ms"; empty: there is none
+  std::string_view amount;  // name of the third number, "ms"; empty: none
   double least, otherwise, most;
-  bool lasts;  // it comes before each step from that one on
+  bool lasts;  // applies to every step from that one on
   std::unique_ptr<Fault> (*make)();
 };
 std::span<const FaultKind> fault_kinds();
-// A line for each, for the help.
+// One line per kind, for the help.
 std::string describe_fault_kinds();
 
 struct Injection {
@@ -56,13 +56,13 @@ struct Injection {
   double amount = 0;
 };
 
-// "slow:rank=1,step=20,ms=50". Throws UsageError, naming what is allowed.
+// "slow:rank=1,step=20,ms=50". Throws UsageError that lists the allowed values.
 Injection parse_injection(const std::string& text);
 
-// Makes faults between the steps of a training.
+// Injects faults between the steps of a training.
 class Injector final : public PassingObserver {
  public:
-  // Collective: the first step may be one of them. Throws UsageError for a rank that there is not.
+  // Collective, as a fault may apply to the first step. Throws UsageError for a rank that does not exist.
   Injector(std::span<const std::string> texts, Trainer& trainer, Communicator& host,
            std::filesystem::path run_dir, FitObserver& then);
   bool goes_on() override;

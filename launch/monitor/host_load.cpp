@@ -38,7 +38,7 @@ HostLoad::HostLoad(std::vector<pid_t> processes, std::filesystem::path root)
 std::optional<HostLoad::Ticks> HostLoad::read_ticks() const {
   std::ifstream file(root_ / "proc/stat");
   std::string word;
-  // Time that guests ran is in the first two already.
+  // The time of guests is included in user and nice.
   std::uint64_t user = 0, nice = 0, system = 0, idle = 0, waiting = 0, interrupts = 0, soft = 0, stolen = 0;
   if (!(file >> word >> user >> nice >> system >> idle) || word != "cpu") return std::nullopt;
   file >> waiting >> interrupts >> soft >> stolen;
@@ -52,7 +52,7 @@ std::optional<std::uint64_t> HostLoad::read_job_ticks() const {
     std::ifstream file(root_ / "proc" / std::to_string(process) / "stat");
     std::string line;
     if (!std::getline(file, line)) continue;
-    // The second field, the program's name, may hold anything, parentheses and blanks included.
+    // The second field, the program's name, may contain parentheses and blanks.
     std::istringstream fields(line.substr(std::min(line.size(), line.rfind(')') + 1)));
     std::string skipped;
     for (int field = 3; field < 14; ++field) fields >> skipped;
@@ -67,7 +67,7 @@ std::optional<HostLoad::Traffic> HostLoad::read_traffic() const {
   std::optional<Traffic> sum;
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;  // the two lines of the head
+    if (colon == std::string::npos) continue;  // the two header lines
     const std::size_t begin = line.find_first_not_of(' ');
     if (line.substr(begin, colon - begin) == "lo") continue;
     std::istringstream fields(line.substr(colon + 1));
@@ -103,7 +103,7 @@ std::optional<double> HostLoad::read_joules() {
     const auto now = number_in(folder / "energy_uj");
     if (!now) return std::nullopt;
     std::uint64_t since = *now - package.microjoules;
-    if (*now < package.microjoules) since = package.range > 0 ? since + package.range : 0;  // began again
+    if (*now < package.microjoules) since = package.range > 0 ? since + package.range : 0;  // wrapped
     joules_ += static_cast<double>(since) * 1e-6;
     package.microjoules = *now;
   }
@@ -125,7 +125,7 @@ HostFigures HostLoad::sample() {
     figures.processor = share(ticks->busy, ticks_->busy);
     if (job_ticks && job_ticks_) figures.job_processor = share(*job_ticks, *job_ticks_);
   }
-  // Counters that are less than before are another device's, or began again.
+  // Counters decrease if a network device was removed or reset.
   if (traffic && traffic_ && seconds > 0 && traffic->received >= traffic_->received &&
       traffic->sent >= traffic_->sent) {
     figures.network_received = static_cast<double>(traffic->received - traffic_->received) / seconds;
@@ -133,7 +133,7 @@ HostFigures HostLoad::sample() {
   }
   read_memory(figures);
   figures.joules = read_joules();
-  // Where less than a tick has passed, the next sample looks further back.
+  // If less than a tick has passed, the next sample covers a longer interval.
   if (!ticks || !ticks_ || ticks->all > ticks_->all) {
     ticks_ = ticks;
     job_ticks_ = job_ticks;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HostLoad: how busy this machine is, as Linux tells in /proc and /sys. What it does not tell, or not to this
-// user, is left out. One thread.
+// HostLoad: the load of this machine from Linux's /proc and /sys. Values that are missing, or that this user
+// may not read, are left empty. One thread.
 #pragma once
 
 #include <chrono>
@@ -17,24 +17,24 @@
 namespace lockstep {
 
 struct HostFigures {
-  // Since the sample before, or the making; per cent of all its cores.
+  // Since the previous sample, or construction; per cent of all cores.
   std::optional<double> processor;
-  std::optional<double> job_processor;  // what this job's processes took of that
+  std::optional<double> job_processor;  // the part of this job's processes
   std::optional<std::uint64_t> memory_bytes, memory_used_bytes;
-  std::optional<double> network_received, network_sent;  // bytes per second; the loopback is none
-  std::optional<double> joules;                          // of all processor packages, since the making
+  std::optional<double> network_received, network_sent;  // bytes per second, without the loopback
+  std::optional<double> joules;                          // of all processor packages, since construction
 };
 
 class HostLoad {
  public:
-  // processes: this job's on this machine. root: of the files.
+  // processes: this job's on this machine. root: of the file system.
   explicit HostLoad(std::vector<pid_t> processes = {}, std::filesystem::path root = "/");
 
   HostFigures sample();
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Ticks {  // of all cores, by the kernel's clock
+  struct Ticks {  // summed over all cores, in the kernel's clock ticks
     std::uint64_t busy = 0, all = 0;
   };
   struct Traffic {
@@ -48,14 +48,14 @@ class HostLoad {
   std::optional<double> read_joules();
 
   struct Package {
-    std::uint64_t microjoules = 0, range = 0;  // after which it begins at 0 again
+    std::uint64_t microjoules = 0, range = 0;  // the counter wraps to 0 after it
   };
 
   std::vector<pid_t> processes_;
   std::filesystem::path root_;
   std::map<std::filesystem::path, Package> packages_;
   double joules_ = 0;
-  // Of the sample before.
+  // Of the previous sample.
   Clock::time_point taken_;
   std::optional<Ticks> ticks_;
   std::optional<std::uint64_t> job_ticks_;

@@ -25,7 +25,7 @@ std::string bus_and_device(std::string address) {
   return address;
 }
 
-// What the time went into that the device was not busy in.
+// The largest phase in which the device was not busy.
 Phase largest_loss(const StepAccount& account) {
   Phase largest = Phase::rest;
   for (const Phase phase : {Phase::data_wait, Phase::exposed_communication, Phase::idle})
@@ -50,7 +50,7 @@ std::string why_quiet(const SeenRank& rank, double seconds) {
   std::string why = rank.progress.activity == Activity::training
                         ? fmt::format("no step for {:.0f} s", seconds)
                         : fmt::format("{} for {:.0f} s", name_of(rank.progress.activity), seconds);
-  if (rank.life == RankLife::stopped) return why + ", stopped by a signal";  // wherever it stood
+  if (rank.life == RankLife::stopped) return why + ", stopped by a signal";  // regardless of its wait
   if (rank.waits) why += fmt::format(", in {} for {:.0f} s", rank.waits->what, rank.waits->seconds);
   return why;
 }
@@ -98,7 +98,7 @@ std::vector<DeviceContext> idle_contexts(const SeenRank& rank, const NodeView& v
 
 std::string describe_device(const RankIdentity& rank) {
   const std::string device = rank.device.str();
-  if (device.empty()) return "a device";  // which one is not chosen yet
+  if (device.empty()) return "a device";  // not chosen yet
   if (device == "cpu")
     return fmt::format("{} thread{} of the CPU", rank.threads, rank.threads == 1 ? "" : "s");
   return fmt::format("{} ({}, {})", device, rank.device_address.str(), rank.device_name.str());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Devices that a job holds and does not use: which, for how long, and why as far as it can be seen from
-// outside.
+// Devices that a job holds but does not use: which, for how long, and the externally visible reason.
 #pragma once
 
 #include <optional>
@@ -17,13 +16,13 @@ struct IdleDevice {
   std::string why;  // "no step for 95 s, stopped by a signal"
 };
 
-// Nothing where the device works, or has been idle for less than so many seconds. A rank that trains has to
-// take a step now and then, however long one takes it, and to be busy in it; while it starts, saves or ends,
-// the GPU itself says whether it works, where the driver tells; an evaluation counts as work unless the GPU
-// says otherwise.
+// Empty if the device works, or has been idle for less than `idle_seconds`. A training rank works if it
+// completes steps (the limit is at least three times its step time) and is busy in them. A rank that starts,
+// saves or ends works if the driver reports a utilization above 0; one that evaluates works unless the driver
+// reports 0. A stopped rank does not work.
 std::optional<IdleDevice> idle_device(const SeenRank& rank, const NodeView& view, double idle_seconds);
 
-// GPUs that are not the rank's, where it has a context nevertheless, and on which nothing runs.
+// GPUs other than the rank's own on which it has a context, and on which nothing runs.
 std::vector<DeviceContext> idle_contexts(const SeenRank& rank, const NodeView& view);
 
 // "cuda:3 (0000:3b:00.0, NVIDIA H100)", "2 threads of the CPU".

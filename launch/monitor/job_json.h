@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A NodeView for programs: one line of JSON.
+// A NodeView for programs, as one line of JSON.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace lockstep {
 
 // {time, host, jobs: [{job, run_dir, model, .., here: [{rank, state, step, busy, account, idle, ..}]}],
-// devices: [{uuid, utilization, ..}]}. What is not known, or does not hold any more, is null.
+// devices: [{uuid, utilization, ..}]}. Unknown and outdated values are null.
 std::string to_json(const NodeView& view, double idle_seconds);
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ std::string clock_text(double seconds_since_1970) {
   return fmt::format("{:%H:%M:%S}", fmt::localtime(static_cast<std::time_t>(seconds_since_1970)));
 }
 
-// With its day where that was not lately.
+// With the date if it is 12 h ago or more.
 std::string since_text(double moment, double now) {
   constexpr double kLately = 12 * 3600;
   if (now - moment < kLately) return clock_text(moment);
@@ -42,7 +42,7 @@ std::string percent_text(double share) {
   return std::isfinite(share) ? fmt::format("{:.0f}%", 100 * share) : kNoFigure;
 }
 
-// "12/469"; where that is too long, the first alone.
+// "12/469"; only the first number if that exceeds the width.
 std::string part_text(std::int64_t part, std::int64_t whole, std::size_t width) {
   if (part == 0 && whole == 0) return kNoFigure;
   const std::string text = fmt::format("{}/{}", part, whole);
@@ -93,7 +93,7 @@ std::string device_line(const std::string& device, const DeviceFigures& figures)
   return line + " " + figures.name;
 }
 
-// Of one rank, what its row does not tell; empty: nothing.
+// A remark on a rank that adds to its row; empty: none.
 std::string remark_of(const SeenRank& rank, const NodeView& view, double idle_seconds) {
   const std::int64_t number = rank.identity.rank;
   if (rank.life == RankLife::died)
@@ -107,7 +107,7 @@ std::string remark_of(const SeenRank& rank, const NodeView& view, double idle_se
   return {};
 }
 
-// Of a job of which no rank lives.
+// The last line of a job without a living rank.
 std::string end_of(const SeenJob& job, const NodeView& view) {
   std::int64_t step = 0;
   double quiet = std::numeric_limits<double>::max();

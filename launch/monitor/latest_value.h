@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LatestValue: a value in memory that several processes share, which one thread shows anew again and again,
-// and anybody reads as a whole. Who shows waits for nobody and pays a few stores; who looks waits for nobody
-// either, and what he gets is never part of one value and part of another. A writer that is stopped or killed
-// in the middle leaves the value before, as two slots take turns. Memory of zeros is one that shows nothing
-// yet.
+// LatestValue: a value in memory shared by processes. One thread writes it repeatedly; any thread or process
+// reads it. Neither side blocks; a write costs a few stores, and a read never mixes two values. Two slots
+// alternate, so a writer that is stopped or killed during a write leaves the previous value readable. Zeroed
+// memory is a LatestValue without a value.
 #pragma once
 
 #include <array>
@@ -25,18 +24,19 @@ class LatestValue {
   using Words = std::array<std::uint64_t, kWords>;
 
  public:
-  // One thread at a time.
+  // Writes a value. One thread at a time.
   void show(const Value& value) {
     const std::uint64_t number = shown_.load(std::memory_order_relaxed) + 1;
     const auto words = std::bit_cast<Words>(value);
     auto& slot = slots_[number % 2];
-    // Each releases the number before: whoever reads one of them sees that his own value is no longer the
-    // last.
+    // The release order makes a reader that loads one of these words also see the previous number, so it
+    // detects that its value is no longer the last.
     for (std::size_t i = 0; i < kWords; ++i) slot[i].store(words[i], std::memory_order_release);
     shown_.store(number, std::memory_order_release);
   }
 
-  // Any thread or process. Nothing where nothing was shown yet, or values come faster than this can read.
+  // Reads the value. Any thread or process. Empty if none was written yet, or if writes come faster than
+  // reads.
   std::optional<Value> look() const {
     constexpr int kAttempts = 1000;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -51,7 +51,7 @@ class LatestValue {
   }
 
  private:
-  std::atomic<std::uint64_t> shown_;  // how many values were; the last one's slot is that of its number
+  std::atomic<std::uint64_t> shown_;  // number of values written; the last is in slot number % 2
   std::array<std::array<std::atomic<std::uint64_t>, kWords>, 2> slots_;
 };
 

@@ -32,7 +32,7 @@ namespace {
 
 constexpr std::chrono::seconds kLongestGoodbye{2};
 
-// It gets what others leave. The system may refuse: then it is a thread like others, that mostly sleeps.
+// SCHED_IDLE: runs only on otherwise idle cores. A refusal is ignored: the thread mostly sleeps anyway.
 void step_back() {
   name_thread("ls-monitor");
   const sched_param parameter = {};
@@ -53,16 +53,16 @@ struct DeviceMonitor::State {
   const MonitorOptions options;
   std::mutex mutex;
   std::condition_variable changed;
-  bool stopping = false;  // guarded, as what follows
+  bool stopping = false;  // this and the following members are guarded by mutex
   bool ended = false;
   bool nvml_present = false;
   std::int32_t slices = 0;
   MonitorSums sums;
   Clock::time_point taken = Clock::now();
   std::optional<SlowedDevice> slowed;
-  std::map<std::string, EnergyMeter> device_energy;  // by PCI address: slices of one device take from one
+  std::map<std::string, EnergyMeter> device_energy;  // by PCI address: slices of one device share a meter
   EnergyMeter host_energy;
-  std::thread thread;  // the maker's
+  std::thread thread;  // used by the constructor's thread only
 };
 
 void DeviceMonitor::State::sample(const Nvml* nvml, std::vector<std::unique_ptr<NvmlDevice>>& devices,
@@ -128,7 +128,7 @@ void DeviceMonitor::State::run() {
   const auto interval = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(std::min(options.every_seconds, 1e6)));
   for (std::unique_lock lock(mutex);;) {
-    const bool last = stopping;  // a sample that begins now is one of the end
+    const bool last = stopping;  // the next sample is the last one
     lock.unlock();
     const Clock::time_point next = Clock::now() + interval;
     sample(nvml ? &*nvml : nullptr, devices, host, file);
@@ -149,7 +149,7 @@ DeviceMonitor::DeviceMonitor(const MonitorOptions& options) : state_(std::make_s
     state->ended = true;
     state->changed.notify_all();
   };
-  // Signals are for the thread that trains.
+  // The training thread handles signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -166,7 +166,7 @@ DeviceMonitor::~DeviceMonitor() {
   std::unique_lock lock(state_->mutex);
   state_->stopping = true;
   state_->changed.notify_all();
-  // It is waited for: others are no longer to go first.
+  // The destructor waits for the thread, so it gets normal priority.
   if (const sched_param parameter = {}; !state_->ended)
     pthread_setschedparam(state_->thread.native_handle(), SCHED_OTHER, &parameter);
   const bool ended = state_->changed.wait_for(lock, kLongestGoodbye, [&] { return state_->ended; });
@@ -255,7 +255,7 @@ MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node) {
     if (first == nullptr) first = &rank;
     const auto add_rank = [&](std::string& list) { list += fmt::format("{}{}", list.empty() ? "" : " ", i); };
     add_rank(options.ranks);
-    // Numbers of processes in another container mean nothing here.
+    // Process numbers of another container are not valid here.
     if (rank.process_space == first->process_space) options.processes.push_back(rank.process);
     if (rank.device.uuid.empty()) continue;
     auto device = std::ranges::find(options.devices, rank.device.uuid, &MonitoredDevice::uuid);

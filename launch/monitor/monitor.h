@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceMonitor: what devices and their machine do while a job trains. A thread of its own asks them every
-// now and then, with what is left of the cores when nobody else wants them, and writes a row for each device
-// of the job on this node; where there is none, of the machine. It touches nothing that the training has, and
-// nothing that fails here ends it.
+// DeviceMonitor: samples devices and their machine while a job trains. A separate thread (SCHED_IDLE) samples
+// at an interval and writes a row for each device of the job on this node, or one for the machine if there is
+// no device. It shares no state with the training, and its failures never end the training.
 #pragma once
 
 #include <filesystem>
@@ -25,7 +24,7 @@
 namespace lockstep {
 
 struct MonitoredDevice {
-  std::string uuid, pci_address, name;  // as CUDA tells them
+  std::string uuid, pci_address, name;  // as reported by CUDA
   std::string ranks = {};               // "0 1"
 };
 
@@ -34,52 +33,53 @@ struct MonitorOptions {
   bool goes_on = false;  // see MonitorFile
   double every_seconds = 1;
   std::vector<MonitoredDevice> devices = {};
-  std::string ranks = {};             // of the node, for a row without a device
+  std::string ranks = {};             // of the node, for rows without a device
   std::vector<pid_t> processes = {};  // of the job
   std::string nvml_library = Nvml::kLibrary;
-  std::filesystem::path root = "/";  // of HostLoad
+  std::filesystem::path root = "/";  // root of HostLoad
 };
 
 class DeviceMonitor {
  public:
-  // Returns at once; the first rows are taken right away, by the thread.
+  // Returns immediately; the thread takes the first sample at once.
   explicit DeviceMonitor(const MonitorOptions& options);
-  // Takes the last rows. Waits no longer than two seconds for a driver that does not answer.
+  // Takes a last sample. Waits at most 2 s for a driver that does not respond.
   ~DeviceMonitor();
   DeviceMonitor(const DeviceMonitor&) = delete;
   DeviceMonitor& operator=(const DeviceMonitor&) = delete;
 
-  // What was seen since the last take(), or the making; energy also since the last sample. Any thread; waits
-  // for no device.
+  // Sums since the last take(), or construction; energy is extrapolated from the last sample. Any thread;
+  // never waits for a device.
   MonitorSums take();
-  // The slowest of the devices whose clocks were held down when it looked last. Any thread; likewise.
+  // The device with the lowest relative clock among those held down at the last sample. Any thread; never
+  // waits for a device.
   std::optional<SlowedDevice> slowed() const;
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // the thread's, too
+  std::shared_ptr<State> state_;  // shared with the thread
 };
 
-// What ranks tell each other of where they run.
+// Where a rank runs; exchanged between ranks.
 struct MonitoredRank {
   int node = 0;
   std::string host;
   int process = 0;
-  std::string process_space;  // in which that number means something
-  MonitoredDevice device;     // without a UUID: none
+  std::string process_space;  // PID namespace of that number
+  MonitoredDevice device;     // an empty UUID means no device
 };
 
-// For a node's monitor: its devices, ranks and processes, and its file's name: monitor.csv for rank 0's node,
-// monitor.HOST.csv for others, monitor.HOST-NODE.csv where nodes have one name. Devices of several ranks, or
-// several times of one, are there once.
+// Options for a node's monitor: its devices, ranks, processes, and the file's name: monitor.csv for rank 0's
+// node, monitor.HOST.csv for others, monitor.HOST-NODE.csv if nodes share a host name. A device used by
+// several ranks is listed once.
 MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node);
 
-// Collective. One that writes its file in run.dir every run.monitor_seconds, on the first rank of each node;
-// null on others, and where there is to be none.
+// Collective. Starts a monitor that writes its file in run.dir every run.monitor_seconds, on the first rank
+// of each node. Null on other ranks, and if run.monitor_seconds is 0.
 std::unique_ptr<DeviceMonitor> begin_monitor(const Config& config, const World& world, Communicator& host,
                                              Device device, bool goes_on);
 
-// Collective. What the monitors of all nodes saw; on every rank. mine: null on a rank without one.
+// Collective. Sums of the monitors of all nodes, on every rank. mine: null on a rank without one.
 MonitorSums take_of_all_nodes(DeviceMonitor* mine, Communicator& host);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep monitor: what the trainings of this machine do, seen from outside.
+// lockstep monitor: shows the trainings of this machine from outside.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -43,7 +43,7 @@ void write_out(const std::string& text) {
     throw IoError(fmt::format("standard output: {}", std::strerror(errno)));
 }
 
-// A table in the place of the one before, as much as fits on the terminal.
+// Redraws the table in place, as much as fits on the terminal.
 class Redrawn {
  public:
   void draw(const std::string& text) {
@@ -59,7 +59,7 @@ class Redrawn {
     return told ? size.ws_row : std::numeric_limits<std::ptrdiff_t>::max();
   }
 
-  // Of more than so many lines the first ones, and one that says so.
+  // Cuts text above `most` lines, and appends a line that says so.
   static std::string cut(const std::string& text, std::ptrdiff_t most) {
     const std::ptrdiff_t lines = std::ranges::count(text, '\n');
     if (lines <= most) return text;
@@ -77,7 +77,7 @@ std::string none_line(const MonitorFlags& flags) {
                      host_name());
 }
 
-// None where a launcher has started this, perhaps on several machines: their tables would be drawn over each
+// No terminal under a launcher, which may start this on several machines: their tables would overwrite each
 // other.
 Terminal own_terminal() {
   return std::getenv("OMPI_COMM_WORLD_RANK") == nullptr ? find_terminal() : Terminal{};

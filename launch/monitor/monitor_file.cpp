@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view kNotKnown = "[N/A]";
 constexpr double kBytesOfMib = 1024.0 * 1024.0;
 
-// nvidia-smi quotes nothing: what a name could break a row with is a blank.
+// nvidia-smi quotes nothing, so characters that would break a row become blanks.
 std::string cell(std::string text) {
   for (char& c : text)
     if (c == ',' || c == '"' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
@@ -77,7 +77,7 @@ const auto& monitor_columns() {
       COLUMN("memory.total [MiB]", mebibytes(row.device.memory_bytes)),
       COLUMN("memory.free [MiB]", mebibytes(row.device.memory_free_bytes)),
       COLUMN("memory.used [MiB]", mebibytes(row.device.memory_used_bytes)),
-      // Ours.
+      // Lockstep's own columns.
       COLUMN("ranks", cell(row.ranks)),
       COLUMN("power.draw [W]", cell(row.device.watts, "{:.2f} W")),
       COLUMN("energy [J]", cell(row.device.joules, "{:.3f} J")),
@@ -104,11 +104,11 @@ const auto& monitor_columns() {
 
 #undef COLUMN
 
-// What ends in the middle of a line is cut off.
+// Removes an incomplete last line.
 void keep_whole_lines(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text(std::istreambuf_iterator<char>(file), {});
-  const std::size_t end = text.rfind('\n') + 1;  // 0 where there is none
+  const std::size_t end = text.rfind('\n') + 1;  // 0 without a line end
   std::error_code error;
   if (file && end < text.size()) std::filesystem::resize_file(path, end, error);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MonitorFile: a table of samples as CSV, whose first columns are those of nvidia-smi, byte for byte, so that
-// what reads these files reads ours:
+// MonitorFile: a table of samples as CSV. Its first columns are identical to those of nvidia-smi, so that
+// readers of these files can read it:
 //
 //   nvidia-smi --query-gpu=timestamp,name,pci.bus_id,driver_version,pstate,pcie.link.gen.max,
 //     pcie.link.gen.current,temperature.gpu,utilization.gpu,utilization.memory,memory.total,memory.free,
 //     memory.used --format=csv
 //
-// What follows them is ours; what is not known is "[N/A]".
+// Lockstep's own columns follow. Unknown values are "[N/A]".
 #pragma once
 
 #include <chrono>
@@ -22,9 +22,9 @@ namespace lockstep {
 
 struct MonitorRow {
   std::chrono::system_clock::time_point time;
-  DeviceFigures device;  // where there is none, its name is the processor's
+  DeviceFigures device;  // without a device, its name is the processor's
   HostFigures host;      // the same in all rows of a sample
-  std::string ranks;     // whose device it is: "0 1"
+  std::string ranks;     // ranks that use the device: "0 1"
 };
 
 // The header, with its end of line, and a row.
@@ -33,12 +33,12 @@ std::string text_of(const MonitorRow& row);
 
 class MonitorFile {
  public:
-  // Of a run that goes on: rows are added to those that are there. Otherwise what an earlier run left is
-  // renamed (name_of_earlier), as is a file with other columns. Makes the folder, which a node may not share;
-  // one that goes away later is not made again: it may be a disk that was unmounted.
+  // goes_on: a resumed run appends to existing rows. Otherwise an existing file is renamed (name_of_earlier),
+  // as is a file with other columns. Creates the folder, which nodes may not share. A folder that disappears
+  // later is not created again: it may be on an unmounted disk.
   MonitorFile(std::filesystem::path path, bool goes_on);
 
-  // All of them, or none: a disk that takes no more costs rows, and is warned of once.
+  // Appends all rows or none. A failed write loses the rows; the first failure is logged.
   void append(std::span<const MonitorRow> rows);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MonitorSums: what a monitor saw of devices and machines over a while, as an epoch is told of it.
+// MonitorSums: sums of a monitor's samples of devices and machines over an interval, such as an epoch.
 #pragma once
 
 #include <chrono>
@@ -29,37 +29,36 @@ struct MonitorMean {
   }
 };
 
-// Numbers alone, so that ranks can send them to each other (gather_values).
+// Trivially copyable, so that ranks can exchange them (gather_values).
 struct MonitorSums {
   std::int32_t nodes = 0, devices = 0, slices = 0;
-  bool nvml = false;         // on some node
-  double seconds = 0;        // that it was
-  std::int64_t samples = 0;  // of each node
+  bool nvml = false;         // available on at least one node
+  double seconds = 0;        // length of the interval
+  std::int64_t samples = 0;  // per node; the minimum over nodes
   // Per cent, over samples and devices.
   MonitorMean utilization, memory_utilization, sm_activity, tensor_activity, memory_activity;
-  std::uint64_t memory_used_bytes = 0, memory_bytes = 0;  // the most of a device; 0: not known
-  double celsius = 0;                                     // the most; 0: not known
-  std::uint64_t clock_reasons = 0;                        // that were seen on some device
-  std::optional<double> device_joules;                    // of all of them
-  // Of machines.
+  std::uint64_t memory_used_bytes = 0, memory_bytes = 0;  // maximum of any device; 0: unknown
+  double celsius = 0;                                     // maximum; 0: unknown
+  std::uint64_t clock_reasons = 0;                        // bits seen on any device
+  std::optional<double> device_joules;                    // sum of all devices
+  // Of the machines.
   MonitorMean processor, job_processor;
   std::uint64_t host_memory_used_bytes = 0, host_memory_bytes = 0;
   MonitorMean network_received, network_sent;
   std::optional<double> host_joules;  // of processor packages
 
-  void add(const DeviceFigures& device);  // a sample's
+  void add(const DeviceFigures& device);  // adds a device's sample
   void add(const HostFigures& host);
-  // Of other nodes over the same time. What one of them does not tell of energy, the sum does not.
+  // Adds other nodes of the same interval. An energy sum is empty if a node does not report it.
   MonitorSums& operator+=(const MonitorSums& other);
 
-  // What was measured of both: devices, and processor packages where the system tells. Nothing where there
-  // are devices that do not tell.
+  // Energy of devices plus that of processor packages if known. Empty if that of devices is unknown.
   std::optional<double> joules() const;
 };
 
 struct EnergyTerms {
-  double samples = 0;        // that were trained meanwhile
-  double price_per_kwh = 0;  // 0: nobody said
+  double samples = 0;        // trained in the interval
+  double price_per_kwh = 0;  // 0: not given
 };
 
 // {provider, nodes, devices, slices, samples, seconds, utilization, memory_utilization, sm_activity,
@@ -69,20 +68,20 @@ struct EnergyTerms {
 // not known is null, and cost left out without a price. An object of JSON.
 std::string to_json(const MonitorSums& sums, const EnergyTerms& terms = {});
 
-// Adds up what something took, and says at any time what that is, also between two samples, which lie as long
-// apart as an epoch may last.
+// Integrates energy from samples. take() may be called between samples, even if epochs are shorter than the
+// sample interval.
 class EnergyMeter {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // A sample: a counter that only grows, and power. One of them is enough.
+  // Adds a sample: an energy counter that never decreases, and power. One of them is enough.
   void add(Clock::time_point now, std::optional<double> joules, std::optional<double> watts);
-  // Since the last take(), with the latest power from the last sample on. What is too much comes off the
-  // next. Nothing where no sample told.
+  // Joules since the last take(), extrapolated from the last sample with the latest power. An overestimate
+  // reduces the next results. Empty before the first sample with energy or power.
   std::optional<double> take(Clock::time_point now);
 
  private:
-  std::optional<Clock::time_point> at_;  // of the last sample that told
+  std::optional<Clock::time_point> at_;  // of the last sample with energy or power
   std::optional<double> counter_;
   double watts_ = 0;
   double joules_ = 0;  // up to that sample

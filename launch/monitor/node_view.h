@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NodeView: what is to be seen of the trainings on this machine at one moment: their ranks, by job, and what
-// the driver tells of their GPUs.
+// NodeView: a snapshot of the trainings on this machine: their ranks by job, and the driver's figures of
+// their GPUs.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace lockstep {
 
-// The ranks of a job that are on this machine, at least one; by rank.
+// The ranks of a job on this machine, sorted by rank; at least one.
 struct SeenJob {
   std::vector<SeenRank> ranks;
 
   const RankIdentity& identity() const { return ranks.front().identity; }
-  // Of the job's figures, those of the lowest rank here that lives; else of the lowest.
+  // The rank whose figures represent the job: the lowest living one here, else the lowest.
   const SeenRank& speaker() const;
-  bool died() const;  // all of them
+  bool died() const;  // true if all ranks died
 };
 
 struct NodeView {
@@ -31,18 +31,18 @@ struct NodeView {
   double time = 0;           // seconds since 1970
   std::int64_t time_ns = 0;  // now_ns()
   std::vector<SeenJob> jobs;
-  std::map<std::string, DeviceFigures> devices;  // by UUID; empty where the driver does not tell
-  std::vector<DeviceContext> contexts;           // of any process; likewise
+  std::map<std::string, DeviceFigures> devices;  // by UUID; empty if the driver does not report
+  std::vector<DeviceContext> contexts;           // of any process; empty if the driver does not report
 
   bool anybody_lives() const;
 };
 
-// Makes views one after the other.
+// Takes views repeatedly.
 class NodeViewer {
  public:
   explicit NodeViewer(std::filesystem::path folder = kRankFolder, std::string nvml_library = Nvml::kLibrary)
       : folder_(std::move(folder)), nvml_library_(std::move(nvml_library)) {}
-  // run_dir: the only job to look at; empty: all.
+  // run_dir: restricts the view to the job of this folder; empty: all jobs.
   NodeView look(const std::filesystem::path& run_dir = {});
 
  private:
@@ -50,18 +50,19 @@ class NodeViewer {
 
   std::filesystem::path folder_;
   std::string nvml_library_;
-  std::unique_ptr<Nvml> nvml_;  // from the first GPU on
+  std::unique_ptr<Nvml> nvml_;  // created for the first GPU
   std::map<std::string, std::unique_ptr<NvmlDevice>> devices_;
 };
 
-// Removes what the jobs left behind of which no rank lives.
+// Removes the files of jobs without a living rank.
 void remove_dead_jobs(const NodeView& view);
 
-// A word for people and programs: "died", "stopped", "waiting" for other ranks, or else what it does.
+// "died", "stopped", "waiting" for other ranks, or else the word of its activity.
 std::string_view state_of(const SeenRank& rank);
-// Whether the figures of the last steps still say what it does: it has not been without a step for long.
+// True if the figures of the last steps are current: the rank runs and, while training, its last step is
+// recent.
 bool figures_hold(const SeenRank& rank, std::int64_t now_ns);
-// Since its last step, or since it does what it does, where that was later.
+// Since the later of its last step and the start of its activity.
 double quiet_seconds(const SeenRank& rank, std::int64_t now_ns);
 
 }  // namespace lockstep

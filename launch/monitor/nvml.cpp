@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// What is asked for, in the order of GpmPlace.
+// Indices into kGpmMetrics.
 enum GpmPlace {
   kGpmSm,
   kGpmTensor,
@@ -27,7 +27,7 @@ enum GpmPlace {
   kGpmNvlinkSent
 };
 constexpr std::array<unsigned, 7> kGpmMetrics = {2, 5, 10, 20, 21, 60, 61};
-// Samples that lie closer together tell nothing.
+// Closer samples give no metrics.
 constexpr std::chrono::milliseconds kGpmLeastInterval{101};
 
 constexpr double kMebibyte = 1024.0 * 1024.0;
@@ -53,7 +53,7 @@ double number_of(const NvmlFieldValue& field) {
   }
 }
 
-// Nothing for what cannot be one.
+// Empty for an impossible value.
 std::optional<double> percent_of(double value) {
   return value >= 0 && value <= 100 ? std::optional(value) : std::nullopt;
 }
@@ -122,7 +122,7 @@ struct NvmlDevice::State {
       if (each != nullptr) calls.gpm_free.function(each);
   }
 
-  // Whether the library has the function, and it succeeded.
+  // True if the library has the function and it succeeds; otherwise adds the reason to `refused`.
   template <typename... Parameters, typename... Arguments>
   bool ask(const NvmlCall<Parameters...>& call, Arguments... arguments) {
     if (call.function == nullptr) {
@@ -133,7 +133,7 @@ struct NvmlDevice::State {
     if (result != kNvmlSuccess) refused.push_back(fmt::format("{}: {}", call.name, calls.text_of(result)));
     return result == kNvmlSuccess;
   }
-  // A figure that comes as the last argument.
+  // Calls a function that returns the figure through its last argument.
   template <typename T, typename... Parameters, typename... Arguments>
   std::optional<T> figure(const NvmlCall<Parameters...>& call, Arguments... arguments) {
     T value = {};
@@ -155,21 +155,21 @@ struct NvmlDevice::State {
 
   const Nvml::Calls& calls;
   NvmlDeviceRef device = nullptr;  // null: not found
-  NvmlDeviceRef whole = nullptr;   // what a slice is one of; else the device
+  NvmlDeviceRef whole = nullptr;   // the device of a slice; else equal to device
   bool slice = false;
   unsigned instance = 0;  // of the slice
   std::string name, pci_bus_id, driver_version;
-  std::vector<std::string> unfound;  // what was refused in looking for it
+  std::vector<std::string> unfound;  // errors of find()
   std::vector<std::string> refused;  // in this sample
 
   bool gpm = false;
-  std::array<NvmlGpmSampleRef, 2> gpm_samples = {};  // the one before, and the next
-  std::optional<Clock::time_point> gpm_taken;        // the one before
+  std::array<NvmlGpmSampleRef, 2> gpm_samples = {};  // the previous one, and the next
+  std::optional<Clock::time_point> gpm_taken;        // time of the previous one
   int gpm_rounds = 0;
   std::unique_ptr<NvmlGpmMetrics> gpm_answer;
 
   std::optional<Clock::time_point> links_read;
-  double nvlink_sent = 0, nvlink_received = 0;  // KiB, then
+  double nvlink_sent = 0, nvlink_received = 0;  // KiB, at links_read
 };
 
 void NvmlDevice::State::find(const std::string& uuid, const std::string& pci_address) {
@@ -177,7 +177,7 @@ void NvmlDevice::State::find(const std::string& uuid, const std::string& pci_add
   if (!found && !pci_address.empty()) found = ask(calls.by_pci, pci_address.c_str(), &device);
   if (!found) device = nullptr;
   if (device == nullptr) return;
-  refused.clear();  // by its address it was found
+  refused.clear();  // found by its address after all
 
   whole = device;
   if (figure<unsigned>(calls.is_slice, device).value_or(0) != 0) {
@@ -212,7 +212,7 @@ void NvmlDevice::State::prepare_gpm() {
   gpm = true;
 }
 
-// The second version does not count what the driver keeps for itself as used, as nvidia-smi does not.
+// Version 2 excludes the driver's reserved memory from the used memory, as nvidia-smi does.
 void NvmlDevice::State::read_memory(DeviceFigures& figures) {
   NvmlMemoryV2 memory = {.version = kNvmlMemoryV2};
   if (ask(calls.memory, device, &memory)) {
@@ -273,7 +273,7 @@ void NvmlDevice::State::read_gpm(DeviceFigures& figures) {
                  .metrics = {}};
   for (std::size_t i = 0; i < kGpmMetrics.size(); ++i) gpm_answer->metrics[i].id = kGpmMetrics[i];
   if (!ask(calls.gpm_metrics, gpm_answer.get())) return;
-  // NaN where this device does not have it.
+  // NaN if the device lacks the metric.
   const auto value = [&](GpmPlace place) {
     const NvmlGpmMetric& metric = gpm_answer->metrics[static_cast<std::size_t>(place)];
     if (metric.result == kNvmlSuccess) return metric.value;
@@ -289,9 +289,9 @@ void NvmlDevice::State::read_gpm(DeviceFigures& figures) {
   figures.nvlink_sent = rate_of(value(kGpmNvlinkSent) * kMebibyte);
 }
 
-// What the counters above do not tell. PCIe is watched by the driver for 20 ms each way.
+// Link rates that GPM does not provide. The driver samples PCIe for 20 ms per direction.
 void NvmlDevice::State::read_links(DeviceFigures& figures) {
-  if (slice) return;  // of the whole device, which others use, too
+  if (slice) return;  // rates are of the whole device, which others use, too
   const bool waits_for_gpm = gpm && gpm_rounds < 2;
   if (!figures.pcie_sent && !waits_for_gpm) {
     if (const auto sent = figure<unsigned>(calls.pcie, whole, kNvmlPcieSent)) figures.pcie_sent = *sent * 1e3;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nvml: what NVIDIA's management library tells of a GPU. It is not linked: it comes with the driver, is
-// looked for when the program runs, and any function that this version of it lacks is done without. Nothing
-// here throws for what it says: what it refuses is left out of the figures, and told beside them. One thread.
+// Nvml: figures of a GPU from NVIDIA's management library. The library comes with the driver and is loaded at
+// run time; functions that the installed version lacks are skipped. Nothing here throws for an NVML error:
+// the figure stays empty, and the error is listed in DeviceFigures::refused. One thread.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace lockstep {
 
-// Of one device, or of a slice of it (MIG), at one moment. What is not known is left out.
+// A sample of one device or MIG slice. Unknown values are empty.
 struct DeviceFigures {
-  std::string name, pci_bus_id, driver_version;  // as nvidia-smi writes them; empty: not known
-  bool slice = false;  // then memory and activity are its own, and all else that of the whole device
+  std::string name, pci_bus_id, driver_version;  // in nvidia-smi's format; empty: unknown
+  bool slice = false;  // if true, memory and activity are the slice's, all else the whole device's
   std::optional<unsigned> performance_state;  // 0 (most) to 15
   std::optional<unsigned> pcie_generation_most, pcie_generation;
   std::optional<double> celsius;
-  // Per cent of time in which some kernel ran, or memory was read or written. Not told of slices.
+  // Per cent of time in which any kernel ran, or memory was read or written. Empty for slices.
   std::optional<double> utilization, memory_utilization;
   std::optional<std::uint64_t> memory_bytes, memory_free_bytes, memory_used_bytes;
   std::optional<double> watts;
@@ -28,39 +28,39 @@ struct DeviceFigures {
   std::optional<unsigned> sm_mhz, memory_mhz, sm_mhz_most;
   std::optional<std::uint64_t> clock_reasons;                                    // see clock_reason_words()
   std::optional<double> pcie_received, pcie_sent, nvlink_received, nvlink_sent;  // bytes per second
-  // Per cent, between the sample before and this one, by a device's own counters (Hopper and later): of
-  // multiprocessors that were busy, of their tensor cores, and of the memory's bytes per second.
+  // Per cent, between the previous sample and this one, by device counters (Hopper and later): busy
+  // multiprocessors, busy tensor cores, and memory bandwidth.
   std::optional<double> sm_activity, tensor_activity, memory_activity;
   std::vector<std::string> refused;  // "nvmlDeviceGetPowerUsage: Not Supported"
 };
 
-// Why clocks are lower than they could be, as nvidia-smi calls it: "sw_power_cap"; bits that have no name are
-// written as such ("0x800").
+// Reasons for reduced clocks in nvidia-smi's words: "sw_power_cap"; bits without a name in hexadecimal
+// ("0x800").
 std::vector<std::string> clock_reason_words(std::uint64_t reasons);
-inline constexpr std::uint64_t kClocksOfIdleDevice = 1;  // of these bits: nothing ran, which slows nothing
+inline constexpr std::uint64_t kClocksOfIdleDevice = 1;  // bit for an idle GPU, which slows nothing
 
-// That a process uses a GPU: at the least, it has a context there, which takes some hundred MiB.
+// A process's use of a GPU: at least a context, which takes some hundred MiB.
 struct DeviceContext {
   std::string uuid, pci_bus_id;  // of the whole GPU
   std::int64_t process = 0;
-  std::optional<std::uint64_t> memory_bytes;  // of the GPU, that it takes
-  std::optional<double> utilization;          // of the GPU, by whomever
+  std::optional<std::uint64_t> memory_bytes;  // GPU memory of the process
+  std::optional<double> utilization;          // of the GPU, by all processes
 };
 
 class Nvml {
  public:
   static constexpr const char* kLibrary = "libnvidia-ml.so.1";
 
-  // What the dynamic linker finds by that name, or path. Never throws: see problem().
+  // library: a name or path for the dynamic linker. Never throws: see problem().
   explicit Nvml(const std::string& library = kLibrary);
   ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
   const char* provider() const { return calls_ ? "nvml" : "none"; }
-  const std::string& problem() const { return problem_; }  // why there is none; empty: there is one
-  // Of all GPUs of this machine. Processes are numbered as this one sees them, if the driver knows how;
-  // empty where it does not tell.
+  const std::string& problem() const { return problem_; }  // why the library is unavailable; empty: available
+  // Contexts on all GPUs of this machine. Process numbers are those of this process's namespace if the driver
+  // supports that. Empty if the driver does not report them.
   std::vector<DeviceContext> contexts() const;
 
  private:
@@ -70,7 +70,7 @@ class Nvml {
   std::string problem_;
 };
 
-// A device of it, which outlives this.
+// A device of an Nvml, which must outlive this.
 class NvmlDevice {
  public:
   // By its UUID ("GPU-...", "MIG-..."), or else by its PCI address.
@@ -79,11 +79,11 @@ class NvmlDevice {
   NvmlDevice(const NvmlDevice&) = delete;
   NvmlDevice& operator=(const NvmlDevice&) = delete;
 
-  // Asks for all there is. Takes milliseconds; tens of them where the driver itself watches PCIe for a while.
+  // Reads all figures. Takes milliseconds; tens of them if the driver itself samples PCIe.
   DeviceFigures sample();
-  // Of all that, memory and utilization alone, which takes no time.
+  // Reads memory and utilization only, which is fast.
   DeviceFigures sample_use();
-  // Whether it is a part of a GPU, given to this virtual machine; false where that is not told.
+  // True for a vGPU, a part of a GPU assigned to this virtual machine; false if unknown.
   bool is_vgpu();
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The binary interface of NVIDIA's management library, as far as Nvml calls it: what its nvml.h says, and its
-// functions, each found by its name where the library has it. Of nvml*.cpp alone.
+// The binary interface of NVIDIA's management library, as far as Nvml uses it: declarations of its nvml.h,
+// and its functions, found by name if the library has them. Only for nvml*.cpp.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ inline constexpr unsigned kNvmlClockSm = 1, kNvmlClockMemory = 2;
 inline constexpr unsigned kNvmlPcieSent = 0, kNvmlPcieReceived = 1;
 inline constexpr unsigned kNvmlStates = 16;  // performance states
 inline constexpr unsigned kNvmlFieldNvlinkSent = 138, kNvmlFieldNvlinkReceived = 139;
-inline constexpr unsigned kNvmlVirtualGpu = 2;  // of virtualization modes: seen inside a virtual machine
+inline constexpr unsigned kNvmlVirtualGpu = 2;  // virtualization mode of a vGPU inside a virtual machine
 inline constexpr unsigned kNvmlAllLinks = ~0u;
 
 struct NvmlPciInfo {
@@ -62,7 +62,7 @@ static_assert(kNvmlTemperatureV1 == 0x0100000C);
 
 struct NvmlProcess {
   unsigned process;
-  unsigned long long memory_bytes;  // all ones: not told
+  unsigned long long memory_bytes;  // all ones: unknown
   unsigned instance, compute_instance;
 };
 static_assert(sizeof(NvmlProcess) == 24);
@@ -99,8 +99,8 @@ struct NvmlGpmMetric {
 };
 static_assert(sizeof(NvmlGpmMetric) == 40);
 
-// The library's array has grown from 98 entries to hundreds, and nothing tells it how long ours is: there is
-// room for more of them than any version knows.
+// The library's array has grown from 98 entries to hundreds, and the call does not pass its length, so this
+// one has more entries than any version knows.
 struct NvmlGpmMetrics {
   unsigned version, count;
   NvmlGpmSampleRef first, second;
@@ -108,7 +108,7 @@ struct NvmlGpmMetrics {
 };
 static_assert(offsetof(NvmlGpmMetrics, metrics) == 24);
 
-// A function of the library; null where it has none of that name.
+// A function of the library; null if the library has none of that name.
 template <typename... Parameters>
 struct NvmlCall {
   const char* name;

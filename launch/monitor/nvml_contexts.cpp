@@ -6,7 +6,7 @@ namespace {
 
 constexpr NvmlResult kNvmlInsufficientSize = 7;
 
-// More of them may come between asking how many there are and for them.
+// Retries with a larger buffer, as processes may start between the calls.
 template <typename Ask>
 std::vector<NvmlProcess> processes_by(Ask ask) {
   std::vector<NvmlProcess> processes(16);

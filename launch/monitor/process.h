@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which process a number means, and what Linux tells of it in /proc.
+// Identifies processes by number, and reads their figures from /proc.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace lockstep {
 
-// The space (namespace) in which this process's numbers of processes mean something; 0: not told.
+// The PID namespace of this process, in which its process numbers are valid; 0: unknown.
 std::uint64_t own_process_space();
 
 struct ProcessFigures {
   char state = 0;           // 'R', 'S', 'T' (stopped), 'Z' (dead), ..
-  std::uint64_t start = 0;  // in ticks since the machine started: no later process of this number has it
+  std::uint64_t start = 0;  // in ticks since boot; distinguishes later processes with the same number
   double processor_seconds = 0;
   std::int64_t threads = 0;
   bool dead() const { return state == 'Z' || state == 'X'; }
 };
 
-// Nothing where there is no such process.
+// Empty if there is no such process.
 std::optional<ProcessFigures> process_figures(std::int64_t process);
 
 }  // namespace lockstep

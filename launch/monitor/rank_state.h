@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank shows of itself to others of its node while it trains: who it is, and how far it got. Plain
-// values of a fixed layout, which processes share; a change of it changes kRankStateVersion.
+// The state that a rank publishes to processes of its node while it trains: identity and progress. Plain
+// values of a fixed layout in shared memory; a change of the layout changes kRankStateVersion.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace lockstep {
 
 inline constexpr std::uint64_t kRankStateVersion = 1;
 
-// Text of at most N - 1 bytes; what is longer loses its beginning, as of a path the end tells more.
+// Text of at most N - 1 bytes. Longer text loses its beginning, because the end of a path says more.
 template <std::size_t N>
 class FixedText {
  public:
@@ -37,21 +37,21 @@ class FixedText {
 };
 
 struct RankIdentity {
-  // Which process: its number means something in its own space of processes, and until it starts anew.
+  // The process. Its number is valid in its PID namespace only, and may be reused after it ends.
   std::int64_t process = 0;
   std::uint64_t process_space = 0;
-  std::uint64_t process_start = 0;  // of the machine's clock, in ticks
+  std::uint64_t process_start = 0;  // in ticks since boot
   double since = 0;                 // seconds since 1970
   std::int64_t rank = 0, ranks = 1;
   std::int64_t local_rank = 0, node = 0;
-  std::int64_t threads = 0;  // that compute; 0: not known yet
+  std::int64_t threads = 0;  // compute threads; 0: unknown yet
   std::int64_t epochs = 0, global_batch = 0;
-  FixedText<128> job;  // the same for all ranks of a job, and for no other job
+  FixedText<128> job;  // unique per job, equal on all its ranks
   FixedText<64> host;
   FixedText<512> run_dir;
   FixedText<64> model;
   FixedText<16> device;  // "cpu", "cuda:0"; empty: not chosen yet
-  // Of a GPU, as CUDA tells them.
+  // Of a GPU, as reported by CUDA.
   FixedText<96> device_name, device_uuid;
   FixedText<32> device_address;
 };
@@ -70,26 +70,26 @@ inline std::string_view name_of(Activity activity) {
   return index < std::size(kActivityWords) ? kActivityWords[index] : "unknown";
 }
 
-// Moments are now_ns(), which all processes of a node have alike.
+// Times are now_ns(), a clock that the processes of a node share.
 struct RankProgress {
   Activity activity = Activity::starting;
-  std::int64_t activity_ns = 0;  // since when
+  std::int64_t activity_ns = 0;  // start of the activity
   std::int64_t epoch = 0;        // from 1; 0: none yet
-  std::int64_t epoch_step = 0;   // steps of the epoch that are done
-  std::int64_t epoch_steps = 0;  // of as many
+  std::int64_t epoch_step = 0;   // completed steps of the epoch
+  std::int64_t epoch_steps = 0;  // steps per epoch
   std::int64_t step = 0;         // since the start of training
-  std::int64_t step_ns = 0;      // when the last one ended; 0: this process has done none
-  // Of the last steps, for about a second: see StepLine.
-  std::int64_t window_steps = 0;  // how many; 0: there are none yet
-  std::int64_t window_step = 0;   // the last of them
-  std::int64_t window_ns = 0;     // when they ended
+  std::int64_t step_ns = 0;      // end of the last step; 0: none in this process
+  // A window of the last steps, about 1 s: see StepLine.
+  std::int64_t window_steps = 0;  // number of steps; 0: none yet
+  std::int64_t window_step = 0;   // number of its last step
+  std::int64_t window_ns = 0;     // when it ended
   double loss = std::numeric_limits<double>::quiet_NaN();
   double learning_rate = 0;
   double samples_per_second = 0;  // of all ranks
   double busy = 0;
   double peak = std::numeric_limits<double>::quiet_NaN();  // NaN: not measured
-  StepAccount account;                                     // adds up to their wall time
-  // Since when the device has been busy for next to nothing in every window (kHardlyBusy); 0: it is busy.
+  StepAccount account;                                     // sums to the wall time of the window
+  // Start of the current series of windows with the device less busy than kHardlyBusy; 0: it is busy.
   std::int64_t idle_since_ns = 0;
 };
 

@@ -22,10 +22,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kWaitWorthTelling = 1;  // seconds
-// After which a file that nobody has locked, and nothing is in, was left by a process that died making it.
+// An unlocked and incomplete file of this age was left by a process that died while creating it.
 constexpr std::chrono::minutes kMakingTakes{1};
 
-// Nothing where it is no such file, or not one of this version.
+// Empty if it is no rank file, or one of another version.
 struct RankReading {
   std::optional<RankIdentity> identity;
   std::optional<RankProgress> progress;
@@ -44,14 +44,14 @@ RankReading read_rank_file(int descriptor) {
   return reading;
 }
 
-// Where it is the process that the rank named, and not a later one of its number.
+// The rank's process; empty if it ended or its number was reused.
 std::optional<ProcessFigures> process_of(const RankIdentity& identity, std::uint64_t own_space) {
   if (own_space == 0 || identity.process_space != own_space) return std::nullopt;
   const auto found = process_figures(identity.process);
   return found && found->start == identity.process_start && !found->dead() ? found : std::nullopt;
 }
 
-// One that holds the lock lives, wherever its number means something.
+// A locked file means a living process, even one in another PID namespace.
 RankLife life_of(int descriptor, const std::optional<ProcessFigures>& process) {
   const bool locked = flock(descriptor, LOCK_SH | LOCK_NB) != 0;
   if (!locked) flock(descriptor, LOCK_UN);
@@ -60,10 +60,11 @@ RankLife life_of(int descriptor, const std::optional<ProcessFigures>& process) {
   return stopped ? RankLife::stopped : RankLife::running;
 }
 
-// By the records of its communicators, which lie beside what it shows. A GPU's are not told to the host.
+// Reads the records of its communicators, which are in the same folder. Collectives on GPUs are not visible
+// to the host.
 std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t now) {
   std::optional<CollectiveWait> longest;
-  const double age = seconds_since_1970() - identity.since;  // an earlier process of its number waits no more
+  const double age = seconds_since_1970() - identity.since;  // older waits are of an earlier process
   const std::string prefix = fmt::format("lockstep.{}.", identity.process);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(kRankFolder, ignored)) {
@@ -77,15 +78,15 @@ std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t
         if (seconds < age && (!longest || seconds > longest->seconds))
           longest = {.what = describe(record.collective), .seconds = seconds};
       }
-    } catch (const IoError&) {  // it has ended meanwhile
+    } catch (const IoError&) {  // the rank has ended meanwhile
     }
   }
   if (longest && longest->seconds < kWaitWorthTelling) longest.reset();
   return longest;
 }
 
-// Calls look(path, descriptor, status) for each file of this user's ranks, or for root of everybody's. What
-// others put there under such a name (a pipe, a link) makes nobody wait.
+// Calls look(path, descriptor, status) for each rank file of this user, or of all users for root. Other files
+// under such a name (a pipe, a link) do not block.
 template <typename Look>
 void for_each_rank_file(const fs::path& folder, Look look) {
   std::error_code ignored;
@@ -137,7 +138,7 @@ void remove_dead_ranks(std::chrono::seconds older_than, const fs::path& folder) 
       age = seconds_between(std::max(reading.progress->step_ns, reading.progress->activity_ns), now_ns());
       least = older_than;
     }
-    // A young one is left alone, lock and all: its maker may be about to take that.
+    // Skips young files without testing the lock: the creator may be about to take it.
     if (age < static_cast<double>(least.count())) return;
     const auto process = reading.identity ? process_of(*reading.identity, own_space) : std::nullopt;
     if (life_of(descriptor, process) == RankLife::died) unlink(path.c_str());

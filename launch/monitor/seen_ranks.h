@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ranks of this machine that show themselves (ShownRank), seen by another process. Looking touches none
-// of them: it maps what they show to be read, and asks /proc.
+// The ranks of this machine that publish their state (ShownRank), read by another process. Reading does not
+// affect them: it maps their files read-only and reads /proc.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ namespace lockstep {
 enum class RankLife {
   running,
   stopped,  // by a signal, or a debugger
-  died,     // without taking back what it showed: it was killed, or failed
+  died,     // without removing its file: it was killed, or failed
 };
 
 // A collective that a rank is in.
@@ -36,14 +36,14 @@ struct SeenRank {
   RankIdentity identity;
   RankProgress progress;
   RankLife life = RankLife::running;
-  std::optional<ProcessFigures> process;  // where its numbers mean something here, and it is there
-  std::optional<CollectiveWait> waits;    // for a second or longer
+  std::optional<ProcessFigures> process;  // if it exists and its PID namespace is this process's
+  std::optional<CollectiveWait> waits;    // of 1 s or longer
 };
 
-// Of this user, for root of all; by job and rank.
+// Ranks of this user, or of all users for root, sorted by job and rank.
 std::vector<SeenRank> see_ranks(const std::filesystem::path& folder = kRankFolder);
 
-// Removes what ranks that died for so long ago left behind.
+// Removes the files of ranks that died and published nothing for `older_than`.
 void remove_dead_ranks(std::chrono::seconds older_than, const std::filesystem::path& folder = kRankFolder);
 
 }  // namespace lockstep

@@ -22,13 +22,13 @@ namespace {
 
 constexpr std::chrono::hours kShownAfterDeath{1};
 
-// A new file with room for it, locked. -1, and errno, where there is none to be had.
+// Creates a locked file of the full size. Returns -1 and sets errno on failure.
 int create_rank_file(const std::filesystem::path& path) {
   const int descriptor =
       open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
   if (descriptor < 0) return -1;
   flock(descriptor, LOCK_EX | LOCK_NB);
-  // Room is taken now: later the lack of it would be a SIGBUS.
+  // Allocates the pages now: a lack of memory later would be a SIGBUS.
   const int reason = posix_fallocate(descriptor, 0, sizeof(RankFile));
   if (reason == 0) return descriptor;
   unlink(path.c_str());
@@ -67,14 +67,14 @@ ShownRank::ShownRank(RankIdentity identity, const std::filesystem::path& folder)
     return;
   }
   removed_at_end_.emplace(path_);
-  file_ = std::construct_at(static_cast<RankFile*>(memory));  // of zeros
+  file_ = std::construct_at(static_cast<RankFile*>(memory));  // of zeroed memory
   file_->version = kRankStateVersion;
   file_->identity.show(identity_);
   file_->progress.show(progress_);
   file_->magic.store(RankFile::kMagic, std::memory_order_release);
 }
 
-// The name goes first: who still has the file open finds it locked as long as this process may be looked for.
+// Removes the name first: a process that still has the file open finds it locked until the end.
 ShownRank::~ShownRank() {
   if (file_ != nullptr) {
     unlink(path_.c_str());

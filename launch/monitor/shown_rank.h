@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ShownRank: a rank's public state in shared memory (a file /dev/shm/lockstep-rank.USER.JOB.RANK), for
-// `lockstep monitor` and whoever else looks on. Showing it takes some dozen nanoseconds, waits for nobody and
-// cannot fail; where there is no shared memory nothing is shown, which one line of the log says. The file is
-// locked while its process lives, whatever ends it, and goes with this. What killed processes leave behind
-// goes with the next look at it, or an hour later, when another job starts.
+// `lockstep monitor` and other observers. An update takes tens of nanoseconds, never blocks and never fails.
+// Without shared memory nothing is published, and one log line says so. The process holds a lock on the file
+// while it lives, and this object removes the file. Files of killed processes are removed after the next look
+// of `lockstep monitor`, or after an hour, when another job starts.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ inline constexpr std::string_view kRankFilePrefix = "lockstep-rank.";
 // The file, from its first byte.
 struct RankFile {
   static constexpr std::uint64_t kMagic = 0x314b4e41524b434c;  // "LCKRANK1"
-  std::atomic<std::uint64_t> magic;                            // last of all that a new file gets
+  std::atomic<std::uint64_t> magic;                            // written last in a new file
   std::uint64_t version;
   LatestValue<RankIdentity> identity;
   LatestValue<RankProgress> progress;
@@ -34,20 +34,20 @@ struct RankFile {
 
 class ShownRank {
  public:
-  // Fills in the process. Names the file by job and rank.
+  // Fills in the process fields. The file's name contains job and rank.
   explicit ShownRank(RankIdentity identity, const std::filesystem::path& folder = kRankFolder);
   ~ShownRank();
   ShownRank(const ShownRank&) = delete;
   ShownRank& operator=(const ShownRank&) = delete;
 
-  // All that follows: the thread that trains.
-  // change(RankIdentity&): what was not known at first.
+  // All members below: the training thread only.
+  // change(RankIdentity&): adds facts that were unknown at construction.
   template <typename Change>
   void introduce(Change change) {
     change(identity_);
     if (file_ != nullptr) file_->identity.show(identity_);
   }
-  // change(RankProgress&).
+  // change(RankProgress&): updates the progress.
   template <typename Change>
   void tell(Change change) {
     change(progress_);
@@ -56,19 +56,19 @@ class ShownRank {
   void enter(Activity activity);
   Activity activity() const { return progress_.activity; }
   const RankProgress& progress() const { return progress_; }
-  // Empty: nothing is shown.
+  // Empty if nothing is published.
   const std::filesystem::path& path() const { return path_; }
 
  private:
   RankIdentity identity_;
   RankProgress progress_;
   std::filesystem::path path_;
-  std::optional<RemovedAtEnd> removed_at_end_;  // where a file is shown
+  std::optional<RemovedAtEnd> removed_at_end_;  // set if a file exists
   int descriptor_ = -1;                         // locked
   RankFile* file_ = nullptr;
 };
 
-// What a rank does while this lives; then it goes on with what it did before. Null: nobody is shown.
+// Sets a rank's activity for the lifetime of this object, then restores the previous one. shown: may be null.
 class ShownActivity {
  public:
   ShownActivity(ShownRank* shown, Activity activity) : shown_(shown) {
@@ -87,7 +87,7 @@ class ShownActivity {
   Activity before_ = Activity::starting;
 };
 
-// The name of a job that this process is rank 0 of: host, process and its start.
+// The name of the job whose rank 0 is this process: host, process number and start time.
 std::string own_job_name(const std::string& host);
 
 }  // namespace lockstep

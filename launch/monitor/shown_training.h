@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a training shows of its ranks (ShownRank): who they are.
+// The identity that a training publishes for its ranks (ShownRank).
 #pragma once
 
 #include "comm/communicator.h"
@@ -11,11 +11,11 @@
 
 namespace lockstep {
 
-// Collective. What is known of this rank before anything is built, with a name that all ranks of the job have
-// alike.
+// Collective. The facts about this rank known before anything is built, with a job name that is equal on all
+// ranks.
 RankIdentity starting_rank(const Config& config, const World& world, Communicator& host);
 
-// What else is known when it is.
+// Adds the facts known once the training is built.
 void add_training(Training& training, RankIdentity& rank);
 
 }  // namespace lockstep

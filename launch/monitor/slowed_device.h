@@ -13,10 +13,10 @@ namespace lockstep {
 struct SlowedDevice {
   std::string name;           // "GPU 00000000:1B:00.0"
   std::string why;            // "hw_thermal_slowdown"
-  double share_of_clock = 1;  // of the most that it has
+  double share_of_clock = 1;  // current clock over maximum clock
 };
 
-// Nothing for clocks within a tenth of their most, or that are low for no reason but a lack of work.
+// Empty for clocks of at least 90 % of their maximum, and for clocks that no heat or power limit holds down.
 std::optional<SlowedDevice> slowed(const DeviceFigures& device);
 
 }  // namespace lockstep

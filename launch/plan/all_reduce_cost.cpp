@@ -14,15 +14,15 @@ double bytes_seconds(double bytes, const Tier& tier) {
   return bytes > 0 ? bytes / tier.bytes_per_second + bytes * tier.seconds_per_byte : 0;
 }
 
-// Two members of recursive halving that meet.
+// Two members that communicate at one level of recursive halving.
 struct Pair {
   std::size_t lower = 0;
   std::size_t upper = 0;
-  double part = 0;     // of the data, that travels
-  bool gives = false;  // the upper one alone
+  double part = 0;     // sent fraction of the data
+  bool gives = false;  // one way: upper to lower, back in the all-gather; else both send
 };
 
-// Those of all neighbouring subtrees so wide.
+// The pairs of all neighbouring subtrees whose left one has this width.
 std::vector<Pair> pairs_at(std::size_t width, std::size_t members) {
   std::vector<Pair> pairs;
   for (std::size_t left = 0; left + width < members; left += 2 * width) {
@@ -65,7 +65,7 @@ class Messages {
     send(a, b, bytes);
     sent(b, bytes);
   }
-  // Each member i sends to i + distance, around, all at once.
+  // Each member i sends to (i + distance) % members, all at once.
   void rotate(std::size_t distance, double bytes) {
     const std::size_t count = members_.size();
     std::vector<double> begin(count);
@@ -118,7 +118,7 @@ void run_direct(Messages& messages, double bytes, std::size_t members) {
       messages.rotate(distance, bytes / static_cast<double>(members));
 }
 
-// Of the two that there are, the shorter one where nobody chose.
+// Resolves automatic to the faster of halving and direct.
 AllReduceWay taken_way(double bytes, int members, AllReduceWay way, const Tier& tier) {
   if (way != AllReduceWay::automatic) return way;
   const double halving = all_reduce_seconds(bytes, members, AllReduceWay::halving, tier);
@@ -130,13 +130,13 @@ AllReducePath path_between_nodes(double bytes, const Cluster& cluster) {
   return all_reduce_path(cluster.nodes, taken_way(bytes, cluster.nodes, cluster.way, cluster.between_nodes));
 }
 
-// Everyone reads its part of all, and afterwards all parts.
+// Each rank reads its part of every peer's data, then the reduced parts of all peers.
 double volume_in_node(const Cluster& cluster) {
   const double ranks = cluster.ranks_per_node;
   return 2 * (ranks - 1) / ranks;
 }
 
-// What a member sends on the way back is what it got before.
+// A member sends in the all-gather what it received in the reduce-scatter.
 AllReducePath halving_path(std::size_t members) {
   const auto levels = static_cast<double>(std::bit_width(members - 1));
   if (std::has_single_bit(members)) {

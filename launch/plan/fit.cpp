@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// The error of what a sum takes, relative to what was measured, counts as many times as the sum has bytes.
+// Weights the relative error of a sum's time by its bytes.
 FitEquation equation_of(const MeasuredSum& sum, double weight) {
   const double rate = sum.bytes_per_second > 0 ? sum.bytes_per_second : 1;
   const double scale = weight * sum.bytes / sum.seconds;
@@ -23,7 +23,7 @@ FitEquation equation_of(const MeasuredSum& sum, double weight) {
           .value = weight * sum.bytes};
 }
 
-// How much of a sum was under way while the last backward computed.
+// Seconds of a sum during which the last backward computed.
 double hidden_seconds(const StepTrace::Step& step, const StepTrace::Sum& sum) {
   return std::max(0.0, std::min(sum.end, step.last_backward) - std::max(sum.begin, 0.0));
 }
@@ -33,12 +33,12 @@ double hidden_share(const StepTrace::Step& step, const StepTrace::Sum& sum) {
 }
 
 AllReducePath path_of(const TracedRun& run) {
-  // In a node everyone meets everyone.
+  // Ranks of a node exchange directly.
   return run.nodes > 1 ? all_reduce_path(run.ranks, run.between_nodes)
                        : AllReducePath{.messages = 2, .volume = 2.0 * (run.ranks - 1) / run.ranks};
 }
 
-// Of a step, what its rank sent meanwhile.
+// Bytes that the rank sent while the last backward computed.
 double hidden_bytes(const StepTrace::Step& step, const TracedRun& run) {
   double bytes = 0;
   for (std::size_t i = 0; i < step.sums.size(); ++i)
@@ -46,8 +46,8 @@ double hidden_bytes(const StepTrace::Step& step, const TracedRun& run) {
   return bytes * path_of(run).volume;
 }
 
-// Since when all ranks are in a sum. They are from the first moment where it follows another directly: what
-// passes until they have heard of each other is the wire's then, which still carries the end of the other.
+// The moment at which all ranks have joined a sum. For a sum that directly follows another this is its begin:
+// the time until the ranks have met belongs to the wire, which still carries the end of the previous sum.
 double met_seconds(const StepTrace::Step& step, std::size_t i) {
   constexpr double kDirectly = 0.0005;
   const StepTrace::Sum& sum = step.sums[i];
@@ -55,7 +55,7 @@ double met_seconds(const StepTrace::Step& step, std::size_t i) {
   return follows ? sum.begin : sum.met;
 }
 
-// Each sum's weight is what weight() says of it.
+// Weights each sum by weight(sum) in addition to its bytes.
 template <typename Weight>
 TierFit fit_weighted(std::span<const MeasuredSum> sums, Weight weight) {
   CHECK(!sums.empty(), "nothing to fit");
@@ -65,7 +65,7 @@ TierFit fit_weighted(std::span<const MeasuredSum> sums, Weight weight) {
     speeds.insert(sum.bytes_per_second);
     equations.push_back(equation_of(sum, weight(sum)));
   }
-  // A link costs something.
+  // Every set has the wire term: a link without a cost per byte is not possible.
   constexpr FitTermSet kLatency = 1, kWire = 2, kProcessing = 4;
   constexpr FitTermSet kSets[] = {kWire, kWire | kLatency, kWire | kProcessing,
                                   kWire | kLatency | kProcessing};
@@ -82,7 +82,7 @@ TierFit fit_weighted(std::span<const MeasuredSum> sums, Weight weight) {
 
 template <typename Weight>
 bool tells_of_every_link(std::span<const MeasuredSum> sums, Weight weight) {
-  constexpr double kEnough = 0.1;  // of the bytes
+  constexpr double kEnough = 0.1;  // of the bytes of each link speed
   std::map<double, std::pair<double, double>> links;
   for (const MeasuredSum& sum : sums) {
     auto& [of_kind, all] = links[sum.bytes_per_second];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What traces of real runs say of the model's constants: least squares over the sums of their buckets.
+// Fits the model's constants to traces of real runs: least squares over the all-reduces of their buckets,
+// which are called sums here.
 #pragma once
 
 #include <span>
@@ -12,28 +13,27 @@
 
 namespace lockstep {
 
-// A sum that was measured: messages one after the other, bytes on the busiest link, the link's speed as it is
-// called (0: not known), and how long it took.
+// A measured sum.
 struct MeasuredSum {
-  double messages = 0;
-  double bytes = 0;
-  double bytes_per_second = 0;
+  double messages = 0;          // sequential
+  double bytes = 0;             // on the busiest link
+  double bytes_per_second = 0;  // nominal speed of the link; 0: not known
   double seconds = 0;
-  double beside_compute = 0;  // share of them in which the last backward computed
+  double beside_compute = 0;  // share of the seconds in which the last backward computed
 };
 
-// Of the runs' buckets, since all ranks met, or since the sum before it ended, which all of them were in, by
-// the median of their steps. Where a trace does not tell when
-// they met, since the traced rank began, by the lower quartile: in half the steps that rank waits for a late
-// one, which is no time of the wire. Throws ConfigError for a run of one rank, for one of several
-// nodes that have several ranks each, whose sums tell of two tiers at once, and for one of several nodes
-// whose sums were MPI's own.
+// One sum for each bucket: the median over the steps of the time since all ranks have joined it, or since its
+// begin where it directly follows another sum. Where the trace does not record when all ranks have joined,
+// the lower quartile of the time since the traced rank began: in half of the steps that rank waits for a late
+// peer, which is not time of the wire. Throws ConfigError for a run of one rank, for several nodes with
+// several ranks each (two tiers at once), and for several nodes with MPI's own all-reduce.
 std::vector<MeasuredSum> measured_sums(const StepTrace& trace, double bytes_per_second);
 
-// seconds = messages * latency + bytes * (slowness / bytes_per_second + seconds_per_byte), none below 0.
+// seconds = messages * latency + bytes * (slowness / bytes_per_second + seconds_per_byte). No constant is
+// negative.
 struct TierFit {
   double latency_seconds = 0;
-  double slowness = 1;  // of the link over what it is called; where that is not known, of 1 byte a second
+  double slowness = 1;  // nominal over real speed; a link without a nominal speed counts as 1 byte/s
   double seconds_per_byte = 0;
   double residual = 0;  // median of |predicted / measured - 1|
 
@@ -44,30 +44,30 @@ struct TierFit {
   }
   double seconds(const MeasuredSum& sum) const;
 };
-// Relative errors count, of each sum by its bytes, since large ones are what a step waits for, and small ones
-// are often faster than their link: switches, and the limits of tests, let some bytes pass at once. Links of
-// one speed alone cannot tell the wire from what is done with the bytes: all of it is then the wire's.
+// Minimises relative errors, weighted by bytes: a step waits for large sums, and small ones are often faster
+// than their link, since switches and rate limits let bursts pass. Sums of one link speed cannot separate the
+// wire from the processing of the bytes: seconds_per_byte is then 0. Throws ConfigError where nothing fits.
 TierFit fit_tier(std::span<const MeasuredSum> sums);
 
-// A link's constants while ranks compute, and while they wait for it: where messages are handled on the cores
-// that compute, sums take longer beside it. Both are those of all sums where some link has too few of either
-// kind.
+// A link's constants while ranks compute, and while they wait for it: sums take longer beside compute where
+// the same cores handle the messages. Both are fitted to all sums where a link speed has too few sums of
+// either kind.
 struct LinkFit {
   TierFit waited_for;
   TierFit beside_compute;
 };
 LinkFit fit_link(std::span<const MeasuredSum> sums);
 
-// How many times as long the device takes to compute as the ranks of these runs did, by the forward passes,
-// which no sum disturbs. Of both as if their cores were their own (NodeCores).
+// The device's forward time over that of these runs (median), each as if a rank had its cores to itself
+// (NodeCores). No sum disturbs a forward pass.
 double pace_beside(const ComputeModel& device, std::span<const StepTrace> runs);
 
-// Of a run's ranks on their nodes; 1 where its trace does not tell.
+// Slowdown of compute by ranks that share the cores of a node; 1 where the trace does not record the cores.
 double slowdown_of(const TracedRun& run);
 
-// What sums took from compute: from the backward of runs with sums beside that of the device alone, at the
-// runs' pace. By time or by bytes, or both, as fits best; where runs do not tell them apart by time on a GPU,
-// and by bytes where messages are handled on cores that compute.
+// The compute that sums cost: the backward time of runs with sums over that of the device alone, at the runs'
+// pace. Fits a cost by time, by bytes or by both. Where the runs cannot separate the two, it is by time on a
+// GPU, and by bytes where the cores that compute also handle the messages.
 ComputeLoss fit_loss(const ComputeModel& alone, std::span<const StepTrace> with_sums);
 
 }  // namespace lockstep

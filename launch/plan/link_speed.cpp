@@ -28,7 +28,7 @@ std::string_view without_spaces(std::string_view text) {
   return text;
 }
 
-// A number and one of the units; nothing where it is neither.
+// Parses a number with one of the units; nullopt for other text.
 template <std::size_t N>
 std::optional<double> measure(std::string_view text, const Unit (&units)[N]) {
   text = without_spaces(text);

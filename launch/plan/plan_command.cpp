@@ -135,7 +135,7 @@ int plan(PlanRun& run, const Command& command, World& world) {
   if (!config) return exit_code::done;
   const bool first = world.rank() == 0;
   const auto& flags = command.own<SimulationFlags>();
-  std::optional<PlanSimulation> simulation;  // rank 0's
+  std::optional<PlanSimulation> simulation;  // on rank 0 only
   run_agreed(communicator, [&] {
     require_ranks(flags);
     if (first && flags.ranks > 0) simulation.emplace(flags, *config);

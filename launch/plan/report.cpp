@@ -17,7 +17,7 @@ std::string counted_of(int count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// The capacities that make the step shortest, and that step.
+// The capacities with the shortest predicted step, and that step.
 std::pair<BucketMib, StepPrediction> best_buckets(StepModel model, const Cluster& cluster,
                                                   const PlanBuckets& buckets) {
   std::pair<BucketMib, StepPrediction> best;
@@ -40,7 +40,7 @@ std::string row_text(const StepPrediction& row) {
                      row.exposed_seconds * 1e3, row.samples_per_second, row.efficiency * 100);
 }
 
-// The largest bucket between the nodes, message by message; nothing where there are too many to go through.
+// Simulates the all-reduce of the largest bucket between nodes; nullopt for one node or more than kMostNodes.
 std::optional<AllReduceRun> largest_sum(const StepModel& model, const Cluster& cluster) {
   constexpr int kMostNodes = 8192;
   if (cluster.nodes == 1 || cluster.nodes > kMostNodes || model.bucket_bytes.empty()) return std::nullopt;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a simulated plan says: the table of ranks, the knee, what to change, and what was assumed. As text for
-// a person and as JSON.
+// The report of a simulated plan: a table of predicted steps by ranks, the knee, worthwhile changes and the
+// source of each constant. Formats it as text and as JSON.
 #pragma once
 
 #include <array>
@@ -15,33 +15,34 @@
 
 namespace lockstep {
 
-// A change of the configuration, and the step with it.
+// A change of the configuration, and the predicted step with it.
 struct PlanChange {
   std::string change;  // "comm.bucket_mib = [1, 8, 1]"
   StepPrediction step;
 };
 
+// Capacity of the first, the middle and the last buckets.
 using BucketMib = std::array<double, 3>;
-// The buckets of a step with these capacities.
+// Returns the bytes of each bucket for these capacities.
 using PlanBuckets = std::function<std::vector<std::size_t>(const BucketMib&)>;
-// The best buckets of a few; gradients of 16 bits where they have more; both. Those that make the step
-// shorter, the best one first.
+// Tries a grid of bucket capacities, and, where gradients_are_wide, 16-bit gradients and both. Returns the
+// changes that shorten the step by more than 0.5 %, the best first.
 std::vector<PlanChange> find_changes(const StepModel& model, const Cluster& cluster,
                                      const PlanBuckets& buckets, bool gradients_are_wide);
 
 struct SimulationReport {
   StepModel model;
   Cluster cluster;
-  std::vector<StepPrediction> rows;  // the last one is what was asked for
+  std::vector<StepPrediction> rows;  // the last one is of the whole cluster
   int knee = 0;
   std::vector<PlanChange> changes;
-  std::optional<AllReduceRun> largest_sum;  // between nodes, message by message
-  std::optional<LinkFit> link;              // between nodes, where it was measured
+  std::optional<AllReduceRun> largest_sum;  // of the largest bucket, between nodes
+  std::optional<LinkFit> link;              // between nodes; nullopt: not measured
   std::optional<TierFit> in_node;
-  std::vector<std::string> from;  // where each constant comes from, a line each
+  std::vector<std::string> from;  // the source of each constant, a line each
 };
 
-// All that is in it follows from the model, the cluster and the buckets.
+// Deterministic: depends on the arguments only. Does not set link, in_node and from.
 SimulationReport simulate(const StepModel& model, const Cluster& cluster, const PlanBuckets& buckets,
                           bool gradients_are_wide);
 

@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-// Nobody measured these where they are used: NCCL's model of 8 H100, a shared window of two cores, an
-// Ethernet's latency, and the mean slowdown of "Characterizing compute-communication overlap" (arXiv
+// Priors for constants that were not measured: NCCL's model of 8 H100, shared memory of two cores, an
+// Ethernet's latency, and the mean slowdown in "Characterizing compute-communication overlap" (arXiv
 // 2507.03114).
 constexpr Tier kPriorOfGpus = {.latency_seconds = 28e-6, .bytes_per_second = 360e9};
 constexpr Tier kPriorOfCpus = {.latency_seconds = 10e-6, .bytes_per_second = 5e9};
@@ -140,7 +140,7 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
         (read.bytes_per_second <= 0 && read.trace.run.nodes > 1 && !flags.link.empty())) {
       throw UsageError(fmt::format("--fit {}: say what each link is called, as in {}@200Mb/s", fit, file));
     }
-    measured_sums(read.trace, read.bytes_per_second);  // throws where it tells of no link
+    measured_sums(read.trace, read.bytes_per_second);  // throws for a trace without a usable link
   }
   if (flags.nodes == 1 || !flags.link.empty()) return;
   const std::vector<MeasuredSum> sums = sums_between_nodes();
@@ -176,7 +176,7 @@ std::vector<MeasuredSum> PlanSimulation::sums_between_nodes() const {
   return sums;
 }
 
-// Of memory one does not say how it is called.
+// The memory of a node has no nominal speed: 0.
 std::vector<MeasuredSum> PlanSimulation::sums_in_node() const {
   std::vector<MeasuredSum> sums;
   const auto add = [&](const StepTrace& trace) {
@@ -189,7 +189,7 @@ std::vector<MeasuredSum> PlanSimulation::sums_in_node() const {
   return sums;
 }
 
-// What is done with the bytes on a CPU is as slow as the rest of its computing.
+// On a CPU the processing of messages slows down as compute does, so the pace also scales seconds_per_byte.
 double PlanSimulation::choose_pace(const ComputeModel& compute, SimulationReport& about) const {
   std::vector<StepTrace> runs;
   for (const Fit& fit : fits_)
@@ -315,7 +315,7 @@ SimulationReport PlanSimulation::report(Network& network) const {
                   model.compute.step_seconds() * 1e3, device_.steps.size(), device_.run.ranks));
   model.node = choose_cores(about);
   const bool on_gpu = !is_host_memory(network.device());
-  // NCCL, too, takes what is shorter: of rings and trees.
+  // NCCL is modelled as automatic: it also chooses the faster algorithm (ring or tree).
   Cluster cluster{.ranks_per_node = flags_.ranks / flags_.nodes,
                   .nodes = flags_.nodes,
                   .way = on_gpu ? AllReduceWay::automatic : config_.between_nodes};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PlanSimulation: what `lockstep plan` is told of a cluster that is not there, checked, and the model of its
-// steps that follows from it.
+// PlanSimulation: checks the flags of `lockstep plan` that describe a cluster, and predicts training steps on
+// it.
 #pragma once
 
 #include <string>
@@ -20,38 +20,40 @@ class App;
 namespace lockstep {
 
 struct SimulationFlags {
-  int ranks = 0;  // 0: nothing is simulated
+  int ranks = 0;  // 0: no simulation
   int nodes = 1;
   std::string link;
   std::string node_link;
   std::string device_step;
   std::vector<std::string> fits;  // "FILE" or "FILE@LINK"
-  double stretch = 0;             // 0: fitted, or assumed
-  int cores = 0;                  // of a node; 0: as many as the traced one has
+  double stretch = 0;             // 0: fitted, or a prior
+  int cores = 0;                  // of a node; 0: those of the traced node
   std::string json;
 };
 void add_simulation_flags(CLI::App& app, Command& command);
-// Throws UsageError where flags of a prediction are given and no ranks to predict.
+// Throws UsageError where a flag of the prediction is given without --ranks.
 void require_ranks(const SimulationFlags& flags);
 
 class PlanSimulation {
  public:
-  // Reads the traces. Throws UsageError for flags that make no sense together, what read_step_trace throws,
-  // and ConfigError for traces of another network, batch or accumulation than the configuration's.
+  // Reads the traces. `flags` and `config` must outlive it. Throws UsageError for conflicting flags, the
+  // errors of read_step_trace and measured_sums, and ConfigError for a trace of another network, batch,
+  // accumulation or number of threads, for a device trace without overlap, and for MPI's own all-reduce
+  // between nodes.
   PlanSimulation(const SimulationFlags& flags, const Config& config);
 
-  // Of a network of that configuration; throws ConfigError where its gradients are not those that were
-  // traced.
+  // `network` is built from the configuration. Throws ConfigError where its gradients have another size than
+  // the traced ones, and where the traces fit no link.
   SimulationReport report(Network& network) const;
 
  private:
   struct Fit {
     StepTrace trace;
-    double bytes_per_second = 0;  // of the link, as it is called; 0: not said
+    double bytes_per_second = 0;  // nominal speed of the link; 0: not given
   };
   NodeCores choose_cores(SimulationReport& about) const;
   double choose_pace(const ComputeModel& compute, SimulationReport& about) const;
-  // A tier of the cluster, and a line for the person.
+  // Each sets a tier of the cluster, and adds its source to about.from.
   void choose_between_nodes(Cluster& cluster, double pace, SimulationReport& about) const;
   void choose_in_node(Cluster& cluster, SimulationReport& about, bool on_gpu) const;
   ComputeLoss choose_loss(const ComputeModel& compute, SimulationReport& about) const;

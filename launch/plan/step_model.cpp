@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostModelledRanks = 1 << 20;
 
-// The cluster of which the processing of messages is as slow as compute.
+// The cluster with the processing of messages slowed down as compute is.
 Cluster slowed(Cluster cluster, double slowdown) {
   cluster.in_node.seconds_per_byte *= slowdown;
   cluster.between_nodes.seconds_per_byte *= slowdown;
@@ -25,7 +25,7 @@ Cluster beside_compute(Cluster cluster) {
   return cluster;
 }
 
-// What is the same in every step.
+// Compute and buckets, which are equal in every step.
 struct Buckets {
   ComputeModel compute;
   double slowdown = 1;
@@ -52,7 +52,7 @@ Buckets buckets_of(const StepModel& model, const Cluster& asked) {
   return result;
 }
 
-// A step of which compute takes `factor` times as long as the median.
+// Predicts a step whose compute takes `factor` times the median.
 StepPrediction step_with(double factor, Buckets step) {
   for (BucketInBackward& bucket : step.buckets) bucket.final_seconds *= factor;
   const ComputeModel& compute = step.compute;
@@ -62,7 +62,7 @@ StepPrediction step_with(double factor, Buckets step) {
           .exposed_seconds = backward.exposed_seconds};
 }
 
-// In the order of a growing cluster, with the last one as asked for.
+// Growing sizes; the last one is `cluster`.
 std::vector<Cluster> sizes_up_to(const Cluster& cluster) {
   std::vector<Cluster> sizes;
   Cluster size = cluster;
@@ -103,7 +103,7 @@ ComputeModel ComputeModel::of(const StepTrace& trace) {
     bytes += static_cast<double>(trace.run.bucket_bytes[i]);
     const bool last = i + 1 == trace.run.bucket_bytes.size();
     const double begin = median([&](const Step& step) { return step.sums[i].begin; });
-    // The time between two sums where one waited for the other; a stream takes as long to take up the next.
+    // A shorter gap means that the sum waited for the previous one: a stream takes this long to start it.
     constexpr double kAtOnce = 20e-6;
     const bool waited = i > 0 && trace.run.ranks > 1 && median([&](const Step& step) {
                                                           return step.sums[i].begin - step.sums[i - 1].end;
@@ -129,14 +129,13 @@ double NodeCores::slowdown(int ranks_per_node) const {
   return std::max(1.0, static_cast<double>(ranks_per_node) * threads_per_rank / cores);
 }
 
-// Compute goes on, if slowly.
 double ComputeLoss::share_of(double seconds, double bytes) const {
   constexpr double kMost = 0.9;
   return seconds > 0 ? std::min(kMost, per_second + per_byte * bytes / seconds) : 0;
 }
 
-// The largest of n draws is below the q-quantile of all with probability q^n, and a step is longer where its
-// compute is: quantiles of steps are steps at quantiles.
+// The largest of n draws is below the q-quantile with probability q^n. Step time increases with compute time,
+// so a quantile of step times is the step at that quantile of compute.
 StepPrediction predict_step(const StepModel& model, const Cluster& cluster) {
   const Buckets step = buckets_of(model, cluster);
   const int draws = step.slowdown > 1 ? cluster.nodes : cluster.ranks();
@@ -168,7 +167,7 @@ int find_knee(const StepModel& model, const Cluster& cluster) {
   StepPrediction before;
   for (const Cluster& size : sizes_up_to(largest)) {
     const StepPrediction row = predict_step(model, size);
-    // Where a node's ranks are no power of two its last doubling is none.
+    // The last size may be less than twice the one before: scale the gain to a full doubling.
     if (before.seconds > 0) {
       const double doublings = std::log2(static_cast<double>(row.ranks) / before.ranks);
       const double gain = std::pow(row.samples_per_second / before.samples_per_second, 1 / doublings);

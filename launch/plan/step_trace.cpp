@@ -24,24 +24,24 @@ using Json = nlohmann::json;
 constexpr const char* kHowTo = "make one with lockstep train CONFIG --trace FILE --set train.steps=40";
 constexpr std::size_t kFirstSteps = 2;
 constexpr std::int64_t kMost = std::int64_t{1} << 52;  // of steps, samples and bytes
-constexpr std::int64_t kMostRanks = 1 << 20;           // and of threads and cores
+constexpr std::int64_t kMostRanks = 1 << 20;           // also of nodes, threads and cores
 
-// A step as it is read: by the moments of its spans, in microseconds.
+// A step while its spans are read.
 struct Moments {
   StepTrace::Step step;
   double begin_us = 1e300;
   double last_backward_us = -1;
-  bool ended = false;  // by its optimizer
+  bool ended = false;  // has an optimizer span
 };
 
 struct TracedSum {
   std::size_t bucket = 0;
   double begin_us = 0;
   double end_us = 0;
-  bool meets = false;  // not the sum itself: the wait for all ranks at its beginning
+  bool meets = false;  // a "meet" span, the wait for all ranks at the begin of the sum
 };
 
-// Traces made before they told are of the default.
+// Older traces do not record the way: automatic.
 AllReduceWay way_named(const std::string& word) {
   const auto found = std::ranges::find(kAllReduceWayWords, word);
   return found == std::end(kAllReduceWayWords)
@@ -49,7 +49,7 @@ AllReduceWay way_named(const std::string& word) {
              : static_cast<AllReduceWay>(found - std::begin(kAllReduceWayWords));
 }
 
-// What a trace may leave out.
+// Reads a number that a trace may omit: 0 where it is absent.
 int count_of(const Json& about, const char* name) {
   return about.contains(name) ? static_cast<int>(whole_number(about, name, 0, kMostRanks)) : 0;
 }
@@ -97,7 +97,7 @@ bool is_phase(const std::string& name) {
   return std::ranges::find(kPhaseSpans, name) != std::end(kPhaseSpans);
 }
 
-// Each sum belongs to the step whose last backward began before it.
+// Adds each sum to the step with the latest last backward that begins before the sum.
 void deal_sums(std::map<std::int64_t, Moments>& steps, const std::vector<TracedSum>& sums,
                std::size_t buckets) {
   std::map<double, Moments*> by_backward;
@@ -130,7 +130,7 @@ std::vector<StepTrace::Step> complete_steps(std::map<std::int64_t, Moments>& ste
   std::size_t place = 0;
   for (auto it = steps.begin(); it != steps.end(); ++it, ++place) {
     const auto next = std::next(it);
-    if (next == steps.end() || next->first != it->first + 1) continue;  // how long it took is not known
+    if (next == steps.end() || next->first != it->first + 1) continue;  // its duration is not known
     if (place < kFirstSteps || !is_whole(it->second)) continue;
     it->second.step.seconds = (next->second.begin_us - it->second.begin_us) * 1e-6;
     complete.push_back(it->second.step);
@@ -187,7 +187,7 @@ StepTrace parse_step_trace(std::string_view text, const std::string& name) {
   StepTrace trace;
   try {
     trace = parse(Json::parse(text));
-  } catch (const std::exception& error) {  // of the library, or a number that makes no sense
+  } catch (const std::exception& error) {  // from the JSON library, or for a number out of range
     throw DataError(fmt::format("{}: not a trace of lockstep train ({}); {}", name, error.what(), kHowTo));
   }
   if (trace.steps.empty()) {

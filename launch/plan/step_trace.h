@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepTrace: what a plan reads out of the trace of a run (`lockstep train --trace`): for every step where its
-// time went, and for every bucket when its sum began and ended. The one reader of that file in Lockstep.
+// StepTrace: the part of a run's trace (`lockstep train --trace`) that a plan uses: the time of each phase of
+// every step, and the begin and end of the all-reduce of every bucket (its sum). The only reader of that file
+// in Lockstep.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace lockstep {
 
-// The run, as a trace says it (Timeline::describe).
+// The traced run, as its trace describes it (Timeline::describe).
 struct TracedRun {
   std::string network;  // model.name
   std::int64_t batch = 0;
@@ -23,8 +24,8 @@ struct TracedRun {
   int nodes = 1;
   bool overlap = true;                                   // comm.overlap
   AllReduceWay between_nodes = AllReduceWay::automatic;  // comm.between_nodes
-  int threads = 0;     // that a rank computes with; 0: a device of its own does, or the trace does not tell
-  int node_cores = 0;  // that all ranks of a node have
+  int threads = 0;     // compute threads of a rank; 0: it uses a GPU, or the trace does not record them
+  int node_cores = 0;  // of all ranks of a node together; 0: not recorded
   std::vector<std::size_t> bucket_bytes;  // in the order they leave
 
   std::size_t gradient_bytes() const;
@@ -37,7 +38,7 @@ struct StepTrace {
   struct Sum {
     double begin = 0;
     double end = 0;
-    double met = 0;  // all ranks had begun it; begin where the trace does not tell
+    double met = 0;  // all ranks have joined it; equals begin where the trace does not record it
   };
   struct Step {
     double data = 0;
@@ -46,21 +47,21 @@ struct StepTrace {
     double last_backward = 0;
     double exchange = 0;  // exposed communication
     double optimizer = 0;
-    double seconds = 0;     // from its beginning to the next one's
+    double seconds = 0;     // from its begin to that of the next step
     std::vector<Sum> sums;  // by bucket
-    // What it took without any communication that was not hidden.
+    // Excludes exposed communication and the time between phases.
     double compute() const { return data + forward + backward + optimizer; }
   };
 
   TracedRun run;
-  bool tells_meetings = false;  // when all ranks were in a sum
-  std::vector<Step> steps;  // complete ones, in order, without the first two, in which memory is allocated
+  bool tells_meetings = false;  // records when all ranks have joined a sum
+  std::vector<Step> steps;      // complete ones in order, except the first two, which allocate memory
 };
 
-// Of the Chrome trace's rank 0. `name` is said in errors. Throws DataError for what is no trace of
+// Reads rank 0 of a Chrome trace. Errors contain `name`. Throws DataError for text that is not a trace of
 // `lockstep train`, or has no complete step after the first two.
 StepTrace parse_step_trace(std::string_view text, const std::string& name);
-// The same of a file; throws IoError where it cannot be read.
+// The same for a file; throws IoError where it cannot be read.
 StepTrace read_step_trace(const std::filesystem::path& path);
 
 }  // namespace lockstep

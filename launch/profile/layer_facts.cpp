@@ -15,7 +15,7 @@ namespace {
 
 using TraceJson = nlohmann::ordered_json;
 
-// Of Lockstep's own networks from the top of its source on, wherever that lay when it was compiled.
+// The path of a source file, relative to Lockstep's source tree if it is inside.
 std::string source_file(std::string_view path) {
   constexpr std::string_view kThisFile = "launch/profile/layer_facts.cpp";
   std::string_view root = __FILE__;
@@ -28,7 +28,7 @@ void add_tensor(TraceJson& arguments, const Layout& layout) {
   arguments["Input type"].push_back(torch_name(layout.dtype()));
 }
 
-// Backward reads the gradient of what forward made.
+// Backward also reads the gradient of the layer's output.
 void add_inputs(TraceJson& arguments, const Network& network, std::size_t node, Direction direction) {
   const PlannedNode& planned = network.nodes()[node];
   arguments["Input Dims"] = arguments["Input type"] = TraceJson::array();
@@ -106,7 +106,7 @@ void LayerFacts::plan_changes(const NetworkPlan& plan) {
   };
   for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
     const auto& [bytes, life, again] = plan.blocks[block];
-    const bool at_once = again && again->first <= life.last;  // where tensors with two lives share it
+    const bool at_once = again && again->first <= life.last;  // tensors with two lifetimes share the block
     live(block, at_once ? Lifetime{life.first, std::max(life.last, again->last)} : life);
     if (again && !at_once) live(block, *again);
   }

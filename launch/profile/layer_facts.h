@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LayerFacts: what a profile says of each layer, whatever step it ran in: what it is called, its shapes, its
-// place in the network and in the source that describes the network, and what the static memory plan gives
-// and takes when it runs.
+// LayerFacts: the step-independent facts of each layer in a profile: name, shapes, position in the network
+// and in the source code that describes it, and the allocations of the static memory plan when it runs.
 #pragma once
 
 #include <cstddef>
@@ -15,36 +14,36 @@
 
 namespace lockstep {
 
-// As PyTorch calls a type of elements.
+// PyTorch's name of an element type.
 const char* torch_name(DType type);
 
-// Of a block of the activation arena.
+// Start or end of the lifetime of a block of the activation arena.
 struct MemoryChange {
   std::size_t offset = 0;
-  std::int64_t bytes = 0;  // below 0: nobody reads it any more
+  std::int64_t bytes = 0;  // below 0: the block is free again
 };
 
 class LayerFacts {
  public:
-  // graph is what the network was planned from.
+  // graph: the network was planned from it.
   LayerFacts(const Graph& graph, const Network& network);
 
   // "convolution forward".
   const std::string& name(std::size_t node, Direction direction) const {
     return layers_[node][static_cast<std::size_t>(direction)].name;
   }
-  // Members of a JSON object: layer, node, "Input Dims" and "Input type" as PyTorch writes them and, but for
-  // layers that nobody wrote, place and "Call stack".
+  // Members of a JSON object: layer, node, "Input Dims" and "Input type" in PyTorch's format and, except for
+  // generated layers, place and "Call stack".
   const std::string& arguments(std::size_t node, Direction direction) const {
     return layers_[node][static_cast<std::size_t>(direction)].arguments;
   }
 
   std::size_t nodes() const { return layers_.size(); }
-  // When it runs, in steps of the memory plan.
+  // The time at which it runs, in steps of the memory plan.
   int time(std::size_t node, Direction direction) const;
-  // One more than that of any layer: a pass has ended, and nothing is alive.
+  // One more than the time of any layer: the pass has ended, and no block is live.
   int end_time() const { return static_cast<int>(changes_.size()) - 1; }
-  // From the step before to this one: first what ends, then what begins.
+  // Changes from the previous time to this one: first the ends, then the starts.
   const std::vector<MemoryChange>& changes(int time) const {
     return changes_[static_cast<std::size_t>(time)];
   }

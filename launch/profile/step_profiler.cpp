@@ -41,7 +41,7 @@ TraceHead trace_head(const Config& config, const StepProfiler::Parts& parts) {
           .gradient_bytes = training.buckets().memory_bytes()};
 }
 
-// Rank 0's folder of a run that begins, as its folder of events.
+// Renames the profile folder of an earlier run, on rank 0.
 void set_folder_aside(const std::filesystem::path& folder) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error) || std::filesystem::is_empty(folder, error)) return;
@@ -103,7 +103,7 @@ bool StepProfiler::goes_on() {
   return more;
 }
 
-// The next one.
+// For the next step.
 void StepProfiler::begin_step() {
   const std::int64_t step = parts_.trainer.steps();
   const ProfileStage stage = profiled_step(settings_, step).stage;
@@ -113,10 +113,10 @@ void StepProfiler::begin_step() {
   stage_ = stage;
 }
 
-// On a GPU an observer has the host wait for each layer, which a step that is replayed does not let it do.
+// On a GPU, observing layers makes the host wait for each layer, which is impossible for replayed steps.
 void StepProfiler::observe(bool wanted) {
   const bool was = parts_.training.timeline()->recording();
-  if (was || wanted) parts_.trainer.finish_steps();  // a GPU's are told when they are over
+  if (was || wanted) parts_.trainer.finish_steps();  // a GPU's steps are recorded when they finish
   if (wanted && !was) before_ = offset();
   parts_.training.timeline()->set_recording(wanted);
   parts_.trainer.observe_layers(wanted && !parts_.trainer.replays_steps() ? &layers_ : nullptr);
@@ -124,12 +124,12 @@ void StepProfiler::observe(bool wanted) {
   layers_.clear();
 }
 
-// Ranks of a node have one clock.
+// Ranks of a node share one clock.
 ClockOffset StepProfiler::offset() const {
   return parts_.world.nodes() > 1 ? measure_clock(parts_.host, parts_.world.node()) : ClockOffset{};
 }
 
-// Of all ranks those of a cycle have one time.
+// The files of a cycle have the same time in their names on all ranks.
 void StepProfiler::write() {
   parts_.trainer.finish_steps();
   TraceClock clock = clock_between(before_, offset());
@@ -146,7 +146,7 @@ bool StepProfiler::write_file(const std::filesystem::path& path, const TraceCloc
   const Timeline& timeline = *parts_.training.timeline();
   try {
     std::error_code error;
-    std::filesystem::create_directories(folder_, error);  // writing tells what is wrong
+    std::filesystem::create_directories(folder_, error);  // on failure, writing the file throws
     write_atomically(path, torch_trace(head_, timeline, layers_.runs, layers_.dropped, facts_, clock),
                      Links::replace);
     return true;

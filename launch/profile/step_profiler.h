@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepProfiler: profiles a training by a schedule (profile/schedule.h). In the steps that it is to observe
-// the timeline records, and so does this each layer; in all others neither. After each cycle every rank
-// writes its file (profile/torch_trace.h). What cannot be written ends nothing: it is told of.
+// StepProfiler: profiles a training by a schedule (profile/schedule.h). In observed steps the timeline and
+// this record; in all others neither does. After each cycle every rank writes its file
+// (profile/torch_trace.h). A failed write is reported and does not end training.
 #pragma once
 
 #include <filesystem>
@@ -31,8 +31,8 @@ class StepProfiler final : public PassingObserver {
     Trainer& trainer;
     Report& report;
   };
-  // Collective, before the first step that may be one of them. goes_on: the
-  // training's own folder keeps what is in it; otherwise that is set aside.
+  // Collective, before the first step that may be profiled. goes_on: the training resumes and keeps its
+  // default profile folder; otherwise an existing one is renamed.
   StepProfiler(const Config& config, const Parts& parts, bool goes_on, FitObserver& then);
   ~StepProfiler() override;
   StepProfiler(const StepProfiler&) = delete;
@@ -40,13 +40,13 @@ class StepProfiler final : public PassingObserver {
 
   bool goes_on() override;
 
-  // Collective: training is over. Of a cycle that was cut short what there is of it is written.
+  // Collective, after training. Writes the recorded part of an interrupted cycle.
   void finish();
-  // What is not there, and why; empty: nothing.
+  // The reason why a profile is missing; empty: none is.
   const std::string& problem() const { return problem_; }
 
  private:
-  // Keeps what a cycle may hold in memory.
+  // Keeps the layer runs of a cycle, up to a limit of memory.
   struct LayerRecorder final : LayerObserver {
     void layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns,
                    std::int64_t end_ns) override;
@@ -57,11 +57,11 @@ class StepProfiler final : public PassingObserver {
   };
 
   void begin_step();
-  // From now on, forgetting what there is.
+  // Starts or stops recording, and discards what was recorded.
   void observe(bool wanted);
   void write();
   bool write_file(const std::filesystem::path& path, const TraceClock& clock);
-  // lost: files of ranks.
+  // lost: the number of ranks whose file was not written.
   void tell(std::int64_t lost);
   ClockOffset offset() const;
 
@@ -71,10 +71,10 @@ class StepProfiler final : public PassingObserver {
   TraceHead head_;
   LayerFacts facts_;
   LayerRecorder layers_;
-  std::int64_t base_ns_ = 0;  // of rank 0's clock
-  ClockOffset before_;        // the first step that is observed
+  std::int64_t base_ns_ = 0;  // of rank 0's clock at the start
+  ClockOffset before_;        // clock offset before the first observed step
   ProfileStage stage_ = ProfileStage::idle;
-  std::int64_t first_step_ = 0;  // of those that are active, from 1; 0: none yet
+  std::int64_t first_step_ = 0;  // first active step of the cycle, from 1; 0: none yet
   std::string problem_;
 };
 

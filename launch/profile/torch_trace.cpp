@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-// Threads of the host's process, and streams of the device's. torch-tb-profiler tells them apart by number
-// alone, whatever process they are of.
+// Threads of the host's process, and streams of the device. torch-tb-profiler distinguishes them by number
+// only, regardless of the process.
 enum class Lane : std::uint8_t { training = 1, communication, compute_stream, communication_stream, layers };
 
 constexpr std::string_view kAnnotation = "user_annotation", kDeviceAnnotation = "gpu_user_annotation",
@@ -37,8 +37,8 @@ class TorchTraceWriter {
       for (const BucketFlow& flow : timeline.flows()) add_flow(flow);
     }
     for (const LayerRun& run : layers) add_layer(run);
-    // The last array is the events': torch-tb-profiler appends to it. HolisticTraceAnalysis finds the rank by
-    // the blank.
+    // traceEvents is the last array because torch-tb-profiler appends to it. HolisticTraceAnalysis finds the
+    // rank by the blank.
     return fmt::format(
         R"({{"schemaVersion":1,"deviceProperties":{},"distributedInfo":{{"backend":"{}","rank": {},"world_size":{}}},)"
         R"("displayTimeUnit":"ms","baseTimeNanoseconds":{},"droppedSpans":{},"otherData":{{"lockstep":{}}},)"
@@ -68,13 +68,13 @@ class TorchTraceWriter {
   Lane compute_lane() const { return on_gpu_ ? Lane::compute_stream : Lane::training; }
   Lane communication_lane() const { return on_gpu_ ? Lane::communication_stream : Lane::communication; }
 
-  // In microseconds, exact.
+  // Exact, with three decimals.
   static std::string microseconds(std::int64_t ns) {
     return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", std::abs(ns) / 1000, std::abs(ns) % 1000);
   }
   std::string moment(std::int64_t ns) const { return microseconds(clock_(ns)); }
 
-  // The members of an event that all have, but for its end.
+  // Writes the members common to all events; the caller closes the object.
   auto begin_event(char phase, std::string_view name, std::string_view category, Lane lane,
                    std::int64_t at_ns) {
     if (!text_.empty()) text_ += ",\n";
@@ -84,7 +84,7 @@ class TorchTraceWriter {
     return out;
   }
 
-  // arguments: members of an object, or none.
+  // arguments: members of a JSON object, may be empty.
   void add_duration(std::string_view name, std::string_view category, Lane lane, std::int64_t begin_ns,
                     std::int64_t end_ns, const std::string& arguments) {
     const auto out = begin_event('X', name, category, lane, begin_ns);
@@ -120,8 +120,8 @@ class TorchTraceWriter {
     add_lane(Lane::communication_stream, "stream of communication");
   }
 
-  // Of kernels alone: what has a stream counts as one. As of a graph's they are told by what launched the
-  // step.
+  // Arguments of kernels only: tools count every event with a stream as a kernel. The correlation links a
+  // kernel to the launch of its step, as for CUDA graphs.
   std::string of_stream(Lane lane, std::int64_t begin_ns) const {
     const auto step = std::ranges::find_if(
         steps_, [&](const Span& each) { return each.begin_ns <= begin_ns && begin_ns <= each.end_ns; });
@@ -160,7 +160,7 @@ class TorchTraceWriter {
     }
   }
 
-  // Of a bucket, for the events that stand for it.
+  // Writes the all-reduce of a bucket.
   void add_sum(const Span& span) {
     const Bucket& bucket = head_.buckets.at(static_cast<std::size_t>(span.index));
     const Lane lane = communication_lane();
@@ -170,14 +170,14 @@ class TorchTraceWriter {
         on_gpu_ ? "NCCL" : "Lockstep's own collectives over MPI and shared memory");
     if (!on_gpu_)
       return add_duration("gloo:all_reduce", kAnnotation, lane, span.begin_ns, span.end_ns, arguments);
-    // The kernel is found by the annotation's id.
+    // Tools link the kernel to the annotation by equal ids.
     add_duration("nccl:all_reduce", kDeviceAnnotation, lane, span.begin_ns, span.end_ns, arguments);
     arguments += "," + of_stream(lane, span.begin_ns);
     --last_id_;
     add_duration("ncclKernel_AllReduce", kKernel, lane, span.begin_ns, span.end_ns, arguments);
   }
 
-  // As --trace draws them: from the last gradient through the bucket to whoever waits.
+  // Arrows as in --trace: from the last gradient through the bucket to the compute that waits for it.
   void add_flow(const BucketFlow& flow) {
     const std::uint64_t id = (static_cast<std::uint64_t>(head_.rank) << 32) + next_flow_++;
     const auto arrow = [&](char phase, Lane lane, std::int64_t at_ns, const char* binding) {
@@ -205,7 +205,7 @@ class TorchTraceWriter {
     if (last) add_memory(facts_.end_time(), run.end_ns);
   }
 
-  // What the plan gives and takes up to this time of it.
+  // Writes the changes of the memory plan up to `time`.
   void add_memory(int time, std::int64_t at_ns) {
     const bool changes = memory_time_ < time;
     while (memory_time_ < time) {
@@ -237,7 +237,7 @@ class TorchTraceWriter {
   std::vector<Span> steps_;
   std::int64_t last_id_ = 0;
   std::uint64_t next_flow_ = 0;
-  int memory_time_ = -1;  // of the plan: up to here its changes are told
+  int memory_time_ = -1;  // time of the plan up to which changes are written
   std::size_t live_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep inspect: what record files hold, and whether all of it is sound.
+// lockstep inspect: prints the content of record files, and verifies their checksums.
 #include <algorithm>
 
 #include <CLI/CLI.hpp>
@@ -34,13 +34,13 @@ struct InspectFlags {
 
 constexpr std::int64_t kSheetColumns = 10;  // images of a class, side by side
 constexpr std::int64_t kSheetClasses = 20;
-constexpr std::int64_t kSheetSide = 96;  // larger images are made smaller
+constexpr std::int64_t kSheetSide = 96;  // pixels; larger images are scaled down to it
 constexpr std::size_t kMostRows = 50;    // of the table of classes
 
-// Of one split.
+// The record files of one split.
 struct Found {
   std::string name;
-  std::unique_ptr<Dataset> dataset;  // images of sizes of their own made one size, to be looked at
+  std::unique_ptr<Dataset> dataset;  // images of different sizes are resized to kSheetSide
   RecordHeader header;               // of the first file
   bool own_sizes() const { return header.own_sizes != 0; }
   std::vector<std::filesystem::path> files;
@@ -48,7 +48,7 @@ struct Found {
 };
 
 Found find(const std::string& folder, Split split) {
-  // Any size, for they are resized.
+  // resize.size is required to open images of different sizes.
   const DatasetOptions options{.path = folder, .resize = {.size = kSheetSide}};
   Found found{.name = split == Split::train ? "train" : "test",
               .dataset = open_records(options, split),
@@ -108,7 +108,7 @@ void print_classes(const std::vector<Found>& splits) {
   if (rows < train.size()) fmt::print("and {} more; --json has all\n", train.size() - rows);
 }
 
-// At most this high and wide.
+// Scales down to at most kSheetSide in height and width.
 ImageShape shape_on_sheet(const ImageShape& shape) {
   const std::int64_t longer = std::max(shape.height, shape.width);
   if (longer <= kSheetSide) return shape;
@@ -118,7 +118,7 @@ ImageShape shape_on_sheet(const ImageShape& shape) {
   return {.height = scaled(shape.height), .width = scaled(shape.width), .channels = shape.channels};
 }
 
-// The first images of each class in a row of its own, a pixel of white between them.
+// Draws a row of the first images for each class, with white lines of one pixel between images.
 void write_sheet(const Dataset& dataset, const std::string& path) {
   const ImageShape shape = dataset.image_shape(), shown = shape_on_sheet(shape);
   if (shape.channels != 1 && shape.channels != 3)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep pack: any dataset a configuration can name, as record files.
+// lockstep pack: writes the dataset of a configuration as record files.
 #include <algorithm>
 
 #include <CLI/CLI.hpp>
@@ -22,7 +22,7 @@ struct PackFlags {
   std::string as = "pixels";
   int quality = 90;
   std::int64_t shard_mib = 1024;
-  int threads = 0;  // 0: as many as there are cores
+  int threads = 0;  // 0: one for each usable core
   bool leave_out_damaged = false;
 };
 
@@ -45,8 +45,7 @@ int run_pack(const Command& command) {
   if (launched_rank() != 0) return exit_code::done;
   const auto& flags = command.own<PackFlags>();
   const Config config = load_config(command.config, command.overrides, command.registry);
-  const bool as_files =
-      flags.as == "files";  // which have the sizes that they have, also where images are resized
+  const bool as_files = flags.as == "files";  // keep the stored sizes, also with data.resize
   const auto open = as_files ? open_in_own_sizes : open_dataset;
   const auto train = open(config.dataset, Split::train, command.registry.formats);
   const auto test = open(config.dataset, Split::test, command.registry.formats);

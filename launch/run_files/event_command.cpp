@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// The shell leaves the command behind and ends, so there is no process that somebody would have to wait for.
+// The shell starts the command in the background and ends, so this process has no child to wait for later.
 int tell_command(const std::string& command, const std::string& event) {
   std::string program = "sh", flag = "-c", script = "{ " + command + "\n} &",
               told = "LOCKSTEP_EVENT=" + event;

@@ -5,15 +5,14 @@
 
 namespace lockstep {
 
-// Names the command where no key does.
+// Environment variable with the command to run where run.event_command is not set.
 inline constexpr const char* kEventCommandVariable = "LOCKSTEP_EVENT_COMMAND";
 
-// What stands for a secret value wherever a configuration is written.
+// Replaces a secret value wherever a configuration is written.
 inline constexpr const char* kRedacted = "redacted";
 
-// Has sh run a user's command, which finds the event, a JSON object, in LOCKSTEP_EVENT. Nobody waits for its
-// end, and it has none of this process's files but standard output and error. Returns 0, or the system's
-// error.
+// Runs a user's command by sh, with the event, a JSON object, in LOCKSTEP_EVENT. Does not wait for its end.
+// The command inherits only standard output and error. Returns 0 or an errno value.
 int tell_command(const std::string& command, const std::string& event);
 
 }  // namespace lockstep

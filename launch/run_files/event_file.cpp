@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
-// Readers take files in the order of their names: its second is later than that of `before`, whatever the
-// clock says.
+// Readers sort files by name, so the time in the name is later than that of `before`, even where the clock is
+// not.
 std::filesystem::path create_file(const std::filesystem::path& folder, const std::filesystem::path& before) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -37,7 +37,7 @@ std::filesystem::path create_file(const std::filesystem::path& folder, const std
   return path;
 }
 
-// Of regular files. Empty: there is none.
+// Ignores entries that are not regular files. Returns an empty path where there is none.
 std::filesystem::path newest_file(const std::filesystem::path& folder) {
   std::filesystem::path newest;
   std::error_code ignored;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EventFile: what a run tells TensorBoard, in a folder's events.out.tfevents.TIME.HOST: events
-// (launch/run_files/event_record.h), one behind the other. The first has the file's version alone. Each start
-// of a run writes a new file. No file is ever shortened, because a reader may have it open.
+// EventFile: a run's events for TensorBoard (launch/run_files/event_record.h), appended to the file
+// events.out.tfevents.TIME.HOST of a folder. The first event has only the file's version. Each start of a run
+// writes a new file. No file of an earlier start is shortened, because a reader may have it open.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@
 
 namespace lockstep {
 
-// Of tags that are of single steps, in Events of their own.
+// Prefix of the tags of single steps, which are in separate events.
 inline constexpr std::string_view kSeriesPrefix = "step/";
-// Of tags of texts, which tell of a start of the run.
+// Prefix of the tags of texts about a start of the run.
 inline constexpr std::string_view kStartPrefix = "run/";
 
 class EventFile {
  public:
-  // Without a file: what is added is dropped.
+  // Has no file: add() drops events and returns 0.
   EventFile() = default;
-  // Of a run that begins: in the folder, which is made. What an earlier run left there is kept: the folder is
-  // renamed (name_of_earlier). Throws IoError.
+  // Begins a new run: creates the folder and a file in it. Renames a folder with files of an earlier run
+  // (name_of_earlier). Throws IoError.
   static EventFile begin(const std::filesystem::path& folder);
   // Resumes a run after that step: writes a new file, which makes readers drop later steps of the folder's
   // other files. Throws IoError.
   static EventFile continue_after(const std::filesystem::path& folder, std::int64_t step);
 
-  // One event, there whole or not at all. Returns 0, or the system's error.
+  // Appends one event, whole or not at all. Returns 0 or an errno value.
   int add(std::int64_t step, std::span<const Scalar> scalars) const;
   int add(std::int64_t step, std::span<const Histogram> histograms) const;
   int add(std::int64_t step, const EventText& text) const;

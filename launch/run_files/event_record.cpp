@@ -22,7 +22,7 @@ void append(std::string& bytes, T value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// ---- protobuf: a field is its number and how it is written, and then its value
+// ---- protobuf: a field is its number and its wire type, then its value
 
 enum class Wire : std::uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
 
@@ -117,7 +117,7 @@ std::string event_record(double wall_time, std::int64_t step, const EventText& t
   append_bytes(metadata, 1, plugin);
   append_number(metadata, 4, kTensorClass);
   append_number(tensor, 1, kStringType);
-  append_bytes(tensor, 2, {});  // the shape of a single one
+  append_bytes(tensor, 2, {});  // the shape of a scalar
   append_bytes(tensor, 8, text.markdown);
   append_bytes(value, 1, text.tag);
   append_bytes(value, 8, tensor);

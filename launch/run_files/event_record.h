@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events as bytes, as TensorBoard reads them. Each is a TFRecord: the length of the payload (8 bytes,
+// Encodes events as TensorBoard reads them. Each is a TFRecord: the length of the payload (8 bytes,
 // little-endian), a masked CRC-32C of these, the payload, and a masked CRC-32C of it. The payload is a
 // protobuf tensorflow.Event {double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary =
 // 5; SessionLog session_log = 7}. A Summary's values are {string tag = 1}, with one of
@@ -18,12 +18,12 @@
 namespace lockstep {
 
 struct Scalar {
-  std::string tag;  // "account/forward": what is before the last slash groups charts
+  std::string tag;  // "account/forward": the part before the last slash groups charts
   double value = 0;
 };
 
-// How values are distributed: counts[i] of them are above limits[i - 1], and at most limits[i]; the first
-// begin at min.
+// A distribution of values: counts[i] of them are above limits[i - 1] and at most limits[i]. The first bin
+// begins at min.
 struct Histogram {
   std::string tag;
   double min = 0, max = 0, sum = 0, sum_of_squares = 0;
@@ -32,21 +32,20 @@ struct Histogram {
   std::vector<double> counts;
 };
 
-// Shown as Markdown.
+// A text that TensorBoard shows as Markdown.
 struct EventText {
   std::string tag;
   std::string markdown;
 };
 
-// wall_time: seconds since 1970. A scalar that is not finite is left out, as TensorBoard has no place for it
-// on an axis.
+// wall_time: seconds since 1970. Omits scalars that are not finite: TensorBoard cannot place them on an axis.
 std::string event_record(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
 std::string event_record(double wall_time, std::int64_t step, std::span<const Histogram> histograms);
 std::string event_record(double wall_time, std::int64_t step, const EventText& text);
-// What a file begins with.
+// The first record of a file.
 std::string first_event_record(double wall_time);
 
-// Marks a start of the run: readers drop events of earlier files that have this step or a later one.
+// Marks a start of the run: readers drop events of earlier files from this step on.
 std::string start_record(double wall_time, std::int64_t step);
 
 }  // namespace lockstep

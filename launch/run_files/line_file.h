@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LineFile: a file that gets a line now and then while something more important goes on. Each line is there
-// whole or not at all, and a disk that takes none ends nothing: it is told of once, and counted.
+// LineFile: appends lines to a file during a training. Each line is written whole or not at all. A failed
+// write does not end the training: the first one logs a warning, and all are counted.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ class LineFile {
  public:
   explicit LineFile(std::filesystem::path path) : path_(std::move(path)) {}
 
-  // Without its end.
+  // line: without the line break.
   void add(std::string_view line);
-  // How many lines it lacks, and why; empty as long as it has all.
+  // The number of missing lines and the last error, for people; empty where no line is missing.
   const std::string& problem() const { return problem_; }
 
  private:

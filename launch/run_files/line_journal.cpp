@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// Empty where there is no such file.
+// Returns an empty text where the file does not exist.
 std::string text_of_journal(const std::filesystem::path& path) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
   std::error_code unknown;
@@ -53,7 +53,7 @@ void LineJournal::add(const std::string& line) const {
   const int file = open(path_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
   const int failed = file >= 0 && fsync(file) == 0 ? 0 : errno;
   if (file >= 0) close(file);
-  // Not every file system can sync.
+  // Some file systems do not support fsync.
   if (failed != 0 && failed != EINVAL && failed != ENOTSUP)
     cannot_write_journal(path_, std::strerror(failed));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LineJournal: a file to which a long job appends a line for each thing that it has done, so that it goes on
-// where it stood whatever ended it. A line that was cut off is dropped; what add() has returned from is on
-// disk. One process at a time.
+// LineJournal: a file to which a long job appends a line for each completed item, so that it can resume after
+// any end. A line without a line break is dropped. A line is on disk when add() returns. For one process at a
+// time.
 #pragma once
 
 #include <filesystem>
@@ -13,14 +13,14 @@ namespace lockstep {
 
 class LineJournal {
  public:
-  // Reads what is there. Throws IoError, and DataError for what is no regular file.
+  // Reads the file if it exists. Throws IoError, and DataError where it is not a regular file.
   explicit LineJournal(std::filesystem::path path);
 
-  // Whole lines, without their ends, that were there at first.
+  // The complete lines that the constructor read, without line breaks.
   const std::vector<std::string>& found() const { return found_; }
-  // The file then ends where the last whole line does.
+  // Truncates the file after its last complete line. Throws IoError.
   void drop_cut_off_line() const;
-  // Throws IoError; the file then ends where it did.
+  // Throws IoError; a failed write leaves no partial line.
   void add(const std::string& line) const;
   const std::filesystem::path& path() const { return path_; }
 

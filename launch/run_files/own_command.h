@@ -9,7 +9,7 @@
 namespace lockstep {
 
 std::vector<std::string> own_arguments();
-// A command as a shell reads it, with "redacted" for values of keys that are secret.
+// Quotes a command for a shell, with "redacted" for values of secret keys.
 std::string shell_command(const std::vector<std::string>& words);
 
 }  // namespace lockstep

@@ -27,7 +27,7 @@ namespace {
 constexpr std::int64_t kRedrawNs = 100'000'000;
 constexpr const char* kIndent = "    ";
 
-// As printed, in the order of Phase.
+// Printed names, in the order of Phase.
 constexpr const char* kPhaseNames[] = {"data",      "forward", "backward", "exposed comm",
                                        "optimizer", "idle",    "device",   "rest"};
 static_assert(std::size(kPhaseNames) == kPhases);
@@ -66,7 +66,7 @@ MetricPrice price_of(const EpochReport& report) {
   return price;
 }
 
-// As Markdown that shows it as it is.
+// A Markdown code block of the text.
 std::string code_block(const std::string& text) {
   std::string block;
   for (const char each : "\n" + text) {
@@ -114,8 +114,8 @@ Report::Report(const ReportOptions& options)
   }
 }
 
-// In lines that fit the terminal, those after the first indented; one line where there is none. A part is
-// never broken.
+// Joins the parts into lines that fit the terminal, with continuation lines indented; one line without a
+// terminal. Never breaks a part.
 std::string Report::in_lines(const std::vector<std::string>& parts, const std::string& separator) const {
   const std::size_t columns = options_.terminal ? static_cast<std::size_t>(options_.columns)
                                                 : std::numeric_limits<std::size_t>::max();
@@ -163,7 +163,7 @@ void Report::line(const std::string& text) {
   if (options_.speaks) say(in_lines(words_of(printable(text)), " ") + '\n');
 }
 
-// Evaluation counts as the steps' time. NaN until a second step was seen.
+// Includes evaluation in the time of a step. NaN until the second reported step.
 double Report::seconds_left(std::int64_t steps_done) {
   const std::int64_t now = now_ns();
   if (started_at_ == 0) {

@@ -10,13 +10,13 @@
 namespace lockstep {
 namespace {
 
-// As many digits as say something: there are as many of these as ranks times buckets.
+// Rounds to microseconds, to keep lines short: there are ranks * buckets of these values.
 std::vector<double> in_microseconds(std::vector<double> seconds) {
   for (double& each : seconds) each = std::round(each * 1e6) / 1e6;
   return seconds;
 }
 
-// In seconds of the epoch.
+// Sums over the epoch, in seconds.
 nlohmann::ordered_json json_of(const EpochCommunication& communication) {
   nlohmann::ordered_json by_rank = nlohmann::ordered_json::array(), by_bucket = by_rank;
   for (std::size_t i = 0; i < communication.by_rank.size(); ++i) {
@@ -68,7 +68,7 @@ nlohmann::ordered_json json_of(const EpochCommunication& communication) {
           {"advice", advice}};
 }
 
-// The numbers in it, and in objects within it, by their path.
+// Adds the numbers of a value and of nested objects, with their path as tag.
 void add_numbers(const std::string& path, const nlohmann::ordered_json& value, std::vector<Scalar>& scalars) {
   if (value.is_number()) scalars.push_back({.tag = path, .value = value.get<double>()});
   if (!value.is_object()) return;

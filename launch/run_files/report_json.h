@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lines of metrics.jsonl and steps.jsonl as JSON, and the numbers in them as TensorBoard gets them.
+// Lines of metrics.jsonl and steps.jsonl as JSON, and their numbers as scalars for TensorBoard.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace lockstep {
 nlohmann::ordered_json json_of(const EpochReport& report);
 nlohmann::ordered_json json_of(const StepLine& line);
 
-// The numbers of such a line by their path behind the prefix, but for what tells its place.
+// The numbers of a line, with prefix + path as tag. Omits epoch, step and steps.
 std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line, const std::string& prefix = "");
 
 }  // namespace lockstep

@@ -38,7 +38,7 @@ constexpr const char* kStepsFile = "steps.jsonl";
 constexpr const char* kEvaluationsFile = "evaluations.jsonl";
 constexpr std::uint64_t kMostLinesBytes = std::uint64_t{16} << 30;
 
-// Reads {"epoch":A,NAME:B of a line that is whole; 0 where it is none.
+// Reads A and B of a complete line {"epoch":A,NAME:B..}; 0 for other lines.
 struct MetricsPlace {
   std::int64_t epoch = 0;
   std::int64_t steps = 0;
@@ -55,7 +55,7 @@ MetricsPlace place_of(const std::string& line, std::string_view name) {
 MetricsPlace metrics_place(const std::string& line) { return place_of(line, ",\"steps\":"); }
 std::int64_t series_step(const std::string& line) { return place_of(line, ",\"step\":").steps; }
 
-// A link is renamed, and not what it leads to.
+// Renames a file of an earlier run. Renames a symbolic link itself, not its target.
 void set_aside(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::file_status found = std::filesystem::symlink_status(path, error);
@@ -67,7 +67,7 @@ void set_aside(const std::filesystem::path& path) {
   log::info("{} is of the run before this one", earlier.string());
 }
 
-// Drops all other lines, and one that has no end; then the file as it was stays beside it.
+// Drops lines for which keeps() is false or that lack a line break. If there are any, copies the file first.
 void keep_lines(const std::filesystem::path& path, const std::function<bool(const std::string&)>& keeps) {
   std::error_code error;
   if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) return;
@@ -193,7 +193,7 @@ void continue_steps(const std::filesystem::path& folder, std::int64_t steps) {
     if (keep) last = step;
     return keep;
   });
-  // What was saved behind a step was saved before its evaluation, which comes again.
+  // A checkpoint after a step is saved before the evaluation of that step, which is repeated.
   keep_lines(folder / kEvaluationsFile, [&](const std::string& line) { return series_step(line) < steps; });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The folder of a run (run.dir): one job at a time writes there, and what an earlier one wrote stays.
+// The folder of a run (run.dir): one job at a time writes there, and files of earlier jobs are kept.
 #pragma once
 
 #include <chrono>
@@ -12,14 +12,14 @@
 
 namespace lockstep {
 
-// The folder is this job's for as long as this lives, or its process does: the file run.lock in it is locked
-// and tells who holds it. One rank of a job has it.
+// Reserves the folder for this job until destruction or the end of the process: locks its file run.lock,
+// which names the holder. Held by one rank of a job.
 class RunLock {
  public:
-  // Makes the folder. Throws ConfigError naming the job that has it (host, process, since when), and IoError.
-  // A file system that cannot lock gets a warning instead.
-  // patience: how long to wait for a job that has the folder, as one has that still saves. Where it has it
-  // even then, the Error has exit_code::resumable.
+  // Creates the folder. Throws ConfigError that names the job that holds it (host, process, since when), and
+  // IoError. Logs a warning on a file system that cannot lock.
+  // patience: how long to wait for another job, which may still save. Above 0, the error for a folder that is
+  // still held then is Error with exit_code::resumable.
   explicit RunLock(const std::filesystem::path& folder, std::chrono::milliseconds patience = {});
 
  private:
@@ -28,28 +28,29 @@ class RunLock {
   FileClaim claim_;
 };
 
-// The network that was evaluated best (run.keep_best).
+// The network with the best evaluation (run.keep_best).
 inline constexpr const char* kBestFile = "best.safetensors";
 
-// Makes the folder, and in it metrics.jsonl and steps.jsonl, which are then empty. What an earlier run wrote
-// there, or to events.jsonl, evaluations.jsonl and best.safetensors, is renamed to metrics.N.jsonl, N from 1
-// in the order of the runs. Throws IoError.
+// Creates the folder, and in it empty files metrics.jsonl and steps.jsonl. Renames these files of an earlier
+// run, and its events.jsonl, evaluations.jsonl and best.safetensors, to metrics.N.jsonl and so on, with N
+// from 1 in the order of the runs. Throws IoError.
 void begin_metrics(const std::filesystem::path& folder);
 
-// For a run that goes on, and for files that are regular ones: metrics.jsonl keeps its lines of the first
-// `epochs` epochs, and a line of the one after them where `partial`. Where it had more, or half a line, all
-// it had is renamed as begin_metrics() does. Throws IoError.
+// For a resumed run: keeps the lines of the first `epochs` epochs of metrics.jsonl, and that of the next
+// epoch where `partial`. If it drops lines, a copy of the whole file gets a name as in begin_metrics().
+// Without a metrics.jsonl, calls begin_metrics(). Throws IoError, and DataError where it is not a regular
+// file.
 void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
 
-// Likewise steps.jsonl keeps its lines up to a step, and evaluations.jsonl those before it.
+// Likewise keeps the lines of steps.jsonl up to step `steps`, and those of evaluations.jsonl before it.
 void continue_steps(const std::filesystem::path& folder, std::int64_t steps);
 
-// Where what an earlier run left at this path goes: "metrics.1.jsonl" of "metrics.jsonl", with the first
-// number that is free.
+// The name under which a file of an earlier run is kept: "metrics.1.jsonl" for "metrics.jsonl", with the
+// first free number.
 std::filesystem::path name_of_earlier(const std::filesystem::path& path);
 
-// Appends to a file, which is made where there is none, and not to what a link leads to. Returns 0, or the
-// system's error; then the file ends where it did, so that a reader never meets half of it.
+// Appends to a file, and creates it if necessary; does not follow a symbolic link. Returns 0 or an errno
+// value; after an error the file has its previous size, so that a reader sees all of the bytes or none.
 int append_whole(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace lockstep

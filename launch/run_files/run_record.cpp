@@ -23,17 +23,17 @@
 namespace lockstep {
 namespace {
 
-// Empty where it is none of ours.
+// Returns an empty text where the file cannot be read.
 std::string text_in(const std::filesystem::path& path) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
   try {
     return read_plain_file(path, kMostBytes);
   } catch (const Error&) {
-    return {};  // something else, or nothing
+    return {};  // absent, or not a regular file
   }
 }
 
-// But for what differs from start to start.
+// Removes facts that differ between starts of the same run.
 std::string lasting_facts(const std::string& text) {
   nlohmann::json facts = nlohmann::json::parse(text, nullptr, false);
   if (!facts.is_object()) return text;
@@ -50,7 +50,7 @@ void replace(const std::filesystem::path& path, const std::string& text, bool sa
   write_atomically(path, text, Links::replace);
 }
 
-// Of a rank; see MemoryPart.
+// Planned bytes of a rank, on the device and the host; see MemoryPart.
 nlohmann::ordered_json planned_bytes(Training& training, const Communicator& communicator) {
   nlohmann::ordered_json planned;
   const bool on_gpu = !is_host_memory(training.network().device());

@@ -12,8 +12,8 @@ ApartEnd::ApartEnd(const StepEndParts& parts, const LocalSgdOptions& options)
   parts.optimizer.set_state_scope(StateScope::per_rank);
 }
 
-// A GPU's account has the optimizer of an averaging step in exposed communication, which ends before the
-// optimizer does in all other steps.
+// On a GPU, the account of an averaging step counts the optimizer as exposed communication, because that
+// phase ends before the optimizer in all other steps.
 void ApartEnd::behind_backward(const StepPlace& place) {
   const StepKind kind = kind_of(place.step);
   if (kind == StepKind::synchronous) return SynchronousEnd::behind_backward(place);
@@ -36,7 +36,7 @@ std::optional<StepFailure> ApartEnd::failure(const StepVerdict& verdict, bool fa
   return failure_of_a_rank(verdict.step, local_.averaged(slot));
 }
 
-// step: behind which ranks have met.
+// step: after which ranks have met.
 std::optional<StepFailure> ApartEnd::failure_of_a_rank(std::int64_t step, bool average_is_finite) {
   if (first_rank_where(parts_.communicator.host(), failed_.step > 0) < 0 && average_is_finite)
     return std::nullopt;

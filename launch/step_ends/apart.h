@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ApartEnd: a rank takes its own gradients, and all average their parameters every so many steps: see
-// LocalSgd, before whose first local step all steps are synchronous.
+// ApartEnd: each rank takes its own gradients, and ranks average their parameters every few steps: see
+// LocalSgd. Steps before the first local one are synchronous.
 #pragma once
 
 #include "launch/step_ends/local_sgd.h"
@@ -17,7 +17,7 @@ class ApartEnd : public SynchronousEnd {
   bool judges_alone() const override { return true; }
   bool leaves_skipped_step_as_it_was() const override { return false; }
   void begin_step(const StepPlace& place) override { local_.begin_step(parts_.stream, place.step); }
-  // An average of parameters travels in their place.
+  // An averaging step overwrites them with differences of parameters.
   bool holds_gradients(std::int64_t step) const override { return kind_of(step) != StepKind::averaging; }
   bool exchanges(const StepPlace& place) const override { return kind_of(place.step) != StepKind::local; }
   bool buckets_leave(const StepPlace& place) const override {
@@ -38,8 +38,8 @@ class ApartEnd : public SynchronousEnd {
   std::optional<StepFailure> failure_of_a_rank(std::int64_t step, bool average_is_finite);
 
   LocalSgd local_;
-  // What this rank knows and the others do not yet; step 0: nothing. It stays whatever state is set between
-  // two meetings.
+  // This rank's first failure since the last average, which other ranks do not know yet; step 0: none.
+  // Restoring a state does not reset it.
   StepFailure failed_;
 };
 

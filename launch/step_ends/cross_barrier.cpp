@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// By bucket: the least is the first that forward needs.
+// By bucket: the first node of forward that needs it.
 std::vector<std::size_t> order_of_need(const Network& network, const BucketPlan& plan) {
   const std::size_t none = network.nodes().size();
   std::vector<std::size_t> needed(plan.buckets().size(), none);
@@ -101,7 +101,7 @@ void CrossBarrier::update_next() {
   clock_.before_bucket(
       slot_, number,
       [&] {
-        // Beside the wait, where there is one.
+        // Overlaps the wait.
         compute.copy(reinterpret_cast<float*>(values_.data()) + bucket.begin,
                      network_.values().data() + bucket.begin,
                      static_cast<std::size_t>(bucket.count()) * sizeof(float));
@@ -131,8 +131,8 @@ void CrossBarrier::finish() {
   under_way_ = false;
 }
 
-// Where the step is skipped they are what they were before it, and stay kept as such; else what they were
-// behind it is kept for the step that has begun.
+// A skipped step restores the running statistics from before it, and they stay the kept ones. Otherwise those
+// after it are kept for the step that has begun.
 void CrossBarrier::settle_statistics() {
   network_.restore_statistics_if_skipped(*compute_, optimizer_.control());
   if (statistics_kept_) network_.keep_unless_skipped(*compute_, optimizer_.control(), statistics());

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CrossBarrier: the exchange of a step's gradients goes on beside the next step's forward pass, with the bits
-// of a step that waits. Each bucket's parameters are updated when its sum is there, before the first layer
-// that reads one of them; so compute waits for a bucket only where nothing can go on without it:
+// CrossBarrier: the exchange of a step's gradients continues during the next step's forward pass, with the
+// same bits as a step that waits. Each bucket's parameters are updated when its sum is complete, before the
+// first layer that reads one of them. So compute waits for a bucket only when it needs the bucket's
+// parameters:
 //
 //   compute         backward of step t       |w0 layers of w0|w1 layers of w1| ..  |backward of step t + 1
 //   communication    [ late layers ][ w0 ][ w1 ][ w2 ][ w3 ] ..
 //
-// There buckets leave as forward needs them (comm/bucket_order.h), and not as backward makes them: for that
-// the first steps of a training, which wait for their gradients as all others do, are timed, and rank 0's
-// times give all ranks one order. Everything of a step that is exchanged is done before gradients are written
-// again, or whoever asks for the state sees it: one step at most is under way.
+// Buckets are exchanged in the order in which forward needs them (comm/bucket_order.h), not in the order of
+// backward. To find it, the first steps of a training wait for their gradients and are timed; rank 0's times
+// give all ranks one order. A step's exchange completes before gradients are written again, or the state is
+// read: at most one step is under way.
 //
-// A bucket's gradients are judged before its parameters are updated, when others have been updated already.
-// So what values and running statistics were before the step is kept until all buckets are judged, and
-// brought back where one is not finite. The optimizer's state is not: that ends the training.
+// A bucket's gradients are judged before its parameters are updated, but after the update of earlier buckets.
+// So the values and running statistics before the step are kept until all buckets are judged, and restored if
+// one is not finite. The optimizer's state is not restored: such a step ends the training.
 //
 // "Crossing the global barrier" is ByteScheduler's name for it (Peng et al., 2019).
 #pragma once
@@ -37,33 +38,34 @@ namespace lockstep {
 
 class CrossBarrier final : public ParameterGate {
  public:
-  // All outlive this. The buckets were made with BucketOptions::one_by_one, and the optimizer of their
+  // All outlive this. Requires BucketOptions::one_by_one, and an optimizer made with the buckets'
   // bucket_gradients().
   CrossBarrier(Network& network, GradientBuckets& buckets, Optimizer& optimizer, StepClock& clock,
                StepResults& results);
-  // Of memory, beside what a step has anyway.
+  // Additional memory.
   static std::size_t planned_bytes(const MemoryPlan& network);
 
-  // Whether steps are timed, and wait for their gradients: the first ones.
+  // True for the first steps, which wait for their gradients and are timed.
   bool learns() const { return timed_ < kTimedSteps; }
-  // Collective. The last of them is settled, and the ledger has it.
+  // Collective; call after each of them is settled and in the ledger.
   void learn(const Ledger& ledger, Communicator& host);
-  // Times may be others from now on: of threads, of codecs.
+  // Times the next steps again, because threads or codecs have changed.
   void learn_again() { timed_ = 0; }
 
-  // A step, in this order. In place of Network::keep_statistics():
+  // The calls of a step, in this order. This replaces Network::keep_statistics():
   void keep_statistics(Stream& compute);
-  // What the first forward pass is told; null where nothing is under way.
+  // The gate of the first forward pass; null if no step is under way.
   ParameterGate* gate() { return under_way_ ? this : nullptr; }
   void parameter_needed(std::size_t index) override;
-  // Behind that pass, or whenever all that was enqueued is to be done: the buckets that are left, and the end
-  // of their step. Nothing where nothing is under way.
+  // Call after that pass, or to complete all enqueued work: enqueues the remaining buckets and the end of
+  // their step. Does nothing if no step is under way.
   void finish();
-  // Behind the backward pass that finishes gradients: the step of this slot is left to the next.
+  // Call after the backward pass that completes the gradients: leaves the end of this slot's step to the next
+  // step.
   void leave(Stream& compute, StepSlot slot);
 
  private:
-  static constexpr int kTimedSteps = 3;  // the first of them allocates, and is not counted
+  static constexpr int kTimedSteps = 3;  // the first allocates, and is not counted
 
   std::span<float> statistics() const {
     return {reinterpret_cast<float*>(statistics_.data()), network_.statistics().size()};
@@ -76,16 +78,16 @@ class CrossBarrier final : public ParameterGate {
   Optimizer& optimizer_;
   StepClock& clock_;
   StepResults& results_;
-  std::vector<BucketTimes> times_;  // sums of the steps that count
+  std::vector<BucketTimes> times_;  // sums over the counted steps
   int timed_ = 0;
 
   bool under_way_ = false;
-  Stream* compute_ = nullptr;  // of the step that is
-  StepSlot slot_;              // its
+  Stream* compute_ = nullptr;  // of the step under way
+  StepSlot slot_;              // of the step under way
   std::vector<bool> updated_;  // by bucket
-  std::size_t next_ = 0;       // of the order
-  Buffer values_;              // before the step that is under way, or was last
-  Buffer statistics_;          // behind it
+  std::size_t next_ = 0;       // position in the order
+  Buffer values_;              // parameters before the step under way, or the last one
+  Buffer statistics_;          // running statistics after it
   bool statistics_kept_ = false;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CrossingEnd: the exchange of a step ends within the next one's forward pass: see CrossBarrier. Steps that
-// an evaluation follows, and the first ones, whose buckets are timed, end as all others do.
+// CrossingEnd: the exchange of a step ends within the next one's forward pass: see CrossBarrier. Steps before
+// an evaluation, and the first ones, which are timed, end as synchronous ones do.
 #pragma once
 
 #include "launch/step_ends/cross_barrier.h"
@@ -15,7 +15,7 @@ class CrossingEnd final : public SynchronousEnd {
 
   bool crosses() const override { return true; }
   bool has_norm() const override { return false; }
-  bool leaves_skipped_step_as_it_was() const override { return false; }  // but for the parameters
+  bool leaves_skipped_step_as_it_was() const override { return false; }  // keeps the changed optimizer state
   void before_forward(const StepPlace&) override { barrier_.keep_statistics(parts_.stream); }
   ParameterGate* gate() override { return barrier_.gate(); }
   void behind_forward() override { barrier_.finish(); }

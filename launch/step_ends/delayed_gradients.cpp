@@ -22,7 +22,8 @@ void DelayedGradients::exchange(Stream& compute, std::span<BucketMoments> moment
   for (std::size_t i = 0; i < network_.parameters().size(); ++i) buckets_.gradient_ready(i);
 }
 
-// A loss scale n times smaller makes this rank's share of the mean over all samples the mean over its own.
+// A loss scale divided by the number of ranks turns this rank's share of the mean over all samples into the
+// mean over its own samples.
 void DelayedGradients::look_ahead(Stream& compute, StepSlot slot) {
   compute.copy(values_.data(), network_.values().data(), values_.bytes());
   compute.copy(&own()->loss_scale, scale(), sizeof(float));
@@ -31,21 +32,20 @@ void DelayedGradients::look_ahead(Stream& compute, StepSlot slot) {
   optimizer_.look_ahead(compute, slot, buckets_.own_gradients(), own());
 }
 
-// A step that is skipped leaves the weights' copies as they are.
+// Copies the weights, because a skipped step does not.
 void DelayedGradients::come_back(Stream& compute) {
   compute.copy(network_.values().data(), values_.data(), values_.bytes());
   network_.copy_weights(compute);
 }
 
-// The optimizer unscales by what gradients were made with, and moves that.
+// The optimizer divides by the scale that the gradients were made with, and adjusts that scale.
 void DelayedGradients::take_scale(Stream& compute) {
   float* current = &optimizer_.control()->loss_scale;
   compute.copy(scale() + 1, current, sizeof(float));
   compute.copy(current, scale(), sizeof(float));
 }
 
-// What the optimizer leaves is for the next backward pass; the one that has just been was made with the
-// other.
+// The adjusted scale is for the next backward pass; the last backward pass used the other one.
 void DelayedGradients::give_scale(Stream& compute) { compute.copy(scale(), scale() + 1, sizeof(float)); }
 
 void DelayedGradients::judge_statistics(Stream& compute) {

@@ -46,7 +46,7 @@ void LateEnd::end_step(const StepPlace& place) {
   StepEnd::end_step(place);
 }
 
-// Two loss scales take turns: the one before is of other gradients.
+// Two loss scales alternate: scale_before is the other one.
 StepVerdict LateEnd::judge(std::int64_t number, const StepResult& result, float) {
   const bool now_finite = losses_are_finite(result);
   return {.step = number - 1,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LateEnd: a step takes the gradients of the one before, which have travelled since it began: see
-// DelayedGradients. They are judged there, so what became of a step is known one step later.
+// LateEnd: a step takes the gradients of the step before, which are exchanged during it: see
+// DelayedGradients. They are judged then, so the result of a step is known one step later.
 #pragma once
 
 #include "launch/step_ends/delayed_gradients.h"
@@ -14,8 +14,8 @@ class LateEnd final : public StepEnd {
   explicit LateEnd(const StepEndParts& parts);
 
   std::int64_t first_exchange() const override { return 1; }
-  bool holds_gradients(std::int64_t) const override { return false; }  // but those of the next step
-  // With a loss scale that moves two take turns.
+  bool holds_gradients(std::int64_t) const override { return false; }  // they hold those for the next step
+  // With a dynamic loss scale, two scales alternate.
   bool has_norm() const override {
     return delayed_.under_way() && !parts_.optimizer.loss_scale_options().dynamic();
   }
@@ -29,7 +29,7 @@ class LateEnd final : public StepEnd {
 
  private:
   DelayedGradients delayed_;
-  bool loss_was_finite_ = true;  // this rank's, in the step that was settled last
+  bool loss_was_finite_ = true;  // this rank's, in the last settled step
 };
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// How many times as large as a difference what a codec has not sent of earlier ones may be.
+// Upper bound for a codec's unsent parts, as a multiple of the largest difference.
 constexpr int kUnsentRoom = 1024;
 
 bool has_halves(const GradientBuckets& buckets) {
@@ -83,9 +83,9 @@ void LocalSgd::scale(Stream& compute, float* values, float factor) {
   network_.backend().scale(compute, {.count = count(), .factor = factor, .values = values});
 }
 
-// Differences that travel in 16 bits are multiplied by a power of two, so that fp16 holds the largest of any
-// rank and the sum over ranks: parameters may change by 1e-8 or by 10 from one meeting to the next. A codec
-// adds what it has not sent of earlier differences, which may be larger.
+// Multiplies differences that are sent in 16 bits by a power of two, so that fp16 holds the largest of any
+// rank and the sum over ranks: parameters may change by 1e-8 or by 10 between two averages. A codec adds
+// unsent parts of earlier differences, which may be larger.
 void LocalSgd::choose_scale(Stream& compute) {
   Backend& backend = network_.backend();
   backend.largest_magnitude(
@@ -98,7 +98,7 @@ void LocalSgd::choose_scale(Stream& compute) {
                                .inverse = &on_device()->inverse});
 }
 
-// Gradients of this step have been used.
+// Overwrites the gradients, which this step has used.
 void LocalSgd::fill_gradients(Stream& compute) {
   for (const FlatRange& range : buckets_.gradients()) {
     network_.backend().cast(compute, {.count = range.count(),

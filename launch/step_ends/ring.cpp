@@ -8,8 +8,8 @@ RingEnd::RingEnd(const StepEndParts& parts)
 
 void RingEnd::begin_epoch(std::int64_t first, std::int64_t end) { gossip_.begin_epoch(first, end - first); }
 
-// The number of the step is that of all ranks' steps before it, divided by the ranks: the schedule follows
-// what has been learned from, and not who is fast.
+// The step's number is the number of steps that all ranks have taken before it, divided by the number of
+// ranks: the schedule follows the samples trained on, not the fastest rank.
 std::optional<std::int64_t> RingEnd::next_step(std::int64_t, std::int64_t) {
   if (!gossip_.take_step()) return std::nullopt;
   return gossip_.place();
@@ -27,7 +27,7 @@ void RingEnd::behind_backward(const StepPlace& place) {
   parts_.clock.time(Phase::exposed_communication, last, [&] { gossip_.average(parts_.stream); });
 }
 
-// What ranks go on from is the last average, too: each goes on with parameters of its own.
+// The evaluated average becomes the last average, although each rank continues with its own parameters.
 std::optional<StepFailure> RingEnd::show_evaluated(std::int64_t steps) {
   const std::optional<StepFailure> failure = ApartEnd::show_evaluated(steps);
   if (!failure) local().remember_average(parts_.stream);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RingEnd: each rank takes its own gradients and averages parameters with its neighbours: see Gossip. Ranks
-// wait for nobody, and meet where an epoch is evaluated.
+// RingEnd: each rank takes its own gradients and averages parameters with its neighbours without waiting: see
+// Gossip. Ranks meet when an epoch is evaluated.
 #pragma once
 
 #include "launch/step_ends/apart.h"

@@ -3,9 +3,9 @@
 
 namespace lockstep {
 
-// Judged on the exchanged gradients. Sums are the same bits on every rank, so all ranks decide alike without
-// asking; with an exchange that leaves each rank something else they ask. A loss that is not finite on one
-// rank makes its gradients, and so what is exchanged, not finite.
+// Judges the exchanged gradients. Sums have the same bits on every rank, so all ranks decide alike without
+// communication; with an exchange whose results differ by rank, they agree. A loss that is not finite on one
+// rank makes its gradients, and so the sum, not finite.
 void StepEnd::update(const StepPlace& place) {
   Optimizer& optimizer = parts_.optimizer;
   optimizer.check_gradients(parts_.stream);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SynchronousEnd: the plain way. Buckets have left while backward went on; the step waits for the last of
-// them and takes the averages.
+// SynchronousEnd: the default way. Buckets leave during backward; the step waits for the last of them and
+// takes the averages.
 #pragma once
 
 #include "launch/step_ends/step_end.h"
@@ -15,7 +15,7 @@ class SynchronousEnd : public StepEnd {
   void behind_backward(const StepPlace& place) override;
 
  protected:
-  // update(), and what the batch did to running statistics is taken back where the step is skipped.
+  // update(); a skipped step also restores the running statistics from before it.
   void take_gradients(const StepPlace& place);
 };
 

@@ -20,7 +20,7 @@
 namespace lockstep {
 namespace {
 
-// What a shell answers where it cannot start a program.
+// The exit code of a shell that cannot start a program.
 constexpr int kCannotExecute = 127;
 
 int code_of_status(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
@@ -48,7 +48,7 @@ ChildProcesses::~ChildProcesses() {
 void ChildProcesses::become(const ChildCommand& command, int output, pid_t parent) const {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(kCannotExecute);  // it was killed meanwhile
+  if (getppid() != parent) _exit(kCannotExecute);  // the parent has ended before prctl()
   // This process blocks the job's signals; a child handles them itself.
   const sigset_t signals = job_signals();
   sigprocmask(SIG_SETMASK, &masked_before_, nullptr);
@@ -77,7 +77,7 @@ pid_t ChildProcesses::start(const ChildCommand& command) {
   const int problem = errno;
   close(output);
   if (process < 0) throw IoError(fmt::format("cannot start a process: {}", std::strerror(problem)));
-  setpgid(process, process);  // whoever of the two comes first
+  setpgid(process, process);  // parent and child both call it: either may run first
   running_.insert(process);
   return process;
 }
@@ -88,7 +88,7 @@ std::vector<ChildProcesses::Ended> ChildProcesses::wait(double seconds) {
   std::vector<Ended> ended;
   signalfd_siginfo told = {};
   while (read(ends_, &told, sizeof told) == sizeof told) continue;
-  // One SIGCHLD may stand for several.
+  // One SIGCHLD may report several ended children.
   std::erase_if(running_, [&](pid_t process) {
     int status = 0;
     if (waitpid(process, &status, WNOHANG) != process) return false;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ChildProcesses: other programs that this one starts, waits for and stops. Each has a process group of its
-// own, so that Ctrl-C reaches this process alone, and gets SIGTERM from the system where this process is
-// killed.
+// ChildProcesses: starts, waits for and stops other programs. Each child has its own process group, so that
+// Ctrl-C reaches only this process. The system sends it SIGTERM when this process ends.
 #pragma once
 
 #include <csignal>
@@ -17,38 +16,38 @@
 namespace lockstep {
 
 struct ChildCommand {
-  std::vector<std::string> words;  // the first is a path, or is looked for in PATH
-  std::vector<std::pair<std::string, std::string>> environment = {};  // in place of what this process has
-  std::filesystem::path output;                                       // what it writes is appended here
+  std::vector<std::string> words;  // the first is a path, or a name to find in PATH
+  std::vector<std::pair<std::string, std::string>> environment = {};  // added to this process's
+  std::filesystem::path output;                                       // appends standard output and error
 };
 
 class ChildProcesses {
  public:
   struct Ended {
     pid_t process = 0;
-    int code = 0;  // its exit code; 128 and the signal's number, where one ended it
+    int code = 0;  // exit code; after a signal 128 + its number
   };
 
-  // One at a time, in a process whose other threads block SIGCHLD. Throws IoError.
+  // At most one exists at a time; the other threads of the process block SIGCHLD. Throws IoError.
   ChildProcesses();
-  // Kills those that run.
+  // Kills running children.
   ~ChildProcesses();
   ChildProcesses(const ChildProcesses&) = delete;
   ChildProcesses& operator=(const ChildProcesses&) = delete;
 
-  // Throws IoError where the system has no room for a process, or the output cannot be opened.
+  // Throws IoError where the process cannot be created or the output cannot be opened.
   pid_t start(const ChildCommand& command);
-  // Returns those that ended as soon as there are any, or after so many seconds.
+  // Waits up to `seconds` for a child to end, and returns all that have ended.
   std::vector<Ended> wait(double seconds);
   void send(pid_t process, int signal) const;
-  // To all of its group.
+  // Sends SIGKILL to its process group.
   void kill(pid_t process) const;
 
  private:
   [[noreturn]] void become(const ChildCommand& command, int output, pid_t parent) const;
 
   sigset_t masked_before_;
-  int ends_ = -1;  // a descriptor that can be read when one has ended
+  int ends_ = -1;  // signalfd of SIGCHLD
   std::set<pid_t> running_;
 };
 

@@ -21,7 +21,7 @@ constexpr double kLeastLabelDistance = 15;  // pixels, so that labels do not tou
 constexpr int kWantedLabels = 5;
 constexpr std::size_t kShades = 8;
 
-// Shades of one hue, from what hardly shows to what stands out, on a light page and on a dark one.
+// Shades of one hue from faint to strong, for a light and for a dark page.
 constexpr const char* kSweepStyle = R"(<style>
 svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
 text { fill: #1b2129; } .soft { fill: #5b6675; } .axis { stroke: #5b6675; } .m { text-anchor: middle; } .e { text-anchor: end; }
@@ -35,7 +35,7 @@ svg { background: #12161b; } text { fill: #e7ebf0; } .soft { fill: #9ba7b5; } .a
 </style>
 )";
 
-// One upright axis: where each trial lies on it, from 0 at its foot to 1.
+// A vertical axis. place() gives the position of a trial, from 0 at the bottom to 1.
 struct UprightAxis {
   std::string title;
   std::vector<std::pair<double, std::string>> labels = {};
@@ -117,7 +117,7 @@ class CoordinatesPicture {
   void draw_legend();
 
   const SweepOutcome& outcome_;
-  std::vector<const SweepRow*> rows_;  // the best last, so that it lies above the others
+  std::vector<const SweepRow*> rows_;  // the best last, to be drawn on top
   std::vector<UprightAxis> axes_;
   std::size_t objective_ = 0;  // the axis that gives the colour
   std::string svg_;
@@ -136,7 +136,7 @@ CoordinatesPicture::CoordinatesPicture(const SweepOutcome& outcome, const SweepS
   objective_ = axes_.size() - (outcome.objective == SweepObjective::samples_per_second ? 2 : 1);
 }
 
-// A key in two lines, as there is little room beside its neighbours.
+// Writes a key on two lines: neighbouring axes leave little room.
 void CoordinatesPicture::draw_axis(std::size_t index) {
   const UprightAxis& axis = axes_[index];
   const double x = x_of(index);
@@ -160,7 +160,7 @@ void CoordinatesPicture::draw_axis(std::size_t index) {
   }
 }
 
-// Shaded by how many are below it, as figures often lie close together.
+// Shades a trial by its rank, not its figure, since figures are often close together.
 void CoordinatesPicture::draw_trial(const SweepRow& row) {
   std::string line;
   for (std::size_t index = 0; index < axes_.size(); ++index)

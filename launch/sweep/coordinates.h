@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parallel coordinates of a sweep as SVG text: an axis for each key that was searched and one for each
-// figure, a line for each trial. The colour is that of the objective, from low to high; the page that shows
-// it may be light or dark. The same outcome gives the same text.
+// Parallel coordinates of a sweep as SVG text: an axis for each searched key, for samples/s and for accuracy,
+// and a line for each trial. The colour of a line shows the objective from low to high, on a light or a dark
+// page. The same outcome gives the same text.
 #pragma once
 
 #include <string>
@@ -12,8 +12,7 @@
 
 namespace lockstep {
 
-// Trials that were trained for an epoch at least. A browser shows a trial's numbers where the pointer rests
-// on its line.
+// Draws trials with at least one epoch. A browser shows a trial's numbers while the pointer is on its line.
 std::string parallel_coordinates(const SweepOutcome& outcome, const SweepSpace& space);
 
 }  // namespace lockstep

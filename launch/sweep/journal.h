@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SweepJournal: what a sweep has started and what became of it, on disk as it happens, one JSON object a line
-// in sweep.jsonl. The first line says what is searched; what is of another sweep is refused.
+// SweepJournal: records the start and the end of each job of a sweep in sweep.jsonl, one JSON object a line.
+// The first line identifies the sweep; a file of another sweep is refused.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,26 @@
 
 namespace lockstep {
 
-// A job that ended by itself: what is known of it.
+// The result of a job that ended and was not interrupted.
 struct SweepResult {
   SweepJob job;
-  std::int64_t epochs = 0;  // of the trial, so far
-  std::int64_t steps = 0;   // of the trial, so far
+  std::int64_t epochs = 0;  // of the trial, in all its jobs so far
+  std::int64_t steps = 0;   // likewise
   SweepMeasure measure = {};
   double seconds = 0;        // of the job
-  std::string problem = {};  // why it failed; empty: it did not
+  std::string problem = {};  // reason of a failure; empty: none
 };
 
 class SweepJournal {
  public:
-  // base: to_toml of the configuration that all trials share. identity: SweepPlan::identity(). Throws
-  // ConfigError for another sweep's file, saying what differs, DataError for one that no sweep wrote,
-  // IoError.
+  // base: to_toml() of the configuration that all trials share. identity: SweepPlan::identity(). Throws
+  // ConfigError with the difference for a file of another sweep, DataError for any other file, and IoError.
   SweepJournal(const std::filesystem::path& path, const std::string& base, const std::string& identity);
 
-  // What was there at first, in order: a job that was started, or how one ended.
+  // An event of the existing file, in order: the start of a job, or its end.
   struct Event {
     SweepJob job;
-    std::optional<SweepResult> end;
+    std::optional<SweepResult> end;  // nullopt: the job's start
   };
   const std::vector<Event>& found() const { return found_; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a sweep came to, for whoever tells it: a table, JSON, CSV, a chart.
+// SweepOutcome: the results of a sweep, for its table, JSON, CSV and chart.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@ namespace lockstep {
 struct SweepRow {
   std::int64_t trial = 0;
   TuneSettings settings;
-  std::int64_t epochs = 0;  // it was trained for; 0: it failed before
+  std::int64_t epochs = 0;  // trained epochs; 0: failed before, or not begun
   std::int64_t steps = 0;
-  SweepMeasure measure = {};  // where there are epochs
+  SweepMeasure measure = {};  // of the last job; unset without epochs
   double seconds = 0;         // of all its jobs
-  bool complete = false;      // all epochs
-  bool pareto = false;        // among those that are complete none is better in accuracy and speed
-  std::string problem = {};   // why it failed; empty: it did not
+  bool complete = false;      // trained for all epochs
+  bool pareto = false;        // no complete trial dominates it in accuracy and speed
+  std::string problem = {};   // reason of a failure; empty: none
 };
 
 struct SweepOutcome {
   SweepObjective objective = SweepObjective::accuracy;
-  std::vector<SweepRow> rows = {};  // the best first, and those that failed last
+  std::vector<SweepRow> rows = {};  // the best first; failed ones last
   std::int64_t epochs = 0;          // of a whole training
   std::int64_t slots = 1;
-  // Of this start: jobs, from the first one's begin to the last one's end, and the share of the slots' time
-  // in it that jobs took. None where nothing was left to do.
+  // Of this start: the number of jobs, the seconds from the begin of the first to the end of the last, and
+  // the share of that time in which slots were busy. nullopt: nothing was left to do.
   std::int64_t jobs = 0;
   double seconds = 0;
   std::optional<double> busy_share = {};
 
   std::int64_t steps() const;
-  // That all trials take where each is trained whole; of those that failed at once nothing is known.
+  // Steps if every trial were trained whole, extrapolated from its epochs. Trials without an epoch count 0.
   std::int64_t steps_of_all() const;
-  // The best of those that are complete; null: there is none.
+  // The best complete trial; null: there is none.
   const SweepRow* best() const;
 };
 

@@ -42,7 +42,7 @@ std::string sweep_file_text(const std::string& path) {
                             path, std::strerror(errno)));
 }
 
-// A value as TOML on one line.
+// A value as TOML, on one line.
 std::string sweep_value(const toml::node& node) {
   std::ostringstream out;
   out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);
@@ -54,7 +54,7 @@ std::vector<std::string> as_words(const Names& names) {
   return {std::begin(names), std::end(names)};
 }
 
-// Reads the file, and goes on after errors, so that all are told at once.
+// Reads the file, and collects all errors before it throws.
 class SweepReader {
  public:
   SweepReader(const std::string& path, const Registry& registry)
@@ -274,7 +274,7 @@ std::optional<SweepAxis> SweepReader::read_axis(const std::string& key, const to
   return axis;
 }
 
-// "train.batch" = .. and train.batch = .. are the same to a person.
+// Reads "train.batch" = .. and train.batch = .. alike.
 void SweepReader::read_axes(const toml::table& table) {
   std::vector<SweepAxis> axes;
   std::vector<std::pair<std::string, const toml::node*>> found;
@@ -292,7 +292,7 @@ void SweepReader::read_axes(const toml::table& table) {
     }
   };
   collect(collect, "", table);
-  // As they stand in the file, which toml++ sorts by name.
+  // Restores the order of the file: toml++ sorts by name.
   std::ranges::stable_sort(found, {}, [](const auto& each) {
     return std::pair(each.second->source().begin.line, each.second->source().begin.column);
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SweepPlan: what a file for `lockstep sweep` asks for, checked whole before anything is trained.
+// SweepPlan: the content of a file for `lockstep sweep`, validated completely before any training.
 #pragma once
 
 #include <cstdint>
@@ -21,29 +21,28 @@ constexpr std::span<const std::string_view> words_of(SweepMethod) { return kSwee
 
 struct SweepPlan {
   std::string config;            // a preset or a file
-  std::vector<std::string> set;  // "section.key=value", of all trials
+  std::vector<std::string> set;  // "section.key=value", for all trials
   SweepMethod method = SweepMethod::random;
   SweepObjective objective = SweepObjective::accuracy;
-  std::int64_t jobs = 0;         // at once; 0: as many as the machine has room for
-  std::int64_t ranks = 1;        // of each
-  std::int64_t most_trials = 0;  // random and halving; 0: 20, or all where fewer can be listed
+  std::int64_t jobs = 0;         // at once; 0: as many as fit the machine
+  std::int64_t ranks = 1;        // of each job
+  std::int64_t most_trials = 0;  // random and halving; 0: 20, or the size of a smaller space
   double eta = 3;                // halving
-  std::int64_t min_epochs = 1;   // halving: of the first rung
+  std::int64_t min_epochs = 1;   // halving: the least of the first rung
   std::int64_t seed = 1;
   std::string dir = "runs/sweep";
   SweepSpace space;
 
-  Config base;                       // with `set`, without what is searched
-  std::vector<TuneSettings> trials;  // what each of them changes
+  Config base;                       // with `set`, without searched settings
+  std::vector<TuneSettings> trials;  // the settings that each trial changes
 
-  // Of a search with so many slots.
+  // The rules of a search with `slots` slots.
   SweepRules rules(std::int64_t slots) const;
-  // All of what decides which trials there are and what they come to, but the base: for comparison.
+  // A text, for comparison, of everything but the base that determines the trials and their results.
   std::string identity() const;
 };
 
-// Throws ConfigError with everything that is wrong with the file, a line each, and IoError where it cannot be
-// read.
+// Throws ConfigError with all errors of the file, one a line, and IoError where it cannot be read.
 SweepPlan read_sweep(const std::string& path, const Registry& registry);
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ void sort_by(Indices& indices, std::span<const SweepMeasure> measures, Figure fi
   std::ranges::stable_sort(indices, std::greater<>(), [&](std::size_t i) { return measures[i].*figure; });
 }
 
-// Those of `among` that none of them dominates.
+// The members of `among` that no other member dominates.
 Indices front_of(const Indices& among, std::span<const SweepMeasure> measures) {
   Indices front;
   for (const std::size_t i : among) {
@@ -32,8 +32,8 @@ Indices front_of(const Indices& among, std::span<const SweepMeasure> measures) {
   return front;
 }
 
-// How far a member of a front is from its neighbours, over both figures; the ends of a front are infinitely
-// far.
+// Sorts a front by the distance of each member to its neighbours, over both figures; that of the ends is
+// infinite.
 void sort_by_crowding(Indices& front, std::span<const SweepMeasure> measures) {
   std::vector<double> distance(measures.size(), 0);
   for (const Figure figure : {&SweepMeasure::accuracy, &SweepMeasure::samples_per_second}) {

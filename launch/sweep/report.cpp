@@ -22,7 +22,7 @@ std::string counted_of(std::int64_t count, const char* what) {
   return fmt::format("{} {}{}", thousands(static_cast<double>(count)), what, count == 1 ? "" : "s");
 }
 
-// As a program for tables reads it.
+// Quotes a field as RFC 4180 requires.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -30,7 +30,7 @@ std::string csv_field(const std::string& text) {
   return quoted + '"';
 }
 
-// "cnn" of "\"cnn\"", what is no string as it is.
+// Removes the quotes of a TOML string without escapes; returns other values unchanged.
 std::string without_quotes(const std::string& value) {
   const bool plain = value.size() >= 2 && value.front() == '"' && value.back() == '"' &&
                      value.find('\\') == std::string::npos;
@@ -57,7 +57,7 @@ SweepOutcomeJson as_json(const SweepRow& row) {
   return json;
 }
 
-// On a terminal what does not fit beside the start stands below it.
+// On a terminal, text that does not fit beside the start goes below it.
 std::string sweep_line(const std::string& start, const std::string& text, const Terminal& terminal) {
   constexpr std::size_t kIndent = 8;
   const auto columns = static_cast<std::size_t>(terminal.columns);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `lockstep sweep` says and writes.
+// Formats the output and the files of `lockstep sweep`.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@
 
 namespace lockstep {
 
-// Lines before the first job. epochs_done: by earlier starts.
+// The text before the first job. epochs_done: by earlier starts.
 std::string sweep_header(const SweepPlan& plan, const SweepSlots& slots, std::int64_t epochs,
                          std::int64_t epochs_done);
-// A line about a job that has ended.
+// The line of a job that has ended.
 std::string sweep_result_line(const SweepResult& result, const TuneSettings& settings, std::int64_t epochs);
-// Every trial that there is, a line each, for who only wants to see them.
+// The header and a line for each trial, for --print.
 std::string sweep_trials(const SweepPlan& plan, const SweepSlots& slots);
 
-// A line for each trial, the best first, those on the Pareto front marked with a star; and what it took. Fits
-// the terminal, if there is one.
+// A line for each trial, the best first, with a star on the Pareto front, then the steps and the time of the
+// sweep. Fits the terminal, if there is one.
 std::string sweep_table(const SweepOutcome& outcome, const Terminal& terminal);
-// An object of JSON. dir: of the sweep.
+// A JSON object. dir: of the sweep.
 std::string sweep_json(const SweepOutcome& outcome, const std::string& dir);
-// A line of names, then one for each trial, as RFC 4180 has it.
+// CSV (RFC 4180): a line of names, then a line for each trial.
 std::string sweep_csv(const SweepOutcome& outcome, const SweepSpace& space);
-// TOML of the best trial's whole configuration, with what it came to above it.
+// TOML of the best trial's whole configuration, below a comment with its results.
 std::string best_toml(const SweepRow& best, const Config& config, const Registry& registry);
 
 }  // namespace lockstep

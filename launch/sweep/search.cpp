@@ -32,7 +32,7 @@ std::int64_t SweepSearch::epochs_in(const SweepJob& job) const {
   return rules_.rungs[job.rung] - (job.rung == 0 ? 0 : rules_.rungs[job.rung - 1]);
 }
 
-// By its own earlier epochs, or else by those of all.
+// Estimates from the trial's last job, or else from the mean of all trials; 0: not known.
 double SweepSearch::expected_seconds(const SweepJob& job) const {
   double seconds = epoch_seconds_[static_cast<std::size_t>(job.trial)];
   if (seconds == 0) {
@@ -48,7 +48,7 @@ double SweepSearch::expected_seconds(const SweepJob& job) const {
 
 std::int64_t SweepSearch::share_of(std::size_t rung) const {
   const double share = static_cast<double>(rules_.trials) / std::pow(rules_.eta, static_cast<double>(rung));
-  const auto whole = static_cast<std::int64_t>(share + 1e-9);  // 27 / 3^3 shall be 1
+  const auto whole = static_cast<std::int64_t>(share + 1e-9);  // 27 / 3^3 must give 1
   return std::max(whole, std::min(rules_.slots, rules_.trials));
 }
 
@@ -66,7 +66,7 @@ std::vector<std::int64_t> SweepSearch::ranked_in(std::size_t rung) const {
   }
   std::vector<std::int64_t> order;
   for (const std::size_t place : ranked(rules_.objective, measures)) order.push_back(here[place]);
-  order.insert(order.end(), failed.begin(), failed.end());  // they have come here, and are the last
+  order.insert(order.end(), failed.begin(), failed.end());  // failed trials count as reached, and rank last
   return order;
 }
 
@@ -84,7 +84,7 @@ std::optional<SweepJob> SweepSearch::best_waiting(std::size_t rung, std::size_t 
 
 std::optional<SweepJob> SweepSearch::promoted() const {
   for (std::size_t rung = rules_.rungs.size() - 1; rung-- > 0;) {
-    // More than a rung's share may have come by the rules below: they shall not draw others behind them.
+    // The two rules below may bring more trials than the rung's share: these must not promote further ones.
     const std::int64_t counted = std::min<std::int64_t>(std::ssize(ranked_in(rung)), share_of(rung));
     auto best = static_cast<std::size_t>(static_cast<double>(counted) / rules_.eta + 1e-9);
     if (started_in_[rung + 1] >= share_of(rung + 1)) best = std::min<std::size_t>(best, 1);
@@ -101,7 +101,7 @@ std::optional<SweepJob> SweepSearch::within_share() const {
   return std::nullopt;
 }
 
-// What was itself started beside another counts for nothing: else they would take turns for ever.
+// Ignores extra jobs: otherwise each extra job would justify the next one, without end.
 std::optional<SweepJob> SweepSearch::beside_the_last(double now) const {
   double longest = 0;
   for (const auto& [trial, running] : running_)

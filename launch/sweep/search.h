@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SweepSearch: which training comes next, for as many at once as there are slots. A rung is a number of
-// epochs at which trials are compared; grid and random have one rung, the whole training. Halving is
-// asynchronous successive halving (Li et al., "A System for Massively Parallel Hyperparameter Tuning", 2020,
-// algorithm 2): a trial goes on to the next rung as soon as it is among the best 1/eta of those that have
-// come to its own, and a slot never waits for a rung to fill. Where trials are finite in number a slot would
-// still be idle at the end, and so there are two more rules, in this order:
+// SweepSearch: chooses the next job for a free slot. A rung is a number of epochs at which trials are
+// compared; grid and random have one rung, the whole training. Halving is asynchronous successive halving (Li
+// et al., "A System for Massively Parallel Hyperparameter Tuning", 2020, algorithm 2): a trial is promoted to
+// the next rung as soon as it is among the best 1/eta of the trials that have reached its rung, and a slot
+// never waits for a rung to fill. With a finite number of trials slots would still be idle at the end. Two
+// more rules prevent this, in this order:
 //
-// - Where nothing else is left to start, the best that waits goes on, as long as its rung stays within its
-//   share of all trials, or within the slots.
-// - Beyond that share, as long as it is expected to be done before a training that is under way anyway.
+// - If no other job can start, the best waiting trial is promoted, as long as the next rung stays within its
+//   share of all trials, or within the number of slots.
+// - Beyond that share, a waiting trial is promoted if it should end before a job that is under way anyway.
 //
-// And where early, noisy comparisons have filled a rung's share, only the best of those before it still goes
-// on to it: so a search takes few more epochs than shares say.
+// If early, noisy comparisons have filled the share of a rung, only the best trial of the rung before is
+// still promoted to it. So a search takes few more epochs than the shares.
 //
-// Pure: it starts nothing, and has no clock but the one it is shown.
+// Pure: it starts no process and reads no clock.
 #pragma once
 
 #include <cstdint>
@@ -43,52 +43,52 @@ struct SweepRules {
   std::int64_t slots = 1;
 };
 
-// Rungs of successive halving: all epochs, and fewer by a factor of eta each, down to min_epochs at least.
+// Rungs of successive halving, ascending: epochs, epochs / eta, and so on, not below min_epochs.
 std::vector<std::int64_t> halving_rungs(std::int64_t epochs, std::int64_t min_epochs, double eta);
 
 class SweepSearch {
  public:
   struct Trial {
-    std::vector<SweepMeasure> measures = {};  // of each rung that it has come to
-    std::string problem = {};                 // why it failed; empty: it did not
+    std::vector<SweepMeasure> measures = {};  // of each rung that it has reached
+    std::string problem = {};                 // reason of a failure; empty: none
 
     bool failed() const { return !problem.empty(); }
   };
 
   explicit SweepSearch(SweepRules rules);
 
-  // What a free slot starts at this moment, in seconds of any clock; nothing: it has to wait for what runs,
-  // and where nothing runs the search is over. started() follows.
+  // The job that a free slot starts now; the caller then calls started(). nullopt: wait for a running job,
+  // or, where none runs, the search is over. now: seconds of any clock.
   std::optional<SweepJob> next(double now) const;
   void started(const SweepJob& job, double now);
-  // seconds: that the job took.
+  // seconds: duration of the job.
   void finished(const SweepJob& job, const SweepMeasure& measure, double seconds);
   void failed(const SweepJob& job, const std::string& problem);
-  // It ended before it was done, and is to be started again.
+  // The job ended early; next() returns it again.
   void interrupted(const SweepJob& job);
 
   const SweepRules& rules() const { return rules_; }
   const std::vector<Trial>& trials() const { return trials_; }
   bool runs_any() const { return !running_.empty(); }
-  // Epochs that this search takes, about, without those beyond the shares of rungs.
+  // Estimated epochs of the whole search: by the share of each rung, or the trials started for it if more.
   std::int64_t expected_epochs() const;
-  // Epochs that jobs have taken: of trials that failed those up to their last rung.
+  // Epochs done: of each trial up to the last rung that it has reached.
   std::int64_t epochs_done() const;
   std::int64_t epochs_of(const Trial& trial) const;
-  // Trials that did not fail, the best first: those that were trained longer come first.
+  // Trials with a measure that did not fail, the best first; longer trained ones come before others.
   std::vector<std::int64_t> ranking() const;
 
  private:
   struct Running {
     double since = 0;
     double expected_seconds = 0;  // 0: not known
-    bool extra = false;           // it was started beyond its rung's share
+    bool extra = false;           // started beyond the share of its rung
   };
 
   std::int64_t epochs_in(const SweepJob& job) const;
   double expected_seconds(const SweepJob& job) const;
   std::int64_t share_of(std::size_t rung) const;
-  // Those that have come to a rung, the best first, and whether each may go on.
+  // Trials that have reached a rung, the best first; last, trials that failed on the way to it.
   std::vector<std::int64_t> ranked_in(std::size_t rung) const;
   bool waits_in(std::int64_t trial, std::size_t rung) const;
   std::optional<SweepJob> best_waiting(std::size_t rung, std::size_t among) const;
@@ -98,12 +98,12 @@ class SweepSearch {
 
   SweepRules rules_;
   std::vector<Trial> trials_;
-  std::vector<std::size_t> begun_;        // rungs that each trial was started for
-  std::vector<std::int64_t> started_in_;  // trials that were started for each rung
+  std::vector<std::size_t> begun_;        // number of rungs that each trial was started for
+  std::vector<std::int64_t> started_in_;  // number of trials started for each rung
   std::deque<SweepJob> to_repeat_;
   std::map<std::int64_t, Running> running_;  // by trial
   std::vector<double> epoch_seconds_;        // of each trial; 0: not known
-  std::int64_t fresh_ = 0;                   // trials that were started at all
+  std::int64_t fresh_ = 0;                   // number of trials that were started
 };
 
 }  // namespace lockstep

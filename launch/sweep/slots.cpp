@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// As CUDA_VISIBLE_DEVICES names all that this process sees.
+// Names of the `count` GPUs that this process sees: from CUDA_VISIBLE_DEVICES, or else their indices.
 std::vector<std::string> names_of(std::size_t count) {
   std::vector<std::string> names;
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
@@ -41,7 +41,7 @@ std::vector<std::string> names_of_free_gpus() {
   return free;
 }
 
-// Each slot gets the next so many.
+// Gives each slot the next `each` GPUs.
 std::vector<std::string> dealt(const std::vector<std::string>& gpus, std::int64_t slots, std::int64_t each) {
   std::vector<std::string> devices;
   for (auto first = gpus.begin(); std::ssize(devices) < slots; first += each)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many trainings of a sweep this machine has room for at once, and what each of them gets of it.
+// The number of trainings of a sweep that run at once on this machine, and the cores and GPUs of each.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@ namespace lockstep {
 struct SweepSlots {
   std::int64_t count = 1;
   std::int64_t threads = 1;  // of each rank
-  // CUDA_VISIBLE_DEVICES of each slot; empty: trainings compute on CPUs, or share what there is.
+  // CUDA_VISIBLE_DEVICES of each slot; empty: trainings use CPUs, or share the GPUs.
   std::vector<std::string> devices = {};
 };
 
-// What a sweep has to deal out.
+// The resources that a sweep distributes.
 struct SweepResources {
   std::int64_t cores = 1;
   std::vector<std::string> gpus = {};  // as CUDA_VISIBLE_DEVICES names them
 };
 
-// Of this process: the cores that it may use, and the GPUs that it sees and no other job has.
+// The cores that this process may use, and its visible GPUs that no other job has claimed.
 SweepResources sweep_resources();
 
-// Throws ConfigError where a training needs more GPUs than there are.
+// Throws ConfigError where plan.jobs trainings (at least one) need more GPUs than there are.
 SweepSlots deal_slots(const SweepPlan& plan, const SweepResources& resources);
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// At a share of the way from one end of a range to the other; with as many digits as a person would give.
+// The value at `share` (0 to 1) of a range, as an integer or with 4 significant digits.
 std::string value_at(const SweepRange& range, double share) {
   const double value = range.logarithmic ? range.min * std::pow(range.max / range.min, share)
                                          : range.min + share * (range.max - range.min);
@@ -76,8 +76,8 @@ TuneSettings SweepSpace::drawn(std::int64_t index, std::uint64_t seed) const {
 }
 
 std::vector<TuneSettings> SweepSpace::draw(std::int64_t count, std::uint64_t seed) const {
-  constexpr std::int64_t kShuffled = 1'000'000;  // more settings than this are drawn one by one
-  constexpr std::int64_t kTriesPerTrial = 100;   // of settings that were drawn before
+  constexpr std::int64_t kShuffled = 1'000'000;  // larger spaces are drawn from one setting at a time
+  constexpr std::int64_t kTriesPerTrial = 100;   // draws, as a draw may repeat an earlier one
   const std::optional<std::int64_t> all = size();
   std::vector<TuneSettings> trials;
   if (all && *all <= kShuffled) {

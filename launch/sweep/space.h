@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SweepSpace: the settings that a sweep may try. Each axis is a key of the configuration, with the values
-// that were listed or a range to draw from. What is drawn depends on the seed, the key and the trial's number
-// alone: the same file gives the same trials, whatever was run of them before.
+// SweepSpace: the settings that a sweep may try. Each axis is a key of the configuration, with listed values
+// or a range to draw from. Draws depend only on the axes, the seed and the trial's number: the same file
+// gives the same trials, regardless of which have run.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ namespace lockstep {
 struct SweepRange {
   double min = 0;
   double max = 1;
-  bool logarithmic = false;  // equally many in each decade; min is then above 0
+  bool logarithmic = false;  // uniform in the logarithm; min is above 0
   bool whole = false;        // whole numbers only
 };
 
 struct SweepAxis {
   std::string key;                  // "optimizer.learning_rate"
-  std::vector<std::string> values;  // in TOML; empty: the range's
+  std::vector<std::string> values;  // in TOML; empty: the axis is a range
   SweepRange range = {};
 
   bool listed() const { return !values.empty(); }
@@ -36,12 +36,12 @@ class SweepSpace {
   explicit SweepSpace(std::vector<SweepAxis> axes) : axes_(std::move(axes)) {}
 
   const std::vector<SweepAxis>& axes() const { return axes_; }
-  // How many settings there are; nothing where an axis is a range.
+  // The number of settings; nullopt where an axis is a range.
   std::optional<std::int64_t> size() const;
 
-  // Every setting, the last axis changing fastest. Needs a size().
+  // Every setting; the last axis changes fastest. Throws Error where an axis is a range.
   std::vector<TuneSettings> grid() const;
-  // So many that differ, or as many as there are. Of listed axes each setting once, in a random order.
+  // `count` different settings in random order, or fewer where the space has fewer.
   std::vector<TuneSettings> draw(std::int64_t count, std::uint64_t seed) const;
 
  private:
@@ -51,7 +51,7 @@ class SweepSpace {
   std::vector<SweepAxis> axes_;
 };
 
-// So many values of a range, evenly spread with both ends, as TOML.
+// `points` values of a range as TOML, evenly spaced, including both ends; fewer where rounded ones coincide.
 std::vector<std::string> values_of(const SweepRange& range, std::int64_t points);
 
 }  // namespace lockstep

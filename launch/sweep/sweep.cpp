@@ -23,9 +23,10 @@
 namespace lockstep {
 namespace {
 
-// Where a trial is saved at its rungs alone; that has to be said in steps.
+// For a trial without regular checkpoints: saves it only at the end of a job, as this interval in steps is
+// never reached.
 constexpr const char* kSavedAtTheEnd = "run.checkpoint_every=1000000000000";
-constexpr int kMostStops = 2;  // of one trial, by others
+constexpr int kMostStops = 2;  // see Account::stopped
 constexpr double kLookEverySeconds = 0.25;
 
 double seconds_now() { return static_cast<double>(now_ns()) * 1e-9; }
@@ -47,7 +48,7 @@ std::int64_t lines_of(const std::filesystem::path& path) {
   return std::ranges::count(text, '\n');
 }
 
-// The last thing that a training said of itself as an error.
+// The last line that starts with "lockstep: ", without this start; empty where there is none.
 std::string last_error_in(const std::string& output) {
   constexpr std::string_view kStart = "lockstep: ";
   std::size_t at = output.rfind(kStart);
@@ -92,7 +93,7 @@ std::vector<std::string> Sweep::overrides_of(std::int64_t trial) const {
   return overrides;
 }
 
-// All of them now: the file that they are based on may change while trials run.
+// Loads all configurations at the start: their base file may change while trials run.
 void Sweep::load_configs() {
   for (std::size_t trial = 0; trial < accounts_.size(); ++trial) {
     try {
@@ -139,7 +140,7 @@ void Sweep::replay() {
   epochs_before_ = search_.epochs_done();
 }
 
-// A sweep that was killed has told its jobs to save and end, which takes them a moment.
+// The jobs of a killed sweep get SIGTERM and may still save: waits until they release their folders.
 void Sweep::wait_for_orphans() {
   const StopSignals& signals = StopSignals::of_process();
   for (std::int64_t trial = 0; trial < std::ssize(accounts_); ++trial) {
@@ -161,7 +162,7 @@ void Sweep::wait_for_orphans() {
 
 int Sweep::run() {
   StopSignals& signals = StopSignals::of_process();
-  // Longer than the grace of its trainings, which this waits for.
+  // Longer than the grace time of the trainings, because this process waits for them.
   signals.allow_grace(plan_.base.checkpoints.grace_seconds + 30);
   wait_for_orphans();
   if (speaks_) {
@@ -203,7 +204,7 @@ void Sweep::start(const SweepJob& job, std::size_t slot) {
   if (config.threads == 0) config.threads = slots_.threads;
   config.measure_peak = false;
   std::error_code error;
-  // What another sweep has left there is nothing to go on from.
+  // Removes a folder that another sweep left: the trial must not resume from it.
   if (!std::exchange(account.begun, true) &&
       std::filesystem::exists(folder_of(job.trial) / "trial.toml", error))
     std::filesystem::remove_all(folder_of(job.trial), error);
@@ -257,7 +258,7 @@ void Sweep::heed_end(const ChildProcesses::Ended& ended) {
   record(std::move(result));
 }
 
-// Of the last line that the training wrote.
+// Reads the last line of the trial's metrics.jsonl.
 SweepResult Sweep::result_of(const Running& running) const {
   SweepResult result{.job = running.job, .epochs = search_.rules().rungs[running.job.rung]};
   const std::filesystem::path path = folder_of(running.job.trial) / "metrics.jsonl";
@@ -298,7 +299,7 @@ void Sweep::record(SweepResult result) {
                              plan_.base.trainer.epochs));
 }
 
-// mpirun hands SIGUSR1 on to its ranks, and ends them itself on SIGTERM.
+// mpirun forwards SIGUSR1 to its ranks; on SIGTERM it would end them itself.
 void Sweep::stop_running(int signal) {
   for (const auto& [process, running] : running_)
     children_.send(process, plan_.ranks > 1 ? SIGUSR1 : SIGTERM);

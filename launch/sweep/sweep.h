@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sweep: runs the trials of a plan, each as a process of this program (`lockstep train`), as many at once as
-// there are slots. It writes what happens to sweep.jsonl as it happens; a sweep that was ended, however, goes
-// on from there: what was done is not done again, and what ran goes on from its own checkpoints.
+// Sweep: runs the trials of a plan, each as a process of this program (`lockstep train`), one in each slot.
+// It records every start and end of a job in sweep.jsonl. A sweep that ended in any way resumes from there:
+// completed jobs are not repeated, and interrupted ones resume from their checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -25,35 +25,35 @@ namespace lockstep {
 
 class Sweep {
  public:
-  // speaks: lines of what happens and a progress bar on standard output. The registry and the plan outlive
-  // this. Throws ConfigError where the folder holds another sweep or another process has it, and IoError.
+  // speaks: prints results and a progress bar to standard output. The plan, the slots and the registry
+  // outlive this. Throws ConfigError where the folder holds another sweep or another process holds the
+  // folder, DataError for a damaged sweep.jsonl, and IoError.
   Sweep(const SweepPlan& plan, const SweepSlots& slots, const Registry& registry, bool speaks);
 
-  // Until all is done, or a signal asked to stop: then those that run have saved and ended. Returns that
-  // signal, or 0.
+  // Runs all jobs, and returns 0. After a stop signal running jobs save and end, and it returns the signal.
   int run();
   SweepOutcome outcome() const;
-  // As a user would train it by hand: the whole configuration, into a folder of its own.
+  // The whole configuration of a valid trial, with the sweep's folder best as run.dir, to train it by hand.
   Config config_of(std::int64_t trial) const;
   std::filesystem::path folder_of(std::int64_t trial) const;
-  // Of trials that are not the best: nothing goes on from them any more.
+  // Removes the checkpoints of all other trials, which are not resumed any more.
   void remove_checkpoints_but_of(std::int64_t best) const;
 
  private:
-  // Of one trial, over all its jobs.
+  // State of one trial, over all its jobs.
   struct Account {
     std::optional<Config> config = {};
-    std::string problem = {};  // why there is no such configuration
+    std::string problem = {};  // error of the configuration, where config is nullopt
     std::int64_t epochs = 0, steps = 0;
     double seconds = 0;
-    bool begun = false;  // a job of it was started, by this start or an earlier one
-    int stopped = 0;     // jobs that something else than this ended, and that could go on
+    bool begun = false;  // a job was started, by this start or an earlier one
+    int stopped = 0;     // resumable jobs that something other than this sweep stopped
   };
   struct Running {
     SweepJob job;
     std::size_t slot = 0;
     double since = 0;
-    std::uintmax_t output_before = 0;  // bytes, of earlier jobs
+    std::uintmax_t output_before = 0;  // bytes of earlier jobs in the output file
   };
 
   std::vector<std::string> overrides_of(std::int64_t trial) const;
@@ -76,7 +76,7 @@ class Sweep {
   const Registry& registry_;
   bool speaks_;
   std::filesystem::path folder_;
-  std::string program_;  // this one's path, also where another has taken its place meanwhile
+  std::string program_;  // path of this program, read at the start
   RunLock lock_;
   SweepJournal journal_;
   SweepSearch search_;
@@ -85,9 +85,9 @@ class Sweep {
   std::map<pid_t, Running> running_;
   std::vector<std::size_t> free_slots_;  // the last is taken first
   std::optional<ProgressMeter> meter_;
-  std::int64_t epochs_before_ = 0;  // that earlier starts have taken
+  std::int64_t epochs_before_ = 0;  // done by earlier starts
   int stopped_by_ = 0;
-  // Of this start.
+  // Jobs of this start.
   std::int64_t jobs_ = 0;
   double first_begin_ = 0, last_end_ = 0, busy_seconds_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep sweep: many trainings, to find the settings of one.
+// lockstep sweep: searches for the best settings by many trainings.
 #include <cstdlib>
 #include <string>
 
@@ -30,7 +30,7 @@ struct SweepFlags {
   bool print = false;
 };
 
-// Its jobs are worlds of their own, which no launcher of this process may know of.
+// Each job starts its own World, so this process must not be a rank of a launcher.
 void require_no_launcher() {
   const Launch launch = find_launch([](const char* name) { return std::getenv(name); });
   if (launch.launcher == Launcher::none || (launch.launcher == Launcher::srun && launch.size == 1)) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How far something is, in one line: a bar on a terminal, words elsewhere.
+// Progress in one line: with a bar on a terminal, plain text elsewhere.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace lockstep {
 
 struct ProgressLine {
   std::string start;               // "epoch 2/5"
-  double fraction = 0;             // that is done
-  std::vector<std::string> parts;  // what matters most first
+  double fraction = 0;             // done, 0 to 1
+  std::vector<std::string> parts;  // the most important first
 };
 
-// As much of it as fits in one line of a terminal, the bar in what is left.
+// The start, the parts that fit one line of a terminal, and a bar in the remaining columns.
 std::string bar_line(const ProgressLine& progress, int terminal_columns);
-// All of it, without a bar.
+// The start and all parts, without a bar.
 std::string plain_line(const ProgressLine& progress);
 
 // Rounded to a whole number: "1,234,567".
@@ -25,10 +25,10 @@ std::string thousands(double value);
 // "0:07", "1:02:03".
 std::string duration(double seconds);
 
-// Empties the terminal's line, to be drawn again.
+// Clears the current line of the terminal.
 inline constexpr const char* kClearLine = "\r\x1b[K";
 
-// Writes to standard output at once. A closed pipe or a full disk behind it must not end a training run.
+// Writes to standard output and flushes it. Ignores errors: a closed pipe must not end a training.
 void say(const std::string& text);
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kRedrawnEveryNs = 100'000'000;
 constexpr std::int64_t kLineEveryNs = 10'000'000'000;
 
-// Of few a second a digit more.
+// Rates below 10 a second have one decimal.
 std::string rate_of(double per_second, const std::string& unit) {
   return (per_second < 10 ? fmt::format("{:.1f}", per_second) : thousands(per_second)) + ' ' + unit + "/s";
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProgressMeter: how far something is that may take long, how fast it goes, and how long it still takes. On a
-// terminal a bar, redrawn at most ten times a second, which goes when this does; elsewhere a line every ten
-// seconds, so that what is short says nothing.
+// ProgressMeter: progress, rate and remaining time of a long operation. On a terminal it draws a bar, at most
+// ten times a second, and clears it on destruction; elsewhere it prints a line every ten seconds, so that a
+// short operation prints nothing.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,28 @@ namespace lockstep {
 
 class ProgressMeter {
  public:
-  // what: "packing". unit: what is counted, "images".
+  // what: name of the operation, "packing". unit: the counted items, "images".
   ProgressMeter(std::string what, std::string unit, const Terminal& terminal,
                 std::int64_t begin_ns = now_ns());
   ~ProgressMeter();
   ProgressMeter(const ProgressMeter&) = delete;
   ProgressMeter& operator=(const ProgressMeter&) = delete;
 
-  // Prints text() at this moment. Not from several threads at once.
+  // Prints text() for the current time. Not thread-safe.
   void show(std::int64_t done, std::int64_t all);
-  // What is to be printed then; empty: nothing is due. "packing  [###...]  3,000/10,000  1,500 images/s  0:05
-  // left".
+  // The text to print at now_ns, such as "packing  [###...]  3,000/10,000  1,500 images/s  0:05 left"; empty:
+  // none is due.
   std::string text(std::int64_t now_ns, std::int64_t done, std::int64_t all);
-  // Empties the bar's line.
+  // Clears the line of a drawn bar.
   void clear();
-  double seconds() const;  // since the beginning
+  double seconds() const;  // since begin_ns
 
  private:
   std::string what_, unit_;
   Terminal terminal_;
   std::int64_t began_ns_;
   std::int64_t shown_ns_;
-  bool drawn_ = false;  // a bar
+  bool drawn_ = false;  // a bar is on the terminal
 };
 
 }  // namespace lockstep

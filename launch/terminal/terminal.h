@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether somebody watches. mpirun gives every rank a terminal of its own making, even when its output goes
-// to a pipe; what counts is where mpirun itself prints.
+// The terminal that shows the output. mpirun gives every rank a pseudo-terminal, even when its own output
+// goes to a pipe, so under mpirun the output of mpirun itself decides.
 #pragma once
 
 #include <string>
@@ -13,19 +13,19 @@ struct Terminal {
   int columns = 80;
 };
 
-// Of standard output, or of STDERR_FILENO.
+// descriptor: standard output, or STDERR_FILENO.
 Terminal find_terminal(int descriptor = 1);
 
-// The text as it is, or with lines that fit the terminal where there is one, what is broken off indented.
+// Wraps the text to fit the terminal, with continuation lines indented; unchanged without a terminal.
 std::string fitted(const std::string& text, const Terminal& terminal);
 
-// From now on output that nobody reads any more (`| head`), and a file at the limit of its size, are errors
-// of the write that meets them, and end no process by a signal.
+// Ignores SIGPIPE and SIGXFSZ from now on: a write to a closed pipe (`| head`), or beyond the file size
+// limit, fails with an error instead of ending the process.
 void make_failed_writes_errors();
 
-// To standard output, fitted, with a line break at the end.
+// Prints fitted() text and a line break to standard output.
 void print_fitted(const std::string& text);
-// The same of a text in a column of its own, beside a start of the line.
+// Prints the start of a line, then the text, wrapped in a column beside it.
 void print_beside(const std::string& start, const std::string& text);
 
 }  // namespace lockstep

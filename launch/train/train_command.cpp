@@ -43,7 +43,7 @@ std::string header_line(const Config& config, const World& world, Training& trai
                      config.loader.batch, config.loader.accumulation);
 }
 
-// Empty: the rate is as it was given, or chosen.
+// Describes a scaled learning rate; empty where it is not scaled.
 std::string rate_line(const Config& config, Training& training) {
   const ScheduleSettings& settings = config.schedule;
   if (settings.scaling == RateScaling::none) return {};
@@ -54,7 +54,7 @@ std::string rate_line(const Config& config, Training& training) {
                      settings.scaling == RateScaling::linear ? ratio : fmt::format("sqrt({})", ratio));
 }
 
-// Told before the first step.
+// Warns where model.reset_head or model.freeze is set without --init. Called before the first step.
 void warn_of_random_start(const Config& config) {
   if (config.model.reset_head)
     log::shared_warning("model.reset_head = true, and there is no --init: the whole network starts anew");
@@ -64,7 +64,7 @@ void warn_of_random_start(const Config& config) {
         "with");
 }
 
-// Where ranks are others: that their state is what was saved can be seen.
+// Logs the digest of a training resumed on another number of ranks, for comparison with the saved one.
 void tell_digest(TrainRun& run) {
   std::string state;
   run_agreed(*run.communicator, [&] { state = digest_of(run); });
@@ -80,14 +80,14 @@ void tell_of_shared_gpus(TrainRun& run) {
     if (!each.empty()) run.report->line(each);
 }
 
-// From here on the run's folder is this job's, and others see its ranks. False: there is nothing to train.
+// Loads the configuration, locks the run's folder and publishes the ranks. False: there is nothing to train.
 bool begin(TrainRun& run, const Command& command, World& world) {
   run.communicator = world.communicator();
   const std::optional<Config> config = agreed_config(*run.communicator, command, {.finds_batch = true});
   if (!config) return false;
   make_failed_writes_errors();
   run.config = *config;
-  // A job that a signal stopped, and that is started again at once, may still save.
+  // A job that a signal stopped may still be saving when it is started again.
   const bool waits = command.own<ResumeFlags>().from == ResumeFlags::kAuto;
   run_agreed(*run.communicator, [&] {
     if (world.rank() == 0)
@@ -111,7 +111,7 @@ void refuse_what_excludes_each_other(const TrainRun& run, const std::vector<std:
                                run.config.profile.active)));
 }
 
-// What follows from the machine, or from what this training goes on from.
+// Sets what depends on the machine (train.batch) or on the resumed training (train.accumulation).
 void complete_config(TrainRun& run, const Command& command, World& world) {
   Communicator& communicator = *run.communicator;
   const auto& flags = command.own<ResumeFlags>();
@@ -140,7 +140,7 @@ void tell_what_trains(TrainRun& run, const Command& command, const World& world)
   run.shown->introduce([&](RankIdentity& rank) { add_training(training, rank); });
   report.header(header_line(run.config, world, training));
   if (const std::string rate = rate_line(run.config, training); !rate.empty()) report.line(rate);
-  if (world.rank() == 0)  // who alone prints it
+  if (world.rank() == 0)  // only rank 0 prints it
     report.line("data: " + summary_of(training.train_set(), training.test_set()));
   if (!training.told_of_data().empty()) report.line("data: " + training.told_of_data());
   if (const std::string& unused = training.unused_devices(); !unused.empty())
@@ -156,7 +156,7 @@ void tell_what_trains(TrainRun& run, const Command& command, const World& world)
   report.started(toml, facts);
 }
 
-// And what was saved is no longer needed.
+// Reports where the training starts, and frees run.saved.
 void tell_from_where(TrainRun& run, const Command& command) {
   if (run.saved) {
     run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,
@@ -171,8 +171,8 @@ void tell_from_where(TrainRun& run, const Command& command) {
   }
 }
 
-// Who is asked between the steps: each asks the one before it, too. Those that write_results() asks are the
-// run's.
+// The chain of observers of fit(): each passes calls to the one before it. TrainRun owns those that
+// write_results() reads.
 class StepObservers {
  public:
   StepObservers(TrainRun& run, const Command& command, World& world, bool goes_on)
@@ -214,7 +214,7 @@ class StepObservers {
   Injector injector_;
 };
 
-// How busy devices are is told with each line, and why they are not.
+// Adds device use to the lines of the report, and watches for idle devices.
 void watch_devices(TrainRun& run, const World& world, DeviceMonitor* monitor) {
   Communicator& communicator = *run.communicator;
   const Config& config = run.config;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a training leaves beside its report: the network that it trained, its digest and its trace.
+// The results of a training beside its report: the trained network, its digest and its trace.
 #pragma once
 
 #include <filesystem>
@@ -11,20 +11,20 @@
 
 namespace lockstep {
 
-// Of all that ranks share (digest.h).
+// The hash of all state that the ranks share (digest.h).
 std::string digest_of(TrainRun& run);
 
-// Writes the weights that are evaluated, in the precision of exports. Throws IoError.
+// Writes the evaluated weights (the average, where one is kept) in the export precision. Throws IoError.
 void save_evaluated(TrainRun& run, const Registry& registry, const std::filesystem::path& path);
 
 // Files that could not be written.
 struct Unwritten {
   std::string problems;  // empty: all were written
-  bool results = false;  // a result is among them; else only files that are written during training
+  bool results = false;  // includes a result; else only files that are written during training
 };
 
-// Rank 0's: writes the files that --export, --digest and --trace ask for, as many as can be written. digest:
-// of digest_of().
+// Called on rank 0: writes the files of --export, --digest and --trace, and continues after an IoError.
+// digest: from digest_of().
 Unwritten write_results(const Command& command, TrainRun& run, const std::string& digest);
 
 }  // namespace lockstep

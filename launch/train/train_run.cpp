@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Of the saved training, where this one is to compute as it did.
+// The kernels of the saved training; empty where none is resumed, or its device or kernels.choose differ.
 std::string saved_kernels(const TrainRun& run) {
   if (!run.saved) return {};
   const auto on_gpu = [](const std::string& value) { return value == "\"cuda\"" || value == "\"idle\""; };
@@ -25,8 +25,8 @@ std::string saved_kernels(const TrainRun& run) {
   return run.saved->manifest.kernels;
 }
 
-// The line of an epoch that train.steps cut short stays the last one, or the epoch is trained on and gets
-// another.
+// The line of an epoch that train.steps cut short is kept if no step remains; else the epoch continues and
+// gets a new line.
 bool keeps_partial_line(const TrainRun& run, const TrainingLength& length) {
   return run.saved->manifest.partial_line && run.saved->manifest.steps >= length.steps;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TrainRun: what one start of `lockstep train` holds, from the lock of its folder to the trainer, in the
-// order in which it comes to be; and how the parts are built for each other. What trains is the Trainer
-// (trainer.h); the command (train_command.cpp) says what happens when.
+// TrainRun: the objects of one start of `lockstep train`, in the order of their construction, and the
+// functions that build them for each other. The Trainer (trainer.h) trains; the command (train_command.cpp)
+// orders the calls.
 #pragma once
 
 #include <cstdint>
@@ -30,36 +30,37 @@
 
 namespace lockstep {
 
-// It outlives an error of this rank: see run_or_abort().
+// Outlives an error of this rank: see run_or_abort().
 struct TrainRun {
   std::unique_ptr<Communicator> communicator;
   Config config;
-  std::optional<RunLock> lock;     // rank 0's
-  std::optional<ShownRank> shown;  // by the trainer
+  std::optional<RunLock> lock;     // on rank 0 only
+  std::optional<ShownRank> shown;  // updated by the trainer
   std::optional<Training> training;
   std::optional<Report> report;
   std::optional<Trainer> trainer;
-  std::optional<SavedTraining> saved;  // that this one goes on from
+  std::optional<SavedTraining> saved;  // resumed training; reset once it is loaded
   std::optional<BestEvaluation> best;
   std::optional<TrainingKeeper> checkpoints;
   std::optional<BestKeeper> best_keeper;
-  std::string trace;  // rank 0's: what --trace writes
+  std::string trace;  // on rank 0: the text for --trace
   std::optional<StepProfiler> profiler;
 };
 
-// Collective; throws agreed errors. Training, report and trainer, of run.config and, where there is one, of
-// run.saved.
+// Builds training, report and trainer from run.config and, if set, run.saved. Collective; throws agreed
+// errors.
 void build(TrainRun& run, const Command& command, World& world);
 
-// Whose lines metrics.jsonl has already; nothing where it begins anew.
+// The number of epochs whose lines metrics.jsonl keeps; nullopt where the file begins anew.
 std::optional<std::int64_t> saved_epochs(const TrainRun& run);
 
-// Collective. Not where somebody chose the threads, or wants the same bits from any number of ranks, or a
-// trace of the training alone; nor where the trial's steps are remembered, by an exchange or by neighbours on
-// a ring.
+// Collective. On a CPU, tries whether one thread fewer per rank is faster (launch/thread_trial.h). Does
+// nothing where train.threads is set, with train.reproducible or --trace, and where the trial's steps could
+// not be
+// undone: with an exchange that has state, or on a ring.
 void choose_threads_by_trial(TrainRun& run, const Command& command);
 
-// What is known of this run where its devices are idle. It refers to all of them.
+// The facts of this run that explain idle devices. The result refers to all arguments but attainable.
 IdleContext idle_context(TrainRun& run, const World& world, const DeviceMonitor* monitor,
                          const std::optional<Attainable>& attainable);
 

@@ -11,10 +11,9 @@ namespace lockstep {
 namespace {
 
 constexpr double kBlockSeconds = 0.4;
-// Steps this long need nobody to settle before they are measured: what a change of turns costs is small
-// beside them.
+// Steps of this length need no settling steps: the cost of a change of turns is small beside them.
 constexpr double kLongStepSeconds = 0.2;
-// On a GPU a step is recorded in the third and the fourth.
+// On a GPU the third and the fourth step are recorded for replay (launch/step_recordings.h).
 constexpr std::int64_t kGpuWarmUpSteps = 5;
 constexpr std::int64_t kCpuWarmUpSteps = 3;
 
@@ -125,7 +124,7 @@ TuneBlock TuneBench::take_turn(BenchTraining* of, const Config& config) {
   return block(*alone, warm_up_steps_, block_steps_);
 }
 
-// What is short of memory beside the configuration may have room without it.
+// A candidate that lacks memory beside the configuration may fit without it.
 std::unique_ptr<BenchTraining> TuneBench::build_beside(const Config& candidate) {
   try {
     return build(candidate);

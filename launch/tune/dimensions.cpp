@@ -17,7 +17,7 @@ constexpr double kMiddles[] = {4, 8, 2, 1, 25, 64};  // MiB, the likeliest first
 constexpr std::pair<double, double> kEnds[] = {{1, 0.25}, {0.25, 0.25}, {1, 1}, {0.25, 1}};
 constexpr int kCtas[] = {0, 2, 4, 8, 16};
 
-// One key's values on top of the best so far.
+// Collects the stages. Each tries the values of one key on top of the best settings so far.
 class Dimensions {
  public:
   Dimensions(const Config& config, const Registry& registry, const TuneSituation& situation)
@@ -30,7 +30,7 @@ class Dimensions {
   void add_threads();
   void add_communication();
   void add_device();
-  // Nothing where there is no such key, or no value but the configuration's.
+  // Adds no stage where the key does not exist, or has no value but the configured one.
   void add(const std::string& key, std::vector<std::string> values, double weight = 1);
   void add_flip(const std::string& key);
   const detail::Key* find(const std::string& name) const {
@@ -48,7 +48,7 @@ class Dimensions {
   std::vector<TuneStage> stages_;
 };
 
-// Those of the capacities whose buckets differ from the best's and from each other's.
+// Settings of the capacities whose buckets differ from the best, the configured and each other's.
 std::vector<TuneSettings> different(const Config& config, const TuneSituation& situation,
                                     const TuneSettings& best,
                                     const std::vector<std::array<double, 3>>& capacities) {
@@ -83,8 +83,8 @@ void Dimensions::add_buckets() {
   stages_.push_back({.name = "first and last bucket", .weight = 1.5, .field = with_ends});
 }
 
-// Most that a rank has cores for, one fewer, so that communication has one, and some between. They are not
-// tried where the number decides what is computed.
+// Tries all cores of a rank, one fewer, which leaves a core for communication, three quarters and half. Not
+// on a GPU, and not with train.reproducible, where the number of threads changes the result.
 void Dimensions::add_threads() {
   if (config_.reproducible || situation_.gpu) return;
   std::vector<std::string> values;
@@ -107,7 +107,7 @@ void Dimensions::add_communication() {
   if (const detail::Key* key = find("comm.between_nodes"); key != nullptr && situation_.nodes > 1) {
     std::vector<std::string> values;
     for (const std::string& word : key->words) {
-      // MPI adds in an order of its own.
+      // MPI sums in another order, which gives other bits.
       if (word != "mpi" || situation_.allow_inexact) values.push_back(detail::quoted(word));
     }
     add(key->name, values, 2);

@@ -36,7 +36,7 @@ TuneVisit visit_from(const TuneJson& json) {
   return visit;
 }
 
-// How often a pair is measured on one occasion is no part of it.
+// The number of pairs is not part of the key.
 std::string key_of(const TuneSettings& settings, bool confirms) {
   return fmt::format("{}{}", confirms ? "once more: " : "", describe(settings));
 }
@@ -46,7 +46,7 @@ TuneJson as_json(const TuneHeader& header) {
           {"nodes", header.nodes}, {"device", header.device},   {"config", header.config}};
 }
 
-// "ranks: 4 against 2", of what is on disk and what is now; empty where they are the same.
+// The first difference of the stored and the current header, "ranks: 4 against 2"; empty: they are equal.
 std::string header_difference(const TuneJson& there, const TuneJson& here) {
   there.at(kHeaderMark);
   const std::string config = there.value("config", "");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TuneJournal: the measurements of `lockstep tune` on disk, one JSON object a line as they are made, so that
-// a job that was ended goes on where it stood. The first line says what was measured; measurements of another
-// configuration or other machines are not mixed with it. Rank 0's.
+// TuneJournal: the measurements of `lockstep tune` on disk, one JSON object a line, so that a job resumes
+// after any end. The first line identifies the configuration, the program and the machine; a file with
+// another one is refused. On rank 0 only.
 #pragma once
 
 #include <deque>
@@ -16,25 +16,25 @@
 
 namespace lockstep {
 
-// What measurements depend on beside the settings.
+// Identifies what measurements depend on besides the settings.
 struct TuneHeader {
-  std::string config;   // to_toml of it
-  std::string program;  // version, and what tells builds apart
+  std::string config;   // to_toml()
+  std::string program;  // version, and a hash of the executable
   int ranks = 1;
   int nodes = 1;
-  std::string device;  // "cpu" with its processor's name, or a GPU's
+  std::string device;  // with the names of the processor and the backend
 };
 
 class TuneJournal {
  public:
-  // Reads what is there; a line that the end of a job cut off is dropped from the file. fresh: what is there
-  // is renamed to tune.1.jsonl and so on. Throws ConfigError for measurements of something else, saying what
-  // differs, DataError for a file that this did not write, and IoError.
+  // Reads an existing file, and removes an incomplete last line. fresh: renames an existing file to
+  // tune.1.jsonl and so on instead. Throws ConfigError with the difference for another header, DataError for
+  // a file that TuneJournal did not write, and IoError.
   TuneJournal(std::filesystem::path path, const TuneHeader& header, bool fresh);
 
-  // The next measurement of such a request that the file has.
+  // Removes and returns the next stored measurement of the request; nullopt: none is left.
   std::optional<TuneVisit> take(const TuneRequest& request);
-  // Throws IoError; the file then ends where it did.
+  // Throws IoError; a failed write leaves no partial line.
   void append(const TuneRequest& request, const TuneVisit& visit);
   int measurements_found() const { return found_; }
 
@@ -48,7 +48,7 @@ class TuneJournal {
   int found_ = 0;
 };
 
-// For other ranks. from_text throws what the JSON library throws.
+// Text of a visit, for a broadcast to other ranks. visit_from_text() throws errors of the JSON library.
 std::string to_text(const TuneVisit& visit);
 TuneVisit visit_from_text(const std::string& text);
 

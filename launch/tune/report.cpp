@@ -19,7 +19,7 @@ namespace {
 
 using Evidence = nlohmann::ordered_json;
 
-// Medians, in milliseconds.
+// Medians over the blocks, in milliseconds.
 double median_ms(const std::vector<TuneBlock>& blocks, double TuneBlock::*part) {
   std::vector<double> values;
   for (const TuneBlock& block : blocks) values.push_back(1e3 * block.*part);
@@ -30,7 +30,7 @@ double exposed_ms(const std::vector<TuneBlock>& blocks) {
   return median_ms(blocks, &TuneBlock::exposed_seconds);
 }
 
-// On a terminal the text is broken in a column of its own.
+// Puts the text after the start; on a terminal wraps it in a column there.
 std::string beside(const std::string& start, const std::string& text, const Terminal& terminal) {
   if (!terminal.present) return start + text + '\n';
   const Wrapping wrapping{.indent = start.size(), .columns = static_cast<std::size_t>(terminal.columns)};
@@ -64,7 +64,7 @@ Evidence as_evidence(const TuneCandidate& candidate) {
   return json;
 }
 
-// That brought a setting of the winner: the one with that value, and the fewest others beside it.
+// The measured candidate with the winner's value of the key and the fewest other settings; null: none.
 const TuneCandidate* evidence_for(const std::string& key, const TuneOutcome& outcome) {
   const TuneCandidate* found = nullptr;
   for (const TuneCandidate& candidate : outcome.candidates) {

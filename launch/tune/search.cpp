@@ -19,7 +19,7 @@ constexpr int kMostConfirmingPairs = 24;
 constexpr int kPairsOfTheLast = 6;    // of a dimension's winner, before the next one builds on it
 constexpr int kLeastPairsToLead = 2;  // one pair has no spread
 
-// How likely at most `count` of `tosses` of a coin show heads.
+// The probability of at most `count` heads in `tosses` tosses of a coin.
 double at_most_heads(int count, int tosses) {
   double term = std::pow(0.5, tosses), sum = 0;
   for (int i = 0; i <= count; ++i) {
@@ -29,8 +29,8 @@ double at_most_heads(int count, int tosses) {
   return sum;
 }
 
-// How many of the lowest and of the highest of n values to leave out, so that the others still enclose the
-// median with a likelihood of 95 %.
+// The number of lowest and of highest values of n to leave out, so that the others enclose the median with a
+// probability of 95 %.
 int left_out_of(int n) {
   int count = 0;
   while (2 * at_most_heads(count, n) <= 0.05) ++count;
@@ -81,7 +81,7 @@ TuneOutcome TuneSearch::run(const std::vector<TuneStage>& stages) {
   double weights = 0;
   for (const TuneStage& stage : stages) weights += stage.weight;
   for (const TuneStage& stage : stages) {
-    // What earlier stages left is dealt to those that follow.
+    // The stage also gets its share of the budget that earlier stages did not spend.
     run_stage(stage, (for_choosing - outcome_.spent) * stage.weight / weights);
     weights -= stage.weight;
   }
@@ -104,8 +104,8 @@ void TuneSearch::run_stage(const TuneStage& stage, double share) {
   best_ratio_ = figure.ratio;
 }
 
-// Returns those that are left, the fastest first. A field whose share of the budget is at its end is judged
-// by what there is.
+// Returns the remaining candidates, the fastest first. When the share of the budget is spent, it ranks them
+// by the measurements so far.
 std::vector<std::size_t> TuneSearch::halve(std::vector<std::size_t> alive, double share) {
   const double end = outcome_.spent + share;
   const auto is_out = [&](std::size_t i) {
@@ -126,7 +126,7 @@ std::vector<std::size_t> TuneSearch::halve(std::vector<std::size_t> alive, doubl
   return alive;
 }
 
-// One that is left alone is known well enough, or is no faster than what there is.
+// False for a single candidate with enough pairs, or with no chance to be faster than the best so far.
 bool TuneSearch::worth_going_on(const std::vector<std::size_t>& alive) const {
   if (alive.size() != 1) return !alive.empty();
   const TuneFigure figure = outcome_.candidates[alive.front()].figure();
@@ -143,7 +143,7 @@ void TuneSearch::visit(TuneCandidate& candidate, int pairs) {
     (i % 2 == 1 ? candidate.blocks : outcome_.default_blocks).push_back(visit.blocks[i]);
 }
 
-// Each halving takes about as long as the one before it: half as many, twice as often.
+// Two where the share allows it. Each round costs about the same: half the candidates, twice the pairs.
 int TuneSearch::first_pairs(std::size_t candidates, double share) const {
   const auto count = static_cast<double>(candidates);
   const double rounds = 1 + std::ceil(std::log2(std::max(count, 1.0)));

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TuneSearch: which settings of a configuration make its steps fastest, found by measurements that somebody
-// else makes. It goes through the settings one dimension after the other, each on top of the best so far, and
-// halves each dimension's field again and again: the better half is measured twice as often. Every
-// measurement of a setting is taken in turns with the configuration as it is, and only the ratio of the two
-// counts: so what else the machine does at the time falls out, and the default is in the field to the end.
-// The winner has to show its gain once more, in measurements that did not choose it. Pure: the same
-// measurements give the same decisions, on every rank.
+// TuneSearch: finds the settings of a configuration with the fastest steps, from measurements by a callback.
+// It tries one dimension after the other, each on top of the best settings so far, and halves the candidates
+// of a dimension repeatedly: the better half is measured twice as often. Each measurement of a candidate
+// alternates with the configuration as it is (the default), and only the ratio of the two counts, so other
+// load on the machine cancels out. The best settings must show their gain again in separate measurements.
+// Pure: the same measurements give the same decisions on every rank.
 #pragma once
 
 #include <functional>
@@ -16,39 +15,38 @@
 
 namespace lockstep {
 
-// Keys and values in TOML that change; none: the configuration as it is.
+// Changed keys and their values in TOML; empty: the configuration as it is.
 using TuneSettings = std::map<std::string, std::string>;
 
-// "comm.overlap=false, train.threads=1"; "as configured".
+// "comm.overlap=false, train.threads=1"; "as configured" for empty settings.
 std::string describe(const TuneSettings& settings);
 
-// Of a stretch of steps: the mean of a step, of the slowest rank.
+// Measurements of consecutive steps.
 struct TuneBlock {
-  double step_seconds = 0;
-  double exposed_seconds = 0;  // the largest of any rank's
+  double step_seconds = 0;     // mean of the slowest rank
+  double exposed_seconds = 0;  // mean of the rank with the most exposed communication
 };
 
 struct TuneRequest {
   TuneSettings settings;
   int pairs = 1;          // at least 1
-  bool confirms = false;  // apart from the measurements that choose
+  bool confirms = false;  // for the confirmation, not for the choice
 };
 
-// What was measured on one occasion.
+// The measurements of one request.
 struct TuneVisit {
-  std::vector<TuneBlock> blocks =
-      {};                    // default, candidate, default, ..., default: one more than twice the pairs
-  double seconds = 0;        // that all of it took, with what had to be built
-  double steps = 0;          // of training, those of warm-up included
-  std::string problem = {};  // why it cannot be run with these settings; there are no blocks then
+  std::vector<TuneBlock> blocks = {};  // default, candidate, default, ..., default: 2 * pairs + 1
+  double seconds = 0;                  // of the whole visit, including construction
+  double steps = 0;                    // trained, including warm-up
+  std::string problem = {};            // reason why the settings cannot run; blocks is then empty
 };
 
-// Of each pair the default's step time, the mean of the blocks before and behind, over the candidate's: how
-// much faster that is.
+// The speedup of each pair: the default's step time, as the mean of the blocks before and after, over the
+// candidate's.
 std::vector<double> ratios_of(const TuneVisit& visit);
 
-// The median of such ratios, and an interval that holds it in at least 95 of 100 cases (order statistics).
-// Fewer than six have none that is so sure: theirs is from the lowest to the highest. 0 of none.
+// The median of ratios and its confidence interval of at least 95 % (order statistics). Fewer than six ratios
+// have no such interval: low and high are then the extremes. All 0 without ratios.
 struct TuneFigure {
   double ratio = 0;
   double low = 0;
@@ -56,36 +54,36 @@ struct TuneFigure {
   int pairs = 0;
 };
 TuneFigure figure_of(std::vector<double> ratios);
-// "1.08x (1.05 to 1.11)"
+// "1.080x (1.050 to 1.110)"
 std::string describe(const TuneFigure& figure);
 
-// One dimension. Names say what it is: "bucket size".
+// One dimension of the search. name: such as "bucket size".
 struct TuneStage {
   std::string name;
-  double weight = 1;  // its share of the budget against the others'
-  // Those that are worth a try where this is the best so far, the likeliest first.
+  double weight = 1;  // relative share of the budget
+  // Returns the settings to try on top of the best so far, the most promising first.
   std::function<std::vector<TuneSettings>(const TuneSettings& best)> field;
 };
 
 struct TuneCandidate {
   TuneSettings settings;
   std::string stage;
-  std::vector<double> ratios = {};     // that chose; empty: the budget was at its end before
-  std::vector<TuneBlock> blocks = {};  // its own of those pairs
+  std::vector<double> ratios = {};     // without the confirmation; empty: not measured
+  std::vector<TuneBlock> blocks = {};  // of the candidate, without the default's
   std::string problem = {};
 
   TuneFigure figure() const { return figure_of(ratios); }
 };
 
 struct TuneOutcome {
-  std::vector<TuneCandidate> candidates;  // in the order of the field
+  std::vector<TuneCandidate> candidates;  // in the order of stages and fields
   std::vector<TuneBlock> default_blocks;
-  TuneSettings chosen;               // the best of them
-  std::vector<double> confirmation;  // ratios; empty where nothing was chosen
+  TuneSettings chosen;               // the best of the candidates; empty: the default
+  std::vector<double> confirmation;  // ratios of chosen; empty: not measured
   std::vector<TuneBlock> confirmed_blocks;
-  TuneSettings winner;  // chosen, or none
-  std::string reason;   // in a sentence
-  double spent = 0;
+  TuneSettings winner;  // chosen if confirmed, else empty
+  std::string reason;   // of the decision, for people
+  double spent = 0;     // in units of the budget
 };
 
 enum class TuneUnit { seconds, steps };
@@ -93,7 +91,7 @@ enum class TuneUnit { seconds, steps };
 struct TuneBudget {
   TuneUnit unit = TuneUnit::seconds;
   double total = 0;
-  double pair_cost = 0;  // about; more than 0
+  double pair_cost = 0;  // estimate; above 0
   double spent = 0;      // before the search
 
   double cost_of(const TuneVisit& visit) const {
@@ -103,12 +101,12 @@ struct TuneBudget {
 
 class TuneSearch {
  public:
-  static constexpr int kConfirmingPairs = 6;  // at least, whatever the budget; so many can be 95 % sure
+  static constexpr int kConfirmingPairs = 6;  // minimum for any budget: the fewest with a 95 % interval
 
   using Measure = std::function<TuneVisit(const TuneRequest& request)>;
   TuneSearch(const TuneBudget& budget, Measure measure);
 
-  // Confirmation gets a quarter of the budget, and where its least needs more, more.
+  // Reserves a quarter of the budget for the confirmation, which takes more if kConfirmingPairs need more.
   TuneOutcome run(const std::vector<TuneStage>& stages);
 
  private:

@@ -43,23 +43,23 @@ namespace {
 
 struct TuneFlags {
   double minutes = 2;
-  std::int64_t steps = 0;  // of training, instead of minutes; 0: minutes count
+  std::int64_t steps = 0;  // budget in steps instead of minutes; 0: minutes
   bool fresh = false;
   bool allow_inexact = false;
   std::string out;  // empty: run.dir
 };
 
-// What outlives an error of this rank: see run_or_abort.
+// Outlives an error of this rank: see run_or_abort().
 struct TuneRun {
   std::unique_ptr<Communicator> communicator;
   Config config;
-  std::optional<RunLock> lock;         // rank 0's
-  std::optional<TuneJournal> journal;  // rank 0's
+  std::optional<RunLock> lock;         // on rank 0 only
+  std::optional<TuneJournal> journal;  // on rank 0 only
   std::optional<TuneBench> bench;
   TuneFacts facts;
 };
 
-// Not by fmt::print, which throws where nobody reads any more.
+// Uses say(), because fmt::print throws on a closed pipe.
 void say_line(const std::string& text) { say(fitted(text, find_terminal()) + '\n'); }
 
 std::string whole_file(const char* path) {
@@ -67,7 +67,7 @@ std::string whole_file(const char* path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// A build of its own measures anew.
+// Includes a hash of the executable: another build must not reuse measurements.
 std::string program_identity() {
   const std::string program = whole_file("/proc/self/exe");
   return fmt::format("{} {:016x}", kVersion, XXH3_64bits(program.data(), program.size()));
@@ -102,7 +102,7 @@ std::filesystem::path out_folder(const TuneRun& run, const TuneFlags& flags) {
   return flags.out.empty() ? run.config.run_dir : flags.out;
 }
 
-// Before minutes are spent.
+// Checks before the search that the results can be written.
 void prepare_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -114,10 +114,10 @@ void prepare_folder(const std::filesystem::path& folder) {
                     "folder with --out",
                     tuned.string()));
   }
-  const AtomicFile writable(folder / "tuned.json");  // is not there unless it is committed
+  const AtomicFile writable(folder / "tuned.json");  // tests write access; removed uncommitted
 }
 
-// Lines of what was measured; on a terminal with a bar below them.
+// Prints a line for each measurement, and on a terminal a bar below them.
 class TuneProgress {
  public:
   TuneProgress(bool speaks, double total, TuneUnit unit)
@@ -128,7 +128,7 @@ class TuneProgress {
     spent_ = spent;
     draw(spent);
   }
-  // Of what is being measured, so much more is spent.
+  // seconds, steps: spent on the current measurement so far.
   void behind_turn(double seconds, double steps) {
     draw(spent_ + (unit_ == TuneUnit::seconds ? seconds : steps));
   }
@@ -161,8 +161,8 @@ class TuneProgress {
   double spent_ = 0;
 };
 
-// Collective: what the journal has, or what `work` measures and the journal then has. The same on every rank:
-// rank 0's.
+// Collective. Returns the journal's measurement of the request, or else measures it by `work` and appends it
+// to the journal. Every rank returns that of rank 0.
 TuneVisit kept_or_measured(TuneRun& run, const TuneRequest& request, const std::function<TuneVisit()>& work) {
   Communicator& communicator = *run.communicator;
   std::string text = "none";
@@ -180,7 +180,7 @@ TuneVisit kept_or_measured(TuneRun& run, const TuneRequest& request, const std::
   return visit_from_text(text);
 }
 
-// The configuration as it is, with these settings: checked as a user's.
+// Applies settings to the configuration, and checks them as a user's.
 Config with_settings(const Config& config, const TuneSettings& settings, const Registry& registry) {
   Registry with_this = registry;
   with_this.presets = {{.name = "as configured", .text = to_toml(config, registry)}};
@@ -265,7 +265,7 @@ TuneOutcome search_settings(TuneRun& run, const TuneFlags& flags, World& world, 
   const bool first = world.rank() == 0;
   TuneBudget budget{.unit = flags.steps > 0 ? TuneUnit::steps : TuneUnit::seconds,
                     .total = flags.steps > 0 ? static_cast<double>(flags.steps) : 60 * flags.minutes};
-  // Of a budget of steps none takes a large part.
+  // At most 1/part of a budget in steps; no limit for a budget in minutes.
   const auto at_most = [&](std::int64_t part) {
     return flags.steps > 0 ? flags.steps / part : std::numeric_limits<std::int64_t>::max();
   };
