@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast do ranks add up gradients, and run the other collectives? With the flags, columns and bus
-// bandwidth of nccl-tests: ours from memory the communicator made (a shared window inside a node) and from
-// plain memory, in turns with MPI's own, Gloo's and NCCL's. Every result is verified.
+// How fast are all_reduce and the other collectives? With the flags, columns and bus bandwidth of nccl-tests:
+// ours in memory of the communicator (a shared window inside a node) and in plain memory, in turns with MPI's
+// own, Gloo's and NCCL's. Every result is verified.
 //   mpirun -np 2 --bind-to none allreduce_bench -b 4K -e 64M -f 4 --json FILE
 #include <algorithm>
 #include <cstdio>
@@ -22,7 +22,7 @@ struct Options : CollectiveOptions {
   std::string json;
 };
 
-// Nanoseconds that the log takes for a bucket's sum, with all its moments.
+// Nanoseconds to record one all_reduce of a bucket, with all its timestamps, for each repeat.
 std::vector<double> measure_log(int repeats) {
   constexpr std::uint64_t kCollectives = 100'000;
   CollectiveLog log("bench", 0, 1);
@@ -46,7 +46,7 @@ std::vector<double> measure_log(int repeats) {
   return nanoseconds;
 }
 
-// Instead of the table.
+// Measures and prints the cost of recording a collective; runs instead of the table.
 void tell_record_cost(const Options& options, World& world, nlohmann::json& result) {
   const std::vector<double> nanoseconds = measure_log(options.iters);
   const auto [least, most] = std::ranges::minmax(nanoseconds);
@@ -108,7 +108,7 @@ int run(const Options& options, World& world) {
   return wrong == 0 ? exit_code::done : exit_code::failed;
 }
 
-// Of what every rank finds alike one speaks.
+// Rank 0 prints errors that every rank has.
 int run_and_leave(const Options& options) {
   World world = World::join();
   int code = exit_code::done;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kSampleFeatures = 64 * 32 * 32;
 
-// A pattern of noise, repeated.
+// Fills memory with a repeated pattern of noise.
 void fill(Stream& stream, Buffer& memory, const std::string& name) {
   const Random random(1, name);
   const std::size_t elements = memory.bytes() / sizeof(float);
@@ -30,7 +30,7 @@ void fill(Stream& stream, Buffer& memory, const std::string& name) {
 
 Layout flat(const BenchArena& m, DType type) { return Layout({m.count}, type); }
 
-// Elementwise: bytes per element, call(backend, arena), and where the result is.
+// An elementwise kernel. bytes(t): bytes per element of t bytes. call(backend, arena) writes its result to c.
 template <typename Call>
 BenchKernel elementwise(const char* name, std::function<double(double)> bytes, Call call) {
   return {name, true, [bytes = std::move(bytes), call](Backend& backend, BenchArena& m) -> BenchCall {
@@ -102,7 +102,8 @@ std::vector<BenchKernel> elementwise_kernels() {
   return all;
 }
 
-// step(backend, arena, update); bytes per element without the gradient and the half copy of the value.
+// step(backend, arena, update). state_bytes: bytes per element besides one read and write of the value, the
+// gradients and the half copy. gradients: number of times that gradients are read.
 template <typename Step>
 BenchKernel optimizer(const char* name, double state_bytes, int gradients, Step step) {
   return {
@@ -142,7 +143,7 @@ std::vector<BenchKernel> optimizer_kernels() {
                                      AdamWUpdate{.first_moment = as<float>(m.momentum),
                                                  .second_moment = as<float>(m.second)});
                     }),
-          // Norms first: reads values and gradients once more.
+          // Computes norms first, which reads values and gradients once more.
           optimizer("lars", 12, 2,
                     [](Backend& backend, BenchArena& m, const Update& update) {
                       const std::size_t chunks = update.table.chunks().size();
@@ -168,7 +169,7 @@ std::vector<BenchKernel> optimizer_kernels() {
            }}};
 }
 
-// Of the fp32 arrays, whatever the element type.
+// Uses the fp32 arrays for every element type.
 std::vector<BenchKernel> codec_kernels() {
   struct Row {
     const char* name;

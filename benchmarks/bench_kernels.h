@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of our own as kernel_bench measures them: each on memory of a wanted size, with the bytes that
-// it must move at least.
+// Lockstep's own kernels as kernel_bench measures them: each on memory of a given size, with the least number
+// of bytes that it must move.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-// Memory for every kernel: three tensors of the element type, three fp32 arrays as long, and one flag.
-// a and b hold noise, and value; the same on every device.
+// Memory for every kernel: three tensors of the element type, three fp32 arrays of the same length, and one
+// flag. a, b, c and value hold noise, the same on every device.
 class BenchArena {
  public:
   BenchArena(Device device, DType element, std::int64_t elements);
@@ -30,19 +30,19 @@ class BenchArena {
 
 struct BenchCall {
   std::function<void()> call;  // the arena must outlive it
-  double bytes = 0;            // of memory, that it must read or write at least
+  double bytes = 0;            // least number of bytes that it must read and write
   const void* result = nullptr;
   Layout result_layout;
 };
 
 struct BenchKernel {
   std::string name;
-  bool any_block = false;  // follows Backend::set_block_threads
+  bool any_block = false;  // uses Backend::set_block_threads
   std::function<BenchCall(Backend&, BenchArena&)> prepare;
 };
 
 std::vector<BenchKernel> bench_kernels();
-// Of them, those of layers: batch norm, pooling, image input, reorder, loss.
+// The subset for layers: batch norm, pooling, image input, reorder, loss.
 std::vector<BenchKernel> bench_layer_kernels();
 
 // The result's elements in plain order.

@@ -14,7 +14,7 @@ constexpr std::int64_t kChannels = 64;
 constexpr std::int64_t kSide = 32;
 constexpr std::int64_t kClasses = 1000;
 
-// Activations as convolutions deliver them: the arena's elements, or a few less.
+// The layout of a convolution's output, with at most the arena's elements (at least one image).
 Layout activations(Backend& backend, const BenchArena& m) {
   const std::int64_t batch = std::max<std::int64_t>(1, m.count / (kChannels * kSide * kSide));
   const auto images =
@@ -25,7 +25,7 @@ Layout activations(Backend& backend, const BenchArena& m) {
   return backend.convolution(shape, images->output(), first)->output();
 }
 
-// Puts what lies there in plain order into the layout, by way of c.
+// Reorders memory from plain order to the layout; overwrites c.
 void arrange(Backend& backend, BenchArena& m, const Buffer& memory, const Layout& layout) {
   CHECK(layout.bytes() <= memory.bytes(), "{} bytes into {}", layout.bytes(), memory.bytes());
   const Layout plain(layout.shape(), layout.dtype());
@@ -40,7 +40,7 @@ struct BatchNormMemory {
   float* channel(int which) const { return as<float>(channels) + which * kChannels; }
 };
 
-// With ReLU, and with or without a residual, which lies in `value`.
+// Batch norm with ReLU, and with or without a residual, which is in `value`.
 BenchKernel batch_norm(const char* name, bool residual, bool backward) {
   return {name, false, [=](Backend& backend, BenchArena& m) -> BenchCall {
             auto p = std::make_shared<BatchNormMemory>();
@@ -63,7 +63,7 @@ BenchKernel batch_norm(const char* name, bool residual, bool backward) {
                                                      .scratch = p->scratch.data()});
             };
             const auto elements = static_cast<double>(layout.physical_elements());
-            const double bits = residual ? elements / 8 : 0;  // where the activation passed
+            const double bits = residual ? elements / 8 : 0;  // bytes of the ReLU mask
             const auto tensor = static_cast<double>(layout.bytes());
             BenchCall made{.result = m.c.data(), .result_layout = layout};
             if (!backward) {
@@ -123,7 +123,7 @@ BenchKernel pooling(const char* name, const PoolingOptions& options, bool backwa
 BenchKernel image_input() {
   return {"image input", true, [](Backend& backend, BenchArena& m) -> BenchCall {
             constexpr std::int64_t kColours = 3;
-            constexpr std::int64_t kPadded = 8;  // channels at most
+            constexpr std::int64_t kPadded = 8;  // most channels with padding
             const std::int64_t batch = std::max<std::int64_t>(1, m.count / (kPadded * kSide * kSide));
             std::shared_ptr<ImageInputKernel> kernel = backend.image_input(
                 {.batch = batch, .height = kSide, .width = kSide, .channels = kColours, .type = m.type});

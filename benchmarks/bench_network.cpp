@@ -13,7 +13,7 @@
 
 namespace lockstep {
 namespace {
-constexpr std::int64_t kStride = 64;  // from the bytes of one random image to those of the next
+constexpr std::int64_t kStride = 64;  // bytes between the beginnings of consecutive random images
 }
 
 void BenchOptions::add_flags(CLI::App& app) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network on one rank with everything a step needs, and random images to train it on: what the benchmarks
-// of steps have in common, their flags included.
+// Shared by the benchmarks of steps: a network on one rank with everything a step needs, random images to
+// train it on, and command line flags.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@
 
 namespace lockstep {
 
-inline constexpr double kBenchRate = 0.001;  // learning rate: the loss falls, and stays finite
+inline constexpr double kBenchRate = 0.001;  // learning rate: the loss falls and stays finite
 
 struct BenchOptions {
   std::string model = "resnet18";
@@ -39,8 +39,8 @@ struct BenchOptions {
   nlohmann::json to_json() const;
 };
 
-// Noise, the same in every run, with labels that can only be learned by heart. Reading an image is a copy, as
-// from a dataset in memory: what is timed beside it must not pay for making noise.
+// Noise, the same in every run, with random labels. Reading an image is a copy, as from a dataset in memory,
+// so that timings do not include making noise.
 class RandomImages final : public Dataset {
  public:
   RandomImages(const BenchOptions& options, std::int64_t size);
@@ -54,10 +54,10 @@ class RandomImages final : public Dataset {
   std::int64_t size_;
   ImageShape shape_;
   std::int64_t classes_;
-  std::vector<std::uint8_t> noise_;  // each image is a part of it
+  std::vector<std::uint8_t> noise_;  // images are overlapping parts of it
 };
 
-// The first images of a dataset as one batch in a device's memory.
+// The first images of a dataset, as one batch in a device's memory.
 class FixedBatch {
  public:
   FixedBatch(const Dataset& dataset, std::int64_t batch, Device device);
@@ -68,11 +68,11 @@ class FixedBatch {
   Batch input_;
 };
 
-// Planned with the machine's kernel choices; SGD with momentum.
+// A network planned with the machine's kernel choices, trained by SGD with momentum.
 struct BenchNetwork {
   explicit BenchNetwork(const BenchOptions& options);
 
-  // Activations, parameters, statistics, gradients and optimizer state.
+  // Bytes of activations, parameters, weight copies, statistics, gradients and optimizer state.
   std::size_t planned_bytes() const;
 
   Graph graph;
@@ -84,7 +84,7 @@ struct BenchNetwork {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-// A BenchNetwork's training by the engine: loaders of its own on the images, and the Trainer.
+// Trains a BenchNetwork with the engine: loaders on the images, and the Trainer.
 struct BenchTraining {
   BenchTraining(BenchNetwork& bench, const Dataset& images, const TrainerOptions& options = {});
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What does a busy neighbour cost? Processes that do nothing but count share the machine with a training:
-// none, one, two, in turns, so that all three see the same machine. On two cores a training of two threads
-// has a fair claim to all, to two thirds and to a half of them; what it gets depends on how its threads wait
-// for each other.
+// What does a busy neighbour cost? Zero, one or two counting processes share the machine with a training, in
+// turns, so that all three cases see the same machine. On two cores the fair share of a training with two
+// threads is all, two thirds and a half of them; its speed depends on how its threads wait for each other.
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -33,7 +32,7 @@ struct Options : BenchOptions {
   std::string json;
 };
 
-// Processes that count, at first none of them. To be made before this process has threads.
+// Counting processes, stopped at first. Create them before this process has threads.
 class Neighbours {
  public:
   explicit Neighbours(int count) {
@@ -55,7 +54,7 @@ class Neighbours {
   Neighbours& operator=(const Neighbours&) = delete;
 
   int size() const { return static_cast<int>(processes_.size()); }
-  // Lets the first `busy` of them run.
+  // Lets the first `busy` processes run and stops the others.
   void let_run(int busy) const {
     for (int i = 0; i < size(); ++i)
       kill(processes_[static_cast<std::size_t>(i)], i < busy ? SIGCONT : SIGSTOP);
@@ -69,7 +68,7 @@ class Neighbours {
   std::vector<pid_t> processes_;
 };
 
-// Steps a second for some seconds.
+// Measures steps per second for `seconds`.
 double rate(Trainer& trainer, double seconds) {
   const std::int64_t begin = now_ns();
   std::int64_t end = begin;
@@ -88,7 +87,7 @@ int run(const Options& o) {
   for (int round = 0; round < o.rounds; ++round) {
     for (int busy = 0; busy <= o.neighbours; ++busy) {
       neighbours.let_run(busy);
-      rate(training.trainer, 0.2);  // until the scheduler has settled
+      rate(training.trainer, 0.2);  // lets the scheduler settle
       rates[static_cast<std::size_t>(busy)].push_back(static_cast<double>(o.batch) *
                                                       rate(training.trainer, o.seconds));
     }

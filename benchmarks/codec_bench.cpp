@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What do codecs cost the processor? Encoding and decoding of all parameters of a network that a codec takes,
-// bucket by bucket on a communication stream as the exchange calls them, in turns with a copy of as many
-// bytes as they touch: what is read and what is written, residuals included. And all arithmetic of each
-// codec, with the gradients of a training step, beside that step.
+// What do codecs cost the processor? Measures encoding and decoding of all parameters of a network that a
+// codec takes, bucket by bucket on a communication stream as the exchange calls them, in turns with a copy of
+// as many bytes as they read and write, residuals included. Also measures all arithmetic of each codec for
+// the gradients of a training step, and compares it with that step.
 #include <algorithm>
 #include <cstdio>
 
@@ -32,7 +32,7 @@ double seconds_on(Stream& stream, Work work) {
   return static_cast<double>(now_ns() - begin) * 1e-9;
 }
 
-// What a codec takes of each bucket of the network, where one rank of a node drives all of it.
+// The part of each bucket that a codec takes, with one rank per node.
 std::vector<PackedStretch> stretches_of(const BenchNetwork& bench, const ExchangeChoice& choice) {
   const std::span<const Parameter> parameters = bench.network->parameters();
   std::vector<bool> chosen;
@@ -54,7 +54,7 @@ std::int64_t room_of(const std::vector<PackedStretch>& stretches) {
 
 // ---- encoding and decoding beside a copy
 
-// The memory of one codec's encoding, each bucket's behind another's, and what both ways of it do.
+// Encodes and decodes with one codec. Its memory holds the buckets one after another.
 class Encoding {
  public:
   Encoding(BenchNetwork& bench, std::string_view codec)
@@ -80,11 +80,11 @@ class Encoding {
   }
 
   const std::vector<PackedStretch>& stretches() const { return stretches_; }
-  // Bytes of an element that are read or written.
+  // Bytes read and written per element.
   double encode_bytes() const { return is_cast() ? 6 : 12 + real_bytes() + record_bytes_of_element(); }
   double decode_bytes() const { return is_cast() ? 6 : 4 + real_bytes() + record_bytes_of_element(); }
 
-  // Of elements [place, place + count).
+  // Encode or decode elements [place, place + count).
   void encode(std::int64_t place, std::int64_t count) {
     if (is_cast()) return cast(place, count, DType::f32, values_, encoded_);
     backend_.encode_blocks(stream_, {.code = code(),
@@ -122,7 +122,7 @@ class Encoding {
     return code() == BlockCode::sign ? reinterpret_cast<const std::uint32_t*>(real_.data()) + place / 32
                                      : nullptr;
   }
-  // Encoded halves lie from where a bucket's fp32 values would begin: nobody shares a cache line.
+  // Encoded halves begin where the bucket's fp32 values would begin, so that buckets share no cache line.
   void cast(std::int64_t place, std::int64_t count, DType from, const Buffer& source, const Buffer& to) {
     backend_.cast(stream_, {.count = count,
                             .from_type = from,
@@ -145,12 +145,12 @@ class Encoding {
 
 struct Speed {
   Spread gigabytes_per_second;
-  Spread copied;   // the same of the copy
-  Spread of_copy;  // by turns
+  Spread copied;   // GB/s of the copy
+  Spread of_copy;  // ratios to the copy's speed, by turns
   double milliseconds = 0;
 };
 
-// body(place, count) for each bucket, in turns with copies that read and write half of the bytes each.
+// Times body(place, count) for each bucket, in turns with copies that read half of the bytes and write half.
 template <typename Body>
 Speed measure(Stream& stream, const std::vector<PackedStretch>& stretches, double bytes, int repeats,
               Body body) {
@@ -224,7 +224,7 @@ nlohmann::json encodings(BenchNetwork& bench, int repeats) {
 
 // ---- all of a codec beside a step
 
-// A codec of one rank, which exchanges with itself: all of its arithmetic, and nothing on the way.
+// A codec of one rank, which exchanges with itself: all of its arithmetic, and no communication.
 class Alone {
  public:
   Alone(BenchNetwork& bench, const ExchangeChoice& choice)
@@ -244,7 +244,7 @@ class Alone {
                                         .momentum = {.momentum = 0.9}});
   }
 
-  // Of one step, without collecting its gradients.
+  // Milliseconds of one exchange, without copying the gradients.
   double milliseconds() {
     Stream& stream = bench_.self->stream();
     const auto* gradients = static_cast<const float*>(bench_.buckets->gradients().front().data);
@@ -332,7 +332,7 @@ int run(const Options& o) {
   BenchNetwork bench(o);
   const RandomImages images(o, o.batch);
   const FixedBatch batch(images, o.batch, o.where());
-  step_milliseconds(bench, batch);  // there are gradients
+  step_milliseconds(bench, batch);  // computes gradients
   const nlohmann::json rows = encodings(bench, o.repeats);
   const nlohmann::json step = steps(bench, batch, o.repeats);
   write_json(o.json, {{"benchmark", "codec"},

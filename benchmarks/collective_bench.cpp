@@ -14,7 +14,7 @@ namespace {
 
 enum class Placement { out_of_place, in_place };
 
-// One way in one placement, with what it has shown so far.
+// One way in one placement, with its results so far.
 class Contender {
  public:
   Contender(Way& way, Placement placement, const CollectiveCase& c, int rank)
@@ -25,7 +25,7 @@ class Contender {
     }
   }
 
-  // Inputs, and where results will be what no result is. Scratch memory is on the host.
+  // Writes inputs, and 0xff bytes, which are no valid result, to the receive memory. scratch: on the host.
   void prepare(std::vector<std::byte>& scratch) {
     const WayMemory& memory = way_.memory();
     scratch.assign(c_.bytes(), std::byte{0xff});
@@ -51,7 +51,7 @@ class Contender {
     wrong_ += count_wrong(c_, rank_, scratch.data());
   }
 
-  // Collective: of all ranks.
+  // Collective: combines the times and wrong elements of all ranks.
   Timing timing(Communicator& host, bool checked) {
     auto wrong = static_cast<std::int32_t>(std::min<std::uint64_t>(wrong_, 1 << 20));
     host.all_reduce(seconds_.data(), seconds_.size(), DType::f32, ReduceOp::sum);
@@ -107,7 +107,7 @@ BandwidthRow::Placement placement_of(const CollectiveCase& c, const Timing& timi
   return placement;
 }
 
-// Four digits, as a slow link's bandwidth is a few hundredths of what memory's is.
+// Four digits: a slow link has a few hundredths of memory's bandwidth.
 std::string bandwidth(double gb_per_s) {
   const int decimals = gb_per_s >= 100 ? 1 : gb_per_s >= 10 ? 2 : 3;
   return fmt::format("{:>7.{}f}", gb_per_s, decimals);
@@ -224,7 +224,7 @@ std::string table_footer(const std::vector<BandwidthRow>& rows, bool checked) {
   std::string text = checked
                          ? fmt::format("# Out of bounds values : {} {}", wrong, wrong == 0 ? "OK" : "FAILED")
                          : "# Out of bounds values : not looked for";
-  std::vector<std::pair<std::string_view, std::vector<double>>> ways;  // bus bandwidths, both placements'
+  std::vector<std::pair<std::string_view, std::vector<double>>> ways;  // bus bandwidths of both placements
   for (const BandwidthRow& row : rows) {
     if (!row.out_of_place) continue;
     auto way = std::ranges::find(ways, row.way, &decltype(ways)::value_type::first);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Times a collective in several ways that take turns, looks at every result, and tells both as nccl-tests do:
-// size, count, type, redop, root, and out of place and in place each time, algbw, busbw and #wrong.
+// Times a collective in several ways, in turns, checks every result, and prints both as nccl-tests do: size,
+// count, type, redop, root, and time, algbw, busbw and #wrong for both out of place and in place.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,20 @@ struct Turns {
   bool check = true;
 };
 
-// Of one way and placement, the same on every rank.
+// Timing of one way and placement, the same on every rank.
 struct Timing {
   std::vector<double> seconds;         // of each timed turn, the mean over ranks
-  std::optional<std::uint64_t> wrong;  // elements, over all turns and ranks; not known without a check
+  std::optional<std::uint64_t> wrong;  // wrong elements over all turns and ranks; none if not checked
 };
 
 struct WayTimings {
   std::string_view way;
-  std::optional<Timing> out_of_place;  // a barrier has only the other
+  std::optional<Timing> out_of_place;  // none for a barrier
   Timing in_place;
 };
 
-// Collective over host, which is what ranks wait for each other on before each turn. Every turn runs every
-// way in both placements, and begins with another one each time.
+// Collective over host, whose barrier precedes each run. Every turn runs every way in both placements, each
+// turn starting with another one.
 std::vector<WayTimings> time_ways(Communicator& host, const std::vector<Way*>& ways, const CollectiveCase& c,
                                   const Turns& turns);
 
@@ -46,7 +46,7 @@ struct BandwidthRow {
     double algbw = 0;
     double busbw = 0;
     std::optional<std::uint64_t> wrong;
-    // The median of the turns' ratios of MPI's time to this, the least and the most; none without MPI.
+    // Median, least and most of the turns' ratios of MPI's time to this time; none without MPI.
     std::optional<double> over_mpi, least_over_mpi, most_over_mpi;
   };
   CollectiveCase c;
@@ -62,7 +62,7 @@ std::string table_line(const BandwidthRow& row);
 // algbw_gb_per_s, busbw_gb_per_s, wrong or null, speed_over_mpi and speed_over_mpi_spread where known}}
 nlohmann::json to_json(const BandwidthRow& row);
 
-// The last lines: what was wrong, and each way's mean bus bandwidth.
+// The last lines: the number of wrong elements, and each way's mean bus bandwidth.
 std::string table_footer(const std::vector<BandwidthRow>& rows, bool checked);
 std::uint64_t wrong_in(const std::vector<BandwidthRow>& rows);
 

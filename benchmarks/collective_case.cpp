@@ -12,10 +12,10 @@
 namespace lockstep {
 namespace {
 
-// Inputs repeat after so many elements. Prime, so that no piece of a transfer is as long as several of them.
+// Period of the inputs, in elements. Prime, so that no piece of a transfer is a multiple of it.
 constexpr std::size_t kPeriod = 17;
 
-// Integers up to this one are exact in the type.
+// All integers up to this one are exact in the type.
 int exact_limit(DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -31,7 +31,7 @@ int exact_limit(DType dtype) {
   return 0;
 }
 
-// How many different values inputs take, so that sums over all ranks stay exact.
+// Number of different input values with which sums over all ranks are exact.
 int levels(const CollectiveCase& c) {
   const int most = std::min<int>(kPeriod, exact_limit(c.dtype) / c.ranks + 1);
   CHECK(most >= 2, "sums over {} ranks are not exact in {}", c.ranks, type_name(c.dtype));
@@ -42,7 +42,7 @@ int input(const CollectiveCase& c, int rank, std::size_t i) {
   return static_cast<int>((i + 3 * static_cast<std::size_t>(rank)) % kPeriod) % levels(c);
 }
 
-// Of an all_to_all: what rank `from` has for rank `to`.
+// Input of an all_to_all from rank `from` to rank `to`.
 int block_input(const CollectiveCase& c, int from, int to, std::size_t i) {
   return input(c, from + 5 * to, i);
 }
@@ -81,7 +81,7 @@ void store(DType dtype, std::byte* to, int value) {
 // Elements whose values repeat after kPeriod, written and compared in blocks.
 class Pattern {
  public:
-  // value(i) is that of element i, for any i.
+  // value(i): the value of element i, for any i.
   template <typename Value>
   Pattern(DType dtype, const Value& value) : width_(size_of(dtype)), block_(kBlock * width_) {
     std::array<int, kPeriod> values{};

@@ -23,7 +23,7 @@ class OwnWay : public Way {
     const bool gives = c.kind != CollectiveKind::broadcast || communicator_.rank() == c.root;
     if (works_in_place(c) && gives && send != recv) copy(recv, send, c.bytes());
     const std::byte* from = send;
-    if (c.kind == CollectiveKind::all_to_all && in_place(send)) {  // it has no form in place
+    if (c.kind == CollectiveKind::all_to_all && in_place(send)) {  // works only out of place
       copy(memory().send.data(), send, c.bytes());
       from = memory().send.data();
     }
@@ -49,7 +49,7 @@ class OwnWay : public Way {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     Stream& stream = communicator_.stream();
     if (stream.runs_on_host()) {
-      std::memcpy(to, from, bytes);  // by this thread, as MPI's own way does
+      std::memcpy(to, from, bytes);  // on this thread, as in MpiWay
     } else {
       stream.copy(to, from, bytes);
     }
@@ -58,7 +58,7 @@ class OwnWay : public Way {
   Communicator& communicator_;
 };
 
-// Whatever algorithm MPI chooses, called by this thread.
+// MPI's own collectives, called on this thread.
 class MpiWay : public Way {
  public:
   MpiWay(int rank, std::shared_ptr<WayMemory> memory) : Way("mpi", std::move(memory)), rank_(rank) {}
@@ -99,11 +99,11 @@ class MpiWay : public Way {
     }
   }
 
-  // MPI_Reduce_scatter_block in place leaves its result where its input began.
+  // MPI_Reduce_scatter_block in place writes its result at the beginning of its input.
   std::size_t result_offset(const CollectiveCase&, int) const override { return 0; }
 
  private:
-  // What is not added up is bytes, pairs of them where elements are.
+  // Type for collectives that do not reduce: bytes, or pairs of bytes for 16-bit elements.
   static MPI_Datatype bytes_of(const CollectiveCase& c) {
     return size_of(c.dtype) == 2 ? MPI_UINT16_T : MPI_UINT8_T;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ways in which ranks can run a collective: ours over MPI, in memory that the communicator allocated and
-// in other memory, MPI's own, Gloo's, and NCCL's through our communicator; and what plain TCP connections
-// carry, as a bound. Each has memory to send from and to receive in, and runs a case to its end.
+// The implementations ("ways") of a collective that benchmarks compare: Lockstep's over MPI, in memory that
+// the communicator allocated and in other memory, MPI's own, Gloo's, and NCCL's through our communicator; and
+// plain TCP transfers as an upper bound. Each has send and receive memory, and runs a case to completion.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// As large as the largest case.
+// Send and receive memory, as large as the largest case.
 struct WayMemory {
   Buffer send;
   Buffer recv;
@@ -30,20 +30,20 @@ class Way {
 
   std::string_view name() const { return name_; }
   const WayMemory& memory() const { return *memory_; }
-  // Why it has no such collective; empty where it has.
+  // Why it does not support the case; empty if it does.
   virtual std::string lacks(const CollectiveCase&) const { return ""; }
-  // Whether there is a result to look at.
+  // Returns true if run() writes a result that can be checked.
   virtual bool leaves_result() const { return true; }
-  // Collective; returns when this rank's part is done. send and recv are separate, or places in one block
+  // Collective; returns when this rank's part is done. send and recv are separate, or both in one block
   // (CollectiveCase::in_place_send_offset, and result_offset).
   virtual void run(const CollectiveCase& c, std::byte* send, std::byte* recv) = 0;
-  // Where the result lies in the block of an in-place run.
+  // Offset of the result in the block of an in-place run.
   virtual std::size_t result_offset(const CollectiveCase& c, int rank) const {
     return c.in_place_recv_offset(rank);
   }
-  // Whether these bytes to send lie in the memory that receives.
+  // Returns true if `send` is inside the receive memory.
   bool in_place(const std::byte* send) const { return memory_->recv.contains(send, 1); }
-  // Host memory to the way's and back, for inputs and results.
+  // Copy inputs from host memory to the way's memory, and results back.
   virtual void put(std::byte* to, const std::byte* from, std::size_t bytes);
   virtual void get(std::byte* to, const std::byte* from, std::size_t bytes) { put(to, from, bytes); }
 
@@ -52,32 +52,33 @@ class Way {
   std::shared_ptr<WayMemory> memory_;
 };
 
-// Through a communicator, which must outlive it. What works in place alone, all_reduce and broadcast, is
-// preceded by a copy where send and recv are separate, and all_to_all, which does not, where they are not.
+// Through a communicator, which must outlive it. all_reduce and broadcast work only in place, so the input is
+// copied first if send and recv are separate; all_to_all works only out of place, so it is copied if they are
+// not.
 std::unique_ptr<Way> own_way(std::string_view name, Communicator& communicator,
                              std::shared_ptr<WayMemory> memory);
 
-// Gloo's over TCP on this node's loopback, as PyTorch's DistributedDataParallel uses it on CPUs; collective.
-// Null, with the reason, where it was not found when this was built, or where ranks are on several nodes.
+// Gloo over TCP on the node's loopback, as PyTorch's DistributedDataParallel uses it on CPUs. Collective.
+// Null, with the reason, if Gloo was not found at build time, or if ranks are on several nodes.
 std::unique_ptr<Way> gloo_way(World& world, std::shared_ptr<WayMemory> memory, std::string& why_not);
 
-// What an all_reduce must send and receive, over plain TCP connections between all ranks and without adding
-// anything: a bound for a network; collective. Runs only where it is wanted by name.
+// Sends and receives the bytes of an all_reduce over plain TCP connections between all ranks, without the
+// additions: an upper bound for a network. Collective. Null, with the reason, for one rank.
 std::unique_ptr<Way> tcp_way(World& world, Communicator& host, std::shared_ptr<WayMemory> memory,
                              std::string& why_not);
 
 std::vector<std::string> way_names();
 
-// The ways there are, with what they need.
+// The available ways, with their communicators and memory.
 class Ways {
  public:
-  // Collective. Those that are wanted, or all. One that is not there is a line on rank 0; a ConfigError on
-  // every rank where it was wanted by name.
+  // Collective. Creates the wanted ways, or, if `wanted` is empty, all but tcp. An unavailable way is
+  // reported on rank 0, or throws ConfigError on every rank if it was wanted by name.
   Ways(World& world, const std::vector<std::string>& wanted, std::size_t max_bytes);
 
-  // Those that have the collective. Of others as above.
+  // The ways that support the case. Others are reported, or throw, as above.
   std::vector<Way*> for_case(const CollectiveCase& c) const;
-  // Over MPI, for what ranks tell each other.
+  // An MPI communicator for the ranks' own messages.
   Communicator& host() { return *host_; }
 
  private:

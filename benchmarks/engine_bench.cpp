@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What does the engine cost? Blocks of steps of the bare network (forward, loss, backward, update on one
-// batch in memory) take turns with blocks of Trainer steps in a world of one: loader, buckets, the check for
-// infinities, the account. Each pair of blocks gives one ratio, of which the median counts; it is as noisy as
-// the machine. The Trainer's own account is not: the share of its steps that is neither forward, backward nor
-// optimizer.
+// batch in memory) alternate with blocks of Trainer steps on one rank, which add the loader, buckets, the
+// check for infinities and the account. The result is the median of the ratios of each pair of blocks; it is
+// as noisy as the machine. The Trainer's own account is less noisy: the share of its steps that is neither
+// forward, backward nor optimizer.
 #include <cstdio>
 
 #include "benchmarks/bench_network.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What does one slow rank cost the others? Ranks of one node train together in every step, and on a ring
-// (comm.topology), with all alike and with the last one slowed by half, in turns. A rank's time is that of
-// reading its batches, which sleeps: what ranks wait for is then neither a core nor each other's cache, and
-// many of them fit on few cores. A step computes a small part of that time.
+// What does one slow rank cost its peers? Ranks of one node train with all_reduce and on a ring
+// (comm.topology), with all ranks equally fast and with the last one at half speed, in turns. A rank's time
+// is spent reading its batches, which sleeps: ranks then compete neither for cores nor for caches, and many
+// of them fit on few cores. Computing is a small part of a step.
 #include <chrono>
 #include <thread>
 
@@ -34,7 +34,7 @@ struct GossipOptions : BenchOptions {
   std::string json;
 };
 
-// Images, of which a batch takes its time.
+// Images with a delay per image.
 class SlowImages final : public Dataset {
  public:
   SlowImages(const BenchOptions& options, std::int64_t size, double seconds)
@@ -59,7 +59,7 @@ struct Turn {
 constexpr Turn kTurns[] = {
     {Topology::all, false}, {Topology::all, true}, {Topology::ring, false}, {Topology::ring, true}};
 
-// Steps per second of each rank, over an epoch. Collective.
+// Returns each rank's steps per second over an epoch. Collective.
 std::vector<double> rates_of(const GossipOptions& o, const Turn& turn, Communicator& communicator) {
   const int ranks = communicator.size(), rank = communicator.rank();
   const double factor = turn.slowed && rank == ranks - 1 ? 2 : 1;
@@ -93,7 +93,7 @@ std::vector<double> rates_of(const GossipOptions& o, const Turn& turn, Communica
   return rates;
 }
 
-// Of those that are never slowed.
+// Median rate of the ranks that are never slowed.
 double others_rate(const std::vector<double>& rates) { return median({rates.begin(), rates.end() - 1}); }
 
 nlohmann::json describe(const GossipOptions& o, const std::vector<std::vector<std::vector<double>>>& all) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What does replaying a recorded step save? The same training, its steps enqueued one by one and replayed as
-// a CUDA graph, in blocks that take turns. Host time is what the host spends on a step before it waits for
-// the device; it must leave both networks with the same bits, or no time is reported.
+// What does replaying a recorded step save? Runs the same training with steps enqueued kernel by kernel and
+// with steps replayed as a CUDA graph, in alternating blocks. Host time is a step's time without waits for
+// the device and for data. It reports times only if both networks end with the same bits.
 #include <cstdio>
 
 #include "benchmarks/bench_network.h"
@@ -21,7 +21,7 @@ struct Options : BenchOptions {
   std::string json;
 };
 
-// One training of its own.
+// An independent training and its times.
 class Run {
  public:
   Run(const Options& o, const Dataset& images, bool record)

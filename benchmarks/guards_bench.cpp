@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What does it cost to be watched? Ranks train by the Trainer, in blocks of steps with everything between
-// them that `lockstep train` has by default (step watch, comparison of ranks, the search for slow ranks,
-// checkpoints that are not due) and without, in turns. Their ratio is as noisy as the machine. What is not is
-// the sum of the parts: the time between steps, a comparison of ranks for every thousand steps, the
-// watchdog's processor time, the records of collectives, and the rank's own time, which is measured in the
-// steps of both turns.
+// What do the guards cost? Ranks train with the Trainer in blocks of steps, in turns with and without the
+// work that `lockstep train` does between steps by default (step watch, comparison of ranks, straggler
+// detection, checkpoints that are not due). The ratio of the two is as noisy as the machine. The sum of the
+// parts is not: the time between steps, a comparison of ranks every thousand steps, the watchdog's CPU time,
+// the records of collectives, and the measurement of the rank's own time.
 //
-// With --report: what lines of steps.jsonl and the monitor cost, as parts of a step alone: a line's making
-// and writing, its norm of gradients, and the monitor's processor time.
+// With --report: the cost of lines of steps.jsonl and of the monitor, as shares of a step: making and writing
+// a line, its gradient norm, and the monitor's CPU time.
 //
-// With --snapshot: how long a checkpoint keeps training from going on, in turns with a copy of as many bytes.
+// With --snapshot: how long a checkpoint's snapshot blocks training, in turns with a copy of as many bytes.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -39,8 +38,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kStepsToComparison = 1000;  // run.check_every
-constexpr double kStepShare = 0.005;               // what being watched may cost
-constexpr double kReportShare = 0.003;             // and what is told of it
+constexpr double kStepShare = 0.005;               // limit for the guards, as a share of a step
+constexpr double kReportShare = 0.003;             // limit for the report, as a share of a step
 constexpr std::int64_t kStepsToLine = 50;          // run.log_every
 
 struct GuardOptions : BenchOptions {
@@ -57,7 +56,7 @@ struct GuardOptions : BenchOptions {
   std::string json;
 };
 
-// A rank's training, of which nobody has taken a step yet.
+// A rank's training, before its first step.
 struct GuardedTraining {
   GuardedTraining(const GuardOptions& o, Communicator& communicator)
       : images(o, communicator.size() * o.batch * 4),
@@ -94,7 +93,7 @@ void meet(Communicator& communicator) {
   communicator.stream().synchronize();
 }
 
-// Of this process's thread of that name, so far; nothing where there is none.
+// CPU time so far of this process's thread of that name; none if there is no such thread.
 std::optional<double> thread_milliseconds(const std::string& thread) {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
@@ -111,7 +110,7 @@ double processor_milliseconds(const std::string& thread) {
   return *found;
 }
 
-// Of one collective.
+// Time to record one collective.
 double record_milliseconds() {
   constexpr int kCollectives = 200'000;
   CollectiveLog log("guards", 0, 1);
@@ -126,7 +125,7 @@ double record_milliseconds() {
   return milliseconds_from(begin) / kCollectives;
 }
 
-// Of a rank's own time in one step: it enters a wait and leaves it.
+// Time to measure a rank's own time in one step: it enters a wait and leaves it.
 double own_time_milliseconds() {
   constexpr int kSteps = 100'000;
   OwnTime own;
@@ -145,7 +144,7 @@ class Nothing final : public FitObserver {
   void epoch_over(const std::optional<Evaluation>&) override {}
 };
 
-// What `lockstep train` puts between steps.
+// The guards that `lockstep train` runs between steps.
 struct Guards {
   Guards(World& world, Communicator& communicator, Trainer& trainer, StopSignals& signals,
          const std::filesystem::path& folder)
@@ -163,7 +162,7 @@ struct Guards {
 
 struct Block {
   double step_ms = 0;
-  double between_ms = 0;  // of it
+  double between_ms = 0;  // part of it between steps
 };
 
 Block run_block(const GuardOptions& o, Trainer& trainer, FitObserver& observer, Communicator& communicator) {
@@ -235,7 +234,7 @@ nlohmann::json measure_guards(const GuardOptions& o, World& world, Communicator&
           {"within_limit", sum < kStepShare}};
 }
 
-// Rank 0's share of a step that goes into a line, as every kStepsToLine of them have one.
+// The report's share of rank 0's step, with one line every kStepsToLine steps.
 nlohmann::json measure_report(const GuardOptions& o, Communicator& communicator,
                               const std::filesystem::path& folder) {
   GuardedTraining training(o, communicator);
@@ -286,7 +285,7 @@ nlohmann::json measure_report(const GuardOptions& o, Communicator& communicator,
           {"within_limit", sum < kReportShare}};
 }
 
-// A snapshot ends where the last rank has done its part: rank 0 copies what all share, the others hash
+// A snapshot ends when every rank has done its part: rank 0 copies the replicated state, the other ranks hash
 // theirs.
 nlohmann::json measure_snapshot(const GuardOptions& o, Communicator& communicator) {
   GuardedTraining training(o, communicator);

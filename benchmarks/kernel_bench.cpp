@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How close are our own kernels to the memory's speed? Each moves at least so many bytes; what it reaches is
-// held against a copy on the same device in the same run, for several sizes of memory and, on a GPU, of
-// blocks. Results are compared with the CPU's before a time is reported.
+// How close are our own kernels to memory bandwidth? Compares each kernel's bytes per second with a copy's on
+// the same device in the same run, for several sizes of memory and, on a GPU, of blocks. Verifies results
+// against the CPU before it reports a time.
 #include <cmath>
 #include <cstdio>
 #include <optional>
@@ -27,7 +27,7 @@ struct Options {
   std::string json;
 };
 
-// Seconds of one call, of as many in a row as take a while.
+// Mean seconds of a call, over as many calls as take more than 2 ms.
 double seconds_of(Stream& stream, const std::function<void()>& call) {
   call();
   stream.synchronize();
@@ -42,7 +42,7 @@ double seconds_of(Stream& stream, const std::function<void()>& call) {
   }
 }
 
-// After one call each, on equal memory, the device's result is the CPU's.
+// Checks that one call on equal memory gives the CPU's result within 1e-2.
 void verify(const BenchKernel& kernel, const std::string& precision, DType type, Device device) {
   constexpr std::int64_t kCount = 200'003;
   std::vector<float> results[2];
@@ -70,7 +70,7 @@ struct Speeds {
 
 Speeds measure(BenchArena& arena, const BenchCall& call, int repeats) {
   std::vector<double> speeds, copies;
-  for (int i = 0; i < repeats; ++i) {  // in turns
+  for (int i = 0; i < repeats; ++i) {  // alternates kernel and copy
     speeds.push_back(call.bytes * 1e-9 / seconds_of(arena.stream, call.call));
     copies.push_back(2e-9 * static_cast<double>(arena.tensor_bytes()) / seconds_of(arena.stream, [&] {
                        arena.stream.copy(arena.second.data(), arena.momentum.data(), arena.tensor_bytes());

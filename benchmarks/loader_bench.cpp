@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast can samples be had, and what is in the way? The training set of a configuration, in the shuffled
-// order of training, stage by stage and in turns:
+// How fast can a loader deliver samples, and which stage limits it? Measures the training set of a
+// configuration in shuffled order, stage by stage and in turns:
 //
-//   files    its files, one after the other in large pieces: what the disk or the page cache carries
-//   copy     as many bytes as its images have, from random places of memory as large as the set (at most 1
-//            GiB): what memory carries
-//   stored   images as they lie in their files, where these are not pixels: found and read, not decoded
-//   decode   such images from random places of memory that has all of them (at most 1 GiB), by libjpeg-turbo
-//            alone, image behind image into a batch
-//   read     the dataset's own read(), decoded, by one thread after another
+//   files    read the files one after the other in 1 MiB pieces: speed of the disk or the page cache
+//   copy     copy as many bytes as the images have, from random places of memory as large as the set (at most
+//            1 GiB): speed of memory
+//   stored   read image files without decoding, if the set does not store pixels
+//   decode   decode such files from random places of memory (at most 1 GiB) with libjpeg-turbo alone, into a
+//            batch
+//   read     the dataset's read(), which decodes, by several threads
 //   loader   batches of the loader
-//   kept     the same of images that were decoded before (data.loader = "preload"), where they are decoded
-//            and a quarter of the free memory has room for them
-//   augment  a batch cropped, flipped and normalised, by the compute threads
+//   kept     the same for preloaded images (data.loader = "preload"), if the set decodes images and they fit
+//            into a quarter of the free memory
+//   augment  crop, flip and normalise a batch on the compute threads
 //
-// Before a cold turn the system is told to forget the files; whether it does is its business (it keeps what
-// was not written to disk yet).
+// Before a cold turn it asks the system to drop the files from the page cache, which keeps data that is not
+// written to disk yet.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -49,7 +49,7 @@ struct LoaderBenchOptions {
   std::string json;
 };
 
-// What is timed: takes so many samples, from a place of the order on that moves from turn to turn.
+// A timed stage: processes `samples` samples, from position `first` of the order, which moves every turn.
 struct Stage {
   std::string name;
   int threads = 1;
@@ -62,7 +62,7 @@ double seconds_of(const std::function<void()>& work) {
   return static_cast<double>(now_ns() - begin) * 1e-9;
 }
 
-// Of a folder, and of those in it.
+// All regular files in a folder and its subfolders.
 std::vector<std::filesystem::path> regular_files(const std::string& folder) {
   std::vector<std::filesystem::path> files;
   std::error_code error;
@@ -100,10 +100,10 @@ std::uint64_t read_all(const std::vector<std::filesystem::path>& files) {
   return bytes;
 }
 
-// Images that are copied or decoded go into memory of so many, as they do in a loader.
+// Images are copied or decoded into batches of this size, as in a loader.
 constexpr std::int64_t kBatch = 64;
 
-// Every thread takes its share.
+// Divides the samples evenly among threads.
 void in_threads(int threads, std::int64_t samples,
                 const std::function<void(std::int64_t begin, std::int64_t end)>& work) {
   std::vector<std::thread> all;
@@ -112,7 +112,7 @@ void in_threads(int threads, std::int64_t samples,
   for (std::thread& thread : all) thread.join();
 }
 
-// Memory as large as the images, at most 1 GiB, and a place for one.
+// Source memory as large as the images, at most 1 GiB, and a batch as target.
 class CopiedImages {
  public:
   CopiedImages(std::int64_t images, std::int64_t bytes)
@@ -121,7 +121,7 @@ class CopiedImages {
         from_(static_cast<std::size_t>(places_ * bytes), 1),
         to_(static_cast<std::size_t>(bytes * kBatch)) {}
 
-  // As a loader does it: image behind image into a batch.
+  // Copies images one after another into a batch, as a loader does.
   void copy(std::int64_t first, std::int64_t samples) {
     const SampleOrder order(places_, 1, static_cast<std::uint64_t>(first));
     for (std::int64_t i = 0; i < samples; ++i)
@@ -133,7 +133,7 @@ class CopiedImages {
   std::vector<std::uint8_t> from_, to_;
 };
 
-// The images of the set as they lie in their files, one behind the other, as far as a GiB has room for them.
+// The set's image files, concatenated in memory, about 1 GiB at most.
 class StoredImages {
  public:
   explicit StoredImages(const Dataset& dataset) : shape_(dataset.image_shape()) {
@@ -145,11 +145,11 @@ class StoredImages {
     }
   }
 
-  // With one decompressor for all, as fast as the library decodes.
+  // Uses one decompressor for all images: the library's own speed.
   void decode(std::int64_t first, std::int64_t samples) const {
     const SampleOrder order(std::ssize(ends_), 1, static_cast<std::uint64_t>(first));
     const std::unique_ptr<void, int (*)(void*)> decompressor(tjInitDecompress(), &tjDestroy);
-    // At no multiple of 32: there the library writes past the caches, which takes longer for small images.
+    // Unaligned: at multiples of 32 the library writes past the caches, which is slower for small images.
     constexpr std::size_t kAlignment = 32;
     std::vector<std::uint8_t> memory(static_cast<std::size_t>(shape_.bytes() * kBatch) + kAlignment);
     std::uint8_t* pixels =
@@ -186,7 +186,7 @@ class LoaderBench {
                options_.cold ? "cold" : "warm");
     const bool has_files = !files_.empty();
     std::vector<std::vector<double>> rates(stages_.size());
-    std::vector<double> megabytes;                        // of files, each second
+    std::vector<double> megabytes;                        // of files, per second
     for (int turn = -1; turn < options_.turns; ++turn) {  // one to warm up
       const auto make_cold = [&] {
         if (options_.cold) forget(files_);
@@ -239,7 +239,7 @@ class LoaderBench {
 
   std::size_t kept_bytes() const { return PreloadMemory::bytes_of_place(*dataset_, 1); }
 
-  // All of it, as an epoch leaves it.
+  // Preloads all images, as after an epoch.
   void keep() {
     auto memory = std::make_shared<Buffer>(kept_bytes(), Device{});
     PreloadMemory place{.places = {memory->data()}, .owner = memory};
@@ -256,7 +256,7 @@ class LoaderBench {
     loaders_.push_back(std::make_unique<BatchLoader>(dataset, Shard{}, loader));
     stages_.push_back(
         {name, threads, [this, &batches = *loaders_.back()](std::int64_t first, std::int64_t samples) {
-           // Which also empties what was filled ahead in the other stages' time.
+           // Also drops batches that were filled during other stages.
            batches.seek(0, first / config_.loader.batch);
            for (std::int64_t i = 0; i < samples; i += config_.loader.batch) batches.next();
          }});
@@ -283,7 +283,7 @@ class LoaderBench {
                        }});
   }
 
-  // Samples at places [first + begin, first + end) of the order.
+  // Calls work(sample) for positions [first + begin, first + end) of the order.
   template <typename Work>
   void for_each(std::int64_t first, std::int64_t begin, std::int64_t end, Work work) const {
     const SampleOrder order(dataset_->size(), 1, 0);

@@ -40,10 +40,10 @@ std::size_t kibibytes(const std::string& name) {
 int run_benchmark(CLI::App& app, int argc, char** argv, const std::function<int()>& run) {
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {  // --help is one, too
+  } catch (const CLI::ParseError& error) {  // also thrown for --help
     return app.exit(error) == 0 ? exit_code::done : exit_code::usage;
   }
-  bound_waiting(argv);  // as the program does
+  bound_waiting(argv);  // as in lockstep
   try {
     return run();
   } catch (const Error& error) {

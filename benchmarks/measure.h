@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the benchmarks share: their command line's end, medians, the machine's name and resident memory.
+// Shared by the benchmarks: command line handling, medians, the machine's description and resident memory.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace lockstep {
 
-// Parses the command line and runs; what main() returns. An Error becomes its message and its exit code.
-// A program of several ranks joins their world in run(): before it this process may start itself anew
-// (bound_waiting), which one that has joined cannot.
+// Parses the command line, calls run(), and returns the exit code of main(). Prints the message of an Error
+// and returns its exit code. Programs of several ranks must join their world inside run(), because this
+// function may restart the process before it (bound_waiting).
 int run_benchmark(CLI::App& app, int argc, char** argv, const std::function<int()>& run);
 
 double median(std::vector<double> values);
@@ -29,11 +29,11 @@ Spread spread_of(const std::vector<double>& values);
 
 struct ResidentMemory {
   std::size_t now = 0;
-  std::size_t peak = 0;  // since the process began
+  std::size_t peak = 0;  // since the process started
 };
 ResidentMemory resident_memory();
 
-// Processor, cores, operating system, compiler, oneDNN, MPI: what a committed result must name.
+// Processor, cores, operating system, compiler, oneDNN and MPI: required in every committed result.
 nlohmann::json describe_machine();
 
 // Writes to the path, if it is not empty. Throws IoError.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A benchmark's input in a device's memory.
+// Copies a benchmark's input to device memory.
 #pragma once
 
 #include <vector>

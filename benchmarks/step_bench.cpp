@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long is a training step? Forward, loss, backward and update of any network on random images, in one
-// process, without the loop around it: the sum of its kernels. On a GPU it is enqueued kernel by kernel and
-// replayed as a graph, as in training. The loss must fall, and on a GPU both ways must end with the same
-// digest, or the time is not reported.
+// How long is a training step? Times forward, loss, backward and update of any network on random images, in
+// one process, without the training loop: the sum of its kernels. On a GPU it times both steps enqueued
+// kernel by kernel and steps replayed as a graph, as in training. It reports times only if the loss falls,
+// and if on a GPU both ways end with the same digest.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -74,8 +74,8 @@ StepTimes run_steps(const Options& options, Network& network, Optimizer& optimiz
 
 enum class Steps { eager, recorded };
 
-// Steps when the host runs ahead, as in training, and waits for no part of them. Recorded ones have a
-// recording for each slot.
+// Steps with the host running ahead, as in training, without waiting for parts of a step. Recorded steps have
+// one recording per slot.
 class PipelinedSteps {
  public:
   PipelinedSteps(const Options& options, BenchNetwork& bench, Steps steps)
@@ -87,8 +87,8 @@ class PipelinedSteps {
         results_(network_.device(), 1),
         gradient_scale_(1.0f / static_cast<float>(options.batch)) {}
 
-  // Seconds of each of so many, which must be even. Empty when the device refuses to record one; reason()
-  // then says why.
+  // Mean seconds of `count` steps; count must be even. None if the device cannot record a step; reason() then
+  // says why.
   std::optional<double> run(int count) {
     const std::int64_t begin = now_ns();
     for (int step = 0; step < count; ++step) {
@@ -135,8 +135,7 @@ class PipelinedSteps {
   std::string reason_;
 };
 
-// What the libraries take for themselves, code and threads' stacks included: the process after a step of a
-// network whose tensors are next to nothing.
+// Memory of the libraries, including code and thread stacks: resident memory after a step of a tiny network.
 std::size_t baseline_bytes(int threads) {
   Options tiny;
   tiny.model = "cnn";
@@ -163,7 +162,7 @@ struct GpuWay {
 };
 struct GpuSteps {
   GpuWay eager;
-  std::optional<GpuWay> recorded;  // from the state that the eager steps began with
+  std::optional<GpuWay> recorded;  // from the same initial state as eager
 
   double as_trained() const { return recorded ? recorded->seconds : eager.seconds; }
 };
@@ -181,7 +180,7 @@ std::optional<GpuSteps> gpu_steps(const Options& o, BenchNetwork& bench, double 
     StateWriter restore(o.where(), before.copy());
     visit_state(bench, restore);
     PipelinedSteps steps(o, bench, way);
-    if (!steps.run(2)) {  // what is started for the first time takes longer
+    if (!steps.run(2)) {  // warm-up: first launches take longer
       fmt::print("steps are enqueued one by one: {}\n", steps.reason());
       return std::nullopt;
     }
@@ -212,7 +211,7 @@ int run(const Options& o) {
   const double gflop = static_cast<double>(training_flops(bench.graph)) * 1e-9;
   const std::size_t planned = bench.planned_bytes();
   const ResidentMemory resident = resident_memory();
-  // Afterwards: it takes memory of its own.
+  // After the memory measurements, because it allocates memory.
   std::optional<double> peak;
   if (!o.no_peak) peak = gigaflops_in(backend_for(o.where()).measure_peak(), parse_precision(o.precision));
   fmt::print("{} batch {} {}x{}x{} {} {} threads, planned in {:.1f} s\n", o.model, o.batch, o.image, o.image,

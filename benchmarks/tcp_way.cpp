@@ -37,10 +37,10 @@ class Socket {
   int descriptor_;
 };
 
-// Where a rank listens.
+// The address on which a rank listens.
 struct Address {
   std::array<char, 256> host{};
-  std::uint16_t port = 0;  // in the network's order
+  std::uint16_t port = 0;  // in network byte order
 };
 
 Address listen_anywhere(const Socket& socket, const std::string& host, int ranks) {
@@ -72,8 +72,8 @@ Socket connect_to(const Address& address) {
   return socket;
 }
 
-// The bytes of an all_reduce over plain TCP connections, one between each two ranks, both ways at once, from
-// the memory that is sent to the memory that receives; nothing is added.
+// Transfers the bytes of an all_reduce from send to receive memory over plain TCP connections, one for each
+// pair of ranks, in both directions at once; adds nothing.
 class TcpWay final : public Way {
  public:
   TcpWay(std::vector<Socket> peers, std::shared_ptr<WayMemory> memory)
@@ -95,7 +95,8 @@ class TcpWay final : public Way {
   }
 
   void run(const CollectiveCase& c, std::byte* send, std::byte* recv) override {
-    // A rank's part of everybody's terms goes to it, and its sum to all: to each of the others 2 / ranks.
+    // Each rank receives its part of every rank's input and sends its sum to all: 2 / ranks of the bytes per
+    // peer and direction.
     const std::size_t each = std::max<std::size_t>(2 * c.bytes() / static_cast<std::size_t>(c.ranks), 1);
     for (std::size_t i = 0; i < peers_.size(); ++i) streams_[i] = {.to_send = each, .to_receive = each};
     while (!std::ranges::all_of(streams_, &Transfer::done)) {
@@ -114,7 +115,8 @@ class TcpWay final : public Way {
     bool done() const { return to_send == 0 && to_receive == 0; }
   };
 
-  // As far as it goes without waiting; memory of `bytes` is passed through again and again.
+  // Sends and receives one piece each without waiting; returns true if any byte moved. Reuses memory of
+  // `bytes` bytes as often as needed.
   bool move(std::size_t peer, const std::byte* send, std::byte* recv, std::size_t bytes) {
     const int descriptor = peers_[peer].descriptor();
     Transfer& transfer = streams_[peer];
@@ -168,7 +170,7 @@ std::unique_ptr<Way> tcp_way(World& world, Communicator& host, std::shared_ptr<W
   const Socket listening(::socket(AF_INET, SOCK_STREAM, 0));
   const std::vector<Address> addresses =
       gather_values(host, listen_anywhere(listening, world.host(), world.size()));
-  // The lower of two ranks listens. Who connects needs nobody's accept(): the system does it.
+  // The lower rank of a pair listens. connect() returns before accept(), because the system completes it.
   for (int rank = 0; rank < world.rank(); ++rank)
     peers.push_back(connect_to(addresses[static_cast<std::size_t>(rank)]));
   for (int rank = world.rank() + 1; rank < world.size(); ++rank)

@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-// A folder that every rank knows, through which ranks find each other.
+// A folder for the rendezvous of the ranks, the same on every rank.
 std::filesystem::path shared_folder(Communicator& communicator) {
   std::array<char, 64> name{};
   if (communicator.rank() == 0) {
