@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Errors that all ranks throw alike.
+// Test helper for agreed errors: errors that every rank throws with the same message.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// What every rank threw, which must be the same agreed error with this exit code on each.
+// Expects every rank to throw the same agreed error with this exit code. Returns its message.
 inline std::string agreed_message(int ranks, int exit_code, const std::function<void(Communicator&)>& work) {
   const std::vector<std::string> messages = try_thread_ranks(ranks, [&](Communicator& communicator) {
     try {

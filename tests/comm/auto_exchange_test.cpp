@@ -16,7 +16,7 @@ namespace lockstep {
 namespace {
 
 const std::vector<std::vector<int>> kSeveralNodes = {{0, 1}, {0, 0, 1, 1}, {0, 1, 2}, {0, 0, 0, 1, 1}};
-constexpr int kInt8Number = 2;  // of the candidates
+constexpr int kInt8Number = 2;  // index among the candidates
 
 BucketOptions auto_buckets() {
   BucketOptions options = codec_buckets(kAutoCodec);
@@ -40,14 +40,14 @@ AutoExchange& choice_of(GradientBuckets& buckets) {
   return *exchange;
 }
 
-// By turns dense and each of the candidates.
+// Dense and each candidate in turn, by bucket.
 std::vector<int> by_turns(const GradientBuckets& buckets) {
   std::vector<int> by_bucket;
   for (int i = 0; i < std::ssize(buckets.buckets()); ++i) by_bucket.push_back((i + 2) % 4);
   return by_bucket;
 }
 
-// All parameters, by the codec of that number alone.
+// All parameters with one fixed codec.
 struct Fixed {
   Fixed(Communicator& communicator, const ExchangeChoice& choice)
       : buckets(parameters, communicator, codec_buckets(*choice.kind)) {}
@@ -72,7 +72,7 @@ TEST(AutoExchange, IsDenseUntilItIsToldAndThenWhatItIsTold) {
           const std::vector<int> by_bucket = by_turns(chosen);
           choice_of(chosen).choose(by_bucket);
           CHECK(std::ranges::equal(choice_of(chosen).chosen(), by_bucket));
-          // A bucket does not know what others travel by.
+          // A bucket is independent of the codecs of other buckets.
           std::vector<std::unique_ptr<Fixed>> fixed;
           for (const ExchangeChoice& choice : choice_of(chosen).choices())
             fixed.push_back(std::make_unique<Fixed>(communicator, choice));
@@ -98,7 +98,7 @@ TEST(AutoExchange, IsDenseUntilItIsToldAndThenWhatItIsTold) {
   }
 }
 
-// One codec for all buckets is that codec: bit for bit, and by the bytes that are sent.
+// One codec for all buckets equals the exchange of that codec, in bits and in sent bytes.
 TEST(AutoExchange, OfOneCodecIsThatCodec) {
   for (const std::vector<int>& node_of : kSeveralNodes) {
     run_thread_ranks(
@@ -255,7 +255,7 @@ TEST(AutoExchange, IsRefusedWhereOneTreeIsWanted) {
       << text;
 }
 
-// The formulas of what travels are what is sent, but for what fills up blocks.
+// The predicted bytes equal the sent bytes, except for filled-up blocks.
 TEST(BucketTravel, IsWhatIsSent) {
   if (kOneOf > 1) GTEST_SKIP() << "under a sanitizer: the optimised build counts bytes";
   static const Shape shapes[] = {{256, 1024}, {256}, {512, 512}, {128, 64, 3, 3}};
@@ -270,7 +270,7 @@ TEST(BucketTravel, IsWhatIsSent) {
             GradientBuckets buckets(parameters, communicator, options);
             const std::uint64_t before = communicator.traffic().sent_bytes;
             step_of(communicator, buckets, parameters, 0);
-            // Beside the gather that compares what ranks have.
+            // Without the gather that compares the ranks' gradients.
             const std::uint64_t gathered =
                 static_cast<std::uint64_t>(communicator.size() - 1) * gradients_of(parameters).size() * 4;
             const auto sent = static_cast<double>(communicator.traffic().sent_bytes - before - gathered);
@@ -302,7 +302,7 @@ TEST(BucketTravel, MemoryIsPlannedAboutAsItIsHeld) {
             std::vector<Parameter> parameters = shaped_parameters(shapes);
             BucketOptions options = codec_buckets(*kind);
             options.momentum = {.momentum = 0.5};
-            options.first_bytes = 64 << 20;  // few: whole parameters are dealt about evenly
+            options.first_bytes = 64 << 20;  // few buckets: whole parameters are distributed about evenly
             GradientBuckets buckets(parameters, communicator, options);
             const int nodes = node_of.back() + 1;
             CodecLoad load{.nodes = nodes, .drivers = communicator.size() / nodes};
@@ -312,7 +312,7 @@ TEST(BucketTravel, MemoryIsPlannedAboutAsItIsHeld) {
             }
             const auto planned = static_cast<double>(planned_codec_bytes({.kind = kind}, load));
             const auto held = static_cast<double>(buckets.exchange().memory_bytes());
-            // Values of fp16 that are alone in a node lie ready here, and are not packed.
+            // fp16 values of a node with one rank are exchanged in place, not packed.
             const bool ready = kind == &kFp16Codec && load.drivers == 1;
             CHECK(planned > 0.8 * held && planned < (ready ? 3.1 : 1.5) * held,
                   "{} on {} ranks of {} nodes: {} planned, {} held", kind->name, communicator.size(), nodes,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// int8 and sign among ranks that are threads: what travels, what is kept, and that nothing is lost.
+// int8 and sign on ranks that are threads: the sent data, the residuals, and that no gradient is lost.
 #include <cmath>
 #include <limits>
 #include <map>
@@ -24,7 +24,7 @@ std::int64_t bytes_of_record(const ExchangeKind& kind) {
   return record_bytes(&kind == &kInt8Codec ? BlockCode::int8 : BlockCode::sign);
 }
 
-// Of one step of a rank, judged as a network's gradients are.
+// Ends a step of a rank with the agreement on finite gradients.
 void settle(GradientBuckets& buckets, std::int32_t finite) {
   Stream stream(Device{}, StreamUse::compute);
   buckets.agree_finite(stream, &finite);
@@ -32,7 +32,7 @@ void settle(GradientBuckets& buckets, std::int32_t finite) {
 
 bool is_compressed(const Parameter& parameter) { return takes_large_tensors({}, parameter); }
 
-// The residuals of all ranks, added up by element of a parameter.
+// The residuals of all ranks, summed by element of a parameter.
 using Residuals = std::map<std::string, std::vector<double>>;
 
 void add_residuals(GradientBuckets& buckets, std::span<const Parameter> parameters, Residuals& sums) {
@@ -52,7 +52,7 @@ void add_residuals(GradientBuckets& buckets, std::span<const Parameter> paramete
   }
 }
 
-// What was applied, with what is still to come, is what there was: over steps, ranks, nodes and loss scales.
+// The applied sums plus the residuals equal the gradients: over steps, ranks, nodes and loss scales.
 TEST(BlockCodec, NothingIsLost) {
   constexpr int kSteps = 5;
   for (const ExchangeKind* kind : kBlockKinds) {
@@ -102,7 +102,7 @@ TEST(BlockCodec, NothingIsLost) {
   }
 }
 
-// One step without feedback against what the kernels make of each node's sum, one after another.
+// One step without feedback, compared with the kernels applied to each node's sum in sequence.
 TEST(BlockCodec, IsTwoShotsOfWhatTheKernelsDo) {
   const std::vector<int> node_of = {0, 0, 1, 1, 2, 2};
   const Shape shape[] = {{64, 100}};
@@ -113,7 +113,7 @@ TEST(BlockCodec, IsTwoShotsOfWhatTheKernelsDo) {
   for (const ExchangeKind* kind : kBlockKinds) {
     const BlockCode code = kind == &kInt8Codec ? BlockCode::int8 : BlockCode::sign;
     const std::int64_t blocks = kShare / kBlockElements, part = blocks / 3;
-    const std::int64_t real_blocks[] = {15, 10};  // the second driver's share ends sooner
+    const std::int64_t real_blocks[] = {15, 10};  // the second driver's share is shorter
     std::vector<float> expected;
     for (int driver = 0; driver < 2; ++driver) {
       std::vector<std::uint32_t> real(static_cast<std::size_t>(blocks) * 8, 0);
@@ -191,7 +191,7 @@ TEST(BlockCodec, SendsWhatTheFormulaSays) {
             const std::int64_t part = (100000 + 256 * ranks - 1) / (256 * ranks);
             const auto expected = static_cast<std::uint64_t>(2 * (ranks - 1) * part * bytes_of_record(*kind));
             CHECK(sent == expected, "{} bytes, not {}", sent, expected);
-            // A dense sum's.
+            // The ratio to a dense sum.
             const double ratio = 2.0 * (ranks - 1) / ranks * 400000 / static_cast<double>(sent);
             CHECK(ratio > (kind == &kInt8Codec ? 3.8 : 28.0), "{} times fewer", ratio);
           },
@@ -241,7 +241,7 @@ TEST(BlockCodec, ASkippedStepLeavesNoTrace) {
   }
 }
 
-// Restored where another run was, training goes on as that one did.
+// Restored into another run, the state continues with the same bits.
 TEST(BlockCodec, ItsStateIsAllThatTheNextStepDependsOn) {
   for (const ExchangeKind* kind : kBlockKinds) {
     std::vector<ExchangeSetting> settings;
@@ -260,7 +260,7 @@ TEST(BlockCodec, ItsStateIsAllThatTheNextStepDependsOn) {
           GradientBuckets buckets(parameters, communicator, codec_buckets(*kind, settings));
           for (int step = 0; step < 3; ++step) train(buckets, parameters, step);
           GradientBuckets restored(others, communicator, codec_buckets(*kind, settings));
-          const std::vector<float> first = train(restored, others, 3);  // other state before it is set
+          const std::vector<float> first = train(restored, others, 3);  // another state before the restore
           const std::vector<ExchangeState> from = buckets.exchange().state(),
                                            to = restored.exchange().state();
           CHECK(from.size() == to.size() && !from.empty());
@@ -276,7 +276,7 @@ TEST(BlockCodec, ItsStateIsAllThatTheNextStepDependsOn) {
   }
 }
 
-// Random numbers of int8 differ from step to step, whatever the number of steps.
+// The random numbers of int8 differ from step to step, whatever the number of steps.
 TEST(BlockCodec, RoundsAtRandomAnewAfterTwoToThe24Steps) {
   run_thread_ranks(
       2,

@@ -10,7 +10,7 @@ namespace {
 
 using Order = std::vector<std::size_t>;
 
-// Five buckets as backward makes them: forward needs the last one first.
+// Five buckets in backward's order: forward needs the last one first.
 std::vector<BucketTimes> five(double seconds_between, double wire_seconds) {
   std::vector<BucketTimes> buckets;
   for (std::size_t i = 0; i < 5; ++i) {
@@ -25,14 +25,14 @@ TEST(BucketOrder, IsBackwardsWhereTheWireIsFaster) {
   EXPECT_EQ(order_by_need(five(2, 1)), (Order{0, 1, 2, 3, 4}));
 }
 
-// While the first is on the wire all others become final.
+// All other buckets become final while the first is on the wire.
 TEST(BucketOrder, IsForwardsBehindTheFirstWhereTheWireIsSlow) {
   EXPECT_EQ(order_by_need(five(1, 10)), (Order{0, 4, 3, 2, 1}));
 }
 
 TEST(BucketOrder, TakesOfThoseThatAreFinalTheOneThatForwardNeedsFirst) {
   EXPECT_EQ(order_by_need(five(2, 3)), (Order{0, 1, 3, 4, 2}));
-  // Whatever the numbers of buckets have to do with it.
+  // The bucket numbers do not matter.
   const std::vector<BucketTimes> buckets = {{.final_seconds = 1, .wire_seconds = 1, .needed = 2},
                                             {.final_seconds = 0, .wire_seconds = 1, .needed = 7},
                                             {.final_seconds = 1, .wire_seconds = 5, .needed = 1}};
@@ -40,7 +40,7 @@ TEST(BucketOrder, TakesOfThoseThatAreFinalTheOneThatForwardNeedsFirst) {
   EXPECT_EQ(order_by_need({}), Order());
 }
 
-// The end of all sums and what forward has to do behind each: no other order of five is better.
+// Forward's end, with sums in this order and the compute after each: no other order of five is better.
 TEST(BucketOrder, EndsForwardAsEarlyAsAnyOtherDoes) {
   const auto forward_ends = [](const std::vector<BucketTimes>& buckets, const Order& order) {
     constexpr double kLayer = 1;

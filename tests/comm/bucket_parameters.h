@@ -17,8 +17,8 @@ namespace lockstep {
 
 inline constexpr std::int64_t kLine = kAlignment / sizeof(float);  // offsets of fp32 are multiples of it
 
-// Parameters p0, p1, ... of these many elements, laid out one after the other; the first `half` of them have
-// gradients of half_type.
+// Parameters p0, p1, ... with these element counts, laid out one after the other. The first `half` of them
+// have gradients of half_type.
 inline std::vector<Parameter> parameters_of(std::span<const std::int64_t> sizes, std::size_t half = 0,
                                             DType half_type = DType::f16) {
   std::vector<Parameter> parameters;

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// How many parameters each bucket holds; capacities in elements.
+// The number of parameters in each bucket. Capacities count elements.
 std::vector<std::size_t> plan(std::initializer_list<std::int64_t> sizes, std::size_t first,
                               std::size_t middle, std::size_t last) {
   const std::vector<Parameter> parameters = parameters_of(sizes);
@@ -72,7 +72,7 @@ TEST(BucketPlan, ZeroCapacitiesGiveEveryParameterItsOwn) {
   EXPECT_EQ(plan({16, 16, 16, 16}, 0, 0, 0), (Counts{1, 1, 1, 1}));
 }
 
-// Gaps and padding belong to the bucket before them, so buckets cover the arena.
+// Gaps and padding belong to the preceding bucket, so that the buckets cover the arena.
 TEST(BucketPlan, CoversPadding) {
   std::vector<Parameter> parameters = parameters_of({5, 7, 9});
   parameters[2].offset += 3 * kLine;
@@ -91,7 +91,7 @@ TEST(BucketPlan, RejectsOverlappingOffsets) {
   EXPECT_THROW(BucketPlan(parameters, {}, 1), Error);
 }
 
-// Half gradients cost half as much, and no bucket mixes types.
+// 16-bit gradients take half the bytes, and no bucket mixes types.
 TEST(BucketPlan, EachElementTypeHasItsOwnBuckets) {
   const std::vector<Parameter> parameters = parameters_of({64, 64, 64, 64, 64, 64}, 4);
   const BucketPlan made(parameters, {.first_bytes = 128, .middle_bytes = 4096, .last_bytes = 256}, 1);
@@ -112,8 +112,8 @@ TEST(BucketPlan, EachElementTypeHasItsOwnBuckets) {
   EXPECT_EQ(made.bytes(), 128u + 384u + 256u + 256u);
 }
 
-// Shares of whole cache lines, equal over ranks, and a rest too small to be dealt equally, whatever the type.
-// The buckets are those of one rank: nothing is padded.
+// Shares are whole cache lines and equal for all ranks; the rest is too small for equal shares, in any type.
+// The buckets equal those of one rank: nothing is padded.
 TEST(BucketPlan, GivesEveryRankAnEqualShareOfEachBucket) {
   const std::vector<Parameter> parameters = parameters_of({640, 5, 1000, 64, 33, 7, 4096, 16}, 5);
   const BucketCapacities capacities{.first_bytes = 512, .middle_bytes = 4096, .last_bytes = 64};

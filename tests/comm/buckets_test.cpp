@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kSizes[] = {300, 7, 1000, 16, 16, 450, 33, 5, 128, 1};
 
-// A rank's own gradient of a pass, the same whatever the buckets.
+// A rank's own gradient in a pass, independent of the buckets.
 float gradient(int rank, int pass, std::size_t parameter, std::int64_t element) {
   const Random random(static_cast<std::uint64_t>(1000 * pass + rank), std::uint64_t{parameter});
   return random.normal(static_cast<std::uint64_t>(element));
@@ -37,7 +37,7 @@ void compute(std::span<const Parameter> parameters, std::size_t index, int rank,
   }
 }
 
-// Of parameters that are all fp32.
+// For parameters that are all fp32.
 std::span<float> all_of(const GradientBuckets& buckets) { return buckets.gradients()[0].as<float>(); }
 
 struct Backward {
@@ -121,7 +121,7 @@ TEST_P(GradientBucketsRanks, NeitherBucketsNorOverlapNorOrderChangeABit) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GradientBucketsRanks, testing::Values(1, 2, 3, 4));
 
-// Announcements come in another order on each rank; buckets still leave in one.
+// The announcements have a different order on each rank; the buckets are sent in one order.
 TEST(GradientBuckets, RanksMayFinishGradientsInDifferentOrders) {
   const std::vector<float> expected = averaged(3, {.options = kOneBucket, .passes = 1})[0];
   run_thread_ranks(3, [&](Communicator& communicator) {
@@ -155,7 +155,7 @@ TEST(GradientBuckets, GradientsAreViewsIntoOneArenaThatStartsAtZero) {
   for (const Parameter& parameter : parameters) EXPECT_EQ(parameter.gradient, nullptr) << parameter.name;
 }
 
-// Sums of halves: added in fp32, rounded once.
+// Sums of 16-bit gradients are added in fp32 and rounded once.
 TEST(GradientBuckets, HalfGradientsAreSummedInHalfBuckets) {
   run_thread_ranks(3, [&](Communicator& communicator) {
     std::vector<Parameter> parameters = parameters_of(kSizes, 6);
@@ -227,7 +227,7 @@ TEST(GradientBuckets, AGradientAnnouncedTwiceIsNamed) {
   const std::string error = message_of([&] { buckets.gradient_ready(2); });
   EXPECT_TRUE(contains(error, "the gradient of p2 was announced twice")) << error;
 
-  buckets.begin(stream);  // a new pass: once more is right
+  buckets.begin(stream);  // a new pass: one more announcement is valid
   for (const std::size_t index : {2, 0, 1}) buckets.gradient_ready(index);
   buckets.wait(stream);
 }
@@ -248,8 +248,8 @@ TEST(GradientBuckets, CallsOutsideAPassAreErrors) {
   EXPECT_THROW(buckets.gradient_ready(0), Error);
 }
 
-// A pass nobody waited for: its sums may still be running when the buckets go, or wait for a rank that never
-// comes to them.
+// A pass without wait(): its sums may still run when the buckets are destroyed, or wait for a rank that never
+// joins.
 TEST(GradientBuckets, EndingInTheMiddleOfAPassGivesTheJobUp) {
   for (int repeat = 0; repeat < 20; ++repeat) {
     const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
@@ -262,12 +262,12 @@ TEST(GradientBuckets, EndingInTheMiddleOfAPassGivesTheJobUp) {
       }
       EXPECT_TRUE(communicator.job()->abandoned());
     });
-    for (const std::string& error : errors)  // of a rank that is not that far
+    for (const std::string& error : errors)  // of ranks that had not finished
       EXPECT_TRUE(error.empty() || error.find("gave up its gradients") != std::string::npos) << error;
   }
 }
 
-// What each rank's plan is made of: sizes and options, and a last word before it is used.
+// Changes a rank's parameters and options before its plan is made.
 using Tamper = std::function<void(int rank, std::vector<Parameter>&, BucketOptions&)>;
 
 std::vector<std::string> plan_errors(int ranks, const Tamper& tamper) {
@@ -317,7 +317,7 @@ TEST(GradientBuckets, EqualPlansPass) {
   }
 }
 
-// A bucket leaves as soon as it is full, not when somebody waits: seen in the recorded spans.
+// A bucket is sent as soon as it is full, not when the caller waits. The recorded spans show it.
 TEST(GradientBuckets, SpansShowThatAFullBucketLeavesBeforeTheRestIsComputed) {
   for (const bool overlap : {true, false}) {
     Timeline timelines[2];
@@ -331,8 +331,8 @@ TEST(GradientBuckets, SpansShowThatAFullBucketLeavesBeforeTheRestIsComputed) {
       Stream stream(Device{}, StreamUse::compute);
       buckets.begin(stream);
       buckets.gradient_ready(0);
-      buckets.gradient_ready(2);            // full, but not its turn
-      communicator.stream().synchronize();  // whatever has left is through
+      buckets.gradient_ready(2);            // full, but an earlier bucket is not
+      communicator.stream().synchronize();  // completes all sent buckets
       between[rank] = now_ns();
       buckets.gradient_ready(1);
       buckets.wait(stream);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kLarge = std::int64_t{1} << 20;  // elements: memory that is unmapped when it is freed
 
-// Rank 0 throws while its sum waits for rank 1, which comes to it only when rank 0's gradients are gone. The
-// sum must have ended with them: it would read and write what is no longer there.
+// Rank 0 throws while its sum waits for rank 1, which joins only after rank 0's gradients are freed. The sum
+// must end before that: it would access freed memory.
 TEST(GradientBuckets, AnExceptionEndsTheSumsUnderWayBeforeTheirMemory) {
   std::latch gone(1);
   std::latch through(1);
@@ -26,7 +26,7 @@ TEST(GradientBuckets, AnExceptionEndsTheSumsUnderWayBeforeTheirMemory) {
       Stream stream(Device{}, StreamUse::compute);
       if (!throws) gone.wait();
       buckets.begin(stream);
-      buckets.gradient_ready(0);  // fills the first bucket, which leaves
+      buckets.gradient_ready(0);  // fills the first bucket, which is sent
       if (throws) throw std::runtime_error("a user's mistake");
       buckets.gradient_ready(1);
       buckets.wait(stream);
@@ -42,7 +42,7 @@ TEST(GradientBuckets, AnExceptionEndsTheSumsUnderWayBeforeTheirMemory) {
       << errors[1];
 }
 
-// With no sum under way there is nothing to give up: who catches the exception can go on.
+// Without a pending sum nothing is abandoned: the code that catches the exception can continue.
 TEST(GradientBuckets, AnExceptionBetweenPassesLeavesTheCommunicatorUsable) {
   run_thread_ranks(2, [](Communicator& communicator) {
     try {

@@ -20,8 +20,8 @@ float to_wire(float value, DType wire) {
   return wire == DType::f16 ? static_cast<float>(Half(value)) : static_cast<float>(BFloat16(value));
 }
 
-// What fp16 and bf16 make of a value on all ranks: the sum of each node's ranks in fp32, rounded, summed, and
-// rounded again.
+// The expected fp16 or bf16 sum of a value: each node's ranks are added in fp32 and rounded, the results are
+// added and rounded again.
 float half_sum(const std::vector<int>& node_of, std::int64_t element, DType wire,
                const MakeGradient& gradient) {
   std::vector<double> nodes(static_cast<std::size_t>(*std::ranges::max_element(node_of)) + 1);
@@ -74,8 +74,8 @@ TEST(CodecExchange, HalvesAreRoundedOnlyBetweenNodes) {
 constexpr const ExchangeKind* kEveryExchange[] = {&kDenseSum,  &kFp16Codec,     &kBf16Codec, &kInt8Codec,
                                                   &kSignCodec, &kPowerSgdCodec, &kTopKCodec, &kDgcCodec};
 
-// The exchange of 2^k g is 2^k times the exchange of g, and so is that of the next gradients, beside what the
-// first left unsent.
+// The exchange of 2^k g equals 2^k times the exchange of g, and so does the next exchange with the residuals
+// of the first.
 TEST(CodecExchange, PowersOfTwoPassThroughEveryExchange) {
   constexpr int kPassSteps = 2;
   const std::vector<std::vector<int>> few = {{0, 1}, {0, 0, 1, 1}};
@@ -116,7 +116,7 @@ TEST(CodecExchange, PowersOfTwoPassThroughEveryExchange) {
   }
 }
 
-// Of values that differ: the largest bucket of each rank decides, and zeros stay zeros.
+// The largest magnitude of a bucket over all ranks determines its scale, and zeros stay zeros.
 TEST(CodecExchange, SumsOfHalvesOverRanksOfDifferentMagnitudesAreFinite) {
   run_thread_ranks(
       4,
@@ -172,7 +172,7 @@ TEST(CodecExchange, RanksOfANodeMayCountAsNodes) {
   });
 }
 
-// The bytes between nodes: 16 bits of what is compressed, and what is dense in its own type.
+// The bytes between nodes: 16 bits for compressed gradients, and the original type for dense ones.
 TEST(CodecExchange, SendsHalfTheBytesOfWhatItTakes) {
   run_thread_ranks(
       2,
@@ -193,7 +193,8 @@ TEST(CodecExchange, SendsHalfTheBytesOfWhatItTakes) {
           communicator.stream().synchronize();
           const std::uint64_t before = communicator.traffic().sent_bytes;
           run_pass(buckets, parameters, communicator.rank(), [](int, std::int64_t) { return 1.0f; });
-          // An all_reduce between two sends half on the way to the sum, and half on the way back.
+          // An all_reduce between two nodes sends half in the reduction and half in the distribution of the
+          // sum.
           const std::uint64_t sent = communicator.traffic().sent_bytes - before;
           const auto least = static_cast<std::uint64_t>(4 * dense + 2 * half);
           CHECK(sent >= least && sent <= least + 4 * static_cast<std::uint64_t>(scales),
@@ -269,7 +270,7 @@ TEST(CodecExchange, RulesThatDifferAreFoundOnEveryRank) {
     EXPECT_NE(error.find("rank 1 planned other"), std::string::npos) << error;
 }
 
-// Shares cover what is packed once; those of whole parameters begin where parameters do.
+// Shares cover all packed gradients exactly once. Shares of whole parameters begin at parameters.
 TEST(CodecPlan, DealsAllThatIsPackedToThoseWhoDrive) {
   const std::vector<Parameter> parameters = some_parameters();
   const BucketPlan plan(parameters, {.first_bytes = 8192, .middle_bytes = 24 << 10, .last_bytes = 4096}, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Codecs that work where gradients lie, beside the same ones on what was packed.
+// Codecs that work on gradients in place, compared with the same codecs on packed copies.
 #include <gtest/gtest.h>
 
 #include "comm/codecs/codec.h"
@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Gradients and what is remembered of them after some steps, on this rank.
+// Gradients and codec state after some steps, on this rank.
 struct Trained {
   std::vector<float> gradients;
   CodecState state;
@@ -26,8 +26,8 @@ Trained train_with(Communicator& communicator, const BucketOptions& options, DTy
   return {agreed_gradients(communicator, parameters), state_of(buckets), buckets.exchange().memory_bytes()};
 }
 
-// A bucket of one matrix is exchanged where it lies, two matrices with a bias between them are packed. What
-// comes of them, and what is kept, is the same.
+// A bucket with one matrix is exchanged in place; two matrices with a bias between them are packed. The
+// results and the residuals are the same.
 TEST(CodecsInPlace, WhatLiesReadyIsNotPacked) {
   struct Case {
     const ExchangeKind* kind;
@@ -48,11 +48,11 @@ TEST(CodecsInPlace, WhatLiesReadyIsNotPacked) {
           const Trained in_place = train_with(communicator, alone, each.type);
           const Trained packed = train_with(communicator, together, each.type);
           CHECK(same_bits(in_place.gradients, packed.gradients));
-          // Of a bucket: dithering and step counts are named for its first parameter, residuals are not.
+          // Dithering and step counts are named after a bucket's first parameter; residuals are not.
           for (const auto& [name, values] : in_place.state) {
             if (name.ends_with("residual")) CHECK(same_bits(values, packed.state.at(name)), "{}", name);
           }
-          if (each.kind == &kPowerSgdCodec)  // of which no other memory depends on buckets
+          if (each.kind == &kPowerSgdCodec)  // its other memory does not depend on buckets
             CHECK(packed.memory - in_place.memory == (32 * 32 + 64 * 24) * sizeof(float));
           CHECK(in_place.memory < packed.memory, "{}: {} and {} bytes", each.kind->name, in_place.memory,
                 packed.memory);

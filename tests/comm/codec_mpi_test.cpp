@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Codecs between processes: every step has the bits that ranks have which are threads of one process.
+// Codecs between processes: every step has the same bits as on ranks that are threads of one process.
 #include <gtest/gtest.h>
 
 #include "comm/codecs/auto_exchange.h"
@@ -19,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CodecBetweenProcesses,
                                          &kTopKCodec, &kDgcCodec, &kAutoCodec),
                          [](const auto& kind) { return std::string(kind.param->name); });
 
-// As a trial would, where there is something to choose: all dense at first, then buckets by turns.
+// Like a trial, if there is a choice: all buckets dense at first, then different codecs in turn.
 void choose_by_turns(GradientBuckets& buckets) {
   AutoExchange* exchange = buckets.exchange().to_choose();
   if (exchange == nullptr) return;
@@ -29,7 +29,7 @@ void choose_by_turns(GradientBuckets& buckets) {
   exchange->choose(by_bucket);
 }
 
-// The third step is skipped.
+// Runs some steps; the third is skipped.
 std::vector<std::vector<float>> codec_steps(Communicator& communicator, const BucketOptions& options) {
   std::vector<Parameter> parameters = some_parameters();
   GradientBuckets buckets(parameters, communicator, options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests of codecs: parameters as matrices and vectors, and a pass of given gradients.
+// Helpers for codec tests: parameters as matrices and vectors, and a backward pass with given gradients.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace lockstep {
 
-// Gradients of one type, in the flat order, aligned as a network aligns them.
+// Parameters with gradients of one type in flat order, aligned as a network aligns them.
 inline std::vector<Parameter> shaped_parameters(std::span<const Shape> shapes, DType type = DType::f32) {
   std::vector<Parameter> parameters;
   std::int64_t offset = 0;
@@ -36,14 +36,14 @@ inline std::vector<Parameter> shaped_parameters(std::span<const Shape> shapes, D
   return parameters;
 }
 
-// Matrices with biases, of which some are too small to compress.
+// Matrices with biases. Some are too small to compress.
 inline std::vector<Parameter> some_parameters(DType type = DType::f32) {
   static const Shape shapes[] = {{10, 300}, {10},   {40, 40},  {40}, {40},   {16, 8, 3, 3},
                                  {16},      {4, 4}, {100, 33}, {33}, {5000}, {7, 211}};
   return shaped_parameters(shapes, type);
 }
 
-// From -1 to 1, different for each rank, step and element.
+// A value in [-1, 1] that differs for each rank, step and element.
 inline float made_up_gradient(int rank, int step, std::int64_t element) {
   std::uint64_t x = static_cast<std::uint64_t>(element) * 0x9e3779b97f4a7c15u +
                     static_cast<std::uint64_t>(rank * 7919 + step * 104729 + 1) * 0xbf58476d1ce4e5b9u;
@@ -55,7 +55,7 @@ inline float made_up_gradient(int rank, int step, std::int64_t element) {
 
 using MakeGradient = std::function<float(int rank, std::int64_t element)>;
 
-// One pass of an fp32 or 16-bit arena. Padding stays as it is.
+// Runs one pass of an fp32 or 16-bit arena. Padding keeps its values.
 inline void run_pass(GradientBuckets& buckets, std::span<const Parameter> parameters, int rank,
                      const MakeGradient& gradient, const GradientUnit& unit = {}) {
   Stream stream(Device{}, StreamUse::compute);
@@ -81,7 +81,7 @@ inline float gradient_at(const Parameter& parameter, std::int64_t i) {
   return static_cast<float*>(parameter.gradient)[i];
 }
 
-// All gradients, padding left out, one parameter behind another.
+// All gradients without padding, one parameter after the other.
 inline std::vector<float> gradients_of(std::span<const Parameter> parameters) {
   std::vector<float> all;
   for (const Parameter& parameter : parameters) {
@@ -91,7 +91,7 @@ inline std::vector<float> gradients_of(std::span<const Parameter> parameters) {
   return all;
 }
 
-// What every rank has, which must be the same bits on each.
+// The gradients of this rank. Fails if any rank has different bits. Collective.
 inline std::vector<float> agreed_gradients(Communicator& communicator,
                                            std::span<const Parameter> parameters) {
   const std::vector<float> mine = gradients_of(parameters);
@@ -106,7 +106,7 @@ inline std::vector<float> agreed_gradients(Communicator& communicator,
   return mine;
 }
 
-// Steps are as they are behind the warm-up, unless the settings tell of one.
+// The choice without a warm-up, unless the settings include the warm-up option.
 inline ExchangeChoice steady(const ExchangeKind& kind, std::vector<ExchangeSetting> settings = {}) {
   const bool warms_up =
       kind.codec != nullptr && std::ranges::any_of(settings, [&](const ExchangeSetting& each) {
@@ -122,7 +122,7 @@ inline BucketOptions codec_buckets(const ExchangeKind& kind, std::vector<Exchang
   return options;
 }
 
-// How ranks are dealt to nodes, for tests that want each.
+// Assignments of ranks to nodes: the node of each rank.
 inline const std::vector<std::vector<int>>& node_dealings() {
   static const std::vector<std::vector<int>> dealings = {
       {0}, {0, 1}, {0, 0, 1}, {0, 1, 2}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 1}, {0, 1, 2, 3, 4}};

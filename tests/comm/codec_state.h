@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests of codecs that remember something: what it is, by name, on this rank and over all ranks.
+// Helpers for tests of codecs with state: the state by name, on this rank and summed over all ranks.
 #pragma once
 
 #include <cstring>
@@ -44,14 +44,14 @@ inline bool same_bits(const CodecState& a, const CodecState& b) {
   return true;
 }
 
-// The sum over all ranks of what they have not sent of a parameter. Collective.
+// The sum over all ranks of the residuals (gradients not yet sent) of a parameter. Collective.
 inline std::vector<float> unsent(Communicator& communicator, GradientBuckets& buckets,
                                  const Parameter& parameter) {
   std::vector<float> sum(static_cast<std::size_t>(parameter.layout.shape().elements()));
   for (const auto& [which, values] : state_of(buckets)) {
     for (const std::string& name : {parameter.name + ".residual", parameter.name + ".update_residual"}) {
       if (!which.starts_with(name)) continue;
-      std::size_t begin = 0;  // "p3.residual[256:512]" is of a part
+      std::size_t begin = 0;  // "p3.residual[256:512]" covers a part of the parameter
       if (which.size() > name.size()) begin = std::stoul(which.substr(name.size() + 1));
       std::memcpy(sum.data() + begin, values.data(), values.size() * sizeof(float));
     }
@@ -61,7 +61,7 @@ inline std::vector<float> unsent(Communicator& communicator, GradientBuckets& bu
   return sum;
 }
 
-// A step of training as an exchange sees it: a pass, and the verdict on it.
+// A training step as the exchange sees it: a pass, then the check that all gradients are finite.
 inline void run_step(GradientBuckets& buckets, std::span<const Parameter> parameters, int rank,
                      const MakeGradient& gradient, const GradientUnit& unit = {}) {
   run_pass(buckets, parameters, rank, gradient, unit);

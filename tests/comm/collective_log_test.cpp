@@ -80,7 +80,7 @@ TEST(CollectiveLog, TellsWhenEachCollectiveGotHowFar) {
   });
 }
 
-// The rank that comes last to a collective is the one that waits least for it.
+// The last rank to enter a collective waits the least.
 TEST(CollectiveLog, MeetsNoSoonerThanTheLastRankStarts) {
   std::promise<void> late;
   std::vector<std::vector<CollectiveRecord>> records(2);
@@ -128,7 +128,8 @@ TEST(CollectiveLog, IsGoneWithItsCommunicator) {
   EXPECT_THROW(read_collective_log(path), IoError);
 }
 
-// A process that is killed while it waits in a collective leaves behind where it stood, until an hour later.
+// The log of a process that is killed within a collective stays, with the state of that collective, for an
+// hour.
 TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   if (make_self_communicator()->log().path().empty()) GTEST_SKIP() << "no room in /dev/shm";
   const pid_t child = fork();
@@ -162,7 +163,7 @@ TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   EXPECT_EQ(describe(file->records[0].collective), "all_reduce 1 of 1 fp32 (sum, bucket 4)");
   EXPECT_EQ(file->records[0].moments.finished_ns, 0);
 
-  // A separate folder, so that no other job's logs are removed, on the same file system, for the hard link.
+  // A separate folder protects the logs of other jobs. The hard link needs the same file system.
   const TemporaryFolder folder("logs", kCollectiveLogFolder);
   const std::filesystem::path dead = folder.path() / "lockstep.dead",
                               living = folder.path() / "lockstep.living";
@@ -176,7 +177,7 @@ TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   EXPECT_TRUE(std::filesystem::exists(living)) << "its process lives";
 }
 
-// What somebody else put there under such a name.
+// Another program may have created a pipe with such a name.
 TEST(CollectiveLog, APipeOfItsNameHoldsNobodyUp) {
   const TemporaryFolder folder("pipe");
   const std::string pipe = folder.path() / "lockstep.pipe";
@@ -184,7 +185,7 @@ TEST(CollectiveLog, APipeOfItsNameHoldsNobodyUp) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    alarm(10);  // ends who waits
+    alarm(10);  // ends a process that waits
     remove_abandoned_logs(std::chrono::seconds(-1), folder.path());
     _exit(read_collective_log(pipe) ? 1 : 0);
   }
@@ -201,7 +202,7 @@ TEST(CollectiveLog, IsNotWhatAnotherFileHolds) {
   EXPECT_FALSE(read_collective_log(path));
 }
 
-// Transports do not look at buckets, so this goes well until somebody compares.
+// Transports ignore the bucket, so the calls succeed until check_calls() compares them.
 TEST(CallCheck, NamesTheFirstCallThatDiffers) {
   const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
     float value = 1;
@@ -258,7 +259,7 @@ TEST(CallCheck, StopsEachCollectiveBeforeItRuns) {
   }
 }
 
-// Work that was recorded calls what it calls at each replay.
+// A replay repeats the recorded calls.
 TEST(CallCheck, ComparesReplays) {
   const auto errors = try_thread_ranks(2, [](Communicator& communicator) {
     const auto replayed = [&](std::size_t count) {

@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// Less than a rank's share, less than a vector, and more than one message is for.
+// Smaller than a rank's share, smaller than a vector, and larger than one message.
 constexpr std::array<std::size_t, 3> kBadSplits = {5, 83, 5003};
 
 template <typename T>
@@ -42,7 +42,7 @@ void all_reduce_sum(ContractRank rank) {
   check_all_reduce<std::int32_t>(rank, ReduceOp::sum);
 }
 
-// On the CPU added in fp32 and rounded once.
+// On the CPU: added in fp32 and rounded once.
 void all_reduce_sum_of_16_bits(ContractRank rank) {
   check_all_reduce<Half>(rank, ReduceOp::sum);
   check_all_reduce<BFloat16>(rank, ReduceOp::sum);
@@ -56,7 +56,7 @@ void all_reduce_max_and_min(ContractRank rank) {
   check_all_reduce<std::int32_t>(rank, ReduceOp::min);
 }
 
-// More than fits in the staging memory of any implementation; sanitizers only run those that have none.
+// More than the staging memory of any implementation. Sanitizers only run implementations without staging.
 void all_reduce_large(ContractRank rank) {
   constexpr std::size_t kCount = 3'500'001 / kOneOf;
   for (Memory memory : kMemories) {
@@ -73,8 +73,8 @@ void all_reduce_large(ContractRank rank) {
   }
 }
 
-// (1 + 1e8) + (-1e8 + 1) is 0, but 1 + 1e8 - 1e8 + 1 is 1 in the order of ranks. In any order it is at least
-// the same everywhere.
+// (1 + 1e8) + (-1e8 + 1) is 0, but 1 + 1e8 - 1e8 + 1 is 1 in rank order. With in_any_order the ranks only
+// have to agree.
 void four_ranks_are_added_as_two_pairs(ContractRank rank) {
   constexpr std::array<float, 4> kTerms = {1.0f, 1e8f, -1e8f, 1.0f};
   const int size = rank.communicator.size();
@@ -106,7 +106,7 @@ void pieces_give_the_same_bits_as_the_whole(ContractRank rank) {
   }
 }
 
-// Of sums that depend on their order.
+// Sums that depend on their order.
 void all_ranks_hold_the_same_bits(ContractRank rank) {
   constexpr std::size_t kCount = 10'007;
   const auto size = static_cast<std::size_t>(rank.communicator.size());
@@ -173,13 +173,13 @@ void all_gather(ContractRank rank) {
   }
 }
 
-// What rank `from` has for rank `to`.
+// Element i of the block that rank `from` sends to rank `to`.
 template <typename T>
 T block_value(ContractRank rank, int from, int to, std::size_t i) {
   return value<T>(rank.sums, from * rank.communicator.size() + to, i);
 }
 
-// What is sent stays as it is.
+// The sent data must not change.
 template <typename T>
 void check_all_to_all(ContractRank rank, Memory send_memory, Memory recv_memory, std::size_t count) {
   const int me = rank.communicator.rank();
@@ -222,7 +222,7 @@ void broadcast_from_every_root(ContractRank rank) {
   }
 }
 
-// Where data is staged: up to 8 KiB at once, then in rounds of 64 KiB, of which the last is the odd rest.
+// Sizes around the staging limits: up to 8 KiB at once, then rounds of 64 KiB and an odd last round.
 template <typename T>
 void check_around_staging(ContractRank rank) {
   constexpr std::size_t kSmall = (8 << 10) / sizeof(T);
@@ -230,7 +230,7 @@ void check_around_staging(ContractRank rank) {
   constexpr std::size_t kSizes[] = {kSmall, kSmall + 1, kRound - 1, kRound, kRound + 1, 3 * kRound + 7};
   check_all_reduce<T>(rank, ReduceOp::sum, kSizes);
   if constexpr (std::is_same_v<T, std::int32_t> || std::is_same_v<T, Half>)
-    return;  // moved as the others are
+    return;  // copied in the same way as the other types
   const auto size = static_cast<std::size_t>(rank.communicator.size());
   for (Memory memory : kMemories) {
     for (const std::size_t count : {kSmall / size + 1, kRound / size + 1, kRound + 1}) {
@@ -251,7 +251,7 @@ void sizes_around_what_is_staged(ContractRank rank) {
   check_around_staging<BFloat16>(rank);
 }
 
-// A value that depends on all before it, so that each must be done when it returns.
+// A value that depends on all earlier calls: each must be complete when it returns.
 void what_is_completed_is_done(ContractRank rank) {
   Communicator& host = rank.communicator.host();
   std::int32_t value = 1;
@@ -282,7 +282,7 @@ void agreements_travel_in_host_memory(ContractRank rank) {
   for (int k = 0; k < host.size(); ++k) EXPECT_EQ(all[static_cast<std::size_t>(k)], 100 + k);
 }
 
-// A file for each rank's earlier work; after the barrier all of them are there.
+// Each rank writes a file as its earlier work; after the barrier all files exist.
 void barrier_waits_for_everybodys_earlier_work(ContractRank rank) {
   namespace fs = std::filesystem;
   Communicator& communicator = rank.communicator;
@@ -326,7 +326,7 @@ void operations_run_in_the_order_enqueued(ContractRank rank) {
   EXPECT_EQ(count.get().front(), kRounds * size);
 }
 
-// Bytes that all ranks together have sent since `before`.
+// The bytes that all ranks together have sent since `before`.
 std::int32_t sent_by_all(Communicator& communicator, const Traffic& before) {
   communicator.stream().synchronize();
   const auto sent = static_cast<std::int32_t>(communicator.traffic().sent_bytes - before.sent_bytes);
@@ -364,13 +364,13 @@ void traffic_is_counted(ContractRank rank) {
   EXPECT_EQ(sent_by_all(communicator, before), (peers + 1) * peers * kBytes);
 }
 
-// After it nothing runs any more that the host was to run: on the CPU, everything.
+// After the error no more host work runs: on the CPU, none of the later tasks.
 void errors_on_the_stream_reach_the_waiter(ContractRank rank) {
   Communicator& communicator = rank.communicator;
   const Device device = communicator.stream().device();
   Event done(device);
   bool behind = false;
-  try {  // a world of one on a CPU throws at once, for the caller does its work
+  try {  // a world of one on a CPU throws at once, because the caller runs the task
     communicator.stream().enqueue([] { throw std::runtime_error("trouble on the worker"); });
     communicator.stream().enqueue([ran = &behind] { *ran = true; });
     communicator.stream().record(done);
@@ -400,8 +400,8 @@ void wrong_arguments_are_refused(ContractRank rank) {
   EXPECT_THROW(rank.communicator.all_to_all(data + size - 1, data, 1, DType::u8), Error) << "overlapping";
 }
 
-// Every second rank, the highest first: with its own collectives, agreements, log and numbers, and without a
-// trace in the communicator they are of.
+// Every second rank, in descending order: a group has its own collectives, agreements, log and rank numbers,
+// and leaves the parent communicator unchanged.
 void groups_are_communicators(ContractRank rank) {
   Communicator& all = rank.communicator;
   const int colour = all.rank() % 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every Communicator promises, as checks that all of its ranks run together: the same cases for ranks
+// The contract of every Communicator, as checks that all its ranks run together. The same cases run on ranks
 // that are threads, processes or devices.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// What sums promise. Along the tree: the same bits as that sum. In any order: right where every order gives
-// the same, so such values are used.
+// The order in which the communicator adds. along_the_tree: bits equal naive_tree(). in_any_order: the checks
+// use values whose sum does not depend on the order.
 enum class Sums { along_the_tree, in_any_order };
 
 struct ContractRank {
@@ -26,7 +26,7 @@ struct ContractCase {
 
 std::span<const ContractCase> communicator_contract();
 
-// One case of it: sums of every type, in either kind of memory, of sizes that split badly.
+// One case of the contract: sums of every type, in either kind of memory, with sizes that divide unevenly.
 void sums_follow_the_tree(ContractRank rank);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the contract's checks compute with: elements in either kind of memory of a communicator's device,
-// values for them, and what their sums must be.
+// Helpers of the contract's checks: elements in either kind of memory of a communicator's device, their
+// values, and the expected sums.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@ namespace lockstep {
 
 inline constexpr std::array<std::size_t, 6> kCounts = {0, 1, 7, 1001, 4096, 1'310'723 / kOneOf};
 
-// Of a rank's share: the largest is as much of all ranks together, and more than a piece of 1 MiB of a share.
+// Element counts of one rank's share. The largest is kCounts' largest divided by the number of ranks, but at
+// least 300'007 / kOneOf (more than a 1 MiB piece of fp32 where kOneOf is 1).
 inline std::array<std::size_t, 6> share_counts(ContractRank rank) {
   std::array<std::size_t, 6> counts = kCounts;
   counts.back() = std::max(counts.back() / static_cast<std::size_t>(rank.communicator.size()),
@@ -34,8 +35,8 @@ inline std::array<std::size_t, 6> share_counts(ContractRank rank) {
 enum class Memory { plain, registered };
 inline constexpr std::array kMemories = {Memory::plain, Memory::registered};
 
-// Elements in either kind of memory of the communicator's device, at an offset that is not aligned to
-// anything but the element.
+// Elements in either kind of memory of the communicator's device. The offset is aligned to the element size
+// only.
 template <typename T>
 class Elements {
  public:
@@ -52,7 +53,7 @@ class Elements {
     stream_.copy(data(), host_.data(), host_.size() * sizeof(T));
     stream_.synchronize();
   }
-  // After everything enqueued so far.
+  // Waits for everything enqueued so far.
   const std::vector<T>& get() {
     stream_.copy(host_.data(), data(), host_.size() * sizeof(T));
     stream_.synchronize();
@@ -72,8 +73,8 @@ inline std::uint32_t mix(std::uint32_t word) {  // the finalizer of MurmurHash3
   return word ^ (word >> 16);
 }
 
-// Values without a pattern, whose sum depends on its order unless it may be any: then small integers, whose
-// sums even bf16 holds.
+// Values without a pattern. Under Sums::in_any_order they are small integers, whose sums even bf16 holds
+// exactly; otherwise the sum depends on its order.
 template <typename T>
 T value(Sums sums, int rank, std::size_t i) {
   constexpr std::array<float, 8> kFloats = {1e4f, -1e4f, 1.1f, 0.1f, 3e-3f, -7.7f, 2047.3f, -0.0f};
@@ -102,7 +103,7 @@ T expected(ContractRank rank, std::size_t i, ReduceOp op) {
       }));
 }
 
-// This rank's values.
+// Sets this rank's values.
 template <typename T>
 void fill(ContractRank rank, Elements<T>& elements) {
   elements.set([&](std::size_t i) { return value<T>(rank.sums, rank.communicator.rank(), i); });
@@ -113,7 +114,7 @@ bool same_bits(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
-// Counts the elements that differ, and shows the first.
+// Counts the elements whose bits differ and reports the first one.
 template <typename T, typename F>
 void expect_elements(std::span<const T> actual, F expected_at) {
   std::size_t wrong = 0;

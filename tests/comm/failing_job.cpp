@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A job in which the last rank gets into trouble while the others wait for it. Every way out must end all
-// ranks at once, with the exit code of the one that failed; one that is stopped, with that of those that
-// waited.
+// A job whose last rank fails while its peers wait for it. Every kind of failure must end all ranks at once
+// with the failed rank's exit code, or, for a stopped rank, with the code of the peers that waited.
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -17,7 +16,7 @@ namespace {
 
 constexpr int kExitCode = 42;
 
-// The sum's first round is done, of many.
+// Waits until the first of the sum's many rounds is done.
 void stop_in_the_middle(std::vector<float>& ones) {
   while (std::atomic_ref(ones.front()).load() == 1) {
   }
@@ -39,7 +38,7 @@ void communicate(lockstep::World& world, std::string_view trouble) {
   }
   if (world.rank() == world.size() - 1) {
     if (trouble == "abort") world.abort(kExitCode);
-    // Collectives nobody else is in: the worker waits for ever while the stack unwinds.
+    // Collectives that no peer joins: the worker waits forever while the stack unwinds.
     if (trouble == "throw_while_receiving") {
       beside->broadcast(own.data(), own.size(), lockstep::DType::f32, 0);
     } else if (trouble == "throw_in_shared_memory") {

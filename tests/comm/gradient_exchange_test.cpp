@@ -23,13 +23,13 @@ constexpr BucketOptions kShareBuckets{
 
 float gradient(int rank, std::int64_t element) { return static_cast<float>((element * 7 + rank * 13) % 101); }
 
-// This rank's gradients in all of the arena.
+// Sets this rank's gradients in the whole arena.
 void fill(GradientBuckets& buckets, int rank) {
   const std::span<float> arena = buckets.gradients()[0].as<float>();
   for (std::size_t i = 0; i < arena.size(); ++i) arena[i] = gradient(rank, static_cast<std::int64_t>(i));
 }
 
-// One pass with them.
+// Runs one pass with these gradients.
 void exchange(GradientBuckets& buckets, int rank) {
   Stream stream(Device{}, StreamUse::compute);
   fill(buckets, rank);
@@ -61,7 +61,7 @@ TEST(GradientExchange, MayLeaveEachRankItsShare) {
   }
 }
 
-// Whatever collectives an exchange is made of, the communicator's log tells which bucket each was for.
+// The communicator's log shows the bucket of each collective, whatever collectives an exchange uses.
 TEST(GradientExchange, IsInTheLogByBucket) {
   run_thread_ranks(3, [](Communicator& communicator) {
     std::vector<Parameter> parameters = parameters_of(kTensorSizes);
@@ -86,8 +86,8 @@ TEST(GradientExchange, IsInTheLogByBucket) {
   });
 }
 
-// One by one, in another order than that of the plan: each is there when it was waited for, with the bits of
-// all at once.
+// Buckets one by one, in an order other than the plan's: each result is ready after its wait, with the same
+// bits as in one exchange.
 TEST(GradientExchange, LeavesInTheOrderThatItIsToldAndArrivesOneByOne) {
   run_thread_ranks(3, [](Communicator& communicator) {
     std::vector<Parameter> parameters = parameters_of(kTensorSizes), others = parameters_of(kTensorSizes);
@@ -125,7 +125,7 @@ TEST(GradientExchange, LeavesInTheOrderThatItIsToldAndArrivesOneByOne) {
   });
 }
 
-// Where nothing overlaps, too, where gradients wait for the end of backward.
+// Also without overlap, when gradients wait for the end of backward.
 TEST(GradientExchange, LogTellsWhenGradientsWereFinalAndNotWhenTheyLeft) {
   run_thread_ranks(2, [](Communicator& communicator) {
     std::vector<Parameter> parameters = parameters_of(kTensorSizes);
@@ -152,8 +152,8 @@ TEST(GradientExchange, LogTellsWhenGradientsWereFinalAndNotWhenTheyLeft) {
   });
 }
 
-// Sums are the same everywhere, and so is what each rank judges of them: nobody asks. Where results differ
-// one rank that found something not finite speaks for all.
+// If sums are equal on all ranks, so are their checks, and nothing is sent. If results differ, a rank with a
+// value that is not finite decides for all.
 TEST(GradientExchange, RanksAgreeOnWhatIsFiniteWhereTheyFindDifferentThings) {
   for (const int unlucky : {-1, 0, 2}) {
     run_thread_ranks(3, [unlucky](Communicator& communicator) {

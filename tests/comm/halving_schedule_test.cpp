@@ -15,12 +15,13 @@
 namespace lockstep {
 namespace {
 
-// Sums of these depend on their order.
+// Values whose sum depends on the order.
 float term_of(int node, std::size_t i) {
   return 1.0f / static_cast<float>(static_cast<std::size_t>(node) * 31 + i + 1);
 }
 
-// Nodes that run their schedules on small vectors, each as far as what has arrived lets it.
+// Simulates nodes that run their schedules on small vectors. Each node advances as far as the received
+// messages allow.
 class Simulation {
  public:
   Simulation(int nodes, std::size_t count) : count_(count) {
@@ -31,7 +32,7 @@ class Simulation {
     }
   }
 
-  // Whether all came through.
+  // Returns true if all nodes have finished.
   bool run() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -56,8 +57,8 @@ class Simulation {
   struct Node {
     std::vector<HalvingStep> schedule;
     std::vector<float> data;
-    std::size_t done = 0;   // steps of both ways
-    bool has_sent = false;  // in the one after them
+    std::size_t done = 0;   // completed steps of both phases
+    bool has_sent = false;  // in the step after them
     std::size_t messages = 0;
     std::size_t sent = 0;
   };
@@ -91,7 +92,7 @@ class Simulation {
     return message.data;
   }
 
-  // One step, if it can be done.
+  // Runs one step, if possible.
   bool advance(int n) {
     Node& node = nodes_[static_cast<std::size_t>(n)];
     const std::size_t half = node.schedule.size();
@@ -150,10 +151,10 @@ TEST(HalvingSchedule, SumsFollowTheTreeOnAnyNumberOfNodes) {
   for (const int nodes : {100, 511, 513, 1000, 1024}) expect_tree_sums(nodes, 600);
 }
 
-// Of 1,024 nodes 20 messages each; of any number fewer than twice as many as nodes at each distance.
+// 20 messages for each of 1,024 nodes. For any number of nodes, fewer than two for each node and distance.
 TEST(HalvingSchedule, MessagesGrowAsNodesTimesTheirLogarithm) {
   for (const int nodes : {2, 3, 7, 100, 1024}) {
-    if (nodes > 100 && kOneOf > 1) continue;  // arithmetic alone
+    if (nodes > 100 && kOneOf > 1) continue;  // arithmetic only: nothing for a sanitizer
     Simulation simulation(nodes, 16 * 1024);
     ASSERT_TRUE(simulation.run());
     const auto distances = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(nodes - 1)));
@@ -173,7 +174,7 @@ TEST(HalvingSchedule, PowersOfTwoSendTheLeastThereIs) {
   }
 }
 
-// Nobody sends more than what a fold adds: its data once up, its results once down.
+// A fold adds at most a node's data once up and its results once down.
 TEST(HalvingSchedule, FoldsAddAtMostTheDataOnceEachWay) {
   constexpr std::size_t kCount = 16 * 1024;
   for (const int nodes : {3, 5, 6, 7, 100}) {

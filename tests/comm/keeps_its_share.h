@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An exchange for tests that leaves each rank something else, as a sharded optimizer wants it: the sums of
-// its own shares, and of what is everybody's. Elsewhere its own gradients stay.
+// A test exchange that gives each rank a different result, as a sharded optimizer needs: the sums of the
+// rank's own shares and of the elements that belong to no share. Other elements keep the local gradients.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class KeepsItsShare final : public GradientExchange {
                              ReduceOp::sum);
   }
   bool same_on_every_rank() const override { return false; }
-  // In host memory, as this is for tests.
+  // Runs on host memory only.
   void settle(Stream& compute, const std::int32_t* finite) override {
     if (compute.device().kind == DeviceKind::cpu && *finite != 0) step_ += 1;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The variables are those seen on Debian 12 with Slurm 22.05 and Open MPI 4.1, by who started the process.
+// Variables as seen on Debian 12 with Slurm 22.05 and Open MPI 4.1, by launcher.
 #include "comm/launcher.h"
 
 #include <map>
@@ -38,7 +38,7 @@ Variables of_mpirun(int rank, int size) {
           {"PMIX_SERVER_URI2", "573112320.0;tcp4://127.0.0.1:54715"}};
 }
 
-// What srun gives each of its tasks, and what the batch script has of an allocation of two.
+// The variables that srun gives each task, and those of the batch script in an allocation of two.
 Variables of_task(int task, int tasks) {
   return {{"SLURM_STEP_ID", "0"},
           {"SLURM_STEP_NUM_TASKS", std::to_string(tasks)},
@@ -60,7 +60,7 @@ TEST(Launch, MpirunTellsRankAndSizeAlsoInsideAnAllocation) {
   expect_launch(with(of_mpirun(1, 2), of_task(0, 1)), {Launcher::mpirun, 1, 2});
 }
 
-// mpirun starts a daemon on each other node, as a Slurm step of its own, and the daemon starts ranks.
+// On each other node mpirun starts a daemon as a separate Slurm step, and the daemon starts ranks.
 TEST(Launch, RanksOfADaemonAreNotTasksOfItsStep) {
   for (const char* daemon : {"1020919808.1;tcp4://127.0.0.1:48149", "prterun-n1-77@0.10;tcp4://10.0.0.1:4"}) {
     const Variables remote = with(of_task(0, 2), {{"PMIX_SERVER_URI2", daemon}});
@@ -74,8 +74,7 @@ TEST(Launch, SrunOfMpirunMultiplies) {
   expect_launch(with(of_mpirun(1, 2), of_task(2, 3)), {Launcher::srun_of_mpirun, 5, 6});
 }
 
-// srun -n 4 --pty bash, in which people start mpirun; it cannot be told from the first task of srun of
-// mpirun.
+// `srun -n 4 --pty bash` with mpirun inside. The variables equal those of the first task of `srun mpirun`.
 TEST(Launch, MpirunOfTheFirstTaskIsAJobWithAWarning) {
   const Variables variables = with(of_mpirun(1, 2), of_task(0, 4));
   expect_launch(variables, {Launcher::mpirun, 1, 2});
@@ -101,7 +100,7 @@ TEST(Launch, WhatIsNotANumberIsIgnored) {
 TEST(SplitLaunch, IsWhereMpiJoinedFewerThanWereStarted) {
   EXPECT_EQ(describe_split_launch({}, 1, "Open MPI"), "");
   EXPECT_EQ(describe_split_launch({Launcher::mpirun, 0, 2}, 2, "Open MPI"), "");
-  // Variables of an outer mpirun, left in the environment of one that does not overwrite them.
+  // Variables of an outer mpirun that a launcher left unchanged.
   EXPECT_EQ(describe_split_launch({Launcher::mpirun, 0, 1}, 4, "MPICH"), "");
   const auto expect_parts = [](const Launch& launch, const std::vector<std::string>& parts) {
     const std::string message = describe_split_launch(launch, 1, "MPICH 4.0");

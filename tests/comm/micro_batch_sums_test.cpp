@@ -19,10 +19,10 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kSumSizes[] = {300, 7, 1000, 16, 450, 33};
-constexpr std::size_t kHalves = 3;  // of them, where there are 16-bit gradients
+constexpr std::size_t kHalves = 3;  // the first 3, where there are 16-bit gradients
 constexpr int kTreeSteps = 2;
 
-// Of a micro-batch of the step, whoever computes it. Of many magnitudes, so that the order of a sum shows.
+// The gradient of a micro-batch, on whichever rank. Magnitudes vary, so that the order of a sum matters.
 float leaf_gradient(int step, std::int64_t micro_batch, std::size_t parameter, std::int64_t element) {
   const Random random(static_cast<std::uint64_t>(1000 * step + micro_batch), std::uint64_t{parameter});
   const auto index = static_cast<std::uint64_t>(element);
@@ -54,7 +54,7 @@ void set_value(const Parameter& parameter, std::int64_t element, float value) {
     static_cast<float*>(parameter.gradient)[element] = value;
 }
 
-// What backward leaves: from the last parameter back, as no bucket can leave before.
+// The gradients of a backward pass, from the last parameter to the first: no bucket can be sent earlier.
 void compute_leaf(std::span<const Parameter> parameters, int step, std::int64_t micro_batch,
                   GradientListener* listener) {
   for (std::size_t index = parameters.size(); index-- > 0;) {
@@ -79,7 +79,7 @@ void run_tree_step(GradientBuckets& buckets, std::span<const Parameter> paramete
   buckets.wait(stream);
 }
 
-// Of all micro-batches, by the definition of the tree: in fp32, rounded once.
+// The sum over all micro-batches by the definition of the tree: in fp32, rounded once.
 float sum_of_leaves(int step, int micro_batches, DType type, std::size_t parameter, std::int64_t element) {
   const auto leaf = [&](int micro) {
     return rounded_to(type, leaf_gradient(step, micro, parameter, element));
@@ -92,7 +92,7 @@ float sum_of_leaves(int step, int micro_batches, DType type, std::size_t paramet
 struct Dealing {
   int ranks = 1;
   int micro_batches = 1;
-  DType half = DType::f32;  // of the first kHalves; f32: there are none
+  DType half = DType::f32;  // type of the first kHalves gradients; f32: no 16-bit gradients
   bool overlap = true;
 };
 

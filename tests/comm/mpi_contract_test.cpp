@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Mpi, MpiContract,
                          testing::ValuesIn(communicator_contract().begin(), communicator_contract().end()),
                          [](const auto& suite) { return std::string(suite.param.name); });
 
-// In shared memory a mismatch would be silently wrong sums.
+// In shared memory a mismatch would give wrong sums silently.
 TEST(MpiSharedBySeveral, DifferentCallsAreFoundOnEveryRankOfTheNode) {
   World& world = test_world();
   if (world.nodes() * world.local_size() != world.size() || world.local_size() == 1) {
@@ -54,10 +54,10 @@ TEST(MpiSharedBySeveral, DifferentCallsAreFoundOnEveryRankOfTheNode) {
   });
 }
 
-// Whatever they do instead, in memory of their own.
+// One rank calls another collective than its peers, in private memory.
 TEST(MpiSharedBySeveral, OtherCollectivesAreFoundOnEveryRankOfTheNode) {
   World& world = test_world();
-  if (world.nodes() > 1) return;  // done where all share memory
+  if (world.nodes() > 1) return;  // runs where all ranks share memory
   on_every_rank([&] {
     const auto size = static_cast<std::size_t>(world.size());
     std::vector<float> own(64 * size), others(64 * size);
@@ -83,7 +83,7 @@ TEST(MpiSharedBySeveral, OtherCollectivesAreFoundOnEveryRankOfTheNode) {
   });
 }
 
-// Each rank's memory is read where it lies, or staged, as it is.
+// Memory that peers can map is read in place; other memory is staged.
 TEST(MpiSharedBySeveral, MayBeTheMemoryOfSomeRanksOnly) {
   on_every_rank([] {
     World& world = test_world();
@@ -124,10 +124,10 @@ TEST(MpiSharedBySeveral, MayBeTheMemoryOfSomeRanksOnly) {
   });
 }
 
-// The same ranks as if on other nodes: every way to deal them out, or eight of many.
+// Places the same ranks on other nodes: every assignment, or eight of many.
 TEST(MpiNodes, SumsFollowTheTreeHoweverRanksAreDealtToThem) {
   World& world = test_world();
-  if (world.nodes() > 1) return;  // done where all share memory
+  if (world.nodes() > 1) return;  // runs where all ranks share memory
   on_every_rank([&] {
     const std::vector<std::vector<int>> all = dealings(world.size());
     const std::size_t step = 1 + all.size() / 8;
@@ -138,13 +138,13 @@ TEST(MpiNodes, SumsFollowTheTreeHoweverRanksAreDealtToThem) {
   });
 }
 
-// Every node brings one partial sum, so that sums between them may go by halving.
+// True if every node contributes one partial sum, so that sums between nodes may use halving.
 bool each_brings_one(std::span<const int> nodes) {
   const Placement placement = place_ranks(0, nodes);
   return one_term_of_each(partial_sums(placement.node_of), placement.nodes);
 }
 
-// Sums of so many 16-bit floats, in both kinds of memory, which depend on their order.
+// Order-dependent sums of `count` 16-bit floats, the same in both kinds of memory.
 std::vector<std::uint16_t> sums_of(Communicator& communicator, std::size_t count) {
   const Buffer shared = communicator.allocate(count * sizeof(BFloat16));
   const Buffer plain(count * sizeof(BFloat16), Device{});
@@ -162,10 +162,10 @@ std::vector<std::uint16_t> sums_of(Communicator& communicator, std::size_t count
   return sums;
 }
 
-// More than is under way at once, a line of cache for each, and fewer than ranks.
+// More elements than are in flight at once, one cache line for each, and fewer elements than ranks.
 TEST(MpiNodes, SumsHaveTheSameBitsWhicheverWayTheyGo) {
   World& world = test_world();
-  if (world.nodes() > 1) return;  // done where all share memory
+  if (world.nodes() > 1) return;  // runs where all ranks share memory
   on_every_rank([&] {
     for (const std::vector<int>& nodes : dealings(world.size())) {
       if (!each_brings_one(nodes) || nodes.back() == 0) continue;
@@ -214,10 +214,10 @@ TEST(MpiNodes, TheirRanksAndThoseAcrossThemAreGroups) {
   });
 }
 
-// The nodes of a group are those of its ranks: it adds in shared memory what it can, and along its own tree.
+// A group has the nodes of its ranks. It adds in shared memory where possible, and along its own tree.
 TEST(MpiNodes, SumsOfGroupsFollowTheirTreeHoweverRanksAreDealt) {
   World& world = test_world();
-  if (world.nodes() > 1) return;  // done where all share memory
+  if (world.nodes() > 1) return;  // runs where all ranks share memory
   on_every_rank([&] {
     const std::vector<std::vector<int>> all = dealings(world.size());
     for (std::size_t k = 0; k < all.size(); k += 1 + all.size() / 5) {
@@ -229,7 +229,7 @@ TEST(MpiNodes, SumsOfGroupsFollowTheirTreeHoweverRanksAreDealt) {
   });
 }
 
-// Of each rank, where its log lies, which the others can read.
+// The path of each rank's log. Other ranks can read these files.
 std::vector<std::filesystem::path> logs_of(Communicator& communicator) {
   constexpr std::size_t kLongest = 64;
   std::vector<char> paths(kLongest * static_cast<std::size_t>(communicator.size()));
@@ -247,15 +247,15 @@ void wait_until_started(const std::filesystem::path& log, std::uint64_t sequence
     const auto file = read_collective_log(log);
     if (file && !file->records.empty()) {
       const CollectiveRecord& last = file->records.back();
-      if (last.collective.sequence > sequence) return;  // nothing kept it
+      if (last.collective.sequence > sequence) return;  // the collective did not wait
       if (last.collective.sequence == sequence && last.moments.started_ns > 0) return;
     }
     std::this_thread::yield();
   }
 }
 
-// One rank comes when all others are in it. Whoever says that all met says so of a moment after that.
-// Of a broadcast in messages nobody does.
+// The rank `late` enters after all its peers. A rank that records when all met must record a later moment. In
+// a broadcast by messages no rank records it.
 void expect_met_when_the_last_came(Communicator& communicator, const Collective& collective, int late,
                                    bool on_one_node) {
   const std::vector<std::filesystem::path> logs = logs_of(communicator);
@@ -277,10 +277,10 @@ void expect_met_when_the_last_came(Communicator& communicator, const Collective&
   EXPECT_LE(moments.met_ns, moments.finished_ns);
 }
 
-// In messages, in shared memory, and in both; also of parts that are empty on some ranks.
+// By messages, in shared memory, and both; also with parts that are empty on some ranks.
 TEST(MpiNodes, RanksMeetWhenTheLastOfAllNodesIsThere) {
   World& world = test_world();
-  if (world.size() == 1 || world.nodes() > 1) return;  // done where all share memory
+  if (world.size() == 1 || world.nodes() > 1) return;  // runs where all ranks share memory
   on_every_rank([&] {
     const auto size = static_cast<std::size_t>(world.size());
     const std::vector<std::vector<int>> all = dealings(world.size());
@@ -317,7 +317,7 @@ TEST(MpiNodes, RanksMeetWhenTheLastOfAllNodesIsThere) {
   });
 }
 
-// Pairs that are added first are on different nodes: each sends all that its ranks hold.
+// Neighbours in the tree are on different nodes: each node sends the values of all its ranks.
 TEST(MpiNodes, TrafficBetweenThemGrowsWhereTheyHoldNoSubtrees) {
   if (test_world().size() != 4 || test_world().nodes() > 1) return;
   on_every_rank([&] {
@@ -332,9 +332,10 @@ TEST(MpiNodes, TrafficBetweenThemGrowsWhereTheyHoldNoSubtrees) {
       communicator->stream().synchronize();
       return static_cast<double>(times) / (kCount * sizeof(float));
     };
-    // 4 in the memory of two nodes; 1 and 1 between them.
+    // 4 within the memory of the two nodes; 1 and 1 between them.
     EXPECT_EQ(sent_by_all({0, 0, 2, 2}), 6);
-    // 4 in the memory of one node; of its two sums and the other's one, 1.5 travel to the parts' owners.
+    // 4 within the memory of one node. Of its two sums and the other node's one, 1.5 travel to the owners of
+    // the parts.
     EXPECT_EQ(sent_by_all({0, 0, 0, 3}), 6.5);
     EXPECT_EQ(sent_by_all({0, 1, 0, 1}), 7);
   });
@@ -358,7 +359,7 @@ TEST(MpiShared, AllocatedMemoryIsZeroedAlignedAndReusable) {
   });
 }
 
-// What lies there without room ends the process when it is touched.
+// Shared memory without enough space ends the process at the first access.
 TEST(MpiShared, IsTakenOnlyWhereThereIsRoom) {
   constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
   EXPECT_TRUE(fits_shared_memory(64 * kMebibyte, 2, 30 * kMebibyte));
@@ -387,7 +388,7 @@ TEST(MpiCommunicators, WorkBesideOneAnother) {
   on_every_rank([] {
     const std::unique_ptr<Communicator> first = test_world().communicator();
     const std::unique_ptr<Communicator> second = test_world().communicator();
-    // Each is ordered by itself only: even and odd ranks enqueue on the two in different order.
+    // Each communicator orders only its own calls: even and odd ranks enqueue on the two in different order.
     std::vector<float> a(20'000, 1.0f), b(20'000, 2.0f);
     const auto enqueue = [](Communicator& communicator, std::vector<float>& data) {
       communicator.all_reduce(data.data(), data.size(), DType::f32, ReduceOp::sum);

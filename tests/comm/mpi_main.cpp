@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// main() of test programs under mpirun: rank 0 reports, the others only what fails, and all end with the same
-// code: 0 when every case passed, 1 when one failed, kSkipped when one was skipped on some rank and none
-// failed. LOCKSTEP_TEST_RANKS_PER_NODE makes several nodes of one.
+// main() of test programs under mpirun. Rank 0 reports; its peers report failures only. All end with the same
+// code: 0 if every case passed, 1 if one failed, kSkipped if some rank skipped one and none failed.
+// LOCKSTEP_TEST_RANKS_PER_NODE splits one node into several.
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kSkipped = 77;  // which ctest takes for skipped (SKIP_RETURN_CODE)
+constexpr int kSkipped = 77;  // SKIP_RETURN_CODE of ctest
 
 std::optional<World>& world_slot() {
   static std::optional<World> world;
@@ -55,7 +55,7 @@ int run() {
 World& test_world() { return *world_slot(); }
 
 std::unique_ptr<Communicator> communicator_of_its_own_job(std::span<const int> nodes, AllReduceWay way) {
-  static std::vector<std::shared_ptr<MpiSession>> abandoned;  // what they left is never freed
+  static std::vector<std::shared_ptr<MpiSession>> abandoned;  // their memory is never freed
   static auto session = std::make_shared<MpiSession>();
   if (session->job->abandoned()) {
     abandoned.push_back(session);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Neighbours on a ring that are processes: what one shows the other sees, and steps are dealt once.
+// Ring neighbours in different processes: a rank sees its neighbours' values, and each step is handed out
+// once.
 #include <algorithm>
 #include <string_view>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What crosses nodes: which way sums go, and how often data does. Ranks of one machine are told that they are
+// Traffic between nodes: the algorithm of sums and the number of transfers. Ranks of one machine are placed
 // on several nodes.
 #include <algorithm>
 #include <bit>
@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// What communicators leave in it is never freed.
+// Sessions are never freed, because communicators leave objects in them.
 std::shared_ptr<MpiSession> session_of(AllReduceWay way) {
   static std::vector<std::shared_ptr<MpiSession>> sessions;
   sessions.push_back(std::make_shared<MpiSession>());
@@ -27,7 +27,7 @@ std::shared_ptr<MpiSession> session_of(AllReduceWay way) {
   return sessions.back();
 }
 
-// What this rank sends for one sum of so many floats, as if each rank were on a node of its own.
+// The bytes that this rank sends for one sum of `count` floats, with each rank on a separate node.
 std::uint64_t sent_for_sum(const std::shared_ptr<MpiSession>& session, std::size_t count) {
   std::vector<int> nodes(static_cast<std::size_t>(test_world().size()));
   std::iota(nodes.begin(), nodes.end(), 0);
@@ -39,10 +39,10 @@ std::uint64_t sent_for_sum(const std::shared_ptr<MpiSession>& session, std::size
   return communicator->traffic().sent_bytes;
 }
 
-// Which way a sum goes shows in what each rank sends.
+// The number of sent bytes reveals the algorithm.
 TEST(MpiNodes, TheFasterWayIsFoundOnceForAllCommunicatorsOfAShape) {
   World& world = test_world();
-  const bool known = std::has_single_bit(static_cast<unsigned>(world.size()));  // or the same
+  const bool known = std::has_single_bit(static_cast<unsigned>(world.size()));  // or they send equal amounts
   if (world.nodes() > 1 || known) return;
   constexpr std::size_t kSmall = 6'000, kLarge = 30'000;  // floats
   on_every_rank([&] {
@@ -64,15 +64,15 @@ TEST(MpiNodes, TheFasterWayIsFoundOnceForAllCommunicatorsOfAShape) {
     ASSERT_EQ(chosen->faster_ways.size(), 1u);
     const FasterWay measured = chosen->faster_ways.at(shape);
     expect_ways(measured.halving_small, measured.halving_large);
-    // What is known is not measured again, whatever it is.
+    // A known choice is not measured again, whatever it is.
     for (const bool large_halves : {false, true}) {
       chosen->faster_ways[shape] = {.halving_small = !large_halves, .halving_large = large_halves};
       expect_ways(!large_halves, large_halves);
     }
-    // Some know it otherwise: all go the same way.
+    // Ranks disagree: all use the same algorithm.
     chosen->faster_ways[shape] = {.halving_small = world.rank() == 0, .halving_large = world.rank() != 0};
     expect_ways(false, false);
-    // One has not heard of it: all find out, and alike.
+    // One rank has no choice: all measure again and agree.
     if (world.rank() == 1) chosen->faster_ways.clear();
     sent_for_sum(chosen, kLarge);
     ASSERT_EQ(chosen->faster_ways.size(), 1u);
@@ -83,7 +83,7 @@ TEST(MpiNodes, TheFasterWayIsFoundOnceForAllCommunicatorsOfAShape) {
   });
 }
 
-// Some of the ways to deal ranks to nodes of which one has several, evenly and not.
+// Some assignments of ranks to nodes in which a node has several ranks, even and uneven.
 std::vector<std::vector<int>> shared_dealings(int ranks) {
   if (ranks == 3) return {{0, 0, 1}, {0, 1, 0}};
   if (ranks == 4) return {{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1}, {0, 1, 2, 0}};
@@ -93,11 +93,11 @@ std::vector<std::vector<int>> shared_dealings(int ranks) {
 
 TEST(MpiNodes, CollectivesKeepTheirPromisesHoweverRanksAreDealtToThem) {
   World& world = test_world();
-  if (world.nodes() > 1) return;  // done where all share memory
+  if (world.nodes() > 1) return;  // runs where all ranks share memory
   constexpr std::string_view kCases[] = {"reduce_scatter", "all_gather", "broadcast_from_every_root"};
   on_every_rank([&] {
     for (const std::vector<int>& nodes : shared_dealings(world.size())) {
-      if (nodes == std::vector{0, 0, 1} || nodes == std::vector{0, 0, 1, 1}) continue;  // runs of their own
+      if (nodes == std::vector{0, 0, 1} || nodes == std::vector{0, 0, 1, 1}) continue;  // in separate runs
       SCOPED_TRACE(testing::PrintToString(nodes));
       for (const ContractCase& contract : communicator_contract()) {
         if (std::ranges::count(kCases, contract.name) > 0)
@@ -107,10 +107,10 @@ TEST(MpiNodes, CollectivesKeepTheirPromisesHoweverRanksAreDealtToThem) {
   });
 }
 
-// What all ranks together send for it.
+// The traffic of all ranks together.
 struct Sent {
   std::uint64_t bytes = 0;
-  std::uint64_t over_the_wire = 0;  // of them, to other nodes
+  std::uint64_t over_the_wire = 0;  // the part of it that goes to other nodes
 };
 
 Sent sent_by_all(Communicator& all, MpiTransport& transport, const Collective& collective) {
@@ -126,10 +126,11 @@ Sent sent_by_all(Communicator& all, MpiTransport& transport, const Collective& c
   return sum;
 }
 
-// Once to each other node, however many ranks it has; of a sum each node's partial sums.
+// Data goes once to each other node, however many ranks that node has. For a sum, each node sends its partial
+// sums.
 TEST(MpiNodes, DataGoesOnceToEachOtherNode) {
   World& world = test_world();
-  if (world.nodes() > 1) return;  // done where all share memory
+  if (world.nodes() > 1) return;  // runs where all ranks share memory
   constexpr std::size_t kCount = 100'003;
   constexpr std::size_t kBytes = kCount * sizeof(float);
   const auto ranks = static_cast<std::size_t>(world.size());

@@ -14,8 +14,8 @@ namespace lockstep {
 
 World& test_world();
 
-// Collective. Over all ranks, as if they were on these nodes, one number for each rank. Its job is another
-// than the world's, and can be abandoned: by every rank.
+// A communicator over all ranks, placed on these nodes (one node number for each rank). It has a job separate
+// from the world's, which tests can abandon on every rank. Collective.
 std::unique_ptr<Communicator> communicator_of_its_own_job(std::span<const int> nodes,
                                                           AllReduceWay way = AllReduceWay::automatic);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a sum over ranks must be, from the definition of its tree and nothing else: neighbours are added, then
-// neighbours among what that gave, and so on; who has no neighbour waits.
+// The sum over ranks from the definition of its tree: each level adds pairs of neighbours; an element without
+// a neighbour moves up unchanged.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Of at(0), ..., at(ranks - 1); of no more than kMost.
+// Combines at(0), ..., at(ranks - 1). ranks is at most kMost.
 template <std::size_t kMost = 8, typename At, typename Combine>
 auto naive_tree(int ranks, At at, Combine combine) {
   std::array<decltype(at(0)), kMost> sums = {};
@@ -24,7 +24,7 @@ auto naive_tree(int ranks, At at, Combine combine) {
   return sums[0];
 }
 
-// Every way to deal ranks to nodes: for each rank the lowest one on its node.
+// Every assignment of ranks to nodes: for each rank, the lowest rank on its node.
 inline std::vector<std::vector<int>> dealings(int ranks) {
   std::vector<std::vector<int>> all = {{}};
   for (int rank = 0; rank < ranks; ++rank) {

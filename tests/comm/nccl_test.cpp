@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL between ranks that share the devices of this machine: each passes for a node of its own.
+// NCCL between ranks that share this machine's devices: each rank counts as a separate node.
 #include <stdexcept>
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST_F(Nccl, AllocatedMemoryIsZeroedRegisteredOrNot) {
   });
 }
 
-// What one stream writes as soon as it has the memory must not be zeroed behind its back by another.
+// A stream may write to the memory as soon as it has it: zeroing on another stream must be complete by then.
 TEST_F(Nccl, AllocatedMemoryIsZeroedBeforeAnyStreamSeesIt) {
   on_every_rank([this] {
     const Pair ranks(device_);
@@ -133,7 +133,7 @@ TEST_F(Nccl, FewerThreadBlocksGiveTheSameSums) {
   });
 }
 
-// Rank 0 is in a collective the others never reach.
+// Rank 0 is in a collective that its peers never enter.
 TEST_F(Nccl, AnExceptionDoesNotWaitForPeers) {
   on_every_rank([this] {
     const std::vector<int> nodes(static_cast<std::size_t>(test_world().size()), 0);
@@ -143,7 +143,7 @@ TEST_F(Nccl, AnExceptionDoesNotWaitForPeers) {
       const std::unique_ptr<Communicator> nccl =
           test_world().communicator(device_, *host, {.share_device = true});
       const Buffer memory = nccl->allocate(1 << 20);
-      nccl->all_reduce(memory.data(), 1 << 18, DType::f32, ReduceOp::sum);  // all are connected for it now
+      nccl->all_reduce(memory.data(), 1 << 18, DType::f32, ReduceOp::sum);  // connects all ranks
       nccl->stream().synchronize();
       host->barrier();
       host->stream().synchronize();

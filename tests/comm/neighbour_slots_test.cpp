@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What neighbours show each other and take from one counter, on threads. Between processes:
+// The values that neighbours publish to each other and a shared counter, on threads. Between processes:
 // mpi_world_test.cpp.
 #include "comm/neighbour_slots.h"
 
@@ -68,8 +68,8 @@ TEST(NeighbourSlots, GiveWhatWasShownLast) {
   }
 }
 
-// While one rank shows without a pause, what the other gets is always of one moment, and newer than
-// what it got before.
+// While one rank publishes continuously, its neighbour always gets values of one moment, newer than the
+// previous ones.
 TEST(NeighbourSlots, AreNeverTorn) {
   constexpr std::int64_t kCount = 501;
   constexpr int kLooks = 100;

@@ -17,7 +17,7 @@ namespace {
 
 class NodeClaimsTest : public testing::Test {
  protected:
-  // What another process finds where it asks for the name: who has it, or "".
+  // The holder of the name as another process sees it, or "".
   std::string claimed_elsewhere(const std::string& name) const {
     int answer[2] = {};
     EXPECT_EQ(pipe(answer), 0);
@@ -55,7 +55,7 @@ TEST_F(NodeClaimsTest, AreThisProcesssUntilItGivesThemUp) {
 
 TEST_F(NodeClaimsTest, NameOtherHolders) {
   NodeClaims claims(folder_);
-  NodeClaims others(folder_);  // of this process, which a file does not know
+  NodeClaims others(folder_);  // of this process, whose claims the file does not show
   EXPECT_EQ(others.claim("gpu.a"), std::nullopt);
   const std::optional<std::string> holder = claims.other_holder("gpu.a");
   ASSERT_TRUE(holder.has_value());
@@ -63,7 +63,7 @@ TEST_F(NodeClaimsTest, NameOtherHolders) {
   EXPECT_FALSE(claims.is_mine("gpu.a"));
 }
 
-// As where containers have no folder in common, or somebody put something else there.
+// Containers without a common folder, or a file of another kind with the claim's name.
 TEST_F(NodeClaimsTest, OfWhatCannotBeLockedAreEverybodys) {
   NodeClaims nowhere(folder_ / "none");
   EXPECT_EQ(nowhere.claim("gpu.a"), std::nullopt);
@@ -75,7 +75,7 @@ TEST_F(NodeClaimsTest, OfWhatCannotBeLockedAreEverybodys) {
   EXPECT_EQ(claimed_elsewhere("gpu.a"), "");
 }
 
-// A claim of another user counts, and is known as theirs; a file that pretends to be one does not.
+// A claim of another user counts and names that user. A forged file does not.
 TEST_F(NodeClaimsTest, OfOtherUsersAreKnownByUser) {
   if (getuid() != 0) GTEST_SKIP() << "needs root, to be two users";
   ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);

@@ -12,7 +12,7 @@ namespace {
 
 bool compressed(const Parameter& parameter) { return is_compressed({.kind = &kPowerSgdCodec}, parameter); }
 
-// Each rank's is a matrix of full rank, and the sum of all ranks' has two dimensions.
+// Each rank's gradient is a matrix of full rank; the sum over the ranks has rank two.
 MakeGradient two_dimensions(const std::vector<Parameter>& parameters, int ranks, int step) {
   return [=, &parameters](int rank, std::int64_t element) {
     std::size_t of = parameters.size() - 1;
@@ -56,7 +56,7 @@ TEST(PowerSgdCodec, IsExactWhereTheRankSuffices) {
   }
 }
 
-// Gradients of zeros leave nothing to start from; what comes behind them is found all the same.
+// Zero gradients give no start vectors; later gradients must be found all the same.
 TEST(PowerSgdCodec, FindsGradientsAfterThereWereNone) {
   run_thread_ranks(
       2,
@@ -82,7 +82,7 @@ double squared_norm(const std::vector<float>& values) {
   return sum;
 }
 
-// What a rank has not sent is never longer than what it had: M - P P^T M, with orthonormal P.
+// A residual is never longer than the sum that was compressed: M - P P^T M, with orthonormal P.
 TEST(PowerSgdCodec, ContractsWhatItRemembers) {
   run_thread_ranks(
       3,
@@ -109,7 +109,7 @@ TEST(PowerSgdCodec, ContractsWhatItRemembers) {
       std::vector<int>{0, 1, 2});
 }
 
-// The same gradient again and again: a power iteration finds its two largest dimensions.
+// With the same gradient in every step, the power iteration finds its two largest dimensions.
 TEST(PowerSgdCodec, StartsFromWhatItFoundBefore) {
   run_thread_ranks(
       2,
@@ -162,7 +162,7 @@ TEST(PowerSgdCodec, BeginsWithDenseSums) {
       std::vector<int>{0, 1});
 }
 
-// A start that fp32 cannot count to.
+// A start step that fp32 cannot count to.
 TEST(PowerSgdCodec, StartsToCompressAfterMoreThanTwoToThe24Steps) {
   constexpr std::int64_t kStart = (1 << 24) + 2;
   run_thread_ranks(
@@ -188,7 +188,7 @@ TEST(PowerSgdCodec, StartsToCompressAfterMoreThanTwoToThe24Steps) {
       std::vector<int>{0, 1});
 }
 
-// Of each of two ranks an all-reduce sends as many bytes as it has.
+// In an all-reduce each of two ranks sends as many bytes as it has.
 TEST(PowerSgdCodec, SendsTwoFactorsInTwoCollectivesOfABucket) {
   for (const double rank : {1.0, 2.0, 3.0}) {
     run_thread_ranks(

@@ -33,11 +33,11 @@ std::vector<To> reduced(const std::vector<std::vector<From>>& sources, Reduction
 TEST(Reduce, AddsAlongTheTree) {
   EXPECT_EQ((reduced<float, float>({{1e8f}, {-1e8f}, {1.0f}}, {}))[0], 1.0f);
   EXPECT_EQ((reduced<float, float>({{1e8f}, {1.0f}, {-1e8f}}, {}))[0], 0.0f);
-  // In the order of ranks it would be 1.
+  // In rank order the result would be 1.
   EXPECT_EQ((reduced<float, float>({{1.0f}, {1e8f}, {-1e8f}, {1.0f}}, {}))[0], 0.0f);
 }
 
-// Values whose sum depends on its order; none is a NaN.
+// Values whose sum depends on the order. None is NaN.
 template <typename T>
 T term(int rank, std::size_t i) {
   const auto word = static_cast<std::uint32_t>(i * 2654435761u + static_cast<std::uint32_t>(rank) * 40503u);
@@ -58,7 +58,7 @@ SumOf<T> naive_sum(int ranks, std::size_t i, ReduceOp op) {
 
 template <typename T>
 void expect_tree(int ranks, ReduceOp op) {
-  constexpr std::size_t kCount = 2048 + 37;  // more than a block, and not whole vectors
+  constexpr std::size_t kCount = 2048 + 37;  // more than a block, not a multiple of a vector
   std::vector<std::vector<T>> sources;
   for (int rank = 0; rank < ranks; ++rank) {
     sources.emplace_back(kCount);
@@ -81,7 +81,7 @@ TEST(Reduce, GivesTheBitsOfTheTreeForAnyNumberOfRanks) {
   }
 }
 
-// Each node's partial sums, and then the sum of these, for every way to deal ranks to nodes.
+// Adds each node's partial sums and then the results, for every assignment of ranks to nodes.
 TEST(Reduce, PartialSumsOfNodesGiveTheSameBits) {
   constexpr std::size_t kCount = 50;
   for (int ranks = 1; ranks <= 7; ++ranks) {
@@ -106,7 +106,7 @@ TEST(Reduce, PartialSumsOfNodesGiveTheSameBits) {
 }
 
 TEST(Reduce, SixteenBitSumsAreRoundedOnce) {
-  // 256 + 1 is not a bfloat16 and rounds to 256; 256 + 1 + 1 is one.
+  // 256 + 1 is no bfloat16 value and rounds to 256; 256 + 1 + 1 is one.
   const BFloat16 big(256.0f), one(1.0f);
   EXPECT_EQ(static_cast<float>((reduced<BFloat16, BFloat16>({{big}, {one}, {one}}, {}))[0]), 258.0f);
   EXPECT_EQ((reduced<float, BFloat16>({{big}, {one}}, {}))[0], 257.0f);
@@ -151,7 +151,7 @@ TEST(Reduce, DestinationsMayBeTheSources) {
   }
 }
 
-// Every pattern of bits once in each source, so that many elements are reduced together; and one by one.
+// Each bit pattern once in each source, reduced together and one by one.
 template <typename From, typename To>
 void expect_same_alone(ReduceOp op) {
   constexpr std::size_t kCount = 65536 + 5;

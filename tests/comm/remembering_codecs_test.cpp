@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What holds of every codec that remembers what it has not sent.
+// Properties of every codec that keeps residuals.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -38,7 +38,7 @@ MakeGradient gradient_of_step(int step) {
   return [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); };
 }
 
-// body(communicator, subject) on every rank, for every codec and dealing of ranks to nodes.
+// Calls body(communicator, subject) on every rank, for every codec and assignment of ranks to nodes.
 template <typename Body>
 void for_each_subject(Body body) {
   for (const Subject& subject : subjects()) {
@@ -70,9 +70,9 @@ TEST(RememberingCodecs, LeaveTheSameBitsOnEveryRankAndInEveryRun) {
   });
 }
 
-// What was sent, times the rate of its step, and what was not add up to what all gradients, times theirs, are
-// worth; momentum is no part of that. A step for each rate. With a unit gradients come in it, else as they
-// are, at rates of 1.
+// The sent gradients times their step's rate plus the residuals equal the sum of all gradients times their
+// rates, without momentum. Runs a step for each rate. With a unit, gradients are scaled by it; without one,
+// all rates are 1.
 void expect_all_arrives(std::span<const float> rates, bool with_unit) {
   for_each_subject([rates, with_unit](Communicator& communicator, Subject subject) {
     subject.momentum = 0;
@@ -118,7 +118,7 @@ TEST(RememberingCodecs, CountWhatArrivesLateByTheRateOfItsStep) {
   expect_all_arrives(std::vector<float>{0.5f, 0.25f, 0.03125f, 0.0625f}, true);
 }
 
-// A rank that drives remembers something of everything that is compressed, as soon as it is.
+// A driving rank has residuals of every compressed parameter from the first step on.
 TEST(RememberingCodecs, RememberByParameter) {
   for (const Subject& subject : subjects()) {
     run_thread_ranks(
@@ -191,7 +191,7 @@ TEST(RememberingCodecs, GoOnFromASavedStateWithTheSameBits) {
   });
 }
 
-// From counts on either side of 2^24 and 2^31, gradients of zero, and then of others.
+// Step counts around 2^24 and 2^31, with zero gradients and then others.
 TEST(RememberingCodecs, StayFiniteAndCountOnWhateverTheirState) {
   const int zeros = in_large_form() ? 1000 : 30;
   for (const ExchangeKind* kind : {&kInt8Codec, &kSignCodec, &kPowerSgdCodec, &kTopKCodec, &kDgcCodec}) {
@@ -233,7 +233,7 @@ TEST(RememberingCodecs, StayFiniteAndCountOnWhateverTheirState) {
   }
 }
 
-// fp32 holds every whole number up to 2^24.
+// fp32 represents every integer up to 2^24.
 TEST(RememberingCodecs, CountStepsBeyondTheWholeNumbersOfFp32) {
   constexpr std::int64_t kBefore = (1 << 24) - 1;
   for_each_subject([](Communicator& communicator, const Subject& subject) {
@@ -249,7 +249,7 @@ TEST(RememberingCodecs, CountStepsBeyondTheWholeNumbersOfFp32) {
   });
 }
 
-// Multiplied by a power of two everything is, but for what is remembered.
+// A power-of-two loss scale scales all results, but not the saved state.
 TEST(RememberingCodecs, RememberWithoutTheLossScale) {
   for_each_subject([](Communicator& communicator, const Subject& subject) {
     std::vector<Parameter> parameters = some_parameters(), others = some_parameters();

@@ -34,7 +34,7 @@ struct Split {
   SumType sum_type = SumType::automatic;
 };
 
-// Mostly of one sign, so that a sum grows far beyond its terms, and of many magnitudes.
+// Terms mostly of one sign, so that a sum grows far beyond them, and of many magnitudes.
 float term(int step, int micro_batch, std::int64_t element, DType type) {
   const Random random(static_cast<std::uint64_t>(10000 * step + micro_batch), std::uint64_t{0});
   const auto index = static_cast<std::uint64_t>(element);
@@ -60,7 +60,7 @@ void announce(GradientBuckets& buckets, std::size_t parameters) {
   for (std::size_t i = 0; i < parameters; ++i) buckets.gradient_ready(i);
 }
 
-// Calls the buckets as launch/step_ends do.
+// Calls the buckets as launch/step_ends does.
 void run_step(GradientBuckets& buckets, std::span<const Parameter> parameters, const Split& split, int step,
               int rank) {
   Stream stream(Device{}, StreamUse::compute);
@@ -90,8 +90,8 @@ float found(const FlatRange& range, std::int64_t element) {
   return static_cast<const float*>(range.data)[i];
 }
 
-// Each rank's sum is added up in fp32 and rounded once; then that of ranks is. Halves of fp16 are of 2^-25 at
-// the least.
+// Each rank's sum is added in fp32 and rounded once; then the sum over ranks. fp16 rounds with an error of up
+// to 2^-25 even near zero.
 void expect_sums(const Split& split, const GradientBuckets& buckets, std::span<const Parameter> parameters,
                  int step, int rank) {
   const int first = split.way == Way::not_exchanged ? rank * split.micro_batches : 0;
@@ -161,7 +161,7 @@ TEST(RunningSums, AreTheSameHoweverAStepEnds) {
   }
 }
 
-// In local SGD the arena holds differences of parameters later, to which no sum is added.
+// With local SGD the arena later holds differences of parameters, to which no sum may be added.
 TEST(RunningSums, LeaveAloneWhatIsExchangedLater) {
   const auto self = make_self_communicator();
   std::vector<Parameter> parameters = some_parameters(DType::bf16);

@@ -11,7 +11,8 @@
 namespace lockstep {
 namespace {
 
-// Of each of `ranks` nodes of one rank: a word for each that is chosen, and two heads, to every other.
+// The bytes that each of `ranks` single-rank nodes sends: two heads and a word for each chosen element, to
+// every peer.
 std::uint64_t sparse_bytes(std::span<const Parameter> parameters, double density, std::int64_t ranks) {
   std::int64_t words = 0;
   for (const Parameter& parameter : parameters) {
@@ -32,7 +33,7 @@ std::uint64_t sent_in_step(Communicator& communicator, GradientBuckets& buckets,
   return communicator.traffic().sent_bytes - before;
 }
 
-// Of what is summed densely, an all-reduce of these ranks sends.
+// The bytes that these ranks send in an all-reduce of the dense parameters.
 std::uint64_t dense_bytes(Communicator& communicator) {
   std::vector<Parameter> parameters = some_parameters();
   GradientBuckets fewer(parameters, communicator, codec_buckets(kTopKCodec, {{"density", 1e-6}}));
@@ -108,8 +109,8 @@ TEST(SparseCodec, SendsAFewHundredthsOverAWholeTraining) {
   }
 }
 
-// Each element of each rank has waited, with momentum added, or was sent, and is forgotten (algorithm 1), but
-// for the velocity's share that the density gives: 0.05 / (1 - 0.75).
+// Each element of each rank either waits, with momentum added, or was sent and is cleared (algorithm 1),
+// except for the velocity's share that the density gives: 0.05 / (1 - 0.75).
 TEST(SparseCodec, MomentumIsAddedBeforeElementsAreChosen) {
   for (const auto& [kind, nesterov] :
        {std::pair{&kDgcCodec, false}, {&kDgcCodec, true}, {&kTopKCodec, true}}) {
@@ -165,7 +166,8 @@ TEST(SparseCodec, MomentumIsAddedBeforeElementsAreChosen) {
   }
 }
 
-// The threshold is for all ranks: each may be as long as a part of the sum of independent ones.
+// The threshold is for the sum over ranks: each rank's gradient may be as long as its part of a sum of
+// independent ones.
 TEST(SparseCodec, DgcClipsWhatEachRankHas) {
   run_thread_ranks(
       4,
@@ -185,7 +187,7 @@ TEST(SparseCodec, DgcClipsWhatEachRankHas) {
           double squares = 0;
           for (const float value : sum) squares += static_cast<double>(value) * static_cast<double>(value);
           if (takes_large_tensors({}, parameter))
-            CHECK(std::abs(std::sqrt(squares) - 1) < 4e-3);  // as rounded
+            CHECK(std::abs(std::sqrt(squares) - 1) < 4e-3);  // up to rounding
           if (!takes_large_tensors({}, parameter)) CHECK(sum[0] == 100);
         }
       },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests of codecs that count steps.
+// Helpers for tests of codecs that count steps.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-// The number of steps that an exchange counts, in each of its counts: a low and a high part, by 2^24.
+// Sets each step count of the exchange. A count is stored as two floats: steps modulo 2^24, then steps /
+// 2^24.
 inline void set_step_counts(GradientBuckets& buckets, std::int64_t steps) {
   for (const ExchangeState& state : buckets.exchange().state()) {
     if (state.name.find("_step") == std::string::npos) continue;

@@ -55,7 +55,7 @@ TEST(SumTree, SubtreesAreAllRanksOnceAndCannotBeLarger) {
         }
       }
       EXPECT_EQ(next, ranks);
-      // A subtree all of one node is inside one of them, by the definition of the tree.
+      // By the definition of the tree, a subtree whose ranks share a node is part of one partial sum.
       for (int width = 2; width <= 8; width *= 2) {
         for (int begin = 0; begin < ranks; begin += width) {
           const int end = std::min(begin + width, ranks);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads of the test: most of a distributed suite needs no launcher.
+// Ranks as threads of the test process, without a launcher.
 #pragma once
 
 #include <exception>
@@ -15,8 +15,8 @@
 
 namespace lockstep {
 
-// Runs body once for each rank, each on its own thread with its own communicator. Returns what each rank
-// threw ("" for nothing); a rank that throws makes the others throw where they wait for it.
+// Runs body once for each rank, each on its own thread with its own communicator. Returns each rank's error
+// message ("" if it did not throw). When a rank throws, peers that wait for it throw too.
 inline std::vector<std::string> try_thread_ranks(int ranks, const std::function<void(Communicator&)>& body,
                                                  std::span<const int> node_of_rank = {}) {
   const std::shared_ptr<ThreadHub> hub = make_thread_hub(ranks, node_of_rank);
@@ -37,7 +37,7 @@ inline std::vector<std::string> try_thread_ranks(int ranks, const std::function<
   return errors;
 }
 
-// The same, where none may throw.
+// Like try_thread_ranks(), but fails if a rank throws.
 inline void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& body,
                              std::span<const int> node_of_rank = {}) {
   const std::vector<std::string> errors = try_thread_ranks(ranks, body, node_of_rank);

@@ -39,7 +39,7 @@ TEST(Threads, ARankThatThrowsMakesTheOthersThrow) {
   EXPECT_NE(errors[1], "");
 }
 
-// Rank 0's worker waits in a collective nobody else joins; unwinding must not wait for it.
+// Rank 0's worker waits in a collective that no peer joins; unwinding must not wait for it.
 TEST(Threads, UnwindingDoesNotWaitForACollective) {
   const auto errors = try_thread_ranks(2, [](Communicator& communicator) {
     static float element = 0;
@@ -53,7 +53,7 @@ TEST(Threads, UnwindingDoesNotWaitForACollective) {
   EXPECT_EQ(errors[1], "");
 }
 
-// What rank 0 was told when it waited for rank 1, which goes on when rank 0 no longer waits.
+// The error of rank 0, which waits for rank 1. Rank 1 continues when rank 0 no longer waits.
 std::string told_without_rank_1(const std::function<void(Communicator&)>& meanwhile) {
   std::latch ended(1);
   return try_thread_ranks(2, [&](Communicator& communicator) {
@@ -90,7 +90,7 @@ TEST(Threads, ARankThatGivesUpTellsTheOthersWhy) {
             "full");
 }
 
-// Nothing is handed to another thread: what the caller sees at once was done by him.
+// The caller's thread does the work, so the result is available when the call returns.
 TEST(SelfCommunicator, CollectivesAreDoneWhenTheCallReturns) {
   const std::unique_ptr<Communicator> self = make_self_communicator();
   std::thread::id worker;

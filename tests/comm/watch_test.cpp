@@ -19,7 +19,7 @@ TEST(Watch, AsksUntilSomethingIsWrongAndThenNoMore) {
   {
     const Watch watch(milliseconds(1), [&] {
       if (++asked < 3) return true;
-      found.set_value();  // would throw the second time
+      found.set_value();  // throws at the second call
       return false;
     });
     found.get_future().wait();

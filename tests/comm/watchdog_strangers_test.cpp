@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Strangers at the ports of a job's watchdogs: processes that do not know its secret must not end the job,
-// keep its watchdogs busy, or take the descriptors that its files need.
+// Foreign processes connect to a job's watchdogs. Without its secret they must not end the job, keep its
+// watchdogs busy, or use up the descriptors that it needs for files.
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -57,7 +57,7 @@ sockaddr_in place_of(int descriptor) {
   return place;
 }
 
-// The places at which this process listens for watchdogs.
+// The addresses where this process listens for watchdogs.
 std::vector<sockaddr_in> meeting_places() {
   std::vector<sockaddr_in> places;
   for (const int descriptor : own_descriptors())
@@ -86,7 +86,7 @@ class Intruder {
       : descriptor_(std::exchange(other.descriptor_, -1)), connected_(other.connected_) {}
 
   bool connected() const { return connected_; }
-  // All of it, or what is taken before the connection ends.
+  // Sends all bytes, or as many as the peer takes before the connection ends.
   void send_bytes(const std::string& bytes) const {
     for (std::size_t sent = 0; sent < bytes.size();) {
       const ssize_t now = send(descriptor_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
@@ -94,7 +94,7 @@ class Intruder {
       sent += static_cast<std::size_t>(now);
     }
   }
-  // Whether the other side has ended the connection.
+  // True if the peer has ended the connection.
   bool is_refused() const {
     pollfd ready = {.fd = descriptor_, .events = POLLIN, .revents = 0};
     if (poll(&ready, 1, 0) != 1) return false;
@@ -107,12 +107,12 @@ class Intruder {
   bool connected_;
 };
 
-// Two ranks whose watchdogs may be silent for five seconds. attack() runs while both wait for it; it is given
-// the places where they listen. Returns how the job ended; empty: it did not.
+// Two ranks whose watchdogs may be silent for five seconds. attack() runs while both wait for it and gets the
+// addresses where they listen. Returns the error that ended the job, or "".
 struct Attack {
   std::vector<sockaddr_in> places;
   std::atomic<bool>& ended;
-  // Waits until it is so, or the job has ended, or a minute is over. Returns whether it is so.
+  // Waits until the condition holds, the job ends, or a minute passes. Returns whether the condition holds.
   bool wait_until(const std::function<bool()>& holds) const {
     const auto deadline = std::chrono::steady_clock::now() + seconds(60);
     while (!holds()) {
@@ -188,7 +188,7 @@ TEST(WatchdogStrangers, FilesCanBeOpenedWhileTheyWait) {
     std::vector<Intruder> silent;
     const rlim_t open_now = static_cast<rlim_t>(own_descriptors().back()) + 1;
     rlimit few = before;
-    few.rlim_cur = open_now + 40 + 40;  // as many again as there are strangers
+    few.rlim_cur = open_now + 40 + 40;  // 40 for the strangers, 40 free
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
     for (int i = 0; i < 40; ++i) silent.emplace_back(attack.places[0].sin_port);
     const auto refused = [&] { return std::ranges::count_if(silent, &Intruder::is_refused); };

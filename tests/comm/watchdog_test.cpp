@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whom the watchdog blames, how ranks find each other, and that it ends a job of threads. Real jobs that hang
-// are in tests/launch/rank_failure_test.cpp.
+// The ranks that the watchdog blames, how ranks connect to each other, and that it ends a job of threads.
+// tests/launch/rank_failure_test.cpp tests real jobs that hang.
 #include "comm/watchdog/watchdog.h"
 
 #include <future>
@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kBeat{100};
 
-// All of them wait in the same sum for two seconds, which is as long as they may.
+// All ranks have waited in the same sum for two seconds, which is the limit.
 std::vector<WatchedRank> waiting_ranks(int count) {
   std::vector<WatchedRank> ranks;
   for (int rank = 0; rank < count; ++rank) {
@@ -87,7 +87,7 @@ TEST(Verdict, WhereAllWaitNobodyIsToBlame) {
     EXPECT_NE(verdict.text.find(part), std::string::npos) << verdict.text;
 }
 
-// Hosts wait for their devices, and none of them for a collective.
+// Host threads wait for their devices; none waits in a collective.
 std::vector<WatchedRank> ranks_of_devices(std::vector<DevicePlace> places) {
   std::vector<WatchedRank> ranks = waiting_ranks(static_cast<int>(places.size()));
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
@@ -122,7 +122,7 @@ TEST(Verdict, WhereAllDevicesAreAtOnePlaceNobodyIsToBlame) {
       "messages does not get on, or a device hangs");
 }
 
-// On a ring.
+// Devices on a ring may be at different steps.
 TEST(Verdict, ADeviceThatIsOnlySlowerIsNotToBlame) {
   std::vector<WatchedRank> ranks = ranks_of_devices({{6, false}, {9, false}});
   ranks[0].status.overdue = false;
@@ -154,7 +154,7 @@ TEST(RankStatus, IsTheSameBehindTheWire) {
 
 const std::vector<std::string> kLoopbackOnly = {"127.0.0.1"};
 
-// A meeting point that is served by the rank that connects to it.
+// Serves a meeting point on the rank that also connects to it.
 class Doorkeeper {
  public:
   explicit Doorkeeper(MeetingPoint& point) : point_(point) {}
@@ -184,7 +184,7 @@ TEST(WatchLink, CarriesMessagesOfAnyLengthInOrder) {
   link->say(WatchWord::goodbye);
   std::vector<WatchMessage> heard;
   while (heard.size() < 3 && !door.link->ended()) {
-    link->listen();  // what found no room goes on its way
+    link->listen();  // sends the bytes that did not fit before
     for (WatchMessage& message : door.link->listen()) heard.push_back(std::move(message));
   }
   ASSERT_EQ(heard.size(), 3u);
@@ -213,7 +213,7 @@ TEST(WatchLink, WordsThatMakeNoSenseEndIt) {
   while (!door.link->ended()) door.link->listen();
 }
 
-// Rank 2 does not come to what the others wait in.
+// Rank 2 does not enter the collective that its peers wait in.
 TEST(Watchdog, EndsAJobWhoseRanksWaitTooLong) {
   std::promise<std::string> told;
   const std::shared_future<std::string> report = told.get_future().share();

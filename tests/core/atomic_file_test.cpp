@@ -50,7 +50,7 @@ TEST_F(AtomicFileTest, LeavesNothingWithoutCommit) {
   EXPECT_EQ(files(), 0);
 }
 
-// The loser of a race writes its whole file over the winner's, and never into it.
+// The second writer replaces the first one's file as a whole and never writes into it.
 TEST_F(AtomicFileTest, TwoWritersDoNotDisturbEachOther) {
   AtomicFile first(path_);
   AtomicFile second(path_);
@@ -98,7 +98,7 @@ TEST_F(AtomicFileTest, ErrorsNameThePathAndTheReason) {
 TEST_F(AtomicFileTest, AFailedRenameLeavesNothingBehind) {
   {
     AtomicFile file(path_);
-    fs::create_directory(path_);  // in the file's place
+    fs::create_directory(path_);  // in place of the file
     EXPECT_EQ(message_of<IoError>([&] { file.commit(); }),
               path_.string() + ": cannot be written: Is a directory");
   }
@@ -115,7 +115,7 @@ TEST_F(AtomicFileTest, FollowsASymbolicLink) {
   EXPECT_EQ(files(), 2);
 }
 
-// Not a temporary that takes the place of /dev/stdout.
+// Writes directly: a temporary file must not replace /dev/stdout.
 TEST_F(AtomicFileTest, WritesIntoAPipe) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   std::string read;

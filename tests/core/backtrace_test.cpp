@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Named, and not inlined: what a backtrace must tell.
+// Named and not inlined, so that a backtrace shows it.
 __attribute__((noinline)) void stand_in_a_known_place(const std::atomic<bool>& over,
                                                       std::atomic<bool>& there) {
   there = true;
@@ -21,7 +21,7 @@ __attribute__((noinline)) void stand_in_a_known_place(const std::atomic<bool>& o
 
 namespace {
 
-// A thread that stands there as long as this lives. deaf: no signal gets to it.
+// A thread that waits in stand_in_a_known_place() while the object lives. deaf: it blocks all signals.
 class Standing {
  public:
   explicit Standing(const char* name, bool deaf = false)
@@ -65,7 +65,7 @@ TEST(Backtraces, OfAThreadThatDoesNotAnswerSayNothing) {
   EXPECT_TRUE(found->frames.empty());
 }
 
-// As watchdogs do whose ranks are threads of one process.
+// Watchdogs of ranks that are threads of one process do so.
 TEST(Backtraces, SeveralMayAskAtOnce) {
   prepare_backtraces();
   const Standing standing("ls-standing");

@@ -22,14 +22,14 @@ bool is_aligned(const void* address, std::size_t alignment) {
   return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
 }
 
-// An adopted buffer that counts how often it is released.
+// An adopted buffer that counts its releases.
 Buffer counted(int& releases, std::byte* memory, std::size_t bytes) {
   return Buffer::adopt(memory, bytes, kCpu, [&releases](void*) { ++releases; });
 }
 
 TEST(Buffer, IsZeroedAndAligned) {
   for (const std::size_t bytes : {1UL, 63UL, 64UL, 65UL, 100'000UL, 1UL << 20, (1UL << 20) + 1, 5UL << 20}) {
-    for (int round = 0; round < 2; ++round) {  // the second one may get the first one's memory
+    for (int round = 0; round < 2; ++round) {  // the second buffer may get the first one's memory
       const Buffer buffer(bytes, kCpu);
       EXPECT_EQ(buffer.bytes(), bytes);
       EXPECT_TRUE(is_aligned(buffer.data(), bytes >= (1 << 20) ? 4096 : kAlignment)) << bytes;
@@ -59,7 +59,7 @@ TEST(Buffer, TooManyBytesAreAnError) {
   EXPECT_THROW(Buffer(std::numeric_limits<std::size_t>::max() - 10, kCpu), Error);
 }
 
-// The system would promise them, and end this process when it writes to them.
+// The system would grant this memory and kill the process at the first write.
 TEST(Buffer, MoreThanIsAvailableIsAMemoryErrorThatSaysHowMuchIs) {
   const std::size_t available = available_memory(kCpu);
   ASSERT_GT(available, std::size_t{1} << 20);

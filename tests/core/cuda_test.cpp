@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// core/cuda on a real GPU.
+// Tests of core/cuda on a real GPU.
 #include <numeric>
 #include <vector>
 

@@ -32,7 +32,7 @@ std::optional<std::string> my_holder_of(const std::filesystem::path& path) {
   return holder_of(path, geteuid());
 }
 
-// A process that has the file, and waits to be killed.
+// Starts a process that holds the file and waits to be killed.
 pid_t other_holder(const std::filesystem::path& path, By who) {
   int ready[2] = {};
   EXPECT_EQ(pipe(ready), 0);
@@ -90,7 +90,7 @@ TEST_P(EitherFileClaims, AreEveryonesToReadOrFollowTheUmask) {
   EXPECT_EQ(status.st_mode & 0777, GetParam() == By::owner ? 0644u : 0640u);
 }
 
-// Whatever lies there: no wait, and nothing is written through a link.
+// For any file type: no waiting, and no writing through a link.
 TEST_P(EitherFileClaims, OfWhatIsNoFileAreImpossible) {
   const auto expect_unopened = [](const std::filesystem::path& path) {
     const FileClaim claim(path, GetParam());
@@ -118,14 +118,14 @@ TEST_P(EitherFileClaims, AHolderThatWroteNonsenseIsShownAsText) {
   EXPECT_EQ(FileClaim(path_, GetParam()).holder(), "a process that has just started");
 }
 
-// In a folder that everybody may write to, where Linux is strict about files of others.
+// In a world-writable folder, where Linux restricts access to other users' files.
 class FileClaimsOfUsers : public FileClaims {
  protected:
   void SetUp() override {
     if (getuid() != 0) GTEST_SKIP() << "needs root, to be two users";
     ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);
   }
-  // The result of `work`, run as that user.
+  // Runs `work` as that user and returns its result.
   static int as_user(uid_t user, const std::function<int()>& work) {
     const pid_t child = fork();
     if (child == 0) _exit(setuid(user) != 0 ? 99 : work());
@@ -149,7 +149,7 @@ TEST_F(FileClaimsOfUsers, ByTheOwnerAreNobodyElses) {
   EXPECT_EQ(my_holder_of(path_), std::nullopt);
 }
 
-// Each lock that who may read the file can have.
+// Holds each lock that a reader of the file can get.
 TEST_F(FileClaimsOfUsers, ByTheOwnerAreNotKeptBack) {
   EXPECT_EQ(FileClaim(path_, By::owner).state(), State::held) << "makes the file";
   int ready[2] = {};

@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// Files of this process cannot grow beyond a limit while this lives: a full disk that root meets, too.
+// Limits the size of files that this process writes while the object lives. Simulates a full disk, for root
+// too.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The house has floors: a folder includes only what lies below it, and no public header includes CUDA, NCCL,
-// MPI or oneDNN.
+// The layers of the code: a folder includes only lower layers, and no public header includes CUDA, NCCL, MPI
+// or oneDNN.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -39,7 +39,7 @@ bool is_public_header(const std::filesystem::path& file) {
          });
 }
 
-// Why a file, named from the root, may not include this.
+// The reason why a file (path from the root) must not include `included`, if there is one.
 std::optional<std::string> objection(const std::filesystem::path& file, bool quoted,
                                      const std::string& included) {
   if (is_public_header(file) && std::regex_match(included, kBackendHeader)) {

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// What is logged by so many ranks that all do the same.
+// The log of `ranks` ranks that all do the same work.
 std::string logged(int ranks, const std::function<void()>& work) {
   testing::internal::CaptureStderr();
   for (int rank = 0; rank < ranks; ++rank) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One name, one type: two different types of one name in one namespace are undefined behaviour that no linker
-// reports, as soon as one program has both. Files that replace one another (cuda, no_cuda) count too: none of
-// them defines a type that the others know.
+// One name, one type: two different types with the same name in one namespace are undefined behaviour that no
+// linker reports, as soon as a program contains both. This includes alternative files (cuda, no_cuda): they
+// must not define types that other files know.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -20,7 +20,7 @@
 namespace lockstep {
 namespace {
 
-// Without comments, literals and the preprocessor's lines.
+// Removes comments, literals and preprocessor lines.
 std::string code_of(const std::string& text) {
   std::string code;
   std::size_t at = 0;
@@ -57,7 +57,7 @@ struct Scope {
   std::string name;
 };
 
-// What opens a brace, by the words before it.
+// The kind of scope that a brace opens, by the words before it.
 Scope scope_opened_by(const std::string& words) {
   static const std::regex kNamespace(R"(\bnamespace(\s+([\w:]+))?\s*$)");
   std::smatch match;
@@ -65,7 +65,7 @@ Scope scope_opened_by(const std::string& words) {
   return match[2].matched ? Scope{Scope::Kind::named, match[2]} : Scope{Scope::Kind::unnamed, ""};
 }
 
-// The types that a file defines for all others: in namespaces that have a name, and in no function or type.
+// The types that a file exposes to other files: in named namespaces, outside functions and types.
 std::vector<std::string> types_defined_in(const std::string& text) {
   static const std::regex kType(
       R"(\b(?:struct|class|union|enum(?:\s+(?:struct|class))?)\s+(?:alignas\([^)]*\)\s*)?(\w+)(?:\s+final)?\s*(?::[^:]|$))");

@@ -34,14 +34,14 @@ TEST(Random, IsThePhiloxBlockOfSeedPurposeAndIndex) {
 TEST(Random, DependsOnSeedPurposeAndIndexOnly) {
   const Random one(1, "weights of conv1");
   const Random same(1, "weights of conv1");
-  EXPECT_EQ(one.bits(1'000'000), same.bits(1'000'000));  // whatever was read before
+  EXPECT_EQ(one.bits(1'000'000), same.bits(1'000'000));  // independent of earlier calls
   std::set<std::uint32_t> values;
   for (std::uint64_t i = 0; i < 1000; ++i) {
     values.insert(one.bits(i));
     values.insert(Random(2, "weights of conv1").bits(i));
     values.insert(Random(1, "weights of conv2").bits(i));
   }
-  EXPECT_GE(values.size(), 2998u);  // 3000 of 2^32: one collision has a chance of 1 in 1000
+  EXPECT_GE(values.size(), 2998u);  // 3000 of 2^32: the chance of one collision is 1 in 1000
 }
 
 TEST(Random, UniformHasTheRightRangeAndMoments) {
@@ -84,7 +84,7 @@ TEST(Random, NormalHasTheRightMoments) {
   EXPECT_NEAR(moments[4], 3, 5 * std::sqrt(96.0 / kCount));
 }
 
-// Exact but for rounding: to the last bit of a float nearly always, and never more than one bit off.
+// Exact up to rounding: nearly always equal to the last bit of a float, and never more than one bit off.
 TEST(Random, NormalIsBoxMuller) {
   const Random random(7, "box muller");
   int rounded_otherwise = 0;

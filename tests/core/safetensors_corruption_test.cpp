@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that may come from anywhere: each is refused with DataError or IoError, or read cleanly; never
-// anything else.
+// Untrusted files: each is either read completely or refused with DataError or IoError.
 #include <limits>
 #include <string>
 #include <vector>
@@ -17,7 +16,7 @@ namespace {
 
 class Corruption : public SafetensorsTest {
  protected:
-  // Whether the file can be read, every tensor of it. Anything but DataError and IoError leaves the test.
+  // True if every tensor of the file can be read. Any exception other than DataError and IoError escapes.
   bool reads() const {
     try {
       SafetensorsReader reader(path_);
@@ -33,7 +32,7 @@ class Corruption : public SafetensorsTest {
       return false;
     }
   }
-  // What the DataError about this file says.
+  // The message of the DataError for this file.
   std::string refusal(const std::string& file) const {
     put(file);
     try {
@@ -84,7 +83,7 @@ TEST_F(Corruption, AnyFlipInTheHeaderIsRefusedOrReadCleanly) {
       EXPECT_NO_THROW(refused += !reads()) << "byte " << at << " mask " << mask;
     }
   }
-  EXPECT_GT(refused, static_cast<int>(header_end) * 9 / 2);  // what stays sound are other names and numbers
+  EXPECT_GT(refused, static_cast<int>(header_end) * 9 / 2);  // the others stay valid
 }
 
 TEST_F(Corruption, AnyFlipOfTheLengthIsRefused) {
@@ -106,7 +105,7 @@ TEST_F(Corruption, AHeaderLengthIsNotBelieved) {
     const std::string prefix(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
     EXPECT_NE(refusal(prefix + "{}").find("header"), std::string::npos) << bytes;
   }
-  EXPECT_NE(refusal(std::string(8, '\0')).find("JSON"), std::string::npos);  // a header of no bytes
+  EXPECT_NE(refusal(std::string(8, '\0')).find("JSON"), std::string::npos);  // an empty header
 }
 
 TEST_F(Corruption, AHeaderAboveTheLimitIsRefusedThoughTheFileHasIt) {
@@ -196,7 +195,7 @@ TEST_F(Corruption, TheHeaderIsOneJsonObject) {
   expect_refusal("{", "", "not JSON at byte");
   expect_refusal("{} {}", "", "not JSON at byte");
   expect_refusal("{\"\xff\":3}", "", "not JSON at byte");             // not UTF-8
-  expect_refusal(std::string("{}\0{}", 5), "", "at byte 10: a NUL");  // behind it nobody would look
+  expect_refusal(std::string("{}\0{}", 5), "", "at byte 10: a NUL");  // the rest would be ignored
   expect_refusal(R"({"a":)" + std::string(100'000, '['), "", "list");
   std::string objects = "{";
   for (int i = 0; i < 10'000; ++i) objects += R"("a":{)";
@@ -209,7 +208,7 @@ TEST_F(Corruption, OddNamesAreRefused) {
   expect_refusal("{" + tensor("a\\nb", 0, 0) + "}", "", "odd name");
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a minute of parsing for a comparison
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a minute of parsing under a sanitizer
 TEST_F(Corruption, MoreThanAMillionTensorsAreRefused) {
   std::string header = "{";
   for (int i = 0; i <= 1'000'000; ++i) {
@@ -220,7 +219,7 @@ TEST_F(Corruption, MoreThanAMillionTensorsAreRefused) {
 }
 #endif
 
-// Not "a header of 746872295945891163 bytes".
+// The message does not read "a header of 746872295945891163 bytes".
 TEST_F(Corruption, AFileOfAnotherKindIsCalledThat) {
   for (const char* text : {"[model]\nname = \"cnn\"\n", "\x89HDF\r\n\x1a\n...."}) {
     EXPECT_EQ(refusal(text),
@@ -228,7 +227,7 @@ TEST_F(Corruption, AFileOfAnotherKindIsCalledThat) {
   }
 }
 
-// A zip archive, and the pickle that it was before; with a name of its own for what it is made into.
+// A zip archive, and the older pickle format. The message suggests a separate name for the converted file.
 TEST_F(Corruption, WhatTorchSaveWroteIsToldHowToConvert) {
   for (const char* text : {"PK\3\4 an archive of PyTorch's", "\x80\2\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."}) {
     const std::string told = refusal(text);

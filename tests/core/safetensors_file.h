@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A folder of its own for each test, and safetensors files written byte by byte, so that tests can make ones
-// the writer never would.
+// A separate folder for each test, and safetensors files written byte by byte: tests can make files that the
+// writer never makes.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files the writer made or that are sound; safetensors_corruption_test.cpp has the others.
+// Valid files. safetensors_corruption_test.cpp tests invalid ones.
 #include "core/safetensors.h"
 
 #include <cstring>
@@ -78,10 +78,10 @@ TEST_F(SafetensorsTest, ReadsAFileOfAnotherProgram) {
   const SafetensorsEntry* counter = reader.find("n");
   ASSERT_NE(counter, nullptr);
   EXPECT_EQ(counter->dtype_name, "I64");
-  EXPECT_FALSE(counter->dtype.has_value());  // a type Lockstep does not have
+  EXPECT_FALSE(counter->dtype.has_value());  // a type that Lockstep lacks
 }
 
-// Caches of model hubs are trees of symbolic links.
+// Caches of model hubs consist of symbolic links.
 TEST_F(SafetensorsTest, FollowsSymbolicLinks) {
   float value = 1.5f;
   write_safetensors(path_, std::vector<NamedTensor>{{"w", {&value, {1}}}});
@@ -111,7 +111,7 @@ TEST_F(SafetensorsTest, AFileThatShrinksWhileItIsReadIsAnIoError) {
   std::vector<std::byte> read(tensor.bytes());
   EXPECT_THROW(reader.read(*reader.find("w"), read), IoError);
   float value = 0;
-  reader.read(*reader.find("small"), std::as_writable_bytes(std::span(&value, 1)));  // one failure is not all
+  reader.read(*reader.find("small"), std::as_writable_bytes(std::span(&value, 1)));  // reads still work
   EXPECT_EQ(value, 1.0f);
 }
 

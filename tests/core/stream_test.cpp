@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU's streams: compute inline, communication and copies on a worker thread.
+// The CPU's streams: compute runs inline; communication and copies run on a worker thread.
 #include "core/stream.h"
 
 #include <array>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr Device kHost = {};
 
-// Holds a worker until it is opened, so that a test decides what happens before what.
+// Blocks a worker until the test opens it, so that the test controls the order of events.
 class Gate {
  public:
   void open() {
@@ -67,7 +67,7 @@ TEST(Event, IsReadyBeforeItWasEverRecorded) {
 class WorkerStream : public testing::TestWithParam<StreamUse> {};
 INSTANTIATE_TEST_SUITE_P(Uses, WorkerStream, testing::Values(StreamUse::communication, StreamUse::copy));
 
-// Its own time, and none of the thread's that asks.
+// CPU time of the worker, without that of the calling thread.
 TEST_P(WorkerStream, TellsWhatItTookOfACore) {
   Stream worker(kHost, GetParam()), waiting(kHost, GetParam());
   const auto work = [] {
@@ -114,7 +114,7 @@ TEST_P(WorkerStream, RunsOnTheCallingThreadWhatItWaitsForWhenNothingIsBeforeIt) 
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
   opener.join();
 
-  // What others enqueue meanwhile comes behind it.
+  // Work that other threads enqueue meanwhile runs after it.
   stream.run([&] {
     std::thread([&] { stream.enqueue([&order] { order.push_back(4); }); }).join();
     order.push_back(3);
@@ -159,7 +159,7 @@ TEST(Worker, AFullRingBlocksTheCallerUntilThereIsRoom) {
       ++enqueued;
     }
   });
-  // The blocked task takes the first of the 1024 places, so no more than 1023 can follow it.
+  // The blocked task holds the first of the 1024 places, so at most 1023 can follow it.
   while (enqueued < 1023) std::this_thread::yield();
   EXPECT_LE(enqueued, 1023);
   gate.open();
@@ -220,7 +220,7 @@ TEST(Events, AWorkerWaitsForAnotherWithoutBlockingTheHost) {
   producer.record(produced);
   consumer.wait(produced);
   consumer.enqueue([&] { seen = value; });
-  gate.open();  // reached although the consumer cannot go on yet
+  gate.open();  // the consumer's wait does not block this thread
   consumer.synchronize();
   EXPECT_EQ(seen, 42);
 }
@@ -243,7 +243,7 @@ TEST(Events, AWaitIsForTheRecordBeforeIt) {
   event.synchronize();
 }
 
-// The second record is done long before the first, whose stream is held.
+// The second record completes long before the first, whose stream is blocked.
 TEST(Events, ALaterRecordOfAFasterStreamDoesNotReleaseAnEarlierWait) {
   Stream slow(kHost, StreamUse::copy);
   Stream waiting(kHost, StreamUse::communication);
@@ -259,7 +259,7 @@ TEST(Events, ALaterRecordOfAFasterStreamDoesNotReleaseAnEarlierWait) {
   fast.synchronize();
   EXPECT_TRUE(event.ready()) << "of the second record";
   event.synchronize();
-  // If the wait were released, its worker would run on while another takes its turn so often.
+  // If the wait were released, its worker would run on during these many turns.
   for (int turn = 0; turn < 200; ++turn) {
     fast.enqueue([] { std::this_thread::yield(); });
     fast.synchronize();
@@ -270,7 +270,7 @@ TEST(Events, ALaterRecordOfAFasterStreamDoesNotReleaseAnEarlierWait) {
   EXPECT_TRUE(passed.ready());
 }
 
-// Each wait learns of its own record's stream only.
+// Each wait reports only errors of its own record's stream.
 TEST(Events, AWaitRethrowsTheErrorOfItsOwnRecord) {
   Stream failing(kHost, StreamUse::copy);
   Stream waiting(kHost, StreamUse::communication);
@@ -295,7 +295,7 @@ TEST(Events, PingPongManyTimes) {
   Stream right(kHost, StreamUse::communication);
   Event to_right(kHost);
   Event to_left(kHost);
-  int counter = 0;  // no lock: the events alone order the two threads
+  int counter = 0;  // no lock: only the events order the two threads
   for (int i = 0; i < 2000; ++i) {
     left.wait(to_left);
     left.enqueue([&counter] { ++counter; });

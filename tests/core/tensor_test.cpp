@@ -23,7 +23,7 @@ T from_bits(int bits) {
   return value;
 }
 
-// Sign, exponent and mantissa spelled out in double precision: the definition of the format.
+// The value of the bits in double precision, from sign, exponent and mantissa: the definition of the format.
 double value_of(int bits, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
@@ -35,7 +35,7 @@ double value_of(int bits, int exponent_bits, int mantissa_bits) {
   return sign * std::ldexp(1.0 + fraction, exponent - bias);
 }
 
-// Every pattern means what the format says, and survives the way through float.
+// Every bit pattern has the value of the format's definition and survives a conversion to float and back.
 template <typename T>
 void expect_exact_round_trip(int exponent_bits, int mantissa_bits) {
   for (int bits = 0; bits < 0x10000; ++bits) {
@@ -54,7 +54,7 @@ void expect_exact_round_trip(int exponent_bits, int mantissa_bits) {
   }
 }
 
-// Between each two neighbouring finite values: below the middle goes down, above goes up, the middle to even.
+// Between neighbouring finite values: below the middle rounds down, above rounds up, the middle to even.
 template <typename T>
 void expect_nearest_even(int largest_finite) {
   for (int bits = 0; bits < largest_finite; ++bits) {

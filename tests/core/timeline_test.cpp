@@ -39,7 +39,7 @@ class TraceTest : public testing::Test {
   const std::filesystem::path path_ = folder_.path() / "trace.json";
 };
 
-// Lets the clock move on by at least this much.
+// Waits for at least this time.
 void pass_time(std::int64_t nanoseconds) {
   const std::int64_t end = now_ns() + nanoseconds;
   while (now_ns() < end) {

@@ -23,14 +23,14 @@
 namespace lockstep {
 namespace {
 
-// The next micro-batches.
+// Takes the next micro-batches.
 std::vector<Samples> take(BatchLoader& loader, std::int64_t micro_batches) {
   std::vector<Samples> taken;
   for (std::int64_t i = 0; i < micro_batches; ++i) taken.push_back(samples_of(loader.next()));
   return taken;
 }
 
-// What all ranks together see in the first `epochs` epochs, in the order of the sample order's positions.
+// The samples that all ranks see in the first `epochs` epochs, in the sample order's positions.
 Samples seen(const Dataset& dataset, int ranks, LoaderOptions options, std::int64_t epochs) {
   std::vector<std::vector<Samples>> by_rank;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -147,8 +147,8 @@ TEST_P(BatchLoaderRanks, RepeatFillsTheLastBatchWithTheEpochsFirstSamples) {
   }
 }
 
-// Samples in the order of the epoch, each once, as for one rank; what fills a short batch are samples of the
-// same micro-batch, or of the epoch's beginning, and weighs nothing.
+// Samples come in the order of the epoch, each once, as for one rank. A short batch is filled with samples of
+// the same micro-batch, or of the epoch's beginning, with weight 0.
 TEST_P(BatchLoaderRanks, ExactTakesEverySampleOnceAndEvenly) {
   const LoaderOptions options{.batch = 4, .accumulation = 2, .tail = Tail::exact, .seed = 9};
   const std::int64_t global = 8 * GetParam();
@@ -251,8 +251,8 @@ TEST(BatchLoader, RanksAndAccumulationAreInterchangeable) {
   }
 }
 
-// However a global batch is dealt to ranks, in one micro-batch each, the samples and their order are one
-// rank's; an epoch has each once, and what it drops is less than a batch.
+// For any number of ranks, with one micro-batch each, the samples and their order are those of one rank. An
+// epoch has each sample once, and drops less than a batch.
 TEST(BatchLoader, AnyNumberOfRanksSeesTheSameGlobalBatches) {
   const NumberedDataset dataset(259);
   constexpr std::int64_t kGlobal = 24;
@@ -268,8 +268,8 @@ TEST(BatchLoader, AnyNumberOfRanksSeesTheSameGlobalBatches) {
   for (const auto& [sample, times] : counts(epoch)) EXPECT_EQ(times, 1) << sample;
 }
 
-// Batch norm never sees an empty or a short batch: whatever is configured, a training batch is full of
-// samples that are there, or the configuration is refused.
+// Batch norm never gets an empty or a short batch: a training batch is full of real samples, or the
+// configuration is refused.
 TEST(BatchLoader, NoConfigurationGivesTrainingAShortBatch) {
   std::mt19937 random(7);
   const auto up_to = [&](std::uint32_t most) { return static_cast<std::int64_t>(random() % most + 1); };
@@ -336,7 +336,7 @@ TEST(BatchLoader, SeekGivesWhatRunningThereGives) {
   }
 }
 
-// The state does not depend on how many ranks there are: a run resumed on other ones goes on with the same
+// The state does not depend on the number of ranks: a run resumed on another number continues with the same
 // samples.
 TEST(BatchLoader, ResumesOnAnotherNumberOfRanks) {
   const NumberedDataset dataset(200);
@@ -363,11 +363,11 @@ TEST(BatchLoader, ABatchStaysUntouchedUntilTheNextCall) {
     const Batch& batch = loader.next();
     memory.insert(batch.images.data);
     const Samples before = samples_of(batch);
-    BatchLoader other(dataset, {}, {.batch = 2});  // time for the threads to do harm in
+    BatchLoader other(dataset, {}, {.batch = 2});  // time for the threads to do damage
     take(other, 3);
     EXPECT_EQ(samples_of(batch), before);
   }
-  EXPECT_EQ(memory.size(), 2u);  // the ring, reused
+  EXPECT_EQ(memory.size(), 2u);  // the slots, reused
 }
 
 TEST(BatchLoader, ADatasetSmallerThanAGlobalBatchIsAConfigurationError) {
@@ -405,7 +405,7 @@ TEST(BatchLoader, RefusesMoreSamplesThanCanBeNumbered) {
             "the dataset has 2147483648 samples: at most 2147483647 are possible");
 }
 
-// Broken from its 40th sample on; says which rank its readers believe to be.
+// Throws for samples 40 and above. The message contains current_rank().
 class BreakingDataset final : public NumberedDataset {
  public:
   BreakingDataset() : NumberedDataset(100) {}
@@ -430,12 +430,12 @@ TEST(BatchLoader, AnErrorArrivesWithItsOwnBatch) {
           EXPECT_STREQ(error.what(), "rank 3: sample 40 is broken");
         }
       }
-      loader.seek(0, 0);  // what was read before can be read again
+      loader.seek(0, 0);  // batches read earlier can be read again
     }
   }
 }
 
-// Reads nothing before it is told to.
+// Blocks all reads until it is opened.
 class ClosedDataset final : public NumberedDataset {
  public:
   ClosedDataset() : NumberedDataset(100) {}
@@ -486,7 +486,8 @@ TEST(BatchLoader, EndsWhilePrefetching) {
   }
 }
 
-// The loader's threads may be at it until the loader ends, whoever else has let go of it.
+// The loader's threads may use the augmentation until the loader ends, even if all other owners have released
+// it.
 TEST(BatchLoader, KeepsTheAugmentationOfItsImages) {
   const NumberedDataset dataset(64);
   const Augmentation augmentation{.crop_padding = 1, .key = augmentation_key(3)};

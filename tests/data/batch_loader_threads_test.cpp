@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a loader's threads share: a batch of large images must be made by all of them at once, and be the same
-// batch whoever made which part of it.
+// Threads of a loader: all of them must work on one batch of large images at once, and the batch must not
+// depend on which thread made which part.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -22,7 +22,8 @@
 namespace lockstep {
 namespace {
 
-// Lets nobody out before `readers` are inside at once; or, lest a test waits for ever, after some seconds.
+// Blocks readers until `readers` of them are inside read() at once. Gives up after some seconds, so that no
+// test hangs.
 class MeetingDataset final : public NumberedDataset {
  public:
   MeetingDataset(std::int64_t size, int readers) : NumberedDataset(size), readers_(readers) {}
@@ -41,14 +42,14 @@ class MeetingDataset final : public NumberedDataset {
   }
 
  private:
-  mutable int readers_;  // 0: nobody waits any more
+  mutable int readers_;  // 0: readers no longer wait
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   mutable int inside_ = 0;
   mutable int most_ = 0;
 };
 
-// With two slots only one batch is made before the first is asked for.
+// With two slots only one batch is made before the first request.
 TEST(BatchLoaderThreads, AllWorkOnOneBatch) {
   for (const int threads : {2, 3, 8, 16}) {
     const MeetingDataset dataset(100, threads);
@@ -79,7 +80,7 @@ std::vector<std::byte> bytes_of(BatchLoader& loader, int batches) {
   return bytes;
 }
 
-// Batches of 1 to 37 samples do not divide into pieces evenly, and the last one of an evaluation is padded.
+// Batches of 1 to 37 samples divide unevenly, and the last one of an evaluation is padded.
 TEST(BatchLoaderThreads, ChangeNoBitOfAnyBatch) {
   const NumberedDataset dataset(250);
   for (const Tail tail : {Tail::drop, Tail::carry, Tail::pad}) {
@@ -105,12 +106,12 @@ TEST(BatchLoaderThreads, NeedNoMoreMemory) {
   EXPECT_EQ(many.memory_bytes(), one.memory_bytes());
 }
 
-// Some samples cannot be decoded; reading one of them fails for good.
+// Some samples cannot be decoded, and reading one of them always fails.
 class DamagedDataset final : public NumberedDataset {
  public:
   DamagedDataset(std::int64_t every, std::int64_t lost) : NumberedDataset(40), every_(every), lost_(lost) {}
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    NumberedDataset::read(index, image);  // and leaves traces in the batch
+    NumberedDataset::read(index, image);  // has already written into the batch
     if (index == lost_) throw IoError(fmt::format("sample {} is gone", index));
     if (index % every_ == 1) throw DataError(fmt::format("sample {} is damaged", index));
     return static_cast<std::int32_t>(index);
@@ -139,7 +140,7 @@ TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedIsLeftOut) {
     EXPECT_EQ(loader.left_out(), 13) << "each counts once";
     loader.seek(0, 0);
     const std::string log = testing::internal::GetCapturedStderr();
-    std::size_t named = 0;  // those that were met first
+    std::size_t named = 0;  // reported samples: the first that were found
     for (std::int64_t i = 1; i < 40; i += 3)
       named +=
           log.find(fmt::format("sample {} is damaged; it is left out of its batch", i)) != std::string::npos;
@@ -152,7 +153,7 @@ TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedIsLeftOut) {
 TEST(BatchLoaderThreads, WhatIsLeftOutOfTrainingLeavesItsWeightToTheOthers) {
   const DamagedDataset dataset(9, -1);
   for (const Tail tail :
-       {Tail::drop, Tail::carry, Tail::exact}) {  // exact: a last batch of 4, of more weight each
+       {Tail::drop, Tail::carry, Tail::exact}) {  // exact: a last batch of 4, whose samples weigh more
     for (const int threads : {1, 4}) {
       BatchLoader loader(dataset, {}, {.batch = 12, .tail = tail, .threads = threads});
       for (int i = 0; i < 4; ++i) {
@@ -167,7 +168,7 @@ TEST(BatchLoaderThreads, WhatIsLeftOutOfTrainingLeavesItsWeightToTheOthers) {
   }
 }
 
-// A last batch of 2 samples in 5 places holds one of them three times and the other one twice.
+// A last batch of 2 samples in 5 places contains one of them three times and the other twice.
 TEST(BatchLoaderThreads, ADamagedSampleOfAShortBatchCountsOnceWhateverItsCopies) {
   class OneDamaged final : public NumberedDataset {
    public:
@@ -206,7 +207,7 @@ TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedEndsTheJobWhereThatIsAskedFor
   }
 }
 
-// The error is the first in the batch's order, whichever thread meets its own first.
+// The error is that of the first damaged sample in the batch's order, whichever thread fails first.
 TEST(BatchLoaderThreads, ABatchOfMostlyDamagedSamplesIsAnError) {
   const DamagedDataset dataset(1'000, 25);
   class Worse final : public NumberedDataset {
@@ -239,7 +240,7 @@ TEST(BatchLoaderThreads, ABatchOfMostlyDamagedSamplesIsAnError) {
   }
 }
 
-// Each sample takes its time, and nobody computes: batches are always waited for.
+// Each sample takes time and nothing computes: the caller always waits for batches.
 class SlowDataset final : public NumberedDataset {
  public:
   SlowDataset() : NumberedDataset(1000) {}
@@ -271,17 +272,17 @@ TEST(BatchLoaderThreads, BecomeMoreWhereBatchesAreWaitedForAndChangeNothing) {
 }
 
 TEST(LoaderPace, WantsWhatIsComputedWithABatchToCoverWhatItTakes) {
-  // A batch takes three times as long as is computed with it.
+  // Making a batch takes three times as long as computing on it.
   const LoaderPace slow{.threads = 1, .seconds = 3, .waited_seconds = 2, .processor_seconds = 3};
   EXPECT_EQ(threads_wanted(slow, 64), 4);
   EXPECT_EQ(threads_wanted(slow, 3), 3);
   EXPECT_EQ(threads_wanted(slow, 1), 1);
-  // Next to nothing is waited for, or a disk is.
+  // The waits are negligible, or they are waits for a disk.
   EXPECT_EQ(threads_wanted({.threads = 2, .seconds = 1, .waited_seconds = 0.004, .processor_seconds = 1}, 64),
             2);
   EXPECT_EQ(threads_wanted({.threads = 2, .seconds = 1, .waited_seconds = 0.5, .processor_seconds = 0.1}, 64),
             3);
-  // Nothing is computed.
+  // The caller does not compute.
   EXPECT_EQ(threads_wanted({.threads = 2, .seconds = 1, .waited_seconds = 1, .processor_seconds = 1}, 16),
             16);
   EXPECT_EQ(threads_wanted({.threads = 2, .seconds = 0}, 16), 2);

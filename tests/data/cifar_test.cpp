@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kPlane = 32 * 32;
 
-// Pixel i of channel c is first + 100 * c + i, in one byte.
+// A record whose pixel i of channel c is first + 100 * c + i, in one byte.
 Bytes record(const Bytes& labels, int first) {
   Bytes bytes = labels;
   for (std::size_t channel = 0; channel < 3; ++channel)
@@ -36,7 +36,7 @@ void expect_image(const Dataset& dataset, std::int64_t index, std::int32_t label
           << "pixel " << i << " channel " << channel;
 }
 
-// Five batches for training; the first has two records.
+// Five training batches; the first one has two records.
 void write_cifar10(const TemporaryFolder& folder) {
   folder.write("data_batch_1.bin", record({3}, 7) + record({9}, 8));
   for (int i = 2; i <= 5; ++i)
@@ -127,7 +127,7 @@ TEST(Cifar, DamagedFilesAreNamedWithTheOffset) {
   folder.write("data_batch_3.bin", sound + record({10}, 0));
   expect_parts(error_of<DataError>(folder), {"data_batch_3.bin: at byte 3073: label 10", "0 to 9"});
 
-  std::filesystem::resize_file(folder.path() / "data_batch_3.bin", std::uint64_t{5} << 30);  // of nothing
+  std::filesystem::resize_file(folder.path() / "data_batch_3.bin", std::uint64_t{5} << 30);  // sparse
   expect_parts(error_of<DataError>(folder),
                {"data_batch_3.bin: 5368709120 bytes; at most 4294967296 are read"});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Formats that hold many images in a file: TFRecord and WebDataset.
+// Formats with many images in one file: TFRecord and WebDataset.
 #include <algorithm>
 #include <cstring>
 
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
 
-// ---- TFRecord: the least of protocol buffers and frames that writes one
+// ---- TFRecord: a minimal writer of protocol buffers and frames
 
 std::string varint(std::uint64_t value) {
   std::string text;
@@ -55,7 +55,7 @@ std::string framed(const std::string& data) {
   return frame;
 }
 std::string example(const std::string& features) { return framed(field(1, features)); }
-// As ImageNet's scripts have them, among other features.
+// The features of ImageNet's scripts, among others.
 std::string image_example(const Bytes& image, std::uint64_t label) {
   return example(number_feature("image/height", 7) + bytes_feature("image/encoded", text_of(image)) +
                  bytes_feature("image/class/text", "cat") + number_feature("image/class/label", label));
@@ -108,7 +108,7 @@ TEST(TfRecord, ReadsTheNamesOfTensorflowDatasetsAndPngs) {
   EXPECT_EQ(read(*train, 0), noise({5, 6, 1}, 1));
 }
 
-// A file that Kaggle gives: another ending, another name of the label.
+// A file from Kaggle: another file ending and another name of the label.
 TEST(TfRecord, FeaturesMayHaveOtherNames) {
   const TemporaryFolder folder;
   const std::string image = text_of(colours(10));
@@ -120,7 +120,7 @@ TEST(TfRecord, FeaturesMayHaveOtherNames) {
   options.tfrecord = {.image = "photo", .label = "species"};
   expect_red(*open_tfrecord(options, Split::train), 0, 99, 5);
   options.tfrecord = {};
-  expect_red(*open_tfrecord(options, Split::train), 0, 10, 3);  // the index of other features does not serve
+  expect_red(*open_tfrecord(options, Split::train), 0, 10, 3);  // the index of other features is not used
   options.tfrecord.label = "kind";
   expect_parts(message_of<DataError>([&] { open_tfrecord(options, Split::train); }),
                {"\"kind\"", "image, class, photo, species", "data.tfrecord.label"});
@@ -166,7 +166,7 @@ TEST(TfRecord, FilesThatGzipHasPackedAreUnpackedOnce) {
 TEST(TfRecord, SplitsAreWholeWordsOfNames) {
   const TemporaryFolder folder;
   const Bytes one = as_bytes(image_example(colours(10), 1));
-  folder.write("constrained.tfrecord", one);  // has no word for a split, though "train" is in it
+  folder.write("constrained.tfrecord", one);  // the name contains "train" but not as a word
   folder.write("birds-Train-0.tfrecord", one);
   folder.write("contest.tfrecord", one);
   folder.write("birds-Valid-0.tfrecord", one);
@@ -196,11 +196,11 @@ TEST(TfRecord, TheIndexServesUntilTheFileChanges) {
   folder.write("train.tfrecord", as_bytes(image_example(colours(10), 1)));
   EXPECT_EQ(opens(), std::pair(std::int64_t{1}, true));
   EXPECT_TRUE(fs::exists(index));
-  folder.write("train.tfrecord.lsindex.partial-12ab", {1});  // left by a process that was killed
+  folder.write("train.tfrecord.lsindex.partial-12ab", {1});  // left by a killed process
   EXPECT_EQ(opens(), std::pair(std::int64_t{1}, false));
   folder.write("train.tfrecord", as_bytes(image_example(colours(10), 1) + image_example(colours(20), 0)));
   EXPECT_EQ(opens(), std::pair(std::int64_t{2}, true));
-  // Damaged in any byte it is made anew.
+  // An index with any damaged byte is made again.
   for (std::uintmax_t at = 0; at < fs::file_size(index); ++at) {
     Bytes bytes(static_cast<std::size_t>(fs::file_size(index)));
     std::FILE* read = std::fopen(index.c_str(), "rb");
@@ -323,7 +323,7 @@ TEST(WebDataset, LongNamesOfBothKinds) {
   const std::string long_name = std::string(150, 'd') + "/image";
   const auto pax = [](const std::string& path) {
     const std::string line = " path=" + path + "\n";
-    std::size_t length = line.size() + 3;  // of three digits
+    std::size_t length = line.size() + 3;  // a number of three digits
     return member("pax", fmt::format("{}{}", length, line), 'x');
   };
   folder.write("train.tar", as_bytes(member("././@LongLink", long_name + ".jpg" + std::string(1, '\0'), 'L') +
@@ -356,7 +356,7 @@ TEST(WebDataset, WhatIsWrongIsNamedWithItsPlace) {
   expect_parts(complaint(kEnd), {"no images in the files of training"});
   expect_parts(complaint(sample("a", {1, 2, 3}, "0")), {"train.tar: at byte 512: not a JPEG image"});
   expect_parts(complaint(member("x", "99 path=a", 'x')), {"damaged extended header"});
-  // A header's bytes are summed up in it.
+  // The header's checksum covers all its bytes.
   for (std::size_t at = 0; at < 500; at += 7) {
     std::string flipped = good + kEnd;
     flipped[at] = static_cast<char>(flipped[at] ^ 1);

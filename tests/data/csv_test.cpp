@@ -91,7 +91,7 @@ TEST_F(CsvTables, QuotedCellsMayHoldAnything) {
   write("train.csv", "\"a, \"\"b\"\"\",size\n\"1\n2\",0\n3,1\n4,0\n5,0\n");
   write("test.csv", "\"a, \"\"b\"\"\",size\n3,1\n");
   const std::unique_ptr<Dataset> train = open();
-  EXPECT_EQ(rows(*train), (std::vector<Row>{{{3}, 1}, {{4}, 0}, {{5}, 0}}));  // 1, line break, 2 is no number
+  EXPECT_EQ(rows(*train), (std::vector<Row>{{{3}, 1}, {{4}, 0}, {{5}, 0}}));  // line break in 2: no number
   options_.on_error = OnError::stop;
   EXPECT_EQ(
       error<DataError>(),
@@ -116,7 +116,7 @@ TEST_F(CsvTables, AreScaledByTheTrainingRows) {
   EXPECT_EQ(other.values[1], 0);
 }
 
-// Of one file, by rows: what is tested with has no part in the scale.
+// One file, divided by rows: test rows do not affect the scale.
 TEST_F(CsvTables, OneFileCanBeDivided) {
   std::string text;
   for (int i = 0; i < 200; ++i) text += fmt::format("{},{}\n", i % 10 == 3 ? 1000 + i : i, i % 2);
@@ -178,7 +178,7 @@ TEST_F(CsvTables, RowsThatCannotBeReadAreLeftOutOrNamed) {
     options_.on_error = OnError::stop;
     EXPECT_EQ(error<DataError>(), each.fault);
   }
-  // More than half are no accident.
+  // More than half of the rows: not an accident.
   write("train.csv", "a,b,kind\n1,2,0\nx,2,0\ny,2,0\n");
   options_.on_error = OnError::leave_out;
   EXPECT_EQ(
@@ -222,7 +222,7 @@ TEST_F(CsvTables, WhatIsNoTableIsRefused) {
   EXPECT_EQ(error<ConfigError>(), "data.csv.ignore = \"b\": /train.csv has the columns a, kind");
 }
 
-// As spreadsheets save tables: a byte order mark, lines that end in CRLF, and the label where they like.
+// As spreadsheets save tables: a byte order mark, CRLF line ends, and the label in any column.
 TEST_F(CsvTables, MayBeginWithAByteOrderMark) {
   write("train.csv", "\xef\xbb\xbflabel,x,visit\r\n1,2.5,0\r\n0,-1,2\r\n");
   write("test.csv", "\xef\xbb\xbflabel,x,visit\r\n1,4,1\r\n");
@@ -232,7 +232,7 @@ TEST_F(CsvTables, MayBeginWithAByteOrderMark) {
   EXPECT_NE(error<DataError>().find("UTF-16"), std::string::npos);
 }
 
-// As in countries that write decimal commas.
+// The format of countries with decimal commas.
 TEST_F(CsvTables, MayHaveSemicolonsAndDecimalCommas) {
   write("train.csv", "breite;höhe;art\n1,5;-2,25;rot\n3;4,0;blau\n");
   const std::vector<Row> expected = {{{1.5f, -2.25f}, 1}, {{3, 4}, 0}};
@@ -241,7 +241,7 @@ TEST_F(CsvTables, MayHaveSemicolonsAndDecimalCommas) {
   expect_parts(testing::internal::GetCapturedStderr(), {"warning", "1,5"});
   write("train.csv", "1.5\t-2.25\trot\n3\t4.0\tblau\n");
   EXPECT_EQ(rows(*open()), expected);
-  // Text with commas does not make a table of semicolons one of commas.
+  // Text with commas does not change the delimiter from semicolon to comma.
   write("train.csv", "1.5;-2.25;\"rot, hell\"\n3;4.0;blau\n");
   EXPECT_EQ(rows(*open()), expected);
   options_.csv.delimiter = CsvDelimiter::semicolon;
@@ -252,15 +252,15 @@ TEST_F(CsvTables, AFirstRowOfNamesIsToldByItsSigns) {
   struct Case {
     std::string text;
     std::size_t rows;
-    bool guessed;  // and told as a warning
+    bool guessed;  // and reported as a warning
   };
   const Case cases[] = {{"a,b,kind\n1,2,0\n3,4,1\n", 2, false},       // no numbers
-                        {"1,2,0\n3,4,1\n", 2, false},                 // numbers alone
-                        {"5.1,3.5,setosa\n4.9,3,other\n", 2, false},  // a text above texts
-                        {"id,2019,2020\n1,2,0\n3,4,1\n", 2, true},    // a text above numbers
+                        {"1,2,0\n3,4,1\n", 2, false},                 // only numbers
+                        {"5.1,3.5,setosa\n4.9,3,other\n", 2, false},  // text above text
+                        {"id,2019,2020\n1,2,0\n3,4,1\n", 2, true},    // text above numbers
                         {"2019,2020,class\n1,2,cat\n3,4,dog\n", 2, true},
-                        {"0,1,2\n7,2,0\n3,4,1\n", 2, true},           // pandas, without names
-                        {"?,2,0\n3,4,1\n5,6,0\n7,8,1\n", 3, false}};  // a number that is missing
+                        {"0,1,2\n7,2,0\n3,4,1\n", 2, true},           // pandas without names
+                        {"?,2,0\n3,4,1\n5,6,0\n7,8,1\n", 3, false}};  // a missing number
   for (const Case& each : cases) {
     SCOPED_TRACE(each.text);
     write("train.csv", each.text);

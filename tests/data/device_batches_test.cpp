@@ -15,7 +15,7 @@ namespace {
 
 const LoaderOptions kOptions{.batch = 4, .seed = 3, .slots = 2};
 
-// Batches as the loader itself gives them.
+// The batches that the loader itself returns.
 std::vector<Samples> expected(const Dataset& dataset, int batches) {
   BatchLoader loader(dataset, {}, kOptions);
   std::vector<Samples> taken;
@@ -23,7 +23,7 @@ std::vector<Samples> expected(const Dataset& dataset, int batches) {
   return taken;
 }
 
-// Steps: begin, their micro-batches, prefetch.
+// Runs steps: begin, their micro-batches, prefetch.
 class Steps {
  public:
   Steps(DeviceBatches& batches, int micro_batches) : batches_(batches), micro_batches_(micro_batches) {}
@@ -71,7 +71,8 @@ TEST(DeviceBatches, PrefetchingIsOptional) {
   }
 }
 
-// Its memory is not the loader's, which is filled again meanwhile; steps of one slot have the same.
+// The memory of a step's batches is separate from the loader's, which the loader refills. Steps of one slot
+// share their memory.
 TEST(DeviceBatches, AStepsBatchesStayUntilTheNextStepAndTakeTurnsInMemory) {
   constexpr int kMicroBatches = 2;
   const NumberedDataset dataset(400);
@@ -87,7 +88,7 @@ TEST(DeviceBatches, AStepsBatchesStayUntilTheNextStepAndTakeTurnsInMemory) {
     const Batch& second = batches.next();
     EXPECT_THROW(batches.next(), Error);
     batches.prefetch(StepSlot::of(step + 1));
-    batches.prefetch(StepSlot::of(step + 1));  // once is enough
+    batches.prefetch(StepSlot::of(step + 1));  // a second call changes nothing
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(samples_of(first), wanted[i]);
     EXPECT_EQ(samples_of(second), wanted[i + 1]);
@@ -114,11 +115,11 @@ TEST(DeviceBatches, SeekForgetsWhatWasCopiedAhead) {
   }
 }
 
-// Sanitizers see it: while a step is late the copy that waits for its memory is, too.
+// For sanitizers: if a step is late, the copy that waits for its memory is late, too.
 TEST(DeviceBatches, CopiesAreDoneBeforeTheirMemoryIsGivenBack) {
   const NumberedDataset dataset(30);
   BatchLoader loader(dataset, {}, kOptions);
-  Stream compute({}, StreamUse::communication);  // on a thread of its own
+  Stream compute({}, StreamUse::communication);  // runs on a worker thread
   DeviceBatches batches(loader, {.staging = Staging::always});
   batches.begin(compute, StepSlot::of(0));
   compute.enqueue([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
@@ -126,7 +127,7 @@ TEST(DeviceBatches, CopiesAreDoneBeforeTheirMemoryIsGivenBack) {
   batches.prefetch(StepSlot::of(2));
 }
 
-// What was copied ahead for one slot is not another's: batches would come out of order.
+// Batches prefetched for one slot do not serve another one: batches would be out of order.
 TEST(DeviceBatches, AStepBeginsInTheSlotThatWasPrefetched) {
   const NumberedDataset dataset(30);
   BatchLoader loader(dataset, {}, kOptions);
@@ -137,7 +138,7 @@ TEST(DeviceBatches, AStepBeginsInTheSlotThatWasPrefetched) {
   EXPECT_THROW(batches.begin(compute, StepSlot::of(0)), Error);
 }
 
-// An error belongs to the step whose batch could not be read, not to the one before it, and nothing is lost.
+// The step whose batch cannot be read throws, not the step before it, and no batch is lost.
 TEST(DeviceBatches, ErrorsAreThrownByTheirOwnStep) {
   struct Broken final : NumberedDataset {
     using NumberedDataset::NumberedDataset;

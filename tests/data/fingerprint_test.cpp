@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dataset::fingerprint: equal for copies, and different where the data are.
+// Dataset::fingerprint is equal for copies and differs for different data.
 #include <filesystem>
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HDF5 files as others write them, by the HDF5 library.
+// HDF5 files in the form that other programs write, made with the HDF5 library.
 #include <csignal>
 #include <fstream>
 #include <numeric>
@@ -24,7 +24,7 @@ namespace {
 
 using Shape = std::vector<hsize_t>;
 
-// A file that is being written.
+// Writes a file.
 class Writer {
  public:
   explicit Writer(const std::filesystem::path& path)
@@ -32,7 +32,7 @@ class Writer {
   ~Writer() { H5Fclose(file_); }
 
   hid_t id() const { return file_; }
-  // Zipped in chunks of two of the first dimension, if asked for.
+  // Optionally compressed, in chunks of two along the first dimension.
   template <typename T>
   void put(const char* name, const Shape& shape, hid_t type, const std::vector<T>& values,
            bool zipped = false) const {
@@ -60,7 +60,7 @@ class Writer {
 
 constexpr std::int64_t kImages = 5, kHeight = 4, kWidth = 6, kChannels = 3;
 
-// Another value in each place.
+// Pixels with a different value at each place.
 Bytes pixels() {
   Bytes all(static_cast<std::size_t>(kImages * kHeight * kWidth * kChannels));
   std::iota(all.begin(), all.end(), std::uint8_t{7});
@@ -155,7 +155,7 @@ TEST(Hdf5, GrayTestImagesHaveTheClassesOfTraining) {
   auto test = open_dataset(options_of(folder), Split::test);
   EXPECT_EQ(test->classes(), 5);
   EXPECT_EQ(test->image_shape(), (ImageShape{.height = 3, .width = 5, .channels = 1}));
-  test.reset();  // a file that is open is not written
+  test.reset();  // a file cannot be written while it is open
   write("val.h5", {1, 5});
   EXPECT_NE(message_of<DataError>([&] {
               open_dataset(options_of(folder), Split::test);
@@ -218,8 +218,7 @@ TEST(Hdf5, ArraysOfOtherFilesAreNotLookedInto) {
                {"there is no array \"images\" in it"});
 }
 
-// As courses and data sets spread them: names with the split in them, images and labels in files of their
-// own, or all in one file.
+// Common ways to divide files: names that contain the split, images and labels in separate files or in one.
 TEST(Hdf5, NamesMayTellOfTheSplit) {
   const Bytes bytes(30, 9);
   const std::vector<std::int64_t> labels = {1, 0};
@@ -255,7 +254,7 @@ TEST(Hdf5, NamesMayTellOfTheSplit) {
     put(file, "X_test", "y_test");
   }
   expect_both(folder);
-  // An array whose name has no word for a split is not used for both.
+  // An array whose name contains no split is not used for both splits.
   const TemporaryFolder other;
   put(Writer(other.path() / "data.h5"), "images", "labels");
   expect_parts(message_of<DataError>([&] { open_dataset(options_of(other), Split::test); }),
@@ -345,7 +344,7 @@ TEST(Hdf5, TruncatedFilesAreRefusedOrReadWhole) {
             std::string::npos);
 }
 
-// Of every seventeenth byte, as each costs a process.
+// Tests every 17th byte, because each test starts a process.
 TEST(Hdf5, AFlippedByteIsRefusedOrRead) {
   const TemporaryFolder folder;
   write_train(folder);
@@ -368,7 +367,7 @@ TEST(Hdf5, AFlippedByteIsRefusedOrRead) {
   EXPECT_GT(refused, 10);
 }
 
-// The process that this thread's last file is read by.
+// The process that reads the last file that this thread opened.
 pid_t reader_process() {
   std::ifstream children("/proc/thread-self/children");
   pid_t reader = 0;
@@ -376,7 +375,7 @@ pid_t reader_process() {
   return reader;
 }
 
-// As it does on some damaged files.
+// The library crashes on some damaged files.
 TEST(Hdf5, ALibraryThatCrashesIsAnErrorThatNamesTheFile) {
   const TemporaryFolder folder;
   write_train(folder);
@@ -391,7 +390,8 @@ TEST(Hdf5, ALibraryThatCrashesIsAnErrorThatNamesTheFile) {
                  {"train.h5: damaged: the HDF5 library crashed"});
 }
 
-// Ctrl-C and mpirun send these to the whole group: training reads on until it has saved.
+// Ctrl-C and mpirun send these signals to the whole process group. Training must be able to read until it has
+// saved.
 TEST(Hdf5, SignalsForTheJobDoNotEndTheReader) {
   const TemporaryFolder folder;
   write_train(folder);
@@ -403,7 +403,8 @@ TEST(Hdf5, SignalsForTheJobDoNotEndTheReader) {
   expect_all(*dataset);
 }
 
-// Else whoever waits for the end of a pipe, as the watch for signals does, waits for the reader, too.
+// Otherwise a thread that waits for the end of a pipe, such as the signal watch, would wait for the reader,
+// too.
 TEST(Hdf5, TheReaderHoldsNoFilesOfTheJob) {
   const TemporaryFolder folder;
   write_train(folder);

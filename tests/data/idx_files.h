@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// IDX files made by the tests: bytes as the format wants them, plain or gzip.
+// IDX files made by the tests, plain or compressed with gzip.
 #pragma once
 
 #include <cstdint>

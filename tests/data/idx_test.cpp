@@ -43,13 +43,13 @@ void expect_the_three_images(const Dataset& dataset) {
   EXPECT_EQ(dataset.read(1, image), 0);
 }
 
-// What opening threw, as text; "" for nothing.
+// The message of the error that opening throws; "" if it throws none.
 template <typename E>
 std::string error_of(const std::filesystem::path& folder, Split split = Split::train) {
   return message_of<E>([&] { open_idx(folder, split); });
 }
 
-// One file is broken; the other is sound.
+// The error with one broken file; the other file is sound.
 std::string data_error(const TemporaryFolder& folder, const std::string& name, const Bytes& broken) {
   const Files files;
   folder.write(kImages, files.images);
@@ -97,7 +97,7 @@ TEST(Idx, ReadsAGzipFileOfSeveralStreams) {
   expect_the_three_images(*open_idx(folder.path(), Split::train));
 }
 
-// More than one input buffer and more than one chunk of memory.
+// Larger than one input buffer and one chunk of memory.
 TEST(Idx, ReadsLargeFiles) {
   const TemporaryFolder folder;
   Bytes pixels(3'000 * 28 * 28);
@@ -105,7 +105,7 @@ TEST(Idx, ReadsLargeFiles) {
     pixels[i] = static_cast<std::uint8_t>(i * 2654435761u >> 24);
   const Bytes images = idx_images(3'000, 28, 28, pixels);
   folder.write("t10k-labels-idx1-ubyte", idx_labels(Bytes(3'000, 1)));
-  for (const bool zipped : {true, false}) {  // the plain one is taken once it is there
+  for (const bool zipped : {true, false}) {  // the plain file has priority if it exists
     folder.write(zipped ? "t10k-images-idx3-ubyte.gz" : "t10k-images-idx3-ubyte",
                  zipped ? gzip(images) : images);
     const std::unique_ptr<Dataset> dataset = open_idx(folder.path(), Split::test);
@@ -149,7 +149,7 @@ TEST(Idx, SplitsAreSeparateFiles) {
   folder.write("t10k-labels-idx1-ubyte", idx_labels({2}));
   const std::unique_ptr<Dataset> test = open_idx(folder.path(), Split::test);
   EXPECT_EQ(test->size(), 1);
-  EXPECT_EQ(test->classes(), 3);  // its own labels
+  EXPECT_EQ(test->classes(), 3);  // from the test labels
   expect_the_three_images(*open_idx(folder.path(), Split::train));
 }
 
@@ -185,7 +185,7 @@ TEST(Idx, EveryFlippedBitOfAGzipFileIsFoundOrHarmless) {
     folder.write(std::string(kImages) + ".gz", broken);
     try {
       expect_the_three_images(
-          *open_idx(folder.path(), Split::train));  // a bit of the header's time stamp, say
+          *open_idx(folder.path(), Split::train));  // for example, in the header's time stamp
     } catch (const DataError& error) {
       EXPECT_TRUE(contains(error.what(), std::string(kImages) + ".gz")) << error.what();
     }
@@ -321,7 +321,7 @@ TEST_P(FashionMnist, HasEveryClassEquallyOften) {
     brightness = std::accumulate(image.begin(), image.end(), brightness);
   }
   EXPECT_EQ(per_class, std::vector<std::int64_t>(10, expected / 10));
-  // Its published mean is 0.2860 of full brightness.
+  // The published mean is 0.2860 of full brightness.
   EXPECT_NEAR(static_cast<double>(brightness) / static_cast<double>(expected * 28 * 28) / 255.0, 0.286,
               0.002);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What data/image_folder.h says of folders and files that are missing, damaged or of the wrong kind.
+// Errors of data/image_folder.h about folders and files that are missing, damaged or of the wrong kind.
 #include <algorithm>
 #include <memory>
 
@@ -20,7 +20,7 @@ std::string open_error(const TemporaryFolder& folder, Split split = Split::train
   return message_of<E>([&] { open_image_folder({.path = folder.path()}, split); });
 }
 
-// What reading a file gives as the second one of a set whose first is sound.
+// The error of reading a broken second file; the first file is sound.
 std::string read_error(const TemporaryFolder& folder, const Bytes& broken) {
   folder.write("train/a/1.jpg", flat_jpeg({10, 20, 30}));
   folder.write("train/a/2.jpg", broken);
@@ -28,7 +28,7 @@ std::string read_error(const TemporaryFolder& folder, const Bytes& broken) {
   return message_of<DataError>([&] { read(*dataset, 1); });
 }
 
-// Height and width as its header (start of frame) claims them.
+// Replaces the height and width in the header (start of frame).
 Bytes with_claimed_size(Bytes jpeg, std::uint16_t height, std::uint16_t width) {
   const Bytes marker = {0xFF, 0xC0};
   const auto frame = std::search(jpeg.begin(), jpeg.end(), marker.begin(), marker.end());
@@ -87,7 +87,7 @@ TEST(ImageFolder, AnImageOfAnotherSizeIsNamedWithBothSizes) {
                 "data.resize makes all images one size"});
   const ImageShape wider{.height = 8, .width = 13, .channels = 3};
   expect_parts(read_error(folder, encode(wider, flat(wider, {1, 2, 3}))), {"13 pixels wide and 8 high"});
-  // As many pixels, but turned.
+  // The same number of pixels with height and width exchanged.
   const ImageShape turned{.height = 12, .width = 8, .channels = 3};
   expect_parts(read_error(folder, encode(turned, flat(turned, {1, 2, 3}))), {"8 pixels wide and 12 high"});
 }

@@ -60,7 +60,7 @@ TEST(ImageFolder, LabelsOfTheTestSplitAreThoseOfTrain) {
   EXPECT_EQ(label(*test, 1), 2);
   expect_near(read(*test, 1), flat(kColour, {0, 200, 0}), 3);
 
-  folder.write("test/cat/1.jpg", flat_jpeg({5, 5, 5}));  // test/ is taken where both exist
+  folder.write("test/cat/1.jpg", flat_jpeg({5, 5, 5}));  // test/ has priority where both exist
   test = open_image_folder({.path = folder.path()}, Split::test);
   EXPECT_EQ(test->size(), 1);
   EXPECT_EQ(label(*test, 0), 2);
@@ -201,7 +201,7 @@ TEST(OpenDataset, OpensAImageFolder) {
             std::string::npos);
 }
 
-// Files of notebooks, archives and file managers are no classes and no images.
+// Hidden files and those of notebooks, archives and file managers are neither classes nor images.
 TEST(ImageFolder, LeavesHiddenFilesAndThoseOfSystemsOut) {
   const TemporaryFolder folder;
   for (const char* name : {"train/cat/1.jpg", "train/dog/1.jpg", "test/cat/1.jpg",
@@ -245,7 +245,7 @@ TEST(ImageFolder, ALinkThatLeadsInACircleIsNamed) {
       std::string::npos);
 }
 
-// Competitions give test images without labels, beside labelled ones in val/.
+// Competitions provide unlabelled test images beside labelled ones in val/.
 TEST(ImageFolder, TestsWithTheFirstFolderThatHasLabels) {
   const TemporaryFolder folder;
   for (const char* name : {"train/cat/1.jpg", "train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg",

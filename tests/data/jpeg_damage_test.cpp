@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JPEG files that are unusual or damaged and can be decoded all the same.
+// Unusual or damaged JPEG files that can be decoded.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -15,14 +15,14 @@
 namespace lockstep {
 namespace {
 
-// Inks as files of Adobe's programs hold them: 255 is none.
+// A JPEG file with inks as Adobe's programs store them: 255 means no ink.
 Bytes ycck(const Bytes& inks) {
   Bytes pixels;
   for (int i = 0; i < 8 * 12; ++i) pixels.insert(pixels.end(), inks.begin(), inks.end());
   return encode(kColour, pixels, {.format = TJPF_CMYK, .subsampling = TJSAMP_444});
 }
 
-// Says of the same data that it is plain CMYK.
+// The same data, declared as plain CMYK.
 Bytes as_cmyk(Bytes jpeg) {
   const Bytes adobe = {'A', 'd', 'o', 'b', 'e'};
   const auto marker = std::search(jpeg.begin(), jpeg.end(), adobe.begin(), adobe.end());
@@ -76,7 +76,7 @@ TEST(JpegDamage, AFolderMayBeginWithACmykImage) {
   expect_colour(read(*dataset, 0), {50, 50, 50});
 }
 
-// Cameras and editors leave stray bytes before the end of an image; every decoder warns and goes on.
+// Cameras and editors leave stray bytes before the end of an image. Decoders warn and continue.
 TEST(JpegDamage, AWarningIsNoError) {
   const TemporaryFolder folder;
   const Bytes sound = encode(kColour, noise(kColour, 1));
@@ -132,7 +132,7 @@ TEST(JpegDamage, EveryTruncationIsRefusedOrCounted) {
   EXPECT_GT(decoded, 100);
 }
 
-// Without the segments of its header that such a marker begins.
+// Removes the header segments that begin with this marker.
 Bytes without_segments(const Bytes& jpeg, std::uint8_t marker) {
   constexpr std::uint8_t kStartOfScan = 0xda;
   Bytes rest(jpeg.begin(), jpeg.begin() + 2);
@@ -185,7 +185,7 @@ TEST(JpegDamage, RandomDamageNeverSpoilsAnotherImage) {
       ++refused;
       expect_parts(error.what(), {"train/a/2.jpg: "});
     }
-    ASSERT_EQ(read(*dataset, 0), expected) << "after round " << round;  // the thread's decoder is not spoilt
+    ASSERT_EQ(read(*dataset, 0), expected) << "after round " << round;  // unaffected by the error
   }
   testing::internal::GetCapturedStderr();
   EXPECT_GT(refused, 100);

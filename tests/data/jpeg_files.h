@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JPEG files made by the tests, by TurboJPEG, and how they are read back.
+// JPEG files that tests encode with TurboJPEG, and helpers to read them back.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +23,20 @@ struct Encoding {
   int flags = TJFLAG_ACCURATEDCT;
 };
 
-// In quality 95. Without an encoding: RGB or grayscale, as the shape is.
+// Encodes at quality 95. Without an encoding: RGB or grayscale, according to the shape's channels.
 Bytes encode(const ImageShape& shape, const Bytes& pixels, const Encoding& encoding);
 Bytes encode(const ImageShape& shape, const Bytes& pixels);
-// By a decompressor of its own.
+// Decodes with a separate decompressor.
 Bytes decode(const Bytes& jpeg, const ImageShape& shape);
 
-// One colour, or gray level, everywhere.
+// An image with one colour, or one gray level, in all pixels.
 Bytes flat(const ImageShape& shape, const Bytes& colour);
-// Of shape kColour or kGray.
+// A flat image of shape kColour or kGray, encoded.
 Bytes flat_jpeg(const Bytes& colour);
 Bytes noise(const ImageShape& shape, std::uint32_t seed);
 
-// The image, in memory of exactly its size; what lies around it must stay as it is, also where code that no
-// sanitizer sees writes.
+// Reads the image into memory of exactly its size, and checks that the read leaves the bytes around it
+// unchanged. This also catches writes of code without sanitizers.
 Bytes read(const Dataset& dataset, std::int64_t index);
 
 }  // namespace lockstep

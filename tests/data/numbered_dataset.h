@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A dataset whose samples tell which they are, and how to read that from a batch.
+// A dataset whose samples encode their own index, and a reader of these indices from a batch.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace lockstep {
 
 using Samples = std::vector<std::int64_t>;
 
-// A sample's label is its number, and its image the number's bytes.
+// A sample's label is its index; its image is the index's four bytes.
 class NumberedDataset : public Dataset {
  public:
   explicit NumberedDataset(std::int64_t size) : size_(size) {}
@@ -31,7 +31,7 @@ class NumberedDataset : public Dataset {
   std::int64_t size_;
 };
 
-// The samples of a batch, -1 for padding; and that images, labels and weights belong together.
+// The sample indices of a batch, -1 for padding. Checks that images, labels and weights match.
 inline Samples samples_of(const Batch& batch) {
   Samples samples;
   const std::span<const std::uint8_t> images = batch.images.as<std::uint8_t>();

@@ -18,7 +18,7 @@ namespace {
 
 void append(Bytes& to, std::string_view text) { to.insert(to.end(), text.begin(), text.end()); }
 
-// A TIFF header whose one directory has an orientation behind another entry.
+// A TIFF header with one directory; the orientation is its second entry.
 Bytes exif(int orientation, bool little) {
   Bytes tiff;
   const auto number = [&](std::uint32_t value, int bytes) {
@@ -54,7 +54,7 @@ Bytes with_exif(const Bytes& jpeg, int orientation, bool little = true) {
   return marked;
 }
 
-// "ab/cd/ef" as it is stored; of each orientation what is shown, as the Exif standard's figure has it.
+// The stored image is "ab/cd/ef". The expected images follow the figure of the Exif standard.
 TEST(Orientation, TurnsAndMirrorsAsTheStandardSays) {
   const Bytes stored = {'a', 'b', 'c', 'd', 'e', 'f'};
   const ImageShape shape{.height = 3, .width = 2, .channels = 1};
@@ -86,7 +86,7 @@ TEST(Orientation, IsReadOfBothByteOrdersAndOnlyWhereItIsSound) {
   EXPECT_EQ(exif_orientation({}), 1);
 }
 
-// Upper half white, lower half black, as stored; turned to the right (6), the top comes to the right.
+// As stored: upper half white, lower half black. Turned right (6), the top becomes the right side.
 Bytes halves(const ImageShape& shape) {
   Bytes pixels(static_cast<std::size_t>(shape.bytes()));
   std::fill_n(pixels.begin(), pixels.size() / 2, std::uint8_t{255});
@@ -114,11 +114,12 @@ TEST(Orientation, ImagesAreReadAsTheyAreShown) {
   EXPECT_EQ(open_image_folder(options, Split::train)->image_shape(), stored);
 }
 
-// Decoding at a reduced size gives what decoding whole gives, turned: also where sides leave part pixels.
+// Decoding at reduced size equals the reduction of the full image, turned, also for sides that leave partial
+// pixels.
 TEST(Orientation, OfReducedImagesIsThatOfWholeOnes) {
   for (const ImageShape& stored : {ImageShape{.height = 256, .width = 384, .channels = 3},
                                    ImageShape{.height = 251, .width = 379, .channels = 3}}) {
-    const Bytes jpeg = with_exif(encode(stored, halves(stored)), 8);  // the top comes to the left
+    const Bytes jpeg = with_exif(encode(stored, halves(stored)), 8);  // the top becomes the left side
     ImageDecoder& decoder = ImageDecoder::of_this_thread();
     const ImageShape whole = decoder.open("x.jpg", jpeg, ExifOrientation::apply);
     EXPECT_EQ(whole, (ImageShape{.height = stored.width, .width = stored.height, .channels = 3}));

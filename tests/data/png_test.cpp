@@ -94,8 +94,8 @@ Bytes packed(std::span<const std::uint32_t> samples, int depth) {
   return row;
 }
 
-// The prediction that PNG's filter of that number takes off a byte: the one to the left, the one above, their
-// mean, or the one of both and their corner that is nearest to left + above - corner.
+// The prediction that PNG's filter subtracts from a byte: the left byte, the upper one, their mean, or the
+// nearest of left, upper and corner to left + above - corner.
 int predicted(int filter, int left, int above, int corner) {
   if (filter == 3) return (left + above) / 2;
   if (filter < 3) return filter == 1 ? left : filter == 2 ? above : 0;
@@ -105,7 +105,7 @@ int predicted(int filter, int left, int above, int corner) {
   return to_left <= to_above && to_left <= to_corner ? left : to_above <= to_corner ? above : corner;
 }
 
-// Rows as they are compressed, each with another filter.
+// Appends the rows before compression, each with a different filter.
 void append_rows(Bytes& to, const PngFormat& format, const PngSamples& image) {
   if (image.height == 0 || image.width == 0) return;
   const auto row_samples = static_cast<std::size_t>(image.width * samples_of_a_pixel(format));
@@ -127,7 +127,7 @@ void append_rows(Bytes& to, const PngFormat& format, const PngSamples& image) {
   }
 }
 
-// The pixels of one of Adam7's passes.
+// The pixels of a pass of Adam7.
 PngSamples pass_of(const PngFormat& format, const PngSamples& image, int pass) {
   constexpr std::int64_t kTop[] = {0, 0, 4, 0, 2, 0, 1}, kLeft[] = {0, 4, 0, 2, 0, 1, 0};
   constexpr std::int64_t kDown[] = {8, 8, 8, 4, 4, 2, 2}, kAcross[] = {8, 8, 4, 4, 2, 2, 1};
@@ -166,14 +166,14 @@ Bytes png_of(const PngFormat& format, const PngSamples& image) {
   return png;
 }
 
-// One row of samples of any depth: gray (colour_type 0) or RGB (2).
+// A PNG with one row of samples of any depth: gray (colour_type 0) or RGB (2).
 Bytes png_of(int depth, int colour_type, const std::vector<std::uint32_t>& samples) {
   const PngFormat format{.depth = depth, .colour_type = colour_type};
   return png_of(format,
                 {.height = 1, .width = std::ssize(samples) / samples_of_a_pixel(format), .values = samples});
 }
 
-// To the nearest of 256 levels.
+// Rounded to the nearest of 256 levels.
 TEST(Png, SamplesOfEveryDepthSpanTheSameRange) {
   for (const int depth : {1, 2, 4, 8, 16}) {
     const std::uint32_t most = (1u << depth) - 1;
@@ -197,7 +197,7 @@ TEST(Png, SamplesOfEveryDepthSpanTheSameRange) {
   }
 }
 
-// Red, green and blue that a pixel of these samples has, alpha left out.
+// The red, green and blue of a pixel with these samples, without alpha.
 std::vector<std::uint8_t> colour_of(const PngFormat& format, const std::uint32_t* samples) {
   if (format.colour_type == 3) {
     const auto* entry = format.palette.data() + 3 * samples[0];
@@ -210,8 +210,7 @@ std::vector<std::uint8_t> colour_of(const PngFormat& format, const std::uint32_t
   return {level(samples[0]), level(samples[gray ? 0 : 1]), level(samples[gray ? 0 : 2])};
 }
 
-// Rows of less than a byte, passes of an interlaced image without a pixel, and each filter on each pixel
-// size.
+// Rows shorter than a byte, interlaced passes without pixels, and each filter with each pixel size.
 TEST(Png, EveryFormatAndSizeIsDecodedExactly) {
   std::vector<PngFormat> formats;
   for (const auto& [colour_type, depths] : std::vector<std::pair<int, std::vector<int>>>{
@@ -254,7 +253,7 @@ TEST(Png, EveryFormatAndSizeIsDecodedExactly) {
   }
 }
 
-// A camera of 10 bits that fills the lower bits of 16: only the largest value of several images shows it.
+// A 10-bit camera that uses the lower bits of 16: only the maximum of several images shows it.
 TEST(Png, LowSixteenBitValuesAreWarnedOfOnce) {
   const TemporaryFolder folder;
   const auto warnings = [&](Split split) {
@@ -300,7 +299,7 @@ TEST(Png, OfAnAnimatedOneTheFirstPictureIsReadAndThatIsTold) {
 
 TEST(Png, DamageIsNamed) {
   const Bytes png = encode_png(kColour, noise(kColour, 6));
-  for (std::size_t length = 0; length < png.size() - 12; ++length) {  // but for the end's own chunk
+  for (std::size_t length = 0; length < png.size() - 12; ++length) {  // all but the end chunk
     const Bytes part(png.begin(), png.begin() + static_cast<long>(length));
     expect_parts(message_of<DataError>([&] { decoded(part, kColour); }), {"x.png: not a PNG image"});
   }

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// Images that are computed, and how often each was.
+// Computed images that count how often each was read.
 class Counted final : public Dataset {
  public:
   explicit Counted(std::int64_t samples)
@@ -40,7 +40,7 @@ class Counted final : public Dataset {
   mutable std::vector<std::atomic<int>> reads_;
 };
 
-// Of as many as share it, in one process.
+// One buffer for each of the processes that share the images, here in one process.
 std::shared_ptr<std::vector<Buffer>> places_for(const Dataset& dataset, int places) {
   auto memory = std::make_shared<std::vector<Buffer>>();
   for (int i = 0; i < places; ++i)
@@ -73,14 +73,14 @@ TEST(Preloaded, IsWhatTheDatasetIs) {
           std::int32_t label = -1, own = -1;
           EXPECT_EQ(image_of(*kept, i, label), image_of(*counted, i, own));
           EXPECT_EQ(label, own);
-          EXPECT_EQ(counted->reads(i), round + 2);  // once for all rounds, and those just now
+          EXPECT_EQ(counted->reads(i), round + 2);  // once for all rounds, and the reads just now
         }
       }
     }
   }
 }
 
-// As processes do: each has a dataset of its own and the same memory.
+// Like processes: each has a separate dataset, and all share the memory.
 TEST(Preloaded, IsDecodedOnceByAllWhoShareIt) {
   constexpr std::int64_t kSamples = 400;
   constexpr int kSharers = 3;
@@ -132,7 +132,7 @@ TEST(Preloaded, WhatIsDrawnIsDrawnAgain) {
   EXPECT_TRUE(drawn->draws() && drawn->decodes());
   const std::unique_ptr<Dataset> kept = preloaded_in(drawn, places_for(*drawn, 1));
   std::vector<std::uint8_t> image(4 * 4 * 3), own(image.size()), middle(image.size());
-  kept->read(2, middle);  // there now
+  kept->read(2, middle);  // preloaded now
   for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
     kept->read_augmented(2, {.seed = 1, .epoch = epoch}, image);
     drawn->read_augmented(2, {.seed = 1, .epoch = epoch}, own);

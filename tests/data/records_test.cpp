@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Record files: what is packed is what is read, and a file that is not whole is named.
+// Record files: reading returns what was packed, and an incomplete file is reported by name.
 #include "data/records/records.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Small images of noise, of three classes in turn.
+// Small noise images, of three classes in turn.
 class NoiseDataset : public Dataset {
  public:
   explicit NoiseDataset(std::int64_t size, std::int64_t undecodable = -1, std::int64_t changed = -1)
@@ -55,7 +55,7 @@ Bytes bytes_in(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// By name.
+// The files' contents by name.
 std::map<std::string, Bytes> files_in(const fs::path& folder) {
   std::map<std::string, Bytes> files;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -67,7 +67,7 @@ PackProgress pack_train(const Dataset& dataset, const fs::path& folder, const Pa
   return pack({{.name = "train", .dataset = &dataset}}, folder, options);
 }
 
-// 18 bytes an image: 7 in a shard.
+// An image has 18 bytes, so a shard holds 7.
 constexpr PackOptions kSevenInAShard{.shard_bytes = 7 * 18};
 
 void expect_same(const Dataset& found, const Dataset& expected) {
@@ -145,7 +145,7 @@ TEST(Records, ImageFilesStayAsTheyAre) {
   Bytes stored;
   EXPECT_EQ(records->read_stored(2, stored), 1);
   EXPECT_EQ(stored, bytes_in(folder.path() / "train/b/2.jpg"));
-  // And again from those.
+  // Packs the records again.
   pack_train(*records, folder.path() / "again", {.coding = ImageCoding::file});
   expect_same(*open_records({.path = folder.path() / "again"}, Split::train), *images);
   pack_train(*records, folder.path() / "pixels");
@@ -186,7 +186,7 @@ TEST(Records, DamagedImagesEndPackingOrAreLeftOut) {
   EXPECT_FALSE(fs::exists(folder.path() / "r"));
   PackOptions options = kSevenInAShard;
   options.leave_out_damaged = true;
-  // Of another kind than what was begun.
+  // The unfinished pack has other options.
   expect_parts(message_of<ConfigError>([&] { pack_train(dataset, folder.path() / "r", options); }),
                {"r.partial", "with other options", "remove"});
   fs::remove_all(folder.path() / "r.partial");
@@ -194,7 +194,7 @@ TEST(Records, DamagedImagesEndPackingOrAreLeftOut) {
   EXPECT_EQ(open_records({.path = folder.path() / "r"}, Split::train)->size(), 19);
 }
 
-// As a process that is killed leaves it: some files whole, one begun.
+// The state after a killed process: some complete files, one unfinished.
 TEST(Records, PackingGoesOnToTheSameBytes) {
   const TemporaryFolder folder;
   const NoiseDataset dataset(30);
@@ -219,7 +219,7 @@ TEST(Records, PackingGoesOnToTheSameBytes) {
     EXPECT_EQ(files_in(folder.path() / "r"), whole) << there;
     fs::remove_all(folder.path() / "r");
   }
-  // A file that is not sound is written again.
+  // A damaged file is written again.
   Bytes damaged = whole.begin()->second;
   damaged.back() ^= 1;
   folder.write("r.partial/" + whole.begin()->first, damaged);
@@ -243,7 +243,7 @@ TEST(Records, PackingKeepsWhatIsThere) {
   expect_parts(message_of<ConfigError>([&] { pack_train(dataset, folder.path() / "s"); }),
                {"mine.txt", "remove it"});
   EXPECT_EQ(files_in(folder.path() / "s.partial").size(), 1u);
-  // What packing another dataset of the same size has begun.
+  // An unfinished pack of another dataset of the same size.
   pack_train(NoiseDataset(9), folder.path() / "t", kSevenInAShard);
   fs::rename(folder.path() / "t", folder.path() / "t.partial");
   expect_parts(
@@ -260,7 +260,7 @@ class OneFile {
   fs::path path() const { return folder_.path() / "r/train-00000-of-00001.lsr"; }
   const Bytes& bytes() const { return bytes_; }
   void put(const Bytes& bytes) const { folder_.write("r/train-00000-of-00001.lsr", bytes); }
-  // What opening it and reading all of it says.
+  // The error message of opening the records and reading all of them.
   std::string complaint() const {
     return message_of<DataError>([&] {
       const auto records = open_records({.path = folder_.path() / "r"}, Split::train);
@@ -318,7 +318,7 @@ TEST(Records, ADamagedImageIsFoundWhenItIsRead) {
   EXPECT_EQ(read(*records, 2), read(dataset, 2));
 }
 
-// Whose checksums are right.
+// The checksums match, but the values are invalid.
 TEST(Records, ValuesThatNobodyWritesAreRefused) {
   const OneFile file;
   const auto changed = [&](const auto& change) {
@@ -378,7 +378,7 @@ TEST(Records, ValuesThatNobodyWritesAreRefused) {
             std::string::npos);
 }
 
-// Pages of this process that are in memory.
+// The resident bytes of this process.
 std::size_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   std::size_t all = 0, resident = 0;
@@ -386,7 +386,7 @@ std::size_t resident_bytes() {
   return resident * 4096;
 }
 
-// 200 GB of black images, of which the disk holds nothing but the table.
+// A sparse file: 200 GB of black images; only the table takes space on disk.
 TEST(Records, MemoryDoesNotGrowWithTheSet) {
   if (static_cast<double>(sysconf(_SC_PHYS_PAGES)) * 4096 > 750e9)
     GTEST_SKIP() << "this machine has memory enough for all of it, and maps it";
@@ -440,7 +440,7 @@ TEST(Records, MemoryDoesNotGrowWithTheSet) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "what a sanitizer notes about memory is resident, too";
 #endif
-  // The table of 32 MB, which is mapped, and a bit for each image.
+  // The mapped table of 32 MB, and one bit for each image.
   EXPECT_LT(resident_bytes() - before, std::size_t{48} << 20);
 }
 
@@ -467,13 +467,13 @@ TEST(Records, MissingAndForeignFiles) {
                  {error_without[static_cast<std::size_t>(shard)]});
     fs::rename(folder.path() / "away", one);
   }
-  // A shard of another set under the name of one of this.
+  // A shard of another set under the name of one of this set.
   pack_train(NoiseDataset(21), folder.path() / "other", kSevenInAShard);
   fs::copy_file(folder.path() / "other" / shard_name("train", 1, 3), records / shard_name("train", 1, 3),
                 fs::copy_options::overwrite_existing);
   expect_parts(message_of<DataError>([&] { open_records({.path = records}, Split::train); }),
                {"different sets"});
-  // What is no file.
+  // A folder in place of a file.
   fs::remove(records / shard_name("train", 1, 3));
   fs::create_directory(records / shard_name("train", 1, 3));
   expect_parts(message_of<IoError>([&] { open_records({.path = records}, Split::train); }),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JPEG images that are made smaller as they are decoded, against images that are decoded in full.
+// JPEG images reduced while they are decoded, compared with fully decoded images.
 //
-// A reduced pixel is the mean of a square of pixels, exactly: libjpeg leaves out the waves of a block whose
-// mean over each square is 0, and no others. This holds for any pattern, as long as no value is clipped to
-// 0 or 255: all patterns stay between 64 and 192. A resize of such means differs from a resize of all
-// pixels where single pixels differ much, because to take means filters, too; so high frequencies
-// are compared with means over squares, and only smooth images with all pixels.
+// A reduced pixel is exactly the mean of a square of pixels: libjpeg omits the waves of a block whose mean
+// over each square is 0, and no others. This holds for any pattern in which no value is clipped to 0 or 255,
+// so all patterns stay between 64 and 192. Where single pixels differ much, a resize of these means differs
+// from a resize of all pixels, because means filter, too. The tests therefore compare high frequencies with
+// means over squares, and only smooth images with all pixels.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -26,10 +26,10 @@
 namespace lockstep {
 namespace {
 
-// A full pixel and a reduced one are each rounded to a level, by half of one at most; the fixed point of
-// libjpeg's transforms adds less than a tenth.
+// A full pixel and a reduced one are each rounded, by half a level at most. The fixed point of libjpeg's
+// transforms adds less than a tenth.
 constexpr double kMeanBound = 1.1;
-// Rows and columns are rounded one after the other.
+// Rows and columns are rounded separately.
 constexpr double kResizeBound = 1;
 
 using Pattern = std::function<int(std::int64_t y, std::int64_t x, std::int64_t channel)>;
@@ -46,7 +46,7 @@ int noise_at(std::int64_t y, std::int64_t x, std::int64_t channel) {
   return 64 + static_cast<int>((word ^ word >> 13) % 129);
 }
 
-// Soft waves of at least 24 pixels, another in each channel.
+// Smooth waves of at least 24 pixels, different in each channel.
 int wave_at(std::int64_t y, std::int64_t x, std::int64_t channel) {
   constexpr double kCircle = 6.283185307179586;
   const auto wave = [&](std::int64_t at, double length) {
@@ -66,7 +66,7 @@ const NamedPattern kPatterns[] = {
     {"waves", wave_at},
 };
 
-// Beyond the shape, up to the multiple, the image repeats the last pixel, as in the blocks of a JPEG file.
+// Outside the shape, up to the multiple, the image repeats the last pixel, as in the blocks of a JPEG file.
 Bytes drawn(const ImageShape& shape, const Pattern& pattern, std::int64_t multiple = 1) {
   const auto up = [&](std::int64_t side) { return (side + multiple - 1) / multiple * multiple; };
   Bytes pixels;
@@ -91,7 +91,7 @@ struct PreciseImage {
   }
 };
 
-// Means over squares of the image that is decoded in full, whole blocks of it.
+// Means over squares of the fully decoded image, including its padded blocks.
 PreciseImage means_of(const ImageShape& shape, const Pattern& pattern, std::int64_t reduction,
                       int subsampling) {
   const std::int64_t multiple = subsampling == TJSAMP_420 ? 16 : 8;
@@ -124,7 +124,7 @@ std::vector<std::int64_t> sides() {
   return sides;
 }
 
-// Each side with itself, and with another one.
+// Each side length with itself, and with another one.
 std::vector<ImageShape> shapes(std::int64_t channels) {
   const std::vector<std::int64_t> all = sides();
   std::vector<ImageShape> shapes;
@@ -149,8 +149,8 @@ void expect_reduced_pixels_are_means(std::int64_t channels, int subsampling, dou
       for (const std::int64_t reduction : {1, 2, 4, 8}) {
         JpegDecoder decoder;
         ASSERT_EQ(decoder.open("x.jpg", file, HeaderCheck::whole), shape);
-        // libjpeg takes the largest of its scales that fits, and these are eighths: from 8 pixels on, the
-        // next scale has at least one pixel more.
+        // libjpeg uses the largest of its scales that fits, and these are eighths. From 8 pixels on, the next
+        // scale has at least one pixel more.
         if (std::max(shape.height, shape.width) >= 8) {
           ASSERT_TRUE(decoder.reduces_by(reduction)) << text_of(shape) << " by " << reduction;
         } else if (!decoder.reduces_by(reduction)) {
@@ -173,12 +173,12 @@ TEST(ReducedJpeg, GrayPixelsAreMeansOfSquares) {
   expect_reduced_pixels_are_means(1, TJSAMP_GRAY, kMeanBound);
 }
 
-// Blue is luma and 1.772 times a difference: the errors add up, and the sum is rounded in either image.
+// Blue is luma plus 1.772 times a difference: the errors add up, and the sum is rounded in both images.
 TEST(ReducedJpeg, ColourPixelsAreMeansOfSquares) {
   expect_reduced_pixels_are_means(3, TJSAMP_444, (1 + 1.772) * kMeanBound + 1);
 }
 
-// One image in memory, read as an image of a folder is.
+// One image in memory, read like an image of a folder.
 class OneJpegFile final : public Dataset {
  public:
   OneJpegFile(Bytes file, std::int64_t channels) : file_(std::move(file)), channels_(channels) {}
@@ -206,7 +206,7 @@ struct Made {
   ImageBox box;
 };
 
-// draw: a random crop; null: the middle.
+// draw: a random crop; null: the centre crop.
 Made made(const Bytes& file, const ImageShape& shape, std::int64_t size, const Draw* draw = nullptr) {
   const ResizeOptions options{.size = size, .random_crop = draw != nullptr};
   auto owned = std::make_unique<OneJpegFile>(file, shape.channels);
@@ -222,8 +222,8 @@ Made made(const Bytes& file, const ImageShape& shape, std::int64_t size, const D
   return result;
 }
 
-// How much each pixel of a line takes part in one pixel of the result, of a triangle over twice the distance
-// of two such pixels. Pixels count by their share of [low, high).
+// The weights of a line's pixels in one pixel of the result: a triangle over twice the distance of two such
+// pixels. Pixels count by their share in [low, high).
 std::vector<double> triangle(std::int64_t pixels, double center, double distance, double low, double high) {
   const double reach = std::max(distance, 1.0);
   std::vector<double> weights(static_cast<std::size_t>(pixels));
@@ -238,7 +238,7 @@ std::vector<double> triangle(std::int64_t pixels, double center, double distance
   return weights;
 }
 
-// The box, in pixels of the whole image, made size x size in double precision.
+// The box, in pixels of the full image, resized to size x size in double precision.
 PreciseImage resized_means(const PreciseImage& means, const ImageShape& whole, const ImageBox& box,
                            std::int64_t reduction, std::int64_t size, bool cut) {
   const double scale = 1 / static_cast<double>(reduction);
@@ -279,7 +279,7 @@ bool in_whole_pixels(const ImageBox& box) {
                              [](double value) { return value == std::floor(value); });
 }
 
-// The middle of each image and a random part of it. A pixel of a part counts by its share in it.
+// The centre of each image and a random part. A pixel at a part's border counts by its share in it.
 TEST(ReducedJpeg, ResizedImagesAreResizedMeans) {
   Thinning thinning;
   std::vector<int> of_reduction(9);
@@ -313,7 +313,7 @@ TEST(ReducedJpeg, ResizedImagesAreResizedMeans) {
   for (const std::size_t reduction : {1, 2, 4, 8}) EXPECT_GT(of_reduction[reduction], 0) << reduction;
 }
 
-// Sides that every reduction divides, so that each square has as many dark pixels as bright ones.
+// Sides that every reduction divides, so that each square has equally many dark and bright pixels.
 TEST(ReducedJpeg, PatternsOfSinglePixelsBecomeTheirMean) {
   int reduced = 0;
   for (const std::int64_t side : {32, 64, 128, 256}) {
@@ -332,7 +332,7 @@ TEST(ReducedJpeg, PatternsOfSinglePixelsBecomeTheirMean) {
   EXPECT_GT(reduced, 30);
 }
 
-// One wave in each direction, in each channel another, of at least 24 pixels and at least the side. Their
+// One wave in each direction, different in each channel, of at least 24 pixels and at least the side. The
 // amplitudes add up to 50.
 Bytes soft_colours(const ImageShape& shape) {
   const auto wave = [](std::int64_t at, std::int64_t side, std::int64_t channel) {
@@ -349,7 +349,7 @@ Bytes soft_colours(const ImageShape& shape) {
 struct ColourFormat {
   const char* name;
   Encoding encoding;
-  bool even_chroma = true;  // as many pixels to a chroma in both directions
+  bool even_chroma = true;  // as many pixels for each chroma value in both directions
 };
 const ColourFormat kColourFormats[] = {{"gray", {.format = TJPF_GRAY, .subsampling = TJSAMP_GRAY}},
                                        {"4:4:4", {.subsampling = TJSAMP_444}},
@@ -363,20 +363,20 @@ PreciseImage precise(const ImageShape& shape, const Bytes& pixels) {
   return {.shape = shape, .values = {pixels.begin(), pixels.end()}};
 }
 
-// Luma of [H, W, C].
+// The luma of an image of shape [H, W, C].
 template <typename Values>
 double luma_of(const ImageShape& shape, const Values& values, std::size_t at) {
   if (shape.channels == 1) return values[at];
   return 0.299 * values[at] + 0.587 * values[at + 1] + 0.114 * values[at + 2];
 }
 
-// Against an image that is decoded in full and resized in double precision: within two levels.
+// Compared with a full decode that is resized in double precision: within two levels.
 //
-// A reduction keeps at least 16 pixels of a side, so that means over its squares take at most a share of
-// (pi / 16)^2 / 6 of a wave, 0.3 levels, and the triangle, whose weights are those of the squares' centres,
-// as much again. The roundings of many pixels average out in one of the result; what stays is that of the
-// resize, a level at most. Where a chroma covers two pixels in one direction alone, libjpeg keeps only half
-// of its resolution in that direction: there the luma is judged alone.
+// A reduction keeps at least 16 pixels of a side, so the means over its squares take at most a share of (pi /
+// 16)^2 / 6 of a wave, 0.3 levels. The triangle, whose weights are those of the squares' centres, takes as
+// much again. The roundings of many pixels average out in a pixel of the result; the resize leaves a level at
+// most. If a chroma value covers two pixels in one direction only, libjpeg keeps half of its resolution
+// there: the test then compares the luma only.
 TEST(ReducedJpeg, SoftImagesOfEveryColourFormatAreThoseOfAFullDecode) {
   constexpr double kLevels = 2;
   Thinning thinning;

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// As pillow_resized.py makes them.
+// The images of pillow_resized.py.
 Bytes patterned(const ImageShape& shape) {
   Bytes pixels;
   for (std::int64_t y = 0; y < shape.height; ++y)

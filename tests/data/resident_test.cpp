@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// Some of whose samples cannot be decoded; counts what is read.
+// A dataset with undecodable samples that counts its reads.
 class Damaged final : public NumberedDataset {
  public:
   Damaged(std::int64_t size, std::set<std::int64_t> broken)
@@ -32,7 +32,7 @@ class Damaged final : public NumberedDataset {
   std::set<std::int64_t> broken_;
 };
 
-// Every byte of a loader's batches, as they reach the device.
+// Every byte of a loader's batches, as on the device.
 std::vector<std::string> batches_of(const Dataset& dataset, Shard shard, LoaderOptions options, int count) {
   BatchLoader loader(dataset, shard, options);
   DeviceBatches batches(loader, {.staging = Staging::always});
@@ -85,7 +85,7 @@ TEST(Resident, WhatCannotBeDecodedIsLeftOutOrEndsTheJobAsElsewhere) {
   }
 }
 
-// More than one piece of what is uploaded, from anywhere on.
+// More than one upload piece, starting at any sample.
 TEST(Resident, IsWholeWhereverReadingBegan) {
   const std::shared_ptr<const Dataset> dataset = open_synthetic(
       {.height = 1024, .width = 1024, .channels = 3, .classes = 4, .train_samples = 13}, Split::train);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Images of any size, made one size as they are read.
+// Images of any size, resized while they are read.
 #include "data/resized.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-// Soft, so that a codec and a resampling keep it: brightness rises to the right and downwards.
+// A smooth image that survives coding and resampling: brightness rises to the right and downwards.
 Bytes slope(const ImageShape& shape) {
   Bytes pixels;
   for (std::int64_t y = 0; y < shape.height; ++y)
@@ -32,7 +32,7 @@ Bytes slope(const ImageShape& shape) {
   return pixels;
 }
 
-// Two of a class, each of a size and format of its own.
+// Two images of each class, with different sizes and formats.
 void write_images(const TemporaryFolder& folder) {
   const ImageShape wide{20, 45, 3}, high{64, 30, 3}, large{400, 300, 3}, gray{33, 33, 1};
   folder.write("train/a/wide.jpg", encode(wide, slope(wide)));
@@ -55,9 +55,10 @@ void expect_box(const ImageBox& box, double y, double x, double height, double w
   EXPECT_DOUBLE_EQ(box.width, width);
 }
 
-// What torchvision's Resize and CenterCrop take, in numbers worked out by hand.
+// The boxes of torchvision's Resize and CenterCrop, computed by hand.
 TEST(CenterBox, IsThatOfResizeAndCenterCrop) {
-  // 500 wide and 375 high becomes 341 x 256, of which 224 x 224 begin at 58 (58.5 to even) and 16.
+  // 500 x 375 pixels (width x height) become 341 x 256; the crop of 224 x 224 begins at 58 (58.5 rounds to
+  // even) and 16.
   const double scale = 375.0 / 256;
   expect_box(center_box({375, 500, 3}, {.size = 224, .center_share = 224.0 / 256}), 16 * scale,
              58 * 500.0 / 341, 224 * scale, 224 * 500.0 / 341);
@@ -65,7 +66,7 @@ TEST(CenterBox, IsThatOfResizeAndCenterCrop) {
   expect_box(center_box({7, 7, 1}, {.size = 7}), 0, 0, 7, 7);
 }
 
-// Of areas from 8 % to 100 %, drawn evenly, with a ratio whose logarithm is drawn evenly.
+// The mean over areas from 8 % to 100 %, drawn uniformly, with ratios whose logarithm is drawn uniformly.
 double mean_area_that_fits(double ratio_of_image) {
   constexpr int kSteps = 500;
   double sum = 0, fitting = 0;
@@ -134,12 +135,12 @@ TEST(Resized, ImagesOfAnySizeAndFormatBecomeOneSize) {
     read(*dataset, i);
   }
   EXPECT_EQ(open(folder, {.size = 16}, Split::test)->size(), 1);
-  // Without it they are refused, and the message says how to go on.
+  // Without resizing they are refused, and the message suggests data.resize.
   const auto as_they_are = open(folder, {});
   expect_parts(message_of<DataError>([&] { as_they_are->probe(1); }), {"wide.jpg", "data.resize makes all"});
 }
 
-// Of a PNG, whose pixels are what they were.
+// A PNG keeps its pixels exactly.
 TEST(Resized, ReadsWhatResamplingTheMiddleGives) {
   const TemporaryFolder folder;
   write_images(folder);
@@ -152,7 +153,7 @@ TEST(Resized, ReadsWhatResamplingTheMiddleGives) {
   EXPECT_EQ(read(*dataset, 0), expected);  // high.png
 }
 
-// A decoder makes a large image smaller at once; nobody shall see it.
+// A decoder reduces a large image while it decodes; the result must not show it.
 TEST(Resized, ReducedDecodingShowsNowhere) {
   const TemporaryFolder folder;
   write_images(folder);
@@ -181,7 +182,7 @@ Bytes waves(const ImageShape& shape) {
   return pixels;
 }
 
-// Stripes of the same width, whose borders are soft, over a long side that no reduction divides.
+// Stripes of equal width with soft borders, along a side that no reduction divides.
 Bytes stripes(const ImageShape& shape, double length) {
   constexpr double kCircle = 6.283185307179586;
   Bytes pixels;
@@ -192,7 +193,7 @@ Bytes stripes(const ImageShape& shape, double length) {
   return pixels;
 }
 
-// The box of an image that is decoded in full, made size x size; one of whole pixels is cut out first.
+// The box of a fully decoded image, resized to size x size. A box of whole pixels is cut out first.
 Bytes resized_in_full(const Bytes& pixels, const ImageShape& shape, ImageBox box, std::int64_t size) {
   ImageView view = ImageView::of(pixels, shape);
   const auto whole = [](double value) { return value == std::floor(value); };
@@ -206,7 +207,7 @@ Bytes resized_in_full(const Bytes& pixels, const ImageShape& shape, ImageBox box
   return result;
 }
 
-// libjpeg rounds sides up: an eighth of 1001 pixels are 126, the last of which is of one pixel.
+// libjpeg rounds sides up: 1001 pixels become 126, the last of which covers one pixel.
 TEST(Resized, ReducedStripesOfOddSizesLieWhereTheyWere) {
   for (const ImageShape& shape :
        {ImageShape{60, 1001, 1}, ImageShape{60, 1003, 1}, ImageShape{60, 1007, 1}, ImageShape{1001, 60, 1}}) {
@@ -221,7 +222,7 @@ TEST(Resized, ReducedStripesOfOddSizesLieWhereTheyWere) {
       for (std::size_t i = 0; i < found.size(); ++i)
         ASSERT_NEAR(found[i], expected[i], 2) << shape.width << " to " << size << ", at " << i;
     }
-    // Parts anywhere along the long side.
+    // Boxes anywhere along the long side.
     for (std::int64_t epoch = 0; epoch < 8; ++epoch) {
       const ResizeOptions random{.size = 8, .random_crop = true};
       const Draw at{.seed = 1, .epoch = epoch};
@@ -234,7 +235,7 @@ TEST(Resized, ReducedStripesOfOddSizesLieWhereTheyWere) {
   }
 }
 
-// Every side from 1 to 64 and beside powers of two, by every reduction.
+// Every side from 1 to 64 and next to powers of two, with every reduction.
 TEST(Resized, ReducedDecodingIsWithinTwoLevelsAtEverySize) {
   std::vector<std::int64_t> sides;
   for (std::int64_t side = 1; side <= 64; ++side) sides.push_back(side);
@@ -318,10 +319,10 @@ TEST(Resized, RandomCropsDoNotDependOnRanksAndThreads) {
   for (const int ranks : {1, 2, 4})
     for (const int threads : {1, 3})
       EXPECT_EQ(batches_of(*dataset, ranks, threads), expected) << ranks << threads;
-  // An epoch differs from the next, though each has the same four images.
+  // Epochs differ, although each has the same four images.
   const auto middle = expected.begin() + static_cast<long>(expected.size() / 2);
   EXPECT_NE(Bytes(expected.begin(), middle), Bytes(middle, expected.end()));
-  // Evaluation draws nothing.
+  // Evaluation uses no random numbers.
   Bytes image(12 * 12 * 3), same(12 * 12 * 3);
   dataset->read(0, image);
   open(folder, {.size = 12})->read(0, same);

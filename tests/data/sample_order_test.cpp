@@ -16,7 +16,7 @@ std::vector<std::int64_t> whole(const SampleOrder& order) {
   return samples;
 }
 
-// Sum over cells of (observed - expected)^2 / expected.
+// The sum over cells of (observed - expected)^2 / expected.
 double chi_square(const std::vector<std::int64_t>& counts) {
   const double expected =
       static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})) /
@@ -93,7 +93,7 @@ TEST(SampleOrder, IsAsUniformAsAShuffle) {
   }
 }
 
-// A dataset sorted by class: every batch must get its share of each.
+// A dataset sorted by class: every batch must have its share of each class.
 TEST(SampleOrder, MixesASortedDataset) {
   const SampleOrder order(60'000, 1, 0);
   for (std::int64_t begin = 0; begin < 60'000; begin += 1000) {
@@ -103,7 +103,7 @@ TEST(SampleOrder, MixesASortedDataset) {
   }
 }
 
-// A run that is resumed, or repeated years later, must see the same order.
+// A resumed run, or one repeated years later, must see the same order.
 TEST(SampleOrder, IsStable) {
   EXPECT_EQ(whole(SampleOrder(10, 0, 0)), (std::vector<std::int64_t>{9, 5, 0, 3, 1, 7, 8, 6, 2, 4}));
   EXPECT_EQ(whole(SampleOrder(10, 1, 2)), (std::vector<std::int64_t>{2, 4, 3, 7, 9, 8, 6, 5, 1, 0}));

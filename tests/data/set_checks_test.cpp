@@ -39,7 +39,7 @@ TEST(SetChecks, TestSamplesThatAreTrainingSamplesAreTold) {
                {"warning", "2 of 4 test samples", "50.0 %", "test sample 1, training sample 2"});
 }
 
-// Rows of a few whole numbers are equal by chance, in training as beside it.
+// Rows of a few integers are often equal by chance, within training as well as between sets.
 TEST(SetChecks, SamplesThatRepeatAnywayAreNoFault) {
   Bytes train(100), test(50);
   for (std::size_t i = 0; i < train.size(); ++i) train[i] = static_cast<std::uint8_t>(i % 5);

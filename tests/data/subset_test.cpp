@@ -27,7 +27,7 @@ TEST(Subset, TheTwoSidesShareNothingAndMissNothing) {
   EXPECT_EQ(train.size() + test.size(), 5000u);
   for (const std::int64_t number : test) EXPECT_FALSE(train.contains(number));
   EXPECT_NEAR(static_cast<double>(test.size()), 1000, 100);
-  // More samples, and a larger share, leave those that were there on their side.
+  // With more samples, or a larger share, test samples remain test samples.
   const std::set later = numbers_of(6000, Split::test, 0.2), larger = numbers_of(5000, Split::test, 0.3);
   for (const std::int64_t number : test) {
     EXPECT_TRUE(later.contains(number));
@@ -57,7 +57,7 @@ TEST(Subset, ImagesOfAFolderAreChosenByTheirNames) {
   std::vector<std::string> names;
   for (int i = 0; i < 20; ++i) names.push_back(fmt::format("{}.jpg", i));
   const std::set before = names_of(names);
-  names.push_back("00.jpg");  // all others have another number now
+  names.push_back("00.jpg");  // changes the indices of all other samples
   const std::set after = names_of(names);
   for (const std::uint64_t key : before) EXPECT_TRUE(after.contains(key));
 }

@@ -52,7 +52,7 @@ TEST(Synthetic, GivesTheSamePixelsAtEveryCallAndOnEveryThread) {
   EXPECT_NE(train->fingerprint(), open_synthetic({}, Split::test)->fingerprint());
 }
 
-// The class means of training images tell the classes of test images: what a network has to learn.
+// The class means of training images classify test images: a network can learn that.
 TEST(Synthetic, LabelsCanBeLearned) {
   const SyntheticOptions options{
       .height = 16, .width = 16, .channels = 3, .classes = 100, .train_samples = 800, .test_samples = 200};
@@ -81,7 +81,7 @@ TEST(Synthetic, LabelsCanBeLearned) {
   EXPECT_EQ(right, 200);
 }
 
-// Its size costs nothing, and any sample is as near as the first.
+// The size costs nothing, and any sample is as fast to read as the first.
 TEST(Synthetic, MayBeLargerThanAnyDisk) {
   const std::unique_ptr<Dataset> train = open_synthetic(
       {.height = 2, .width = 2, .channels = 1, .classes = 10, .train_samples = 1'000'000'000'000},

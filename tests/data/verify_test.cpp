@@ -38,7 +38,7 @@ class Images {
   TemporaryFolder folder_;
 };
 
-// Its header is sound; of the image's data nothing is left but a table that no image can have.
+// A sound header, followed by image data with a table number that no image can have.
 Bytes sound_header_only() {
   Bytes jpeg = flat_jpeg({1, 2, 3});
   const Bytes start_of_scan = {0xFF, 0xDA};
@@ -138,7 +138,7 @@ TEST(Verify, FilesThatCannotBeReadAreAnIoError) {
                {"2 samples", images.path(6), images.path(8)});
 }
 
-// Editors put previews and colour profiles of any length before the image's own header.
+// Editors put previews and colour profiles of any length before the image's frame header.
 TEST(Verify, AHeaderMayBeLong) {
   const Images images;
   Bytes jpeg = flat_jpeg({1, 2, 3});
@@ -160,7 +160,7 @@ TEST(Verify, AHeaderMayBeLong) {
 
 TEST(Verify, AsksNothingOfADatasetThatWasCheckedWhenItWasOpened) {
   SyntheticOptions options;
-  options.train_samples = 1'000'000'000'000;  // years, if it asked each
+  options.train_samples = 1'000'000'000'000;  // years, if it checked each one
   verify(*open_synthetic(options, Split::train), {.extent = Verify::all});
 }
 

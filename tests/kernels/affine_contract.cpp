@@ -16,7 +16,7 @@ Doubles plus(const Doubles& a, double factor, const Doubles& b) {
   return sum;
 }
 
-// loss(at) differentiated along a random direction, against the gradient the kernel gave.
+// Compares the slope of loss at `at` along a random direction with the kernel's gradient.
 template <typename Loss>
 void expect_slope(const char* what, const Values& gradient, const Doubles& at, double tolerance, Loss loss) {
   const Doubles direction = widen(random_values(static_cast<std::int64_t>(at.size()), what));
@@ -27,7 +27,7 @@ void expect_slope(const char* what, const Values& gradient, const Doubles& at, d
   EXPECT_NEAR(dot(widened, direction), slope, tolerance * std::max(size, 1e-3)) << what;
 }
 
-// Each element is one rounding to the type away from the expected one, but for an error of fp32 arithmetic.
+// Expects each element to differ by at most one rounding to the type and an fp32 error.
 void expect_rounded_once(const Values& actual, const Doubles& expected, DType type, double tolerance) {
   ASSERT_EQ(actual.size(), expected.size());
   double largest = 0;
@@ -58,7 +58,7 @@ struct Case {
   static Values tensor(const Layout& layout, const char* purpose) {
     return rounded(random_values(layout.shape().elements(), purpose), layout.dtype());
   }
-  // In a tensor: rounding allows as much again.
+  // For stored tensors: rounding to the type adds as much again.
   double stored_tolerance() const { return tolerance + roundoff(type); }
   void expect_tensor(const Values& actual, const Doubles& expected) const {
     EXPECT_LT(relative_error(actual, expected), stored_tolerance());
@@ -112,7 +112,7 @@ void expect_backward_weights(AffineRunner& runner, const Case& c) {
     std::ranges::transform(a, b, sum.begin(), std::plus<float>());
     return sum;
   };
-  // Pieces of a batch are added one by one.
+  // The pieces of a batch are added one by one.
   if (c.type == DType::f32) {
     EXPECT_LT(relative_error(summed.weights, widen(add(before.weights, written.weights))), 1e-6);
   } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every planned affine kernel must do, whatever its shape and layouts.
+// The contract of every planned affine kernel, for any shape and layout.
 #pragma once
 
 #include "tests/kernels/affine_reference.h"
@@ -9,9 +9,9 @@
 namespace lockstep {
 
 // Checks all three directions of a kernel against the reference and against finite differences of it.
-// as_convolution has the kernel's sizes; plain memory is the same under both. tolerance is of the norm of the
-// difference over the norm; tensors of halves start from what their type can hold, and each result must be
-// what computing in fp32 and rounding once gives.
+// as_convolution has the kernel's sizes; plain memory is the same under both. tolerance bounds the norm of
+// the difference over the norm. 16-bit tensors start from representable values, and each result must equal
+// the fp32 result rounded once.
 void expect_affine_contract(AffineKernel& kernel, const ConvolutionShape& as_convolution,
                             double tolerance = 1e-5);
 

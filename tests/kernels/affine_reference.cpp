@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Calls multiply(x index, w index, y index) for every product that a convolution sums.
+// Calls multiply(x index, w index, y index) for every product in the sums of a convolution.
 template <typename F>
 void each_product(const ConvolutionShape& s, F multiply) {
   const std::int64_t group_in = s.in_channels / s.groups;
@@ -47,7 +47,7 @@ std::int64_t output_channel(const ConvolutionShape& s, std::int64_t y) {
   return y / (s.out_height() * s.out_width()) % s.out_channels;
 }
 
-// function(T()) for the T of a floating-point type.
+// Calls function(T()) with the floating-point type T.
 template <typename F>
 void with_type(DType type, F function) {
   if (type == DType::f32) return function(float());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the affine kernels are judged by: naive convolution in double precision and its exact adjoints, and a
-// runner that takes a planned kernel's tensors from and to plain memory. A linear layer is the convolution of
+// The reference of the affine kernels: naive convolution in double precision and its exact adjoints, and a
+// runner that copies a planned kernel's tensors from and to plain memory. A linear layer is a convolution of
 // 1x1 images.
 #pragma once
 
@@ -17,15 +17,15 @@ namespace lockstep {
 using Values = std::vector<float>;
 using Doubles = std::vector<double>;
 
-// Uniform in [-1, 1); the same for the same purpose.
+// Uniform in [-1, 1). The same purpose gives the same values.
 Values random_values(std::int64_t count, std::string_view purpose);
 Doubles widen(const Values& values);
-// To the nearest numbers that a tensor of the type can hold.
+// Rounds to the nearest values that the type represents.
 Values rounded(const Values& values, DType type);
-// The largest relative error of such a rounding; 0 for fp32.
+// The largest relative error of rounded(); 0 for fp32.
 double roundoff(DType type);
 double dot(const Doubles& a, const Doubles& b);
-// |actual - expected| / |expected| in the Euclidean norm; the numerator alone where expected is zero.
+// |actual - expected| / |expected| in the Euclidean norm; |actual| where expected is zero.
 double relative_error(const Values& actual, const Doubles& expected);
 
 // bias may be empty.
@@ -36,15 +36,16 @@ Doubles reference_backward_weights(const ConvolutionShape& shape, const Doubles&
                                    const Doubles& y_gradient);
 Doubles reference_backward_bias(const ConvolutionShape& shape, const Doubles& y_gradient);
 
-// As memory of the type holds them, and back.
+// Converts to and from memory of the type.
 std::vector<std::byte> to_elements(const Values& values, DType type);
 Values from_elements(const void* data, std::size_t bytes, DType type);
 
-// plain -> layout in fresh memory of the layout's type, and back.
+// Copies plain values into new memory of the layout and its type, and back.
 Buffer to_memory(const Values& plain, const Layout& layout);
 Values to_plain(const Buffer& memory, const Layout& layout);
 
-// Calls a kernel with plain tensors. Scratch memory holds NaNs before every call: nothing may depend on it.
+// Calls a kernel with plain tensors. Scratch memory holds NaNs before every call: results must not depend on
+// it.
 class AffineRunner {
  public:
   struct Gradients {
@@ -56,9 +57,9 @@ class AffineRunner {
 
   Values forward(const Values& x, const Values& w, const Values& bias);
   Values backward_data(const Values& y_gradient, const Values& w);
-  // before: what the gradients hold when the call begins; overwritten or added to.
+  // before: the gradients when the call begins. The call overwrites them or adds to them.
   Gradients backward_weights(const Values& x, const Values& y_gradient, const Gradients& before, Write write);
-  // Physical elements of the last forward's output that are not zero.
+  // The number of physical elements of the last forward's output that are not zero.
   std::int64_t nonzero_outputs() const { return nonzero_outputs_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What batch normalisation is judged by: the definition, in double precision, on plain [N, C, pixels] memory.
+// The reference of batch normalisation: its definition in double precision, on plain [N, C, pixels] memory.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct BatchNormReference {
 
   std::int64_t samples() const { return batch * pixels; }
 
-  // visit(index of the element) for every element of a channel.
+  // Calls visit(element index) for every element of a channel.
   template <typename Visit>
   void each(std::int64_t channel, Visit visit) const {
     for (std::int64_t n = 0; n < batch; ++n) {
@@ -37,7 +37,7 @@ struct BatchNormReference {
     each(channel, [&](std::size_t i) { sum += x[i]; });
     return sum / static_cast<double>(samples());
   }
-  // Biased.
+  // Biased variance.
   double variance(const Doubles& x, std::int64_t channel) const {
     const double center = mean(x, channel);
     double sum = 0;
@@ -45,7 +45,7 @@ struct BatchNormReference {
     return sum / static_cast<double>(samples());
   }
 
-  // residual is empty without one.
+  // residual is empty if there is none.
   Doubles normalize(const Doubles& x, const Doubles& means, const Doubles& variances, const Doubles& scale,
                     const Doubles& shift, const Doubles& residual) const {
     const double highest = options.activation == Activation::relu6 ? 6.0 : HUGE_VAL;

@@ -81,7 +81,7 @@ struct BatchNormCase {
                               .write = write,
                               .scratch = scratch.data()});
   }
-  // y's gradient lies where the residual's is to be written.
+  // Writes the residual's gradient over y's gradient.
   void backward_over_residual_gradient(PlannedMemory& x_gradient, GuardedMemory& scale_gradient,
                                        GuardedMemory& shift_gradient) {
     kernel->backward(stream, {.x = x_memory.data(),
@@ -136,7 +136,7 @@ void for_each_batch_norm(Test test) {
   }
 }
 
-// Elements of the type: its rounding comes on top.
+// Elements of the type: allows its rounding in addition.
 void expect_all_near(const Values& actual, const Doubles& expected, double tolerance,
                      DType type = DType::f32) {
   ASSERT_EQ(actual.size(), expected.size());
@@ -144,7 +144,7 @@ void expect_all_near(const Values& actual, const Doubles& expected, double toler
     ASSERT_NEAR(actual[i], expected[i], tolerance + roundoff(type) * std::abs(expected[i])) << "at " << i;
 }
 
-// Of the factor that turns errors of y's gradient into errors of x's.
+// The largest factor by which errors of y's gradient grow into errors of x's.
 double largest_factor(const BatchNormCase& c) {
   double largest = 1;
   for (std::int64_t k = 0; k < c.reference.channels; ++k) {
@@ -159,7 +159,7 @@ TEST(BatchNorm, TrainingMatchesTheDefinition) {
     BatchNormCase c(layout, options);
     EXPECT_EQ(c.kernel->layout(), layout);
     const Doubles expected = c.expected();
-    // A second time into the same memory: padding must be zeroed by every call, not only by the first.
+    // Twice into the same memory: every call must zero the padding, not only the first one.
     for (int call = 0; call < 2; ++call) {
       c.forward_training();
       expect_all_near(c.y_memory.plain(), expected, 1e-6 * largest_factor(c) + 1e-6, layout.dtype());
@@ -224,7 +224,7 @@ TEST(BatchNorm, GradientsMatchFiniteDifferences) {
   });
 }
 
-// Returns the gradient of x, with x, the gradient of y and scale multiplied by these factors.
+// The gradient of x, after multiplying x, the gradient of y and the scale by these factors.
 Values x_gradient_of_multiples(const Layout& layout, float by_x, float by_y_gradient, float by_scale) {
   BatchNormCase c(layout, {});
   const auto multiplied = [](Values values, float factor) {
@@ -242,8 +242,8 @@ Values x_gradient_of_multiples(const Layout& layout, float by_x, float by_y_grad
   return x_gradient.plain();
 }
 
-// Epsilon is negligible, so powers of two scale the gradient exactly. scale / deviation^3 * mean(g * (x -
-// mean)) underflows in fp32 here; the gradient does not.
+// Epsilon is negligible, so powers of two scale the gradient exactly. In fp32 scale / deviation^3 * mean(g *
+// (x - mean)) underflows here, but the gradient does not.
 TEST(BatchNorm, RepresentableGradientsDoNotUnderflow) {
   for (const Layout& layout : layouts_for({3, 17, 5, 5})) {
     SCOPED_TRACE(layout.describe());
@@ -277,7 +277,7 @@ TEST(BatchNorm, AccumulatesAndOverwritesInPlace) {
     } else {
       c.backward(in_place, in_place, scale_sum, shift_sum, Write::accumulate);
     }
-    // The compiler may sum in another order where memory overlaps.
+    // The compiler may change the order of sums when memory overlaps.
     expect_all_near(in_place.plain(), widen(x_gradient.plain()), 1e-5 + roundoff(layout.dtype()) * 1e-2,
                     layout.dtype());
     for (std::size_t i = 0; i < before.size(); ++i) {
@@ -355,7 +355,7 @@ TEST(BatchNorm, EvaluationUsesTheRunningStatisticsAndKeepsThem) {
   });
 }
 
-// y is a line in x, so its gradient is the line's slope where the activation passed.
+// y is linear in x, so x's gradient is the slope times y's gradient where the activation passes it.
 TEST(BatchNorm, FrozenNormalisesWithTheRunningStatisticsAndPassesGradientsOn) {
   for_each_batch_norm([](const Layout& layout, BatchNormOptions options) {
     options.frozen = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ClassCounts by sorting: for tests of every backend.
+// A reference of ClassCounts by sorting, for tests of every backend.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ struct CountedBatch {
   std::vector<std::int32_t> labels;
   Values weights;
 
-  // Of few different values, so that many are equal; every fourth sample is padding.
+  // Few distinct values, so that many logits are equal. Every fourth sample is padding.
   static CountedBatch random(DType type, std::int64_t samples, std::int64_t classes) {
     CountedBatch batch{.type = type,
                        .classes = classes,
@@ -91,7 +91,7 @@ inline CountedClasses reference_counts(const CountedBatch& batch) {
   return counts;
 }
 
-// Ties, infinities and NaNs, with labels before, among and behind them.
+// Ties, infinities and NaNs, with labels before, among and after them.
 inline std::vector<CountedBatch> hard_batches() {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float nan = std::nanf("");

@@ -38,7 +38,7 @@ TEST(ClassCounts, OfHardCasesAreTheDefinitions) {
   for (const CountedBatch& batch : hard_batches()) EXPECT_EQ(counted_by_cpu(batch), reference_counts(batch));
 }
 
-// Seven equal logits: the first is the prediction, and the first five are among the five.
+// Seven equal logits: the first class is the prediction, and the first five are the top five.
 TEST(ClassCounts, EqualLogitsRankByTheirClass) {
   CountedBatch batch{.classes = 7, .logits = Values(49, 1.0f), .labels = {0, 1, 2, 3, 4, 5, 6}};
   batch.weights = Values(7, 1.0f);
@@ -63,7 +63,7 @@ TEST(ClassCounts, ASampleWithoutAPredictionIsOneOfItsClassAndNoMore) {
   }
 }
 
-// The same samples are right.
+// Counts the same samples as correct as the loss kernel does.
 TEST(ClassCounts, AgreeWithTheLoss) {
   std::vector<CountedBatch> batches = hard_batches();
   for (const DType type : {DType::f32, DType::f16, DType::bf16})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values and memory for tests of the kernels of codecs, of every backend.
+// Values and memory for tests of codec kernels on every backend.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace lockstep {
 
 inline constexpr BlockCode kBlockCodes[] = {BlockCode::int8, BlockCode::sign};
 
-// What one call encodes, and what it makes of it.
+// The input and output memory of one encode call.
 struct CodecBlocks {
   CodecBlocks(BlockCode of, std::int64_t count, const char* purpose)
       : code(of),
@@ -23,7 +23,7 @@ struct CodecBlocks {
         left(values.size(), 77.0f),
         records(static_cast<std::size_t>(blocks * record_bytes(code))),
         real(static_cast<std::size_t>(blocks) * 8, 0xffffffffu) {
-    for (std::size_t i = 0; i < values.size(); ++i) {  // blocks of other magnitudes
+    for (std::size_t i = 0; i < values.size(); ++i) {  // blocks of different magnitudes
       const std::size_t block = i / kBlockElements;
       values[i] *= block % 3 == 1 ? 1e-3f : 1.0f;
       residual[i] *= block % 3 == 1 ? 1e-3f : 0.5f;

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Around a piece that is dealt to a thread.
+// Block counts around a thread's piece.
 constexpr std::int64_t kBlockCounts[] = {0, 1, 31, 32, 33, 200};
 
 class CodecKernels : public testing::TestWithParam<BlockCode> {
@@ -39,7 +39,7 @@ TEST_P(CodecKernels, WhatIsSentAndWhatIsLeftAreTheWhole) {
     backend_.encode_blocks(stream_, blocks.encode());
     const Values sent = decoded(blocks);
     for (std::size_t first = 0; first < sent.size(); first += kBlockElements) {
-      float largest = 0;  // of those that a rotation mixes
+      float largest = 0;  // the largest of the values that a rotation mixes
       for (std::size_t i = first; i < first + kBlockElements; ++i)
         largest = std::max({largest, std::abs(blocks.fed(i)), std::abs(sent[i])});
       for (std::size_t i = first; i < first + kBlockElements; ++i) {
@@ -51,8 +51,8 @@ TEST_P(CodecKernels, WhatIsSentAndWhatIsLeftAreTheWhole) {
   }
 }
 
-// Of a block: int8 is off by half a step at most. Of a normal distribution a sign whose scale is pi / 2 times
-// the mean magnitude leaves pi / 2 - 1 of the squares.
+// Errors of a block: int8 differs by half a step at most. For normally distributed values a sign with scale
+// pi / 2 times the mean magnitude leaves pi / 2 - 1 of the sum of squares.
 TEST_P(CodecKernels, ErrorsAreBounded) {
   CodecBlocks blocks(GetParam(), 40, "values");
   backend_.encode_blocks(stream_, blocks.encode());
@@ -109,7 +109,7 @@ TEST_P(CodecKernels, SumsRanksInTheirOrder) {
                                 .parts = kParts,
                                 .records = records.data(),
                                 .values = sum.data()});
-  // Signs are added before the sum is rotated back, which rounds otherwise.
+  // Signs are added before the sum is rotated back, so the rounding differs.
   const float rounding = GetParam() == BlockCode::sign ? 4e-6f : 0;
   for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_NEAR(sum[i], expected[i], rounding) << i;
 }
@@ -132,7 +132,7 @@ TEST_P(CodecKernels, OfNothingNothingIsSent) {
   CodecBlocks blocks(GetParam(), 2, "values");
   std::ranges::fill(blocks.values, 0.0f);
   std::ranges::fill(blocks.residual, 0.0f);
-  blocks.values[3] = 1e-38f;  // too small for an inverse: int8 leaves it for later
+  blocks.values[3] = 1e-38f;  // too small for an inverse: int8 keeps it in the residual
   backend_.encode_blocks(stream_, blocks.encode());
   const Values sent = decoded(blocks);
   for (std::size_t i = 0; i < sent.size(); ++i) ASSERT_LE(std::abs(sent[i]), 1.001f * kSignGain * 1e-38f);
@@ -160,7 +160,7 @@ TEST(SignKernel, LeavesOutWhatIsNoGradient) {
   for (std::size_t word = 8; word < 16; ++word) blocks.real[word] = 0;
   const auto is_real = [&](std::size_t i) { return ((blocks.real[i / 32] >> (i % 32)) & 1u) != 0; };
   ASSERT_FALSE(is_real(104));
-  blocks.values[104] = 1e30f;  // padding may hold anything
+  blocks.values[104] = 1e30f;  // padding may contain any value
   BlockEncode encode = blocks.encode();
   encode.real = blocks.real.data();
   backend.encode_blocks(stream, encode);
@@ -178,7 +178,8 @@ TEST(SignKernel, LeavesOutWhatIsNoGradient) {
   }
 }
 
-// The worst of blocks without a rotation: one bit of each would tell next to nothing of the large one.
+// The worst block without a rotation: a bit for each value would carry almost no information about the large
+// one.
 TEST(SignKernel, OneLargeNumberIsSpreadOverTheBlock) {
   Backend& backend = backend_for(Device{});
   Stream stream(Device{}, StreamUse::compute);
@@ -195,8 +196,8 @@ TEST(SignKernel, OneLargeNumberIsSpreadOverTheBlock) {
   }
 }
 
-// Of a gradient that differs from step to step: with the scale of the smallest error it would be 2 / pi of
-// it.
+// The gradient differs from step to step. The scale with the smallest error would send 2 / pi of it on
+// average.
 TEST(SignKernel, SendsOnAverageWhatThereIs) {
   constexpr int kSteps = 2000;
   Backend& backend = backend_for(Device{});
@@ -247,7 +248,7 @@ TEST(Int8Kernel, RoundsAtRandomWithoutABias) {
       mean[i] += static_cast<double>(sent[i]) / kSteps;
     }
   }
-  // Five standard deviations of a mean of values that are up to half a step from it.
+  // Five standard deviations of a mean of values with an error of up to half a step.
   for (std::size_t i = 0; i < mean.size(); ++i)
     EXPECT_NEAR(mean[i], blocks.values[i], 5 * step_of(i) / 2 / std::sqrt(kSteps)) << i;
 }

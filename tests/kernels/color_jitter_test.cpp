@@ -21,7 +21,7 @@ using Rgb = std::array<double, 3>;
 
 constexpr std::int64_t kColorHeight = 6, kColorWidth = 9, kColorPixels = kColorHeight * kColorWidth;
 
-// Grays, pure colors and everything between.
+// Grays, pure colours and mixtures.
 Bytes colorful(std::int64_t images, std::int64_t channels) {
   Bytes bytes;
   for (std::int64_t i = 0; i < images * kColorPixels * channels; ++i)
@@ -53,7 +53,7 @@ Bytes jittered(const ColorJitter& how, const Bytes& images, const std::vector<Sa
   return output;
 }
 
-// The definitions, by torchvision's functional interface (adjust_brightness and so on), on numbers.
+// The definitions of torchvision's functional interface (adjust_brightness and so on).
 double gray_of(const Rgb& p) { return 0.2989 * p[0] + 0.587 * p[1] + 0.114 * p[2]; }
 
 Rgb blend(const Rgb& p, double other, double factor) {
@@ -63,7 +63,7 @@ Rgb blend(const Rgb& p, double other, double factor) {
   return blended;
 }
 
-// By hue in degrees, saturation and value.
+// Rotates the hue by this share of a full turn, through hue in degrees, saturation and value.
 Rgb turn(const Rgb& p, double share) {
   const double value = std::max({p[0], p[1], p[2]}), chroma = value - std::min({p[0], p[1], p[2]});
   if (chroma == 0) return p;
@@ -71,7 +71,7 @@ Rgb turn(const Rgb& p, double share) {
                    : value == p[1] ? 60 * ((p[2] - p[0]) / chroma + 2)
                                    : 60 * ((p[0] - p[1]) / chroma + 4);
   degrees = std::fmod(degrees + 360 * share + 360, 360);
-  const auto channel = [&](double n) {  // the formula without cases
+  const auto channel = [&](double n) {  // the formula without case distinctions
     const double k = std::fmod(n + degrees / 60, 6);
     return value - chroma * std::max(0.0, std::min({k, 4 - k, 1.0}));
   };
@@ -130,7 +130,7 @@ TEST(ColorJitter, IsTorchvisionsToAByte) {
   }
 }
 
-// Ends of the ranges are reached, means are in their middle, and all orders are as likely.
+// The ends of the ranges occur, means are in the middle, and all orders are equally likely.
 TEST(ColorJitter, DrawsEvenlyAndInEveryOrder) {
   constexpr int kDraws = 24 * 200;
   const Jitter jitter =

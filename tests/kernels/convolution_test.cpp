@@ -65,7 +65,7 @@ class Convolution : public testing::TestWithParam<NamedShape> {
   const ConvolutionShape s = GetParam().shape;
 };
 
-// By the first candidate, with the shapes and the type of its contract.
+// Checks the first candidate against the contract.
 void expect_convolution(const ConvolutionShape& s, const Layout& input) {
   const auto kernel = planned_convolution(s, input);
   EXPECT_EQ(directions_by(*kernel, "direct"), 3);
@@ -84,7 +84,7 @@ TEST_P(Convolution, OfPlainInput) {
   }
 }
 
-// As inside a network: the input lies as the convolution before it left it.
+// As inside a network: the input has the layout of the previous convolution's output.
 TEST_P(Convolution, OfAnotherOnesOutput) {
   const ConvolutionShape before = {.batch = s.batch,
                                    .in_channels = 16,
@@ -101,15 +101,15 @@ TEST_P(Convolution, OfAnotherOnesOutput) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Convolution, testing::ValuesIn(kShapes),
                          [](const auto& named) { return std::string(named.param.name); });
 
-// What may be chosen by time: each candidate, wherever a shape has it.
+// A candidate of timed choices, tested on every shape that has it.
 struct NamedCandidate {
   const char* test;
   const char* candidate;
-  // Which shapes have it, all in all three directions; null: that is oneDNN's and the processor's to say.
+  // True for shapes that have the candidate in all three directions. Null if oneDNN and the processor decide.
   bool (*expected)(const ConvolutionShape& shape) = nullptr;
   std::int64_t batch = 4;
 
-  // Pieces are small shapes' business, too, and of odd ones oneDNN computes each product by itself, for
+  // Pieces only matter for small shapes; with odd ones oneDNN computes each product separately, which takes
   // seconds.
   bool tries(const ConvolutionShape& s) const {
     const bool in_pieces = std::string_view(candidate).find("pieces") != std::string_view::npos;
@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
                     NamedCandidate{"TiledWinograd", "tiled winograd", WinogradConvolution::supports}),
     [](const auto& named) { return std::string(named.param.test); });
 
-// Each direction may be computed by another candidate, whatever the forward one made of the layouts.
+// Each direction may use another candidate, whatever layouts the forward candidate chose.
 TEST(ConvolutionCandidates, MayDifferByDirection) {
   const ConvolutionShape s = shape(32, 48, 8, {.kernel = 3, .padding = 1, .bias = true});
   const Layout input({s.batch, 32, 8, 8}, DType::bf16);
@@ -221,7 +221,7 @@ TEST(ConvolutionErrors, NameChannelsThatDoNotDivideIntoGroups) {
 }
 
 TEST(ConvolutionErrors, RefuseAKernelLargerThanThePaddedImage) {
-  // The rounded-down formula would still give one output pixel.
+  // The formula rounded down would still give one output pixel.
   const ConvolutionShape s = shape(3, 8, 4, {.kernel = 5, .stride = 2});
   EXPECT_THROW(planned_convolution(s, Layout({2, 3, 4, 4}, DType::f32)), ConfigError);
   const ConvolutionShape dilated = shape(3, 8, 4, {.kernel = 3, .dilation = 2});

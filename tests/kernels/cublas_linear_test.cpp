@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What cuBLASLt's plans compute on a real GPU, each candidate against the reference in double precision.
+// Results of cuBLASLt's plans on a real GPU: each candidate against the reference in double precision.
 #include <gtest/gtest.h>
 
 #include "core/cuda/check.h"
@@ -29,7 +29,7 @@ const LinearShape kShapes[] = {{.batch = 64, .in_features = 512, .out_features =
                                {.batch = 33, .in_features = 120, .out_features = 200},
                                {.batch = 7, .in_features = 25, .out_features = 41}};
 
-// A linear layer is a convolution of images of one pixel.
+// A linear layer is a convolution of 1x1 images.
 ConvolutionShape as_convolution(const LinearShape& s) {
   return {.batch = s.batch,
           .in_channels = s.in_features,
@@ -38,7 +38,7 @@ ConvolutionShape as_convolution(const LinearShape& s) {
           .out_channels = s.out_features};
 }
 
-// The layer's tensors, here and on the device.
+// The layer's tensors on the host and the device.
 struct Tensors {
   Tensors(const LinearShape& s, DType dtype, Stream& stream)
       : x({s.batch, s.in_features, 1, 1}, dtype, stream),
@@ -62,7 +62,7 @@ struct Tensors {
   Buffer memory;
 };
 
-// Runs every candidate of a problem in turn; prepare() before each, check() after.
+// Runs every candidate of a problem: prepare() before each, check() after it.
 struct Candidates {
   Tensors& tensors;
   Stream& stream;

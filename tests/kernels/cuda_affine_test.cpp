@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions and linear layers of the CUDA backend, on a GPU, against the reference in double precision.
+// Convolutions and linear layers of the CUDA backend on a GPU, compared with the reference in double
+// precision.
 #include "kernels/cuda/layout.h"
 #include "tests/kernels/cuda_backend_fixture.h"
 #include "tests/kernels/cuda_shapes.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operations of the CUDA backend, on a GPU, against the CPU backend in fp32 on operands rounded to the type.
+// Operations of the CUDA backend on a GPU, compared with the CPU backend in fp32 on operands rounded to the
+// type.
 #include <cmath>
 #include <limits>
 
@@ -17,7 +18,7 @@ using Results = std::vector<Values>;
 constexpr std::int64_t kElementCounts[] = {1, 7, 8, 1023, 100'003};
 constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::relu6};
 
-// Some beyond the upper bend of relu6.
+// Random values, some beyond the upper kink of relu6.
 Values values_of(DType type, std::int64_t count, std::string_view purpose) {
   Values values = random_values(count, purpose);
   for (float& value : values) value *= 9;
@@ -46,7 +47,7 @@ class CudaBackend : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override { SKIP_WITHOUT_A_GPU(); }
 
-  // run(side, type) gives the same results on both.
+  // Expects run(side, type) to give the CPU's results on the GPU.
   template <typename Run>
   void expect_cpus(Run run) {
     Side cpu(Device{}), gpu(kGpu);

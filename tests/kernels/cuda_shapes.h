@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions the CUDA backend is tested with: every way channels and groups can lie, odd sizes.
+// Convolution shapes for tests of the CUDA backend: all arrangements of channels and groups, and odd sizes.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizer steps of the CUDA backend, on a GPU, against the CPU backend.
+// Optimizer steps of the CUDA backend on a GPU, compared with the CPU backend.
 #include "tests/kernels/cuda_backend_fixture.h"
 
 namespace lockstep {
@@ -23,7 +23,7 @@ struct Case {
   DType copy_type() const { return gradient_type == DType::bf16 ? DType::bf16 : DType::f16; }
 };
 
-// Memory of some steps on one side.
+// The memory of some steps on one side.
 class Steps {
  public:
   Steps(Side& side, const Case& c)
@@ -85,7 +85,7 @@ class Steps {
             .momentum_buffer = first_.floats(), .momentum = 0.9f, .nesterov = case_.rule == Rule::nesterov});
   }
 
-  // One is not aligned to a pack; some elements belong to none.
+  // One segment is not aligned to a pack; some elements belong to no segment.
   static constexpr UpdateSegment kSegments[] = {
       {.begin = 5, .count = 20, .weight_decay = 0.1f, .adaptive = true},
       {.begin = 32, .count = 2 * kUpdateChunk, .weight_decay = 0.01f, .adaptive = true},

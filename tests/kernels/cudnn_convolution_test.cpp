@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What cuDNN's plans compute on a real GPU, each candidate against the reference in double precision.
+// Results of cuDNN's plans on a real GPU: each candidate against the reference in double precision.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class CudnnConvolution : public testing::TestWithParam<Precision> {
   }
 };
 
-// As the backend hands them to cuDNN: channels padded, bias and activation left to itself.
+// The shapes that the backend passes to cuDNN: padded channels, without bias and activation.
 std::vector<ConvolutionShape> shapes_in(DType type) {
   std::vector<ConvolutionShape> shapes;
   for (const ConvolutionShape& s : cuda_test_convolutions()) {
@@ -36,7 +36,7 @@ std::vector<ConvolutionShape> shapes_in(DType type) {
   return shapes;
 }
 
-// One direction of one shape: operands on the device, what is to come out in `expected`.
+// One direction of one shape: operands on the device, the reference result in `expected`.
 class Computation {
  public:
   Computation(const ConvolutionProblem& problem, Stream& stream)
@@ -111,7 +111,7 @@ std::vector<ConvolutionProblem> problems_of(ConvolutionShape shape, const Precis
   return problems;
 }
 
-// cuDNN has a hundred for some problems; the backend times the first 8.
+// cuDNN has a hundred plans for some problems; the backend times the first 8.
 constexpr std::size_t kMostPlans = 12;
 
 TEST_P(CudnnConvolution, MatchesTheReferenceByItsFirstCandidatesAndRepeatsItsBits) {

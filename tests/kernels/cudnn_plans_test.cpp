@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each convolution of the shipped networks has a plan on the GPUs Lockstep is meant for, within the workspace
-// that is allowed. cuDNN plans for a described device: no GPU, no driver.
+// Each convolution of the shipped networks has a plan on Lockstep's target GPUs within the allowed workspace.
+// cuDNN plans for a described device, without a GPU or a driver.
 #include <algorithm>
 #include <map>
 #include <ostream>
@@ -25,13 +25,13 @@ struct GpuModel {
   const char* name;
   int compute_capability;  // times 100
   int multiprocessors;
-  int shared_memory_bytes;  // of a block that asks for all it can get
+  int shared_memory_bytes;  // per block, at most, when it opts in
   std::int64_t memory_bytes;
   int l2_bytes;
   int clock_khz;
   int memory_clock_khz;
 };
-// CUDA C++ Programming Guide, "Compute Capabilities", and NVIDIA's data sheets.
+// Sources: CUDA C++ Programming Guide, "Compute Capabilities", and NVIDIA's data sheets.
 constexpr GpuModel kH200{"NVIDIA H200", 900, 132, 227 << 10, 150'754'820'096, 60 << 20, 1'980'000, 3'201'000};
 constexpr GpuModel kA100{"NVIDIA A100-SXM4-80GB", 800,      108,       163 << 10,
                          85'094'039'552,          40 << 20, 1'410'000, 1'593'000};
@@ -98,7 +98,7 @@ std::vector<ConvolutionProblem> problems_of(const ConvolutionShape& shape, const
   return problems;
 }
 
-// Why cuDNN cannot be used here; empty when it can.
+// The reason why cuDNN cannot be used here; empty if it can.
 std::string obstacle() {
   try {
     CudnnDescriptor descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -121,7 +121,7 @@ std::vector<std::string> tags_of(const std::vector<ConvolutionCandidate>& candid
   return tags;
 }
 
-// Of resnet50's second stage.
+// A 3x3 convolution of resnet50's second stage.
 ConvolutionProblem convolution_3x3(const Precision& precision,
                                    AffineDirection direction = AffineDirection::forward) {
   return {.shape = {.batch = 64,
@@ -223,7 +223,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.precision.name << " o
 
 class CudnnPlans : public CudnnPlanning, public testing::WithParamInterface<Case> {
  protected:
-  // The first choice's workspace; planned once.
+  // The workspace of the first choice, cached.
   std::size_t workspace_bytes(const ConvolutionProblem& problem, const CudnnTarget& target) {
     const auto [found, inserted] = planned_.try_emplace(describe(problem), 0);
     if (!inserted) return found->second;
@@ -258,7 +258,7 @@ TEST_P(CudnnPlans, ExistForEveryConvolutionOfEveryNetwork) {
   fmt::print("{} distinct problems\n", planned_.size());
 }
 
-// What kernels_cuda_test will ask for, where there is a GPU.
+// The convolutions that kernels_cuda_test uses on a GPU.
 TEST_P(CudnnPlans, ExistForTheBackendsTests) {
   const Precision& precision = GetParam().precision;
   for (ConvolutionShape shape : cuda_test_convolutions()) {

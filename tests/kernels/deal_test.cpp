@@ -30,7 +30,7 @@ TEST(Deal, DoesEveryPieceOnceOnThreadsBelowTheBound) {
   }
 }
 
-// What happens to a thread whose core another process takes: it stands still in its first piece.
+// A thread whose core another process takes is suspended in its first piece.
 TEST(Deal, AThreadThatStandsStillHoldsUpOnlyThePieceItBegan) {
   constexpr std::int64_t kPieces = 64;
   std::atomic<std::int64_t> others = 0;
@@ -47,7 +47,7 @@ TEST(Deal, AThreadThatStandsStillHoldsUpOnlyThePieceItBegan) {
   EXPECT_EQ(meanwhile, kPieces - 1);
 }
 
-// More threads than cores: who does what differs from run to run.
+// With more threads than cores, pieces go to different threads from run to run.
 TEST(Deal, SumsKeepTheirOrderWhoeverComputesThem) {
   const ConvolutionShape shape{.batch = 8,
                                .in_channels = 32,

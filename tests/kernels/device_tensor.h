@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tensor of a test on a GPU, in the arrangement and type that CUDA plans take; and the precisions every
-// operation is tested in.
+// A test tensor on a GPU in the layout and type that CUDA plans take, and the precisions in which every
+// operation is tested.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ inline void store(float value, DType type, std::byte* to) {
   type == DType::f32 ? as(value) : type == DType::f16 ? as(Half(value)) : as(BFloat16(value));
 }
 
-// visit(index in NCHW, index in NHWC) for each element.
+// Calls visit(index in NCHW, index in NHWC) for each element.
 template <typename Visit>
 void for_each_element(const Sizes& sizes, Visit visit) {
   const auto [n, c, h, w] = sizes;
@@ -45,7 +45,7 @@ void for_each_element(const Sizes& sizes, Visit visit) {
   }
 }
 
-// NHWC on the device and NCHW here; sizes are N, C, H, W.
+// Stored as NHWC on the device, NCHW on the host. sizes are N, C, H, W.
 class DeviceTensor {
  public:
   DeviceTensor(const Sizes& sizes, DType type, Stream& stream)
@@ -55,7 +55,7 @@ class DeviceTensor {
         bytes_(elements_of(sizes) * size_of(type)),
         memory_(bytes_.size(), stream.device()) {}
 
-  // Rounds the values to what the device now holds.
+  // Rounds `values` to the values that the device holds.
   void write(Values& values) {
     for_each_element(sizes_, [&](std::int64_t here, std::int64_t there) {
       std::byte* to = bytes_.data() + there * size_of(type_);
@@ -64,7 +64,7 @@ class DeviceTensor {
     });
     upload();
   }
-  // NaN in every type.
+  // Fills the memory with bytes that are NaN in every type.
   void poison() {
     std::fill(bytes_.begin(), bytes_.end(), std::byte{0xff});
     upload();

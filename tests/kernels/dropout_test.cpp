@@ -44,7 +44,7 @@ Values ones(const DropoutCase& test) {
   return Values(test.samples.size() * static_cast<std::size_t>(test.features), 1.0f);
 }
 
-// The mask of one sample, wherever it lies.
+// The mask of the sample at this place of the batch.
 Values mask_of(const DropoutCase& test, std::size_t place) {
   const Values all = run(test, ones(test));
   const auto first = all.begin() + static_cast<std::ptrdiff_t>(place) * test.features;
@@ -75,7 +75,7 @@ TEST(Dropout, NeighboursAreIndependent) {
   DropoutCase test{.features = 64};
   for (std::int32_t i = 0; i < 4000; ++i) test.samples.push_back({.epoch = 0, .index = i});
   const Values y = run(test, ones(test));
-  // Products of centred kept-or-dropped with the next feature, the next block, and the next sample.
+  // Correlations with the next features, the next block and the next sample.
   for (const std::size_t distance : {1, 2, 3, 4, 8, 64}) {
     double sum = 0;
     for (std::size_t i = 0; i + distance < y.size(); ++i) sum += (y[i] - 1.0) * (y[i + distance] - 1.0);

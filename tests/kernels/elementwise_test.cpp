@@ -15,13 +15,13 @@
 namespace lockstep {
 namespace {
 
-// Around vector widths, and around the size from which on several threads work.
+// Sizes around vector widths, and around the size from which several threads work.
 constexpr std::int64_t kElementCounts[] = {
     0, 1, 3, 15, 16, 17, 1000, (1 << 14) - 1, 1 << 14, (1 << 14) + 3, 100001};
 
 class Elementwise : public testing::TestWithParam<DType> {
  protected:
-  // What tensors of the type can hold.
+  // Random values that the type represents.
   Values random(std::int64_t count, const char* purpose) const {
     return rounded(random_values(count, purpose), type_);
   }
@@ -29,8 +29,8 @@ class Elementwise : public testing::TestWithParam<DType> {
   GuardedMemory memory(std::int64_t count) const {
     return GuardedMemory(static_cast<std::size_t>(count) * size_of(type_), type_);
   }
-  // The memory holds expected(i), computed in fp32 and rounded, at each i, and nothing behind the end was
-  // touched.
+  // Expects memory to hold expected(i), computed in fp32 and rounded, at each i, and its margin to be
+  // unchanged.
   template <typename Expected>
   void expect_elements(const GuardedMemory& memory, std::int64_t count, Expected expected) const {
     Values values(static_cast<std::size_t>(count));
@@ -47,7 +47,7 @@ class Elementwise : public testing::TestWithParam<DType> {
 INSTANTIATE_TEST_SUITE_P(Types, Elementwise, testing::ValuesIn(kTypes),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 
-// Every index of a small array; of a large one the first, the last and some between.
+// Every index of a small array; the first, the last and some others of a large one.
 std::vector<std::size_t> places(std::size_t size) {
   std::vector<std::size_t> indices;
   const std::size_t stride = size <= 1000 ? 1 : size / 31;
@@ -174,8 +174,8 @@ TEST_P(Elementwise, LargestMagnitudeIsThatOfAnySign) {
   }
 }
 
-// The scaled sum of this many values of the largest magnitude is at most 2^15. No larger power of two allows
-// that.
+// The scaled sum of `terms` values of the largest magnitude is at most 2^15, and the scale is the largest
+// such power of two.
 TEST(HalfScale, KeepsSumsWithinFp16) {
   Stream stream(Device{}, StreamUse::compute);
   const auto scale_of = [&](float largest, int terms) {
@@ -326,10 +326,10 @@ TEST_P(Elementwise, TheSmallestAndLargestNumbersAreFinite) {
   EXPECT_EQ(finite, 1);
 }
 
-// Both half types, by their bits.
+// Tests of both 16-bit types on their bits.
 class HalfCast : public testing::TestWithParam<DType> {
  protected:
-  // What the bits mean, by the definition of the format.
+  // The value of the bits, by the definition of the format.
   double value_of(std::uint32_t bits) const {
     const int fraction_bits = GetParam() == DType::f16 ? 10 : 7;
     const int bias = GetParam() == DType::f16 ? 15 : 127;
@@ -392,12 +392,12 @@ TEST_P(HalfCast, EveryValueMeansWhatItsFormatSaysAndComesBack) {
   }
 }
 
-// Halfway between two neighbours the even one is nearest; next to that, the nearer one.
+// A value halfway between two neighbours rounds to the even one; any other value rounds to the nearer one.
 TEST_P(HalfCast, RoundsToTheNearestAndTiesToEven) {
   std::vector<float> values;
   std::vector<std::uint16_t> expected;
   for (std::uint32_t low = 0; low < infinity(); ++low) {
-    // Beyond the largest number lies what would be the next one, and it rounds to infinity.
+    // Values beyond the largest number round as if there were a next number; that rounds to infinity.
     const double next = low + 1 < infinity() ? value_of(low + 1) : 2 * value_of(low) - value_of(low - 1);
     const auto middle = static_cast<float>((value_of(low) + next) / 2);
     const auto even = static_cast<std::uint16_t>(low + (low & 1u));

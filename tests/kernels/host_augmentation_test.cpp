@@ -29,7 +29,7 @@ std::vector<SampleId> samples() {
   return ids;
 }
 
-// Of bytes, as the device makes them of all that is asked of it.
+// The device's result for these bytes, with the full augmentation on the device.
 std::vector<float> activations(const ImageSize& size, const Augmentation& augmentation,
                                std::vector<std::uint8_t> images) {
   Stream stream(Device{}, StreamUse::compute);

@@ -104,7 +104,7 @@ TEST(ImageInput, RefusesToNormaliseOrAugmentNumbers) {
       ConfigError);
 }
 
-// Images whose pixels all differ, cut and flipped by hand.
+// Images whose pixels all differ, cropped and flipped by hand.
 class AugmentedImages : public testing::Test {
  protected:
   static constexpr int kHeight = 5, kWidth = 7, kPadding = 2, kBatch = 400;
@@ -147,7 +147,7 @@ class AugmentedImages : public testing::Test {
     return std::ranges::equal(a, b, [](float x, float y) { return std::abs(x - y) < 1e-6f; });
   }
 
-  // All differ, and none is black.
+  // All pixels differ, and none is black.
   std::vector<std::uint8_t> image_ = [] {
     std::vector<std::uint8_t> pixels(kHeight * kWidth * 2);
     for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(3 * i + 5);
@@ -171,7 +171,7 @@ TEST_F(AugmentedImages, AreEveryWindowAndItsMirrorImage) {
     }
     ASSERT_TRUE(found) << "neither a window nor its mirror image";
   }
-  // 50 views of 400 images: a view that is as likely as the others is missing once in 3000 keys.
+  // 50 views of 400 images: if all are equally likely, a given view is missing for one of about 3000 keys.
   EXPECT_EQ(seen.size(), 50u);
   int flipped = 0;
   for (const auto& [which, count] : seen) flipped += std::get<bool>(which) ? count : 0;
@@ -207,7 +207,7 @@ TEST_F(AugmentedImages, PaddingThatMakesNoSenseIsRefused) {
   }
 }
 
-// White images, of which what is erased is found again: zeros behind the normalisation, in all channels.
+// White images. An erased area shows as zeros after the normalisation, in all channels.
 class ErasedImages : public testing::Test {
  protected:
   static constexpr int kHeight = 24, kWidth = 32, kBatch = 2000;
@@ -217,7 +217,7 @@ class ErasedImages : public testing::Test {
     int columns() const { return right - left; }
   };
 
-  // Fails where what is erased is no rectangle.
+  // Returns each image's erased box. Fails if the erased area is no rectangle.
   std::vector<Box> erased(const Augmentation& augmentation) {
     const std::array mean{0.25f, 0.5f}, deviation{0.5f, 2.0f};
     const auto kernel = cpu_backend().image_input({.batch = kBatch,
@@ -264,7 +264,7 @@ TEST_F(ErasedImages, CutoutIsASquareAboutAnyPixel) {
   for (const Box& box : erased({.cutout = 8, .key = {7, 9}})) {
     ASSERT_LE(box.rows(), 8);
     ASSERT_LE(box.columns(), 8);
-    // The centre is a pixel of the image: four rows above it and three below, as far as there are.
+    // The centre is a pixel of the image: four rows above it and three below, clipped at the border.
     ASSERT_GE(box.rows(), 4);
     ASSERT_GE(box.columns(), 4);
     EXPECT_TRUE(box.rows() == 8 || box.top == 0 || box.bottom == kHeight);
@@ -284,7 +284,7 @@ TEST_F(ErasedImages, RandomErasingTakesARectangleOfSomeImages) {
     ++count;
     const double share = 1.0 * box.rows() * box.columns() / (kHeight * kWidth);
     const double ratio = 1.0 * box.rows() / box.columns();
-    // As far as whole pixels allow.
+    // Within the rounding to whole pixels.
     EXPECT_GT((box.rows() + 0.5) * (box.columns() + 0.5), 0.02 * kHeight * kWidth);
     EXPECT_LT((box.rows() - 0.5) * (box.columns() - 0.5), 0.33 * kHeight * kWidth);
     EXPECT_GT((box.rows() + 0.5) / (box.columns() - 0.5), 0.3);
@@ -322,7 +322,7 @@ TEST(BetaQuantile, IsTheInverseOfTheDistributionFunction) {
   EXPECT_NEAR(beta_quantile(8, 0.1), 0.3415208, 1e-6);
 }
 
-// Each image has one value, so that what is seen of which tells itself.
+// Each image has one value, so that a result shows which images contribute to it.
 class MixedImages : public testing::Test {
  protected:
   static constexpr int kHeight = 12, kWidth = 16, kBatch = 200, kPixels = kHeight * kWidth;
@@ -361,7 +361,7 @@ TEST_F(MixedImages, MixupAddsThePartnersPixels) {
   }
   EXPECT_NEAR(sum / kBatch, 0.5, 0.08);
   EXPECT_NE(mixed.shares[0], mixed.shares[1]) << "each draws its own";
-  // Of a small alpha one of the two is nearly whole.
+  // With a small alpha one of the two shares is close to 1.
   const Mixed unlike = run({.mixup = 0.1, .key = {7, 9}});
   EXPECT_GT(std::ranges::count_if(unlike.shares, [](float share) { return share < 0.1f || share > 0.9f; }),
             kBatch / 2);
@@ -400,7 +400,8 @@ TEST_F(MixedImages, WithBothEachIsTakenInHalfOfTheCases) {
   EXPECT_NEAR(pasted, kBatch / 2, 30);
 }
 
-// What a sample draws depends on it alone; what weighs nothing, or has no partner, is not mixed.
+// A sample's random numbers depend on the sample only. A sample with weight 0 or without a partner is not
+// mixed.
 TEST_F(MixedImages, DependOnTheSampleAndLeaveOutWhatWeighsNothing) {
   const Augmentation augmentation{.mixup = 1, .key = {7, 9}};
   const Mixed whole = run(augmentation), later = run(augmentation, {}, 50);

@@ -10,7 +10,7 @@ namespace {
 
 const std::vector<std::string> kNames = {"careful", "quick", "middling"};
 
-// A contest that has a given outcome, and counts how often it is held.
+// A contest with a given outcome that counts how often it runs.
 struct Contest {
   KernelChoice outcome{.candidate = "quick", .microseconds = 10};
   int held = 0;

@@ -60,8 +60,8 @@ TEST(Reorder, RoundTripKeepsEveryElement) {
   }
 }
 
-// Walked row by row the view shows the plain tensor, with zeros in between where the layout pads, and every
-// physical element once.
+// Row by row the view gives the plain tensor, with zeros where the layout pads, and contains every physical
+// element once.
 void expect_view_of_all(const Layout& weights) {
   const Layout layout = weights.as_type(DType::f32);
   SCOPED_TRACE(layout.describe());
@@ -146,13 +146,13 @@ TEST(MatrixView, OfPlainLayoutsIsTheFirstDimensionByTheOthers) {
   expect({1, 5}, 1, 5);
 }
 
-// Weights are blocked in two dimensions at once, some of them twice.
+// Weights are blocked in two dimensions, some of them twice.
 TEST(Reorder, OfHalvesMovesWhatItMovesOfFloats) {
   const ConvolutionShape shape{
       .batch = 2, .in_channels = 48, .in_height = 5, .in_width = 6, .out_channels = 32, .kernel = 3};
   for (const char* candidate : {"direct", "direct bf16"}) {
     const auto kernel = convolution_by(candidate, shape, Layout({2, 48, 5, 6}, DType::bf16));
-    if (!kernel) continue;  // not on this processor
+    if (!kernel) continue;  // no kernel on this processor
     const Layout halves = kernel->weights();
     const Values values = rounded(random_values(halves.shape().elements(), "weights"), DType::bf16);
     const Layout floats = halves.as_type(DType::f32);
@@ -198,7 +198,7 @@ TEST(Reorder, FillsPaddingWithZeros) {
   }
 }
 
-// Planned kernels are replayed with other addresses: nothing of the first run may stay.
+// Planned kernels run again with other addresses: nothing of the first run may remain.
 TEST(Reorder, FollowsItsAddresses) {
   const Layout layout = blocked(17);
   const Layout plain(layout.shape(), DType::f32);

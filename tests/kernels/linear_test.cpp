@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// The convolution of 1x1 images that a linear layer is.
+// A linear layer as a convolution of 1x1 images.
 ConvolutionShape as_convolution(const LinearShape& s) {
   return {.batch = s.batch,
           .in_channels = s.in_features,
@@ -18,7 +18,7 @@ ConvolutionShape as_convolution(const LinearShape& s) {
           .bias = s.bias};
 }
 
-// By each candidate; those of half precision are not there for every type and processor.
+// Checks each candidate. 16-bit candidates do not exist for every type and processor.
 void expect_linear(const LinearShape& s, const Layout& input) {
   for (const char* candidate : {"inner product", "inner product bf16"}) {
     SCOPED_TRACE(candidate);
@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      LinearShape{.batch = 32, .in_features = 784, .out_features = 128}),
                      testing::ValuesIn(kTypes)));
 
-// Images flattened in C, H, W order, whether they are plain or lie as a convolution left them.
+// Images flattened in C, H, W order, from a plain layout or from that of a convolution's output.
 class LinearOfImages : public testing::TestWithParam<std::tuple<std::int64_t, DType>> {};
 
 TEST_P(LinearOfImages, Plain) {

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// The definition, in double precision.
+// The definition in double precision.
 double reference_loss(const Doubles& logits, const std::vector<std::int32_t>& labels, const Values& weights,
                       double smoothing = 0, const Values& shares = {}) {
   const std::size_t classes = logits.size() / labels.size();
@@ -46,11 +46,11 @@ struct Batch {
   Values logits;
   std::vector<std::int32_t> labels;
   Values weights;
-  Values shares = {};  // empty: none are given
+  Values shares = {};  // empty: one label for each sample
   float gradient_scale = 0.25f;
   float label_smoothing = 0;
   DType type = DType::f32;
-  float loss_scale = 0;  // 0: none is given
+  float loss_scale = 0;  // 0: no loss scale
 
   static Batch random(std::int64_t samples, std::int64_t classes, float spread = 3) {
     Batch batch{.classes = classes,
@@ -96,7 +96,7 @@ void expect_same_bits(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(a.gradient, b.gradient);
 }
 
-// Targets of two labels each, some of which are the same.
+// Targets with two labels each, which are equal for some samples.
 TEST(SoftmaxCrossEntropy, OfMixedSamplesMatchesTheDefinitionAndItsSlopes) {
   for (const float smoothing : {0.0f, 0.1f}) {
     for (const auto& [samples, classes] : {std::pair{2, 3}, {34, 100}, {2500, 10}}) {
@@ -162,7 +162,7 @@ TEST(SoftmaxCrossEntropy, CountsSamplesWhoseLargestLogitIsTheLabels) {
   Batch batch{.classes = 3,
               .logits = {1, 2, 0,  //
                          1, 2, 0,  //
-                         5, 5, 1,  // tie: the first is the answer
+                         5, 5, 1,  // tie: the first class is the prediction
                          5, 5, 1,  //
                          -3, -2, -1},
               .labels = {1, 0, 0, 1, 2},
@@ -235,7 +235,7 @@ TEST(SoftmaxCrossEntropy, GradientScaleScalesTheGradientAlone) {
     EXPECT_EQ(scaled.gradient[i], 1024 * once.gradient[i]);
 }
 
-// In fp32 from the same logits, and the gradient rounded once.
+// Computed in fp32 from the same logits; the gradient is rounded once.
 TEST(SoftmaxCrossEntropy, OfHalvesIsThatOfTheirValues) {
   for (const DType type : {DType::f16, DType::bf16}) {
     for (const auto& [samples, classes] : {std::pair{1, 1}, {5, 3}, {33, 100}, {2500, 10}}) {
@@ -272,7 +272,7 @@ TEST(SoftmaxCrossEntropy, TheLossScaleScalesTheGradientAlone) {
     EXPECT_EQ(scaled.gradient[i], 65536 * once.gradient[i]);
 }
 
-// What makes loss scaling worth while.
+// The case that loss scaling exists for.
 TEST(SoftmaxCrossEntropy, ALossScaleKeepsGradientsThatHalvesCannotHold) {
   Batch batch{.classes = 2, .logits = {10, 0}, .labels = {0}, .weights = {1}, .gradient_scale = 1e-4f};
   batch.type = DType::f16;
@@ -308,11 +308,12 @@ TEST(SoftmaxCrossEntropy, ANaNLogitMakesTheLossNaN) {
   }
 }
 
-// One sample must not end training unseen: what checks gradients must see what the loss would show.
+// A single bad sample must not pass unnoticed: the check of gradients must detect it whenever the loss shows
+// it.
 TEST(SoftmaxCrossEntropy, TheGradientIsFiniteWhereTheLossIsAndOnlyThere) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   struct Case {
-    Values logits;  // of two samples, both of label 0; the second is sound
+    Values logits;  // of two samples with label 0; the second one is sound
     float label_smoothing;
     bool finite;
   };

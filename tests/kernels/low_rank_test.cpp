@@ -13,9 +13,9 @@
 namespace lockstep {
 namespace {
 
-// Ways in which weights lie: plain; output channels in blocks, as oneDNN's convolutions have them; both sides
-// in blocks, with pairs of inputs inside, as its bf16 kernels have them; input-major; channels last; fewer
-// elements than a vector has lanes.
+// Layouts of weights: plain; output channels in blocks, as in oneDNN's convolutions; both sides in blocks
+// with pairs of inputs inside, as in its bf16 kernels; input-major; channels last; fewer elements than a
+// vector has lanes.
 std::vector<MatrixView> views() {
   return {
       MatrixView({{37, 85}}, {{85, 1}}),
@@ -48,7 +48,7 @@ std::vector<Place> places_of(const LowRankShape& shape) {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// factor element (i, k) of `count` elements a column
+// Element i of the factor's column k; columns have `count` elements.
 double element(const Values& factor, std::int64_t count, std::int64_t k, std::int64_t i) {
   return static_cast<double>(factor[at(k * count + i)]);
 }
@@ -77,7 +77,7 @@ void expect_close(const Values& actual, const Doubles& expected, double toleranc
   for (std::size_t i = 0; i < actual.size(); ++i) ASSERT_NEAR(actual[i], expected[i], tolerance) << i;
 }
 
-// test(shape, rank)
+// Calls test(shape, rank) for each case.
 template <typename Test>
 void for_each_case(Test test) {
   for (const MatrixView& view : views()) {
@@ -208,7 +208,7 @@ double product_of_columns(const Values& vectors, std::int64_t count, std::int64_
   return sum;
 }
 
-// However long they were, and where some are nearly others', too: then what is left of one may be nothing.
+// For columns of any length, also nearly dependent ones, of which nothing may remain.
 TEST(LowRank, OrthogonalizedColumnsAreABasis) {
   constexpr std::int64_t kRank = 4;
   for (const std::int64_t count : {8, 65, 1000}) {

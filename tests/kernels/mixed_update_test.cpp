@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Updates in mixed precision: half gradients of a scaled loss, the half copy, and steps that are skipped.
+// Updates in mixed precision: 16-bit gradients of a scaled loss, the 16-bit copy, and skipped steps.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/update_fixture.h"
@@ -10,7 +10,7 @@ namespace {
 
 using MixedUpdate = UpdateTest;
 
-// As if the gradients had come in fp32, not multiplied; and the copy is what the values round to.
+// The result equals that of unscaled fp32 gradients, and the copy equals the rounded values.
 TEST_F(MixedUpdate, HalfGradientsOfAScaledLossAreTakenAtTheirValue) {
   constexpr float kScale = 1024;
   for (const DType type : {DType::f16, DType::bf16}) {
@@ -84,7 +84,7 @@ TEST_F(MixedUpdate, ASkippedStepChangesNothing) {
   const UpdateTable table({}, Segments{{.count = kCount, .weight_decay = 0.1f, .adaptive = true}});
   for (const Step* step : {&sgd, &nesterov, &adamw, &lars}) {
     Memory memory(kCount);
-    run(*step, {{.count = kCount}}, memory);  // state that is not zero
+    run(*step, {{.count = kCount}}, memory);  // makes the state nonzero
     Memory before(kCount);
     before.value = GuardedMemory(memory.value.values());
     before.first = GuardedMemory(memory.first.values());
@@ -103,7 +103,7 @@ TEST_F(MixedUpdate, ASkippedStepChangesNothing) {
   }
 }
 
-// Values and their copies are those that the step would leave.
+// The values and their copies equal those after the step.
 TEST_F(MixedUpdate, AStepWhoseStateStaysChangesValuesAlone) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
     for (const std::int64_t count : kCounts) {
@@ -160,7 +160,7 @@ TEST_F(MixedUpdate, TheLossScaleGrowsAfterGoodStepsAndBacksOffOnASkippedOne) {
   EXPECT_EQ(control.loss_scale, 2048);
 }
 
-// After any number of good or skipped steps the scale and its reciprocal are normal fp32 numbers.
+// After any number of applied or skipped steps the scale and its reciprocal are normal fp32 numbers.
 TEST_F(MixedUpdate, TheLossScaleStaysBetweenItsLimits) {
   const LossScaleRule rule{.interval = 1};
   for (const float initial : {1024.0f, 0x1p24f, 0x1p-10f, 1e30f, 0.001f}) {

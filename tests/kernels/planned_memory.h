@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that shows what a kernel should not have done: it starts as NaNs, so whatever is read before it is
-// written spreads, and ends in a margin that must stay as it is. And the layouts a kernel is to be planned
-// with.
+// Memory that exposes wrong accesses of a kernel: it starts as NaNs, so reads before writes propagate NaNs,
+// and it ends in a margin that must stay unchanged. Also the layouts that tests plan kernels with.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +51,7 @@ class GuardedMemory {
   Buffer buffer_;
 };
 
-// A tensor in a planned layout, guarded.
+// A guarded tensor in a planned layout.
 class PlannedMemory : public GuardedMemory {
  public:
   explicit PlannedMemory(const Layout& layout)
@@ -67,7 +66,7 @@ class PlannedMemory : public GuardedMemory {
     std::memcpy(memory.data(), data(), memory.bytes());
     return to_plain(memory, layout_);
   }
-  // Everything that is not zero, NaNs too, belongs to the logical tensor.
+  // True if every physical element that is not zero (NaN included) belongs to the logical tensor.
   bool padding_is_zero() const {
     const auto nonzero = [](const Values& values) {
       return std::ranges::count_if(values, [](float value) { return !(value == 0); });
@@ -79,7 +78,7 @@ class PlannedMemory : public GuardedMemory {
   Layout layout_;
 };
 
-// Planned with the first candidate of each direction: the one that is there for all shapes.
+// Planned with the first candidate of each direction, which supports all shapes.
 inline std::unique_ptr<AffineKernel> planned_convolution(const ConvolutionShape& shape, const Layout& input) {
   KernelChoices choices;
   return backend_for(Device{}).convolution(shape, input, choices);
@@ -89,7 +88,7 @@ inline std::unique_ptr<AffineKernel> planned_linear(const LinearShape& shape, co
   return backend_for(Device{}).linear(shape, input, choices);
 }
 
-// How many of the three directions the candidate computes.
+// The number of directions (of three) that the candidate computes.
 inline int directions_by(const AffineKernel& kernel, const std::string& candidate) {
   int directions = 0;
   for (const AffineDirection direction : kAffineDirections)
@@ -97,7 +96,7 @@ inline int directions_by(const AffineKernel& kernel, const std::string& candidat
   return directions;
 }
 
-// Planned with the candidate of this name in each direction that has it; null where none has.
+// Planned with the named candidate in each direction that has it; null if no direction has it.
 inline std::unique_ptr<AffineKernel> convolution_by(const std::string& candidate,
                                                     const ConvolutionShape& shape, const Layout& input) {
   KernelChoices choices(ChooseBy::name, candidate);
@@ -111,7 +110,8 @@ inline std::unique_ptr<AffineKernel> linear_by(const std::string& candidate, con
   return directions_by(*kernel, candidate) > 0 ? std::move(kernel) : nullptr;
 }
 
-// Plain, and the one a convolution would deliver its output in: blocked where oneDNN has a blocked kernel.
+// The plain layout, and the layout in which a convolution writes its output: blocked where oneDNN has a
+// blocked kernel.
 inline std::vector<Layout> layouts_for(const Shape& image, DType type = DType::f32) {
   const Layout plain(image, type);
   const ConvolutionShape shape{.batch = image[0],
@@ -126,8 +126,8 @@ inline std::vector<Layout> layouts_for(const Shape& image, DType type = DType::f
 
 inline constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
-// The derivative of loss at `at` along `direction`. The step is small enough to cross no kink that is not at
-// `at`.
+// The derivative of loss at `at` along `direction`. The step is too small to cross a kink, except one at `at`
+// itself.
 template <typename Loss>
 double slope(const Doubles& at, const Doubles& direction, Loss loss) {
   constexpr double kStep = 1e-6;
@@ -140,7 +140,7 @@ double slope(const Doubles& at, const Doubles& direction, Loss loss) {
   return (loss(above) - loss(below)) / (2 * kStep);
 }
 
-// Its derivative by element i.
+// The partial derivative by element i.
 template <typename Loss>
 double slope_at(const Doubles& at, std::size_t i, Loss loss) {
   Doubles direction(at.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values that are not finite, put into one input element after another, and PyTorch's result of them.
+// Puts non-finite values into one input element after another; PyTorch's results for such inputs.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,8 @@ inline constexpr float kPoisons[] = {
     std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
     std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
 
-// test(the values, one of which is not finite, its index, and what it is), for one of each `step` elements.
+// Calls test(values with one non-finite element, index of the element, its value) for every `step`-th
+// element.
 template <typename Test>
 void for_each_poison(const Values& values, Test test, std::size_t step = 1) {
   Values poisoned = values;
@@ -33,22 +34,22 @@ void for_each_poison(const Values& values, Test test, std::size_t step = 1) {
   }
 }
 
-// Both are NaN, or they are equal.
+// True if both are NaN or both are equal.
 inline bool same_number(float a, float b) { return (std::isnan(a) && std::isnan(b)) || a == b; }
 
-// relu and relu6 of PyTorch: NaN stays NaN.
+// PyTorch's relu and relu6: NaN stays NaN.
 template <typename T>
 T activated(Activation activation, T x) {
   if (activation == Activation::none || std::isnan(x)) return x;
   return std::clamp(x, T{0}, activation == Activation::relu6 ? T{6} : std::numeric_limits<T>::infinity());
 }
-// True if the gradient passes at this input. PyTorch stops it where x <= 0, or x >= 6 in relu6.
+// True if the gradient passes at this input. PyTorch blocks it where x <= 0, or x >= 6 in relu6.
 inline bool activation_passes(Activation activation, float x) {
   if (activation == Activation::none) return true;
   return !(x <= 0) && !(activation == Activation::relu6 && x >= 6);
 }
 
-// Pooling in fp64; NaN is larger than all numbers.
+// Pooling in fp64. NaN counts as larger than all numbers.
 inline Doubles pooled(const PoolingOptions& o, const Shape& in, const Values& x) {
   const std::int64_t height = in[2], width = in[3];
   Doubles y;
@@ -75,7 +76,7 @@ inline Doubles pooled(const PoolingOptions& o, const Shape& in, const Values& x)
   return y;
 }
 
-// Each element of input, weights and bias of a planned kernel; as_convolution has the kernel's sizes.
+// Poisons elements of the input, weights and bias of a planned kernel. as_convolution has the kernel's sizes.
 inline void expect_affine_poison(AffineKernel& kernel, const ConvolutionShape& as_convolution) {
   const DType type = kernel.input().dtype();
   const Values x = rounded(random_values(kernel.input().shape().elements(), "x"), type);
@@ -84,7 +85,7 @@ inline void expect_affine_poison(AffineKernel& kernel, const ConvolutionShape& a
   AffineRunner runner(kernel, as_convolution.out_channels);
   Values all = x;
   for (const Values& more : {w, bias}) all.insert(all.end(), more.begin(), more.end());
-  // All elements of small layers, and one of each 29 of larger ones.
+  // All elements of small layers, every 29th of larger ones.
   const std::size_t step = all.size() > 200 ? 29 : 1;
   for_each_poison(
       all,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NaN, +inf and -inf in each input element of the layers with an activation and of pooling: a result is not
-// finite wherever PyTorch's is not, and elements that do not depend on the poisoned one stay finite.
+// NaN, +inf and -inf in each input element of the layers with an activation and of pooling. A result is not
+// finite where PyTorch's is not, and elements that do not depend on the poisoned one stay finite.
 #include "tests/kernels/poison.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// A reference in fp64 has NaN where PyTorch has; an infinity may be NaN in the kernel (Winograd's tiles).
+// The fp64 reference has NaN where PyTorch has. An infinity may be NaN in the kernel (Winograd's tiles).
 void expect_not_finite_where(const Doubles& expected, const Values& actual) {
   ASSERT_EQ(actual.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -50,7 +50,7 @@ TEST_P(Poison, ActivationsKeepNan) {
   }
 }
 
-// Of the poisoned element's channel all results are NaN; of other channels none.
+// All results of the poisoned element's channel are NaN, and none of other channels.
 TEST_P(Poison, SpreadsThroughBatchNormAndItsActivation) {
   for (const Layout& layout : layouts_for({2, 17, 2, 3}, type_)) {
     for (const Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
@@ -137,7 +137,8 @@ TEST_P(Poison, SpreadsThroughLinearLayersAndTheirActivation) {
   }
 }
 
-// The largest of a window, where NaN is larger than all; its gradient goes to the poisoned element.
+// The result is the largest value of a window, where NaN is larger than all. Its gradient goes to the
+// poisoned element.
 TEST_P(Poison, SpreadsThroughPooling) {
   std::vector<PoolingOptions> windows = {{.kernel = 2, .stride = 2},
                                          {.kernel = 3, .stride = 2, .padding = 1},

@@ -19,7 +19,7 @@ std::string describe(const PoolingOptions& o) {
                      o.global ? "global" : fmt::format("{}/{}/{}", o.kernel, o.stride, o.padding));
 }
 
-// The definition, in double precision, on plain memory.
+// The definition in double precision, on plain memory.
 Doubles reference(const PoolingOptions& o, const Shape& in, const Doubles& x) {
   const std::int64_t height = in[2], width = in[3];
   Doubles y;
@@ -98,7 +98,7 @@ TEST(Pooling, ForwardMatchesTheDefinition) {
     const GuardedMemory saved(kernel->saved_bytes());
     GuardedMemory scratch(kernel->scratch_bytes());
     Stream stream(Device{}, StreamUse::compute);
-    // With saved memory, for training; and without, for evaluation; each twice into the same memory.
+    // With saved memory, as in training, and without, as in evaluation; each twice into the same memory.
     for (void* kept :
          {saved.data(), saved.data(), static_cast<void*>(nullptr), static_cast<void*>(nullptr)}) {
       output.spoil();
@@ -122,7 +122,7 @@ TEST(Pooling, GradientsMatchFiniteDifferences) {
     const auto kernel = cpu_backend().pooling(options, layout);
     const DType type = layout.dtype();
     Values x = rounded(random_values(layout.shape().elements(), "input"), type);
-    // Halves repeat themselves: which of two equal numbers is the maximum is nobody's business.
+    // 16-bit values repeat, and any of equal values may be chosen as the maximum: use distinct ones.
     if (type != DType::f32) {
       for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 37 % 101) - 50;
     }

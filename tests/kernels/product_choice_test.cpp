@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which candidates are made at all, and under whose number of threads a choice is made.
+// Which candidates are constructed, and the number of threads in a choice's key.
 #include "kernels/cpu/product_choice.h"
 
 #include <atomic>
@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// Products that do nothing, by two names, of which oneDNN may lack the second.
+// Empty products with two names. oneDNN may lack the second.
 struct Offer {
   bool has_second = true;
   int first_made = 0;
@@ -59,14 +59,14 @@ TEST(ProductChoice, MakesEachOnceToCompareThem) {
 
 TEST(ProductChoice, WhatTheLibraryLacksIsNotChosen) {
   KernelChoices choices(ChooseBy::time);
-  choices.keep("key", {.candidate = "second"});  // by a rank with another processor
+  choices.keep("key", {.candidate = "second"});  // by a rank on another processor
   Offer offer{.has_second = false};
   offer.plan(choices);
   EXPECT_EQ(choices.kept().at("key").candidate, "first");
   EXPECT_EQ(choices.kept().at("key").microseconds, 0) << "one candidate was timed";
 }
 
-// A rank with other threads than rank 0 takes rank 0's choices: ranks must round alike.
+// A rank with a different number of threads uses rank 0's choices, because ranks must round alike.
 TEST(ProductChoice, HoldsForAnyNumberOfThreads) {
   Backend& backend = backend_for(Device{});
   const ConvolutionShape shape{.batch = 4,

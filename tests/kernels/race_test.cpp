@@ -11,10 +11,10 @@
 namespace lockstep {
 namespace {
 
-// Candidates whose calls take what they are told to.
+// Candidates whose calls take the given times.
 struct Track {
   std::vector<double> times;       // microseconds of an undisturbed call
-  std::vector<double> first = {};  // added to the first call of each
+  std::vector<double> first = {};  // added to each candidate's first call
   int disturbed_from = 0;          // calls, of all candidates, ...
   int disturbed_to = 0;            // ... that take five times as long
   std::vector<int> calls = std::vector<int>(times.size());
@@ -55,7 +55,8 @@ TEST(Race, ForgivesASlowFirstCall) {
   EXPECT_EQ(race(2, std::ref(track)).winner, 1u);
 }
 
-// When it disturbs whole rounds, and so all alike, or comes once each has had an undisturbed call.
+// The disturbance covers whole rounds, hence all candidates, or begins after each has had an undisturbed
+// call.
 TEST(Race, IsNotDecidedByADisturbance) {
   for (int from = 0; from < 8; ++from) {
     for (int length = 1; length <= 8; ++length) {

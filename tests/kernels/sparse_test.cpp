@@ -20,7 +20,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::size_t to_size(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Many small numbers and few large ones, as gradients are.
+// Many small numbers and few large ones, like gradients.
 Values peaked_values(std::int64_t count, std::string_view purpose) {
   Values values = random_values(count, purpose);
   for (float& value : values) value *= value * value * value * value;
@@ -38,7 +38,7 @@ struct Sent {
   std::int64_t count() const { return std::ssize(indices); }
 };
 
-// A message, read as kernels/sparse.h describes it.
+// Decodes a message as kernels/sparse.h describes it.
 void read_message(const std::uint32_t* words, const SparseMessage& shape, Sent& sent) {
   const std::uint32_t* numbers = words + shape.heads();
   for (std::int64_t page = 0; page < shape.pages(); ++page) {
@@ -61,7 +61,7 @@ struct Case {
   float loss_scale = 1;
   float learning_rate = 1;
   std::int64_t kept = 1;
-  std::int64_t capacity = 0;  // 0: kept
+  std::int64_t capacity = 0;  // 0: the number of kept elements
 };
 
 Sent select(const Case& c) {
@@ -125,7 +125,7 @@ TEST(Sparse, WhatIsSentAndWhatIsKeptAreTheNumbers) {
         together[to_size(index)] += sent.values[to_size(i)];
       }
       EXPECT_EQ(together, numbers);
-      // About as many as there is room for, and hardly a larger one is left behind.
+      // About as many as the capacity, and almost no larger one stays unsent.
       EXPECT_GE(sent.count(), kept - kept / 4 - 2);
       Values sizes = numbers;
       for (float& size : sizes) size = std::abs(size);
@@ -155,8 +155,8 @@ TEST(Sparse, ZerosAreNotSent) {
   EXPECT_EQ(select({.gradient = gradient, .kept = 30}).indices, std::vector<std::int64_t>{2999});
 }
 
-// Algorithm 1 of the paper: velocity and residual of what is sent are forgotten, but for what rounding took
-// and the share of the velocity that is kept.
+// Algorithm 1 of the paper: sent elements clear their velocity and residual, except for the rounding error
+// and the kept share of the velocity.
 TEST(Sparse, MomentumIsPartOfTheNumbers) {
   constexpr std::int64_t kCount = 3000;
   for (const auto& [nesterov, kept_velocity] : {std::pair{false, 0.0f}, {true, 0.0f}, {true, 0.25f}}) {
@@ -189,7 +189,7 @@ TEST(Sparse, MomentumIsPartOfTheNumbers) {
   }
 }
 
-// Where the sample does not see it, and where there are more than fit, too.
+// Also where the sample misses it, and where more elements qualify than fit.
 TEST(Sparse, WhatIsNotFiniteIsAlwaysSent) {
   for (const float bad : {std::nanf(""), kInfinity, -kInfinity}) {
     for (const std::int64_t count : {10, 4099, 1'000'000}) {
@@ -221,7 +221,7 @@ TEST(Sparse, ClippingKeepsTheDirection) {
   EXPECT_TRUE(std::isnan(factor(1, endless.floats()) * kInfinity)) << "what it is multiplied with";
 }
 
-// Two pages, of which the second is short; what three ranks send, other words between their messages.
+// Two pages, the second one short. Messages of three ranks, with other words between them.
 TEST(Sparse, SumsAreOfAllRanksInTheirOrder) {
   Stream stream(Device{}, StreamUse::compute);
   constexpr SparseMessage kShape{.count = SparseMessage::kPage + 3, .capacity = 3};

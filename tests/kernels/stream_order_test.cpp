@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Functions over flat memory on a stream with a worker: in its order, with its threads, beside the stream
-// that computes.
+// Functions over flat memory on a stream with a worker: they run in its order, with its threads, beside the
+// compute stream.
 #include <latch>
 #include <string>
 
@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kManyElements = 50'000;  // several threads' worth
+constexpr std::int64_t kManyElements = 50'000;  // enough for several threads
 
 Values many_ones() { return Values(static_cast<std::size_t>(kManyElements), 1.0f); }
 
@@ -76,7 +76,7 @@ TEST(StreamOrder, OptimizersToo) {
   EXPECT_EQ(updated(StreamUse::communication), updated(StreamUse::compute));
 }
 
-// identity() tells the threads of whoever asks.
+// identity() reports the threads of its caller.
 std::string identity_on(Stream& stream) {
   Backend& backend = cpu_backend();
   std::string identity;

@@ -52,7 +52,7 @@ class TypedAffine {
     EXPECT_TRUE(x_gradient.padding_is_zero());
   }
 
-  // Overwrites NaNs, then adds the same once more.
+  // Overwrites NaNs, then adds the same gradient again.
   void expect_backward_weights() {
     const Doubles weights = reference_backward_weights(shape_, widen(x_), widen(y_gradient_));
     const Doubles bias = shape_.bias ? reference_backward_bias(shape_, widen(y_gradient_)) : Doubles();

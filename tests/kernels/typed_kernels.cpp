@@ -52,7 +52,7 @@ std::vector<Values> run_batch_norm(const Lab& lab, BatchNormKernel& kernel, cons
                            .scratch = scratch.data()};
   kernel.forward_training(lab.stream, forward);
   scratch.poison();
-  // The residual's gradient takes the place of y's.
+  // The kernel writes the residual's gradient over y's.
   kernel.backward(lab.stream, {.x = x.data(),
                                .y_gradient = y_gradient.data(),
                                .parameters = {scale.floats(), shift.floats()},
@@ -78,7 +78,7 @@ std::vector<Values> run_batch_norm(const Lab& lab, BatchNormKernel& kernel, cons
 }
 
 std::vector<Values> run_pooling(const Lab& lab, PoolingKernel& kernel) {
-  // Neighbours differ: no window has two maxima.
+  // Neighbours differ, so that no window has two maxima.
   const auto tensor = [&](const Layout& layout) {
     Values values(static_cast<std::size_t>(layout.shape().elements()));
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 37 % 251) / 128 - 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What planned kernels compute on the same numbers, in any type, layout and on any device: to be compared.
+// Runs planned kernels on the same numbers in any type and layout and on any device, so that tests can
+// compare the results.
 #pragma once
 
 #include <vector>
@@ -9,13 +10,13 @@
 
 namespace lockstep {
 
-// The layouts an activation may come in on a GPU: plain, channels last, and with channels padded.
+// The activation layouts of a GPU: plain, channels last, and channels last with padded channels.
 std::vector<Layout> cuda_layouts_of(const Shape& shape, DType type);
 
-// What training, backward (the residual's gradient in the place of y's; the parameters' added to) and
-// evaluation leave behind, plain. The inputs are the same in every type.
+// The plain results of training, backward and evaluation. Backward writes the residual's gradient over y's
+// gradient and adds to the parameters' gradients. The inputs are the same in every type.
 std::vector<Values> run_batch_norm(const Lab& lab, BatchNormKernel& kernel, const BatchNormOptions& options);
-// The output, and the input's gradient.
+// Returns the output and the input's gradient.
 std::vector<Values> run_pooling(const Lab& lab, PoolingKernel& kernel);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors of kernels under test, of any type, on any device and in any layout: written from and read as plain
-// fp32. What was not written is NaN.
+// Tensors for tests of kernels, of any type, on any device and in any layout. Tests write and read them as
+// plain fp32. Memory that was never written is NaN.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace lockstep {
 
-// Where tensors live, and who knows their layouts.
+// The stream (hence the device) of the tensors, and the factory of reorder kernels between layouts.
 struct Lab {
   Stream& stream;
   std::function<std::unique_ptr<ReorderKernel>(const Layout& from, const Layout& to)> reorder;
@@ -30,11 +30,11 @@ class TypedTensor {
       : lab_(lab), layout_(layout), memory_(std::max<std::size_t>(layout.bytes(), 1), lab.stream.device()) {
     poison();
   }
-  // Rounded to the layout's type.
+  // Rounds the values to the layout's type.
   TypedTensor(const Lab& lab, const Layout& layout, const Values& plain) : TypedTensor(lab, layout) {
     write(plain);
   }
-  // Plain.
+  // A one-dimensional plain tensor.
   TypedTensor(const Lab& lab, DType type, const Values& plain)
       : TypedTensor(lab, Layout({static_cast<std::int64_t>(plain.size())}, type), plain) {}
 
@@ -57,9 +57,9 @@ class TypedTensor {
     lab_.reorder(layout_, plain_layout())->run(lab_.stream, data(), staging.data());
     return download(staging, plain_layout().bytes());
   }
-  // All elements there are, as they lie.
+  // All physical elements, padding included, in memory order.
   Values physical() const { return download(memory_, layout_.bytes()); }
-  // Everything that is not zero, NaNs too, belongs to the logical tensor.
+  // True if every physical element that is not zero (NaN included) belongs to the logical tensor.
   bool padding_is_zero() const {
     const auto nonzero = [](const Values& values) {
       return std::ranges::count_if(values, [](float value) { return !(value == 0); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of optimizer updates share: the memory of one optimizer between guards, and a step of each kind.
+// Fixture of the optimizer update tests: one optimizer's guarded memory, and a step of each kind.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// Around vector widths, chunks, and the size from which on several threads work.
+// Sizes around vector widths, chunks, and the size from which several threads work.
 inline constexpr std::int64_t kCounts[] = {1,     3,     15,    17, 1000, kUpdateChunk - 1, kUpdateChunk,
                                            16383, 16384, 100001};
 inline constexpr int kSteps = 4;
@@ -44,7 +44,7 @@ class UpdateTest : public testing::Test {
     std::int64_t count;
     GuardedMemory value, first, second;
   };
-  // Of one call: what memory does not say.
+  // The arguments of one call that are not in Memory.
   struct Call {
     const void* gradient = nullptr;
     DType gradient_type = DType::f32;

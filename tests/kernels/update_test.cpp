@@ -59,7 +59,7 @@ TEST_F(UpdateTest, SgdFollowsItsFormula) {
   }
 }
 
-// A codec has added it; weight decay, which no codec sees, has its own.
+// The codec has applied momentum. Weight decay, which no codec sees, has separate momentum.
 TEST_F(UpdateTest, AGradientWithMomentumIsGivenNoMore) {
   constexpr double kDecay = 1e-2;
   for (const bool with_nesterov : {false, true}) {
@@ -82,13 +82,13 @@ TEST_F(UpdateTest, AGradientWithMomentumIsGivenNoMore) {
   }
 }
 
-// With the decay that the first steps have, and where it is reached.
+// With the decay of the first steps, and with the final decay.
 TEST_F(UpdateTest, AnAverageOfValuesFollowsItsFormula) {
   for (const std::int64_t count : kCounts) {
     const GuardedMemory value(random_values(count, "value")), average(random_values(count, "average"));
     Doubles expected = widen(average.values());
     for (const auto& [step, decay] : {std::pair{1, 2.0 / 11}, {2, 3.0 / 12}, {1000, 0.75}}) {
-      const StepControl control{.step = step + 1};  // behind that one
+      const StepControl control{.step = step + 1};  // after that step
       backend_.average_values(stream_, {.control = &control,
                                         .decay = 0.75,
                                         .count = count,

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Two layers of batch norm: over size x size pixels, and over one.
+// Two batch norm layers: over size x size pixels, and over one pixel.
 Graph two_norms(std::int64_t batch, std::int64_t size, bool frozen = false) {
   Graph graph({.batch = batch, .height = size, .width = size, .channels = 3, .classes = 2});
   Value x = graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1}, "conv1");
@@ -35,7 +35,7 @@ TEST(BatchNormValues, SeveralValuesAreTrained) {
   EXPECT_NO_THROW(require_batch_norm_values(two_norms(1, 4, true), {}));
 }
 
-// Samples of a short batch are dealt evenly; a micro-batch may get one, or none.
+// A short batch is divided evenly; a micro-batch may get one sample or none.
 TEST(BatchNormValues, AShortLastBatchWithOneSampleForAMicroBatchIsRefused) {
   const Graph graph = two_norms(8, 4);
   for (const std::int64_t tail : {1, 2, 3, 4, 7}) {

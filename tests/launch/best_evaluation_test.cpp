@@ -43,7 +43,7 @@ TEST(BestEvaluation, MayBeJudgedByTheLossWhichMustBeANumber) {
       "(run.stop_after_epochs = 2)");
 }
 
-// What gets better little by little is kept, and stops all the same.
+// Slow improvements are kept, but do not prevent the stop.
 TEST(BestEvaluation, SmallStepsAreKeptAndDoNotKeepTrainingGoing) {
   BestEvaluation best({.stop_after_epochs = 3, .stop_min_delta = 0.01, .keep = true});
   EXPECT_TRUE(best.add(evaluation(0.5), 1));

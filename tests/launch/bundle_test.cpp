@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The archive for nodes without package access (launch/bundle.sh), as such a node's user meets it.
+// The archive for nodes without package access (launch/bundle.sh), from the view of such a node's user.
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -29,7 +29,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// The shared libraries that each process running the program loaded, as the loader's LD_DEBUG=files tells.
+// The shared libraries that each process of the program loaded, read from logs of LD_DEBUG=files.
 std::vector<std::vector<std::string>> libraries_of(const fs::path& program, const fs::path& logs) {
   std::vector<std::vector<std::string>> processes;
   for (const auto& log : fs::directory_iterator(logs)) {
@@ -67,7 +67,7 @@ void expect_training(const Workplace& workplace, const fs::path& root) {
   }
 }
 
-// All programs take a minute to compress: of the build folder one of each kind.
+// Compressing all programs takes a minute, so this copies one program of each kind.
 fs::path part_of_build(const Workplace& workplace) {
   const fs::path folder = workplace.path("build"), programs = new_folder(folder / "bin");
   fs::copy(build_folder() / "CMakeCache.txt", folder);
@@ -122,7 +122,7 @@ TEST(Bundle, RefusesWhatItCannotPack) {
   EXPECT_FALSE(fs::exists(build / "lockstep-bundle.tar.xz"));
 }
 
-// A bundle of nothing but its needs, on a node that has none of them and then some.
+// A bundle with only a list of needs, on a node that has none of them, and then on one that has some.
 TEST(Bundle, SaysWhatTheNodeLacksAndTakesWhatItHas) {
   const Workplace workplace("bundle_needs");
   const fs::path root = new_folder(workplace.path("root"));
@@ -154,7 +154,7 @@ TEST(Bundle, SaysWhatTheNodeLacksAndTakesWhatItHas) {
   EXPECT_FALSE(contains(quiet.output, "lockstep bundle:")) << quiet.output;
 }
 
-// A bundle made with CUDA 13, on nodes with one driver or another.
+// A bundle made with CUDA 13, on nodes with different drivers.
 class BundleDriver : public testing::Test {
  protected:
   BundleDriver() {
@@ -166,13 +166,13 @@ class BundleDriver : public testing::Test {
     new_folder(root_ / "tests");
   }
 
-  // With these variables; the node's own driver is out of sight.
+  // Runs with these variables. The node's own driver is hidden.
   ProgramResult run(const std::string& variables) {
     return run_shell(
         fmt::format("env LOCKSTEP_PEER_PYTHON=true LOCKSTEP_BUNDLE_DRIVER_FILE={} {} {}/run true",
                     workplace_.path("version").string(), variables, root_.string()));
   }
-  // The driver's library, as a driver installs it.
+  // Creates the library of a driver as its installer names it.
   std::string library(const std::string& version) {
     const fs::path folder = new_folder(workplace_.path("driver_" + version));
     std::ofstream(folder / ("libcuda.so." + version)).flush();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Links, steps and codecs that are made up.
+// Codec choices on simulated links, steps and codecs.
 #include "launch/codec_choice.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kPass = 0.1;
 
-// What travels by each way: none, half, a hundredth.
+// Three codecs: dense, one that sends half, and one that sends a hundredth.
 std::vector<std::vector<BucketTravel>> ways_of(const std::vector<double>& bytes, double half_seconds = 0,
                                                double least_seconds = 0) {
   std::vector<std::vector<BucketTravel>> ways(3);
@@ -22,7 +22,7 @@ std::vector<std::vector<BucketTravel>> ways_of(const std::vector<double>& bytes,
   return ways;
 }
 
-// Buckets whose gradients are final evenly over backward, on a link with that latency.
+// Gradients become final at even intervals over backward; the link has this latency.
 WaitModel model_of(const std::vector<double>& bytes, double bytes_per_second, double latency = 1e-4) {
   LedgerSums sums;
   sums.steps = 1;
@@ -36,7 +36,7 @@ WaitModel model_of(const std::vector<double>& bytes, double bytes_per_second, do
   return WaitModel(sums, bytes, 0);
 }
 
-// 3 ms of them are exposed.
+// 3 ms are exposed.
 TEST(CodecChoice, LeavesAloneWhatBackwardHides) {
   const std::vector<double> bytes = {4e6, 4e6, 1e5};
   const CodecChoice choice = choose_codecs(model_of(bytes, 1e9), ways_of(bytes), 5e-3);
@@ -48,11 +48,11 @@ TEST(CodecChoice, TakesWhatSendsLeastOnASlowLink) {
   const WaitModel model = model_of(bytes, 1e7);
   const CodecChoice choice = choose_codecs(model, ways_of(bytes), 1e-3);
   EXPECT_EQ(choice.by_bucket, (std::vector<int>{2, 2, 2}));
-  // The last bucket's 3 messages, and what is left of its bytes, behind backward.
+  // Exposed after backward: the last bucket's 3 messages and its remaining bytes.
   EXPECT_NEAR(choice.seconds, kPass + 3e-4 + 3e6 / 100 / 1e7, 2e-3);
 }
 
-// Only the last buckets' time is exposed: those before it are hidden, and stay as they are.
+// Only the last buckets are exposed. Earlier ones are hidden and stay dense.
 TEST(CodecChoice, IsMadeForEachBucket) {
   const std::vector<double> bytes = {2e6, 1e5, 4e6};
   const CodecChoice choice = choose_codecs(model_of(bytes, 1e8), ways_of(bytes), 1e-3);
@@ -64,13 +64,13 @@ TEST(CodecChoice, IsMadeForEachBucket) {
 TEST(CodecChoice, CountsTheTimeOfEncoding) {
   const std::vector<double> bytes = {4e6, 5e6, 3e6};
   const WaitModel model = model_of(bytes, 5e7);
-  // The last codec takes longer than what it saves; the one in the middle pays for itself.
+  // The last codec costs more than it saves; the middle one pays off.
   EXPECT_EQ(choose_codecs(model, ways_of(bytes, 0, 1.0 / 2e7), 1e-4).by_bucket, (std::vector<int>{1, 1, 1}));
   EXPECT_EQ(choose_codecs(model, ways_of(bytes, 1.0 / 2e7, 1.0 / 2e7), 1e-4).by_bucket,
             (std::vector<int>{0, 0, 0}));
 }
 
-// Hidden messages are not free where the cores that compute copy them: what sends less is faster then.
+// Hidden messages are not free if the compute cores copy them: sending less is faster then.
 TEST(CodecChoice, CountsWhatMessagesTakeFromCompute) {
   const std::vector<double> early = {2e6, 4e6};
   WaitModel hidden = model_of(early, 1e9 / 10);

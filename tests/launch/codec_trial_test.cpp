@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trials of codecs on steps that are made up: nothing travels, and ledgers are told what would have been.
+// Codec trials on simulated steps: nothing is sent, and ledgers get simulated moments.
 #include "launch/codec_trial.h"
 
 #include <algorithm>
@@ -18,18 +18,18 @@ constexpr std::int64_t kBackwardNs = 100 * kMs;
 
 struct Link {
   double bytes_per_second = 1e9;
-  double codec_seconds = 0;  // of a step in which any codec works, that nobody foresees
+  double codec_seconds = 0;  // unforeseen cost of a step in which any codec works
   std::vector<ExchangeChoice> candidates = {
       {.kind = &kBf16Codec}, {.kind = &kInt8Codec}, steady(kPowerSgdCodec)};
 };
 
 struct Found {
-  std::vector<int> chosen;              // in the end, by bucket
-  std::vector<std::vector<int>> tried;  // all that was chosen, in order
-  int steps = 0;                        // until it was decided
+  std::vector<int> chosen;              // at the end, by bucket
+  std::vector<std::vector<int>> tried;  // every choice, in order
+  int steps = 0;                        // until the decision
 };
 
-// Backward finishes buckets evenly, and they travel one behind another.
+// Backward finishes buckets at even intervals, and they travel one after the other.
 double made_up_step(const AutoExchange& exchange, const Link& link, Ledger& ledger) {
   static constexpr std::int64_t kBegin = 1000 * kMs;
   const std::vector<double> free(exchange.choices().size(), 0);
@@ -51,7 +51,7 @@ double made_up_step(const AutoExchange& exchange, const Link& link, Ledger& ledg
   return 1e-9 * static_cast<double>(kBackwardNs + resumed - waited) + (codecs ? link.codec_seconds : 0);
 }
 
-// What every rank of two nodes finds.
+// The result of two ranks on two nodes, equal on both.
 Found trial_on(const Link& link) {
   std::vector<Found> found(2);
   run_thread_ranks(
@@ -102,7 +102,7 @@ TEST(CodecTrial, HoldsToTheCandidates) {
   EXPECT_EQ(*std::ranges::max_element(found.chosen), 1);
 }
 
-// Nobody foresaw what they take, but steps tell.
+// The model does not predict the codecs' cost, but the measured steps show it.
 TEST(CodecTrial, GoesBackWhereCodecsDoNotPay) {
   const Found found = trial_on({.bytes_per_second = 1e4, .codec_seconds = 100});
   EXPECT_EQ(std::ranges::count(found.chosen, 0), std::ssize(found.chosen)) << "dense in the end";

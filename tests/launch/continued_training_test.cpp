@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training depends on its state and on nothing else: stopped after any step and continued by other objects,
-// it ends with the bits of one that was not. So does one that is evaluated in between.
+// Training depends on its state only: stopped after any step and continued by new objects, it ends with the
+// bits of an uninterrupted training. Evaluations in between change nothing.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr int kRanks = 2;
 constexpr ImageShape kImage{8, 8, 1};
 constexpr std::int64_t kRankBatch = 4, kAccumulation = 2, kStepsInEpoch = 5, kSteps = 13;
-// Some samples are left when an epoch ends.
+// An epoch ends with samples left over.
 constexpr std::int64_t kSamples = kRanks * kRankBatch * kAccumulation * kStepsInEpoch + 3;
 
 Graph cnn_graph() {
@@ -36,7 +36,7 @@ Graph cnn_graph() {
   return graph;
 }
 
-// What one rank trains with: everything a step can depend on.
+// The objects that one rank trains with: everything a step can depend on.
 class Objects {
  public:
   Objects(Communicator& communicator, const Dataset& dataset, std::int64_t max_steps, std::uint64_t seed = 3,
@@ -46,7 +46,7 @@ class Objects {
                                .augmentation = {.crop_padding = 2, .horizontal_flip = true},
                                .choices = &first_}),
         buckets_(network_.parameters(), communicator, buckets),
-        // So large that gradients overflow at first, and again whenever it was doubled.
+        // A scale so large that gradients overflow at first and after each doubling.
         optimizer_(make_optimizer(trained_memory(network_, buckets_.gradients()), AdamWOptions{},
                                   {.initial = 0x1p18f, .rule = {.interval = 2}})),
         train_(dataset, {.rank = communicator.rank(), .size = communicator.size()},
@@ -121,7 +121,7 @@ TEST(ContinuedTraining, EndsWithTheBitsOfOneThatWasNotInterrupted) {
     EXPECT_GE(done, kSteps / 2) << "hardly a step was not skipped";
     EXPECT_LE(done, kSteps - 3) << "hardly a step was skipped";
 
-    // Within the first epoch, within the second, at its end, and within the last.
+    // Stops within the first epoch, within the second, at its end, and within the last.
     for (const std::int64_t stop : {std::int64_t{1}, std::int64_t{7}, 2 * kStepsInEpoch, kSteps - 1}) {
       StateCopy saved;
       {
@@ -151,7 +151,7 @@ class StopsAfter final : public FitObserver {
   int evaluations_ = 0;
 };
 
-// An epoch is evaluated once: where it ended, or where training went on that was stopped right then.
+// An epoch is evaluated once: where it ends, or after a resume if training was stopped exactly there.
 TEST(ContinuedTraining, EvaluatesWhatWasTrainedBeforeItWasStopped) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     StopsAfter never(0);
@@ -179,7 +179,7 @@ TEST(ContinuedTraining, EvaluatesWhatWasTrainedBeforeItWasStopped) {
   });
 }
 
-// What a codec has not sent yet is state, and a skipped step does not touch it.
+// A codec's residuals are part of the state. A skipped step does not change them.
 TEST(ContinuedTraining, GoesOnWithWhatACodecRemembers) {
   const auto stochastic = ExchangeChoice{.kind = &kInt8Codec, .settings = {{"stochastic", 1}}};
   const ExchangeChoice choices[] = {
@@ -216,9 +216,9 @@ TEST(ContinuedTraining, GoesOnWithWhatACodecRemembers) {
   }
 }
 
-// Between two averages each rank has parameters, moments and a loss scale of its own.
+// Between two averages each rank has its own parameters, moments and loss scale.
 TEST(ContinuedTraining, GoesOnBetweenTwoAveragesOfLocalSgd) {
-  constexpr LocalSgdOptions kLocal{.every = 3, .after = 2};  // averages behind steps 5, 8 and 11
+  constexpr LocalSgdOptions kLocal{.every = 3, .after = 2};  // averages after steps 5, 8 and 11
   const ExchangeChoice choices[] = {{.kind = &kDenseSum},
                                     {.kind = &kInt8Codec, .settings = {{"stochastic", 1}}},
                                     {.kind = &kPowerSgdCodec, .settings = {{"rank", 1}, {"start_step", 2}}}};
@@ -251,7 +251,7 @@ TEST(ContinuedTraining, GoesOnBetweenTwoAveragesOfLocalSgd) {
   }
 }
 
-// The gradients that wait for the next step are state, as is the loss scale that they were made with.
+// The state contains the gradients that the next step applies and their loss scale.
 TEST(ContinuedTraining, GoesOnWithGradientsThatAreUnderWay) {
   const ExchangeChoice choices[] = {
       {.kind = &kDenseSum},
@@ -287,7 +287,7 @@ TEST(ContinuedTraining, GoesOnWithGradientsThatAreUnderWay) {
   }
 }
 
-// Nor does an evaluation, for which parameters are averaged, or a state that is looked at.
+// An evaluation, which averages the parameters, and reading the state change nothing.
 TEST(Evaluation, ChangesNothingThatLocalSgdSees) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     constexpr LocalSgdOptions kLocal{.every = 4};
@@ -322,7 +322,7 @@ TEST(LocalSgdTraffic, FallsByTheStepsBetweenAverages) {
   });
 }
 
-// Which codec each bucket travels by is state, too.
+// The codec chosen for each bucket is part of the state.
 TEST(ContinuedTraining, GoesOnWithTheCodecsThatWereChosen) {
   on_ranks(
       [](Communicator& communicator, const Dataset& dataset) {
@@ -358,7 +358,7 @@ TEST(ContinuedTraining, GoesOnWithTheCodecsThatWereChosen) {
         const std::vector<std::string> digests = gather_texts(communicator, whole.state_digest());
         EXPECT_EQ(digests.front(), digests.back());
 
-        // Under a lower limit what was chosen may not be, and is chosen anew.
+        // With fewer candidates the saved choice may be invalid, so the trial starts again.
         options.codecs.candidates = {{.kind = &kBf16Codec}};
         Objects limited(communicator, dataset, kSteps, 3, options);
         limited.go_on_from(saved);
@@ -369,7 +369,8 @@ TEST(ContinuedTraining, GoesOnWithTheCodecsThatWereChosen) {
       std::vector<int>{0, 1});
 }
 
-// Objects that have trained go back: what they have prefetched, counted and summed up since is forgotten.
+// Restoring an earlier state into objects that have trained discards what they have prefetched, counted and
+// summed since.
 TEST(ContinuedTraining, GoesBackToAnEarlierStep) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     Objects objects(communicator, dataset, kSteps);
@@ -386,7 +387,7 @@ TEST(ContinuedTraining, GoesBackToAnEarlierStep) {
   });
 }
 
-// Whichever way was found to be faster: what it trained is undone, and training goes on with the same bits.
+// Whichever thread count is faster, the trial's steps are undone, and training continues with the same bits.
 TEST(ThreadTrial, LeavesNoTrace) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "computes with two threads, whose barriers ThreadSanitizer does not see";
@@ -434,8 +435,8 @@ TEST(ContinuedTraining, RefusesAnotherSeedAndAPlaceThatNoEpochHas) {
   });
 }
 
-// Its mean over ranks is for evaluation, exports and digests, which are the same on all ranks; training goes
-// on with each rank's own.
+// Evaluation, exports and digests use the mean of running statistics over ranks, equal on all ranks. Training
+// continues with each rank's own statistics.
 TEST(Evaluation, ChangesNothingThatTrainingSees) {
   std::vector<std::string> digests(kRanks);
   on_ranks([&](Communicator& communicator, const Dataset& dataset) {
@@ -460,7 +461,7 @@ TEST(Evaluation, ChangesNothingThatTrainingSees) {
   EXPECT_EQ(digests[1], digests[0]);
 }
 
-// Nothing is shown twice in one scope, and ranks share what they must.
+// No name appears twice in one scope, and replicated state is equal on all ranks.
 TEST(Evaluation, AveragesTheStatisticsOfRanks) {
   std::vector<StateCopy> states(kRanks);
   on_ranks([&](Communicator& communicator, const Dataset& dataset) {

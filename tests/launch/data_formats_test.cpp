@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Formats of data through the real program under mpirun: from what data.path holds to a network that learned
-// it.
+// Data formats in the real program under mpirun: from the files in data.path to a trained network.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -20,7 +19,7 @@ std::string train(const TemporaryFolder& folder, const std::vector<std::string>&
                      (folder.path() / "run").string(), fmt::join(settings, "' --set '"));
 }
 
-// A network that learns in seconds, and no augmentation that hides what is learned.
+// A network that learns in seconds, without an augmentation that hides the signal.
 const std::vector<std::string> kSmall = {
     "model.name=mlp",           "train.precision=fp32",        "world.device=cpu",
     "train.batch=20",           "schedule.name=constant",      "train.threads=1",
@@ -43,7 +42,7 @@ TEST(DataFormats, SyntheticImagesAreLearnedWithoutFiles) {
   EXPECT_GE(count(result.output, "test accuracy 100.00 %"), 1) << result.output;
 }
 
-// A bright stretch of pixels tells the class, in files as the archive has them.
+// A bright stretch of pixels encodes the class, in files like those of the archive.
 TEST(DataFormats, CifarBinaryIsLearned) {
   const TemporaryFolder folder;
   const auto write = [&](const std::string& name, int images) {
@@ -69,8 +68,8 @@ TEST(DataFormats, CifarBinaryIsLearned) {
   expect_failure(run_ranks(2, command), exit_code::io, {"data_batch_5.bin: cannot be read: No such file"});
 }
 
-// Two columns that tell the class among others that do not, one of them large and one constant; and a column
-// of names.
+// Two columns determine the class. The others do not: one has large values, one is constant, and one holds
+// names.
 TEST(DataFormats, TablesAreLearned) {
   const TemporaryFolder folder;
   const auto write = [&](const std::string& name, int rows, const std::string& more) {
@@ -118,7 +117,7 @@ TEST(DataFormats, TablesAreLearned) {
                  {"data.csv.label = \"kind\": ", "name, width, noise, height, constant, species"});
 }
 
-// JPEG and PNG images of many sizes, whose brighter half tells the class: above or below.
+// JPEG and PNG images of many sizes. The brighter half, upper or lower, encodes the class.
 TEST(DataFormats, ImagesOfAnySizeAreLearned) {
   const TemporaryFolder folder;
   for (int i = 0; i < 120; ++i) {
@@ -160,7 +159,7 @@ TEST(DataFormats, ImagesOfAnySizeAreLearned) {
   EXPECT_EQ(count(text, "\nresize = 32\nrandom_resized_crop = true\n"), 1) << text;
 }
 
-// Images that must be decoded, one of which cannot be.
+// Trains on images that must be decoded, one of which cannot be.
 std::string train_photos(const TemporaryFolder& folder, const std::vector<std::string>& more) {
   const ImageShape shape{.height = 20, .width = 24, .channels = 3};
   for (int i = 0; i < 60; ++i)
@@ -172,7 +171,7 @@ std::string train_photos(const TemporaryFolder& folder, const std::vector<std::s
   return train(folder, kSmall + photos + more) + " --digest " + (folder.path() / "digest").string();
 }
 
-// Where images come from changes no bit of a training.
+// Caching decoded images changes no bit of a training.
 TEST(DataFormats, ImagesMayBeDecodedOnce) {
   const TemporaryFolder folder;
   const auto run = [&](int ranks, const std::vector<std::string>& more) {
@@ -198,7 +197,7 @@ TEST(DataFormats, ImagesMayBeDecodedOnce) {
                  {"data.loader = \"preload\": allowed with data.random_resized_crop = false"});
 }
 
-// By the loader's threads, on images that are read anew or are kept.
+// The loader's threads augment images that are read again or cached.
 TEST(DataFormats, ImagesMayBeAugmentedOnTheHost) {
   const TemporaryFolder folder;
   const auto digest = [&](const std::vector<std::string>& more) {
@@ -239,7 +238,7 @@ TEST(DataFormats, ImagesThatRanksHaveNoRoomToShareAreStreamed) {
                  {"data.loader = \"preload\": no room for 3.0 MB"});
 }
 
-// More files than a process may open by default: the program asks for more.
+// More files than a process may open by default: the program raises the limit.
 TEST(DataFormats, ManyFilesMayBeOpen) {
   const TemporaryFolder folder;
   for (int shard = 0; shard < 60; ++shard)

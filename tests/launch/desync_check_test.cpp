@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// What each of `ranks` ranks says, where those in `changed` have another second tensor than the others.
+// The messages of `ranks` ranks, where those in `changed` have a different second tensor.
 std::vector<std::string> told_by_ranks(int ranks, const std::vector<int>& changed) {
   return try_thread_ranks(ranks, [&](Communicator& host) {
     std::vector<TensorHash> hashes = {{"conv1.weight", 1}, {"fc.weight", 2}, {"fc.bias", 3}};

@@ -41,7 +41,7 @@ TEST_F(Digest, HoldsEveryValueAndState) {
   EXPECT_EQ(digest(network_, *adamw), before);
 }
 
-// Same parameters, same moments, another bias correction: training would go on differently.
+// With equal parameters and moments but another bias correction, training would continue differently.
 TEST_F(Digest, HoldsTheStepsOfAdamW) {
   const auto adamw = optimizer(AdamWOptions{});
   const std::string before = digest(network_, *adamw);

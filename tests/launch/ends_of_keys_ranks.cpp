@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every key that is a number with a fraction, at the ends of its range and beside them, through the fp32
-// number that it becomes: it is refused, or a step of training leaves parameters, running statistics and the
-// optimizer's state finite. Two ranks that pass for nodes, so that codecs have something to do.
+// Tests every fractional key at the ends of its range and next to them, after conversion to fp32: the value
+// is refused, or a training step leaves parameters, running statistics and the optimizer's state finite. The
+// two ranks count as nodes, so that codecs are active.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -53,7 +53,7 @@ const Settings kSmallTraining = {"data.format=synthetic",
                                  "run.measure_peak=false",
                                  "world.device=cpu"};
 
-// Under which a key makes a difference.
+// Settings under which the key has an effect.
 std::vector<Settings> circumstances(const std::string& key) {
   if (key.starts_with("comm.") && std::ranges::count(key, '.') == 2) {
     const std::string codec = key.substr(5, key.rfind('.') - 5);
@@ -67,14 +67,14 @@ std::vector<Settings> circumstances(const std::string& key) {
   return {{}};
 }
 
-// Within the range, and what fp32 makes zero, subnormal or infinite of.
+// Values in and next to the range, and values that become zero, subnormal or infinite in fp32.
 std::set<double> ends_of(const detail::Range& range) {
   std::set<double> ends = {5e-324, 1e-45, 3.5e38};
   if (in_large_form()) ends.insert({0, 1e-46, 1e-40, 1.2e-38, 1, 1e300});
   for (const double end : {range.least, range.most}) {
     if (!std::isfinite(end)) continue;
     for (const double sign : {-1.0, 1.0}) {
-      ends.insert(end + sign * std::max(std::abs(end), 1e-30) * 0x1p-26);  // gone in fp32
+      ends.insert(end + sign * std::max(std::abs(end), 1e-30) * 0x1p-26);  // equal to the end in fp32
       if (in_large_form()) ends.insert(end + sign * std::max(std::abs(end), 1e-30) * 0x1p-52);
     }
     ends.insert(end);
@@ -120,7 +120,7 @@ int try_all(World& world) {
     const bool three = std::holds_alternative<std::array<double, 3>*>(member);
     if (!one && !three && !std::holds_alternative<std::vector<double>*>(member)) continue;
     const bool is_size = key.whole && key.name.starts_with("model.");
-    if (is_size || key.name.starts_with("run.")) continue;  // what is not computed with
+    if (is_size || key.name.starts_with("run.")) continue;  // no effect on the computation
     ++keys;
     Outcomes outcomes;
     for (const Settings& more : circumstances(key.name)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every key reaches the option it is meant for, and no other.
+// Every key changes the option that it is meant for, and no other.
 #include "launch/engine_options.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::string name_of(const Options& options, std::initializer_list<const char*> n
   return *(names.begin() + static_cast<int>(options));
 }
 
-// All that the engine is told, one entry for each option.
+// All options that the engine receives, as text by name.
 std::map<std::string, std::string> told(const Config& config) {
   std::map<std::string, std::string> all;
   const auto tell = [&](const std::string& option, const auto& value) {
@@ -214,7 +214,7 @@ std::map<std::string, std::string> told(const Config& config) {
   return all;
 }
 
-// "option=value" of all that differ from the base, in the second.
+// "option=value" for every option in `other` that differs from the base.
 std::set<std::string> changes(const std::map<std::string, std::string>& base,
                               const std::map<std::string, std::string>& other) {
   std::set<std::string> found;
@@ -228,7 +228,7 @@ std::set<std::string> changes(const std::map<std::string, std::string>& base,
 struct Case {
   std::string setting;
   std::set<std::string> changed;
-  std::vector<std::string> also = {};  // in the base, too
+  std::vector<std::string> also = {};  // set in the base, too
 };
 
 Config config_of(std::vector<std::string> settings) {
@@ -505,7 +505,7 @@ TEST(EngineOptions, LocalSgdRefusesCodecsThatAddMomentum) {
   }
 }
 
-// The mean of what they send is not that of gradients.
+// The mean of the ranks' sent values is not the mean of gradients.
 TEST(EngineOptions, ClippingRefusesCodecsThatAddMomentum) {
   for (const char* codec : {"comm.codec=dgc", "comm.codec_for=fc.*=dgc"}) {
     EXPECT_NO_THROW(bucket_options(config_of({codec})));
@@ -520,7 +520,7 @@ TEST(EngineOptions, ClippingRefusesCodecsThatAddMomentum) {
   }
 }
 
-// The codec adds what the optimizer then does not.
+// The codec applies the momentum instead of the optimizer.
 TEST(EngineOptions, MomentumGoesToCodecsThatAddIt) {
   const BucketOptions options =
       bucket_options(config_of({"comm.codec=dgc", "optimizer.momentum=0.8", "optimizer.nesterov=true"}));
@@ -539,8 +539,8 @@ TEST(EngineOptions, MomentumGoesToCodecsThatAddIt) {
   }
 }
 
-// Where momentum is another's, or differences of parameters travel, and in mid-training: topk as it is
-// without.
+// If another optimizer applies momentum, if parameter differences are exchanged, or if the trial chooses
+// codecs during training, topk works without momentum.
 TEST(EngineOptions, TopKCorrectsTheMomentumOfSgdAlone) {
   const auto corrects = [](const std::vector<std::string>& settings) {
     const BucketOptions options = bucket_options(config_of(settings));

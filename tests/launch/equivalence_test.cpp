@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program on several ranks: N ranks are one rank with N times the accumulation, and the same command
-// gives the same bits. trainer_ranks_test asks the same of the Trainer for more networks, ranks and steps.
+// The program on several ranks: N ranks equal one rank with N times the accumulation, and the same command
+// gives the same bits. trainer_ranks_test checks the Trainer with more networks, ranks and steps.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ void expect_equal(const Settings& settings, const std::vector<Share>& splits) {
 
 TEST(Equivalence, CnnOnFourRanks) { expect_equal({"model.name=cnn"}, {{1, 4}, {2, 2}, {4, 1}}); }
 
-// What ranks compare changes nothing, and they normalise together where they are told to.
+// The comparisons between ranks change nothing, and batch norm is synchronized where configured.
 TEST(Digest, IsTheSameWithEveryCheckOfCallsAndAnotherWithSynchronisedBatchNorm) {
   const Workplace workplace("checked");
   const auto digest_with = [&](std::vector<std::string> settings) {
@@ -65,7 +65,7 @@ TEST(Digest, IsTheSameWithEveryCheckOfCallsAndAnotherWithSynchronisedBatchNorm) 
   EXPECT_NE(digest_with({"model.sync_batch_norm=true"}), digest);
 }
 
-// With one thread and direct kernels, whatever the machine has.
+// With one thread and direct kernels, on any machine.
 TEST(Digest, OfReproducibleTrainingIsThatOfAnyNumberOfRanks) {
   const Workplace workplace("reproducible");
   const auto digest_on = [&](int ranks, std::vector<std::string> settings) {
@@ -80,7 +80,7 @@ TEST(Digest, OfReproducibleTrainingIsThatOfAnyNumberOfRanks) {
                  {"2 ranks with train.accumulation = 3"});
 }
 
-// Gradients that travel beside a whole step, over MPI.
+// The exchange overlaps a whole step, over MPI.
 TEST(Digest, OfDelayedGradientsDependsNeitherOnBucketsNorOnChance) {
   const Workplace workplace("delayed");
   const auto digest_with = [&](std::vector<std::string> settings) {
@@ -97,7 +97,7 @@ TEST(Digest, OfDelayedGradientsDependsNeitherOnBucketsNorOnChance) {
                  {"train.average_every = 4: allowed with train.staleness = 0"});
 }
 
-// Gradients that travel beside the next forward pass, over MPI.
+// The exchange overlaps the next forward pass, over MPI.
 TEST(Digest, OfGradientsThatCrossIntoTheNextStepIsThatOfOthers) {
   const Workplace workplace("cross_barrier");
   for (const int ranks : {1, 2, 4}) {
@@ -113,12 +113,12 @@ TEST(Digest, OfGradientsThatCrossIntoTheNextStepIsThatOfOthers) {
                  {"comm.cross_barrier = true: allowed with train.staleness = 0"});
 }
 
-// Over MPI, and with an average in the middle of which training ends.
+// Over MPI, with a training that ends between two averages.
 TEST(Digest, OfLocalSgdIsThatOfAllRanks) {
   const Workplace workplace("local_sgd");
   const auto digest_with = [&](std::vector<std::string> settings) {
     settings.insert(settings.begin(), {"model.name=cnn", "train.steps=11", "train.average_every=4"});
-    return digest_of(workplace, 3, settings);  // the program compares those of its ranks
+    return digest_of(workplace, 3, settings);  // the program compares its ranks' digests
   };
   const std::string digest = digest_with({});
   EXPECT_EQ(digest_with({"comm.overlap=false", "comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);

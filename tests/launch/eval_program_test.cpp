@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `lockstep eval` says of a trained network is what training said of it.
+// `lockstep eval` reports the same values as training.
 #include <cmath>
 #include <fstream>
 
@@ -54,8 +54,8 @@ TEST(EvalProgram, TellsWhatTrainingTold) {
   EXPECT_NE(line.output.find(" % of 103 samples"), std::string::npos) << line.output;
 }
 
-// Each parameter and running statistic in turn. Before it was looked for, statistics spoiled every evaluation
-// of a training that ended with 0.
+// Each parameter and running statistic in turn. Statistics that are not finite spoil every evaluation, and
+// once went unnoticed: the training ended with 0.
 TEST(EvalProgram, OfANetworkThatIsNotFiniteNamesWhereAndTrainingEnds) {
   const Workplace workplace("eval_poison");
   const auto weights = workplace.path("trained.safetensors"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program where evaluations decide: which epochs have one, when training stops, which network is kept;
-// and where what is evaluated is an average of the weights.
+// Program runs that depend on evaluations: which epochs have one, when training stops, which weights are
+// kept, and evaluation of averaged weights.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -50,7 +50,7 @@ EpochJson evaluation_of(const Workplace& workplace, const std::string& flags) {
   return {};
 }
 
-// The weights after so many steps at these settings.
+// The weights after `steps` steps with these settings.
 std::map<std::string, std::vector<float>> weights_after(const Workplace& workplace, int ranks, int steps,
                                                         const EvaluationSettings& settings) {
   const auto file = workplace.path("weights.safetensors");
@@ -85,7 +85,7 @@ TEST(Evaluations, AreOfTheEpochsThatAreAskedForAndChangeNothing) {
   }
 }
 
-// Wherever it ends.
+// The last epoch is evaluated, wherever it ends.
 TEST(Evaluations, TheLastEpochAlwaysHasOneAndThePageOfARunShowsIt) {
   const Workplace workplace("evaluate_last");
   const auto lines =
@@ -101,7 +101,7 @@ TEST(Evaluations, TheLastEpochAlwaysHasOneAndThePageOfARunShowsIt) {
             std::string::npos);
 }
 
-// At such a rate no weight moves, and no evaluation is better than the first.
+// With this rate no weight changes, and no evaluation is better than the first.
 const EvaluationSettings kStandstill = {"optimizer.learning_rate=1e-30", "train.epochs=10"};
 
 TEST(Evaluations, WithoutABetterOneTrainingStops) {
@@ -126,7 +126,7 @@ TEST(Evaluations, WithoutABetterOneTrainingStops) {
   EXPECT_EQ(trained_epochs(workplace, 1, joined(kStandstill, {"train.epochs=4"})).size(), 4u);
 }
 
-// An improvement that is too small is none; epochs count, whether or not they are evaluated.
+// An improvement below the threshold does not count. Epochs count whether or not they are evaluated.
 TEST(Evaluations, ABetterOneMustBeBetterByEnough) {
   const Workplace workplace("delta");
   const EvaluationSettings settings = {"train.epochs=8", "run.stop_after_epochs=3", "run.stop_metric=loss"};
@@ -163,7 +163,7 @@ TEST(Evaluations, WhatWasBestIsKnownWhereATrainingGoesOn) {
   }
 }
 
-// A training that goes on with a weight decay that undoes all that was learned: the best is of before.
+// A resumed training whose weight decay undoes the learning: the best evaluation is an earlier one.
 TEST(Evaluations, TheBestNetworkIsKept) {
   for (const int ranks : {1, 2}) {
     for (const char* by : {"accuracy", "loss"}) {
@@ -205,7 +205,7 @@ TEST(Evaluations, WhereTheBestCannotBeWrittenTrainingGoesOn) {
   EXPECT_EQ(epochs_of(workplace).size(), 2u);
 }
 
-// From the weights of each step, which another training shows.
+// Computes the average from each step's weights, which another training exports.
 TEST(WeightAverage, IsWhatIsExportedAndEvaluated) {
   for (const int ranks : {1, 2}) {
     const Workplace workplace("ema");
@@ -234,7 +234,7 @@ TEST(WeightAverage, IsWhatIsExportedAndEvaluated) {
   }
 }
 
-// A checkpoint has both, and what a training says of itself is the same.
+// A checkpoint contains the weights and their average, and the reported values are the same.
 TEST(WeightAverage, GoesOnBitForBitAndIsWhatEvalReads) {
   for (const EvaluationSettings& way :
        {EvaluationSettings{},
@@ -248,7 +248,7 @@ TEST(WeightAverage, GoesOnBitForBitAndIsWhatEvalReads) {
                {"optimizer.learning_rate=0.1"});
     const std::string whole = digest_of(workplace, 2, settings);
     const EpochJson expected = epochs_of(workplace).back();
-    std::string of_checkpoint = "--resume auto --set train.accumulation=2";  // for 2 ranks
+    std::string of_checkpoint = "--resume auto --set train.accumulation=2";  // for the batch of 2 ranks
     for (const std::string& each : settings) of_checkpoint += " --set " + each;
     if (way.empty()) {
       EXPECT_EQ(evaluation_of(workplace, of_checkpoint)["test_accuracy"], expected["test_accuracy"]);
@@ -292,7 +292,7 @@ TEST(ScaledRate, IsThatOfTheSamplesOfAllRanks) {
   EXPECT_EQ(count(none.output, "optimizer.scale_rate"), 0) << none.output;
 }
 
-// A step goes this far: the rate times the norm.
+// The length of a step is the rate times the gradient norm.
 TEST(ClippedGradients, GoAsFarAsTheirNormAllowsOnAnyNumberOfRanks) {
   for (const int ranks : {1, 2}) {
     const Workplace workplace("clipped");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// failing_rank KIND RANK: a training job of which one rank gets into trouble after some steps. Also a program
-// that trains its own network with the library. It never ends by itself, but for KIND parameter.
+// failing_rank KIND RANK: a training job in which one rank fails after some steps. Also an example of a
+// program that trains its own network with the library. It never ends by itself, except with KIND parameter.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -23,7 +23,7 @@
 namespace lockstep {
 namespace {
 
-// No more memory than this process has now.
+// Limits memory to what this process has now.
 void exhaust_memory() {
   std::ifstream file("/proc/self/statm");
   rlim_t pages = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `lockstep train` goes on from another training's weights: with a head for other classes, and with layers
-// that stay as they are.
+// `lockstep train` starts from another training's weights, with a head for other classes and with frozen
+// layers.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -20,9 +20,9 @@ namespace {
 using Settings = std::vector<std::string>;
 using Tensors = std::map<std::string, std::vector<float>>;
 
-// Steps that move nothing: what is exported is what training began with.
+// Steps that change nothing: the export equals the initial weights.
 const Settings kStandStill = {"optimizer.learning_rate=1e-30", "train.steps=1", "optimizer.momentum=0"};
-// Images of the first training's size, of other classes.
+// Images of the first training's size, with other classes.
 const Settings kOtherClasses = {"data.format=synthetic",         "data.synthetic.height=12",
                                 "data.synthetic.width=12",       "data.synthetic.channels=1",
                                 "data.synthetic.classes=7",      "data.synthetic.train_samples=96",
@@ -34,7 +34,7 @@ Settings together(Settings first, const Settings& second) {
   return first;
 }
 
-// A network that was trained for a few steps.
+// A network trained for a few steps.
 class FineTuning : public ::testing::Test {
  protected:
   void SetUp() override { trained_ = exported(1, {"train.steps=8"}, "", "trained.safetensors"); }
@@ -66,7 +66,7 @@ TEST_F(FineTuning, AHeadOfOtherClassesStartsAsInAnyTrainingOfTheSeed) {
         exported(ranks, together(still, {"model.reset_head=true"}), from_trained(), "begun.safetensors");
     ASSERT_EQ(begun.size(), trained_.size());
     for (const auto& [name, values] : begun) {
-      if (name.ends_with("running_mean") || name.ends_with("running_var")) continue;  // they have moved
+      if (name.ends_with("running_mean") || name.ends_with("running_var")) continue;  // updated by training
       EXPECT_EQ(values, (name.starts_with("fc2.") ? anew : trained_).at(name)) << name;
     }
   }
@@ -88,7 +88,7 @@ TEST_F(FineTuning, FrozenLayersStayBitForBitOnAnyNumberOfRanks) {
   }
 }
 
-// Whatever else keeps, averages, brings back or predicts parameters and statistics.
+// With every feature that stores, averages, restores or predicts parameters and statistics.
 TEST_F(FineTuning, FrozenLayersStayBitForBitHoweverRanksMeet) {
   const std::string frozen = R"(model.freeze=["conv1", "bn1", "fc1"])";
   for (const Settings& way : std::vector<Settings>{{"train.staleness=1"},
@@ -181,7 +181,7 @@ double test_loss_in(const std::string& json) {
   return at == std::string::npos ? HUGE_VAL : std::stod(json.substr(at + key.size()));
 }
 
-// With the settings of a training that reset its head: what it made is evaluated all the same.
+// With the settings of a training that reset its head, eval still loads the trained head.
 TEST_F(FineTuning, AnExportOfFewerBitsIsEvaluatedWithItsHead) {
   const Settings settings = together(
       kOtherClasses, {kFrozen, "model.reset_head=true", "train.epochs=8", "optimizer.learning_rate=0.05"});

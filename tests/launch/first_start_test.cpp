@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a user sees of kernels that are timed, and that it is seen once.
+// The messages about timed kernels, which appear only once.
 #include <gtest/gtest.h>
 
 #include "tests/launch/program.h"
@@ -8,11 +8,11 @@
 namespace lockstep {
 namespace {
 
-// A second start times nothing, unless the machine was busy at the first: what is chosen then is chosen again
-// at up to four more starts.
+// A second start times nothing, unless the machine was busy at the first: then up to four more starts time
+// the kernels again.
 TEST(FirstStart, SaysThatItTimesKernelsAndLaterOnesDoNot) {
   const Workplace workplace("first_start");
-  // Halves have several candidates on every processor.
+  // 16-bit types have several candidates on every processor.
   const std::string command = program("lockstep") + " plan " + workplace.path("config.toml").string() +
                               " --set train.precision=bf16 --set kernels.choose=time --set kernels.cache=" +
                               workplace.path("cache").string();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training job on a ring, one of whose ranks reads its data slowly. The others take the steps that it does
-// not, all meet where an epoch ends, and what they evaluate is the same on all and has learned.
+// A training job on a ring with one rank that reads its data slowly. Its peers take the remaining steps. All
+// ranks meet at the end of an epoch, and the evaluation is the same on all and shows that training learns.
 #include <functional>
 #include <numeric>
 #include <string_view>

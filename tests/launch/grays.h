@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A dataset that is learned in a few steps: noisy gray images, whose brightness tells the class.
+// A dataset that a network learns in a few steps: noisy gray images. The brightness encodes the class.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training in half precision, on real data.
+// Training in half precision on real data.
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ double accuracy_in(const std::string& precision) {
   return 100 * nlohmann::json::parse(text_of(folder / "metrics.jsonl")).at("test_accuracy").get<double>();
 }
 
-// One seed so early has a noise of two points, between any two orders of a sum;
+// So early the accuracy of one seed varies by two points with the order of a sum.
 // benchmarks/results/half_precision_cnn.json has three seeds of five epochs.
 TEST(HalfTraining, LearnsAsFp32Does) {
   if (!std::filesystem::exists(kDataset)) GTEST_SKIP() << "no " << kDataset;
@@ -35,7 +35,7 @@ TEST(HalfTraining, LearnsAsFp32Does) {
   for (const char* half : {"bf16", "fp16"}) EXPECT_GT(accuracy_in(half), fp32 - 4) << half;
 }
 
-// The sums of ranks round in half; where buckets begin and when they leave changes nothing.
+// Sums over ranks are rounded to 16 bits, independent of bucket boundaries and send times.
 TEST(HalfTraining, TheSameCommandGivesTheSameBits) {
   const Workplace workplace("half_digest");
   for (const std::string precision : {"train.precision=fp16", "train.precision=bf16"}) {
@@ -48,7 +48,7 @@ TEST(HalfTraining, TheSameCommandGivesTheSameBits) {
   }
 }
 
-// Nothing is trained while the scale is too large; then it is.
+// Steps are skipped while the scale is too large, and then training proceeds.
 TEST(HalfTraining, ALossScaleThatIsTooLargeIsHalvedUntilItFits) {
   const Workplace workplace("loss_scale");
   const ProgramResult result =

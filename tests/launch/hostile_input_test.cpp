@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that somebody has made in order to do harm: the program refuses them by name, touches nothing that
-// they point to, and gives no orders of theirs to the terminal.
+// Malicious files: the program refuses them by name, does not touch what they point to, and sends none of
+// their escape sequences to the terminal.
 #include <fstream>
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ void replace_text(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
 
-// Who it meets has no terminal here, so nothing of ours has escape sequences.
+// The output is no terminal here, so the program itself writes no escape sequences.
 void expect_refusal(const ProgramResult& result, int exit_code, const std::string& part) {
   EXPECT_EQ(result.exit_code, exit_code) << result.output;
   EXPECT_EQ(count(result.output, part), 1) << part << " in:\n" << result.output;

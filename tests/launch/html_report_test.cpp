@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The page of `lockstep report`: what it reads, what it makes of it, and that nothing of it is markup that a
-// file has brought. tests/launch/report_page_test.py looks at whole pages.
+// The page of `lockstep report`: the files it reads, their evaluation, and that text of files never becomes
+// markup. tests/launch/report_page_test.py checks complete pages.
 #include <cmath>
 #include <fstream>
 #include <numeric>
@@ -94,7 +94,7 @@ TEST_F(RunFolders, ThatHasJustBegunHasAPage) {
   EXPECT_TRUE(page_has(page, "Most of the rest is idle: 75.0 %"));
 }
 
-// More ranks than cores: the account is compute, and the device is not busy.
+// More ranks than cores: the account shows compute, although the device is not busy.
 TEST_F(RunFolders, OfRanksWithoutCoresSaySo) {
   std::string epoch = kEpoch;
   epoch.replace(epoch.find("\"busy\":0.75"), 11, "\"busy\":0.25");
@@ -316,7 +316,7 @@ TEST_F(RunFolders, TellAdviceOnceAndTheNewestFirst) {
   EXPECT_EQ(given[1].advice.text, "after 1");
 }
 
-// A line of an epoch with more members.
+// An epoch's line with additional members.
 std::string epoch_with(const std::string& members) {
   return "{" + members + "," + std::string(kEpoch).substr(1);
 }
@@ -381,7 +381,7 @@ TEST_F(RunFolders, DrawEvaluationsWithinEpochsToo) {
   EXPECT_FALSE(page_has(page, "evaluations.jsonl is not there"));
 }
 
-// run.evaluate_every: an epoch without an evaluation has no point, and hides none.
+// run.evaluate_every: an epoch without an evaluation has no point and hides no other.
 TEST_F(RunFolders, LeaveOutWhatWasNotEvaluated) {
   const std::string without =
       R"({"epoch":2,"steps":200,"train_loss":0.4,"samples_per_second":1000,"train_seconds":10,"busy":0.5})"

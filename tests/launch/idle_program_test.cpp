@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Devices are made idle, each time for another reason, and the real program says which.
+// Tests make devices idle, each for another reason, and the program reports the cause.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -34,8 +34,8 @@ std::vector<std::string> with(std::vector<std::string> settings) {
   return settings;
 }
 
-// The first with this cause, which the terminal has, too. A machine with other work makes ranks wait for
-// cores for a while: that is told as well.
+// The first event with this cause, which the terminal shows, too. On a machine with other work, ranks wait
+// for cores for a while and may cause further events.
 Json event_of(const ProgramResult& result, const std::filesystem::path& run, const std::string& cause,
               double busy_below = 0.7) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
@@ -43,7 +43,7 @@ Json event_of(const ProgramResult& result, const std::filesystem::path& run, con
     if (event["cause"] != cause) continue;
     EXPECT_GE(count(result.output, event["text"].get<std::string>() + "\n"), 1) << result.output;
     EXPECT_LT(event["busy"], busy_below);
-    // Equal where all cores compute, however many ranks share them.
+    // Equal if all cores compute, however many ranks share them.
     const Json& estimate = event["samples_per_second_estimated"];
     EXPECT_TRUE(estimate.is_null() || estimate >= event["samples_per_second"]) << event;
     return event;
@@ -85,8 +85,8 @@ TEST(IdleProgram, RanksThatShareACoreWaitForIt) {
   EXPECT_NE(event["text"].get<std::string>().find(change), std::string::npos) << event;
 }
 
-// Large images for a small network. Some schedulers leave the rank and its loader on one core for a whole
-// training: then the cause is "allocation".
+// Large images for a small network. Some schedulers keep the rank and its loader on one core for a whole
+// training; then the cause is "allocation".
 TEST(IdleProgram, ImagesThatAreDecodedTooSlowlyAreData) {
   NEEDS_QUIET_CORES();
   const TemporaryFolder folder;
@@ -105,7 +105,7 @@ TEST(IdleProgram, ImagesThatAreDecodedTooSlowlyAreData) {
   EXPECT_NE(event["text"].get<std::string>().find("lockstep pack"), std::string::npos) << event;
 }
 
-// One sample at a time: what is read for it is all weights.
+// One sample a step: almost all memory reads are weights.
 TEST(IdleProgram, BatchesOfOneAreSmallWork) {
   const Workplace workplace("idle_small");
   const ProgramResult result = run_shell(
@@ -116,7 +116,7 @@ TEST(IdleProgram, BatchesOfOneAreSmallWork) {
   EXPECT_EQ(event["value"], "2");
 }
 
-// Half of its layers multiply nothing.
+// Half of its layers compute no matrix products.
 TEST(IdleProgram, ANetworkThatMemoryBoundsIsArchitecture) {
   const Workplace workplace("idle_network", "lockstep", 32);
   const ProgramResult result =
@@ -137,7 +137,7 @@ TEST(IdleProgram, EvaluationsAfterEachStepAreMonitoring) {
   EXPECT_EQ(event["value"], "2");
 }
 
-// What goes well is not talked about, and who does not want to be told is not.
+// A training without problems causes no events, and users can disable them.
 TEST(IdleProgram, NothingIsToldWhereNobodyWants) {
   const Workplace workplace("idle_quiet");
   const ProgramResult result = run_ranks(

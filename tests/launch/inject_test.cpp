@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Faults that are made on purpose end the program as faults do, and only where they were asked for.
+// Injected faults end the program like real ones, and only where they are configured.
 #include <algorithm>
 #include <cmath>
 
@@ -51,7 +51,7 @@ TEST(Inject, EndsTheJobAsTheFaultDoes) {
   }
 }
 
-// Of a sum that is none nothing gets into what is trained, nor saved.
+// The result of a mismatched collective reaches neither the parameters nor a checkpoint.
 TEST(Inject, NoStepIsTakenBehindACollectiveThatDiffers) {
   const Workplace workplace("inject_guard");
   for (const char* fault : {"wrong-count:rank=1,step=5", "wrong-op:rank=1,step=5"}) {
@@ -64,7 +64,7 @@ TEST(Inject, NoStepIsTakenBehindACollectiveThatDiffers) {
   }
 }
 
-// A checkpoint of ranks that differ would be gone on from by all of them alike, and nobody would ever know.
+// If ranks differ, a resumed run would load one checkpoint on all of them and hide the difference.
 TEST(Inject, ABitThatFlipsBetweenTwoComparisonsGetsIntoNoCheckpoint) {
   const Workplace workplace("inject_flip");
   const std::vector<std::string> settings = {"train.steps=40",         "train.epochs=4",
@@ -94,7 +94,7 @@ TEST(Inject, RanksThatAreSoundAreFoundSoInEveryComparison) {
   EXPECT_EQ(count(result.output, "error") + count(result.output, "other parameters"), 0) << result.output;
 }
 
-// Nothing has failed, but all go at the pace of one.
+// Nothing fails, but all ranks run at the speed of the slowest.
 TEST(Inject, ARankThatIsSlowIsNamedByTheReport) {
   const Workplace workplace("inject_slow");
   const ProgramResult result = run_with(workplace, "slow:rank=1,step=2,ms=50");
@@ -103,7 +103,7 @@ TEST(Inject, ARankThatIsSlowIsNamedByTheReport) {
   EXPECT_EQ(count(result.output, "advice: rank 1 is late: the others wait "), 1) << result.output;
 }
 
-// Steps of 20 ms, of which a rank's take half as long again, and nobody is named where all are alike.
+// Steps take 20 ms. A rank with 32 ms is reported; with equal delays no rank is.
 TEST(Inject, ARankThatIsSlowerThanTheOthersIsNamedWithin20StepsAndOnceAndNoOtherIs) {
   NEEDS_QUIET_CORES();
   const Workplace workplace("inject_slower");
@@ -128,7 +128,7 @@ TEST(Inject, ARankThatIsSlowerThanTheOthersIsNamedWithin20StepsAndOnceAndNoOther
   EXPECT_LE(std::stol(metrics.substr(metrics.find(key) + key.size())), kBegin + 20);
 }
 
-// With a loss scale one such step is skipped, and what was put there for it is gone.
+// With a loss scale one such step is skipped without leaving a trace in the state.
 TEST(Inject, GradientsThatAreNotFiniteOnceAreSkippedInHalfPrecision) {
   const Workplace workplace("inject_nan");
   const ProgramResult result =
@@ -137,7 +137,7 @@ TEST(Inject, GradientsThatAreNotFiniteOnceAreSkippedInHalfPrecision) {
   EXPECT_EQ(count(result.output, " skipped: its gradients overflow"), 1) << result.output;
 }
 
-// Rank 0's gradients: what it saves is sound all the same, and is all that the training goes on from.
+// The gradients of rank 0, which saves. Its checkpoint is sound, and the training resumes from it.
 TEST(Inject, GradientsThatAreNotFiniteLeaveAStateToGoOnFrom) {
   const Workplace workplace("inject_last_good");
   const std::vector<std::string> settings = {"train.steps=12"};
@@ -174,8 +174,8 @@ TEST(Inject, GradientsThatAreNotFiniteAreSkippedAsOftenAsAllowed) {
   expect_failure(ended, exit_code::failed, {"lockstep: step 6: the loss is not finite on rank 1"});
 }
 
-// Where ranks train apart the one that has them skips, and what is too much ends the job where they meet
-// next.
+// While ranks train separately, only the rank with such gradients skips. Too many skips end the job at the
+// next average.
 TEST(Inject, RanksThatTrainApartSkipAloneAndEndTogether) {
   const Workplace workplace("inject_skipped_apart");
   const std::vector<std::string> settings = {"train.max_skipped_steps=1", "train.average_every=4"};
@@ -188,7 +188,7 @@ TEST(Inject, RanksThatTrainApartSkipAloneAndEndTogether) {
   expect_failure(ended, exit_code::failed, {"step 8: ", "not finite on rank 1"});
 }
 
-// Gradients that are a step late.
+// With gradients that are applied one step late.
 TEST(Inject, LateGradientsThatAreNotFiniteAreSkippedAndEndTheJob) {
   const Workplace workplace("inject_skipped_late");
   const ProgramResult ended = run_with(workplace, "nan:rank=1,step=5 --inject nan:rank=1,step=6",
@@ -208,7 +208,7 @@ TEST(Inject, ADiskThatIsFullCostsACheckpointAndTheMetrics) {
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000009")));
 }
 
-// tests/faults.sh does it fifty times.
+// tests/faults.sh repeats this fifty times.
 TEST(Inject, ARankThatIsKilledWhileItSavesLosesNothingThatWasSaved) {
   const Workplace workplace("inject_saving");
   const std::vector<std::string> settings = {"train.steps=40", "run.checkpoint_every=5", "model.name=cnn",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The shipped preset of a folder of JPEG files, through the real program under mpirun.
+// The shipped preset for a folder of JPEG files, in the real program under mpirun.
 #include <cmath>
 #include <fstream>
 
@@ -17,7 +17,7 @@ namespace {
 constexpr ImageShape kImage{.height = 32, .width = 32, .channels = 3};
 constexpr int kClasses = 10;
 
-// Noise around a colour that tells the class.
+// Noise around a colour that encodes the class.
 Bytes image_of(int label, std::uint32_t seed) {
   Bytes pixels = noise(kImage, seed);
   for (std::size_t i = 0; i < pixels.size(); ++i) {
@@ -27,7 +27,7 @@ Bytes image_of(int label, std::uint32_t seed) {
   return encode(kImage, pixels);
 }
 
-// Ten images of each class to train on, two to test.
+// Ten training images and two test images of each class.
 class Photos {
  public:
   Photos() {
@@ -41,7 +41,7 @@ class Photos {
   const TemporaryFolder& folder() const { return folder_; }
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
 
-  // The preset's network, precision and augmentation, in steps that a CPU takes in a moment.
+  // The preset's network, precision and augmentation, with steps that take a CPU a moment.
   std::string train(const std::vector<std::string>& settings) const {
     std::string command = program("lockstep") + " train cifar10_resnet18";
     for (const std::string& setting :

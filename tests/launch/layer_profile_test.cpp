@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// A rank that measured alone would wait for the others for good.
+// A rank that measured alone would wait for its peers forever.
 TEST(MeasureTogether, HasAllRanksMeasureAtOnce) {
   constexpr int kRanks = 3;
   const auto hub = make_thread_hub(kRanks);

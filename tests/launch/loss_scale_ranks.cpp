@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training job with a dynamic loss scale, and on one of its ranks gradients that overflow in two steps, in
-// either micro-batch. Every rank must skip the same steps, be left by them as it was before, and go on.
+// A training job with a dynamic loss scale. On one rank gradients overflow in two steps, in either
+// micro-batch. Every rank must skip these steps, keep its state unchanged by them, and continue.
 #include <functional>
 #include <limits>
 #include <string_view>
@@ -21,7 +21,7 @@ constexpr int kAccumulation = 2;
 constexpr float kInitialScale = 1024;
 constexpr int kInterval = 4;
 
-// Makes one gradient infinite in the micro-batches (of all steps) it is told.
+// Makes one gradient infinite in the given micro-batch, counted over all steps.
 class Overflow final : public LayerObserver {
  public:
   explicit Overflow(Network& network) : network_(network) {}
@@ -38,7 +38,7 @@ class Overflow final : public LayerObserver {
   std::int64_t seen_ = 0;
 };
 
-// Trained values are the same bits on all ranks.
+// Checks that the trained values have the same bits on all ranks.
 void expect_equal_on_all_ranks(Network& network, Communicator& communicator) {
   const std::span<const float> values = network.values();
   const std::uint64_t mine =
@@ -49,14 +49,14 @@ void expect_equal_on_all_ranks(Network& network, Communicator& communicator) {
   for (const std::uint64_t other : all) CHECK(other == mine, "ranks differ");
 }
 
-// Those that training moves.
+// This rank's running statistics.
 std::vector<float> statistics_of(const Network& network) {
   return {network.statistics().begin(), network.statistics().end()};
 }
 
 struct Expected {
   bool overflows;
-  std::int64_t micro_batch;  // that overflows
+  std::int64_t micro_batch;  // the micro-batch that overflows
   float scale;               // after the step
 };
 constexpr Expected kSteps[] = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many ranks there are, and what started them.
+// The number of ranks, and detection of what started them.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -34,7 +34,7 @@ TEST(ManyRanks, SixToEightTrainAsOneDoesThatAccumulates) {
   }
 }
 
-// Leaves only the first samples of one split.
+// Keeps only the first samples of one split.
 void shorten(const Workplace& workplace, const std::string& prefix, char count) {
   const auto cut = [&](const std::string& name, std::size_t header, std::size_t sample) {
     const auto path = workplace.path("data") / (prefix + name);
@@ -131,19 +131,19 @@ TEST(StartedRanks, AreRefusedWhereSomethingElseStartsRanks) {
 TEST(WrongLauncher, TasksThatMpiDoesNotJoinDoNotTrain) {
   const Workplace workplace("split");
   const std::string train = workplace.train({"train.steps=1"});
-  // As `srun -n 2` without PMI gives to its first task.
+  // The variables of the first task of `srun -n 2` without PMI.
   expect_failure(run_shell("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 " + train), exit_code::config,
                  {"2 ranks were started", "srun --mpi=pmix"});
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
-  // As `srun -n 2 mpirun -np 1` does, and so does mpirun in the shell of an interactive step.
+  // As with `srun -n 2 mpirun -np 1`, or mpirun in the shell of an interactive step.
   const ProgramResult first = run_ranks(1, "env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 " + train);
   EXPECT_EQ(first.exit_code, 0) << first.output;
   EXPECT_EQ(count(first.output, "SLURM_STEP_NUM_TASKS is set"), 1) << first.output;
-  // The second task leaves it to the first to say so.
+  // The second task exits silently; the first one reports.
   const ProgramResult second = run_shell("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 " + train);
   EXPECT_EQ(second.exit_code, exit_code::config);
   EXPECT_EQ(second.output, "");
-  // A batch script's variables are its allocation's.
+  // A batch script has the variables of its allocation.
   const ProgramResult batch = run_ranks(1, "env SLURM_NTASKS=8 SLURM_NPROCS=8 SLURM_PROCID=0 " + train);
   EXPECT_EQ(batch.exit_code, 0) << batch.output;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program with run.metrics and run.metrics_every: the same counts on any number of ranks, lines of
-// evaluations.jsonl, and a training that none of it changes.
+// The program with run.metrics and run.metrics_every: the same counts on any number of ranks, the lines of
+// evaluations.jsonl, and no effect on training.
 #include <fstream>
 
 #include <fmt/format.h>
@@ -16,9 +16,9 @@ namespace {
 
 using MetricSettings = std::vector<std::string>;
 
-constexpr int kTestSamples = 103;  // no number of ranks divides them
+constexpr int kTestSamples = 103;  // divisible by no number of ranks
 
-// Images of so many classes: a Workplace's own have too few for top5.
+// A dataset with this number of classes: a Workplace's dataset has too few for top5.
 MetricSettings of_classes(int classes, const MetricSettings& more) {
   MetricSettings settings = {"data.format=synthetic",
                              fmt::format("data.synthetic.classes={}", classes),
@@ -46,7 +46,7 @@ nlohmann::json trained(const Workplace& workplace, int ranks, const MetricSettin
   return lines.empty() ? nlohmann::json() : lines.back();
 }
 
-// train.reproducible: they evaluate the same network.
+// With train.reproducible the evaluated networks are identical.
 TEST(Metrics, AreTheSameOnAnyNumberOfRanks) {
   const Workplace workplace("metrics");
   nlohmann::json alone;
@@ -91,7 +91,7 @@ TEST(Metrics, AreOnTheEpochsLineAndNowhereWhereNobodyAsks) {
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run/evaluations.jsonl")));
 }
 
-// In each way that a step can end, with running statistics of each rank.
+// With each kind of step end, and with per-rank running statistics.
 TEST(Metrics, ChangeNothingThatIsTrained) {
   const Workplace workplace("metrics_digest");
   for (const MetricSettings& way :
@@ -140,7 +140,7 @@ TEST(Metrics, AreToldWithinAnEpoch) {
       << result.output;
 }
 
-// A checkpoint lies before the evaluation of its step.
+// A checkpoint precedes the evaluation of its step.
 TEST(Metrics, AreToldOnceWhereATrainingGoesOn) {
   const Workplace workplace("metrics_resumed");
   const MetricSettings settings = of_ten_classes({"train.epochs=2", "run.metrics=top5", "run.metrics_every=5",

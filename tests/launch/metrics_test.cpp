@@ -24,7 +24,7 @@ TEST(Metrics, AreWordsWithCommasOrSpacesBetweenThem) {
   EXPECT_FALSE(choice.f1);
 }
 
-// Labels  0 0 0 0 1 1 1 2 2 3 and no 4 and 5, predictions 0 0 0 1 1 0 - 2 2 4, where one has no prediction.
+// Labels 0 0 0 0 1 1 1 2 2 3, no 4 or 5; predictions 0 0 0 1 1 0 - 2 2 4, where "-" is no prediction.
 //   class 0: 3 of 4 found, 3 of 4 predictions right: all three 3/4
 //   class 1: 1 of 3 found, 1 of 2 predictions right: recall 1/3, precision 1/2, F1 2 * 1 / (3 + 2)
 //   class 2: all of both

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks on nodes that share no memory and have names, networks and /dev/shm of their own: tests/nodes.sh.
+// Ranks on nodes without common memory, with separate host names, networks and /dev/shm: tests/nodes.sh.
 
 #include <csignal>
 #include <cstdio>
@@ -20,14 +20,14 @@ namespace {
 
 constexpr int kCannotMakeNodes = 77;
 
-// `ranks`: of each node, "2,1".
+// `ranks` lists the number of ranks by node, as in "2,1".
 ProgramResult run_nodes(const std::string& rate, int nodes, const std::string& ranks,
                         const std::string& command) {
   return run_shell(
       fmt::format("{}/tests/nodes.sh {} {} {} {}", LOCKSTEP_SOURCE_DIR, rate, nodes, ranks, command));
 }
 
-// Names the reason.
+// Skips the test and prints the reason.
 #define REQUIRE_NODES(result) \
   if ((result).exit_code == kCannotMakeNodes) GTEST_SKIP() << (result).output
 
@@ -50,7 +50,7 @@ TEST(Nodes, TrainToTheDigestOfRanksThatShareMemory) {
   }
 }
 
-// On a link that no backward pass hides, with the bits of a training that waits, by a codec, too.
+// A slow link that backward cannot hide. The bits equal those of a training that waits, also with a codec.
 TEST(Nodes, GradientsThatCrossIntoTheNextStepChangeNoBit) {
   const Workplace workplace("crossing_nodes");
   const auto file = workplace.path("of_nodes"), trace = workplace.path("trace.json");
@@ -75,8 +75,8 @@ TEST(Nodes, GradientsThatCrossIntoTheNextStepChangeNoBit) {
   }
 }
 
-// The node whose link goes down is mpirun's. It waits for the other node until the system gives up their
-// connection: here after a few seconds, and by default after a quarter of an hour.
+// mpirun's node loses its link. mpirun waits for the other node until the system drops the connection: here a
+// few seconds, by default a quarter of an hour.
 TEST(Nodes, ALinkThatGoesDownEndsTheJobAndNamesTheRankAndTheRecord) {
   const Workplace workplace("link");
   const std::string ranks =
@@ -91,7 +91,7 @@ TEST(Nodes, ALinkThatGoesDownEndsTheJobAndNamesTheRankAndTheRecord) {
     EXPECT_NE(result.output.find(part), std::string::npos) << part << ": " << result.output;
 }
 
-// Nobody on its node can say what is wrong with it.
+// The stopped rank is alone on its node.
 TEST(Nodes, ARankThatIsStoppedOnAnotherNodeIsNamed) {
   const Workplace workplace("stopped_node");
   const std::string ranks =
@@ -104,8 +104,8 @@ TEST(Nodes, ARankThatIsStoppedOnAnotherNodeIsNamed) {
     EXPECT_EQ(count(result.output, part), 1) << part << ": " << result.output;
 }
 
-// Backward is over long before the gradients are. Clocks of both nodes are one: what was measured must say
-// so.
+// Backward ends long before the exchange. Both nodes have the same clock, and the measured offset must show
+// it.
 TEST(Nodes, OnASlowLinkTheWireIsNamed) {
   const Workplace workplace("slow_link");
   const auto trace = workplace.path("trace.json");
@@ -121,8 +121,8 @@ TEST(Nodes, OnASlowLinkTheWireIsNamed) {
   EXPECT_GT(clock["error_ns"], 0) << clock;
 }
 
-// Its decision is one line with its numbers, and holds to the limit; the ranks end alike, or the program says
-// so.
+// The decision is one line with its numbers and obeys the limit. The program itself checks that the ranks end
+// with equal state.
 TEST(Nodes, OnASlowLinkAutoChoosesACodecAndSaysSo) {
   NEEDS_QUIET_CORES();
   const Workplace workplace("auto_codec");
@@ -150,7 +150,7 @@ TEST(Nodes, OnASlowLinkAutoChoosesACodecAndSaysSo) {
   }
 }
 
-// In memory sums cost next to nothing: none is chosen, and that is said.
+// Sums in shared memory cost almost nothing: no codec is chosen, and the output says so.
 TEST(Nodes, OneAloneHasNoCodecToChoose) {
   const Workplace workplace("one_node");
   const ProgramResult result =
@@ -161,8 +161,8 @@ TEST(Nodes, OneAloneHasNoCodecToChoose) {
       << result.output;
 }
 
-// On a link whose dense sums take many times as long as a step computes nothing is as good. Where other
-// programs make ranks late besides, half as many exchanges may be.
+// On this link dense sums take many times as long as a step's compute, so a codec is the best advice. If
+// other programs make ranks late, too, half as many exchanges may be advised.
 TEST(Nodes, OnASlowLinkACodecWithinTheLimitIsAdvised) {
   NEEDS_QUIET_CORES();
   const Workplace workplace("advised_codec");
@@ -178,9 +178,9 @@ TEST(Nodes, OnASlowLinkACodecWithinTheLimitIsAdvised) {
   }
 }
 
-// All gradients in one bucket, which leaves when backward is over, on a link that could have carried most of
-// them by then. Where other programs make a rank later than that, or leave communication no core, the advice
-// says that.
+// All gradients are in one bucket, sent after backward, on a link that could have carried most of them
+// earlier. If other programs delay a rank longer, or leave communication no core, the advice names that
+// cause.
 TEST(Nodes, ABucketThatLeavesLateIsNamed) {
   NEEDS_QUIET_CORES();
   const Workplace workplace("late_bucket", "lockstep", 28);
@@ -225,7 +225,7 @@ TEST(Nodes, TakeTheirRanksWithThemWhenTheyAreEnded) {
   EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.output;
 }
 
-// A node that keeps a core busy for a second.
+// Keeps a core of the node busy for a second.
 TEST(Nodes, HaveNoMoreOfTheProcessorsThanTheyAreGiven) {
   const ProgramResult result =
       run_shell(fmt::format("export LOCKSTEP_NODES_CORES=0.3; {}/tests/nodes.sh none 1 1 "
@@ -256,7 +256,7 @@ TEST(Nodes, RefuseWhatMakesNoSense) {
                  {"LOCKSTEP_NODES_CORES is \"0.1\": give 0.2 or more"});
 }
 
-// As docker leaves one on every machine.
+// Docker creates such a bridge on every machine.
 TEST(Nodes, ABridgeOfOneAddressOnBothNodesIsToldWithTheParameter) {
   const Workplace workplace("bridge");
   const std::string ranks = workplace.script(
@@ -274,7 +274,7 @@ TEST(Nodes, ABridgeOfOneAddressOnBothNodesIsToldWithTheParameter) {
   EXPECT_NE(result.output.find("--mca btl_tcp_if_include 10.77.0.0/24"), std::string::npos) << result.output;
 }
 
-// Containers whose host name is one, and whose shared memory is not.
+// Containers with the same host name but separate shared memory.
 TEST(Nodes, RanksOfAMachineWithoutCommonSharedMemoryAreRefused) {
   if (run_shell("unshare --mount mount -t tmpfs own /dev/shm").exit_code != 0)
     GTEST_SKIP() << "needs root, to mount";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients that are not finite: all ranks skip the same steps as long as they may, and the error that ends
-// the training names the rank and the layer in which it began.
+// Gradients that are not finite: all ranks skip the same steps within the limit, and the error that ends the
+// training names the rank and the layer where it began.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -35,7 +35,7 @@ Parameter& parameter_of(Network& network, const std::string& name) {
   throw std::runtime_error("there is no " + name);
 }
 
-// After the second step, on rank 1 alone.
+// Applies the fault after the second step, on rank 1 only.
 ThreadTraining with(const std::function<void(Network&, Optimizer&)>& fault) {
   ThreadTraining training{.ranks = 2, .steps = 4};
   training.after_step = [fault](int rank, int step, Trainer&, Network& network, Optimizer& optimizer) {
@@ -63,7 +63,7 @@ TEST(NotFinite, NanInTheFirstLayerReachesTheLoss) {
       << error;
 }
 
-// Its parameters are finite.
+// The layer's parameters are finite.
 TEST(NotFinite, ALayersActivationsAreNamed) {
   const std::string error = failure_of(with([](Network& network, Optimizer&) {
     const Parameter& weight = parameter_of(network, "conv2.weight");
@@ -72,7 +72,7 @@ TEST(NotFinite, ALayersActivationsAreNamed) {
   EXPECT_NE(error.find("; it began on rank 1 in the activations of conv2;"), std::string::npos) << error;
 }
 
-// Neither a layer's activations nor the loss: half precision has no room for a loss scale like this one.
+// Activations and loss are finite: half precision overflows with such a loss scale.
 TEST(NotFinite, AGradientIsNamed) {
   const std::string error =
       failure_of({.ranks = 2, .steps = 1, .precision = Precision::fp16, .loss_scale = {.initial = 0x1p40}});
@@ -82,7 +82,7 @@ TEST(NotFinite, AGradientIsNamed) {
       << error;
 }
 
-// All skip, whoever it is, and nothing of it stays.
+// All ranks skip the step, whichever rank fails, and it leaves no trace.
 TEST(NotFinite, StepsInARowAreSkippedByAllRanksAlike) {
   std::vector<std::vector<std::int64_t>> done(2);
   ThreadTraining training{.ranks = 2, .steps = 6, .max_skipped_steps = 2};
@@ -105,7 +105,7 @@ TEST(NotFinite, StepsInARowAreSkippedByAllRanksAlike) {
   EXPECT_NE(error.find("step 4: the loss is not finite on rank 1;"), std::string::npos) << error;
 }
 
-// A dynamic loss scale falls to its lower end; an overflow there is not its fault.
+// A dynamic loss scale falls to its lower limit; an overflow there has another cause.
 TEST(NotFinite, OverflowAtTheLeastLossScaleEndsTheTraining) {
   ThreadTraining training{.ranks = 2,
                           .steps = 40,
@@ -126,7 +126,7 @@ TEST(NotFinite, OverflowAtTheLeastLossScaleEndsTheTraining) {
   EXPECT_EQ(std::ranges::count(scales, 0x1p-10f), 4);
 }
 
-// A rank whose memory has failed has no say in what is kept, rank 0 neither.
+// The state is saved by a sound rank, also if rank 0 is the damaged one.
 TEST(NotFinite, TheLastGoodStateIsThatOfARankThatIsSound) {
   const TemporaryFolder folder("not_finite");
   const std::filesystem::path file = folder.path() / "last_good.safetensors";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank of a training on a ring, which may be made slow: what tests on threads and between processes share.
+// One rank of a training on a ring, optionally slow. Tests on threads and tests between processes share it.
 #pragma once
 
 #include <chrono>
@@ -14,16 +14,16 @@
 namespace lockstep {
 
 inline constexpr std::int64_t kRingBatch = 8, kRingSteps = 24;
-// Of each sample of a slow rank: longer than the others compute, which under ThreadSanitizer takes 100 ms a
-// step.
+// Delay of each sample of a slow rank. It exceeds the compute time of its peers, which is 100 ms a step under
+// ThreadSanitizer.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr std::chrono::milliseconds kSlowSample(60);
 #else
 inline constexpr std::chrono::milliseconds kSlowSample(10);
 #endif
 
-// Whose samples take their time: what ranks wait for is then no core, and those that are alike take about as
-// many steps however many cores there are.
+// Each read sleeps for `delay`. Ranks then wait for data rather than for a core, and ranks with equal delays
+// take about equally many steps on any number of cores.
 class SlowGrays final : public Dataset {
  public:
   SlowGrays(std::int64_t size, std::chrono::milliseconds delay) : grays_({8, 8, 1}, size), delay_(delay) {}
@@ -48,7 +48,7 @@ struct RingTraining {
   double learning_rate = 0.02;
 };
 
-// One rank's.
+// The training objects of one rank.
 class OnRing {
  public:
   OnRing(const RingTraining& training, Communicator& communicator)

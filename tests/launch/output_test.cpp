@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where what a run says and leaves goes, and what it does when that place takes no more.
+// Where a run writes its output, and what happens when the destination accepts no more.
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -77,8 +77,8 @@ TEST(Output, HasTheLinesOfTheLogThatAreAskedFor) {
   expect_failure(run_ranks(2, workplace.train({}, "--log-level loud")), exit_code::usage, {"--log-level"});
 }
 
-// Runs work(), a training in this folder, and makes a file of its run a link while its first step is held:
-// links are never written through.
+// Runs work(), a training in this folder. While its first step is held, replaces a file of the run by a link:
+// the program never writes through links.
 template <typename Work>
 ProgramResult with_unwritable(const Workplace& workplace, const std::string& name, Work work) {
   const fs::path held = workplace.path("held"), file = workplace.path("run") / name;
@@ -95,7 +95,7 @@ ProgramResult with_unwritable(const Workplace& workplace, const std::string& nam
   return result;
 }
 
-// What was trained for hours must not be lost with its metrics.
+// A failure to write metrics must not lose the weights of a long training.
 TEST(Output, MetricsThatCannotBeWrittenCostNoExport) {
   const Workplace workplace("full_metrics");
   const fs::path exported = workplace.path("end.safetensors");
@@ -122,7 +122,7 @@ TEST(Output, StepsThatCannotBeWrittenEndNothing) {
   EXPECT_EQ(last_metrics(workplace).value("epoch", 0), 2);
 }
 
-// Whoever finds the folder knows what ran, and can run it again.
+// The run's folder records what ran, so that a reader can run it again.
 TEST(Output, TheRunsFolderSaysWhatTrainedAndOnWhat) {
   const Workplace workplace("record");
   const fs::path first = workplace.path("first"), again = workplace.path("again");
@@ -147,7 +147,7 @@ TEST(Output, TheRunsFolderSaysWhatTrainedAndOnWhat) {
   EXPECT_EQ(Json::parse(text_of(workplace.path("run") / "run.1.json"))["ranks"], 2);
 }
 
-// Folders where files should be: root can write everywhere else.
+// Folders in place of files: root can write everywhere else.
 TEST(Output, AFileThatCannotBeWrittenCostsNoOther) {
   const Workplace workplace("not_written");
   const fs::path trace = workplace.path("trace"), exported = workplace.path("exported"),
@@ -166,7 +166,7 @@ TEST(Output, AFileThatCannotBeWrittenCostsNoOther) {
   EXPECT_EQ(text_of(digest).size(), 33u);
 }
 
-// `lockstep train .. | head`, with a reader that is gone before the first line.
+// `lockstep train .. | head`, whose reader exits before the first line.
 TEST(Output, AClosedPipeEndsNothing) {
   const Workplace workplace("pipe");
   const fs::path exported = workplace.path("end.safetensors"), code = workplace.path("code");
@@ -224,7 +224,7 @@ TEST(Output, EveryCommandFitsATerminal) {
   EXPECT_LE(longest_line(ranks.output), 80u) << ranks.output;
 }
 
-// A wide terminal, and a program that reads, get whole words and whole lines.
+// A wide terminal and a pipe get whole words and whole lines.
 TEST(Output, WhereThereIsRoomNothingIsShortOrBroken) {
   const Workplace workplace("room");
   const std::string config = workplace.path("config.toml").string() + " --set model.name=resnet20 ";
@@ -294,7 +294,7 @@ TEST(Steps, AreWhatScheduleHeaderAndProgressGoBy) {
       exact, "\n3 epochs of 11 steps, global batch 48; the last of an epoch has 32 samples (data.tail)\n"))
       << exact.output;
 
-  // 512 samples are 10 batches of 48 and 32 samples for the next epoch.
+  // 512 samples are 10 batches of 48, and 32 samples for the next epoch.
   const ProgramResult carried = run({"train.batch=48", "data.tail=carry"});
   EXPECT_TRUE(says(carried, "\n32 steps in 3 epochs of 10, global batch 48\n")) << carried.output;
   EXPECT_TRUE(says(carried, "\nepoch 3/3  11/11  ")) << carried.output;

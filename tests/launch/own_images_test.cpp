@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A newcomer's folder of images: `lockstep init`, and the defaults of a configuration that says next to
-// nothing.
+// A new user's folder of images: `lockstep init`, and the defaults of a nearly empty configuration.
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -19,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Images of classes that differ in colour, with noise.
+// Noisy images whose classes differ in colour.
 class OwnImages {
  public:
   OwnImages(int classes, int images_per_class, std::int64_t side) {
@@ -43,12 +42,12 @@ class OwnImages {
   void write(const std::string& name, const std::string& text) const {
     folder_.write(name, Bytes(text.begin(), text.end()));
   }
-  // Run there.
+  // A command that runs in the folder.
   std::string here(const std::string& arguments) const {
     return fmt::format("cd {} && {} {}", folder_.path().string(), program("lockstep"), arguments);
   }
 
-  // One line of metrics for each epoch.
+  // The lines of metrics.jsonl, one for each epoch.
   std::vector<Json> metrics(const std::string& run) const {
     std::ifstream file(path(run) / "metrics.jsonl");
     std::vector<Json> lines;
@@ -62,7 +61,7 @@ class OwnImages {
 
 constexpr const char* kQuick = " --set train.threads=1 --set kernels.choose=direct --device cpu";
 
-// A loss that is at all times better than guessing badly, and in the end better than guessing.
+// Expects a loss that is never much worse than guessing, and better at the end.
 void expect_learning(const std::vector<Json>& metrics, std::size_t epochs, int classes) {
   ASSERT_EQ(metrics.size(), epochs);
   const double guessing = std::log(classes);
@@ -106,7 +105,7 @@ TEST(OwnImages, InitNamesWhatIsMissing) {
   EXPECT_NE(unwritable.output.find("No such file or directory"), std::string::npos) << unwritable.output;
 }
 
-// With a rate of 0.1, and no warm-up, the loss is many times that of guessing for epochs.
+// With a rate of 0.1 and no warm-up, the loss would be many times that of guessing for several epochs.
 TEST(OwnImages, DefaultsTrainResNet18OnFewImages) {
   const OwnImages images(2, 32, 16);
   images.write("own.toml",
@@ -117,7 +116,7 @@ TEST(OwnImages, DefaultsTrainResNet18OnFewImages) {
   expect_learning(images.metrics("run"), 4, 2);
 }
 
-// The one preset that needs a dataset that is not on every machine.
+// This preset needs a dataset that few machines have.
 TEST(OwnImages, PresetOfCifar10RunsOnAFewImages) {
   const OwnImages images(10, 10, 32);
   const ProgramResult trained = run_ranks(
@@ -130,7 +129,7 @@ TEST(OwnImages, PresetOfCifar10RunsOnAFewImages) {
   EXPECT_TRUE(std::isfinite(metrics[0]["test_loss"].get<double>()));
 }
 
-// Each key that picks a way of training gets through the program, and does something.
+// Each value of these keys runs through the program and has an effect.
 TEST(OwnImages, OptimizersSchedulesAndPrecisionsGoThroughTheProgram) {
   const OwnImages images(2, 12, 16);
   images.write("own.toml",

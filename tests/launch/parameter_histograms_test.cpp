@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// That TensorBoard finds the same in them, and they hold what the network does, is in tensorboard_test.py.
+// tensorboard_test.py checks that TensorBoard reads the same values, and that they are the network's.
 #include "launch/parameter_histograms.h"
 
 #include <limits>

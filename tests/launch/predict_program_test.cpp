@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `lockstep predict` says of images by an export alone is what training counted.
+// `lockstep predict` uses only an export and agrees with training's evaluation.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -23,7 +23,7 @@ using PredictJson = nlohmann::json;
 
 constexpr ImageShape kPhoto{.height = 32, .width = 32, .channels = 3};
 
-// Folders of noise, brighter by class, and a network that was trained on them.
+// Noise images in folders, brighter by class, and a network trained on them.
 class Predicted : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -107,7 +107,7 @@ TEST_F(Predicted, SaysSoAsCsv) {
       << result.output;
 }
 
-// Of which the softmax is the probabilities.
+// The softmax of the logits equals the probabilities.
 TEST_F(Predicted, TellsLogitsWhereTheyAreWanted) {
   const std::string image = test_images() + "/ant/60.jpg";
   const std::vector<PredictJson> answers = json_lines(predict(weights() + " " + image + " --top 3 --logits"));
@@ -155,7 +155,7 @@ TEST_F(Predicted, WhatIsNoImageIsToldApart) {
   EXPECT_EQ(wrong, 1);
 }
 
-// Every input has its line, in order, whatever share cannot be read.
+// Every input has its line, in order, however many inputs cannot be read.
 TEST_F(Predicted, EveryInputHasItsLine) {
   const std::string broken = (folder_.path() / "broken.jpg").string();
   folder_.write("broken.jpg", {1, 2, 3});
@@ -171,7 +171,7 @@ TEST_F(Predicted, EveryInputHasItsLine) {
   }
 }
 
-// As PyTorch writes it: tensors and nothing else.
+// A file as PyTorch writes it: tensors without metadata.
 TEST_F(Predicted, AFileThatSaysNothingOfItselfNeedsAConfiguration) {
   SafetensorsReader reader(weights());
   EXPECT_EQ(reader.metadata().at("format"), "pt");
@@ -207,9 +207,9 @@ TEST_F(Predicted, WrongQuestionsAreAnswered) {
   EXPECT_NE(twice.output.find("leave --config out"), std::string::npos) << twice.output;
 }
 
-// Batches are the same, and who answers for one is nobody's business.
+// Batches do not depend on the number of ranks, and the output does not show which rank computed them.
 TEST_F(Predicted, SeveralRanksAnswerWhatOneDoes) {
-  folder_.write("test/ant/61.jpg", {1, 2, 3});  // which one of them cannot decode
+  folder_.write("test/ant/61.jpg", {1, 2, 3});  // one rank cannot decode it
   const auto answers_of = [&](int ranks, const std::string& flags) {
     const std::string file = (folder_.path() / "answers").string();
     const ProgramResult result =

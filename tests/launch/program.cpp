@@ -30,7 +30,7 @@ void write_big_endian(std::ofstream& file, int value) {
   for (int shift = 24; shift >= 0; shift -= 8) file.put(static_cast<char>(value >> shift));
 }
 
-// Noise, with a bright quarter that tells the class.
+// Noise images with a bright quadrant that encodes the class.
 void write_dataset(const std::filesystem::path& folder, const std::string& prefix, int count, int side) {
   const Random random(11, prefix);
   std::ofstream images(folder / (prefix + "-images-idx3-ubyte"), std::ios::binary);
@@ -51,9 +51,9 @@ void write_dataset(const std::filesystem::path& folder, const std::string& prefi
   }
 }
 
-// Test programs run side by side. The emulated devices of all of them have the same names: what the jobs of
-// one claim (comm/node_claims.h) is nothing to the others. And an mpirun that starts while another removes
-// the folder which both of them use, /tmp/ompi.HOST.USER, fails.
+// Test programs run side by side. Their emulated devices have equal names, so each program needs a separate
+// folder of claims (comm/node_claims.h). An mpirun that starts while another one removes their common folder
+// /tmp/ompi.HOST.USER fails.
 class OwnFolders {
  public:
   OwnFolders() {
@@ -75,20 +75,20 @@ int count(const std::string& text, const std::string& part) {
 
 void expect_failure(const ProgramResult& result, int exit_code, const std::vector<std::string>& parts) {
   EXPECT_EQ(result.exit_code, exit_code) << result.output;
-  // mpirun's names for processes, [[job,1],rank] and [host:pid], hold numbers that differ from run to run.
+  // mpirun's names of processes, [[job,1],rank] and [host:pid], contain numbers that differ from run to run.
   static const std::regex process_name(R"(\[\[\d+,\d+\],\d+\]|\[[\w.-]+:\d+\])");
   const std::string said = std::regex_replace(result.output, process_name, "");
   for (const std::string& part : parts) EXPECT_EQ(count(said, part), 1) << part << " in:\n" << result.output;
 }
 
 ProgramResult run_shell(const std::string& command) {
-  // Open MPI refuses to start as root, and more ranks than cores, unless told that this is meant. Kernel
+  // Open MPI refuses to start as root or with more ranks than cores unless these variables allow it. Kernel
   // choices of tests stay in the build folder.
   for (const char* name :
        {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"}) {
     setenv(name, "1", 0);
   }
-  // Ranks whose peer has failed have nothing left to do: mpirun need not wait a second before it ends them.
+  // Ranks whose peer has failed have no work left: mpirun kills them without waiting a second.
   setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
   setenv("XDG_CACHE_HOME", (build_folder() / "cache").c_str(), 0);
   static const OwnFolders folders;
@@ -157,7 +157,7 @@ std::filesystem::path build_folder() {
 }
 
 std::string program(const std::string& name) {
-  const std::filesystem::path test = build_folder() / "tests" / name;  // where a bundle keeps those of tests
+  const std::filesystem::path test = build_folder() / "tests" / name;  // where a bundle keeps test programs
   return std::filesystem::is_regular_file(test) ? test : build_folder() / "bin" / name;
 }
 
@@ -178,11 +178,11 @@ Workplace::Workplace(const std::string& name, const std::string& program, int si
       "[model]\nname = \"mlp\"\n[data]\nformat = \"idx\"\npath = \"{}\"\n"
       "[train]\nbatch = 8\nepochs = 1\nthreads = 1\n[optimizer]\nlearning_rate = 0.02\n[world]\ndevice = "
       "\"cpu\"\n{}"
-      "[kernels]\nchoose = \"direct\"\n"  // what is timed on a busy machine is timed again by the next start
+      "[kernels]\nchoose = \"direct\"\n"  // timings on a busy machine are not kept
       "[run]\ndir = \"{}\"\ncheckpoint_minutes = 0\nmeasure_peak = {}\n",
       path("data").string(), device_program() == "lockstep" ? "share_device = true\n" : "",
       path("run").string(),
-      program != device_program());  // the peak of fibers takes minutes, and says nothing
+      program != device_program());  // measuring the peak of fibers takes minutes and is useless
 }
 
 std::string Workplace::train(const std::vector<std::string>& settings, const std::string& flags) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a user of the program sees: reports, traces, files, exit codes and messages.
+// The program from the user's view: reports, traces, files, exit codes and messages.
 #include "tests/launch/program.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Of programs that were run and have ended, and of those that they ran.
+// The CPU time of ended child processes and their descendants, in seconds.
 double processor_seconds_of_children() {
   struct rusage usage = {};
   getrusage(RUSAGE_CHILDREN, &usage);
@@ -48,7 +48,7 @@ TEST(Train, LearnsAndLeavesMetrics) {
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_LT(lines[2]["train_loss"], lines[0]["train_loss"]);
   EXPECT_GT(lines[2]["test_accuracy"], 0.9);
-  double took = 0;  // by rank 0
+  double took = 0;  // seconds, measured by rank 0
   for (const Json& line : lines) {
     double sum = 0;
     for (const auto& [phase, seconds] : line["account"].items()) sum += seconds.get<double>();
@@ -64,7 +64,7 @@ TEST(Train, LearnsAndLeavesMetrics) {
 }
 
 TEST(Train, AccumulationAndRanksCountEveryTestSampleOnce) {
-  const Workplace workplace("counts");  // 103 test samples: no multiple of anything used here
+  const Workplace workplace("counts");  // 103 test samples: divisible by no number used here
   std::vector<double> losses;
   for (const auto& [ranks, accumulation] : {std::pair{1, 1}, {1, 4}, {3, 2}}) {
     const ProgramResult result =
@@ -98,7 +98,7 @@ struct Interval {
   double end;
 };
 
-// Rank 0's, by name, in the order they ended.
+// Intervals of rank 0 by name, in the order of their end.
 std::map<std::string, std::vector<Interval>> intervals_of(const Json& events) {
   std::map<std::string, std::vector<Interval>> found;
   for (const Json& event : events) {
@@ -111,8 +111,8 @@ std::map<std::string, std::vector<Interval>> intervals_of(const Json& events) {
 
 constexpr std::size_t kTracedSteps = 60;
 
-// Of a run of kTracedSteps, for each bucket but the last, which backward itself finishes: in how many steps
-// its sum began and ended inside the backward pass.
+// For each bucket except the last, which backward itself finishes: the number of the kTracedSteps steps whose
+// sum began and ended inside the backward pass.
 std::vector<int> steps_inside_backward(const Workplace& workplace, const std::string& overlap) {
   const auto trace = workplace.path("trace.json");
   const ProgramResult result = run_ranks(
@@ -144,9 +144,8 @@ std::vector<int> steps_inside_backward(const Workplace& workplace, const std::st
   return steps;
 }
 
-// The system decides when a communication thread and the other rank run, and so over a bucket in a step. Only
-// the program decides over a bucket in every one of so many steps: each must make it once, and without
-// overlap none ever can.
+// The operating system schedules the communication thread and the other rank, so a bucket in a single step
+// proves nothing. Over many steps each bucket must succeed at least once, and without overlap never.
 TEST(Train, BucketsTravelBeforeBackwardEnds) {
   const Workplace workplace("overlap");
   const std::vector<int> overlapped = steps_inside_backward(workplace, "true");
@@ -155,7 +154,7 @@ TEST(Train, BucketsTravelBeforeBackwardEnds) {
   for (const int steps : steps_inside_backward(workplace, "false")) EXPECT_EQ(steps, 0);
 }
 
-// A copy of a safetensors file, its tensors changed.
+// Copies a safetensors file with changed tensors.
 template <typename Change>
 void write_with(const std::string& from, const std::string& to, const Change& change) {
   SafetensorsReader reader(from);
@@ -175,7 +174,7 @@ TEST(Train, StartsFromAnExportedFile) {
   const std::string copy = workplace.path("b.safetensors").string();
   ASSERT_EQ(run_ranks(1, workplace.train({"model.name=cnn", "train.steps=3"}, "--export " + file)).exit_code,
             0);
-  // A step of no size: weights stay, and running statistics get a tenth of its batch's.
+  // A step with a tiny rate: weights stay, and running statistics take a tenth of the batch's.
   const auto after_a_step = [&](const std::string& init) {
     const ProgramResult result = run_ranks(
         2,
@@ -222,7 +221,7 @@ TEST(Plan, PrintsRanksMemoryAndBucketsAndRunsNothing) {
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
 }
 
-// "  name   12.34 MiB  note" in the table of memory.
+// Reads "  name   12.34 MiB  note" from the memory table.
 double mebibytes(const std::string& output, const std::string& name) {
   const std::size_t at = output.find("\n  " + name + " ");
   return at == std::string::npos ? -1 : std::stod(output.substr(at + name.size() + 3));
@@ -310,7 +309,7 @@ TEST(Usage, WrongCommandLinesNameTheNearest) {
   EXPECT_NE(run_shell(lockstep + " train --help").output.find("comm.bucket_mib"), std::string::npos);
 }
 
-// mpirun ends a job with its first rank that fails: that must not be one that leaves the word to rank 0.
+// mpirun ends a job when its first rank fails. That rank must not be one that leaves the message to rank 0.
 TEST(Usage, TheErrorIsToldThoughRank0IsLast) {
   const Workplace workplace("last");
   const std::string late =
@@ -346,7 +345,7 @@ TEST(BadInput, ConfigurationNamesTheKeyOnce) {
                  {"did you mean fashion_mnist_cnn?"});
 }
 
-// 8 x 8 pixels are 1 x 1 in the network's last stage.
+// 8 x 8 pixels become 1 x 1 in the network's last stage.
 TEST(BadInput, BatchNormOfOneValuePerChannelIsRefused) {
   const Workplace workplace("one_value", "lockstep", 8);
   const auto run = [&](const std::vector<std::string>& more) {
@@ -356,7 +355,7 @@ TEST(BadInput, BatchNormOfOneValuePerChannelIsRefused) {
   };
   expect_failure(run({"train.batch=1"}), exit_code::config,
                  {"layer4.0.bn1", "[1, 512, 1, 1]", "raise train.batch"});
-  // 512 samples are 15 batches of 2 x 17, and 2.
+  // 512 samples are 15 batches of 2 x 17, and 2 samples.
   expect_failure(run({"train.batch=17", "data.tail=exact"}), exit_code::config,
                  {"data.tail = \"exact\": the last batch of an epoch has 2 samples"});
   const ProgramResult synchronized = run({"train.batch=1", "model.sync_batch_norm=true"});
@@ -385,7 +384,7 @@ TEST(BadInput, DataNamesTheFile) {
   expect_failure(run_ranks(2, workplace.train({})), exit_code::data, {"train-images-idx3-ubyte"});
 }
 
-// Before kernels are timed, and before the system would end the process.
+// The error comes before kernels are timed, and before the system would kill the process.
 TEST(BadInput, ABatchThatDoesNotFitIntoMemoryNamesTheLargestThatDoes) {
   const char* const dataset = "/usr/share/datasets/fashion-mnist";  // Debian's dataset-fashion-mnist
   if (!std::filesystem::exists(dataset)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
@@ -423,7 +422,7 @@ TEST(Failure, RanksWhoseLossIsNotFiniteAreNamed) {
   expect_failure(result, exit_code::failed, {"the loss is not finite on rank 0, 1, 2, 3;"});
 }
 
-// It is what a run that ends before the failing step exports.
+// The state equals the export of a run that ends before the failing step.
 TEST(Failure, LossThatIsNotFiniteStopsWithTheLastGoodState) {
   for (const bool batch_norm : {false, true}) {
     SCOPED_TRACE(batch_norm ? "with batch norm" : "without");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank in trouble takes the whole job with it. The jobs of failing_rank would train for days: that they
-// end, and with that rank's code, is the abort.
+// A failure of one rank ends the whole job. The jobs of failing_rank would train for days; these tests expect
+// them to end with that rank's code.
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -39,8 +39,8 @@ TEST(Failure, AKilledRankEndsTheJob) {
   EXPECT_NE(result.output.find("signal 9"), std::string::npos) << result.output;
 }
 
-// A program that nobody watches: the others find out by themselves. They may find it out in the same instant,
-// so one or both of them say it.
+// No watchdog: the peers detect the hang by timeout. They may detect it at the same instant, so one or both
+// of them report it.
 TEST(Failure, ARankThatHangsEndsTheJob) {
   const ProgramResult result = run_failing("stopped", 1);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
@@ -49,7 +49,7 @@ TEST(Failure, ARankThatHangsEndsTheJob) {
     EXPECT_NE(result.output.find(part), std::string::npos) << part << " in:\n" << result.output;
 }
 
-// The watchdog names it, what the others wait for, and where it and one of them stand.
+// The watchdog reports the stopped rank, what its peers wait for, and the steps of both.
 TEST(Failure, ARankThatIsStoppedIsNamed) {
   for (const int stopped : {0, 2}) {
     const Workplace workplace("stopped");
@@ -70,7 +70,7 @@ TEST(Failure, ARankThatIsStoppedIsNamed) {
   }
 }
 
-// MPI itself waits for it without a limit, and no watchdog knows of anybody yet.
+// MPI waits for the rank without a limit, and no watchdog knows any rank yet.
 TEST(Failure, ARankThatIsStoppedBeforeMpiStartsEndsTheJobAndIsNamed) {
   for (const int stopped : {0, 2}) {
     const Workplace workplace("never_starts");
@@ -97,7 +97,7 @@ TEST(Failure, ParametersThatDifferInOneBitAreFoundAtTheEnd) {
   expect_failure(run_failing("parameter", 2), exit_code::failed, {"rank 2 ended with other parameters"});
 }
 
-// A file system of its own, of 64 KiB.
+// A separate file system of 64 KiB.
 class FullDisk {
  public:
   explicit FullDisk(const std::filesystem::path& folder) : folder_(folder) {
@@ -116,7 +116,7 @@ class FullDisk {
   bool mounted_ = false;
 };
 
-// As in a container. MPI's own messages go as between nodes: they find no room there, either.
+// A small /dev/shm, as in containers. MPI's own messages use TCP, because they would not fit there either.
 TEST(Failure, ASmallSharedMemoryIsDoneWithout) {
   const Workplace workplace("small");
   const std::string in_little_memory =

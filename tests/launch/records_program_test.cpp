@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `lockstep pack` and `lockstep inspect`, and training on what they make and see.
+// `lockstep pack` and `lockstep inspect`, and training on the records that they write and read.
 #include <algorithm>
 #include <csignal>
 #include <fstream>
@@ -45,7 +45,7 @@ class Records : public ::testing::Test {
       files[entry.path().filename().string()] = text_of(entry.path());
     return files;
   }
-  // What so many ranks end with that train on the data.
+  // The digest after training on the data with this number of ranks.
   std::string digest(int ranks, const std::string& data) const {
     const ProgramResult result = run_ranks(
         ranks, fmt::format("{} train cifar10_resnet18 {} --digest {} --set run.dir={} --set model.name=cnn "
@@ -68,7 +68,7 @@ class Records : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-// However lines are broken.
+// Counts across line breaks.
 int count_words(std::string text, const std::string& words) {
   std::ranges::replace(text, '\n', ' ');
   return count(text, words);
@@ -176,8 +176,8 @@ std::string last_line_of(const std::string& text) {
   return text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
 }
 
-// On a terminal what takes long has a bar with its rate, and the bar is gone when it is done; elsewhere
-// nothing of it, and nothing within JSON on either.
+// On a terminal a long operation shows a progress bar with its rate and removes it at the end. Elsewhere
+// there is no bar, and JSON output never contains one.
 TEST_F(Records, SayHowFarTheyAreToWhoWatchesAlone) {
   const auto command = [&](const std::string& arguments) { return program("lockstep") + " " + arguments; };
   const std::string pack_it = command(fmt::format("pack cifar10_resnet18 {}{}", path("r"), kSynthetic));
@@ -200,7 +200,7 @@ TEST_F(Records, SayHowFarTheyAreToWhoWatchesAlone) {
   }
 }
 
-// Waits until the folder has that many files, or the process has ended.
+// Waits until the folder has `files` files, or the process has ended.
 void wait_for_files(const fs::path& folder, std::size_t files, pid_t process) {
   const auto there = [&] {
     std::error_code ignored;
@@ -214,7 +214,7 @@ void wait_for_files(const fs::path& folder, std::size_t files, pid_t process) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
-// The program is killed while it writes one of its files, by a signal that it cannot catch.
+// SIGKILL ends the program while it writes one of its files.
 TEST_F(Records, PackKilledAtFiftyMomentsLeavesNothingThatOpens) {
   const std::string small = std::string(kSynthetic) + " --shard-mib 1 --threads 2";
   ASSERT_EQ(pack("whole", small).exit_code, 0);
@@ -234,7 +234,7 @@ TEST_F(Records, PackKilledAtFiftyMomentsLeavesNothingThatOpens) {
     kill(child, SIGKILL);
     int status = 0;
     waitpid(child, &status, 0);
-    if (fs::exists(path("r"))) {  // it was done before
+    if (fs::exists(path("r"))) {  // finished before the signal
       EXPECT_EQ(files_in("r"), whole);
       fs::remove_all(path("r"));
       continue;
@@ -247,7 +247,7 @@ TEST_F(Records, PackKilledAtFiftyMomentsLeavesNothingThatOpens) {
       }
       kept += files > 0 ? 1 : 0;
     }
-    // Most turns go on where the last one was killed.
+    // Most turns resume where the last one was killed.
     if (turn % 10 == 9) {
       EXPECT_EQ(pack("r", small).exit_code, 0);
       EXPECT_EQ(files_in("r"), whole) << "turn " << turn;

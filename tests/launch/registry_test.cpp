@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program of one's own adds is known wherever what is shipped is.
+// Networks, datasets and other parts that a user's program registers work like the shipped ones.
 #include "launch/registry.h"
 
 #include <cmath>

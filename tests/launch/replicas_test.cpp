@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks on nodes that do not see the same files. Each rank has a working directory of its own, and is given
-// paths relative to it.
+// Ranks on nodes that see different files. Each rank has a separate working directory and gets paths relative
+// to it.
 #include <fstream>
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Rank 1 in the folder "other", all else in "usual".
+// Runs the command on rank 1 in the folder "other", on its peers in "usual".
 std::string in_folders(const Workplace& workplace, const std::string& command) {
   return workplace.script(fmt::format("case $OMPI_COMM_WORLD_RANK in 1) cd {} ;; *) cd {} ;; esac\nexec {}",
                                       workplace.path("other").string(), workplace.path("usual").string(),
@@ -77,7 +77,7 @@ TEST(Replicas, ARankWithAnotherInitFlagIsNamed) {
                  {"rank 1 has --init \"x.safetensors\"", "rank 0 has \"\""});
 }
 
-// Every job of several ranks ends with a comparison of their digests, and with 70 where they differ (see
+// Every job of several ranks ends with a comparison of their digests, and with code 70 if they differ (see
 // Failure.ParametersThatDifferInOneBitAreFoundAtTheEnd).
 TEST(Replicas, StayEqualThroughEveryKindOfTraining) {
   const Workplace workplace("kinds");
@@ -85,7 +85,7 @@ TEST(Replicas, StayEqualThroughEveryKindOfTraining) {
       {"model.name=cnn", "optimizer.name=adamw", "train.precision=bf16", "train.accumulation=2"},
       {"model.name=cnn", "optimizer.name=lars", "comm.overlap=false", "data.tail=carry", "train.epochs=2"},
       {"model.name=resnet20", "optimizer.nesterov=true", "train.recompute=true", "kernels.choose=time"},
-      // Overflows at first: steps are skipped.
+      // Overflows at first, so steps are skipped.
       {"model.name=cnn", "train.precision=fp16", "train.loss_scale=1e7", "model.dropout=0.5",
        "data.crop_padding=2", "data.horizontal_flip=true", "train.label_smoothing=0.1"},
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// train.reproducible: the same micro-batches train the same bits on any number of ranks, running statistics
-// and the state of the optimizer included.
+// train.reproducible: the same micro-batches give the same bits on any number of ranks, including running
+// statistics and the optimizer's state.
 #include <bit>
 #include <set>
 
@@ -26,7 +26,7 @@ ThreadTraining small(const NetworkChoice& network, Precision precision = Precisi
           .reproducible = true};
 }
 
-// The digest, which is the same on all ranks.
+// The digest, after the check that it is the same on all ranks.
 std::string digest_on(ThreadTraining training, int ranks, int micro_batches = kMicroBatches) {
   training.ranks = ranks;
   training.accumulation = micro_batches / ranks;
@@ -42,7 +42,7 @@ void expect_one_digest(const ThreadTraining& training, const std::vector<int>& d
                                 << name_of(storage_type(training.precision));
 }
 
-// So that the tests can fail.
+// Checks that the digests differ without train.reproducible.
 void expect_several_digests(ThreadTraining training) {
   training.reproducible = false;
   EXPECT_NE(digest_on(training, 1), digest_on(training, 4)) << training.network.name;
@@ -64,7 +64,7 @@ TEST(Reproducible, ResNet) {
   expect_several_digests(small({.name = "resnet20"}));
 }
 
-// Of numbers of ranks that are no power of two, and of one rank with any number.
+// Numbers of ranks and micro-batches that are no powers of two.
 TEST(Reproducible, OnThreeAndSixRanks) {
   const ThreadTraining training = small({.name = "cnn"});
   const std::string digest = digest_on(training, 1, 6);
@@ -83,7 +83,7 @@ TEST(Reproducible, WithEverythingThatIsDrawnAtRandomAndWithOtherBuckets) {
   EXPECT_EQ(digest_on(training, 2), digest);
 }
 
-// A recomputed forward moves no running statistics again.
+// A recomputed forward pass does not update running statistics again.
 TEST(Reproducible, WithRecomputation) {
   ThreadTraining training = small({.name = "resnet20"});
   const std::string digest = digest_on(training, 4);
@@ -91,7 +91,7 @@ TEST(Reproducible, WithRecomputation) {
   EXPECT_EQ(digest_on(training, 2), digest);
 }
 
-// Where a step is skipped running statistics stay, and gradients that overflowed are not kept.
+// A skipped step keeps the running statistics, and overflowed gradients are discarded.
 TEST(Reproducible, WithALossScaleThatIsTooLargeAtFirst) {
   ThreadTraining training = small({.name = "cnn"}, Precision::fp16);
   training.steps = 24;
@@ -106,12 +106,12 @@ TEST(Reproducible, WithALossScaleThatIsTooLargeAtFirst) {
   EXPECT_LT(scales.size(), 24u) << "and some are not";
 }
 
-// A step moves running statistics once, by the mean over its micro-batches of where each alone would have
-// moved them; and on every rank alike, between evaluations too.
+// A step updates running statistics once, by the mean of the updates of its micro-batches, and equally on
+// every rank, also between evaluations.
 TEST(Reproducible, MovesRunningStatisticsOnceByTheMeanOfTheMicroBatches) {
   ThreadTraining training = small({.name = "cnn"});
-  training.learning_rate = 1e-30;  // parameters stay, so that micro-batches can be looked at one by one
-  training.samples = 16;           // one epoch of a step
+  training.learning_rate = 1e-30;  // parameters stay constant, so micro-batches are comparable
+  training.samples = 16;           // one epoch of one step
   training.ranks = 2;
   training.accumulation = 4;
   const TrainedState together = states_after(training, {1}).at(1);

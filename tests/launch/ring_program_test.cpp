@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program on a ring of ranks: who took how many steps, the average that all end with, and a training that
-// goes on.
+// The program on a ring of ranks: the number of steps by rank, the final average on all ranks, and a resumed
+// training.
 #include <regex>
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ RingSettings on_a_ring(RingSettings more) {
   return more;
 }
 
-// Of each "steps by rank: 12, 9, 10" the sum.
+// The sums of the numbers in each "steps by rank: 12, 9, 10".
 std::vector<int> sums_of_steps(const std::string& output) {
   std::vector<int> sums;
   const std::regex line("steps by rank: ([0-9, ]+)"), number("[0-9]+");
@@ -34,7 +34,7 @@ std::vector<int> sums_of_steps(const std::string& output) {
   return sums;
 }
 
-// The program ends with an error where its ranks show different state.
+// The program fails if its ranks have different state.
 TEST(Ring, RanksShareTheStepsAndEndWithOneAverage) {
   const Workplace workplace("ring");
   const auto file = workplace.path("digest");
@@ -66,7 +66,7 @@ TEST(Ring, ATrainingGoesOnBehindAnEpoch) {
   EXPECT_EQ(sums_of_steps(second.output), sums_of_steps(first.output)) << "one more epoch";
 }
 
-// An epoch that takes minutes: a signal to one rank ends it, and what is left of it is trained later.
+// An epoch that takes minutes: a signal to one rank ends it, and a resumed run trains the remaining steps.
 TEST(Ring, ASignalEndsAnEpochWithinIt) {
   const Workplace workplace("ring_signal");
   const RingSettings settings =

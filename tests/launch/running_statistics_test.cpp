@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch norm's running statistics on several ranks against an oracle: the normalisation comes first, so what
-// it sees is known from the images and their order alone.
+// Batch norm's running statistics on several ranks against a reference. The normalisation is the first layer,
+// so its input depends only on the images and their order.
 #include <array>
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr ImageShape kImage{4, 4, 2};
 constexpr std::int64_t kBatch = 4;
 constexpr std::int64_t kAccumulation = 2;
-constexpr std::int64_t kStepsBetween = 3;  // evaluations, each of which reads the mean of the ranks' own
+constexpr std::int64_t kStepsBetween = 3;  // between evaluations, which use the mean over ranks
 constexpr int kEvaluations = 2;
 
 struct Statistics {
@@ -26,7 +26,7 @@ struct Statistics {
   std::array<double, kImage.channels> variance = {1, 1};
 };
 
-// What batch norm adds of one micro-batch whose first sample stands at this position of the epoch.
+// Adds a micro-batch whose first sample is at this position of the epoch, as batch norm does.
 void take_batch(Statistics& running, const Dataset& dataset, std::int64_t position) {
   const SampleOrder order(dataset.size(), 0, 0);
   std::array<std::vector<double>, kImage.channels> values;
@@ -53,7 +53,7 @@ struct Expected {
   std::vector<Statistics> own;  // by rank
 };
 
-// After each evaluation.
+// The expected statistics after each evaluation.
 std::vector<Expected> expected_statistics(int ranks, const Dataset& dataset) {
   std::vector<Expected> all;
   std::vector<Statistics> own(static_cast<std::size_t>(ranks));

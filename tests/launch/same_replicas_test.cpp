@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks compare before and after training, with threads for ranks.
+// The comparisons between ranks before and after training, on threads.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class CountingDataset final : public Dataset {
   std::int64_t classes_;
 };
 
-// Rank 2's data are `other`, all else's `usual`.
+// Rank 2 has the data `other`; its peers have `usual`.
 std::string data_message(const CountingDataset& other) {
   const CountingDataset usual(100, {4, 4, 1}, 10);
   return agreed_message(3, exit_code::data, [&](Communicator& communicator) {
@@ -54,7 +54,7 @@ TEST(BroadcastState, MakesParametersAndStatisticsRankZeros) {
   cnn(graph);
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     run_thread_ranks(3, [&](Communicator& communicator) {
-      // Each its own seed: as if each had read another file.
+      // A different seed for each rank, as if each had read another file.
       Network network(graph,
                       {.precision = precision, .seed = static_cast<std::uint64_t>(communicator.rank())});
       std::ranges::fill(network.statistics(), static_cast<float>(communicator.rank()));

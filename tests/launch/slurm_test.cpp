@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The template for Slurm, and ranks started by srun, under a Slurm of the test's own: tests/slurm.sh.
+// The Slurm template, and ranks started by srun, under a private Slurm of the test: tests/slurm.sh.
 
 #include <fstream>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kNoSlurm = 77;
 
-// Names the reason.
+// Skips the test and prints the reason.
 #define REQUIRE_SLURM(result) \
   if ((result).exit_code == kNoSlurm) GTEST_SKIP() << (result).output
 
@@ -24,7 +24,7 @@ ProgramResult run_slurm(const std::string& command) {
   return run_shell(fmt::format("{}/tests/slurm.sh 2 {}", LOCKSTEP_SOURCE_DIR, command));
 }
 
-// Of a job that the template makes, on the one node there is; arguments: of lockstep train, behind "train".
+// Submits a job with the template on the only node. `arguments` follow "lockstep train".
 std::string submit(const Workplace& workplace, const std::string& arguments) {
   return fmt::format(
       "job=$(LOCKSTEP={} sbatch --parsable --nodes=1 --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 "
@@ -34,7 +34,7 @@ std::string submit(const Workplace& workplace, const std::string& arguments) {
 
 std::string arguments_of(const std::string& train) { return train.substr(train.find(" train ") + 7); }
 
-// Lines of sh that wait for a minute at most.
+// Shell lines that wait for the condition for at most a minute.
 std::string wait_for(const std::string& condition) {
   return fmt::format(
       "waits=0\nuntil {0}; do\n  waits=$((waits + 1))\n"
@@ -56,14 +56,14 @@ TEST(Slurm, RanksThatSrunStartsAreOneWorldAndEndWithTheDigestOfMpirun) {
   EXPECT_EQ(text_of(file), digest_of(workplace, 2, settings));
 }
 
-// What happens to long jobs: their time ends, a rank dies, somebody more important comes.
+// Interruptions of long jobs: the time limit ends, a rank dies, a job of higher priority preempts.
 TEST(Slurm, AJobThatIsDisturbedThreeTimesEndsWithTheDigestOfOneThatIsNot) {
   const Workplace workplace("requeue");
   constexpr int kEpochs = 400;
   const std::vector<std::string> settings = {fmt::format("train.epochs={}", kEpochs),
                                              "run.checkpoint_every=100", "run.keep=2", "run.grace_seconds=5"};
   const auto file = workplace.path("of_slurm");
-  // Trains an epoch, after so many starts.
+  // Waits until this number of starts is logged and one more epoch is trained.
   const auto goes_on = [](int start) {
     const std::string epochs = "$(grep -c '^epoch .*train loss' log)";
     return wait_for(fmt::format("[ $(grep -c '^job .*, start' log) = {} ]", start)) + "seen=" + epochs +
@@ -88,7 +88,7 @@ TEST(Slurm, AJobThatIsDisturbedThreeTimesEndsWithTheDigestOfOneThatIsNot) {
   EXPECT_EQ(epoch, kEpochs);
 }
 
-// Another start would not help, or nobody wants it.
+// A restart would not help, or the user has cancelled the job.
 TEST(Slurm, AJobThatFailsOrIsCancelledDoesNotStartAgain) {
   const Workplace workplace("cancel");
   const std::string state = "scontrol show job $job | grep -o 'JobState=[A-Z]*\\|ExitCode=[0-9]*'\n";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All state that a Trainer or a Network on a CPU shows, and going on from it.
+// Reads and restores all state that a Trainer or a Network on a CPU exposes.
 #pragma once
 
 #include <utility>

@@ -23,8 +23,8 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
     training.build(graph);
   else
     build_network(graph, training.network);
-  backend_for({}).set_threads(1);  // of this rank
-  KernelChoices first;             // no choice by time: ranks and trainings must round alike
+  backend_for({}).set_threads(1);  // for this rank
+  KernelChoices first;             // no timed choices: all trainings must round alike
   Network network(graph, {.precision = training.precision,
                           .seed = training.seed,
                           .augmentation = training.augmentation,
@@ -67,7 +67,7 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
     trainer.step();
     if (training.after_step) training.after_step(communicator.rank(), step, trainer, network, *optimizer);
   }
-  const Evaluation evaluation = trainer.evaluate();  // which takes the mean of running statistics
+  const Evaluation evaluation = trainer.evaluate();  // averages the running statistics over the ranks
   return {.digest = digest(network, *optimizer), .evaluation = evaluation};
 }
 
@@ -90,7 +90,7 @@ std::map<int, TrainedState> states_after(ThreadTraining training, const std::vec
   training.steps = *std::ranges::max_element(steps);
   training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
     if (rank != 0 || std::ranges::find(steps, step) == steps.end()) return;
-    // Of two statistics by one name, a rank's own come last.
+    // If two statistics have the same name, the rank's own comes last.
     const StateCopy state = state_of(network);
     for (const auto& tensor : state.tensors) states[step][tensor.name] = tensor.values;
   };

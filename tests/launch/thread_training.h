@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Trainer on several ranks that are threads of one process: everything of a distributed step but the
-// launcher and the wire, so that sanitizers see it.
+// The Trainer on several ranks that are threads of one process. Sanitizers see all of a distributed step
+// except the launcher and the transport.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@ namespace lockstep {
 
 struct ThreadTraining {
   NetworkChoice network = {.name = "cnn", .batch_norm = false};
-  void (*build)(Graph&) = nullptr;  // in place of that network
+  void (*build)(Graph&) = nullptr;  // used instead of `network` if set
   ImageShape image = {8, 8, 1};
-  std::int64_t samples = 512;  // all of which a training is evaluated on, too
+  std::int64_t samples = 512;  // training and evaluation use all of them
   int ranks = 1;
   std::int64_t batch = 8;  // per rank and micro-batch
   std::int64_t accumulation = 1;
@@ -40,7 +40,7 @@ struct ThreadTraining {
   std::int64_t average_after = 0;
   std::int64_t max_skipped_steps = 0;
   std::filesystem::path last_good;
-  // Called by every rank after each step, with what it trains.
+  // Called by every rank after each step.
   std::function<void(int rank, int step, Trainer&, Network&, Optimizer&)> after_step;
 };
 
@@ -49,11 +49,11 @@ struct TrainedRank {
   Evaluation evaluation;
 };
 
-// What every rank has at the end. A rank that throws fails the whole training with its message.
+// Returns each rank's result. If a rank throws, the whole training fails with its message.
 std::vector<TrainedRank> train_on_threads(const ThreadTraining& training);
 
-// The whole state of rank 0's network, with its own running statistics, after each of the given numbers of
-// steps, by name.
+// The complete state of rank 0's network by tensor name, with the rank's own running statistics, after each
+// of the given step numbers.
 using TrainedState = std::map<std::string, std::vector<float>>;
 std::map<int, TrainedState> states_after(ThreadTraining training, const std::vector<int>& steps);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether a trace of several ranks is one, and its arrows lead from gradients through buckets to whoever
-// waits.
+// Checks that a trace of several ranks is well-formed and that its arrows lead from gradients through buckets
+// to the waiting step.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// A span of `name` on the arrow's track has the moment in it. Microseconds; ends are rounded.
+// True if a span of `name` contains the time `at` (microseconds). Span ends are rounded.
 inline bool has_span_around(const std::vector<const nlohmann::json*>& spans, const std::string& name,
                             double at) {
   constexpr double kRounded = 0.01;
@@ -51,7 +51,7 @@ inline void expect_arrow(const std::vector<nlohmann::json>& arrow,
   }
 }
 
-// Returns the whole.
+// Returns the parsed trace.
 inline nlohmann::json expect_trace_of_ranks(const std::filesystem::path& path, int ranks) {
   nlohmann::json trace = nlohmann::json::parse(text_of(path));
   std::map<std::pair<int, int>, std::vector<const nlohmann::json*>> spans;  // by rank and track
@@ -72,7 +72,8 @@ inline nlohmann::json expect_trace_of_ranks(const std::filesystem::path& path, i
   return trace;
 }
 
-// An epoch's communication is what the step account says, part by part. Of a line of metrics.jsonl.
+// Checks that an epoch's communication equals the step account, part by part. `metrics` is one line of
+// metrics.jsonl.
 inline void expect_ledger_of_the_account(const nlohmann::json& metrics, int ranks) {
   const nlohmann::json& told = metrics.at("communication");
   double step_seconds = 0;

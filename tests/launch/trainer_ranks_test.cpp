@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Trainer on 1, 2, 3 and 5 ranks: N ranks are one rank with N times the accumulation, whatever the
-// buckets and whether they overlap backward; every rank ends with the same bits.
+// The Trainer on 1, 2, 3 and 5 ranks. N ranks equal one rank with N times the accumulation, for any buckets,
+// with and without overlap. Every rank ends with the same bits.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,12 +14,12 @@
 namespace lockstep {
 namespace {
 
-// So small that a step has many buckets.
+// Small buckets, so that a step has many.
 constexpr BucketOptions kSmallBuckets = {.first_bytes = 256, .middle_bytes = 4096, .last_bytes = 256};
 
-// Few enough that rounding stays rounding: a ReLU whose input is a rounding away from zero passes its
-// gradient in one order of sums and not in another, and what that changes grows eighteenfold in 30 steps.
-// Under a sanitizer, which looks at how ranks work together, fewer.
+// Few enough steps that differences stay rounding errors. A ReLU whose input is a rounding error away from
+// zero passes its gradient in one order of sums and blocks it in another, and the effect grows eighteenfold
+// in 30 steps. Fewer under a sanitizer, which checks only how ranks work together.
 constexpr int kLongTraining = kOneOf == 1 ? 20 : 4;
 
 struct Share {
@@ -27,7 +27,7 @@ struct Share {
   std::int64_t accumulation;
 };
 
-// As many micro-batches a step on any of the shares must train the same parameters.
+// Each share has the same number of micro-batches a step and must train the same parameters.
 void expect_equal(ThreadTraining training, const std::vector<Share>& shares) {
   const auto states_of = [&](const Share& share) {
     training.ranks = share.ranks;
@@ -49,7 +49,7 @@ void expect_equal(ThreadTraining training, const std::vector<Share>& shares) {
   }
 }
 
-// The digest, which must be the same on all ranks.
+// The digest, after checking that it is the same on all ranks.
 std::string digest_of(const ThreadTraining& training) {
   const std::vector<TrainedRank> trained = train_on_threads(training);
   for (std::size_t rank = 1; rank < trained.size(); ++rank) {
@@ -103,7 +103,7 @@ TEST(TrainerRanks, AdamWAndLarsOnThreeRanks) {
   expect_equal(training, kThree);
 }
 
-// The norm is of the mean over all samples: so it is the same on any number of ranks.
+// The norm is that of the mean over all samples, hence equal on any number of ranks.
 TEST(TrainerRanks, ClippedGradientsOnFourRanks) {
   ThreadTraining training = kCnn;
   training.clip_norm = 0.05;
@@ -125,7 +125,7 @@ TEST(TrainerRanks, ClippedGradientsOnFourRanks) {
   EXPECT_NE(far, clipped);
 }
 
-// The change of all parameters by steps of bf16.
+// The change of all parameters after `steps` steps in bf16.
 std::vector<float> changes_by(ThreadTraining training, int steps) {
   training.precision = Precision::bf16;
   training.optimizer = SgdOptions{.momentum = 0};
@@ -142,7 +142,7 @@ std::vector<float> changes_by(ThreadTraining training, int steps) {
   return changes;
 }
 
-// The same gradients are added along the tree in fp32, too.
+// The reference also adds the gradients along the tree, in fp32.
 void expect_sums_in_f32(const ThreadTraining& training, ThreadTraining along_tree, int steps) {
   along_tree.reproducible = true;
   const std::vector<float> wanted = changes_by(along_tree, std::min(steps, along_tree.steps));
@@ -166,14 +166,14 @@ TEST(TrainerRanks, ManyMicroBatchesOf16BitsAreSummedInFp32HoweverAStepEnds) {
   ThreadTraining apart = plain;
   apart.average_every = 2;
   expect_sums_in_f32(apart, plain, 2);
-  // Two of its steps take the gradients of one.
+  // Two delayed steps apply the gradients of one.
   ThreadTraining delayed = plain, one_step = plain;
   delayed.buckets.delayed = true;
   one_step.steps = 1;
   expect_sums_in_f32(delayed, one_step, 2);
 }
 
-// fp16: what is clipped are gradients without their scale, and a step that overflows is skipped as ever.
+// In fp16 clipping applies to unscaled gradients, and a step that overflows is skipped.
 TEST(TrainerRanks, ClippedStepsInHalfPrecisionKnowTheLossScale) {
   ThreadTraining training = kCnn;
   training.precision = Precision::fp16;
@@ -199,8 +199,8 @@ TEST(TrainerRanks, ClippedStepsInHalfPrecisionKnowTheLossScale) {
     EXPECT_LE(distance(trained[1].at(name), values), 2e-3) << name;
 }
 
-// Batch norm's statistics are those of a rank and micro-batch, so ranks are not accumulation there; but all
-// ranks end alike, by whatever buckets, and whether they travel during backward or after it.
+// Batch norm uses statistics of one rank and micro-batch, so ranks do not equal accumulation. All ranks still
+// end with the same bits, for any buckets, with and without overlap.
 TEST(TrainerRanks, BucketsAndOverlapChangeNothing) {
   for (const int ranks : {2, 3}) {
     for (const char* name : {"cnn", "resnet20"}) {
@@ -234,7 +234,8 @@ TEST(TrainerRanks, TheDigestDependsOnTheSeedAndTheAugmentationButNotOnRecomputat
   EXPECT_NE(digest_of(training), flipped);
 }
 
-// N ranks that normalise together train as one rank with N times the batch does, running statistics included.
+// N ranks with synchronized batch norm train like one rank with N times the batch, running statistics
+// included.
 void expect_one_large_batch(ThreadTraining training, int ranks, int steps) {
   constexpr std::int64_t kBatch = 24;
   training.batch = kBatch;
@@ -246,8 +247,8 @@ void expect_one_large_batch(ThreadTraining training, int ranks, int steps) {
   training.sync_batch_norm = false;
   const auto apart = states_after(training, {1, steps});
   double most = 0, most_apart = 0;
-  // A gradient of batch norm is a sum of 24 x 8 x 8 numbers that cancel: of them each rounding, 2^-24, is
-  // sqrt(1536) times as large, and several come together in a step.
+  // A gradient of batch norm is a sum of 24 x 8 x 8 numbers that cancel: relative to the sum each rounding,
+  // 2^-24, is sqrt(1536) times larger, and a step has several of them.
   for (const auto& [after, tolerance] : {std::pair{1, 1e-5}, std::pair{steps, 1e-4}}) {
     for (const auto& [name, values] : whole.at(after)) {
       EXPECT_LE(distance(shared.at(after).at(name), values), tolerance)
@@ -264,8 +265,8 @@ TEST(SyncBatchNorm, OfAPlainNetworkIsThatOfOneLargeBatch) {
   for (const int ranks : {2, 3, 4}) expect_one_large_batch(training, ranks, 1);
 }
 
-// Shortcuts and strides. There is no ReLU: after some steps one input of it is a rounding from zero, and
-// whether its gradient counts then depends on the order of a sum.
+// Shortcuts and strides without ReLU: after some steps an input of a ReLU would be a rounding error from
+// zero, and its gradient would depend on the order of a sum.
 void smooth_residual_network(Graph& graph) {
   constexpr ConvolutionOptions kKeeps{.channels = 8, .kernel = 3, .padding = 1, .bias = false};
   constexpr ConvolutionOptions kHalves{.channels = 16, .kernel = 3, .stride = 2, .padding = 1, .bias = false};
@@ -315,8 +316,8 @@ TEST(TrainerRanks, ALossScaleThatIsTooLargeIsHalvedOnAllRanksAlike) {
   }
 }
 
-// Where an exchange leaves each rank something else, an overflow shows on some ranks only: they ask each
-// other, and all skip the same steps.
+// If an exchange gives ranks different gradients, only some ranks see an overflow. They agree, and all skip
+// the same steps.
 TEST(TrainerRanks, RanksThatFindDifferentGradientsSkipTheSameSteps) {
   constexpr int kSharing = 3;
   std::vector<std::vector<float>> scales(kSharing);
@@ -337,7 +338,7 @@ TEST(TrainerRanks, RanksThatFindDifferentGradientsSkipTheSameSteps) {
   EXPECT_GT(scales[0].back(), 1) << "most steps are not skipped";
 }
 
-// A full batch and a short one an epoch; five samples leave some of eight ranks without any.
+// Each epoch has a full batch and a short one. With five samples some of eight ranks have none.
 TEST(TrainerRanks, AnExactTailIsTheShortBatchOfOneRankOnAnyRanks) {
   constexpr std::int64_t kGlobal = 24;
   for (const std::int64_t left : {10, 5}) {
@@ -387,7 +388,7 @@ TEST(TrainerRanks, EvaluationCountsEverySampleOnceOnAnyRanks) {
   training.learning_rate = 0.05;
   for (const int ranks : {1, 2, 3}) {
     training.ranks = ranks;
-    training.batch = 24 / ranks;  // the same steps on any ranks; 512 samples leave a short last batch
+    training.batch = 24 / ranks;  // equal steps on any ranks; 512 samples leave a short last batch
     const Evaluation evaluation = train_on_threads(training).front().evaluation;
     EXPECT_EQ(evaluation.samples, 512);
     EXPECT_GT(evaluation.accuracy, 0.9) << ranks << " ranks";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Jobs that run at the same time, or one after the other, in the same places.
+// Jobs that use the same folder at the same time, or one after the other.
 #include <sstream>
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ TEST(TwoJobs, TheSecondInARunFolderEndsNamingTheFirst) {
   EXPECT_EQ(count(result.output, "process " + first.substr(6) + " on"), 1) << result.output;
   EXPECT_NE(lines, "lines=0");
 
-  // The killed one's lock is gone, its lines are not.
+  // The killed job's lock is gone, but its metrics remain.
   const std::string kept = text_of(metrics);
   const ProgramResult restart = run_ranks(2, workplace.train({"train.steps=1"}));
   EXPECT_EQ(restart.exit_code, 0) << restart.output;

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// What OpenMP says, when the program is loaded for the last time, that it goes by.
+// The spin count that OpenMP reports after the program was loaded for the last time.
 std::string spin_count(const std::string& environment) {
   const Workplace workplace("waiting");
   const ProgramResult result =
@@ -28,7 +28,7 @@ TEST(Waiting, IsBounded) {
   const std::string spins = spin_count("");
   ASSERT_FALSE(spins.empty());
   EXPECT_GT(std::stol(spins), 0);
-  EXPECT_LT(std::stol(spins), 10000);  // by itself OpenMP takes 300000
+  EXPECT_LT(std::stol(spins), 10000);  // OpenMP's default is 300000
 }
 
 TEST(Waiting, IsLeftAsTheUserWantsIt) {

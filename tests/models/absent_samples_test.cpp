@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Absent samples have weight 0: padding, and images that could not be decoded. The loader shares their weight
-// among the other samples, so that the weights of a batch add up to its size. Loss and gradients must be
+// Absent samples (padding, and images that cannot be decoded) have weight 0. The loader distributes their
+// weight over the other samples, so that a batch's weights add up to its size. Loss and gradients must equal
 // those of a batch without them.
 #include <algorithm>
 #include <functional>
@@ -37,7 +37,7 @@ constexpr NamedPrecision kPrecisions[] = {{"fp32", Precision::fp32, 0x1p-23},
                                           {"fp16", Precision::fp16, 0x1p-10},
                                           {"bf16", Precision::bf16, 0x1p-7}};
 
-// First, last, middle and most places of a batch.
+// The first, last, middle and most places of a batch.
 const Places kAbsentPlaces[] = {{0}, {5}, {2, 3}, {0, 3, 5}, {1, 2, 3, 4, 5}};
 
 void cnn_without_norm(Graph& graph) { cnn(graph, {.batch_norm = false}); }
@@ -45,7 +45,7 @@ void cnn_with_dropout(Graph& graph) { cnn(graph, {.batch_norm = false, .dropout 
 void cnn_with_norm(Graph& graph) { cnn(graph); }
 void linear_layers(Graph& graph) { mlp(graph); }
 
-// Frozen batch norm normalises with its running statistics.
+// Frozen batch norm uses its running statistics.
 void cnn_with_frozen_norm(Graph& graph) {
   cnn(graph);
   EXPECT_GT(graph.freeze("bn1"), 0);
@@ -64,7 +64,7 @@ std::span<std::uint8_t> image_of(NetworkFixture& fixture, std::size_t place) {
   return fixture.input().images.as<std::uint8_t>().subspan(place * kImageBytes, kImageBytes);
 }
 
-// The loader's weights: those of the absent samples go to the others.
+// Sets the loader's weights: the absent samples' weight goes to the others.
 void weigh(NetworkFixture& fixture, const Places& absent) {
   const std::span<float> weights = fixture.input().weights.as<float>();
   const auto all = static_cast<float>(weights.size());
@@ -72,7 +72,7 @@ void weigh(NetworkFixture& fixture, const Places& absent) {
     weights[i] = is_absent(absent, i) ? 0.0f : all / (all - static_cast<float>(absent.size()));
 }
 
-// Place `to` of one batch becomes place `from` of another one.
+// Copies sample `from` of one batch to place `to` of another one.
 void copy_sample(NetworkFixture& source, std::size_t from, NetworkFixture& target, std::size_t to) {
   std::ranges::copy(image_of(source, from), image_of(target, to).begin());
   target.input().labels.as<std::int32_t>()[to] = source.input().labels.as<std::int32_t>()[from];
@@ -100,8 +100,8 @@ Trained train(NetworkFixture& fixture) {
   return trained;
 }
 
-// Sums are taken in another order, so that each rounding may go the other way: up to ten roundings follow one
-// another in forward and backward of these networks.
+// Sums have another order, so each rounding may differ. Up to ten roundings follow one another in forward and
+// backward of these networks.
 void expect_same_training(const Trained& found, const Trained& expected, double epsilon) {
   const double bound = std::max(10 * epsilon, 1e-5);
   EXPECT_NEAR(found.loss, expected.loss, bound * expected.loss);
@@ -149,7 +149,7 @@ TEST(AbsentSamples, LossAndGradientsAreThoseOfABatchOfTheOthers) {
   }
 }
 
-// Evaluation reads the running statistics, so that nothing of an absent sample reaches another one.
+// Evaluation uses the running statistics, so an absent sample affects no other one.
 TEST(AbsentSamples, EvaluationCountsTheOthersAlone) {
   for (const NamedPrecision& type : kPrecisions) {
     NetworkFixture whole = fixture_of(cnn_with_norm, type.precision);
@@ -179,9 +179,9 @@ TEST(AbsentSamples, EvaluationCountsTheOthersAlone) {
   }
 }
 
-// data.tail = "exact" fills a batch with copies of its samples, of weight 0. Where each sample has as many
-// copies, batch norm has the moments of the samples alone; but PyTorch's running variance is divided by one
-// less than the number of values, which the copies raise.
+// data.tail = "exact" fills a batch with copies of its samples, with weight 0. If all samples have equally
+// many copies, batch norm gets the moments of the samples alone. PyTorch's running variance, however, is
+// divided by the number of values minus one, which the copies raise.
 TEST(AbsentSamples, CopiesOfEverySampleLeaveBatchNormItsMoments) {
   constexpr double kMomentum = 0.1;
   for (const NamedPrecision& type : kPrecisions) {
@@ -219,8 +219,8 @@ TEST(AbsentSamples, CopiesOfEverySampleLeaveBatchNormItsMoments) {
   }
 }
 
-// A sample that is left out is a black image to batch norm (data/README.md): the moments count it, and the
-// gradients are the slopes of the loss of the other samples.
+// Batch norm treats a left-out sample as a black image (data/README.md): its moments include it, and the
+// gradients are the slopes of the loss over the other samples.
 TEST(AbsentSamples, BatchNormCountsLeftOutSamplesInItsMoments) {
   for (const Places& absent : kAbsentPlaces) {
     SCOPED_TRACE(fmt::format("{} absent, first at {}", absent.size(), absent[0]));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Accumulated gradients of half precision are rounded after every micro-batch. What that adds to what the
-// format costs anyway: each micro-batch's gradient is computed from rounded weights and activations, and the
-// sum that ranks exchange is half, too.
+// 16-bit accumulated gradients are rounded after every micro-batch. The tests compare this error with the
+// format's other errors: each micro-batch's gradient comes from rounded weights and activations, and the
+// exchanged sum is 16-bit, too.
 #include <cmath>
 #include <map>
 #include <string>
@@ -24,8 +24,7 @@ constexpr float kLossScale = 1024;
 
 using Sums = std::map<std::string, std::vector<double>>;
 
-// Waves in directions that the classes differ in, and noise: gradients of micro-batches have something in
-// common.
+// Waves in class-dependent directions, and noise: the gradients of micro-batches have a common part.
 std::vector<std::uint8_t> images_of(int micro_batch) {
   const Random random(1, fmt::format("micro-batch {}", micro_batch));
   std::vector<std::uint8_t> images;
@@ -47,13 +46,13 @@ class MicroBatches {
             Recompute::nothing, precision),
         count_(count) {}
 
-  // As a step does it.
+  // Accumulates like a training step.
   Sums accumulated() {
     for (int micro = 0; micro < count_; ++micro)
       run(micro, micro == 0 ? Write::overwrite : Write::accumulate);
     return widened();
   }
-  // Each gradient by itself, summed in fp64.
+  // Each gradient separately, summed in fp64.
   Sums summed() {
     Sums sums;
     for (int micro = 0; micro < count_; ++micro) {
@@ -79,7 +78,7 @@ class MicroBatches {
     fixture_.network().forward(input, pass);
     fixture_.network().backward(pass);
   }
-  // Of weights: what is half.
+  // The 16-bit gradients (weights of convolutions and linear layers) as floats.
   Sums widened() {
     Sums sums;
     for (const auto& [name, gradient] : fixture_.plain_gradients()) {
@@ -118,7 +117,7 @@ Sums rounded(Sums sums) {
 struct AccumulationCase {
   const char* network;
   int micro_batches;
-  double more;  // error than with one rounding, at most so many times
+  double more;  // highest ratio of the error to that with one rounding
 };
 
 class Accumulation : public testing::TestWithParam<AccumulationCase> {};
@@ -141,8 +140,8 @@ TEST_P(Accumulation, InHalfAddsLittleToWhatTheFormatCosts) {
   expect_little_added<Half>(GetParam(), Precision::fp16, "fp16");
 }
 
-// What is added grows with the square root of the number of micro-batches, while the rest averages out: of 64
-// it begins to show in bf16.
+// The added error grows with the square root of the number of micro-batches, while other errors average out.
+// In bf16 it becomes visible at 64 micro-batches.
 INSTANTIATE_TEST_SUITE_P(Networks, Accumulation,
                          testing::Values(AccumulationCase{"cnn", 8, 1.02}, AccumulationCase{"cnn", 16, 1.02},
                                          AccumulationCase{"cnn", 64, 1.25},

@@ -14,7 +14,7 @@ Graph images(std::int64_t batch, std::int64_t channels) {
   return Graph({.batch = batch, .height = 8, .width = 8, .channels = channels, .classes = 10});
 }
 
-// A device for which memory is no matter, and one for which nothing else is.
+// A device whose memory is never the limit, and one whose memory always is.
 constexpr DeviceRates kFastMemory{.gigaflops = 100, .gigabytes_per_second = 1e9};
 constexpr DeviceRates kSlowMemory{.gigaflops = 1e9, .gigabytes_per_second = 10};
 
@@ -44,7 +44,7 @@ TEST(ComputeRoof, LayersWithoutProductsAreMemorys) {
   EXPECT_NE(std::ranges::find(roof.bound_by_memory, "batch norm"), roof.bound_by_memory.end());
 }
 
-// What a larger batch shares.
+// A larger batch shares the reads of the weights.
 TEST(ComputeRoof, WeightsOfASmallBatchAreWhatTravels) {
   const auto roof_of_batch = [](std::int64_t batch) {
     Graph graph = images(batch, 16);

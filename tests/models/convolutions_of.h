@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Of a graph, in its order. The first has no input_gradient where it reads the images.
+// The convolutions of a graph, in order. input_gradient is false for those that read the images.
 inline std::vector<ConvolutionShape> convolutions_of(const Graph& graph) {
   std::vector<ConvolutionShape> shapes;
   for (const Layer& layer : graph.layers()) {

@@ -37,7 +37,7 @@ TEST(DropoutLayer, EvaluationIsTheNetworkWithoutIt) {
   EXPECT_THROW(logits_of(with, unnamed, Mode::training), Error);
 }
 
-// The same six images in another order: each sample's logits move with it.
+// The same six images in another order: each sample's logits follow it.
 TEST(DropoutLayer, ASamplesMaskMovesWithIt) {
   NetworkFixture fixture(kDropoutInput, [](Graph& graph) { mlp(graph, {.dropout = 0.5}); });
   const Batch input = fixture.input();
@@ -63,7 +63,7 @@ TEST(DropoutLayer, ASamplesMaskMovesWithIt) {
   EXPECT_NE(logits_of(fixture, moved, Mode::training), moved_logits);
 }
 
-// A convolution delivers its output in blocks of channels; the mask must not depend on that.
+// A convolution writes its output in blocks of channels; the mask must not depend on that.
 TEST(DropoutLayer, CountsInPlainOrderWhateverTheLayout) {
   Backend& backend = backend_for(Device{});
   const Layout plain({6, 32, 4, 4}, DType::f32);
@@ -80,7 +80,7 @@ TEST(DropoutLayer, CountsInPlainOrderWhateverTheLayout) {
   Stream stream({}, StreamUse::compute);
   const Pass pass{.stream = stream};
 
-  // What goes through a layer planned for a layout, forward and backward, seen plain.
+  // The plain results, forward and backward, of a layer planned for a layout.
   const auto through = [&](const Layout& layout) {
     const auto layer = plan_dropout(backend, {.probability = 0.5, .purpose = "test"}, layout);
     Buffer input(layout.bytes(), {}), gradient(layout.bytes(), {}), scratch(plain.bytes(), {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The smallest batch and the fewest classes, and what a network really takes of the machine's memory.
+// The smallest batch, the fewest classes, and the memory that a network really uses.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -38,7 +38,7 @@ TEST(Extremes, ABatchOfOneHasTheGradientsOfItsLoss) {
   }
 }
 
-// Batch norm sees one value of each channel: it has no deviation, and running statistics stay finite.
+// Batch norm gets one value of each channel: the deviation is 0, and running statistics stay finite.
 TEST(Extremes, BatchNormOfASingleValueStaysFinite) {
   NetworkFixture fixture({.batch = 1, .height = 1, .width = 1, .channels = 3, .classes = 5},
                          [](Graph& graph) {
@@ -75,7 +75,7 @@ TEST(Extremes, ResidentMemoryIsThePlanned) {
   const auto input = [](std::int64_t batch) {
     return GraphInput{.batch = batch, .height = 32, .width = 32, .channels = 3, .classes = 10};
   };
-  NetworkFixture(input(1), build).forward_backward();  // what libraries take once for themselves
+  NetworkFixture(input(1), build).forward_backward();  // memory that libraries allocate once
   const std::size_t before = resident_bytes();
   NetworkFixture fixture(input(16), build);
   for (int step = 0; step < 2; ++step) fixture.forward_backward();

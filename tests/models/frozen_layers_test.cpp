@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layers that are frozen stay bit for bit, cost nothing of what training costs, and change no gradient of the
-// others.
+// Frozen layers keep their bits, need no training memory or time, and do not change the gradients of other
+// layers.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -42,7 +42,7 @@ std::map<std::string, std::vector<float>> state_of(Network& network) {
   return state;
 }
 
-// Running statistics that are no batch's.
+// Sets running statistics that equal no batch's.
 void spread_statistics(Network& network) {
   StateCopy state;
   const StateSnapshot snapshot(network);
@@ -95,7 +95,7 @@ TEST(FrozenLayers, ChangeNoGradientOfTheOthers) {
   }
 }
 
-// Batch norm of frozen layers is another function than of trained ones: its slopes are asked, from both sides
+// Frozen batch norm is a different function from trained batch norm: the tests compare slopes on both sides
 // of it and beside it.
 TEST(FrozenLayers, GradientsBelowThemAreTheSlopes) {
   for (const Prefixes& prefixes : {Prefixes{"bn1"}, Prefixes{"layer2"}, Prefixes{"layer2.0.downsample"},
@@ -143,7 +143,7 @@ TEST(FrozenLayers, ComputeInTrainingWhatTheyDoInEvaluation) {
   EXPECT_FLOAT_EQ(static_cast<float>(training), sums.loss / static_cast<float>(kSmall.batch));
 }
 
-// Everything up to the head: no backward, nothing kept for it.
+// Everything before the head is frozen: no backward, and no memory kept for it.
 TEST(FrozenLayers, BelowTheLastTrainedOneBackwardDoesNotRun) {
   struct Passes final : LayerObserver {
     void layer_ran(std::size_t node, Direction direction, std::int64_t, std::int64_t) override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Weights start as PyTorch's and torchvision's do: torch.nn.init counts a tensor's fans from its shape
-// [out, in / groups, k, k], so that fan_out is not divided by groups and fan_in is.
+// Weights are initialised like PyTorch's and torchvision's. torch.nn.init computes fans from the shape [out,
+// in / groups, k, k]: fan_in is divided by groups, fan_out is not.
 #include <algorithm>
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole networks of the size that is trained against differences of their loss.
+// Full-size networks, compared with finite differences of their loss.
 #include <algorithm>
 #include <string>
 
@@ -14,8 +14,8 @@
 namespace lockstep {
 namespace {
 
-// Moves what activations see away from their kink, which finite differences of deep networks cannot cross: a
-// few of a hundred are still cut off.
+// Moves activations' inputs away from the kink, which finite differences of deep networks cannot cross. A few
+// per cent are still cut off.
 void open_activations(Network& network) {
   const std::string mean = ".running_mean";
   const StateSnapshot snapshot(network);
@@ -30,7 +30,7 @@ void open_activations(Network& network) {
 
 struct LargeNetwork {
   const char* name;
-  std::int64_t size;  // of the images
+  std::int64_t size;  // of the images, in pixels
 };
 class LargeNetworks : public testing::TestWithParam<LargeNetwork> {};
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs planned networks step by step without arithmetic: only who wrote which bytes of the arena is kept, and
-// every read must find what it wants, whole. It knows what layers read and write, and nothing of lifetimes.
+// Runs planned networks step by step without arithmetic. The trace only records which tensor each byte of the
+// arena holds, and every read must find its tensor complete. It knows what layers read and write, but no
+// lifetimes.
 #include "models/memory_plan.h"
 
 #include <functional>
@@ -21,7 +22,7 @@ class ArenaTrace {
  public:
   explicit ArenaTrace(const NetworkPlan& plan) : plan_(plan) {}
 
-  // The first read that did not find what it wants; "" if all did.
+  // Returns the first read that did not find its tensor; "" if all did.
   std::string training_step() {
     const int count = static_cast<int>(plan_.nodes.size());
     write_value(0);
@@ -38,7 +39,7 @@ class ArenaTrace {
   }
 
  private:
-  // What is written: values, gradients and saved memory, by their block and a name of their own.
+  // The name of a tensor: value, gradient or saved memory.
   using Tag = std::string;
   struct Region {
     std::size_t begin = 0;
@@ -59,7 +60,7 @@ class ArenaTrace {
     regions_.push_back({begin, end, {tag}});
   }
   void write_value(int index) { write(value_tag(index), value(index).data_block); }
-  // The same bytes under another name.
+  // Gives the same bytes another name.
   void alias(const Tag& tag, const Tag& source) {
     for (Region& region : regions_) {
       if (region.holds.contains(source)) region.holds.insert(tag);
@@ -77,7 +78,7 @@ class ArenaTrace {
     const std::string reader = fmt::format("{} of node {} {}", direction, index, node.name);
     const Sharing sharing = node.layer->output_sharing();
     const int shared = node.inputs[static_cast<std::size_t>(node.layer->shared_input())];
-    // What a kernel writes while it reads comes first: a read that meets it fails.
+    // Writes that happen during a kernel's reads come first, so that a read of overwritten memory fails.
     write("workspace", plan_.scratch_block);
     if (node.saved_block >= 0) write(fmt::format("saved {}", index), node.saved_block);
     for (const int input : node.inputs) read(value_tag(input), reader);
@@ -133,7 +134,7 @@ class ArenaTrace {
       overwritten.insert(block);
       write(gradient_tag(input), block);
     }
-    // Gradients may only have overwritten what they share a block with.
+    // Gradients may only have overwritten values that share a block with them.
     read_for_backward(index, reader);
     for (const int output : node.outputs) {
       if (!overwritten.contains(value(output).gradient_block)) read(gradient_tag(output), reader);
@@ -149,7 +150,8 @@ class ArenaTrace {
   std::string complaint_;
 };
 
-// Forks of forks, a block that only forwards its input, layers in place, blocks at both ends of the network.
+// Nested forks, a block that only forwards its input, in-place layers, and blocks at both ends of the
+// network.
 void tangled(Graph& graph) {
   Value x = graph.input();
   Value y;
@@ -201,7 +203,7 @@ TEST(MemoryPlan, EveryReadFindsWhatItWants) {
   }
 }
 
-// The trace above must be able to fail.
+// Checks that the trace detects errors.
 TEST(MemoryPlan, TheTraceFindsWhatIsNotRecomputedAndWhatLiesOnTop) {
   NetworkPlan plan = planned([](Graph& graph) { cifar_resnet(graph, 1); });
   int found = 0;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each convolution of the shipped networks, in each direction and by each kernel that may be chosen for it,
-// against the reference in double precision: the numbers of channels, kernels and strides are the networks'
-// own, the images small.
+// Each convolution of the shipped networks, in each direction and with each candidate kernel, against the
+// reference in double precision. Channels, kernels and strides are the networks'; the images are small.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -51,7 +50,7 @@ std::map<std::string, ConvolutionShape> distinct_convolutions_of(const Images& i
   return shapes;
 }
 
-// Those that no network before it has.
+// The convolutions of these images' network that no earlier network has.
 std::map<std::string, ConvolutionShape> new_convolutions_of(const Images& images) {
   auto shapes = distinct_convolutions_of(images);
   for (const Images& earlier : kNetworks) {
@@ -61,7 +60,7 @@ std::map<std::string, ConvolutionShape> new_convolutions_of(const Images& images
   return shapes;
 }
 
-// Norm of the difference over the norm.
+// Norm of the difference over the norm of the reference.
 struct Errors {
   double forward = 0, backward_data = 0, backward_weights = 0;
 
@@ -72,9 +71,9 @@ struct Errors {
   }
 };
 
-// How far sums in fp32 may be from exact ones. The rounding errors of a sum of n random terms are a random
-// walk: in norm about 0.4 sqrt(n) units of rounding when the terms are added one after the other, and less
-// when a kernel keeps several partial sums. Operands rounded to tf32 would cost 2000 units, to bf16 16000.
+// Limits of the error of fp32 sums. The rounding errors of a sum of n random terms are a random walk: about
+// 0.4 sqrt(n) units of rounding in norm for sequential addition, and less with several partial sums. Operands
+// rounded to tf32 would cost 2000 units, to bf16 16000.
 Errors limits_of(const ConvolutionShape& s, double amplification) {
   const auto limit = [&](std::int64_t terms) {
     constexpr double kUnit = 0x1p-24;
@@ -89,15 +88,15 @@ struct Candidate {
   const char* name;
   double amplification;
 };
-// Winograd's F(4x4, 3x3) adds and subtracts multiples of up to 8 before and after its products: about a
-// digit.
+// Winograd's F(4x4, 3x3) adds and subtracts multiples of up to 8 before and after its products, which costs
+// about one digit.
 constexpr double kDirect = 1, kWinograd = 8;
 constexpr Candidate kCandidates[] = {
     {"direct", kDirect},          {"direct in 2 pieces", kDirect},     {"direct in 4 pieces", kDirect},
     {"winograd", kWinograd},      {"winograd in 2 pieces", kWinograd}, {"winograd in 4 pieces", kWinograd},
     {"tiled winograd", kWinograd}};
 
-// Inputs and what a convolution makes of them.
+// Inputs and the reference's results.
 struct Expected {
   Values x, w, bias, y_gradient;
   Doubles y, x_gradient, w_gradient;
@@ -131,7 +130,7 @@ TEST_P(NetworkConvolutions, MatchTheReferenceByEveryCandidate) {
         layouts_for({shape.batch, shape.in_channels, shape.in_height, shape.in_width}).back();
     for (const Candidate& candidate : kCandidates) {
       const auto kernel = convolution_by(candidate.name, shape, input);
-      if (!kernel) continue;  // not for this shape
+      if (!kernel) continue;  // this candidate does not support the shape
       const Errors errors = errors_of(*kernel, expected);
       const Errors limit = limits_of(shape, candidate.amplification);
       const std::string what = fmt::format("{}, {}", key, candidate.name);

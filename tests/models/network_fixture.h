@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Network with its own gradient memory and a fixed batch of made-up images, for tests without
+// A Network with its own gradient memory and a fixed batch of generated images, for tests without
 // communication.
 #pragma once
 
@@ -27,21 +27,21 @@ class NetworkFixture {
   Network& network() { return *network_; }
   std::span<float> gradients() { return gradients_; }  // in fp32
   std::span<const FlatRange> gradient_ranges() { return ranges_; }
-  // Every gradient as floats in plain order, by the parameter's name, in any precision.
+  // All gradients as fp32 in plain order, by parameter name, in any precision.
   std::map<std::string, std::vector<float>> plain_gradients();
   TrainedMemory trained_memory() { return lockstep::trained_memory(*network_, ranges_); }
   Batch input();
   Stream& stream() { return stream_; }
 
-  // Mean loss of the batch, in training mode. Evaluation then reads the statistics it left.
+  // The mean loss of the batch in training mode. Updates the statistics that evaluation reads.
   double forward();
-  // Forward and backward; gradients() then holds those of the mean loss.
+  // Forward and backward; gradients() then holds the gradients of the mean loss.
   double forward_backward(Write write = Write::overwrite, GradientListener* listener = nullptr);
 
  private:
   GraphInput shape_;
   std::unique_ptr<Network> network_;
-  std::vector<float> gradients_;  // its memory holds halves first where there are any
+  std::vector<float> gradients_;  // 16-bit gradients, if any, come first in its memory
   std::vector<FlatRange> ranges_;
   std::vector<std::uint8_t> images_;
   std::vector<std::int32_t> labels_;

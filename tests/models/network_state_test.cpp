@@ -28,7 +28,7 @@ class NetworkStateTest : public testing::Test {
 TEST_F(NetworkStateTest, SavesAndLoadsTheSameNetwork) {
   const auto build = [](Graph& graph) { cifar_resnet(graph, 1); };
   NetworkFixture trained(kStateInput, build, 1);
-  trained.forward();  // moves the running statistics
+  trained.forward();  // updates the running statistics
   StateSnapshot(trained.network()).save(file_);
   NetworkFixture fresh(kStateInput, build, 2);
   load_state(fresh.network(), file_);
@@ -78,7 +78,7 @@ TEST_F(NetworkStateTest, RefusesAnotherNetworksFileAndChangesNothing) {
   EXPECT_THROW(load_state(other.network(), folder_ / "absent.safetensors"), IoError);
 }
 
-// Another's file: names, values, in a type.
+// Writes a file of another program: other names, in one type.
 void write_foreign(const std::filesystem::path& path, const StateSnapshot& snapshot,
                    const std::function<std::string(const std::string&)>& renamed) {
   std::vector<NamedTensor> tensors;
@@ -153,8 +153,8 @@ TEST_F(NetworkStateTest, WhatWrapsANetworkIsTakenOffItsNames) {
   EXPECT_NE(odd.find("\"fc2.bias\" is there"), std::string::npos) << odd;
 }
 
-// torch's AveragedModel counts beside the network, and training scripts keep losses and optimizers in one
-// file.
+// torch's AveragedModel stores a counter beside the network, and training scripts store losses and optimizers
+// in the same file.
 TEST_F(NetworkStateTest, WhatIsKeptBesideANetworkIsIgnored) {
   const auto build = [](Graph& graph) { cnn(graph); };
   NetworkFixture trained(kStateInput, build, 1);
@@ -162,7 +162,7 @@ TEST_F(NetworkStateTest, WhatIsKeptBesideANetworkIsIgnored) {
   std::int32_t count = 1234;
   float weights[] = {1, 3};
   const auto write = [&](const std::string& prefix, const std::vector<NamedTensor>& others) {
-    std::vector<NamedTensor> tensors = others;  // in front: who writes sorts by other rules
+    std::vector<NamedTensor> tensors = others;  // first: writers sort differently
     for (const auto& entry : snapshot.entries())
       tensors.push_back({prefix + entry.name, {const_cast<float*>(entry.values.data()), entry.shape}});
     write_safetensors(file_, tensors);
@@ -178,12 +178,12 @@ TEST_F(NetworkStateTest, WhatIsKeptBesideANetworkIsIgnored) {
     expect_parts(testing::internal::GetCapturedStderr(), {"n_averaged, criterion.weight"});
     EXPECT_EQ(values_of(fresh.network(), "fc2.weight"), values_of(trained.network(), "fc2.weight"));
   }
-  write("module.", {foreign});  // of the network itself nothing is
+  write("module.", {foreign});  // nothing of the network itself
   NetworkFixture fresh(kStateInput, build, 2);
   expect_parts(error_of_loading(fresh.network(), file_), {"\"module.fc9.weight\"", "does not have"});
 }
 
-// An exponent of fp16 and a mantissa of bf16 that hold these values.
+// The values are within fp16's range; both types round them.
 TEST_F(NetworkStateTest, HalvesAreReadAndWrittenToTheNearest) {
   const auto build = [](Graph& graph) { cnn(graph); };
   NetworkFixture trained(kStateInput, build, 1);
@@ -210,7 +210,7 @@ TEST_F(NetworkStateTest, AParameterThatFp16CannotHoldStaysFp32AndIsNamed) {
   const auto build = [](Graph& graph) { cnn(graph); };
   NetworkFixture trained(kStateInput, build, 1);
   for (Parameter& parameter : trained.network().parameters())
-    if (parameter.name == "bn1.weight") parameter.value[0] = 65520.0f;  // the least that rounds to infinity
+    if (parameter.name == "bn1.weight") parameter.value[0] = 65520.0f;  // rounds to infinity
   const std::vector<std::string> kept = StateSnapshot(trained.network()).save(file_, {}, DType::f16);
   EXPECT_EQ(kept, std::vector<std::string>{"bn1.weight"});
   NetworkFixture fresh(kStateInput, build, 2);

@@ -20,8 +20,8 @@ struct NetworkCase {
   std::function<void(Graph&)> build;
 };
 
-// Values used two and three times, a value added to itself, and a pre-activation shortcut: what memory
-// sharing could get wrong.
+// Values used two and three times, a value added to itself, and a pre-activation shortcut: hard cases for
+// memory sharing.
 void entangled(Graph& graph) {
   const Value x = graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1}, "stem");
   const Value a = graph.relu(x);
@@ -46,7 +46,8 @@ std::vector<NetworkCase> network_cases() {
           {"entangled", kSmall, entangled}};
 }
 
-// What is planned without making the network is what a network takes, and gradients and optimizers for it.
+// The memory plan, made without the network, equals what a network, its gradients and its optimizers
+// allocate.
 TEST(Network, TakesThePlannedMemory) {
   for (const NetworkCase& test : network_cases()) {
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
@@ -71,7 +72,7 @@ TEST(Network, TakesThePlannedMemory) {
   }
 }
 
-// Each parameter alone: what is wrong in a small one is not lost among the others.
+// Each parameter separately, so that an error in a small one shows.
 TEST(Network, GradientsMatchFiniteDifferences) {
   for (const NetworkCase& test : network_cases()) {
     NetworkFixture fixture(test.input, test.build);
@@ -81,8 +82,7 @@ TEST(Network, GradientsMatchFiniteDifferences) {
   }
 }
 
-// Against the same network whose tensors all have memory of their own; and once more, when the arena no
-// longer starts as zeros.
+// Compares with a network whose tensors share no memory, and again after the arena no longer holds zeros.
 TEST(Network, SharedMemoryChangesNothing) {
   for (const NetworkCase& test : network_cases()) {
     for (const Recompute recompute : {Recompute::nothing, Recompute::blocks}) {

@@ -83,7 +83,7 @@ TEST(Networks, TheStemFollowsTheImageUnlessItIsChosen) {
   EXPECT_EQ(conv1(large, Stem::automatic).kernel, 7);
   EXPECT_EQ(conv1(large, Stem::cifar).stride, 1);
 
-  const auto map = [](Stem stem) {  // what is left of 224x224 before the average
+  const auto map = [](Stem stem) {  // size of a 224x224 image before the average pooling
     const Graph graph = built(kImageNet, {.name = "mobilenet_v2", .stem = stem});
     return graph.shape(layer_of(graph, "features.18.0").output)[2];
   };
@@ -195,7 +195,7 @@ TEST(Networks, ZeroInitResidualStartsTheLastGammaOfEachBlockAtZero) {
   EXPECT_EQ(last_gammas, 3);
 }
 
-// Names and shapes as torchvision's state_dict() has them, a few of each kind.
+// A few names and shapes of each kind, as in torchvision's state_dict().
 TEST(Networks, NamesAreTorchvisions) {
   struct Expected {
     std::string network;
@@ -228,7 +228,7 @@ TEST(Networks, NamesAreTorchvisions) {
   }
 }
 
-// Inverted residuals and activations in place, which the small networks of network_test do not have.
+// Inverted residuals and in-place activations, which the small networks of network_test lack.
 TEST(Networks, MobileNetSharesMemoryWithoutHarm) {
   const GraphInput input{.batch = 4, .height = 32, .width = 32, .channels = 3, .classes = 5};
   const auto build = [](Graph& graph) { mobilenet_v2(graph); };

@@ -21,7 +21,7 @@ namespace {
 constexpr int kSteps = 6;
 using Doubles = std::vector<double>;
 
-// Four parameters as a network lays them out: each aligned, with zeros between them.
+// Four parameters in a network's layout: each aligned, with zeros between them.
 class Arena {
  public:
   Arena() {
@@ -39,7 +39,7 @@ class Arena {
     return {.parameters = parameters, .values = values, .gradients = std::span(&range_, 1)};
   }
   void make_gradients(int step) { fill("gradient " + std::to_string(step), gradients); }
-  // Names of parameters by element; empty for padding.
+  // The parameter that owns an element; null for padding.
   const Parameter* owner(std::size_t element) const {
     for (const Parameter& parameter : parameters) {
       const std::int64_t place = static_cast<std::int64_t>(element) - parameter.offset;
@@ -73,11 +73,11 @@ std::int64_t steps(const Optimizer& optimizer) {
 
 bool is_vector(const Parameter& parameter) { return parameter.layout.shape().rank() == 1; }
 
-// One parameter's values and states, in double precision.
+// One parameter's values and states in double precision.
 struct Exact {
   Doubles value, first, second;
 };
-// Transcribes one step; t counts from 1.
+// The reference of one step. t counts from 1.
 using Rule = void (*)(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t);
 
 double rate_of(int t) { return 0.1 / t; }
@@ -193,8 +193,8 @@ TEST(Optimizer, StateIsOneArenaForEachName) {
   EXPECT_EQ(names(AdamWOptions{}), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
 }
 
-// state() and read_control() are all there is to save: another optimizer that is given them goes on with the
-// same bits, and one that lacks the steps does not.
+// state() and read_control() are all that must be saved: another optimizer with both continues with the same
+// bits, and one without the step count does not.
 TEST(Optimizer, GoesOnFromItsStateAndSteps) {
   const auto run = [](Optimizer& optimizer, Arena& arena, int begin, int end) {
     Stream stream({}, StreamUse::compute);
@@ -225,8 +225,8 @@ TEST(Optimizer, GoesOnFromItsStateAndSteps) {
   }
 }
 
-// Values are those of a step with these gradients, and can be taken back; where they are not finite nothing
-// changes.
+// The values equal those of a step with these gradients, and the caller can restore them. Gradients that are
+// not finite change nothing.
 TEST(Optimizer, LooksAheadToWhereAStepWouldLead) {
   for (const OptimizerOptions& options :
        {OptimizerOptions(SgdOptions{.weight_decay = kDecay}), OptimizerOptions(SgdOptions{.nesterov = true}),
@@ -260,14 +260,14 @@ TEST(Optimizer, LooksAheadToWhereAStepWouldLead) {
   }
 }
 
-// clip_grad_norm_ on the gradients of one parameter of four elements, 3, 4, 0 and 12, whose norm is 13.
+// The result of PyTorch's clip_grad_norm_ on one parameter with gradients 3, 4, 0 and 12, whose norm is 13.
 TEST(Optimizer, ClipsAsPyTorchDoes) {
   struct Case {
     double most_norm;
     float loss_scale;
     float clip;
   };
-  // most / (13 + 1e-6), as PyTorch computes it, and at most 1.
+  // most / (13 + 1e-6), at most 1, as PyTorch computes it.
   for (const Case& c : {Case{1, 1, 0.076923071f}, Case{6.5, 1, 0.49999996f}, Case{6.5, 1024, 0.49999996f},
                         Case{13, 1, 0.99999992f}, Case{13.001, 1, 1.0f}, Case{1e30, 1, 1.0f}}) {
     SCOPED_TRACE(fmt::format("norm {} at a loss scale of {}", c.most_norm, c.loss_scale));
@@ -290,7 +290,7 @@ TEST(Optimizer, ClipsAsPyTorchDoes) {
   }
 }
 
-// Each optimizer, LARS with its norms, too: a clipped step is a step with gradients that somebody has scaled.
+// Each optimizer, and LARS with its norms: a clipped step equals a step with scaled gradients.
 TEST(Optimizer, AClippedStepIsOneWithScaledGradients) {
   for (const OptimizerOptions& options :
        {OptimizerOptions(SgdOptions{.weight_decay = kDecay}), OptimizerOptions(SgdOptions{.nesterov = true}),
@@ -318,7 +318,7 @@ TEST(Optimizer, AClippedStepIsOneWithScaledGradients) {
   }
 }
 
-// Such a step is skipped: what it would be clipped by is not what the next one is.
+// Such a step is skipped, and its clip factor does not affect the next step.
 TEST(Optimizer, NothingFiniteClipsNothing) {
   Arena arena;
   const auto optimizer =
@@ -339,7 +339,7 @@ TEST(Optimizer, NothingFiniteClipsNothing) {
   }
 }
 
-// Shows the numbers of an optimizer's state, and puts others in their place.
+// Reads the numbers of an optimizer's state, and replaces the loss scale if `to` is set.
 class LossScaleVisitor final : public StateVisitor {
  public:
   explicit LossScaleVisitor(std::optional<double> to = {}) : to_(to) {}
@@ -357,7 +357,7 @@ class LossScaleVisitor final : public StateVisitor {
   std::optional<double> to_;
 };
 
-// Gradients of zero never overflow, whatever the loss scale.
+// Zero gradients never overflow, whatever the loss scale.
 TEST(Optimizer, TheLossScaleOfGradientsOfZeroStaysInBounds) {
   for (const OptimizerOptions& options :
        {OptimizerOptions(SgdOptions{}), OptimizerOptions(AdamWOptions{}), OptimizerOptions(LarsOptions{})}) {
@@ -377,7 +377,7 @@ TEST(Optimizer, TheLossScaleOfGradientsOfZeroStaysInBounds) {
   }
 }
 
-// Such as one that an earlier version saved.
+// An earlier version may have saved such a loss scale.
 TEST(Optimizer, ARestoredLossScaleIsPutWithinItsLimits) {
   Arena arena;
   const auto optimizer =

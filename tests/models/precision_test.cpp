@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Networks in half precision beside the same network in fp32.
+// Networks in half precision, compared with the same network in fp32.
 #include "models/precision.h"
 
 #include <algorithm>
@@ -35,8 +35,8 @@ NetworkFixture fixture_in(Precision precision, const char* network = "resnet20")
       precision);
 }
 
-// How far a is from b, relative to b's norm, and how large it is along b: 1 where nothing is wrong with its
-// scale.
+// error: the distance of a from b, relative to b's norm. scale: the size of a along b; 1 if the scale is
+// right.
 struct Agreement {
   double error = 0;
   double scale = 0;
@@ -59,7 +59,7 @@ TEST(PrecisionNames, AreParsedOrRefused) {
   EXPECT_NE(message_of<ConfigError>([] { parse_precision("fp8"); }).find("bf16"), std::string::npos);
 }
 
-// Weights of convolutions and linear layers are half where layers read them; batch norm and biases are not.
+// Weights of convolutions and linear layers are 16-bit where layers read them; batch norm and biases are not.
 TEST(HalfNetwork, KeepsWeightsAndTheirGradientsInHalf) {
   for (const HalfType& half : kHalves) {
     NetworkFixture fixture = fixture_in(half.precision);
@@ -83,10 +83,10 @@ struct Judged {
 };
 
 // Rounding moves a pre-activation by about the spacing of the type, so about that share of the elements
-// crosses the kink of its ReLU, and each that does changes the gradient by all of itself: each ReLU adds an
-// error of the order of the square root of the spacing, and they add up like independent ones. A scale is a
-// mean over elements, and over all weights it is nearer still. The loss is smooth: a mean over samples, wrong
-// by some roundings of the logits.
+// crosses the kink of its ReLU, and each of them changes the gradient completely. Each ReLU adds an error of
+// about the square root of the spacing, and these errors add up like independent ones. The scale is a mean
+// over elements and more exact, most of all over all weights. The loss is a smooth mean over samples, with an
+// error of a few roundings of the logits.
 TEST(HalfNetwork, LossAndGradientsFollowFp32) {
   for (const Judged& judged : {Judged{"cnn", 3}, Judged{"resnet20", 19}}) {
     NetworkFixture exact = fixture_in(Precision::fp32, judged.network);
@@ -99,7 +99,7 @@ TEST(HalfNetwork, LossAndGradientsFollowFp32) {
       const double kinks = std::sqrt(judged.relus * half.epsilon);
       std::vector<float> all, all_wanted;
       for (const auto& [parameter, gradient] : fixture.plain_gradients()) {
-        // A bias in front of batch norm has no gradient but noise.
+        // The gradient of a bias before batch norm is only noise.
         if (!parameter.ends_with("weight")) continue;
         const std::vector<float>& right = wanted.at(parameter);
         const Agreement found = agreement(gradient, right);
@@ -113,7 +113,7 @@ TEST(HalfNetwork, LossAndGradientsFollowFp32) {
   }
 }
 
-// The copies are the rounded values, from the start, after a step, and after values were written.
+// The copies equal the rounded values: initially, after a step, and after values were written.
 TEST(HalfNetwork, CopiesStayTrueToTheValues) {
   for (const HalfType& half : kHalves) {
     NetworkFixture fixture = fixture_in(half.precision, "cnn");

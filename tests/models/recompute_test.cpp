@@ -14,8 +14,8 @@ struct RecomputeCase {
   std::function<void(Graph&)> build;
 };
 
-// Everything a block may hold: an activation applied by its convolution and one that stands alone, pooling,
-// values used twice, dropout, a sum that closes the block, and a second block right behind.
+// All contents of a block: an activation within its convolution and a separate one, pooling, values used
+// twice, dropout, a sum that ends the block, and a second block directly after it.
 void mixture(Graph& graph) {
   Value x = graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1}, "stem");
   for (const std::string name : {"one", "two"}) {
@@ -45,7 +45,7 @@ std::vector<RecomputeCase> recompute_cases() {
 
 const GraphInput kRecomputeInput{.batch = 8, .height = 16, .width = 16, .channels = 3, .classes = 5};
 
-// Three steps of gradient descent by hand: values, statistics and gradients must stay the same bits.
+// Three steps of gradient descent: values, statistics and gradients must have the same bits.
 TEST(Recompute, ChangesNoBit) {
   for (const RecomputeCase& test : recompute_cases()) {
     SCOPED_TRACE(test.name);

@@ -11,10 +11,11 @@
 namespace lockstep {
 namespace {
 
-// Of a loss's change, over the loss: far above the rounding of fp32, far below what a step changes.
+// Resolution of a change of the loss, relative to the loss: far above fp32 rounding, far below the change by
+// a step.
 constexpr double kResolution = 1e-5;
 
-// What biases change by, which start at zero: as if their values were of this size.
+// Assumed size of values that are all zero, such as initial biases.
 constexpr double kSizeOfZeros = 0.1;
 
 double root_mean_square(std::span<const float> values) {
@@ -27,8 +28,8 @@ std::span<float> values_of(const Parameter& parameter) {
   return {parameter.value, static_cast<std::size_t>(parameter.layout.physical_elements())};
 }
 
-// The weighted mean loss of the batch. In double precision from the logits on: the rounding of a sum in fp32
-// would be what small steps change.
+// The weighted mean loss of the batch, in double precision from the logits on: rounding an fp32 sum would
+// hide small steps.
 double precise_loss(NetworkFixture& fixture) {
   fixture.forward();
   const Tensor logits = fixture.network().logits();
@@ -47,7 +48,7 @@ double precise_loss(NetworkFixture& fixture) {
   return sum / weight;
 }
 
-// A random change of each parameter, in its own layout; where that pads, by nothing.
+// A random change of each parameter in its own layout. Padding does not change.
 class Change {
  public:
   Change(NetworkFixture& fixture, std::span<const Parameter> parameters, double step, int number)
@@ -72,7 +73,7 @@ class Change {
     }
   }
 
-  // Values as they were, plus so many steps.
+  // Sets each value to its original value plus `times` steps.
   void apply(float times) const {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
       const std::span<float> values = values_of(parameters_[p]);
@@ -80,7 +81,7 @@ class Change {
     }
   }
 
-  // What the gradients say that one step changes.
+  // The change of the loss by one step, according to the gradients.
   double predicted() const {
     double sum = 0;
     for (std::size_t p = 0; p < parameters_.size(); ++p) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients against the loss itself. The directions are random: along the gradient an element that is wrongly
-// zero would not show.
+// Compares gradients with finite differences of the loss. The directions are random: along the gradient, an
+// element that is wrongly zero would not show.
 #pragma once
 
 #include <span>
@@ -12,15 +12,14 @@ namespace lockstep {
 
 struct SlopeOptions {
   int directions = 4;
-  // What an element changes by, over the root mean square of the parameter's values. Larger steps cross more
-  // kinks of activations, smaller ones drown in fp32's rounding.
+  // The change of an element over the root mean square of the parameter's values. Larger steps cross more
+  // kinks of activations; smaller ones vanish in fp32 rounding.
   double step = 3e-4;
 };
 
-// How far the gradients of the fixture's last backward are from central differences of its loss: the norm of
-// the difference over the norm of the slopes, over all directions. Only these parameters change, and in the
-// end have their values back. Slopes that fp32 cannot tell from none count as right where the gradient's are
-// as small.
+// The error of the fixture's last gradients against central differences of its loss: the norm of the
+// difference over the norm of the slopes, over all directions. Changes only these parameters and restores
+// their values. Slopes below the resolution of fp32 count as correct if the gradient's are as small.
 double slope_error(NetworkFixture& fixture, std::span<const Parameter> parameters,
                    const SlopeOptions& options = {});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ledgers of steps that are made up: 100 ms, of which the last 40 are backward before compute waits.
+// Ledgers of simulated steps of 100 ms; the last 40 ms are backward before compute waits.
 #include "launch/account/advice.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 constexpr double kStep = 0.1;
 constexpr double kBackward = 0.04;
 
-// Buckets whose gradients are final evenly over backward, on a wire of so many bytes per second.
+// Gradients become final at even intervals over backward. The wire has `bytes_per_second`.
 EpochCommunication steady(const std::vector<double>& bucket_bytes, double bytes_per_second, int ranks = 2) {
   EpochCommunication epoch;
   epoch.bucket_bytes = bucket_bytes;
@@ -77,8 +77,8 @@ TEST(Advice, IsSilentWhereLittleIsExposed) {
   EXPECT_FALSE(advise(EpochCommunication(), context())) << "one rank";
 }
 
-// 50 ms are exposed: twice the work for each exchange saves half of them, and a forward pass of 30 ms all of
-// its own.
+// 50 ms are exposed. Twice the work for each exchange saves half of them; a forward pass of 30 ms saves 30
+// ms.
 TEST(Advice, NamesTheNextForwardPassWhereItHidesMost) {
   AdviceContext crossing = context();
   crossing.forward_seconds = 0.03;
@@ -94,7 +94,7 @@ TEST(Advice, NamesTheNextForwardPassWhereItHidesMost) {
   EXPECT_EQ(advise(epoch, crossing)->key, "train.accumulation");
 }
 
-// 4 MB take 0.4 s, and 0.04 s of them a tenth: of which one bucket's is left behind backward.
+// 4 MB take 0.4 s, a tenth of them 0.04 s, of which one bucket's share is exposed after backward.
 TEST(Advice, NamesTheCodecThatGainsMost) {
   const EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 1e7);
   AdviceContext quick = with_codecs(0);
@@ -179,7 +179,7 @@ TEST(Advice, NamesCommunicationWithoutACore) {
   EXPECT_EQ(advise(epoch, one_thread)->key, "") << "there is none to give";
 }
 
-// In a node what looks like a slow wire is a thread that is kept from its core, where the system says so.
+// Within a node, an apparently slow wire is a thread without a core, if the system reports that.
 TEST(Advice, InANodeASlowWireMayBeAMissingCore) {
   EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 50e6);
   EXPECT_EQ(advise(epoch, context(1))->cause, "slow_wire");
@@ -188,7 +188,7 @@ TEST(Advice, InANodeASlowWireMayBeAMissingCore) {
   EXPECT_EQ(advise(epoch, context(2))->cause, "slow_wire");
 }
 
-// Each waits for the other as long.
+// Each waits for the other equally long.
 TEST(Advice, RanksOfANodeThatTakeTurnsInBeingLateShareCores) {
   EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 1e9);
   epoch.mine.buckets[0].late += 0.02;
@@ -201,7 +201,7 @@ TEST(Advice, RanksOfANodeThatTakeTurnsInBeingLateShareCores) {
   EXPECT_EQ(advise(epoch, context(1))->cause, "no_core");
 }
 
-// A rank whose communication is not run lets the others wait.
+// A rank whose communication thread gets no core makes its peers wait.
 TEST(Advice, ALateRankMayLackACore) {
   EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 1e9);
   add_late_rank(epoch, 1, 0.02);
@@ -225,7 +225,7 @@ TEST(WaitModel, FindsWhatItWasMadeFrom) {
   EXPECT_NEAR(model.exposed(std::vector<double>{6e6}, 2), 31e-3, 1e-9);
 }
 
-// One bucket alone tells no latency, and still what to do.
+// One bucket shows no latency, but allows a prediction.
 TEST(WaitModel, LearnsFromOneBucket) {
   const EpochCommunication epoch = steady({4e6}, 100e6);
   const WaitModel model(epoch.mine, epoch.bucket_bytes, 0);

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// Of ten steps that took ten seconds, but for what is named spent computing.
+// 10 steps in 10 s: `seconds` in the given phase, the rest in backward.
 StepLine line_of(std::int64_t step, Phase phase, double seconds) {
   StepLine line{.epoch = 1, .step = step, .steps = 10};
   line.samples_per_second = 100;
@@ -69,7 +69,7 @@ TEST(IdleCause, ProposesWhatIsNotSetYet) {
       std::string::npos);
 }
 
-// A rank that has no core is one that others wait for: what communication seems to take is the cores'.
+// Peers wait for a rank without a core: the apparent communication time is caused by missing cores.
 TEST(IdleCause, OfMoreThreadsThanCoresIsTheCores) {
   StepLine line = line_of(10, Phase::exposed_communication, 5);
   line.without_core_seconds = 1;
@@ -89,7 +89,7 @@ TEST(IdleCause, RanksThatMayUseFewOfTheCoresAreBound) {
       "them more");
 }
 
-// All cores compute: what loaders take of them is missing, here on a core and there on ranks that wait.
+// All cores compute. Loaders take cores that ranks lack, so peers wait for these ranks.
 TEST(IdleCause, LoadersThatTakeTheCoresAreData) {
   StepLine line = line_of(10, Phase::exposed_communication, 2);
   line.without_core_seconds = 1;
@@ -108,7 +108,7 @@ TEST(IdleCause, LoadersThatTakeTheCoresAreData) {
   EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "data") << "a third is somebody else's";
 }
 
-// What is not training may compute: the line is idle all the same.
+// Time outside training (evaluation) may compute, but the line counts as idle.
 TEST(IdleCause, WhatIsMeasuredAndToldTakesTimeToo) {
   StepLine line = line_of(10, Phase::rest, 0);
   line.evaluation_seconds = 10;
@@ -126,13 +126,13 @@ TEST(IdleCause, WhatIsMeasuredAndToldTakesTimeToo) {
   EXPECT_EQ(cause_of(line, {.log_every = 1}), "small_work: train.batch=2");
 }
 
-// A rank alone waits for its own thread.
+// A single rank waits for its own thread.
 TEST(IdleCause, OfOneRankIsNoCommunication) {
   const StepLine line = line_of(10, Phase::exposed_communication, 4);
   EXPECT_EQ(cause_of(line, {.cores = 2}).substr(0, 12), "allocation: ");
 }
 
-// Where twice the batch has no room, it is memory.
+// Twice the batch does not fit: the cause is memory.
 TEST(IdleCause, ABatchThatHasNoRoomIsMemory) {
   IdleContext context{.batch = 64};
   context.room = [](std::int64_t batch) {
@@ -152,7 +152,7 @@ TEST(IdleCause, ABatchThatHasNoRoomIsMemory) {
   EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), context), "memory: train.accumulation=2");
 }
 
-// Of ten steps of a second, all of them backward.
+// 10 steps of 1 s, all in backward.
 std::string slow_cause(const ComputeRoof& roof, IdleContext context = {}) {
   context.roof = [&] { return roof; };
   const auto cause = find_slow_cause(line_of(10, Phase::rest, 0), context);
@@ -202,7 +202,7 @@ TEST(IdleCause, TheGainIsTheTimeThatWasLost) {
 
 constexpr BusyOptions kOptions{.below = 0.7, .lines = 3, .pause_seconds = 60};
 
-// That has seen a run's first line.
+// A watch that has seen the first line of a run.
 BusyWatch watching(const BusyOptions& options, const IdleContext& context = {}) {
   BusyWatch watch(options, context);
   EXPECT_FALSE(watch.look(line_of(0, Phase::data_wait, 10), 0));
@@ -235,8 +235,8 @@ TEST(BusyWatch, ALineThatIsBusyBetweenThemTellsOfNothing) {
   for (std::int64_t i = 1; i <= 5; ++i) EXPECT_FALSE(never.look(line_of(i, Phase::data_wait, 10), 0));
 }
 
-// What hovers about the threshold is not told of again; what was busy for long is, and so is another cause,
-// both after a pause.
+// A value near the threshold is reported once. A new event follows, after a pause, when the device was busy
+// for long or the cause changes.
 TEST(BusyWatch, TellsAgainWhenTheDeviceWasBusyOrTheCauseIsAnother) {
   BusyWatch watch = watching(kOptions);
   double now = 0;
@@ -300,7 +300,7 @@ TEST(BusyWatch, ADeviceThatIsBusyMayBeSlow) {
   EXPECT_FALSE(never.look(line, 0));
 }
 
-// Steps are as busy as ever, and slower.
+// The steps are equally busy but slower.
 TEST(BusyWatch, AClockThatIsHeldDownIsAllocation) {
   std::optional<SlowedDevice> slowed;
   IdleContext context;

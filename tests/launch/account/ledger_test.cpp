@@ -20,7 +20,7 @@ CollectiveMoments moments(std::int64_t final, std::int64_t started, std::int64_t
           .finished_ns = finished * kMs};
 }
 
-// Backward from 100 to 200, and compute goes on at 260.
+// Backward runs from 100 ms to 200 ms; compute resumes at 260 ms.
 constexpr ComputeMoments kCompute{.backward_ns = 100 * kMs, .waited_ns = 200 * kMs, .resumed_ns = 260 * kMs};
 
 void expect_parts_are_the_whole(const LedgerSums& sums) {
@@ -38,8 +38,8 @@ TEST(Ledger, TellsWhatComputeWaitedFor) {
   Ledger ledger(3, nullptr);
   ledger.add(0, moments(120, 120, 130, 150), 10);  // hidden
   ledger.add(1, moments(160, 170, 190, 220),
-             20);  // nobody took it up for 10 ms; 20 ms of its wire are exposed
-  ledger.add(2, moments(200, 225, 235, 255), 30);  // behind it, 5 ms late to start
+             20);                                  // starts 10 ms late; 20 ms of its wire time are exposed
+  ledger.add(2, moments(200, 225, 235, 255), 30);  // after bucket 1, started 5 ms late
   ledger.end_step(kCompute);
   const LedgerSums sums = ledger.sums();
   EXPECT_EQ(sums.steps, 1);
@@ -59,12 +59,12 @@ TEST(Ledger, TellsWhatComputeWaitedFor) {
   expect_parts_are_the_whole(sums);
 }
 
-// Buckets that compute waits for one by one, within the next step, in another order than they have.
+// Compute waits for single buckets in the next step, in an order other than theirs.
 TEST(Ledger, CountsWaitsForSingleBuckets) {
   Ledger ledger(3, nullptr);
   ledger.add(0, moments(120, 120, 120, 190), 10);  // hidden
-  ledger.add(2, moments(180, 190, 195, 230), 30);  // compute stands until 230
-  ledger.add(1, moments(150, 232, 232, 300), 20);  // compute goes on for 40 ms, and then stands for 26
+  ledger.add(2, moments(180, 190, 195, 230), 30);  // compute waits until 230
+  ledger.add(1, moments(150, 232, 232, 300), 20);  // compute runs for 40 ms, then waits for 26 ms
   const BucketWait waits[] = {{.bucket = 0, .begin_ns = 200 * kMs, .end_ns = 200 * kMs},
                               {.bucket = 2, .begin_ns = 200 * kMs, .end_ns = 230 * kMs},
                               {.bucket = 1, .begin_ns = 274 * kMs, .end_ns = 302 * kMs}};
@@ -99,7 +99,7 @@ TEST(Ledger, AddsUpStepsUntilItIsTaken) {
   EXPECT_EQ(ledger.sums().buckets.size(), 1u);
 }
 
-// An exchange may run several collectives for one bucket; a broadcast does not tell when all have met.
+// An exchange may run several collectives for one bucket. A broadcast does not record when all ranks met.
 TEST(Ledger, TakesAllCollectivesOfABucketForOne) {
   Ledger ledger(1, nullptr);
   ledger.add(0, moments(150, 150, 160, 210), 8);
@@ -120,7 +120,7 @@ TEST(Ledger, ABucketThatNothingIsKnownOfCostsNothing) {
   expect_parts_are_the_whole(ledger.sums());
 }
 
-// With more collectives in a step than the log keeps, and with those that are for no bucket.
+// A step has more collectives than the log keeps, and some that belong to no bucket.
 TEST(Ledger, ReadsEachRecordOnce) {
   const auto self = make_self_communicator();
   float value = 1;
@@ -130,7 +130,7 @@ TEST(Ledger, ReadsEachRecordOnce) {
   };
   sum(0);
   self->stream().synchronize();
-  Ledger ledger(2, &self->log());  // what came before it is none of its
+  Ledger ledger(2, &self->log());  // ignores earlier records
   for (int step = 0; step < 2; ++step) {
     for (const int bucket : {0, -1, 1}) sum(bucket);
     self->stream().synchronize();
@@ -152,7 +152,7 @@ TEST(Ledger, ReadsEachRecordOnce) {
   EXPECT_GT(ledger.passages()[1].finished_ns, before);
 }
 
-// Whoever waits for nobody while the others wait is late; what all wait is the wire's.
+// The rank that does not wait while its peers wait is late. Waits that all ranks share count as wire time.
 TEST(Communication, NamesTheRankThatTheOthersWaitFor) {
   run_thread_ranks(3, [](Communicator& communicator) {
     LedgerSums sums{.steps = 2, .exposed = 0.2, .hidden = 0.8};
@@ -179,7 +179,7 @@ TEST(Communication, OfRanksThatWaitAlikeNobodyIsLate) {
   });
 }
 
-// A GPU takes moments in one step of several: the epoch's sums are of all.
+// A GPU records moments in one of several steps; the epoch's sums extrapolate to all steps.
 TEST(Ledger, SkippedStepsCountAsTheOthersInTheSumsThatAreTaken) {
   Ledger ledger(1, nullptr);
   const auto step = [&] {

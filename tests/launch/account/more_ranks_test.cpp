@@ -26,8 +26,8 @@ TEST(MoreRanks, OfOneAreTwiceAtTheMost) {
   EXPECT_NE(more_ranks(kEpoch, {.on_gpu = true})->text.find("on as many GPUs again"), std::string::npos);
 }
 
-// One bucket that is final when backward ends: all of its way is exposed, and with 4 ranks of a ring half as
-// long again as with 2.
+// One bucket that is final when backward ends. Its sum is completely exposed, and on a ring of 4 ranks takes
+// half as long again as with 2.
 TEST(MoreRanks, WaitForALongerRing) {
   EpochCommunication communication;
   communication.mine.steps = 10;

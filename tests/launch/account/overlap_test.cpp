@@ -27,7 +27,7 @@ TEST(Overlap, QueuesSumsWhereTheLinkIsSlow) {
   EXPECT_DOUBLE_EQ(overlap_backward(buckets, 4).exposed_seconds, 1 + 3 * 5 - 4);
 }
 
-// From 1 on a sum is under way for 2 seconds, in which half of compute is done.
+// From second 1 a sum runs for 2 seconds, in which half of compute's speed is lost.
 TEST(Overlap, ComputesMoreSlowlyBesideASum) {
   const BucketInBackward bucket{.final_seconds = 1, .sum_seconds = 2, .lost_share = 0.5};
   const OverlappedBackward hidden = overlap_backward({&bucket, 1}, 4);
@@ -38,8 +38,8 @@ TEST(Overlap, ComputesMoreSlowlyBesideASum) {
   EXPECT_DOUBLE_EQ(exposed.exposed_seconds, 1);
 }
 
-// Seconds 0 to 2 do 1 of compute, 2 to 6, beside the sum that queued, 1, and 6 to 7 the last one; the second
-// bucket is final after half a second of it.
+// Seconds 0 to 2 do 1 s of compute, 2 to 6, beside the queued sum, 1 s, and 6 to 7 the last one. The second
+// bucket is final after half a second of compute.
 TEST(Overlap, EachSumTakesItsOwnShareOfCompute) {
   const BucketInBackward buckets[] = {{0, 2, 0.5}, {0.5, 4, 0.75}};
   const OverlappedBackward backward = overlap_backward(buckets, 3);
@@ -51,8 +51,8 @@ TEST(Overlap, EachSumTakesItsOwnShareOfCompute) {
   EXPECT_THROW(overlap_backward({&all, 1}, 1), Error);
 }
 
-// Of a sum of 2 seconds, or of 4 beside compute, 3 quarters are done when backward ends; the next one is all
-// exposed.
+// The first sum takes 2 seconds, or 4 beside compute: 3 quarters are done when backward ends. The next one is
+// completely exposed.
 TEST(Overlap, SumsMayTakeLongerBesideCompute) {
   const BucketInBackward buckets[] = {{.final_seconds = 0, .sum_seconds = 2, .beside_seconds = 4},
                                       {.final_seconds = 1, .sum_seconds = 1, .beside_seconds = 5}};
@@ -60,7 +60,7 @@ TEST(Overlap, SumsMayTakeLongerBesideCompute) {
   EXPECT_DOUBLE_EQ(overlap_backward(buckets, 9).exposed_seconds, 0);
 }
 
-// Gradients of a bucket that are final before those of the one before it cannot leave before it.
+// A bucket cannot be sent before the previous one, even if its gradients are final earlier.
 TEST(GradientArrivals, AreLinearBetweenBucketsAndNeverEarlierForMoreBytes) {
   GradientArrivals arrivals;
   EXPECT_EQ(arrivals.final_seconds(5), 0) << "nothing is known";

@@ -28,7 +28,7 @@ TEST(Busy, IsWhatTheDeviceComputedOfAllTime) {
   EXPECT_EQ(busy_share({}, 0), 0) << "no step";
 }
 
-// Lines end at multiples of the number, wherever the epoch was entered, or past one.
+// Lines end at multiples of the interval, wherever the epoch was entered, or after one.
 TEST(StepSeries, IsDueAtTheStepsOfAnEpoch) {
   StepSeries series(10, {.epoch_step = 7});
   EXPECT_FALSE(series.due(9));
@@ -59,11 +59,11 @@ TEST(StepSeries, LinesAreOfTheStepsSinceTheLast) {
   EXPECT_DOUBLE_EQ(line.account[Phase::backward], 4);
   EXPECT_DOUBLE_EQ(line.busy, 5.0 / 8);
   EXPECT_GE(line.samples_per_second, 8e9 / static_cast<double>(now_ns() - begin));
-  // Of which no step was settled.
+  // A line in which no step was settled.
   EXPECT_TRUE(std::isnan(series.take({.epoch_step = 7, .totals = {.loss = 14, .weight = 18}}, 4).loss));
 }
 
-// Of a GPU only what its steps took is known.
+// On a GPU only the phases of steps are known.
 TEST(StepSeries, TimeThatNoStepTookIsRest) {
   StepSeries series(1, {});
   const std::int64_t begin = now_ns();

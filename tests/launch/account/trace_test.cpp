@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Clocks that a rank's node has for itself: another beginning, another pace.
+// The clock of a rank's node, with a different start and rate.
 std::int64_t clock_of(int rank, std::int64_t ns) { return rank == 0 ? ns : 7'000'000'000 + ns + ns / 10'000; }
 
 TEST(ClockOffset, IsWithinWhatItSaysOfTheTruth) {
@@ -45,7 +45,7 @@ TEST(Trace, HasAllRanksByOneClock) {
   run_thread_ranks(3, [](Communicator& communicator) {
     const int rank = communicator.rank();
     Timeline timeline;
-    const std::int64_t ahead = rank * 1'000'000;  // this rank's clock shows so much less
+    const std::int64_t ahead = rank * 1'000'000;  // this rank's clock is late by this much
     timeline.record({.name = "together", .begin_ns = 5'000'000 - ahead, .end_ns = 6'000'000 - ahead});
     const ClockOffset before{.at_ns = 4'000'000 - ahead, .offset_ns = ahead, .error_ns = rank * 10};
     const std::string text = trace_of_all(communicator, rank == 2 ? nullptr : &timeline, before, before);

@@ -16,7 +16,7 @@ struct Pixel {
   double x, y;
 };
 
-// Of all points, in the order they are drawn.
+// The positions of all points, in drawing order.
 std::vector<Pixel> circles(const std::string& svg) {
   static const std::regex circle("<circle cx=\"([-0-9.]+)\" cy=\"([-0-9.]+)\"");
   std::vector<Pixel> found;
@@ -25,7 +25,7 @@ std::vector<Pixel> circles(const std::string& svg) {
   return found;
 }
 
-// Labels of an axis ("x" or "y"), with the pixel along it.
+// The labels of an axis ("x" or "y") with their pixel along it.
 std::vector<std::pair<double, double>> labels(const std::string& svg, const std::string& axis) {
   const std::regex label("<text class=\"" + axis +
                          "\" x=\"([-0-9.]+)\" y=\"([-0-9.]+)\"[^>]*>([^<]*)</text>");
@@ -35,8 +35,8 @@ std::vector<std::pair<double, double>> labels(const std::string& svg, const std:
   return found;
 }
 
-// Elements that are opened and closed in order, attributes in quotes, no stray < or &: what is drawn here
-// needs no more of XML.
+// Expects elements to open and close in order, attributes in quotes, and no stray < or &. The charts use no
+// other XML.
 void expect_well_formed(const std::string& svg) {
   static const std::regex token("<(/?)([a-z]+)((?: [a-zA-Z0-9:-]+=\"[^\"<]*\")*)(/?)>|([^<]+)|(<)");
   static const std::regex entity("&(amp|lt|gt|quot);");
@@ -71,11 +71,11 @@ TEST(SvgChart, PointsLieWhereTheAxesSay) {
   expect_well_formed(svg);
   const std::vector<Pixel> points = circles(svg);
   ASSERT_EQ(points.size(), 6u);
-  // Sorted by x; on a logarithmic axis 1, 8 and 64 are equally far apart.
+  // Sorted by x. On a logarithmic axis 1, 8 and 64 have equal distances.
   EXPECT_LT(points[0].x, points[1].x);
   EXPECT_NEAR(points[1].x - points[0].x, points[2].x - points[1].x, 0.2);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(points[i].x, points[3 + i].x);
-  // A linear axis from 0, upwards.
+  // A linear axis that starts at 0.
   const auto ticks = labels(svg, "y");
   ASSERT_GE(ticks.size(), 3u);
   EXPECT_EQ(ticks.front().first, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checkpoints as a user meets them: what stays, what is refused, and what happens where nothing can be saved.
+// Checkpoints from the user's view: which ones stay, which are refused, and what happens when saving fails.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -17,7 +17,7 @@ namespace {
 
 using Settings = std::vector<std::string>;
 
-// With a learning rate that does not depend on where training ends, so that train.steps can.
+// The learning rate does not depend on the last step, so train.steps may change.
 Settings saving(int steps, Settings more = {}) {
   Settings all = {"model.name=cnn",        "train.epochs=4",          "schedule.name=constant",
                   "kernels.choose=direct", "run.checkpoint_every=10", fmt::format("train.steps={}", steps)};
@@ -45,7 +45,7 @@ TEST(Checkpoints, TheNewestStayAndANewRunTouchesNone) {
   const Workplace workplace("kept");
   const auto folder = workplace.path("run/checkpoints");
   ASSERT_EQ(run_ranks(2, workplace.train(saving(25))).exit_code, 0);
-  // The last step is saved, too; nothing is left of what was being written.
+  // The last step is saved too, and no unfinished files remain.
   EXPECT_EQ(checkpoints_in(folder), (Names{"step-000000020", "step-000000025"}));
   const std::string metrics = text_of(workplace.path("run/metrics.jsonl"));
 
@@ -56,7 +56,7 @@ TEST(Checkpoints, TheNewestStayAndANewRunTouchesNone) {
   EXPECT_EQ(checkpoints_in(folder), (Names{"step-000000010", "step-000000012"}));
   EXPECT_EQ(text_of(workplace.path("run/metrics.1.jsonl")), metrics);
 
-  // From the earlier run's, and so beside the later one's.
+  // Resumes the earlier run's checkpoint; the later run's checkpoints are moved aside.
   const ProgramResult earlier = run_ranks(
       2, workplace.train(saving(30), "--resume-with train.steps --resume " +
                                          workplace.path("run/checkpoints.1/step-000000020").string()));
@@ -66,7 +66,7 @@ TEST(Checkpoints, TheNewestStayAndANewRunTouchesNone) {
 
 TEST(Checkpoints, TheBestStays) {
   const Workplace workplace("best");
-  // A rate at which what was learned in the first epoch is lost in those after it: 4 epochs of 64 steps.
+  // A rate at which later epochs destroy what the first one learned: 4 epochs of 64 steps.
   const Settings settings = saving(0, {"run.keep=1", "optimizer.learning_rate=0.02"});
   ASSERT_EQ(run_ranks(1, workplace.train(settings)).exit_code, 0);
   double best = 0;
@@ -141,15 +141,15 @@ TEST(Checkpoints, OfAnotherTrainingAreRefusedNamingTheKey) {
   expect_failure(go_on(workplace, 3, saving(20)), exit_code::config, {"a number of ranks that divides 2"});
   expect_failure(run_ranks(2, workplace.train(saving(20), "--resume nowhere/to/be/found")), exit_code::io,
                  {"there is no such folder"});
-  // Nothing of that has touched what was saved.
+  // The refused runs have not changed the checkpoint.
   const ProgramResult other =
       go_on(workplace, 2, with({"optimizer.learning_rate=0.5"}), "--resume-with optimizer.learning_rate");
   EXPECT_EQ(other.exit_code, 0) << other.output;
   EXPECT_EQ(count(other.output, "training goes on after step 10 "), 1) << other.output;
 }
 
-// The same samples in the same order: without batch norm the parameters are the same but for rounding, and
-// what a codec had not sent is not lost.
+// The samples and their order are the same. Without batch norm the parameters are equal up to rounding, and
+// the codec's residuals are not lost.
 TEST(Checkpoints, GoOnWithAnotherNumberOfRanks) {
   const Workplace workplace("ranks");
   const Settings network = {"model.batch_norm=false", "comm.codec=sign", "comm.compress_within_node=true"};
@@ -197,14 +197,14 @@ TEST(Checkpoints, GoOnWithTheSameSamplesOnAnotherNumberOfRanks) {
   const auto parts = export_of(2, 24, "--resume auto --resume-with train.steps", "parts");
   for (const auto& [name, values] : whole)
     for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(parts.at(name)[i], values[i], 1e-3) << name;
-  // The epoch's losses are added up over the samples of both parts.
+  // The epoch's loss covers the samples of both parts.
   const auto lines = text_of(workplace.path("parts/metrics.jsonl"));
   const auto line = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
   EXPECT_EQ(line["steps"], metrics["steps"]);
   EXPECT_NEAR(line["train_loss"].get<double>(), metrics["train_loss"].get<double>(), 1e-3);
 }
 
-// One command, on as many ranks as there are: 4, then 2, then 4 again.
+// One command on the available number of ranks: 4, then 2, then 4 again.
 TEST(Checkpoints, GoOnWithAsManyRanksAsThereAreWhereAskedTo) {
   const Workplace workplace("resized");
   const std::string digest = workplace.path("digest").string();
@@ -238,8 +238,8 @@ TEST(Checkpoints, GoOnWithAsManyRanksAsThereAreWhereAskedTo) {
     for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(parts.at(name)[i], values[i], 1e-3) << name;
 }
 
-// A folder that cannot be made, a disk that is full: what was saved stays, and training goes on or ends in
-// order, as it was told.
+// A folder that cannot be created, a full disk: saved checkpoints stay. Training continues or ends cleanly,
+// as configured.
 TEST(Checkpoints, ThatCannotBeWrittenCostAWarningOrEndTheTraining) {
   const Workplace workplace("unwritable");
   std::filesystem::create_directories(workplace.path("run"));
@@ -256,7 +256,7 @@ TEST(Checkpoints, OnAFullDiskLeaveTheEarlierOnesWhole) {
   const Workplace workplace("full");
   const auto folder = workplace.path("run");
   std::filesystem::create_directories(folder);
-  // Room for two checkpoints, and not for one more.
+  // Space for two checkpoints but not for a third.
   const Settings settings = {"run.keep=9", "run.checkpoint_every=5"};
   const std::string command = workplace.script(fmt::format(
       "mount -t tmpfs -o size=2M none {0} || exit 77\n{1}\ncode=$?\ncp -r {0}/checkpoints {2}\nexit $code",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checkpoints on disk: what is whole is read to the bit, and what is not is refused, whatever happened to it.
+// Checkpoints on disk: a complete one is read exactly, and any other is refused.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -71,7 +71,7 @@ class Checkpoint : public testing::Test {
   const fs::path run_ = temporary_.path();
 };
 
-// As a program that goes on does.
+// Reads everything that a resumed program reads.
 void read_all(const fs::path& folder) {
   const Manifest manifest = whole_manifest(folder);
   for (int rank = 0; rank < 2; ++rank) state_for(folder, manifest, rank, 2);
@@ -164,7 +164,7 @@ TEST_F(Checkpoint, ManifestsLeadNowhereElse) {
   EXPECT_NE(refused("\"steps\": 7", "\"steps\": 8").find("hash"), std::string::npos);
   EXPECT_NE(message_of<DataError>([] { manifest_from(std::string(100000, '['), "m"); }).find("deep"),
             std::string::npos);
-  // Nor do links in its folder.
+  // Links in the checkpoint's folder are refused, too.
   const fs::path shard = folder / shared_shard();
   const fs::path elsewhere = run_ / "elsewhere";
   fs::rename(shard, elsewhere);
@@ -172,7 +172,7 @@ TEST_F(Checkpoint, ManifestsLeadNowhereElse) {
   EXPECT_NE(message_of<DataError>([&] { read_all(folder); }).find("no regular file"), std::string::npos);
 }
 
-// Messages quote them, and messages go to terminals.
+// Messages quote these strings, and terminals show the messages.
 TEST_F(Checkpoint, ManifestsWithControlCharactersAreRefused) {
   for (const char* odd : {"\x1b]0;title\x07", "two\nlines", "\x7f",
                           "\xc2\x9b"
@@ -223,7 +223,7 @@ TEST_F(Checkpoint, TheNewestAndTheBestStay) {
   save(50);
   store.prune(2);
   EXPECT_EQ(names(), (std::vector<std::string>{"step-000000050", "step-000000040", "step-000000030"}));
-  // What is damaged does not count, and is left to look at.
+  // A damaged checkpoint does not count towards `keep`, and stays for inspection.
   overwrite(store.folder() / "step-000000050" / shared_shard(), "");
   save(60);
   store.prune(2);

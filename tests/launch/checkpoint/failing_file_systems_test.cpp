@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Disks that fail while a training saves: full, broken, read-only, gone. Training goes on with a warning, or
-// ends with code 74, as run.checkpoint_errors says; nothing unfinished stays, and what was saved can be gone
-// on from. Disks are real ones in a namespace of mounts; what no disk does when it is asked to, strace makes
-// system calls answer.
+// Disks that fail while a training saves: full, broken, read-only or unmounted. According to
+// run.checkpoint_errors, training continues with a warning or ends with code 74. No unfinished checkpoint
+// stays, and saved ones can be resumed. The disks are real mounts in a mount namespace; strace injects the
+// errors that no mount can produce.
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -20,7 +20,7 @@ namespace {
 
 class FailingFileSystems : public testing::Test {
  protected:
-  // Saves after every fifth of so many steps.
+  // A training of `steps` steps that saves every 5 steps.
   std::string training(int steps, const std::string& errors, const std::string& flags = "") const {
     return place_.train({"model.name=cnn", "train.epochs=100000", fmt::format("train.steps={}", steps),
                          "kernels.choose=direct", "schedule.name=constant", "run.checkpoint_every=5",
@@ -31,12 +31,12 @@ class FailingFileSystems : public testing::Test {
     return "mpirun --oversubscribe --bind-to none -np 2 " + command;
   }
   std::string run() const { return place_.path("run").string(); }
-  // Any: in a tenth of a second each of them comes and goes.
+  // Waits for any checkpoint, not a certain one: each exists for only about 0.1 s.
   std::string wait_for_a_checkpoint() const {
     return wait_until(fmt::format("ls {}/checkpoints 2>/dev/null | grep -q '^step-[0-9]*$'", run()));
   }
 
-  // Of checkpoints and of what is none, wherever it is under run.dir.
+  // Names of the finished or unfinished checkpoints anywhere under run.dir, sorted.
   std::vector<std::string> names(bool unfinished) const {
     std::vector<std::string> found;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(run())) {
@@ -50,7 +50,7 @@ class FailingFileSystems : public testing::Test {
 
   void expect_nothing_unfinished() const { EXPECT_EQ(names(true), std::vector<std::string>()); }
 
-  // The newest checkpoint is sound; what a disk left unfinished that went away in the middle goes now.
+  // Resumes from the newest checkpoint, which must be sound. The resumed run removes unfinished checkpoints.
   void expect_to_go_on() const {
     ASSERT_FALSE(names(false).empty());
     const int steps = std::stoi(names(false).back().substr(5)) + 3;
@@ -62,8 +62,8 @@ class FailingFileSystems : public testing::Test {
     expect_nothing_unfinished();
   }
 
-  // Runs lines of sh in a namespace of mounts, if there may be one. `go_on TEXT` waits until the log, which
-  // is told in the end, has that text; `newest` is the number of checkpoints.
+  // Runs shell lines in a mount namespace and prints the log at the end. The lines can use $log and $run_dir
+  // and must set $run to the process of the run.
   ProgramResult in_namespace(const std::string& lines) const {
     const std::string log = place_.path("log").string();
     const ProgramResult result =
@@ -79,7 +79,7 @@ class FailingFileSystems : public testing::Test {
     EXPECT_EQ(count(result.output, "lockstep: the checkpoint of step "), 1) << result.output;
     EXPECT_GE(count(result.output, reason), 1) << result.output;
   }
-  // As the run's folder: what was on the namespace's disk in the end.
+  // Moves the copy of the namespace's run folder into the place of run.dir.
   void take_copy() const {
     std::filesystem::remove_all(run());
     std::filesystem::rename(place_.path("copy"), run());
@@ -91,7 +91,7 @@ class FailingFileSystems : public testing::Test {
   static bool may_trace() { return run_shell("strace -qq -e trace=fsync true").exit_code == 0; }
 
   const Workplace place_{"failing"};
-  // What of the namespace's disk is to be looked at later.
+  // Copies the run folder out of the namespace for later checks.
   const std::string kept_ = fmt::format("cp -r $run_dir {}", place_.path("copy").string());
 };
 
@@ -126,7 +126,7 @@ TEST_F(FailingFileSystems, ThatAreFullEndATrainingThatMustSave) {
 
 TEST_F(FailingFileSystems, ThatBecomeReadOnlyAreSavedToAgainWhenTheyAreNot) {
   SKIP_WITHOUT_NAMESPACES();
-  // A file that is being written keeps the folder from becoming read-only.
+  // A file open for writing keeps the mount from becoming read-only.
   const std::string lines = fmt::format(
       "mount --bind $run_dir/checkpoints $run_dir/checkpoints\n{} >$log 2>&1 & run=$!\n{}{}{}ls "
       "$run_dir/checkpoints\n"
@@ -151,7 +151,7 @@ TEST_F(FailingFileSystems, ThatBecomeReadOnlyEndATrainingThatMustSave) {
   expect_to_go_on();
 }
 
-// Moved away, as far as the job can tell: an unmounted disk looks no different.
+// Moves the folder away: to the job this looks like an unmounted disk.
 TEST_F(FailingFileSystems, ThatVanishAreSavedToAgainWhenTheyAreBack) {
   const std::string log = place_.path("log").string();
   const ProgramResult result = run_shell(fmt::format(
@@ -174,7 +174,7 @@ TEST_F(FailingFileSystems, ThatVanishEndATrainingThatMustSave) {
   expect_to_go_on();
 }
 
-// Somebody has removed all checkpoints: the next ones are as good.
+// A user removes all checkpoints; the next ones are saved as usual.
 TEST_F(FailingFileSystems, CheckpointsThatAreRemovedAreMadeAgain) {
   const ProgramResult result = run_shell(fmt::format(
       "{0} 2>&1 & run=$!\n{1}mv {2}/checkpoints {2}/removed\nrm -r {2}/removed\n{3}kill -USR1 $run\nwait "
@@ -190,7 +190,8 @@ struct BrokenCall {
   const char* name;
   int rank;
   const char* call;
-  // Which of a thread's, from 1; each checkpoint has threads of its own. Or those of a path in run.dir.
+  // The number of the call within a thread, from 1; each checkpoint starts new threads. With `path`, only
+  // calls on that path in run.dir count.
   int when = 1;
   const char* path = nullptr;
 };
@@ -199,7 +200,7 @@ void PrintTo(const BrokenCall& call, std::ostream* out) { *out << call.name; }
 
 class BrokenDisks : public FailingFileSystems, public testing::WithParamInterface<BrokenCall> {
  protected:
-  // A disk that was sound until step 10.
+  // Trains 10 steps on a sound disk, then resumes on the broken one.
   ProgramResult train_on(const std::string& errors) const {
     const ProgramResult sound = run_shell(ranks(training(10, "stop")));
     EXPECT_EQ(sound.exit_code, 0) << sound.output;
@@ -250,8 +251,7 @@ INSTANTIATE_TEST_SUITE_P(, BrokenDisksOfTheTolerant,
                                          BrokenCall{"name_of_the_folder", 0, "rename", 1, kPartial}),
                          [](const auto& each) { return std::string(each.param.name); });
 
-// What fsync(2) promises is worth something in this order alone: a file's bytes, its name, the folder's
-// names.
+// fsync(2) is useful only in this order: a file's bytes, its name, then the folder's names.
 TEST_F(FailingFileSystems, SeeEachFileOnDiskBeforeItsNameAndAllOfThemBeforeTheCheckpoints) {
   SKIP_WITHOUT_STRACE();
   const auto trace = place_.path("trace");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one number of ranks had for itself, dealt out to another number.
+// Per-rank state of one number of ranks, redistributed to another number.
 #include "launch/checkpoint/other_ranks.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ double sum_of(const std::vector<StateCopy::Tensor>& tensors, const std::string& 
   return sum;
 }
 
-// Two ranks that each had all of w, and halves of v.
+// Two ranks, each with all of w and half of v.
 MergedExchange saved_by_two() {
   MergedExchange merged;
   merge(merged, std::vector{piece("w.residual", {1, 2, 3, 4}), piece("v.residual[0:3]", {1, 1, 1}),
@@ -49,7 +49,7 @@ TEST(OtherRanks, KeepTheSumOfWhatWasNotSent) {
     std::mutex mutex;
     double w = 0, v = 0;
     run_thread_ranks(ranks, [&](Communicator& communicator) {
-      // Everybody has all of w; the first has all of v.
+      // Every rank has all of w; the first also has all of v.
       std::vector<ExchangeState> mine = {place("w.residual[0:1]", 1), place("w.residual[1:4]", 3)};
       if (communicator.rank() == 0) {
         mine.push_back(place("v.residual", 6));
@@ -80,7 +80,7 @@ TEST(OtherRanks, NameWhatWasNotSaved) {
   for (const std::string& error : errors) EXPECT_NE(error.find("u.residual"), std::string::npos) << error;
 }
 
-// One rank wishes; all learn of it after the same step.
+// One rank requests; all learn of it after the same step.
 TEST(StepAgreement, TellsEveryRankAfterTheSameStep) {
   constexpr int kRanks = 3, kSteps = 40;
   std::vector<std::vector<int>> told(kRanks);
@@ -90,7 +90,7 @@ TEST(StepAgreement, TellsEveryRankAfterTheSameStep) {
       StepAgreement::Wishes mine = {};
       if (communicator.rank() == 1 && step >= 7) mine[2] = 10;
       if (communicator.rank() == 2 && step >= 7) mine[2] = 12;
-      float gradient = 1;  // what a step does: it ends on no rank before all have begun it
+      float gradient = 1;  // a step's sum: it ends on no rank before all have begun it
       communicator.all_reduce(&gradient, 1, DType::f32, ReduceOp::sum);
       communicator.stream().synchronize();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -104,7 +104,7 @@ TEST(StepAgreement, TellsEveryRankAfterTheSameStep) {
   EXPECT_EQ(told[2], told[0]);
 }
 
-// Where ranks meet, whatever is under way.
+// At a common point, whatever is pending.
 TEST(StepAgreement, AtOnceIsOfTheseWishes) {
   run_thread_ranks(3, [](Communicator& communicator) {
     StepAgreement agreement(communicator);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program saves, is stopped or killed, and goes on: with the bits, and the lines of metrics.jsonl, of a
-// run that nothing had disturbed.
+// The program saves, is stopped or killed, and resumes. It ends with the bits and the metrics.jsonl of an
+// uninterrupted run.
 #include <fstream>
 
 #include <fmt/format.h>
@@ -25,8 +25,8 @@ std::string command_of(int ranks, const Workplace& workplace, const Settings& se
   return ranks == 1 ? command : fmt::format("{}{} {}", kMpirun, ranks, command);
 }
 
-// Everything in which a disturbed run may go wrong: a schedule that moves, statistics of each rank,
-// augmentation, dropout, and a loss scale that overflows at first and is doubled often.
+// All features that an interruption may break: a schedule that changes the rate, per-rank statistics,
+// augmentation, dropout, and a loss scale that overflows at first and doubles often.
 Settings demanding(int ranks) {
   return {"model.name=cnn",
           "model.dropout=0.2",
@@ -44,8 +44,8 @@ Settings demanding(int ranks) {
           fmt::format("comm.codec={}", ranks > 1 ? "sign" : "none")};
 }
 
-// Starts a run, does `what` to its process, $run, when so many epochs are reported and a checkpoint is there,
-// and returns how the run ended.
+// Starts a run as process $run, executes the shell lines `what` once `epochs` epochs are reported and a
+// checkpoint exists, and returns how the run ended.
 ProgramResult disturbed(int ranks, const Workplace& workplace, const Settings& settings, int epochs,
                         const std::string& what, const std::string& flags = "") {
   const std::string folder = workplace.path("run").string();
@@ -63,7 +63,7 @@ std::vector<nlohmann::json> lines_of(const std::filesystem::path& metrics) {
   return lines;
 }
 
-// But for times.
+// Compares all metrics except times.
 void expect_same_metrics(const Workplace& workplace, const std::vector<nlohmann::json>& expected) {
   const auto lines = lines_of(workplace.path("run/metrics.jsonl"));
   ASSERT_EQ(lines.size(), expected.size());
@@ -100,27 +100,27 @@ void expect_resumed(int ranks, const Workplace& workplace, const Settings& setti
 
 class Resume : public testing::TestWithParam<int> {};
 
-// A process that is killed loses what came after the last checkpoint, and trains it again.
+// A killed process loses the steps after the last checkpoint and trains them again.
 TEST_P(Resume, EndsWithTheBitsOfARunThatWasNotKilled) {
   const int ranks = GetParam();
   const Workplace workplace(fmt::format("killed_{}", ranks));
   Settings settings = demanding(ranks);
   const Undisturbed whole = undisturbed(ranks, workplace, settings);
   settings.push_back("run.checkpoint_every=23");
-  // After the second checkpoint was begun, which waits for the first to be written.
+  // After the start of the second checkpoint, which waits until the first is written.
   const std::int64_t step = whole.metrics.at(9)["steps"].get<std::int64_t>() + 5;
   ASSERT_GT(step, 2 * 23);
   const ProgramResult killed = run_shell(
       command_of(ranks, workplace, settings, fmt::format("--inject kill:rank={},step={}", ranks - 1, step)));
   ASSERT_NE(killed.exit_code, 0) << killed.output;
   expect_resumed(ranks, workplace, settings, whole);
-  // It has ended: going on trains nothing, and says the same.
+  // The run has ended: another resume trains nothing and reports the same.
   expect_resumed(ranks, workplace, settings, whole);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Resume, testing::Values(1, 2, 4));
 
-// Wherever it stops, and whatever the tail of an epoch: the learning rate is that of all epochs.
+// For every stop and every kind of tail: the learning rate follows the schedule of all epochs.
 TEST(Continued, InPartsOfSomeEpochsEndsWithTheBitsOfOneTraining) {
   for (const char* tail : {"data.tail=drop", "data.tail=carry"}) {
     const Workplace workplace("in_parts");
@@ -139,7 +139,7 @@ TEST(Continued, InPartsOfSomeEpochsEndsWithTheBitsOfOneTraining) {
   }
 }
 
-// The signal comes at any step; which one is saved follows.
+// The signal arrives at any step; the step that is saved follows from it.
 TEST(Preemption, SavesEndsWith75AndGoesOnWithTheSameBits) {
   const Workplace workplace("preempted");
   Settings settings = demanding(2);
@@ -155,12 +155,12 @@ TEST(Preemption, SavesEndsWith75AndGoesOnWithTheSameBits) {
   expect_resumed(2, workplace, settings, whole);
 }
 
-// Without a launcher, and without checkpoints of its own: asked to stop, a run saves one.
+// Without a launcher and without periodic checkpoints: a run that receives a signal saves one.
 TEST(Preemption, OfOneProcessByAnySignal) {
   for (const char* signal : {"TERM", "INT", "HUP"}) {
     const Workplace workplace(fmt::format("signal_{}", signal));
     const Settings settings = {"model.name=cnn", "train.epochs=100000"};
-    // Shells start background jobs with SIGINT ignored, and then it stays so.
+    // Shells start background jobs with SIGINT ignored, and programs inherit that.
     const std::string metrics = workplace.path("run/metrics.jsonl").string();
     const ProgramResult stopped = run_shell(
         fmt::format("env --default-signal=INT {} & run=$!\n{}kill -{} $run\nwait $run",
@@ -171,7 +171,7 @@ TEST(Preemption, OfOneProcessByAnySignal) {
   }
 }
 
-// A signal comes at any instruction, of products of matrices, too, whose kernels have their stack in the
+// A signal can arrive at any instruction, also within matrix products, whose kernels have their stack in the
 // heap.
 TEST(Preemption, SignalsByTheHundredDisturbNothing) {
   const Workplace workplace("signals");

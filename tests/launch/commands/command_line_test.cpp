@@ -152,7 +152,7 @@ TEST(CommandLine, HelpOfEachCommandHasAnExampleAndFitsATerminal) {
   EXPECT_LE(longest_line(parse({"keys"}).text), 80u);
 }
 
-// launch/configuration.md is what the program prints.
+// launch/configuration.md equals the program's output.
 TEST(CommandLine, ThePageOfKeysIsWhatTheProgramPrints) {
   std::ifstream file(LOCKSTEP_SOURCE_DIR "/launch/configuration.md");
   std::stringstream page;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The script is sourced by a real bash, which is asked what it would complete.
+// A real bash sources the script and returns its completions.
 #include <array>
 #include <cstdio>
 #include <set>
@@ -40,7 +40,7 @@ class Completion : public testing::Test {
     folder_.write("here/flowers/train/x.jpg", {});
   }
 
-  // What bash offers for the last word, split as bash splits a line: at blanks, and around '='.
+  // The words that bash offers for the last word. bash splits a line at blanks and around '='.
   std::set<std::string> offered(const std::vector<std::string>& words) const {
     const std::string test = fmt::format(
         "set -u; source {}/completion.bash; cd {}/here; COMP_WORDS=(lockstep '{}'); COMP_CWORD={}; "

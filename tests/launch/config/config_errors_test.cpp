@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What somebody is told whose configuration is wrong: everything at once, where it is, and what was meant.
+// Messages about a wrong configuration: all errors at once, with their places and suggestions.
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// A folder that is the working folder while the object lives.
+// A temporary folder that is the working folder while the object lives.
 class WorkingFolder {
  public:
   WorkingFolder() : before_(std::filesystem::current_path()) {
@@ -89,7 +89,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// What the parser says of a mistake is its own; where it is, and what else is wrong, is ours.
+// The parser words a syntax error; lockstep adds its place and the other errors.
 TEST(ConfigErrors, ASyntaxErrorHidesNoOther) {
   const std::vector<std::string> lines = lines_of(
       error_of_text("[optimizer]\nname = \"adam\"\nlr = 0.1\n[train]\nbatch = = 3\nepochs = 0\nseed 3\n",
@@ -105,7 +105,7 @@ TEST(ConfigErrors, ASyntaxErrorHidesNoOther) {
   EXPECT_EQ(lines[6], "  comm.overlap = 7: true or false is expected");
 }
 
-// The keys of a section whose name cannot be read belong to no other.
+// The keys of a section with an unreadable name belong to no other section.
 TEST(ConfigErrors, ABrokenSectionTakesItsKeysAlong) {
   const std::vector<std::string> lines =
       lines_of(error_of_text("[data]\npath = 1\n[optimizer\nname = \"adam\"\n[train]\nbatch = 0\n"));
@@ -116,7 +116,7 @@ TEST(ConfigErrors, ABrokenSectionTakesItsKeysAlong) {
   EXPECT_EQ(lines[3], "  own.toml:6: train.batch = 0: allowed are integers from 1 to 1048576, or \"auto\"");
 }
 
-// Of what was not read nothing is said: neither that it lacks, nor that it does not go with the rest.
+// Keys that were not read cause no errors: neither that they are missing nor that they conflict.
 TEST(ConfigErrors, ASyntaxErrorBringsNoFalseOnes) {
   const std::string lonely =
       error_of_text("[data]\npath = \"x\n[optimizer]\nnesterov = true\nmomentum = 0.9.\n");
@@ -126,7 +126,7 @@ TEST(ConfigErrors, ASyntaxErrorBringsNoFalseOnes) {
   EXPECT_TRUE(lines[2].starts_with("  own.toml:5:")) << lonely;
 }
 
-// A list that does not end swallows what follows, so that nothing more can be said.
+// An unterminated list swallows the following lines, so no other error can be reported.
 TEST(ConfigErrors, WhatNoLineIsToBlameForIsToldAlone) {
   for (const char* text :
        {"[data]\nmean = [0.5\ndeviation = [1]\n[train]\nbatch = 0\n",
@@ -139,7 +139,7 @@ TEST(ConfigErrors, WhatNoLineIsToBlameForIsToldAlone) {
   }
 }
 
-// As an editor counts them, in characters and from 1, though strings are set apart for the parser.
+// Columns are counted in characters from 1, as in an editor, although strings are replaced before parsing.
 TEST(ConfigErrors, ColumnsAreThoseOfTheFile) {
   const auto place = [](const std::string& text) {
     const std::string error = error_of_text(text);
@@ -173,7 +173,7 @@ TEST(ConfigErrors, AFileMeantInPlaceOfAPresetIsNamed) {
   EXPECT_TRUE(error_of("bare").starts_with("unknown preset bare; did you mean the file ./bare? Presets: "));
 }
 
-// Products of them are computed in 64 bits, and some values in fp32.
+// Products of these values are computed in 64 bits, and some values in fp32.
 TEST(ConfigErrors, ValuesThatWouldOverflowAreRefused) {
   for (const char* setting :
        {"train.loss_scale=1e300", "train.loss_scale=1e-300", "train.batch=9223372036854775807",
@@ -226,7 +226,7 @@ TEST(Suggestions, OtherProgramsNamesOfValues) {
   EXPECT_EQ(suggested_word("gpu", optimizers), "") << "only one of the words is suggested";
 }
 
-// What is suggested must be there.
+// Suggested keys and values must exist.
 TEST(Suggestions, EveryWordSuggestedForAKeyIsAllowed) {
   for (const char* other :
        {"lr",         "wd",         "eps",       "optim",     "scheduler",     "warmup",    "bs",
@@ -248,7 +248,7 @@ TEST(Suggestions, NearestInSpelling) {
   EXPECT_EQ(nearest("batch", {}), "");
 }
 
-// A configuration may be another's, and a run's folder and a preset, too.
+// A configuration may come from another person, and so may a run's folder and a preset.
 TEST(ConfigErrors, ACommandIsNotTakenFromAFile) {
   const WorkingFolder folder;
   folder.write("own.toml", "[data]\npath = \"x\"\n[run]\nevent_command = \"touch here\"\n");

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kPreset = "fashion_mnist_cnn";
 
-// A file that lives as long as the object.
+// A file that exists as long as the object.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
@@ -46,7 +46,7 @@ std::string config_error(const Action& action) {
 std::string set_error(const std::string& override_text) {
   return config_error([&] { with({override_text}); });
 }
-// The file is called FILE, and does not lack the data.
+// The error for a file with this text, which is called FILE. data.path is set.
 std::string text_error(const std::string& text) {
   const TemporaryFile file(text);
   const std::vector<std::string> overrides = {"data.path=x"};
@@ -200,7 +200,7 @@ TEST(Config, ValuesOutOfRange) {
   for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
 }
 
-// Both keys are named.
+// The message names both keys.
 TEST(Config, CrossBarrierRefusesWhatItMakesNoSenseWith) {
   const std::pair<const char*, const char*> others[] = {
       {"comm.overlap=false", "comm.overlap = true"},

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Image i is of one colour: red i, green 100, blue 0 in one half of all pixels and 200 in the other.
+// Image i has one colour: red i, green 100; blue is 0 in one half of all pixels and 200 in the other.
 class Stripes final : public Dataset {
  public:
   Stripes(std::int64_t images, const ImageShape& shape) : images_(images), shape_(shape) {}

@@ -33,7 +33,7 @@ TEST(DivideCores, RanksThatAreNotBoundShareThem) {
 TEST(DivideCores, RanksBoundToCoresOfTheirOwnKeepThem) {
   EXPECT_EQ(divide_cores(Ranks{rank_on({0, 1, 2, 3}), rank_on({4, 5, 6, 7})}, 0), (Threads{4, 4}));
   EXPECT_EQ(divide_cores(Ranks{rank_on({0}), rank_on({1, 2, 3})}, 0), (Threads{1, 3}));
-  // One socket each for two pairs of ranks.
+  // Two sockets with two ranks each.
   EXPECT_EQ(divide_cores(Ranks{rank_on({0, 1, 2, 3}), rank_on({0, 1, 2, 3}), rank_on({4, 5, 6, 7}),
                                rank_on({4, 5, 6, 7})},
                          0),
@@ -62,7 +62,7 @@ TEST(DivideCores, RanksOfOneControlGroupShareItsQuota) {
   EXPECT_EQ(divide_cores(Ranks{with_quota(rank_on(kAll, 0), 3), with_quota(rank_on(kAll, 1), 3)}, 0),
             (Threads{3, 3}))
       << "numbers of groups are a node's own";
-  // Two containers of two cores in a pod of three.
+  // Two containers of two cores each in a pod of three.
   EXPECT_EQ(divide_cores(
                 Ranks{with_quota(with_quota(all, 2, 1), 3, 9), with_quota(with_quota(all, 2, 2), 3, 9)}, 0),
             (Threads{1, 1}));
@@ -124,7 +124,7 @@ TEST(Niceness, IsOfTheThreadThatCommunicatesAlone) {
   EXPECT_EQ(niceness_of_this_thread(), before);
 }
 
-// Root's, and whose the system lets, is lowered.
+// The niceness is lowered for root, and for users that the system allows it.
 TEST(Niceness, IsLeftWhereItMayNotBeLowered) {
   const int before = niceness_of_this_thread();
   Stream communication(Device{}, StreamUse::communication);
@@ -133,7 +133,7 @@ TEST(Niceness, IsLeftWhereItMayNotBeLowered) {
   EXPECT_TRUE(now == -20 || now == before) << now;
 }
 
-// As a thread of its own, whose processors are nobody else's.
+// Runs on a separate thread, so that only its affinity changes.
 void in_thread(const std::function<void()>& work) { std::thread(work).join(); }
 
 cpu_set_t usable() {
@@ -149,12 +149,12 @@ TEST(KeepNear, TakesThoseThatAreNearOfThoseThatMayBeUsed) {
     while (!CPU_ISSET(first, &all)) ++first;
     cpu_set_t near = {};
     CPU_SET(first, &near);
-    CPU_SET(CPU_SETSIZE - 1, &near);  // which this machine has not
+    CPU_SET(CPU_SETSIZE - 1, &near);  // a processor that this machine lacks
     EXPECT_EQ(keep_near(near), 1);
     cpu_set_t left = usable();
     EXPECT_EQ(CPU_COUNT(&left), 1);
     EXPECT_TRUE(CPU_ISSET(first, &left));
-    in_thread([&] {  // whoever is started there has the same
+    in_thread([&] {  // threads started there inherit the affinity
       left = usable();
       EXPECT_EQ(CPU_COUNT(&left), 1);
     });

@@ -20,7 +20,7 @@ class KernelCacheTest : public testing::Test {
     bool timed = false;
     std::string chosen;
   };
-  // What a start of the program does that needs one kernel; `meanwhile` happens while it times.
+  // A start of the program that needs one kernel. `meanwhile` runs while it times candidates.
   Start start(
       const std::string& identity, const std::string& key,
       const KernelChoice& fastest = {.candidate = "winograd", .microseconds = 1},
@@ -38,7 +38,7 @@ class KernelCacheTest : public testing::Test {
     });
     return result;
   }
-  // Everything there but the file and the lock.
+  // All files except the cache and its lock.
   std::vector<std::string> left_over() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
@@ -84,7 +84,7 @@ TEST_F(KernelCacheTest, AFolderThatCannotBeWrittenCostsOnlyTheTiming) {
   EXPECT_TRUE(start("library 1", "3x3").timed);
 }
 
-// A lock held while kernels are timed would make this wait for itself.
+// If a start held the lock while timing kernels, this test would deadlock.
 TEST_F(KernelCacheTest, AStartWaitsForNobodyAndKeepsWhatOthersAdded) {
   EXPECT_TRUE(start("library 1", "3x3", {.candidate = "winograd"}, [&] {
                 EXPECT_TRUE(start("library 1", "5x5").timed);
@@ -112,7 +112,7 @@ TEST_F(KernelCacheTest, ManyStartsAtOnceLoseNothing) {
 }
 
 TEST_F(KernelCacheTest, ALockThatCannotBeHadCostsAWarning) {
-  std::filesystem::create_directories(folder_ / "lock");  // no file can be opened there
+  std::filesystem::create_directories(folder_ / "lock");  // a folder cannot be opened as a file
   EXPECT_TRUE(start("library 1", "3x3").timed);
   EXPECT_FALSE(start("library 1", "3x3").timed);
 }
@@ -143,7 +143,7 @@ TEST(KernelChoicesText, GoesToOtherRanksAndBack) {
   EXPECT_THROW(from_text("{\"key\": 3}", read), DataError);
 }
 
-// A checkpoint brings them, and may come from anywhere.
+// A checkpoint contains them, and may come from an untrusted source.
 TEST(KernelChoicesText, OfStrangersIsRefused) {
   const auto refused = [](const std::string& text) {
     KernelChoices choices(ChooseBy::time);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-// Calls are counted: each plans a network.
+// Counts the calls, because each call plans a network.
 struct Need {
   std::function<std::size_t(std::int64_t)> activations;
   std::size_t fixed = 0;
@@ -78,7 +78,7 @@ TEST(MemoryShortage, WithoutABatchThatFitsNamesNone) {
   EXPECT_NE(text.find("not even a batch of 1 fits: buy more"), std::string::npos) << text;
 }
 
-// The plan was right, but memory went elsewhere.
+// The plan fits, but other programs use the memory.
 TEST(MemoryShortage, OfAPlanThatFitsBlamesOthers) {
   Need need{[](std::int64_t batch) { return static_cast<std::size_t>(batch) * kMiB; }};
   const std::string text = describe_shortage({.batch = 4, .available = 100 * kMiB}, need.function());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CPU quotas as systems and containers show them, in made-up trees.
+// CPU quotas in the form that systems and containers show them, in simulated file trees.
 #include "launch/devices/processor_quota.h"
 
 #include <fstream>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file system whose process 0 of control groups is this one.
+// A file tree with the control groups of this process.
 class QuotaTree {
  public:
   void put(const std::string& name, const std::string& text) const {
@@ -62,7 +62,7 @@ TEST(ProcessorQuota, OfVersion1IsRead) {
   EXPECT_EQ(tree.cores(), Cores{2.5});
 }
 
-// In a container the host's path is told, and its group is mounted as the top.
+// In a container the file shows the host's path, and the group is mounted at the top.
 TEST(ProcessorQuota, OfAContainerIsFoundWhereItsGroupIsMounted) {
   const QuotaTree tree;
   tree.put("proc/self/cgroup", "3:cpu:/docker/ab\n");

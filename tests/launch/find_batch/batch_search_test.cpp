@@ -13,7 +13,7 @@ constexpr double kPlenty = 1e9;
 
 using Rate = std::function<double(double batch)>;
 
-// Each batch costs what it takes to compute some steps of it.
+// The measurement of a batch takes the time of some steps with it.
 BatchFigure measured_at(std::int64_t batch, const Rate& rate) {
   const auto samples = static_cast<double>(batch);
   return {.batch = batch, .samples_per_second = rate(samples), .seconds = 1 + samples / 100};
@@ -35,7 +35,7 @@ std::vector<std::int64_t> searched(const BatchLimits& limits, const Rate& rate, 
   return order;
 }
 
-// Half the peak at 16.
+// Half of the peak at a batch of 16.
 double saturating(double batch) { return 1000 * batch / (batch + 16); }
 
 using Batches = std::vector<std::int64_t>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `lockstep find-batch` and train.batch = "auto" as a user runs them.
+// `lockstep find-batch` and train.batch = "auto" from the user's view.
 
 #include <regex>
 
@@ -117,7 +117,7 @@ TEST(AutomaticBatch, TrainsAsIfItHadBeenGiven) {
   ASSERT_EQ(given.exit_code, 0) << given.output;
   EXPECT_EQ(text_of(digest), of_automatic);
 
-  // What is saved has its batch: nothing is searched.
+  // A checkpoint contains its batch, so no search runs.
   const ProgramResult resumed = with({"train.batch=auto"}, "--resume auto");
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_EQ(resumed.output.find("the smallest with"), std::string::npos) << resumed.output;

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Samples' gradients are normal around a mean.
+// Samples' gradients with a normal distribution around a mean.
 struct PlantedNoise {
   double mean = 0.1;
   double deviation = 1;

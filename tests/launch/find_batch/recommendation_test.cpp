@@ -45,7 +45,7 @@ TEST(Recommendation, TakesALargerBatchAndTheRateFollows) {
   EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::none))->learning_rate, 0.1);
 }
 
-// Linear from 8 to 1024 samples would be 128 times the rate.
+// Linear scaling from 8 to 1024 samples would multiply the rate by 128.
 TEST(Recommendation, ARateRisesNoFurtherThanNoiseAllows) {
   AsConfigured noisy = configured(4);
   noisy.learning_rate = 0.01;
@@ -55,7 +55,7 @@ TEST(Recommendation, ARateRisesNoFurtherThanNoiseAllows) {
   EXPECT_TRUE(noisy.is_held_back(1024));
   noisy.critical_batch = std::numeric_limits<double>::infinity();
   EXPECT_DOUBLE_EQ(noisy.rate_for(1024), 1.28);
-  noisy.critical_batch = 1e9;  // noise alone: in proportion
+  noisy.critical_batch = 1e9;  // noise only: proportional
   EXPECT_DOUBLE_EQ(noisy.rate_for(16), 0.02);
   noisy.critical_batch = 72;
   EXPECT_DOUBLE_EQ(noisy.rate_for(4), 0.005) << "downwards by the rule";
@@ -63,7 +63,7 @@ TEST(Recommendation, ARateRisesNoFurtherThanNoiseAllows) {
 }
 
 TEST(Recommendation, KeepsTheSamplesOfAStepByAccumulation) {
-  // What has no room in one piece has it in four.
+  // A batch that does not fit in one piece fits in four.
   const auto in_pieces = recommend_batch(kFigures, configured(128));
   EXPECT_EQ(in_pieces->batch, 32);
   EXPECT_EQ(in_pieces->accumulation, 4);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network, a dataset, a schedule and a command of the user's own, and everything that `lockstep` has.
+// A user's own network, dataset, schedule and command, next to everything that `lockstep` has.
 #include "launch/commands/commands.h"
 #include "launch/run.h"
 
 using namespace lockstep;
 
-// The class is the image's brightness.
+// The class is given by the image's brightness.
 class Brightness final : public Dataset {
  public:
   std::int64_t size() const override { return 2048; }
@@ -27,8 +27,8 @@ void small_cnn(Graph& graph, const NetworkChoice&) {
   graph.classify(graph.linear(x, {.features = graph.input_shape().classes}, "fc"));
 }
 
-// Batch norm sees 16 samples of each rank: at a constant rate weights keep moving faster than its running
-// statistics follow, and evaluation, which uses those, swings. The rate ends at zero, so that they settle.
+// Batch norm sees 16 samples on each rank: at a constant rate the weights change faster than its running
+// statistics follow, and evaluation results vary. With a final rate of zero they settle.
 constexpr const char* kPreset = R"(
 model.name = "small_cnn"
 data.format = "brightness"

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// A machine of files.
+// The system files of a simulated machine.
 class HostFiles : public testing::Test {
  protected:
   void write(const std::string& name, const std::string& text) const {
@@ -69,7 +69,7 @@ TEST_F(HostFiles, OfNetworksLeaveTheLoopbackOut) {
   network(4000, 3000);
   const HostFigures figures = load.sample();
   EXPECT_NEAR(figures.network_received.value() / figures.network_sent.value(), 3, 1e-9);
-  network(0, 0);  // began again
+  network(0, 0);  // the counters were reset
   EXPECT_FALSE(load.sample().network_received);
 }
 
@@ -80,7 +80,7 @@ TEST_F(HostFiles, OfEnergyAddUpPackagesAndGoOnWhereTheyBeginAgain) {
   };
   package("intel-rapl:0", "9000000");
   package("intel-rapl:1", "1000000");
-  package("intel-rapl:0:0", "0");  // a part of the first
+  package("intel-rapl:0:0", "0");  // a part of the first package
   HostLoad load({}, folder_.path());
   EXPECT_EQ(load.sample().joules, 0);
   package("intel-rapl:0", "1000000");

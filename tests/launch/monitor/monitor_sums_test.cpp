@@ -79,7 +79,7 @@ TEST(MonitorSums, OfNodesAddUp) {
   MonitorSums all;
   all += MonitorSums{};
   all += node(80, 100);
-  all += MonitorSums{};  // of a rank that watches nothing
+  all += MonitorSums{};  // a rank that monitors nothing
   all += node(100, 50);
   const nlohmann::json json = parsed(all);
   EXPECT_EQ(json["nodes"], 2);
@@ -104,7 +104,7 @@ TEST(EnergyMeter, AddsUpToTheCounterHoweverOftenItIsAsked) {
   meter.add(begin + Seconds(2), 1180, 80);
   EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(2)).value(), 80);
   EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(3)).value(), 80);
-  meter.add(begin + Seconds(4), 1200, 10);  // less than was thought, which comes off
+  meter.add(begin + Seconds(4), 1200, 10);  // less than estimated, so the sum falls
   EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(4)).value(), 0);
   EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(8)).value(), 0);
   EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(12)).value(), 20);
@@ -120,7 +120,7 @@ TEST(EnergyMeter, TakesOneOfPowerAndCounter) {
   counter.add(begin, 5, std::nullopt);
   counter.add(begin + Seconds(2), 25, std::nullopt);
   EXPECT_DOUBLE_EQ(counter.take(begin + Seconds(3)).value(), 30);
-  counter.add(begin + Seconds(4), 1, std::nullopt);  // the driver was loaded anew
+  counter.add(begin + Seconds(4), 1, std::nullopt);  // the driver was reloaded
   EXPECT_DOUBLE_EQ(counter.take(begin + Seconds(4)).value(), 0);
   EXPECT_FALSE(EnergyMeter().take(begin));
 }

@@ -68,7 +68,7 @@ class Monitor : public testing::Test {
                    {.uuid = "GPU-two", .pci_address = "0000:86:00.0", .name = "two", .ranks = "1 2"}};
     return all;
   }
-  // One that has begun and ended: two samples. What the first one saw.
+  // Runs a monitor for two samples (start and end). Returns what the first one saw.
   static MonitorSums run(const MonitorOptions& options) {
     DeviceMonitor monitor(options);
     MonitorSums sums;
@@ -80,7 +80,7 @@ class Monitor : public testing::Test {
     while (!holds() && std::chrono::steady_clock::now() < end)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // So many rows more.
+  // Waits for `count` more rows.
   void wait_for_rows(std::size_t count) const {
     const std::size_t wanted = table_in(file()).size() + count;
     wait_until([&] { return table_in(file()).size() >= wanted; });
@@ -149,7 +149,7 @@ TEST_F(Monitor, WritesTheMachineWhereThereIsNoDevice) {
   EXPECT_GT(sums.host_memory_bytes, 0u);
 }
 
-// Where the driver's library is not there, what CUDA and the system tell is.
+// Without the driver's library the monitor writes what CUDA and the system report.
 TEST_F(Monitor, WithoutNvmlWritesWhatElseIsKnown) {
   MonitorOptions absent = with_devices();
   absent.nvml_library = "libthere-is-none.so.1";
@@ -229,7 +229,7 @@ TEST_F(Monitor, AFileWithOtherColumnsIsKept) {
   EXPECT_EQ(text_in(folder_.path() / "run" / "monitor.1.csv"), "timestamp, name\n2026, old\n");
 }
 
-// Nothing is written in the place of a disk that was unmounted.
+// The monitor does not write to the mount point of an unmounted disk.
 TEST_F(Monitor, AFolderThatGoesAwayIsNotMadeAgain) {
   MonitorFile rows(file(), false);
   const std::vector<MonitorRow> one = {{.device = {.name = "a name"}}};
@@ -245,7 +245,7 @@ TEST_F(Monitor, AFolderThatGoesAwayIsNotMadeAgain) {
   EXPECT_EQ(table_in(file()).size(), 3u);
 }
 
-// As where a disk has room again: the header is there, and rows are whole.
+// After a full disk has space again, the header exists and all rows are complete.
 TEST_F(Monitor, RowsThatFoundNoRoomAreLeftOutWhole) {
   fs::create_directories(file().parent_path());
   MonitorFile rows(file(), false);

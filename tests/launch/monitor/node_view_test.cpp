@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What people and programs are told of ranks: rows, figures that hold, and devices that are held idle.
+// The display of ranks for people and programs: rows, confirmed values, and idle devices with a context.
 #include "launch/monitor/node_view.h"
 
 #include <sstream>
@@ -24,7 +24,7 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kNow = 1000 * kSecond;
 constexpr double kIdle = 30;
 
-// One that trains on a GPU, busy for 80 % of steps of a tenth of a second, and has just ended one.
+// A rank that trains on a GPU, busy for 80 % of its 0.1 s steps, right after a step.
 SeenRank training_rank() {
   SeenRank rank{.identity = {.process = 4711,
                              .rank = 3,
@@ -242,7 +242,8 @@ TEST_F(NodeViews, HaveRanksByJobAndWhatTheDriverTellsOfTheirGpus) {
   EXPECT_TRUE(viewer.look("/runs/c").jobs.empty());
 }
 
-// A context on the second GPU, which takes memory there and does nothing; who else has one is not ours.
+// A context on the second GPU that uses memory and computes nothing. Contexts of other processes are not
+// reported.
 TEST_F(NodeViews, NameContextsOnGpusThatDoNothing) {
   ShownRank shown(of_job("a", 0, "GPU-one"), folder_.path());
   shown.introduce([](RankIdentity& rank) { rank.device_address = "0000:3b:00.0"; });

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A library in the place of NVIDIA's libnvidia-ml.so.1, for machines without a GPU: two devices and a slice
-// of the first, which say what a file says that the environment names (LOCKSTEP_NVML_STUB). Its lines are
-// "key value": a figure of all devices, or with "2.key" of one alone; "key!" is the error that a function
-// returns. Without either a function returns "not supported". Where figures go is written down here anew, as
-// offsets that NVIDIA's nvml.h gives them.
+// A replacement of NVIDIA's libnvidia-ml.so.1 for machines without a GPU. It has two devices and a slice of
+// the first, and reports the values in the file named by LOCKSTEP_NVML_STUB. Lines are "key value": a value
+// of all devices, or with "2.key" of one device; "key!" is the error that a function returns. Without a line
+// a function returns "not supported". The offsets of values in NVIDIA's structures are repeated here, as in
+// its nvml.h.
 //
-// With NVML_STUB_OLD it lacks what old drivers lack.
+// With NVML_STUB_OLD it lacks the functions that old drivers lack.
 
 #include <cstdint>
 #include <cstdlib>
@@ -39,7 +39,7 @@ std::map<std::string, std::string> told() {
   return values;
 }
 
-// Of a device, or of none.
+// The answer for a key, of a device or of none.
 struct Answer {
   Answer(Device device, const std::string& key) {
     const auto values = told();
@@ -90,7 +90,7 @@ int long_answer(Device device, const char* key, unsigned long long* into) {
   return answer.result;
 }
 
-// Devices by what they are called.
+// Finds the device whose value of the key is `wanted`.
 int found(const char* key, const char* wanted, Device* into) {
   for (const char* device = kDevices + 1; device != kDevices + 4; ++device) {
     if (const Answer own(device, key); own.result != kSuccess || own.text != wanted) continue;
@@ -162,7 +162,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* device) {
 int nvmlDeviceGetUUID(Device device, char* text, unsigned length) {
   return text_answer(device, "uuid", text, length);
 }
-// "processes": their numbers, with blanks between them.
+// "processes": their ids, separated by blanks.
 int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned* count, void* into) {
   const Answer answer(device, "processes");
   std::istringstream numbers(answer.text);
@@ -253,7 +253,7 @@ int nvmlGpmQueryDeviceSupport(Device device, void* support) {
   put<unsigned>(support, 4, Answer(device, "gpm").result == kSuccess ? 1 : 0);
   return kSuccess;
 }
-// A sample is who took it: a device, or an instance of one.
+// A sample stores what it was taken of: a device, or an instance of one.
 int nvmlGpmSampleAlloc(void** sample) {
   *sample = new int(0);
   return kSuccess;
@@ -270,7 +270,7 @@ int nvmlGpmMigSampleGet(Device device, unsigned instance, void* sample) {
   put<int>(sample, 0, static_cast<int>(instance));
   return *device == '1' ? kSuccess : 2;
 }
-// The figures of an instance: "gpm.2" is a metric of a whole device, "gpm.7.2" of its instance 7.
+// The values of an instance: "gpm.2" is a metric of a whole device, "gpm.7.2" of its instance 7.
 int nvmlGpmMetricsGet(void* metrics) {
   if (get<unsigned>(metrics, 0) != 1) return 25;
   const int first = *get<int*>(metrics, 8), second = *get<int*>(metrics, 16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A GPU for one test: what nvml_stub.cpp is to say. The library reads it anew at each call.
+// Sets the values that nvml_stub.cpp reports for one test. The stub library reads them again at each call.
 #pragma once
 
 #include <cstdlib>
@@ -17,7 +17,7 @@ class NvmlStub {
   NvmlStub() { setenv("LOCKSTEP_NVML_STUB", file().c_str(), 1); }
   ~NvmlStub() { unsetenv("LOCKSTEP_NVML_STUB"); }
 
-  // A figure, or with "key!" an error; empty: not told any more.
+  // Sets a value, or an error with the key "key!". An empty value removes the key.
   void say(const std::string& key, const std::string& value) {
     value.empty() ? (void)told_.erase(key) : (void)(told_[key] = value);
     std::ofstream stream(file().string() + ".new");
@@ -28,7 +28,7 @@ class NvmlStub {
   void say(const std::map<std::string, std::string>& all) {
     for (const auto& [key, value] : all) say(key, value);
   }
-  // Of a device as there are: an H100 that trains, and a second one.
+  // Sets the values of two typical devices: an H100 that trains, and a second one.
   void say_all() {
     say({{"driver", "580.65.06"},
          {"1.uuid", "GPU-one"},

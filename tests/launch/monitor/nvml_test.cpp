@@ -22,7 +22,7 @@ class NvmlFigures : public testing::Test {
     EXPECT_EQ(nvml.problem(), "");
     return NvmlDevice(nvml, uuid, address).sample();
   }
-  // Until its counters, which need two samples some time apart, have told, or refused.
+  // Samples until the device's counters, which need two samples some time apart, report values or refuse.
   DeviceFigures counted(NvmlDevice& device) {
     DeviceFigures figures;
     const auto told = [&] {
@@ -157,7 +157,7 @@ TEST_F(NvmlFigures, NvlinkIsTheCountersRate) {
   const std::chrono::duration<double> most = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(figures.nvlink_sent.value(), 999000 * 1024.0 / (most.count() + 0.5));
   EXPECT_NEAR(figures.nvlink_received.value() / figures.nvlink_sent.value(), 3998.0 / 999, 1e-6);
-  stub_.say("field.138", "0");  // began again
+  stub_.say("field.138", "0");  // the counter was reset
   EXPECT_FALSE(device.sample().nvlink_sent);
 }
 
@@ -187,7 +187,7 @@ TEST_F(NvmlFigures, ThatADevicesOwnCountersRefuseComeFromElsewhere) {
   EXPECT_DOUBLE_EQ(figures.pcie_sent.value(), 2097e3);
 }
 
-// Utilisation is not told of slices: the counters of its instance are.
+// NVML reports no utilisation of slices, but the counters of their instance.
 TEST_F(NvmlFigures, OfASliceAreItsOwnWhereTheyCanBe) {
   stub_.say({{"1.gpm", "yes"}, {"gpm.2", "99"}, {"gpm.7.2", "55"}, {"gpm.7.5", "5"}, {"gpm.7.10", "6"}});
   const Nvml nvml(LOCKSTEP_NVML_STUB);

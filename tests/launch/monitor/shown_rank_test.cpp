@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank shows of itself, and what is seen of it: also of one that is stopped, or was killed.
+// The state that a rank publishes and what readers see, also of a stopped or killed rank.
 #include "launch/monitor/shown_rank.h"
 
 #include <array>
@@ -30,7 +30,7 @@ RankIdentity identity_of(std::int64_t rank, const std::string& job = "one") {
   return {.rank = rank, .ranks = 2, .job = job, .run_dir = "/runs/" + job, .model = "mlp"};
 }
 
-// A process that does it and waits to be killed; it runs no destructors.
+// A process that runs `work` and waits to be killed. It runs no destructors.
 class OtherProcess {
  public:
   explicit OtherProcess(const std::function<void()>& work) {
@@ -73,7 +73,7 @@ TEST(LatestValue, NothingIsThereBeforeTheFirst) {
   EXPECT_FALSE(value->look());
 }
 
-// Whatever is seen is one of the values as a whole, and none that is older than one seen before.
+// A reader gets complete values only, and never one older than a value it has seen.
 TEST(LatestValue, AReaderNeverSeesPartsOfTwo) {
   const auto value = std::make_unique<LatestValue<Numbers>>();
   constexpr std::uint64_t kLast = 100'000;
@@ -88,7 +88,7 @@ TEST(LatestValue, AReaderNeverSeesPartsOfTwo) {
   });
   for (std::uint64_t seen = 0; seen < kLast;) {
     const std::optional<Numbers> numbers = value->look();
-    if (!numbers) continue;  // values came too fast
+    if (!numbers) continue;  // values changed too fast
     for (const std::uint64_t each : numbers->all) ASSERT_EQ(each, numbers->all[0]);
     ASSERT_GE(numbers->all[0], seen);
     seen = numbers->all[0];
@@ -180,7 +180,7 @@ TEST_F(ShownRanks, ThoseThatLiveAreNotRemoved) {
   EXPECT_EQ(seen().size(), 1u);
 }
 
-// A process of the same number that started later is another one.
+// A later process with the same id is a different process.
 TEST_F(ShownRanks, ANumberThatIsUsedAgainIsNoSignOfLife) {
   std::optional<ShownRank> shown;
   OtherProcess other([&] {

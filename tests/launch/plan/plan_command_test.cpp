@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `lockstep plan --ranks N`: from the trace of a real run to the steps of a cluster.
+// `lockstep plan --ranks N`: from a real run's trace to the steps of a cluster.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The trace of a short run of one rank, and plans made from it.
+// The trace of a short run with one rank, and plans made from it.
 class SimulatedPlan : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -50,7 +50,7 @@ TEST_F(SimulatedPlan, PredictsTheStepsOfAClusterAndSaysWhatItAssumes) {
   EXPECT_NEAR(json.at("between_nodes").at("latency_seconds").get<double>(), 5e-6, 1e-12);
 }
 
-// Ranks of one thread; the traced node's cores are this machine's.
+// Ranks with one thread; the traced node has this machine's cores.
 TEST_F(SimulatedPlan, KnowsThatRanksOfANodeShareItsCores) {
   const ProgramResult given = plan("--ranks 64 --cores 8");
   ASSERT_EQ(given.exit_code, 0) << given.output;
@@ -64,7 +64,7 @@ TEST_F(SimulatedPlan, KnowsThatRanksOfANodeShareItsCores) {
   EXPECT_EQ(count(traced.output, "compute takes 1.00 times"), 1) << traced.output;
 }
 
-// With ranks that count as nodes.
+// Each rank counts as a node.
 TEST_F(SimulatedPlan, CountsWhatCodecsHold) {
   const auto plan_of = [&](const std::string& codec) {
     return run_ranks(2, fmt::format("{} plan {} --set comm.codec={} --set comm.compress_within_node=true",

@@ -14,7 +14,8 @@
 namespace lockstep {
 namespace {
 
-// Steps of 10 ms before, 40 ms of backward and 5 ms of optimizer; gradients come evenly through backward.
+// Steps with 10 ms before backward, 40 ms of backward and 5 ms of optimizer. Gradients become final at even
+// intervals over backward.
 ComputeModel even_compute(std::vector<double> factors = {1}) {
   ComputeModel compute;
   compute.before_seconds = 0.010;
@@ -56,7 +57,7 @@ TEST(AllReduceCost, IsThatOfTheMessagesOneByOne) {
     const double seconds = formula(members, AllReduceWay::direct);
     EXPECT_NEAR(messages(members, AllReduceWay::direct), seconds, 1e-9) << members;
   }
-  // In one piece a message waits for all of the one before it, where pieces would not.
+  // A message in one piece waits for all of the previous one; a message in several pieces would not.
   for (const int members : {3, 5, 6, 7, 13, 100}) {
     EXPECT_GE(messages(members, AllReduceWay::halving), formula(members, AllReduceWay::halving));
     EXPECT_LE(messages(members, AllReduceWay::halving), 2.5 * formula(members, AllReduceWay::halving))
@@ -68,14 +69,14 @@ TEST(AllReduceCost, OfAFewMembersIsWhatOneCountsByHand) {
   EXPECT_DOUBLE_EQ(all_reduce_path(2, AllReduceWay::halving).volume, 1);
   EXPECT_DOUBLE_EQ(all_reduce_path(4, AllReduceWay::halving).volume, 1.5);
   EXPECT_DOUBLE_EQ(all_reduce_path(4, AllReduceWay::halving).messages, 4);
-  // 0 exchanges a half with 1, and takes a half from 2, which gives the other one to 1.
+  // Rank 0 exchanges half of the data with 1, and receives half from 2, which gives the other half to 1.
   EXPECT_DOUBLE_EQ(all_reduce_path(3, AllReduceWay::halving).volume, 1.5);
   EXPECT_DOUBLE_EQ(all_reduce_path(3, AllReduceWay::halving).messages, 4);
   EXPECT_DOUBLE_EQ(all_reduce_path(3, AllReduceWay::direct).volume, 4.0 / 3);
 }
 
-// As comm has it: between three nodes direct sends less, of four halving has fewer messages, and where
-// messages are all that counts halving has fewer of five, too.
+// The same choice as in comm: direct sends less between three nodes, and halving needs fewer messages between
+// four. If only the number of messages matters, halving wins between five, too.
 TEST(AllReduceCost, TakesTheShorterWayWhereNobodyChose) {
   const Tier slow{.latency_seconds = 1e-5, .bytes_per_second = 1e6};
   const auto is = [&](double bytes, int members, AllReduceWay way) {
@@ -121,8 +122,8 @@ TEST(PredictedStep, OfOneRankIsTheMeasuredOne) {
   EXPECT_EQ(step.exposed_seconds, 0);
 }
 
-// 40 MB over 1 GB/s take 40 ms; in one bucket all behind backward, in four as much as the last and what
-// queues.
+// 40 MB over 1 GB/s take 40 ms. One bucket is exposed completely after backward; of four, the last and the
+// queue are exposed.
 TEST(PredictedStep, ExposesWhatBucketsCannotHide) {
   EXPECT_NEAR(predict_step(even_model({40'000'000}), nodes(2, 1e9)).exposed_seconds, 0.040, 1e-9);
   EXPECT_NEAR(
@@ -161,7 +162,8 @@ TEST(PredictedStep, OfManyRanksTakesAsLongAsTheSlowest) {
   EXPECT_NEAR(predict_step(model, nodes(4096, 1e9)).seconds, 0.110, 0.001);
 }
 
-// Two cores: two ranks of a thread have one each, four take twice as long to compute and to handle messages.
+// Two cores: two ranks with one thread have one core each; four ranks compute and handle messages half as
+// fast.
 TEST(PredictedStep, OfRanksThatShareCoresComputesMoreSlowly) {
   StepModel model = even_model({});
   model.node = {.threads_per_rank = 1, .cores = 2};
@@ -188,7 +190,7 @@ TEST(PredictedStep, OfRanksThatShareCoresComputesMoreSlowly) {
   EXPECT_NEAR(predict_step(model, cluster).exposed_seconds, 0.080, 1e-6);
 }
 
-// Where they share cores, those that wait for a late rank leave theirs to it.
+// On shared cores, ranks that wait for a late rank leave their cores to it.
 TEST(PredictedStep, OfANodeWhoseRanksShareCoresHasNoSlowestRank) {
   StepModel model = even_model({});
   model.compute.factors = {1, 1, 1, 1, 1, 1, 1, 1, 1, 2};
@@ -200,7 +202,7 @@ TEST(PredictedStep, OfANodeWhoseRanksShareCoresHasNoSlowestRank) {
   EXPECT_NEAR(predict_step(model, cluster).seconds, 2 * 0.055, 1e-6);
 }
 
-// 40 MB in ten buckets; each of the nine that are hidden takes 1 ms of compute for its 4 MB.
+// 40 MB in ten buckets. Each of the nine hidden ones costs 1 ms of compute for its 4 MB.
 TEST(PredictedStep, LosesComputeForEachByteOnAnyLink) {
   StepModel model = even_model(std::vector<std::size_t>(10, 4'000'000));
   model.loss.per_byte = 0.25e-9;
@@ -227,9 +229,8 @@ TEST(PredictedScaling, GoesThroughTheNodeAndThenOverNodes) {
   EXPECT_EQ(counts, (std::vector{1, 1, 1, 2, 4, 6}));
 }
 
-// A step is 55 ms and, with 11 ms of latency, 22 ms behind it for each doubling: from one rank to two there
-// is 2 * 55 / 77 = 1.43 times as much. With 8 ms it is 1.55 times as much, and more at every further
-// doubling.
+// A step is 55 ms. With a latency of 11 ms each doubling adds 22 ms: two ranks reach 2 * 55 / 77 = 1.43 times
+// the throughput of one. With 8 ms it is 1.55 times, and more at every further doubling.
 TEST(Knee, IsWhereDoublingBringsLessThanHalfAsMuchAgain) {
   const StepModel model = even_model({4});
   EXPECT_EQ(find_knee(model, nodes(8, 1e12, 0.0001)), 0);
@@ -271,7 +272,7 @@ TEST(LinkSpeed, IsReadInBytesAndBits) {
   }
 }
 
-// Runs of two ranks over links of two speeds.
+// Sums of two ranks over links of these speeds, with the times of `truth`.
 std::vector<MeasuredSum> sums_of(const TierFit& truth, const std::vector<double>& speeds) {
   std::vector<MeasuredSum> sums;
   for (const double speed : speeds) {
@@ -301,7 +302,7 @@ TEST(TierFit, OfOneLinkTakesAllForTheWire) {
   EXPECT_NEAR(fit.at(1).bytes_per_second, 25e6, 1);
 }
 
-// A link may let what is small pass at once: sums of 100 KB took a half of what the link would.
+// A link may pass small messages at once: sums of 100 KB took half of the link's predicted time.
 TEST(TierFit, IsAboutLargeSums) {
   const TierFit truth{.latency_seconds = 0, .slowness = 1.02, .seconds_per_byte = 3e-9};
   std::vector<MeasuredSum> sums;
@@ -320,7 +321,7 @@ TEST(TierFit, IsAboutLargeSums) {
   }
 }
 
-// As where compute keeps a thread that handles messages from its core.
+// Compute may keep a message-handling thread from its core.
 TEST(LinkFit, TellsSumsBesideComputeFromThoseThatItWaitsFor) {
   const TierFit alone{.latency_seconds = 0, .slowness = 1, .seconds_per_byte = 1e-9};
   const TierFit beside{.latency_seconds = 0, .slowness = 1, .seconds_per_byte = 9e-9};
@@ -338,11 +339,11 @@ TEST(LinkFit, TellsSumsBesideComputeFromThoseThatItWaitsFor) {
   EXPECT_NEAR(fit.waited_for.at(50e6).seconds_per_byte, 1e-9, 1e-15);
   EXPECT_NEAR(fit.beside_compute.at(50e6).seconds_per_byte, 9e-9, 1e-15);
   EXPECT_LT(fit.beside_compute.residual, 1e-6);
-  sums.resize(6);  // no sum is waited for over the fast link
+  sums.resize(6);  // without waited-for sums over the fast link
   EXPECT_EQ(fit_link(sums).waited_for.seconds_per_byte, fit_tier(sums).seconds_per_byte);
 }
 
-// 40 MB of which half are on their way when backward ends: 20 ms of the 40 that they take beside it.
+// 40 MB, half of which are in flight when backward ends: 20 ms of the 40 ms that they take beside compute.
 TEST(PredictedStep, WaitsForSumsThatAreFasterOnceComputeIsDone) {
   Cluster cluster = nodes(2, 1e9);
   cluster.beside_compute = Tier{.bytes_per_second = 5e8};

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 
-// Steps of 100 ms: 10 of data, 20 of forward, 40 of backward, `exchange` and 5 of optimizer; two buckets,
-// final after 10 and 40 ms of backward, whose sums take `sum` ms.
+// Steps of 100 ms: 10 of data, 20 of forward, 40 of backward, `exchange` and 5 of optimizer. Two buckets are
+// final after 10 and 40 ms of backward, and their sums take `sum` ms.
 std::string trace_text(int steps, const TracedRun& run, std::int64_t sum, std::int64_t exchange) {
   Timeline timeline;
   timeline.describe(to_json(run));
@@ -111,7 +111,7 @@ TEST(StepTrace, TellsWhichWaySumsWent) {
   EXPECT_THROW(measured_sums(traced(6, run, 8, 8), 125e6), ConfigError);
 }
 
-// A trace whose second sum waits for another rank for its first 4 ms.
+// A trace whose second sum waits for a peer in its first 4 ms.
 StepTrace traced_with_waits(std::int64_t sum) {
   std::string text = trace_text(6, run_of_two_buckets(2), sum, sum), meetings;
   for (int step = 0; step < 6; ++step) {
@@ -131,12 +131,12 @@ TEST(StepTrace, LeavesOutWaitsForOtherRanksWhereItTellsOfThem) {
   EXPECT_NEAR(sums[1].seconds, 0.004, 1e-9);
 }
 
-// The first ends when the second begins: all ranks were in it.
+// The first sum ends when the second begins: all ranks took part in it.
 TEST(StepTrace, TakesNoWaitBetweenTwoSumsForALateRanks) {
   EXPECT_NEAR(measured_sums(traced_with_waits(30), 0)[1].seconds, 0.030, 1e-9);
 }
 
-// Of the same code on a processor of half the speed all phases take twice as long.
+// The same code on a processor of half the speed: all phases take twice as long.
 TEST(StepTrace, TellsThePaceOfADeviceByItsForwardPasses) {
   ComputeModel slow = ComputeModel::of(traced(6, run_of_two_buckets()));
   const StepTrace runs[] = {traced(6, run_of_two_buckets(2), 8, 8)};
@@ -148,8 +148,8 @@ TEST(StepTrace, TellsThePaceOfADeviceByItsForwardPasses) {
       << "as beside a backward of 36 ms at the runs' pace";
 }
 
-// Two ranks of a thread that share a core are as slow as one on a core of half the speed, and no news of the
-// device.
+// Two single-threaded ranks that share a core are as slow as one on a core of half the speed. This says
+// nothing about the device.
 TEST(StepTrace, TellsOfRanksThatShareCores) {
   TracedRun run = run_of_two_buckets(2);
   run.nodes = 1;
@@ -163,7 +163,7 @@ TEST(StepTrace, TellsOfRanksThatShareCores) {
   EXPECT_NEAR(pace_beside(device, runs), 1, 1e-9);
 }
 
-// Backward takes 40 ms beside sums of which 8 ms are hidden, and 36 ms alone: of 8 ms 4 are lost.
+// Backward takes 40 ms with 8 ms of hidden sums, and 36 ms alone: 4 of 8 ms are lost.
 TEST(StepTrace, TellsHowMuchSumsSlowComputeDown) {
   ComputeModel alone = ComputeModel::of(traced(6, run_of_two_buckets()));
   alone.backward_seconds = 0.036;

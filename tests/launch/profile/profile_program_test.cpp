@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program with profile.*: which files there are, of which steps, and that training is what it was.
+// The program with profile.*: the files, their steps, and that training does not change.
 #include <fstream>
 #include <map>
 #include <set>
@@ -18,7 +18,7 @@ namespace {
 using ProfileSettingsText = std::vector<std::string>;
 using StepNames = std::set<std::string>;
 
-// By cycle and rank.
+// The steps in the profiles by cycle and rank.
 std::vector<std::map<int, StepNames>> profiled_steps(const std::filesystem::path& folder) {
   std::map<std::string, std::map<int, StepNames>> by_time;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -79,7 +79,7 @@ TEST(ProfileProgram, GoesOnWithTheStepsOfTheWholeTraining) {
       profiled_steps(workplace.path("run/profile")),
       (std::vector<Cycle>{{{0, {"4"}}, {1, {"4"}}}, {{0, {"5"}}, {1, {"5"}}}, {{0, {"9"}}, {1, {"9"}}}}));
   trained_by_two(workplace, with(kCycles, {"train.steps=5"}));
-  EXPECT_EQ(profiled_steps(workplace.path("run/profile")).size(), 1u);  // of the new run alone
+  EXPECT_EQ(profiled_steps(workplace.path("run/profile")).size(), 1u);  // only the new run's
   EXPECT_TRUE(std::filesystem::exists(workplace.path("run/profile.1")));
 }
 

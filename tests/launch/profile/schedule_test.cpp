@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// A letter for each step: idle, warming up, active, and in capitals the last one of a cycle.
+// One letter for each step: idle, warming up or active; a capital marks the last step of a cycle.
 std::string stages(const ProfileSettings& settings, std::int64_t from, std::int64_t to) {
   std::string text;
   for (std::int64_t step = from; step < to; ++step) {

@@ -31,7 +31,7 @@ class TorchTrace : public testing::Test {
       : graph_(graph_of(network)),
         network_(graph_, {.mean = {0.5}, .deviation = {0.5}, .recompute = recompute}) {}
 
-  // In the order in which a micro-batch runs them, a millisecond each.
+  // The layers in a micro-batch's order, 1 ms each.
   std::vector<LayerRun> layers_of_a_step(std::int64_t begin_ns) const {
     const LayerFacts facts(graph_, network_);
     std::vector<LayerRun> runs;
@@ -162,7 +162,7 @@ TEST_F(TorchTrace, OfAGpuHasPhasesAndSumsAsKernelsOfStreams) {
     EXPECT_EQ(kernel.at("args").at("stream"), kernel.at("tid"));
     kernels[kernel.at("name")].push_back(kernel);
   }
-  ASSERT_EQ(kernels.size(), 4u);  // a wait is none
+  ASSERT_EQ(kernels.size(), 4u);  // waits are not kernels
   const std::vector<json>& sums = kernels.at("ncclKernel_AllReduce");
   ASSERT_EQ(sums.size(), 2u);
   EXPECT_NE(sums[0].at("tid"), kernels.at("forward")[0].at("tid"));

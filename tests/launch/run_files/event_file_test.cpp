@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files for TensorBoard as bytes. That protobuf's own tools, and TensorBoard where it is there, read the same
-// in them as stands in metrics.jsonl is in tensorboard_test.py.
+// The bytes of TensorBoard files. tensorboard_test.py checks that protobuf's tools, and TensorBoard if
+// installed, read the values of metrics.jsonl from them.
 #include "launch/run_files/event_file.h"
 
 #include <fstream>
@@ -32,7 +32,7 @@ class EventFiles : public testing::Test {
     bytes << stream.rdbuf();
     return bytes.str();
   }
-  // With an event at each of these steps.
+  // Writes a file with an event at each of these steps.
   EventFile written(std::initializer_list<std::int64_t> steps) const {
     const EventFile file = EventFile::begin(folder_);
     for (const std::int64_t step : steps) EXPECT_EQ(file.add(step, kScalars), 0);
@@ -52,7 +52,7 @@ TEST_F(EventFiles, AreWhatTensorBoardWrites) {
   const std::string payload(
       "\x09\0\0\0\0\0\0\xf8\x3f"  // wall_time 1.5
       "\x10\xac\x02"              // step 300
-      "\x2a\x0c\x0a\x0a\x0a\x03"  // a summary of 12 bytes, its value of 10, and that one's tag of 3
+      "\x2a\x0c\x0a\x0a\x0a\x03"  // a summary of 12 bytes, its value of 10, its tag of 3
       "a/b\x15\0\0\x80\x3e",      // simple_value 0.25
       26);
   const std::string record = event_record(1.5, 300, std::vector<Scalar>{{.tag = "a/b", .value = 0.25}});
@@ -82,7 +82,7 @@ TEST_F(EventFiles, OfAnEarlierRunStay) {
   EXPECT_EQ(files, 1);
 }
 
-// A reader may have the file open, and a run that was killed may have left half a record at its end.
+// A reader may have the file open, and a killed run may have left half a record at its end.
 TEST_F(EventFiles, OfAStartThatGoesOnAreNewAndLeaveTheOthersWhole) {
   const EventFile first = written({5, 10, 15});
   std::ofstream(first.path(), std::ios::app) << "half";

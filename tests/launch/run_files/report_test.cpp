@@ -63,7 +63,7 @@ EpochReport example() {
   return report;
 }
 
-// Of 100 steps of two ranks.
+// 100 steps of two ranks.
 EpochReport example_of_ranks() {
   EpochReport report = example();
   LedgerSums sums{.steps = 100,
@@ -251,7 +251,7 @@ TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
   EXPECT_NE(output.find("937/937  loss 0.500  100 samples/s  0:00 left"), std::string::npos) << output;
 }
 
-// As many steps to go as were seen, so as much time.
+// As many steps remain as were seen, so the remaining time is equal.
 TEST_F(ReportTest, TimeLeftIsThatOfTheStepsThatWillRun) {
   ReportOptions cut = options(false);
   cut.total_steps = 3;
@@ -265,7 +265,7 @@ TEST_F(ReportTest, TimeLeftIsThatOfTheStepsThatWillRun) {
   EXPECT_NE(output.find("3/3  loss 1.00  1 samples/s  0:00 left"), std::string::npos) << output;
 }
 
-// But for paths, which are for copying.
+// Paths are exempt, because users copy them.
 TEST_F(ReportTest, EveryLineFitsATerminal) {
   EpochReport large = example_of_ranks();
   large.epoch = 1234;
@@ -461,7 +461,7 @@ TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {
             std::string::npos);
 }
 
-// Nothing stands for what nobody measured: neither a zero nor null.
+// Values that were not measured are omitted, neither zero nor null.
 TEST_F(ReportTest, AnEpochThatWasNotEvaluatedTellsNothingOfTheTestSet) {
   EpochReport epoch = example();
   epoch.test_loss = epoch.test_accuracy = std::nullopt;
@@ -521,7 +521,7 @@ TEST_F(ReportTest, ErrorsNameThePath) {
   expect_io_error([&] { Report report(options(false)); }, "metrics.jsonl: Is a directory");
 }
 
-// Training goes on, and metrics when there is room again; no line is ever half there.
+// Training continues, and so do metrics when there is space again. No line is ever incomplete.
 TEST_F(ReportTest, AFullDiskCostsTheEpochsItLasts) {
   Report report(options(false));
   output_of([&] {

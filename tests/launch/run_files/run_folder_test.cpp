@@ -44,7 +44,7 @@ TEST_F(RunFolder, IsOneJobsAtATime) {
       EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
     }
   }
-  // With patience the error says that the same command can be started again.
+  // With a wait, the error says that the same command can be started again.
   try {
     const RunLock late(folder_, std::chrono::milliseconds(60));
     ADD_FAILURE() << "it is taken";
@@ -81,7 +81,7 @@ TEST_F(RunFolder, ARunThatGoesOnKeepsTheLinesOfWhatWasSaved) {
   continue_metrics(folder_, 2, false);
   EXPECT_EQ(text_of("metrics.jsonl"), one + two);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.1.jsonl")) << "nothing was taken away";
-  // An epoch that is trained again, and half a line.
+  // An epoch that is trained again, and an incomplete line.
   std::ofstream(folder_ / "metrics.jsonl") << one + two + three + "{\"epoch\":4,";
   continue_metrics(folder_, 2, true);
   EXPECT_EQ(text_of("metrics.jsonl"), one + two + three);
@@ -110,7 +110,7 @@ TEST_F(RunFolder, ARunThatGoesOnKeepsTheStepsThatWereSaved) {
   EXPECT_EQ(text_of("steps.3.jsonl"), five + ten + twelve);
 }
 
-// A checkpoint lies before the evaluation of its step, which comes again.
+// A checkpoint precedes the evaluation of its step, so a resumed run repeats it.
 TEST_F(RunFolder, ARunThatGoesOnKeepsTheEvaluationsBeforeItsStep) {
   const std::string five = "{\"epoch\":1,\"step\":5}\n", ten = "{\"epoch\":1,\"step\":10}\n";
   write("");
@@ -136,7 +136,7 @@ TEST_F(RunFolder, APlaceThatCannotBeWrittenIsNamed) {
   EXPECT_NE(message_of<IoError>([&] { begin_metrics(nowhere); }).find("/proc/nowhere"), std::string::npos);
 }
 
-// A folder that was unpacked may hold links to anywhere.
+// An unpacked folder may contain links to any place.
 TEST_F(RunFolder, NothingIsWrittenThroughALinkThatIsFound) {
   const std::filesystem::path elsewhere = folder_.parent_path() / "elsewhere";
   const auto link_all = [&](const std::filesystem::path& to) {

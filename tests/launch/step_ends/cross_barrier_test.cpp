@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An exchange of gradients that goes on into the next step's forward pass, on threads: every bit that it
-// leaves is that of a training that waits, whenever somebody looks, and a gradient that is not finite leaves
-// the state before its step.
+// An exchange of gradients that overlaps the next step's forward pass, on threads. Its state always has the
+// bits of a training that waits, and a gradient that is not finite leaves the state before its step.
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -34,8 +33,8 @@ struct Way {
   ExchangeChoice exchange = {.kind = &kDenseSum};
 };
 
-// Gray images in two channels, and a third that is black but in one image, where it is too large to be
-// squared.
+// Gray images in two channels. The third channel is black except in one image, whose values are too large to
+// be squared.
 class OneInfinite final : public Dataset {
  public:
   OneInfinite(std::int64_t size, std::int64_t infinite) : grays_(kThreeChannels, size), infinite_(infinite) {}
@@ -91,7 +90,7 @@ class CrossingRank {
   }
   StateCopy state() { return state_of(trainer_); }
   void go_on_from(const StateCopy& state) { set_state(trainer_, state); }
-  // How often compute waited for buckets in a step, from 0.
+  // The number of compute's waits for buckets in a step, counted from 0.
   std::int64_t waits(std::int32_t step) const {
     return std::ranges::count_if(timeline_.spans(), [&](const Span& span) {
       return span.index == step && span.name == std::string_view("exchange");
@@ -126,7 +125,7 @@ class CrossingRank {
 void on_ranks_of(const Way& way, const std::function<void(Communicator&, const Dataset&)>& body,
                  std::int64_t infinite = -1) {
   const OneInfinite dataset(kSamplesOfARank * way.ranks * kStepsOfAnEpoch, infinite);
-  std::vector<int> nodes;  // each rank on its own, where codecs have something to do
+  std::vector<int> nodes;  // each rank on a separate node, so that codecs are active
   for (int rank = 0; rank < way.ranks; ++rank) nodes.push_back(rank);
   run_thread_ranks(
       way.ranks,
@@ -137,7 +136,7 @@ void on_ranks_of(const Way& way, const std::function<void(Communicator&, const D
       nodes);
 }
 
-// After steps that waited, that crossed, that end an epoch, and again.
+// Compares after steps that wait, steps that cross, an epoch's last step, and again.
 void expect_the_same_bits(const Way& way, const std::string& what) {
   on_ranks_of(way, [&](Communicator& communicator, const Dataset& dataset) {
     CrossingRank plain(communicator, dataset, way, false), crossing(communicator, dataset, way, true);
@@ -173,7 +172,7 @@ TEST(CrossBarrier, ChangesNoBitThatACodecSendsOrRemembers) {
   for (const ExchangeChoice& choice : choices) expect_the_same_bits({.exchange = choice}, choice.describe());
 }
 
-// Before an evaluation all that is under way is done; training goes on as if nobody had looked.
+// All pending exchanges finish before an evaluation, and training continues as if there were none.
 TEST(CrossBarrier, IsOverBeforeAnEvaluation) {
   const Way way;
   on_ranks_of(way, [&](Communicator& communicator, const Dataset& dataset) {
@@ -209,7 +208,7 @@ TEST(CrossBarrier, GoesOnFromAStateInMidRun) {
   });
 }
 
-// The account's parts are all of the time, and what the ledger saw compute wait for is in it.
+// The account's parts add up to the elapsed time and include the waits in the ledger.
 TEST(CrossBarrier, CountsWaitsWithinForwardAsExposed) {
   const Way way;
   on_ranks_of(way, [&](Communicator& communicator, const Dataset& dataset) {
@@ -218,7 +217,7 @@ TEST(CrossBarrier, CountsWaitsWithinForwardAsExposed) {
     const auto seconds = [](std::int64_t from, std::int64_t to) {
       return static_cast<double>(to - from) * 1e-9;
     };
-    // This thread may lose its core between a clock's reading and the account's.
+    // This thread may lose its core between reading the clock and taking the account.
     const std::int64_t before = now_ns();
     rank.trainer().take_account();
     const std::int64_t begin = now_ns();
@@ -232,7 +231,7 @@ TEST(CrossBarrier, CountsWaitsWithinForwardAsExposed) {
   });
 }
 
-// In a step that waits, in the first that crosses, in one of many, and in the last of an epoch.
+// In a step that waits, the first that crosses, a later one, and the last of an epoch.
 TEST(CrossBarrier, AGradientThatIsNotFiniteLeavesTheStateBeforeItsStep) {
   const Way way{.precision = Precision::fp16};
   const TemporaryFolder folder("cross_barrier");
@@ -255,7 +254,7 @@ TEST(CrossBarrier, AGradientThatIsNotFiniteLeavesTheStateBeforeItsStep) {
           EXPECT_EQ(error.find(fmt::format("step {}: the loss is not finite on rank 1", failing)), 0u)
               << error;
           EXPECT_NE(error.find("the state before this step is in"), std::string::npos) << error;
-          plain.trainer().evaluate();  // takes the mean of running statistics
+          plain.trainer().evaluate();  // averages the running statistics over the ranks
           const StateCopy expected = state_of(plain.network());
           load_state(crossing.network(), file);
           const StateCopy found = state_of(crossing.network());
@@ -265,7 +264,7 @@ TEST(CrossBarrier, AGradientThatIsNotFiniteLeavesTheStateBeforeItsStep) {
             EXPECT_TRUE(found.tensors[i] == expected.tensors[i])
                 << found.tensors[i].name << ", step " << failing;
           }
-          communicator.barrier();  // another one writes the file
+          communicator.barrier();  // only one rank writes the file
           communicator.stream().synchronize();
         },
         infinite);

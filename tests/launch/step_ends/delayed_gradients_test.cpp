@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients that are a step late, on threads: the bits of a loop of the test's own, which computes, adds up
-// and updates on one thread, and what overflows and failures do. What is restored in the middle of a
-// training: continued_training_test.cpp.
+// Gradients that are applied one step late, on threads: compared bit by bit with a single-threaded loop in
+// this test, and with overflows and failures. Resuming within a training: continued_training_test.cpp.
 #include <limits>
 
 #include <fmt/format.h>
@@ -21,7 +20,7 @@ constexpr BucketOptions kLate{.first_bytes = 256, .middle_bytes = 4096, .last_by
 
 using Values = std::vector<float>;
 
-// One step of SGD as it is written down.
+// One step of SGD from its definition.
 void take_sgd_step(const SgdOptions& sgd, float rate, std::span<float> values, const Values& gradient,
                    float factor, Values& momentum) {
   const auto m = static_cast<float>(sgd.momentum), decay = static_cast<float>(sgd.weight_decay);
@@ -34,7 +33,7 @@ void take_sgd_step(const SgdOptions& sgd, float rate, std::span<float> values, c
 
 enum class Evaluates { at_parameters, at_predicted_parameters };
 
-// What every rank has after each of so many steps: delayed SGD as it is written down.
+// The parameters of all ranks after each step, by the definition of delayed SGD.
 std::vector<Values> naive_delayed_sgd(const ThreadTraining& training,
                                       Evaluates where = Evaluates::at_predicted_parameters) {
   const SgdOptions& sgd = std::get<SgdOptions>(training.optimizer);
@@ -113,8 +112,8 @@ TEST(DelayedGradients, GiveTheBitsOfANaiveLoop) {
   }
 }
 
-// A rank alone knows all of what is under way, so it predicts its parameters to the bit: the training is that
-// of gradients in time, one step later.
+// A single rank knows all pending gradients, so it predicts its parameters exactly: the training equals one
+// with gradients in time, one step later.
 TEST(DelayedGradients, OfOneRankGiveTheBitsOfGradientsInTime) {
   for (const OptimizerOptions& optimizer :
        {OptimizerOptions(SgdOptions{.weight_decay = kDecay}), OptimizerOptions(SgdOptions{.nesterov = true}),
@@ -143,8 +142,8 @@ TEST(DelayedGradients, OfOneRankGiveTheBitsOfGradientsInTime) {
   }
 }
 
-// At a rate that they would not bear, were they computed at the parameters as they are: there the network
-// has learned nothing of its four classes, whose loss is 1.39 without.
+// The learning rate is too high for gradients at the current parameters: with those the network learns
+// nothing of its four classes, for which the initial loss is 1.39.
 TEST(DelayedGradients, BearTheLearningRateOfGradientsInTime) {
   for (const bool nesterov : {false, true}) {
     ThreadTraining training{.ranks = 4,
@@ -193,8 +192,7 @@ TEST(DelayedGradients, HaveTheSameBitsOnEveryRankWhateverTheBucketsAndCodecs) {
   }
 }
 
-// Each scale is halved for the gradients that it was too large for, until both fit; what is skipped moves
-// nothing.
+// Each scale is halved for gradients that overflow it, until both fit. Skipped gradients change nothing.
 TEST(DelayedGradients, AreSkippedWhereTheyOverflow) {
   ThreadTraining training{.network = {.name = "cnn", .batch_norm = true},
                           .ranks = 2,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks on a ring, on threads: who takes how many steps where one is slow, what a step does with what the
-// neighbours showed, and that they learn. Between processes: gossip_ranks.cpp.
+// Ranks on a ring, on threads: the number of steps of each rank if one is slow, the average with the
+// neighbours, and that training learns. Between processes: gossip_ranks.cpp.
 #include "launch/step_ends/gossip.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void on_ring(const RingTraining& training, const std::function<void(Communicator
   });
 }
 
-// It reads 80 ms or more for each of its steps, and the others 8.
+// Reading takes 80 ms or more for each step of the slow rank, and 8 ms for its peers.
 TEST(Gossip, ASlowRankTakesFewerStepsAndTheOthersTheRest) {
   const RingTraining training{.slow = 1, .epochs = 2};
   on_ring(training, [&](Communicator& communicator, OnRing& rank) {
@@ -32,7 +32,7 @@ TEST(Gossip, ASlowRankTakesFewerStepsAndTheOthersTheRest) {
     const std::vector<std::int64_t> steps = rank.trainer().steps_by_rank();
     ASSERT_EQ(steps.size(), 3u);
     EXPECT_EQ(std::accumulate(steps.begin(), steps.end(), std::int64_t{0}), 3 * kRingSteps);
-    // How many fewer depends on what else the machine does.
+    // The difference depends on the load of the machine.
     EXPECT_LT(steps[1], std::min(steps[0], steps[2])) << "rank " << communicator.rank();
     EXPECT_EQ(rank.trainer().steps(), 2 * kRingSteps) << "of a rank, on the average";
     EXPECT_EQ(rank.trainer().epochs(), 2);
@@ -54,8 +54,8 @@ TEST(Gossip, RanksLearnTogether) {
   }
 }
 
-// Steps without a gradient's effect, one rank after another: each has the mean of what it and its neighbours
-// showed last.
+// Ranks average one after another without gradients: each gets the mean of its own values and those that its
+// neighbours published last.
 TEST(Gossip, AStepTakesTheMeanWithWhatTheNeighboursShowedLast) {
   constexpr int kRingRanks = 4;
   run_thread_ranks(kRingRanks, [&](Communicator& communicator) {
@@ -74,7 +74,8 @@ TEST(Gossip, AStepTakesTheMeanWithWhatTheNeighboursShowedLast) {
       }
     };
     one_after_another();
-    // Shown 1, 2, 3 and 4; rank 0 sees nobody, 1 has seen 0, 2 has seen 1, and 3 has seen 2 and 0.
+    // The ranks publish 1, 2, 3 and 4. Rank 0 sees no neighbour, 1 has seen 0, 2 has seen 1, and 3 has seen 2
+    // and 0.
     const float first[] = {1, (2 + 1) / 2.0f, (3 + 2) / 2.0f, (4 + 3 + 1) / 3.0f};
     for (const float value : network.values()) ASSERT_FLOAT_EQ(value, first[rank]) << "rank " << rank;
     one_after_another();
@@ -84,17 +85,17 @@ TEST(Gossip, AStepTakesTheMeanWithWhatTheNeighboursShowedLast) {
       ASSERT_FLOAT_EQ(value, second) << "rank " << rank;
     }
     if (rank == 0) {
-      gossip.average(stream);  // with what 1 and 3 have shown since
+      gossip.average(stream);  // with what 1 and 3 have published since
       const std::vector<float> third(network.values().begin(), network.values().end());
       gossip.average(stream);
       EXPECT_TRUE(std::ranges::equal(network.values(), third)) << "the neighbours have shown nothing new";
     }
-    communicator.barrier();  // before anybody's memory goes
+    communicator.barrier();  // before any rank frees its memory
     communicator.stream().synchronize();
   });
 }
 
-// The parameters that go on are each rank's own; what is exported is their average.
+// Each rank continues with its own parameters; the export is their average.
 TEST(Gossip, EvaluationChangesNothingThatARankGoesOnWith) {
   on_ring({.ranks = 2}, [](Communicator& communicator, OnRing& rank) {
     for (int step = 0; step < 5; ++step) rank.trainer().step();
@@ -109,7 +110,7 @@ TEST(Gossip, EvaluationChangesNothingThatARankGoesOnWith) {
     const StateCopy state = state_of(rank.trainer());
     const std::span<const Parameter> parameters = rank.network().parameters();
     const auto bias = std::ranges::find_if(parameters, [](const Parameter& parameter) {
-      return parameter.layout.shape().rank() == 1;  // whose order in a state is that in memory
+      return parameter.layout.shape().rank() == 1;  // for these the order in a state is that in memory
     });
     bool found = false;
     for (const auto& tensor : state.tensors) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Local SGD on threads: against trainings of one rank whose parameters the test averages, and against
-// averaged gradients where that is the same; what all ranks have in the end, and what one rank's overflow
-// does. What is restored between averages, and bytes: continued_training_test.cpp.
+// Local SGD on threads, compared with single-rank trainings whose parameters the test averages, and with
+// averaged gradients where both are equal. Also the final state of all ranks, and the overflow of one rank.
+// Restored state and traffic: continued_training_test.cpp.
 #include <limits>
 
 #include <fmt/format.h>
@@ -18,8 +18,8 @@ namespace {
 
 constexpr ImageShape kTinyImage{8, 8, 1};
 
-// One of several ranks, in a world of its own. Its gradients are the sum over its samples divided by those of
-// all ranks, so it is given a rate as many times as high.
+// One of several ranks, in a world of one rank. Its gradients are divided by the number of all ranks'
+// samples, so its learning rate is multiplied by the number of ranks.
 class LoneRank {
  public:
   LoneRank(const Dataset& dataset, const Shard& shard, double learning_rate)
@@ -67,7 +67,7 @@ void average(std::vector<std::unique_ptr<LoneRank>>& ranks) {
   }
 }
 
-// The whole state of the averaged network after so many steps.
+// The complete state of the averaged network after `steps` steps.
 TrainedState averaged(ThreadTraining training, int steps) {
   TrainedState all;
   training.steps = steps;
@@ -106,7 +106,7 @@ TEST(LocalSgd, IsWhatRanksAloneWithAveragedParametersTrain) {
                     fmt::format("{} ranks, averaged", count));
       }
     }
-    average(ranks);  // as an evaluation sees them, in the middle of a period
+    average(ranks);  // an evaluation's average, in the middle of a period
     expect_near(averaged(training, 7), ranks[0]->state(), 1e-6, fmt::format("{} ranks", count));
   }
 }
@@ -139,7 +139,7 @@ BucketOptions with_codec(const ExchangeKind& kind, std::vector<ExchangeSetting> 
           .codecs = {.compress_within_node = true}};
 }
 
-// Right behind an average every rank has the same parameters, and at the end the same digest; the loss falls.
+// Right after an average every rank has the same parameters, and at the end the same digest. The loss falls.
 TEST(LocalSgd, EveryRankHasTheSameBitsWithAnyCodec) {
   const BucketOptions all[] = {{},
                                with_codec(kInt8Codec),
@@ -173,7 +173,7 @@ TEST(LocalSgd, EveryRankHasTheSameBitsWithAnyCodec) {
   }
 }
 
-// A weight that begins at 0 changes by less than the least number of fp16.
+// A weight that starts at 0 changes by less than the smallest fp16 number.
 TEST(LocalSgd, SmallDifferencesTravelThroughFp16) {
   const auto weights_with = [](const BucketOptions& buckets) {
     std::vector<float> weights;
@@ -202,7 +202,7 @@ TEST(LocalSgd, SmallDifferencesTravelThroughFp16) {
   for (std::size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(sent[i], exact[i], 1e-2f * largest) << i;
 }
 
-// The sum of differences over ranks, in the type of gradients.
+// The sum of differences over ranks would overflow the type of gradients.
 TEST(LocalSgd, LargeDifferencesOfHalvesAreFinite) {
   ThreadTraining training{.ranks = 4, .steps = 2, .precision = Precision::fp16, .average_every = 2};
   std::vector<float> averages(4);
@@ -217,7 +217,7 @@ TEST(LocalSgd, LargeDifferencesOfHalvesAreFinite) {
   for (const float average : averages) EXPECT_NEAR(average, 1000, 2);
 }
 
-// What a codec had not sent of gradients is no difference of parameters: it would be added without a rate.
+// A codec's gradient residuals are no differences of parameters: they would be added without a learning rate.
 TEST(LocalSgd, DropsWhatWasNotSentOfGradients) {
   ThreadTraining training{.ranks = 2,
                           .buckets = with_codec(kTopKCodec, {{"density", 0.01}}),
@@ -228,7 +228,7 @@ TEST(LocalSgd, DropsWhatWasNotSentOfGradients) {
   expect_near(after, before, 1e-3, "two steps at a rate of 1e-6");
 }
 
-// A rank that overflows skips the step alone, and its scale is halved alone.
+// A rank that overflows skips the step and halves its scale; its peers do not.
 TEST(LocalSgd, ARankThatOverflowsSkipsItsOwnStep) {
   ThreadTraining training{.ranks = 2,
                           .steps = 8,
@@ -262,7 +262,7 @@ std::string error_of(const ThreadTraining& training) {
   return "no error";
 }
 
-// Nobody hangs and nobody goes on: the next average, or an evaluation before it, ends the training on all.
+// No rank hangs or continues: the next average, or an earlier evaluation, ends the training on all ranks.
 TEST(LocalSgd, ALossThatIsNotFiniteEndsTheTrainingOnAllRanks) {
   for (const int steps : {8, 3}) {
     ThreadTraining training{.ranks = 3, .steps = steps, .average_every = 4};

@@ -23,7 +23,7 @@ std::string written_to(const std::filesystem::path& path) {
   return text.str();
 }
 
-// Until so many have ended: their codes by process.
+// Waits until `count` processes have ended. Returns their exit codes by process.
 std::map<pid_t, int> codes_of(ChildProcesses& children, std::size_t count) {
   std::map<pid_t, int> codes;
   while (codes.size() < count)
@@ -51,7 +51,7 @@ TEST(ChildProcesses, EndWithTheirCodesAndWriteToTheirFiles) {
             "lockstep: cannot start no-such-program-here: No such file or directory\n");
 }
 
-// As trainings get their GPUs.
+// Trainings get their GPUs through their environment.
 TEST(ChildProcesses, HaveAnEnvironmentOfTheirOwn) {
   const TemporaryFolder folder;
   ChildProcesses children;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is told and drawn of a sweep that is made up.
+// The text and charts of a simulated sweep.
 #include "launch/sweep/outcome.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ SweepRow row_of(std::int64_t trial, const char* name, std::int64_t epochs, doubl
           .complete = epochs == 9};
 }
 
-// Trained whole, stopped early, and failed at once.
+// Trials that were fully trained, stopped early, and failed at once.
 SweepOutcome made_up_outcome() {
   SweepOutcome outcome{.epochs = 9, .slots = 2, .jobs = 4, .seconds = 60, .busy_share = 0.975};
   outcome.rows = {row_of(1, "\"mlp\"", 9, 0.75), row_of(0, "\"a<b\"", 3, 0.8), row_of(2, "\"mlp\"", 0, 0)};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How `lockstep sweep` searches, on trainings that are made up and pass in no time; sweep_command_test.cpp
-// has the program.
+// The search of `lockstep sweep`, on simulated trainings that take no time. sweep_command_test.cpp tests the
+// program.
 #include "launch/sweep/search.h"
 
 #include <algorithm>
@@ -22,20 +22,20 @@
 namespace lockstep {
 namespace {
 
-// Trainings whose accuracy after so many epochs, and whose seconds for each, are known beforehand.
+// Simulated trainings with a known accuracy after each epoch and a known time for each epoch.
 struct MadeUpTrainings {
   std::function<SweepMeasure(std::int64_t trial, std::int64_t epochs)> measure;
   std::function<double(std::int64_t trial)> epoch_seconds = [](std::int64_t) { return 1.0; };
 };
 
 struct MadeUpSweep {
-  std::vector<SweepJob> jobs = {};  // as they were started
+  std::vector<SweepJob> jobs = {};  // in the order of their start
   std::int64_t epochs = 0;
   double busy_share = 0;
   std::vector<std::int64_t> ranking = {};
 };
 
-// Plays a whole search against a clock of its own.
+// Runs a whole search against a simulated clock.
 MadeUpSweep played(const SweepRules& rules, const MadeUpTrainings& trainings) {
   struct UnderWay {
     SweepJob job;
@@ -72,8 +72,8 @@ MadeUpSweep played(const SweepRules& rules, const MadeUpTrainings& trainings) {
   return sweep;
 }
 
-// Accuracy rises with epochs towards what the trial is good for; `optimum` is good for the most. What is
-// measured is off by a little.
+// Accuracy rises with epochs towards the trial's limit, which is highest for `optimum`. Measurements have a
+// little noise.
 MadeUpTrainings with_optimum(std::int64_t optimum, std::uint64_t seed) {
   const auto measure = [=](std::int64_t trial, std::int64_t epochs) {
     const Random random(seed, "made up trainings");
@@ -208,7 +208,7 @@ TEST(SweepRanking, ParetoFrontsOneBehindTheOther) {
   const auto at = [](double accuracy, double speed) {
     return SweepMeasure{.accuracy = accuracy, .loss = 0, .samples_per_second = speed};
   };
-  // 1 to 4 are the front; 0 is beaten by 2 alone, 5 by all but 1.
+  // 1 to 4 are the front. 0 is dominated by 2 only, 5 by all but 1.
   const std::vector<SweepMeasure> measures = {at(0.7, 40),  at(0.9, 10), at(0.8, 50),
                                               at(0.75, 55), at(0.5, 90), at(0.4, 20)};
   EXPECT_EQ(pareto_front(measures), (std::vector<std::size_t>{1, 2, 3, 4}));

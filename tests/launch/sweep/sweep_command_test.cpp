@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `lockstep sweep` as a user runs it: what it trains and writes, how it goes on, what it refuses.
+// `lockstep sweep` from the user's view: what it trains and writes, how it resumes, what it refuses.
 #include <fstream>
 #include <sstream>
 
@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// A sweep over the workplace's own configuration, into its folder "sweep".
+// A sweep over the workplace's configuration in the folder "sweep".
 class SweepPlace {
  public:
   explicit SweepPlace(const std::string& name, const std::string& program = "lockstep")
@@ -22,7 +22,7 @@ class SweepPlace {
 
   std::filesystem::path path(const std::string& name) const { return workplace_.path(name); }
   std::filesystem::path folder() const { return path("sweep"); }
-  // The command of a sweep with these lines in [sweep], beside config and dir, and in [keys].
+  // The command of a sweep with these lines in [sweep], after config and dir, and these in [keys].
   std::string command(const std::string& sweep, const std::string& keys) const {
     std::ofstream(path("sweep.toml"))
         << fmt::format("[sweep]\nconfig = \"{}\"\ndir = \"{}\"\n{}\n[keys]\n{}\n",
@@ -53,7 +53,8 @@ class SweepPlace {
   std::string program_;
 };
 
-// Starts the command, does `what` to its process, $run, when the condition holds, and returns how it ended.
+// Starts the command, runs the shell lines `what` on its process, $run, when the condition holds, and returns
+// how it ended.
 ProgramResult sweep_disturbed(const std::string& command, const std::string& condition,
                               const std::string& what) {
   return run_shell(fmt::format("{} & run=$!\n{}{}\nwait $run", command, wait_until(condition), what));
@@ -84,7 +85,7 @@ TEST(Sweep, AGridTrainsEverySettingAndWritesWhatItFound) {
   EXPECT_EQ(count(svg, "<title>trial "), 4) << svg;
   EXPECT_NE(svg.find("prefers-color-scheme: dark"), std::string::npos);
 
-  // Nothing is left to do.
+  // The finished sweep starts no jobs.
   const auto again = json_of(run_shell(sweep + " --json"));
   ASSERT_TRUE(again.is_object());
   EXPECT_EQ(again["jobs"], 0);
@@ -99,14 +100,14 @@ TEST(Sweep, AGridTrainsEverySettingAndWritesWhatItFound) {
                                          "train.batch = [8, 32]\noptimizer.learning_rate = [1e-6, 0.02]")),
                  exit_code::config, {"train.batch: [8, 16] against [8, 32]", "name another dir"});
 
-  // Another sweep in its place: of trial 0 there are still a checkpoint and lines.
+  // Another sweep in the same folder: trial 0 still has a checkpoint and metrics of the first sweep.
   std::filesystem::remove(place.folder() / "sweep.jsonl");
   const ProgramResult other = run_shell(place.command("method = \"grid\"", "train.batch = [32]"));
   EXPECT_EQ(other.exit_code, 0) << other.output;
   EXPECT_EQ(count(text_of(place.folder() / "trials.csv"), ",complete,1,16,"), 1);
 }
 
-// A rung changes neither the schedule nor a bit: what was trained in parts is what is trained in one go.
+// A rung changes neither the schedule nor a bit: training in parts equals training without interruption.
 TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
   const SweepPlace place("sweep_halving");
   const ProgramResult result = run_shell(
@@ -134,7 +135,7 @@ TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
 
 TEST(Sweep, GoesOnAfterItWasKilled) {
   const SweepPlace place("sweep_killed");
-  constexpr int kTrials = 12;  // two of them end before it is killed, and all could not by then
+  constexpr int kTrials = 12;  // two of them end before the kill, and not all can
   const std::string sweep = place.command("method = \"grid\"\njobs = 2\nepochs = 3",
                                           "train.seed = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]");
   const std::string two_ended = fmt::format("[ \"$(grep -c '\"end\"' {} 2>/dev/null)\" -ge 2 ]",
@@ -145,7 +146,7 @@ TEST(Sweep, GoesOnAfterItWasKilled) {
     if (place.events_of("end", trial) == 1) ended.push_back(trial);
   ASSERT_GE(ended.size(), 2u);
   ASSERT_LT(ended.size(), static_cast<std::size_t>(kTrials)) << "it was killed too late";
-  // As where the machine lost its power in the middle of a line.
+  // The state after a power failure in the middle of a line.
   std::ofstream(place.folder() / "sweep.jsonl", std::ios::app) << "{\"event\":\"end\",\"tri";
 
   const ProgramResult result = run_shell(sweep);
@@ -161,7 +162,7 @@ TEST(Sweep, ATrialThatFailsIsToldAndStopsNothing) {
       run_shell(place.command("method = \"grid\"\njobs = 2\nset = [\"data.mixup=0.2\"]",
                               "train.batch = [8, 7]\noptimizer.learning_rate = [1e30, 0.02]"));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  // Each when it happens, and in the table.
+  // Each problem is reported when it happens, and in the table.
   EXPECT_EQ(count(result.output, "an even train.batch"), 4) << result.output;
   EXPECT_EQ(count(result.output, "not finite"), 2) << result.output;
   EXPECT_NE(result.output.find("the best, trial 1"), std::string::npos) << result.output;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How `lockstep tune` searches, remembers and writes, on measurements that are made up; tune_command_test.cpp
-// has the program.
+// How `lockstep tune` searches, resumes and writes, on simulated measurements. tune_command_test.cpp tests
+// the program.
 #include "launch/tune/search.h"
 
 #include <algorithm>
@@ -25,8 +25,7 @@
 namespace lockstep {
 namespace {
 
-// A machine whose steps take what `cost` says, times what else goes on there: it drifts, and a block may be
-// off by `noise` of itself.
+// A simulated machine. Steps take `cost` times a drifting load; a block may be off by the fraction `noise`.
 struct MadeUpMachine {
   std::function<double(const TuneSettings&)> cost;
   double noise = 0;
@@ -83,8 +82,8 @@ TEST(TuneSearch, FindsTheFastestUnderNoiseAndDrift) {
   EXPECT_GE(figure.pairs, TuneSearch::kConfirmingPairs);
   EXPECT_LE(outcome.spent, 1000);
 
-  // Few pairs for all, more for those that are left; every visit has the default before and behind each
-  // block.
+  // Few pairs for all candidates, more for the remaining ones. Every visit measures the default before and
+  // after each block.
   std::map<std::string, int> pairs;
   for (const TuneCandidate& candidate : outcome.candidates)
     pairs[describe(candidate.settings)] = static_cast<int>(candidate.ratios.size());
@@ -105,7 +104,7 @@ TEST(TuneSearch, WhatIsWithinNoiseChangesNothing) {
   EXPECT_NE(outcome.reason.find("noise"), std::string::npos) << outcome.reason;
 }
 
-// It leads by luck where it is chosen, and not when that is looked at again.
+// The candidate leads by luck in the search, and not in the confirmation.
 TEST(TuneSearch, TheChosenHaveToShowItOnceMore) {
   MadeUpMachine machine{.cost = cost_of_two};
   const auto measure = [&](const TuneRequest& request) {
@@ -146,7 +145,7 @@ TEST(TuneFigure, EnclosesTheMedian) {
   EXPECT_EQ(figure_of({}).pairs, 0);
   const TuneFigure three = figure_of({1.2, 1.0, 1.1});
   EXPECT_EQ(std::make_tuple(three.ratio, three.low, three.high), std::make_tuple(1.1, 1.0, 1.2));
-  // The sign test's: with 9 values the lowest and the highest may be left out, with 8 none.
+  // The bounds of the sign test: with 9 values the lowest and the highest may be left out, with 8 none.
   EXPECT_EQ(figure_of({1, 2, 3, 4, 5, 6, 7, 8}).low, 1);
   const TuneFigure nine = figure_of({9, 8, 7, 6, 5, 4, 3, 2, 1});
   EXPECT_EQ(std::make_tuple(nine.ratio, nine.low, nine.high), std::make_tuple(5.0, 2.0, 8.0));
@@ -156,7 +155,7 @@ TEST(TuneFigure, EnclosesTheMedian) {
 
 class TuneDimensions : public testing::Test {
  protected:
-  // Names of the dimensions, and of all that is tried on top of the configuration as it is.
+  // The names of the dimensions and of all settings tried on top of the unchanged configuration.
   std::set<std::string> tried(const TuneSituation& situation) const {
     std::set<std::string> found;
     for (const TuneStage& stage : tune_stages(config_, {}, situation))
@@ -186,7 +185,7 @@ TEST_F(TuneDimensions, RanksTryBucketsThatDiffer) {
   EXPECT_FALSE(found.contains("comm.bucket_mib=[1, 25, 1]")) << "that is the configuration";
   EXPECT_TRUE(found.contains("comm.overlap=false"));
   EXPECT_EQ(found.size(), 9u) << "5 sizes, 3 ends, overlap";
-  // A network of 5 MiB: what is larger is one bucket.
+  // A network of 5 MiB: larger bucket sizes give one bucket.
   situation.buckets = [](std::array<double, 3> mib) {
     for (double& each : mib) each = std::min(each, 5.0);
     return as_given(mib);
@@ -235,7 +234,7 @@ TEST_F(TuneJournalFile, GoesOnWhereAJobWasEnded) {
   MadeUpMachine machine{.cost = cost_of_two, .noise = 0.1};
   const TuneBudget budget{.total = 300, .pair_cost = 2};
   int measured = 0;
-  // A search that remembers, and is ended in the middle of its `most`-th measurement.
+  // A search with a journal, stopped in the middle of its `most`-th measurement.
   const auto search = [&](int most) {
     TuneJournal journal(path(), header_, false);
     measured = 0;
@@ -250,7 +249,7 @@ TEST_F(TuneJournalFile, GoesOnWhereAJobWasEnded) {
         .run(kTwoStages);
   };
   EXPECT_THROW(search(4), IoError);
-  std::ofstream(path(), std::ios::app) << R"({"settings":{"bucket":"2"},"conf)";  // the line it was at
+  std::ofstream(path(), std::ios::app) << R"({"settings":{"bucket":"2"},"conf)";  // an incomplete line
   const TuneOutcome resumed = search(1000);
   const int rest = measured;
   EXPECT_GT(rest, 0);
@@ -292,7 +291,7 @@ TEST_F(TuneJournalFile, WhatIsNoJournalIsToldWithItsLine) {
   }
   write("{}\n");
   EXPECT_NE(error(header_).find("tune.jsonl:1 "), std::string::npos) << error(header_);
-  write("{\"lockstep_tune\"");  // killed at its first line
+  write("{\"lockstep_tune\"");  // killed while writing the first line
   EXPECT_EQ(error(header_), "");
   EXPECT_EQ(text(), first);
 }

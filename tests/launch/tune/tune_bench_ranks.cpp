@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `lockstep tune` where a rank's memory has no room for two trainings: on two ranks, of which one has a
-// limit. Both must go on with one training at a time, and measure as much as before.
+// `lockstep tune` on two ranks, one of which has no memory for two trainings. Both must continue with one
+// training at a time and measure as much as before.
 #include <fstream>
 #include <optional>
 
@@ -21,7 +21,7 @@ namespace {
 constexpr int kPairs = 2;
 constexpr std::size_t kBlocks = 2 * kPairs + 1;
 
-// Nearly all of its memory are activations, which backward needs.
+// Most of its memory is activations for backward.
 void deep(Graph& graph, const NetworkChoice&) {
   Value x =
       graph.convolution(graph.input(), {.channels = 32, .kernel = 3, .padding = 1, .bias = false}, "conv");
@@ -48,7 +48,7 @@ Registry registry_of_deep() {
   return registry;
 }
 
-// While this lives the process may map so many bytes more than it has.
+// Limits the memory that the process may map to this many bytes more than now.
 class MemoryLimit {
  public:
   explicit MemoryLimit(std::size_t bytes) {
@@ -93,10 +93,10 @@ int measure(World& world) {
     TuneBench bench(world, *control, config, registry);
     bench.calibrate(2);
     bench.set_turns(0.3,
-                    1);  // of long steps: one to warm up, then blocks of two, by which none has to settle
+                    1);  // long steps: one to warm up, then blocks of two, without settling
     const auto blocks = static_cast<double>(kBlocks * static_cast<std::size_t>(bench.block_steps()));
     expect_measured(bench.visit(candidate, kPairs), 1 + blocks);
-    // From here on one after the other: each turn is built and warmed up.
+    // Now one training after the other: each turn builds and warms up a training.
     std::optional<MemoryLimit> limit;
     if (world.rank() == 1) limit.emplace(kRoomForThreads);
     expect_measured(bench.visit(candidate, kPairs), kBlocks + blocks);

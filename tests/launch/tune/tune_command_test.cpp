@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `lockstep tune` as a user runs it: what it writes, how it goes on, what it refuses.
+// `lockstep tune` from the user's view: what it writes, how it resumes, what it refuses.
 
 #include <fstream>
 #include <sstream>
@@ -46,7 +46,7 @@ TEST(Tune, MeasuresWritesAndGoesOn) {
   }
   EXPECT_NE(text_of(run / "tuned.svg").find("<circle"), std::string::npos);
 
-  // Ended in the middle of its third measurement.
+  // Stopped in the middle of its third measurement.
   const std::vector<std::string> all = lines_in(run / "tune.jsonl");
   ASSERT_GE(all.size(), 4u);
   std::ofstream(run / "tune.jsonl") << all[0] << '\n'
