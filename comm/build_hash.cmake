@@ -1,5 +1,5 @@
-# Writes OUTPUT, a source file that defines the hash of the files that LIST names, one on each line. Their contents count and
-# their names below TOP, not when they were written.
+# Writes OUTPUT, a source file that defines the hash of the files that LIST names, one per line. The hash
+# depends on their contents and their names relative to TOP, not on their times.
 file(STRINGS "${LIST}" sources ENCODING UTF-8)
 set(hashes "")
 foreach(source IN LISTS sources)

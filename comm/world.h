@@ -37,7 +37,8 @@ struct DeviceCommunicatorOptions {
   bool share_device = false;
 };
 
-// The algorithm of an all_reduce between nodes (comm/README.md); direct and halving give the same bits.
+// The algorithm of an all_reduce between nodes (comm/mpi/between_nodes.md); direct and halving give the same
+// bits.
 enum class AllReduceWay {
   automatic,  // direct or halving
   direct,
