@@ -65,9 +65,9 @@ case $programs in
   *) fail 64 "--programs takes all or kit, not \"$programs\"" ;;
 esac
 [[ $limit =~ ^[0-9]+$ ]] || fail 64 "--limit takes whole millions of bytes, not \"$limit\""
-cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }  # NAME: as the build was configured
+cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }  # NAME: its value in the build
 
-# CMake throws away what a build folder was told when its compiler changes, so it must not.
+# Refuses a build folder of another nvcc, because CMake drops the cache when the compiler changes.
 build_with_toolkit() {
   local nvcc configured=
   [ -x "$toolkit/bin/nvcc" ] || fail 74 "\"$toolkit\" is no CUDA toolkit: bin/nvcc is expected in it"
@@ -100,8 +100,8 @@ trap 'rm -rf "$work"' EXIT
 readonly root=$work/lockstep-bundle
 mkdir -p "$root"/{bin,tests,lib/fallback,share/benchmarks,share/tests/peers}
 
-# Who provides a library on the node. "fallback" are those of which the node's own, where recent enough, must win:
-# its MPI and CUDA libraries may need a newer one than ours.
+# The provider of a library on the node. "fallback": the bundle's library is used only if the node's is
+# missing or too old, because the node's MPI and CUDA libraries may need a newer one than the bundle's.
 provider() {
   case $1 in
     ld-linux*.so.* | libc.so.* | libm.so.* | libmvec.so.* | libpthread.so.* | libdl.so.* | librt.so.* | libutil.so.* | \
@@ -117,7 +117,7 @@ provider() {
 declare -A seen=()
 : >"$work/cuda"
 
-# collect FILE: copies what the file needs, and what that needs.
+# collect FILE: copies the libraries that the file needs, recursively.
 collect() {
   local file=$1 name path target
   while read -r name; do
@@ -150,8 +150,8 @@ for file in "$build"/bin/*; do
   name=$(basename "$file")
   [ "$programs" = all ] || [[ $kit == *" $name "* ]] || continue
   case $name in
-    *emulat*) continue ;;  # a GPU that is pretended, which a node with one has no use for
-    *hdf5*) continue ;;  # what prepares data, with the thirty libraries that it brings
+    *emulat*) continue ;;  # programs of the emulated device
+    *hdf5*) continue ;;  # needs thirty more libraries, and only prepares data
     lockstep | *_bench) cp "$file" "$root/bin/$name" ;;
     *) cp "$file" "$root/tests/$name" ;;
   esac
@@ -169,16 +169,16 @@ if [ -n "$mpi" ]; then
   for name in lib/openmpi lib/pmix lib/prte etc share/openmpi share/pmix share/prte; do
     [ ! -d "$mpi/$name" ] || { mkdir -p "$root/mpi/$(dirname "$name")" && cp -a "$mpi/$name" "$root/mpi/$name"; }
   done
-  # Not for its plugins: those for a network use that network's libraries, which are the node's.
+  # Not for plugins: those of a network use libraries of the node.
   for file in "$root"/mpi/bin/* "$root"/mpi/lib/*.so.*; do
     ! is_elf "$file" || collect "$file"
   done
 fi
-# The packed MPI keeps its symbols: relocated files, as Python packages hold, do not survive being stripped.
+# Not the packed MPI: stripping breaks relocated files such as those of Python packages.
 find "$root/bin" "$root/tests" -type f -exec strip {} +
 find "$root/lib" -type f -exec strip --strip-unneeded {} +
 
-# symbol_versions FOLDER ..: lines LIBRARY VERSION, what the files there ask of each library.
+# symbol_versions FOLDER ..: lines LIBRARY VERSION, the symbol versions that the files need of each library.
 symbol_versions() {
   find "$@" -type f \( -perm -u+x -o -name '*.so*' \) -exec readelf -VW {} + 2>/dev/null | awk '
     /^Version .* section/ { file = "" }
@@ -186,7 +186,7 @@ symbol_versions() {
     file != "" && / Name: / { for (i = 1; i < NF; ++i) if ($i == "Name:") print file, $(i + 1) }' | sort -u
 }
 
-# The oldest driver on which programs run that were made with this CUDA ("CUDA Compatibility", minor versions).
+# The oldest driver that runs programs built with this CUDA ("CUDA Compatibility", minor versions).
 oldest_driver() {
   case $1 in
     libcudart.so.12) echo 525.60.13 ;;
@@ -195,8 +195,8 @@ oldest_driver() {
   esac
 }
 
-# What the node must have, for env.sh: glibc VERSION; cuda LIBRARY; driver VERSION CUDA; fallback LIBRARY with the
-# versions of its symbols. The fallbacks' own wish for a glibc does not count: a node that has them does not use ours.
+# Requirements of the node, for env.sh: glibc VERSION; cuda LIBRARY; driver VERSION CUDA; fallback LIBRARY
+# with its symbol versions. Excludes the glibc that the fallbacks need, because most nodes do not use them.
 symbol_versions "$root" >"$work/versions"
 {
   echo "glibc $(symbol_versions "$root"/bin "$root"/tests "$root"/lib/*.so* ${mpi:+"$root/mpi"} |
@@ -223,7 +223,8 @@ commit=$(git -C "$source_folder" rev-parse --short HEAD 2>/dev/null || echo unkn
 echo "Lockstep $(cache CMAKE_PROJECT_VERSION), commit $commit, CUDA $(cache LOCKSTEP_CUDA)" \
   >"$root/share/version"
 
-# Programs share most of their code: a dictionary that spans several of them is worth more than effort.
+# Programs share most of their code, so a dictionary that spans several programs compresses better than a high
+# preset.
 compress=(xz --lzma2=preset=2,dict=64MiB)
 [[ $output != *.tar ]] || compress=(cat)
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cf - lockstep-bundle |

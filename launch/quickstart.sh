@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# From a fresh Debian 12 to a trained network: installs what is missing, builds, and trains a convolutional network on
-# Fashion-MNIST with two ranks. Arguments go to `lockstep train`, e.g. --set train.epochs=1.
+# From a fresh Debian 12 to a trained network: installs missing packages, builds, and trains a convolutional
+# network on Fashion-MNIST with two ranks. Arguments are passed to `lockstep train`, e.g. --set
+# train.epochs=1.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 

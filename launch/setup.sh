@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages Lockstep is built with, and those named in more_packages, where they are missing.
+# Installs the missing Debian packages of Lockstep's build and of the array more_packages.
 # Sourced by quickstart.sh and the scripts in tests/; changes to the repository's root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -25,11 +25,11 @@ if [ ${#missing[@]} -gt 0 ]; then
   DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-# Where each core has 4 GiB, GCC may leave 1 GiB of garbage: a tenth less time to compile.
+# With 4 GiB per core, GCC collects garbage only above 1 GiB, which saves a tenth of the compile time.
 memory_kib=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo)
 if [ "${memory_kib:-0}" -gt $(($(nproc) * 4 << 20)) ] && [[ ${CXX:-g++} != *clang* ]]; then
   export CXXFLAGS="${CXXFLAGS:-} --param ggc-min-heapsize=1048576"
 fi
 
-# Open MPI refuses to start as root unless told twice that this is meant (containers).
+# Open MPI starts as root, as in containers, only with both variables.
 if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi

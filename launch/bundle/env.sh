@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# Source this file (bash) to run the bundle's programs on this node: sets LD_LIBRARY_PATH, PATH and what MPI needs, for
-#   CUDA, cuDNN, NCCL   where the loader looks, in CUDA_HOME, CUDA_PATH, /usr/local/cuda*, in the Python packages
-#                       nvidia/*/lib of LOCKSTEP_PEER_PYTHON (or python3), and in the usual folders of the system
-#   Open MPI 4.1, 5.0   in LOCKSTEP_MPI, the bundle's mpi/, by mpirun on the PATH, then in the usual places
-# What it did not find it says on standard error, unless LOCKSTEP_BUNDLE_QUIET is set. Where the driver is older than
-# what the programs need it says so in any case, and returns 78; LOCKSTEP_BUNDLE_DRIVER=any lets that pass.
+# Source this file (bash) to run the bundle's programs on this node. It sets LD_LIBRARY_PATH, PATH and
+# variables of MPI. It searches, in this order, for
+#   CUDA, cuDNN, NCCL   the loader's folders, CUDA_HOME, CUDA_PATH, /usr/local/cuda*, the Python packages
+#                       nvidia/*/lib of LOCKSTEP_PEER_PYTHON (or python3), the usual folders of the system
+#   Open MPI 4.1, 5.0   LOCKSTEP_MPI, the bundle's mpi/, mpirun on the PATH, the usual folders
+# It reports missing libraries on standard error unless LOCKSTEP_BUNDLE_QUIET is set. If the driver is older
+# than the programs need, it always reports that and returns 78, unless LOCKSTEP_BUNDLE_DRIVER=any is set.
 # shellcheck shell=bash
 
 bundle_say() { [ -n "${LOCKSTEP_BUNDLE_QUIET:-}" ] || echo "lockstep bundle: $*" >&2; }
 
-# The file that the loader takes for a library on this node.
+# The file that the loader selects for a library on this node.
 bundle_loader_finds() {
   local folder
   local -a folders=()
@@ -38,7 +39,7 @@ for folder in sys.path:
   printf '%s\n' /usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib/wsl/lib /usr/lib/x86_64-linux-gnu
 }
 
-bundle_add() {  # a folder to LD_LIBRARY_PATH's end
+bundle_add() {  # FOLDER: appends it to LD_LIBRARY_PATH
   case ":$bundle_path:" in *":$1:"*) ;; *) bundle_path=$bundle_path:$1 ;; esac
 }
 
@@ -47,7 +48,7 @@ bundle_find_cuda() {
   local -a names=("$@")
   folders=$(bundle_cuda_folders)
   for name in "$@"; do
-    # What cuDNN opens by itself when a plan needs it.
+    # Libraries that cuDNN loads when a plan needs them.
     major=${name##*.}
     case $name in libcudart.so.*) names+=("libcublas.so.$major" "libcublasLt.so.$major" "libnvrtc.so.$major") ;; esac
   done
@@ -70,7 +71,8 @@ bundle_find_cuda() {
   fi
 }
 
-# The version of the driver that programs will get, which may not be the kernel's: its library's file ends with it.
+# The version of the driver library that programs load, from its file name. It may differ from the kernel
+# driver's.
 bundle_driver_version() {
   local library version
   if library=$(bundle_loader_finds libcuda.so.1); then
@@ -95,7 +97,7 @@ bundle_check_driver() {  # VERSION CUDA
     "LOCKSTEP_BUNDLE_DRIVER=any the programs start all the same, and compute on the CPU"
 }
 
-# fallback LIBRARY VERSION ..: the bundle's own only where the node's is missing or older than the programs need.
+# LIBRARY VERSION ..: adds the bundle's library if the node's is missing or lacks a symbol version.
 bundle_fall_back() {
   local name=$1 version found
   shift
@@ -105,7 +107,7 @@ bundle_fall_back() {
   done
 }
 
-# The folder of the libmpi.so.40 that belongs to an Open MPI's prefix.
+# PREFIX: the folder of libmpi.so.40 of the Open MPI in this prefix.
 bundle_mpi_libraries() {
   local folder found
   for folder in "$1/lib" "$1/lib64" "$1/lib/x86_64-linux-gnu" "$1/lib/aarch64-linux-gnu"; do
@@ -128,13 +130,13 @@ bundle_find_mpi() {
     case $version in *"Open MPI"*) ;; *) continue ;; esac
     export LOCKSTEP_MPIRUN=$prefix/bin/mpirun
     case :$PATH: in *":$prefix/bin:"*) ;; *) export PATH=$prefix/bin:$PATH ;; esac
-    # The system's own folder must not come before those of other libraries.
+    # Not if the loader finds it anyway: a system folder must not precede folders of other libraries.
     if ! [ "$(bundle_loader_finds libmpi.so.40)" -ef "$libraries/libmpi.so.40" ]; then bundle_add "$libraries"; fi
-    # One rank without mpirun starts no daemon of Open MPI 4.1, which may be missing.
+    # One rank without mpirun then starts no daemon of Open MPI 4.1; the daemon may be missing.
     export OMPI_MCA_ess_singleton_isolated=1
-    # Open MPI 5 with UCX for one-sided communication has no shared windows.
+    # With UCX for one-sided communication, Open MPI 5 has no shared-memory windows.
     export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
-    # Open MPI refuses to start as root unless told twice that this is meant (containers).
+    # Open MPI starts as root, as in containers, only with both variables.
     if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
     if [ -n "${LOCKSTEP_MPI:-}" ] && [ "$prefix" != "$LOCKSTEP_MPI" ]; then
       bundle_say "LOCKSTEP_MPI=$LOCKSTEP_MPI holds no Open MPI (bin/mpirun, lib/libmpi.so.40); using the one in $prefix"

@@ -23,7 +23,7 @@ constexpr std::size_t kMostEvents = 200;  // rows
 constexpr std::size_t kMostBucketsWithNumbers = 30;
 constexpr std::size_t kMostExposedRanks = 64;
 
-// The remedy for a phase that takes long; launch/README.md has the same list.
+// The remedy for a phase that takes long; launch/account/README.md has the same list.
 const char* remedy_for(Phase phase) {
   switch (phase) {
     case Phase::data_wait:
