@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fuzzes one target for so many seconds. Begins with its seeds and what earlier runs have found worth keeping, and keeps what
-# it finds: the corpus and, of an input that was one too many, the input and how to try it again.
+# Fuzzes one target for SECONDS. Starts with its seeds and the corpus of earlier runs, and extends the corpus.
+# For an input that fails, keeps the input and prints the command that repeats it.
 #
-#   tests/fuzz/run.sh TARGET SECONDS [BUILD]      such as config 600; build/fuzz where BUILD is left out
+#   tests/fuzz/run.sh TARGET SECONDS [BUILD]      such as config 600; default of BUILD: build/fuzz
 set -euo pipefail
 target=${1:?which target} seconds=${2:?how many seconds} build=$(realpath "${3:-build/fuzz}")
 program=$build/bin/${target}_fuzzer work=$build/fuzzing/$target
@@ -12,7 +12,7 @@ rm -rf seeds
 "$program" --seeds=seeds
 export UBSAN_OPTIONS=print_stacktrace=1
 code=0
-# More memory or time than that is a finding, too.
+# Exceeding the limits of memory or time is also a finding.
 "$program" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -artifact_prefix=finding- -print_final_stats=1 \
   corpus seeds >log 2>&1 || code=$?
 if [ $code != 0 ]; then
