@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long the README's first command takes: clones this repository, runs launch/quickstart.sh in the clone, and tells the
-seconds of installing, building and training, the accuracy, and the compiler's seconds for each library. What is installed
-already is not installed again: the first round on an empty machine shows that part.
+"""How long does the README's first command take? Clones this repository, runs launch/quickstart.sh in the
+clone, and reports the seconds of installing, building and training, the accuracy, and the compile seconds of
+each library. Only the first round on a fresh machine includes the installation of packages.
 
   benchmarks/record.py benchmarks/results/quickstart_time.json -- benchmarks/quickstart_time.py --rounds 3"""
 
@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def compile_seconds(log):
-    """Of each library, from ninja's log: begin and end in ms, time of change, output, hash."""
+    """Compile seconds of each library, from ninja's log: begin and end in ms, mtime, output, hash."""
     seconds = collections.Counter()
     for line in log.read_text().splitlines()[1:]:
         begin, end, _, output, _ = line.split("\t")
@@ -32,7 +32,7 @@ def compile_seconds(log):
 
 def measured(clone):
     begin = time.monotonic()
-    # The compiler's cache, if there is one, would hide what is measured.
+    # Without ccache, which would hide the compile time.
     process = subprocess.Popen(["launch/quickstart.sh"], cwd=clone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                env={**os.environ, "CCACHE_DISABLE": "1"})
     at, said = {}, []
@@ -53,7 +53,7 @@ def measured(clone):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the result to this file")
     options = parser.parse_args()
     rounds = []
     for _ in range(options.rounds):
@@ -61,11 +61,12 @@ def main():
             clone = pathlib.Path(folder) / "lockstep"
             subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
             rounds.append(measured(clone))
-        if not options.json:
-            print(json.dumps(rounds[-1]), flush=True)
+        print(json.dumps(rounds[-1]), flush=True)
     result = {"benchmark": "quickstart_time", "rounds": rounds,
               "seconds_median": statistics.median(each["seconds"] for each in rounds)}
-    print(json.dumps(result) if options.json else f"median {result['seconds_median']} s")
+    print(f"median {result['seconds_median']} s")
+    if options.json:
+        options.json.write_text(json.dumps(result))
 
 
 if __name__ == "__main__":
