@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Line charts as SVG, with nothing but the standard library. The same data give the same bytes, so that a chart beside a
-committed result changes only with it."""
+"""Line charts as SVG, using only the standard library. The same data give the same bytes, so a committed
+chart changes only with its result."""
 
 import dataclasses
 import math
 from xml.sax.saxutils import escape
 
 WIDTH, PANEL_HEIGHT = 840, 330
-LEFT, RIGHT, TOP, BOTTOM = 74, 280, 44, 56  # around the plot, within its panel; the legend is on the right
-# Okabe and Ito's colours, which colour-blind people tell apart, and a marker of its own for each.
+LEFT, RIGHT, TOP, BOTTOM = 74, 280, 44, 56  # margins of the plot in its panel; the legend is on the right
+# Okabe and Ito's colours, which colour-blind people can distinguish.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("circle", "square", "diamond", "triangle")
 INK, FAINT = "#333333", "#dddddd"
@@ -16,8 +16,8 @@ INK, FAINT = "#333333", "#dddddd"
 
 @dataclasses.dataclass
 class Series:
-    """Points (x, y), or (x, y, least, most) where there is a spread to show. Series of the same family have one
-    colour."""
+    """Points (x, y), or (x, y, least, most) to draw a bar for the spread. Series of the same family share a
+    colour and a marker."""
     name: str
     points: list
     dashed: bool = False
@@ -32,24 +32,25 @@ class Panel:
     y_label: str
     series: list
     log_x: bool = False
-    y_most: float = None  # at least so far up the axis goes
-    y_least: float = None  # where the axis begins, about, instead of at 0; no value is below
+    y_most: float = None  # the axis reaches at least this value
+    y_least: float = None  # the axis begins near this value instead of at 0; no value is lower
 
 
 def number(value):
-    """For a tick: no digits that say nothing."""
+    """The label of a tick, without meaningless digits."""
     return f"{value:,.6g}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
 
 
 def nice_step(span, ticks=5):
-    """The smallest of 1, 2, 2.5, 5 times a power of ten that needs no more than so many steps."""
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that divides the span into about `ticks` steps or
+    fewer."""
     rough = span / ticks
     power = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
 
 class Axis:
-    """Where a value lies between two ends in pixels."""
+    """Maps a value to a coordinate in pixels."""
 
     def __init__(self, low, high, begin, end, log=False):
         self.log, self.begin, self.end = log, begin, end
@@ -61,8 +62,8 @@ class Axis:
 
 
 def x_axis(panel):
-    """The axis, and where it has ticks: at the points' own places, as they were chosen by whoever measured, where these
-    are few; on a logarithmic axis always at powers of two."""
+    """The axis and its ticks: the x values themselves where there are at most 10; else powers of two on a
+    logarithmic axis and multiples of a round step on a linear one."""
     values = sorted({point[0] for series in panel.series for point in series.points})
     low, high = values[0], values[-1]
     if panel.log_x:
@@ -77,7 +78,7 @@ def x_axis(panel):
 
 
 def y_axis(panel, top):
-    """From 0, so that lengths compare, unless the panel says otherwise."""
+    """The axis and its ticks. It begins at 0 unless the panel sets y_least."""
     most = max([max(point[1:]) for series in panel.series for point in series.points] + [panel.y_most or 0]) or 1
     least = panel.y_least or 0
     step = nice_step((most - least) or 1)
@@ -107,7 +108,7 @@ def marker(shape, x, y, colour):
 
 
 def style_of(series, index):
-    """Its colour, its marker, and how its line is dashed: where colours are used a second time, lines are dotted."""
+    """Colour, marker and dash attribute of a series. Where a colour is used again, the line is dotted."""
     family = index if series.family is None else series.family
     dashes = "5 4" if series.dashed else "1.5 2.5" if family >= len(COLOURS) else ""
     return (COLOURS[family % len(COLOURS)], MARKERS[family % len(MARKERS)],
@@ -164,7 +165,7 @@ def draw_panel(panel, top):
 
 
 def svg(title, panels, note=""):
-    """The panels below each other under a title, with a note at the foot; the text of an SVG file."""
+    """The text of an SVG file: a title, the panels one below the other, and a note at the foot."""
     head, foot = 34, 26 if note else 0
     height = head + PANEL_HEIGHT * len(panels) + foot
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '

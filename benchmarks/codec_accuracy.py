@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What does it cost in accuracy to send fewer bytes? Trains the same network from the same seeds with every codec (and the
-ways to exchange less often) and holds each against the dense sum of the same seed. Every rank counts as a node of its own
-(comm.compress_within_node), so nodes are not needed for the accuracy; they are for --link, which measures the time of a step
-of every way over a link of that rate, in turns, for the chart's second panel.
+"""How much accuracy does it cost to send fewer bytes? Trains the same network from the same seeds with every
+codec and with every way to exchange less often, and compares each with the dense sum of the same seed. Codecs
+also compress between ranks of one node (comm.compress_within_node), so the accuracy needs no nodes. --link
+needs them: it measures the step time of every way over a link of that rate, in turns, for the chart's second
+panel.
 
-A run takes minutes. The file is written after each, and runs that it has are not made again: what was stopped goes on.
+A run takes minutes. The file is written after each run, and a later call skips the runs that the file has.
 
-Exit codes: 0, 64 wrong command line, 70 a run failed, 77 there may be no nodes on this machine."""
+Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot create nodes."""
 
 import argparse
 import dataclasses
@@ -30,10 +31,10 @@ import training_runs
 class Way:
     """How gradients are exchanged."""
     settings: list
-    least: float = None  # points of accuracy against the dense sum that are to be reached
-    one_node: bool = False  # --link leaves it out
-    dense_key: str = ""  # how many steps are dense at first
-    warmup_key: str = ""  # over how many steps what travels becomes less
+    least: float = None  # lowest accepted difference to the dense sum's accuracy, in percentage points
+    one_node: bool = False  # --link skips it
+    dense_key: str = ""  # configuration key of the number of dense steps at the start
+    warmup_key: str = ""  # configuration key of the number of steps until the density is final
 
 
 WAYS = {
@@ -63,8 +64,8 @@ class Task:
     image: tuple  # side, channels
     batch: int
     settings: list
-    dense: dict  # steps before the way begins, where that is not its default; in the chart's time, too
-    warmup: dict  # likewise, steps until it has its final density
+    dense: dict  # values for dense_key, by way, where not the default; the chart's time uses them too
+    warmup: dict  # values for warmup_key, by way
 
 
 RESNET20 = ['model.name="resnet20"', 'train.precision="fp32"', "schedule.warmup_epochs=1",
@@ -77,7 +78,7 @@ TASKS = {
     "cifar10_resnet20": Task("cifar10_resnet18", 2, 10, "resnet20", (32, 3), 128, RESNET20,
                              dense={"powersgd rank 2": 390, "local SGD, 8 steps": 390},
                              warmup={"topk 1 %": 1365, "dgc 0.1 %": 1365}),
-    # The same shares of a training that is twice as long.
+    # Twice as many epochs, dense steps and warm-up steps.
     "cifar10_resnet20_long": Task("cifar10_resnet18", 2, 20, "resnet20", (32, 3), 128, RESNET20,
                                   dense={"powersgd rank 2": 780, "local SGD, 8 steps": 780},
                                   warmup={"topk 1 %": 2730, "dgc 0.1 %": 2730}),
@@ -103,14 +104,14 @@ def parse_arguments(arguments):
 
 
 def bytes_of_step(line):
-    """What a rank sent in a step, on average over the epoch of this line of metrics.jsonl."""
+    """Mean bytes that a rank sent per step, from a line (an epoch) of metrics.jsonl."""
     communication = line["communication"]
-    rate = communication["wire_bytes_per_second"] or 0  # none, where neighbours look into each other's memory
+    rate = communication["wire_bytes_per_second"] or 0  # None where neighbours read each other's memory
     return rate * communication["wire_seconds"] / communication["steps"]
 
 
 def curve_of(lines):
-    """One entry an epoch; steps: from the beginning on."""
+    """One entry per epoch. "steps" counts from the start of the training; accuracy is in %."""
     return [{"steps": line["steps"], "train_loss": line["train_loss"], "test_loss": line["test_loss"], "accuracy": 100 * line["test_accuracy"],
              "bytes_per_step": round(bytes_of_step(line))} for line in lines]
 
@@ -121,7 +122,7 @@ def settings_of(task, way):
 
 
 def train(options, task, way, seed, folder):
-    """The curve over epochs of one training."""
+    """Runs one training and returns its curve_of()."""
     run_dir = pathlib.Path(folder) / "run"
     settings = [*settings_of(task, way), f"train.batch={task.batch}",
                 f"train.epochs={options.epochs or task.epochs}", f"train.seed={seed}", "train.threads=1", "comm.compress_within_node=true", "comm.timeout_seconds=1e6",
@@ -145,7 +146,8 @@ def ends(part, way):
 
 
 def summary(part, way):
-    """Means over seeds that the dense sum has, too: accuracy, points against it, and how many times fewer bytes."""
+    """Means over the seeds that the dense sum also has: accuracy in %, difference to it in percentage points,
+    and the factor by which bytes shrink. None without a common seed."""
     dense, own = runs_of(part, "none"), runs_of(part, way)
     seeds = sorted(set(dense) & set(own))
     if not seeds:
@@ -176,7 +178,7 @@ def mean_curve(part, way):
 
 
 def draw(document):
-    """The chart of a file; the same text for the same file."""
+    """The chart of a file, as SVG text."""
     panels, dates = [], []
     for task, part in document.items():
         if not isinstance(part, dict):
@@ -210,7 +212,7 @@ def draw(document):
 
 
 def time_steps(options, task, part, folder):
-    """Adds what a step of each way takes over the link, medians of turns."""
+    """Adds part["link"]: the step time of each way over the link, medians over the turns."""
     side, channels = task.image
     if channels != 1:
         raise training_runs.Failed(f"--link: the images of {options.task} are not gray")

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every CPU target in one run, and one JSON file: training steps beside each of PyTorch's ways, in turns; two ranks
-beside PyTorch's DistributedDataParallel; the engine's cost; two ranks against two threads; what recomputation costs and
-saves; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON and, for PyTorch's side, a Python that has torch (--python).
-Each part that fails is reported and the others go on."""
+"""Measures every CPU target and writes one JSON file: training steps compared with each of PyTorch's ways, in
+turns; two ranks compared with PyTorch's DistributedDataParallel; the engine's overhead; two ranks compared
+with two threads; cost and savings of recomputation; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON and,
+for PyTorch, a Python that has torch (--python). A part that fails is reported, and the other parts still
+run."""
 
 import argparse
 import functools
@@ -30,7 +31,7 @@ parser.add_argument("--models", nargs="*", default=[], help="of the steps (\"res
 parser.add_argument("--json", default="", help="write everything here; what this run leaves out stays as it was in the file")
 options = parser.parse_args()
 
-# What the step is compared on, and the ratio that is asked for.
+# Cases of the step comparison; target: the required ratio of samples/s to PyTorch.
 STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "target": 2.0},
          {"model": "mobilenet_v2", "batch": 64, "image": 32, "channels": 3, "target": 1.5},
          {"model": "cnn", "batch": 64, "image": 28, "channels": 1, "target": 1.5},
@@ -39,7 +40,7 @@ STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "target"
 PEERS = [[], ["--channels-last"], ["--channels-last", "--fused"], ["--compile"], ["--compile", "--channels-last"],
          ["--compile", "max-autotune", "--channels-last", "--fused"]]
 DDP = [[], ["--bucket-view", "--static-graph"], ["--bucket-view", "--static-graph", "--channels-last"]]
-# What the two sides of a comparison share, and what they do not.
+# Conditions that are the same for both sides of a comparison, and those that differ.
 STEP_CONDITIONS = {
     "alike": "network, batch, image, 10 classes, SGD with momentum 0.9, threads, and that the loss is read every step",
     "different": "Lockstep normalises uint8 images within the step, PyTorch has them as fp32 from the start; Lockstep's "
@@ -51,7 +52,7 @@ failed = []
 
 
 def run(command):
-    """The JSON that a program writes with --json; None where it fails, which is reported."""
+    """The JSON that a program writes with --json. Reports a failure and returns None."""
     done = suite.execute_with_json(command)
     if done.status != "ok":
         report(done)
@@ -75,7 +76,7 @@ def label(case):
 def compare_steps(case):
     command = [f"{options.bin}/step_bench", *flags(case)]
     peer = [options.python, str(HERE / "peers/pytorch_step.py"), *flags(case)]
-    run(command + ["--steps", "1"])  # so that the kernels are chosen before anything is timed
+    run(command + ["--steps", "1"])  # chooses the kernels before the timed runs
     ways = {"lockstep": functools.partial(run, command)}
     if "precision" not in case:
         ways["lockstep, direct kernels"] = functools.partial(run, command + ["--kernels", "direct"])
@@ -93,7 +94,7 @@ def compare_steps(case):
 
 
 def beside_older_build():
-    """Steps of this build beside an older one's, in turns, by the ratio of samples/s."""
+    """Compares steps of this build and of an older one, in turns, by the ratio of samples/s."""
     rows = []
     cases = [*STEPS, {"model": "vgg11_bn", "batch": 64, "image": 32, "channels": 3}]
     for case in cases:
@@ -101,7 +102,7 @@ def beside_older_build():
             continue
         commands = [[f"{folder}/step_bench", *flags(case), "--no-peak", "--warmup", "1", "--steps"]
                     for folder in (options.bin, options.before[1])]
-        # So that the kernels are chosen, and steps counted for some seconds, before anything is timed.
+        # Chooses the kernels, and estimates the number of steps for a run of about four seconds.
         first = [run(command + ["2"]) for command in commands]
         if None in first:
             continue
@@ -153,7 +154,7 @@ def ranks_against_threads():
 
 
 def beside_ddp(ranks=2, batch=32):
-    """Training on ranks of one thread each beside PyTorch's DistributedDataParallel over Gloo."""
+    """Compares training on ranks of one thread each with PyTorch's DistributedDataParallel over Gloo."""
     peer = [options.python, str(HERE / "peers/pytorch_ddp.py"), "--model", "resnet18", "--ranks", str(ranks), "--batch",
             str(batch), "--image", "28", "--channels", "1"]
     with tempfile.TemporaryDirectory() as folder:
@@ -169,7 +170,7 @@ def beside_ddp(ranks=2, batch=32):
 
 
 def recomputation(model):
-    """Steps without and with train.recompute, in turns."""
+    """Compares steps without and with train.recompute, in turns."""
     case = {"model": model, "batch": 64, "image": 32, "channels": 3}
     command = [f"{options.bin}/step_bench", *flags(case)]
     pairs = [(run(command), run(command + ["--recompute"])) for _ in range(options.rounds)]
@@ -191,7 +192,7 @@ results = json.loads(file.read_text()) if file and file.exists() else {"benchmar
 
 
 def keep(part, result):
-    """Each part with what it was measured on."""
+    """Stores a part together with its machine, versions, revision, date and command."""
     told = record.circumstances(command, f"{options.bin}/lockstep")
     results[part] = {**told, "rounds": options.rounds, **result} if result else None
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long is a start? `lockstep plan`, which is a start without the training, in seconds of wall time: the first one
-times kernels, a second finds them in the cache. Images are 32x32, the batch is 64."""
+"""How long does a start take? Wall time of `lockstep plan`, which is a start without the training: the first
+start times kernels, later ones read the choices from the cache. Images are 32x32, the batch is 64."""
 
 import argparse
 import json

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether `lockstep find-batch` keeps what it promises: for each configuration it is asked once, and then the program trains
-as configured and as recommended, in turns. What samples per second gained, the median of all pairs of neighbours, is held
-against what was promised, and the seconds that the search took are told.
+"""Checks the predictions of `lockstep find-batch`: runs it once for each configuration, then trains as
+configured and as recommended, in turns. Reports the predicted speedup, the measured one (median of the ratios
+of samples/s over all turns) and the seconds that the search took.
 
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the run kit (gpu_suite.py) runs: for each plan a table of parts with their beginnings and limits in seconds, the
-programs of each part, and the functions that read what a program printed or wrote."""
+"""The plans of the run kit (gpu_suite.py): for each plan a table of parts with their start times and limits
+in seconds, the programs of each part, and the functions that read the output of a program."""
 
 import collections
 import csv
@@ -18,39 +18,40 @@ TOTAL_SECONDS = 450
 
 @dataclasses.dataclass
 class Program:
-    """In its words, {bundle}, {scratch}, {python}, {here}, {archive}, {cifar10} and {json} are replaced."""
+    """A program to run. In its command the kit replaces {bundle}, {scratch}, {python}, {here}, {archive},
+    {cifar10_archive}, {cifar10} and {json}."""
     name: str
     command: str
-    limit: float = TOTAL_SECONDS  # seconds; its part's limit holds, too
+    limit: float = TOTAL_SECONDS  # seconds; the limit of its part also applies
     gpu: bool = True
-    background: bool = False  # runs until a part begins that is alone
-    keep: int = 250_000  # bytes of its output for the log and for read
-    read: object = None  # function of a Run: adds to its result, and may change its status
+    background: bool = False  # runs until a part with `alone` begins
+    keep: int = 250_000  # bytes of its output that are logged and passed to read
+    read: object = None  # function of a Run: adds to its result and may change its status
     environment: dict = dataclasses.field(default_factory=dict)
-    case: str = ""  # of the comparison with PyTorch
+    case: str = ""  # name of the case in the comparison with PyTorch
     way: str = ""
 
 
 @dataclasses.dataclass
 class Part:
     name: str
-    begin: float  # seconds since the start of the kit, at the latest
+    begin: float  # latest start, in seconds since the start of the kit
     limit: float  # seconds
-    programs: object  # a list of Program, or a function of the runs so far that returns one
+    programs: object  # a list of Program, or a function that takes the runs so far and returns such a list
     together: bool = False  # the programs run side by side
-    alone: bool = False  # nothing runs in the background
+    alone: bool = False  # the background programs are ended first
 
 
-# What programs print and write.
+# Functions for Program.read.
 
 def digests(run):
-    """Eager and recorded steps must leave the same bits."""
+    """Fails unless eager and recorded steps give the same digest."""
     if run.status == "ok" and not run.result.get("recorded_digest") == run.result.get("eager_digest") is not None:
         run.fail(f"eager digest {run.result.get('eager_digest')}, recorded {run.result.get('recorded_digest')}")
 
 
 def cases(run):
-    """The cases of a GoogleTest program. "open" is the case during which the program ended."""
+    """Results of a GoogleTest program. "open" is the case in which the program ended before it finished."""
     lines = re.findall(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] ([^\s,]+\.[^\s,]+)", run.output, re.MULTILINE)
     outcomes = {name: word for word, name in lines}
     run.result = {word.lower(): [name for name in outcomes if outcomes[name] == word] for word in ("FAILED", "SKIPPED")}
@@ -65,7 +66,7 @@ def cases(run):
 
 
 def samples(run):
-    """Power and clocks by nvidia-smi: smallest, median and largest value of each column."""
+    """Smallest, median and largest value of each column that nvidia-smi sampled."""
     table = list(csv.reader(io.StringIO(run.output), skipinitialspace=True))
     rows = [row for row in table[1:] if len(row) == len(table[0])]
     for index, name in enumerate(table[0] if rows else []):
@@ -75,7 +76,7 @@ def samples(run):
 
 
 def kernels(run):
-    """Nanoseconds and DRAM bytes of each kernel by ncu, summed by the kernel's name."""
+    """Nanoseconds, launches and DRAM bytes from ncu, summed by kernel name."""
     start = run.output.find('"ID"')
     sums = collections.defaultdict(collections.Counter)
     for row in csv.DictReader(io.StringIO(run.output[start:] if start >= 0 else "")):
@@ -103,13 +104,13 @@ def last_epoch(run):
 
 
 def last_object(run):
-    """The object of JSON that its output ends with."""
+    """The JSON object at the end of the output."""
     if run.status == "ok":
         run.result = json.loads(run.output[run.output.rindex("\n{"):])
 
 
 def memory(run):
-    """Planned bytes of the device, by part, beside the last epoch's, which says how many were taken."""
+    """The planned bytes of the device, by part, and the last epoch, which has the bytes in use."""
     last_epoch(run)
     run.result["planned_bytes"] = json.loads((run_dir_of(run) / "run.json").read_text())["planned_bytes"]
 
@@ -126,7 +127,7 @@ def libraries(run):
     run.result["missing"] = sorted(set(re.findall(r"(\S+) => not found", run.output)))
 
 
-# Programs that several parts run.
+# Programs of several parts.
 
 CASES = {"resnet50": "--model resnet50 --batch 256 --image 224 --channels 3 --classes 1000 --steps 20",
          "resnet18": "--model resnet18 --batch 512 --image 32 --channels 3 --classes 10 --steps 60",
@@ -136,7 +137,7 @@ MEMCHECK = "compute-sanitizer --tool memcheck --error-exitcode 99 --print-limit 
 
 
 def step(arguments, precision="fp32", peak=False):
-    """peak: products of large matrices are timed, too, for some seconds."""
+    """peak: also times products of large matrices, for some seconds."""
     return (f"{{bundle}}/bin/step_bench --device cuda --precision {precision} {arguments} "
             f"{'' if peak else '--no-peak '}--json {{json}}")
 
@@ -153,7 +154,7 @@ def pytorch(case, way, precision="fp16", compared=True, **more):
 
 
 def prepared(case, way, precision="fp16"):
-    """Fills the caches of torch.compile. Other programs run beside it: it is not compared."""
+    """Fills the caches of torch.compile. It runs beside other programs, so its speed is not compared."""
     return pytorch(case, way, precision, compared=False)
 
 
@@ -185,25 +186,25 @@ def cifar10(precision):
 
 
 def asked(command, arguments, **more):
-    """A command that measures which settings are best, for CIFAR-10 in fp16."""
+    """A command that searches for the best settings, on cifar10_resnet18."""
     return Program(command, f"{{bundle}}/bin/lockstep {command} cifar10_resnet18 --set world.device=cuda --set "
                    f"data.path={{cifar10}} --set data.loader_threads={THREADS} --out {{scratch}}/runs/{command} {arguments}",
                    **more)
 
 
 def whole_program(shards):
-    """Tests that train by the whole program, on ranks that share the GPU."""
-    name, apart = "device_program_test", "*MemoryOfTheDevice*"  # measures what other programs take, too
+    """Tests of the whole program, on ranks that share the GPU."""
+    name, apart = "device_program_test", "*MemoryOfTheDevice*"  # runs alone: it measures all used memory
     return [gtest(name, f"--gtest_filter=-{apart}", environment={
         "GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard)}) for shard in range(shards)]
 
 
-# Machines with such a GPU have processors that others lack, with AVX-512 and AMX.
+# Tests of CPU kernels: hosts with such a GPU have AVX-512 and AMX.
 OF_PROCESSORS = ("kernels_affine_test", "kernels_norm_test", "kernels_chosen_test", "models_test", "codecs_test")
 
 
 def few_tests():
-    """CIFAR-10 with a hundred test images, for trainings whose accuracy does not matter."""
+    """CIFAR-10 with 100 test images, for trainings whose accuracy is not measured."""
     script = ("mkdir -p {scratch}/few/test && ln -sfn {cifar10}/train {scratch}/few/train && for class in {cifar10}/test/*; "
               "do mkdir -p {scratch}/few/test/${{class##*/}} && find $class -type f | sort | head -10 | "
               "xargs cp -t {scratch}/few/test/${{class##*/}}; done")
@@ -211,7 +212,8 @@ def few_tests():
 
 
 def fine_tuning(batch, steps, precision="fp32", *settings):
-    """ResNet-18 at 224x224 as it is fine-tuned, with four threads that decode as they go; from random weights."""
+    """ResNet-18 at 224x224 with settings of fine-tuning, but from random weights. The default loader decodes
+    images during the training (data.loader=stream)."""
     loader = settings or ["data.loader=stream"]
     return trained(f"batch {batch} {precision} {loader[0].split('=')[1]}", "cifar10_resnet18", [
         "data.path={scratch}/few", "data.resize=224", "model.stem=imagenet", "data.crop_padding=0",
@@ -221,13 +223,13 @@ def fine_tuning(batch, steps, precision="fp32", *settings):
 
 
 def sampler(columns):
-    """Samples until the next part that is alone begins."""
+    """Samples until the next part with `alone` begins."""
     return Program("nvidia-smi samples", f"nvidia-smi --query-gpu={columns} --format=csv,nounits -lms 200", background=True,
                    read=samples)
 
 
 def profiled():
-    """ncu measures the third step alone: the trainer's NVTX range around it is called "step 3"."""
+    """ncu measures only the third step: the trainer marks it with the NVTX range "step 3"."""
     settings = [*IMAGENET, "train.steps=3", "train.cuda_graph=false"]
     ncu = ("ncu --clock-control none --csv --print-units base --nvtx --nvtx-include 'step 3/' "
            "--metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum ")
@@ -260,7 +262,7 @@ def smoke():
             Program("smoke step", step("--model resnet18 --batch 64 --steps 3 --kernels direct"), read=digests)]
 
 
-# Beside PyTorch's compilers a test's CPU side takes few cores.
+# Leaves cores for PyTorch's compilers, which run beside the tests.
 FEW_CORES = {"OMP_NUM_THREADS": "4"}
 POWER = "power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used"
 TWO_RANKS = trained("two ranks", "cifar10_resnet18", random_images(32, "world.share_device=true", "train.steps=4"),
@@ -283,12 +285,12 @@ FIRST = [
         pytorch("resnet50", "compiled", limit=25), pytorch("resnet50", "eager", limit=20), ours("resnet50")], alone=True),
     Part("kernel_bench", 350, 22, [KERNEL_BENCH], alone=True),
     Part("CIFAR-10", 372, 45, [cifar10("fp16")], alone=True),
-    # Last, since it may hang: NCCL does not expect ranks that share a GPU.
+    # Last, because it may hang: NCCL does not support ranks that share a GPU.
     Part("two ranks", 417, 23, [TWO_RANKS, Program("two ranks of comm_nccl_test", "{bundle}/run -np 2 comm_nccl_test",
                                                    read=cases)], alone=True),
 ]
 
-# What a step costs beside PyTorch's, in 290 seconds.
+# The cost of a step compared with PyTorch's, in 290 seconds.
 SPEED = [
     Part("prepare", 0, 15, preparation()),
     Part("smoke", 15, 15, smoke()),
@@ -325,7 +327,7 @@ SECOND = [
     Part("resnet18 fp32", 345, 40, [ours("resnet18", "fp32", limit=20), pytorch("resnet18", "eager", "fp32")], alone=True),
     Part("plan", 385, 12, [Program("plan", "{bundle}/bin/lockstep plan imagenet_resnet50 --set world.device=cuda " + " ".join(
         f"--set {setting}" for setting in IMAGENET))]),
-    # Last, since it may hang: NCCL does not expect ranks that share a GPU.
+    # Last, because it may hang: NCCL does not support ranks that share a GPU.
     Part("priorities of graphs", 397, 40, [
         trained(f"two ranks {words} priorities", "cifar10_resnet18", random_images(
             32, "world.share_device=true", "train.epochs=20", "model.name=vgg11_bn"), start="{bundle}/run -np 2 ", limit=19,
@@ -333,7 +335,7 @@ SECOND = [
         for words, flag in (("with", "1"), ("without", "0"))], alone=True),
 ]
 
-# Tests and figures of the whole program on a GPU.
+# Tests and measurements of the whole program on a GPU.
 PROGRAM = [
     Part("prepare", 0, 20, preparation()),
     Part("smoke", 20, 15, smoke()),
@@ -356,7 +358,7 @@ PROGRAM = [
 
 
 def smallest_failing(runs):
-    """The failing cases of the smoke test alone, then steps of larger and larger networks."""
+    """Up to two failed cases of the smoke test, each alone, then steps of ever larger networks."""
     failed = [name for run in runs if run.result.get("failed") or run.result.get("open")
               for name in [run.result["open"], *run.result["failed"]] if name]
     ladder = ["--model mlp --batch 8", "--model cnn --batch 8", "--model resnet18 --batch 8", "--model resnet18 --batch 64"]
@@ -365,7 +367,7 @@ def smallest_failing(runs):
 
 
 def again(runs, name, prefix="", **more):
-    """The first failing program of the diagnosis, else of the smoke test, once more."""
+    """Runs again the first program that failed in the diagnosis, or else in the smoke test."""
     failed = [run.program for part in ("smallest case", "smoke") for run in runs
               if run.part == part and run.status == "failed"]
     return [dataclasses.replace(failed[0], name=f"{name}: {failed[0].name}", command=prefix + failed[0].command,

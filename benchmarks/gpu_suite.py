@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The run kit: correctness, speed and evidence from one NVIDIA GPU in at most 450 seconds, offline.
 
-It needs a bundle of programs (launch/bundle.sh --programs kit) and Python. PyTorch is measured where Python has it. The
-plan (gpu_plan.py) is a table of parts, each with a time limit that is enforced from outside. A part without its program,
-its library or a GPU is skipped. Where the smoke test fails, diagnosis replaces the later parts. The folder --out gets
+It needs a bundle of programs (launch/bundle.sh --programs kit) and Python. PyTorch is measured if Python has
+it. The plan (gpu_plan.py) is a table of parts, each with a time limit that the kit enforces. A part that
+lacks its program, its library or a GPU is skipped. If the smoke test fails, a diagnosis replaces the later
+parts. The kit writes to the folder --out:
 
-  gpu_suite.log    the output of every program, cut off where one prints too much
+  gpu_suite.log    the output of every program, truncated where it exceeds a limit
   gpu_suite.jsonl  one line of JSON after every program
-  gpu_suite.json   all of it with machine, versions, revision, date and command, and speeds beside PyTorch's
-  runs.tar.xz      what trainings told of themselves: metrics, steps, events, monitor
+  gpu_suite.json   all results with machine, versions, revision, date and command, and speeds beside PyTorch's
+  runs.tar.xz      files that the trainings wrote: metrics, steps, events, monitor
 
 Exit codes: 0 every part is ok or skipped, 64 wrong command line, 70 a part failed, 74 --out cannot be written."""
 
@@ -40,9 +41,9 @@ import suite
 
 HERE = pathlib.Path(__file__).resolve().parent
 LOG_BYTES = 15_000_000
-TAIL_BYTES = 32_768  # kept of a program that prints more than its share
-RESULT_BYTES = 1_000_000  # of a program's JSON
-MARK = "LOCKSTEP_GPU_SUITE"  # in the environment of every process that a program starts
+TAIL_BYTES = 32_768  # last bytes to keep from a program that prints more than Program.keep
+RESULT_BYTES = 1_000_000  # limit of a program's JSON file
+MARK = "LOCKSTEP_GPU_SUITE"  # environment variable of every process that a program starts
 SKIPPED = {r"error while loading shared libraries: ([^:\s]+)": "{} is missing", r"No module named '(torch)'": "no {}",
            r"-np needs an (mpirun)": "no {}", r"(NVIDIA-SMI has failed|No devices were found).*": "{}"}
 
@@ -66,14 +67,15 @@ class Run:
 
 
 class Output:
-    """Streams what a program prints into the log: the first bytes that it may, and the last ones in the end."""
+    """Streams the output of a program into the log: the first `keep` bytes at once, the last ones when it
+    ends."""
 
     def __init__(self, program, write):
         self.prefix, self.keep, self.write = f"[{program.name}] ".encode(), program.keep, write
         self.head, self.tail, self.line, self.dropped = bytearray(), b"", b"", 0
 
     def read(self, pipe, wait):
-        """Returns whether there was something to read."""
+        """Returns True if there was output."""
         if not select.select([pipe], [], [], wait)[0]:
             return False
         data = os.read(pipe.fileno(), 65536)
@@ -91,7 +93,7 @@ class Output:
         self.write(b"".join(self.prefix + line + b"\n" for line in lines))
 
     def close(self):
-        """The text that was kept."""
+        """Returns the kept text."""
         if self.dropped:
             self.log(f"\n{self.dropped} bytes more, of which the last are:\n".encode() + self.tail)
         if self.line:
@@ -100,11 +102,12 @@ class Output:
 
 
 SCANS = threading.Lock()
-READING = set()  # processes whose environment is being read: of one that hangs in the driver, for ever
+READING = set()  # processes whose environment is being read; blocks forever if one hangs in the driver
 
 
 def kill_all(mark):
-    """Every process that was started under this mark, whatever its group or session is now; for at most a second."""
+    """Kills every process that was started with this mark, in any group or session. Returns after at most a
+    second."""
     def scan():
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             if folder.name in READING:
@@ -113,7 +116,7 @@ def kill_all(mark):
             try:
                 if f"\0{MARK}={mark}.".encode() in b"\0" + (folder / "environ").read_bytes():
                     os.kill(int(folder.name), signal.SIGKILL)
-            except OSError:  # it has ended, or is another user's
+            except OSError:  # it has ended, or belongs to another user
                 pass
             READING.discard(folder.name)
 
@@ -126,7 +129,7 @@ def kill_all(mark):
 def say(text):
     try:
         print(text, flush=True)
-    except OSError:  # the reader has gone; the files in --out are complete without it
+    except OSError:  # the reader has ended; the files in --out are still complete
         pass
 
 
@@ -145,14 +148,14 @@ class Kit:
                       "cifar10": f"{scratch}/cifar10" if images else options.cifar10}
 
     def now(self):
-        """Seconds of the plan since the start."""
+        """Seconds since the start, in the plan's scale."""
         return (time.monotonic() - self.start) / self.options.scale
 
     def wait_for(self, threads, end):
         for thread in threads:
             thread.join(max(0, (end - self.now()) * self.options.scale))
 
-    # Where programs run.
+    # The environment of programs.
 
     def has_gpu(self):
         return os.path.exists("/dev/nvidia0") or any(
@@ -163,7 +166,7 @@ class Kit:
         return file.read_text().strip() if file.exists() else ""
 
     def environment(self, program):
-        """Programs of the bundle get what env.sh found; PyTorch has its own libraries."""
+        """Programs of the bundle get the environment from env.sh. PyTorch brings its own libraries."""
         scratch, found = self.names["scratch"], pathlib.Path(self.names["scratch"], "environment")
         result = dict(os.environ, LOCKSTEP_PEER_PYTHON=self.options.python, XDG_CACHE_HOME=f"{scratch}/cache",
                       TORCHINDUCTOR_CACHE_DIR=f"{scratch}/inductor", TRITON_CACHE_DIR=f"{scratch}/triton",
@@ -174,7 +177,7 @@ class Kit:
         return {**result, **program.environment}
 
     def obstacle(self, program, command, environment):
-        """Why the program cannot run here, or nothing."""
+        """The reason why the program cannot run here; empty if it can."""
         if program.gpu and not self.has_gpu():
             return "no GPU"
         for name in re.findall(r"{(archive|cifar10|cifar10_archive)}", program.command):
@@ -190,11 +193,11 @@ class Kit:
             return "env.sh of the bundle failed"
         return "" if shutil.which(command[0], path=environment["PATH"]) else f"{command[0]} is not installed"
 
-    # One program, and how it ends.
+    # Execution of one program.
 
     def run(self, program, part, end, ending):
-        """Runs it until end, in seconds of the plan, at the latest. Where a case ends a GoogleTest program, the program
-        runs once more with the cases that it did not reach."""
+        """Runs the program until `end` at the latest, in seconds of the plan. If a case ends a GoogleTest
+        program, runs the program again with the cases that it did not reach."""
         done = []
         while True:
             run, file = Run(program, part), f"{self.names['scratch']}/{next(self.numbers)}.json"
@@ -221,8 +224,8 @@ class Kit:
             program = dataclasses.replace(program, command=shlex.join(words))
 
     def execute(self, run, environment, end, ending):
-        """SIGTERM 2 seconds before the end, SIGKILL 1 second before it. A process that hangs in the driver survives
-        both, and is abandoned."""
+        """Sends SIGTERM 2 seconds before `end` and SIGKILL 1 second before it. A process that hangs in the
+        driver survives both and is abandoned."""
         program, mark = run.program, f"{os.getpid()}.{next(self.numbers)}"
         by_line = program.command.startswith(("{bundle}/bin/", "nvidia-smi")) and shutil.which("stdbuf")
         try:
@@ -251,7 +254,7 @@ class Kit:
             run.status, run.reason = "skipped", suite.last_lines(run.output, 1)[:300]
         elif run.exit_code != 0 and not asked:
             run.fail(f"exit code {run.exit_code}: {suite.last_lines(run.output, 1)[:300]}")
-        kill_all(mark)  # nothing that it started may run on
+        kill_all(mark)  # also ends the processes that it started
 
     def judge(self, run, file):
         for pattern, reason in SKIPPED.items():
@@ -266,7 +269,7 @@ class Kit:
                 run.fail("it wrote no result")
             if run.read:
                 run.read(run)
-        except Exception as error:  # a damaged result of one program must not end the others
+        except Exception as error:  # a damaged result of one program must not end the kit
             run.fail(f"its result cannot be read: {type(error).__name__}: {error}")
 
     def write_log(self, data):
@@ -284,7 +287,7 @@ class Kit:
             say(f"{run.begin:5.0f} s  {run.status:8}{run.program.name}, {run.seconds:.1f} s"
                 f"{': ' if run.reason else ''}{run.reason[:200]}")
 
-    # The parts, one after the other.
+    # Execution of the parts, in sequence.
 
     def run_part(self, part):
         begin = self.now()
@@ -323,7 +326,7 @@ class Kit:
         self.end_background(self.now() + 3)
 
     def write_results(self):
-        """The third file, and a line for each comparison."""
+        """Writes gpu_suite.json and prints a line for each comparison."""
         comparisons = {}
         for case, ways in self.turns.items():
             turns = {way: results for way, results in ways.items() if any(results)}
@@ -345,7 +348,7 @@ class Kit:
                 archive.add(file, file.relative_to(runs))
 
     def end(self, exit_code):
-        """At once: threads may wait for processes that never end."""
+        """Ends the kit without joining its threads: they may wait for processes that never end."""
         kill_all(os.getpid())
         subprocess.Popen(["rm", "-rf", self.names["scratch"]], start_new_session=True)
         os._exit(exit_code)
@@ -391,7 +394,7 @@ def main():
         return 74
     seconds = gpu_plan.TOTAL_SECONDS * options.scale
     threading.Timer(seconds, kit.end, [70]).start()
-    faulthandler.dump_traceback_later(seconds + 3, exit=True)  # even where the interpreter itself hangs
+    faulthandler.dump_traceback_later(seconds + 3, exit=True)  # even if the interpreter hangs
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: kit.end(70))

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Why a device is idle, each cause provoked: trains so that it is, reads what was told of it (events.jsonl), makes the change
-that was proposed, and holds what that gained against what was promised. Both trainings take turns, several times.
+"""Provokes each cause of an idle device: runs a training that has the cause, reads the advice from
+events.jsonl, applies the proposed change, and compares the measured speedup with the predicted one. Both
+trainings take turns, several times.
 
-  rate      samples per second with all that lies between the steps, evaluations too; the first line of steps is left out
+  rate      samples per second, including the time between steps, such as evaluations; excludes the first line
+            of steps.jsonl
 
-Memory is provoked on the emulated device, of which neither figure is a GPU's. A GPU that is too hot needs a GPU: the test
-EmulatedIdle.AGpuThatIsTooHotIsAllocation has what is said of it.
+The cause "memory" is provoked on the emulated device, so its figures are not those of a GPU. The cause
+"allocation" by a GPU that is too hot needs a GPU; the test EmulatedIdle.AGpuThatIsTooHotIsAllocation covers
+its advice.
 
-Exit codes: 0 each cause was told, 1 one was not, 64 wrong command line, 70 a program failed."""
+Exit codes: 0 each cause was reported, 1 one was not, 64 wrong command line, 70 a program failed."""
 
 import argparse
 import json
@@ -38,15 +41,15 @@ def parse_arguments(arguments):
 
 
 class Case:
-    """A cause, a training in which it is what most is lost by, and what is changed: settings as they were proposed, or what
-    a person would have to do."""
+    """A cause, a training in which it loses the most time, and the change that removes it: the proposed
+    setting, or `change` where a person has to act."""
 
     def __init__(self, cause, how, settings, ranks=1, before=(), flags=(), change=None, preset="fashion_mnist_mlp"):
         self.cause, self.how, self.settings, self.ranks = cause, how, {**TOLD, **settings}, ranks
         self.before, self.flags, self.change, self.preset = list(before), list(flags), change, preset
 
     def follow(self, event):
-        """What differs in the training that does as it was told."""
+        """The change to apply: {"settings", "before", "flags"}; None if the event proposes no setting."""
         if self.change:
             return self.change
         return {"settings": {event["key"]: event["value"]}} if event["key"] else None
@@ -77,7 +80,7 @@ def cases(options, records):
 
 def train(options, case, folder, settings, before, flags):
     program = options.build / "bin" / ("lockstep-emulated" if case.cause == "memory" else "lockstep")
-    # Emulated devices are called the same everywhere: those of other jobs are not these.
+    # Emulated devices have the same names in every job: separate claims keep other jobs' devices apart.
     environment = {"LOCKSTEP_CLAIMS": str(folder), **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     words = [word for key, value in {**settings, "run.dir": folder}.items() for word in ("--set", f"{key}={value}")]
     done = suite.execute([*training_runs.launcher(case.ranks), *before, program, "train", case.preset, *words, *flags], environment=environment)
@@ -92,7 +95,7 @@ def rate_of(folder):
 
 
 def measure(options, case, folder):
-    """Turns of the training as it was and as it was told to be."""
+    """Rates before and after the change, one of each per turn, and the event."""
     was, told, event, change = [], [], None, None
     for repeat in range(options.repeats):
         place = folder / f"{case.cause}-{repeat}"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""From an idle machine to a busy one, by nothing but the advice that a training is given: trains, takes what was told of the
-largest loss that a program can do something about (events.jsonl), makes that one change, and trains again, until devices are
-busy for 90 % of the time or nothing is told that a program can do, twice in a row. Each rung says what was promised and what
-came of it.
+"""Follows only the advice of the trainings from an idle machine to a busy one: trains, takes the event in
+events.jsonl with the largest loss that a program can fix, applies its change, and trains again, until devices
+are busy for 90 % of the time or two trainings in a row propose no change that a program can apply. Each rung
+records the predicted and the measured result.
 
-It begins with what a newcomer might: more ranks than cores, images that are decoded by one thread for each epoch
-anew, and small batches.
+It begins with a typical first attempt: more ranks than cores, images that one thread decodes again in each
+epoch, and small batches.
 
 Exit codes: 0 busy for 90 %, 1 not, 64 wrong command line, 70 a program failed."""
 
@@ -23,7 +23,7 @@ import training_runs
 
 ENOUGH = 0.9
 MOST_RUNGS = 12
-AGAIN = "again"  # other programs had the cores, which the next time may not
+AGAIN = "again"  # without a change: other programs may have used the cores
 WATCH = {"run.busy_below": ENOUGH, "run.log_every": 10, "run.busy_lines": 3, "run.event_pause_seconds": 0}
 
 
@@ -67,7 +67,7 @@ def can_follow(event):
 
 
 def follow(options, event, ranks, settings, folder):
-    """Ranks and settings as advised, and what that was; nothing where no program can do it."""
+    """Applies the advice: returns (ranks, settings, change in words); None if a program cannot apply it."""
     packs = "lockstep pack" in event["text"]
     if packs:
         run(options, 0, "pack", "cifar10_resnet18", folder / "records", *told(settings))

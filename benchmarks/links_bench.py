@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a link does an all-reduce between nodes use? `allreduce_bench` on nodes of this machine that are joined by
-links of a rate (tests/nodes.sh), one rank each: ours from plain memory, in turns with what plain TCP connections between
-all nodes carry of the same bytes, both ways at once and without adding.
+"""How much of a link does an all-reduce between nodes use? Runs `allreduce_bench` on nodes of this machine
+that are joined by links of a rate (tests/nodes.sh), one rank per node: Lockstep's all-reduce from plain
+memory, in turns with plain TCP connections between all nodes that carry the same bytes, in both directions at
+once and without adding.
 
-  link    what the frames of TCP leave of the rate: 1,448 of 1,514 bytes
-  ours    bus bandwidth: what each node sends, and at once receives, over the time; in place
-  of tcp  ours over plain TCP's, in the same turns: the median over the rounds, the least and the most
-  of link ours over the link's; little data goes faster than the link, as a link lets 256 KiB pass at once
+  link    payload rate of the link: 1,448 of the 1,514 bytes of a TCP frame
+  ours    bus bandwidth of the in-place all-reduce: bytes that each node sends (and receives) over the time
+  of tcp  ours over plain TCP's in the same turns: median, least and most over the rounds
+  of link ours over the link's; small messages exceed the link's rate because a link passes bursts of 256 KiB
 
-On few cores plain TCP alone takes all of them at high rates. Each (link, nodes) is a part of the file of its own; those
-that this run leaves out stay as they were.
+At high rates on few cores, plain TCP alone uses all cores. Each (link, nodes) is a separate part of the file.
+A run keeps the parts that it does not measure.
 
-Exit codes: 0, 64 wrong command line, 70 a run failed, 77 there may be no nodes on this machine."""
+Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot create nodes."""
 
 import argparse
 import json
@@ -50,12 +51,12 @@ def parse_arguments(arguments):
 
 
 def link_gb_per_s(link):
-    """Of payload."""
+    """Payload rate of the link in GB/s."""
     return float(link[:-4]) * UNITS[link[-4:]] / 8e9 * 1448 / 1514
 
 
 def run_once(options, link, nodes):
-    """Bus bandwidth in GB/s by size and way."""
+    """Bus bandwidth in GB/s, as {bytes: {way: GB/s}}."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "result.json"
         least, most = options.sizes
@@ -96,7 +97,7 @@ def parts_of(document):
 
 
 def draw(document):
-    """The chart of a file; the same text for the same file."""
+    """The chart of a file, as SVG text."""
     parts = parts_of(document)
     links = list(dict.fromkeys(part["link"] for part in parts.values()))
     panels = []

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast are samples had from record files, and beside PyTorch's DataLoader? Packs images that are computed into record
-files, of 32x32 and of 224x224 pixels, as pixels and as JPEG, and runs loader_bench on each; then, on the first and in
-turns, loader_bench and a DataLoader over images that lie in memory, which is the least a dataset can do there.
+"""How fast does the loader read record files, also compared with PyTorch's DataLoader? Packs synthetic images
+of 32x32 and of 224x224 pixels into record files, as pixels and as JPEG, and runs loader_bench on each. Then
+compares, in turns on pixels of 32x32, loader_bench with a DataLoader over images in memory, the cheapest
+possible dataset.
 
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 
@@ -15,7 +16,7 @@ import tempfile
 import suite
 import training_runs
 
-# Name: height and width, images, what they are packed as, samples of a turn, batch.
+# Name: height and width, images, coding in the record files, samples of a turn, batch.
 SETS = {"pixels 32x32": (32, 50000, "pixels", 50000, 128),
         "pixels 224x224": (224, 5000, "pixels", 3000, 64),
         "jpeg 32x32": (32, 50000, "jpeg", 40000, 128),
@@ -57,7 +58,7 @@ def loader_bench(options, name, folder, threads, turns):
 
 
 def beside_pytorch(options, folder):
-    """The loader with as many threads as the DataLoader has workers."""
+    """Compares the loader with a DataLoader that has as many workers as the loader has threads."""
     name = "pixels 32x32"
 
     def ours():

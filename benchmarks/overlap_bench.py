@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much of communication is hidden behind backward? Step time and exposed communication of `lockstep train` on random
-images over links, codecs of gradients (comm.codec), sizes of the gradient buckets, with and without overlap
-(comm.overlap), and with and without an exchange that goes on into the next step (comm.cross_barrier), in turns. Links are
-"shared" (ranks of one node, shared memory) and rates of tests/nodes.sh: nodes on this machine joined by links of that
-rate ("none": as fast as the machine).
+"""How much communication does the backward pass hide? Measures step time and exposed communication of
+`lockstep train` on random images, in turns over links, gradient codecs (comm.codec) and bucket sizes, with
+and without overlap (comm.overlap), and with and without an exchange that continues into the next step
+(comm.cross_barrier). Links are "shared" (ranks of one node, shared memory) and rates of tests/nodes.sh: nodes
+on this machine joined by links of that rate ("none": no limit).
 
-Exposed communication is what a step waits for when backward is over, by the step account. The hidden share is 1 - exposed
-with overlap over exposed without it: without it nothing is hidden. It is the median of the turns' values, and below 0
-where overlap exposes more. Where metrics.jsonl accounts for communication, its own overlap ratio and the time on the
-wire stand beside it. Each link is a part of the file of its own; links that this run leaves out stay as they were.
+Exposed communication is the time that a step waits for communication after the backward pass, by the step
+account. The hidden share is 1 - exposed time with overlap / exposed time without it, the median over the
+turns. It is negative where overlap exposes more. Where metrics.jsonl accounts for communication, the result
+also has its overlap ratio and the time on the wire. Each link is a separate part of the file. A run keeps the
+links that it does not measure.
 
-Exit codes: 0, 64 wrong command line, 70 a run failed, 77 there may be no nodes on this machine."""
+Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot create nodes."""
 
 import argparse
 import functools
@@ -76,7 +77,7 @@ def settings_of(bucket, overlap, codec="", crosses=False):
 
 
 def cases_of(options):
-    """(bucket, overlap, codec, cross_barrier) of each."""
+    """The cases to measure, as (bucket, overlap, codec, cross_barrier)."""
     ways = [(True, crosses) for crosses in (False, True) if options.cross_barrier in ("both", "on" if crosses else "off")]
     if options.overlap == "both":
         ways.append((False, False))
@@ -85,12 +86,12 @@ def cases_of(options):
 
 
 def hidden_shares(on, off):
-    """Of the turns that have something to hide."""
+    """The hidden share of each turn that exposes communication without overlap."""
     return [1 - a["exposed_ms"] / b["exposed_ms"] for a, b in zip(on, off) if b["exposed_ms"] > 0]
 
 
 def rows_of(turns):
-    """turns: of every turn what a step took, by case."""
+    """turns: the results of Training.run of every turn, by case."""
     rows = []
     for (bucket, overlap, codec, crosses), steps in turns.items():
         row = {"bucket_mib": bucket, "overlap": overlap, **({"codec": codec} if codec else {}),
@@ -128,7 +129,7 @@ def parts_of(document):
 
 
 def draw(document):
-    """The chart of a file; the same text for the same file."""
+    """The chart of a file, as SVG text."""
     def panel(title, label, value):
         series = []
         codecs = [(link, codec) for link, part in parts_of(document).items()
@@ -173,7 +174,7 @@ def case_of(row):
 
 
 def with_more(old, part):
-    """The part, with the rows that an older one has beyond it: the same training, measured by a command before."""
+    """Adds to the part the rows that only the older part has. Throws Failed if their conditions differ."""
     alike = [name for name in part if name not in ("rows", "command", "date", "revision", "rounds")]
     different = [name for name in alike if part[name] != old.get(name)]
     if different:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How near `lockstep predict` comes to the rate of the forward pass alone: the network is trained for some steps and exported,
-and the images of a folder are told in several turns. `busy` is the share of the time in which the device computed them, so
-images per second over it are the forward pass's own rate.
+"""How close does `lockstep predict` come to the rate of the forward pass alone? Trains the network for some
+steps, exports it, and classifies the images of a folder in several turns. `busy` is the share of the time in
+which the device computes, so images/s divided by `busy` is the rate of the forward pass alone.
 
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 

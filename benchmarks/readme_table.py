@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the tables of figures in README.md and benchmarks/README.md from the files in benchmarks/results, between
-two comments that mark their place. With --check it changes nothing and fails when a page is not what it would write,
-or when a result does not say what it was measured on (see record.py)."""
+the comments BEGIN and END. With --check it changes nothing, and fails if a page differs from what it would
+write or if a result lacks its machine, versions, revision, date or command (see record.py)."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ END = "<!-- end of figures -->"
 
 
 class Results:
-    """The files, read when they are asked for."""
+    """Reads the result files on demand."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -58,7 +58,7 @@ def step(part, name):
 
 
 def times(row):
-    """How many times as fast as the peer; with the spread over the turns where the file has it."""
+    """Speedup over the peer, with the spread over the turns where the file has it."""
     low, high = row.get("ratio_spread", (None, None))
     return f"{row['ratio']:.2f}x" + (f", from {low:.2f}x to {high:.2f}x" if low else "")
 
@@ -138,7 +138,7 @@ def scaling(results):
 
 
 def overlap(link, words):
-    """The link's fastest bucket capacity with overlap, and the same without."""
+    """The link's fastest bucket capacity with overlap, compared with the same capacity without overlap."""
     def row(results):
         result = results("overlap_resnet18").get(link)
         if not result:
@@ -185,7 +185,7 @@ def half_precision(results):
 
 
 def codecs_accuracy(task, words):
-    """Points against the dense sum of the same seeds."""
+    """Differences to the accuracy of the dense sum with the same seeds, in percentage points."""
     def row(results):
         result = results("codec_accuracy").get(task)
         if not result:
@@ -443,7 +443,7 @@ def table(rows, results):
 
 
 def written(page, rows, results):
-    """The page with its table as the files have it."""
+    """The page with the table that follows from the result files."""
     before, begin, rest = page.partition(BEGIN)
     old, end, after = rest.partition(END)
     if not begin or not end:
@@ -452,11 +452,11 @@ def written(page, rows, results):
 
 
 def problems(root):
-    """What --check complains of."""
+    """The problems that --check reports."""
     results = root / "benchmarks/results"
     found = [f"{file.relative_to(root)} lacks {lack}" for file in sorted(results.glob("*.json"))
              for lack in record.missing(json.loads(file.read_text()))]
-    if found:  # a table could not be written from these
+    if found:  # a table cannot be written from incomplete results
         return found
     for name, rows in PAGES.items():
         page = (root / name).read_text()

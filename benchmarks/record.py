@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a benchmark's result together with what it was measured on: a number without its machine, versions, revision,
-date and command cannot be judged or repeated. Runs COMMAND with --json, adds these five, and writes FILE:
+"""Stores a benchmark's result together with its machine, versions, revision, date and command; without them a
+number cannot be judged or repeated. Runs COMMAND with --json, adds these five fields, and writes FILE:
 
   benchmarks/record.py benchmarks/results/allreduce_2_ranks.json -- mpirun -np 2 build/cpu/bin/allreduce_bench"""
 
@@ -31,13 +31,14 @@ def first_line_with(path, start):
 def output_of(*command):
     try:
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    except OSError:  # the program is not there
+    except OSError:  # the program does not exist
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def revision():
-    """The commit that was measured; marked where tracked files differ from it. A bundle has a file that says it."""
+    """The measured commit, marked if tracked files differ from it. In a bundle, the content of its file
+    `version`."""
     bundled = ROOT / "version"
     if bundled.is_file():
         return bundled.read_text().strip()
@@ -49,19 +50,20 @@ def revision():
 
 
 def portable(command):
-    """The command with the names of programs and files, and without the folders of the machine it ran on."""
+    """The command with absolute paths reduced to file names."""
     return shlex.join(pathlib.PurePath(word).name if word.startswith("/") else word for word in shlex.split(command))
 
 
 def versions_in(info):
-    """What `lockstep info` says, by name; without the presets. An indented line goes on with the one above it."""
+    """The lines of `lockstep info` by name, without the presets. Skips indented lines, which continue the
+    line above."""
     lines = [line.split() for line in info.splitlines() if line[:1].strip()]
     return {name: " ".join(rest) for name, *rest in lines if name != "presets"}
 
 
 def circumstances(command, lockstep=ROOT / "build/cpu/bin/lockstep"):
-    """The five fields, of now and of this machine. The versions are what `lockstep info` says. What could not be found
-    is empty, and so is missing."""
+    """The five fields for this machine at this time. The versions come from `lockstep info`. A field that
+    cannot be determined is empty, and missing() reports it."""
     return {"machine": {"processor": first_line_with("/proc/cpuinfo", "model name"), "cores": os.cpu_count(),
                         "system": first_line_with("/etc/os-release", "PRETTY_NAME"), "kernel": platform.release()},
             "versions": versions_in(output_of(lockstep, "info")),
@@ -78,9 +80,9 @@ def lacking(result):
 
 
 def missing(document):
-    """What a result lacks: a list of "field" or "part: field". A command with a machine's folders cannot be repeated
-    elsewhere, and so is missing. A file is one result, or consists of parts that were measured one by one and carry the
-    fields each for itself."""
+    """The fields that a result lacks, as "field" or "part: field". A command with absolute paths counts as
+    missing because it cannot be repeated on another machine. A file is one result, or has parts with their
+    own fields."""
     lacks = lacking(document)
     parts = {name: part for name, part in document.items() if isinstance(part, dict) and "command" in part}
     if not lacks or not parts:

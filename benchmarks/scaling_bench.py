@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How does training scale? Samples per second of `lockstep train` on 1, 2, 4, .. ranks, on random images: strong scaling
-(the global batch stays) and weak scaling (each rank's batch stays), in turns, with the efficiency against one rank.
-Ranks share this machine; with --rate they are nodes on it, joined by links of that rate (tests/nodes.sh); with --mpirun
-they are wherever mpirun is told.
+"""How does training scale? Measures samples per second of `lockstep train` on 1, 2, 4, .. ranks, on random
+images: strong scaling (constant global batch) and weak scaling (constant batch per rank), in turns, with the
+efficiency relative to one rank. Ranks share this machine. With --rate they run on nodes of this machine that
+are joined by links of that rate (tests/nodes.sh). With --mpirun they run on the hosts that its arguments
+name.
 
-Efficiency is samples per second over ranks times those of one rank, the median of the turns' ratios. Ranks of one
-machine share its cores: where there are more compute threads than cores, no program could reach 100 %. Efficiency per
-core is over the cores that the threads can have instead.
+Efficiency is samples/s / (ranks x samples/s of one rank), the median over the turns. Ranks of one machine
+share its cores, so with more compute threads than cores no program could reach 100 %. Efficiency per core
+divides by the cores that the threads can use instead of by the ranks.
 
-Exit codes: 0, 64 wrong command line, 70 a run failed, 77 there may be no nodes on this machine."""
+Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot create nodes."""
 
 import argparse
 import functools
@@ -61,7 +62,7 @@ def parse_arguments(arguments):
 
 
 def batch_of(options, mode, ranks):
-    """Of each rank."""
+    """The batch of each rank."""
     return options.global_batch // ranks if mode == "strong" else options.batch
 
 
@@ -70,7 +71,7 @@ def cores_for(ranks, threads, cores):
 
 
 def rows_of(options, turns, cores):
-    """turns: samples/s of every turn, by (mode, ranks). Cores is None where they are not this machine's alone."""
+    """turns: samples/s of every turn, by (mode, ranks). cores: None if the ranks may use other machines."""
     rows = []
     for (mode, ranks), speeds in turns.items():
         typical, least, most = training_runs.middle(speeds)
@@ -97,7 +98,7 @@ def line_of(row):
 
 
 def draw(result):
-    """The chart of a result; the same text for the same result."""
+    """The chart of a result, as SVG text."""
     def series(mode, value, spread, scale=1):
         family = MODES.index(mode)
         points = [(row["ranks"], scale * row[value], *(scale * edge for edge in row[spread]))

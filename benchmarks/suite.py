@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the suites share: programs run to their end or their limit, and two sides measured in turns."""
+"""Functions of all suites: running a program with a time limit, and comparing two sides in turns."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ class Run:
     seconds: float = 0
     output: str = ""
     exit_code: int = None
-    result: dict = None  # what it wrote with --json
+    result: dict = None  # the program's --json file
 
     @property
     def text(self):
@@ -33,7 +33,8 @@ def last_lines(output, count=3):
 
 
 def end(process):
-    """The program and what it started; mpirun is given the time to end its ranks, which have groups of their own."""
+    """Ends the process group: SIGTERM, and SIGKILL after 5 s. mpirun needs the time to end its ranks, which
+    have separate process groups."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -44,7 +45,7 @@ def end(process):
 
 
 def execute(command, limit=None, environment=None):
-    """Runs to the end, or for at most limit seconds."""
+    """Runs the command to its end, or for at most `limit` seconds."""
     command = [str(part) for part in command]
     with tempfile.TemporaryFile() as file:
         clock = time.monotonic()
@@ -72,7 +73,7 @@ def execute(command, limit=None, environment=None):
 
 
 def execute_with_json(command, limit=None, environment=None):
-    """The same for a program that writes its result with --json FILE."""
+    """execute() for a program that writes its result with --json FILE."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "result.json"
         run = execute([*command, "--json", file], limit, environment)
@@ -86,9 +87,9 @@ def execute_with_json(command, limit=None, environment=None):
 
 
 def take_turns(ways, rounds):
-    """Calls every way (by name) once each turn, in their order and, every other turn, in the opposite one, so that
-    nobody always goes first. Each gives a result or None, and is not called again after that. Returns the results by
-    way: one for each turn, None where there is none."""
+    """Calls every way (a function, by name) once per turn. The order is reversed every other turn, so that no
+    way is always first. A way returns a result, or None on failure and is then not called again. Returns the
+    results by way, one per turn, without the ways that never succeeded."""
     turns = {name: [] for name in ways}
     for turn in range(rounds):
         order = list(ways) if turn % 2 == 0 else list(reversed(ways))
@@ -107,7 +108,7 @@ def median_speed(results):
 
 
 def paired(ours, theirs):
-    """Of the turns that both have: how many times as fast ours is, their median and their spread."""
+    """Our speed over theirs in the turns that both have: the ratios, their median and spread."""
     ratios = [a / b for a, b in zip(speeds(ours), speeds(theirs)) if a and b]
     if not ratios:
         return {}
@@ -115,8 +116,9 @@ def paired(ours, theirs):
 
 
 def compare(turns, own="lockstep", direct="lockstep, direct kernels"):
-    """Our way called own beside the fastest of the peer's, which are all the others, by the median of each turn's ratio;
-    and our way called direct, where there is one, beside the same of the peer's."""
+    """Compares our way `own` with the peer's fastest way by the median of the ratios of each turn. All ways
+    except `own` and `direct` are the peer's. `direct`, if it was measured, is compared with the same way of
+    the peer."""
     ours = turns.get(own, [])
     row = {"lockstep": [result for result in ours if result],
            "samples_per_second": median_speed(ours) if ours else None,
@@ -139,7 +141,7 @@ def with_spread(row):
 
 
 def summary(row):
-    """One line for a person."""
+    """One line to print."""
     text = f"{row['samples_per_second'] or 0:8.1f} samples/s"
     if "pytorch" in row:
         peer = row["pytorch"]

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How busy `lockstep sweep` keeps its slots, and how many of a grid's steps successive halving takes: searches rate and
-width of a small network on Fashion-MNIST, every combination of both, and reads what the sweep says of itself. busy_share:
-time that jobs took, of the slots' time from the first job's start to the last one's end. steps_of_all: what the grid takes.
+"""How busy does `lockstep sweep` keep its slots, and what share of a grid's steps does successive halving
+take? Searches learning rate and width of a small network on Fashion-MNIST, over every combination of both,
+and reads the sweep's result. busy_share: time of the jobs over the time of all slots, from the start of the
+first job to the end of the last one. steps_of_all: steps of the whole grid.
 
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of `lockstep train` on random images that benchmarks compare: ranks that share this machine, nodes on this machine
-with links of a given rate (tests/nodes.sh), or whatever mpirun is told; and what the runs' metrics.jsonl say."""
+"""Runs `lockstep train` on random images for the benchmarks, on ranks that share this machine, on nodes of
+this machine with links of a given rate (tests/nodes.sh), or on mpirun's hosts, and reads the runs'
+metrics.jsonl."""
 
 import dataclasses
 import json
@@ -16,7 +17,7 @@ import suite
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NODES = ROOT / "tests/nodes.sh"
-SHARED = "shared"  # the link of ranks that are on one node
+SHARED = "shared"  # the link between ranks of one node
 CLASSES = 10
 
 
@@ -29,7 +30,7 @@ class Failed(Exception):
 
 
 def write_images(folder, train, test, side):
-    """A dataset in IDX format of so many square, grey, random images."""
+    """Writes a dataset in IDX format: `train` and `test` random grey images of side x side pixels."""
     noise = random.Random(0)
     for split, count in (("train", train), ("t10k", test)):
         (folder / f"{split}-images-idx3-ubyte").write_bytes(
@@ -39,8 +40,9 @@ def write_images(folder, train, test, side):
 
 
 def launcher(ranks, link=SHARED, ranks_per_node=1, mpirun=""):
-    """What comes before a command so that so many ranks run it. A rate of tests/nodes.sh as link deals them to nodes;
-    arguments for mpirun (hosts) are taken as they are, and then there is no link to choose."""
+    """The words that start a command on `ranks` ranks. link: SHARED, or a rate of tests/nodes.sh, which puts
+    ranks_per_node ranks on each node. mpirun: further arguments of mpirun, such as hosts; link is then
+    ignored."""
     if mpirun:
         return ["mpirun", *shlex.split(mpirun), "-np", str(ranks)]
     if link == SHARED or ranks <= ranks_per_node:
@@ -51,13 +53,13 @@ def launcher(ranks, link=SHARED, ranks_per_node=1, mpirun=""):
 
 
 def lines_of(path):
-    """The objects of a file of JSON lines; none where there is no such file."""
+    """The objects of a JSON lines file; empty if the file does not exist."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def per_step(epochs):
-    """Of the last of some epochs (lines of metrics.jsonl), what a step took; the ones before were to warm up. Of several
-    ranks overlap and wire_ms, too, where the file accounts for communication."""
+    """Speed and times per step of the last epoch. epochs: lines of metrics.jsonl; the earlier ones are
+    warm-up. Has overlap and wire_ms where the epoch accounts for communication."""
     last = epochs[-1]
     steps = last["steps"] - (epochs[-2]["steps"] if len(epochs) > 1 else 0)
     account = last["account"]
@@ -65,27 +67,28 @@ def per_step(epochs):
     row = {"samples_per_second": last["samples_per_second"], "step_ms": 1e3 * last["train_seconds"] / steps,
            "exposed_ms": 1e3 * exposed / steps, "exposed_share": exposed / sum(account.values())}
     communication = last.get("communication") or {}
-    if communication.get("overlap") is not None:  # it is not, where nothing was sent
+    if communication.get("overlap") is not None:  # None if nothing was sent
         row |= {"overlap": communication["overlap"],
                 "wire_ms": 1e3 * communication["wire_seconds"] / (communication.get("steps") or steps)}
     return row
 
 
-# Codecs from their first step on as they are behind their warm-up: runs are short.
+# Codecs without warm-up, because runs are short.
 STEADY_CODECS = {"comm.powersgd.start_step": 0, "comm.topk.warmup_steps": 0, "comm.dgc.warmup_steps": 0}
 
 
 @dataclasses.dataclass
 class Training:
-    """What the runs share. Each has epochs of so many steps, of which the last counts."""
+    """Settings of all runs. A run has warm_epochs + 1 epochs of `steps` steps; only the last epoch is
+    measured."""
     lockstep: str
     model: str
     image: int
     steps: int
     threads: int
     settings: list  # "section.key=value"
-    folder: pathlib.Path  # for images and metrics; with several machines one that all of them see
-    warm_epochs: int = 1  # before the one that counts
+    folder: pathlib.Path  # for images and metrics; must be visible to all hosts
+    warm_epochs: int = 1  # epochs before the measured one
 
     def images_for(self, global_batch):
         folder = self.folder / f"images_{global_batch}"
@@ -95,7 +98,7 @@ class Training:
         return folder
 
     def command(self, ranks, batch, settings=()):
-        """And the folder of its metrics."""
+        """Returns the command and the folder of its metrics."""
         run_dir = self.folder / "run"
         told = {"model.name": f'"{self.model}"', "data.format": '"idx"',
                 "data.path": f'"{self.images_for(ranks * batch)}"', "run.dir": f'"{run_dir}"', "run.checkpoint_minutes": 0,
@@ -108,7 +111,7 @@ class Training:
         return [self.lockstep, "train", str(config), *more], run_dir
 
     def run(self, launch, ranks, batch, settings=()):
-        """What a step took (per_step). Throws Skipped and Failed."""
+        """Runs the training and returns its per_step(). Throws Skipped and Failed."""
         command, run_dir = self.command(ranks, batch, settings)
         for old in run_dir.glob("metrics*.jsonl"):
             old.unlink()
@@ -122,7 +125,7 @@ class Training:
 
 
 def middle(values):
-    """Median, least and most."""
+    """(median, least, most)"""
     return statistics.median(values), min(values), max(values)
 
 
@@ -135,7 +138,8 @@ def tell(name, value, least, most, unit):
 
 
 def main(name, parse_arguments, run, draw, arguments):
-    """Of a program of such runs: its exit code. --redraw FILE only draws FILE's result again."""
+    """Runs a benchmark program and returns its exit code. --redraw FILE only draws the chart of FILE
+    again."""
     options = parse_arguments(arguments)
     if options.redraw:
         options.redraw.with_suffix(".svg").write_text(draw(json.loads(options.redraw.read_text())))

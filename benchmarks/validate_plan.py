@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Does `lockstep plan --ranks` tell what a cluster does? Ranks of one thread, one on each node, nodes on this machine
-(tests/nodes.sh) joined by links of given rates. Each node has the same part of a processor, and all together have no
-more than the machine: so each computes as fast as it does alone, as on a cluster, and none takes cores from another.
-What the plan is fitted to: one rank alone, and two over two links. What it predicts: two ranks over a link it has not
-seen, and three and four ranks over all. No sum is under way in a forward pass: where it takes much longer than alone
-(the last column), nodes were not apart or something else kept the machine busy, and the case tells nothing. A run takes
-about three minutes, adds a turn to FILE and makes the table of the medians of all turns.
+"""Does `lockstep plan --ranks` predict the step time of a cluster? Trains on ranks of one thread, one per
+node, on nodes of this machine (tests/nodes.sh) joined by links of given rates. Each node has the same share
+of the processors, and all shares together do not exceed the machine: so a node computes as fast as it does
+alone, as on a cluster. The plan is fitted to one rank alone and to two ranks over two links. It predicts two
+ranks over a third link, and three and four ranks over all links. A forward pass overlaps with no all-reduce:
+if it takes much longer than alone (last column), nodes disturbed each other or other programs used the
+machine, and the case is not valid. A run takes about three minutes, adds a turn to FILE and computes the
+table of the medians over all turns.
 
   benchmarks/validate_plan.py benchmarks/results/plan_validation.json"""
 
@@ -27,17 +28,17 @@ import training_runs
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FITTED, UNSEEN = ["200mbit", "1gbit"], ["500mbit"]
 RANKS = [2, 3, 4]
-SPARE = 0.2  # of the machine's processors, for the kernel and the launcher
-LIMIT = 170  # seconds, of one run
+SPARE = 0.2  # share of the machine's processors for the kernel and the launcher
+LIMIT = 170  # seconds that a run may take
 
 
 def said(rate):
-    """tc's rate as `lockstep plan` reads it: 200mbit is 200Mb/s."""
+    """Converts tc's notation of a rate to that of `lockstep plan`: 200mbit to 200Mb/s."""
     return rate.replace("mbit", "Mb/s").replace("gbit", "Gb/s")
 
 
 class Trace:
-    """Of rank 0: medians of its steps, without the first two."""
+    """A trace of rank 0: medians over its steps, without the first two."""
 
     def __init__(self, file):
         self.events = [event for event in json.loads(file.read_text())["traceEvents"]
@@ -56,7 +57,7 @@ class Turn:
         self.options, self.folder = options, folder
         self.settings = ["data.format=idx", f"data.path={folder}", "model.name=" + options.model,
                          f"train.batch={options.batch}", "train.threads=1", "train.epochs=100", "world.device=cpu",
-                         "kernels.choose=direct",  # what is timed may be chosen otherwise
+                         "kernels.choose=direct",  # timed choices may differ between runs
                          f"comm.bucket_mib={options.bucket_mib}",
                          f"comm.between_nodes={options.between_nodes}", *options.set]
 
@@ -65,7 +66,7 @@ class Turn:
         return [self.options.lockstep, command, *(word for setting in settings for word in ("--set", setting))]
 
     def train(self, name, steps):
-        """A command that trains, and the trace it leaves."""
+        """Returns a training command and the path of its trace."""
         trace = self.folder / f"{name}.json"
         command = self.lockstep("train", train_steps=steps, run_dir=self.folder / name)
         return [*self.config(command), "--trace", trace], trace
@@ -74,7 +75,7 @@ class Turn:
         return [*command[:2], self.folder / "config.toml", *command[2:]]
 
     def run(self, command, trace=None):
-        """To its end; not where the trace that it leaves is to be used again."""
+        """Runs the command to its end. With --again it runs no command that writes a trace."""
         if trace and self.options.again:
             return
         done = suite.execute(command, LIMIT)
@@ -82,7 +83,7 @@ class Turn:
             sys.exit(f"validate_plan.py: {done.text}: {done.reason}")
 
     def on_nodes(self, nodes, rate, name):
-        """A rank on each; the trace."""
+        """Trains on one rank per node and returns the path of the trace."""
         command, trace = self.train(name, self.options.steps)
         self.run(["env", f"LOCKSTEP_NODES_CORES={self.options.cores:.3f}", ROOT / "tests/nodes.sh", rate, nodes, 1,
                   *command], trace)
@@ -120,7 +121,8 @@ class Turn:
 
 
 def table_of(turns):
-    """Each case by the median of its turns; the error is that of the prediction."""
+    """The medians of each case over its turns. error: of the predicted step time, relative to the measured
+    one."""
     table = []
     for cases in zip(*(turn["rows"] for turn in turns)):
         errors = [case["predicted_seconds"] / case["measured_seconds"] - 1 for case in cases]

@@ -1,7 +1,7 @@
-# Sourced by nodes.sh and slurm.sh: what they make lies in namespaces that end with them.
+# Sourced by nodes.sh and slurm.sh, which create their resources in namespaces that end with them.
 
-# Runs a command as its own last act: ends with its exit code, and ends it when a signal comes. Not exec: unshare does not
-# listen to signals while it waits, but what it made ends with it.
+# Runs a command and exits with its exit code; a signal kills the command. Not by exec, because unshare
+# ignores signals while it waits, but its namespaces end with it.
 end_with() {
   "$@" <&0 &
   local inside=$! code=0

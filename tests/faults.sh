@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Faults by the hundred, too long for every change. Kills a rank in the middle of saving a checkpoint, again and again, and
-# goes on from what was saved: what is trained in the end has the bits of a training that nothing had disturbed. Then makes
-# random faults of all kinds (tests/random_faults.py), and looks whether a long training and many short ones leave anything
+# Makes faults by the hundred; too slow for every change. Repeatedly kills a rank while it saves a checkpoint
+# and resumes: the final digest must equal that of an undisturbed training. Then makes random faults of all
+# kinds (tests/random_faults.py), and checks that a long training and many short ones leak nothing
 # (tests/soak.py).
 #
-#   tests/faults.sh [BUILD [KILLS [FAULTS]]]      build/cpu, 50 and 200 where they are left out
+#   tests/faults.sh [BUILD [KILLS [FAULTS]]]      default: build/cpu, 50, 200
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build/cpu} kills=${2:-50} faults=${3:-200}

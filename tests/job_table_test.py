@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""That the tests which tests/README.md names for each kind of job are there."""
+"""Tests that the tests and scripts which tests/README.md names for each kind of job exist."""
 
 import pathlib
 import re

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Machines, users and folders of other kinds: one training on each. What this machine cannot be made into is skipped by name.
+# Runs one training on each of several kinds of machines, users and folders. Cases that this machine cannot
+# emulate are skipped by name.
 #
-#   tests/machines.sh [BUILD [CASE ..]]        build/cpu, all cases
+#   tests/machines.sh [BUILD [CASE ..]]        default: build/cpu, all cases
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$(realpath "${1:-build/cpu}")
 program=$build/bin/lockstep
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-chmod 1777 "$work"  # another user makes folders there, too
+chmod 1777 "$work"  # another user also creates folders there
 plain=(env -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM)
 
-# train [WORD ..]: by the program those words name, else the build's, into a new folder.
+# train [PROGRAM]: trains with PROGRAM (default: the build's) into a new folder.
 train() {
   local run
   run=$(mktemp -d "$work/run.XXXXXX") && chmod 777 "$run"

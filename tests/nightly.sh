@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Checks that take too long for every change: hours in all. An argument selects one part:
-#   tests/nightly.sh tests         the tests that tests/run.sh leaves out, those of properties in their large form, and
-#                                  what Chromium, TensorBoard and Perfetto's schema read
+#   tests/nightly.sh tests         the tests that tests/run.sh excludes, property tests with more cases, and
+#                                  tests with Chromium, TensorBoard and Perfetto's schema
 #   tests/nightly.sh signals       336 signals, in every phase of a job
 #   tests/nightly.sh faults        random faults, kills while saving, soak (tests/faults.sh)
-#   tests/nightly.sh emulator      the emulated device under sanitizers, whatever has changed
+#   tests/nightly.sh emulator      the emulated device under sanitizers, even if its sources have not changed
 #   tests/nightly.sh fuzz          ten minutes for each target
-#   tests/nightly.sh machines      machines, users and folders of other kinds (tests/machines.sh)
+#   tests/nightly.sh machines      other kinds of machines, users and folders (tests/machines.sh)
 #   tests/nightly.sh portability   other versions of libraries (tests/portability.sh)
-# Every part runs, whether or not one before it failed; the last lines say which did, and how long each took.
+# A failed part does not stop the others. The last lines list the result and the duration of each part.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

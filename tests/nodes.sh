@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Runs a command under mpirun on several nodes joined by links of a given rate, all of them on this machine: each node is a
-# network namespace with a host name of its own, plugged into one bridge through an interface that `tc tbf` limits both ways.
+# Runs a command under mpirun on several nodes of this machine, joined by links of a given rate. Each node is
+# a network namespace with a separate host name, connected to one bridge by an interface that `tc tbf` limits
+# in both directions.
 #
 #   tests/nodes.sh RATE NODES RANKS_PER_NODE COMMAND [ARGUMENT ..]
 #
-# RATE            as tc writes it, 200mbit or 10gbit, of each node's link; none: as fast as the machine
-# NODES           1 and more
-# RANKS_PER_NODE  a number for all, or one for each node: 3,1
+# RATE            of each node's link in tc's notation: 200mbit, 10gbit; none: no limit
+# NODES           1 to 200
+# RANKS_PER_NODE  a number for all nodes, or one for each node: 3,1
 #
 #   tests/nodes.sh 200mbit 2 1 build/cpu/bin/lockstep train fashion_mnist_cnn --set train.threads=1
 #
-# Ends with mpirun's exit code; 64 for arguments that make no sense; 77, saying why, where this user or this machine may not
-# make namespaces. Nothing is left behind however this ends: namespaces, links and processes are those of a namespace that
-# dies with it. LOCKSTEP_NODES_MPIRUN holds further arguments for mpirun. LOCKSTEP_NODES_CORES gives each node so much of the
-# machine's processors, 0.45 of one or 2, and never more, however idle the machine is: nodes that together have no more than
-# there is compute as if each had processors of its own. It takes root and control groups, which an end by SIGKILL leaves
-# behind, empty.
+# Exit codes: mpirun's; 64 wrong arguments; 77 namespaces cannot be made here, with the reason. Namespaces,
+# links and processes end with this script, even after SIGKILL. LOCKSTEP_NODES_MPIRUN has further arguments of
+# mpirun. LOCKSTEP_NODES_CORES limits each node to a number of processors, such as 0.45 or 2, even if the
+# machine is idle. If all nodes together do not exceed the machine's processors, each computes as if it had
+# its own. The limit needs root and control groups; SIGKILL leaves empty control groups.
 set -euo pipefail
 here=${BASH_SOURCE[0]%/*}
 [ "$here" != "${BASH_SOURCE[0]}" ] || here=.
@@ -44,7 +44,8 @@ cores=${LOCKSTEP_NODES_CORES:-}
 groups='' period=5000 quota=5000 # microseconds
 [ -z "$cores" ] || quota=$(awk -v cores="$cores" 'BEGIN { printf "%d", cores * 5000 }')
 ((quota >= 1000)) || usage "LOCKSTEP_NODES_CORES is \"$cores\": give 0.2 or more"
-# One for each node, of either version of control groups. Short periods: a rank that has spent its share of one goes on soon.
+# Creates a control group per node, in version 1 or 2. Periods are short, so a rank that has used its quota
+# resumes soon.
 make_groups() {
   local node group
   if [ -f "$groups/cgroup.subtree_control" ]; then echo +cpu >"$groups/cgroup.subtree_control" || return; fi
@@ -58,7 +59,7 @@ make_groups() {
     fi
   done
 } 2>/dev/null
-# Processes that were just killed take a moment to go.
+# Removes the control groups. Retries, because killed processes leave them with a delay.
 leave_groups() {
   local group try
   for group in "$groups"/node* "$groups"; do
@@ -70,8 +71,8 @@ leave_groups() {
   done
 }
 
-# A namespace for all that follows: of processes, so that all end with this one; of mounts, networks and host names, so
-# that nothing made there is seen elsewhere. Who is not root is root of a namespace of users.
+# Runs the rest in new namespaces: of processes, so that all end with this one; of mounts, networks and host
+# names, so that other programs see no changes. A user who is not root becomes root of a user namespace.
 if [ -z "${LOCKSTEP_NODES_INSIDE:-}" ]; then
   for tool in ip tc unshare mpirun; do
     command -v "$tool" >/dev/null || { echo "Skipped: nodes on one machine, because $tool is not installed" >&2; exit 77; }
@@ -115,21 +116,21 @@ for ((node = 0; node < nodes; ++node)); do
   ip -n "$name" link set dev eth0 up
   ip -n "$name" link set dev lo up
   if [ "$rate" != none ]; then
-    # Out of the node and into it; what is held back is at most 50 ms old, as in a switch with small buffers.
+    # Limits both directions. A packet is queued for at most 50 ms, as in a switch with small buffers.
     tc -n "$name" qdisc add dev eth0 root tbf rate "$rate" burst 256kb latency 50ms
     tc qdisc add dev "port$node" root tbf rate "$rate" burst 256kb latency 50ms
   fi
   hosts+=("$name:${ranks[node]}")
 done
-# In this namespace of mounts nodes see their groups here, whatever else they mount.
+# Makes the control groups visible to the nodes, independent of other mounts.
 if [ -n "${LOCKSTEP_NODES_GROUPS:-}" ]; then
   mkdir "$folder/groups"
   mount --bind "$LOCKSTEP_NODES_GROUPS" "$folder/groups"
 fi
-# Names of nodes are known to them alone.
+# Only the nodes see these host names.
 mount --bind "$folder/hosts" /etc/hosts
 
-# Runs a command line on a node, with a host name and a /dev/shm of the node's own. What mpirun calls to start its daemons.
+# Runs a command line on a node, with the node's host name and /dev/shm. mpirun starts its daemons with it.
 cat >"$folder/enter" <<'ENTER'
 #!/usr/bin/env bash
 node=$1

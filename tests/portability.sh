@@ -3,7 +3,7 @@
 #   tests/portability.sh onednn3    oneDNN 3.2 (Ubuntu 24.04 has 3.1) in place of 2.6
 #   tests/portability.sh openmpi5   Open MPI 5.0 in place of 4.1
 #   tests/portability.sh            both, one after the other
-# Too much for every change; run it when kernels/cpu or comm/mpi change, and before a release.
+# Too slow for every change; run it when kernels/cpu or comm/mpi change, and before a release.
 set -euo pipefail
 more_packages=(libgtest-dev binutils python3-venv xz-utils)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Disturbs small trainings at random, by faults that the program makes itself (--inject) and by signals from outside, and
-looks what becomes of them: each must end with a code that launch/README.md documents for its fault, have lost nothing
-that was saved, and go on to the bits and the metrics of a training that nothing disturbed.
+"""Disturbs small trainings at random, by injected faults (--inject) and by signals from outside, and checks
+the end: each must end with an exit code that launch/inject/README.md documents for its fault, lose no saved
+step, and resume to the digest and the metrics of an undisturbed training.
 
-  tests/random_faults.py                          # 200 of them, with a seed that is printed
-  tests/random_faults.py --seed 7 --only 31       # one of them again, with all that it said
+  tests/random_faults.py                          # 200 faults, with a seed that is printed
+  tests/random_faults.py --seed 7 --only 31       # repeats one of them, with its whole output
 
-The plan of a row follows from the seed and its number alone; when a signal comes, within what it says, the machine decides.
-Half of them are on two nodes (tests/nodes.sh), where namespaces can be made."""
+The plan of a row depends only on the seed and its number; the exact time of a signal depends on the machine.
+Half of the plans use two nodes (tests/nodes.sh) if namespaces can be made."""
 
 import argparse
 import collections
@@ -35,8 +35,8 @@ import training_runs  # noqa: E402
 STEPS = 90
 COMMON = {"train.steps": STEPS, "train.epochs": 100, "train.threads": 1, "train.batch": 4, "kernels.choose": "direct",
           "optimizer.learning_rate": 0.01, "comm.timeout_seconds": 3, "run.check_every": 7}
-# Everything in which a training that goes on may go wrong: fp16's loss scale, accumulation, dropout, augmentation,
-# statistics of each rank, what codecs have not sent, gradients on their way into the next step.
+# Covers the state that a resumed training must restore: fp16's loss scale, accumulation, dropout,
+# augmentation, running statistics of each rank, residuals of codecs, gradients in flight into the next step.
 TRAININGS = {
     "mlp": {"model.name": "mlp"},
     "cnn, fp16, accumulation": {"model.name": "cnn", "model.dropout": 0.2, "train.precision": "fp16",
@@ -53,12 +53,12 @@ LONGEST = 120  # seconds that a job may take, the watchdog's included
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """codes: with which a job of several ranks ends, as launch/README.md says. A signal that was not delivered is an
-    error of the drill."""
+    """A kind of fault. codes: exit codes of a job of several ranks, as in launch/inject/README.md. A signal
+    that could not be delivered counts as an error."""
     codes: tuple
-    signal: int = None  # from outside; else by --inject
+    signal: int = None  # sent from outside; None: the fault is made by --inject
     to: str = "rank"  # or "mpirun"
-    early: bool = False  # before the first step, too
+    early: bool = False  # the signal may also come before the first step
 
 
 KINDS = {
@@ -94,7 +94,7 @@ class Plan:
     kind: str
     rank: int
     step: int
-    milliseconds: float  # into a save, of each step, or behind the start of the training
+    milliseconds: float  # delay in a save, delay of each step, or delay after the start of the training
     checkpoint_every: int
     grace: int  # seconds that mpirun gives ranks to end
 
@@ -109,8 +109,8 @@ class Plan:
                 f"{self.kind}, {', '.join(part for part in (where, when) if part)}")
 
     def flags(self):
-        """That make the fault. Steps are slowed where a signal shall find them: all of them take several times as long as
-        it waits."""
+        """Flags that make the fault. For a signal, steps are slowed, so that the training takes several times
+        as long as the signal's delay."""
         if KINDS[self.kind].signal:
             return ["--inject", "slow:rank=0,step=1,ms=40"]
         amount = {"kill-saving": f",ms={self.milliseconds / 100:.2f}", "slow": f",ms={self.milliseconds / 50:.1f}"}
@@ -118,7 +118,7 @@ class Plan:
 
 
 def plan_of(seed, number, nodes_possible, kinds):
-    """Kinds come in turns, so that each is there often enough."""
+    """The plan of a row. Kinds take turns, so that each occurs equally often."""
     chance = random.Random(f"{seed}:{number}")
     kind = kinds[number % len(kinds)]
     ranks = chance.choice((2, 3, 4))
@@ -130,11 +130,11 @@ def plan_of(seed, number, nodes_possible, kinds):
 
 
 class Wrong(Exception):
-    """What must not be."""
+    """A row behaved differently than documented."""
 
 
 def processes_of(folder):
-    """(number, name, rank) of those that were started for what is in this folder."""
+    """[(process, name, rank)] of the processes whose command line names this folder."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -163,16 +163,16 @@ class Runner:
         told = {**COMMON, **TRAININGS[plan.training], "data.format": "idx", "data.path": self.images, "run.dir": run_dir,
                 "run.checkpoint_every": plan.checkpoint_every}
         settings = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
-        # By the shortest preset there is; what counts is set.
+        # The shortest preset: the settings override all that matters.
         command = [self.lockstep, "train", "fashion_mnist_mlp", *settings, *flags]
         if len(plan.per_node) == 1:
             return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", plan.ranks, *command]
-        # A connection to a node that is gone is given up after seconds, not after a quarter of an hour.
+        # node.sh lets a connection to a dead node fail after seconds instead of a quarter of an hour.
         return [training_runs.NODES, "1gbit", len(plan.per_node), ",".join(map(str, plan.per_node)), "sh",
                 self.folder / "node.sh", *command]
 
     def run(self, plan, run_dir, flags, disturb=None, grace=0):
-        """(exit code, what was said)"""
+        """Returns (exit code, output)."""
         log = run_dir.with_suffix(".log")
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                        "OMPI_MCA_odls_base_sigkill_timeout": str(grace)}
@@ -185,7 +185,7 @@ class Runner:
             code = process.wait(LONGEST)
             if not delivered:
                 raise Wrong(f"it ended with {code} before its signal was delivered:\n{log.read_text(errors='replace')}")
-            # Ranks whose mpirun was killed find out by themselves.
+            # Ranks whose mpirun was killed notice it and end by themselves.
             while left := processes_of(run_dir):
                 if time.monotonic() - begin > LONGEST:
                     raise Wrong(f"it ended with {code}, and left {left}")
@@ -221,7 +221,7 @@ class Runner:
         return disturb if kind.signal else None
 
     def undisturbed(self, plan):
-        """Digest and metrics: those of one node, whatever the nodes of the plan."""
+        """(digest, metrics) of the training without a fault, always measured on one node."""
         key = (plan.training, plan.ranks)
         with self.lock[key]:
             if key not in self.expected:
@@ -250,7 +250,7 @@ class Runner:
             raise Wrong(f"it has {what}:\n{said}")
 
     def row(self, plan):
-        """What became of it. Throws Wrong."""
+        """Runs the plan, resumes it, and returns the result. Throws Wrong."""
         run_dir = self.folder / f"run_{plan.number}"
         digest = ["--digest", run_dir.with_suffix(".digest"), "--resume", "auto"]
         code, said = self.run(plan, run_dir, [*plan.flags(), *digest], self.disturbance(plan, run_dir), plan.grace)
@@ -285,7 +285,7 @@ def try_row(runner, plan):
 
 
 def summary(rows):
-    """Of each kind."""
+    """Counts of results for each kind."""
     table = []
     for kind in KINDS:
         mine = [result for plan, result in rows if plan.kind == kind]

@@ -1,43 +1,46 @@
 #!/usr/bin/env bash
-# Sets up like launch/quickstart.sh, builds, and runs every test. One word chooses another check:
-#   tests/run.sh          all tests but those of tests/nightly.sh, optimised build; the live comparison with PyTorch where LOCKSTEP_PEER_PYTHON names one
+# Installs packages like launch/quickstart.sh, builds, and runs the tests. A word selects another check:
+#   tests/run.sh          all tests except those of tests/nightly.sh, in an optimised build; with
+#                         LOCKSTEP_PEER_PYTHON also the live comparison with PyTorch
 #   tests/run.sh asan     the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tests/run.sh tsan     the unit tests under ThreadSanitizer
-#                         Both include the emulated device where its source or CUDA's is not the one that passed last.
-#   tests/run.sh cuda     compile and link the libraries, the program and the tests of the CUDA backend, plan every network's
-#                         convolutions for H200 and A100; tests that need a GPU skip without one
-#   tests/run.sh fuzz     fuzz what reads foreign bytes, 20 seconds for each target, or as many as a second word says
+#                         Both include the emulated device if its sources or CUDA's have changed since they
+#                         last passed.
+#   tests/run.sh cuda     compile and link the libraries, the program and the tests of the CUDA backend, and
+#                         plan every network's convolutions for H200 and A100; tests that need a GPU are
+#                         skipped without one
+#   tests/run.sh fuzz     fuzz parsers of untrusted input, 20 seconds per target (a second word sets the seconds)
 #   tests/run.sh format   clang-format, without changing anything
-# Words after cpu, asan, tsan or cuda are passed to ctest: tests/run.sh cpu -R NAME, tests/run.sh asan --rerun-failed; list stands
-# for -N, which names the tests and runs none.
+# Words after cpu, asan, tsan or cuda are passed to ctest: tests/run.sh cpu -R NAME, tests/run.sh asan
+# --rerun-failed. A last word "list" becomes -N, which lists the tests without running them.
 set -euo pipefail
 more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 protobuf-compiler python3 python3-pip strace xz-utils libhdf5-dev
   munge slurmctld slurmd slurm-client)
-# With LOCKSTEP_TEST_CLIENTS=1 what a run leaves for other programs is read by them: its page by a browser, its events by
-# TensorBoard (below). Installing those takes minutes.
+# With LOCKSTEP_TEST_CLIENTS=1 other programs read a run's files: a browser its page, TensorBoard (below) its
+# events. Installing them takes minutes.
 [ -z "${LOCKSTEP_TEST_CLIENTS:-}" ] || more_packages+=(chromium)
-# clang brings libFuzzer, and its runtime libraries are a package of their own.
+# clang has libFuzzer; its runtime libraries are a separate package.
 [ "${1:-}" != fuzz ] || more_packages+=(clang libclang-rt-dev)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 
 what=${1:-cpu}
-# nproc takes OMP_NUM_THREADS for the number of cores, which one of the checks sets to 1.
+# nproc returns OMP_NUM_THREADS if it is set.
 cores=$(env -u OMP_NUM_THREADS nproc)
 
-# The CUDA build compiles most of what the CPU's does, and a second clone all of it: with paths relative to this folder the
-# compiler's cache knows both.
+# The CUDA build compiles most of the CPU build's files again, and a second clone all of them. With paths
+# relative to this folder, ccache reuses their objects.
 export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 
-# run_tests PRESET [OPTION ..], and leaves what it ran and how long that took in build/tests_PRESET.xml. Two at a time for
-# each core: many of them wait most of the time.
+# run_tests PRESET [OPTION ..]: runs the tests and writes results and times to build/tests_PRESET.xml. Two at
+# once per core, because many tests mostly wait.
 run_tests() {
   local options=("${@:2}")
   [ "${*: -1}" != list ] || options[-1]=-N
   ctest --preset "$1" --no-tests=error -j $((2 * cores)) --output-junit "$PWD/build/tests_$1.xml" "${options[@]}"
 }
 
-# Tests with the label "timing", up to three times each; every run that failed is printed and counted.
+# Runs tests with the label "timing" up to three times each. Prints and counts every failed run.
 run_timing_tests() {
   local log=$PWD/build/timing.log
   ctest --preset cpu -L timing -j 1 --repeat until-pass:3 --output-junit "$PWD/build/tests_timing.xml" | tee "$log"
@@ -46,10 +49,10 @@ run_timing_tests() {
   return "$result"
 }
 
-# build PRESET TARGET [OPTION ..]. Eight files at a time: what they share is compiled once.
-# Who edits one file again and again configures with -DCMAKE_UNITY_BUILD=OFF.
+# build PRESET TARGET [OPTION ..]: configures and builds, in unity batches, which compile shared headers once.
+# For repeated edits of one file, configure with -DCMAKE_UNITY_BUILD=OFF.
 build() (
-  # What launch/quickstart.sh has compiled without the compiler's cache is not compiled again for it.
+  # Keeps a build folder of launch/quickstart.sh without ccache: adding ccache would rebuild all of it.
   if [ -f "build/$1/CMakeCache.txt" ] && ! grep -q COMPILER_LAUNCHER "build/$1/CMakeCache.txt"; then
     unset CMAKE_CXX_COMPILER_LAUNCHER CMAKE_CUDA_COMPILER_LAUNCHER
   fi
@@ -57,9 +60,10 @@ build() (
   cmake --build --preset "$1" --target "$2"
 )
 
-# sanitized PRESET TARGET [OPTION ..]: builds and runs tests under sanitizers. Those of the emulated device take a quarter of
-# the time, and are run where its source or CUDA's is not the one that passed last: a run that passes writes its hash to
-# tests/sanitizers/PRESET.passed, to be committed. LOCKSTEP_EMULATED_DEVICE=ON in the environment runs them always.
+# sanitized PRESET TARGET [OPTION ..]: builds and runs tests under sanitizers. The tests of the emulated
+# device take a quarter of the time. They run only if the hash of its sources and CUDA's differs from
+# tests/sanitizers/PRESET.passed, which a passed run without options writes, to be committed.
+# LOCKSTEP_EMULATED_DEVICE=ON runs them always.
 sanitized() {
   local passed=tests/sanitizers/$1.passed emulated=${LOCKSTEP_EMULATED_DEVICE:-OFF} sources
   sources=$(git ls-files -- tests/cuda_emulator core/cuda kernels/cuda comm/nccl tests/launch/cuda_trainer_test.cpp |
@@ -77,8 +81,9 @@ case $what in
     [ -z "${LOCKSTEP_TEST_CLIENTS:-}" ] || [ -d "$LOCKSTEP_TENSORBOARD/torch_tb_profiler" ] ||
       python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard torch-tb-profiler 'pandas<4' jsonschema ||
       echo "Left out: what TensorBoard, its plugin torch-tb-profiler and Perfetto's schema read, because they cannot be installed" >&2
-    # The live comparison with PyTorch only where there is one; golden_test compares with files that PyTorch made. What
-    # takes long is left to tests/nightly.sh, unless tests are named. Tests that judge times run alone, after the others.
+    # Compares with PyTorch only if it is available; golden_test compares with files of PyTorch. Without
+    # further words, tests/nightly.sh runs the long tests, and tests that depend on timing run alone, after
+    # the others.
     without=()
     [ -n "${LOCKSTEP_PEER_PYTHON:-}" ] || without+=(slow)
     [ $# -gt 1 ] || without+=(nightly timing)
@@ -96,7 +101,7 @@ case $what in
       exit 0
     fi
     export CUDACXX=$nvcc
-    # cuobjdump reads the machine code that kernels_sass_test looks at; not every toolkit brings it.
+    # kernels_sass_test needs cuobjdump, which some toolkits lack.
     tools=$PWD/build/cuda_tools
     if ! command -v cuobjdump >/dev/null && [ ! -x "$(dirname "$nvcc")/cuobjdump" ]; then
       [ -x "$tools/nvidia/cu13/bin/cuobjdump" ] ||
@@ -109,7 +114,7 @@ case $what in
     run_tests cuda "${@:2}"
     ;;
   fuzz)
-    CXXFLAGS='' build fuzz all  # clang knows none of GCC's (launch/setup.sh)
+    CXXFLAGS='' build fuzz all  # clang does not accept GCC's flags (launch/setup.sh)
     printf '%s\n' config manifest kernel_cache safetensors image_folder idx cifar csv records containers watch |
       xargs -P "$cores" -I TARGET tests/fuzz/run.sh TARGET "${2:-20}"
     ;;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads files that ctest --output-junit wrote, and prints the number of tests, the failed ones and the ten slowest."""
+"""Reads files from ctest --output-junit and prints the number of tests, the failed ones and the ten
+slowest."""
 
 import pathlib
 import sys

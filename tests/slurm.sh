@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Runs a command beside a Slurm of its own, on this machine: srun, sbatch and their like talk to it.
+# Runs a command with a private Slurm on this machine; srun, sbatch and other clients use it.
 #
 #   tests/slurm.sh CORES COMMAND [ARGUMENT ..]
 #
-# CORES  that the one node claims to have, whatever the machine has
+# CORES  number of cores that the only node reports, independent of the machine's
 #
 #   tests/slurm.sh 2 srun --mpi=pmix -n 2 build/cpu/bin/lockstep train fashion_mnist_cnn
 #
-# It has two partitions: "low", the default, whose jobs are requeued when one of "high" wants their cores. Their ranks are told
-# LOCKSTEP_SLURM_GRACE seconds before (10). LOCKSTEP_SLURM_CONF holds further lines of slurm.conf.
+# Jobs of the partition "low" (the default) are requeued when a job of "high" needs their cores. Their ranks
+# get a signal LOCKSTEP_SLURM_GRACE seconds before (10). LOCKSTEP_SLURM_CONF has further lines of slurm.conf.
 #
-# Ends with the command's exit code; 64 for arguments that make no sense; 77, saying why, where Slurm is not installed or this
-# user may not make namespaces. Nothing is left behind however this ends: all processes are those of a namespace that dies
-# with it.
+# Exit codes: the command's; 64 wrong arguments; 77, with the reason, if Slurm is not installed or the user is
+# not root or cannot make namespaces. All processes end with this script, even after SIGKILL, because they run
+# in its namespace of processes.
 set -euo pipefail
 here=${BASH_SOURCE[0]%/*}
 [ "$here" != "${BASH_SOURCE[0]}" ] || here=.
@@ -39,12 +39,12 @@ fi
 shift
 unset LOCKSTEP_SLURM_INSIDE
 ip link set dev lo up
-# Names are not looked up by who has no other address than the loopback's.
+# Hosts with only a loopback address do not resolve names, so the node gets an address.
 address=10.78.0.1
 ip link add node type bridge
 ip address add $address/24 dev node
 ip link set dev node up
-folder=/run/slurm # seen in this namespace alone
+folder=/run/slurm # visible only in this namespace
 mount -t tmpfs slurm /run
 mkdir "$folder" "$folder/state" "$folder/spool" "$folder/tmp"
 host=$(hostname)
@@ -52,7 +52,8 @@ host=${host%%.*}
 printf '%s\n' "127.0.0.1 localhost" "$address $host" >"$folder/hosts"
 mount --bind "$folder/hosts" /etc/hosts
 (umask 077 && head -c 128 /dev/urandom >"$folder/key")
-# The node has the host's name: so mpirun starts ranks itself. Requeued jobs wait for their old credentials to expire.
+# The node has the host's name, so mpirun starts ranks itself. Requeued jobs wait until their old credentials
+# expire.
 cat >"$folder/slurm.conf" <<CONF
 ClusterName=one
 SlurmctldHost=$host

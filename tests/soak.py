@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a long training, and many short ones, leave or gather anything. Trains the smallest network for some minutes, as
-fast as it goes, with evaluations, comparisons and checkpoints, and looks at memory, file descriptors, threads, /dev/shm and
-the disk all the while: none may grow. Then starts and ends many trainings in an empty /tmp and /dev/shm: nothing may stay.
+"""Tests that trainings leak nothing. Trains the smallest network for some minutes, as fast as possible, with
+evaluations, comparisons and checkpoints, and samples memory, file descriptors, threads, /dev/shm and the
+disk: none may grow. Then starts and ends many trainings with an empty /tmp and /dev/shm: no file may be left.
 
   tests/soak.py --json benchmarks/results/soak.json    # 17 minutes, for which the machine need not be idle
 
-Growth is the median of the slopes between all pairs of samples behind the first quarter (Theil and Sen), times the time of
-those samples: a peak here and there changes nothing."""
+Growth is the Theil-Sen slope (median of the slopes between all pairs of samples) after the first quarter,
+times the duration of these samples. Single peaks do not change it."""
 
 import argparse
 import itertools
@@ -30,23 +30,23 @@ import record  # noqa: E402
 import training_runs  # noqa: E402
 
 SKIPPED = 77
-STEP_SECONDS = 0.1  # of the usual training whose hours are told
+STEP_SECONDS = 0.1  # assumed step time of a usual training, to convert steps into hours
 ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_odls_base_sigkill_timeout": "5"}
-# How much what is sampled may grow, of its median; and what that is not to be told from noise below.
+# Allowed growth of each quantity: share of its median, and the absolute growth that counts as noise.
 LIMITS = {"memory_kib": (0.01, 512), "descriptors": (0, 0), "threads": (0, 0), "shared_memory_bytes": (0, 0),
           "disk_bytes": (0.01, 4096)}
 
 
 def slope(samples):
-    """(second, value) pairs: Theil and Sen's, by the second."""
+    """Theil-Sen slope per second. samples: (second, value) pairs."""
     slopes = [(later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in itertools.combinations(samples, 2)
               if later[0] > earlier[0]]
     return statistics.median(slopes)
 
 
 def growth(samples):
-    """How much it grows, and its median."""
+    """(growth, median) after the first quarter of the samples."""
     steady = samples[len(samples) // 4:]
     typical = statistics.median(value for _, value in steady)
     grown = slope(steady) * (steady[-1][0] - steady[0][0])
@@ -62,7 +62,7 @@ def command(options, ranks, folder, settings, flags=()):
 
 
 def ranks_of(run_dir):
-    """Process numbers of ranks that train there."""
+    """Process numbers of the ranks that train in run_dir."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:
@@ -85,8 +85,8 @@ def bytes_below(folder):
 
 
 def sample(processes, run_dir):
-    """Sums over ranks. Metrics have a line for each epoch and grow by intention; a checkpoint that is being written is no
-    growth."""
+    """Sums over ranks. The disk excludes metrics.jsonl, which gets a line per epoch, and unfinished
+    checkpoints."""
     memory = descriptors = threads = shared = 0
     for process in processes:
         status = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{process}/status").read_text().splitlines())
@@ -115,7 +115,7 @@ def soak(options, folder):
         while process.poll() is None and time.monotonic() - begin < 60 * options.minutes:
             try:
                 samples.append((time.monotonic() - begin, sample(ranks, run_dir)))
-            except OSError:  # pruned between two looks
+            except OSError:  # a checkpoint was removed while it was sampled
                 continue
             time.sleep(min(5, 0.2 * options.minutes))
         process.send_signal(signal.SIGUSR1)
@@ -137,7 +137,7 @@ def soak(options, folder):
             "growth": rows}, [f"{name} grows" for name in grows]
 
 
-# How trainings end in order: flags and settings, the signal that asks for it, and the exit code.
+# Regular ends of a training: settings, the signal to send, and the expected exit code.
 ENDS = {
     "done": ({"train.steps": 5}, None, 0),
     "preempted": ({"train.epochs": 10 ** 6}, signal.SIGUSR1, 75),
@@ -147,7 +147,8 @@ ENDS = {
 
 
 def starts(options, folder):
-    """In namespaces of its own: what is left of all those trainings."""
+    """Runs inside the namespaces of start_apart(): starts the trainings and prints the files that are left,
+    as JSON."""
     for place in ("/tmp", "/dev/shm"):
         subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
     for number in range(options.starts):
@@ -173,7 +174,7 @@ def starts(options, folder):
 
 
 def start_apart(options, arguments, folder):
-    """What is left, in namespaces that end with it."""
+    """Runs starts() in separate namespaces and returns the files that are left."""
     apart = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc"]
     apart += [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     if subprocess.run([*apart, "true"], capture_output=True).returncode != 0:
@@ -201,7 +202,7 @@ def parse_arguments(arguments):
 def run(options, arguments, folder):
     (folder / "images").mkdir()
     training_runs.write_images(folder / "images", 4096, 256, 8)
-    # Each part has its own circumstances: one that is not asked for stays in the file as it is.
+    # Each part has its own circumstances. A part that is not run is kept from the file.
     there = options.json and options.json.exists()
     result, wrong = json.loads(options.json.read_text()) if there else {"benchmark": "soak"}, []
     circumstances = record.circumstances(shlex.join(["tests/soak.py", *arguments]), options.bin / "lockstep")
@@ -229,7 +230,7 @@ def main(arguments):
     if options.inside:
         return starts(options, options.inside)
     try:
-        # Not in /tmp, which is empty for those who are looked at.
+        # Not in /tmp, which starts() replaces by an empty one.
         with tempfile.TemporaryDirectory(prefix="lockstep_soak_", dir="/var/tmp") as folder:
             run(options, arguments, pathlib.Path(folder))
     except training_runs.Skipped as reason:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""resnet20 on CIFAR-10, trained by Lockstep and by PyTorch from the same initial weights with the same recipe (that of the
-preset cifar10_resnet20): test accuracy after each epoch, and a chart. One process each, one after the other. Needs PyTorch,
-numpy and Pillow; --data is the folder of the images, train/CLASS/*.jpg and test/CLASS/*.jpg."""
+"""Trains resnet20 on CIFAR-10 with Lockstep and with PyTorch, from the same initial weights and with the
+recipe of the preset cifar10_resnet20. Writes the test accuracy after each epoch, and a chart. Each trains in
+one process, one after the other. Needs PyTorch, numpy and Pillow; --data is the folder of the images,
+train/CLASS/*.jpg and test/CLASS/*.jpg."""
 
 import argparse
 import json
@@ -50,7 +51,7 @@ def read_images(split):
 
 
 def rate_at(step, steps_per_epoch):
-    """models/schedule.h: linear, then half a cosine."""
+    """Learning rate as in models/schedule.h: linear warm-up, then half a cosine."""
     warmup, total = WARMUP_EPOCHS * steps_per_epoch, options.epochs * steps_per_epoch
     if step < warmup:
         return RATE * (step + 1) / warmup
@@ -63,7 +64,7 @@ def normalized(images):
 
 
 def augmented(images, random):
-    """torchvision's RandomCrop(32, padding=4) and RandomHorizontalFlip(), each image its own."""
+    """torchvision's RandomCrop(32, padding=4) and RandomHorizontalFlip(), drawn for each image separately."""
     side = images.shape[-1]
     padded = torch.nn.functional.pad(images, (PADDING,) * 4)
     result = torch.empty_like(images)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart of a result of accuracy_beside_pytorch.py. Needs nothing of what that program needs."""
+"""Draws the chart of a result of accuracy_beside_pytorch.py. Needs neither PyTorch nor numpy nor Pillow."""
 
 import chart
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuning beside PyTorch. torchvision's resnet18 is trained by PyTorch to tell shoes, bags and trousers of Fashion-MNIST
-apart and saved as safetensors; Lockstep and PyTorch then go on from that file to what is worn above, with a new head and
-the first layers frozen, by the same recipe. Tells the test accuracies of several seeds each. Needs PyTorch, torchvision and
-numpy; the images are Debian's dataset-fashion-mnist."""
+"""Compares fine-tuning in Lockstep and in PyTorch. PyTorch trains torchvision's resnet18 on five classes of
+Fashion-MNIST (shoes, bags, trousers) and saves it as safetensors. Lockstep and PyTorch then fine-tune that
+file on the other five classes, with a new head and the first layers frozen, by the same recipe. Reports the
+test accuracies over several seeds. Needs PyTorch, torchvision and numpy; the images are Debian's
+dataset-fashion-mnist."""
 
 import argparse
 import gzip
@@ -18,7 +19,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests/peers")]
 
-BEFORE, AFTER = (1, 5, 7, 8, 9), (0, 2, 3, 4, 6)  # classes that are learnt first, and then
+BEFORE, AFTER = (1, 5, 7, 8, 9), (0, 2, 3, 4, 6)  # classes of the first training and of fine-tuning
 FROZEN = ("conv1", "bn1", "layer1", "layer2")
 MEAN, DEVIATION = 0.2860, 0.3530
 BATCH, MOMENTUM, DECAY = 64, 0.9, 5e-4
@@ -52,7 +53,8 @@ def read_idx(name):
 
 
 def images_of(prefix, classes, count=None):
-    """The first so many of these classes, in colour as torchvision's networks want them: uint8 [N, H, W, 3]; labels."""
+    """The first `count` images of these classes, with three equal channels, uint8 [N, H, W, 3]; and
+    labels."""
     images, labels = read_idx(f"{prefix}-images-idx3-ubyte"), read_idx(f"{prefix}-labels-idx1-ubyte")
     chosen = numpy.flatnonzero(numpy.isin(labels, classes))[:count]
     return (numpy.repeat(images[chosen][..., None], 3, axis=3),
@@ -66,7 +68,7 @@ def frozen(model, prefixes):
 
 
 def train_pytorch(model, data, test, rate, epochs, seed, prefixes=()):
-    """Test accuracy in %, and samples per second. The rate falls along half a cosine."""
+    """Returns test accuracy in % and samples per second. The learning rate falls along half a cosine."""
     torch.set_num_threads(options.threads)
     tensors = [(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels.astype(numpy.int64)))
                for images, labels in (data, test)]
@@ -111,7 +113,7 @@ def fine_tune_lockstep(weights, folder, seed):
                 f"train.batch={BATCH}", f"train.epochs={options.epochs}", f"train.seed={seed}",
                 f"train.threads={options.threads}", f"optimizer.learning_rate={RATE}", f"optimizer.momentum={MOMENTUM}",
                 f"optimizer.weight_decay={DECAY}", "schedule.name=cosine", "schedule.warmup_epochs=0", f"run.dir={run}"]
-    # Any preset: every setting that matters here is given.
+    # Any preset would do: the settings override all that matters.
     done = suite.execute([f"{options.bin}/lockstep", "train", "fashion_mnist_cnn", "--init", weights,
                           *(part for setting in settings for part in ("--set", setting))])
     if done.status != "ok":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's side of training on several ranks of one machine: DistributedDataParallel over Gloo, on the CPU, on random
-images. Starts its ranks itself. A step is one rank's forward, backward with its all-reduces, and update; no rank
-begins the next before all gradients have met, so rank 0's clock is every rank's."""
+images. Starts its ranks itself. A step is forward, backward with its all-reduces, and update. The all-reduces
+synchronise the ranks in every step, so rank 0's times hold for all ranks."""
 
 import argparse
 import json
@@ -33,7 +33,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "
 
 
 def train(rank, options, meeting, results):
-    """What each rank does; rank 0 leaves the losses and times of its steps."""
+    """The training of one rank. Rank 0 writes the losses and times of its steps to `results`."""
     import torch
     import models
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's side of loader_bench: samples per second of torch.utils.data.DataLoader, shuffled, without augmentation.
 
-  arrays   images that lie in memory as one uint8 tensor (--samples of --image), which is the least a dataset can do
-  folder   JPEG and PNG files in FOLDER/CLASS/, opened and decoded by Pillow, as torchvision's ImageFolder does it, to
-           uint8 tensors"""
+  arrays   images in memory as one uint8 tensor (--samples of --image), the cheapest possible dataset
+  folder   JPEG and PNG files in FOLDER/CLASS/, decoded to uint8 tensors by Pillow, as in torchvision's
+           ImageFolder"""
 
 import argparse
 import json

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side of step_bench: full training steps on random images, in the way the options say.
+"""PyTorch's side of step_bench: full training steps on random images, as the options select.
 
-On a GPU it gets what its users would give it: kernels chosen by time, the fused optimizer, TF32 where it is allowed,
-autocast for half precision with a loss scale for fp16, and a host that does not wait for each step."""
+On a GPU it uses the usual settings for speed: kernels chosen by time, the fused optimizer, TF32 unless the
+precision is fp32, autocast for half precision with a loss scale for fp16, and no host synchronisation within
+the timed steps."""
 
 import argparse
 import json
@@ -52,7 +53,8 @@ if options.channels_last:
 labels = torch.randint(0, options.classes, (options.batch,)).to(options.device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, fused=on_gpu or options.fused)
 half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
-# A first step that overflows leaves the fused SGD with momentum of uninitialised memory, so none does.
+# A small initial scale avoids an overflow in the first step, after which the fused SGD's momentum is
+# uninitialised memory.
 scaler = torch.amp.GradScaler(options.device, init_scale=1024, enabled=half == torch.float16)
 run = torch.compile(model, mode=options.compile) if options.compile else model
 
@@ -77,7 +79,7 @@ def steps_on_cpu():
 
 
 def steps_on_gpu():
-    """From one step's end on the stream to the next one's."""
+    """Times from the end of one step on the stream to the end of the next."""
     losses = [train_step() for _ in range(options.warmup)]
     torch.cuda.synchronize()
     ends = [torch.cuda.Event(enable_timing=True) for _ in range(options.steps + 1)]
@@ -112,4 +114,4 @@ if options.json:
     with open(options.json, "w") as file:
         json.dump(result, file, indent=2)
 sys.stdout.flush()
-os._exit(0)  # at once: the compiler's workers and the driver take up to half a minute to end
+os._exit(0)  # skips the normal exit: the compiler's workers and the driver take up to half a minute

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the benchmarks that start ranks, and codec_bench, on little, as a user would; the folder of programs is the
-argument. What they measure here means nothing; that it is there, verified and whole does."""
+"""Runs the benchmarks that start ranks, codec_bench and loader_bench on small inputs, as a user would. The
+argument is the folder of programs. Checks that results exist and are complete and verified, not the measured
+values."""
 
 import json
 import pathlib
@@ -84,7 +85,8 @@ class Benchmarks(unittest.TestCase):
 
     def test_gossip_bench_has_ranks_together_and_on_a_ring(self):
         result, output = self.result_of(
-            # As a user starts it, who has said nothing of waits: it starts itself again.
+            # As a user starts it, without OMP_WAIT_POLICY: the benchmark then restarts itself
+            # (launch/waiting.h).
             ["env", "-u", "OMP_WAIT_POLICY", "mpirun", "--oversubscribe", "--bind-to", "none", "-np", "3",
              BIN / "gossip_bench", "--image", "8", "--batch", "2",
              "--batch-ms", "4", "--steps", "5", "--rounds", "1"])

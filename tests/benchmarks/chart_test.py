@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""That charts are well-formed SVG whose points are where their axes say."""
+"""Tests that charts are well-formed SVG and that points agree with the ticks of the axes."""
 
 import pathlib
 import sys
@@ -29,7 +29,7 @@ def line_points(root):
 
 
 def tick(root, label):
-    """Where the tick with that label is: its text is centred under it, or beside it on the y axis."""
+    """(x, y) of the text of a tick: centred under an x tick, beside a y tick."""
     element = next(e for e in root.iter(f"{SVG}text") if e.text == label and e.get("transform") is None)
     return float(element.get("x")), float(element.get("y"))
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A rehearsal of the run kit (benchmarks/gpu_suite.py) without a GPU: as it is, with the bundle of a build whose folder is
-the argument; and with planted programs in place of a GPU's, of which some hang, crash or print without end. The kit has
-no network and finds neither xz, zstd nor mpirun."""
+"""Rehearses the run kit (benchmarks/gpu_suite.py) without a GPU: with the bundle of a build (the argument is
+its folder), and with fake programs and a fake GPU, where some programs hang, crash or print without end. The
+kit has no network and finds neither xz, zstd nor mpirun."""
 
 import json
 import os
@@ -29,7 +29,7 @@ import gpu_suite  # noqa: E402
 BUILD = pathlib.Path(sys.argv.pop()).resolve() if len(sys.argv) > 1 else ROOT / "build/cpu"
 HIDDEN = re.compile(r"(un|lz)?(xz|lzma).*|.*zst.*|mpi.*|orte.*|prte.*|apt.*|nvidia-smi|ncu|compute-sanitizer")
 SCALE = 0.1  # of the plan's limits
-LATE = 4  # seconds of the plan that a busy machine may add
+LATE = 4  # tolerance for a busy machine, in seconds of the plan
 
 PROGRAM = r"""#!{python}
 import json, os, pathlib, signal, subprocess, sys, time
@@ -46,7 +46,7 @@ def case(name, *ends):
     for end in ends: print(f"[{{end:>9}} ] {{name}} (1 ms)", flush=True)
 {body}
 """
-NAP = f"98{os.getpid()}"  # seconds, by which a process of this test is found
+NAP = f"98{os.getpid()}"  # seconds of sleep; the unique number identifies processes of this test
 HANG = f"""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     subprocess.Popen(["sleep", "{NAP}"], start_new_session=True)
@@ -115,7 +115,7 @@ def write_program(path, body):
 
 
 def no_network():
-    """Starts a program where there is only the network device lo; nothing where this system refuses that."""
+    """Words that start a program with only the network device lo; empty if the system does not permit it."""
     start = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     if shutil.which("unshare") and subprocess.run([*start, "true"], capture_output=True).returncode == 0:
         return start
@@ -136,7 +136,7 @@ class Rehearsal(unittest.TestCase):
                     (self.tools / program.name).symlink_to(program)
 
     def fly(self, bundle, *arguments):
-        """The exit code, the parts and the lines of the kit."""
+        """Runs the kit and returns its exit code, its parts and its lines."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "LOCKSTEP_"))}
         environment |= {"PATH": str(self.tools), "TMPDIR": str(self.folder)}
         begin = time.monotonic()
@@ -153,7 +153,8 @@ class Rehearsal(unittest.TestCase):
         return done.returncode, self.result["parts"], lines
 
     def planted_bundle(self, **changed):
-        """An archive of planted programs, and planted tools beside which there seems to be a GPU."""
+        """Creates an archive of fake programs, and fake tools that report a GPU. Returns arguments of the
+        kit."""
         root = self.folder / "planted/lockstep-bundle"
         for name, body in PLANTED.items():
             write_program(root / name, changed.get(os.path.basename(name), body))
@@ -170,7 +171,8 @@ class Rehearsal(unittest.TestCase):
         return [archive, "--python", self.tools / "python", "--cifar10", images.parent, "--scale", str(SCALE)]
 
     def check_times(self, parts, plan):
-        """No part begins late or takes longer than its limit: none has eaten the time of another one."""
+        """Expects that no part begins late or exceeds its limit, so that none takes the time of another
+        part."""
         self.assertEqual(list(parts), [part.name for part in plan])
         for part in plan:
             self.assertLess(parts[part.name]["begin"], part.begin + LATE, part.name)
@@ -180,7 +182,8 @@ class Rehearsal(unittest.TestCase):
     def test_without_a_gpu_every_part_is_skipped(self):
         if os.path.exists("/dev/nvidia0"):
             self.skipTest("this machine has a GPU")
-        # Not all programs, and not compressed: that takes half a minute. The planted bundle is compressed.
+        # Two programs and no compression, which takes half a minute. The bundle of fake programs is
+        # compressed.
         archive, build = self.folder / "bundle.tar", self.folder / "build"
         (build / "bin").mkdir(parents=True)
         for name in ("CMakeCache.txt", "bin/lockstep", "bin/kernel_bench"):
@@ -216,7 +219,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(named["ncu"]["result"]["kernels"]["gemm"], {"nanoseconds": 30, "launches": 2, "dram_bytes": 26})
         self.assertEqual(named["nvidia-smi samples"]["result"], {"power.draw [W]": [100, 104.5, 109]})
         self.assertIn("bytes more", (self.out / "gpu_suite.log").read_text())
-        # The first of the two turns of resnet50 hangs.
+        # The first of two turns of resnet50 hangs, so only one ratio is left.
         self.assertEqual(self.result["comparisons"]["resnet50 fp16"]["ratios"], [1])
         self.assertEqual(named["CIFAR-10 fp16"]["result"]["test_accuracy"], 0.94)
         running = subprocess.run(["pgrep", "-f", f"sleep {NAP}"], capture_output=True, text=True)

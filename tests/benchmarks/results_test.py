@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""That every committed result says what it was measured on, and every page shows what the results say."""
+"""Tests that every committed result has its machine, versions, revision, date and command, and that the pages
+and charts agree with the results."""
 
 import json
 import pathlib
@@ -75,7 +76,7 @@ class Missing(unittest.TestCase):
 
 
 class Check(unittest.TestCase):
-    """On a copy of the pages and results."""
+    """Works on a copy of the pages and results."""
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()

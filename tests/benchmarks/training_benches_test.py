@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How scaling_bench, overlap_bench and codec_accuracy work out their figures from runs, and what they do without nodes."""
+"""Tests how scaling_bench, overlap_bench and codec_accuracy compute figures from runs, and that they are
+skipped without nodes."""
 
 import contextlib
 import io
@@ -23,7 +24,7 @@ ACCOUNT = {"data_wait": 1.0, "forward": 2.0, "backward": 4.0, "exposed_communica
 
 
 def refused(parse, arguments):
-    """The exit code for a wrong command line."""
+    """The exit code for these arguments; None if they are accepted."""
     with contextlib.redirect_stderr(io.StringIO()):
         try:
             parse(arguments)
@@ -170,7 +171,7 @@ class Overlap(unittest.TestCase):
             overlap_bench.with_more(old, part("two", "mlp", (1, "fp16", 4)))
 
     def test_without_nodes_it_is_skipped_by_name(self):
-        with tempfile.TemporaryDirectory() as folder:  # of programs: no ip, no tc
+        with tempfile.TemporaryDirectory() as folder:  # the only folder on PATH: no ip, no tc
             (pathlib.Path(folder) / "bash").symlink_to("/bin/bash")
             done = subprocess.run([sys.executable, "-B", ROOT / "benchmarks/overlap_bench.py", "--links", "1gbit",
                                    "--bin", folder], env={**os.environ, "PATH": folder}, capture_output=True, text=True)

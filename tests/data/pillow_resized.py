@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes pillow_resized.h: what Pillow makes of images when it resizes them with its BILINEAR filter, for
-resample_test.cpp. Needs Pillow; the file is committed."""
+"""Writes pillow_resized.h, for resample_test.cpp: images that Pillow resized with its BILINEAR filter. Needs
+Pillow; the header is committed."""
 
 import pathlib
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# instruction_set_test.sh SET PROGRAM ..: runs test programs with our loops and oneDNN's kernels limited to an instruction
-# set: baseline (SSE4.1), avx2 or avx512. Exit code 77, skipped, where the processor has no larger one: the tests run at
-# this set anyway.
+# instruction_set_test.sh SET PROGRAM ..: runs test programs with Lockstep's loops and oneDNN's kernels
+# limited to an instruction set: baseline (SSE4.1), avx2 or avx512. Exit code 77 (skipped) if the processor
+# has no larger set, because the tests then run at this set anyway.
 set -euo pipefail
 set=$1
 shift

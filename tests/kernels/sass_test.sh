@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# sass_test.sh CUOBJDUMP LIBRARY: the machine code of the kernels that stream through memory moves 16 bytes at a
-# time. For each of them some instantiation, for every architecture in the library, must have 128-bit loads and,
-# where it writes a tensor, 128-bit stores (others are for rows that are no multiples of 16 bytes). No kernel keeps
-# what should be in registers in memory. Exits 77, which ctest takes for skipped, where there is no cuobjdump.
+# sass_test.sh CUOBJDUMP LIBRARY: checks that memory-bound kernels move 16 bytes per instruction. For every
+# architecture in the library, some instantiation of each kernel must have 128-bit loads and, if it writes a
+# tensor, 128-bit stores (other instantiations are for rows that are no multiples of 16 bytes). No kernel may
+# spill registers to memory. Exit code 77 (skipped) without cuobjdump.
 set -euo pipefail
 cuobjdump=$1 library=$2
 if ! command -v "$cuobjdump" >/dev/null; then
@@ -10,9 +10,9 @@ if ! command -v "$cuobjdump" >/dev/null; then
     "nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm"
   exit 77
 fi
-PATH=$PATH:$(dirname "$cuobjdump")  # it calls nvdisasm, which lies beside it
+PATH=$PATH:$(dirname "$cuobjdump")  # cuobjdump calls nvdisasm in the same folder
 
-# kernel: what it does to tensors
+# kernel:accesses of tensors that must be 128-bit
 readonly kernels="unary_kernel:both binary_kernel:both all_finite_kernel:loads dropout_kernel:both
 update_kernel:both squared_norms_kernel:loads moments_kernel:loads normalize_kernel:both
 gradient_sums_kernel:loads input_gradient_kernel:both max_forward_kernel:both max_backward_kernel:both

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ends_test.py LOCKSTEP: how a training ends, or does not begin, where something is in its way: output that nobody reads, results
-that cannot be written, a folder that another job has, another schedule than the one that was saved."""
+"""ends_test.py LOCKSTEP: tests how a training ends, or refuses to start, when its output is not read, its
+results cannot be written, another job uses its folder, or its schedule differs from the saved one."""
 
 import fcntl
 import os
@@ -70,7 +70,7 @@ class Ends(unittest.TestCase):
 
         def blocks(process):
             seen = -1
-            while seen < self.steps() or seen == 0:  # until it does not go on: lines of its epochs have filled the pipe
+            while seen < self.steps() or seen == 0:  # until epoch lines fill the pipe and the training blocks
                 self.assertIsNone(process.poll())
                 seen = self.steps()
                 time.sleep(1)
@@ -87,7 +87,7 @@ class Ends(unittest.TestCase):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.wait_for(lambda: self.steps() == 20 or process.poll() is not None)
-        time.sleep(0.3)  # into the evaluation, which takes many seconds
+        time.sleep(0.3)  # until it evaluates, which takes many seconds
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(60), 75)
         self.assertTrue((self.run_dir / "checkpoints/step-000000020").is_dir())

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the build into a folder of its own, builds tests/launch/install_consumer against it with find_package, and
-# trains that program's network on 1 to 4 ranks. What the program adds must be known in its commands.
+# Installs the build into a new folder, builds tests/launch/install_consumer against it with find_package, and
+# trains that program's network on 1 to 4 ranks. The program's commands must know the parts that it registers.
 #   install_test.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
 build=$1

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kubernetes_test.py REPOSITORY FOLDER LOCKSTEP: the template for Kubernetes is a valid MPIJob whose pods are valid Pods, its
-numbers of ranks agree, and what it tells lockstep is understood. Validators are installed into FOLDER.
+"""kubernetes_test.py REPOSITORY FOLDER LOCKSTEP: tests that the template for Kubernetes is a valid MPIJob
+with valid Pods, that its numbers of ranks, slots and GPUs agree, and that lockstep accepts its arguments.
+Installs the validators into FOLDER.
 
-Exit codes: 0, 1 it is not valid, 77 there are no validators."""
+Exit codes: 0, 1 it is not valid, 77 the validators cannot be installed."""
 
 import copy
 import json
@@ -33,7 +34,7 @@ def pod_of(replica):
 
 
 def errors_of(job, schema):
-    """In words; empty where it is valid."""
+    """The errors of the job, in words; empty if it is valid."""
     errors = [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(job)]
     for name, replica in job["spec"]["mpiReplicaSpecs"].items():
         try:
@@ -58,7 +59,7 @@ job = yaml.safe_load((repository / "launch/kubernetes/mpijob.yaml").read_text())
 schema = json.loads((repository / "tests/launch/mpijob_schema.json").read_text())
 errors = errors_of(job, schema)
 
-# What must be found: a key that an MPIJob has not, one that a Pod has not, another number of ranks.
+# Faults that must be found: a key unknown to MPIJob, a key unknown to Pod, a wrong number of ranks.
 spoiled = []
 for spoil in (lambda job: job["spec"].update(slotPerWorker=8),
               lambda job: job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"].update(gracePeriod=1),

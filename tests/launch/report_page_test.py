@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""report_page_test.py LOCKSTEP: `lockstep report` on the folders of real trainings, and on folders that are damaged, and
-`lockstep profile --html`. Pages are parsed strictly, their SVG as XML; nothing in them may lead elsewhere; and where Chromium
-is installed, they are laid out as wide as a screen and as narrow as a telephone, where nothing may stick out."""
+"""report_page_test.py LOCKSTEP: tests `lockstep report` on folders of real trainings and on damaged folders,
+and `lockstep profile --html`. Pages are parsed strictly, their SVG as XML, and must have no scripts and no
+external references. With LOCKSTEP_TEST_CLIENTS=1 and Chromium, pages are laid out at the widths of a screen
+and of a phone, and must not be wider."""
 
 import html.parser
 import json
@@ -24,7 +25,7 @@ WITHOUT_END = {"meta", "br", "hr", "img", "link", "input"}
 
 
 class Page(html.parser.HTMLParser):
-    """Elements that are opened and closed in order; all attributes; the text outside of style."""
+    """Parses a page and asserts that tags nest. Collects tags, attributes and the text outside <style>."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
@@ -107,7 +108,7 @@ class ReportPage(unittest.TestCase):
             self.no_chromium = True
             return
         for width in (1280, 400):
-            # A frame is as wide as it is told to be, where a window has a least width; all that is folded is opened.
+            # In a frame, because a window has a minimum width. All <details> are open.
             page = path.read_text().replace("<details>", "<details open>")
             page = re.sub(r"<meta http-equiv=[^>]*>", "", page)
             page = page.replace("</body>", "<script>parent.postMessage([document.documentElement.scrollWidth, innerWidth], '*')"

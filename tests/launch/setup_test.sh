@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# setup_test.sh SETUP: where everything is installed, sourcing setup.sh installs nothing, and takes the arguments of
-# the script that sources it neither for packages nor away.
+# setup_test.sh SETUP: checks that sourcing setup.sh installs nothing if all packages are installed, and
+# neither uses nor changes the arguments of the sourcing script.
 set -euo pipefail
 setup=$1
 command -v dpkg-query >/dev/null || { echo "Skipped: not a Debian system"; exit 77; }

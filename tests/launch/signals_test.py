@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""signals_test.py LOCKSTEP [--cells N] [--only NUMBER ..] [--seed S]: signals that ask a job to stop, in every phase of its work.
+"""signals_test.py LOCKSTEP [--cells N] [--only NUMBER ..] [--seed S]: sends signals that ask a job to stop,
+in every phase of its work.
 
-A cell holds a rank in a phase (LOCKSTEP_HOLD), sends a signal once or twice to a rank or to the launcher, releases the rank and
-checks the end: it comes within the grace, with the exit code of launch/README.md, the checkpoint has every step that was done
-before the signal, no process, lock, temporary file or file in /dev/shm is left, and the same command resumes and ends with the
-digest of an undisturbed job. The cells cover as many pairs of phase, signal, target and number of signals as they can: 64 cover
-all. LOCKSTEP_SIGNAL_CELLS sets their number, at most 336.
+A cell holds a rank in a phase (LOCKSTEP_HOLD), sends a signal once or twice to a rank or to the launcher,
+releases the rank and checks the end. The job ends within its grace period with the exit code of
+launch/README.md. The checkpoint has every step that was done before the signal. No process, lock, temporary
+file or file in /dev/shm is left. The same command resumes and ends with the digest of an undisturbed job. The
+cells cover as many pairs of phase, signal, target and number of signals as possible: 64 cells cover all
+pairs. LOCKSTEP_SIGNAL_CELLS sets their number, at most 336.
 
 Exit codes: 0, 1 a cell is wrong."""
 
@@ -28,24 +30,24 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import random_faults  # beside this folder
+import random_faults  # tests/random_faults.py
 
 GRACE = 30
 LONGEST = 90
 SIGNALS = ("INT", "TERM", "HUP", "USR1", "XCPU", "QUIT")
-# Phases of a training before there is anything to save, and those in which there is.
+# Phases of a training before it can save a checkpoint, and phases in which it can.
 EARLY, TRAINING = ("start", "plan", "preload"), ("step", "evaluation", "checkpoint", "export")
 PHASES = (*EARLY, *TRAINING, "sweep", "tune", "predict")
 TARGETS = ("rank 0", "rank 1", "launcher")
-FORWARDED = ("USR1", "XCPU")  # by mpirun; on INT, TERM and HUP it sends TERM to its ranks and ends with 1
+FORWARDED = ("USR1", "XCPU")  # by mpirun; on INT, TERM and HUP mpirun sends TERM to its ranks and ends with 1
 SETTINGS = {"data.format": "synthetic", "data.synthetic.height": 8, "data.synthetic.width": 8, "data.synthetic.channels": 1,
             "data.synthetic.train_samples": 320, "data.synthetic.test_samples": 64, "data.mean": "[]", "data.deviation": "[]",
             "train.batch": 16, "train.epochs": 3, "train.threads": 1, "kernels.choose": "direct", "run.measure_peak": "false",
             "run.monitor_seconds": 0, "run.log_every": 1, "run.grace_seconds": GRACE}
-# mpirun sends its ranks SIGCONT, SIGTERM and SIGKILL, and waits this long between them, whether or not the ranks have ended:
-# on a busy machine a checkpoint takes seconds.
+# Seconds that mpirun waits between SIGCONT, SIGTERM and SIGKILL to its ranks, even if the ranks have ended.
+# On a busy machine a checkpoint takes seconds.
 KILL_AFTER = 3
-# It forwards no output while it waits, so the ranks' standard error goes to a separate file.
+# mpirun forwards no output while it waits, so the ranks' standard error goes to a separate file.
 RANKS_LOG = "ranks_log"
 MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", "--mca", "odls_base_sigkill_timeout", str(KILL_AFTER),
           "sh", "-c", f'exec "$0" "$@" 2>> {RANKS_LOG}')
@@ -57,7 +59,7 @@ class Cell:
     signal: str
     target: str
     times: int
-    held: int = 0  # rank
+    held: int = 0  # the rank that is held
 
     def __str__(self):
         return f"{self.phase}, rank {self.held} held: SIG{self.signal} to {self.target}" + (", twice" if self.times == 2 else "")
@@ -84,7 +86,7 @@ def pairs_of(cell):
 
 
 def chosen_cells(count, chance):
-    """Each next cell is one with the most pairs that no earlier cell has."""
+    """Chooses greedily: the next cell has the most pairs that no earlier cell has."""
     left, seen, chosen = all_cells(chance), set(), []
     while left and (len(chosen) < count):
         best = max(left, key=lambda cell: len(pairs_of(cell) - seen))
@@ -95,7 +97,7 @@ def chosen_cells(count, chance):
 
 
 def processes_of(folder):
-    """{process: (name, rank)} of the living processes that were started for this folder."""
+    """{process: (name, rank)} of the running processes that were started for this folder."""
     return {process: (name, rank) for process, name, rank in random_faults.processes_of(folder)}
 
 
@@ -114,7 +116,7 @@ def wait_for(condition, what, seconds=LONGEST):
 
 
 def own_shared_memory():
-    """A /dev/shm for this process and its children alone, so that each file left there is theirs."""
+    """Mounts a private /dev/shm for this process and its children, so that each file left there is theirs."""
     libc = ctypes.CDLL(None, use_errno=True)
     new_mounts, private, recursive = 0x00020000, 1 << 18, 0x4000
     if libc.unshare(new_mounts) == 0 and libc.mount(b"none", b"/", None, private | recursive, None) == 0:
@@ -160,7 +162,7 @@ class Job:
             return [*MPIRUN, self.lockstep, "tune", "fashion_mnist_mlp", *self.flags(), "--steps", "60"]
         if self.cell.phase == "predict":
             return [*MPIRUN, self.lockstep, "predict", self.folder / "weights.safetensors", self.folder / "images"]
-        # Ranks agree to stop once in some milliseconds: without longer steps the training could end before.
+        # Ranks agree to stop every few milliseconds. Slower steps keep the training from ending earlier.
         return [*MPIRUN, self.lockstep, "train", "fashion_mnist_mlp", *self.flags(), "--inject", "slow:rank=0,step=1,ms=5",
                 "--resume", "auto", "--digest", self.folder / "digest", "--export", self.folder / "weights.safetensors"]
 
@@ -178,7 +180,7 @@ class Job:
         return "".join(path.read_text(errors="replace") for path in (self.folder / "log", self.folder / RANKS_LOG) if path.exists())
 
     def end(self):
-        """The exit code, as a shell tells it, when no process of the job is left."""
+        """Waits until no process of the job is left, and returns the exit code as a shell reports it."""
         try:
             code = self.process.wait(LONGEST)
         except subprocess.TimeoutExpired:
@@ -208,7 +210,7 @@ class Runner:
         self.lockstep = lockstep
 
     def weights(self, folder):
-        """A network and images, for predict."""
+        """Exports a network and writes images, for predict."""
         flags = Job(self.lockstep, Cell("step", "", "", 1), folder).flags()
         done = subprocess.run([self.lockstep, "train", "fashion_mnist_mlp", *flags, "--set", "train.steps=1",
                                "--export", folder / "weights.safetensors"], capture_output=True, text=True)
@@ -222,13 +224,13 @@ class Runner:
     def process_of(job, rank):
         def found():
             return [process for process, (name, of) in processes_of(job.folder).items() if name == "lockstep" and of == rank]
-        # A rank that is not held may be on its way there.
+        # A rank that is not held may not have started yet.
         wait_for(lambda: len(found()) == 1, f"rank {rank} as one process called lockstep: {processes_of(job.folder)}", GRACE)
         return found()[0]
 
     def send(self, job):
-        """To the target, when each rank that the signal reaches blocks or handles it: one that is not held may not do so yet,
-        and would be ended."""
+        """Sends the signal to the target. First waits until each rank that the signal reaches blocks or
+        handles it: a rank that is not held may not do so yet, and the signal would kill it."""
         number = getattr(signal, "SIG" + job.cell.signal)
         if job.cell.phase == "sweep":
             reached = [job.process.pid]
@@ -238,14 +240,14 @@ class Runner:
         for process in reached:
             wait_for(lambda: blocks_or_handles(process, number), f"process {process} that blocks or handles it", GRACE)
         target = job.process.pid if job.cell.target == "launcher" else reached[0]
-        os.kill(target, number)  # throws where there is no such process
+        os.kill(target, number)  # throws if the process does not exist
         if job.cell.times == 2:
             time.sleep(0.1)
             try:
                 os.kill(target, number)
             except ProcessLookupError:
-                pass  # the first one has ended it
-        # A launcher forwards it in its own time. A rank that can save acknowledges it.
+                pass  # the first signal has ended it
+        # A launcher forwards the signal with a delay. A rank that can save acknowledges it.
         if job.cell.phase in TRAINING and not self.kills_launcher(job.cell):
             wait_for(lambda: "asks to stop" in job.log(), "the signal", GRACE)
 
@@ -271,7 +273,7 @@ class Runner:
         left = [entry for entry in job.folder.rglob("*") if ".partial" in entry.name]
         if left and whole:
             raise Wrong(f"it left {left}")
-        # A process that ends has no command line any more some time before it closes its files.
+        # A process that ends loses its command line before it closes its files and releases the lock.
         wait_for(lambda: not is_locked(job.run_dir / "run.lock"), "the end of the lock", GRACE)
         shared = set(os.listdir("/dev/shm")) - shared_before
         if shared and whole:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""templates_test.py REPOSITORY LOCKSTEP: what the templates for systemd and Kubernetes do at the end of a job is done here to
-two ranks: the unit's command gets its KillSignal, the pods' preStop hooks run one after the other. Each time the ranks save
-and end with code 75 within the template's grace, which is longer than theirs, and the same command goes on. (Slurm's template
-is executed by slurm_test.) The hooks look for processes by their names, so they run in a namespace of processes."""
+"""templates_test.py REPOSITORY LOCKSTEP: ends jobs of two ranks as the templates for systemd and Kubernetes
+do: the unit's command gets its KillSignal, or the pods' preStop hooks run one after the other. Each time the
+ranks save and end with code 75 within the template's grace period, which is longer than theirs, and the same
+command resumes. slurm_test executes Slurm's template. The hooks find processes by name, so they run in a PID
+namespace."""
 
 import json
 import os
@@ -78,7 +79,7 @@ class Templates(unittest.TestCase):
             self.expect_saved(code, (self.folder / "log").read_text())
             done = len((self.run_dir / "steps.jsonl").read_text().splitlines())
         self.assertEqual((self.folder / "log").read_text().count("training goes on after step "), 1)
-        # A stop is no failure; a hang that was ended with the same code starts again.
+        # A stop (75) counts as success. Without a stop, exit code 75 (a hang) starts the job again.
         self.assertIn("75", unit["SuccessExitStatus"].split())
         self.assertIn("75", unit["RestartForceExitStatus"].split())
         self.assertNotIn("75", unit["RestartPreventExitStatus"].split())

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tensorboard_test.py LOCKSTEP: what a training leaves for TensorBoard is, step by step, what it leaves in metrics.jsonl
-and, under step/, in steps.jsonl: as protobuf's protoc reads it, with the checksums of each record made here anew, and as TensorBoard itself does, where the
-Python package is there. So are the texts, which are config.toml and run.json, and the histograms, which are those of the
-weights that are exported and of the gradients that moved them. A training that goes on writes a new file: readers see no
-gap and no doubled step, and what they have open is never shortened."""
+"""tensorboard_test.py LOCKSTEP: tests that the event files of a training agree, step by step, with
+metrics.jsonl and (under step/) with steps.jsonl. They are read by protobuf's protoc, with recomputed
+checksums of each record, and by TensorBoard itself if its Python package is installed. Texts must equal
+config.toml and run.json. Histograms must be those of the exported weights and of the gradients that changed
+them. A resumed training writes a new file: readers see no gap and no duplicate step, and an open file is
+never shortened."""
 
 import json
 import math
@@ -50,7 +51,7 @@ def payloads(data):
 
 
 def decoded(payload):
-    """(step, {tag: value}, whether a run starts) by protoc, which knows nothing of the format but numbers of fields."""
+    """(step, {tag: value}, True if a run starts), decoded by protoc without the schema, by field numbers."""
     text = subprocess.run(["protoc", "--decode_raw"], input=payload, capture_output=True, check=True).stdout.decode()
     step = re.search(r"^2: (\d+)$", text, re.MULTILINE)
     values = re.findall(r'1: "([^"]+)"\n\s*2: (0x[0-9a-f]+)', text)
@@ -112,7 +113,8 @@ class TensorBoard(unittest.TestCase):
         return [line["step"] for line in self.lines("steps.jsonl")]
 
     def expected(self):
-        """(step, its numbers): of a step behind which an epoch ended its own line comes first."""
+        """[(step, numbers)]. At the last step of an epoch, the line of the step precedes the line of the
+        epoch."""
         series = [(line["step"], 0, {f"step/{tag}": value for tag, value in numbers(line).items() if tag not in ("step", "time")})
                   for line in self.lines("steps.jsonl")]
         epochs = [(line["steps"], 1, numbers(line)) for line in self.lines("metrics.jsonl")]
@@ -127,7 +129,8 @@ class TensorBoard(unittest.TestCase):
                 self.assertTrue(math.isclose(value, wanted[tag], rel_tol=1e-6, abs_tol=1e-30), (step, tag))
 
     def events(self):
-        """As TensorBoard reads them: a start drops what came before with its step or a later one."""
+        """[(step, values)] as TensorBoard reads them: the start of a run drops earlier events of its step or
+        a later one."""
         found = []
         for file in self.event_files():
             first, *rest = payloads(file.read_bytes())
@@ -135,7 +138,7 @@ class TensorBoard(unittest.TestCase):
             for step, values, starts in map(decoded, rest):
                 if starts:
                     found = [(earlier, old) for earlier, old in found if earlier < step]
-                if values:  # texts and histograms have no such values
+                if values:  # texts and histograms have no scalars
                     found.append((step, values))
         return found
 
@@ -156,7 +159,7 @@ class TensorBoard(unittest.TestCase):
 
     def test_a_training_that_goes_on_has_no_gap_and_shortens_no_file(self):
         self.train(4, "--set", "run.checkpoint_every=2", "--set", "run.keep=9")
-        shutil.rmtree(self.run_dir / "checkpoints/step-000000004")  # as where the run was killed after step 4
+        shutil.rmtree(self.run_dir / "checkpoints/step-000000004")  # as if the run had been killed after step 4
         (before,) = self.event_files()
         bytes_before = before.read_bytes()
         self.train(6, "--resume", "auto", "--resume-with", "train.steps")
@@ -176,7 +179,7 @@ class TensorBoard(unittest.TestCase):
         self.assertEqual([event.step for event in reader.Scalars("step/loss")], [1, 2, 3, 4, 5, 6])
 
     def accumulator(self):
-        """What TensorBoard reads, all of it."""
+        """TensorBoard's reader, with all events loaded."""
         accumulator = self.event_accumulator(str(self.run_dir / "tensorboard"),
                                              size_guidance={"scalars": 0, "histograms": 0, "tensors": 0})
         accumulator.Reload()
@@ -226,7 +229,7 @@ class TensorBoard(unittest.TestCase):
         tags = {f"{kind}/{name}" for kind in ("weights", "gradients") for name in tensors}
         self.assertEqual(set(accumulator.Tags()["histograms"]), tags)
         for name, values in tensors.items():
-            (event,) = accumulator.Histograms(f"weights/{name}")  # of the second of two epochs
+            (event,) = accumulator.Histograms(f"weights/{name}")  # written only for the second of two epochs
             self.assertEqual(event.step, 4)
             told = event.histogram_value
             self.assertEqual((told.min, told.max, told.num), (min(values), max(values), len(values)))
@@ -235,7 +238,7 @@ class TensorBoard(unittest.TestCase):
             self.assertTrue(math.isclose(told.sum_squares, squares, rel_tol=1e-9), name)
             begin = told.min
             for limit, count in zip(told.bucket_limit, told.bucket):
-                width = 1e-9 * (told.max - told.min)  # where a limit itself belongs is not looked at
+                width = 1e-9 * (told.max - told.min)  # values at a limit may be in either bucket
                 least = sum(begin + width < value < limit - width for value in values)
                 most = sum(begin - width <= value <= limit + width for value in values)
                 self.assertTrue(least <= count <= most, (name, limit, least, count, most))
@@ -245,7 +248,8 @@ class TensorBoard(unittest.TestCase):
             self.assertEqual(sum(event.histogram_value.bucket), len(values))
 
     def expect_gradients_to_move_weights(self, *more, ranks, tolerance):
-        """Steps of all samples, each an epoch: what the weights lost is the learning rate times the gradient."""
+        """Each step uses all samples and is an epoch. Checks that weights change by -learning rate x
+        gradient."""
         self.train(3, "--set", "run.histograms=1", "--set", "optimizer.momentum=0",
                    "--set", "optimizer.weight_decay=0", *more, ranks=ranks, batch=IMAGES // ranks)
         accumulator = self.accumulator()
@@ -257,7 +261,7 @@ class TensorBoard(unittest.TestCase):
         for tag in weights:
             for step in (1, 2):
                 moved = weights[tag][step - 1] - weights[tag][step]
-                scale = math.sqrt(gradients[tag][step].sum_squares * gradients[tag][step].num)  # of a sum
+                scale = math.sqrt(gradients[tag][step].sum_squares * gradients[tag][step].num)  # bound of |sum|
                 self.assertLess(abs(moved / rates[step] - gradients[tag][step].sum), tolerance * scale, (tag, step))
         for step in range(3):
             norm = math.sqrt(sum(told[step].sum_squares for told in gradients.values()))

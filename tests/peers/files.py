@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files the two programs exchange: samples as IDX, weights as safetensors. Written by hand, so that the
-check needs PyTorch and numpy only."""
+"""Reads and writes the files that Lockstep and PyTorch exchange: samples as IDX, weights as safetensors,
+images as PNG. Implemented here so that the checks need only PyTorch and numpy."""
 
 import json
 import struct
@@ -19,7 +19,7 @@ def write_samples(folder, prefix, images, labels):
 
 
 def write_png(path, image):
-    """uint8 [H, W, 3]"""
+    """image: uint8 [H, W, 3]."""
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -35,7 +35,7 @@ def write_safetensors(path, tensors, metadata=None):
 
 
 def write_torch_safetensors(path, tensors):
-    """The same of PyTorch's tensors, of which numpy does not know every type."""
+    """Writes tensors of PyTorch, including bf16, which numpy does not have."""
     kinds = {"torch.float32": "F32", "torch.float16": "F16", "torch.int64": "I64"}
     arrays = {}
     for name, tensor in tensors.items():
@@ -48,7 +48,7 @@ def write_torch_safetensors(path, tensors):
 
 
 def write_arrays(path, arrays, metadata=None):
-    """By name: the type in the file, and what is written."""
+    """arrays: {name: (dtype in the file, array)}."""
     header, offset, data = {"__metadata__": metadata} if metadata else {}, 0, []
     for name, (kind, array) in arrays.items():
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
@@ -60,7 +60,7 @@ def write_arrays(path, arrays, metadata=None):
 
 
 def read_header(blob):
-    """The header, and where the data begins."""
+    """(header, offset of the data)"""
     (length,) = struct.unpack("<Q", blob[:8])
     return json.loads(blob[8 : 8 + length]), 8 + length
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the golden files are made of: cases, and numbers that golden_test.cpp makes by the same formulas.
+"""Cases of the golden files, and the formulas of their inputs, which golden_test.cpp implements too.
 
-Random numbers are core/random.h's: Philox4x32-10, keyed by a seed and a name, read at an index.
+Random numbers are those of core/random.h: Philox4x32-10, keyed by a seed and a name, read at an index.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import numpy as np
 CLASSES = 10
 MEAN, DEVIATION = 0.3, 0.25
 SAMPLES_SEED, WEIGHTS_SEED, SKETCH_SEED = 1, 2, 3
-SKETCH_ELEMENTS = 512  # longer tensors are kept as a sketch of so many numbers
+SKETCH_ELEMENTS = 512  # longer tensors are stored as a sketch of this many numbers
 
 
 @dataclasses.dataclass
@@ -25,7 +25,7 @@ class Case:
     channels: int = 3
     batch_norm: bool = True  # cnn only
     label_smoothing: float = 0.0
-    frozen: tuple = ()  # prefixes, as model.freeze
+    frozen: tuple = ()  # prefixes, as in model.freeze
     steps: int = 1
 
 
@@ -33,7 +33,7 @@ def sgd(rate, **others):
     return {"name": "sgd", "learning_rate": rate, "momentum": 0.9, "weight_decay": 0.05, **others}
 
 
-# Deep networks take one step: whatever rounding makes of it, later steps enlarge.
+# Deep networks take one step, because later steps amplify its rounding errors.
 CASES = [
     Case("cnn_sgd", "cnn", sgd(0.003), image=12, channels=1, steps=4),
     Case("cnn_nesterov", "cnn", sgd(0.003, nesterov=True, decay_norm_and_bias=False), image=12, channels=1, steps=4),
@@ -41,10 +41,10 @@ CASES = [
                               "weight_decay": 0.5}, image=12, channels=1, steps=4),
     Case("cnn_lars", "cnn", {"name": "lars", "learning_rate": 0.5, "momentum": 0.9, "weight_decay": 0.05,
                              "trust_coefficient": 0.01}, image=12, channels=1, steps=4),
-    # Any number of ranks must find the same.
+    # Without batch norm, the result is the same for any number of ranks.
     Case("biased_cnn_sgd", "cnn", sgd(0.02), image=12, channels=1, batch_norm=False, label_smoothing=0.1, steps=4),
     Case("resnet20_sgd", "resnet20", sgd(0.02)),
-    # Below everything that is trained, and where gradients pass through.
+    # Frozen layers before all trained layers, and between them, where gradients pass through.
     Case("resnet20_frozen", "resnet20", sgd(0.02), frozen=("conv1", "bn1", "layer1", "layer2.1.bn1", "layer3.0")),
     Case("mobilenet_v2_sgd", "mobilenet_v2", sgd(0.02)),
     Case("resnet50_sgd", "resnet50", sgd(0.02)),
@@ -77,7 +77,7 @@ def random_bits(seed, name, count):
 
 
 def bounds(name, shape):
-    """Between which values a tensor's elements start."""
+    """(low, high) of a tensor's initial values."""
     if name.endswith("running_var"):
         return 0.5, 1.5
     if len(shape) > 1:
@@ -93,7 +93,7 @@ def start(name, shape):
 
 
 def samples(case, split):
-    """Images uint8 [N, H, W, C], stripes as the class says and noise, and labels."""
+    """Images uint8 [N, H, W, C], stripes of the class plus noise, and labels uint8 [N]."""
     labels = np.arange(case.batch) % CLASSES
     side = np.arange(case.image)
     n, y, x, c = np.meshgrid(labels, side, side, np.arange(case.channels), indexing="ij")
@@ -103,8 +103,9 @@ def samples(case, split):
 
 
 def sketch(name, array):
-    """A count sketch (Charikar, Chen, Farach-Colton, 2002): each element is added to one of the sketch's, with a sign;
-    both are random. Distances and products of sketches are those of the tensors, but for 6 % of noise."""
+    """A count sketch (Charikar, Chen, Farach-Colton, 2002): each element is added with a random sign to a
+    random element of the sketch. Distances and products of sketches equal those of the tensors
+    within about 6 %."""
     if array.size <= SKETCH_ELEMENTS:
         return array.ravel()
     bits = random_bits(SKETCH_SEED, name, array.size)

@@ -59,7 +59,8 @@ def segments(rng, most_decay):
 
 
 def optimizer_case(rng, steps, most_decay=0.5):
-    """In half of the cases gradients are about as large as values: else a step changes few values."""
+    """In half of the cases gradients are about as large as values. In the others a step changes few
+    values."""
     count = 110
     value = magnitudes(rng, count)
     near = rng.random() < 0.5
@@ -79,7 +80,7 @@ def sgd_case(rng):
 def sgd_out_of_range_case(rng):
     """One step from values and gradients of all exponents: steps and results overflow and underflow."""
     case = sgd_case(rng)
-    # Gradients without their loss scale, and so the momentum, overflow by themselves, too.
+    # A loss scale of 2^-8 makes unscaled gradients, and so the momentum, overflow too.
     case.update(steps=1, loss_scale=2.0**-8, clip=1.0, momentum=fp32(0.9), nesterov=rng.random() < 0.5,
                 learning_rate=rng.choice([2.0**9, 2.0**-9]))
     wide = {"count": 110, "exponents": [-126], "spread": 253, "period": 1}
@@ -120,7 +121,7 @@ def loss_case(rng):
 def batch_norm_case(rng):
     batch, channels, height, width = rng.randint(2, 5), rng.choice([1, 3, 4]), rng.randint(1, 4), rng.randint(1, 4)
     if rng.random() < 0.2:
-        batch, channels, height, width = 2, 16, 2, 2  # the CPU backend has a blocked layout of it
+        batch, channels, height, width = 2, 16, 2, 2  # the CPU backend uses a blocked layout for this shape
     count, pixels = batch * channels * height * width, height * width
     x = magnitudes(rng, count, channels, pixels)
     activation = rng.choice(["none", "relu", "relu6"])

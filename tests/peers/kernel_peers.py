@@ -8,7 +8,7 @@ arithmetic alone and holds for any order of summation, with or without fused mul
   n terms      a sum of n terms is wrong by at most n U times the sum of their magnitudes
   k roundings  a formula is wrong by at most k U times its value for the magnitudes of its inputs with every difference
                made a sum, where k is the number of roundings on the longest path from an input to the result
-  TINY         2^-149, the least fp32 number: a result that underflows is wrong by at most that
+  TINY         2^-149, the least positive fp32 number: a result that underflows is wrong by at most that
 
 Rules for numbers that float64 holds and fp32 does not:
 
@@ -47,7 +47,8 @@ def tensor(array):
 
 
 def result(exact, bound, largest=0.0):
-    """largest: magnitude of the largest term, where terms may overflow. Includes the rounding of what is stored."""
+    """largest: magnitude of the largest term, where terms may overflow. The bound includes the rounding of
+    the stored result."""
     bound = SLACK * np.broadcast_to(bound, np.shape(exact)) + U * np.abs(np.where(np.isinf(exact), 0, exact)) + TINY
     overflows = np.isinf(exact) | (np.abs(exact) * (1 - U) - bound > LARGEST)
     undecided = ~overflows & (np.maximum(np.abs(exact) + bound, largest) > LARGEST)
@@ -118,7 +119,7 @@ def sgd(case):
     roundings = 9 * case["steps"]
     vanished = 4 * case["steps"] * max(rate, 1) * TINY * inside
     results = {}
-    if "momentum_buffer" in state:  # PyTorch keeps none without momentum
+    if "momentum_buffer" in state:  # PyTorch has no buffer without momentum
         buffer = state["momentum_buffer"]
         results["momentum"] = result(buffer, (roundings * U * momentum_size + vanished) * inside, momentum_size * inside)
         undecided = np.isinf(results["momentum"][1])
@@ -136,7 +137,8 @@ def adamw(case):
     value_size, first_size, second = np.abs(wide(case, "value")), 0.0, 0.0
     for step in range(1, case["steps"] + 1):
         gradient = gradient_of(case, step) * inside
-        # As the kernel has it, m + (1 - beta1) (g - m): its terms are larger than those of beta1 m + (1 - beta1) g.
+        # The kernel computes m + (1 - beta1) (g - m). Its terms are larger than those of
+        # beta1 m + (1 - beta1) g.
         first_size = first_size + (1 - betas[0]) * (np.abs(gradient) + first_size)
         second = betas[1] * second + (1 - betas[1]) * gradient**2
         correction = 1 / math.sqrt(1 - betas[1]**step)
@@ -144,8 +146,9 @@ def adamw(case):
         value_size = value_size * (1 + rate * decay) + rate / (1 - betas[0]**step) * first_size / denominator * inside
     steps = case["steps"]
     # Roundings in each step. m: 5; the gradient adds its 2 once. v: 2 of its factors, 2 products, 1 sum, and twice the
-    # gradient's 2. A value: 5 of its own, those of m, half of those of v, and 12 for the root, its factor, epsilon, the
-    # quotient and the products. Exception: the square of a small gradient may underflow; its root counts beside epsilon.
+    # gradient's 2. Value: 5, plus those of m, half of those of v, and 12 for the root, its factor, epsilon,
+    # the quotient and the products. Exception: the square of a small gradient may underflow; `lost` bounds
+    # its root.
     lost = np.sqrt(steps * TINY) * correction / denominator
     return {"first_moment": result(state["exp_avg"], (5 * steps + 2) * U * first_size),
             "second_moment": result(state["exp_avg_sq"], 9 * steps * U * second + 2 * steps * TINY),
@@ -301,7 +304,7 @@ def activated(y, activation):
 
 
 def batch_norm(case):
-    """Evaluation, then training, which normalises with the same running statistics if frozen."""
+    """Evaluates, then trains. If frozen, training also normalises with the running statistics."""
     x = batch_norm_x(case).astype(np.float64)
     given = wide(case, "y_gradient").reshape(x.shape)
     residual = wide(case, "residual").reshape(x.shape) if case["residual"] else np.zeros_like(x)
@@ -316,7 +319,7 @@ def batch_norm(case):
         return functional.batch_norm(inputs[0], new_mean, new_var, inputs[2], inputs[3], training=training,
                                      momentum=case["momentum"], eps=case["epsilon"]) + inputs[1]
 
-    # With the running statistics: a line in x, of which a root, a quotient, a product and the sums are rounded.
+    # With the running statistics y is linear in x. The root, a quotient, a product and the sums are rounded.
     line = per_channel(np.abs(scale) / np.sqrt(running_var + case["epsilon"])) * np.abs(x - per_channel(running_mean))
     bound = 7 * U * line + 3 * U * (per_channel(np.abs(shift)) + np.abs(residual))
     evaluated = activated(normalized(training=False), activation).detach().numpy()
@@ -374,11 +377,11 @@ def pooling(case):
     _, gradient_size = run(x, torch.abs)
     size = case["shape"][2:]
     terms = size[0] * size[1] if case["global"] else case["kernel"] ** 2
-    windows = 1 if case["global"] else math.ceil(case["kernel"] / case["stride"]) ** 2  # that share an element
+    windows = 1 if case["global"] else math.ceil(case["kernel"] / case["stride"]) ** 2  # that share an element, at most
     if case["kind"] == "max":
         return {"y": exact_result(y), "x_gradient": result(x_gradient, windows * U * gradient_size)}
     y_size, _ = run(np.abs(x), torch.abs)
-    # A sum and its quotient, or products with a quotient that is rounded itself.
+    # A sum and its quotient, or products with a rounded quotient.
     return {"y": result(y, (terms + 2) * U * y_size), "x_gradient": result(x_gradient, (windows + 2) * U * gradient_size)}
 
 

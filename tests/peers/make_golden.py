@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/peers/golden: what PyTorch makes of a few training steps, for golden_test.cpp.
+"""Writes tests/peers/golden: results of a few training steps in PyTorch, for golden_test.cpp.
 
     python tests/peers/make_golden.py [CASE ..]
 
-needs torch and numpy; the files name the versions that made them. A file holds of each parameter and running
-statistic NAME
+Needs torch and numpy; the files name their versions. For each parameter and running statistic NAME a file has
 
-  NAME          the change that training made, computed in fp64 (a sketch of it if it is long)
-  NAME.errors   relative errors of the change as PyTorch computes it in fp32, and with weights, activations and their
-                gradients in bf16 (autocast): what the formats cost, and so the yardstick for Lockstep's own
+  NAME          its change by the training, computed in fp64 (a sketch of it if it is long)
+  NAME.errors   relative errors of the change in PyTorch in fp32, and with weights, activations and their
+                gradients in bf16 (autocast): the errors of the formats, to compare Lockstep's with
 
-and loss and test_loss, both [steps] and in fp64, with losses of the same two precisions behind them. The configuration
-that makes Lockstep do the same is in the file's metadata. Initial values and samples are not in the files:
-golden_cases.py and golden_test.cpp make them by one formula.
+and for loss and test_loss an array [3, steps]: in fp64, fp32 and bf16. The metadata has the configuration for
+the same training in Lockstep. Initial values and samples are not in the files: golden_cases.py and
+golden_test.cpp compute them by the same formulas.
 """
 
 import argparse
@@ -33,7 +32,8 @@ PRECISIONS = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat
 
 
 def freeze(model, prefixes):
-    """Their parameters are not trained, and their batch norm evaluates."""
+    """Freezes modules by prefix: their parameters are not trained, and their batch norm uses running
+    statistics."""
     for name, module in model.named_modules():
         if any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes):
             module.eval()
@@ -41,7 +41,7 @@ def freeze(model, prefixes):
 
 
 class Run:
-    """Of a case in one precision."""
+    """The training of a case in one precision."""
 
     def __init__(self, case, precision):
         self.case = case
@@ -87,7 +87,7 @@ class Run:
 
 
 def configuration(case):
-    """In TOML, but for the paths."""
+    """The configuration in TOML, without the paths."""
     settings = {
         "model": {"name": case.network, "batch_norm": case.batch_norm, "dropout": 0, "freeze": list(case.frozen)},
         "data": {"mean": [golden_cases.MEAN] * case.channels, "deviation": [golden_cases.DEVIATION] * case.channels},

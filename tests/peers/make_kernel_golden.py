@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/peers/golden/kernels: results of single kernels in float64, by PyTorch, for kernels_golden_test.cpp.
+"""Writes tests/peers/golden/kernels: PyTorch's results of single kernels in float64, for
+kernels_golden_test.cpp.
 
     python tests/peers/make_kernel_golden.py                          writes the files
     python tests/peers/make_kernel_golden.py --check --program build/cpu/bin/kernels_golden_test --seeds 20
                                                                       compares them with this PyTorch, then has the
                                                                       program compare 20 sets of other random cases
 
-needs torch and numpy; the files name the versions that made them. A file holds of case N and each result NAME
+Needs torch and numpy; the files name their versions. For each case N and result NAME a file has
 
   N.NAME        the result, rounded to fp32
-  N.NAME.bound  how far an fp32 kernel may be from it: see kernel_peers.py
+  N.NAME.bound  largest accepted error of an fp32 kernel: see kernel_peers.py
 
-and the cases in its metadata. Inputs are not in the files: see kernel_cases.py. --check needs no program; without PyTorch
-its exit code is 77: skipped.
+and the cases in its metadata. Inputs are not in the files: see kernel_cases.py. --check works without
+--program. Without PyTorch the exit code is 77: skipped.
 """
 
 import argparse
@@ -41,7 +42,7 @@ SEED = 12
 
 
 def compute(family, case):
-    """By name, fp32: results and bounds, the bounds rounded up."""
+    """{name: fp32 array} of results and bounds, the bounds rounded up."""
     tensors = {}
     for name, (exact, bound) in kernel_peers.PEERS[family](case).items():
         assert not np.isnan(exact).any() and not np.isnan(bound).any(), (family, case, name)
@@ -54,7 +55,7 @@ def compute(family, case):
 
 
 def usable_cases(family, seed):
-    """As many as the family has in a file, with their results."""
+    """[(case, results)] for one file: the number of cases is that of the family."""
     found = []
     for case in kernel_cases.cases(family, seed):
         try:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/peers/golden/torchvision_logits.safetensors: what torchvision's networks answer to a batch of images, in
-evaluation, for torchvision_test.cpp.
+"""Writes tests/peers/golden/torchvision_logits.safetensors: logits of torchvision's networks for a batch of
+images, in evaluation mode, for torchvision_test.cpp.
 
     python tests/peers/make_logits.py
 
-needs torch, torchvision and numpy. Of each network NAME the file has the logits [batch, classes], computed in fp64, as
-NAME.error how far PyTorch's own in fp32 are from these (the largest difference over the largest logit), and in its metadata
-the state dict: names, types and shapes in their order. Weights and images are not in the file: golden_cases.py
-and golden_test.cpp make them by one formula."""
+Needs torch, torchvision and numpy. For each network NAME the file has the logits [batch, classes], computed
+in fp64, and NAME.error, the error of PyTorch's logits in fp32 (largest difference over largest logit). The
+metadata has the state dict: names, types and shapes in order. Weights and images are not in the file:
+golden_cases.py and golden_test.cpp compute them by the same formulas."""
 
 import json
 import pathlib
@@ -25,7 +25,7 @@ NETWORKS = ("resnet18", "resnet34", "resnet50", "mobilenet_v2")
 
 
 def logits_of(model):
-    """With formula weights; and the state dict as it is described in the file."""
+    """(logits, error, description of the state dict), with the weights of golden_cases.py."""
     described, values = [], {}
     for name, tensor in model.state_dict().items():
         floating = tensor.is_floating_point()

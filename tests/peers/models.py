@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shipped networks in PyTorch, with torchvision's parameter names: what Lockstep is held against."""
+"""PyTorch versions of the shipped networks, with torchvision's parameter names, to compare Lockstep with."""
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """v1.5: the stride is the 3x3 convolution's."""
+    """ResNet v1.5: the 3x3 convolution has the stride."""
 
     expansion = 4
 
@@ -161,7 +161,8 @@ class Cnn(nn.Module):
 
 
 def build(name, channels=3, classes=10, image=32, dropout=0.0, batch_norm=True):
-    """A network by Lockstep's name; the stem is the small one up to 64 pixels, as model.stem = "auto"."""
+    """A network by Lockstep's name. The stem is the small one up to 64 pixels, as with model.stem =
+    "auto"."""
     small = image <= 64
     resnets = {"resnet18": (BasicBlock, [2, 2, 2, 2], 64), "resnet34": (BasicBlock, [3, 4, 6, 3], 64),
                "resnet50": (Bottleneck, [3, 4, 6, 3], 64), "resnet20": (BasicBlock, [3, 3, 3], 16)}

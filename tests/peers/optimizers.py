@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of models/optimizer.h in PyTorch, from the keys of [optimizer]."""
+"""PyTorch versions of the optimizers of models/optimizer.h, made from the keys of [optimizer]."""
 
 import torch
 

@@ -2,22 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the same network in Lockstep and in PyTorch and compares them.
 
-Both start from the same safetensors file and see the same samples; losses, every parameter and every running
+Both start from the same safetensors file and use the same samples. Losses, every parameter and every running
 statistic are compared after one step and after ten:
 
   loss, test    largest relative difference of a step's loss, and of the test loss after it
-  tensor        largest |difference| / |tensor|, at most 1e-5 after one step and 1e-3 after ten (running statistics,
-                which follow the whole network's activations: 1e-2)
-  update        largest |error| / |what training changed|, against PyTorch in fp64; at most ten times PyTorch's own in
-                fp32 (the last column), or 3 % in deep networks. Tensors whose change fp32 leaves undecided (PyTorch's
-                own error is above a tenth) have no part in it; deep networks are asked after one step only.
+  tensor        largest |difference| / |tensor|, at most 1e-5 after one step and 1e-3 after ten (1e-2 for
+                running statistics, which depend on the whole network's activations)
+  update        largest |error| / |change by training|, compared with PyTorch in fp64; at most ten times PyTorch's
+                own error in fp32 (the last column), or 3 % in deep networks. Excludes tensors whose change fp32
+                does not determine (PyTorch's own error is above a tenth). In deep networks only after one step.
 
-Rounding moves elements across the kinks of ReLU, and each that moves changes the gradient at once: a deep network's is
-known to about 1e-3 in fp32, that of mobilenet_v2 to 1e-2, whoever computes it. Learning rates, and for deep networks
-AdamW's epsilon, are such that this fits under the bound on tensors; the bound on updates says that Lockstep is as near
-to the truth as PyTorch is.
+Rounding moves elements across the kinks of ReLU, and each such element changes the gradient discontinuously:
+in fp32 the gradient of a deep network has an error of about 1e-3, that of mobilenet_v2 of 1e-2, in every
+implementation. Learning rates, and AdamW's epsilon for deep networks, are chosen so that this error is within
+the bound on tensors. The bound on updates shows that Lockstep is as accurate as PyTorch.
 
-The dataset is exactly one global batch, so that an epoch is a step whatever the order of samples. Without PyTorch the
+The dataset is exactly one global batch, so an epoch is one step for any order of samples. Without PyTorch the
 exit code is 77: skipped.
 """
 
@@ -44,11 +44,11 @@ import optimizers
 CLASSES = 10
 BATCH = 32  # global
 MEAN, DEVIATION = 0.3, 0.25
-TOLERANCES = {1: 1e-5, 10: 1e-3}  # after so many steps
+TOLERANCES = {1: 1e-5, 10: 1e-3}  # by number of steps
 STATISTICS_TOLERANCES = {1: 1e-5, 10: 1e-2}
 TIMES_PEERS_ERROR = 10
-UNDECIDED = 0.1  # relative error
-FLOOR, DEEP_FLOOR = 2e-6, 3e-3  # relative errors that nobody is asked to beat
+UNDECIDED = 0.1  # a tensor is excluded above this relative error
+FLOOR, DEEP_FLOOR = 2e-6, 3e-3  # relative errors that count as accurate
 
 
 def sgd(learning_rate, **others):
@@ -61,7 +61,7 @@ def adamw(learning_rate, epsilon=1e-8):
 
 
 def lars(learning_rate, change):
-    """change: of a tensor's norm in one step."""
+    """change: relative change of a tensor's norm in one step."""
     return {"name": "lars", "learning_rate": learning_rate, "momentum": 0.9, "weight_decay": 1e-3,
             "trust_coefficient": change / learning_rate}
 
@@ -102,7 +102,7 @@ def cases():
 
 
 class Lockstep:
-    """Runs the program in a folder of its own."""
+    """Trains a case by the program, in its own folder."""
 
     def __init__(self, arguments, case, folder):
         self.arguments, self.case, self.folder = arguments, case, folder
@@ -121,7 +121,7 @@ class Lockstep:
         (folder / "config.toml").write_text("\n".join(lines) + "\n")
 
     def train(self, steps):
-        """(losses of each step and after it, trained tensors)"""
+        """([(train loss, test loss)] of each step, trained tensors)"""
         exported = self.folder / "trained.safetensors"
         command = [self.arguments.lockstep, "train", self.folder / "config.toml", "--set", f"train.epochs={steps}",
                    "--init", self.folder / "start.safetensors", "--export", exported]
@@ -177,13 +177,13 @@ def arrays_of(model, counters=True):
 
 
 def start(case):
-    """Initial tensors. No parameter starts at zero: a difference needs something to be compared with."""
+    """Initial tensors. None is zero, because differences are relative to a tensor's norm."""
     generator = torch.Generator().manual_seed(3)
     torch.manual_seed(1)
     model = case.model()
     for module in model.modules():
         if isinstance(module, torch.nn.Conv2d):
-            fan_out = module.weight.numel() / module.in_channels  # of each group
+            fan_out = module.weight.numel() / module.in_channels  # per group
             torch.nn.init.normal_(module.weight, 0, (2 / fan_out) ** 0.5, generator=generator)
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(module.weight, 0.7, 1.3, generator=generator)
@@ -192,7 +192,7 @@ def start(case):
 
 
 def make_samples(case):
-    """A wave in the direction its class says, and noise."""
+    """{split: (images, labels)}: a wave in a direction that depends on the class, plus noise."""
     generator = np.random.default_rng(7)
     y, x, channel = np.meshgrid(*[np.arange(case.image) / case.image] * 2, np.arange(case.channels), indexing="ij")
     samples = {}
@@ -215,13 +215,13 @@ def distances(ours, theirs):
 
 
 class Comparison:
-    """Of one case after some steps."""
+    """Compares the tensors of one case with PyTorch's."""
 
     def __init__(self, case, tensors, peer, exact):
         self.case, self.start, self.peer, self.exact = case, tensors, peer, exact
 
     def report(self, losses, trained):
-        """Prints a line; whether all is within its bounds."""
+        """Prints a line and returns True if all differences are within their bounds."""
         steps = len(self.peer.losses)
         loss, test = (max(abs(a[i] / b[i] - 1) for a, b in zip(losses, self.peer.losses)) for i in (0, 1))
         tensors = distances(trained, self.peer.tensors())
@@ -235,7 +235,7 @@ class Comparison:
         return good
 
     def judge_updates(self, trained):
-        """Whether they are as good as the peer's, and the two columns of numbers."""
+        """(True if the updates are as accurate as the peer's, text of the two columns)"""
         ours, theirs = self.update_errors(trained), self.update_errors(self.peer.tensors())
         decided = [name for name, error in theirs.items() if error < UNDECIDED]
         usual = max(float(np.median([theirs[name] for name in decided])), DEEP_FLOOR if self.case.deep else FLOOR)
@@ -268,13 +268,14 @@ def check(case, arguments):
                 exact.step()
             if step in case.steps:
                 losses, trained = lockstep.train(step)
-                load(case.model(), trained)  # PyTorch takes the exported file as it is
+                load(case.model(), trained)  # PyTorch must accept the exported file unchanged
                 good &= comparison.report(losses, trained)
     return good
 
 
 def same_as_torchvision(networks):
-    """Those of the networks that torchvision has here; their tensors must be torchvision's."""
+    """Checks that names and shapes of tensors equal torchvision's. Returns the networks, or none without
+    torchvision."""
     try:
         import torchvision.models
     except ImportError:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A check against PyTorch, the script of this folder that is named first, by the Python that LOCKSTEP_PEER_PYTHON names,
-# else python3; 77, skipped, where there is none.
+# run.sh SCRIPT [ARGUMENT ..]: runs a check against PyTorch, a script of this folder, with the Python of
+# LOCKSTEP_PEER_PYTHON (default: python3). Exit code 77 (skipped) without it.
 python=${LOCKSTEP_PEER_PYTHON:-python3}
 if ! command -v "$python" >/dev/null; then
   echo "Skipped: $python is not here. LOCKSTEP_PEER_PYTHON can name a Python that has torch and numpy."

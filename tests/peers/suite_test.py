@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How the benchmarks compare Lockstep with a peer (benchmarks/suite.py): on made-up speeds."""
+"""Tests how the benchmarks compare Lockstep with a peer (benchmarks/suite.py), on made-up speeds."""
 
 import pathlib
 import sys
@@ -11,7 +11,7 @@ import suite
 
 
 class Recorded:
-    """Ways that give the speeds they are told, one a turn; None is a failure."""
+    """Ways that return given speeds, one per turn; None is a failure."""
 
     def __init__(self, **speeds):
         self.order = []
@@ -47,7 +47,8 @@ class Compare(unittest.TestCase):
         return suite.compare(suite.take_turns(Recorded(**speeds).ways(), 3))
 
     def test_the_ratio_is_the_median_of_each_turns(self):
-        # A machine twice as fast in the second turn: the medians' ratio would be 1, no turn's is.
+        # The machine is faster in the second turn. The ratio of the medians would be 1; the median ratio is
+        # 2.
         row = self.row(lockstep=[10, 40, 20], eager=[5, 20, 20])
         self.assertEqual(row["ratios"], [2, 2, 1])
         self.assertEqual((row["ratio"], row["ratio_spread"]), (2, [1, 2]))

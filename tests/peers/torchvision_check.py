@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `lockstep predict --logits` says of images by a file of torchvision's weights is what torchvision says.
+"""Compares the logits of `lockstep predict --logits` from a file of torchvision's weights with torchvision's.
 
-Networks have random weights and running statistics, and are saved as PyTorch keeps them: in fp32, fp16 or bf16, wrapped by
-DistributedDataParallel ("module.") or not. Largest |difference| of a logit over the largest |logit|: at most 1e-5, for
-weights of 16 bits against torchvision with the rounded weights. Without PyTorch and torchvision the exit code is 77:
-skipped.
+Networks have random weights and running statistics, and are saved as PyTorch saves them: in fp32, fp16 or
+bf16, with or without DistributedDataParallel's prefix "module.". The largest |difference| of a logit over the
+largest |logit| is at most 1e-5; for weights of 16 bits torchvision has the rounded weights. Without PyTorch
+and torchvision the exit code is 77: skipped.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def theirs(model, images):
 
 
 def ours(lockstep, case, weights, folder):
-    """The classes' names are their numbers."""
+    """Logits [images, classes] of `lockstep predict`."""
     config = folder / "config.toml"
     config.write_text(f'[model]\nname = "{case.network}"\n'
                       f'[data]\nformat = "synthetic"\npath = "."\nmean = {list(MEAN)}\ndeviation = {list(DEVIATION)}\n'

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""monitor_command_test.py LOCKSTEP MPIEXEC: what `lockstep monitor` says of a training that it watches from outside."""
+"""monitor_command_test.py LOCKSTEP MPIEXEC: tests the output of `lockstep monitor` for a running training."""
 
 import fcntl
 import json
@@ -24,7 +24,7 @@ class MonitorCommand(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.run_dir = pathlib.Path(folder.name) / "run"
 
-    # In the background, until it ends or the test does.
+    # Starts a training in the background; the end of the test kills it.
     def train(self, *settings):
         all_settings = ["train.epochs=1000000", "train.threads=1", "comm.timeout_seconds=3600", "run.log_every=1",
                         f"run.dir={self.run_dir}", *settings]
@@ -38,12 +38,12 @@ class MonitorCommand(unittest.TestCase):
         if job.poll() is None:
             job.kill()
         job.wait()
-        self.wait_for_end()  # ranks without their launcher end, too
+        self.wait_for_end()  # ranks whose launcher was killed end by themselves
 
     def wait_for_end(self):
         self.assertTrue(any(not look["jobs"] for look in self.looks()), "ranks are there after two minutes")
 
-    # Of the monitor, one after the other, for as long as somebody asks, or two minutes.
+    # Yields the monitor's lines, for at most two minutes (6000 x 0.02 s).
     def looks(self, *flags):
         monitor = subprocess.Popen([LOCKSTEP, "monitor", str(self.run_dir), "--json", "--every", "0.02", "--count",
                                     "6000", *flags], stdout=subprocess.PIPE, text=True)
@@ -54,7 +54,7 @@ class MonitorCommand(unittest.TestCase):
             monitor.terminate()
             monitor.communicate()
 
-    # The ranks of the first look in which this holds.
+    # The ranks of the first look for which holds(rank 0, rank 1) is true.
     def ranks_when(self, holds, *flags):
         for look in self.looks(*flags):
             self.assertLessEqual(len(look["jobs"]), 1)
@@ -153,7 +153,7 @@ class MonitorCommand(unittest.TestCase):
         self.assertEqual(told.returncode, 0)
         self.assertEqual(json.loads(told.stdout)["jobs"], [])
 
-    # What it writes on a terminal of 80 columns, as the tables that were drawn over each other.
+    # The three tables that the monitor draws one over the other on a terminal of 80 columns.
     def drawn(self, rows):
         master, terminal = os.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
@@ -164,7 +164,7 @@ class MonitorCommand(unittest.TestCase):
         try:
             while part := os.read(master, 4096):
                 shown += part
-        except OSError:  # as a terminal's other end says that it is over
+        except OSError:  # the terminal is closed
             pass
         os.close(master)
         self.assertEqual(monitor.wait(), 0)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""monitor_program_test.py LOCKSTEP MPIEXEC: what trainings leave in monitor.csv, read as a person's own script would."""
+"""monitor_program_test.py LOCKSTEP MPIEXEC: tests monitor.csv of trainings, read as a user's script reads
+it."""
 
 import csv
 import datetime
@@ -91,12 +92,12 @@ class Monitor(unittest.TestCase):
     def test_a_file_that_cannot_be_written_does_not_end_the_training(self):
         held, file = self.images / "held", self.run_dir / "monitor.csv"
 
-        def make_link():  # which is never written through
+        def make_link():  # the training must never write through this link
             while not held.exists():
                 time.sleep(0.01)
             file.unlink(missing_ok=True)
             file.symlink_to("/dev/full")
-            time.sleep(0.2)  # some rows
+            time.sleep(0.2)  # long enough for several rows
             held.unlink()
 
         other = threading.Thread(target=make_link, daemon=True)

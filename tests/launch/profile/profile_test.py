@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""profile_test.py LOCKSTEP MPIEXEC EMULATED: what a training of two ranks leaves for other tools is read by them, or held
-against what they read. Profiles are opened by TensorBoard's plugin torch-tb-profiler, whose numbers must be those of the
-events; they and the files of --trace are valid by the schema of what Perfetto imports, and mean something: spans nest,
-arrows have both ends, counters count. What GPUs leave is what emulated ones do.
+"""profile_test.py LOCKSTEP MPIEXEC EMULATED: tests the profiles and traces of a training of two ranks.
+TensorBoard's plugin torch-tb-profiler opens the profiles, and its numbers must agree with the events.
+Profiles and files of --trace follow the schema of the events that Perfetto imports, and are consistent: spans
+nest, flow arrows connect spans, counters have the expected values. Profiles of GPUs come from the emulated
+device.
 
-Python packages are found in LOCKSTEP_TENSORBOARD, too; what is not installed is left out by name."""
+Python packages are also searched in LOCKSTEP_TENSORBOARD. Tests whose package is not installed are skipped by
+name."""
 
 import copy
 import json
@@ -20,8 +22,8 @@ LOCKSTEP = MPIEXEC = EMULATED = None
 SCHEMA = pathlib.Path(__file__).parent.parent / "trace_event_schema.json"
 RANKS = 2
 CYCLES = [[4, 5], [9, 10]]
-os.environ.setdefault("TORCH_PROFILER_START_METHOD", "fork")  # of the plugin's processes
-# What other jobs on emulated devices claim is nothing to these: there is no such folder.
+os.environ.setdefault("TORCH_PROFILER_START_METHOD", "fork")  # for the plugin's processes
+# A folder that does not exist: these jobs ignore claims of other jobs on emulated devices.
 os.environ.setdefault("LOCKSTEP_CLAIMS", f"/dev/shm/no_claims_of_{os.getpid()}")
 sys.path[:0] = [path for path in [os.environ.get("LOCKSTEP_TENSORBOARD")] if path]
 
@@ -38,7 +40,8 @@ def run(command, folder, settings, *flags, program=None):
 
 
 def durations(trace):
-    """(name, begin, end) by process and thread, in the order in which they begin, the longest first."""
+    """{(pid, tid): [(name, begin, end)]} in ns, sorted by begin; of equal begins the longest span is
+    first."""
     lanes = {}
     for event in trace["traceEvents"]:
         if event["ph"] == "X":
@@ -48,7 +51,7 @@ def durations(trace):
 
 
 def crossing(trace):
-    """Spans that begin in another one of their thread and end behind it."""
+    """Pairs of spans of a thread where the second begins within the first and ends after it."""
     found = []
     for lane, spans in durations(trace).items():
         around = []
@@ -92,7 +95,7 @@ class Profile(unittest.TestCase):
         cls.place.cleanup()
 
     def of_rank(self, rank):
-        """Its profiles, by cycle: files of a rank sort by their time."""
+        """The profiles of a rank by cycle: file names of a rank sort by time."""
         return [trace for trace in self.profiles if trace["distributedInfo"]["rank"] == rank]
 
     def test_each_rank_has_a_file_of_each_cycle(self):
@@ -156,7 +159,7 @@ class Profile(unittest.TestCase):
                 self.assertLess(other["ts"], mine["ts"] + mine["dur"])
 
     def opened(self, folder):
-        """As TensorBoard's plugin opens it."""
+        """Opens the folder with TensorBoard's plugin."""
         try:
             from torch_tb_profiler import io
             from torch_tb_profiler.profiler import RunLoader
@@ -167,7 +170,7 @@ class Profile(unittest.TestCase):
                 return RunLoader("run", str(folder), cache).load()
 
     def test_profiles_of_gpus(self):
-        """Steps are replayed there, and told by phases."""
+        """GPUs replay recorded steps, so the profile has phases instead of layers."""
         if not EMULATED.exists():
             self.skipTest("there is no emulated device in this build")
         folder = pathlib.Path(self.place.name) / "gpu"
@@ -228,7 +231,7 @@ class Profile(unittest.TestCase):
             self.expect_sums(opened.get_profile("All", str(cycle + 1)), workers, cycle, steps)
 
     def expect_steps(self, profile, trace, steps):
-        """Times of each step: whole, of sums, and of the data."""
+        """Checks the times of each step: total, all-reduces, and data loading."""
         columns = [column.get("name") for column in profile.overview["steps"]["columns"]]
         rows = profile.overview["steps"]["rows"]
         self.assertEqual([row[0] for row in rows], [str(step) for step in steps])
@@ -243,7 +246,7 @@ class Profile(unittest.TestCase):
             self.assertGreater(costs["CPU Exec"], 0)
 
     def expect_operators(self, profile, trace):
-        """Calls and times of each kind of layer, and its shapes."""
+        """Checks calls, times and shapes of each kind of layer."""
         table = {row["name"]: row for row in profile.operation_table_by_name["data"]}
         layers = [event for event in trace["traceEvents"] if "Input Dims" in event.get("args", {}) and event["cat"] == "cpu_op"]
         self.assertTrue({"convolution forward", "convolution gradient of weights", "batch norm backward"} <= set(table))
