@@ -415,7 +415,7 @@ def gpu_cifar10(results):
 
 GPU = [gpu_step("resnet50 fp16", "`resnet50`, 224x224, batch 256"), gpu_step("resnet18 fp16", "`resnet18`, 32x32, batch 512"),
        gpu_step("resnet18, batch 128 fp16", "`resnet18`, 32x32, batch 128")]
-FIVE = [quickstart, RESNET18, GPU[0], ranks_against_threads, all_reduce, memory]
+FIVE = [quickstart, RESNET18, GPU[0], all_reduce, memory]
 ALL = [quickstart, *GPU, gpu_kernels, gpu_cifar10, RESNET18, step("step resnet18 bf16", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), memory, engine, beside_ddp,
        ranks_against_threads, all_reduce, links, plan, scaling,

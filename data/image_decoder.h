@@ -40,7 +40,7 @@ class ImageDecoder {
   ImageShape reduced(std::int64_t reduction) const;
   // Decodes the opened image in one of these sizes, to 1 or 3 channels. Throws DataError.
   void decode(const ImageShape& shape, std::span<std::uint8_t> pixels);
-  // What was wrong with an image that could be decoded; empty if nothing.
+  // The damage of an image that was decoded nevertheless; empty: none.
   std::string_view warning() const { return png_ ? std::string_view() : jpeg_.warning(); }
 
  private:

@@ -10,8 +10,8 @@ namespace lockstep {
 
 enum class Recompute { nothing, blocks };
 
-// Whether tensors with disjoint lifetimes may share memory. `none` gives each tensor its own memory for the
-// whole step and computes the same bits; use it to tell a planning fault from a layer's fault.
+// `planned`: tensors with disjoint lifetimes share memory. `none`: each tensor has its own memory for the
+// whole step. Both compute the same bits; compare them to distinguish a planning fault from a layer's fault.
 enum class MemorySharing { planned, none };
 
 // Sets the plan's blocks, times, arena and recomputed nodes. Can be called again.

@@ -17,8 +17,8 @@
 
 namespace lockstep {
 
-// Whether an output may use an input's memory (for gradients: an input's gradient the memory of an output's
-// gradient).
+// Which memory of an input an output may use. For gradients: an input's gradient may use the memory of an
+// output's gradient.
 enum class Sharing {
   none,
   in_place,  // may overwrite it

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// How far a is from b: the norm of the difference over that of b. Both have as many elements.
+// Relative distance of a from b: the norm of the difference divided by the norm of b. The sizes are equal.
 inline double distance(std::span<const float> a, std::span<const float> b) {
   double difference = 0;
   double norm = 0;

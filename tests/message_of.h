@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// The message of the E that work() throws; "" when it throws nothing.
+// The message of the E that work() throws; "" if it throws nothing.
 template <typename E = Error, typename Work>
 std::string message_of(Work&& work) {
   try {
@@ -21,7 +21,7 @@ std::string message_of(Work&& work) {
   return "";
 }
 
-// A message has all of these in it.
+// Expects that the message contains all parts.
 inline void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
   for (const std::string& part : parts)
     EXPECT_NE(message.find(part), std::string::npos) << part << ": " << message;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests of many shapes try a few of them under a sanitizer, which makes each ten times as slow: what is wrong
-// with memory is wrong at most shapes. What is computed is checked at every shape by the optimised build.
-// Tests of properties, which have no end of cases, try more of them where LOCKSTEP_LARGE_TESTS is set.
+// How many cases a test tries. Under a sanitizer, where each case takes ten times as long, tests of many
+// shapes try every seventh: wrong memory accesses show at most shapes. The optimised build checks the results
+// at all shapes. LOCKSTEP_LARGE_TESTS=1 makes property tests try more random cases.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +10,7 @@
 namespace lockstep {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// A prime: it seldom keeps step with the numbers of choices that make up the shapes.
+// A prime, so that it rarely divides the number of values of a shape parameter.
 inline constexpr int kOneOf = 7;
 #else
 inline constexpr int kOneOf = 1;
@@ -18,7 +18,7 @@ inline constexpr int kOneOf = 1;
 
 inline bool in_large_form() { return std::getenv("LOCKSTEP_LARGE_TESTS") != nullptr; }
 
-// Tells of each case, in order, whether it is tried: every kOneOf-th.
+// Selects every kOneOf-th case. takes() is called once per case, in order.
 class Thinning {
  public:
   bool takes() { return cases_++ % kOneOf == 0; }

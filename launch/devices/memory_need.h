@@ -43,7 +43,7 @@ struct MemoryShortage {
 // Describes the planned and available memory, the largest batch that fits, and what to change.
 std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch& need);
 
-// Whether a batch fits in the available memory.
+// The result of a check that a batch fits in the available memory.
 struct BatchRoom {
   bool fits = true;
   std::size_t needed = 0, available = 0;  // bytes, of a rank

@@ -68,8 +68,8 @@ class BatchSearch {
   std::vector<BatchFigure> figures_;
 };
 
-// Of the measured batches: the one with the most samples per second, and the smallest that reaches kFast of
-// it. Null if none was measured.
+// Return the measured batch with the most samples per second, and the smallest that reaches kFast of that
+// rate. Null if none was measured.
 const BatchFigure* fastest_batch(const std::vector<BatchFigure>& figures);
 const BatchFigure* smallest_fast_batch(const std::vector<BatchFigure>& figures);
 // Null if it was not measured.

@@ -55,7 +55,7 @@ class HostLoad {
   std::filesystem::path root_;
   std::map<std::filesystem::path, Package> packages_;
   double joules_ = 0;
-  // Of the previous sample.
+  // Values of the previous sample.
   Clock::time_point taken_;
   std::optional<Ticks> ticks_;
   std::optional<std::uint64_t> job_ticks_;

@@ -41,7 +41,7 @@ struct MonitorSums {
   double celsius = 0;                                     // maximum; 0: unknown
   std::uint64_t clock_reasons = 0;                        // bits seen on any device
   std::optional<double> device_joules;                    // sum of all devices
-  // Of the machines.
+  // Figures of the machines.
   MonitorMean processor, job_processor;
   std::uint64_t host_memory_used_bytes = 0, host_memory_bytes = 0;
   MonitorMean network_received, network_sent;

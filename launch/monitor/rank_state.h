@@ -51,7 +51,7 @@ struct RankIdentity {
   FixedText<512> run_dir;
   FixedText<64> model;
   FixedText<16> device;  // "cpu", "cuda:0"; empty: not chosen yet
-  // Of a GPU, as reported by CUDA.
+  // The GPU, as reported by CUDA; empty on a CPU.
   FixedText<96> device_name, device_uuid;
   FixedText<32> device_address;
 };

@@ -30,8 +30,8 @@ struct SweepOutcome {
   std::vector<SweepRow> rows = {};  // the best first; failed ones last
   std::int64_t epochs = 0;          // of a whole training
   std::int64_t slots = 1;
-  // Of this start: the number of jobs, the seconds from the begin of the first to the end of the last, and
-  // the share of that time in which slots were busy. nullopt: nothing was left to do.
+  // Jobs of this start only: their number, the seconds from the begin of the first to the end of the last,
+  // and the share of that time in which slots were busy (nullopt without jobs).
   std::int64_t jobs = 0;
   double seconds = 0;
   std::optional<double> busy_share = {};
