@@ -78,11 +78,10 @@ std::vector<double> rates_of(const GossipOptions& o, const Turn& turn, Communica
   BatchLoader test(test_images, shard, {.batch = o.batch, .tail = Tail::pad});
   Trainer trainer({network, buckets, *optimizer, train, test, communicator}, {.base = kBenchRate},
                   {.topology = turn.topology});
-  Report report({.speaks = false});
   communicator.barrier();
   communicator.stream().synchronize();
   const std::int64_t begin_ns = now_ns();
-  trainer.fit(report);
+  trainer.fit();
   const double seconds = 1e-9 * static_cast<double>(now_ns() - begin_ns);
   std::vector<double> rates;
   for (int each = 0; each < ranks; ++each) {

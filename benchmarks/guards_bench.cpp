@@ -14,6 +14,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <ranges>
+#include <span>
 
 #include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
@@ -138,26 +140,20 @@ double own_time_milliseconds() {
   return milliseconds_from(begin) / kSteps;
 }
 
-class Nothing final : public FitObserver {
- public:
-  bool goes_on() override { return true; }
-  void epoch_over(const std::optional<Evaluation>&) override {}
-};
-
-// The guards that `lockstep train` runs between steps.
+// The guards that `lockstep train` runs between steps, in its order.
 struct Guards {
   Guards(World& world, Communicator& communicator, Trainer& trainer, StopSignals& signals,
          const std::filesystem::path& folder)
-      : keeper({.trainer = trainer, .host = communicator, .signals = signals, .device = trainer.device()},
-               {.minutes = 1e5}, folder, Manifest{.test_accuracy = {}, .files = {}}),
-        check(trainer, communicator, kStepsToComparison, keeper),
-        stragglers(trainer, communicator, report, check),
-        watch(world, trainer, 0, stragglers) {}
-  Report report{{.speaks = false, .directory = {}}};
-  CheckpointKeeper keeper;
-  DesyncCheck check;
-  StragglerWatch stragglers;
+      : watch(world, trainer, 0),
+        stragglers(trainer, communicator, [](const Straggler&) {}),
+        check(trainer, communicator, kStepsToComparison),
+        keeper({.trainer = trainer, .host = communicator, .signals = signals, .device = trainer.device()},
+               {.minutes = 1e5}, folder, Manifest{.test_accuracy = {}, .files = {}}) {}
   StepWatch watch;
+  StragglerWatch stragglers;
+  DesyncCheck check;
+  CheckpointKeeper keeper;
+  std::vector<TrainingObserver*> all = {&watch, &stragglers, &check, &keeper};
 };
 
 struct Block {
@@ -165,15 +161,19 @@ struct Block {
   double between_ms = 0;  // part of it between steps
 };
 
-Block run_block(const GuardOptions& o, Trainer& trainer, FitObserver& observer, Communicator& communicator) {
+Block run_block(const GuardOptions& o, Trainer& trainer, std::span<TrainingObserver* const> observers,
+                Communicator& communicator) {
   meet(communicator);
   Block block;
   const std::int64_t begin = now_ns();
   for (int i = 0; i < o.steps; ++i) {
+    std::int64_t begin_ns = now_ns();
+    for (TrainingObserver* each : std::views::reverse(observers)) each->before_step();
+    block.between_ms += milliseconds_from(begin_ns) / o.steps;
     trainer.step();
-    const std::int64_t done = now_ns();
-    observer.goes_on();
-    block.between_ms += milliseconds_from(done) / o.steps;
+    begin_ns = now_ns();
+    for (TrainingObserver* each : observers) each->goes_on();
+    block.between_ms += milliseconds_from(begin_ns) / o.steps;
   }
   block.step_ms = milliseconds_from(begin) / o.steps;
   return block;
@@ -185,7 +185,6 @@ nlohmann::json measure_guards(const GuardOptions& o, World& world, Communicator&
   Trainer& trainer = *training.trainer;
   watch_job(world, communicator, 0);
   Guards guards(world, communicator, trainer, signals, folder);
-  Nothing nothing;
   std::vector<double> plain, guarded, ratios, between, comparisons;
   double watchdog_ms = 0, blocks_ms = 0;
   std::uint64_t collectives = 0;
@@ -196,7 +195,7 @@ nlohmann::json measure_guards(const GuardOptions& o, World& world, Communicator&
       const double watchdog = processor_milliseconds("ls-watchdog");
       const std::uint64_t before = communicator.log().newest();
       const Block block =
-          run_block(o, trainer, with ? static_cast<FitObserver&>(guards.watch) : nothing, communicator);
+          run_block(o, trainer, with ? guards.all : std::vector<TrainingObserver*>(), communicator);
       of_turn[with] = block.step_ms;
       if (round < 0) continue;
       watchdog_ms += processor_milliseconds("ls-watchdog") - watchdog;
@@ -243,8 +242,7 @@ nlohmann::json measure_report(const GuardOptions& o, Communicator& communicator,
   Backend& backend = backend_for({});
   Stream stream({}, StreamUse::compute);
   std::vector<double> sums(kSquareSums);
-  Nothing nothing;
-  run_block(o, trainer, nothing, communicator);  // to warm up
+  run_block(o, trainer, {}, communicator);  // to warm up
   std::optional<DeviceMonitor> monitor;
   if (communicator.rank() == 0) monitor.emplace(MonitorOptions{.file = folder / "monitor.csv"});
   while (monitor && !thread_milliseconds("ls-monitor")) usleep(1000);  // it starts when a core is free
@@ -254,7 +252,7 @@ nlohmann::json measure_report(const GuardOptions& o, Communicator& communicator,
   for (int round = 0; round < o.blocks; ++round) {
     const double before = monitor ? processor_milliseconds("ls-monitor") : 0;
     const std::int64_t block_begin = now_ns();
-    steps.push_back(run_block(o, trainer, nothing, communicator).step_ms);
+    steps.push_back(run_block(o, trainer, {}, communicator).step_ms);
     if (monitor) monitor_ms += processor_milliseconds("ls-monitor") - before;
     monitored_ms += milliseconds_from(block_begin);
     std::int64_t begin = now_ns();
@@ -264,7 +262,7 @@ nlohmann::json measure_report(const GuardOptions& o, Communicator& communicator,
     StepLine line = series.take({.epoch_step = (round + 1) * kStepsToLine,
                                  .account = {},
                                  .without_core_seconds = backend.seconds_without_core(0),
-                                 .totals = {}},
+                                 .losses = {}},
                                 o.batch);
     line.step = (round + 1) * kStepsToLine;
     report.series(line);

@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,5 +42,13 @@ struct CudaStatus {
 
 // Never throws: a missing driver is reported in message.
 CudaStatus cuda_status();
+
+// CUDA's properties of a GPU; empty for the CPU.
+inline std::optional<CudaDevice> cuda_device(Device device) {
+  if (device.kind != DeviceKind::cuda) return std::nullopt;
+  const CudaStatus cuda = cuda_status();
+  const auto index = static_cast<std::size_t>(device.index);
+  return index < cuda.devices.size() ? std::optional(cuda.devices[index]) : std::nullopt;
+}
 
 }  // namespace lockstep

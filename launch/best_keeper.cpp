@@ -10,23 +10,20 @@
 namespace lockstep {
 
 // A resumed training may have met the stop condition already.
-BestKeeper::BestKeeper(const Parts& parts, std::function<void()> save, FitObserver& then)
-    : PassingObserver(then), parts_(parts), save_(std::move(save)) {
+BestKeeper::BestKeeper(const Parts& parts, std::function<void()> save)
+    : parts_(parts), save_(std::move(save)) {
   end_where_it_stops();
 }
 
-void BestKeeper::epoch_over(const std::optional<Evaluation>& evaluation) {
-  if (evaluation) {
-    const std::int64_t epochs = parts_.trainer.epochs() + (parts_.trainer.reported_early() ? 1 : 0);
-    if (parts_.best.add(*evaluation, epochs) && save_) keep();
-    end_where_it_stops();
-  }
-  then_.epoch_over(evaluation);
+void BestKeeper::epoch_over(const EpochRecord& record) {
+  if (!record.evaluation) return;
+  if (parts_.best.add(*record.evaluation, record.epoch) && save_) keep();
+  end_where_it_stops();
 }
 
 void BestKeeper::end_where_it_stops() {
   if (!parts_.best.stops()) return;
-  if (!parts_.trainer.done()) parts_.report.line(parts_.best.reason());
+  if (!parts_.trainer.done()) parts_.say(parts_.best.reason());
   parts_.trainer.end();
 }
 

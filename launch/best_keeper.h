@@ -11,26 +11,25 @@
 
 #include "comm/communicator.h"
 #include "launch/best_evaluation.h"
-#include "launch/fit_observer.h"
-#include "launch/run_files/report.h"
 #include "launch/trainer.h"
+#include "launch/training_observer.h"
 
 namespace lockstep {
 
-class BestKeeper final : public PassingObserver {
+class BestKeeper final : public TrainingObserver {
  public:
   struct Parts {
     BestEvaluation& best;
     Trainer& trainer;
-    Communicator& host;  // over host memory
-    Report& report;
+    Communicator& host;                           // over host memory
+    std::function<void(const std::string&)> say;  // prints a line
   };
   // save: writes the evaluated network, or throws IoError; called on rank 0. Null, on all ranks: nothing is
-  // saved. All parts, and `then`, outlive this.
-  BestKeeper(const Parts& parts, std::function<void()> save, FitObserver& then);
+  // saved. All parts outlive this. Precedes the checkpoints' keeper in the list of observers, so that a
+  // checkpoint includes the result.
+  BestKeeper(const Parts& parts, std::function<void()> save);
 
-  // Calls `then` last, so that a checkpoint written there includes the result.
-  void epoch_over(const std::optional<Evaluation>& evaluation) override;
+  void epoch_over(const EpochRecord& record) override;
 
   // Why the last write failed, on rank 0; empty: it succeeded.
   const std::string& problem() const { return problem_; }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/codecs/bucket_travel.h"
-#include "launch/account/advice.h"
+#include "launch/account/wait_model.h"
 
 namespace lockstep {
 

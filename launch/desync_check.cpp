@@ -100,7 +100,7 @@ void require_same_tensors(Communicator& host, const std::vector<TensorHash>& min
 bool DesyncCheck::goes_on() {
   if (every_ > 0 && host_.size() > 1 && trainer_.steps() % every_ == 0)
     require_same_tensors(host_, replicated_hashes(trainer_), fmt::format("after step {}", trainer_.steps()));
-  return then_.goes_on();
+  return true;
 }
 
 }  // namespace lockstep

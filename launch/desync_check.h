@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "launch/fit_observer.h"
 #include "launch/trainer.h"
+#include "launch/training_observer.h"
 
 namespace lockstep {
 
@@ -34,11 +34,11 @@ std::vector<TensorHash> replicated_hashes(Trainer& trainer);
 void require_same_tensors(Communicator& host, const std::vector<TensorHash>& mine, const std::string& when);
 
 // Compares the ranks' tensors between steps.
-class DesyncCheck final : public PassingObserver {
+class DesyncCheck final : public TrainingObserver {
  public:
   // every: interval in steps; 0: never.
-  DesyncCheck(Trainer& trainer, Communicator& host, std::int64_t every, FitObserver& then)
-      : PassingObserver(then), trainer_(trainer), host_(host), every_(every) {}
+  DesyncCheck(Trainer& trainer, Communicator& host, std::int64_t every)
+      : trainer_(trainer), host_(host), every_(every) {}
 
   bool goes_on() override;
 

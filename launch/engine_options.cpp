@@ -120,6 +120,7 @@ TrainerOptions trainer_options(const Config& config) {
   if (options.until_epoch > 0) options.epochs = std::min(options.epochs, options.until_epoch);
   options.cross_barrier = config.gradients.cross_barrier;
   options.metrics = metric_choice(config.metrics);
+  options.norm_every = config.log_every;
   if (options.average_every == 1)
     options.average_every = 0;  // averaging gradients gives the same result with one rounding
   return options;

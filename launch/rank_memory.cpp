@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/rank_memory.h"
 
-#include <fstream>
-
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include "launch/training.h"
 
@@ -60,13 +57,6 @@ std::vector<MemoryPart> memory_parts(Training& training, const Communicator& com
       "images and labels held in memory");
   add("staging", communicator.memory_bytes(), "messages to and from other ranks");
   return parts;
-}
-
-std::int64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::int64_t pages = 0, resident_pages = 0;
-  if (!(file >> pages >> resident_pages)) return 0;
-  return resident_pages * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace lockstep

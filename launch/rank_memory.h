@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The planned memory of a rank, by part, and the memory of its process.
+// The planned memory of a rank, by part.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,5 @@ struct MemoryPart {
 
 // Parts of more than 0 bytes. Libraries take more, which is not counted here.
 std::vector<MemoryPart> memory_parts(Training& training, const Communicator& communicator);
-
-// Resident memory of this process; 0 if the system does not report it.
-std::int64_t resident_bytes();
 
 }  // namespace lockstep

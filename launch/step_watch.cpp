@@ -29,16 +29,21 @@ milliseconds step_timeout(milliseconds longest_step, std::int64_t steps) {
   return std::max(kLeastTimeout, kTimesTheLongest * longest_step);
 }
 
-StepWatch::StepWatch(World& world, const Trainer& trainer, double timeout_seconds, FitObserver& then)
-    : PassingObserver(then), world_(world), trainer_(trainer), given_(timeout_seconds > 0) {
+StepWatch::StepWatch(World& world, const Trainer& trainer, double timeout_seconds)
+    : world_(world), trainer_(trainer), given_(timeout_seconds > 0) {
   if (Watchdog* watchdog = world_.watchdog())
     watchdog->set_device([this] { return trainer_.device_place(); });
-  if (!trainer_.done() && !trainer_.evaluates_within()) enter_step();
 }
 
 StepWatch::~StepWatch() {
   leave_step();
   if (Watchdog* watchdog = world_.watchdog()) watchdog->set_device(nullptr);
+}
+
+void StepWatch::before_step() {
+  began_ns_ = now_ns();
+  if (!given_) world_.set_timeout(step_timeout(milliseconds(longest_ns_ / 1'000'000), steps_));
+  if (Watchdog* watchdog = world_.watchdog()) watchdog->set_in_steps(true);
 }
 
 bool StepWatch::goes_on() {
@@ -47,32 +52,13 @@ bool StepWatch::goes_on() {
     longest_ns_ = std::max(longest_ns_, now_ns() - began_ns_);
   }
   leave_step();
-  if (!then_.goes_on()) return false;
-  if (!trainer_.epoch_ends_next() && !trainer_.evaluates_within()) enter_step();
   return true;
-}
-
-void StepWatch::evaluated_within() {
-  then_.evaluated_within();
-  enter_step();
-}
-
-void StepWatch::epoch_over(const std::optional<Evaluation>& evaluation) {
-  leave_step();
-  then_.epoch_over(evaluation);
-  if (!trainer_.done()) enter_step();
 }
 
 void StepWatch::leave_step() {
   began_ns_ = 0;
   if (!given_) world_.set_timeout(JobState::kDefaultTimeout);
   if (Watchdog* watchdog = world_.watchdog()) watchdog->set_in_steps(false);
-}
-
-void StepWatch::enter_step() {
-  began_ns_ = now_ns();
-  if (!given_) world_.set_timeout(step_timeout(milliseconds(longest_ns_ / 1'000'000), steps_));
-  if (Watchdog* watchdog = world_.watchdog()) watchdog->set_in_steps(true);
 }
 
 }  // namespace lockstep

@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "comm/world.h"
-#include "launch/fit_observer.h"
 #include "launch/trainer.h"
+#include "launch/training_observer.h"
 
 namespace lockstep {
 
@@ -22,21 +22,18 @@ void watch_job(World& world, Communicator& host, double timeout_seconds);
 std::chrono::milliseconds step_timeout(std::chrono::milliseconds longest_step, std::int64_t steps);
 
 // Reports the begin and end of each training step, and the state of a GPU, to the watchdog.
-class StepWatch final : public PassingObserver {
+class StepWatch final : public TrainingObserver {
  public:
-  StepWatch(World& world, const Trainer& trainer, double timeout_seconds, FitObserver& then);
+  StepWatch(World& world, const Trainer& trainer, double timeout_seconds);
   ~StepWatch() override;
   StepWatch(const StepWatch&) = delete;
   StepWatch& operator=(const StepWatch&) = delete;
 
+  void before_step() override;
   bool goes_on() override;
-  void epoch_over(const std::optional<Evaluation>& evaluation) override;
-  void evaluated_within() override;
 
  private:
   void leave_step();
-  // Call when the next work is a step.
-  void enter_step();
 
   World& world_;
   const Trainer& trainer_;

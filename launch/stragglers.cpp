@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "comm/agreement.h"
 #include "core/host_name.h"
@@ -47,16 +48,14 @@ std::vector<Straggler> StragglerScore::window(std::span<const double> seconds, s
   return found;
 }
 
-StragglerWatch::StragglerWatch(Trainer& trainer, Communicator& host, Report& report, FitObserver& then)
-    : PassingObserver(then),
-      trainer_(trainer),
+StragglerWatch::StragglerWatch(Trainer& trainer, Communicator& host,
+                               std::function<void(const Straggler&)> found)
+    : trainer_(trainer),
       host_(host),
-      report_(report),
+      found_(std::move(found)),
       hosts_(gather_texts(host, host_name())),
       memory_(host.allocate((static_cast<std::size_t>(host.size()) + 1) * sizeof(std::int32_t))),
-      arrived_(Device{}) {
-  if (host_.size() > 1) last_ = trainer_.own_seconds();
-}
+      arrived_(Device{}) {}
 
 StragglerWatch::~StragglerWatch() {
   if (!under_way_) return;
@@ -67,25 +66,18 @@ StragglerWatch::~StragglerWatch() {
   }
 }
 
+// Excludes the work between steps.
+void StragglerWatch::before_step() {
+  if (host_.size() > 1) last_ = trainer_.own_seconds();
+}
+
 bool StragglerWatch::goes_on() {
-  if (host_.size() == 1 || !trainer_.in_lockstep()) return then_.goes_on();
+  if (host_.size() == 1 || !trainer_.in_lockstep()) return true;
   const OwnSeconds now = trainer_.own_seconds();
   seconds_.push_back(std::max(now.host - last_.host, now.device - last_.device));
-  last_ = now;
   if (under_way_) receive();
   if (seconds_.size() >= steps_) send();
-  return then_.goes_on();
-}
-
-// Excludes the work after an epoch from the next step's time.
-void StragglerWatch::epoch_over(const std::optional<Evaluation>& evaluation) {
-  then_.epoch_over(evaluation);
-  if (host_.size() > 1) last_ = trainer_.own_seconds();
-}
-
-void StragglerWatch::evaluated_within() {
-  then_.evaluated_within();
-  if (host_.size() > 1) last_ = trainer_.own_seconds();
+  return true;
 }
 
 void StragglerWatch::send() {
@@ -122,7 +114,7 @@ void StragglerWatch::receive() {
         "temperature, its share of cores, memory and disk, and at what else runs on {}",
         each.rank, each.host, each.since_step, 1e3 * each.seconds, 1e3 * each.median_seconds, each.factor(),
         each.host);
-    report_.straggler(each);
+    found_(each);
   }
 }
 

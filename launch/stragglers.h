@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,11 +16,21 @@
 #include "comm/communicator.h"
 #include "core/buffer.h"
 #include "core/stream.h"
-#include "launch/fit_observer.h"
-#include "launch/run_files/report.h"
 #include "launch/trainer.h"
+#include "launch/training_observer.h"
 
 namespace lockstep {
+
+// A rank that is slower than its peers; see StragglerScore.
+struct Straggler {
+  int rank = 0;
+  std::string host;
+  std::int64_t since_step = 0;  // from 1
+  std::int64_t found_step = 0;  // in or directly before which it was detected
+  double seconds = 0;           // its own time of a step
+  double median_seconds = 0;    // of all ranks
+  double factor() const { return seconds / median_seconds; }
+};
 
 // Decides after each window which ranks are reported.
 class StragglerScore {
@@ -43,18 +54,17 @@ class StragglerScore {
 };
 
 // Finds stragglers during a training and reports them.
-class StragglerWatch final : public PassingObserver {
+class StragglerWatch final : public TrainingObserver {
  public:
-  // Collective over host memory. All outlive this. Only rank 0's report writes.
-  StragglerWatch(Trainer& trainer, Communicator& host, Report& report, FitObserver& then);
+  // Collective over host memory. References outlive this. found: called on every rank for each straggler.
+  StragglerWatch(Trainer& trainer, Communicator& host, std::function<void(const Straggler&)> found);
   // Waits for the exchange under way.
   ~StragglerWatch() override;
   StragglerWatch(const StragglerWatch&) = delete;
   StragglerWatch& operator=(const StragglerWatch&) = delete;
 
+  void before_step() override;
   bool goes_on() override;
-  void epoch_over(const std::optional<Evaluation>& evaluation) override;
-  void evaluated_within() override;
 
  private:
   static constexpr std::size_t kLeastSteps = 4;  // of a window
@@ -64,7 +74,7 @@ class StragglerWatch final : public PassingObserver {
 
   Trainer& trainer_;
   Communicator& host_;
-  Report& report_;
+  std::function<void(const Straggler&)> found_;
   StragglerScore score_;
   std::vector<std::string> hosts_;  // by rank
   OwnSeconds last_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -11,10 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/profiler_range.h"
-#include "launch/account/busy.h"
 #include "launch/not_finite_search.h"
-#include "launch/parameter_histograms.h"
-#include "launch/rank_memory.h"
 #include "launch/step_ends/apart.h"
 #include "launch/step_ends/crossing.h"
 #include "launch/step_ends/late.h"
@@ -118,9 +116,8 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
                             .clip_norm = options.clip_norm,
                             .average = weight_average()},
                            options)),
-      traces_(first_rank_where(parts.communicator.host(), parts.timeline != nullptr) >= 0),
-      lag_(stream_.runs_on_host() && !end_->crosses() ? 0 : 1),
-      loss_scale_(parts.optimizer.read_control(stream_).loss_scale) {
+      traces_(first_rank_where(parts.communicator.host(), parts.timeline != nullptr) >= 0) {
+  settled_.loss_scale = parts_.optimizer.read_control(stream_).loss_scale;
   CHECK(!end_->judges_alone() || parts.across == nullptr,
         "ranks that train apart ask each other for statistics");
   CHECK(options.clip_norm == 0 || parts.buckets.exchange().same_on_every_rank(),
@@ -144,165 +141,115 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
 void Trainer::require_finite_state() {
   const std::string where = where_it_began(parts_.communicator.host(), not_finite_state(parts_.network));
   if (where.empty()) return;
-  throw_agreed(Error(
-      exit_code::failed,
-      fmt::format("the network is not finite before step {}{}; train from other weights", step_ + 1, where)));
+  throw_agreed(Error(exit_code::failed,
+                     fmt::format("the network is not finite before step {}{}; train from other weights",
+                                 position_.step + 1, where)));
 }
 
-void Trainer::fit(Report& report, FitObserver* observer) {
+void Trainer::fit(std::span<TrainingObserver* const> observers) {
   require_finite_state();
-  observer_ = observer;
+  observers_ = observers;
   while (!done()) {
-    std::optional<EpochReport> trained = train_epoch(report, observer);
-    if (!trained) break;
-    EpochReport& line = *trained;
-    std::vector<Histogram> histograms = last_gradients();
-    const std::optional<Evaluation> evaluation = evaluate_epoch(report, line);
-    if (gave_up_) break;
-    report.epoch(line);
-    if (tells_histograms()) {
-      with_evaluated_weights([&] {
-        for (Histogram& each : weight_histograms(parts_.network, stream_))
-          histograms.push_back(std::move(each));
-      });
-      report.histograms(step_, histograms);
-    }
-    reported_ = 1;
+    std::optional<EpochRecord> record = train_epoch();
+    if (!record) break;
+    for (TrainingObserver* each : observers_) each->epoch_trained(*record);
+    if (!evaluate_epoch(*record)) break;
+    position_.reported = 1;
     if (epoch_is_over()) begin_epoch();
-    if (observer != nullptr) observer->epoch_over(evaluation);
+    for (TrainingObserver* each : observers_) each->epoch_over(*record);
   }
-  observer_ = nullptr;
+  observers_ = {};
 }
 
-std::optional<EpochReport> Trainer::train_epoch(Report& report, FitObserver* observer) {
-  reported_ = 0;
-  take_account();
-  if (ledger_) ledger_->take();
-  const std::int64_t begin = now_ns();
-  const ProcessorAccount processor_before = processor_account();
-  const double no_core_before = seconds_without_core_for_communication();
-  const double without_core_before = compute_without_core();
-  const std::int64_t settled_before = settled_;
-  std::int64_t steps = parts_.train.steps_in_epoch(epoch_);
-  if (options_.max_steps > 0) steps = std::min(steps, epoch_step_ + options_.max_steps - step_);
-  const std::int64_t first_step = epoch_step_;
-  end_->begin_epoch(first_step, steps);
-  Pause pause;
-  const auto samples_per_second = [&] {
-    const std::int64_t taken = end_->in_lockstep() ? settled_ - settled_before : epoch_step_ - first_step;
-    const auto samples = static_cast<double>(taken * parts_.train.global_batch());
-    return samples / (seconds_between(begin, now_ns()) - pause.seconds);
+std::optional<EpochRecord> Trainer::train_epoch() {
+  EpochRun run = begin_run();
+  const bool in_lockstep = end_->in_lockstep();
+  const auto steps_over = [&] {
+    settle_but(0);
+    for (TrainingObserver* each : observers_) each->steps_over();
   };
-  std::optional<StepSeries> series = begin_series();
-  begin_window();
-  const auto tell_rest = [&] {
-    if (series && series->open(epoch_step_)) tell_series(report, *series);
-  };
-  for (;;) {
+  for (bool first = true;; first = false) {
     if (evaluates_within()) {
-      settle_but(0);  // so that the line includes all earlier steps
-      tell_rest();
-      pause_to_evaluate(report, pause);
-      if (gave_up_) return std::nullopt;
-      if (observer != nullptr) observer->evaluated_within();
-      series = begin_series();
-      begin_window();
+      steps_over();
+      if (!pause_to_evaluate(run)) return std::nullopt;
     }
-    if (!takes_step(steps)) break;
-    norm_wanted_ = series && (series->due(epoch_step_ + 1) || epoch_step_ + 1 == steps ||
-                              evaluates_within(epoch_step_ + 1, step_ + 1));
+    if (!begin_next_step(run.end_step)) break;
+    if (in_lockstep || first) {
+      for (TrainingObserver* each : std::views::reverse(observers_)) each->before_step();
+    }
     step();
-    show_step(steps);
-    if (series && series->due(epoch_step_)) tell_series(report, *series);
-    report.step({.epoch = epoch_ + 1,
-                 .step = epoch_step_,
-                 .steps = steps,
-                 .steps_done = step_,
-                 .loss = totals_.mean(),
-                 .samples_per_second = samples_per_second()});
-    if (observer == nullptr) continue;
-    if (!end_->in_lockstep()) {
-      if (observer->wants_to_meet()) end_->give_up_epoch();
-    } else if (!observer->goes_on()) {
-      settle_but(0);
-      tell_rest();
+    const StepRecord record{.epoch = position_.epoch + 1,
+                            .epoch_step = position_.epoch_step,
+                            .epoch_steps = run.end_step,
+                            .step = position_.step,
+                            .loss = settled_.losses.mean(),
+                            .samples_per_second = samples_per_second(run)};
+    for (TrainingObserver* each : observers_) each->step_done(record);
+    if (!in_lockstep) {
+      if (std::ranges::any_of(observers_, &TrainingObserver::wants_to_meet)) end_->give_up_epoch();
+    } else if (!observers_go_on()) {
+      steps_over();
       return std::nullopt;
     }
   }
   settle_but(0);
-  norm_wanted_ = false;
-  if (!end_->in_lockstep()) {
+  if (!in_lockstep) {
     steps_by_rank_ = end_->end_epoch();
     const std::int64_t all = std::reduce(steps_by_rank_.begin(), steps_by_rank_.end());
-    stand_at(first_step + all / parts_.communicator.size());
+    move_to(run.first_step + all / parts_.communicator.size());
   }
-  tell_rest();
-  if (!end_->in_lockstep() && observer != nullptr && !observer->goes_on()) return std::nullopt;
-  EpochReport line{.epoch = epoch_ + 1, .steps = step_, .samples_per_second = samples_per_second()};
-  line.learning_rate = schedule_.at(step_ - 1);
-  line.train_seconds = seconds_between(begin, now_ns()) - pause.seconds;
-  line.evaluations_within = pause.evaluations;
-  line.evaluation_seconds = line.within_seconds = pause.seconds;
-  line.metrics_seconds = pause.metric_seconds;
-  line.account = take_account();
-  double& rest = line.account[Phase::rest];
-  rest = std::max(0.0, rest - pause.seconds);
-  const double without_core = compute_without_core() - without_core_before - pause.without_core;
-  line.busy_by_rank = gather_values(parts_.communicator.host(), busy_share(line.account, without_core));
-  line.resident_bytes_by_rank = gather_values(parts_.communicator.host(), resident_bytes());
-  line.device_memory = device_memory_use(parts_.network.device());
-  if (device_teller_) line.device = device_teller_((epoch_step_ - first_step) * parts_.train.global_batch());
-  if (attainable_) line.peak = line.samples_per_second / *attainable_;
-  line.processor = processor_account() - processor_before - pause.processor;
-  line.skipped_steps = skipped_on_all_ranks();
-  line.loss_scale = loss_scale_;
-  line.steps_by_rank = steps_by_rank_;
-  line.train_loss = over_ranks(parts_.communicator.host(), totals_).mean();
-  if (parts_.communicator.size() > 1 && ledger_->has_steps())
-    line.communication = communication(line, no_core_before);
-  line.more_ranks = more_ranks(line, epoch_step_ - first_step);
-  return line;
+  steps_over();
+  if (!in_lockstep && !observers_go_on()) return std::nullopt;
+  return record_of(run);
 }
 
-bool Trainer::takes_step(std::int64_t steps) {
-  const std::optional<std::int64_t> next = end_->next_step(epoch_step_, steps);
-  if (next) stand_at(*next);
-  return next.has_value();
+bool Trainer::observers_go_on() { return std::ranges::all_of(observers_, &TrainingObserver::goes_on); }
+
+bool Trainer::begin_next_step(std::int64_t end_step) {
+  const std::int64_t before = position_.epoch_step, every = options_.norm_every;
+  const std::optional<std::int64_t> next = end_->next_step(before, end_step);
+  norm_wanted_ = false;
+  if (!next) return false;
+  move_to(*next);
+  const std::int64_t after = position_.epoch_step + 1;
+  norm_wanted_ = every > 0 && (after / every > before / every || after == end_step ||
+                               evaluates_within(after, position_.step + 1));
+  return true;
 }
 
-void Trainer::stand_at(std::int64_t epoch_step) {
-  step_ += epoch_step - epoch_step_;
-  epoch_step_ = epoch_step;
+void Trainer::move_to(std::int64_t epoch_step) {
+  position_.step += epoch_step - position_.epoch_step;
+  position_.epoch_step = epoch_step;
 }
 
 void Trainer::step() {
   if (epoch_is_over()) begin_epoch();
-  set_current_step(step_ + 1);
-  const ProfilerRange range("step", step_ + 1);
+  set_current_step(position_.step + 1);
+  const ProfilerRange range("step", position_.step + 1);
   const std::int64_t begin_ns = now_ns();
-  place_ = {.step = step_,
+  place_ = {.step = position_.step,
             .slot = StepSlot::of(enqueued_),
-            .stops_behind =
-                epoch_ends_after(epoch_step_ + 1, step_ + 1) || evaluates_within(epoch_step_ + 1, step_ + 1)};
+            .stops_behind = epoch_ends_after(position_.epoch_step + 1, position_.step + 1) ||
+                            evaluates_within(position_.epoch_step + 1, position_.step + 1)};
   end_->begin_step(place_);
-  marks_.begin(place_.slot, step_ + 1);
+  marks_.begin(place_.slot, position_.step + 1);
   const bool observed = observes_buckets();
-  clock_.begin(place_.slot, step_, observed);
+  clock_.begin(place_.slot, position_.step, observed);
   if (!end_->exchanges(place_)) clock_.without_exchange();
   train_.begin(stream_, place_.slot);
   clock_.has_data();
-  results_.ask_for_norm(place_.slot, asks_for_norm());
-  parts_.optimizer.set_learning_rate(place_.slot, schedule_.at(step_));
-  exchanged_rate_.set(place_.slot, schedule_.at(step_));
-  recordings_.run(end_->kind_of(step_), place_.slot, observed, [this] { enqueue_step(); });
+  results_.ask_for_norm(place_.slot, wants_norm());
+  parts_.optimizer.set_learning_rate(place_.slot, schedule_.at(position_.step));
+  exchanged_rate_.set(place_.slot, schedule_.at(position_.step));
+  recordings_.run(end_->kind_of(position_.step), place_.slot, observed, [this] { enqueue_step(); });
   clock_.end();
   end_->end_step(place_);
   ++enqueued_;
-  ++step_;
-  ++epoch_step_;
+  ++position_.step;
+  ++position_.epoch_step;
   clock_.fetch([this] { train_.prefetch(StepSlot::of(enqueued_)); });
   clock_.wait_for_device();
-  settle_but(lag_);
+  settle_but(lag());
   clock_.rest();
   if (end_->learns()) learn_order();
   if (codec_trial_ && !codecs_held_) try_codecs(seconds_between(begin_ns, now_ns()));
@@ -320,16 +267,16 @@ bool Trainer::observes_buckets() const {
 
 // If steps of the previous epoch are under way, settle() resets the sums later.
 void Trainer::begin_epoch() {
-  ++epoch_;
-  epoch_step_ = 0;
-  reported_ = 0;
-  epoch_began_ = enqueued_;
-  if (settled_ == enqueued_) begin_totals();
+  ++position_.epoch;
+  position_.epoch_step = 0;
+  position_.reported = 0;
+  settled_.epoch_begin = enqueued_;
+  if (settled_.steps == enqueued_) begin_sums();
 }
 
-void Trainer::begin_totals() {
-  totals_ = {};
-  skipped_ = 0;
+void Trainer::begin_sums() {
+  settled_.losses = {};
+  settled_.skipped = 0;
 }
 
 // Enqueues all work of a step. Full buckets leave while the last micro-batch's backward is still at earlier
@@ -373,6 +320,13 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
     parts_.buckets.behind_micro_batch(stream_, micro);
     if (parts_.step_statistics != nullptr) parts_.step_statistics->keep_micro_batch(stream_, micro);
   });
+}
+
+std::int64_t Trainer::lag() const { return stream_.runs_on_host() && !end_->crosses() ? 0 : 1; }
+
+bool Trainer::wants_norm() const {
+  const bool wanted = stream_.runs_on_host() ? norm_wanted_ : options_.norm_every > 0;
+  return wanted && end_->has_norm();
 }
 
 float Trainer::gradient_scale() const {

@@ -9,8 +9,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "comm/buckets.h"
@@ -21,23 +24,19 @@
 #include "core/timeline.h"
 #include "data/batch_loader.h"
 #include "data/device_batches.h"
-#include "launch/account/advice.h"
 #include "launch/account/device_marks.h"
 #include "launch/account/ledger.h"
-#include "launch/account/more_ranks.h"
 #include "launch/account/step_clock.h"
-#include "launch/account/step_series.h"
 #include "launch/codec_trial.h"
 #include "launch/exchanged_rate.h"
-#include "launch/fit_observer.h"
 #include "launch/loss_totals.h"
 #include "launch/metrics.h"
-#include "launch/monitor/shown_rank.h"
-#include "launch/run_files/report.h"
 #include "launch/step_ends/step_end.h"
 #include "launch/step_recordings.h"
 #include "launch/step_results.h"
 #include "launch/step_statistics.h"
+#include "launch/training_observer.h"
+#include "launch/training_records.h"
 #include "models/network.h"
 #include "models/optimizer.h"
 #include "models/schedule.h"
@@ -71,21 +70,13 @@ struct TrainerOptions {
   std::int64_t evaluate_epochs = 1;
   // Steps from one evaluation within an epoch to the next, counted from the start of training; 0: none.
   std::int64_t evaluate_every = 0;
-  std::int64_t log_every = 50;  // steps per line of rank 0's StepSeries; 0: none
-  // Epochs from one with histograms of weights and gradients to the next; 0: none.
-  std::int64_t histograms_every = 0;
+  // Steps of an epoch from one for which observers read the norm of the gradients (LastStep) to the next;
+  // that of the last step before an evaluation or the epoch's end is computed, too. 0: none. A GPU computes
+  // it in every step unless 0.
+  std::int64_t norm_every = 0;
   // File to which rank 0 saves the last good state when gradients stop being finite; empty: none.
   std::filesystem::path last_good;
   CodecTrialOptions codec_trial;
-  AdviceContext advice;           // without measurements, which the Trainer fills in
-  std::optional<RanksNow> ranks;  // to report what more ranks would bring; nullopt: no report
-};
-
-struct Evaluation {
-  double loss = 0;
-  double accuracy = 0;  // fraction
-  std::int64_t samples = 0;
-  std::optional<EvaluationMetrics> metrics = {};
 };
 
 // This rank's own step time in seconds, excluding waits for peers: of its thread (OwnTime) and of its GPU.
@@ -117,9 +108,12 @@ class Trainer {
   // Collective.
   Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options);
 
-  // Collective. Trains the remaining epochs. Each ends with an evaluation, if due, and a line of the report.
-  // Returns early if the observer stops it.
-  void fit(Report& report, FitObserver* observer = nullptr);
+  // Collective. Trains the remaining epochs; each ends with an evaluation, if due. Calls the observers in
+  // order (training_observer.h) and returns early if one stops the training. They outlive the call.
+  void fit(std::span<TrainingObserver* const> observers);
+  void fit(std::initializer_list<TrainingObserver*> observers = {}) {
+    fit(std::span(observers.begin(), observers.size()));
+  }
 
   // One optimizer step: accumulation micro-batches, one exchange of gradients. Collective. Gradients that are
   // not finite skip the step. Nothing else happens if a dynamic loss scale can still fall, or
@@ -133,13 +127,10 @@ class Trainer {
   void step();
   // Evaluates the whole test set, each sample once. Uses the mean over ranks of the running statistics and,
   // where ranks train apart, of the parameters, which exports and digests use until the next step; with an
-  // EMA, the averaged parameters. Does not change training. Collective. told: called after each batch, with
-  // its number from 1.
-  using EvaluationTeller = std::function<void(std::int64_t batch, std::int64_t batches)>;
-  Evaluation evaluate(const EvaluationTeller& told = nullptr);
-  // Called on every rank after each batch of an evaluation in fit(). False, on all ranks alike, abandons the
-  // evaluation and ends fit(), with training in the state before that evaluation. Null: never abandoned.
-  void ask_in_evaluations(std::function<bool()> goes_on) { evaluation_goes_on_ = std::move(goes_on); }
+  // EMA, the averaged parameters. Does not change training. Collective. progress: called after each batch,
+  // with its number from 1.
+  using EvaluationProgress = std::function<void(std::int64_t batch, std::int64_t batches)>;
+  Evaluation evaluate(const EvaluationProgress& progress = nullptr);
   // Calls work() while the network holds the parameters for evaluation (the EMA, if there is one) and nothing
   // else is under way, then restores training's. Call between steps.
   void with_evaluated_weights(const std::function<void()>& work);
@@ -152,7 +143,7 @@ class Trainer {
   // position. Collective.
   void visit_state(StateVisitor& visitor);
 
-  std::int64_t steps() const { return step_; }
+  std::int64_t steps() const { return position_.step; }
   // Call between steps; null: no observer. Replayed steps do not call it.
   void observe_layers(LayerObserver* observer) { parts_.observer = observer; }
   bool replays_steps() const { return recordings_.records(); }
@@ -164,33 +155,34 @@ class Trainer {
   // With comm.codec = "auto": sets each bucket's codec and ends the trial of codecs. Collective; call between
   // steps.
   void choose_codecs(std::span<const int> by_bucket);
-  // Attainable samples per second of all ranks, for the share of peak in reports: see measure_attainable().
-  void set_attainable(std::optional<double> samples_per_second) { attainable_ = samples_per_second; }
-  // Collective; called after the steps of an epoch with their number of samples. Returns the text about
-  // devices for the epoch's line.
-  using DeviceTeller = std::function<std::string(std::int64_t samples)>;
-  void tell_devices(DeviceTeller teller) { device_teller_ = std::move(teller); }
-  // Publishes progress to other processes of this node through `shown`, which outlives this. Null: none.
-  void show_on(ShownRank* shown) { shown_ = shown; }
-  ShownRank* shown() const { return shown_; }
   // While held, the trial of codecs pauses: for steps that are measured, or undone later.
   void hold_codecs(bool held) { codecs_held_ = held; }
   // On a ring, the steps of each rank in the last trained epoch; otherwise empty.
   const std::vector<std::int64_t>& steps_by_rank() const { return steps_by_rank_; }
   // Completed epochs.
-  std::int64_t epochs() const { return epoch_; }
+  std::int64_t epochs() const { return position_.epoch; }
   // True if the epoch is reported, and evaluated if due, before another step.
-  bool epoch_ends_next() const { return epoch_ends_after(epoch_step_, step_); }
+  bool epoch_ends_next() const { return epoch_ends_after(position_.epoch_step, position_.step); }
   // True if an evaluation within the epoch (TrainerOptions::evaluate_every) precedes the next step.
-  bool evaluates_within() const { return evaluates_within(epoch_step_, step_); }
+  bool evaluates_within() const { return evaluates_within(position_.epoch_step, position_.step); }
   // True if train.steps ended the epoch early, and that part of it is reported.
-  bool reported_early() const { return reported_ && epoch_step_ > 0; }
+  bool reported_early() const { return position_.reported && position_.epoch_step > 0; }
   // Makes done() true. Call between steps, on all ranks alike.
-  void end() { ended_ = true; }
+  void end() { position_.ended = true; }
   // True if fit() has nothing left to do.
   bool done() const {
-    return ended_ || epoch_ >= options_.epochs || (stopped() && (reported_ || epoch_step_ == 0));
+    return position_.ended || position_.epoch >= options_.epochs ||
+           (stopped() && (position_.reported || position_.epoch_step == 0));
   }
+  // For observers, between steps. totals() reads clocks; the others are stored values.
+  StepTotals totals();
+  LastStep last_step() const;
+  // Steps of this trainer whose results the host has read.
+  std::int64_t settled_steps() const { return settled_.steps; }
+  // True if the buckets still hold the gradients of the last step, times gradients_scale(). Not if later
+  // gradients or averaged parameters have overwritten them.
+  bool holds_gradients() const;
+  float gradients_scale() const { return settled_.gradients_scale; }
   // See StepClock. take_account() waits for the steps under way.
   StepAccount take_account();
   StepAccount take_host_account() { return clock_.take_host(); }
@@ -211,18 +203,54 @@ class Trainer {
   ProcessorAccount processor_account();
 
  private:
+  // The next step is `step` of the training and `epoch_step` of `epoch`. On a ring it counts the steps of all
+  // ranks divided by their number; this rank's place in the data differs.
+  struct Position {
+    std::int64_t step = 0;
+    std::int64_t epoch = 0;
+    std::int64_t epoch_step = 0;
+    std::int64_t reported = 0;  // 1: all trained steps of the epoch are reported
+    bool ended = false;
+  };
+  // Steps whose results the host has read.
+  struct SettledSteps {
+    std::int64_t steps = 0;
+    std::int64_t epoch_begin = 0;       // number of steps enqueued before the epoch's first
+    LossTotals losses;                  // of this rank in the epoch
+    std::int64_t skipped = 0;           // in the epoch
+    std::int64_t bad_in_a_row = 0;      // skipped, and no smaller loss scale fixes it
+    float loss_scale = 1;               // after the last step
+    double gradient_norm = 0;           // of the last step; NaN: not computed
+    float gradients_scale = 1;          // loss scale of that step's gradients
+    std::string not_finite_where = {};  // result of find_not_finite()
+  };
+  // One run of fit() through an epoch: where it began, and the evaluations within it.
+  struct EpochRun {
+    std::int64_t begin_ns = 0;
+    std::int64_t first_step = 0;  // of the epoch
+    std::int64_t end_step = 0;    // exclusive
+    std::int64_t settled_before = 0;
+    ProcessorAccount processor;
+    double compute_without_core = 0, communication_without_core = 0;
+    std::int64_t evaluations = 0;
+    double pause_seconds = 0, metrics_seconds = 0;
+  };
+
   // 1 / samples of a step: of all ranks, or of this rank where gradients stay its own.
   float gradient_scale() const;
   void enqueue_step();
   // exchange: for the step's last micro-batch, if its buckets leave during backward; else null.
   void micro_batch(std::int64_t micro, GradientListener* exchange);
   void learn_order();
+  // Steps that the host does not wait for after enqueueing: none on a CPU, the last one on a GPU or if steps
+  // cross. Every rank reads a step's result at the same point of its loop.
+  std::int64_t lag() const;
   // Reads the results of all enqueued steps but the last `lag`, when the device has completed them. All ranks
   // do so at the same point of the loop.
   void settle_but(std::int64_t lag);
   void settle(StepSlot slot);
   [[noreturn]] void stop_not_finite(const StepFailure& failure);
-  void tell_skipped(const StepVerdict& verdict);
+  void report_skipped(const StepVerdict& verdict);
   // The result of NotFiniteSearch for this step, from 1, which is computed again. Not collective, except with
   // synchronised batch norm.
   std::string find_not_finite(std::int64_t step);
@@ -231,56 +259,37 @@ class Trainer {
   // Collective. Copies the state of a rank with finite parameters to all ranks if some have none. False: no
   // rank's are finite.
   bool share_finite_state();
-  void stand_at_last_good(std::int64_t failed_step, bool next_done);
-  struct Standing {
-    std::int64_t step = 0, epoch = 0, epoch_step = 0;
-  };
-  Standing standing_before(std::int64_t step) const;  // from 1
-  // nullopt: the observer stopped training, or an evaluation was abandoned.
-  std::optional<EpochReport> train_epoch(Report& report, FitObserver* observer);
-  std::optional<MoreRanks> more_ranks(const EpochReport& line, std::int64_t steps) const;
-  // Collective; with several ranks. `line` is the epoch's.
-  EpochCommunication communication(const EpochReport& line, double no_core_before);
-  // On rank 0, after an epoch with histograms: the gradients of its last step. Empty if late gradients or
-  // averaged parameters have overwritten them.
-  std::vector<Histogram> last_gradients();
-  bool tells_histograms() const;
-  // begin_series() returns nullopt except on rank 0 with log_every > 0.
-  StepSeries::Place series_place();
-  std::optional<StepSeries> begin_series();
-  bool asks_for_norm() const;
-  void tell_series(Report& report, StepSeries& series);
-  // Publish progress: before the steps of an epoch, or the remaining ones, and after each.
-  void begin_window();
-  void show_step(std::int64_t epoch_steps);
-  void restart_window();
-  bool window_is_over(const RankProgress& progress, std::int64_t now) const;
-  void close_window(RankProgress& progress, std::int64_t now);
-  // Totals of the evaluations within an epoch.
-  struct Pause {
-    std::int64_t evaluations = 0;
-    double seconds = 0, metric_seconds = 0, without_core = 0;
-    ProcessorAccount processor;
-  };
-  // Returns nullopt if told() returned false, as it does on all ranks alike.
-  std::optional<Evaluation> evaluate_while(const std::function<bool(std::int64_t, std::int64_t)>& told);
-  // For fit(); nullopt: the evaluation was abandoned.
-  std::optional<Evaluation> evaluate_in(Report& report);
-  // Collective. Evaluates after the epoch, if due, and fills in its line.
-  std::optional<Evaluation> evaluate_epoch(Report& report, EpochReport& line);
-  // Collective. Evaluates within the epoch, and adds to the epoch's totals.
-  void pause_to_evaluate(Report& report, Pause& pause);
-  // See RankCommunication::no_core; total so far.
-  double seconds_without_core_for_communication();
-  // Call before each step of an epoch. Sets the position; false: no step is left.
-  bool takes_step(std::int64_t steps);
-  void stand_at(std::int64_t epoch_step);
-  bool epoch_is_over() const { return epoch_step_ == parts_.train.steps_in_epoch(epoch_); }
+  // Moves the position before the failed step, or after the next one if that was taken.
+  void return_to_last_good(std::int64_t failed_step, bool next_done);
+  Position position_before(std::int64_t step) const;  // from 1
+
+  // nullopt: an observer stopped the training.
+  std::optional<EpochRecord> train_epoch();
+  EpochRun begin_run();
+  // Collective.
+  EpochRecord record_of(const EpochRun& run);
+  double samples_per_second(const EpochRun& run) const;
+  // Collective. Evaluates within the epoch. False: an observer stopped the training.
+  bool pause_to_evaluate(EpochRun& run);
+  // Collective. Evaluates after the epoch, if due, and adds the result. False: as above.
+  bool evaluate_epoch(EpochRecord& record);
+  // Returns nullopt if progress() returned false, as it does on all ranks alike.
+  std::optional<Evaluation> evaluate_while(const std::function<bool(std::int64_t, std::int64_t)>& progress);
+  std::optional<Evaluation> evaluate_for_observers();
+  // Call before each step of an epoch. Sets the position and whether the norm is computed; false: no step is
+  // left.
+  bool begin_next_step(std::int64_t end_step);
+  bool observers_go_on();
+  void move_to(std::int64_t epoch_step);
+  bool wants_norm() const;
+  // Total so far; see EpochRecord::communication_without_core.
+  double communication_without_core();
+  bool epoch_is_over() const { return position_.epoch_step == parts_.train.steps_in_epoch(position_.epoch); }
   // True if a GPU records times of the buckets in the step that begins.
   bool observes_buckets() const;
   void begin_epoch();
-  void begin_totals();
-  void visit_place(StateVisitor& visitor);
+  void begin_sums();
+  void visit_position(StateVisitor& visitor);
   void visit_exchange(StateVisitor& visitor);
   void try_codecs(double step_seconds);
   void change_codecs(std::span<const int> by_bucket);
@@ -289,9 +298,9 @@ class Trainer {
   void warn_unless_finite(const LossTotals& all);
   void require_finite_state();
   std::int64_t skipped_on_all_ranks();
-  bool stopped() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
+  bool stopped() const { return options_.max_steps > 0 && position_.step >= options_.max_steps; }
   bool epoch_ends_after(std::int64_t epoch_step, std::int64_t step) const {
-    return epoch_step == parts_.train.steps_in_epoch(epoch_) ||
+    return epoch_step == parts_.train.steps_in_epoch(position_.epoch) ||
            (options_.max_steps > 0 && step >= options_.max_steps);
   }
   bool evaluates_within(std::int64_t epoch_step, std::int64_t step) const {
@@ -309,50 +318,21 @@ class Trainer {
   StepResults results_;
   ExchangedRate exchanged_rate_;
   DeviceMarks marks_;
-  // Times of buckets; null with one rank and no timeline.
-  std::optional<Ledger> ledger_;
+  std::optional<Ledger> ledger_;  // times of buckets; null with one rank and no timeline
   StepClock clock_;
   std::unique_ptr<CodecTrial> codec_trial_;  // with comm.codec = "auto", if there is a choice; else null
   bool codecs_held_ = false;
-  std::optional<double> attainable_;
-  DeviceTeller device_teller_;  // null: no text
-  // Since the previous line of the series: evaluations within the epoch, and seconds spent writing that line.
-  double evaluation_seconds_ = 0, telling_seconds_ = 0;
-  ShownRank* shown_ = nullptr;
-  std::optional<StepSeries> window_;  // the interval that is published
-  std::int64_t window_begin_ns_ = 0;
-  std::int64_t window_settled_ = 0;  // settled_ at its begin
-  bool norm_wanted_ = false;         // for the next step's gradients; a GPU always computes it
-  double gradient_norm_ = 0;         // of the last settled step; NaN: not computed
-  float gradients_scale_ = 1;        // loss scale of that step's gradients
   std::optional<WeightAverage> average_;
   StepRecordings recordings_;  // on the communicators of gradients and of layers
   std::unique_ptr<StepEnd> end_;
-  // lag_: steps that the host does not wait for after enqueueing: none on a CPU, the last one on a GPU or if
-  // steps cross. Every rank reads a step's result at the same point of its loop.
-  bool traces_;  // a rank has a timeline
-  std::int64_t lag_;
+  bool traces_;                                        // a rank has a timeline
+  std::span<TrainingObserver* const> observers_ = {};  // during fit()
+  Position position_;
+  StepPlace place_;            // the step that is being enqueued
+  std::int64_t enqueued_ = 0;  // steps by this trainer
+  SettledSteps settled_;
   std::vector<std::int64_t> steps_by_rank_;  // see steps_by_rank()
-  LossTotals totals_;                        // of this rank's settled steps in this epoch
-  std::int64_t skipped_ = 0;                 // steps among them that were skipped
-  float loss_scale_;                         // after the last settled step
-  // The position: the next step is step_ of the training and epoch_step_ of epoch_. On a ring it counts the
-  // steps of all ranks divided by their number; this rank's place in the data differs.
-  std::int64_t step_ = 0;
-  std::int64_t epoch_ = 0;
-  std::int64_t epoch_step_ = 0;
-  std::int64_t reported_ = 0;  // 1: all trained steps of the epoch are reported
-  bool ended_ = false;
-  std::function<bool()> evaluation_goes_on_;
-  bool gave_up_ = false;             // the last evaluation was abandoned
-  FitObserver* observer_ = nullptr;  // set during fit()
-  std::int64_t bad_in_a_row_ = 0;    // settled steps skipped that no smaller loss scale fixes
-  std::string began_;                // result of find_not_finite()
-  StepPlace place_;                  // the step that is being enqueued
-  // Counts of steps that this trainer enqueued:
-  std::int64_t enqueued_ = 0;
-  std::int64_t settled_ = 0;      // whose results the host has read
-  std::int64_t epoch_began_ = 0;  // before the epoch's first
+  bool norm_wanted_ = false;                 // of the next step's gradients, on a CPU
 };
 
 }  // namespace lockstep

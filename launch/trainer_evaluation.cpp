@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A Trainer's evaluations, after epochs and within them.
+#include <algorithm>
 #include <cmath>
 
 #include "core/log.h"
@@ -10,29 +11,28 @@
 
 namespace lockstep {
 
-Evaluation Trainer::evaluate(const EvaluationTeller& told) {
+Evaluation Trainer::evaluate(const EvaluationProgress& progress) {
   return *evaluate_while([&](std::int64_t batch, std::int64_t batches) {
-    if (told) told(batch, batches);
+    if (progress) progress(batch, batches);
     return true;
   });
 }
 
-std::optional<Evaluation> Trainer::evaluate_in(Report& report) {
-  std::optional<Evaluation> evaluation = evaluate_while([&](std::int64_t batch, std::int64_t batches) {
-    report.evaluating(batch, batches);
-    return !evaluation_goes_on_ || evaluation_goes_on_();
-  });
-  gave_up_ = !evaluation.has_value();
-  return evaluation;
+std::optional<Evaluation> Trainer::evaluate_for_observers() {
+  const auto evaluating = [&](std::int64_t batch, std::int64_t batches) {
+    return std::ranges::all_of(observers_,
+                               [&](TrainingObserver* each) { return each->evaluating(batch, batches); });
+  };
+  if (!evaluating(0, parts_.test.steps_in_epoch(0))) return std::nullopt;
+  return evaluate_while(evaluating);
 }
 
 std::optional<Evaluation> Trainer::evaluate_while(
-    const std::function<bool(std::int64_t, std::int64_t)>& told) {
-  const ShownActivity evaluating(shown_, Activity::evaluating);
+    const std::function<bool(std::int64_t, std::int64_t)>& progress) {
   set_current_step(0);
   settle_but(0);
   clock_.restart();
-  if (const auto failure = end_->show_evaluated(step_)) stop_not_finite(*failure);
+  if (const auto failure = end_->show_evaluated(position_.step)) stop_not_finite(*failure);
   average_statistics();
   if (average_) swap_average();
   LossTotals mine;
@@ -48,7 +48,7 @@ std::optional<Evaluation> Trainer::evaluate_while(
     test_.prefetch(StepSlot::of(step + 1));
     mine.add(parts_.network.loss(stream_));
     if (metrics_) metrics_->counted();
-    if (told(step + 1, steps)) continue;
+    if (progress(step + 1, steps)) continue;
     if (average_) swap_average();
     return std::nullopt;
   }
@@ -95,40 +95,36 @@ void Trainer::with_evaluated_weights(const std::function<void()>& work) {
   swap_average();
 }
 
-std::optional<Evaluation> Trainer::evaluate_epoch(Report& report, EpochReport& line) {
-  const std::int64_t every = options_.evaluate_epochs, epoch = epoch_ + 1;
-  const bool due = stopped() || epoch >= options_.epochs || (every > 0 && epoch % every == 0);
-  if (!due) return std::nullopt;
+bool Trainer::evaluate_epoch(EpochRecord& record) {
+  const std::int64_t every = options_.evaluate_epochs;
+  const bool due = stopped() || record.epoch >= options_.epochs || (every > 0 && record.epoch % every == 0);
+  if (!due) return true;
   const std::int64_t begin = now_ns();
-  const std::optional<Evaluation> evaluation = evaluate_in(report);
-  if (!evaluation) return std::nullopt;
-  line.test_loss = evaluation->loss;
-  line.test_accuracy = evaluation->accuracy;
-  line.evaluation_seconds += seconds_between(begin, now_ns());
-  line.metrics = evaluation->metrics;
-  if (line.metrics) line.metrics_seconds += line.metrics->seconds;
-  return evaluation;
+  record.evaluation = evaluate_for_observers();
+  if (!record.evaluation) return false;
+  record.evaluation_seconds += seconds_between(begin, now_ns());
+  if (record.evaluation->metrics) record.metrics_seconds += record.evaluation->metrics->seconds;
+  return true;
 }
 
-void Trainer::pause_to_evaluate(Report& report, Pause& pause) {
+// What the pause takes is no part of the epoch's steps.
+bool Trainer::pause_to_evaluate(EpochRun& run) {
+  const std::int64_t begin = now_ns();
   const double without_core = compute_without_core();
   const ProcessorAccount processor = processor_account();
-  const std::int64_t begin = now_ns();
-  const std::optional<Evaluation> evaluation = evaluate_in(report);
-  if (!evaluation) return;
-  EvaluationLine line{.step = step_, .epoch = epoch_ + 1};
-  line.test_loss = evaluation->loss;
-  line.test_accuracy = evaluation->accuracy;
-  line.metrics = evaluation->metrics;
-  line.seconds = seconds_between(begin, now_ns());
-  report.evaluation(line);
-  pause.metric_seconds += line.metrics ? line.metrics->seconds : 0.0;
-  pause.without_core += compute_without_core() - without_core;
-  pause.processor = pause.processor - (processor - processor_account());
-  const double seconds = seconds_between(begin, now_ns());
-  pause.seconds += seconds;
-  evaluation_seconds_ += seconds;
-  ++pause.evaluations;
+  const std::optional<Evaluation> evaluation = evaluate_for_observers();
+  if (!evaluation) return false;
+  const EvaluationRecord record{.epoch = position_.epoch + 1,
+                                .step = position_.step,
+                                .evaluation = *evaluation,
+                                .seconds = seconds_between(begin, now_ns())};
+  for (TrainingObserver* each : observers_) each->evaluated_within(record);
+  ++run.evaluations;
+  if (evaluation->metrics) run.metrics_seconds += evaluation->metrics->seconds;
+  run.compute_without_core += compute_without_core() - without_core;
+  run.processor = run.processor - (processor - processor_account());
+  run.pause_seconds += seconds_between(begin, now_ns());
+  return true;
 }
 
 // Averages the evaluation statistics; training's own do not change.

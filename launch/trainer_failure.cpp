@@ -29,26 +29,27 @@ std::vector<int> ranks_with(Communicator& host, bool mine) {
 }  // namespace
 
 // Names the ranks whose loss is not finite, if all ranks learn of the step at the same time.
-void Trainer::tell_skipped(const StepVerdict& verdict) {
+void Trainer::report_skipped(const StepVerdict& verdict) {
   if (end_->kind_of(verdict.step - 1) != StepKind::synchronous) {
     return log::warning(
         "step {} skipped by this rank: its gradients are not finite ({} in a row, at most {})", verdict.step,
-        bad_in_a_row_, options_.max_skipped_steps);
+        settled_.bad_in_a_row, options_.max_skipped_steps);
   }
   const std::vector<int> ranks = ranks_with(parts_.communicator.host(), !verdict.loss_finite);
   log::shared_warning("step {} skipped: {} ({} in a row, train.max_skipped_steps = {})", verdict.step,
                       ranks.empty()
                           ? "the gradient is not finite (every rank's loss is)"
                           : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", ")),
-                      bad_in_a_row_, options_.max_skipped_steps);
+                      settled_.bad_in_a_row, options_.max_skipped_steps);
 }
 
-Trainer::Standing Trainer::standing_before(std::int64_t step) const {
-  const std::int64_t back = step_ - (step - 1);
-  if (back <= epoch_step_) return {.step = step - 1, .epoch = epoch_, .epoch_step = epoch_step_ - back};
+Trainer::Position Trainer::position_before(std::int64_t step) const {
+  const std::int64_t back = position_.step - (step - 1);
+  if (back <= position_.epoch_step)
+    return {.step = step - 1, .epoch = position_.epoch, .epoch_step = position_.epoch_step - back};
   return {.step = step - 1,
-          .epoch = epoch_ - 1,
-          .epoch_step = parts_.train.steps_in_epoch(epoch_ - 1) - (back - epoch_step_)};
+          .epoch = position_.epoch - 1,
+          .epoch_step = parts_.train.steps_in_epoch(position_.epoch - 1) - (back - position_.epoch_step)};
 }
 
 // Computes the step again on this rank's batch; with synchronised batch norm, all ranks do so together.
@@ -62,7 +63,7 @@ std::string Trainer::find_not_finite(std::int64_t step) {
   NotFiniteSearch search(network, stream_);
   search.look_at_state();
   network.keep_statistics(stream_);
-  const Standing at = standing_before(step);
+  const Position at = position_before(step);
   train_.seek(at.epoch, at.epoch_step);
   train_.begin(stream_, StepSlot{});
   for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) {
@@ -79,7 +80,7 @@ std::string Trainer::find_not_finite(std::int64_t step) {
   }
   network.restore_statistics(stream_);
   stream_.synchronize();
-  train_.seek(epoch_, epoch_step_);
+  train_.seek(position_.epoch, position_.epoch_step);
   return search.found();
 }
 
@@ -90,10 +91,10 @@ void Trainer::stop_not_finite(const StepFailure& failure) {
   const std::string what = ranks.empty()
                                ? "the gradient is not finite (every rank's loss is)"
                                : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
-  std::string where = where_it_began(host, began_);
+  std::string where = where_it_began(host, settled_.not_finite_where);
   if (where.empty() && !end_->judges_alone())
     where = "; computed again, each rank by itself, it is finite everywhere";
-  if (observer_ != nullptr) observer_->step_failed();
+  for (TrainingObserver* each : observers_) each->step_failed();
   const std::string saved = save_last_good(failure.step);
   throw_agreed(Error(exit_code::failed,
                      fmt::format("step {}: {}{}; lower optimizer.learning_rate or look at the data{}",
@@ -103,7 +104,8 @@ void Trainer::stop_not_finite(const StepFailure& failure) {
 // On a GPU the next step is already enqueued; if it is skipped, it restores the statistics, too.
 std::string Trainer::save_last_good(std::int64_t failed_step) {
   const bool average = end_->show_last_average(failed_step);
-  const bool next_done = settled_ < enqueued_ && results_.result(StepSlot::of(settled_)).control.finite != 0;
+  const bool next_done =
+      settled_.steps < enqueued_ && results_.result(StepSlot::of(settled_.steps)).control.finite != 0;
   stream_.synchronize();
   if (!average && !share_finite_state()) return "; no rank has parameters that are finite";
   std::string saved;
@@ -116,9 +118,10 @@ std::string Trainer::save_last_good(std::int64_t failed_step) {
                         next_done ? fmt::format("after step {}", failed_step + 1) : "before this step",
                         options_.last_good.string());
   }
-  if (observer_ == nullptr || average || !end_->leaves_skipped_step_as_it_was()) return saved;
-  stand_at_last_good(failed_step, next_done);
-  return saved + observer_->save_last_good();
+  if (observers_.empty() || average || !end_->skip_restores_state()) return saved;
+  return_to_last_good(failed_step, next_done);
+  for (TrainingObserver* each : observers_) saved += each->save_last_good();
+  return saved;
 }
 
 // Ranks share this state, so values that are not finite on one rank can be replaced by another rank's.
@@ -141,17 +144,18 @@ bool Trainer::share_finite_state() {
 }
 
 // No step is under way afterwards.
-void Trainer::stand_at_last_good(std::int64_t failed_step, bool next_done) {
+void Trainer::return_to_last_good(std::int64_t failed_step, bool next_done) {
   if (next_done) {
-    for (const LossSums& sums : results_.result(StepSlot::of(settled_)).losses) totals_.add(sums);
+    for (const LossSums& sums : results_.result(StepSlot::of(settled_.steps)).losses)
+      settled_.losses.add(sums);
   } else {
-    const Standing at = standing_before(failed_step);
-    step_ = at.step;
-    epoch_ = at.epoch;
-    epoch_step_ = at.epoch_step;
+    const Position at = position_before(failed_step);
+    position_.step = at.step;
+    position_.epoch = at.epoch;
+    position_.epoch_step = at.epoch_step;
   }
-  if (parts_.optimizer.loss_scale_options().dynamic()) --skipped_;
-  settled_ = enqueued_;
+  if (parts_.optimizer.loss_scale_options().dynamic()) --settled_.skipped;
+  settled_.steps = enqueued_;
 }
 
 }  // namespace lockstep

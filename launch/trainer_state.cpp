@@ -11,24 +11,24 @@ namespace lockstep {
 void Trainer::visit_state(StateVisitor& visitor) {
   settle_but(0);
   clock_.restart();
-  if (!visitor.writes()) end_->show_saved(step_);
+  if (!visitor.writes()) end_->show_saved(position_.step);
   parts_.network.visit_state(visitor);
   parts_.optimizer.visit_state(visitor);
   if (average_) average_->visit_state(visitor);
   visit_exchange(visitor);
   end_->visit_state(visitor);
-  visit_place(visitor);
-  visitor.value("epoch.loss", StateScope::per_rank, &totals_.loss);
-  visitor.value("epoch.weight", StateScope::per_rank, &totals_.weight);
-  visitor.value("epoch.correct", StateScope::per_rank, &totals_.correct);
-  visitor.value("epoch.samples", StateScope::per_rank, &totals_.samples);
+  visit_position(visitor);
+  visitor.value("epoch.loss", StateScope::per_rank, &settled_.losses.loss);
+  visitor.value("epoch.weight", StateScope::per_rank, &settled_.losses.weight);
+  visitor.value("epoch.correct", StateScope::per_rank, &settled_.losses.correct);
+  visitor.value("epoch.samples", StateScope::per_rank, &settled_.losses.samples);
   visitor.value("epoch.skipped_steps", end_->judges_alone() ? StateScope::per_rank : StateScope::replicated,
-                &skipped_);
+                &settled_.skipped);
   if (!visitor.writes()) return;
   end_->learn_again();
-  loss_scale_ = parts_.optimizer.read_control(stream_).loss_scale;
-  epoch_began_ = -1;  // the restored sums are not reset
-  train_.seek(epoch_, epoch_step_);
+  settled_.loss_scale = parts_.optimizer.read_control(stream_).loss_scale;
+  settled_.epoch_begin = -1;  // the restored sums are not reset
+  train_.seek(position_.epoch, position_.epoch_step);
 }
 
 // Visits the choice of codecs first, because it determines the exchange's state.
@@ -48,23 +48,24 @@ void Trainer::visit_exchange(StateVisitor& visitor) {
   }
 }
 
-void Trainer::visit_place(StateVisitor& visitor) {
+void Trainer::visit_position(StateVisitor& visitor) {
   const auto mine = static_cast<std::int64_t>(parts_.train.seed());
   std::int64_t seed = mine;
   visitor.value("train.seed", StateScope::replicated, &seed);
-  visitor.value("train.steps", StateScope::replicated, &step_);
-  visitor.value("train.epoch", StateScope::replicated, &epoch_);
-  visitor.value("train.epoch_step", StateScope::replicated, &epoch_step_);
-  visitor.value("train.epoch_reported", StateScope::replicated, &reported_);
+  visitor.value("train.steps", StateScope::replicated, &position_.step);
+  visitor.value("train.epoch", StateScope::replicated, &position_.epoch);
+  visitor.value("train.epoch_step", StateScope::replicated, &position_.epoch_step);
+  visitor.value("train.epoch_reported", StateScope::replicated, &position_.reported);
   if (seed != mine) {
     throw ConfigError(fmt::format("the saved state is of train.seed = {}, not of {}", seed, mine));
   }
   constexpr std::int64_t kMostEpochs = std::numeric_limits<decltype(SampleId::epoch)>::max();
-  if (epoch_ < 0 || epoch_ > kMostEpochs || epoch_step_ < 0 ||
-      epoch_step_ > parts_.train.steps_in_epoch(epoch_) || step_ < epoch_step_) {
+  if (position_.epoch < 0 || position_.epoch > kMostEpochs || position_.epoch_step < 0 ||
+      position_.epoch_step > parts_.train.steps_in_epoch(position_.epoch) ||
+      position_.step < position_.epoch_step) {
     throw DataError(
         fmt::format("the saved state stands at step {} of epoch {} after {} steps, which cannot be",
-                    epoch_step_, epoch_ + 1, step_));
+                    position_.epoch_step, position_.epoch + 1, position_.step));
   }
 }
 

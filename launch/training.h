@@ -12,6 +12,7 @@
 #include "comm/communicator_gather.h"
 #include "comm/world.h"
 #include "core/timeline.h"
+#include "launch/account/advice.h"
 #include "launch/config/config.h"
 #include "launch/devices/device_choice.h"
 #include "launch/devices/memory_need.h"

@@ -13,38 +13,18 @@
 
 #include "comm/codecs/bucket_travel.h"
 #include "launch/account/communication.h"
-#include "launch/account/overlap.h"
+#include "launch/account/wait_model.h"
 
 namespace lockstep {
 
-// Model of the ledger's mean step, in seconds.
-class WaitModel {
- public:
-  // sums.steps > 0. common_wait: the least time of the epoch that any rank waits in collectives for its
-  // peers; it counts as wire time.
-  WaitModel(const LedgerSums& sums, std::span<const double> bucket_bytes, double common_wait);
-
-  // Time that compute waits with buckets of these sizes, which together are all gradients, on a wire with
-  // `wire_speed` times the measured bandwidth.
-  double exposed(std::span<const double> bucket_bytes, double wire_speed = 1) const;
-  // Backward time and exposed communication when each measured bucket travels as `travel` says (one entry per
-  // measured bucket). The measured case is one round trip of the bucket's bytes. Codecs slow down backward as
-  // if no other core were free.
-  OverlappedBackward with(std::span<const BucketTravel> travel) const;
-  // From now on with() assumes that communication beside backward also takes this share of compute.
-  void take_from_compute(double share) { taken_share_ = share; }
-  double wire_seconds(double bytes) const { return alpha_ + beta_ * bytes; }
-  // Backward time left when gradients up to this byte are final.
-  double lead(double bytes) const { return backward_ - arrivals_.final_seconds(bytes); }
-
- private:
-  double backward_ = 0;
-  GradientArrivals arrivals_;
-  std::vector<double> final_seconds_;  // of the measured buckets
-  double alpha_ = 0;
-  double beta_ = 0;  // seconds per byte
-  double late_ = 0;  // lateness of peers, added to the first bucket
-  double taken_share_ = 0;
+// The change to make.
+struct Advice {
+  std::string cause;  // late_rank, slow_wire, last_bucket, first_bucket, no_core
+  std::string text;   // complete sentences
+  std::string key;    // of the configuration; empty: no setting helps
+  std::string value;
+  double samples_per_second = 0;      // estimated, over all ranks
+  std::string without_estimate = {};  // text without the estimated gain
 };
 
 // A possible value of comm.bucket_mib and the buckets that it makes.

@@ -21,11 +21,9 @@ double busy_share(const StepAccount& account, double without_core_seconds) {
   return total > 0 ? std::clamp(computing / total, 0.0, 1.0) : 0;
 }
 
-std::optional<Attainable> measure_attainable(Communicator& host, Training& training) {
-  const Network& network = training.network();
-  const double flops =
-      static_cast<double>(training_flops(training.graph())) / static_cast<double>(network.batch());
-  Backend& backend = training.network().backend();
+std::optional<Attainable> measure_attainable(Communicator& host, const Graph& graph, Network& network) {
+  const double flops = static_cast<double>(training_flops(graph)) / static_cast<double>(network.batch());
+  Backend& backend = network.backend();
   double mine = 0;
   measure_together(host, [&] {
     try {
@@ -41,17 +39,15 @@ std::optional<Attainable> measure_attainable(Communicator& host, Training& train
                     .gigaflops = mine};
 }
 
-std::function<std::optional<ComputeRoof>()> roof_of(Training& training, double gigaflops) {
+std::function<std::optional<ComputeRoof>()> roof_of(const Graph& graph, Network& network, double gigaflops) {
   // Floats of a vector register, and channels that tensor cores take at once.
   constexpr int kChannelsOfCpu = 16, kChannelsOfGpu = 8;
-  return [&training, gigaflops, roof = std::optional<ComputeRoof>(), asked = false]() mutable {
+  return [&graph, &network, gigaflops, roof = std::optional<ComputeRoof>(), asked = false]() mutable {
     if (std::exchange(asked, true)) return roof;
-    const Network& network = training.network();
     try {
-      const DeviceRates rates{
-          .gigaflops = gigaflops,
-          .gigabytes_per_second = training.network().backend().measure_gigabytes_per_second()};
-      roof = compute_roof(training.graph(), network.precision(), rates,
+      const DeviceRates rates{.gigaflops = gigaflops,
+                              .gigabytes_per_second = network.backend().measure_gigabytes_per_second()};
+      roof = compute_roof(graph, network.precision(), rates,
                           is_host_memory(network.device()) ? kChannelsOfCpu : kChannelsOfGpu);
     } catch (const Error& error) {
       log::info("what bounds the network is not known: {}", error.what());

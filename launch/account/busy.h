@@ -8,8 +8,9 @@
 
 #include "comm/communicator.h"
 #include "core/timeline.h"
-#include "launch/training.h"
 #include "models/compute_roof.h"
+#include "models/graph.h"
+#include "models/network.h"
 
 namespace lockstep {
 
@@ -26,10 +27,10 @@ struct Attainable {
 
 // Returns nothing if the network has no matrix products, or if a device cannot be measured, for lack of
 // memory for example. Collective; call it between steps.
-std::optional<Attainable> measure_attainable(Communicator& host, Training& training);
+std::optional<Attainable> measure_attainable(Communicator& host, const Graph& graph, Network& network);
 
 // The returned function measures the memory bandwidth in its first call, which takes about 0.1 s. It returns
-// nothing if that fails, for lack of memory for example. `training` outlives it.
-std::function<std::optional<ComputeRoof>()> roof_of(Training& training, double gigaflops);
+// nothing if that fails, for lack of memory for example. Graph and network outlive it.
+std::function<std::optional<ComputeRoof>()> roof_of(const Graph& graph, Network& network, double gigaflops);
 
 }  // namespace lockstep

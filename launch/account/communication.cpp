@@ -5,8 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "comm/agreement.h"
 
 namespace lockstep {
@@ -17,11 +15,6 @@ constexpr double kLateShare = 0.1;
 
 double least_waited(const std::vector<RankCommunication>& ranks) {
   return std::ranges::min(ranks, {}, &RankCommunication::waited).waited;
-}
-
-std::string rate_text(double bytes_per_second) {
-  if (bytes_per_second >= 1e9) return fmt::format("{:.1f} GB/s", bytes_per_second * 1e-9);
-  return fmt::format("{:.1f} MB/s", bytes_per_second * 1e-6);
 }
 
 // All ranks have the same buckets.
@@ -87,19 +80,6 @@ EpochCommunication gather_communication(Communicator& host, LedgerSums sums, std
   epoch.mine = std::move(sums);
   epoch.bucket_bytes = std::move(bucket_bytes);
   return epoch;
-}
-
-std::vector<std::string> communication_parts(const EpochCommunication& communication) {
-  const double steps = static_cast<double>(std::max<std::int64_t>(1, communication.mine.steps));
-  const auto milliseconds = [&](double seconds) { return fmt::format("{:.1f} ms", 1e3 * seconds / steps); };
-  std::vector<std::string> parts = {
-      fmt::format("comm {} a step", milliseconds(communication.exposed() + communication.hidden())),
-      fmt::format("{:.1f} % hidden", 100 * communication.overlap()),
-      fmt::format("| wire {} ({})", milliseconds(communication.wire()),
-                  rate_text(communication.wire_bytes_per_second()))};
-  if (const int rank = communication.late_rank(); rank >= 0)
-    parts.push_back(fmt::format("| late rank {}: {}", rank, milliseconds(communication.late())));
-  return parts;
 }
 
 }  // namespace lockstep

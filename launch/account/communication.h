@@ -6,8 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -25,23 +23,12 @@ struct RankCommunication {
   double no_core = 0;  // the communication thread was ready without a core; 0 where not known
 };
 
-// The change to make (launch/account/advice.h).
-struct Advice {
-  std::string cause;  // late_rank, slow_wire, last_bucket, first_bucket, no_core
-  std::string text;   // complete sentences
-  std::string key;    // of the configuration; empty: no setting helps
-  std::string value;
-  double samples_per_second = 0;      // estimated, over all ranks
-  std::string without_estimate = {};  // text without the estimated gain
-};
-
 struct EpochCommunication {
   LedgerSums mine;  // this rank's; reports show rank 0's
   std::vector<RankCommunication> by_rank;
   std::vector<double> bucket_bytes;                    // bytes that travel for each bucket
   std::vector<std::vector<double>> exposed_by_bucket;  // [rank][bucket]: BucketSums::exposed
   double sent_bytes = 0;                               // by this rank
-  std::optional<Advice> advice;
 
   // Sums of `mine`, in seconds of the epoch. wire: time in collectives without waits for a late rank.
   double exposed() const { return mine.exposed; }
@@ -57,8 +44,5 @@ struct EpochCommunication {
 // Collective. sums: this rank's epoch; no_core: see RankCommunication.
 EpochCommunication gather_communication(Communicator& host, LedgerSums sums, std::vector<double> bucket_bytes,
                                         double no_core);
-
-// "comm 31.2 ms a step, 96 % hidden", "| wire 28.0 ms (5.1 GB/s)", "| late rank 2: 1.3 ms": parts of a line.
-std::vector<std::string> communication_parts(const EpochCommunication& communication);
 
 }  // namespace lockstep

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/timeline.h"
-#include "launch/account/communication.h"
+#include "launch/account/advice.h"
+#include "launch/account/batch_room.h"
 #include "launch/account/step_series.h"
-#include "launch/devices/memory_need.h"
 #include "launch/monitor/slowed_device.h"
 #include "models/compute_roof.h"
 

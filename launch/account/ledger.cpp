@@ -169,4 +169,22 @@ LedgerSums Ledger::take() {
   return sums;
 }
 
+void record_flows(const Ledger& ledger, Timeline& timeline) {
+  const ComputeMoments& compute = ledger.compute();
+  for (std::size_t bucket = 0; bucket < ledger.passages().size(); ++bucket) {
+    const BucketPassage& passage = ledger.passages()[bucket];
+    if (passage.finished_ns == 0) continue;
+    std::int64_t needed_ns = std::clamp(passage.finished_ns, compute.waited_ns, compute.resumed_ns);
+    for (const BucketWait& wait : compute.waits)
+      if (wait.bucket == bucket) needed_ns = wait.end_ns;
+    timeline.record(
+        BucketFlow{.bucket = static_cast<std::int32_t>(bucket),
+                   .final_ns = std::clamp(passage.final_ns, compute.backward_ns, compute.resumed_ns),
+                   .started_ns = passage.started_ns,
+                   .met_ns = passage.met_ns,
+                   .needed_ns = needed_ns,
+                   .sent_bytes = passage.sent_bytes});
+  }
+}
+
 }  // namespace lockstep

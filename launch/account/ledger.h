@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/collective_log.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 
@@ -122,5 +123,8 @@ class Ledger {
   LedgerSums window_;
   std::int64_t skipped_ = 0;  // steps since the last take()
 };
+
+// Records the bucket arrows of the step that ended last.
+void record_flows(const Ledger& ledger, Timeline& timeline);
 
 }  // namespace lockstep

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "launch/account/trace.h"
-
 namespace lockstep {
 namespace {
 

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "core/timeline.h"
-#include "launch/loss_totals.h"
+#include "launch/training_records.h"
 
 namespace lockstep {
 
@@ -41,26 +41,17 @@ double overall_busy(const StepLine& line);
 
 class StepSeries {
  public:
-  // The state of a training between two steps.
-  struct Place {
-    std::int64_t epoch_step = 0;  // steps done in the epoch
-    StepAccount account;          // since any moment
-    double without_core_seconds = 0;
-    double loader_seconds = 0;
-    LossTotals totals;  // of the epoch
-  };
-
   // every: steps of the epoch between lines.
-  StepSeries(std::int64_t every, const Place& begin);
+  StepSeries(std::int64_t every, const StepTotals& begin);
   bool due(std::int64_t epoch_step) const { return epoch_step / every_ > last_.epoch_step / every_; }
   // True if there were steps since the last line.
   bool open(std::int64_t epoch_step) const { return epoch_step > last_.epoch_step; }
   // Fills in all but epoch, step, learning rate and loss scale, which the caller sets.
-  StepLine take(const Place& place, std::int64_t global_batch);
+  StepLine take(const StepTotals& totals, std::int64_t global_batch);
 
  private:
   std::int64_t every_;
-  Place last_;
+  StepTotals last_;
   std::int64_t last_ns_;
 };
 

@@ -11,7 +11,6 @@
 
 #include "comm/communicator.h"
 #include "core/timeline.h"
-#include "launch/account/ledger.h"
 
 namespace lockstep {
 
@@ -21,9 +20,6 @@ struct ClockOffset {
   std::int64_t offset_ns = 0;
   std::int64_t error_ns = 0;
 };
-
-// Records the bucket arrows of the step that ended last.
-void record_flows(const Ledger& ledger, Timeline& timeline);
 
 // Collective, over host memory. node: of this rank; ranks on rank 0's node share its clock. Tests replace
 // `clock`.

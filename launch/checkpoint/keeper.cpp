@@ -34,6 +34,18 @@ StateSnapshotTaker::Shared part_of_shared(const CheckpointKeeper::Parts& parts) 
   return parts.compares ? Shared::hashes : Shared::ignores;
 }
 
+// Calls Parts::waiting for its lifetime.
+class Waiting {
+ public:
+  explicit Waiting(const CheckpointKeeper::Parts& parts) : parts_(parts) { parts_.waiting(true); }
+  ~Waiting() { parts_.waiting(false); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  const CheckpointKeeper::Parts& parts_;
+};
+
 // The result of a thread as JSON: the files it wrote, or the problem.
 std::string told_by(const std::function<std::vector<ShardFile>()>& work) {
   ToldJson told = {{"problem", ""}, {"files", ToldJson::array()}};
@@ -136,15 +148,16 @@ bool CheckpointKeeper::goes_on() {
   return true;
 }
 
-bool CheckpointKeeper::evaluation_goes_on() {
+bool CheckpointKeeper::evaluating(std::int64_t batch, std::int64_t) {
+  if (batch == 0) return true;
   hold_in("evaluation");
   if (const auto agreed = agreement_.after_step(wishes())) heed(*agreed);
   gave_up_evaluation_ = stopped_by_ != 0;
   return !gave_up_evaluation_;
 }
 
-void CheckpointKeeper::epoch_over(const std::optional<Evaluation>& evaluation) {
-  accuracy_ = evaluation ? std::optional(evaluation->accuracy) : std::nullopt;
+void CheckpointKeeper::epoch_over(const EpochRecord& record) {
+  accuracy_ = record.evaluation ? std::optional(record.evaluation->accuracy) : std::nullopt;
   const bool best = settings_.regular() && accuracy_ && *accuracy_ > best_accuracy_;
   if (!best && !postponed_) return;
   wait_for_the_last();
@@ -206,7 +219,7 @@ void CheckpointKeeper::save_now(std::optional<double> test_accuracy) {
 }
 
 void CheckpointKeeper::begin(std::optional<double> test_accuracy) {
-  const ShownActivity saving(parts_.trainer.shown(), Activity::saving);
+  const Waiting waiting(parts_);
   begun_ns_ = last_ns_ = now_ns();
   postponed_ = false;
   const std::int64_t steps = saved_steps_ = parts_.trainer.steps();
@@ -303,7 +316,8 @@ void CheckpointKeeper::end_with(const std::string& problem) {
 }
 
 void CheckpointKeeper::wait() {
-  const ShownActivity saving(writing_ ? parts_.trainer.shown() : nullptr, Activity::saving);
+  if (!writing_) return;
+  const Waiting waiting(parts_);
   while (writing_) {
     if (thread_.valid()) thread_.wait();
     // All ranks reach this point: go_on_writing() waits for all of them.

@@ -29,12 +29,12 @@
 #include "launch/checkpoint/step_agreement.h"
 #include "launch/checkpoint/stop_signals.h"
 #include "launch/checkpoint/store.h"
-#include "launch/fit_observer.h"
 #include "launch/trainer.h"
+#include "launch/training_observer.h"
 
 namespace lockstep {
 
-class CheckpointKeeper final : public FitObserver {
+class CheckpointKeeper final : public TrainingObserver {
  public:
   struct Parts {
     Trainer& trainer;
@@ -45,6 +45,8 @@ class CheckpointKeeper final : public FitObserver {
     bool compares = false;
     // State of the run that the trainer does not own; saved with the trainer's.
     std::function<void(StateVisitor&)> also = [](StateVisitor&) {};
+    // Called with true when training begins to wait for a checkpoint, and with false afterwards.
+    std::function<void(bool)> waiting = [](bool) {};
   };
   // Collective. manifest: all fields that do not change during the training.
   CheckpointKeeper(const Parts& parts, const CheckpointSettings& settings,
@@ -54,11 +56,11 @@ class CheckpointKeeper final : public FitObserver {
 
   bool goes_on() override;
   bool wants_to_meet() override;
-  void epoch_over(const std::optional<Evaluation>& evaluation) override;
+  // Between batches of an evaluation a signal counts as between two steps. It ends the evaluation, and
+  // finish() saves.
+  bool evaluating(std::int64_t batch, std::int64_t batches) override;
+  void epoch_over(const EpochRecord& record) override;
   std::string save_last_good() override;
-  // Collective, after a batch of an evaluation, which counts as between two steps. Returns false on every
-  // rank if a signal asked to stop: the caller ends the evaluation, and finish() saves.
-  bool evaluation_goes_on();
   // Collective, after the training: writes the last checkpoint if the settings make any, or after an
   // evaluation that a signal ended. Throws an agreed IoError if it cannot be written and errors stop a
   // training.

@@ -12,8 +12,6 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "launch/checkpoint/other_ranks.h"
-#include "launch/checkpoint/shard.h"
 #include "launch/checkpoint/store.h"
 #include "launch/config/config_keys.h"
 #include "launch/config/suggestions.h"
@@ -38,36 +36,9 @@ constexpr std::array<std::string_view, 21> kFree = {"comm.between_nodes",  "comm
                                                     "train.until_epoch"};
 constexpr std::array<std::string_view, 4> kFreeSections = {"run.", "world.", "kernels.", "profile."};
 
-// Checkpoints to resume from, newest first.
-struct Candidates {
-  std::vector<fs::path> folders;
-  bool named = false;  // the flags name this checkpoint: no other may be used
-};
-
-Candidates candidates_in(const fs::path& run_dir) {
-  Candidates found;
-  for (const CheckpointStore::Entry& entry : CheckpointStore(run_dir).entries())
-    found.folders.push_back(entry.folder);
-  return found;
-}
-
-// asked: the flag that named the folder, for messages.
-Candidates candidates_of(const fs::path& folder, const std::string& asked) {
-  std::error_code error;
-  if (fs::exists(fs::symlink_status(folder / Manifest::kFileName, error)))
-    return {.folders = {folder}, .named = true};
-  Candidates found = candidates_in(folder);
-  if (found.folders.empty() && folder.filename().string().starts_with("step-"))
-    throw DataError(fmt::format("{}: has no {}: it is no whole checkpoint", asked, Manifest::kFileName));
-  if (found.folders.empty())
-    throw DataError(fmt::format(
-        "{}: there is no checkpoint in it; run.checkpoint_every = N of the training saves them", asked));
-  return found;
-}
-
-Candidates candidates_for(const Config& config, const ResumeFlags& flags) {
+CheckpointCandidates candidates_for(const Config& config, const ResumeFlags& flags) {
   if (flags.from == ResumeFlags::kNever) return {};
-  if (flags.from == ResumeFlags::kAuto) return candidates_in(config.run_dir);
+  if (flags.from == ResumeFlags::kAuto) return checkpoints_in(config.run_dir);
   const fs::path folder = fs::path(flags.from).lexically_normal();
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
@@ -75,7 +46,7 @@ Candidates candidates_for(const Config& config, const ResumeFlags& flags) {
         "--resume {}: there is no such folder; allowed are auto, never, a checkpoint and a run.dir",
         flags.from));
   }
-  return candidates_of(folder, "--resume " + flags.from);
+  return checkpoints_of(folder, "--resume " + flags.from);
 }
 
 void require_same_flags(Communicator& host, const ResumeFlags& flags) {
@@ -134,64 +105,15 @@ void require_same_batch(const Manifest& manifest, const Config& config, int rank
                   manifest.global_batch / config.loader.batch));
 }
 
-// The reason why the checkpoint cannot be used, of the lowest rank that has one; nothing if it was read.
-std::optional<Error> read_saved(Communicator& host, SavedTraining& saved) {
-  std::string manifest_text;
-  try {
-    run_agreed(host, [&] {
-      if (host.rank() == 0) manifest_text = to_text(whole_manifest(saved.folder));
-    });
-    saved.manifest = manifest_from(broadcast_text(host, manifest_text, 0), saved.folder);
-    run_agreed(host, [&] {
-      RankState mine = state_for(saved.folder, saved.manifest, host.rank(), host.size());
-      saved.state = std::move(mine.state);
-      saved.exchange = std::move(mine.exchange);
-    });
-  } catch (const Error& error) {
-    if (!error.agreed() || (error.exit_code() != exit_code::data && error.exit_code() != exit_code::io))
-      throw;
-    return error;
-  }
-  return std::nullopt;
-}
-
-// The first candidate that is intact.
-SavedTraining first_sound(Communicator& host, const Candidates& candidates) {
-  const std::size_t count = candidates.folders.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    SavedTraining saved{.folder = candidates.folders[i], .manifest = {}, .state = {}};
-    const std::optional<Error> problem = read_saved(host, saved);
-    if (!problem) return saved;
-    if (candidates.named) throw_agreed(*problem);
-    if (i + 1 == count) {
-      throw_agreed(DataError(fmt::format("none of {} checkpoint{} can be read; the last one: {}", count,
-                                         count == 1 ? "" : "s", problem->what())));
-    }
-    log::shared_warning("{}; the checkpoint before it is taken", problem->what());
-  }
-  throw_agreed(DataError("no checkpoint was found"));
-}
-
-// Rank 0's candidates, on every rank.
-Candidates shared_candidates(Communicator& host, Candidates mine) {
-  Candidates all{.folders = {}, .named = gather_values<std::int32_t>(host, mine.named).front() != 0};
-  const auto count =
-      gather_values<std::int64_t>(host, static_cast<std::int64_t>(mine.folders.size())).front();
-  mine.folders.resize(static_cast<std::size_t>(count));
-  for (const fs::path& folder : mine.folders)
-    all.folders.emplace_back(broadcast_text(host, folder.string(), 0));
-  return all;
-}
-
-Candidates agreed_candidates(Communicator& host, const Config& config, const ResumeFlags& flags,
-                             const Registry& registry) {
+CheckpointCandidates agreed_candidates(Communicator& host, const Config& config, const ResumeFlags& flags,
+                                       const Registry& registry) {
   require_same_flags(host, flags);
-  Candidates mine;
+  CheckpointCandidates mine;
   run_agreed(host, [&] {
     require_keys(flags, registry);
     if (host.rank() == 0) mine = candidates_for(config, flags);
   });
-  return shared_candidates(host, std::move(mine));
+  return candidates_of_rank_0(host, std::move(mine));
 }
 
 }  // namespace
@@ -201,22 +123,15 @@ bool matters(const std::string& key) {
   return std::ranges::find(kFree, key) == kFree.end() && std::ranges::none_of(kFreeSections, begins);
 }
 
-std::int64_t SavedTraining::number(const std::string& name) const {
-  for (const StateCopy::Value& value : state.values)
-    if (value.name == name && std::holds_alternative<std::int64_t>(value.value))
-      return std::get<std::int64_t>(value.value);
-  return 0;
-}
-
 std::optional<SavedTraining> find_saved(Communicator& host, const Config& config, const ResumeFlags& flags,
                                         const Registry& registry) {
-  const Candidates candidates = agreed_candidates(host, config, flags, registry);
+  const CheckpointCandidates candidates = agreed_candidates(host, config, flags, registry);
   if (candidates.folders.empty()) {
     if (flags.from != ResumeFlags::kNever)
       log::info("--resume {}: there is no checkpoint in {}, training starts", flags.from, config.run_dir);
     return std::nullopt;
   }
-  SavedTraining saved = first_sound(host, candidates);
+  SavedTraining saved = first_intact(host, candidates);
   run_agreed(host, [&] {
     require_same_config(saved.manifest, to_toml(config, registry), flags, saved.folder);
     require_same_batch(saved.manifest, config, host.size(), flags);
@@ -231,7 +146,7 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
 
 std::string saved_setting(Communicator& host, const Config& config, const ResumeFlags& flags,
                           const Registry& registry, const std::string& key) {
-  const Candidates candidates = agreed_candidates(host, config, flags, registry);
+  const CheckpointCandidates candidates = agreed_candidates(host, config, flags, registry);
   std::string found;
   for (const fs::path& folder : candidates.folders) {
     if (host.rank() != 0) break;
@@ -246,14 +161,6 @@ std::string saved_setting(Communicator& host, const Config& config, const Resume
   return broadcast_text(host, found, 0);
 }
 
-SavedTraining newest_saved(Communicator& host, const std::filesystem::path& folder) {
-  Candidates mine;
-  run_agreed(host, [&] {
-    if (host.rank() == 0) mine = candidates_of(folder.lexically_normal(), folder.string());
-  });
-  return first_sound(host, shared_candidates(host, std::move(mine)));
-}
-
 void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int ranks, Config& config) {
   const Manifest& manifest = saved.manifest;
   const std::int64_t of_one = config.loader.batch * ranks;
@@ -266,17 +173,6 @@ void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int
       manifest.ranks, ranks == 1 ? "is" : "are", ranks, keeps, config.loader.accumulation,
       manifest.global_batch);
   config.loader.accumulation = keeps;
-}
-
-void set_aside_others(Communicator& host, const std::filesystem::path& run_dir, const SavedTraining* saved) {
-  run_agreed(host, [&] {
-    if (host.rank() != 0) return;
-    const fs::path kept = saved != nullptr && saved->in_run_dir ? saved->folder : fs::path();
-    const fs::path aside = CheckpointStore(run_dir).set_aside(kept);
-    if (aside.empty()) return;
-    log::info("{} holds {} checkpoints", aside.string(),
-              kept.empty() ? "an earlier run's" : "what was behind this one of the");
-  });
 }
 
 }  // namespace lockstep

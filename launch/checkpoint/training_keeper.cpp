@@ -96,7 +96,7 @@ void tell_changed_rate(const SavedTraining& saved, const Training& training, con
 }
 
 TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, Communicator& host,
-                               Training& training, Trainer& trainer, std::function<void(StateVisitor&)> also)
+                               Training& training, Trainer& trainer, Calls calls)
     : threads_(training.threads()), planned_threads_(training.planned_threads()) {
   StopSignals& signals = StopSignals::of_process();
   signals.allow_grace(config.checkpoints.grace_seconds);
@@ -117,11 +117,12 @@ TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, Co
                               .device = device,
                               .compares = host.size() > 1 && config.compared_every() > 0,
                               .also =
-                                  [this, also = std::move(also)](StateVisitor& visitor) {
+                                  [this, also = std::move(calls.also)](StateVisitor& visitor) {
                                     also(visitor);
                                     visitor.value(kThreads, StateScope::per_rank, &threads_);
                                     visitor.value(kPlannedThreads, StateScope::per_rank, &planned_threads_);
-                                  }},
+                                  },
+                              .waiting = std::move(calls.waiting)},
       config.checkpoints, config.run_dir, std::move(manifest));
 }
 

@@ -27,11 +27,13 @@ void tell_changed_rate(const SavedTraining& saved, const Training& training, con
 // The keeper of a training, and the state of the run that it saves beside the trainer's.
 class TrainingKeeper {
  public:
-  // Collective. Signals are handled from now on. config_text: as to_toml() writes it. also: visits more state
-  // of the run to save.
-  TrainingKeeper(
-      const Config& config, std::string config_text, Communicator& host, Training& training, Trainer& trainer,
-      std::function<void(StateVisitor&)> also = [](StateVisitor&) {});
+  struct Calls {
+    std::function<void(StateVisitor&)> also;  // visits more state of the run to save
+    std::function<void(bool)> waiting;        // see CheckpointKeeper::Parts
+  };
+  // Collective. Signals are handled from now on. config_text: as to_toml() writes it.
+  TrainingKeeper(const Config& config, std::string config_text, Communicator& host, Training& training,
+                 Trainer& trainer, Calls calls);
   TrainingKeeper(const TrainingKeeper&) = delete;
   TrainingKeeper& operator=(const TrainingKeeper&) = delete;
 

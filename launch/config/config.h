@@ -17,6 +17,7 @@
 #include "data/batch_loader.h"
 #include "data/preloaded.h"
 #include "data/verify.h"
+#include "launch/account/busy_watch.h"
 #include "launch/best_evaluation.h"
 #include "launch/checkpoint/settings.h"
 #include "launch/config/export_precision.h"
@@ -65,9 +66,11 @@ struct Config {
   BestSettings best;
   CheckpointSettings checkpoints;
   ProfileSettings profile;
-  double monitor_seconds = 1;       // from one sample of a DeviceMonitor to the next; 0: none
-  double price_per_kwh = 0;         // of energy, in any currency; 0: not given
-  std::int64_t check_every = 1000;  // steps from one DesyncCheck to the next; 0: none
+  double monitor_seconds = 1;         // from one sample of a DeviceMonitor to the next; 0: none
+  std::int64_t log_every = 50;        // steps of an epoch per line of steps.jsonl; 0: none
+  std::int64_t histograms_every = 0;  // epochs from one with histograms to the next; 0: none
+  double price_per_kwh = 0;           // of energy, in any currency; 0: not given
+  std::int64_t check_every = 1000;    // steps from one DesyncCheck to the next; 0: none
   // The same; 0 where ranks differ by design.
   std::int64_t compared_every() const { return trainer.average_every > 1 ? 0 : check_every; }
 };

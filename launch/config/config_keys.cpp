@@ -437,11 +437,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        "type in which --export stores parameters, rounded to the nearest; running statistics are fp32 in "
        "any"},
       {"run.log_every",
-       MEMBER(trainer.log_every),
+       MEMBER(log_every),
        "steps from one line of steps.jsonl to the next; each epoch ends one. 0: none",
        {0, kMostSteps}},
       {"run.histograms",
-       MEMBER(trainer.histograms_every),
+       MEMBER(histograms_every),
        "epochs from one that ends with histograms of weights and gradients in the files for TensorBoard to "
        "the next; 0: none",
        {0, kMostSteps}},

@@ -167,7 +167,7 @@ int keep_near(const cpu_set_t& near) {
 }
 
 void keep_near(Device device) {
-  const std::optional<CudaDevice> known = known_gpu(device);
+  const std::optional<CudaDevice> known = cuda_device(device);
   if (!known) return;
   const std::string& address = known->pci_address;
   const std::optional<cpu_set_t> near = processors_near(address);

@@ -276,13 +276,6 @@ std::optional<std::string> holder_of_gpu(const NodeClaims& claims, const std::st
   return claims.other_holder(claim_of(uuid));
 }
 
-std::optional<CudaDevice> known_gpu(Device device) {
-  if (device.kind != DeviceKind::cuda) return std::nullopt;
-  const CudaStatus cuda = cuda_status();
-  const auto index = static_cast<std::size_t>(device.index);
-  return index < cuda.devices.size() ? std::optional(cuda.devices[index]) : std::nullopt;
-}
-
 DeviceChoice choose_device(const DeviceSettings& settings, World& world, Communicator& host) {
   const std::string& wanted = settings.device;
   if (wanted == "cpu") return {};

@@ -64,9 +64,6 @@ struct DeviceSettings {
 // The job of another process that has claimed this GPU or slice on this node, if any.
 std::optional<std::string> holder_of_gpu(const NodeClaims& claims, const std::string& uuid);
 
-// CUDA's properties of a GPU; empty for the CPU.
-std::optional<CudaDevice> known_gpu(Device device);
-
 struct DeviceChoice {
   Device device;
   bool shared = false;      // devices_are_shared(), and world.share_device permits it

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/device.h"
+#include "launch/account/batch_room.h"
 
 namespace lockstep {
 
@@ -42,14 +43,6 @@ struct MemoryShortage {
 
 // Describes the planned and available memory, the largest batch that fits, and what to change.
 std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch& need);
-
-// The result of a check that a batch fits in the available memory.
-struct BatchRoom {
-  bool fits = true;
-  std::size_t needed = 0, available = 0;  // bytes, of a rank
-  std::vector<std::string> remedies =
-      {};  // settings that would make it fit; empty if it fits or none is known
-};
 
 // "12.5 MiB", "1.50 GiB"
 std::string in_units(std::size_t bytes);

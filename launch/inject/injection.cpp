@@ -86,8 +86,8 @@ Injection parse_injection(const std::string& text) {
 }
 
 Injector::Injector(std::span<const std::string> texts, Trainer& trainer, Communicator& host,
-                   std::filesystem::path run_dir, FitObserver& then)
-    : PassingObserver(then), trainer_(trainer), host_(host), folder_(std::move(run_dir)) {
+                   std::filesystem::path run_dir)
+    : trainer_(trainer), host_(host), folder_(std::move(run_dir)) {
   for (const std::string& text : texts) {
     const Injection injection = parse_injection(text);
     if (injection.rank >= host.size())
@@ -95,23 +95,18 @@ Injector::Injector(std::span<const std::string> texts, Trainer& trainer, Communi
     planned_.push_back({injection, injection.kind->make()});
     if (host.rank() == 0) log::warning("a fault is made on purpose: {}", text);
   }
-  before_step();
 }
 
 bool Injector::goes_on() {
   for_step(trainer_.steps(), [](Fault& fault, FaultSite& site) { fault.after_step(site); });
-  if (!then_.goes_on()) return false;
-  before_step();
   return true;
 }
 
 void Injector::step_failed() {
   for_step(trainer_.steps(), [](Fault& fault, FaultSite& site) { fault.after_step(site); });
-  then_.step_failed();
 }
 
 void Injector::before_step() {
-  if (trainer_.done()) return;
   for_step(trainer_.steps() + 1, [](Fault& fault, FaultSite& site) { fault.before_step(site); });
 }
 

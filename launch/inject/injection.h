@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "launch/fit_observer.h"
 #include "launch/trainer.h"
+#include "launch/training_observer.h"
 
 namespace lockstep {
 
@@ -60,11 +60,12 @@ struct Injection {
 Injection parse_injection(const std::string& text);
 
 // Injects faults between the steps of a training.
-class Injector final : public PassingObserver {
+class Injector final : public TrainingObserver {
  public:
-  // Collective, as a fault may apply to the first step. Throws UsageError for a rank that does not exist.
+  // Throws an agreed UsageError for a rank that does not exist.
   Injector(std::span<const std::string> texts, Trainer& trainer, Communicator& host,
-           std::filesystem::path run_dir, FitObserver& then);
+           std::filesystem::path run_dir);
+  void before_step() override;
   bool goes_on() override;
   void step_failed() override;
 
@@ -73,7 +74,6 @@ class Injector final : public PassingObserver {
     Injection injection;
     std::unique_ptr<Fault> fault;
   };
-  void before_step();
   template <typename Call>
   void for_step(std::int64_t step, const Call& call);
 

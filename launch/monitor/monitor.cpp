@@ -23,7 +23,6 @@
 #include "core/backtrace.h"
 #include "core/log.h"
 #include "core/processor_name.h"
-#include "launch/devices/device_choice.h"
 #include "launch/monitor/monitor_file.h"
 #include "launch/monitor/process.h"
 
@@ -231,7 +230,7 @@ MonitoredRank this_monitored_rank(const World& world, Device device) {
                      .process = getpid(),
                      .process_space = std::to_string(own_process_space()),
                      .device = {}};
-  if (const std::optional<CudaDevice> known = known_gpu(device))
+  if (const std::optional<CudaDevice> known = cuda_device(device))
     mine.device = {.uuid = known->uuid, .pci_address = known->pci_address, .name = known->name};
   return mine;
 }
@@ -266,17 +265,17 @@ MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node) {
   return options;
 }
 
-std::unique_ptr<DeviceMonitor> begin_monitor(const Config& config, const World& world, Communicator& host,
-                                             Device device, bool goes_on) {
-  if (config.monitor_seconds == 0) return nullptr;
+std::unique_ptr<DeviceMonitor> begin_monitor(const MonitorSettings& settings, const World& world,
+                                             Communicator& host, Device device) {
+  if (settings.every_seconds == 0) return nullptr;
   std::vector<MonitoredRank> ranks;
   for (const std::string& text : gather_texts(host, text_of(this_monitored_rank(world, device))))
     ranks.push_back(monitored_rank(text));
   if (world.local_rank() != 0) return nullptr;
   MonitorOptions options = monitor_options(ranks, world.node());
-  options.file = config.run_dir / options.file;
-  options.goes_on = goes_on;
-  options.every_seconds = config.monitor_seconds;
+  options.file = settings.folder / options.file;
+  options.goes_on = settings.goes_on;
+  options.every_seconds = settings.every_seconds;
   return std::make_unique<DeviceMonitor>(options);
 }
 

@@ -17,7 +17,6 @@
 #include "comm/communicator.h"
 #include "comm/world.h"
 #include "core/device.h"
-#include "launch/config/config.h"
 #include "launch/monitor/monitor_sums.h"
 #include "launch/monitor/slowed_device.h"
 
@@ -74,10 +73,15 @@ struct MonitoredRank {
 // several ranks is listed once.
 MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node);
 
-// Collective. Starts a monitor that writes its file in run.dir every run.monitor_seconds, on the first rank
-// of each node. Null on other ranks, and if run.monitor_seconds is 0.
-std::unique_ptr<DeviceMonitor> begin_monitor(const Config& config, const World& world, Communicator& host,
-                                             Device device, bool goes_on);
+struct MonitorSettings {
+  std::filesystem::path folder;  // of the file
+  double every_seconds = 1;      // 0: no monitor
+  bool goes_on = false;          // see MonitorFile
+};
+
+// Collective. Starts a monitor on the first rank of each node. Null on other ranks, and without a monitor.
+std::unique_ptr<DeviceMonitor> begin_monitor(const MonitorSettings& settings, const World& world,
+                                             Communicator& host, Device device);
 
 // Collective. Sums of the monitors of all nodes, on every rank. mine: null on a rank without one.
 MonitorSums take_of_all_nodes(DeviceMonitor* mine, Communicator& host);

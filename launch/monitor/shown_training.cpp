@@ -28,7 +28,7 @@ void add_training(Training& training, RankIdentity& rank) {
   rank.epochs = training.length().epochs;
   rank.global_batch = training.train_loader().global_batch();
   rank.device = to_string(device);
-  const std::optional<CudaDevice> known = known_gpu(device);
+  const std::optional<CudaDevice> known = cuda_device(device);
   if (!known) return;
   rank.device_name = known->name;
   rank.device_uuid = known->uuid;

@@ -25,20 +25,19 @@ std::int64_t unix_ns() {
       .count();
 }
 
-TraceHead trace_head(const Config& config, const StepProfiler::Parts& parts) {
-  Training& training = parts.training;
-  const MemoryPlan& memory = training.network().memory();
-  const std::span<const Bucket> buckets = training.buckets().buckets();
+TraceHead trace_head(const StepProfiler::Parts& parts, const std::string& optimizer) {
+  const MemoryPlan& memory = parts.network.memory();
+  const std::span<const Bucket> buckets = parts.buckets.buckets();
   return {.host = parts.world.host(),
           .process = getpid(),
           .rank = parts.world.rank(),
           .ranks = parts.world.size(),
-          .device = training.network().device(),
+          .device = parts.network.device(),
           .devices = cuda_status().devices,
-          .optimizer = config.optimizer.name,
+          .optimizer = optimizer,
           .buckets = {buckets.begin(), buckets.end()},
           .parameter_bytes = memory.parameters + memory.weight_copies + memory.statistics + memory.frozen,
-          .gradient_bytes = training.buckets().memory_bytes()};
+          .gradient_bytes = parts.buckets.memory_bytes()};
 }
 
 // Renames the profile folder of an earlier run, on rank 0.
@@ -69,16 +68,15 @@ void StepProfiler::LayerRecorder::clear() {
   dropped = 0;
 }
 
-StepProfiler::StepProfiler(const Config& config, const Parts& parts, bool goes_on, FitObserver& then)
-    : PassingObserver(then),
-      settings_(config.profile),
+StepProfiler::StepProfiler(const Parts& parts, const Options& options)
+    : settings_(options.settings),
       parts_(parts),
-      folder_(config.profile.dir),
-      head_(trace_head(config, parts)),
-      facts_(parts.training.graph(), parts.training.network()) {
+      folder_(options.settings.dir),
+      head_(trace_head(parts, options.optimizer)),
+      facts_(parts.graph, parts.network) {
   if (settings_.dir == ProfileSettings::kOwnFolder) {
-    folder_ = std::filesystem::path(config.run_dir) / "profile";
-    if (!goes_on && parts.world.rank() == 0) set_folder_aside(folder_);
+    folder_ = options.run_dir / "profile";
+    if (!options.resumes && parts.world.rank() == 0) set_folder_aside(folder_);
   }
   struct Clocks {
     std::int64_t unix_ns, own_ns;
@@ -87,24 +85,20 @@ StepProfiler::StepProfiler(const Config& config, const Parts& parts, bool goes_o
   head_.base_unix_ns = first.unix_ns;
   base_ns_ = first.own_ns;
   const std::size_t of_a_step =
-      facts_.nodes() * kDirections.size() * static_cast<std::size_t>(config.loader.accumulation);
+      facts_.nodes() * kDirections.size() * static_cast<std::size_t>(options.accumulation);
   layers_.runs.reserve(std::min(kMostLayerRuns, of_a_step * static_cast<std::size_t>(std::min<std::int64_t>(
                                                                 settings_.active, kMostLayerRuns))));
-  parts_.training.timeline()->set_recording(false);
-  begin_step();
+  parts_.timeline.set_recording(false);
 }
 
 StepProfiler::~StepProfiler() { parts_.trainer.observe_layers(nullptr); }
 
 bool StepProfiler::goes_on() {
   if (profiled_step(settings_, parts_.trainer.steps() - 1).last) write();
-  const bool more = then_.goes_on();
-  if (more) begin_step();
-  return more;
+  return true;
 }
 
-// For the next step.
-void StepProfiler::begin_step() {
+void StepProfiler::before_step() {
   const std::int64_t step = parts_.trainer.steps();
   const ProfileStage stage = profiled_step(settings_, step).stage;
   const bool begins = stage == ProfileStage::active && first_step_ == 0;
@@ -115,12 +109,12 @@ void StepProfiler::begin_step() {
 
 // On a GPU, observing layers makes the host wait for each layer, which is impossible for replayed steps.
 void StepProfiler::observe(bool wanted) {
-  const bool was = parts_.training.timeline()->recording();
+  const bool was = parts_.timeline.recording();
   if (was || wanted) parts_.trainer.finish_steps();  // a GPU's steps are recorded when they finish
   if (wanted && !was) before_ = offset();
-  parts_.training.timeline()->set_recording(wanted);
+  parts_.timeline.set_recording(wanted);
   parts_.trainer.observe_layers(wanted && !parts_.trainer.replays_steps() ? &layers_ : nullptr);
-  parts_.training.timeline()->clear();
+  parts_.timeline.clear();
   layers_.clear();
 }
 
@@ -143,7 +137,7 @@ void StepProfiler::write() {
 }
 
 bool StepProfiler::write_file(const std::filesystem::path& path, const TraceClock& clock) {
-  const Timeline& timeline = *parts_.training.timeline();
+  const Timeline& timeline = parts_.timeline;
   try {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);  // on failure, writing the file throws
@@ -163,10 +157,9 @@ void StepProfiler::tell(std::int64_t lost) {
                                                      : fmt::format("steps {} to {}", first_step_, last_step);
   if (lost > 0 && problem_.empty()) problem_ = fmt::format("{} ranks lost their profile of {}", lost, steps);
   if (lost == 0) {
-    parts_.report.line(
-        fmt::format("the profile of {} is in {}, a file for each rank", steps, folder_.string()));
+    parts_.say(fmt::format("the profile of {} is in {}, a file for each rank", steps, folder_.string()));
   }
-  const std::size_t dropped = layers_.dropped + parts_.training.timeline()->dropped();
+  const std::size_t dropped = layers_.dropped + parts_.timeline.dropped();
   if (dropped == 0) return;
   log::shared_warning(
       "the profile of {} lacks {} spans, for which there is no room: set profile.active lower", steps,
@@ -176,7 +169,7 @@ void StepProfiler::tell(std::int64_t lost) {
 void StepProfiler::finish() {
   if (first_step_ > 0 && parts_.trainer.steps() >= first_step_) write();
   parts_.trainer.observe_layers(nullptr);
-  parts_.training.timeline()->set_recording(false);
+  parts_.timeline.set_recording(false);
 }
 
 }  // namespace lockstep

@@ -6,38 +6,47 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "comm/world.h"
 #include "launch/account/trace.h"
-#include "launch/config/config.h"
-#include "launch/fit_observer.h"
 #include "launch/profile/layer_facts.h"
 #include "launch/profile/torch_trace.h"
-#include "launch/run_files/report.h"
 #include "launch/trainer.h"
-#include "launch/training.h"
+#include "launch/training_observer.h"
 
 namespace lockstep {
 
-class StepProfiler final : public PassingObserver {
+class StepProfiler final : public TrainingObserver {
  public:
   struct Parts {
     const World& world;
     Communicator& host;
-    Training& training;  // with a timeline
+    const Graph& graph;
+    Network& network;
+    GradientBuckets& buckets;
+    Timeline& timeline;
     Trainer& trainer;
-    Report& report;
+    std::function<void(const std::string&)> say;  // prints a line
   };
-  // Collective, before the first step that may be profiled. goes_on: the training resumes and keeps its
-  // default profile folder; otherwise an existing one is renamed.
-  StepProfiler(const Config& config, const Parts& parts, bool goes_on, FitObserver& then);
+  struct Options {
+    ProfileSettings settings;  // dir: a folder of its own in run_dir if kOwnFolder
+    std::filesystem::path run_dir;
+    std::string optimizer;  // its name
+    std::int64_t accumulation = 1;
+    // The training resumes and keeps its default profile folder; otherwise an existing one is renamed.
+    bool resumes = false;
+  };
+  // Collective, before the first step that may be profiled. Parts outlive this.
+  StepProfiler(const Parts& parts, const Options& options);
   ~StepProfiler() override;
   StepProfiler(const StepProfiler&) = delete;
   StepProfiler& operator=(const StepProfiler&) = delete;
 
+  void before_step() override;
   bool goes_on() override;
 
   // Collective, after training. Writes the recorded part of an interrupted cycle.
@@ -56,7 +65,6 @@ class StepProfiler final : public PassingObserver {
     std::size_t dropped = 0;
   };
 
-  void begin_step();
   // Starts or stops recording, and discards what was recorded.
   void observe(bool wanted);
   void write();

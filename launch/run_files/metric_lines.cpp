@@ -17,16 +17,22 @@ std::vector<double> numbers_of(const std::vector<ClassScore>& scores, double Cla
   return numbers;
 }
 
+std::string rate_text(double bytes_per_second) {
+  if (bytes_per_second >= 1e9) return fmt::format("{:.1f} GB/s", bytes_per_second * 1e-9);
+  return fmt::format("{:.1f} MB/s", bytes_per_second * 1e-6);
+}
+
 }  // namespace
 
-std::string to_json(const EvaluationLine& line) {
-  nlohmann::ordered_json json{{"epoch", line.epoch},
-                              {"step", line.step},
-                              {"test_loss", line.test_loss},
-                              {"test_accuracy", line.test_accuracy}};
-  if (line.metrics) add_metrics(*line.metrics, json);
-  json["seconds"] = line.seconds;
-  if (line.metrics) json["metrics_seconds"] = line.metrics->seconds;
+std::string to_json(const EvaluationRecord& record) {
+  const std::optional<EvaluationMetrics>& metrics = record.evaluation.metrics;
+  nlohmann::ordered_json json{{"epoch", record.epoch},
+                              {"step", record.step},
+                              {"test_loss", record.evaluation.loss},
+                              {"test_accuracy", record.evaluation.accuracy}};
+  if (metrics) add_metrics(*metrics, json);
+  json["seconds"] = record.seconds;
+  if (metrics) json["metrics_seconds"] = metrics->seconds;
   return json.dump();
 }
 
@@ -49,6 +55,19 @@ void add_metrics(const EvaluationMetrics& metrics, nlohmann::ordered_json& line)
 void add_metrics(const EvaluationMetrics& metrics, std::vector<std::string>& parts) {
   if (metrics.top5) parts.push_back(fmt::format("top5 {:.2f} %", 100 * *metrics.top5));
   if (!metrics.by_class.empty()) parts.push_back(fmt::format("f1 {:.3f}", macro_f1(metrics.by_class)));
+}
+
+std::vector<std::string> communication_parts(const EpochCommunication& communication) {
+  const double steps = static_cast<double>(std::max<std::int64_t>(1, communication.mine.steps));
+  const auto milliseconds = [&](double seconds) { return fmt::format("{:.1f} ms", 1e3 * seconds / steps); };
+  std::vector<std::string> parts = {
+      fmt::format("comm {} a step", milliseconds(communication.exposed() + communication.hidden())),
+      fmt::format("{:.1f} % hidden", 100 * communication.overlap()),
+      fmt::format("| wire {} ({})", milliseconds(communication.wire()),
+                  rate_text(communication.wire_bytes_per_second()))};
+  if (const int rank = communication.late_rank(); rank >= 0)
+    parts.push_back(fmt::format("| late rank {}: {}", rank, milliseconds(communication.late())));
+  return parts;
 }
 
 std::vector<std::string> price_of_metrics(const MetricPrice& price) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Formats evaluation metrics for metrics.jsonl, evaluations.jsonl and the epoch's line, and advises on their
+// Formats evaluation metrics for metrics.jsonl, evaluations.jsonl and the epoch's line, and communication for
+// that line, and advises on their
 // cost.
 #pragma once
 
@@ -12,29 +13,23 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "launch/metrics.h"
+#include "launch/account/communication.h"
+#include "launch/training_records.h"
 
 namespace lockstep {
 
-// The result of an evaluation within an epoch.
-struct EvaluationLine {
-  std::int64_t step = 0;   // since the start of training
-  std::int64_t epoch = 0;  // from 1
-  double test_loss = 0;
-  double test_accuracy = 0;  // fraction
-  std::optional<EvaluationMetrics> metrics = {};
-  double seconds = 0;  // of the whole evaluation
-};
-
 // The object in evaluations.jsonl: epoch, step, test_loss, test_accuracy, metrics, seconds, and, where there
 // are metrics, metrics_seconds.
-std::string to_json(const EvaluationLine& line);
+std::string to_json(const EvaluationRecord& record);
 
 // Adds top5, f1_macro, f1_by_class, precision_by_class, recall_by_class, and confusion (a row for each class,
 // a column for each prediction). Omits metrics that were not requested.
 void add_metrics(const EvaluationMetrics& metrics, nlohmann::ordered_json& line);
 // "top5 93.10 %", "f1 0.871", for people.
 void add_metrics(const EvaluationMetrics& metrics, std::vector<std::string>& parts);
+
+// "comm 31.2 ms a step, 96 % hidden", "| wire 28.0 ms (5.1 GB/s)", "| late rank 2: 1.3 ms": parts of a line.
+std::vector<std::string> communication_parts(const EpochCommunication& communication);
 
 // The cost of metrics in an epoch.
 struct MetricPrice {

@@ -62,7 +62,7 @@ MetricPrice price_of(const EpochReport& report) {
                     .evaluation_seconds = report.evaluation_seconds,
                     .within_seconds = report.within_seconds,
                     .metrics_seconds = report.metrics_seconds};
-  if (report.metrics) price.names = report.metrics->names();
+  if (report.evaluation && report.evaluation->metrics) price.names = report.evaluation->metrics->names();
   return price;
 }
 
@@ -175,20 +175,21 @@ double Report::seconds_left(std::int64_t steps_done) {
   return seen > 0 ? 1e-9 * static_cast<double>(now - started_ns_) / seen * left : std::nan("");
 }
 
-void Report::step(const StepReport& report) {
+void Report::step(const StepRecord& record) {
   if (!options_.speaks) return;
-  const auto& [epoch, step, steps, steps_done, loss, samples_per_second] = report;
-  const double left = seconds_left(steps_done);
+  const std::int64_t step = record.epoch_step, steps = record.epoch_steps;
+  const double left = seconds_left(record.step);
   const std::int64_t now = now_ns();
   const bool due = options_.terminal ? now - last_drawn_ns_ >= kRedrawNs || step == steps
                                      : step * 10 / steps != (step - 1) * 10 / steps;
   if (!due) return;
   last_drawn_ns_ = now;
-  ProgressLine progress{.start = fmt::format("epoch {}/{}", epoch, options_.epochs),
+  ProgressLine progress{.start = fmt::format("epoch {}/{}", record.epoch, options_.epochs),
                         .fraction = static_cast<double>(step) / static_cast<double>(steps),
                         .parts = {fmt::format("{}/{}", step, steps)}};
-  if (!std::isnan(loss)) progress.parts.push_back("loss " + loss_text(loss));
-  if (samples_per_second > 0) progress.parts.push_back(thousands(samples_per_second) + " samples/s");
+  if (!std::isnan(record.loss)) progress.parts.push_back("loss " + loss_text(record.loss));
+  if (record.samples_per_second > 0)
+    progress.parts.push_back(thousands(record.samples_per_second) + " samples/s");
   if (std::isfinite(left)) progress.parts.push_back(duration(left) + " left");
   say(options_.terminal ? kClearLine + bar_line(progress, options_.columns) : plain_line(progress) + '\n');
 }
@@ -208,10 +209,11 @@ void Report::epoch(const EpochReport& report) {
                                     fmt::format("busy {:.0f} %", 100 * report.busy())};
   if (report.peak) parts.push_back(fmt::format("peak {:.0f} %", 100 * *report.peak));
   parts.push_back("train loss " + loss_text(report.train_loss));
-  if (report.test_loss) parts.push_back("test loss " + loss_text(*report.test_loss));
-  if (report.test_accuracy)
-    parts.push_back(fmt::format("test accuracy {:.2f} %", 100 * *report.test_accuracy));
-  if (report.metrics) add_metrics(*report.metrics, parts);
+  if (const auto& evaluation = report.evaluation) {
+    parts.push_back("test loss " + loss_text(evaluation->loss));
+    parts.push_back(fmt::format("test accuracy {:.2f} %", 100 * evaluation->accuracy));
+    if (evaluation->metrics) add_metrics(*evaluation->metrics, parts);
+  }
   parts.push_back(thousands(report.samples_per_second) + " samples/s");
   std::vector<std::string> account = account_parts(report.account);
   account.front().insert(0, "| ");
@@ -219,8 +221,13 @@ void Report::epoch(const EpochReport& report) {
   if (const ProcessorAccount& took = report.processor; took.communication > 0)
     parts.push_back(fmt::format("| processor: comm {:.1f} %", 100 * took.communication / took.total()));
   say((options_.terminal ? kClearLine : "") + in_lines(parts, "  ") + '\n');
-  if (report.communication) say_of(*report.communication);
-  if (report.communication && busy_watch_) busy_watch_->set_advice(report.communication->advice);
+  if (report.communication) {
+    std::vector<std::string> of_ranks = communication_parts(*report.communication);
+    of_ranks.front().insert(0, "  ");
+    say(in_lines(of_ranks, "  ") + '\n');
+    if (report.advice) advise(report.advice->text);
+    if (busy_watch_) busy_watch_->set_advice(report.advice);
+  }
   if (!report.steps_by_rank.empty())
     say(fmt::format("  steps by rank: {}\n", fmt::join(report.steps_by_rank, ", ")));
   for (const std::string& text : price_of_metrics(price_of(report))) advise(text);
@@ -228,13 +235,6 @@ void Report::epoch(const EpochReport& report) {
   EpochReport line = report;
   line.stragglers = std::exchange(stragglers_, {});
   write_metrics(line);
-}
-
-void Report::say_of(const EpochCommunication& communication) {
-  std::vector<std::string> parts = communication_parts(communication);
-  parts.front().insert(0, "  ");
-  say(in_lines(parts, "  ") + '\n');
-  if (communication.advice) advise(communication.advice->text);
 }
 
 void Report::advise(const std::string& text) {
@@ -245,7 +245,7 @@ void Report::advise(const std::string& text) {
 
 void Report::write_metrics(const EpochReport& report) {
   const nlohmann::ordered_json line = json_of(report);
-  write_events(report.steps, scalars_of(line));
+  write_events(report.step, scalars_of(line));
   const int error = append_whole(metrics_path(), line.dump() + '\n');
   if (error == 0) return;
   if (lost_epochs_.empty()) {
@@ -297,9 +297,8 @@ void Report::histograms(std::int64_t step, const std::vector<Histogram>& histogr
   if (options_.speaks) write_events(step, histograms);
 }
 
-void Report::evaluation(const EvaluationLine& line) {
-  if (!options_.speaks) return;
-  evaluations_.add(to_json(line));
+void Report::evaluation(const EvaluationRecord& record) {
+  if (options_.speaks) evaluations_.add(to_json(record));
 }
 
 std::vector<std::string> Report::problems() const {

@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "core/buffer.h"
-#include "core/processor_time.h"
-#include "core/timeline.h"
+#include "launch/account/advice.h"
 #include "launch/account/busy_watch.h"
 #include "launch/account/communication.h"
 #include "launch/account/more_ranks.h"
@@ -23,57 +22,23 @@
 #include "launch/run_files/event_file.h"
 #include "launch/run_files/line_file.h"
 #include "launch/run_files/metric_lines.h"
+#include "launch/stragglers.h"
 #include "launch/terminal/progress_meter.h"
+#include "launch/training_records.h"
 
 namespace lockstep {
 
-struct StepReport {
-  std::int64_t epoch = 0;         // from 1
-  std::int64_t step = 0;          // from 1, within its epoch
-  std::int64_t steps = 0;         // that will run in this epoch
-  std::int64_t steps_done = 0;    // since the start of training
-  double loss = 0;                // running mean of the epoch; NaN: none yet, not printed
-  double samples_per_second = 0;  // 0: no step of the epoch is done, not printed
-};
-
-// A rank that is slower than its peers; see StragglerScore.
-struct Straggler {
-  int rank = 0;
-  std::string host;
-  std::int64_t since_step = 0;  // from 1
-  std::int64_t found_step = 0;  // in or directly before which it was detected
-  double seconds = 0;           // its own time of a step
-  double median_seconds = 0;    // of all ranks
-  double factor() const { return seconds / median_seconds; }
-};
-
-struct EpochReport {
-  std::int64_t epoch = 0;  // from 1
-  std::int64_t steps = 0;  // since the start of training
-  double train_loss = 0;
-  std::optional<double> test_loss = {};             // nullopt: the epoch was not evaluated
-  std::optional<double> test_accuracy = {};         // fraction; likewise
-  double samples_per_second = 0;                    // training only, over all ranks
-  double learning_rate = 0;                         // of the last step
-  double train_seconds = 0;                         // wall time of the epoch's training steps
-  double evaluation_seconds = 0;                    // of all evaluations, within the epoch and after it
-  std::int64_t skipped_steps = 0;                   // of the epoch: gradients overflowed
-  double loss_scale = 1;                            // after it
-  StepAccount account;                              // rank 0's; adds up to train_seconds
-  ProcessorAccount processor;                       // processor time of rank 0's process in the epoch
-  std::optional<EpochCommunication> communication;  // nullopt: one rank
-  std::vector<std::int64_t> steps_by_rank = {};     // of this epoch on a ring (comm.topology); else empty
-  std::vector<Straggler> stragglers = {};           // detected in the epoch
-  std::vector<double> busy_by_rank = {};            // see busy_share()
-  std::vector<std::int64_t> resident_bytes_by_rank = {};  // of their processes, after the epoch
-  std::optional<DeviceMemoryUse> device_memory = {};      // of rank 0's GPU, after the epoch
+// The record of rank 0, and what the ranks report of the epoch together.
+struct EpochReport : EpochRecord {
+  std::optional<EpochCommunication> communication;        // nullopt: one rank
+  std::optional<Advice> advice = {};                      // on communication
+  std::vector<Straggler> stragglers = {};                 // detected in the epoch
+  std::vector<double> busy_by_rank = {};                  // see busy_share()
+  std::vector<std::int64_t> resident_bytes_by_rank = {};  // of their processes, after the epoch's steps
+  std::optional<DeviceMemoryUse> device_memory = {};      // of rank 0's GPU, likewise
   std::string device = {};  // monitor's sums (launch/monitor/monitor_sums.h) as JSON; empty: no monitor
-  std::optional<double> peak = {};  // samples per second over what is attainable (launch/account/busy.h)
-  std::optional<EvaluationMetrics> metrics = {};  // of the evaluation after it, where requested
-  double metrics_seconds = 0;                     // to compute them, part of evaluation_seconds
-  std::int64_t evaluations_within = 0;            // number of evaluations by run.metrics_every
-  double within_seconds = 0;                      // that they took, part of evaluation_seconds
-  std::optional<MoreRanks> more_ranks = {};       // where devices were busy; printed once
+  std::optional<double> peak = {};           // samples per second over what is attainable (account/busy.h)
+  std::optional<MoreRanks> more_ranks = {};  // where devices were busy; printed once
 
   double busy() const;  // the mean over ranks
 };
@@ -107,7 +72,7 @@ class Report {
   void line(const std::string& text);
   // Called after a step. Redraws the bar at most ten times a second; it never wraps. Without a terminal,
   // prints a line for ten steps of an epoch.
-  void step(const StepReport& report);
+  void step(const StepRecord& record);
   // Called after each of the `steps` steps of an evaluation. Draws a bar on a terminal; else prints a line
   // where the evaluation takes long.
   void evaluating(std::int64_t step, std::int64_t steps);
@@ -116,13 +81,13 @@ class Report {
   // metrics.jsonl.
   void epoch(const EpochReport& report);
 
-  // At the start: writes the whole configuration and run_facts() (run_record.h) for TensorBoard.
+  // At the start: writes the whole configuration and run_facts() (launch/run_facts.h) for TensorBoard.
   void started(const std::string& config, const std::string& facts);
   // Writes them for TensorBoard.
   void histograms(std::int64_t step, const std::vector<Histogram>& histograms);
 
   // Appends a line to evaluations.jsonl.
-  void evaluation(const EvaluationLine& line);
+  void evaluation(const EvaluationRecord& record);
   // Appends a line to steps.jsonl. Where watch_busy() was called and finds the device idle, also prints a
   // line, appends one to events.jsonl and runs the user's command. Returns the seconds that writing
   // steps.jsonl and the events for TensorBoard took.
@@ -142,7 +107,6 @@ class Report {
   void tell(const IdleEvent& event);
   template <typename Told>
   void write_events(std::int64_t step, const Told& told);
-  void say_of(const EpochCommunication& communication);
   void advise(const std::string& text);
   std::filesystem::path metrics_path() const { return options_.directory / "metrics.jsonl"; }
   std::string in_lines(const std::vector<std::string>& parts, const std::string& separator) const;

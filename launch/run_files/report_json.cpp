@@ -17,7 +17,7 @@ std::vector<double> in_microseconds(std::vector<double> seconds) {
 }
 
 // Sums over the epoch, in seconds.
-nlohmann::ordered_json json_of(const EpochCommunication& communication) {
+nlohmann::ordered_json json_of(const EpochCommunication& communication, const std::optional<Advice>& given) {
   nlohmann::ordered_json by_rank = nlohmann::ordered_json::array(), by_bucket = by_rank;
   for (std::size_t i = 0; i < communication.by_rank.size(); ++i) {
     const RankCommunication& rank = communication.by_rank[i];
@@ -42,7 +42,7 @@ nlohmann::ordered_json json_of(const EpochCommunication& communication) {
                          {"hidden_seconds", sums.hidden}});
   }
   nlohmann::ordered_json advice;  // null
-  if (const auto& given = communication.advice) {
+  if (given) {
     advice = {{"cause", given->cause},
               {"key", given->key},
               {"value", given->value},
@@ -96,12 +96,12 @@ nlohmann::ordered_json json_of(const StepLine& line) {
 nlohmann::ordered_json json_of(const EpochReport& report) {
   // nlohmann::json writes numbers that are not finite as null.
   nlohmann::ordered_json line{{"epoch", report.epoch},
-                              {"steps", report.steps},
+                              {"steps", report.step},
                               {"busy", report.busy()},
                               {"peak", json_or_null(report.peak)},
                               {"train_loss", report.train_loss},
-                              {"test_loss", json_or_null(report.test_loss)},
-                              {"test_accuracy", json_or_null(report.test_accuracy)},
+                              {"test_loss", nullptr},
+                              {"test_accuracy", nullptr},
                               {"samples_per_second", report.samples_per_second},
                               {"learning_rate", report.learning_rate},
                               {"train_seconds", report.train_seconds},
@@ -113,13 +113,18 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
                                {{"compute", report.processor.compute},
                                 {"communication", report.processor.communication},
                                 {"data", report.processor.data}}}};
-  if (!report.test_loss) line.erase("test_loss");
-  if (!report.test_accuracy) line.erase("test_accuracy");
+  if (report.evaluation) {
+    line["test_loss"] = report.evaluation->loss;
+    line["test_accuracy"] = report.evaluation->accuracy;
+  } else {
+    line.erase("test_loss");
+    line.erase("test_accuracy");
+  }
   line["busy_by_rank"] = report.busy_by_rank;
   if (!report.resident_bytes_by_rank.empty()) line["resident_bytes_by_rank"] = report.resident_bytes_by_rank;
   if (report.device_memory) line["device_memory"] = json_of(*report.device_memory);
   if (!report.device.empty()) line["device"] = nlohmann::ordered_json::parse(report.device);
-  if (report.communication) line["communication"] = json_of(*report.communication);
+  if (report.communication) line["communication"] = json_of(*report.communication, report.advice);
   if (!report.steps_by_rank.empty()) line["steps_by_rank"] = report.steps_by_rank;
   for (const Straggler& each : report.stragglers) {
     line["stragglers"].push_back({{"rank", each.rank},
@@ -129,8 +134,8 @@ nlohmann::ordered_json json_of(const EpochReport& report) {
                                   {"seconds", each.seconds},
                                   {"median_seconds", each.median_seconds}});
   }
-  if (report.metrics) {
-    add_metrics(*report.metrics, line);
+  if (report.evaluation && report.evaluation->metrics) {
+    add_metrics(*report.evaluation->metrics, line);
     line["metrics_seconds"] = report.metrics_seconds;
   }
   if (report.evaluations_within > 0)

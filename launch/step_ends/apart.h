@@ -15,7 +15,7 @@ class ApartEnd : public SynchronousEnd {
 
   StepKind kind_of(std::int64_t step) const override { return local_.kind_of(step); }
   bool judges_alone() const override { return true; }
-  bool leaves_skipped_step_as_it_was() const override { return false; }
+  bool skip_restores_state() const override { return false; }
   void begin_step(const StepPlace& place) override { local_.begin_step(parts_.stream, place.step); }
   // An averaging step overwrites them with differences of parameters.
   bool holds_gradients(std::int64_t step) const override { return kind_of(step) != StepKind::averaging; }

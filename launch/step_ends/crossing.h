@@ -15,7 +15,7 @@ class CrossingEnd final : public SynchronousEnd {
 
   bool crosses() const override { return true; }
   bool has_norm() const override { return false; }
-  bool leaves_skipped_step_as_it_was() const override { return false; }  // keeps the changed optimizer state
+  bool skip_restores_state() const override { return false; }  // keeps the changed optimizer state
   void before_forward(const StepPlace&) override { barrier_.keep_statistics(parts_.stream); }
   ParameterGate* gate() override { return barrier_.gate(); }
   void behind_forward() override { barrier_.finish(); }

@@ -91,7 +91,7 @@ class StepEnd {
   virtual bool judges_alone() const { return false; }
 
   // True if a skipped step restores, on every rank alike, all state that the next step depends on.
-  virtual bool leaves_skipped_step_as_it_was() const { return false; }
+  virtual bool skip_restores_state() const { return false; }
 
   // Collective; begins the epoch's steps from `first` to `end` (exclusive).
   virtual void begin_epoch(std::int64_t, std::int64_t) {}

@@ -11,7 +11,7 @@ namespace lockstep {
 class SynchronousEnd : public StepEnd {
  public:
   using StepEnd::StepEnd;
-  bool leaves_skipped_step_as_it_was() const override { return true; }
+  bool skip_restores_state() const override { return true; }
   void behind_backward(const StepPlace& place) override;
 
  protected:

@@ -59,11 +59,11 @@ SweepOutcomeJson as_json(const SweepRow& row) {
 
 // On a terminal, text that does not fit beside the start goes below it.
 std::string sweep_line(const std::string& start, const std::string& text, const Terminal& terminal) {
-  constexpr std::size_t kIndent = 8;
+  constexpr std::size_t kHanging = 8;
   const auto columns = static_cast<std::size_t>(terminal.columns);
   if (!terminal.present || start.size() + text.size() < columns) return start + text + '\n';
-  const std::string below = wrapped(text, {.indent = kIndent, .columns = columns});
-  if (start.empty()) return below.substr(kIndent) + '\n';
+  const std::string below = wrapped(text, {.indent = kHanging, .columns = columns});
+  if (start.empty()) return below.substr(kHanging) + '\n';
   return start.substr(0, start.find_last_not_of(' ') + 1) + '\n' + below + '\n';
 }
 

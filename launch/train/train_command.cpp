@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -20,9 +23,12 @@
 #include "launch/hold.h"
 #include "launch/inject/injection.h"
 #include "launch/job_end.h"
+#include "launch/monitor/progress_publisher.h"
 #include "launch/monitor/shown_training.h"
 #include "launch/replicas.h"
+#include "launch/run_facts.h"
 #include "launch/run_files/run_record.h"
+#include "launch/run_files/training_reporters.h"
 #include "launch/step_watch.h"
 #include "launch/stragglers.h"
 #include "launch/train/train_results.h"
@@ -73,7 +79,7 @@ void tell_digest(TrainRun& run) {
 
 // Collective.
 void tell_of_shared_gpus(TrainRun& run) {
-  const std::optional<CudaDevice> gpu = known_gpu(run.training->network().device());
+  const std::optional<CudaDevice> gpu = cuda_device(run.training->network().device());
   const std::vector<std::string> told =
       gather_texts(run.communicator->host(), gpu ? told_of_sharing(*gpu) : "");
   for (const std::string& each : std::set<std::string>(told.begin(), told.end()))
@@ -152,7 +158,7 @@ void tell_what_trains(TrainRun& run, const Command& command, const World& world)
   if (world.rank() != 0) return;
   const std::string toml = to_toml(run.config, command.registry),
                     facts = run_facts(world, training, *run.communicator);
-  write_run_record(run.config, toml, facts);
+  write_run_record(run.config.run_dir, toml, facts);
   report.started(toml, facts);
 }
 
@@ -171,26 +177,111 @@ void tell_from_where(TrainRun& run, const Command& command) {
   }
 }
 
-// The chain of observers of fit(): each passes calls to the one before it. TrainRun owns those that
-// write_results() reads.
-class StepObservers {
- public:
-  StepObservers(TrainRun& run, const Command& command, World& world, bool goes_on)
-      : check_(*run.trainer, *run.communicator, run.config.compared_every(),
-               keepers(run, command, world, goes_on)),
-        stragglers_(*run.trainer, *run.communicator, *run.report, check_),
-        watch_(world, *run.trainer, run.config.timeout_seconds, stragglers_),
-        injector_(command.own<InjectFlags>().faults, *run.trainer, *run.communicator, run.config.run_dir,
-                  watch_) {}
+RanksNow ranks_now(Training& training, const World& world) {
+  RanksNow now{.ranks = world.size(),
+               .local_ranks = world.local_size(),
+               .threads = training.threads(),
+               .cores = training.node_cores(),
+               .on_gpu = training.network().device().kind == DeviceKind::cuda};
+  for (const Bucket& bucket : training.buckets().buckets())
+    now.gradient_bytes += static_cast<double>(bucket.bytes());
+  return now;
+}
 
-  FitObserver& all() { return injector_; }
+// The observers of a training, in the order of their calls. TrainRun owns those that write_results() reads.
+class Observers {
+ public:
+  struct Watched {
+    DeviceMonitor* monitor;  // may be null
+    std::optional<Attainable> attainable;
+    bool resumes;
+  };
+
+  Observers(TrainRun& run, const Command& command, World& world, const Watched& watched)
+      : run_(run), publisher_(*run.trainer, *run.shown, global_batch(), samples_per_second(watched)) {
+    all_.push_back(&publisher_);
+    add_reports(world, watched);
+    Communicator& host = *run.communicator;
+    add<Injector>(command.own<InjectFlags>().faults, *run.trainer, host, run.config.run_dir);
+    add<StepWatch>(world, *run.trainer, run.config.timeout_seconds);
+    add<StragglerWatch>(*run.trainer, host,
+                        [&run](const Straggler& straggler) { run.report->straggler(straggler); });
+    add<DesyncCheck>(*run.trainer, host, run.config.compared_every());
+    if (run.config.profile.any()) add_profiler(world, watched.resumes);
+    add_keepers(command);
+  }
+
+  std::span<TrainingObserver* const> all() const { return all_; }
 
  private:
-  static FitObserver& keepers(TrainRun& run, const Command& command, World& world, bool goes_on) {
-    Communicator& communicator = *run.communicator;
+  template <typename Observer, typename... Arguments>
+  void add(Arguments&&... arguments) {
+    owned_.push_back(std::make_unique<Observer>(std::forward<Arguments>(arguments)...));
+    all_.push_back(owned_.back().get());
+  }
+  std::int64_t global_batch() const { return run_.training->train_loader().global_batch(); }
+  static std::optional<double> samples_per_second(const Watched& watched) {
+    return watched.attainable ? std::optional(watched.attainable->samples_per_second) : std::nullopt;
+  }
+  std::function<void(const std::string&)> say() {
+    return [this](const std::string& line) { run_.report->line(line); };
+  }
+
+  void add_reports(World& world, const Watched& watched) {
+    Communicator& host = *run_.communicator;
+    const Config& config = run_.config;
+    const std::optional<double> attainable = samples_per_second(watched);
+    if (config.log_every > 0 && world.rank() == 0)
+      add<SeriesReporter>(*run_.trainer, *run_.report, config.log_every, global_batch(), attainable);
+    add<EpochReporter>(
+        *run_.trainer, run_.training->buckets(), host, *run_.report,
+        EpochReporter::Options{.advice = run_.training->advice_context(world),
+                               .ranks = ranks_now(*run_.training, world),
+                               .accumulation = config.loader.accumulation,
+                               .global_batch = global_batch(),
+                               .attainable = attainable,
+                               .device = [&host, &config, monitor = watched.monitor](std::int64_t samples) {
+                                 const MonitorSums sums = take_of_all_nodes(monitor, host);
+                                 const EnergyTerms terms{.samples = static_cast<double>(samples),
+                                                         .price_per_kwh = config.price_per_kwh};
+                                 return sums.nodes > 0 ? to_json(sums, terms) : std::string();
+                               }});
+    if (config.histograms_every > 0 && world.rank() == 0)
+      add<HistogramReporter>(*run_.trainer, run_.training->network(), *run_.report, config.histograms_every);
+    run_.report->watch_busy(config.busy, idle_context(run_, world, watched.monitor, watched.attainable));
+  }
+
+  void add_profiler(World& world, bool resumes) {
+    Training& training = *run_.training;
+    all_.push_back(
+        &run_.profiler.emplace(StepProfiler::Parts{.world = world,
+                                                   .host = *run_.communicator,
+                                                   .graph = training.graph(),
+                                                   .network = training.network(),
+                                                   .buckets = training.buckets(),
+                                                   .timeline = *training.timeline(),
+                                                   .trainer = *run_.trainer,
+                                                   .say = say()},
+                               StepProfiler::Options{.settings = run_.config.profile,
+                                                     .run_dir = run_.config.run_dir,
+                                                     .optimizer = run_.config.optimizer.name,
+                                                     .accumulation = run_.config.loader.accumulation,
+                                                     .resumes = resumes}));
+  }
+
+  // The best evaluation comes first, so that a checkpoint includes it.
+  void add_keepers(const Command& command) {
+    TrainRun& run = run_;
     TrainingKeeper& checkpoints = run.checkpoints.emplace(
-        run.config, to_toml(run.config, command.registry), communicator, *run.training, *run.trainer,
-        [&run](StateVisitor& visitor) { run.best->visit_state(visitor); });
+        run.config, to_toml(run.config, command.registry), *run.communicator, *run.training, *run.trainer,
+        TrainingKeeper::Calls{.also = [&run](StateVisitor& visitor) { run.best->visit_state(visitor); },
+                              .waiting =
+                                  [&run](bool waits) {
+                                    if (waits)
+                                      run.saving.emplace(&*run.shown, Activity::saving);
+                                    else
+                                      run.saving.reset();
+                                  }});
     std::function<void()> save_best;
     if (run.config.best.keep) {
       save_best = [&run, &command] {
@@ -200,34 +291,16 @@ class StepObservers {
         save_evaluated(run, command.registry, best);
       };
     }
-    BestKeeper& best =
-        run.best_keeper.emplace(BestKeeper::Parts{*run.best, *run.trainer, communicator.host(), *run.report},
-                                save_best, checkpoints.keeper());
-    if (!run.config.profile.any()) return best;
-    const StepProfiler::Parts parts{world, communicator, *run.training, *run.trainer, *run.report};
-    return run.profiler.emplace(run.config, parts, goes_on, best);
+    all_.push_back(&run.best_keeper.emplace(
+        BestKeeper::Parts{*run.best, *run.trainer, run.communicator->host(), say()}, save_best));
+    all_.push_back(&checkpoints.keeper());
   }
 
-  DesyncCheck check_;
-  StragglerWatch stragglers_;
-  StepWatch watch_;
-  Injector injector_;
+  TrainRun& run_;
+  ProgressPublisher publisher_;
+  std::vector<std::unique_ptr<TrainingObserver>> owned_;
+  std::vector<TrainingObserver*> all_;
 };
-
-// Adds device use to the lines of the report, and watches for idle devices.
-void watch_devices(TrainRun& run, const World& world, DeviceMonitor* monitor) {
-  Communicator& communicator = *run.communicator;
-  const Config& config = run.config;
-  const std::optional<Attainable> attainable =
-      config.measure_peak ? measure_attainable(communicator, *run.training) : std::nullopt;
-  if (attainable) run.trainer->set_attainable(attainable->samples_per_second);
-  run.trainer->tell_devices([&communicator, &config, monitor](std::int64_t samples) {
-    const MonitorSums sums = take_of_all_nodes(monitor, communicator);
-    const EnergyTerms terms{.samples = static_cast<double>(samples), .price_per_kwh = config.price_per_kwh};
-    return sums.nodes > 0 ? to_json(sums, terms) : std::string();
-  });
-  run.report->watch_busy(config.busy, idle_context(run, world, monitor, attainable));
-}
 
 int end_whole(TrainRun& run, const Command& command, const World& world) {
   std::string digest;
@@ -254,19 +327,23 @@ int train(TrainRun& run, const Command& command, World& world) {
   build(run, command, world);
   go_on_or_start(run, command, world);
   const bool goes_on = saved_epochs(run).has_value();
-  const std::unique_ptr<DeviceMonitor> monitor =
-      begin_monitor(run.config, world, communicator, run.training->network().device(), goes_on);
+  const std::unique_ptr<DeviceMonitor> monitor = begin_monitor(
+      {.folder = run.config.run_dir, .every_seconds = run.config.monitor_seconds, .goes_on = goes_on}, world,
+      communicator, run.training->network().device());
   tell_what_trains(run, command, world);
   run.best.emplace(run.config.best);
   if (run.saved) run.best->take(run.saved->state);
   tell_from_where(run, command);
 
   const ClockOffset before = traced ? measure_clock(communicator, world.node()) : ClockOffset{};
-  StepObservers between(run, command, world, goes_on);
-  watch_devices(run, world, monitor.get());
+  const std::optional<Attainable> attainable =
+      run.config.measure_peak
+          ? measure_attainable(communicator, run.training->graph(), run.training->network())
+          : std::nullopt;
+  const Observers observers(run, command, world,
+                            {.monitor = monitor.get(), .attainable = attainable, .resumes = goes_on});
   CheckpointKeeper& keeper = run.checkpoints->keeper();
-  run.trainer->ask_in_evaluations([&keeper] { return keeper.evaluation_goes_on(); });
-  run.trainer->fit(*run.report, &between.all());
+  run.trainer->fit(observers.all());
 
   run.shown->enter(Activity::finishing);
   if (run.profiler) run.profiler->finish();

@@ -31,17 +31,6 @@ bool keeps_partial_line(const TrainRun& run, const TrainingLength& length) {
   return run.saved->manifest.partial_line && run.saved->manifest.steps >= length.steps;
 }
 
-RanksNow ranks_now(Training& training, const World& world) {
-  RanksNow now{.ranks = world.size(),
-               .local_ranks = world.local_size(),
-               .threads = training.threads(),
-               .cores = training.node_cores(),
-               .on_gpu = training.network().device().kind == DeviceKind::cuda};
-  for (const Bucket& bucket : training.buckets().buckets())
-    now.gradient_bytes += static_cast<double>(bucket.bytes());
-  return now;
-}
-
 }  // namespace
 
 std::optional<std::int64_t> saved_epochs(const TrainRun& run) {
@@ -80,10 +69,7 @@ void build(TrainRun& run, const Command& command, World& world) {
   });
   TrainerOptions options = trainer_options(config);
   options.last_good = directory / "last_good.safetensors";
-  options.advice = training.advice_context(world);
-  options.ranks = ranks_now(training, world);
   run.trainer.emplace(training.parts(), training.schedule(), options);
-  run.trainer->show_on(&*run.shown);
 }
 
 IdleContext idle_context(TrainRun& run, const World& world, const DeviceMonitor* monitor,
@@ -104,8 +90,8 @@ IdleContext idle_context(TrainRun& run, const World& world, const DeviceMonitor*
           .preloads = !training.told_of_data().empty(),
           .loader_threads = config.loader.threads,
           .metrics_every = config.trainer.evaluate_every,
-          .log_every = config.trainer.log_every,
-          .roof = attainable ? roof_of(training, attainable->gigaflops) : nullptr,
+          .log_every = config.log_every,
+          .roof = attainable ? roof_of(training.graph(), training.network(), attainable->gigaflops) : nullptr,
           .room = [&training, &world](std::int64_t batch) { return training.room_for(batch, world); },
           .slowed = [monitor] { return monitor != nullptr ? monitor->slowed() : std::nullopt; }};
 }

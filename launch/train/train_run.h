@@ -34,8 +34,9 @@ namespace lockstep {
 struct TrainRun {
   std::unique_ptr<Communicator> communicator;
   Config config;
-  std::optional<RunLock> lock;     // on rank 0 only
-  std::optional<ShownRank> shown;  // updated by the trainer
+  std::optional<RunLock> lock;  // on rank 0 only
+  std::optional<ShownRank> shown;
+  std::optional<ShownActivity> saving;  // while training waits for a checkpoint
   std::optional<Training> training;
   std::optional<Report> report;
   std::optional<Trainer> trainer;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a training tells of steps that are replayed, on ranks that are threads with a device each.
-#include <filesystem>
-#include <sstream>
+#include <cmath>
+#include <iterator>
+#include <regex>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -10,9 +13,10 @@
 #include "comm/nccl/communicator.h"
 #include "launch/digest.h"
 #include "launch/trainer.h"
+#include "launch/training_observer.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/grays.h"
-#include "tests/temporary_folder.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -28,13 +32,19 @@ struct Ways {
   std::int64_t average_every = 0;
 };
 
+class StepRecords final : public TrainingObserver {
+ public:
+  void step_done(const StepRecord& record) override { all.push_back(record); }
+  std::vector<StepRecord> all;
+};
+
 struct Trained {
   Traffic traffic;
+  std::vector<StepRecord> records;
   std::string digest;
 };
 
-Trained train(Communicator& host, bool record, const BucketOptions& bucket_options, Report& report,
-              const Ways& ways) {
+Trained train(Communicator& host, bool record, const BucketOptions& bucket_options, const Ways& ways) {
   const ImageShape image{kSide, kSide, 1};
   const Grays train_set(image, kRanks * kBatch * kSteps), test_set(image, kRanks * kBatch);
   const Device device{.kind = DeviceKind::cuda, .index = host.rank()};
@@ -56,38 +66,43 @@ Trained train(Communicator& host, bool record, const BucketOptions& bucket_optio
     for (int step = 0; step < 4; ++step) trainer.step();
     ways.change(trainer, buckets);
   }
-  trainer.fit(report);
+  StepRecords records;
+  trainer.fit({&records});
   nccl.stream().synchronize();
+  EXPECT_EQ(trainer.replays_steps(), record);
   EXPECT_EQ(nccl.log().read().size(), nccl.traffic().operations) << "replays are in the log like other steps";
-  return {.traffic = nccl.traffic(), .digest = digest(network, *optimizer)};
+  return {.traffic = nccl.traffic(), .records = records.all, .digest = digest(network, *optimizer)};
 }
 
 struct Told {
   std::vector<Traffic> traffic = std::vector<Traffic>(kRanks);
   std::vector<std::string> digests = std::vector<std::string>(kRanks);
-  std::string output;  // of rank 0
+  std::vector<StepRecord> records;  // of rank 0
   std::string log;
 };
 
 // On a node each.
 Told train(bool record, const BucketOptions& buckets = {}, const Ways& ways = {}) {
-  const TemporaryFolder folder("recorded_steps");
   Told told;
-  testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   const std::vector<std::string> errors = try_thread_ranks(
       kRanks,
       [&](Communicator& host) {
-        Report report({.speaks = host.rank() == 0, .directory = folder.path(), .total_steps = kSteps});
-        const Trained trained = train(host, record, buckets, report, ways);
+        const Trained trained = train(host, record, buckets, ways);
         told.traffic[static_cast<std::size_t>(host.rank())] = trained.traffic;
         told.digests[static_cast<std::size_t>(host.rank())] = trained.digest;
+        if (host.rank() == 0) told.records = trained.records;
       },
       std::vector<int>{0, 1});
-  told.output = testing::internal::GetCapturedStdout();
   told.log = testing::internal::GetCapturedStderr();
   EXPECT_EQ(errors, std::vector<std::string>(kRanks));
   return told;
+}
+
+// The number of recordings in the log of rank 0, which has the number of operations of each.
+std::ptrdiff_t recordings_in(const std::string& log) {
+  static const std::regex recording(R"(\b[1-9]\d* operations\b)");
+  return std::distance(std::sregex_iterator(log.begin(), log.end(), recording), {});
 }
 
 TEST(RecordedSteps, SendAsManyBytesAsOthers) {
@@ -95,8 +110,8 @@ TEST(RecordedSteps, SendAsManyBytesAsOthers) {
   for (const ExchangeKind* codec : {&kDenseSum, &kFp16Codec, &kInt8Codec, &kSignCodec}) {
     const BucketOptions buckets{.exchange = {.kind = codec}};
     const Told recorded = train(true, buckets), eager = train(false, buckets);
-    EXPECT_NE(recorded.log.find("steps are recorded and replayed"), std::string::npos) << recorded.log;
-    EXPECT_EQ(eager.log.find("recorded"), std::string::npos) << eager.log;
+    EXPECT_EQ(recordings_in(recorded.log), 1) << recorded.log;
+    EXPECT_EQ(recordings_in(eager.log), 0) << eager.log;
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       EXPECT_GT(eager.traffic[rank].sent_bytes, 0u);
       EXPECT_EQ(recorded.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes) << "rank " << rank;
@@ -114,9 +129,8 @@ TEST(RecordedSteps, OfLocalSgdSendAsManyBytesAsOthers) {
     const Told recorded = train(true, buckets, {.average_every = 2}),
                eager = train(false, buckets, {.average_every = 2});
     const Told synchronous = train(false, buckets);
-    for (const char* part :
-         {"local steps are recorded and replayed", "averaging steps are recorded and replayed"})
-      EXPECT_NE(recorded.log.find(part), std::string::npos) << recorded.log;
+    EXPECT_EQ(recordings_in(recorded.log), 2) << recorded.log;
+    expect_parts(recorded.log, {"local", "averaging"});
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       EXPECT_EQ(recorded.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes) << "rank " << rank;
       EXPECT_EQ(recorded.traffic[rank].operations, eager.traffic[rank].operations) << "rank " << rank;
@@ -140,9 +154,8 @@ TEST(RecordedSteps, AreRecordedAnewForOtherCodecs) {
   const Told recorded = train(true, buckets, {.change = to_int8}),
              eager = train(false, buckets, {.change = to_int8});
   const Told dense = train(true, buckets, {.change = to_nothing_else});
-  const std::string said = "steps are recorded and replayed";
-  EXPECT_NE(recorded.log.find(said), recorded.log.rfind(said)) << "once again: " << recorded.log;
-  EXPECT_EQ(dense.log.find(said), dense.log.rfind(said)) << "nothing has changed: " << dense.log;
+  EXPECT_EQ(recordings_in(recorded.log), 2) << recorded.log;
+  EXPECT_EQ(recordings_in(dense.log), 1) << "nothing has changed: " << dense.log;
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(recorded.digests[rank], eager.digests[0]);
     EXPECT_EQ(recorded.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes);
@@ -156,7 +169,7 @@ TEST(RecordedSteps, AreRecordedAnewForOtherCodecs) {
 TEST(RecordedSteps, OfDelayedGradientsSendAsManyBytesAsOthers) {
   const BucketOptions late{.delayed = true};
   const Told recorded = train(true, late), eager = train(false, late), in_time = train(false);
-  EXPECT_NE(recorded.log.find("steps are recorded and replayed"), std::string::npos) << recorded.log;
+  EXPECT_EQ(recordings_in(recorded.log), 1) << recorded.log;
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(recorded.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes) << "rank " << rank;
     EXPECT_EQ(recorded.traffic[rank].operations, eager.traffic[rank].operations) << "rank " << rank;
@@ -166,17 +179,14 @@ TEST(RecordedSteps, OfDelayedGradientsSendAsManyBytesAsOthers) {
   }
 }
 
-// When the host reports its first step the device has not told of any.
-TEST(RecordedSteps, AreCountedWhenTheyAreDone) {
-  std::istringstream lines(train(true).output);
-  int steps = 0;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find("train loss") != std::string::npos) break;  // of the epoch, and what follows
-    ++steps;
-    EXPECT_EQ(line.find("samples/s") != std::string::npos, steps > 1) << line;
-    EXPECT_EQ(line.find("loss ") != std::string::npos, steps > 1) << line;
+// When the host ends its first step, the device has not ended any.
+TEST(RecordedSteps, AreCountedWhenTheDeviceHasEndedThem) {
+  const std::vector<StepRecord> records = train(true).records;
+  ASSERT_EQ(std::ssize(records), kSteps);
+  for (const StepRecord& record : records) {
+    EXPECT_EQ(record.samples_per_second > 0, record.step > 1) << record.step;
+    EXPECT_EQ(std::isfinite(record.loss), record.step > 1) << record.step;
   }
-  EXPECT_EQ(steps, kSteps);
 }
 
 }  // namespace

@@ -65,10 +65,7 @@ class Objects {
   GradientBuckets& buckets() { return buckets_; }
   Trainer& trainer() { return trainer_; }
   std::string state_digest() { return digest(network_, *optimizer_); }
-  void fit(FitObserver* observer = nullptr) {
-    Report report({.speaks = false});
-    trainer_.fit(report, observer);
-  }
+  void fit(std::initializer_list<TrainingObserver*> observers = {}) { trainer_.fit(observers); }
   StateCopy state() { return state_of(trainer_); }
   void go_on_from(const StateCopy& state) { set_state(trainer_, state); }
 
@@ -139,11 +136,11 @@ TEST(ContinuedTraining, EndsWithTheBitsOfOneThatWasNotInterrupted) {
   });
 }
 
-class StopsAfter final : public FitObserver {
+class StopsAfter final : public TrainingObserver {
  public:
   explicit StopsAfter(std::int64_t steps) : steps_(steps) {}
   bool goes_on() override { return ++seen_ != steps_; }
-  void epoch_over(const std::optional<Evaluation>&) override { ++evaluations_; }
+  void epoch_over(const EpochRecord& record) override { evaluations_ += record.evaluation.has_value(); }
   int evaluations() const { return evaluations_; }
 
  private:
@@ -156,24 +153,24 @@ TEST(ContinuedTraining, EvaluatesWhatWasTrainedBeforeItWasStopped) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     StopsAfter never(0);
     Objects whole(communicator, dataset, kSteps);
-    whole.fit(&never);
+    whole.fit({&never});
     EXPECT_EQ(never.evaluations(), 3);
     EXPECT_TRUE(whole.trainer().done());
     for (const std::int64_t stop : {std::int64_t{3}, kStepsInEpoch, kSteps}) {
       StopsAfter after(stop), not_again(0), nor_then(0);
       Objects first(communicator, dataset, kSteps);
-      first.fit(&after);
+      first.fit({&after});
       EXPECT_EQ(first.trainer().steps(), stop);
       EXPECT_EQ(after.evaluations(), (stop - 1) / kStepsInEpoch);
       EXPECT_FALSE(first.trainer().done());
       Objects second(communicator, dataset, kSteps);
       second.go_on_from(first.state());
-      second.fit(&not_again);
+      second.fit({&not_again});
       EXPECT_EQ(after.evaluations() + not_again.evaluations(), 3) << "stopped after " << stop;
       EXPECT_EQ(second.state_digest(), whole.state_digest()) << "stopped after " << stop;
       Objects third(communicator, dataset, kSteps);
       third.go_on_from(second.state());
-      third.fit(&nor_then);
+      third.fit({&nor_then});
       EXPECT_EQ(nor_then.evaluations(), 0) << "nothing is left";
     }
   });

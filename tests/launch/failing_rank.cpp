@@ -77,9 +77,8 @@ int train(World& world, const std::string& kind, int rank) {
     BatchLoader test_loader(whole, shard, {.batch = 8, .tail = Tail::pad});
     Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.01},
                     {.epochs = 1'000'000, .max_steps = kind == "parameter" ? 3 : 0});
-    Report silent({.speaks = false});
     return run_or_abort(world, [&] {
-      trainer.fit(silent);
+      trainer.fit();
       if (kind == "parameter" && troubled) network.values().front() += 1e-7f;
       require_same_state(*communicator, digest(network, *optimizer));
       return 0;

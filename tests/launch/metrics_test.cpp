@@ -72,10 +72,10 @@ TEST(Metrics, AreWrittenUnderTheirNames) {
 }
 
 TEST(Metrics, AnEvaluationWithinAnEpochIsALine) {
-  EvaluationLine line{.step = 20, .epoch = 2, .test_loss = std::nan(""), .test_accuracy = 0.5};
-  line.seconds = 0.25;
+  EvaluationRecord line{
+      .epoch = 2, .step = 20, .evaluation = {.loss = std::nan(""), .accuracy = 0.5}, .seconds = 0.25};
   EXPECT_EQ(to_json(line), R"({"epoch":2,"step":20,"test_loss":null,"test_accuracy":0.5,"seconds":0.25})");
-  line.metrics = EvaluationMetrics{.top5 = 0.75, .seconds = 0.125};
+  line.evaluation.metrics = EvaluationMetrics{.top5 = 0.75, .seconds = 0.125};
   EXPECT_EQ(
       to_json(line),
       R"({"epoch":2,"step":20,"test_loss":null,"test_accuracy":0.5,"top5":0.75,"seconds":0.25,"metrics_seconds":0.125})");

@@ -67,10 +67,7 @@ class OnRing {
 
   Network& network() { return network_; }
   Trainer& trainer() { return trainer_; }
-  void fit() {
-    Report report({.speaks = false});
-    trainer_.fit(report);
-  }
+  void fit() { trainer_.fit(); }
 
  private:
   static Graph graph() {

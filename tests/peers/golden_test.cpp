@@ -16,6 +16,7 @@
 
 #include "core/random.h"
 #include "core/safetensors.h"
+#include "launch/run_files/training_reporters.h"
 #include "launch/training.h"
 #include "models/network_state.h"
 #include "tests/comm/mpi_world.h"
@@ -165,7 +166,8 @@ Trained train(const Golden& golden, const Mode& mode) {
   {
     Report report({.speaks = world.rank() == 0, .directory = folder.path(), .epochs = config.trainer.epochs});
     Trainer trainer(training.parts(), training.schedule(), {.epochs = config.trainer.epochs});
-    trainer.fit(report);
+    EpochReporter reporter(trainer, training.buckets(), *communicator, report, {});
+    trainer.fit({&reporter});
   }
   Trained trained{.losses = {}, .test_losses = {}, .state = StateSnapshot(network).entries()};
   std::ifstream metrics(folder.path() / "metrics.jsonl");

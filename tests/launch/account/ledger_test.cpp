@@ -5,6 +5,7 @@
 
 #include "comm/agreement.h"
 #include "launch/account/communication.h"
+#include "launch/run_files/metric_lines.h"
 #include "tests/comm/thread_ranks.h"
 
 namespace lockstep {

@@ -47,11 +47,11 @@ TEST(StepSeries, LinesAreOfTheStepsSinceTheLast) {
   StepSeries series(2, {.epoch_step = 4,
                         .account = account(1, 2, 1000),
                         .without_core_seconds = 3,
-                        .totals = {.loss = 10, .weight = 10}});
+                        .losses = {.loss = 10, .weight = 10}});
   const StepLine line = series.take({.epoch_step = 6,
                                      .account = account(3, 6, 1002),
                                      .without_core_seconds = 4,
-                                     .totals = {.loss = 14, .weight = 18}},
+                                     .losses = {.loss = 14, .weight = 18}},
                                     4);
   EXPECT_EQ(line.steps, 2);
   EXPECT_DOUBLE_EQ(line.loss, 0.5);
@@ -60,7 +60,7 @@ TEST(StepSeries, LinesAreOfTheStepsSinceTheLast) {
   EXPECT_DOUBLE_EQ(line.busy, 5.0 / 8);
   EXPECT_GE(line.samples_per_second, 8e9 / static_cast<double>(now_ns() - begin));
   // A line in which no step was settled.
-  EXPECT_TRUE(std::isnan(series.take({.epoch_step = 7, .totals = {.loss = 14, .weight = 18}}, 4).loss));
+  EXPECT_TRUE(std::isnan(series.take({.epoch_step = 7, .losses = {.loss = 14, .weight = 18}}, 4).loss));
 }
 
 // On a GPU only the phases of steps are known.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <regex>
 #include <sstream>
 #include <tuple>
 #include <vector>
@@ -15,6 +16,7 @@
 
 #include "core/error.h"
 #include "tests/core/file_size_limit.h"
+#include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -44,18 +46,16 @@ class ReportTest : public testing::Test {
 };
 
 EpochReport example() {
-  EpochReport report{.epoch = 2,
-                     .steps = 1874,
-                     .train_loss = 0.312,
-                     .test_loss = 0.298,
-                     .test_accuracy = 0.8931,
-                     .samples_per_second = 12345.4,
-                     .learning_rate = 0.05,
-                     .train_seconds = 10,
-                     .evaluation_seconds = 1.5,
-                     .skipped_steps = 3,
-                     .loss_scale = 4096,
-                     .account = {}};
+  EpochReport report{EpochRecord{.epoch = 2,
+                                 .step = 1874,
+                                 .train_loss = 0.312,
+                                 .learning_rate = 0.05,
+                                 .samples_per_second = 12345.4,
+                                 .train_seconds = 10,
+                                 .skipped_steps = 3,
+                                 .loss_scale = 4096,
+                                 .evaluation_seconds = 1.5,
+                                 .evaluation = Evaluation{.loss = 0.298, .accuracy = 0.8931}}};
   report.account.seconds = {0.01, 3.1, 6.02, 0.11, 0.2, 0, 0, 0.56};
   report.processor = {.compute = 17, .communication = 1.5, .data = 0.5};
   report.busy_by_rank = {0.93, 0.89};
@@ -88,10 +88,11 @@ EpochReport example_of_ranks() {
            {.exposed = 0.01, .hidden = 0.59, .waited = 0.1, .wire = 0.5}},
       .bucket_bytes = {5e6},
       .exposed_by_bucket = {{0.1000004}, {0.01}},
-      .sent_bytes = 1e9,
-      .advice = Advice{.cause = "late_rank",
-                       .text = "rank 1 is late: the others wait 4.0 ms a step for it; find out what slows it",
-                       .samples_per_second = 13000}};
+      .sent_bytes = 1e9};
+  report.advice =
+      Advice{.cause = "late_rank",
+             .text = "rank 1 is late: the others wait 4.0 ms a step for it; find out what slows it",
+             .samples_per_second = 13000};
   return report;
 }
 
@@ -109,12 +110,12 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-StepReport step_of(std::int64_t epoch, std::int64_t step, std::int64_t steps, double loss = 0.4567,
+StepRecord step_of(std::int64_t epoch, std::int64_t step, std::int64_t steps, double loss = 0.4567,
                    double samples_per_second = 1234567.8) {
   return {.epoch = epoch,
-          .step = step,
-          .steps = steps,
-          .steps_done = (epoch - 1) * steps + step,
+          .epoch_step = step,
+          .epoch_steps = steps,
+          .step = (epoch - 1) * steps + step,
           .loss = loss,
           .samples_per_second = samples_per_second};
 }
@@ -125,60 +126,65 @@ void run_epoch(Report& report, std::int64_t epoch, std::int64_t steps) {
 
 TEST_F(ReportTest, SummaryHasLossesAccuracySpeedAndWhereTheTimeWent) {
   Report report(options(false));
-  EXPECT_EQ(
-      output_of([&] { report.epoch(example()); }),
-      "epoch 2/5  busy 91 %  peak 34 %  train loss 0.312  test loss 0.298  test accuracy 89.31 %  "
-      "12,345 samples/s  | data 0.1 %  "
-      "forward 31.0 %  backward 60.2 %  exposed comm 1.1 %  optimizer 2.0 %  rest 5.6 %  | processor: comm "
-      "7.9 %\n");
+  const std::string output = output_of([&] { report.epoch(example()); });
+  EXPECT_EQ(std::ranges::count(output, '\n'), 1) << output;
+  EXPECT_TRUE(output.starts_with("epoch 2/5 ")) << output;
+  expect_parts(output, {"busy 91 %", "peak 34 %", "train", "loss 0.312", "test", "loss 0.298", "89.31 %",
+                        "12,345 samples/s", "data 0.1 %", "forward 31.0 %", "backward 60.2 %", "exposed",
+                        " 1.1 %", "optimizer 2.0 %", "rest 5.6 %", " 7.9 %"});
 }
 
+// All phases of the account take time, so 0.0 % could only be the processor time of communication.
 TEST_F(ReportTest, SummaryOfARankThatAsksNobodyEndsWithTheAccount) {
   EpochReport alone = example();
   alone.processor.communication = 0;
   Report report(options(false));
-  EXPECT_TRUE(output_of([&] { report.epoch(alone); }).ends_with("rest 5.6 %\n"));
+  const std::string output = output_of([&] { report.epoch(alone); });
+  expect_parts(output, {"rest 5.6 %"});
+  EXPECT_EQ(output.find(" 0.0 %"), std::string::npos) << output;
 }
 
 TEST_F(ReportTest, SeveralRanksGetALineOfCommunicationAndOneOfAdvice) {
   Report report(options(false));
-  const std::string output = output_of([&] { report.epoch(example_of_ranks()); });
-  EXPECT_TRUE(output.ends_with(
-      "\n  comm 11.0 ms a step  90.0 % hidden  | wire 6.0 ms (1.7 GB/s)  | late rank 1: 4.0 ms\n"
-      "  advice: rank 1 is late: the others wait 4.0 ms a step for it; find out what slows it\n"))
-      << output;
+  const EpochReport of_ranks = example_of_ranks();
+  const std::vector<std::string> lines = split(output_of([&] { report.epoch(of_ranks); }), '\n');
+  ASSERT_EQ(lines.size(), 3u);
+  expect_parts(lines[1], {"11.0 ms", "90.0 %", "6.0 ms", "1.7 GB/s", "rank 1", "4.0 ms"});
+  expect_parts(lines[2], {of_ranks.advice->text});
 }
 
 TEST_F(ReportTest, HeaderSaysHowMuchThereIsToDo) {
   Report report(options(false));
-  EXPECT_EQ(output_of([&] { report.header("Lockstep: cnn, 2 ranks on cpu"); }),
-            "Lockstep: cnn, 2 ranks on cpu\n5 epochs of 937 steps, global batch 128\nmetrics go to " +
-                (directory_ / "run" / "metrics.jsonl").string() + "\n");
+  const std::string output = output_of([&] { report.header("Lockstep: cnn, 2 ranks on cpu"); });
+  EXPECT_TRUE(output.starts_with("Lockstep: cnn, 2 ranks on cpu\n")) << output;
+  expect_parts(output,
+               {"5 epochs", "937 steps", "batch 128", (directory_ / "run" / "metrics.jsonl").string()});
+  EXPECT_EQ(output.find("data.tail"), std::string::npos) << "every sample is used once: " << output;
 }
 
 TEST_F(ReportTest, HeaderSaysWhereTrainingStopsShort) {
   ReportOptions cut = options(false);
   cut.epochs = 2;
   cut.total_steps = 1000;
-  EXPECT_NE(
-      output_of([&] { Report(cut).header("x"); }).find("\n1000 steps in 2 epochs of 937, global batch 128\n"),
-      std::string::npos);
+  expect_parts(output_of([&] { Report(cut).header("x"); }), {"1000 steps", "2 epochs", "937", "batch 128"});
   cut.epochs = cut.steps_per_epoch = cut.total_steps = 1;
-  EXPECT_NE(output_of([&] { Report(cut).header("x"); }).find("\n1 epoch of 1 step, global"),
-            std::string::npos);
+  const std::string shortest = output_of([&] { Report(cut).header("x"); });
+  expect_parts(shortest, {"1 epoch", "1 step"});
+  for (const char* plural : {"1 epochs", "1 steps"})
+    EXPECT_EQ(shortest.find(plural), std::string::npos) << shortest;
 }
 
 TEST_F(ReportTest, HeaderSaysWhatAnEpochLeavesOutOrRepeats) {
   const std::tuple<std::int64_t ReportOptions::*, std::int64_t, const char*> cases[] = {
-      {&ReportOptions::dropped_samples, 1, "each epoch leaves 1 sample out"},
-      {&ReportOptions::repeated_samples, 50, "each epoch repeats 50 samples"},
-      {&ReportOptions::last_batch_samples, 28, "the last of an epoch has 28 samples"}};
-  for (const auto& [number, value, words] : cases) {
+      {&ReportOptions::dropped_samples, 1, "1 sample"},
+      {&ReportOptions::repeated_samples, 50, "50 samples"},
+      {&ReportOptions::last_batch_samples, 28, "28 samples"}};
+  for (const auto& [number, value, samples] : cases) {
     ReportOptions tail = options(false);
     tail.*number = value;
     const std::string output = output_of([&] { Report(tail).header("x"); });
-    EXPECT_NE(output.find(fmt::format("global batch 128; {} (data.tail)\n", words)), std::string::npos)
-        << output;
+    EXPECT_TRUE(std::regex_search(output, std::regex(fmt::format("\\b{}\\b", samples)))) << output;
+    expect_parts(output, {"data.tail"});
   }
 }
 
@@ -187,9 +193,9 @@ TEST_F(ReportTest, PlainOutputHasTenLinesAnEpochAndNoControlCharacters) {
   const std::string output = output_of([&] { run_epoch(report, 2, 937); });
   const std::vector<std::string> lines = split(output, '\n');
   ASSERT_EQ(lines.size(), 10u) << output;
-  EXPECT_TRUE(lines.front().starts_with("epoch 2/5  94/937  loss 0.457  1,234,568 samples/s  ")) << output;
-  EXPECT_TRUE(lines.back().starts_with("epoch 2/5  937/937  ")) << output;
-  EXPECT_TRUE(lines.back().ends_with(" left")) << output;
+  expect_parts(lines.front(), {"epoch 2/5", " 94/937", "loss 0.457", "1,234,568 samples/s"});
+  expect_parts(lines.back(), {"epoch 2/5", "937/937"});
+  EXPECT_TRUE(std::regex_search(lines.back(), std::regex(R"(\d:\d\d\b)"))) << "no time left: " << output;
   EXPECT_EQ(output.find_first_of("\r\x1b["), std::string::npos) << output;
 }
 
@@ -214,8 +220,7 @@ TEST_F(ReportTest, BarIsRedrawnInPlaceAndFitsTheLine) {
     EXPECT_LE(line.size() - 3, 79u) << line;
   }
   EXPECT_NE(drawn.front().find("epoch 1/5  [...."), std::string::npos) << drawn.front();
-  EXPECT_NE(drawn.back().find("####]  937/937  loss 0.457  1,234,568 samples/s"), std::string::npos)
-      << drawn.back();
+  expect_parts(drawn.back(), {"####]", "937/937", "loss 0.457", "1,234,568 samples/s"});
   EXPECT_EQ(drawn.back().find('.', drawn.back().find('[', 3)), drawn.back().find("0.457") + 1)
       << "a full bar";
 }
@@ -237,9 +242,9 @@ TEST_F(ReportTest, SummaryReplacesTheBar) {
     report.step(step_of(2, 937, 937));
     report.epoch(example());
   });
-  EXPECT_NE(output.find("\r\x1b[Kepoch 2/5  busy 91 %  peak 34 %  train loss 0.312"), std::string::npos)
-      << output;
-  EXPECT_NE(output.find("processor: comm 7.9 %\n"), std::string::npos) << output;
+  const std::string last = output.substr(output.rfind("\r\x1b[K"));
+  expect_parts(last, {"\r\x1b[Kepoch 2/5 ", "busy 91 %", "loss 0.312", " 7.9 %"});
+  EXPECT_TRUE(last.ends_with('\n')) << output;
 }
 
 TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
@@ -248,7 +253,7 @@ TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
     report.step(step_of(5, 936, 937, 0.5, 100));
     report.step(step_of(5, 937, 937, 0.5, 100));
   });
-  EXPECT_NE(output.find("937/937  loss 0.500  100 samples/s  0:00 left"), std::string::npos) << output;
+  expect_parts(split(output, '\n').back(), {"937/937", "loss 0.500", "100 samples/s", "0:00"});
 }
 
 // As many steps remain as were seen, so the remaining time is equal.
@@ -258,11 +263,15 @@ TEST_F(ReportTest, TimeLeftIsThatOfTheStepsThatWillRun) {
   Report report(cut);
   const std::string output = output_of([&] {
     for (std::int64_t step = 1; step <= 3; ++step) {
-      report.step(
-          {.epoch = 1, .step = step, .steps = 3, .steps_done = step, .loss = 1, .samples_per_second = 1});
+      report.step({.epoch = 1,
+                   .epoch_step = step,
+                   .epoch_steps = 3,
+                   .step = step,
+                   .loss = 1,
+                   .samples_per_second = 1});
     }
   });
-  EXPECT_NE(output.find("3/3  loss 1.00  1 samples/s  0:00 left"), std::string::npos) << output;
+  expect_parts(split(output, '\n').back(), {"3/3", "loss 1.00", "1 samples/s", "0:00"});
 }
 
 // Paths are exempt, because users copy them.
@@ -292,7 +301,7 @@ TEST_F(ReportTest, EveryLineFitsATerminal) {
       longest = std::max(longest, line.size());
     }
     EXPECT_GT(longest, static_cast<std::size_t>(columns) * 3 / 4) << "broken too early";
-    EXPECT_NE(output.find("processor: comm 7.9 %\n"), std::string::npos) << output;
+    EXPECT_NE(output.find(" 7.9 %\n"), std::string::npos) << "a value and its unit stay together: " << output;
   }
 }
 
@@ -335,18 +344,18 @@ TEST_F(ReportTest, WhatDevicesDidIsPartOfTheLine) {
 
 TEST_F(ReportTest, MetricsAreToldWithTheirPrice) {
   EpochReport of_metrics = example();
-  of_metrics.metrics = EvaluationMetrics{.top5 = 0.931, .by_class = class_scores({4, 2, 3, 3, 3, 2})};
+  of_metrics.evaluation->metrics =
+      EvaluationMetrics{.top5 = 0.931, .by_class = class_scores({4, 2, 3, 3, 3, 2})};
   of_metrics.metrics_seconds = 0.5;
   of_metrics.evaluations_within = 3;
   of_metrics.within_seconds = 1;
   Report report(options(false));
   const std::string output = output_of([&] { report.epoch(of_metrics); });
-  EXPECT_NE(output.find("test accuracy 89.31 %  top5 93.10 %  f1 0.829  12,345 samples/s"), std::string::npos)
-      << output;
-  EXPECT_TRUE(
-      output.ends_with("7.9 %\n  advice: metrics took 4.3 % of the epoch: leaving top5, f1 out saves that\n"
-                       "  advice: evaluations took 13.0 % of the epoch: run.metrics_every=0 saves 8.7 %\n"))
-      << output;
+  const std::vector<std::string> lines = split(output, '\n');
+  ASSERT_EQ(lines.size(), 3u) << output;
+  expect_parts(lines[0], {"89.31 %", "top5 93.10 %", "f1 0.829", "12,345 samples/s"});
+  expect_parts(lines[1], {" 4.3 %", "top5", "f1"});
+  expect_parts(lines[2], {" 13.0 %", "run.metrics_every", " 8.7 %"});
   const json line = json::parse(metrics().front());
   EXPECT_EQ(line["top5"], 0.931);
   EXPECT_EQ(line["metrics_seconds"], 0.5);
@@ -356,7 +365,7 @@ TEST_F(ReportTest, MetricsAreToldWithTheirPrice) {
 
 TEST_F(ReportTest, EvaluationsWithinAnEpochHaveLinesOfTheirOwn) {
   Report report(options(false));
-  const EvaluationLine within{.step = 20, .epoch = 1, .test_loss = 0.5, .test_accuracy = 0.75};
+  const EvaluationRecord within{.epoch = 1, .step = 20, .evaluation = {.loss = 0.5, .accuracy = 0.75}};
   const std::filesystem::path path = directory_ / "run" / "evaluations.jsonl";
   EXPECT_EQ(output_of([&] {
               report.evaluation(within);
@@ -372,7 +381,8 @@ TEST_F(ReportTest, EvaluationsWithinAnEpochHaveLinesOfTheirOwn) {
     const FileSizeLimit limit(std::filesystem::file_size(path) + 10);
     output_of([&] { report.evaluation(within); });
   }
-  EXPECT_EQ(report.problems(), std::vector{path.string() + " lacks 1 line: File too large"});
+  ASSERT_EQ(report.problems().size(), 1u);
+  expect_parts(report.problems()[0], {path.string(), "1 line", "File too large"});
 }
 
 TEST_F(ReportTest, APeakThatIsNotKnownIsNotTold) {
@@ -380,7 +390,9 @@ TEST_F(ReportTest, APeakThatIsNotKnownIsNotTold) {
   unknown.peak.reset();
   EXPECT_TRUE(json::parse(to_json(unknown))["peak"].is_null());
   Report report(options(false));
-  EXPECT_TRUE(output_of([&] { report.epoch(unknown); }).starts_with("epoch 2/5  busy 91 %  train loss "));
+  const std::string output = output_of([&] { report.epoch(unknown); });
+  expect_parts(output, {"busy 91 %", "loss 0.312"});
+  EXPECT_EQ(output.find("peak"), std::string::npos) << output;
 }
 
 TEST_F(ReportTest, StepsHaveLinesOfTheirOwn) {
@@ -434,7 +446,7 @@ TEST_F(ReportTest, MetricsOfSeveralRanksHaveTheirCommunication) {
   EXPECT_EQ(told["advice"]["cause"], "late_rank");
   EXPECT_EQ(told["advice"]["samples_per_second"], 13000);
   EpochReport silent = example_of_ranks();
-  silent.communication->advice.reset();
+  silent.advice.reset();
   silent.communication->by_rank[1].waited = 0.5;
   const json nothing = json::parse(to_json(silent))["communication"];
   EXPECT_TRUE(nothing["advice"].is_null());
@@ -445,30 +457,30 @@ TEST_F(ReportTest, RanksOnARingAreToldTheirSteps) {
   EpochReport ring = example();
   ring.steps_by_rank = {120, 61, 119};
   Report report(options(false));
-  EXPECT_TRUE(output_of([&] { report.epoch(ring); }).ends_with("\n  steps by rank: 120, 61, 119\n"));
+  expect_parts(output_of([&] { report.epoch(ring); }), {"120, 61, 119\n"});
   EXPECT_EQ(json::parse(to_json(ring))["steps_by_rank"], json::parse("[120, 61, 119]"));
 }
 
 TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {
   EpochReport report = example();
   report.train_loss = std::nan("");
-  report.test_loss = std::numeric_limits<double>::infinity();
+  report.evaluation->loss = std::numeric_limits<double>::infinity();
   const json line = json::parse(to_json(report));
   EXPECT_TRUE(line["train_loss"].is_null());
   EXPECT_TRUE(line["test_loss"].is_null());
   Report printed(options(false));
-  EXPECT_NE(output_of([&] { printed.epoch(report); }).find("train loss nan  test loss inf"),
-            std::string::npos);
+  expect_parts(output_of([&] { printed.epoch(report); }), {"loss nan", "loss inf"});
 }
 
 // Values that were not measured are omitted, neither zero nor null.
 TEST_F(ReportTest, AnEpochThatWasNotEvaluatedTellsNothingOfTheTestSet) {
   EpochReport epoch = example();
-  epoch.test_loss = epoch.test_accuracy = std::nullopt;
+  epoch.evaluation.reset();
   epoch.evaluation_seconds = 0;
   Report report(options(false));
   const std::string printed = output_of([&] { report.epoch(epoch); });
-  EXPECT_NE(printed.find("train loss 0.312  12,345 samples/s"), std::string::npos) << printed;
+  expect_parts(printed, {"loss 0.312", "12,345 samples/s"});
+  EXPECT_EQ(printed.find("test"), std::string::npos) << printed;
   const json line = json::parse(metrics().front());
   EXPECT_FALSE(line.contains("test_loss") || line.contains("test_accuracy")) << line;
   EXPECT_EQ(line["train_loss"], 0.312);
@@ -518,7 +530,7 @@ TEST_F(ReportTest, ErrorsNameThePath) {
 
   std::filesystem::remove(directory_ / "run");
   std::filesystem::create_directories(directory_ / "run" / "metrics.jsonl");
-  expect_io_error([&] { Report report(options(false)); }, "metrics.jsonl: Is a directory");
+  expect_io_error([&] { Report report(options(false)); }, (directory_ / "run" / "metrics.jsonl").string());
 }
 
 // Training continues, and so do metrics when there is space again. No line is ever incomplete.
@@ -534,8 +546,9 @@ TEST_F(ReportTest, AFullDiskCostsTheEpochsItLasts) {
     }
     report.epoch(line);
   });
-  EXPECT_EQ(report.problems(), std::vector{(directory_ / "run" / "metrics.jsonl").string() +
-                                           " lacks epoch 3, 4: File too large"});
+  ASSERT_EQ(report.problems().size(), 1u);
+  expect_parts(report.problems()[0],
+               {(directory_ / "run" / "metrics.jsonl").string(), "3, 4", "File too large"});
   ASSERT_EQ(metrics().size(), 2u);
   EXPECT_EQ(json::parse(metrics()[0])["epoch"], 2);
   EXPECT_EQ(json::parse(metrics()[1])["epoch"], 5);

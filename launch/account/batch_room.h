@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BatchRoom: whether a batch fits in the memory of a rank.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// The result of a check that a batch fits in the available memory.
+struct BatchRoom {
+  bool fits = true;
+  std::size_t needed = 0, available = 0;  // bytes, of a rank
+  std::vector<std::string> remedies =
+      {};  // settings that would make it fit; empty if it fits or none is known
+};
+
+}  // namespace lockstep
