@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import signal
@@ -161,7 +162,7 @@ def starts(options, folder):
         if number_of_signal:
             for line in process.stdout:
                 said += line
-                if line.startswith("epoch 1/"):
+                if re.search(r"\bepoch 1\b", line):
                     process.send_signal(number_of_signal)
                     break
         said += process.communicate(timeout=120)[0]

@@ -6,6 +6,7 @@ values."""
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -62,7 +63,7 @@ class Benchmarks(unittest.TestCase):
         self.assertTrue(all(row["of_copy"] > 0 for row in rows.values()))
         self.assertEqual([row["codec"] for row in result["step"]["codecs"]],
                          ["fp16", "bf16", "int8", "sign", "powersgd", "topk", "dgc"])
-        self.assertIn("int8 encode", output)
+        self.assertRegex(output, r"int8\b.*\bencode\b")
 
     def test_loader_bench_has_every_stage(self):
         settings = ["data.format=synthetic", "data.synthetic.height=16", "data.synthetic.width=16",
@@ -81,7 +82,8 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual(rows[-1]["stage"], "augment")
         self.assertTrue(all(row["samples_per_second"] > 0 for row in rows))
         self.assertEqual(rows[2]["of_decode"]["median"], 1)
-        self.assertIn("files, plainly read", output)
+        self.assertGreater(result["result"]["files_megabytes_per_second"]["median"], 0)
+        self.assertLessEqual({row["stage"] for row in rows}, set(output.split()))
 
     def test_gossip_bench_has_ranks_together_and_on_a_ring(self):
         result, output = self.result_of(
@@ -94,7 +96,8 @@ class Benchmarks(unittest.TestCase):
                          [("all", False), ("all", True), ("ring", False), ("ring", True)])
         self.assertTrue(all(row["others_steps_per_second"] > 0 for row in result["rows"]))
         self.assertEqual(result["ranks"], 3)
-        self.assertIn("last rank slowed", output)
+        for topology in ("all", "ring"):
+            self.assertEqual(len(re.findall(rf"(?m)^ *{topology}\b.* steps/s", output)), 2, output)
 
     def test_guards_bench_adds_up_what_being_watched_costs(self):
         launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", BIN / "guards_bench", "--model", "mlp",
@@ -103,15 +106,15 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual(sorted(result["parts"]), ["between_steps", "comparisons", "own_time", "records", "watchdog"])
         self.assertAlmostEqual(result["sum_of_parts"], sum(result["parts"].values()))
         self.assertGreater(result["collectives_per_step"], 0)
-        self.assertIn("the parts add up to", output)
+        self.assertLessEqual(set(result["parts"]), set(output.split()))
         result, output = self.result_of([*launch, "--snapshot"])
         self.assertGreater(result["snapshot_ms"], 0)
-        self.assertIn("a snapshot of", output)
+        self.assertIn(f"{result['snapshot_ms']:.1f} ms", output)
 
     def test_allreduce_bench_has_other_types_and_says_who_lacks_them(self):
         result, output = self.result_of([BIN / "allreduce_bench", "-b", "4K", "-e", "4K", "-n", "1", "-w", "0", "-d", "half",
                                          "-o", "max"])
-        self.assertIn("# mpi is left out: MPI has no 16-bit floating-point type", output)
+        self.assertRegex(output, r"(?m)^#.*\bmpi\b.*(16-bit|half)")
         self.assertEqual({(row["way"], row["type"], row["redop"]) for row in result["rows"]},
                          {("window", "half", "max"), ("plain", "half", "max")})
 
@@ -125,7 +128,7 @@ class Benchmarks(unittest.TestCase):
     def test_allreduce_bench_refuses_a_way_that_is_not_there(self):
         done = run([BIN / "allreduce_bench", "--ways", "plain,mpi", "-d", "half"])
         self.assertEqual(done.returncode, 78, done.stdout + done.stderr)
-        self.assertIn("--ways mpi: MPI has no 16-bit floating-point type", done.stderr)
+        self.assertRegex(done.stderr, r"--ways mpi\b.*(16-bit|half)")
         done = run([BIN / "allreduce_bench", "-b", "2M", "-e", "1M"])
         self.assertEqual(done.returncode, 64, done.stdout + done.stderr)
 
@@ -133,7 +136,8 @@ class Benchmarks(unittest.TestCase):
         result, output = self.result_of([ROOT / "benchmarks/scaling_bench.py", "--ranks", "1", "2", "--batch", "4", *LITTLE])
         self.assertEqual([(row["mode"], row["ranks"], row["global_batch"]) for row in result["rows"]],
                          [("strong", 1, 8), ("weak", 1, 4), ("strong", 2, 8), ("weak", 2, 8)])
-        self.assertIn("efficiency", output)
+        for row in result["rows"]:
+            self.assertRegex(output, rf"(?m)^{row['mode']}\b.*\b{row['ranks']} rank.*\b{100 * row['efficiency']:.0f} %")
         self.check_chart()
 
     def test_codec_accuracy_goes_on_where_it_was_stopped(self):
@@ -151,7 +155,7 @@ class Benchmarks(unittest.TestCase):
         fewer = {row["way"]: row["fewer_bytes"] for row in document["fashion_mnist_cnn"]["summary"]}
         self.assertEqual(fewer["none"], 1)
         self.assertGreater(fewer["int8"], 3.8)
-        self.assertIn("asked -0.3", output)
+        self.assertRegex(output, r"(?m)^int8\b.* -0\.3\b")  # the least difference that is accepted
         self.check_chart()
 
     def test_links_bench_compares_with_plain_tcp(self):
@@ -173,7 +177,8 @@ class Benchmarks(unittest.TestCase):
         rows = result["shared"]["rows"]
         self.assertEqual([(row["bucket_mib"], row["overlap"]) for row in rows], [(1, True), (1, False)])
         self.assertTrue(all(row["step_ms"] > row["exposed_ms"] >= 0 for row in rows))
-        self.assertIn("exposed", output)
+        for row in rows:
+            self.assertIn(f"{row['exposed_ms']:,.1f} ms", output)
         self.check_chart()
 
     def test_overlap_bench_compares_codecs_in_turns(self):
@@ -182,7 +187,8 @@ class Benchmarks(unittest.TestCase):
                                          "comm.compress_within_node=true", *LITTLE])
         rows = result["shared"]["rows"]
         self.assertEqual([(row["codec"], row["overlap"]) for row in rows], [("none", True), ("int8", True)])
-        self.assertIn("samples/s", output)
+        for row in rows:
+            self.assertRegex(output, rf"\b{row['codec']}\b.* {row['samples_per_second']:,.1f} samples/s")
         self.check_chart()
 
     def check_chart(self, lines=2):

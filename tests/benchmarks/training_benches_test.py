@@ -73,23 +73,27 @@ class Accuracy(unittest.TestCase):
                          training_of("int8", 1, [70, 91.5], 25), training_of("int8", 2, [70, 99], 50)]}
         row = codec_accuracy.summary(part, "int8")
         self.assertEqual((row["seeds"], row["accuracy"], row["points"], row["fewer_bytes"]), ([1], 91.5, -0.5, 4))
-        self.assertIn("asked -0.3: MISSED", codec_accuracy.line_of(row))
+        line = codec_accuracy.line_of(row)
+        for fact in ("-0.3", "MISSED", "1/4.0"):
+            self.assertIn(fact, line)
         self.assertIsNone(codec_accuracy.summary(part, "sign"))
 
-    def test_a_way_without_messages_says_so(self):
+    def test_a_way_without_messages_has_no_ratio_of_bytes(self):
         part = {"runs": [training_of("none", 0, [80, 90], 100), training_of("gossip on a ring", 0, [80, 89.5], 0)]}
         row = codec_accuracy.summary(part, "gossip on a ring")
         self.assertIsNone(row["fewer_bytes"])
-        self.assertIn("no messages", codec_accuracy.line_of(row))
-        self.assertIn("asked -1.0: held", codec_accuracy.line_of(row))
+        line = codec_accuracy.line_of(row)
+        self.assertIn("-1.0", line)
+        for fact in ("MISSED", "1/"):
+            self.assertNotIn(fact, line)
 
     def test_the_chart_over_time_has_what_was_timed(self):
         part = {"date": "2026-01-01", "runs": [training_of("none", 0, [80, 90], 100), training_of("int8", 0, [70, 91], 25)]}
         document = {"benchmark": "codec_accuracy", "fashion_mnist_cnn": part}
-        self.assertNotIn("over time", codec_accuracy.draw(document))
+        self.assertEqual(codec_accuracy.draw(document).count(">int8<"), 1)
         part["link"] = {"rate": "200mbit", "rows": [{"way": "int8", "step_ms": 50.0}]}
         drawn = codec_accuracy.draw(document)
-        self.assertIn("over time at 200mbit", drawn)
+        self.assertIn("200mbit", drawn)
         self.assertEqual(drawn.count(">int8<"), 2)
         self.assertEqual(drawn.count(">none<"), 1)
 
@@ -167,7 +171,7 @@ class Overlap(unittest.TestCase):
         self.assertEqual([(row["bucket_mib"], row["codec"], row["step_ms"]) for row in both["rows"]],
                          [(1, "fp16", 4), (25, "fp16", 1), (25, "int8", 3)])
         self.assertEqual(both["command"], "one && two")
-        with self.assertRaisesRegex(training_runs.Failed, "otherwise: model"):
+        with self.assertRaisesRegex(training_runs.Failed, r"--more.*\bmodel\b"):
             overlap_bench.with_more(old, part("two", "mlp", (1, "fp16", 4)))
 
     def test_without_nodes_it_is_skipped_by_name(self):
@@ -176,7 +180,7 @@ class Overlap(unittest.TestCase):
             done = subprocess.run([sys.executable, "-B", ROOT / "benchmarks/overlap_bench.py", "--links", "1gbit",
                                    "--bin", folder], env={**os.environ, "PATH": folder}, capture_output=True, text=True)
         self.assertEqual(done.returncode, 77, done.stderr)
-        self.assertIn("Skipped: nodes on one machine, because ip is not installed", done.stderr)
+        self.assertRegex(done.stderr, r"(?m)^Skipped: .*\bip\b")
 
 
 if __name__ == "__main__":

@@ -214,8 +214,8 @@ TEST(AutoExchange, LimitsAreInTheOrderOfWhatIsLost) {
   EXPECT_EQ(names("int8"), "bf16 int8");
   EXPECT_EQ(names("powersgd"), "bf16 int8 powersgd");
   EXPECT_EQ(names("topk"), "bf16 int8 powersgd sign topk");
-  EXPECT_EQ(message_of<ConfigError>([] { codecs_within("dgc"); }),
-            "comm.codec_limit = \"dgc\": allowed are none, fp16, bf16, int8, powersgd, sign, topk");
+  expect_parts(message_of<ConfigError>([] { codecs_within("dgc"); }),
+               {"comm.codec_limit", "\"dgc\"", "none, fp16, bf16, int8, powersgd, sign, topk"});
 }
 
 TEST(AutoExchange, CandidatesAreThoseWithinTheLimitWithTheirOptions) {
@@ -238,9 +238,8 @@ TEST(AutoExchange, RanksHaveTheSameCandidates) {
         GradientBuckets buckets(parameters, communicator, options);
       },
       std::vector<int>{0, 1});
-  for (const std::string& error : errors)
-    EXPECT_NE(error.find("rank 1 planned other parameters, layouts, buckets or exchanges"), std::string::npos)
-        << error;
+  expect_parts(errors[0], {"rank 1", "rank 0"});
+  EXPECT_EQ(errors[1], errors[0]);
 }
 
 TEST(AutoExchange, IsRefusedWhereOneTreeIsWanted) {
@@ -248,11 +247,8 @@ TEST(AutoExchange, IsRefusedWhereOneTreeIsWanted) {
   std::vector<Parameter> parameters = some_parameters();
   BucketOptions options = auto_buckets();
   options.along_tree = true;
-  const std::string text =
-      message_of<ConfigError>([&] { GradientBuckets buckets(parameters, *communicator, options); });
-  EXPECT_NE(text.find("train.reproducible = true needs comm.codec = \"none\" (it is \"auto\")"),
-            std::string::npos)
-      << text;
+  expect_parts(message_of<ConfigError>([&] { GradientBuckets buckets(parameters, *communicator, options); }),
+               {"train.reproducible", "comm.codec", "\"auto\""});
 }
 
 // The predicted bytes equal the sent bytes, except for filled-up blocks.

@@ -38,8 +38,7 @@ TEST(GradientBuckets, AnExceptionEndsTheSumsUnderWayBeforeTheirMemory) {
     through.count_down();
   });
   EXPECT_EQ(errors[0], "a user's mistake");
-  EXPECT_NE(errors[1].find("rank 0 gave up its gradients while they were summed"), std::string::npos)
-      << errors[1];
+  EXPECT_NE(errors[1].find("rank 0"), std::string::npos) << errors[1];
 }
 
 // Without a pending sum nothing is abandoned: the code that catches the exception can continue.

@@ -13,25 +13,34 @@
 #include <unistd.h>
 
 #include "tests/comm/thread_ranks.h"
+#include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
+// Expects that the description contains all of `parts` and none of `absent`.
+void expect_description(const Collective& collective, const std::vector<std::string>& parts,
+                        const std::vector<std::string>& absent) {
+  const std::string text = describe(collective);
+  expect_parts(text, parts);
+  for (const std::string& part : absent)
+    EXPECT_EQ(text.find(part), std::string::npos) << part << ": " << text;
+}
+
 TEST(Collective, IsDescribedWithWhatMattersToIt) {
-  EXPECT_EQ(describe({.kind = CollectiveKind::all_reduce,
+  expect_description({.kind = CollectiveKind::all_reduce,
                       .dtype = DType::f32,
                       .count = 4096,
                       .purpose = {.bucket = 2},
-                      .sequence = 17}),
-            "all_reduce 17 of 4096 fp32 (sum, bucket 2)");
-  EXPECT_EQ(describe({.kind = CollectiveKind::broadcast, .dtype = DType::u8, .root = 3, .count = 5}),
-            "broadcast of 5 u8 (from rank 3)");
-  EXPECT_EQ(describe({.kind = CollectiveKind::all_gather, .dtype = DType::i32, .count = 1, .sequence = 2}),
-            "all_gather 2 of 1 i32");
-  EXPECT_EQ(
-      describe({.kind = CollectiveKind::all_gather, .count = 1, .purpose = {.layer = 7}, .sequence = 3}),
-      "all_gather 3 of 1 u8 (layer 7)");
+                      .sequence = 17},
+                     {"all_reduce 17", "4096 fp32", "sum", "bucket 2"}, {"rank", "layer"});
+  expect_description({.kind = CollectiveKind::broadcast, .dtype = DType::u8, .root = 3, .count = 5},
+                     {"broadcast", "5 u8", "rank 3"}, {"broadcast 0", "sum", "bucket", "layer"});
+  expect_description({.kind = CollectiveKind::all_gather, .dtype = DType::i32, .count = 1, .sequence = 2},
+                     {"all_gather 2", "1 i32"}, {"rank", "sum", "bucket", "layer"});
+  expect_description({.kind = CollectiveKind::all_gather, .count = 1, .purpose = {.layer = 7}, .sequence = 3},
+                     {"all_gather 3", "1 u8", "layer 7"}, {"rank", "sum", "bucket"});
   EXPECT_EQ(describe({.kind = CollectiveKind::barrier, .sequence = 9}), "barrier 9");
 }
 
@@ -160,7 +169,11 @@ TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   EXPECT_EQ(file->rank, 1);
   EXPECT_EQ(file->size, 2);
   ASSERT_EQ(file->records.size(), 1u);
-  EXPECT_EQ(describe(file->records[0].collective), "all_reduce 1 of 1 fp32 (sum, bucket 4)");
+  EXPECT_EQ(describe(file->records[0].collective), describe({.kind = CollectiveKind::all_reduce,
+                                                             .dtype = DType::f32,
+                                                             .count = 1,
+                                                             .purpose = {.bucket = 4},
+                                                             .sequence = 1}));
   EXPECT_EQ(file->records[0].moments.finished_ns, 0);
 
   // A separate folder protects the logs of other jobs. The hard link needs the same file system.
@@ -202,6 +215,22 @@ TEST(CollectiveLog, IsNotWhatAnotherFileHolds) {
   EXPECT_FALSE(read_collective_log(path));
 }
 
+struct RankCall {
+  int rank;
+  Collective call;
+};
+
+// Expects that the error names both ranks and both calls, each in this order.
+void expect_calls(const std::string& error, const RankCall& first, const RankCall& second) {
+  const auto place_of = [&](const std::string& part) {
+    EXPECT_NE(error.find(part), std::string::npos) << part << ": " << error;
+    return error.find(part);
+  };
+  EXPECT_LT(place_of(fmt::format("rank {}", first.rank)), place_of(fmt::format("rank {}", second.rank)))
+      << error;
+  EXPECT_LT(place_of(describe(first.call)), place_of(describe(second.call))) << error;
+}
+
 // Transports ignore the bucket, so the calls succeed until check_calls() compares them.
 TEST(CallCheck, NamesTheFirstCallThatDiffers) {
   const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
@@ -222,13 +251,15 @@ TEST(CallCheck, NamesTheFirstCallThatDiffers) {
     communicator.check_calls();
     ADD_FAILURE() << "nothing was thrown";
   });
-  for (const std::string& error : errors) {
-    EXPECT_NE(
-        error.find("rank 0 is in all_reduce 302 of 1 fp32 (sum, bucket 4), rank 2 is in all_reduce 302 of 1 "
-                   "fp32 (sum, bucket 5)"),
-        std::string::npos)
-        << error;
-  }
+  const auto sum_of_bucket = [](std::int32_t bucket) {
+    return Collective{.kind = CollectiveKind::all_reduce,
+                      .dtype = DType::f32,
+                      .count = 1,
+                      .purpose = {.bucket = bucket},
+                      .sequence = 302};
+  };
+  for (const std::string& error : errors)
+    expect_calls(error, {.rank = 0, .call = sum_of_bucket(4)}, {.rank = 2, .call = sum_of_bucket(5)});
 }
 
 TEST(CallCheck, StopsEachCollectiveBeforeItRuns) {
@@ -240,7 +271,7 @@ TEST(CallCheck, StopsEachCollectiveBeforeItRuns) {
     EXPECT_EQ(values[0], 3.0f);
     try {
       if (communicator.rank() == 1)
-        communicator.broadcast(values.data(), 3, DType::f32, 0);
+        communicator.broadcast(values.data(), 3, DType::f32, 2);
       else
         communicator.all_reduce(values.data(), 3, DType::f32, ReduceOp::sum);
     } catch (const Error& error) {
@@ -250,13 +281,11 @@ TEST(CallCheck, StopsEachCollectiveBeforeItRuns) {
       throw;
     }
   });
-  for (const std::string& error : errors) {
-    EXPECT_NE(
-        error.find(
-            "rank 0 is in all_reduce 2 of 3 fp32 (sum), rank 1 is in broadcast 2 of 3 fp32 (from rank 0)"),
-        std::string::npos)
-        << error;
-  }
+  const Collective sum{.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .count = 3, .sequence = 2};
+  const Collective broadcast{
+      .kind = CollectiveKind::broadcast, .dtype = DType::f32, .root = 2, .count = 3, .sequence = 2};
+  for (const std::string& error : errors)
+    expect_calls(error, {.rank = 0, .call = sum}, {.rank = 1, .call = broadcast});
 }
 
 // A replay repeats the recorded calls.
@@ -272,12 +301,11 @@ TEST(CallCheck, ComparesReplays) {
     communicator.check_calls();
     ADD_FAILURE() << "nothing was thrown";
   });
-  for (const std::string& error : errors) {
-    EXPECT_NE(
-        error.find("rank 0 is in all_reduce 3 of 3 fp32 (sum), rank 1 is in all_reduce 3 of 4 fp32 (sum)"),
-        std::string::npos)
-        << error;
-  }
+  const auto third_sum = [](std::size_t count) {
+    return Collective{.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .count = count, .sequence = 3};
+  };
+  for (const std::string& error : errors)
+    expect_calls(error, {.rank = 0, .call = third_sum(3)}, {.rank = 1, .call = third_sum(4)});
 }
 
 TEST(CallCheck, CountsAndRecordsNothingItself) {

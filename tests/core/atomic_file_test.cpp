@@ -28,6 +28,13 @@ class AtomicFileTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   std::ptrdiff_t files() const { return std::distance(fs::directory_iterator(folder_), {}); }
+  // Expects an IoError with the path, which is not the temporary file's, and the system's reason.
+  template <typename Work>
+  static void expect_io_error(const fs::path& path, const std::string& reason, Work&& work) {
+    const std::string message = message_of<IoError>(work);
+    expect_parts(message, {path.string(), reason});
+    EXPECT_EQ(message.find(kPartialMark), std::string::npos) << message;
+  }
 
   TemporaryFolder temporary_{"atomic_file"};
   fs::path folder_ = temporary_.path();
@@ -67,8 +74,7 @@ TEST_F(AtomicFileTest, KeepsTheOldFileWhenTheDiskIsFull) {
   write_atomically(path_, "old");
   {
     const FileSizeLimit limit(4096);
-    EXPECT_EQ(message_of<IoError>([&] { write_atomically(path_, std::string(10'000, 'x')); }),
-              path_.string() + ": cannot be written: File too large");
+    expect_io_error(path_, "File too large", [&] { write_atomically(path_, std::string(10'000, 'x')); });
   }
   EXPECT_EQ(content(path_), "old");
   EXPECT_EQ(files(), 1);
@@ -80,8 +86,7 @@ TEST_F(AtomicFileTest, KeepsTheOldFileWhenNothingCanBeCreatedBesideIt) {
   getrlimit(RLIMIT_NOFILE, &before);
   const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
   setrlimit(RLIMIT_NOFILE, &none);
-  EXPECT_EQ(message_of<IoError>([&] { write_atomically(path_, "new"); }),
-            path_.string() + ": cannot be written: Too many open files");
+  expect_io_error(path_, "Too many open files", [&] { write_atomically(path_, "new"); });
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(content(path_), "old");
   EXPECT_EQ(files(), 1);
@@ -89,18 +94,15 @@ TEST_F(AtomicFileTest, KeepsTheOldFileWhenNothingCanBeCreatedBesideIt) {
 
 TEST_F(AtomicFileTest, ErrorsNameThePathAndTheReason) {
   const fs::path nowhere = folder_ / "no" / "file";
-  EXPECT_EQ(message_of<IoError>([&] { AtomicFile file(nowhere); }),
-            nowhere.string() + ": cannot be written: No such file or directory");
-  EXPECT_EQ(message_of<IoError>([&] { AtomicFile file(folder_); }),
-            folder_.string() + ": cannot be written: Is a directory");
+  expect_io_error(nowhere, "No such file or directory", [&] { AtomicFile file(nowhere); });
+  expect_io_error(folder_, "Is a directory", [&] { AtomicFile file(folder_); });
 }
 
 TEST_F(AtomicFileTest, AFailedRenameLeavesNothingBehind) {
   {
     AtomicFile file(path_);
     fs::create_directory(path_);  // in place of the file
-    EXPECT_EQ(message_of<IoError>([&] { file.commit(); }),
-              path_.string() + ": cannot be written: Is a directory");
+    expect_io_error(path_, "Is a directory", [&] { file.commit(); });
   }
   EXPECT_EQ(files(), 1);
 }
@@ -160,11 +162,8 @@ TEST_F(AtomicFileTest, FollowsNoLinkOfAnotherUserInAFolderOfEverybody) {
   write_atomically(everybodys / "file", "by my own link");
   EXPECT_EQ(content(mine / "precious"), "by my own link");
   for (const char* link : {"file", "folder"}) ASSERT_EQ(lchown((everybodys / link).c_str(), 1, 1), 0);
-  for (const fs::path& path : {everybodys / "file", everybodys / "folder/precious", mine / "link"}) {
-    EXPECT_NE(message_of<IoError>([&] { write_atomically(path, "stolen"); }).find("of another user"),
-              std::string::npos)
-        << path;
-  }
+  for (const fs::path& path : {everybodys / "file", everybodys / "folder/precious", mine / "link"})
+    expect_io_error(path, "symbolic link", [&] { write_atomically(path, "stolen"); });
   EXPECT_EQ(content(mine / "precious"), "by my own link");
   ASSERT_EQ(chmod(everybodys.c_str(), 0777), 0);
   write_atomically(everybodys / "file", "where the system does not mind either");

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <regex>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -282,7 +283,7 @@ TEST_F(DigestOnDevice, IsTheSameWhereTrainingGoesOnFromACheckpoint) {
   const ProgramResult resumed = run_ranks(
       run.ranks, command_of(workplace_, run, "--resume auto --resume-with train.steps --digest " + digest));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
-  EXPECT_EQ(count(resumed.output, "training goes on after step 7 "), 1) << resumed.output;
+  EXPECT_GE(count(resumed.output, "checkpoints/step-000000007"), 1) << resumed.output;
   EXPECT_EQ(text_of(digest), whole);
 }
 
@@ -294,14 +295,14 @@ TEST_F(DigestOnDevice, IsTheSameWhereGradientsWereNotFiniteAndTrainingGoesOn) {
   const ProgramResult failed =
       run_ranks(run.ranks, command_of(workplace_, run, "--inject nan:rank=0,step=7"));
   EXPECT_EQ(failed.exit_code, exit_code::failed) << failed.output;
-  EXPECT_EQ(
-      count(failed.output, "step 7: the loss is not finite on rank 0; it began on rank 0 in parameter "), 1)
+  const std::regex origin(R"(\bstep 7\b[^\n]*\brank 0\b[^\n]*\bparameter \S+\.bias\b)");
+  EXPECT_EQ(std::distance(std::sregex_iterator(failed.output.begin(), failed.output.end(), origin), {}), 1)
       << failed.output;
   const std::string digest = workplace_.path("resumed").string();
   const ProgramResult resumed =
       run_ranks(run.ranks, command_of(workplace_, run, "--resume auto --digest " + digest));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
-  EXPECT_EQ(count(resumed.output, "training goes on after step 6 "), 1) << resumed.output;
+  EXPECT_GE(count(resumed.output, "checkpoints/step-000000006"), 1) << resumed.output;
   EXPECT_EQ(text_of(digest), whole);
 }
 
@@ -341,9 +342,8 @@ TEST_F(DigestOnDevice, IsTheSameWhereImagesLieInTheDevicesMemory) {
         .machine = loader == "auto" ? "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=5ms" : ""};
     const ProgramResult result = run_ranks(2, command_of(workplace_, run, "--digest " + file.string()));
     ASSERT_EQ(result.exit_code, 0) << result.output;
-    EXPECT_EQ(count(result.output, "data: images lie in the memory of the device"),
-              loader == "stream" ? 0 : 1)
-        << result.output;
+    const nlohmann::json record = nlohmann::json::parse(text_of(workplace_.path("run/run.json")));
+    EXPECT_EQ(record.at("planned_bytes").at("device").contains("dataset"), loader != "stream") << record;
     if (expected.empty()) expected = text_of(file);
     EXPECT_EQ(text_of(file), expected) << loader;
   }
@@ -401,13 +401,16 @@ TEST_F(DigestOnDevice, TracesRecordedStepsAndStartsFromAnExport) {
   const ProgramResult exported = run_ranks(
       2, command_of(workplace_, traced, fmt::format("--export {} --trace {}", file, trace.string())));
   ASSERT_EQ(exported.exit_code, 0) << exported.output;
-  EXPECT_EQ(count(exported.output, "steps are recorded and replayed"), 1) << exported.output;
+  const std::regex recording(R"(\b[1-9]\d* operations\b)");  // of the recorded step
+  EXPECT_EQ(
+      std::distance(std::sregex_iterator(exported.output.begin(), exported.output.end(), recording), {}), 1)
+      << exported.output;
   expect_spans_of_every_step(trace, 12);
   expect_trace_of_ranks(trace, 2);
   expect_ledger_of_every_epoch(workplace_.path("run") / "metrics.jsonl", 2);
   const ProgramResult again = run_ranks(2, command_of(workplace_, {}, "--init " + file));
   EXPECT_EQ(again.exit_code, 0) << again.output;
-  EXPECT_EQ(count(again.output, "training starts from"), 1) << again.output;
+  EXPECT_GE(count(again.output, file), 1) << again.output;
 }
 
 }  // namespace

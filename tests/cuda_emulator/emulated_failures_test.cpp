@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // lockstep-emulated on devices that fail or hang: the job ends, whoever ends it, and names the rank.
+#include <regex>
 #include <string>
 
 #include <fmt/format.h>
@@ -77,8 +78,16 @@ std::string run_dir_of(const Workplace& workplace, int job) {
   return fmt::format("run.dir={}", workplace.path(fmt::format("run{}", job)).string());
 }
 
-// The watchdog names the rank: its device is behind the others' in the steps that they were given, enqueued
-// one by one (operation 180) or replayed.
+// True if a line of the watchdog's report names this rank, with or without its process, and the step and
+// backward pass where its device is.
+bool tells_device(const std::string& report, int rank, bool with_process) {
+  const std::string process = with_process ? R"( \(\w+ \d+[^\n]*)" : R"(\b[^(\n]*)";
+  return std::regex_search(report,
+                           std::regex(fmt::format("rank {}{}step \\d+[^\\n]*backward", rank, process)));
+}
+
+// The watchdog blames the rank whose device is behind the devices of its peers, whether steps are enqueued
+// one by one (operation 180) or replayed. It names the process of the blamed rank only.
 TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
   struct Hang {
     int ranks, rank, operation;
@@ -92,14 +101,11 @@ TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
         .machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}/operation:{}=hang", hang.rank, hang.operation)};
     const ProgramResult result = run_ranks(hang.ranks, command_of(workplace_, run, ""));
     EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-    EXPECT_EQ(count(result.output, "the job hangs and is ended with code 75"), 1) << result.output;
+    EXPECT_EQ(count(result.output, "--resume auto"), 1) << result.output;
     EXPECT_GE(count(result.output, "lockstep::Trainer::"), 1) << result.output;
-    EXPECT_EQ(count(result.output, fmt::format("rank {} (process ", hang.rank)), 1) << result.output;
-    EXPECT_EQ(count(result.output, ") is alive and hangs ("), 1) << result.output;
-    EXPECT_EQ(count(result.output, "): its device is in step "), 1) << result.output;
-    EXPECT_EQ(count(result.output, fmt::format("the device of rank {} is in step ", 1 - hang.rank)),
-              hang.ranks - 1)
-        << result.output;
+    EXPECT_TRUE(tells_device(result.output, hang.rank, true)) << result.output;
+    EXPECT_FALSE(tells_device(result.output, 1 - hang.rank, true)) << result.output;
+    EXPECT_EQ(tells_device(result.output, 1 - hang.rank, false), hang.ranks == 2) << result.output;
   }
 }
 

@@ -95,9 +95,8 @@ TEST(Launch, AKernelsErrorEndsTheDeviceAndNamesTheKernel) {
   } catch (const DeviceFault& fault) {
     said = fault.what();
   }
-  EXPECT_NE(said.find("kernel lockstep::(anonymous namespace)::broken_kernel: block (0, 0, 0) cannot go on"),
-            std::string::npos)
-      << said;
+  for (const char* part : {"lockstep::(anonymous namespace)::broken_kernel", "block (0, 0, 0)"})
+    EXPECT_NE(said.find(part), std::string::npos) << part << ": " << said;
   const char* name = nullptr;
   ASSERT_EQ(cudaFuncGetName(&name, reinterpret_cast<const void*>(&store_kernel)), cudaSuccess);
   EXPECT_STREQ(name, "lockstep::(anonymous namespace)::store_kernel");

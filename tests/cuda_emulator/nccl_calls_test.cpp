@@ -36,7 +36,7 @@ TEST(NcclEmulatorCalls, ThatCannotBeRightAreRefusedAtOnce) {
     EXPECT_EQ(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, comm, stream), ncclSuccess)
         << "nothing to do";
     EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess) << "a refused call leaves the communicator sound";
-    EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("root -1 of 1"), std::string::npos);
+    EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("root -1"), std::string::npos);
   });
 }
 
@@ -191,7 +191,7 @@ TEST(NcclEmulatorCalls, EndOfACommunicatorWaitsForItsGraphs) {
       std::atomic<bool> returned{false}, destroyed{false};
       std::thread other([&] {
         const auto told = [] {
-          return std::string(ncclGetLastError(nullptr)).find("waits for CUDA graphs") != std::string::npos;
+          return std::string(ncclGetLastError(nullptr)).find("CUDA graph") != std::string::npos;
         };
         while (!returned && !told()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         destroyed = true;

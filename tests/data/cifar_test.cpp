@@ -96,20 +96,20 @@ TEST(Cifar, FingerprintHoldsEveryPixelAndLabel) {
 
 TEST(Cifar, MissingFiles) {
   const TemporaryFolder folder;
-  expect_parts(error_of<IoError>(folder), {folder.path(), "neither CIFAR-10", "cifar-10-batches-bin"});
+  expect_parts(error_of<IoError>(folder), {folder.path(), "data.path", "data_batch_1.bin", "train.bin"});
   write_cifar10(folder);
   folder.remove("data_batch_4.bin");
-  expect_parts(error_of<IoError>(folder), {"data_batch_4.bin: cannot be read: No such file"});
+  expect_parts(error_of<IoError>(folder), {"data_batch_4.bin", "No such file"});
   EXPECT_NO_THROW(open_cifar(folder.path(), Split::test));
   std::filesystem::create_symlink("/dev/zero", folder.path() / "data_batch_4.bin");
-  expect_parts(error_of<IoError>(folder), {"data_batch_4.bin: cannot be read: "});
+  expect_parts(error_of<IoError>(folder), {"data_batch_4.bin"});
 }
 
 TEST(Cifar, FilesOfBothVersionsAreRefused) {
   const TemporaryFolder folder;
   write_cifar10(folder);
   folder.write("test.bin", record({0, 0}, 3));
-  expect_parts(error_of<DataError>(folder), {folder.path(), "CIFAR-10", "CIFAR-100", "a folder of its own"});
+  expect_parts(error_of<DataError>(folder), {folder.path(), "data_batch_1.bin", "train.bin"});
 }
 
 TEST(Cifar, DamagedFilesAreNamedWithTheOffset) {
@@ -119,23 +119,21 @@ TEST(Cifar, DamagedFilesAreNamedWithTheOffset) {
   for (const std::size_t length : {std::size_t{1}, std::size_t{3072}}) {
     folder.write("data_batch_3.bin", sound + Bytes(sound.begin(), sound.begin() + static_cast<long>(length)));
     expect_parts(error_of<DataError>(folder),
-                 {"data_batch_3.bin: at byte 3073: ", "in the middle of a record",
-                  fmt::format("{} bytes of 3073", length)});
+                 {"data_batch_3.bin", "byte 3073", fmt::format(" {} ", length), "of 3073"});
   }
   folder.write("data_batch_3.bin", {});
   expect_parts(error_of<DataError>(folder), {"data_batch_3.bin", "empty"});
   folder.write("data_batch_3.bin", sound + record({10}, 0));
-  expect_parts(error_of<DataError>(folder), {"data_batch_3.bin: at byte 3073: label 10", "0 to 9"});
+  expect_parts(error_of<DataError>(folder), {"data_batch_3.bin", "byte 3073", "label 10", " 9"});
 
   std::filesystem::resize_file(folder.path() / "data_batch_3.bin", std::uint64_t{5} << 30);  // sparse
-  expect_parts(error_of<DataError>(folder),
-               {"data_batch_3.bin: 5368709120 bytes; at most 4294967296 are read"});
+  expect_parts(error_of<DataError>(folder), {"data_batch_3.bin", "5368709120", "4294967296"});
 
   const TemporaryFolder hundred;
   hundred.write("train.bin", record({20, 0}, 0));
-  expect_parts(error_of<DataError>(hundred), {"at byte 0: coarse label 20", "0 to 19"});
+  expect_parts(error_of<DataError>(hundred), {"byte 0", "coarse label 20", " 19"});
   hundred.write("train.bin", record({0, 100}, 0));
-  expect_parts(error_of<DataError>(hundred), {"at byte 1: fine label 100", "0 to 99"});
+  expect_parts(error_of<DataError>(hundred), {"byte 1", "fine label 100", " 99"});
 }
 
 }  // namespace

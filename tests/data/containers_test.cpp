@@ -3,6 +3,7 @@
 // Formats with many images in one file: TFRecord and WebDataset.
 #include <algorithm>
 #include <cstring>
+#include <regex>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -174,7 +175,7 @@ TEST(TfRecord, SplitsAreWholeWordsOfNames) {
   EXPECT_EQ(open_tfrecord({.path = folder.path()}, Split::test)->size(), 1);
   folder.write("train_and_test.tfrecord", one);
   expect_parts(message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::train); }),
-               {"train_and_test.tfrecord", "rename"});
+               {"train_and_test.tfrecord"});
 }
 
 TEST(TfRecord, ChannelsAreThoseOfMostTrainingImages) {
@@ -187,11 +188,12 @@ TEST(TfRecord, ChannelsAreThoseOfMostTrainingImages) {
 TEST(TfRecord, TheIndexServesUntilTheFileChanges) {
   const TemporaryFolder folder;
   const fs::path file = folder.path() / "train.tfrecord", index = file.string() + ".lsindex";
+  // The number of images, and whether the whole file was read, which a log line with its name reports.
   const auto opens = [&] {
     testing::internal::CaptureStderr();
     const auto train = open_tfrecord({.path = folder.path()}, Split::train);
     const std::string log = testing::internal::GetCapturedStderr();
-    return std::pair(train->size(), log.find("read as a whole") != std::string::npos);
+    return std::pair(train->size(), log.find(file.string()) != std::string::npos);
   };
   folder.write("train.tfrecord", as_bytes(image_example(colours(10), 1)));
   EXPECT_EQ(opens(), std::pair(std::int64_t{1}, true));
@@ -224,7 +226,7 @@ TEST(TfRecord, AnImageThatChangesBelowItsIndexIsNamed) {
   folder.write("train.tfrecord", bytes);
   read(*train, 0);
   expect_parts(message_of<DataError>([&] { read(*train, 1); }),
-               {fmt::format("train.tfrecord: at byte {}: ", at - bytes.begin()), "has changed"});
+               {"train.tfrecord", fmt::format("byte {}", at - bytes.begin())});
 }
 
 TEST(TfRecord, EveryFlippedBitAndEveryTruncationIsNamed) {
@@ -235,16 +237,20 @@ TEST(TfRecord, EveryFlippedBitAndEveryTruncationIsNamed) {
     folder.write("train.tfrecord", as_bytes(text));
     return message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::train); });
   };
+  const auto expect_record_of = [&](std::size_t byte, const std::string& message) {
+    SCOPED_TRACE(byte);
+    const std::size_t begin = byte < record.size() ? 0 : record.size();
+    expect_parts(message, {"train.tfrecord", fmt::format("byte {}", begin)});
+  };
   EXPECT_EQ(complaint(both), "");
   for (std::size_t at = 0; at < both.size(); at += 3) {
     std::string flipped = both;
     flipped[at] = static_cast<char>(flipped[at] ^ 4);
-    EXPECT_NE(complaint(flipped).find("train.tfrecord: at byte "), std::string::npos) << at;
+    expect_record_of(at, complaint(flipped));
   }
   for (std::size_t length = 1; length < both.size(); length += 3) {
     if (length == record.size()) continue;
-    EXPECT_NE(complaint(both.substr(0, length)).find("train.tfrecord: at byte "), std::string::npos)
-        << length;
+    expect_record_of(length, complaint(both.substr(0, length)));
   }
 }
 
@@ -255,23 +261,31 @@ TEST(TfRecord, RecordsOfOtherThingsSayWhatIsMissing) {
     return message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::train); });
   };
   const std::string image = bytes_feature("image/encoded", text_of(colours(1)));
-  expect_parts(complaint(example(image)), {"at byte 0: ", "without \"image/class/label\" or \"label\""});
-  expect_parts(complaint(example(number_feature("label", 1))), {"without \"image/encoded\" or \"image\""});
-  expect_parts(complaint(example(image + bytes_feature("label", "cat"))), {"without \"image/class/label\""});
-  expect_parts(complaint(framed("\xff\xff\xff")), {"no tf.Example"});
-  expect_parts(complaint(framed(field(1, "\x0a\x7fx"))), {"no tf.Example"});
+  expect_parts(complaint(example(image)),
+               {"byte 0", "\"image/class/label\"", "\"label\"", "data.tfrecord.label"});
+  expect_parts(complaint(example(number_feature("label", 1))),
+               {"byte 0", "\"image/encoded\"", "\"image\"", "data.tfrecord.image"});
+  expect_parts(complaint(example(image + bytes_feature("label", "cat"))),
+               {"byte 0", "\"image/class/label\"", "data.tfrecord.label"});
+  for (const std::string& record : {framed("\xff\xff\xff"), framed(field(1, "\x0a\x7fx"))}) {
+    const std::string message = complaint(record);
+    expect_parts(message, {"byte 0", "tf.Example"});
+    EXPECT_EQ(message.find("image/encoded"), std::string::npos) << "it has no features: " << message;
+  }
   expect_parts(complaint(example(image + number_feature("label", ~std::uint64_t{0}))), {"label -1"});
   expect_parts(complaint(example(image + number_feature("label", 1 << 20))), {"label 1048576"});
-  expect_parts(complaint(std::string(40, 'x')), {"at byte 0: not a TFRecord file"});
-  expect_parts(complaint(""), {"no images in the files of training"});
+  expect_parts(complaint(std::string(40, 'x')), {"byte 0", "TFRecord"});
+  const std::string empty = complaint("");
+  expect_parts(empty, {"train.tfrecord"});
+  EXPECT_EQ(empty.find("byte"), std::string::npos) << "nothing in it is damaged: " << empty;
 
   const TemporaryFolder folder;
   expect_parts(message_of<IoError>([&] { open_tfrecord({.path = folder.path()}, Split::train); }),
-               {"no files with training samples", "train-00000-of-00010"});
+               {folder.path().string(), "train-00000-of-00010"});
   folder.write("train.tfrecord", as_bytes(image_example(colours(1), 1)));
   folder.write("test.tfrecord", as_bytes(image_example(colours(1), 2)));
   expect_parts(message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::test); }),
-               {"test.tfrecord: label 2, where those of training end at 1"});
+               {"test.tfrecord", "label 2"});
 }
 
 // ---- WebDataset: ustar members
@@ -345,17 +359,20 @@ TEST(WebDataset, WhatIsWrongIsNamedWithItsPlace) {
   };
   const std::string good = sample("a", colours(10), "0");
   EXPECT_EQ(complaint(good + kEnd), "");
+  const auto byte = [](std::size_t at) { return fmt::format("byte {}", at); };
   expect_parts(complaint(good + member("b.jpg", text_of(colours(1))) + kEnd),
-               {fmt::format("train.tar: at byte {}: sample b has no label (.cls)", good.size())});
-  expect_parts(complaint(good + member("b.cls", "1") + kEnd), {"sample b has no image"});
-  expect_parts(complaint(good + sample("b", colours(1), "cat")), {"b.cls: \"cat\" is no label"});
-  expect_parts(complaint(std::string(600, 'x')), {"at byte 0: not a tar file (or a compressed one"});
-  expect_parts(complaint(good.substr(0, good.size() - 512)), {"longer than the rest of the file"});
-  expect_parts(complaint(good + "rest"), {"the file ends within a member"});
-  expect_parts(complaint(""), {"ends within a member"});
-  expect_parts(complaint(kEnd), {"no images in the files of training"});
-  expect_parts(complaint(sample("a", {1, 2, 3}, "0")), {"train.tar: at byte 512: not a JPEG image"});
-  expect_parts(complaint(member("x", "99 path=a", 'x')), {"damaged extended header"});
+               {"train.tar", byte(good.size()), "sample b", ".cls"});
+  expect_parts(complaint(good + member("b.cls", "1") + kEnd), {byte(good.size()), "sample b", ".jpg"});
+  expect_parts(complaint(good + sample("b", colours(1), "cat")), {"b.cls", "\"cat\""});
+  expect_parts(complaint(std::string(600, 'x')), {"train.tar", byte(0), " tar "});
+  expect_parts(complaint(good.substr(0, good.size() - 512)), {"train.tar", byte(good.size() - 1024)});
+  expect_parts(complaint(good + "rest"), {"train.tar", byte(good.size())});
+  expect_parts(complaint(""), {"train.tar", byte(0)});
+  const std::string empty = complaint(kEnd);
+  expect_parts(empty, {"train.tar"});
+  EXPECT_EQ(empty.find("byte"), std::string::npos) << "nothing in it is damaged: " << empty;
+  expect_parts(complaint(sample("a", {1, 2, 3}, "0")), {"train.tar", byte(512), "JPEG"});
+  expect_parts(complaint(member("x", "99 path=a", 'x')), {"train.tar", byte(512), "header"});
   // The header's checksum covers all its bytes.
   for (std::size_t at = 0; at < 500; at += 7) {
     std::string flipped = good + kEnd;
@@ -373,9 +390,11 @@ TEST(StoredImages, OfAnySizeAreResized) {
   const ImageShape wide{10, 30, 3};
   folder.write("train.tar", as_bytes(sample("a", colours(10), "0") +
                                      sample("b", encode(wide, noise(wide, 1)), "1") + kEnd));
-  expect_parts(
-      message_of<DataError>([&] { open_webdataset({.path = folder.path()}, Split::train)->probe(1); }),
-      {"train.tar: at byte ", "30 pixels wide and 10 high", "data.resize"});
+  const std::string message =
+      message_of<DataError>([&] { open_webdataset({.path = folder.path()}, Split::train)->probe(1); });
+  const std::size_t second = sample("a", colours(10), "0").size() + 512;
+  expect_parts(message, {"train.tar", fmt::format("byte {}", second), "data.resize"});
+  EXPECT_TRUE(std::regex_search(message, std::regex(R"(\b30\b\D+\b10\b|\b10\b\D+\b30\b)"))) << message;
   const auto resized = open_dataset(
       {.format = "webdataset", .path = folder.path(), .resize = {.size = 8}, .synthetic = {}}, Split::train);
   EXPECT_EQ(resized->image_shape(), (ImageShape{8, 8, 3}));

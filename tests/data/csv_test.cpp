@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/csv.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -93,10 +94,8 @@ TEST_F(CsvTables, QuotedCellsMayHoldAnything) {
   const std::unique_ptr<Dataset> train = open();
   EXPECT_EQ(rows(*train), (std::vector<Row>{{{3}, 1}, {{4}, 0}, {{5}, 0}}));  // line break in 2: no number
   options_.on_error = OnError::stop;
-  EXPECT_EQ(
-      error<DataError>(),
-      "/train.csv:2: column 1 (\"a, \"b\"\") holds \"1\n2\", which is no number; write a number, or name the "
-      "column in data.csv.ignore");
+  expect_parts(error<DataError>(),
+               {"/train.csv:2", "column 1", "\"a, \"b\"\"", "\"1\n2\"", "data.csv.ignore"});
 }
 
 // 1, 2, 3, 6: mean 3, deviation sqrt(3.5).
@@ -137,7 +136,7 @@ TEST_F(CsvTables, OneFileCanBeDivided) {
   EXPECT_EQ(most, 1);
 
   options_.validation_share = 0;
-  EXPECT_EQ(error<ConfigError>(Split::test).find("data.path = \""), 0u);
+  expect_parts(error<ConfigError>(Split::test), {"data.path", path("all.csv"), "data.validation_share"});
 }
 
 TEST_F(CsvTables, MayLieInSeveralFiles) {
@@ -146,45 +145,40 @@ TEST_F(CsvTables, MayLieInSeveralFiles) {
   write("test.csv", "a,label\n3,0\n");
   EXPECT_EQ(rows(*open()), (std::vector<Row>{{{1}, 0}, {{2}, 1}}));
   write("train-1.csv", "b,label\n2,1\n");
-  EXPECT_EQ(error<DataError>(), "/train-1.csv: its columns are not those of /train-0.csv");
+  expect_parts(error<DataError>(), {"/train-1.csv", "/train-0.csv"});
 }
 
 TEST_F(CsvTables, RowsThatCannotBeReadAreLeftOutOrNamed) {
+  const std::string place = "/train.csv:3";
   struct Case {
-    std::string row, fault;
+    std::string row;
+    std::vector<std::string> parts;  // of the error, apart from the place
+    std::vector<double> numbers = {};
   };
-  const Case cases[] = {
-      {"1,2", "/train.csv:3: 2 cells, and the first row has 3"},
-      {"1,2,3,4", "/train.csv:3: 4 cells, and the first row has 3"},
-      {"1,2,", "/train.csv:3: column 3 (\"kind\") has no label"},
-      {"1,,0",
-       "/train.csv:3: column 2 (\"b\") holds \"\", which is no number; write a number, or name the column in "
-       "data.csv.ignore"},
-      {"x,2,0",
-       "/train.csv:3: column 1 (\"a\") holds \"x\", which is no number; write a number, or name the column "
-       "in "
-       "data.csv.ignore"},
-      {"nan,2,0",
-       "/train.csv:3: column 1 (\"a\") holds \"nan\", which is no number; write a number, or name the "
-       "column in data.csv.ignore"},
-      {"1e39,2,0",
-       "/train.csv:3: column 1 (\"a\") holds \"1e39\", which is no number; write a number, or name the "
-       "column in data.csv.ignore"}};
+  const Case cases[] = {{"1,2", {"2 cells"}, {2, 3}},
+                        {"1,2,3,4", {"4 cells"}, {4, 3}},
+                        {"1,2,", {"column 3", "\"kind\""}},
+                        {"1,,0", {"column 2", "\"b\"", "\"\"", "data.csv.ignore"}},
+                        {"x,2,0", {"column 1", "\"a\"", "\"x\"", "data.csv.ignore"}},
+                        {"nan,2,0", {"column 1", "\"a\"", "\"nan\"", "data.csv.ignore"}},
+                        {"1e39,2,0", {"column 1", "\"a\"", "\"1e39\"", "data.csv.ignore"}}};
   for (const Case& each : cases) {
     SCOPED_TRACE(each.row);
     write("train.csv", "a,b,kind\n1,2,0\n" + each.row + "\n3,4,1\n");
     options_.on_error = OnError::leave_out;
     EXPECT_EQ(open()->size(), 2);
     options_.on_error = OnError::stop;
-    EXPECT_EQ(error<DataError>(), each.fault);
+    std::string message = error<DataError>();
+    ASSERT_NE(message.find(place), std::string::npos) << message;
+    message.erase(message.find(place), place.size());
+    expect_parts(message, each.parts);
+    for (const double number : each.numbers)
+      EXPECT_GE(std::ranges::count(numbers_named_in(message), number), 1) << number << ": " << message;
   }
   // More than half of the rows: not an accident.
   write("train.csv", "a,b,kind\n1,2,0\nx,2,0\ny,2,0\n");
   options_.on_error = OnError::leave_out;
-  EXPECT_EQ(
-      error<DataError>(),
-      "/train.csv:3: column 1 (\"a\") holds \"x\", which is no number; write a number, or name the column in "
-      "data.csv.ignore; 2 of 3 rows are like that");
+  expect_parts(error<DataError>(), {place, "column 1", "\"a\"", "\"x\"", "data.csv.ignore", "2 of 3 rows"});
 }
 
 TEST_F(CsvTables, TestRowsHaveTheClassesOfTrainingRows) {
@@ -192,34 +186,34 @@ TEST_F(CsvTables, TestRowsHaveTheClassesOfTrainingRows) {
   write("test.csv", "1,cat\n2,cow\n3,dog\n");
   EXPECT_EQ(open(Split::test)->size(), 2);
   options_.on_error = OnError::stop;
-  EXPECT_EQ(error<DataError>(Split::test), "/test.csv:2: no training row has the label \"cow\"");
+  expect_parts(error<DataError>(Split::test), {"/test.csv:2", "\"cow\""});
   write("train.csv", "1,0\n2,1\n");
   write("test.csv", "1,0\n2,2\n");
-  EXPECT_EQ(error<DataError>(Split::test), "/test.csv:2: no training row has the label \"2\"");
+  expect_parts(error<DataError>(Split::test), {"/test.csv:2", "\"2\""});
 }
 
 TEST_F(CsvTables, WhatIsNoTableIsRefused) {
-  EXPECT_EQ(error<IoError>(),
-            ": no files with training samples; expected are train.csv and test.csv, or val.csv");
+  expect_parts(message_of<IoError>([&] { open(); }), {path(), "train.csv", "test.csv", "val.csv"});
   write("train.csv", "");
-  EXPECT_EQ(error<DataError>(), "/train.csv: the file is empty");
+  const std::string empty = error<DataError>();
   write("train.csv", "a,b\n");
-  EXPECT_EQ(error<DataError>(), "/train.csv: the table has no rows");
+  const std::string only_names = error<DataError>();
+  for (const std::string& message : {empty, only_names}) expect_parts(message, {"/train.csv"});
+  EXPECT_NE(only_names, empty);
   write("train.csv", "1\n2\n");
-  EXPECT_EQ(error<DataError>(),
-            "/train.csv: a row has 1 cells; a label and a number at least, with commas between "
-            "them, are expected");
+  expect_parts(error<DataError>(), {"/train.csv", "1 cell"});
+  const std::string strict = "strict checking";  // a text of libcsv
   write("train.csv", "1,0\n2,\"1\n3,0\n");
-  EXPECT_EQ(error<DataError>(), "/train.csv:2: a quote that is never closed");
+  const std::string unclosed = error<DataError>();
+  expect_parts(unclosed, {"/train.csv:2"});
+  EXPECT_EQ(unclosed.find(strict), std::string::npos) << unclosed;
   write("train.csv", "1,0\n2,1\"1\n");
-  EXPECT_EQ(error<DataError>(),
-            "/train.csv:2: error parsing data while strict checking enabled; a quote "
-            "within a cell is written twice, and the cell in quotes");
+  expect_parts(error<DataError>(), {"/train.csv:2", strict});
   write("train.csv", "a,kind\n1,0\n");
   options_.csv.label = "species";
-  EXPECT_EQ(error<ConfigError>(), "data.csv.label = \"species\": /train.csv has the columns a, kind");
+  expect_parts(error<ConfigError>(), {"data.csv.label", "\"species\"", "/train.csv", "a, kind"});
   options_.csv = {.ignore = "a, b"};
-  EXPECT_EQ(error<ConfigError>(), "data.csv.ignore = \"b\": /train.csv has the columns a, kind");
+  expect_parts(error<ConfigError>(), {"data.csv.ignore", "\"b\"", "/train.csv", "a, kind"});
 }
 
 // As spreadsheets save tables: a byte order mark, CRLF line ends, and the label in any column.
@@ -229,7 +223,7 @@ TEST_F(CsvTables, MayBeginWithAByteOrderMark) {
   EXPECT_EQ(rows(*open()), (std::vector<Row>{{{2.5f, 0}, 1}, {{-1, 2}, 0}}));
   EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{4, 1}, 1}}));
   write("train.csv", std::string_view("\xff\xfel\0a\0", 6));
-  EXPECT_NE(error<DataError>().find("UTF-16"), std::string::npos);
+  expect_parts(error<DataError>(), {"/train.csv", "UTF-16"});
 }
 
 // The format of countries with decimal commas.
@@ -266,8 +260,8 @@ TEST_F(CsvTables, AFirstRowOfNamesIsToldByItsSigns) {
     write("train.csv", each.text);
     testing::internal::CaptureStderr();
     EXPECT_EQ(static_cast<std::size_t>(open()->size()), each.rows);
-    const std::string told = testing::internal::GetCapturedStderr();
-    EXPECT_EQ(told.find("data.csv.header decides") != std::string::npos, each.guessed) << told;
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(lines_naming(log, "warning").find("data.csv.header") != std::string::npos, each.guessed) << log;
   }
   write("train.csv", "0,1,2\n7,2,0\n3,4,1\n");
   options_.csv.header = CsvHeader::no;
@@ -285,8 +279,9 @@ TEST_F(CsvTables, ALabelColumnThatHoldsNoClassesIsRefusedOrTold) {
   write("train.csv", many);
   testing::internal::CaptureStderr();
   open();
-  expect_parts(testing::internal::GetCapturedStderr(),
-               {"warning", "column 2", "60 different values in 100 rows", "data.csv.label"});
+  const std::string warning = lines_naming(testing::internal::GetCapturedStderr(), "warning");
+  expect_parts(warning, {"column 2", "100 rows", "data.csv.label"});
+  EXPECT_GE(std::ranges::count(numbers_named_in(warning), 60.0), 1) << warning;
   // Whole numbers that another program wrote as fractions are classes.
   write("train.csv", "1,0.0\n2,1.0\n3,2.0\n");
   EXPECT_EQ(row(*open(), 2), (Row{{3}, 2}));

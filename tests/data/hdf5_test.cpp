@@ -4,6 +4,7 @@
 #include <csignal>
 #include <fstream>
 #include <numeric>
+#include <regex>
 
 #include <gtest/gtest.h>
 #include <hdf5.h>
@@ -81,6 +82,11 @@ Bytes planes() {
 
 const std::vector<std::int64_t> kLabels = {2, 0, 1, 2, 2};
 
+// Expects that the message names train.h5 and contains a match of the pattern.
+void expect_match(const std::string& message, const std::string& pattern) {
+  EXPECT_TRUE(std::regex_search(message, std::regex("train\\.h5.*" + pattern))) << pattern << ": " << message;
+}
+
 DatasetOptions options_of(const TemporaryFolder& folder) {
   DatasetOptions options;
   options.format = "hdf5";
@@ -157,10 +163,8 @@ TEST(Hdf5, GrayTestImagesHaveTheClassesOfTraining) {
   EXPECT_EQ(test->image_shape(), (ImageShape{.height = 3, .width = 5, .channels = 1}));
   test.reset();  // a file cannot be written while it is open
   write("val.h5", {1, 5});
-  EXPECT_NE(message_of<DataError>([&] {
-              open_dataset(options_of(folder), Split::test);
-            }).find("val.h5: label 5, where those of training end at 4"),
-            std::string::npos);
+  const std::string message = message_of<DataError>([&] { open_dataset(options_of(folder), Split::test); });
+  EXPECT_TRUE(std::regex_search(message, std::regex(R"(val\.h5.*label 5\D+4\b)"))) << message;
 }
 
 TEST(Hdf5, WhatIsNoSetOfImagesIsNamed) {
@@ -175,28 +179,28 @@ TEST(Hdf5, WhatIsNoSetOfImagesIsNamed) {
   const std::vector<std::int64_t> two = {0, 1};
   const auto images = [](const Writer& file) { file.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30)); };
   expect_parts(complaint([&](const Writer& file) { file.put("labels", {2}, H5T_NATIVE_INT64, two); }),
-               {"train.h5: it has the arrays labels", "data.hdf5.images"});
-  expect_parts(complaint(images), {"the arrays images", "data.hdf5.labels"});
-  expect_parts(complaint([&](const Writer& file) {
+               {"train.h5", "labels", "data.hdf5.images"});
+  expect_parts(complaint(images), {"train.h5", "images", "data.hdf5.labels"});
+  expect_match(complaint([&](const Writer& file) {
                  images(file);
                  file.put("labels", {3}, H5T_NATIVE_INT64, std::vector<std::int64_t>(3));
                }),
-               {"\"labels\" is 3, expected a label for each of 2 images"});
-  expect_parts(complaint([&](const Writer& file) {
+               R"("labels"\D+3\D+2 images)");
+  expect_match(complaint([&](const Writer& file) {
                  images(file);
                  file.put("labels", {2}, H5T_NATIVE_DOUBLE, std::vector<double>{0, 0.5});
                }),
-               {"\"labels\" holds 0.5", "no whole number"});
-  expect_parts(complaint([&](const Writer& file) {
+               R"("labels"\D+0\.5)");
+  expect_match(complaint([&](const Writer& file) {
                  images(file);
                  file.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{0, -1});
                }),
-               {"labels from -1 to 0"});
-  expect_parts(complaint([&](const Writer& file) {
+               R"(labels\D*-1\D+0\b)");
+  expect_match(complaint([&](const Writer& file) {
                  file.put("images", {2, 15}, H5T_NATIVE_UINT8, Bytes(30));
                  file.put("labels", {2}, H5T_NATIVE_INT64, two);
                }),
-               {"\"images\" is 2 x 15, expected N x height x width"});
+               R"("images"\D+2\D+15\b)");
 }
 
 TEST(Hdf5, ArraysOfOtherFilesAreNotLookedInto) {
@@ -211,11 +215,11 @@ TEST(Hdf5, ArraysOfOtherFilesAreNotLookedInto) {
     H5Lcreate_external("other.h5", "images", file.id(), "images", H5P_DEFAULT, H5P_DEFAULT);
   }
   expect_parts(message_of<DataError>([&] { open_dataset(options_of(folder), Split::train); }),
-               {"it has the arrays labels"});
+               {"train.h5", "labels", "data.hdf5.images"});
   DatasetOptions options = options_of(folder);
   options.hdf5.images = "images";
   expect_parts(message_of<DataError>([&] { open_dataset(options, Split::train); }),
-               {"there is no array \"images\" in it"});
+               {"train.h5", "\"images\""});
 }
 
 // Common ways to divide files: names that contain the split, images and labels in separate files or in one.
@@ -258,7 +262,7 @@ TEST(Hdf5, NamesMayTellOfTheSplit) {
   const TemporaryFolder other;
   put(Writer(other.path() / "data.h5"), "images", "labels");
   expect_parts(message_of<DataError>([&] { open_dataset(options_of(other), Split::test); }),
-               {"the arrays images, labels", "a word for the split"});
+               {"images, labels", "split", "data.hdf5.images"});
 }
 
 TEST(Hdf5, NamesMayBeGivenForBothSplits) {
@@ -304,7 +308,7 @@ TEST(Hdf5, FloatingPointAndWideNumbersAreReadAsBytes) {
   }
   Bytes image(15);
   const auto dataset = open_dataset(options_of(folder), Split::train);
-  EXPECT_NE(message_of<DataError>([&] { dataset->read(0, image); }).find("256"), std::string::npos);
+  expect_match(message_of<DataError>([&] { dataset->read(0, image); }), R"("images"\D+0\D+256\b)");
 }
 
 TEST(Hdf5, ASmallFileThatClaimsManySamplesIsRefused) {
@@ -320,7 +324,7 @@ TEST(Hdf5, ASmallFileThatClaimsManySamplesIsRefused) {
     H5Sclose(space);
   }
   expect_parts(message_of<DataError>([&] { open_dataset(options_of(folder), Split::train); }),
-               {"\"labels\" is 2000000000, of which some was never written"});
+               {"train.h5", "\"labels\"", "2000000000"});
 }
 
 TEST(Hdf5, TruncatedFilesAreRefusedOrReadWhole) {
@@ -386,8 +390,7 @@ TEST(Hdf5, ALibraryThatCrashesIsAnErrorThatNamesTheFile) {
   kill(reader, SIGSEGV);
   Bytes image(static_cast<std::size_t>(dataset->image_shape().bytes()));
   for (int time = 0; time < 2; ++time)
-    expect_parts(message_of<DataError>([&] { dataset->read(0, image); }),
-                 {"train.h5: damaged: the HDF5 library crashed"});
+    expect_parts(message_of<DataError>([&] { dataset->read(0, image); }), {"train.h5", "HDF5"});
 }
 
 // Ctrl-C and mpirun send these signals to the whole process group. Training must be able to read until it has

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <numeric>
+#include <regex>
 
 #include <gtest/gtest.h>
 
@@ -33,8 +34,8 @@ void expect_the_three_images(const Dataset& dataset) {
   EXPECT_EQ(dataset.image_shape(), (ImageShape{2, 3, 1}));
   EXPECT_EQ(dataset.classes(), 10);
   EXPECT_EQ(dataset.class_counts(), (std::vector<std::int64_t>{1, 0, 0, 0, 1, 0, 0, 0, 0, 1}));
-  EXPECT_EQ(summary_of(dataset, dataset),
-            "3 training and 3 test images of 2x3x1 in 10 classes, from 0 (class 1) to 1 (class 0) of each");
+  expect_parts(summary_of(dataset, dataset),
+               {"3 training", "3 test", "2x3x1", "10 classes", "class 1", "class 0"});
   Bytes image(6);
   EXPECT_EQ(dataset.read(2, image), 9);
   EXPECT_EQ(image, (Bytes{12, 13, 14, 15, 16, 17}));
@@ -64,6 +65,13 @@ std::string data_error(const TemporaryFolder& folder, const std::string& name, c
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+// The position that the error names, as in "byte 34"; -1 if it names none.
+std::int64_t byte_in(const std::string& error) {
+  static const std::regex position(R"(\bbyte (\d+))");
+  std::smatch found;
+  return std::regex_search(error, found, position) ? std::stoll(found[1]) : -1;
 }
 
 TEST(Idx, ReadsPlainAndGzip) {
@@ -133,11 +141,11 @@ TEST(Idx, ReadsImagesOfSeveralChannels) {
   EXPECT_EQ(image, Bytes(pixels.begin() + 18, pixels.end()));
 
   folder.write(name, idx_colour_images(2, {.height = 2, .width = 3, .channels = 0}, {}));
-  EXPECT_TRUE(contains(error_of<DataError>(folder.path()), "2 images of 2x3x0"));
+  expect_parts(error_of<DataError>(folder.path()), {name, "2 images", "2x3x0"});
   folder.write(name, idx_images(2, 3, 6, pixels));
-  EXPECT_TRUE(contains(error_of<DataError>(folder.path()), "expected 0x00000804"));
+  expect_parts(error_of<DataError>(folder.path()), {name, "0x00000803", "0x00000804"});
   folder.write(name, idx_colour_images(2, kShape, Bytes(35)));
-  EXPECT_TRUE(contains(error_of<DataError>(folder.path()), "the file ends here"));
+  EXPECT_EQ(byte_in(error_of<DataError>(folder.path())), 20 + 35);  // the header has 20 bytes
 }
 
 TEST(Idx, SplitsAreSeparateFiles) {
@@ -163,11 +171,10 @@ TEST(Idx, EveryTruncationIsFound) {
       const Bytes whole = zipped ? gzip(plain) : plain;
       for (std::size_t length = 0; length < whole.size(); ++length) {
         const std::string error = data_error(folder, name, {whole.begin(), whole.begin() + length});
-        EXPECT_TRUE(contains(error, (folder.path() / name).string() + ": at byte "))
-            << length << ": " << error;
+        EXPECT_TRUE(contains(error, (folder.path() / name).string())) << length << ": " << error;
+        EXPECT_GE(byte_in(error), 0) << length << ": " << error;
         if (!zipped) {
-          EXPECT_TRUE(contains(error, fmt::format("at byte {} (uncompressed): the file ends here", length)))
-              << error;
+          EXPECT_EQ(byte_in(error), static_cast<std::int64_t>(length)) << error;
         }
       }
     }
@@ -199,12 +206,13 @@ TEST(Idx, BytesAfterTheEndAreFound) {
     bytes.push_back(0x55);
     return bytes;
   };
-  EXPECT_TRUE(contains(data_error(folder, kImages, with_garbage(files.images)), "at byte 34 (uncompressed)"));
-  EXPECT_TRUE(contains(data_error(folder, kLabels, with_garbage(files.labels)), "at byte 11 (uncompressed)"));
+  EXPECT_EQ(byte_in(data_error(folder, kImages, with_garbage(files.images))), 34);
+  EXPECT_EQ(byte_in(data_error(folder, kLabels, with_garbage(files.labels))), 11);
   const std::string zipped = std::string(kImages) + ".gz";
-  EXPECT_TRUE(contains(data_error(folder, zipped, gzip(with_garbage(files.images))), "at byte 34"));
+  EXPECT_EQ(byte_in(data_error(folder, zipped, gzip(with_garbage(files.images)))), 34);
   const std::string after_stream = data_error(folder, zipped, with_garbage(gzip(files.images)));
-  EXPECT_TRUE(contains(after_stream, zipped + ": at byte 34 (uncompressed)")) << after_stream;
+  EXPECT_TRUE(contains(after_stream, zipped)) << after_stream;
+  EXPECT_EQ(byte_in(after_stream), 34) << after_stream;
 }
 
 TEST(Idx, AWrongChecksumIsFound) {
@@ -214,7 +222,7 @@ TEST(Idx, AWrongChecksumIsFound) {
   Bytes broken = gzip(files.images);
   broken[broken.size() - 8] ^= 1;  // the trailer: CRC-32, then the length
   const std::string error = data_error(folder, zipped, broken);
-  EXPECT_TRUE(contains(error, "broken gzip stream: incorrect data check")) << error;
+  expect_parts(error, {zipped, "incorrect data check"});  // zlib's text
 }
 
 TEST(Idx, AWrongHeaderIsFoundAtItsOffset) {
@@ -227,26 +235,24 @@ TEST(Idx, AWrongHeaderIsFoundAtItsOffset) {
   const struct {
     const char* name;
     Bytes bytes;
-    const char* message;
+    std::int64_t byte;
+    std::vector<std::string> parts;
   } cases[] = {
-      {kImages, files.labels,
-       "at byte 0 (uncompressed): magic number 0x00000801, expected 0x00000803 (IDX images)"},
-      {kLabels, files.images,
-       "at byte 0 (uncompressed): magic number 0x00000803, expected 0x00000801 (IDX labels)"},
-      {kImages, set(files.images, 2, {0x0d}), "magic number 0x00000d03"},  // 32-bit floats
-      {kImages, set(files.images, 4, {0, 0, 0, 0}), "at byte 4 (uncompressed): 0 images of 2x3"},
-      {kImages, set(files.images, 8, {0, 0, 0, 0}), "3 images of 0x3"},
-      {kImages, set(files.images, 12, {0xff, 0xff, 0xff, 0xff}), "3 images of 2x4294967295"},
-      {kImages, idx_images(0xffffffff, 0x10000, 0x10000, {}), "4294967295 images of 65536x65536"},
-      {kImages, idx_images(0xffffffff, 1, 1, {}), "at byte 16 (uncompressed): the file ends here"},
-      {kImages, idx_images(2, 2, 3, Bytes(12)),
-       "at byte 4 (uncompressed): 3 labels, but train-images-idx3-ubyte"},
-      {kLabels, idx_labels({1, 2, 3, 4}),
-       "at byte 4 (uncompressed): 4 labels, but train-images-idx3-ubyte has 3"},
+      {kImages, files.labels, 0, {kImages, "0x00000801", "0x00000803"}},
+      {kLabels, files.images, 0, {kLabels, "0x00000803", "0x00000801"}},
+      {kImages, set(files.images, 2, {0x0d}), 0, {kImages, "0x00000d03"}},  // 32-bit floats
+      {kImages, set(files.images, 4, {0, 0, 0, 0}), 4, {kImages, "0 images", "2x3"}},
+      {kImages, set(files.images, 8, {0, 0, 0, 0}), 4, {kImages, "3 images", "0x3"}},
+      {kImages, set(files.images, 12, {0xff, 0xff, 0xff, 0xff}), 4, {kImages, "3 images", "2x4294967295"}},
+      {kImages, idx_images(0xffffffff, 0x10000, 0x10000, {}), 4, {"4294967295 images", "65536x65536"}},
+      {kImages, idx_images(0xffffffff, 1, 1, {}), 16, {kImages}},  // the pixels are missing
+      {kImages, idx_images(2, 2, 3, Bytes(12)), 4, {kLabels, "3 labels", kImages, "2 images"}},
+      {kLabels, idx_labels({1, 2, 3, 4}), 4, {kLabels, "4 labels", kImages, "3 images"}},
   };
   for (const auto& c : cases) {
     const std::string error = data_error(folder, c.name, c.bytes);
-    EXPECT_TRUE(contains(error, c.message)) << error;
+    EXPECT_EQ(byte_in(error), c.byte) << error;
+    expect_parts(error, c.parts);
     EXPECT_TRUE(contains(error, folder.path().string())) << error;
   }
 }
@@ -254,17 +260,14 @@ TEST(Idx, AWrongHeaderIsFoundAtItsOffset) {
 TEST(Idx, AMissingFileSaysWhatIsExpected) {
   const TemporaryFolder folder;
   std::string error = error_of<IoError>(folder.path());
-  for (const char* part :
-       {"/train-images-idx3-ubyte: not found", "apt-get install dataset-fashion-mnist", "data.path"}) {
-    EXPECT_TRUE(contains(error, part)) << error;
-  }
+  expect_parts(error,
+               {(folder.path() / kImages).string(), "apt-get install dataset-fashion-mnist", "data.path"});
   folder.write(kImages, Files().images);
-  EXPECT_TRUE(contains(error_of<IoError>(folder.path()), "/train-labels-idx1-ubyte: not found"));
-  EXPECT_TRUE(contains(error_of<IoError>(folder.path(), Split::test), "/t10k-images-idx3-ubyte: not found"));
+  EXPECT_TRUE(contains(error_of<IoError>(folder.path()), "/train-labels-idx1-ubyte"));
+  EXPECT_TRUE(contains(error_of<IoError>(folder.path(), Split::test), "/t10k-images-idx3-ubyte"));
   error = error_of<IoError>("/usr/share/datasets/no-such-dataset");
-  EXPECT_TRUE(contains(error, "/usr/share/datasets/no-such-dataset/train-images-idx3-ubyte: not found"))
-      << error;
-  EXPECT_TRUE(contains(error, "apt-get install dataset-fashion-mnist")) << error;
+  expect_parts(error, {"/usr/share/datasets/no-such-dataset/train-images-idx3-ubyte",
+                       "apt-get install dataset-fashion-mnist"});
 }
 
 TEST(Idx, AFileThatCannotBeReadIsAnIoError) {
@@ -272,7 +275,8 @@ TEST(Idx, AFileThatCannotBeReadIsAnIoError) {
   std::filesystem::create_directory(folder.path() / kImages);
   folder.write(kLabels, Files().labels);
   const std::string error = error_of<IoError>(folder.path());
-  EXPECT_TRUE(contains(error, (folder.path() / kImages).string() + ": cannot be read: ")) << error;
+  EXPECT_TRUE(contains(error, (folder.path() / kImages).string())) << error;
+  EXPECT_FALSE(contains(error, "data.path")) << error;  // which the error for a missing file names
 }
 
 TEST(Idx, ReadChecksItsArguments) {

@@ -90,7 +90,7 @@ TEST(ImageFolder, FollowsLinks) {
   const std::unique_ptr<Dataset> dataset = open_image_folder({.path = folder.path()}, Split::train);
   ASSERT_EQ(dataset->size(), 3);
   EXPECT_EQ(read(*dataset, 0), read(*dataset, 1));
-  expect_parts(message_of<IoError>([&] { read(*dataset, 2); }), {"3.jpg: cannot be read: "});
+  expect_parts(message_of<IoError>([&] { read(*dataset, 2); }), {"3.jpg"});
 }
 
 TEST(ImageFolder, PixelsAreThoseOfTheImageInRgbOrder) {
@@ -232,17 +232,20 @@ TEST(ImageFolder, ReadsEveryEndingOfItsDecodersAndFoldersWithinClasses) {
   options.recursive = false;
   testing::internal::CaptureStderr();
   EXPECT_EQ(open_image_folder(options, Split::train)->class_counts(), (std::vector<std::int64_t>{4, 1}));
-  expect_parts(testing::internal::GetCapturedStderr(),
-               {"warning", "1 in folders within classes", "data.recursive", "1 without an ending"});
+  std::string told = testing::internal::GetCapturedStderr();
+  const std::string path = (folder.path() / "train").string();
+  expect_parts(told, {"warning", path, "data.recursive"});
+  told.erase(told.find(path), path.size());
+  EXPECT_EQ(std::ranges::count(numbers_named_in(told), 1.0), 2)
+      << "a/second/camera/1.jpg and a/README are counted apart: " << told;
 }
 
 TEST(ImageFolder, ALinkThatLeadsInACircleIsNamed) {
   const TemporaryFolder folder;
   folder.write("train/a/1.jpg", flat_jpeg({1}));
   std::filesystem::create_directory_symlink("..", folder.path() / "train/a/up");
-  EXPECT_NE(
-      message_of<DataError>([&] { open_image_folder({.path = folder.path()}, Split::train); }).find("circle"),
-      std::string::npos);
+  expect_parts(message_of<DataError>([&] { open_image_folder({.path = folder.path()}, Split::train); }),
+               {"train/a/up"});
 }
 
 // Competitions provide unlabelled test images beside labelled ones in val/.
@@ -280,7 +283,7 @@ TEST(ImageFolder, ChannelsAreThoseOfMostTrainingImages) {
   DatasetOptions options{.path = folder.path()};
   testing::internal::CaptureStderr();
   const auto train = open_image_folder(options, Split::train);
-  expect_parts(testing::internal::GetCapturedStderr(), {"warning", "1 of 5", "3 channels", "data.channels"});
+  expect_parts(testing::internal::GetCapturedStderr(), {"warning", "1 of 5", "data.channels"});
   EXPECT_EQ(train->image_shape(), kColour);
   expect_near(read(*train, 1), flat(kColour, {200, 50, 50}), 3);
   EXPECT_EQ(open_image_folder(options, Split::test)->image_shape(), kColour);
@@ -325,10 +328,11 @@ TEST(ImageFolder, SummaryNamesTheLeastAndTheMostFrequentClass) {
     return summary_of(*open_image_folder({.path = folder.path()}, Split::train),
                       *open_image_folder({.path = folder.path()}, Split::test));
   };
-  EXPECT_EQ(summary(),
-            "3 training and 1 test images of 8x12x1 in 2 classes, from 1 (ape) to 2 (bee) of each");
+  expect_parts(summary(), {"3 training", "1 test", "8x12x1", "2 classes", "1 (ape)", "2 (bee)"});
   folder.write("train/ape/2.jpg", flat_jpeg({1}));
-  EXPECT_EQ(summary(), "4 training and 1 test images of 8x12x1 in 2 classes, 2 of each");
+  expect_parts(summary(), {"4 training", "1 test", "8x12x1", "2 classes"});
+  EXPECT_EQ(std::ranges::count(numbers_named_in(summary()), 2.0), 2) << "classes, and images of each";
+  for (const char* name : {"ape", "bee"}) EXPECT_EQ(summary().find(name), std::string::npos);
 }
 
 }  // namespace

@@ -91,8 +91,8 @@ TEST(JpegDamage, AWarningIsNoError) {
     EXPECT_EQ(dataset->damaged(), 1) << "counted once";
   }
   const std::string log = testing::internal::GetCapturedStderr();
-  expect_parts(log, {(folder.path() / "train/a/1.jpg: damaged, decoded as far as it goes: ").string(),
-                     "extraneous bytes before marker 0xd9"});
+  expect_parts(log, {"warning", (folder.path() / "train/a/1.jpg").string(),
+                     "extraneous bytes before marker 0xd9"});  // a text of libjpeg
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
 }
 
@@ -123,7 +123,7 @@ TEST(JpegDamage, EveryTruncationIsRefusedOrCounted) {
       testing::internal::CaptureStderr();
       const std::string error = message_of<DataError>([&] { read(*dataset, 1); });
       const std::string log = testing::internal::GetCapturedStderr();
-      if (!error.empty()) expect_parts(error, {(folder.path() / "train/a/2.jpg").string() + ": "});
+      if (!error.empty()) expect_parts(error, {(folder.path() / "train/a/2.jpg").string()});
       EXPECT_EQ(dataset->damaged(), error.empty() && length < whole.size() ? 1 : 0) << length;
       EXPECT_EQ(log.empty(), dataset->damaged() == 0) << log;
       decoded += error.empty() ? 1 : 0;
@@ -157,7 +157,7 @@ TEST(JpegDamage, AnImageWithoutTablesTakesNoneFromTheOneBeforeIt) {
   const std::unique_ptr<Dataset> dataset = open_image_folder({.path = folder.path()}, Split::train);
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(read(*dataset, 0), decode(sound, kColour));
-    expect_parts(message_of<DataError>([&] { read(*dataset, 1); }), {"train/a/2.jpg: ", "uantization table"});
+    expect_parts(message_of<DataError>([&] { read(*dataset, 1); }), {"train/a/2.jpg", "uantization table"});
   }
 }
 
@@ -183,7 +183,7 @@ TEST(JpegDamage, RandomDamageNeverSpoilsAnotherImage) {
       read(*dataset, 1);
     } catch (const DataError& error) {
       ++refused;
-      expect_parts(error.what(), {"train/a/2.jpg: "});
+      expect_parts(error.what(), {"train/a/2.jpg"});
     }
     ASSERT_EQ(read(*dataset, 0), expected) << "after round " << round;  // unaffected by the error
   }

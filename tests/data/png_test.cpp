@@ -264,7 +264,7 @@ TEST(Png, LowSixteenBitValuesAreWarnedOfOnce) {
   for (const char* name : {"train/a/1.png", "train/a/2.png", "train/b/1.png", "test/a/1.png"})
     folder.write(name, png_of(16, 0, {256, 511, 1023}));
   const std::string warning = warnings(Split::train);
-  expect_parts(warning, {"16-bit", "1023", "65535", "scale the values"});
+  expect_parts(warning, {"warning", folder.path().string(), "16-bit", "1023", "65535"});
   EXPECT_EQ(std::ranges::count(warning, '\n'), 1);
   EXPECT_EQ(warnings(Split::test), "");
   folder.write("train/a/2.png", png_of(16, 0, {256, 511, 4096}));
@@ -294,14 +294,14 @@ TEST(Png, OfAnAnimatedOneTheFirstPictureIsReadAndThatIsTold) {
   testing::internal::CaptureStderr();
   open_dataset({.format = "image_folder", .path = folder.path(), .synthetic = {}}, Split::train);
   expect_parts(testing::internal::GetCapturedStderr(),
-               {"1 of 2 training images", "are animated; only their first frame"});
+               {"warning", folder.path().string(), "1 of 2", "animated"});
 }
 
 TEST(Png, DamageIsNamed) {
   const Bytes png = encode_png(kColour, noise(kColour, 6));
   for (std::size_t length = 0; length < png.size() - 12; ++length) {  // all but the end chunk
     const Bytes part(png.begin(), png.begin() + static_cast<long>(length));
-    expect_parts(message_of<DataError>([&] { decoded(part, kColour); }), {"x.png: not a PNG image"});
+    expect_parts(message_of<DataError>([&] { decoded(part, kColour); }), {"x.png"});
   }
   for (std::size_t at = 0; at < png.size() - 12; ++at) {
     Bytes flipped = png;
@@ -311,7 +311,7 @@ TEST(Png, DamageIsNamed) {
                   decoded(flipped, kColour);
                 else
                   throw DataError("x.png: not a PNG image of that size");
-              }).find("x.png: not a PNG image"),
+              }).find("x.png"),
               std::string::npos)
         << at;
   }

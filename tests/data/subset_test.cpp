@@ -37,7 +37,7 @@ TEST(Subset, TheTwoSidesShareNothingAndMissNothing) {
 
 TEST(Subset, AnEmptySideIsRefused) {
   expect_parts(message_of<ConfigError>([] { numbers_of(3, Split::test, 1e-9); }),
-               {"data.validation_share", "of 3 images none is left to test with"});
+               {"data.validation_share", "1e-09", "3 images"});
 }
 
 TEST(Subset, ImagesOfAFolderAreChosenByTheirNames) {

@@ -95,7 +95,7 @@ TEST(Synthetic, RefusesWhatCannotBe) {
                {"data.synthetic.test_samples = 10000", "data.synthetic.classes = 20000"});
   expect_parts(message_of<ConfigError>(
                    [] { open_synthetic({.height = 4096, .width = 4096, .channels = 1024}, Split::train); }),
-               {"data.synthetic: images of 4096x4096x1024", "at most 1073741824 bytes"});
+               {"data.synthetic", "4096x4096x1024", "1073741824 bytes"});
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <regex>
+#include <set>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -48,6 +50,22 @@ Bytes sound_header_only() {
   return jpeg;
 }
 
+// What the message says of a file: the rest of the line after its path.
+std::string reason_of(const std::string& message, const std::string& path) {
+  const std::size_t at = message.find(path);
+  if (at == std::string::npos) return {};
+  const std::size_t begin = at + path.size();
+  return message.substr(begin, message.find('\n', begin) - begin);
+}
+
+std::set<int> numbers_in(const std::string& text) {
+  static const std::regex kNumber(R"(\d+)");
+  std::set<int> numbers;
+  for (std::sregex_iterator at(text.begin(), text.end(), kNumber), end; at != end; ++at)
+    numbers.insert(std::stoi(at->str()));
+  return numbers;
+}
+
 TEST(Verify, SoundImagesPass) {
   const Images images;
   for (const Verify extent : {Verify::nothing, Verify::headers, Verify::all}) {
@@ -65,10 +83,10 @@ TEST(Verify, HeadersNameEveryFileThatIsNoImageOfTheSize) {
   images.write(5, {});
   for (const int threads : {1, 4}) {
     const std::string error = images.error<DataError>({.extent = Verify::headers, .threads = threads});
-    expect_parts(error, {"3 samples cannot be read:",
-                         images.path(3) + ": 12 pixels wide and 9 high, expected 12 and 8",
-                         images.path(5) + ": the file is empty", images.path(7) + ": not a JPEG image",
-                         "repair or remove", "data.verify"});
+    expect_parts(error, {"3 samples", "data.verify"});
+    EXPECT_EQ(numbers_in(reason_of(error, images.path(3))), (std::set{8, 9, 12})) << error;
+    for (const int i : {5, 7}) expect_parts(reason_of(error, images.path(i)), {"JPEG"});
+    EXPECT_NE(reason_of(error, images.path(5)), reason_of(error, images.path(7)));
     EXPECT_LT(error.find(images.path(3)), error.find(images.path(5))) << error;
     EXPECT_LT(error.find(images.path(5)), error.find(images.path(7))) << error;
   }
@@ -79,16 +97,20 @@ TEST(Verify, ManyAreCountedAndTheFirstNamed) {
   const Images images;
   for (int i = 1; i < 9; ++i) images.write(i, {1, 2, 3});
   const std::string error = images.error<DataError>({.extent = Verify::headers, .threads = 3});
-  expect_parts(error, {"8 samples", images.path(1), images.path(5), "and 3 more"});
+  expect_parts(error, {"8 samples", images.path(1), images.path(5)});
   EXPECT_EQ(error.find(images.path(6)), std::string::npos) << error;
+  const std::size_t rest = error.find('\n', error.find(images.path(5)));
+  ASSERT_NE(rest, std::string::npos) << error;
+  EXPECT_TRUE(numbers_in(error.substr(rest)).contains(3)) << "the number of files without a name: " << error;
 }
 
 TEST(Verify, AllFindsWhatHeadersCannot) {
   const Images images;
   images.write(4, sound_header_only());
   EXPECT_EQ(images.error<DataError>({.extent = Verify::headers}), "");
-  expect_parts(images.error<DataError>({.extent = Verify::all, .threads = 2}),
-               {"1 sample cannot be read:", images.path(4) + ": not a JPEG image, truncated or corrupt"});
+  const std::string error = images.error<DataError>({.extent = Verify::all, .threads = 2});
+  expect_parts(error, {"1 sample", images.path(4)});
+  expect_parts(reason_of(error, images.path(4)), {"JPEG"});
 }
 
 TEST(Verify, AllAcceptsDamagedImagesAndSaysHowMany) {
@@ -100,8 +122,7 @@ TEST(Verify, AllAcceptsDamagedImagesAndSaysHowMany) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(images.error<DataError>({.extent = Verify::all, .threads = 2}), "");
   const std::string log = testing::internal::GetCapturedStderr();
-  expect_parts(log,
-               {images.path(2), images.path(9), "2 samples are damaged and were decoded as far as they go"});
+  expect_parts(log, {images.path(2), images.path(9), "2 samples"});
 }
 
 TEST(Verify, ShardsTogetherSeeEverySampleOnce) {
@@ -112,7 +133,9 @@ TEST(Verify, ShardsTogetherSeeEverySampleOnce) {
     for (int rank = 0; rank < size; ++rank) {
       const std::string error =
           images.error<DataError>({.extent = Verify::headers, .shard = {.rank = rank, .size = size}});
-      if (!error.empty()) found += std::stoi(error);
+      std::smatch match;
+      if (std::regex_search(error, match, std::regex(R"((\d+) samples?\b)")))
+        found += std::stoi(match.str(1));
     }
     EXPECT_EQ(found, 9) << size << " shards";
   }
@@ -131,8 +154,7 @@ TEST(Verify, FilesThatCannotBeReadAreAnIoError) {
   const Images images;
   images.folder().remove(Images::name(6));
   ASSERT_EQ(mkfifo(images.path(6).c_str(), 0600), 0);
-  expect_parts(images.error<IoError>({.extent = Verify::headers}),
-               {"1 sample", images.path(6) + ": cannot be read: not a regular file"});
+  expect_parts(images.error<IoError>({.extent = Verify::headers}), {"1 sample", images.path(6)});
   images.write(8, {1, 2, 3});
   expect_parts(images.error<DataError>({.extent = Verify::headers}),
                {"2 samples", images.path(6), images.path(8)});

@@ -4,8 +4,10 @@
 results cannot be written, another job uses its folder, or its schedule differs from the saved one."""
 
 import fcntl
+import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -131,7 +133,8 @@ class Ends(unittest.TestCase):
         results.mkdir()
         code, said = self.run_all([*command, "--resume", "auto"])
         self.assertEqual(code, 0, said)
-        self.assertIn("training goes on after step 40 ", said)
+        self.assertIn(str(saved), said)
+        self.assertFalse((self.run_dir / "checkpoints.1").exists(), "a training that starts anew sets the checkpoint aside")
         self.assertEqual(self.run_all(self.command("--export", self.folder / "whole", run__dir=self.folder / "other"))[0], 0)
         self.assertEqual((results / "weights").read_bytes(), (self.folder / "whole").read_bytes())
 
@@ -143,10 +146,13 @@ class Ends(unittest.TestCase):
             self.assertEqual(code, 78, said)
             process = subprocess.Popen(self.command("--resume", "auto"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.addCleanup(process.kill)
-            while "is in use by another job" not in (line := process.stdout.readline()):
+            while not ("run.dir" in (line := process.stdout.readline()) and str(self.run_dir) in line):
                 self.assertTrue(line, "it ended")
         said = process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 0, said)
+
+    def warnings_of(self, said, step):
+        return [line for line in said.splitlines() if "warning [rank 0]" in line and re.search(rf"\bstep {step}\b", line)]
 
     def test_another_rate_than_was_saved_is_told_once(self):
         settings = {"optimizer__learning_rate": 0.05, "schedule__name": "cosine"}
@@ -155,11 +161,14 @@ class Ends(unittest.TestCase):
         goes_on = ("--resume", "auto", "--resume-with", "train.epochs")
         code, said = self.run_all(self.command(*goes_on, **settings, train__epochs=4))
         self.assertEqual(code, 0, said)
-        self.assertEqual(said.count("warning [rank 0] the learning rate was "), 1, said)
-        self.assertIn("and is 0.025 in the next one", said)
+        warnings = self.warnings_of(said, 40)
+        self.assertEqual(len(warnings), 1, said)
+        self.assertRegex(warnings[0], r"\b0\.025\b")
+        lines = map(json.loads, (self.run_dir / "steps.jsonl").read_text().splitlines())
+        self.assertAlmostEqual({line["step"]: line["learning_rate"] for line in lines}[41], 0.025)
         code, said = self.run_all(self.command(*goes_on, **settings, train__epochs=4))
         self.assertEqual(code, 0, said)
-        self.assertNotIn("the learning rate was ", said)
+        self.assertEqual(self.warnings_of(said, 80), [], said)
 
 
 if __name__ == "__main__":

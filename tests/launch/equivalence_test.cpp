@@ -77,7 +77,7 @@ TEST(Digest, OfReproducibleTrainingIsThatOfAnyNumberOfRanks) {
   EXPECT_EQ(digest_on(2, {"train.accumulation=2"}), digest);
   EXPECT_EQ(digest_on(4, {"comm.overlap=false"}), digest);
   expect_failure(run_ranks(2, workplace.train({"train.reproducible=true", "train.accumulation=3"})), 78,
-                 {"2 ranks with train.accumulation = 3"});
+                 {"train.reproducible = true", "2 ranks", "train.accumulation = 3"});
 }
 
 // The exchange overlaps a whole step, over MPI.
@@ -91,10 +91,9 @@ TEST(Digest, OfDelayedGradientsDependsNeitherOnBucketsNorOnChance) {
   EXPECT_EQ(digest_with({}), digest) << "the same command twice";
   EXPECT_EQ(digest_with({"comm.overlap=false", "comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);
   EXPECT_NE(digest_with({"train.staleness=0"}), digest);
-  expect_failure(run_ranks(2, workplace.train({"train.staleness=2"})), 78,
-                 {"train.staleness = 2: allowed are integers from 0 to 1"});
+  expect_failure(run_ranks(2, workplace.train({"train.staleness=2"})), 78, {"train.staleness = 2", "0 to 1"});
   expect_failure(run_ranks(2, workplace.train({"train.staleness=1", "train.average_every=4"})), 78,
-                 {"train.average_every = 4: allowed with train.staleness = 0"});
+                 {"train.average_every = 4", "train.staleness = 0"});
 }
 
 // The exchange overlaps the next forward pass, over MPI.
@@ -110,7 +109,7 @@ TEST(Digest, OfGradientsThatCrossIntoTheNextStepIsThatOfOthers) {
     }
   }
   expect_failure(run_ranks(2, workplace.train({"comm.cross_barrier=true", "train.staleness=1"})), 78,
-                 {"comm.cross_barrier = true: allowed with train.staleness = 0"});
+                 {"comm.cross_barrier = true", "train.staleness = 0"});
 }
 
 // Over MPI, with a training that ends between two averages.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/launch/program.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -54,9 +55,7 @@ TEST(HalfTraining, ALossScaleThatIsTooLargeIsHalvedUntilItFits) {
   const ProgramResult result =
       run_ranks(2, workplace.train({"train.precision=fp16", "train.loss_scale=1e12", "train.epochs=2"}));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_NE(result.output.find("step 1 skipped: its gradients overflow at a loss scale of 1000000000000"),
-            std::string::npos)
-      << result.output;
+  expect_parts(lines_naming(result.output, "1000000000000"), {"step 1"});
   const std::string metrics = text_of(workplace.path("run") / "metrics.jsonl");
   const auto first = nlohmann::json::parse(metrics.substr(0, metrics.find('\n')));
   EXPECT_GE(first.at("skipped_steps").get<int>(), 5);

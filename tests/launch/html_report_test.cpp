@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <numeric>
+#include <regex>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,7 +16,9 @@
 #include "launch/html_report/chart.h"
 #include "launch/html_report/html.h"
 #include "launch/html_report/page.h"
+#include "launch/html_report/run_sections.h"
 #include "launch/html_report/run_summary.h"
+#include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -52,6 +55,24 @@ bool page_has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+bool page_matches(const std::string& text, const std::string& pattern) {
+  return std::regex_search(text, std::regex(pattern));
+}
+
+std::size_t times_on_page(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+// The sentence on how busy the devices were; "" if the page has none.
+std::string verdict_on(const std::string& page) {
+  const std::size_t begin = page.find("<p class=\"verdict\">");
+  return begin == std::string::npos ? "" : page.substr(begin, page.find("</p>", begin) - begin);
+}
+
+constexpr const char* kHeatTable = "<table class=\"heat";  // confusions, or exposed time by rank and bucket
+
 template <typename Failure, typename Action>
 std::string failure_told(const Action& action) {
   try {
@@ -75,23 +96,26 @@ TEST_F(RunFolders, OfARunAloneWithMetricsSayWhatIsNotThere) {
   EXPECT_EQ(run.absent, (std::vector<std::string>{"steps.jsonl", "events.jsonl", "config.toml", "run.json",
                                                   "monitor.csv"}));
   const std::string page = report_page({&run, 1});
-  for (const std::string& name : run.absent) EXPECT_TRUE(page_has(page, name + " is not there: ")) << name;
+  const std::string notes = absent_section(run);
+  EXPECT_TRUE(page_has(page, notes));
+  EXPECT_EQ(times_on_page(notes, "<p class=\"note\">"), run.absent.size());
+  expect_parts(notes, run.absent);
   EXPECT_TRUE(page_has(page, "<b>75.0 %</b>")) << "busy";
   EXPECT_TRUE(page_has(page, "<b>25.0 %</b>")) << "peak";
   EXPECT_LT(page.find("<b>75.0 %</b>"), page.find("<svg"));
-  EXPECT_TRUE(page_has(page, "exposed communication: 20.0 % of rank 0"));
+  expect_parts(verdict_on(page), {phase_text(Phase::exposed_communication), "20.0 %"});
   EXPECT_TRUE(page_has(page, "comm.cross_barrier")) << "what to change";
 }
 
 TEST_F(RunFolders, ThatHasJustBegunHasAPage) {
   write("a/metrics.jsonl", "");
-  EXPECT_TRUE(page_has(page_of("a"), "No step account was written yet"));
+  EXPECT_EQ(verdict_on(page_of("a")), "") << "no step account was written yet";
   write("a/steps.jsonl", step_line(10) + step_line(20));
   write("a/monitor.csv", "timestamp, util");
   write("a/events.jsonl", "");
   const std::string page = page_of("a");
   EXPECT_TRUE(page_has(page, "20 steps"));
-  EXPECT_TRUE(page_has(page, "Most of the rest is idle: 75.0 %"));
+  expect_parts(verdict_on(page), {phase_text(Phase::idle), "75.0 %"});
 }
 
 // More ranks than cores: the account shows compute, although the device is not busy.
@@ -100,41 +124,46 @@ TEST_F(RunFolders, OfRanksWithoutCoresSaySo) {
   epoch.replace(epoch.find("\"busy\":0.75"), 11, "\"busy\":0.25");
   write("a/metrics.jsonl", epoch);
   const std::string page = page_of("a");
-  EXPECT_TRUE(page_has(page, "spent ready to compute, without a core: about 45.0 % of the time"));
-  EXPECT_TRUE(page_has(page, "of compute, without a core"));
+  expect_parts(verdict_on(page), {"25.0 %", "45.0 %"});
+  EXPECT_TRUE(page_has(page, "<td class=\"n\">45.0 %</td>")) << "a row of the account";
 }
 
 TEST_F(RunFolders, WithoutMetricsAreNone) {
   write("a/steps.jsonl", step_line(1));
   for (const char* name : {"a", "nothing"})
-    EXPECT_TRUE(page_has(failure_told<IoError>([&] { read(name); }),
-                         "has no metrics.jsonl: give the folder of a run"));
+    expect_parts(failure_told<IoError>([&] { read(name); }),
+                 {(folder_.path() / name).string(), "metrics.jsonl"});
 }
 
 TEST_F(RunFolders, ThatAreDamagedNameTheFileAndTheLine) {
-  const std::pair<const char*, std::string> cases[] = {
-      {"metrics.jsonl:2:", std::string(kEpoch) + "{\"epoch\":2\n" + kEpoch},
-      {"metrics.jsonl:1: this line is no JSON object", "[1]\n"},
-      {"metrics.jsonl:1: this line has no number steps", "{\"epoch\":1}\n"},
-      {"metrics.jsonl:2: this line is not JSON", std::string(kEpoch) + std::string(5, '\0') + "\n"},
-      {"steps.jsonl:1: this line has no number step", "{\"step\":null}\n"},
-      {"steps.jsonl:1: this line has no number step", "{\"step\":1e300}\n"},
-      {"steps.jsonl:3: this line is not JSON", step_line(1) + step_line(2) + "\xff\xfe\n"},
-      {"events.jsonl:1: this line is not JSON", "{'kind':1}\n"},
-      {"config.toml:2:", "[train]\nbatch = = 3\n"},
-      {"run.json:2: is not JSON", "{\n\"ranks\": }"},
-      {"run.json:1: is no JSON object", "[]"},
-      {"monitor.csv:1: no column is named timestamp", "time, name\n"},
-      {"monitor.csv:3: 2 values",
-       "timestamp, a [%]\n2024/01/31 12:00:00.000, 3 %\n2024/01/31 12:00:01.000\n"},
-      {"monitor.csv:2: 2 values", "timestamp, a [%]\nnever, 3 %\n"}};
-  for (const auto& [message, text] : cases) {
+  struct Damage {
+    std::string place;  // FILE:LINE:
+    std::string fact;   // in the message after the place
+    std::string text;
+  };
+  const Damage damages[] = {{"metrics.jsonl:2:", "JSON", std::string(kEpoch) + "{\"epoch\":2\n" + kEpoch},
+                            {"metrics.jsonl:1:", "JSON", "[1]\n"},
+                            {"metrics.jsonl:1:", " steps", "{\"epoch\":1}\n"},
+                            {"metrics.jsonl:2:", "JSON", std::string(kEpoch) + std::string(5, '\0') + "\n"},
+                            {"steps.jsonl:1:", " step", "{\"step\":null}\n"},
+                            {"steps.jsonl:1:", " step", "{\"step\":1e300}\n"},
+                            {"steps.jsonl:3:", "JSON", step_line(1) + step_line(2) + "\xff\xfe\n"},
+                            {"events.jsonl:1:", "JSON", "{'kind':1}\n"},
+                            {"config.toml:2:", "", "[train]\nbatch = = 3\n"},
+                            {"run.json:2:", "JSON", "{\n\"ranks\": }"},
+                            {"run.json:1:", "JSON", "[]"},
+                            {"monitor.csv:1:", "timestamp", "time, name\n"},
+                            {"monitor.csv:3:", "2 values",
+                             "timestamp, a [%]\n2024/01/31 12:00:00.000, 3 %\n2024/01/31 12:00:01.000\n"},
+                            {"monitor.csv:2:", "2 values", "timestamp, a [%]\nnever, 3 %\n"}};
+  for (const auto& [place, fact, text] : damages) {
     write("a/metrics.jsonl", kEpoch);
-    const std::string file = std::string(message).substr(0, std::string(message).find(':'));
+    const std::string file = place.substr(0, place.find(':')), full = (folder_.path() / "a" / place).string();
     write("a/" + file, text);
     const std::string told = failure_told<DataError>([&] { read("a"); });
-    EXPECT_TRUE(page_has(told, (folder_.path() / "a" / message).string()))
-        << told << "\n  wanted " << message;
+    const std::size_t at = told.find(full);
+    ASSERT_NE(at, std::string::npos) << told << "\n  wanted " << place;
+    EXPECT_TRUE(page_has(told.substr(at + full.size()), fact)) << told << "\n  wanted " << fact;
     folder_.remove("a/" + file);
   }
 }
@@ -260,9 +289,8 @@ TEST_F(RunFolders, SideBySideBeginWithWhatDiffers) {
             "ranks: 2|2|\u2013 alike\nlibraries.cuda: 13.0|12.4|\u2013\n")
       << "a run without the file differs in nothing";
   const std::string page = report_page(runs);
-  const std::size_t differs = page.find("What differs"), figures = page.find(">Figures<");
-  EXPECT_LT(differs, figures);
-  EXPECT_LT(figures, page.find("<svg"));
+  const std::size_t differs = page.find("<h2>"), figures = page.find("<h2>", differs + 1);
+  ASSERT_LT(figures, page.find("<svg"));
   const std::string head = page.substr(differs, figures - differs);
   EXPECT_TRUE(page_has(head, "train.batch") && page_has(head, "libraries.cuda")) << head;
   EXPECT_FALSE(page_has(head, "train.steps")) << head;
@@ -329,26 +357,26 @@ TEST_F(RunFolders, TellWhichClassesWereTakenForWhich) {
   write("a/metrics.jsonl", epoch_with(earlier) + epoch_with(last));
   write("a/run.json", R"({"dataset":{"class_names":["cat","<b>","dog"]}})");
   const std::string page = page_of("a");
-  EXPECT_TRUE(page_has(page, ">Classes<"));
-  EXPECT_TRUE(page_has(page, "title=\"dog taken for cat: 37 of 100, 37.0 %\">37</td>"));
-  EXPECT_TRUE(page_has(page, "title=\"&lt;b&gt; taken for &lt;b&gt;: 100 of 100, 100.0 %\">100</td>"));
-  const std::size_t mistakes = page.find("Most frequent mistakes");
-  EXPECT_LT(page.find("<td>dog</td><td>cat</td>", mistakes),
-            page.find("<td>cat</td><td>&lt;b&gt;</td>", mistakes));
+  EXPECT_TRUE(page_has(page, kHeatTable));
+  EXPECT_TRUE(page_matches(page, R"(title="dog [^"]*cat\b[^"]*37 [^"]*100\b[^"]*37\.0 %[^"]*">37</td>)"));
+  EXPECT_TRUE(page_matches(page, R"(title="&lt;b&gt; [^"]*&lt;b&gt;[^"]*100\.0 %[^"]*">100</td>)"));
+  const std::size_t rarer = page.find("<td>cat</td><td>&lt;b&gt;</td>");
+  ASSERT_NE(rarer, std::string::npos);
+  EXPECT_LT(page.find("<td>dog</td><td>cat</td>"), rarer) << "the most frequent mistake first";
   EXPECT_TRUE(page_has(page, "40.0 %<span class=\"bar\">")) << "F1 of dogs";
-  EXPECT_TRUE(page_has(page, "Among the five largest"));
+  EXPECT_TRUE(page_matches(page, "<title>step 100\n[^<]*: 99 %")) << "top5 in a chart";
   const RunFolder run = read("a");
-  EXPECT_TRUE(page_has(report_page(std::vector<RunFolder>{run, run}),
-                       "<td>among the five largest</td><td>99.0 %</td><td>99.0 %</td>"));
+  EXPECT_TRUE(page_has(report_page(std::vector<RunFolder>{run, run}), "<td>99.0 %</td><td>99.0 %</td>"));
 }
 
 TEST_F(RunFolders, WithoutCountsOfClassesHaveNoSectionOfThem) {
   write("a/metrics.jsonl", kEpoch);
-  EXPECT_FALSE(page_has(page_of("a"), ">Classes<"));
+  EXPECT_EQ(class_section(read("a")), "");
   write("a/metrics.jsonl", epoch_with(R"("confusion":[[1,2],[3]],"f1_by_class":"none")"));
-  EXPECT_FALSE(page_has(page_of("a"), ">Classes<")) << "what is no matrix";
+  EXPECT_EQ(class_section(read("a")), "") << "what is no matrix";
+  EXPECT_FALSE(page_has(page_of("a"), kHeatTable));
   write("a/metrics.jsonl", epoch_with(R"("confusion":[[0,0],[0,null]])"));
-  EXPECT_TRUE(page_has(page_of("a"), ">Classes<"));
+  EXPECT_TRUE(page_has(page_of("a"), kHeatTable));
 }
 
 TEST_F(RunFolders, OfAHundredClassesMakeASmallPage) {
@@ -376,9 +404,12 @@ TEST_F(RunFolders, DrawEvaluationsWithinEpochsToo) {
     told += fmt::format("{}:{} ", point.step, point.test_accuracy);
   EXPECT_EQ(told, "25:0.25 50:0.625 100:0.8 ");
   const std::string page = report_page({&run, 1});
-  EXPECT_TRUE(page_has(page, "step 25\nTest accuracy: 25 %"));
-  EXPECT_FALSE(page_has(page, "Among the five largest"));
-  EXPECT_FALSE(page_has(page, "evaluations.jsonl is not there"));
+  EXPECT_TRUE(page_matches(page, "<title>step 25\n[^<]*: 25 %"));
+  EXPECT_FALSE(page_has(absent_section(run), "evaluations.jsonl"));
+  write("a/evaluations.jsonl", R"({"epoch":1,"step":25,"test_loss":1.5,"test_accuracy":0.25,"top5":0.5})"
+                               "\n");
+  EXPECT_EQ(times_on_page(page_of("a"), "<figure>"), times_on_page(page, "<figure>") + 1)
+      << "top5 has a chart where a line has it";
 }
 
 // run.evaluate_every: an epoch without an evaluation has no point and hides no other.
@@ -396,7 +427,7 @@ TEST_F(RunFolders, LeaveOutWhatWasNotEvaluated) {
   EXPECT_EQ(headline.train_loss, 0.4);
   const std::string page = report_page({&run, 1});
   EXPECT_TRUE(page_has(page, "80.0 %"));
-  EXPECT_TRUE(page_has(page, ">Classes<")) << "of the evaluation before";
+  EXPECT_TRUE(page_has(page, kHeatTable)) << "of the evaluation before";
   write("b/metrics.jsonl", without);
   EXPECT_TRUE(evaluation_points(read("b")).empty());
   EXPECT_FALSE(page_has(page_of("b"), "nan"));
@@ -409,11 +440,12 @@ TEST_F(RunFolders, TellWhatWasExposedByRankAndBucket) {
   write("a/metrics.jsonl", epoch_with(communication) + epoch_with(communication));
   const std::string page = page_of("a");
   EXPECT_TRUE(page_has(page, "0 \u00b7 1 MiB</th><th>1 \u00b7 2 MiB"));
-  EXPECT_TRUE(page_has(page, "title=\"rank 1, bucket 1: 40.0 ms a step\">40.0 ms</td>"));
-  EXPECT_TRUE(page_has(page, "title=\"rank 0, bucket 0: 2.50 ms a step\">2.50 ms</td>"));
+  EXPECT_TRUE(page_matches(page, R"(title="rank 1, bucket 1\b[^"]*40\.0 ms[^"]*">40\.0 ms</td>)"));
+  EXPECT_TRUE(page_matches(page, R"(title="rank 0, bucket 0\b[^"]*2\.50 ms[^"]*">2\.50 ms</td>)"));
+  EXPECT_TRUE(page_has(page, kHeatTable));
   write("a/metrics.jsonl",
         epoch_with(R"("communication":{"steps":100,"by_rank":[{"exposed_seconds":1}],"by_bucket":[{}]})"));
-  EXPECT_FALSE(page_has(page_of("a"), "Exposed by rank and bucket")) << "of an older run";
+  EXPECT_FALSE(page_has(page_of("a"), kHeatTable)) << "of an older run";
 }
 
 TEST_F(RunFolders, OfManyRanksShowThoseThatWaitedLongest) {
@@ -428,27 +460,28 @@ TEST_F(RunFolders, OfManyRanksShowThoseThatWaitedLongest) {
         epoch_with(
             fmt::format(R"("communication":{{"steps":1,"by_rank":[{}],"by_bucket":[{}]}})", ranks, buckets)));
   const std::string page = page_of("a");
-  EXPECT_TRUE(page_has(page, "Exposed by rank and bucket, of the 64 ranks that waited longest"));
-  EXPECT_TRUE(page_has(page, "title=\"rank 509, bucket 29: "));
-  EXPECT_FALSE(page_has(page, "title=\"rank 510, bucket 29: "));
+  EXPECT_TRUE(page_has(page, "64 ranks"));
+  EXPECT_EQ(times_on_page(page, ", bucket 29"), 64u);
+  EXPECT_TRUE(page_has(page, "title=\"rank 509, bucket 29"));
+  EXPECT_FALSE(page_has(page, "title=\"rank 510, bucket 29"));
   EXPECT_LT(page.size(), 1'000'000u);
 }
 
 TEST_F(RunFolders, HoldMemoryAgainstItsPlan) {
   write("a/metrics.jsonl", epoch_with(R"("resident_bytes_by_rank":[3145728,4194304])"));
   write("a/run.json", R"({"planned_bytes":{"host":{"activations":1048576,"gradients":2097152}}})");
-  const std::string page = page_of("a");
-  const std::size_t memory = page.find(">Memory<");
-  ASSERT_NE(memory, std::string::npos);
-  EXPECT_LT(page.find("<td>gradients</td>", memory), page.find("<td>activations</td>", memory))
-      << "the largest first";
-  EXPECT_TRUE(page_has(page, "<b>planned in all</b></td><td class=\"n\"><b>3 MiB</b>"));
-  EXPECT_TRUE(page_has(page, "libraries included</b></td><td class=\"n\"><b>4 MiB</b>"));
-  EXPECT_FALSE(page_has(page, "A rank\u2019s GPU"));
+  const std::string memory = memory_section(read("a"));
+  EXPECT_TRUE(page_has(page_of("a"), memory));
+  const std::size_t smaller = memory.find("<td>activations</td>");
+  ASSERT_NE(smaller, std::string::npos);
+  EXPECT_LT(memory.find("<td>gradients</td>"), smaller) << "the largest first";
+  EXPECT_TRUE(page_has(memory, "</td><td class=\"n\"><b>3 MiB</b>")) << "planned";
+  EXPECT_TRUE(page_has(memory, "</td><td class=\"n\"><b>4 MiB</b>")) << "resident";
+  EXPECT_EQ(times_on_page(memory, "<table"), 1u) << "of the process only";
   write("a/run.json",
         R"({"planned_bytes":{"host":{"activations":1048576},"device":{"activations":1048576}}})");
   write("a/monitor.csv", "timestamp, name, memory.used [MiB]\n2024/01/31 12:00:00.000, A, 7 MiB\n");
-  EXPECT_TRUE(page_has(page_of("a"), "A rank\u2019s GPU"));
+  EXPECT_EQ(times_on_page(memory_section(read("a")), "<table"), 2u) << "of the GPU, too";
   EXPECT_TRUE(page_has(page_of("a"), "<b>7 MiB</b>")) << "of the device, by the monitor";
 }
 
@@ -475,17 +508,17 @@ TEST_F(RunFolders, OfManyStepsMakeASmallPage) {
   write("a/steps.jsonl", steps);
   const std::string page = page_of("a");
   EXPECT_LT(page.size(), 1'000'000u);
-  EXPECT_TRUE(page_has(page, "thinned: 20,000 points to 240"));
+  EXPECT_TRUE(page_matches(page, R"(<span class="note">[^<]*20,000[^<]*\b240\b)"));
 }
 
 TEST_F(RunFolders, OnlyRegularFilesAreRead) {
   write("run/metrics.jsonl", kEpoch);
   write("secret", step_line(1));
   std::filesystem::create_symlink(folder_.path() / "secret", folder_.path() / "run/steps.jsonl");
-  EXPECT_TRUE(page_has(failure_told<DataError>([&] { read("run"); }), "steps.jsonl: is no regular file"));
+  EXPECT_TRUE(page_has(failure_told<DataError>([&] { read("run"); }), "run/steps.jsonl"));
   std::filesystem::remove(folder_.path() / "run/steps.jsonl");
-  std::filesystem::create_symlink("/dev/zero", folder_.path() / "run/monitor.csv");
-  EXPECT_TRUE(page_has(failure_told<DataError>([&] { read("run"); }), "monitor.csv: is no regular file"));
+  std::filesystem::create_symlink("/dev/null", folder_.path() / "run/monitor.csv");
+  EXPECT_TRUE(page_has(failure_told<DataError>([&] { read("run"); }), "run/monitor.csv"));
 }
 
 TEST_F(RunFolders, SecretsAreNotShown) {

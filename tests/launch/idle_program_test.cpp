@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 
 #include "tests/data/jpeg_files.h"
 #include "tests/launch/program.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +23,9 @@ namespace {
 using Json = nlohmann::json;
 
 const std::vector<std::string> kTold = {"run.log_every=5", "run.busy_lines=2", "run.event_pause_seconds=0"};
+
+// In the text of an event: the range of its steps.
+const std::regex kStepRange("steps [0-9]+ ?(to|-|and) ?[0-9]+");
 
 std::vector<Json> events_in(const std::filesystem::path& run) {
   std::vector<Json> events;
@@ -41,7 +46,9 @@ Json event_of(const ProgramResult& result, const std::filesystem::path& run, con
   EXPECT_EQ(result.exit_code, 0) << result.output;
   for (const Json& event : events_in(run)) {
     if (event["cause"] != cause) continue;
-    EXPECT_GE(count(result.output, event["text"].get<std::string>() + "\n"), 1) << result.output;
+    const std::string text = event["text"];
+    EXPECT_GE(count(result.output, text + "\n"), 1) << result.output;
+    EXPECT_TRUE(std::regex_search(text, kStepRange)) << text;
     EXPECT_LT(event["busy"], busy_below);
     // Equal if all cores compute, however many ranks share them.
     const Json& estimate = event["samples_per_second_estimated"];
@@ -79,10 +86,10 @@ TEST(IdleProgram, RanksThatShareACoreWaitForIt) {
       workplace.train(with({"train.steps=80", "train.epochs=10", "train.batch=16", "model.name=cnn"})) +
       " 2>&1");
   const Json event = event_of(result, workplace.path("run"), "allocation");
-  const std::string change = sysconf(_SC_NPROCESSORS_ONLN) > 1
-                                 ? "the ranks may use 1 of "
-                                 : "4 threads of 4 ranks share 1 cores: start 1 rank here";
-  EXPECT_NE(event["text"].get<std::string>().find(change), std::string::npos) << event;
+  const bool more_cores = sysconf(_SC_NPROCESSORS_ONLN) > 1;
+  expect_parts(event["text"].get<std::string>(),
+               more_cores ? std::vector<std::string>{"mpirun --bind-to none"}
+                          : std::vector<std::string>{"4 threads", "4 ranks", "1 rank"});
 }
 
 // Large images for a small network. Some schedulers keep the rank and its loader on one core for a whole
@@ -102,7 +109,7 @@ TEST(IdleProgram, ImagesThatAreDecodedTooSlowlyAreData) {
              "optimizer.learning_rate=0.0001"}))
     command += " --set '" + setting + "'";
   const Json event = event_of(run_shell(command + " 2>&1"), folder.path() / "run", "data");
-  EXPECT_NE(event["text"].get<std::string>().find("lockstep pack"), std::string::npos) << event;
+  expect_parts(event["text"].get<std::string>(), {"lockstep pack"});
 }
 
 // One sample a step: almost all memory reads are weights.
@@ -124,8 +131,7 @@ TEST(IdleProgram, ANetworkThatMemoryBoundsIsArchitecture) {
                                       "run.peak_below=1", "run.busy_below=0.01", "kernels.choose=direct"})) +
                 " 2>&1");
   const Json event = event_of(result, workplace.path("run"), "architecture", 1);
-  EXPECT_NE(event["text"].get<std::string>().find("products of matrices would take "), std::string::npos)
-      << event;
+  EXPECT_GT(event.value("lost_seconds", 0.0), 0) << event;
 }
 
 TEST(IdleProgram, EvaluationsAfterEachStepAreMonitoring) {
@@ -138,13 +144,13 @@ TEST(IdleProgram, EvaluationsAfterEachStepAreMonitoring) {
 }
 
 // A training without problems causes no events, and users can disable them.
-TEST(IdleProgram, NothingIsToldWhereNobodyWants) {
+TEST(IdleProgram, DisabledEventsAreNotReported) {
   const Workplace workplace("idle_quiet");
   const ProgramResult result = run_ranks(
       2, workplace.train(with({"train.steps=20", "run.busy_below=0"}), "--inject slow:rank=1,step=1,ms=40"));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run/events.jsonl")));
-  EXPECT_EQ(count(result.output, "in steps "), 0) << result.output;
+  EXPECT_FALSE(std::regex_search(result.output, kStepRange)) << result.output;
 }
 
 }  // namespace

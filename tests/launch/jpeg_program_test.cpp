@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/launch/program.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -88,10 +89,7 @@ TEST(JpegProgram, GoesOnPastDamagedImages) {
   const ProgramResult result = run_ranks(
       1, photos.train({"model.name=cnn", "train.precision=fp32", "data.verify=all", "train.epochs=2"}));
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  for (const char* part : {"class3/00.jpg: damaged, decoded as far as it goes", "class3/01.jpg: damaged",
-                           "2 samples are damaged"}) {
-    EXPECT_NE(result.output.find(part), std::string::npos) << part << ":\n" << result.output;
-  }
+  expect_parts(lines_naming(result.output, "warning"), {"class3/00.jpg", "class3/01.jpg", "2 samples"});
   EXPECT_EQ(result.output.find("class3/02.jpg"), std::string::npos) << "CMYK is no damage:\n"
                                                                     << result.output;
 }
@@ -101,10 +99,8 @@ TEST(JpegProgram, RefusesAtTheStartWhatCannotBeRead) {
   photos.folder().write("train/class7/05.jpg", {'G', 'I', 'F', '8'});
   const ProgramResult result = run_ranks(2, photos.train({}));
   EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
-  for (const char* part :
-       {"1 sample cannot be read", "train/class7/05.jpg: not a JPEG image", "data.verify"}) {
-    EXPECT_NE(result.output.find(part), std::string::npos) << part << ":\n" << result.output;
-  }
+  expect_parts(result.output, {"1 sample", "train/class7/05.jpg", "data.verify",
+                               "starts with 0x47 0x49"});  // a text of libjpeg
   EXPECT_FALSE(std::filesystem::exists(photos.path("run/metrics.jsonl")));
 }
 

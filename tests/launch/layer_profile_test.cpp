@@ -65,17 +65,18 @@ TEST(ExplainAbovePeak, SaysNothingOfWhatIsBelow) {
 TEST(ExplainAbovePeak, NamesTheReasonThatApplies) {
   struct PeakCase {
     Row row;
-    std::string reason;
+    std::string noun;  // "": neither Winograd nor a cache is the reason
   };
-  for (const auto& [row, reason] :
-       {PeakCase{{.kernel = "tiled winograd", .share_of_peak = 1.52}, "Winograd kernels need fewer"},
-        PeakCase{{.kernel = "tiled winograd", .share_of_peak = 1.52, .memory_bound = true}, "in a cache"},
-        PeakCase{{.share_of_peak = 2.5, .memory_bound = true}, "in a cache"},
-        PeakCase{{.kernel = "direct", .share_of_peak = 1.2}, "had other work"}}) {
+  for (const auto& [row, noun] :
+       {PeakCase{{.kernel = "tiled winograd", .share_of_peak = 1.52}, "Winograd"},
+        PeakCase{{.kernel = "tiled winograd", .share_of_peak = 1.52, .memory_bound = true}, "cache"},
+        PeakCase{{.share_of_peak = 2.5, .memory_bound = true}, "cache"},
+        PeakCase{{.kernel = "direct", .share_of_peak = 1.2}, ""}}) {
     const std::vector<std::string> lines = explain_above_peak(std::span(&row, 1));
     ASSERT_EQ(lines.size(), 1u);
-    EXPECT_NE(lines[0].find("above 100 % of peak: "), std::string::npos) << lines[0];
-    EXPECT_NE(lines[0].find(reason), std::string::npos) << lines[0];
+    EXPECT_NE(lines[0].find("100 %"), std::string::npos) << lines[0];
+    for (const char* each : {"Winograd", "cache"})
+      EXPECT_EQ(lines[0].find(each) != std::string::npos, noun == each) << lines[0];
   }
 }
 

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/message_of.h"
+
 namespace lockstep {
 namespace {
 
@@ -50,23 +52,24 @@ std::size_t longest(const std::vector<std::string>& lines) {
 TEST(LayerTable, NarrowTerminalsGetShortNamesAndAllNumbers) {
   const std::vector<std::string> lines = lines_for(80);
   const std::vector<std::string> expected = {
-      "  fwd: forward; bwd: backward; wgrad, dgrad: gradient of weights, of input",
-      "  layer (kernel)                                  ms     % GFLOP/s   GB/s peak %",
       "  layer3.0.conv1 (tiled winograd)    wgrad  12345.67 100.0  654321 4800.5    125",
       "  average pooling after              bwd        1.50   0.0           12.5     50",
       "    features.17.conv.1.1",
       "  layer3.0.downsample.0              recomp     0.50   0.0      10    1.0     25",
       "    (a_kernel_of_so_long_a_name_that_it_has_a_line_of_its_own)"};
-  EXPECT_EQ(lines, expected);
+  ASSERT_EQ(lines.size(), 2 + expected.size());
+  EXPECT_EQ(std::vector(lines.begin() + 2, lines.end()), expected);
+  expect_parts(lines[0], {"fwd", "bwd", "wgrad", "dgrad"});
+  expect_parts(lines[1], {"ms", "GFLOP/s", "GB/s"});
+  EXPECT_EQ(lines[1].size(), lines[2].size());
   EXPECT_EQ(longest(lines), 80u);
 }
 
 TEST(LayerTable, IsWholeWhereThereIsRoom) {
   const std::vector<std::string> plain = lines_for(0);
   ASSERT_EQ(plain.size(), 4u);
-  EXPECT_EQ(plain[0],
-            "  layer                          direction            kernel                       ms      %  "
-            "GFLOP/s    GB/s peak %");
+  expect_parts(plain[0], {" ms ", " GFLOP/s ", " GB/s "});
+  EXPECT_EQ(plain[0].size(), plain[1].size());
   EXPECT_EQ(plain[1],
             "  layer3.0.conv1                 gradient of weights  tiled winograd         12345.67  100.0   "
             "654321  4800.5    125");

@@ -2,9 +2,12 @@
 //
 // Ranks on nodes without common memory, with separate host names, networks and /dev/shm: tests/nodes.sh.
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <regex>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -14,6 +17,7 @@
 #include "core/error.h"
 #include "tests/launch/program.h"
 #include "tests/launch/trace_check.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -30,6 +34,50 @@ ProgramResult run_nodes(const std::string& rate, int nodes, const std::string& r
 // Skips the test and prints the reason.
 #define REQUIRE_NODES(result) \
   if ((result).exit_code == kCannotMakeNodes) GTEST_SKIP() << (result).output
+
+// The number of matches of a regular expression within lines.
+std::ptrdiff_t times_matched(const std::string& text, const std::string& pattern) {
+  const std::regex regex(pattern);
+  return std::distance(std::sregex_iterator(text.begin(), text.end(), regex), std::sregex_iterator());
+}
+
+// The advice of a training of one epoch, from metrics.jsonl.
+nlohmann::json advice_of_run(const Workplace& workplace) {
+  return nlohmann::json::parse(text_of(workplace.path("run/metrics.jsonl"))).at("communication").at("advice");
+}
+
+// True if a step of rank 0 updates parameters before its own backward pass: with the gradients of the step
+// before.
+bool updates_before_backward(const nlohmann::json& trace) {
+  std::map<int, double> updates, backwards;  // the first of each step
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    if (event["ph"] != "X" || event["pid"] != 0) continue;
+    if (event["name"] != "optimizer" && event["name"] != "backward") continue;
+    auto& firsts = event["name"] == "optimizer" ? updates : backwards;
+    firsts.try_emplace(event["args"]["index"].get<int>(), event["ts"].get<double>());
+  }
+  return std::ranges::any_of(updates, [&](const auto& update) {
+    const auto backward = backwards.find(update.first);
+    return backward != backwards.end() && update.second < backward->second;
+  });
+}
+
+// The bytes that rank 0 sends of a bucket in the last step, divided by those in the first: the least of all
+// buckets.
+double least_share_sent(const nlohmann::json& trace) {
+  std::map<int, double> first, last;
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    if (event["ph"] != "s" || event["pid"] != 0) continue;
+    const int bucket = event["args"]["bucket"];
+    const double bytes = event["args"]["bytes"];
+    if (bytes == 0) continue;
+    first.try_emplace(bucket, bytes);
+    last[bucket] = bytes;
+  }
+  double least = 1;
+  for (const auto& [bucket, bytes] : last) least = std::min(least, bytes / first[bucket]);
+  return least;
+}
 
 TEST(Nodes, TrainToTheDigestOfRanksThatShareMemory) {
   const Workplace workplace("nodes");
@@ -66,10 +114,8 @@ TEST(Nodes, GradientsThatCrossIntoTheNextStepChangeNoBit) {
       REQUIRE_NODES(result);
       ASSERT_EQ(result.exit_code, 0) << result.output;
       digests[crosses] = text_of(file);
-      expect_trace_of_ranks(trace, 2);
+      EXPECT_EQ(updates_before_backward(expect_trace_of_ranks(trace, 2)), crosses) << codec;
       expect_ledger_of_every_epoch(workplace.path("run") / "metrics.jsonl", 2);
-      EXPECT_EQ(count(result.output, "gradients are exchanged beside the next forward pass"), crosses ? 1 : 0)
-          << result.output;
     }
     EXPECT_EQ(digests[0], digests[1]) << codec;
   }
@@ -86,9 +132,8 @@ TEST(Nodes, ALinkThatGoesDownEndsTheJobAndNamesTheRankAndTheRecord) {
   const ProgramResult result = run_nodes("1gbit", 2, "1", ranks);
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-  for (const char* part : {"\nrank 1 (process ", " on node1) has not been heard of for ",
-                           "rank 0 waits in all_reduce ", "(sum, bucket "})
-    EXPECT_NE(result.output.find(part), std::string::npos) << part << ": " << result.output;
+  for (const char* line : {"rank 1 .*process [0-9]+.*node1", "rank 0 .*all_reduce.*bucket [0-9]"})
+    EXPECT_GE(times_matched(result.output, line), 1) << line << ": " << result.output;
 }
 
 // The stopped rank is alone on its node.
@@ -99,9 +144,9 @@ TEST(Nodes, ARankThatIsStoppedOnAnotherNodeIsNamed) {
   const ProgramResult result = run_nodes("1gbit", 2, "2,1", ranks);
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-  for (const char* part : {"\nrank 2 (process ", " on node1) has not been heard of for ",
-                           " wait in all_reduce ", "where rank 0 stands:"})
-    EXPECT_EQ(count(result.output, part), 1) << part << ": " << result.output;
+  for (const char* line : {"rank 2 .*process [0-9]+.*node1", " 0, 1 .*all_reduce"})
+    EXPECT_EQ(times_matched(result.output, line), 1) << line << ": " << result.output;
+  EXPECT_GE(count(result.output, "lockstep::Trainer::step()"), 1) << "the stack of rank 0: " << result.output;
 }
 
 // Backward ends long before the exchange. Both nodes have the same clock, and the measured offset must show
@@ -114,38 +159,41 @@ TEST(Nodes, OnASlowLinkTheWireIsNamed) {
       workplace.train({"model.name=cnn", "train.steps=6", "train.threads=1"}, "--trace " + trace.string()));
   REQUIRE_NODES(result);
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(count(result.output, "advice: the wire is slow: "), 1) << result.output;
+  const nlohmann::json advice = advice_of_run(workplace);
+  ASSERT_EQ(advice.value("cause", ""), "slow_wire") << advice;
+  EXPECT_GE(count(result.output, advice["key"].get<std::string>() + "="), 1) << result.output;
   const nlohmann::json clock = expect_trace_of_ranks(trace, 2)["otherData"]["clocks"][1];
   for (const nlohmann::json& offset : clock["offset_ns"])
     EXPECT_LE(std::abs(offset.get<std::int64_t>()), clock["error_ns"].get<std::int64_t>()) << clock;
   EXPECT_GT(clock["error_ns"], 0) << clock;
 }
 
-// The decision is one line with its numbers and obeys the limit. The program itself checks that the ranks end
-// with equal state.
+// The decision is one line with its numbers. It obeys the limit and takes effect. The program itself checks
+// that the ranks end with equal state.
 TEST(Nodes, OnASlowLinkAutoChoosesACodecAndSaysSo) {
   NEEDS_QUIET_CORES();
   const Workplace workplace("auto_codec");
+  const auto trace = workplace.path("trace.json");
   for (const std::string limit : {"powersgd", "bf16"}) {
     const ProgramResult result =
         run_nodes("20mbit", 2, "1",
                   workplace.train({"model.name=cnn", "train.steps=24", "train.threads=1", "comm.codec=auto",
-                                   "comm.powersgd.start_step=0", "comm.codec_limit=" + limit}));
+                                   "comm.powersgd.start_step=0", "comm.codec_limit=" + limit},
+                                  "--trace " + trace.string()));
     REQUIRE_NODES(result);
     ASSERT_EQ(result.exit_code, 0) << result.output;
-    const std::size_t begin = result.output.find("comm.codec = \"auto\": ");
+    const std::size_t begin = result.output.find("comm.codec = \"auto\"");
     ASSERT_NE(begin, std::string::npos) << result.output;
     const std::string line = result.output.substr(begin, result.output.find('\n', begin) - begin);
-    EXPECT_EQ(count(result.output, "comm.codec = \"auto\": "), 1) << result.output;
-    EXPECT_EQ(count(line, "\"auto\": none:"), 0) << line;
-    EXPECT_EQ(count(line, " ms a step ("), 1) << line;
-    EXPECT_EQ(count(line, " ms a step with none, "), 1) << line;
-    EXPECT_EQ(count(line, " exposed on a wire of "), 1) << line;
+    EXPECT_EQ(count(result.output, "comm.codec = \"auto\""), 1) << result.output;
+    EXPECT_GE(times_matched(line, "[0-9.]+ ms"), 3) << line;
+    EXPECT_EQ(times_matched(line, "[0-9.]+ MB/s"), 1) << line;
+    EXPECT_LT(least_share_sent(nlohmann::json::parse(text_of(trace))), 0.9) << line;
     if (limit == "bf16") {
-      EXPECT_GT(count(line, "bf16 for "), 0) << line;
+      EXPECT_GT(count(line, "bf16"), 0) << line;
       EXPECT_EQ(count(line, "int8") + count(line, "powersgd"), 0) << line;
     } else {
-      EXPECT_GT(count(line, "int8 for ") + count(line, "powersgd for "), 0) << line;
+      EXPECT_GT(count(line, "int8") + count(line, "powersgd"), 0) << line;
     }
   }
 }
@@ -156,8 +204,7 @@ TEST(Nodes, OneAloneHasNoCodecToChoose) {
   const ProgramResult result =
       run_ranks(2, workplace.train({"train.steps=12", "train.threads=1", "comm.codec=auto"}));
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(count(result.output, "comm.codec = \"auto\": gradients are summed densely, as there is one node"),
-            1)
+  EXPECT_EQ(times_matched(result.output, "comm\\.codec = \"auto\".*comm\\.compress_within_node"), 1)
       << result.output;
 }
 
@@ -172,9 +219,11 @@ TEST(Nodes, OnASlowLinkACodecWithinTheLimitIsAdvised) {
         workplace.train({"model.name=cnn", "train.steps=6", "train.threads=1", "comm.codec_limit=" + limit}));
     REQUIRE_NODES(result);
     ASSERT_EQ(result.exit_code, 0) << result.output;
-    EXPECT_EQ(count(result.output, "advice: the wire is slow: "), 1) << result.output;
+    const nlohmann::json advice = advice_of_run(workplace);
+    EXPECT_EQ(advice.value("cause", ""), "slow_wire") << advice;
+    EXPECT_EQ(advice.value("key", "") == "comm.codec", limit == "int8") << advice;
     EXPECT_EQ(count(result.output, "powersgd"), 0) << result.output;
-    EXPECT_EQ(count(result.output, "; comm.codec=int8 sends "), limit == "int8" ? 1 : 0) << result.output;
+    EXPECT_EQ(count(result.output, "comm.codec=int8") > 0, limit == "int8") << result.output;
   }
 }
 
@@ -190,8 +239,10 @@ TEST(Nodes, ABucketThatLeavesLateIsNamed) {
                                  "comm.bucket_mib=[100, 100, 100]"}));
   REQUIRE_NODES(result);
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(count(result.output, "advice: the last bucket is too large: "), 1) << result.output;
-  EXPECT_EQ(count(result.output, "; comm.bucket_mib=["), 1) << result.output;
+  const nlohmann::json advice = advice_of_run(workplace);
+  EXPECT_EQ(advice.value("cause", ""), "last_bucket") << advice;
+  EXPECT_EQ(advice.value("key", ""), "comm.bucket_mib") << advice;
+  EXPECT_GE(count(result.output, "comm.bucket_mib=["), 1) << result.output;
 }
 
 TEST(Nodes, HaveNamesAndSharedMemoryOfTheirOwn) {
@@ -246,18 +297,22 @@ TEST(Nodes, HaveNoMoreOfTheProcessorsThanTheyAreGiven) {
 
 TEST(Nodes, RefuseWhatMakesNoSense) {
   const std::string script = LOCKSTEP_SOURCE_DIR "/tests/nodes.sh ";
-  for (const auto& [arguments, part] :
-       {std::pair{"fast 2 1 true", "RATE is \"fast\""}, std::pair{"none 0 1 true", "NODES is \"0\""},
-        std::pair{"none 2 2,1,1 true", "has 3 numbers for 2 nodes"},
-        std::pair{"none 2 0 true", "each node has a rank"}, std::pair{"none 2 1", "and a command"}}) {
-    expect_failure(run_shell(script + arguments), 64, {part});
+  for (const auto& [command, line] :
+       {std::pair{script + "fast 2 1 true", "nodes.sh: .*RATE.*\"fast\""},
+        std::pair{script + "none 0 1 true", "nodes.sh: .*NODES.*\"0\""},
+        std::pair{script + "none 2 2,1,1 true", "nodes.sh: .*RANKS_PER_NODE.*\\b3\\b.*\\b2\\b"},
+        std::pair{script + "none 2 0 true", "nodes.sh: .*RANKS_PER_NODE.*\"0\""},
+        std::pair{script + "none 2 1", "nodes.sh: .*command"},
+        std::pair{"export LOCKSTEP_NODES_CORES=0.1; " + script + "none 1 1 true",
+                  "nodes.sh: .*LOCKSTEP_NODES_CORES.*\"0\\.1\".*0\\.2"}}) {
+    const ProgramResult result = run_shell(command);
+    EXPECT_EQ(result.exit_code, 64) << result.output;
+    EXPECT_EQ(times_matched(result.output, line), 1) << line << " in\n" << result.output;
   }
-  expect_failure(run_shell("export LOCKSTEP_NODES_CORES=0.1; " + script + "none 1 1 true"), 64,
-                 {"LOCKSTEP_NODES_CORES is \"0.1\": give 0.2 or more"});
 }
 
 // Docker creates such a bridge on every machine.
-TEST(Nodes, ABridgeOfOneAddressOnBothNodesIsToldWithTheParameter) {
+TEST(Nodes, ABridgeOfOneAddressOnBothNodesIsNamedWithTheParameterThatAvoidsIt) {
   const Workplace workplace("bridge");
   const std::string ranks = workplace.script(
       "ip link add docker0 type bridge && ip address add 172.17.0.1/16 dev docker0 && ip link set dev "
@@ -270,8 +325,8 @@ TEST(Nodes, ABridgeOfOneAddressOnBothNodesIsToldWithTheParameter) {
   unsetenv("LOCKSTEP_NODES_MPIRUN");
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-  EXPECT_NE(result.output.find("172.17.0.0/16 (a bridge)"), std::string::npos) << result.output;
-  EXPECT_NE(result.output.find("--mca btl_tcp_if_include 10.77.0.0/24"), std::string::npos) << result.output;
+  expect_parts(result.output,
+               {"docker0", "172.17.0.0/16", "bridge", "--mca btl_tcp_if_include 10.77.0.0/24"});
 }
 
 // Containers with the same host name but separate shared memory.
@@ -280,8 +335,7 @@ TEST(Nodes, RanksOfAMachineWithoutCommonSharedMemoryAreRefused) {
     GTEST_SKIP() << "needs root, to mount";
   const Workplace workplace("apart");
   const std::string container = workplace.script("mount -t tmpfs own /dev/shm\n" + workplace.train({}));
-  expect_failure(run_ranks(2, "unshare --mount " + container), exit_code::config,
-                 {"rank 0, 1 are on one machine", "--ipc=host"});
+  expect_failure(run_ranks(2, "unshare --mount " + container), exit_code::config, {" 0, 1 ", "--ipc=host"});
 }
 
 TEST(Nodes, MpirunInTheShellOfASlurmStepTrains) {
@@ -301,7 +355,9 @@ TEST(Nodes, RanksOfAnotherBuildAreRefused) {
   const Workplace workplace("builds");
   const std::string ranks = workplace.script(
       "[ $OMPI_COMM_WORLD_RANK != 1 ] || export LOCKSTEP_BUILD_ID=0.0.9-other\n" + workplace.train({}));
-  expect_failure(run_ranks(2, ranks), exit_code::config, {"is Lockstep 0.0.9-other, rank 0 on "});
+  const ProgramResult result = run_ranks(2, ranks);
+  EXPECT_EQ(result.exit_code, exit_code::config) << result.output;
+  EXPECT_EQ(times_matched(result.output, "rank 1 .*0\\.0\\.9-other.*rank 0 "), 1) << result.output;
 }
 
 }  // namespace

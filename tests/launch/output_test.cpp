@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where a run writes its output, and what happens when the destination accepts no more.
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numbers>
+#include <regex>
 #include <sstream>
 #include <stop_token>
 #include <string>
@@ -37,6 +41,18 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+// The number of lines that contain all parts.
+int output_lines_with(const ProgramResult& result, const std::vector<std::string>& parts) {
+  return static_cast<int>(std::ranges::count_if(lines_of(result.output), [&](const std::string& line) {
+    return std::ranges::all_of(parts,
+                               [&](const std::string& part) { return line.find(part) != std::string::npos; });
+  }));
+}
+
+void expect_output(const ProgramResult& result, const std::string& pattern) {
+  EXPECT_TRUE(std::regex_search(result.output, std::regex(pattern))) << pattern << " in\n" << result.output;
+}
+
 Json last_metrics(const Workplace& workplace) {
   const std::vector<std::string> lines = lines_of(text_of(workplace.path("run") / "metrics.jsonl"));
   return lines.empty() ? Json::object() : Json::parse(lines.back());
@@ -52,12 +68,9 @@ TEST(Output, SaysWhereEverythingIs) {
       2, workplace.train(settings, "--init " + start + " --export " + place("end.safetensors") +
                                        " --digest " + place("digest") + " --trace " + place("trace.json")));
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  for (const std::string& line :
-       {"metrics go to " + (workplace.path("run") / "metrics.jsonl").string(),
-        "training starts from " + start, "weights are in " + place("end.safetensors"),
-        "the digest is in " + place("digest"), "the trace is in " + place("trace.json")}) {
-    EXPECT_TRUE(says(result, line + "\n")) << line << " in\n" << result.output;
-  }
+  for (const std::string& path : {(workplace.path("run") / "metrics.jsonl").string(), start,
+                                  place("end.safetensors"), place("digest"), place("trace.json")})
+    EXPECT_TRUE(says(result, path)) << path << " in\n" << result.output;
 }
 
 TEST(Output, HasTheLinesOfTheLogThatAreAskedFor) {
@@ -103,9 +116,11 @@ TEST(Output, MetricsThatCannotBeWrittenCostNoExport) {
     return run_ranks(2, workplace.train({"train.epochs=2"}, "--export " + exported.string()));
   });
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
-  EXPECT_TRUE(says(result, "epoch 2/2  busy ")) << result.output;
-  EXPECT_TRUE(says(result, "metrics.jsonl lacks epoch 1, 2: Too many levels of symbolic links"))
-      << result.output;
+  const std::vector<std::string> steps = lines_of(text_of(workplace.path("run") / "steps.jsonl"));
+  ASSERT_FALSE(steps.empty()) << result.output;
+  EXPECT_EQ(Json::parse(steps.back())["epoch"], 2) << "training continues";
+  const std::vector<std::string> lost = {"metrics.jsonl", "epoch", "1, 2", std::strerror(ELOOP)};
+  EXPECT_EQ(output_lines_with(result, lost), 1) << result.output;
   EXPECT_EQ(tensors_of(exported).count("fc1.weight"), 1u);
 }
 
@@ -115,10 +130,8 @@ TEST(Output, StepsThatCannotBeWrittenEndNothing) {
     return run_shell(workplace.train({"train.epochs=2", "run.log_every=1000"}));
   });
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
-  EXPECT_EQ(count(result.output, "steps.jsonl: Too many levels of symbolic links; training goes on without"),
-            1);
-  EXPECT_TRUE(says(result, "steps.jsonl lacks 2 lines: Too many levels of symbolic links\n"))
-      << result.output;
+  for (const char* part : {"warning [rank 0]", "2 lines"})
+    EXPECT_EQ(output_lines_with(result, {part, "steps.jsonl", std::strerror(ELOOP)}), 1) << result.output;
   EXPECT_EQ(last_metrics(workplace).value("epoch", 0), 2);
 }
 
@@ -157,11 +170,8 @@ TEST(Output, AFileThatCannotBeWrittenCostsNoOther) {
       {"train.steps=2"},
       fmt::format("--trace {} --export {} --digest {}", trace.string(), exported.string(), digest.string())));
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
-  EXPECT_TRUE(says(
-      result, fmt::format("lockstep: {}: cannot be written: No space left on device; {}: cannot be written: "
-                          "No space left on device; what was trained is in {}",
-                          exported.string(), trace.string(),
-                          workplace.path("run/checkpoints/step-000000002").string())))
+  const std::string saved = workplace.path("run/checkpoints/step-000000002").string();
+  EXPECT_EQ(output_lines_with(result, {exported.string(), trace.string(), std::strerror(ENOSPC), saved}), 1)
       << result.output;
   EXPECT_EQ(text_of(digest).size(), 33u);
 }
@@ -187,10 +197,9 @@ TEST(Output, EveryLineOfATrainingFitsATerminal) {
       " --set model.name=resnet20 --set train.steps=3 --set kernels.cache=none " + "--export " + exported));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_TRUE(says(result, "[###")) << "no terminal\n" << result.output;
-  EXPECT_TRUE(says(result, "weights are in\n    " + exported)) << result.output;
-  for (const std::string& line : lines_of(result.output)) {
-    EXPECT_TRUE(line.size() <= 80 || line == "    " + exported) << line;
-  }
+  const std::vector<std::string> lines = lines_of(result.output);
+  EXPECT_EQ(std::ranges::count(lines, "    " + exported), 1) << result.output;
+  for (const std::string& line : lines) EXPECT_TRUE(line.size() <= 80 || line == "    " + exported) << line;
 }
 
 TEST(Output, AnEvaluationHasABarWhereSomebodyWatches) {
@@ -198,9 +207,9 @@ TEST(Output, AnEvaluationHasABarWhereSomebodyWatches) {
   const std::string command =
       lockstep("train " + workplace.path("config.toml").string() + " --set train.epochs=1");
   const ProgramResult watched = run_on_terminal(command), piped = run_shell(command);
-  EXPECT_TRUE(says(watched, "\nevaluating  [")) << watched.output;
-  EXPECT_TRUE(says(watched, " batches/s  0:0")) << watched.output;
-  EXPECT_FALSE(says(piped, "evaluating")) << piped.output;
+  // 103 test images are 13 batches. The bar has their number, their rate and the time that is left.
+  expect_output(watched, R"(\[[#.]+\]  \d+/13  [^\n]*/s  0:0\d)");
+  EXPECT_FALSE(std::regex_search(piped.output, std::regex(R"( \d+/13 )"))) << piped.output;
   EXPECT_FALSE(says(piped, "[#")) << piped.output;
 }
 
@@ -230,13 +239,14 @@ TEST(Output, WhereThereIsRoomNothingIsShortOrBroken) {
   const std::string config = workplace.path("config.toml").string() + " --set model.name=resnet20 ";
   const std::string profile = lockstep("profile " + config + "--steps 1"), plan = lockstep("plan " + config);
   for (const ProgramResult& result : {run_shell(profile), run_on_terminal("stty columns 200; " + profile)}) {
-    EXPECT_TRUE(says(result, " GFLOP/s    GB/s peak %\n")) << result.output;
     EXPECT_TRUE(says(result, " gradient of weights ")) << result.output;
     EXPECT_FALSE(says(result, "wgrad")) << result.output;
+    EXPECT_GT(longest_line(result.output), 80u) << result.output;
   }
-  for (const ProgramResult& result : {run_shell(plan), run_on_terminal("stty columns 200; " + plan)})
-    EXPECT_TRUE(says(result, "MiB  batch norm's: of training, before the step, of evaluation\n"))
-        << result.output;
+  for (const ProgramResult& result : {run_shell(plan), run_on_terminal("stty columns 200; " + plan)}) {
+    expect_output(result, R"(\n  statistics +[0-9.]+ MiB  [^\n]+\n  \S)");
+    EXPECT_GT(longest_line(result.output), 80u) << result.output;
+  }
 }
 
 TEST(Output, LogLinesAreBrokenOnATerminalOnly) {
@@ -245,10 +255,11 @@ TEST(Output, LogLinesAreBrokenOnATerminalOnly) {
       lockstep("plan " + workplace.path("config.toml").string() +
                " --set train.threads=" + std::to_string(std::thread::hardware_concurrency() + 1));
   const ProgramResult piped = run_shell(plan), shown = run_on_terminal(plan);
-  EXPECT_TRUE(says(piped, ", or bind ranks to cores of their own\n")) << piped.output;
+  const std::regex broken(R"(warning \[rank 0\] [^\n]*\n    \S)");
+  EXPECT_EQ(output_lines_with(piped, {"warning [rank 0] ", "train.threads"}), 1) << piped.output;
+  EXPECT_FALSE(std::regex_search(piped.output, broken)) << piped.output;
   EXPECT_GT(longest_line(piped.output), 80u);
-  EXPECT_TRUE(says(shown, "warning [rank 0] ")) << shown.output;
-  EXPECT_TRUE(says(shown, "\n    ")) << shown.output;
+  EXPECT_TRUE(std::regex_search(shown.output, broken)) << shown.output;
   EXPECT_LE(longest_line(shown.output), 80u) << shown.output;
 }
 
@@ -266,42 +277,42 @@ TEST(Steps, AreWhatScheduleHeaderAndProgressGoBy) {
     EXPECT_NEAR(last_metrics(workplace).value("learning_rate", 0.0),
                 0.005 * (1 + std::cos(std::numbers::pi * progress)), 1e-12);
   };
+  // A line of the output has these parts of the header.
+  const auto expect_run = [&](const ProgramResult& result, int epochs, int steps, int global_batch,
+                              const std::vector<std::string>& header) {
+    EXPECT_EQ(output_lines_with(result, header), 1) << result.output;
+    EXPECT_EQ(last_metrics(workplace).value("epoch", 0), epochs);
+    EXPECT_EQ(last_metrics(workplace).value("steps", 0), steps);
+    const Json facts = Json::parse(text_of(workplace.path("run") / "run.json"));
+    EXPECT_EQ(facts.value("global_batch", 0), global_batch);
+  };
   const ProgramResult cut = run({"train.steps=70"});  // an epoch has 64
-  EXPECT_TRUE(says(cut, "\n70 steps in 2 epochs of 64, global batch 8\n")) << cut.output;
-  EXPECT_TRUE(says(cut, "\nepoch 2/2  6/6  ")) << cut.output;
-  EXPECT_TRUE(says(cut, " 0:00 left\nepoch 2/2  busy ")) << cut.output;
+  expect_run(cut, 2, 70, 8, {"70 steps", "2 epochs"});
+  expect_output(cut, R"(\nepoch 2/2  6/6  [^\n]*\b0:00\b[^\n]*\nepoch 2/2 )");
   expect_rate(70);
 
   const ProgramResult whole = run({"train.steps=1000"});
-  EXPECT_TRUE(says(whole, "\n3 epochs of 64 steps, global batch 8\n")) << whole.output;
+  expect_run(whole, 3, 3 * 64, 8, {"3 epochs", "64 steps"});
   expect_rate(3 * 64);
 
   const ProgramResult dropped = run({"train.batch=48"});
-  EXPECT_TRUE(says(dropped,
-                   "\n3 epochs of 10 steps, global batch 48; each epoch leaves 32 samples out "
-                   "(data.tail)\n"))
-      << dropped.output;
+  expect_run(dropped, 3, 30, 48, {"3 epochs", "10 steps", "32 samples", "data.tail"});
   expect_rate(30);
   const ProgramResult repeated = run({"train.batch=48", "data.tail=repeat"});
-  EXPECT_TRUE(
-      says(repeated, "\n3 epochs of 11 steps, global batch 48; each epoch repeats 16 samples (data.tail)\n"))
-      << repeated.output;
+  expect_run(repeated, 3, 33, 48, {"3 epochs", "11 steps", "16 samples", "data.tail"});
   EXPECT_TRUE(says(repeated, "\nepoch 3/3  11/11  ")) << repeated.output;
   expect_rate(33);
 
   const ProgramResult exact = run({"train.batch=48", "data.tail=exact"});
-  EXPECT_TRUE(says(
-      exact, "\n3 epochs of 11 steps, global batch 48; the last of an epoch has 32 samples (data.tail)\n"))
-      << exact.output;
+  expect_run(exact, 3, 33, 48, {"3 epochs", "11 steps", "32 samples", "data.tail"});
 
   // 512 samples are 10 batches of 48, and 32 samples for the next epoch.
   const ProgramResult carried = run({"train.batch=48", "data.tail=carry"});
-  EXPECT_TRUE(says(carried, "\n32 steps in 3 epochs of 10, global batch 48\n")) << carried.output;
-  EXPECT_TRUE(says(carried, "\nepoch 3/3  11/11  ")) << carried.output;
-  EXPECT_TRUE(says(carried, " 0:00 left\nepoch 3/3  busy ")) << carried.output;
+  expect_run(carried, 3, 32, 48, {"32 steps", "3 epochs"});
+  expect_output(carried, R"(\nepoch 3/3  11/11  [^\n]*\b0:00\b[^\n]*\nepoch 3/3 )");
   expect_rate(32);
   const ProgramResult short_of_it = run({"train.batch=48", "data.tail=carry", "train.steps=22"});
-  EXPECT_TRUE(says(short_of_it, "\n22 steps in 3 epochs of 10, global batch 48\n")) << short_of_it.output;
+  expect_run(short_of_it, 3, 22, 48, {"22 steps", "3 epochs"});
   EXPECT_TRUE(says(short_of_it, "\nepoch 3/3  1/1  ")) << short_of_it.output;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <regex>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -17,11 +18,16 @@
 #include "core/error.h"
 #include "core/safetensors.h"
 #include "tests/launch/trace_check.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
 
 using Json = nlohmann::json;
+
+Json run_record(const Workplace& workplace) {
+  return Json::parse(text_of(workplace.path("run") / "run.json"));
+}
 
 // The CPU time of ended child processes and their descendants, in seconds.
 double processor_seconds_of_children() {
@@ -39,13 +45,13 @@ TEST(Train, LearnsAndLeavesMetrics) {
   const ProgramResult result = run_ranks(2, workplace.train({"model.name=cnn", "train.epochs=3"}));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a progress bar in piped output";
-  EXPECT_NE(result.output.find("global batch 16"), std::string::npos) << result.output;
-  EXPECT_NE(result.output.find("3 epochs of 32 steps"), std::string::npos) << result.output;
+  EXPECT_EQ(run_record(workplace)["global_batch"], 16);
 
   std::ifstream file(workplace.path("run") / "metrics.jsonl");
   std::vector<Json> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
   ASSERT_EQ(lines.size(), 3u);
+  for (std::size_t epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(lines[epoch]["steps"], 32 * (epoch + 1));
   EXPECT_LT(lines[2]["train_loss"], lines[0]["train_loss"]);
   EXPECT_GT(lines[2]["test_accuracy"], 0.9);
   double took = 0;  // seconds, measured by rank 0
@@ -60,7 +66,7 @@ TEST(Train, LearnsAndLeavesMetrics) {
   }
   EXPECT_EQ(lines[0]["processor"].size(), 3u);
   EXPECT_LE(took, processor_seconds_of_children() - before);
-  EXPECT_EQ(count(result.output, "  | processor: comm "), 3) << result.output;
+  EXPECT_EQ(count(result.output, "processor"), 3) << result.output;
 }
 
 TEST(Train, AccumulationAndRanksCountEveryTestSampleOnce) {
@@ -203,10 +209,15 @@ TEST(Train, StartsFromAnExportedFile) {
     }
   }
   expect_failure(run_ranks(2, workplace.train({"model.name=mlp"}, "--init " + file)), exit_code::data,
-                 {"which this network does not have"});
+                 {file, "\"conv1.weight\""});
   const std::string config = workplace.path("config.toml").string();
-  expect_failure(run_shell(workplace.train({}, "--init " + config)), exit_code::data,
-                 {config + ": at byte 8: not a safetensors file"});
+  expect_failure(run_shell(workplace.train({}, "--init " + config)), exit_code::data, {config, "byte 8"});
+}
+
+// Reads "  name   12.34 MiB  note" from the memory table.
+double mebibytes(const std::string& output, const std::string& name) {
+  const std::size_t at = output.find("\n  " + name + " ");
+  return at == std::string::npos ? -1 : std::stod(output.substr(at + name.size() + 3));
 }
 
 TEST(Plan, PrintsRanksMemoryAndBucketsAndRunsNothing) {
@@ -214,17 +225,14 @@ TEST(Plan, PrintsRanksMemoryAndBucketsAndRunsNothing) {
   const ProgramResult result =
       run_ranks(2, program("lockstep") + " plan " + workplace.path("config.toml").string());
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  for (const char* part :
-       {"ranks", "memory per rank", "buckets", "bytes per step", "fc1.bias", "global batch 16"}) {
-    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
-  }
+  // The rows of the ranks (rank, node, local rank, device, threads), the global batch, and the bytes of
+  // gradients, of which each of two ranks sends as many.
+  for (const char* pattern : {R"(\n +0 +0 +0 +cpu +1 )", R"(\n +1 +0 +1 +cpu +1 )", R"(global batch\D*16\b)",
+                              R"(\b(\d{4,})\b[^\n]*\b\1\b)"})
+    EXPECT_TRUE(std::regex_search(result.output, std::regex(pattern))) << pattern << " in\n" << result.output;
+  EXPECT_GT(mebibytes(result.output, "total"), 0) << result.output;
+  expect_parts(result.output, {"fc1.bias", "512 samples", "32 steps"});
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
-}
-
-// Reads "  name   12.34 MiB  note" from the memory table.
-double mebibytes(const std::string& output, const std::string& name) {
-  const std::size_t at = output.find("\n  " + name + " ");
-  return at == std::string::npos ? -1 : std::stod(output.substr(at + name.size() + 3));
 }
 
 TEST(Plan, AddsUpTheMemoryAndShowsWhatRecomputationSaves) {
@@ -243,7 +251,7 @@ TEST(Plan, AddsUpTheMemoryAndShowsWhatRecomputationSaves) {
     }
     totals[recompute] = mebibytes(result.output, "total");
     EXPECT_NEAR(totals[recompute], sum, 0.05) << result.output;
-    EXPECT_EQ(count(result.output, "without recomputation"), recompute ? 1 : 0) << result.output;
+    EXPECT_EQ(count(result.output, "recomput"), recompute ? 1 : 0) << result.output;
   }
   EXPECT_LT(totals[1], totals[0]);
 }
@@ -260,7 +268,7 @@ TEST(Plan, TellsWhatSumsInFp32Cost) {
   const std::string many = "--set train.precision=bf16 --set train.accumulation=16";
   const std::string output = planned(many);
   EXPECT_NEAR(mebibytes(output, "sums"), mebibytes(output, "parameters"), 0.02) << output;
-  EXPECT_NE(output.find("in fp32, of micro-batches and ranks: comm.sum_type"), std::string::npos) << output;
+  expect_parts(output, {"comm.sum_type"});
   for (const std::string& without : {many + " --set comm.sum_type=gradients",
                                      std::string("--set train.precision=bf16 --set train.accumulation=8"),
                                      std::string("--set train.accumulation=16")})
@@ -274,10 +282,11 @@ TEST(Profile, NamesTheMostExpensiveLayersAndLeavesATrace) {
                        " --set model.name=resnet20 --steps 2 --rows 0 --trace " +
                        workplace.path("trace.json").string());
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  for (const char* part :
-       {"most expensive: ", "by kind", "exposed_communication", "layer3.2.conv2", "the trace is in /"}) {
-    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
-  }
+  expect_parts(result.output, {"convolution, forward", "exposed_communication", "layer3.2.conv2",
+                               workplace.path("trace.json").string()});
+  // The most expensive layers: NAME (DIRECTION, TIME, SHARE OF PEAK).
+  EXPECT_TRUE(std::regex_search(result.output, std::regex(R"(\S+ \([a-z ]+, [\d.]+ ms, \d+ %)")))
+      << result.output;
   const Json trace = Json::parse(text_of(workplace.path("trace.json")));
   int forward = 0;
   for (const Json& event : trace["traceEvents"]) forward += event["name"] == "layer1.0.conv1";
@@ -301,10 +310,14 @@ TEST(Info, NamesWhatIsBuiltIn) {
 
 TEST(Usage, WrongCommandLinesNameTheNearest) {
   const std::string lockstep = program("lockstep");
-  expect_failure(run_shell(lockstep + " trian x"), exit_code::usage, {"train?"});
-  expect_failure(run_shell(lockstep + " train x --exprot y"), exit_code::usage, {"--export?"});
-  expect_failure(run_ranks(2, lockstep), exit_code::usage, {"Usage: lockstep COMMAND"});
-  expect_failure(run_ranks(2, lockstep + " train"), exit_code::usage, {"CONFIG is required"});
+  const ProgramResult command = run_shell(lockstep + " trian x");
+  expect_failure(command, exit_code::usage, {"trian", "train"});
+  EXPECT_EQ(count(command.output, "predict"), 0) << "names all commands: " << command.output;
+  const ProgramResult flag = run_shell(lockstep + " train x --exprot y");
+  expect_failure(flag, exit_code::usage, {"--exprot", "--export"});
+  EXPECT_EQ(count(flag.output, "--digest"), 0) << "names all flags: " << flag.output;
+  expect_failure(run_ranks(2, lockstep), exit_code::usage, {"lockstep COMMAND"});
+  expect_failure(run_ranks(2, lockstep + " train"), exit_code::usage, {"CONFIG"});
   EXPECT_EQ(run_shell(lockstep + " --help").exit_code, 0);
   EXPECT_NE(run_shell(lockstep + " train --help").output.find("comm.bucket_mib"), std::string::npos);
 }
@@ -315,8 +328,8 @@ TEST(Usage, TheErrorIsToldThoughRank0IsLast) {
   const std::string late =
       workplace.script("if [ $OMPI_COMM_WORLD_RANK = 0 ]; then sleep 0.3; fi\nexec \"$@\"\n");
   const std::string lockstep = program("lockstep");
-  expect_failure(run_ranks(2, late + " " + lockstep + " train"), exit_code::usage, {"CONFIG is required"});
-  expect_failure(run_ranks(2, late + " " + lockstep), exit_code::usage, {"Usage: lockstep COMMAND"});
+  expect_failure(run_ranks(2, late + " " + lockstep + " train"), exit_code::usage, {"CONFIG"});
+  expect_failure(run_ranks(2, late + " " + lockstep), exit_code::usage, {"lockstep COMMAND"});
 }
 
 TEST(Usage, ErrorsFitATerminal) {
@@ -340,9 +353,11 @@ TEST(BadInput, ConfigurationNamesTheKeyOnce) {
   expect_failure(run("optimizer.learning_rate=-1"), exit_code::config, {"optimizer.learning_rate"});
   expect_failure(run("model.name=cnm"), exit_code::config, {"model.name"});
   expect_failure(run("train.epochs=\"many\""), exit_code::config, {"train.epochs"});
-  expect_failure(run("train.batch=400"), exit_code::config, {"512", "800"});
-  expect_failure(run_ranks(2, program("lockstep") + " train fashion_mnist_cn"), exit_code::config,
-                 {"did you mean fashion_mnist_cnn?"});
+  expect_failure(run("train.batch=400"), exit_code::config, {"512 samples", "800", "train.batch"});
+  // The preset that is meant is named twice: by itself, and among all presets.
+  const ProgramResult preset = run_ranks(2, program("lockstep") + " train fashion_mnist_cn");
+  expect_failure(preset, exit_code::config, {"fashion_mnist_mlp"});
+  EXPECT_EQ(count(preset.output, "fashion_mnist_cnn"), 2) << preset.output;
 }
 
 // 8 x 8 pixels become 1 x 1 in the network's last stage.
@@ -354,10 +369,10 @@ TEST(BadInput, BatchNormOfOneValuePerChannelIsRefused) {
     return run_ranks(2, workplace.train(settings));
   };
   expect_failure(run({"train.batch=1"}), exit_code::config,
-                 {"layer4.0.bn1", "[1, 512, 1, 1]", "raise train.batch"});
+                 {"layer4.0.bn1", "[1, 512, 1, 1]", "train.batch"});
   // 512 samples are 15 batches of 2 x 17, and 2 samples.
   expect_failure(run({"train.batch=17", "data.tail=exact"}), exit_code::config,
-                 {"data.tail = \"exact\": the last batch of an epoch has 2 samples"});
+                 {"data.tail = \"exact\"", "2 samples"});
   const ProgramResult synchronized = run({"train.batch=1", "model.sync_batch_norm=true"});
   EXPECT_EQ(synchronized.exit_code, 0) << synchronized.output;
 }
@@ -367,13 +382,13 @@ TEST(BadInput, ADeviceThatIsNotThereIsRefused) {
   if (!cuda.devices.empty()) GTEST_SKIP() << "there is a CUDA device";
   const Workplace workplace("device");
   const std::vector<std::string> reason_and_remedy = {
-      cuda.built ? "no CUDA device on" : "this build has no CUDA", "--device cpu"};
+      cuda.built ? "CUDA_VISIBLE_DEVICES" : "LOCKSTEP_CUDA=ON", "--device cpu"};
   expect_failure(run_ranks(2, workplace.train({}, "--device cuda")), exit_code::config, reason_and_remedy);
   expect_failure(run_ranks(2, workplace.train({"world.share_device=true"}, "--device cuda")),
                  exit_code::config, reason_and_remedy);
   const ProgramResult any = run_ranks(2, workplace.train({"train.steps=1"}, "--device auto"));
   EXPECT_EQ(any.exit_code, 0) << any.output;
-  EXPECT_NE(any.output.find(" on cpu"), std::string::npos) << any.output;
+  EXPECT_EQ(run_record(workplace)["device"], "cpu");
 }
 
 TEST(BadInput, DataNamesTheFile) {
@@ -394,8 +409,7 @@ TEST(BadInput, ABatchThatDoesNotFitIntoMemoryNamesTheLargestThatDoes) {
         run_ranks(2, program("lockstep") + " train fashion_mnist_cnn --set model.name=resnet50 " +
                          "--set train.batch=30000 --set kernels.cache=none --set kernels.choose=" + choose);
     expect_failure(result, exit_code::io,
-                   {"cpu is out of memory", "planned per rank", "available to each of 2 ranks",
-                    "the largest batch that fits is ", "train.recompute", "bf16"});
+                   {"activations", "train.batch", "30000", "train.accumulation", "train.recompute", "bf16"});
   }
 }
 
@@ -419,7 +433,8 @@ TEST(Failure, RanksWhoseLossIsNotFiniteAreNamed) {
   const Workplace workplace("not_finite");
   const ProgramResult result =
       run_ranks(4, workplace.train({"optimizer.learning_rate=1e30", "schedule.warmup_epochs=0"}));
-  expect_failure(result, exit_code::failed, {"the loss is not finite on rank 0, 1, 2, 3;"});
+  expect_failure(result, exit_code::failed, {"optimizer.learning_rate"});
+  expect_parts(result.output, {"rank 0, 1, 2, 3"});
 }
 
 // The state equals the export of a run that ends before the failing step.
@@ -435,10 +450,11 @@ TEST(Failure, LossThatIsNotFiniteStopsWithTheLastGoodState) {
                                          "optimizer.learning_rate=1e30",
                                          fmt::format("model.batch_norm={}", batch_norm)};
     const ProgramResult result = run_ranks(2, workplace.train(settings));
-    expect_failure(result, exit_code::failed, {"not finite", "last_good.safetensors"});
-    const std::size_t at = result.output.find("lockstep: step ");
-    ASSERT_NE(at, std::string::npos) << result.output;
-    const int failing = std::stoi(result.output.substr(at + std::string("lockstep: step ").size()));
+    expect_failure(result, exit_code::failed, {"last_good.safetensors"});
+    const std::string error = lines_naming(result.output, "last_good.safetensors");
+    std::smatch step;
+    ASSERT_TRUE(std::regex_search(error, step, std::regex(R"(\bstep (\d+))"))) << result.output;
+    const int failing = std::stoi(step[1].str());
     ASSERT_GT(failing, 1) << "nothing had changed yet";
 
     const auto oracle = workplace.path("oracle.safetensors");

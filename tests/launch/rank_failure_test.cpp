@@ -3,6 +3,8 @@
 // A failure of one rank ends the whole job. The jobs of failing_rank would train for days; these tests expect
 // them to end with that rank's code.
 #include <filesystem>
+#include <iterator>
+#include <regex>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -17,20 +19,30 @@ ProgramResult run_failing(const std::string& kind, int rank) {
   return run_ranks(3, program("failing_rank") + " " + kind + " " + std::to_string(rank));
 }
 
+// The number of places in the output that match a regular expression.
+std::ptrdiff_t matches_in(const std::string& output, const std::string& expression) {
+  const std::regex regex(expression);
+  return std::distance(std::sregex_iterator(output.begin(), output.end(), regex), {});
+}
+
+// Expects one line, not one per rank, that names the rank and the step and contains the reason.
+void expect_failed_rank(const ProgramResult& result, int exit_code, int rank, const std::string& reason) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.output;
+  const std::string line = fmt::format(R"(\brank {}\b[^\n]*\bstep 26\b[^\n]*{})", rank, reason);
+  EXPECT_EQ(matches_in(result.output, line), 1) << result.output;
+}
+
 TEST(Failure, DataThatCannotBeReadOnAnyRankEndTheJob) {
-  for (const int rank : {0, 2}) {
-    expect_failure(run_failing("data", rank), exit_code::data,
-                   {"rank " + std::to_string(rank) + " in step 26: sample is broken"});
-  }
+  for (const int rank : {0, 2})
+    expect_failed_rank(run_failing("data", rank), exit_code::data, rank, "sample is broken");
 }
 
 TEST(Failure, AnExceptionThatIsNoErrorEndsTheJob) {
-  expect_failure(run_failing("exception", 1), exit_code::failed,
-                 {"rank 1 in step 26: not an Error of Lockstep"});
+  expect_failed_rank(run_failing("exception", 1), exit_code::failed, 1, "not an Error of Lockstep");
 }
 
 TEST(Failure, MemoryThatRunsOutOnOneRankEndsTheJob) {
-  expect_failure(run_failing("memory", 1), exit_code::io, {"rank 1 in step 26: the host is out of memory"});
+  expect_failed_rank(run_failing("memory", 1), exit_code::io, 1, "std::bad_alloc");
 }
 
 TEST(Failure, AKilledRankEndsTheJob) {
@@ -44,9 +56,9 @@ TEST(Failure, AKilledRankEndsTheJob) {
 TEST(Failure, ARankThatHangsEndsTheJob) {
   const ProgramResult result = run_failing("stopped", 1);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-  for (const std::string part :
-       {" s for the ranks of its node in all_reduce ", "(sum, bucket ", "comm.timeout_seconds"})
-    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in:\n" << result.output;
+  EXPECT_GE(matches_in(result.output, R"(\brank [02]\b[^\n]*\ball_reduce \d+\b[^\n]*\bbucket \d+)"), 1)
+      << result.output;
+  EXPECT_GE(count(result.output, "comm.timeout_seconds"), 1) << result.output;
 }
 
 // The watchdog reports the stopped rank, what its peers wait for, and the steps of both.
@@ -57,16 +69,25 @@ TEST(Failure, ARankThatIsStoppedIsNamed) {
         run_ranks(3, workplace.train({"train.epochs=1000000", "comm.timeout_seconds=2"},
                                      fmt::format("--inject stop:rank={},step=20", stopped)));
     EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-    for (const std::string& part :
-         {fmt::format("\nrank {} (process ", stopped), std::string(" has not been heard of for "),
-          std::string("; its last collective was "),
-          fmt::format("what rank {}'s machine tells of it:", stopped),
-          std::string(" stopped by a signal (T)"),
-          fmt::format("where rank {} stands:", stopped == 0 ? 1 : 0)})
-      EXPECT_EQ(count(result.output, part), 1) << part << ":\n" << result.output;
-    for (const char* part :
-         {" wait in all_reduce ", "lockstep::Trainer::step()", "lockstep::HostCommunicator::perform"})
-      EXPECT_GE(count(result.output, part), 1) << part << ":\n" << result.output;
+    // The stopped rank with its process, for how long it has been silent, and its last collective.
+    const std::regex blame(fmt::format(R"(\brank {}\b[^\n]*\bprocess (\d+)\b[^\n]*\b\d+(\.\d+)? s\b[^\n]*)"
+                                       R"(\b(all_reduce|all_gather|broadcast|barrier) \d+)",
+                                       stopped));
+    std::smatch blamed;
+    ASSERT_TRUE(std::regex_search(result.output, blamed, blame)) << result.output;
+    // The state of that process on its machine.
+    const std::string state = fmt::format(R"(\bprocess {}\b[^\n]*\(T\))", blamed[1].str());
+    EXPECT_EQ(matches_in(result.output, state), 1) << result.output;
+    // Both peers wait in one collective. One of them is named after that state, before its stack.
+    const std::string peers =
+        fmt::format(R"(\branks? {}\b[^\n]*\ball_reduce \d+)", stopped == 0 ? "1, 2" : "0, 1");
+    EXPECT_GE(matches_in(result.output, peers), 1) << result.output;
+    const std::size_t peer =
+        result.output.find(fmt::format("rank {}", stopped == 0 ? 1 : 0), result.output.find("(T)"));
+    const std::size_t stack = result.output.rfind("lockstep::Trainer::step()");
+    ASSERT_NE(stack, std::string::npos) << result.output;
+    EXPECT_LT(peer, stack) << result.output;
+    EXPECT_GE(count(result.output, "lockstep::HostCommunicator::perform"), 1) << result.output;
   }
 }
 
@@ -80,21 +101,27 @@ TEST(Failure, ARankThatIsStoppedBeforeMpiStartsEndsTheJobAndIsNamed) {
                                      stopped, workplace.train({})));
     const ProgramResult result = run_ranks(3, command);
     EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-    for (const std::string& part :
-         {fmt::format("[rank {}] not all of the job's 3 processes have started MPI in 1 s",
-                      stopped == 0 ? 1 : 0),
-          fmt::format("\nrank {}: process ", stopped), std::string(" stopped by a signal (T)")})
-      EXPECT_GE(count(result.output, part), 1) << part << ":\n" << result.output;
+    for (const std::string& line :
+         {fmt::format(R"(\[rank {}\][^\n]*\b3 (processes|ranks)\b[^\n]*\b1 s\b)", stopped == 0 ? 1 : 0),
+          fmt::format(R"(\brank {}\b[^\n]*\bprocess \d+\b[^\n]*\(T\))", stopped),
+          std::string("LOCKSTEP_START_SECONDS")})
+      EXPECT_GE(matches_in(result.output, line), 1) << line << ":\n" << result.output;
   }
 }
 
 TEST(Failure, ATimeToStartThatIsNoNumberIsRefused) {
-  expect_failure(run_shell("LOCKSTEP_START_SECONDS=soon " + program("lockstep") + " train fashion_mnist_mlp"),
-                 exit_code::config, {"LOCKSTEP_START_SECONDS is \"soon\""});
+  const ProgramResult result =
+      run_shell("LOCKSTEP_START_SECONDS=soon " + program("lockstep") + " train fashion_mnist_mlp");
+  EXPECT_EQ(result.exit_code, exit_code::config) << result.output;
+  for (const char* part : {"LOCKSTEP_START_SECONDS", "\"soon\""})
+    EXPECT_GE(count(result.output, part), 1) << part << ":\n" << result.output;
 }
 
 TEST(Failure, ParametersThatDifferInOneBitAreFoundAtTheEnd) {
-  expect_failure(run_failing("parameter", 2), exit_code::failed, {"rank 2 ended with other parameters"});
+  const ProgramResult result = run_failing("parameter", 2);
+  EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
+  EXPECT_EQ(matches_in(result.output, R"(\brank 2\b[^\n]*\bparameters\b[^\n]*\brank 0\b)"), 1)
+      << result.output;
 }
 
 // A separate file system of 64 KiB.
@@ -127,9 +154,9 @@ TEST(Failure, ASmallSharedMemoryIsDoneWithout) {
       run_shell(in_little_memory + "env OMPI_MCA_btl=tcp,self mpirun --oversubscribe --bind-to none -np 2 " +
                 workplace.train({"train.steps=2"}));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  const std::size_t told = result.output.find("/dev/shm has no room");
-  EXPECT_NE(told, std::string::npos) << result.output;
-  EXPECT_EQ(result.output.find("/dev/shm has no room", told + 1), std::string::npos) << result.output;
+  // One warning, not one per rank, names the folder and the flag of containers.
+  EXPECT_GE(count(result.output, "/dev/shm"), 1) << result.output;
+  EXPECT_EQ(count(result.output, "--shm-size"), 1) << result.output;
 }
 
 TEST(Failure, AnExportToAFullDiskEndsTheJobWithTheReason) {

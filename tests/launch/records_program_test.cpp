@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <random>
+#include <regex>
 #include <thread>
 
 #include <fmt/format.h>
@@ -18,6 +19,7 @@
 #include "core/error.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/launch/program.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -38,6 +40,9 @@ class Records : public ::testing::Test {
   ProgramResult inspect(const std::string& arguments) const {
     return run_shell(
         fmt::format("cd {} && {} inspect {}", folder_.path().string(), program("lockstep"), arguments));
+  }
+  nlohmann::json description(const std::string& name) const {
+    return nlohmann::json::parse(inspect(name + " --json").output);
   }
   std::map<std::string, std::string> files_in(const std::string& name) const {
     std::map<std::string, std::string> files;
@@ -79,10 +84,15 @@ TEST_F(Records, OfAFolderTrainToTheBitsOfTheFolder) {
   const std::string photos = " --set data.path=" + path("photos");
   const ProgramResult packed = pack("pixels", photos);
   ASSERT_EQ(packed.exit_code, 0) << packed.output;
-  EXPECT_GE(count_words(packed.output, "24 training and 12 test images of 28x28x3 in 2 classes"), 1)
-      << packed.output;
+  EXPECT_GE(count(packed.output, "28x28x3"), 1) << packed.output;
   EXPECT_GE(count(packed.output, "--set data.format=records --set data.path="), 1) << packed.output;
   ASSERT_EQ(pack("files", photos + " --as files").exit_code, 0);
+  for (const char* records : {"pixels", "files"}) {
+    const nlohmann::json json = description(records);
+    EXPECT_EQ(json["train"]["samples"], 24);
+    EXPECT_EQ(json["test"]["samples"], 12);
+    EXPECT_EQ(json["train"]["classes"], 2);
+  }
   const std::string expected = digest(1, photos);
   EXPECT_EQ(digest(2, photos), expected);
   for (const char* records : {"pixels", "files"}) {
@@ -100,8 +110,9 @@ TEST_F(Records, OfPhotosOfAnySizeTrainToTheBitsOfTheFolder) {
         encode(shape, noise(shape, static_cast<std::uint32_t>(i))));
   }
   const std::string photos = " --set data.path=" + path("photos"), resize = " --set data.resize=24";
-  expect_failure(pack("r", photos + " --as files"), exit_code::data,
-                 {"data.resize makes all images one size"});
+  const ProgramResult any_size = pack("r", photos + " --as files");
+  EXPECT_EQ(any_size.exit_code, exit_code::data) << any_size.output;
+  expect_parts(any_size.output, {path("photos/train"), "data.resize"});
   fs::remove_all(path("r.partial"));
   const ProgramResult packed = pack("r", photos + " --as files" + resize);
   ASSERT_EQ(packed.exit_code, 0) << packed.output;
@@ -114,24 +125,27 @@ TEST_F(Records, OfPhotosOfAnySizeTrainToTheBitsOfTheFolder) {
     const std::string expected = digest(1, photos + resize + crop);
     EXPECT_EQ(digest(2, records + resize + crop), expected) << crop;
   }
-  expect_failure(
-      run_shell(program("lockstep") + " train cifar10_resnet18 --set run.dir=" + path("run") + records),
-      exit_code::config, {"its images have sizes of their own: data.resize says"});
+  const ProgramResult without_size =
+      run_shell(program("lockstep") + " train cifar10_resnet18 --set run.dir=" + path("run") + records);
+  EXPECT_EQ(without_size.exit_code, exit_code::config) << without_size.output;
+  expect_parts(lines_naming(without_size.output, "data.resize"), {path("r")});
   const ProgramResult told = inspect("r --sheet sheet.png");
   EXPECT_EQ(told.exit_code, 0) << told.output;
-  for (const char* part : {"24 training and 12 test images, 20 to 43 high and 37 to 60 wide, in 2 classes",
-                           "All 36 images are sound."})
-    EXPECT_EQ(count_words(told.output, part), 1) << part << told.output;
-  EXPECT_EQ(nlohmann::json::parse(inspect("r --json").output)["train"]["own_sizes"], true);
+  expect_parts(told.output, {"36 images"});
+  for (const char* range : {R"(\b20\b\D+\b43\b)", R"(\b37\b\D+\b60\b)"})
+    EXPECT_TRUE(std::regex_search(told.output, std::regex(range))) << range << told.output;
+  const nlohmann::json json = description("r");
+  EXPECT_EQ(json["train"]["own_sizes"], true);
+  EXPECT_EQ(json["train"]["samples"], 24);
+  EXPECT_EQ(json["test"]["samples"], 12);
 }
 
 TEST_F(Records, AreNeverWrittenOverWhatIsThere) {
   write_photos();
   const std::string photos = " --set data.path=" + path("photos");
-  expect_failure(pack("photos", photos), exit_code::config, {"is there already and stays as it is"});
+  expect_failure(pack("photos", photos), exit_code::config, {path("photos")});
   expect_failure(pack("r", photos + " --as png"), exit_code::usage, {"--as"});
-  expect_failure(pack("r", std::string(kSynthetic) + " --as files"), exit_code::config,
-                 {"no files of their own"});
+  expect_failure(pack("r", std::string(kSynthetic) + " --as files"), exit_code::config, {"pixels", "jpeg"});
   EXPECT_FALSE(fs::exists(path("r")));
 }
 
@@ -144,19 +158,19 @@ TEST_F(Records, ADamagedPhotoEndsPackingWithTheWayRound) {
   fs::remove_all(path("r.partial"));
   const ProgramResult packed = pack("r", photos + " --leave-out-damaged");
   ASSERT_EQ(packed.exit_code, 0) << packed.output;
-  EXPECT_GE(count_words(packed.output, "1 image that cannot be decoded was left out"), 1) << packed.output;
+  EXPECT_GE(count_words(packed.output, "1 image"), 1) << packed.output;
+  EXPECT_EQ(description("r")["train"]["samples"], 23);
 }
 
 TEST_F(Records, InspectTellsWhatIsThereAndVerifiesIt) {
   ASSERT_EQ(pack("r", kSynthetic).exit_code, 0);
   const ProgramResult told = inspect("r --sheet sheet.png");
   ASSERT_EQ(told.exit_code, 0) << told.output;
-  for (const char* part :
-       {"20000 training and 500 test images of 16x16x3 in 10 classes", "All 20500 images are sound."})
-    EXPECT_EQ(count(told.output, part), 1) << part << told.output;
+  expect_parts(told.output, {"20000", "16x16x3", "10 classes", "20500 images"});
   EXPECT_TRUE(text_of(path("sheet.png")).starts_with("\x89PNG"));
-  const nlohmann::json json = nlohmann::json::parse(inspect("r --json").output);
+  const nlohmann::json json = description("r");
   EXPECT_EQ(json["train"]["samples"], 20000);
+  EXPECT_EQ(json["test"]["samples"], 500);
   EXPECT_EQ(json["train"]["samples_of_class"], std::vector<int>(10, 2000));
   EXPECT_EQ(json["test"]["images"], "pixels");
 
@@ -164,11 +178,10 @@ TEST_F(Records, InspectTellsWhatIsThereAndVerifiesIt) {
   std::string bytes = text_of(file);
   bytes[128 + 7 * 16 * 16 * 3 + 5] ^= 1;
   std::ofstream(file, std::ios::binary) << bytes;
-  expect_failure(
-      inspect("r"), exit_code::data,
-      {"1 sample cannot be read", "train-00000-of-00001.lsr: record 7, at byte 5504: the image is damaged"});
+  expect_failure(inspect("r"), exit_code::data,
+                 {"1 sample", "train-00000-of-00001.lsr", "record 7", "byte 5504"});
   EXPECT_EQ(inspect("r --quick").exit_code, 0);
-  expect_failure(inspect("nothing"), exit_code::io, {"nothing: cannot be read: No such file"});
+  expect_failure(inspect("missing_records"), exit_code::io, {"missing_records", "No such file"});
 }
 
 std::string last_line_of(const std::string& text) {
@@ -183,11 +196,13 @@ TEST_F(Records, SayHowFarTheyAreToWhoWatchesAlone) {
   const std::string pack_it = command(fmt::format("pack cifar10_resnet18 {}{}", path("r"), kSynthetic));
   const std::string inspect_it = command("inspect " + path("r"));
   const ProgramResult packed = run_on_terminal(pack_it), inspected = run_on_terminal(inspect_it);
-  EXPECT_GE(count(packed.output, "packing  ["), 1) << packed.output;
-  EXPECT_GE(count(packed.output, " images/s  0:0"), 1) << packed.output;
+  EXPECT_TRUE(std::regex_search(packed.output, std::regex(R"(\[[#.]+\] +[\d,]+/20,500\b)"))) << packed.output;
+  EXPECT_TRUE(std::regex_search(packed.output, std::regex(R"( images/s +0:0)"))) << packed.output;
   EXPECT_EQ(last_line_of(packed.output), "  --set data.format=records --set data.path=" + path("r"));
-  EXPECT_GE(count(inspected.output, "verifying train  ["), 1) << inspected.output;
-  EXPECT_EQ(last_line_of(inspected.output), "All 20500 images are sound.");
+  EXPECT_TRUE(std::regex_search(inspected.output, std::regex(R"(\[[#.]+\] +[\d,]+/20,000\b)")))
+      << inspected.output;
+  expect_parts(last_line_of(inspected.output), {"20500 images"});
+  EXPECT_EQ(count(last_line_of(inspected.output), "["), 0) << inspected.output;
   EXPECT_LE(longest_line(packed.output), 80u);
   const auto json = [](const ProgramResult& result) { return nlohmann::json::parse(result.output); };
   EXPECT_EQ(json(run_on_terminal(inspect_it + " --json")), json(run_shell(inspect_it + " --json")));
@@ -195,7 +210,7 @@ TEST_F(Records, SayHowFarTheyAreToWhoWatchesAlone) {
   for (const std::string& each : {pack_it, inspect_it}) {
     const ProgramResult piped = run_shell(each);
     EXPECT_EQ(piped.exit_code, 0) << piped.output;
-    for (const char* part : {"[.", "[#", "packing", "verifying", "\r", "\x1b"})
+    for (const char* part : {"[.", "[#", "images/s", "\r", "\x1b"})
       EXPECT_EQ(count(piped.output, part), 0) << piped.output;
   }
 }

@@ -13,6 +13,15 @@
 namespace lockstep {
 namespace {
 
+// Warnings of a program that name this path.
+std::string warnings_about(const std::string& output, const std::filesystem::path& path) {
+  std::string found;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("warning ") && line.find(path.string()) != std::string::npos) found += line + "\n";
+  return found;
+}
+
 // The first job trains for days; the second starts when the first has finished an epoch.
 TEST(TwoJobs, TheSecondInARunFolderEndsNamingTheFirst) {
   const Workplace workplace("two_jobs");
@@ -26,11 +35,11 @@ TEST(TwoJobs, TheSecondInARunFolderEndsNamingTheFirst) {
                             "code=$?\nkill $first\nwait $first\n"
                             "echo first=$first lines=$(wc -l < {})\nexit $code",
                             workplace.train({"train.epochs=1000000"}), metrics, second, metrics));
-  expect_failure(result, exit_code::config, {"is in use by another job", "run.dir="});
+  expect_failure(result, exit_code::config, {"--set run.dir="});
   std::istringstream words(result.output.substr(result.output.find("first=")));
   std::string first, lines;
   words >> first >> lines;
-  EXPECT_EQ(count(result.output, "process " + first.substr(6) + " on"), 1) << result.output;
+  EXPECT_EQ(count(result.output, "process " + first.substr(6)), 1) << result.output;
   EXPECT_NE(lines, "lines=0");
 
   // The killed job's lock is gone, but its metrics remain.
@@ -38,7 +47,7 @@ TEST(TwoJobs, TheSecondInARunFolderEndsNamingTheFirst) {
   const ProgramResult restart = run_ranks(2, workplace.train({"train.steps=1"}));
   EXPECT_EQ(restart.exit_code, 0) << restart.output;
   EXPECT_EQ(count(restart.output, "metrics.1.jsonl"), 1) << restart.output;
-  EXPECT_EQ(count(restart.output, "cannot be locked"), 0) << restart.output;
+  EXPECT_EQ(warnings_about(restart.output, workplace.path("run")), "");
   EXPECT_EQ(text_of(workplace.path("run/metrics.1.jsonl")), kept);
   EXPECT_EQ(count(text_of(metrics), "\n"), 1);
 }
@@ -53,7 +62,7 @@ TEST(TwoJobs, ShareAKernelCache) {
   const ProgramResult result = run_shell(
       fmt::format("{} & first=$!\n{}\ncode=$?\nwait $first && exit $code", job("first"), job("second")));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(count(result.output, "kernel choices"), 0) << result.output;
+  EXPECT_EQ(warnings_about(result.output, workplace.path("cache")), "");
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(workplace.path("cache"))) {
     if (entry.path().extension() != ".json") continue;

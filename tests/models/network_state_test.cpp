@@ -112,9 +112,7 @@ TEST_F(NetworkStateTest, AHeadOfOtherClassesStartsAnewWhereThatIsWanted) {
   other.classes = 3;
   NetworkFixture fresh(other, build, 2), untouched(other, build, 2);
   const std::string refused = error_of_loading(fresh.network(), file_);
-  EXPECT_NE(refused.find("\"fc2.weight\" is F32 [5, 128], the network has F32 [3, 128]"), std::string::npos)
-      << refused;
-  EXPECT_NE(refused.find("model.reset_head = true"), std::string::npos) << refused;
+  expect_parts(refused, {"fc2.weight", "[5, 128]", "[3, 128]", "model.reset_head"});
   load_state(fresh.network(), file_, {.keeps_head = true});
   for (const char* name : {"conv1.weight", "bn2.running_var", "fc1.bias"})
     EXPECT_EQ(values_of(fresh.network(), name), values_of(trained.network(), name)) << name;
@@ -149,8 +147,7 @@ TEST_F(NetworkStateTest, WhatWrapsANetworkIsTakenOffItsNames) {
                 [&](const std::string& name) { return name == "fc2.bias" ? name : "module." + name; });
   NetworkFixture fresh(kStateInput, build, 2);
   const std::string odd = error_of_loading(fresh.network(), file_);
-  EXPECT_NE(odd.find("lacks \"module.fc2.bias\""), std::string::npos) << odd;
-  EXPECT_NE(odd.find("\"fc2.bias\" is there"), std::string::npos) << odd;
+  expect_parts(odd, {"\"module.fc2.bias\"", "\"fc2.bias\""});
 }
 
 // torch's AveragedModel stores a counter beside the network, and training scripts store losses and optimizers
@@ -175,12 +172,12 @@ TEST_F(NetworkStateTest, WhatIsKeptBesideANetworkIsIgnored) {
     NetworkFixture fresh(kStateInput, build, 2);
     testing::internal::CaptureStderr();
     load_state(fresh.network(), file_);
-    expect_parts(testing::internal::GetCapturedStderr(), {"n_averaged, criterion.weight"});
+    expect_parts(testing::internal::GetCapturedStderr(), {"n_averaged", "criterion.weight"});
     EXPECT_EQ(values_of(fresh.network(), "fc2.weight"), values_of(trained.network(), "fc2.weight"));
   }
   write("module.", {foreign});  // nothing of the network itself
   NetworkFixture fresh(kStateInput, build, 2);
-  expect_parts(error_of_loading(fresh.network(), file_), {"\"module.fc9.weight\"", "does not have"});
+  expect_parts(error_of_loading(fresh.network(), file_), {file_.string(), "module.fc9.weight"});
 }
 
 // The values are within fp16's range; both types round them.
@@ -230,10 +227,7 @@ TEST_F(NetworkStateTest, AnotherStemIsRefusedWithTheKeyThatTellsStems) {
   NetworkFixture large(kStateInput, with_kernel(7)), small(kStateInput, with_kernel(3));
   StateSnapshot(large.network()).save(file_);
   const std::string refused = error_of_loading(small.network(), file_);
-  EXPECT_NE(refused.find("\"conv1.weight\" is F32 [4, 3, 7, 7], the network has F32 [4, 3, 3, 3]"),
-            std::string::npos)
-      << refused;
-  EXPECT_NE(refused.find("model.stem = \"imagenet\""), std::string::npos) << refused;
+  expect_parts(refused, {"conv1.weight", "[4, 3, 7, 7]", "[4, 3, 3, 3]", "model.stem", "\"imagenet\""});
 }
 
 TEST_F(NetworkStateTest, OtherTypesAreRefusedByName) {
@@ -244,7 +238,7 @@ TEST_F(NetworkStateTest, OtherTypesAreRefusedByName) {
       << std::string("\x42\0\0\0\0\0\0\0", 8)
       << R"({"fc.weight":{"dtype":"F64","shape":[2,2],"data_offsets":[0,32]}} )" << std::string(32, '\0');
   const std::string refused = error_of_loading(network, file_);
-  EXPECT_NE(refused.find("\"fc.weight\" is F64: F32, F16 and BF16 are read"), std::string::npos) << refused;
+  expect_parts(refused, {"fc.weight", "F64", "F32", "F16", "BF16"});
 }
 
 }  // namespace

@@ -47,8 +47,8 @@ const Layer& layer_of(const Graph& graph, const std::string& name) {
 TEST(Networks, EveryNameBuilds) {
   for (const std::string& name : network_names())
     EXPECT_GE(built(kCifar, {.name = name}).logits().id, 0) << name;
-  EXPECT_NE(message_of<ConfigError>([] { built(kCifar, {.name = "resnet21"}); }).find("resnet20"),
-            std::string::npos);
+  expect_parts(message_of<ConfigError>([] { built(kCifar, {.name = "resnet21"}); }),
+               {"resnet21", "resnet20"});
 }
 
 TEST(Networks, HaveAsManyParametersAsThePapersSay) {
@@ -112,8 +112,7 @@ TEST(Networks, VggTakesThePapersClassifierWhereItsMapIsLeft) {
   EXPECT_EQ(layer_of(small, "classifier").output.id, small.logits().id);
   GraphInput tiny = kCifar;
   tiny.height = 28;
-  EXPECT_NE(message_of<ConfigError>([&] { built(tiny, {.name = "vgg11_bn"}); }).find("28x32"),
-            std::string::npos);
+  expect_parts(message_of<ConfigError>([&] { built(tiny, {.name = "vgg11_bn"}); }), {"vgg11_bn", "28x32"});
 }
 
 TEST(Networks, DropoutIsTheNetworksOwnUnlessItIsChosen) {
@@ -164,7 +163,7 @@ TEST(Networks, SmallOnesMayBeWiderAndDeeper) {
   expect_parts(message_of<ConfigError>([] {
                  built(kCifar, with_options("cnn", {{"depth", 6}}));
                }),
-               {"model.cnn.depth = 6", "32"});
+               {"model.cnn.depth = 6", "32 pixels"});
 }
 
 std::vector<std::string> zero_scales(const Graph& graph) {

@@ -61,7 +61,7 @@ class Compare(unittest.TestCase):
     def test_direct_kernels_are_ours(self):
         row = self.row(**{"lockstep": [10, 10, 10], "lockstep, direct kernels": [8, 8, 8], "eager": [4, 4, 4]})
         self.assertEqual((row["pytorch"]["best"], row["direct"]["ratio"]), ("eager", 2))
-        self.assertIn("direct kernels 2.00 (2.00 to 2.00)", suite.summary(row))
+        self.assertRegex(suite.summary(row), r"direct.* 2\.00 ")
 
     def test_a_side_that_failed_leaves_no_ratio(self):
         self.assertNotIn("ratio", self.row(lockstep=[10, 10, 10], eager=[None]))

@@ -3,7 +3,11 @@
 // Ledgers of simulated steps of 100 ms; the last 40 ms are backward before compute waits.
 #include "launch/account/advice.h"
 
+#include <regex>
+
 #include <gtest/gtest.h>
+
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -104,8 +108,7 @@ TEST(Advice, NamesTheCodecThatGainsMost) {
   EXPECT_EQ(advice->cause, "slow_wire");
   EXPECT_EQ(advice->key, "comm.codec");
   EXPECT_EQ(advice->value, "tenth");
-  EXPECT_NE(advice->text.find("; comm.codec=tenth sends 10 times fewer bytes: about "), std::string::npos)
-      << advice->text;
+  EXPECT_TRUE(std::regex_search(advice->text, std::regex(R"(comm\.codec=tenth\D+10\b)"))) << advice->text;
   EXPECT_NEAR(advice->samples_per_second, 1000 * quick.step_seconds / (0.06 + kBackward + 0.01), 20);
   AdviceContext slow = with_codecs(0.3);
   slow.step_seconds = quick.step_seconds;
@@ -122,10 +125,7 @@ TEST(Advice, NamesALateRank) {
     ASSERT_TRUE(advice);
     EXPECT_EQ(advice->cause, "late_rank");
     EXPECT_EQ(advice->key, "");
-    EXPECT_NE(advice->text.find("rank " + std::to_string(late) +
-                                " is late: the others wait 20.0 ms a step for it (20 % of the step)"),
-              std::string::npos)
-        << advice->text;
+    expect_parts(advice->text, {"rank " + std::to_string(late), "20.0 ms", "20 %"});
     EXPECT_NEAR(advice->samples_per_second, 1250, 1);
   }
 }
@@ -136,7 +136,7 @@ TEST(Advice, NamesASlowWireWithItsRate) {
   const auto advice = advise(epoch, told);
   ASSERT_TRUE(advice);
   EXPECT_EQ(advice->cause, "slow_wire");
-  EXPECT_NE(advice->text.find("take 80.0 ms at 50.0 MB/s"), std::string::npos) << advice->text;
+  expect_parts(advice->text, {"80.0 ms", "50.0 MB/s"});
   EXPECT_EQ(advice->key, "train.accumulation");
   EXPECT_EQ(advice->value, "2");
   EXPECT_NEAR(advice->samples_per_second, 1000 * kStep / (kStep - epoch.mine.exposed / 2), 1);

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 #include <string>
 #include <thread>
 
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "launch/run_files/event_command.h"
+#include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -60,13 +62,16 @@ TEST(IdleCause, ProposesWhatIsNotSetYet) {
   EXPECT_EQ(cause_of(idle, {.on_gpu = true}), "small_work: train.cuda_graph=true");
   EXPECT_EQ(cause_of(idle, {.on_gpu = true, .records_steps = true, .batch = 64}),
             "small_work: train.batch=128");
-  EXPECT_EQ(cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 2, .cores = 4}),
-            "allocation: 8 threads of 4 ranks share 4 cores: train.threads=1 here");
-  EXPECT_EQ(cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 1, .cores = 2}),
-            "allocation: 4 threads of 4 ranks share 2 cores: start 2 ranks here");
-  EXPECT_NE(
-      cause_of(without_core(10, 4), {.local_ranks = 2, .threads = 2, .cores = 4}).find("something else"),
-      std::string::npos);
+  const std::string fewer_threads =
+      cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 2, .cores = 4});
+  expect_parts(fewer_threads, {"allocation: ", "8 threads", "4 ranks", "4 cores", "train.threads=1"});
+  const std::string fewer_ranks = cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 1, .cores = 2});
+  expect_parts(fewer_ranks, {"allocation: ", "4 threads", "4 ranks", "2 cores", "2 ranks"});
+  EXPECT_EQ(fewer_ranks.find("train.threads"), std::string::npos) << fewer_ranks;
+  // There are enough cores, so other processes use them.
+  const std::string others = cause_of(without_core(10, 4), {.local_ranks = 2, .threads = 2, .cores = 4});
+  expect_parts(others, {"allocation: ", "4 threads", "4 cores"});
+  EXPECT_EQ(others.find("train.threads"), std::string::npos) << others;
 }
 
 // Peers wait for a rank without a core: the apparent communication time is caused by missing cores.
@@ -83,10 +88,7 @@ TEST(IdleCause, OfMoreThreadsThanCoresIsTheCores) {
 
 TEST(IdleCause, RanksThatMayUseFewOfTheCoresAreBound) {
   const IdleContext context{.local_ranks = 2, .threads = 1, .cores = 1, .machine_cores = 8};
-  EXPECT_EQ(
-      cause_of(without_core(10, 4), context),
-      "allocation: the ranks may use 1 of 8 cores: mpirun --bind-to none, or whoever starts them, gives "
-      "them more");
+  expect_parts(cause_of(without_core(10, 4), context), {"allocation: ", "8 cores", "mpirun --bind-to none"});
 }
 
 // All cores compute. Loaders take cores that ranks lack, so peers wait for these ranks.
@@ -99,7 +101,7 @@ TEST(IdleCause, LoadersThatTakeTheCoresAreData) {
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->cause, "data");
   EXPECT_DOUBLE_EQ(cause->lost_seconds, 2.5);
-  EXPECT_NE(cause->evidence.find("for cores that load data"), std::string::npos) << cause->evidence;
+  EXPECT_NE(cause->evidence.find("cores"), std::string::npos) << cause->evidence;
   context.cores = 4;
   EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "communication") << "they have their own";
   line = without_core(10, 3);
@@ -145,17 +147,20 @@ TEST(IdleCause, ABatchThatHasNoRoomIsMemory) {
   const auto cause = find_idle_cause(line_of(10, Phase::rest, 4), context, std::nullopt);
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->cause, "memory");
-  EXPECT_NE(cause->evidence.find("128 needs 3.00 GiB of memory where there are 2.00 GiB"), std::string::npos)
-      << cause->evidence;
-  EXPECT_EQ(cause->change, "train.recompute=true or train.precision=bf16, and then train.batch=128");
+  expect_parts(cause->evidence, {" 128 ", "3.00 GiB", "2.00 GiB"});
+  expect_parts(cause->change, {"train.recompute=true", "train.precision=bf16", "train.batch=128"});
   context.room = [](std::int64_t) { return BatchRoom{.fits = false}; };
   EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), context), "memory: train.accumulation=2");
 }
 
 // 10 steps of 1 s, all in backward.
-std::string slow_cause(const ComputeRoof& roof, IdleContext context = {}) {
+std::optional<IdleCause> find_slow(const ComputeRoof& roof, IdleContext context = {}) {
   context.roof = [&] { return roof; };
-  const auto cause = find_slow_cause(line_of(10, Phase::rest, 0), context);
+  return find_slow_cause(line_of(10, Phase::rest, 0), context);
+}
+
+std::string slow_cause(const ComputeRoof& roof, const IdleContext& context = {}) {
+  const auto cause = find_slow(roof, context);
   return cause ? cause->cause + ": " + cause->change : "none";
 }
 
@@ -163,14 +168,21 @@ TEST(SlowCause, IsWhatComputingLosesMostBy) {
   EXPECT_EQ(slow_cause({.products = 0.01, .memory = 0.8, .weights = 0.7, .kernels = 10}),
             "small_work: train.batch=2");
   const ComputeRoof bound{.products = 0.01, .memory = 0.8, .kernels = 10, .bound_by_memory = {"batch norm"}};
-  EXPECT_EQ(slow_cause(bound).substr(0, 26), "architecture: wider layers");
+  const auto bound_by_memory = find_slow(bound);
+  ASSERT_TRUE(bound_by_memory);
+  EXPECT_EQ(bound_by_memory->cause, "architecture");
+  expect_parts(bound_by_memory->evidence, {"batch norm"});
+  expect_parts(bound_by_memory->change, {"lockstep profile"});
   EXPECT_EQ(slow_cause(bound, {.on_gpu = true, .halves_are_fast = true}),
             "architecture: train.precision=bf16");
-  EXPECT_EQ(
-      slow_cause({.products = 0.1, .kernels = 10, .unfilled = 0.4, .unfilled_layer = "conv (17 channels)"})
-          .substr(0, 37),
-      "architecture: channels in multiples o");
-  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 10}).substr(0, 30), "architecture: lockstep profile");
+  const auto unfilled =
+      find_slow({.products = 0.1, .kernels = 10, .unfilled = 0.4, .unfilled_layer = "conv (17 channels)"});
+  ASSERT_TRUE(unfilled);
+  EXPECT_EQ(unfilled->cause, "architecture");
+  expect_parts(unfilled->evidence, {"40 %", "conv (17 channels)"});
+  expect_parts(unfilled->change, {"channels", "16"});
+  expect_parts(slow_cause({.products = 0.1, .kernels = 10}),
+               {"architecture: ", "lockstep profile", "kernels.choose=time"});
   EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 100'000}), "small_work: train.batch=2")
       << "kernels of 10 us";
   EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 40'000}, {.on_gpu = true}), "small_work: train.batch=2")
@@ -220,9 +232,10 @@ TEST(BusyWatch, TellsOnceOfSeveralLinesInARow) {
     EXPECT_EQ(event->first_step, 1);
     EXPECT_EQ(event->lines.step, 30);
     EXPECT_DOUBLE_EQ(event->lines.account[Phase::data_wait], 15);
-    EXPECT_EQ(to_text(*event),
-              "busy 50 % in steps 1 to 30: compute waits 5e+02 ms a step for data (50 % of the time); "
-              "data.loader=preload: about 200 samples/s (+100 %)");
+    EXPECT_DOUBLE_EQ(overall_busy(event->lines), 0.5);
+    EXPECT_EQ(event->cause.cause, "data");
+    expect_parts(to_text(*event), {"50 %", "data.loader=preload", "200 samples/s", "+100 %"});
+    EXPECT_TRUE(std::regex_search(to_text(*event), std::regex(R"(\bsteps? 1\D+30\b)"))) << to_text(*event);
   }
   EXPECT_EQ(told, 1) << "the same cause goes on";
 }
@@ -294,8 +307,10 @@ TEST(BusyWatch, ADeviceThatIsBusyMayBeSlow) {
   const auto event = watch.look(line, 0);
   ASSERT_TRUE(event);
   EXPECT_EQ(event->cause.cause, "small_work");
-  EXPECT_EQ(to_text(*event).substr(0, 19), "busy 90 %, peak 4 %");
-  EXPECT_DOUBLE_EQ(nlohmann::json::parse(to_json(*event, 0))["peak"], 0.04);
+  expect_parts(to_text(*event), {"90 %", "peak", " 4 %"});
+  const auto json = nlohmann::json::parse(to_json(*event, 0));
+  EXPECT_DOUBLE_EQ(json["busy"], 0.9);
+  EXPECT_DOUBLE_EQ(json["peak"], 0.04);
   BusyWatch never = watching({.peak_below = 0, .lines = 1}, context);
   EXPECT_FALSE(never.look(line, 0));
 }
@@ -315,8 +330,7 @@ TEST(BusyWatch, AClockThatIsHeldDownIsAllocation) {
   ASSERT_TRUE(event);
   EXPECT_EQ(event->cause.cause, "allocation");
   EXPECT_EQ(event->cause.samples_per_second, 200);
-  EXPECT_NE(to_text(*event).find("the clock of GPU 0 is held at 50 % of what it has (hw_thermal_slowdown)"),
-            std::string::npos);
+  expect_parts(to_text(*event), {"GPU 0", "50 %", "hw_thermal_slowdown"});
 }
 
 TEST(EventCommand, FindsTheEventAndHoldsNobodyUp) {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "launch/commands/commands.h"
 #include "launch/config/config.h"
 #include "launch/version.h"
 #include "tests/message_of.h"
@@ -45,8 +46,7 @@ TEST(CommandLine, SetTakesOneValueWhereverThePresetStands) {
   }
   EXPECT_EQ(parse({"train", "--set", "data.mean=[1, 2]", "x"}).overrides,
             std::vector<std::string>{"data.mean=[1, 2]"});
-  EXPECT_EQ(usage_error({"train", "x", "--set", "a=1", "b=2"}),
-            "unexpected argument b=2; did you mean --set b=2?");
+  expect_parts(usage_error({"train", "x", "--set", "a=1", "b=2"}), {"--set b=2"});
 }
 
 TEST(CommandLine, EveryFlagReachesItsPlace) {
@@ -85,17 +85,12 @@ TEST(CommandLine, EveryCommandThatLogsTakesALevel) {
     EXPECT_NE(parse({"help", words[0]}).text.find("--log-level debug|info|warning|error"), std::string::npos);
   }
   EXPECT_NE(usage_error({"train", "x", "--log-level", "loud"}).find("--log-level"), std::string::npos);
-  EXPECT_NE(usage_error({"version", "--log-level", "info"}).find("unknown flag --log-level"),
-            std::string::npos);
+  expect_parts(usage_error({"version", "--log-level", "info"}), {"--log-level"});
 }
 
 TEST(CommandLine, AFlagThatIsAKeyNamesTheKey) {
-  EXPECT_EQ(usage_error({"train", "x", "--epochs", "3"}),
-            "unknown flag --epochs; did you mean the configuration's key train.epochs? Set it with --set "
-            "train.epochs=...");
-  EXPECT_EQ(usage_error({"train", "x", "--batch-size=3"}),
-            "unknown flag --batch-size; did you mean the configuration's key train.batch? Set it with --set "
-            "train.batch=3");
+  expect_parts(usage_error({"train", "x", "--epochs", "3"}), {"--epochs", "--set train.epochs="});
+  expect_parts(usage_error({"train", "x", "--batch-size=3"}), {"--batch-size", "--set train.batch=3"});
   EXPECT_NE(usage_error({"plan", "x", "--lr", "0.1"}).find("optimizer.learning_rate"), std::string::npos);
   EXPECT_NE(usage_error({"train", "x", "--optimizer.momentum=0"}).find("--set optimizer.momentum=0"),
             std::string::npos);
@@ -107,15 +102,15 @@ TEST(CommandLine, TuneTakesMinutesOrSteps) {
 }
 
 TEST(CommandLine, WrongWordsNameTheNearest) {
-  EXPECT_EQ(usage_error({"train", "x", "--exprot", "y"}), "unknown flag --exprot; did you mean --export?");
-  EXPECT_EQ(usage_error({"trian", "x"}), "unknown command trian; did you mean train?");
-  EXPECT_EQ(usage_error({"help", "trian"}), "unknown command trian; did you mean train?");
-  EXPECT_EQ(usage_error({"completion", "zsh"}), "no completion for zsh; allowed is bash");
-  EXPECT_EQ(usage_error({"train"}), "CONFIG is required; see lockstep help");
-  EXPECT_NE(usage_error({"--wrong"}), "");
-  EXPECT_NE(usage_error({"init", "x", "--epochs"}).find("unknown flag --epochs; allowed are"),
-            std::string::npos)
-      << "init takes no configuration";
+  expect_parts(usage_error({"train", "x", "--exprot", "y"}), {"--exprot", "--export"});
+  expect_parts(usage_error({"trian", "x"}), {"trian", "train"});
+  expect_parts(usage_error({"help", "trian"}), {"trian", "train"});
+  expect_parts(usage_error({"completion", "zsh"}), {"zsh", "bash"});
+  expect_parts(usage_error({"train"}), {"CONFIG", "lockstep help"});
+  expect_parts(usage_error({"--wrong"}), {"--wrong"});
+  const std::string init = usage_error({"init", "x", "--epochs"});
+  expect_parts(init, {"--epochs", "--output"});
+  EXPECT_EQ(init.find("train.epochs"), std::string::npos) << "init takes no configuration: " << init;
 }
 
 TEST(CommandLine, Version) {
@@ -142,10 +137,12 @@ TEST(CommandLine, HelpOfEachCommandHasAnExampleAndFitsATerminal) {
     const std::string text = parse({"help", name}).text;
     EXPECT_EQ(text, parse({name, "--help"}).text);
     EXPECT_EQ(text, parse({name, "-h"}).text);
-    const std::size_t example = text.find("\nExample:\n  ");
+    const auto entry = std::ranges::find(shipped_commands(), std::string_view(name), &CommandEntry::name);
+    ASSERT_NE(entry, shipped_commands().end()) << name;
+    EXPECT_NE((*entry)->example.find("lockstep "), std::string_view::npos) << name;
+    const std::size_t example = text.find("\n  " + std::string((*entry)->example.substr(0, 12)));
     ASSERT_NE(example, std::string::npos) << text;
-    EXPECT_NE(text.find("lockstep ", example), std::string::npos) << text;
-    EXPECT_NE(text.find(fmt::format("Usage: lockstep {}", name)), std::string::npos) << text;
+    EXPECT_LT(text.find(fmt::format("lockstep {}", name)), example) << "usage before the example:\n" << text;
     EXPECT_LE(longest_line(text), 80u) << text;
   }
   EXPECT_NE(parse({"help", "train"}).text.find("comm.bucket_mib"), std::string::npos);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -11,6 +12,8 @@
 
 #include "core/error.h"
 #include "launch/config/config_keys.h"
+#include "launch/config/suggestions.h"
+#include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -53,6 +56,25 @@ std::string text_error(const std::string& text) {
   std::string message = config_error([&] { load_config(file.path(), overrides); });
   if (message.starts_with(file.path())) message.replace(0, file.path().size(), "FILE");
   return message;
+}
+
+// Expects that the message contains the parts in this order.
+void expect_in_order(const std::string& message, const std::vector<std::string>& parts) {
+  std::size_t at = 0;
+  for (const std::string& part : parts) {
+    const std::size_t found = message.find(part, at);
+    ASSERT_NE(found, std::string::npos) << part << ": " << message;
+    at = found + part.size();
+  }
+}
+const detail::Key& key_called(const std::string& name) {
+  return *std::ranges::find(detail::keys(), name, &detail::Key::name);
+}
+// "train.batch" of "train.batch=0".
+const detail::Key& key_set_by(const std::string& text) { return key_called(text.substr(0, text.find('='))); }
+void expect_no_suggestion(const std::string& message, const std::vector<std::string>& words) {
+  for (const std::string& word : words)
+    EXPECT_EQ(message.find(did_you_mean(word)), std::string::npos) << message;
 }
 
 TEST(Config, PresetSetsWhatItsFileSays) {
@@ -151,53 +173,51 @@ TEST(Config, EveryDatasetFormatIsAllowed) {
   }
 }
 
+// The message names the value and the bounds.
 TEST(Config, ValuesOutOfRange) {
-  const std::map<std::string, std::string> errors = {
-      {"train.batch=0", "train.batch = 0: allowed are integers from 1 to 1048576, or \"auto\""},
-      {"train.accumulation=0", "train.accumulation = 0: allowed are integers from 1 to 1048576"},
-      {"train.epochs=0", "train.epochs = 0: allowed are integers from 1 to 1000000"},
-      {"train.steps=-1", "train.steps = -1: allowed are integers from 0 to 1000000000000"},
-      {"model.cnn.width=2.5", "model.cnn.width = 2.5: allowed are integers from 1 to 4096"},
-      {"train.until_epoch=-1", "train.until_epoch = -1: allowed are integers from 0 to 1000000"},
-      {"train.threads=-1", "train.threads = -1: allowed are integers from 0 to 4096"},
-      {"train.seed=-5", "train.seed = -5: allowed are integers >= 0"},
-      {"data.loader_threads=-1", "data.loader_threads = -1: allowed are integers from 0 to 64"},
-      {"data.loader_threads=65", "data.loader_threads = 65: allowed are integers from 0 to 64"},
-      {"optimizer.learning_rate=0", "optimizer.learning_rate = 0: allowed are numbers > 0 and <= 1e+30"},
-      {"optimizer.learning_rate=-0.0", "optimizer.learning_rate = 0: allowed are numbers > 0 and <= 1e+30"},
-      {"optimizer.learning_rate=nan", "optimizer.learning_rate = nan: only finite numbers are allowed"},
-      {"optimizer.learning_rate=inf", "optimizer.learning_rate = inf: only finite numbers are allowed"},
-      {"optimizer.momentum=1", "optimizer.momentum = 1: allowed are numbers >= 0 and < 1"},
-      {"optimizer.beta1=1", "optimizer.beta1 = 1: allowed are numbers >= 0 and < 1"},
-      {"optimizer.beta2=-0.1", "optimizer.beta2 = -0.1: allowed are numbers >= 0 and < 1"},
-      {"optimizer.epsilon=0", "optimizer.epsilon = 0: allowed are numbers from 1e-30 to 1e+30"},
-      {"optimizer.trust_coefficient=0",
-       "optimizer.trust_coefficient = 0: allowed are numbers > 0 and <= 1e+30"},
-      {"optimizer.weight_decay=-1e-4",
-       "optimizer.weight_decay = -0.0001: allowed are numbers from 0 to 1e+30"},
-      {"schedule.warmup_epochs=-1", "schedule.warmup_epochs = -1: allowed are numbers from 0 to 1000000"},
-      {"schedule.gamma=0", "schedule.gamma = 0: allowed are numbers > 0 and <= 1"},
-      {"schedule.gamma=1.5", "schedule.gamma = 1.5: allowed are numbers > 0 and <= 1"},
-      {"schedule.final_fraction=2", "schedule.final_fraction = 2: allowed are numbers from 0 to 1"},
-      {"model.freeze=[\"conv1\", \"\"]",
-       "model.freeze = [\"conv1\", \"\"]: allowed are lists of strings that are not empty"},
-      {"schedule.milestones=[2, 1]",
-       "schedule.milestones = [2, 1]: allowed are lists of ascending numbers > 0 and <= 1000000"},
-      {"schedule.milestones=[1, 1]",
-       "schedule.milestones = [1, 1]: allowed are lists of ascending numbers > 0 and <= 1000000"},
-      {"schedule.milestones=[0]",
-       "schedule.milestones = [0]: allowed are lists of ascending numbers > 0 and <= 1000000"},
-      {"comm.bucket_mib=[1, 0, 1]",
-       "comm.bucket_mib = [1, 0, 1]: allowed are lists of 3 numbers > 0 and <= 65536"},
-      {"data.deviation=[0]",
-       "data.deviation = [0]: allowed are lists of numbers from 1e-12 to 1000000000000"},
-      {"data.mean=[inf]", "data.mean = [inf]: only finite numbers are allowed"},
-      {"data.path=", "data.path is empty: set it in the file or with --set data.path=..."},
-      {"run.dir=\"\"", "run.dir is empty: set it in the file or with --set run.dir=..."},
-      {"data.mean=[0.5, 0.5]",
-       "data.mean has 2 and data.deviation has 1 values: one for each channel is expected in both, or [] for "
-       "none"}};
-  for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
+  const std::map<std::string, std::vector<std::string>> errors = {
+      {"train.batch=0", {"train.batch = 0", "1", "1048576", "\"auto\""}},
+      {"train.accumulation=0", {"train.accumulation = 0", "1", "1048576"}},
+      {"train.epochs=0", {"train.epochs = 0", "1", "1000000"}},
+      {"train.steps=-1", {"train.steps = -1", "0", "1000000000000"}},
+      {"model.cnn.width=2.5", {"model.cnn.width = 2.5", "1", "4096"}},
+      {"train.until_epoch=-1", {"train.until_epoch = -1", "0", "1000000"}},
+      {"train.threads=-1", {"train.threads = -1", "0", "4096"}},
+      {"train.seed=-5", {"train.seed = -5", "0"}},
+      {"data.loader_threads=-1", {"data.loader_threads = -1", "0", "64"}},
+      {"data.loader_threads=65", {"data.loader_threads = 65", "0", "64"}},
+      {"optimizer.learning_rate=0", {"optimizer.learning_rate = 0", "0", "1e+30"}},
+      {"optimizer.learning_rate=-0.0", {"optimizer.learning_rate = 0", "0", "1e+30"}},
+      {"optimizer.momentum=1", {"optimizer.momentum = 1", "0", "1"}},
+      {"optimizer.beta1=1", {"optimizer.beta1 = 1", "0", "1"}},
+      {"optimizer.beta2=-0.1", {"optimizer.beta2 = -0.1", "0", "1"}},
+      {"optimizer.epsilon=0", {"optimizer.epsilon = 0", "1e-30", "1e+30"}},
+      {"optimizer.trust_coefficient=0", {"optimizer.trust_coefficient = 0", "0", "1e+30"}},
+      {"optimizer.weight_decay=-1e-4", {"optimizer.weight_decay = -0.0001", "0", "1e+30"}},
+      {"optimizer.clip_norm=-1", {"optimizer.clip_norm = -1", "0", "1e+30"}},
+      {"train.ema_decay=1", {"train.ema_decay = 1", "0", "1"}},
+      {"schedule.warmup_epochs=-1", {"schedule.warmup_epochs = -1", "0", "1000000"}},
+      {"schedule.gamma=0", {"schedule.gamma = 0", "0", "1"}},
+      {"schedule.gamma=1.5", {"schedule.gamma = 1.5", "0", "1"}},
+      {"schedule.final_fraction=2", {"schedule.final_fraction = 2", "0", "1"}},
+      {"model.freeze=[\"conv1\", \"\"]", {"model.freeze = [\"conv1\", \"\"]"}},
+      {"schedule.milestones=[2, 1]", {"schedule.milestones = [2, 1]", "0", "1000000"}},
+      {"schedule.milestones=[1, 1]", {"schedule.milestones = [1, 1]", "0", "1000000"}},
+      {"schedule.milestones=[0]", {"schedule.milestones = [0]", "0", "1000000"}},
+      {"comm.bucket_mib=[1, 0, 1]", {"comm.bucket_mib = [1, 0, 1]", "3", "0", "65536"}},
+      {"data.deviation=[0]", {"data.deviation = [0]", "1e-12", "1000000000000"}}};
+  for (const auto& [text, parts] : errors) {
+    const std::string error = set_error(text);
+    expect_in_order(error, parts);
+    expect_parts(error, {detail::allowed(key_set_by(text))});
+  }
+  for (const char* value : {"nan", "inf"})
+    expect_parts(set_error(fmt::format("optimizer.learning_rate={}", value)),
+                 {fmt::format("optimizer.learning_rate = {}", value), "finite"});
+  expect_parts(set_error("data.mean=[inf]"), {"data.mean = [inf]", "finite"});
+  expect_parts(set_error("data.path="), {"data.path", "--set data.path="});
+  expect_parts(set_error("run.dir=\"\""), {"run.dir", "--set run.dir="});
+  expect_parts(set_error("data.mean=[0.5, 0.5]"), {"data.mean", " 2 ", "data.deviation", " 1 "});
 }
 
 // The message names both keys.
@@ -212,8 +232,7 @@ TEST(Config, CrossBarrierRefusesWhatItMakesNoSenseWith) {
       {"train.precision=fp16", "train.loss_scale_interval = 0"}};
   for (const auto& [other, allowed] : others) {
     const std::string error = config_error([&] { with({"comm.cross_barrier=true", other}); });
-    EXPECT_EQ(error.find("comm.cross_barrier = true: allowed with "), 0u) << error;
-    EXPECT_NE(error.find(allowed), std::string::npos) << error;
+    expect_in_order(error, {"comm.cross_barrier = true", allowed});
   }
   for (const char* other :
        {"train.average_every=1", "comm.check=collective", "train.precision=bf16", "comm.codec=auto"})
@@ -235,13 +254,9 @@ TEST(Config, ClippingNeedsTheMeanOfAllGradients) {
       {"train.average_every=8", "train.average_every = 0"},
       {"comm.topology=ring", "comm.topology = \"all\""}};
   for (const auto& [other, allowed] : refused) {
-    const std::string error = config_error([&] { with({"optimizer.clip_norm=0.5", std::string(other)}); });
-    EXPECT_EQ(error.find(fmt::format("optimizer.clip_norm = 0.5: allowed with {}, as ", allowed)), 0u)
-        << error;
-    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+    const std::string error = config_error([&] { with({"optimizer.clip_norm=0.5", other}); });
+    expect_in_order(error, {"optimizer.clip_norm = 0.5", allowed});
   }
-  EXPECT_EQ(set_error("optimizer.clip_norm=-1"),
-            "optimizer.clip_norm = -1: allowed are numbers from 0 to 1e+30");
   EXPECT_EQ(with({"optimizer.clip_norm=1", "train.average_every=1", "comm.codec=topk"}).trainer.clip_norm, 1);
 }
 
@@ -251,29 +266,22 @@ TEST(Config, AnAverageOfWeightsNeedsWeightsThatAllRanksShare) {
       {"train.average_every=8", "train.average_every = 0"},
       {"comm.topology=ring", "comm.topology = \"all\""}};
   for (const auto& [other, allowed] : refused) {
-    const std::string error = config_error([&] { with({"train.ema_decay=0.75", std::string(other)}); });
-    EXPECT_EQ(error.find(fmt::format("train.ema_decay = 0.75: allowed with {}, as ", allowed)), 0u) << error;
+    const std::string error = config_error([&] { with({"train.ema_decay=0.75", other}); });
+    expect_in_order(error, {"train.ema_decay = 0.75", allowed});
   }
-  EXPECT_EQ(set_error("train.ema_decay=1"), "train.ema_decay = 1: allowed are numbers >= 0 and < 1");
   EXPECT_EQ(with({"train.ema_decay=0.999", "train.staleness=1"}).trainer.ema_decay, 0.999);
 }
 
 TEST(Config, WhatStopsATrainingNeedsEvaluations) {
-  EXPECT_EQ(
-      config_error([&] {
-        with({"run.stop_after_epochs=3", "run.evaluate_every=0"});
-      }),
-      "run.stop_after_epochs = 3: allowed with a run.evaluate_every above 0, as it is evaluations before "
-      "the last that tell when to stop");
+  const std::string error = config_error([] { with({"run.stop_after_epochs=3", "run.evaluate_every=0"}); });
+  expect_in_order(error, {"run.stop_after_epochs = 3", "run.evaluate_every"});
   with({"run.keep_best=true", "run.evaluate_every=0"});
 }
 
 TEST(Config, ARateIsScaledWhereItIsGiven) {
   const auto scaled = [](const std::string& text) { return from_text("[data]\npath = \"x\"\n" + text); };
-  EXPECT_EQ(
-      text_error("[optimizer]\nscale_rate = \"linear\"\n"),
-      "FILE:2: optimizer.scale_rate = \"linear\": allowed with an optimizer.learning_rate that is given, "
-      "as one that is chosen suits the samples of each rank already");
+  expect_parts(text_error("[optimizer]\nscale_rate = \"linear\"\n"),
+               {"FILE:2: ", "optimizer.scale_rate = \"linear\"", "optimizer.learning_rate"});
   const Config config = scaled("[optimizer]\nscale_rate = \"sqrt\"\nlearning_rate = 0.5\n");
   EXPECT_EQ(config.schedule.learning_rate, 0.5);
   EXPECT_EQ(to_toml(from_text(to_toml(config))), to_toml(config));
@@ -283,51 +291,37 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
   const auto error = [](const std::vector<std::string>& overrides) {
     return config_error([&] { with(overrides); });
   };
-  EXPECT_EQ(error({"optimizer.nesterov=true", "optimizer.momentum=0"}),
-            "optimizer.nesterov = true: optimizer.momentum > 0 is expected, not 0");
-  EXPECT_EQ(error({"optimizer.nesterov=true", "optimizer.name=adamw"}),
-            "optimizer.nesterov = true: allowed with optimizer.name = \"sgd\", not \"adamw\"");
-  EXPECT_EQ(error({"optimizer.nesterov=true", "optimizer.name=lars"}),
-            "optimizer.nesterov = true: allowed with optimizer.name = \"sgd\", not \"lars\"");
-  EXPECT_EQ(error({"train.reproducible=true", "model.sync_batch_norm=true"}),
-            "train.reproducible = true: allowed with model.sync_batch_norm = false, as moments over ranks "
-            "depend on how micro-batches are dealt to them");
-  EXPECT_EQ(error({"train.average_every=8", "train.staleness=1"}),
-            "train.average_every = 8: allowed with train.staleness = 0, as ranks then exchange no gradients "
-            "that could be late");
+  expect_in_order(error({"optimizer.nesterov=true", "optimizer.momentum=0"}),
+                  {"optimizer.nesterov = true", "optimizer.momentum", "0"});
+  for (const char* name : {"adamw", "lars"})
+    expect_in_order(error({"optimizer.nesterov=true", fmt::format("optimizer.name={}", name)}),
+                    {"optimizer.nesterov = true", "optimizer.name = \"sgd\"", detail::quoted(name)});
+  expect_in_order(error({"train.reproducible=true", "model.sync_batch_norm=true"}),
+                  {"train.reproducible = true", "model.sync_batch_norm = false"});
+  expect_in_order(error({"train.average_every=8", "train.staleness=1"}),
+                  {"train.average_every = 8", "train.staleness = 0"});
   for (const char* other : {"train.staleness=1", "train.average_every=8"})
-    EXPECT_NE(error({other, "comm.codec=auto"}).find("comm.codec = \"auto\": allowed with"),
-              std::string::npos);
-  EXPECT_EQ(error({"train.staleness=1", "train.reproducible=true"}),
-            "train.staleness = 1: allowed with train.reproducible = false, as its micro-batches are added up "
-            "where the gradients of the step before travel");
-  EXPECT_EQ(error({"train.average_every=8", "train.reproducible=true"}),
-            "train.average_every = 8: allowed with train.reproducible = false, as what ranks train apart "
-            "depends on how many they are");
-  EXPECT_EQ(
-      error({"data.tail=exact", "train.average_every=2"}),
-      "data.tail = \"exact\": allowed with train.average_every = 0 and comm.topology = \"all\", as the mean "
-      "over a short batch is one over all ranks");
-  EXPECT_EQ(error({"data.mixup=0.2", "train.batch=31"}),
-            "data.mixup above 0: allowed with an even train.batch, as images are mixed in pairs");
-  EXPECT_EQ(
-      error({"data.mixup=0.2", "data.tail=exact"}),
-      "data.mixup above 0: allowed with another data.tail than \"exact\", as who is whose neighbour in a "
-      "short batch depends on the number of ranks");
-  EXPECT_EQ(error({"data.cutmix=1", "train.batch=31"}),
-            "data.cutmix above 0: allowed with an even train.batch, as images are mixed in pairs");
-  EXPECT_EQ(
-      error({"train.average_every=2", "model.sync_batch_norm=true"}),
-      "train.average_every = 2: allowed with model.sync_batch_norm = false, as it has ranks wait for each "
-      "other in every layer of every step");
+    expect_in_order(error({other, "comm.codec=auto"}),
+                    {"comm.codec = \"auto\"", "train.staleness = 0", "train.average_every = 0"});
+  expect_in_order(error({"train.staleness=1", "train.reproducible=true"}),
+                  {"train.staleness = 1", "train.reproducible = false"});
+  expect_in_order(error({"train.average_every=8", "train.reproducible=true"}),
+                  {"train.average_every = 8", "train.reproducible = false"});
+  expect_in_order(error({"data.tail=exact", "train.average_every=2"}),
+                  {"data.tail = \"exact\"", "train.average_every = 0", "comm.topology = \"all\""});
+  for (const char* key : {"data.mixup", "data.cutmix"})
+    expect_in_order(error({fmt::format("{}=0.2", key), "train.batch=31"}), {key, "train.batch"});
+  expect_in_order(error({"data.mixup=0.2", "data.tail=exact"}), {"data.mixup", "data.tail", "\"exact\""});
+  expect_in_order(error({"train.average_every=2", "model.sync_batch_norm=true"}),
+                  {"train.average_every = 2", "model.sync_batch_norm = false"});
 }
 
 TEST(Config, ARingIsRefusedWithWhatHasRanksWaitForEachOther) {
   const std::pair<const char*, const char*> refused[] = {
       {"train.average_every=8", "train.average_every = 0"},
       {"train.staleness=1", "train.staleness = 0"},
-      {"comm.codec=fp16", "comm.codec = \"none\" and without comm.codec_for"},
-      {"comm.codec_for=fc.*=fp16", "comm.codec = \"none\" and without comm.codec_for"},
+      {"comm.codec=fp16", "comm.codec = \"none\""},
+      {"comm.codec_for=fc.*=fp16", "comm.codec_for"},
       {"train.reproducible=true", "train.reproducible = false"},
       {"model.sync_batch_norm=true", "model.sync_batch_norm = false"},
       {"run.checkpoint_every=10", "run.checkpoint_every = 0"},
@@ -335,106 +329,110 @@ TEST(Config, ARingIsRefusedWithWhatHasRanksWaitForEachOther) {
       {"world.device=cuda", "world.device = \"cpu\""},
       {"world.device=idle", "world.device = \"cpu\""}};
   for (const auto& [other, allowed] : refused) {
-    const std::string error = config_error([&] { with({"comm.topology=ring", std::string(other)}); });
-    EXPECT_EQ(error.find(fmt::format("comm.topology = \"ring\": allowed with {}, as ", allowed)), 0u)
-        << error;
-    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+    const std::string error = config_error([&] { with({"comm.topology=ring", other}); });
+    expect_in_order(error, {"comm.topology = \"ring\"", allowed});
   }
   EXPECT_EQ(with({"comm.topology=ring"}).trainer.topology, Topology::ring);
-  EXPECT_EQ(set_error("comm.topology=line"),
-            "comm.topology = \"line\": allowed are all, ring; did you mean ring?");
+  expect_parts(set_error("comm.topology=line"),
+               {"comm.topology = \"line\"", "all, ring", did_you_mean("ring")});
 }
 
+// The message names the value, and the type and the range of the key.
 TEST(Config, ValuesOfTheWrongType) {
-  const std::map<std::string, std::string> errors = {
-      {"train.batch=1.5", "train.batch = 1.5: an integer from 1 to 1048576, or \"auto\" is expected"},
-      {"train.batch=64.0", "train.batch = 64.0: an integer from 1 to 1048576, or \"auto\" is expected"},
-      {"train.batch=many", "train.batch = \"many\": an integer from 1 to 1048576, or \"auto\" is expected"},
-      {"train.batch=[1]", "train.batch = [ 1 ]: an integer from 1 to 1048576, or \"auto\" is expected"},
-      {"optimizer.learning_rate=fast",
-       "optimizer.learning_rate = \"fast\": a number > 0 and <= 1e+30 is expected"},
-      {"optimizer.learning_rate=true",
-       "optimizer.learning_rate = true: a number > 0 and <= 1e+30 is expected"},
-      {"comm.overlap=1", "comm.overlap = 1: true or false is expected"},
-      {"comm.overlap=yes", "comm.overlap = \"yes\": true or false is expected"},
-      {"comm.bucket_mib=[1, 25]",
-       "comm.bucket_mib = [ 1, 25 ]: a list of 3 numbers > 0 and <= 65536 is expected"},
-      {"comm.bucket_mib=25", "comm.bucket_mib = 25: a list of 3 numbers > 0 and <= 65536 is expected"},
-      {"model.freeze=conv1", "model.freeze = \"conv1\": a list of strings is expected"},
-      {"model.freeze=[1]", "model.freeze = [ 1 ]: a list of strings is expected"},
-      {"schedule.milestones=[\"a\"]",
-       "schedule.milestones = [ \"a\" ]: a list of ascending numbers > 0 and <= 1000000 is expected"},
-      {"data.mean=0.5",
-       "data.mean = 0.5: a list of numbers from -1000000000000 to 1000000000000 is expected"}};
-  for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
-  EXPECT_EQ(text_error("[data]\npath = 3\n"), "FILE:2: data.path = 3: a string is expected");
-  EXPECT_EQ(text_error("[model]\nname = 3\n"),
-            "FILE:2: model.name = 3: one of mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, "
-            "mobilenet_v2 "
-            "is expected");
+  const std::map<std::string, std::vector<std::string>> errors = {
+      {"train.batch=1.5", {"train.batch = 1.5", "1", "1048576", "\"auto\""}},
+      {"train.batch=64.0", {"train.batch = 64.0", "1", "1048576", "\"auto\""}},
+      {"train.batch=many", {"train.batch = \"many\"", "1", "1048576", "\"auto\""}},
+      {"train.batch=[1]", {"train.batch = [ 1 ]", "1", "1048576", "\"auto\""}},
+      {"optimizer.learning_rate=fast", {"optimizer.learning_rate = \"fast\"", "0", "1e+30"}},
+      {"optimizer.learning_rate=true", {"optimizer.learning_rate = true", "0", "1e+30"}},
+      {"comm.overlap=1", {"comm.overlap = 1", "true", "false"}},
+      {"comm.overlap=yes", {"comm.overlap = \"yes\"", "true", "false"}},
+      {"comm.bucket_mib=[1, 25]", {"comm.bucket_mib = [ 1, 25 ]", "3", "0", "65536"}},
+      {"comm.bucket_mib=25", {"comm.bucket_mib = 25", "3", "0", "65536"}},
+      {"model.freeze=conv1", {"model.freeze = \"conv1\""}},
+      {"model.freeze=[1]", {"model.freeze = [ 1 ]"}},
+      {"schedule.milestones=[\"a\"]", {"schedule.milestones = [ \"a\" ]", "0", "1000000"}},
+      {"data.mean=0.5", {"data.mean = 0.5", "-1000000000000", "1000000000000"}}};
+  for (const auto& [text, parts] : errors) {
+    const std::string error = set_error(text);
+    expect_in_order(error, parts);
+    expect_parts(error, {detail::expected(key_set_by(text))});
+  }
+  expect_parts(text_error("[data]\npath = 3\n"), {"FILE:2: ", "data.path = 3", "string"});
+  expect_parts(text_error("[model]\nname = 3\n"),
+               {"FILE:2: ", "model.name = 3",
+                "mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, mobilenet_v2"});
 }
 
 TEST(Config, SomeOfSeveralWords) {
   EXPECT_EQ(with({"run.metrics=top5, f1"}).metrics, "top5, f1");
   EXPECT_EQ(with({"run.metrics=confusion"}).metrics, "confusion");
   EXPECT_EQ(with({"run.metrics=none"}).metrics, "none");
-  const std::string allowed = "none, or some of top5, f1, confusion, with commas between them";
-  EXPECT_EQ(set_error("run.metrics=top5, confuson"),
-            "run.metrics = \"top5, confuson\": \"confuson\" is not known, allowed are " + allowed +
-                "; did you mean confusion?");
-  EXPECT_EQ(set_error("run.metrics=,"), "run.metrics = \",\": allowed are " + allowed);
-  EXPECT_EQ(set_error("run.metrics="), "run.metrics = \"\": allowed are " + allowed);
+  const std::string words = "top5, f1, confusion";
+  expect_parts(set_error("run.metrics=top5, confuson"), {"run.metrics = \"top5, confuson\"", " \"confuson\"",
+                                                         "none", words, did_you_mean("confusion")});
+  expect_parts(set_error("run.metrics=,"), {"run.metrics = \",\"", "none", words});
+  expect_parts(set_error("run.metrics="), {"run.metrics = \"\"", "none", words});
 }
 
 TEST(Config, UnknownWordsSuggestTheNearest) {
-  const std::map<std::string, std::string> errors = {
-      {"model.name=ccn",
-       "model.name = \"ccn\": allowed are mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, "
-       "mobilenet_v2; did you mean cnn?"},
-      {"model.name=resnet-20",
-       "model.name = \"resnet-20\": allowed are mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, "
-       "mobilenet_v2; did you mean resnet20?"},
-      {"optimizer.name=adam", "optimizer.name = \"adam\": allowed are sgd, adamw, lars; did you mean adamw?"},
+  const std::string
+      networks = "mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, mobilenet_v2",
+      formats = "idx, cifar_binary, image_folder, tfrecord, webdataset, records, hdf5, csv, synthetic",
+      devices = "auto, cpu, cuda, idle";
+  const std::map<std::string, std::vector<std::string>> errors = {
+      {"model.name=ccn", {"model.name = \"ccn\"", networks, did_you_mean("cnn")}},
+      {"model.name=resnet-20", {"model.name = \"resnet-20\"", networks, did_you_mean("resnet20")}},
+      {"optimizer.name=adam", {"optimizer.name = \"adam\"", "sgd, adamw, lars", did_you_mean("adamw")}},
       {"schedule.name=cosin",
-       "schedule.name = \"cosin\": allowed are constant, step, cosine; did you mean cosine?"},
-      {"data.format=cifar10",
-       "data.format = \"cifar10\": allowed are idx, cifar_binary, image_folder, tfrecord, webdataset, "
-       "records, hdf5, csv, synthetic; did you mean cifar_binary?"},
-      {"data.format=fake",
-       "data.format = \"fake\": allowed are idx, cifar_binary, image_folder, tfrecord, webdataset, "
-       "records, hdf5, csv, synthetic; did you mean synthetic?"},
-      {"data.format=parquet",
-       "data.format = \"parquet\": allowed are idx, cifar_binary, image_folder, tfrecord, webdataset, "
-       "records, hdf5, csv, synthetic"},
-      {"data.tail=carri",
-       "data.tail = \"carri\": allowed are drop, carry, repeat, exact; did you mean carry?"},
-      {"world.device=gpu", "world.device = \"gpu\": allowed are auto, cpu, cuda, idle; did you mean cuda?"},
-      {"world.device=", "world.device = \"\": allowed are auto, cpu, cuda, idle"}};
-  for (const auto& [text, message] : errors) EXPECT_EQ(set_error(text), message);
+       {"schedule.name = \"cosin\"", "constant, step, cosine", did_you_mean("cosine")}},
+      {"data.format=cifar10", {"data.format = \"cifar10\"", formats, did_you_mean("cifar_binary")}},
+      {"data.format=fake", {"data.format = \"fake\"", formats, did_you_mean("synthetic")}},
+      {"data.tail=carri", {"data.tail = \"carri\"", "drop, carry, repeat, exact", did_you_mean("carry")}},
+      {"world.device=gpu", {"world.device = \"gpu\"", devices, did_you_mean("cuda")}}};
+  for (const auto& [text, parts] : errors) expect_parts(set_error(text), parts);
+
+  const std::map<std::string, std::vector<std::string>> far = {
+      {"data.format=parquet", {"data.format = \"parquet\"", formats}},
+      {"world.device=", {"world.device = \"\"", devices}}};
+  for (const auto& [text, parts] : far) {
+    const std::string error = set_error(text);
+    expect_parts(error, parts);
+    expect_no_suggestion(error, key_set_by(text).words);
+  }
 }
 
 TEST(Config, UnknownKeysSuggestTheNearest) {
-  EXPECT_EQ(set_error("train.bacth=1"), "unknown key train.bacth; did you mean train.batch?");
-  EXPECT_EQ(set_error("model.batch=1"), "unknown key model.batch; did you mean train.batch?");
-  EXPECT_EQ(set_error("learning_rate=1"), "unknown key learning_rate; did you mean optimizer.learning_rate?");
-  EXPECT_EQ(set_error("zzzzzzzzzzzzzzzz=1"), "unknown key zzzzzzzzzzzzzzzz");
-  EXPECT_EQ(text_error("[train]\nbacth = 1\n"), "FILE:2: unknown key train.bacth; did you mean train.batch?");
+  expect_parts(set_error("train.bacth=1"), {"train.bacth", did_you_mean("train.batch")});
+  expect_parts(set_error("model.batch=1"), {"model.batch", did_you_mean("train.batch")});
+  expect_parts(set_error("learning_rate=1"), {" learning_rate", did_you_mean("optimizer.learning_rate")});
+  expect_parts(text_error("[train]\nbacth = 1\n"), {"FILE:2: ", "train.bacth", did_you_mean("train.batch")});
   EXPECT_EQ(text_error("[train.batch]\nx = 1\n").substr(0, 22), "FILE:1: train.batch = ");
-  EXPECT_EQ(text_error("batch = 1\n"), "FILE:1: unknown key batch; did you mean train.batch?");
-  EXPECT_EQ(text_error("[trian]\nbatch = 1\n"), "FILE:1: unknown section [trian]; did you mean [train]?");
-  EXPECT_EQ(text_error("[elsewhere]\n"), "FILE:1: unknown section [elsewhere]");
-  EXPECT_EQ(text_error("train = 3\n"), "FILE:1: train = 3: a section [train] of keys is expected");
+  expect_parts(text_error("batch = 1\n"), {"FILE:1: ", " batch", did_you_mean("train.batch")});
+  expect_parts(text_error("[trian]\nbatch = 1\n"), {"FILE:1: ", "[trian]", did_you_mean("[train]")});
+  expect_parts(text_error("train = 3\n"), {"FILE:1: ", "train = 3", "[train]"});
   EXPECT_EQ(text_error("[[train]]\nbatch = 3\n").substr(0, 16), "FILE:1: train = ");
+
+  std::vector<std::string> names, sections;
+  for (const detail::Key& key : detail::keys()) {
+    names.push_back(key.name);
+    sections.push_back("[" + key.section() + "]");
+  }
+  const std::string far_key = set_error("zzzzzzzzzzzzzzzz=1"), far_section = text_error("[elsewhere]\n");
+  expect_parts(far_key, {"zzzzzzzzzzzzzzzz"});
+  expect_no_suggestion(far_key, names);
+  expect_parts(far_section, {"FILE:1: ", "[elsewhere]"});
+  expect_no_suggestion(far_section, sections);
 }
 
 TEST(Config, MalformedOverrides) {
-  EXPECT_EQ(set_error("train.batch"), "--set train.batch: section.key=value is expected");
-  EXPECT_EQ(set_error("=3"), "--set =3: section.key=value is expected");
-  EXPECT_EQ(set_error(""), "--set : section.key=value is expected");
-  EXPECT_EQ(set_error("train.batch="),
-            "--set train.batch=: no value is given; an integer from 1 to 1048576, or \"auto\" is expected");
-  EXPECT_EQ(set_error("data.mean=[0.1"), "--set data.mean=[0.1: the value is not valid TOML");
-  EXPECT_EQ(set_error("data.path=\"x"), "--set data.path=\"x: the value is not valid TOML");
+  for (const char* text : {"train.batch", "=3", ""})
+    expect_parts(set_error(text), {fmt::format("--set {}", text), "section.key=value"});
+  expect_parts(set_error("train.batch="),
+               {"--set train.batch=", "1048576", detail::expected(key_called("train.batch"))});
+  for (const char* text : {"data.mean=[0.1", "data.path=\"x"})
+    expect_parts(set_error(text), {fmt::format("--set {}", text), "TOML"});
   EXPECT_NE(set_error("train.batch=1\nother=2").find("train.batch = "), std::string::npos)
       << "a second assignment does not slip in";
 }
@@ -454,12 +452,9 @@ TEST(Config, LettersBeyondAsciiAreForStringsAndComments) {
       from_text("\xef\xbb\xbf# \xc3\xa9\n[data]\npath = 'a\\' # \"\xc3\xa9\n[run]\ndir = \"\\\"\xc3\xa9\"\n")
           .run_dir,
       "\"\xc3\xa9");
-  EXPECT_TRUE(text_error("[train]\nbatch = 0\xc3\xa9\n")
-                  .ends_with(":2:10: only ASCII is allowed outside quotes and comments"));
-  EXPECT_TRUE(text_error("[data]\npath = '''\n\xc3\xa9'''\n")
-                  .ends_with(":2:8: strings of several lines are not supported"));
-  EXPECT_EQ(set_error("train.batch=1\xc3\xa9"),
-            "train.batch = \"1\xc3\xa9\": an integer from 1 to 1048576, or \"auto\" is expected");
+  expect_parts(text_error("[train]\nbatch = 0\xc3\xa9\n"), {"FILE:2:10: ", "ASCII"});
+  expect_parts(text_error("[data]\npath = '''\n\xc3\xa9'''\n"), {"FILE:2:8: "});
+  expect_parts(set_error("train.batch=1\xc3\xa9"), {"train.batch = \"1\xc3\xa9\"", "1048576", "\"auto\""});
   EXPECT_EQ(with({"run.dir=\xc3\xa9"}).run_dir, "\xc3\xa9");
 }
 
@@ -472,41 +467,41 @@ TEST(Config, FilesThatCannotBeRead) {
     } catch (const IoError& error) {
       EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
     }
-  EXPECT_NE(config_error([] { load_config("/dev/zero", {}); }).find("/dev/zero is larger"),
-            std::string::npos);
+  expect_parts(config_error([] { load_config("/dev/zero", {}); }), {"/dev/zero", "1 MiB"});
 }
 
 TEST(Config, EmptyFileLacksTheData) {
-  EXPECT_EQ(config_error([] { from_text(""); }),
-            "data.path is empty: set it in the file or with --set data.path=...");
+  expect_parts(config_error([] { from_text(""); }), {"data.path", "--set data.path="});
 }
 
 TEST(Config, UnknownPresetsNameTheNearestAndListAll) {
   const std::string message = config_error([] { load_config("fashion_mnist_cn", {}); });
-  EXPECT_TRUE(message.starts_with("unknown preset fashion_mnist_cn; did you mean fashion_mnist_cnn?"))
-      << message;
-  for (const std::string& name : preset_names()) EXPECT_NE(message.find(name), std::string::npos) << name;
-  EXPECT_EQ(config_error([] { load_config("x", {}); }).find("did you mean"), std::string::npos);
+  EXPECT_TRUE(std::regex_search(message, std::regex("\\bfashion_mnist_cn\\b"))) << message;
+  expect_parts(message, {did_you_mean("fashion_mnist_cnn")});
+  expect_parts(message, preset_names());
+  expect_no_suggestion(config_error([] { load_config("x", {}); }), preset_names());
 }
 
 TEST(Config, FirstDifferenceNamesKeyAndValues) {
   const std::string base = to_toml(with({"train.batch=32"}));
   EXPECT_EQ(first_difference(base, base), "");
-  EXPECT_EQ(first_difference(base, to_toml(with({"train.batch=64"}))), "train.batch: 32 against 64");
-  EXPECT_EQ(
+  expect_in_order(first_difference(base, to_toml(with({"train.batch=64"}))), {"train.batch", "32", "64"});
+  expect_in_order(
       first_difference(base, to_toml(with({"train.batch=32", "run.dir=a = b", "model.batch_norm=false"}))),
-      "model.batch_norm: true against false");
-  EXPECT_EQ(first_difference("[a]\nx = 1\n", "[a]\nx = 1\ny = 2\n"), "a.y: nothing against 2");
-  EXPECT_EQ(first_difference("[a]\nx = 1\ny = 2\n", "[a]\nx = 1\n"), "a.y: 2 against nothing");
-  EXPECT_EQ(first_difference("[a]\nx = 1\n", "[b]\nx = 1\n"), "a.x: 1 against nothing");
+      {"model.batch_norm", "true", "false"});
+  const std::string one = "[a]\nx = 1\n", two = "[a]\nx = 1\ny = 2\n";
+  expect_in_order(first_difference(one, two), {"a.y", "2"});
+  expect_in_order(first_difference(two, one), {"a.y", "2"});
+  EXPECT_NE(first_difference(one, two), first_difference(two, one)) << "which of them lacks the key";
+  expect_in_order(first_difference(one, "[b]\nx = 1\n"), {"a.x", "1"});
 }
 
 TEST(Config, EveryKeyIsDescribedAndPrinted) {
   const std::string described = describe_keys(), printed = to_toml(Config());
-  EXPECT_NE(described.find("  train.batch = 32\n      samples per rank and micro-batch; auto: "),
-            std::string::npos)
-      << described;
-  EXPECT_NE(described.find("(constant, step, cosine)"), std::string::npos);
+  const detail::Key& batch = key_called("train.batch");
+  expect_parts(std::regex_replace(described, std::regex("\n +"), " "),
+               {fmt::format(" train.batch = 32 {} ({})", batch.description, detail::allowed(batch)),
+                "(constant, step, cosine)"});
   std::istringstream lines(printed);
   std::string section;
   for (std::string line; std::getline(lines, line);) {

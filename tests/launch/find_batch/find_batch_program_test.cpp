@@ -25,8 +25,7 @@ TEST(FindBatch, MeasuresBatchesAndRecommendsOne) {
   const ProgramResult result = run_ranks(2, find_batch(workplace, "--seconds 6"));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a bar in piped output";
-  for (const char* part : {"of best", "as configured", "The largest batch that fits", "found_batch.toml",
-                           "gradient noise scale"})
+  for (const char* part : {"samples/s", "found_batch.toml"})
     EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
   const auto run = workplace.path("run");
   const auto json = nlohmann::json::parse(text_of(run / "found_batch.json"));
@@ -37,6 +36,8 @@ TEST(FindBatch, MeasuresBatchesAndRecommendsOne) {
     EXPECT_GT(batch["samples_per_second"], 0);
     EXPECT_GT(batch["busy"], 0);
     EXPECT_GT(batch["device_bytes"], 0);
+    const std::regex row(fmt::format("\n +{} +[0-9]", batch["batch"].get<int>()));
+    EXPECT_TRUE(std::regex_search(result.output, row)) << batch << " in\n" << result.output;
   }
   EXPECT_EQ(json["largest"]["batch"], 256) << "two ranks share 512 samples";
   EXPECT_EQ(json["largest"]["run"], 256);
@@ -55,12 +56,11 @@ TEST(FindBatch, TriesMultiplesThatSuitTheKernels) {
   const ProgramResult result =
       run_shell(find_batch(workplace, "--seconds 8 --set train.batch=51 --set train.threads=2"));
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_NE(result.output.find("from 2 up are multiples of 2, which leave no lane of the kernels without "
-                               "work; 51, as configured, is none"),
-            std::string::npos)
+  EXPECT_TRUE(std::regex_search(result.output, std::regex("multiple.*\\b51\\b|\\b51\\b.*multiple")))
       << result.output;
   const auto json = nlohmann::json::parse(text_of(workplace.path("run") / "found_batch.json"));
   EXPECT_EQ(json["multiple"], 2);
+  EXPECT_EQ(json["configured"]["batch"], 51);
   ASSERT_GE(json["batches"].size(), 2u);
   for (const auto& batch : json["batches"]) {
     if (batch["batch"] != 51) {
@@ -108,19 +108,20 @@ TEST(AutomaticBatch, TrainsAsIfItHadBeenGiven) {
   ASSERT_EQ(automatic.exit_code, 0) << automatic.output;
   const std::string of_automatic = text_of(digest);
   std::smatch found;
-  const std::regex said("train.batch = \"auto\": (\\d+), the smallest");
-  ASSERT_TRUE(std::regex_search(automatic.output, found, said)) << automatic.output;
   const std::string kept = text_of(workplace.path("run") / "config.toml");
-  EXPECT_NE(kept.find("batch = " + found[1].str() + "\n"), std::string::npos) << kept;
+  ASSERT_TRUE(std::regex_search(kept, found, std::regex("\nbatch = (\\d+)\n"))) << kept;
+  const std::string batch = found[1].str();
+  const std::regex line_of_choice("train\\.batch.*\"auto\".*\\b" + batch + "\\b");
+  EXPECT_TRUE(std::regex_search(automatic.output, line_of_choice)) << batch << " in " << automatic.output;
 
-  const ProgramResult given = with({fmt::format("train.batch={}", found[1].str())}, "");
+  const ProgramResult given = with({"train.batch=" + batch}, "");
   ASSERT_EQ(given.exit_code, 0) << given.output;
   EXPECT_EQ(text_of(digest), of_automatic);
 
   // A checkpoint contains its batch, so no search runs.
   const ProgramResult resumed = with({"train.batch=auto"}, "--resume auto");
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
-  EXPECT_EQ(resumed.output.find("the smallest with"), std::string::npos) << resumed.output;
+  EXPECT_EQ(resumed.output.find("\"auto\""), std::string::npos) << resumed.output;
   EXPECT_EQ(text_of(digest), of_automatic);
 }
 
@@ -128,13 +129,13 @@ TEST(AutomaticBatch, IsOfTrainingAlone) {
   const Workplace workplace("auto_batch_elsewhere");
   const std::string config = workplace.path("config.toml").string() + " --set train.batch=auto";
   expect_failure(run_shell(program("lockstep") + " plan " + config), exit_code::config,
-                 {"train.batch = \"auto\": lockstep plan finds none"});
+                 {"train.batch = \"auto\"", "lockstep plan"});
   const ProgramResult printed = run_shell(program("lockstep") + " train --print-config " + config);
   EXPECT_NE(printed.output.find("\nbatch = \"auto\"\n"), std::string::npos) << printed.output;
   expect_failure(run_shell(workplace.train({"train.batch=0"})), exit_code::config,
-                 {"train.batch = 0: allowed are integers from 1 to 1048576, or \"auto\""});
+                 {"train.batch = 0", "1048576", "\"auto\""});
   expect_failure(run_shell(workplace.train({"train.batch=\"big\""})), exit_code::config,
-                 {"an integer from 1 to 1048576, or \"auto\" is expected"});
+                 {"train.batch = \"big\"", "1048576", "\"auto\""});
 }
 
 }  // namespace

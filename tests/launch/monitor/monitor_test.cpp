@@ -14,6 +14,7 @@
 #include "core/processor_name.h"
 #include "launch/monitor/monitor_file.h"
 #include "tests/launch/monitor/nvml_stub.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -238,7 +239,7 @@ TEST_F(Monitor, AFolderThatGoesAwayIsNotMadeAgain) {
   testing::internal::CaptureStderr();
   rows.append(one);
   const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("monitor.csv: No such file or directory"), std::string::npos) << log;
+  expect_parts(log, {file().string(), "No such file or directory"});
   EXPECT_FALSE(fs::exists(file().parent_path()));
   fs::rename(folder_.path() / "away", file().parent_path());
   rows.append(one);

@@ -3,6 +3,8 @@
 // The display of ranks for people and programs: rows, confirmed values, and idle devices with a context.
 #include "launch/monitor/node_view.h"
 
+#include <algorithm>
+#include <regex>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -14,6 +16,7 @@
 #include "launch/monitor/job_json.h"
 #include "launch/monitor/job_table.h"
 #include "tests/launch/monitor/nvml_stub.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -78,12 +81,13 @@ TEST(IdleDevice, IsOneWithoutAStepForLong) {
   rest_for(rank, 29);
   EXPECT_EQ(why_idle(rank), "");
   rest_for(rank, 95);
-  EXPECT_EQ(why_idle(rank), "no step for 95 s");
-  EXPECT_EQ(why_idle(rank, 100.0), "no step for 95 s") << "a kernel that waits counts as use";
+  expect_parts(why_idle(rank), {"step", "95 s"});
+  expect_parts(why_idle(rank, 100.0), {"step", "95 s"});  // a kernel that waits counts as use
   rank.waits = CollectiveWait{.what = "all_reduce 17", .seconds = 94};
-  EXPECT_EQ(why_idle(rank), "no step for 95 s, in all_reduce 17 for 94 s");
+  expect_parts(why_idle(rank), {"step", "95 s", "all_reduce 17", "94 s"});
   rank.life = RankLife::stopped;
-  EXPECT_EQ(why_idle(rank), "no step for 95 s, stopped by a signal");
+  expect_parts(why_idle(rank), {"step", "95 s", "stopped"});
+  EXPECT_EQ(why_idle(rank).find("all_reduce"), std::string::npos) << why_idle(rank);
   rank.life = RankLife::died;
   EXPECT_EQ(why_idle(rank), "") << "who is dead holds nothing";
 }
@@ -94,7 +98,7 @@ TEST(IdleDevice, StepsMayTakeLong) {
   rest_for(rank, 95);
   EXPECT_EQ(why_idle(rank), "");
   rest_for(rank, 200);
-  EXPECT_EQ(why_idle(rank), "no step for 200 s");
+  expect_parts(why_idle(rank), {"step", "200 s"});
 }
 
 TEST(IdleDevice, IsOneThatIsHardlyBusy) {
@@ -104,7 +108,7 @@ TEST(IdleDevice, IsOneThatIsHardlyBusy) {
   rank.progress.idle_since_ns = kNow - 20 * kSecond;
   EXPECT_EQ(why_idle(rank), "");
   rank.progress.idle_since_ns = kNow - 60 * kSecond;
-  EXPECT_EQ(why_idle(rank), "busy for 2 % of the last 60 s: it waits for data");
+  expect_parts(why_idle(rank), {"2 %", "60 s", "data"});
 }
 
 TEST(IdleDevice, OutsideOfStepsTheGpuSaysWhetherItWorks) {
@@ -112,14 +116,14 @@ TEST(IdleDevice, OutsideOfStepsTheGpuSaysWhetherItWorks) {
   rank.progress.activity_ns = kNow - 95 * kSecond;
   rest_for(rank, 96);
   rank.progress.activity = Activity::saving;
-  EXPECT_EQ(why_idle(rank), "saving for 95 s");
+  expect_parts(why_idle(rank), {"saving", "95 s"});
   EXPECT_EQ(why_idle(rank, 40.0), "");
   rank.progress.activity = Activity::evaluating;
   EXPECT_EQ(why_idle(rank), "");
   EXPECT_EQ(why_idle(rank, 40.0), "");
-  EXPECT_EQ(why_idle(rank, 0.0), "evaluating for 95 s");
+  expect_parts(why_idle(rank, 0.0), {"evaluating", "95 s"});
   rank.life = RankLife::stopped;
-  EXPECT_EQ(why_idle(rank), "evaluating for 95 s, stopped by a signal");
+  expect_parts(why_idle(rank), {"evaluating", "95 s", "stopped"});
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -136,14 +140,15 @@ TEST(JobTable, OfAJobThatDiedIsALine) {
   rest_for(rank, 300);
   const std::vector<std::string> lines = lines_of(table_of(view_of(rank), kIdle, {}));
   ASSERT_EQ(lines.size(), 4u);
-  EXPECT_EQ(lines[3], "died 300s ago, after step 41: its processes were killed or have failed");
+  expect_parts(lines[3], {"died", "300s", "step 41"});
 }
 
 TEST(JobTable, HasARowForEachRank) {
   const std::vector<std::string> lines = lines_of(table_of(view_of(training_rank()), kIdle, {}));
   ASSERT_EQ(lines.size(), 5u);
   EXPECT_TRUE(lines[0].starts_with("node7 ")) << lines[0];
-  EXPECT_TRUE(lines[2].ends_with(", 4 ranks (1 here), 4000 samples/s, loss 0.2500, in /runs/x")) << lines[2];
+  expect_parts(lines[2], {"cnn", "4000 samples/s", "loss 0.2500", "/runs/x"});
+  EXPECT_TRUE(std::regex_search(lines[2], std::regex(R"(4 ranks\D*1\b)"))) << lines[2];  // 1 on this node
   EXPECT_EQ(lines[3], "rank device  state      epoch        step busy peak samples/s data comm  last");
   EXPECT_EQ(lines[4], "   3 cuda:3  training    2/20     120/469  80%    -      1000   5%  15%  0.1s");
 }
@@ -154,7 +159,7 @@ TEST(JobTable, FiguresThatDoNotHoldAreNotShown) {
   const std::vector<std::string> lines = lines_of(table_of(view_of(rank), kIdle, {}));
   ASSERT_EQ(lines.size(), 6u);
   EXPECT_EQ(lines[4], "   3 cuda:3  training    2/20     120/469    -    -         -    -    -   95s");
-  EXPECT_EQ(lines[5], "rank 3 holds cuda:3 (0000:3b:00.0, NVIDIA H100) idle: no step for 95 s");
+  expect_parts(lines[5], {"rank 3", "cuda:3", "0000:3b:00.0", "NVIDIA H100", why_idle(rank)});
 }
 
 TEST(JobTable, FitsATerminalWhateverIsInIt) {
@@ -234,9 +239,7 @@ TEST_F(NodeViews, HaveRanksByJobAndWhatTheDriverTellsOfTheirGpus) {
   const ViewJson json = ViewJson::parse(to_json(view, kIdle));
   EXPECT_EQ(json["devices"][0]["uuid"], "GPU-one");
   EXPECT_EQ(json["devices"][0]["watts"], 654.321);
-  EXPECT_NE(table_of(view, kIdle, {}).find(" utilization 97 %, memory 10.0 of 79.6 GiB, 654 W, 61 C, NVIDIA"),
-            std::string::npos)
-      << table_of(view, kIdle, {});
+  expect_parts(table_of(view, kIdle, {}), {"97 %", "10.0", "79.6 GiB", "654 W", "61 C", "NVIDIA H100"});
   ASSERT_EQ(viewer.look("/runs/b").jobs.size(), 1u);
   EXPECT_EQ(viewer.look("/runs/b/../b").jobs[0].identity().job.str(), "b");
   EXPECT_TRUE(viewer.look("/runs/c").jobs.empty());
@@ -258,9 +261,11 @@ TEST_F(NodeViews, NameContextsOnGpusThatDoNothing) {
   const ViewJson idle = ViewJson::parse(to_json(view, kIdle))["jobs"][0]["here"][0]["idle_contexts"];
   ASSERT_EQ(idle.size(), 1u) << idle;
   EXPECT_EQ(idle[0]["uuid"], "GPU-two");
-  const std::string table = table_of(view, kIdle, {});
-  EXPECT_NE(table.find("\nrank 0 holds GPU 00000000:86:00.0 idle: it has a context there"), std::string::npos)
-      << table;
+  const std::vector<std::string> lines = lines_of(table_of(view, kIdle, {}));
+  const auto line = std::ranges::find_if(
+      lines, [](const std::string& each) { return each.find("00000000:86:00.0") != std::string::npos; });
+  ASSERT_TRUE(line != lines.end());
+  expect_parts(*line, {"rank 0", "idle"});
   stub_.say("2.utilization.gpu", "50");
   view = viewer.look();
   EXPECT_TRUE(idle_contexts(view.jobs[0].ranks[0], view).empty());

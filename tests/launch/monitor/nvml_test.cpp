@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/launch/monitor/nvml_stub.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -53,14 +54,14 @@ TEST(NvmlLibrary, ThatIsNotThereIsAnAnswer) {
 TEST(NvmlLibrary, ThatIsAnotherOneIsAnAnswer) {
   const Nvml other("libm.so.6");
   EXPECT_STREQ(other.provider(), "none");
-  EXPECT_EQ(other.problem(), "libm.so.6 has no nvmlInit_v2");
+  expect_parts(other.problem(), {"libm.so.6", "nvmlInit_v2"});
 }
 
 TEST_F(NvmlFigures, ADriverThatIsNotLoadedIsAnAnswer) {
   stub_.say("init!", "9");
   const Nvml nvml(LOCKSTEP_NVML_STUB);
   EXPECT_STREQ(nvml.provider(), "none");
-  EXPECT_EQ(nvml.problem(), "nvmlInit_v2: Something Else");
+  expect_parts(nvml.problem(), {"nvmlInit_v2", "Something Else"});
 }
 
 TEST_F(NvmlFigures, AreThoseOfTheDeviceWithThatUuid) {
@@ -142,7 +143,10 @@ TEST_F(NvmlFigures, OfAnOldLibraryAreThoseItHas) {
   EXPECT_EQ(figures.utilization, 97);
   EXPECT_FALSE(figures.joules || figures.sm_mhz || figures.pcie_sent || figures.nvlink_sent ||
                figures.sm_activity);
-  EXPECT_EQ(std::ranges::count(figures.refused, "nvmlDeviceGetTotalEnergyConsumption: not in this library"),
+  EXPECT_EQ(std::ranges::count_if(figures.refused,
+                                  [](const std::string& each) {
+                                    return each.starts_with("nvmlDeviceGetTotalEnergyConsumption");
+                                  }),
             1);
 }
 

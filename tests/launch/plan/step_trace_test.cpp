@@ -192,9 +192,7 @@ TEST(StepTrace, NumbersThatMakeNoSenseAreRefusedByName) {
     return message_of<DataError>([&] { parse_step_trace(text, "a.json"); });
   };
   for (const std::string number : {"0", "-1", "2.5", "1e300", "\"2\"", "null"}) {
-    EXPECT_NE(message("\"ranks\":1", "\"ranks\":" + number).find("\"ranks\" is no whole number from 1 to "),
-              std::string::npos)
-        << number;
+    EXPECT_NE(message("\"ranks\":1", "\"ranks\":" + number).find("\"ranks\""), std::string::npos) << number;
     EXPECT_NE(message("[1000000,", "[" + number + ",").find("\"bucket_bytes\""), std::string::npos) << number;
   }
   EXPECT_NE(message("\"index\":3", "\"index\":1e300").find("\"index\""), std::string::npos);
@@ -205,11 +203,11 @@ TEST(StepTrace, IsRefusedWhereItTellsOfNoStep) {
   const auto message = [](std::string_view text) {
     return message_of<DataError>([&] { parse_step_trace(text, "a.json"); });
   };
-  EXPECT_NE(message("not JSON").find("a.json: not a trace of lockstep train"), std::string::npos);
-  EXPECT_NE(message("{}").find("lockstep train CONFIG --trace FILE"), std::string::npos);
-  EXPECT_NE(message(R"({"traceEvents": [], "otherData": {}})").find("not a trace"), std::string::npos);
-  EXPECT_NE(message_of<DataError>([] { traced(3, run_of_two_buckets()); }).find("no complete step"),
-            std::string::npos);
+  for (const char* text : {"not JSON", "{}", R"({"traceEvents": [], "otherData": {}})"})
+    expect_parts(message(text), {"a.json", "lockstep train", "--trace", "json.exception"});
+  const std::string incomplete = message_of<DataError>([] { traced(3, run_of_two_buckets()); });
+  expect_parts(incomplete, {"trace.json", "lockstep train", "--trace"});
+  EXPECT_EQ(incomplete.find("json.exception"), std::string::npos) << incomplete;
   EXPECT_THROW(read_step_trace("/nowhere/trace.json"), IoError);
 }
 

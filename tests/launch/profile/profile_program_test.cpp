@@ -3,6 +3,7 @@
 // The program with profile.*: the files, their steps, and that training does not change.
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 
 #include <fmt/format.h>
@@ -65,8 +66,8 @@ TEST(ProfileProgram, EveryRankWritesTheStepsOfEachCycleAndTrainsAsWithoutIt) {
   EXPECT_EQ(profiled_steps(workplace.path("run/profile")),
             (std::vector<Cycle>{
                 {{0, first}, {1, first}}, {{0, second}, {1, second}}, {{0, cut_short}, {1, cut_short}}}));
-  EXPECT_EQ(count(output, "the profile of steps 4 to 5 is in "), 1) << output;
-  EXPECT_EQ(count(output, "the profile of step 14 is in "), 1) << output;
+  for (const char* steps : {"steps 4", "steps 9", "step 14"}) EXPECT_GE(count(output, steps), 1) << output;
+  EXPECT_EQ(count(output, workplace.path("run/profile").string()), 3) << output;
 }
 
 TEST(ProfileProgram, GoesOnWithTheStepsOfTheWholeTraining) {
@@ -91,16 +92,19 @@ TEST(ProfileProgram, TrainsToTheEndWhereItCannotWrite) {
                                                                      workplace.path("file/in").string())}),
                          "--digest " + workplace.path("digest").string()));
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
-  EXPECT_EQ(count(result.output, "a profile is lost: "), 2) << result.output;
+  for (const int rank : {0, 1})
+    EXPECT_TRUE(std::regex_search(result.output,
+                                  std::regex(fmt::format("warning \\[rank {}\\][^\\n]*/file/in", rank))))
+        << result.output;
   EXPECT_TRUE(std::filesystem::exists(workplace.path("digest")));
 }
 
 TEST(ProfileProgram, RefusesWhatItCannotProfile) {
   const Workplace workplace("profile_refused");
   expect_failure(run_ranks(2, workplace.train(with(kCycles, {"comm.topology=ring"}))), exit_code::config,
-                 {"profile.active = 0"});
+                 {"comm.topology", "profile.active"});
   expect_failure(run_ranks(2, workplace.train(kCycles, "--trace " + workplace.path("trace").string())),
-                 exit_code::usage, {"--trace has all steps, profile.active = 2 some of them"});
+                 exit_code::usage, {"--trace", "profile.active"});
 }
 
 }  // namespace

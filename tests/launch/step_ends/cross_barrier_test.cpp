@@ -251,9 +251,9 @@ TEST(CrossBarrier, AGradientThatIsNotFiniteLeavesTheStateBeforeItsStep) {
             crossing.step_until(kStepsOfAnEpoch);
             crossing.state();
           });
-          EXPECT_EQ(error.find(fmt::format("step {}: the loss is not finite on rank 1", failing)), 0u)
-              << error;
-          EXPECT_NE(error.find("the state before this step is in"), std::string::npos) << error;
+          expect_parts(error, {fmt::format("step {}", failing), "rank 1", file.string()});
+          // The error would name the next step if the saved state had been the one after it.
+          EXPECT_EQ(error.find(fmt::format("step {}", failing + 1)), std::string::npos) << error;
           plain.trainer().evaluate();  // averages the running statistics over the ranks
           const StateCopy expected = state_of(plain.network());
           load_state(crossing.network(), file);
@@ -275,10 +275,8 @@ TEST(CrossBarrier, WantsTheSameInABucketOnEveryRank) {
   run_thread_ranks(2, [](Communicator& communicator) {
     const Grays dataset({8, 8, 3});
     const Way way{.exchange = {.kind = &kKeepsItsShare}};
-    EXPECT_NE(message_of<ConfigError>([&] {
-                CrossingRank rank(communicator, dataset, way, true);
-              }).find("comm.cross_barrier = true: a bucket is judged by itself"),
-              std::string::npos);
+    expect_parts(message_of<ConfigError>([&] { CrossingRank rank(communicator, dataset, way, true); }),
+                 {"comm.cross_barrier", "comm.codec", "\"share\""});
   });
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -20,6 +21,7 @@
 #include "launch/tune/dimensions.h"
 #include "launch/tune/journal.h"
 #include "launch/tune/report.h"
+#include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -101,7 +103,10 @@ TEST(TuneSearch, WhatIsWithinNoiseChangesNothing) {
   MadeUpMachine machine{.cost = [](const TuneSettings&) { return 1.0; }, .noise = 0.2};
   const TuneOutcome outcome = TuneSearch({.total = 1000, .pair_cost = 2}, std::ref(machine)).run(kTwoStages);
   EXPECT_EQ(outcome.winner, TuneSettings{}) << outcome.reason;
-  EXPECT_NE(outcome.reason.find("noise"), std::string::npos) << outcome.reason;
+  EXPECT_LE(figure_of(outcome.confirmation).low, 1) << outcome.reason;
+  for (const TuneCandidate& candidate : outcome.candidates)
+    EXPECT_FALSE(candidate.ratios.empty()) << describe(candidate.settings);
+  EXPECT_FALSE(outcome.reason.empty());
 }
 
 // The candidate leads by luck in the search, and not in the confirmation.
@@ -116,7 +121,10 @@ TEST(TuneSearch, TheChosenHaveToShowItOnceMore) {
   const TuneOutcome outcome = TuneSearch({.total = 1000, .pair_cost = 2}, measure).run(kTwoStages);
   EXPECT_EQ(outcome.chosen.at("bucket"), "4");
   EXPECT_EQ(outcome.winner, TuneSettings{});
-  EXPECT_NE(outcome.reason.find("within noise"), std::string::npos) << outcome.reason;
+  const TuneFigure figure = figure_of(outcome.confirmation);
+  EXPECT_GE(figure.pairs, TuneSearch::kConfirmingPairs);
+  EXPECT_LE(figure.low, 1);
+  expect_parts(outcome.reason, {describe(outcome.chosen), describe(figure)});
 }
 
 TEST(TuneSearch, ASmallBudgetIsKept) {
@@ -266,14 +274,15 @@ TEST_F(TuneJournalFile, MeasurementsOfSomethingElseAreNotMixedIn) {
   EXPECT_EQ(error(header_), "");
   TuneHeader other = header_;
   other.ranks = 4;
-  EXPECT_NE(error(other).find("78: "), std::string::npos);
-  EXPECT_NE(error(other).find("ranks: 2 against 4"), std::string::npos) << error(other);
-  EXPECT_NE(error(other).find("--fresh"), std::string::npos);
+  EXPECT_TRUE(error(other).starts_with("78: ")) << error(other);
+  EXPECT_TRUE(std::regex_search(error(other), std::regex(R"(\branks\D+\b2\D+\b4\b)"))) << error(other);
+  expect_parts(error(other), {path().string(), "--fresh"});
   Config config;
   config.loader.batch = 7;
   other = header_;
   other.config = to_toml(config);
-  EXPECT_NE(error(other).find("train.batch: "), std::string::npos) << error(other);
+  EXPECT_TRUE(error(other).starts_with("78: ")) << error(other);
+  expect_parts(error(other), {"train.batch"});
 
   TuneJournal fresh(path(), other, true);
   EXPECT_EQ(fresh.measurements_found(), 0);
@@ -286,11 +295,11 @@ TEST_F(TuneJournalFile, WhatIsNoJournalIsToldWithItsLine) {
   const std::string first = text();
   for (const char* line : {"nonsense\n", "{}\n"}) {
     write(first + line);
-    EXPECT_NE(error(header_).find("65: "), std::string::npos) << error(header_);
-    EXPECT_NE(error(header_).find("tune.jsonl:2 "), std::string::npos) << error(header_);
+    EXPECT_TRUE(error(header_).starts_with("65: ")) << error(header_);
+    expect_parts(error(header_), {path().string() + ":2"});
   }
   write("{}\n");
-  EXPECT_NE(error(header_).find("tune.jsonl:1 "), std::string::npos) << error(header_);
+  expect_parts(error(header_), {path().string() + ":1"});
   write("{\"lockstep_tune\"");  // killed while writing the first line
   EXPECT_EQ(error(header_), "");
   EXPECT_EQ(text(), first);
@@ -306,9 +315,16 @@ TEST(TuneReport, TheWinnersConfigurationSaysWhy) {
   const TuneFacts facts{.date = "2026-11-22 10:00:00", .processor = "some processor", .ranks = 2};
   const std::string toml = tuned_toml(config, outcome, facts, {});
   EXPECT_TRUE(toml.starts_with(kTunedMark)) << toml;
-  EXPECT_NE(toml.find("All changes together: 2.0"), std::string::npos) << toml;
-  EXPECT_NE(toml.find(" of the default's samples/s over 6 pairs\noverlap = false\n"), std::string::npos)
-      << toml.substr(0, 400);
+  // Comments have the gain of all changes in the head, and that of a key in the line before it.
+  const TuneFigure figure = figure_of(outcome.confirmation);
+  EXPECT_NEAR(figure.ratio, 2, 0.1);
+  expect_parts(toml.substr(0, toml.find("\n[")), {describe(figure)});
+  const std::size_t end = toml.find("\noverlap = false\n");
+  ASSERT_NE(end, std::string::npos) << toml;
+  const std::size_t begin = toml.rfind('\n', end - 1) + 1;
+  const TuneFigure of_key = outcome.candidates.at(0).figure();
+  EXPECT_EQ(of_key.pairs, 6);
+  expect_parts(toml.substr(begin, end - begin), {"# ", describe(of_key), "6 pairs"});
   TemporaryFolder folder;
   folder.write("tuned.toml", Bytes(toml.begin(), toml.end()));
   EXPECT_EQ(to_toml(load_config((folder.path() / "tuned.toml").string(), {})), to_toml(config));
