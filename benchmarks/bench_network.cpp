@@ -8,7 +8,7 @@
 #include "benchmarks/on_device.h"
 #include "core/random.h"
 #include "core/timeline.h"
-#include "launch/devices/kernel_cache.h"
+#include "launch/program/devices/kernel_cache.h"
 #include "models/networks/networks.h"
 
 namespace lockstep {

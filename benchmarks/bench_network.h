@@ -13,7 +13,7 @@
 
 #include "comm/buckets.h"
 #include "data/dataset.h"
-#include "launch/trainer.h"
+#include "launch/train/trainer.h"
 #include "models/graph.h"
 #include "models/network.h"
 #include "models/optimizer.h"

@@ -15,7 +15,7 @@
 #include "benchmarks/measure.h"
 #include "core/error.h"
 #include "core/timeline.h"
-#include "launch/trainer.h"
+#include "launch/train/trainer.h"
 
 namespace lockstep {
 namespace {

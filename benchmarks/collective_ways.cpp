@@ -9,7 +9,7 @@
 #include <mpi.h>
 
 #include "core/error.h"
-#include "launch/devices/device_choice.h"
+#include "launch/program/devices/device_choice.h"
 
 namespace lockstep {
 namespace {

@@ -13,8 +13,8 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/timeline.h"
-#include "launch/job_end.h"
-#include "launch/trainer.h"
+#include "launch/train/job_end.h"
+#include "launch/train/trainer.h"
 #include "models/networks/networks.h"
 
 namespace lockstep {

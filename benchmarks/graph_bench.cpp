@@ -9,7 +9,7 @@
 #include "benchmarks/measure.h"
 #include "core/error.h"
 #include "core/timeline.h"
-#include "launch/trainer.h"
+#include "launch/train/trainer.h"
 #include "models/state_copy.h"
 
 namespace lockstep {

@@ -34,7 +34,7 @@
 #include "data/preloaded.h"
 #include "data/sample_order.h"
 #include "kernels/backend.h"
-#include "launch/config/config.h"
+#include "launch/program/config/config.h"
 
 namespace lockstep {
 namespace {

@@ -11,7 +11,7 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "kernels/backend.h"
-#include "launch/waiting.h"
+#include "launch/train/watch/waiting.h"
 
 namespace lockstep {
 namespace {

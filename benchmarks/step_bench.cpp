@@ -15,9 +15,9 @@
 #include "benchmarks/measure.h"
 #include "core/error.h"
 #include "core/timeline.h"
-#include "launch/account/account_json.h"
-#include "launch/digest.h"
-#include "launch/step_results.h"
+#include "launch/observe/account/account_json.h"
+#include "launch/train/digest.h"
+#include "launch/train/step/step_results.h"
 #include "models/state_copy.h"
 #include "models/work.h"
 

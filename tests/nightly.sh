@@ -19,7 +19,7 @@ part() {
         LOCKSTEP_LARGE_TESTS=1 tests/run.sh cpu -R 'ends_of_keys_ranks|RunningSums|RememberingCodecs|CodecExchange' &&
         LOCKSTEP_TEST_CLIENTS=1 tests/run.sh cpu -R 'report_page_test|tensorboard_test|profile_test'
       ;;
-    signals) tests/run.sh cpu list >/dev/null && python3 -B tests/launch/signals_test.py build/cpu/bin/lockstep --cells 336 ;;
+    signals) tests/run.sh cpu list >/dev/null && python3 -B tests/launch/program/signals_test.py build/cpu/bin/lockstep --cells 336 ;;
     faults) tests/run.sh cpu list >/dev/null && tests/faults.sh ;;
     emulator) LOCKSTEP_EMULATED_DEVICE=ON tests/run.sh asan && LOCKSTEP_EMULATED_DEVICE=ON tests/run.sh tsan ;;
     fuzz) tests/run.sh fuzz 600 ;;

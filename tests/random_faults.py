@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Disturbs small trainings at random, by injected faults (--inject) and by signals from outside, and checks
-the end: each must end with an exit code that launch/inject/README.md documents for its fault, lose no saved
+the end: each must end with an exit code that launch/program/inject/README.md documents for its fault, lose no saved
 step, and resume to the digest and the metrics of an undisturbed training.
 
   tests/random_faults.py                          # 200 faults, with a seed that is printed
@@ -53,7 +53,7 @@ LONGEST = 120  # seconds that a job may take, the watchdog's included
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of fault. codes: exit codes of a job of several ranks, as in launch/inject/README.md. A signal
+    """A kind of fault. codes: exit codes of a job of several ranks, as in launch/program/inject/README.md. A signal
     that could not be delivered counts as an error."""
     codes: tuple
     signal: int = None  # sent from outside; None: the fault is made by --inject

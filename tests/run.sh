@@ -66,7 +66,7 @@ build() (
 # LOCKSTEP_EMULATED_DEVICE=ON runs them always.
 sanitized() {
   local passed=tests/sanitizers/$1.passed emulated=${LOCKSTEP_EMULATED_DEVICE:-OFF} sources
-  sources=$(git ls-files -- tests/cuda_emulator core/cuda kernels/cuda comm/nccl tests/launch/cuda_trainer_test.cpp ':!*.md' |
+  sources=$(git ls-files -- tests/cuda_emulator core/cuda kernels/cuda comm/nccl tests/launch/train/cuda_trainer_test.cpp ':!*.md' |
     LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d' ' -f1)
   [ "$(cat "$passed" 2>/dev/null)" = "$sources" ] || emulated=ON
   build "$1" "$2" -DLOCKSTEP_EMULATED_DEVICE="$emulated"

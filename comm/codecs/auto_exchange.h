@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // AutoExchange: comm.codec = "auto". Each bucket uses one of several codecs or the dense sum. All start with
-// the dense sum; a caller measures steps and chooses (launch/codec_trial.h). Only chosen codecs have memory.
+// the dense sum; a caller measures steps and chooses (launch/train/trials/codec_trial.h). Only chosen codecs have memory.
 // Parameters that comm.codec_for names keep their codecs.
 #pragma once
 

@@ -88,7 +88,7 @@ class Benchmarks(unittest.TestCase):
     def test_gossip_bench_has_ranks_together_and_on_a_ring(self):
         result, output = self.result_of(
             # As a user starts it, without OMP_WAIT_POLICY: the benchmark then restarts itself
-            # (launch/waiting.h).
+            # (launch/train/watch/waiting.h).
             ["env", "-u", "OMP_WAIT_POLICY", "mpirun", "--oversubscribe", "--bind-to", "none", "-np", "3",
              BIN / "gossip_bench", "--image", "8", "--batch", "2",
              "--batch-ms", "4", "--steps", "5", "--rounds", "1"])

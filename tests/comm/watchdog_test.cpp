@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ranks that the watchdog blames, how ranks connect to each other, and that it ends a job of threads.
-// tests/launch/rank_failure_test.cpp tests real jobs that hang.
+// tests/launch/program/rank_failure_test.cpp tests real jobs that hang.
 #include "comm/watchdog/watchdog.h"
 
 #include <future>

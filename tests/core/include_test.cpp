@@ -27,7 +27,11 @@ const std::map<std::string, Folders> kMayInclude = {
     {"comm", {"core", "kernels", "comm"}},
     {"data", {"core", "kernels", "data"}},
     {"models", {"core", "kernels", "models"}},
-    {"launch", {"core", "kernels", "comm", "data", "models", "launch"}},
+    {"launch/train", {"core", "kernels", "comm", "data", "models", "launch/train"}},
+    {"launch/observe", {"core", "kernels", "comm", "data", "models", "launch/train", "launch/observe"}},
+    {"launch/program",
+     {"core", "kernels", "comm", "data", "models", "launch/train", "launch/observe", "launch/program"}},
+    {"launch/examples", {"core", "kernels", "comm", "data", "models", "launch/train"}},
 };
 const Folders kBackendFolders = {"cpu", "cuda", "no_cuda", "mpi", "nccl"};
 const std::regex kInclude(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"])");
@@ -39,6 +43,14 @@ bool is_public_header(const std::filesystem::path& file) {
          });
 }
 
+// The layer of a path from the root: its first folder, and in launch/ the first two.
+std::string layer_of(const std::filesystem::path& path) {
+  auto part = path.begin();
+  std::string layer = *part;
+  if (layer == "launch") layer += "/" + (++part)->string();
+  return layer;
+}
+
 // The reason why a file (path from the root) must not include `included`, if there is one.
 std::optional<std::string> objection(const std::filesystem::path& file, bool quoted,
                                      const std::string& included) {
@@ -47,8 +59,7 @@ std::optional<std::string> objection(const std::filesystem::path& file, bool quo
   }
   if (!quoted) return std::nullopt;
   if (included.find('/') == std::string::npos) return "includes are named from the root";
-  const std::string folder = file.begin()->string();
-  const std::string other = std::filesystem::path(included).begin()->string();
+  const std::string folder = layer_of(file), other = layer_of(included);
   if (kMayInclude.at(folder).contains(other)) return std::nullopt;
   return fmt::format("{} may not include {}", folder, other);
 }

@@ -15,8 +15,8 @@ target_link_libraries(lockstep_emulated_device
 target_compile_definitions(lockstep_emulated_device PRIVATE OMPI_SKIP_MPICXX)
 set(emulated_device lockstep_emulated_device cuda_kernels)  # objects go where they are linked directly
 
-add_executable(lockstep-emulated ${PROJECT_SOURCE_DIR}/launch/main.cpp)
-target_link_libraries(lockstep-emulated PRIVATE ${emulated_device} Lockstep::launch lockstep_flags)
+add_executable(lockstep-emulated ${PROJECT_SOURCE_DIR}/launch/program/main.cpp)
+target_link_libraries(lockstep-emulated PRIVATE ${emulated_device} Lockstep::program lockstep_flags)
 set_target_properties(lockstep-emulated PROPERTIES ENABLE_EXPORTS ON)
 
 # lockstep_emulated_test(NAME <name> SOURCES <files> [LIBRARIES <targets>] [THREADED]): GoogleTest cases on the emulated

@@ -17,8 +17,8 @@
 #include "core/error.h"
 #include "tests/cuda_emulator/emulated_run.h"
 #include "tests/distance.h"
-#include "tests/launch/program.h"
-#include "tests/launch/trace_check.h"
+#include "tests/launch/program/program.h"
+#include "tests/launch/program/trace_check.h"
 
 namespace lockstep {
 namespace {

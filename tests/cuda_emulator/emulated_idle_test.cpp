@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/launch/monitor/nvml_stub.h"
-#include "tests/launch/program.h"
+#include "tests/launch/observe/monitor/nvml_stub.h"
+#include "tests/launch/program/program.h"
 #include "tests/message_of.h"
 
 namespace lockstep {

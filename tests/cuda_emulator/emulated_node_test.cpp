@@ -18,8 +18,8 @@
 #include "core/error.h"
 #include "core/file_claim.h"
 #include "tests/data/jpeg_files.h"
-#include "tests/launch/monitor/nvml_stub.h"
-#include "tests/launch/program.h"
+#include "tests/launch/observe/monitor/nvml_stub.h"
+#include "tests/launch/program/program.h"
 #include "tests/message_of.h"
 
 namespace lockstep {

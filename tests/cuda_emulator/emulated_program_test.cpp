@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 #include "tests/cuda_emulator/emulated_run.h"
-#include "tests/launch/program.h"
+#include "tests/launch/program/program.h"
 #include "tests/message_of.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "core/device.h"
-#include "tests/launch/program.h"
+#include "tests/launch/program/program.h"
 
 namespace lockstep {
 

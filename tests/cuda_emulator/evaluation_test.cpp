@@ -7,10 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "comm/nccl/communicator.h"
-#include "launch/trainer.h"
+#include "launch/train/trainer.h"
 #include "models/network_state.h"
 #include "tests/comm/thread_ranks.h"
-#include "tests/launch/grays.h"
+#include "tests/launch/train/grays.h"
 
 namespace lockstep {
 namespace {

@@ -15,7 +15,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "data/sample_order.h"
-#include "launch/trainer.h"
+#include "launch/train/trainer.h"
 #include "models/network_state.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"

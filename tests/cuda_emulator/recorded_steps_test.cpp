@@ -11,11 +11,11 @@
 
 #include "comm/codecs/auto_exchange.h"
 #include "comm/nccl/communicator.h"
-#include "launch/digest.h"
-#include "launch/trainer.h"
-#include "launch/training_observer.h"
+#include "launch/train/digest.h"
+#include "launch/train/trainer.h"
+#include "launch/train/training_observer.h"
 #include "tests/comm/thread_ranks.h"
-#include "tests/launch/grays.h"
+#include "tests/launch/train/grays.h"
 #include "tests/message_of.h"
 
 namespace lockstep {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // That ranks start equal, on GPUs: ranks are threads with a device each.
-#include "launch/replicas.h"
+#include "launch/train/watch/replicas.h"
 
 #include <chrono>
 #include <thread>

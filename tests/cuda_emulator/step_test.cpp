@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "data/device_batches.h"
-#include "launch/account/step_times.h"
+#include "launch/train/clock/step_times.h"
 #include "tests/data/numbered_dataset.h"
 
 namespace lockstep {

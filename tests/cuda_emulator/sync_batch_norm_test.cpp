@@ -9,12 +9,12 @@
 
 #include "comm/communicator_gather.h"
 #include "comm/nccl/communicator.h"
-#include "launch/trainer.h"
+#include "launch/train/trainer.h"
 #include "models/network_state.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
 #include "tests/distance.h"
-#include "tests/launch/grays.h"
+#include "tests/launch/train/grays.h"
 #include "tests/message_of.h"
 
 namespace lockstep {

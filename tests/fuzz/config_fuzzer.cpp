@@ -3,8 +3,8 @@
 // A configuration in TOML, and settings of the command line. What is accepted, printed and read again is the
 // same.
 #include "core/error.h"
-#include "launch/config/config.h"
-#include "launch/engine_options.h"
+#include "launch/program/config/config.h"
+#include "launch/program/setup/engine_options.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep {

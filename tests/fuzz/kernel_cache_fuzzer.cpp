@@ -3,7 +3,7 @@
 // Kernel choices: those of a file that any process of the machine may have written, and those that a
 // checkpoint brings.
 #include "core/error.h"
-#include "launch/devices/kernel_cache.h"
+#include "launch/program/devices/kernel_cache.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

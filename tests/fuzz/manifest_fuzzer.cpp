@@ -3,8 +3,8 @@
 // manifest.json of a checkpoint: as it comes, and one of our own with fields that anybody chose, whose hashes
 // are right.
 #include "core/error.h"
-#include "launch/checkpoint/manifest.h"
-#include "launch/config/config.h"
+#include "launch/train/checkpoint/manifest.h"
+#include "launch/program/config/config.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

@@ -5,8 +5,8 @@
 
 #include "core/error.h"
 #include "core/safetensors.h"
-#include "launch/checkpoint/shard.h"
-#include "launch/content_hash.h"
+#include "launch/train/checkpoint/shard.h"
+#include "launch/train/watch/content_hash.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

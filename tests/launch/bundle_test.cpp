@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "tests/launch/program.h"
+#include "tests/launch/program/program.h"
 #include "tests/message_of.h"
 
 namespace lockstep {

@@ -16,8 +16,8 @@
 
 #include "core/random.h"
 #include "core/safetensors.h"
-#include "launch/run_files/training_reporters.h"
-#include "launch/training.h"
+#include "launch/observe/run_files/training_reporters.h"
+#include "launch/program/setup/training.h"
 #include "models/network_state.h"
 #include "tests/comm/mpi_world.h"
 #include "tests/data/idx_files.h"

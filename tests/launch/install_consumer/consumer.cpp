@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A user's own network, dataset, schedule and command, next to everything that `lockstep` has.
-#include "launch/commands/commands.h"
-#include "launch/run.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/run.h"
 
 using namespace lockstep;
 

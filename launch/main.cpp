@@ -1,4 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "launch/run.h"
-
-int main(int argc, char** argv) { return lockstep::run(argc, argv); }

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/account/advice.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+constexpr double kWorthAdvice = 0.05;  // of the step
+
+// A change, what it leaves of a step for the samples of today's step, and how to say it.
+struct Change {
+  std::string key;
+  std::string value;
+  double step_seconds = 0;
+  std::string text;  // "KEY=VALUE", or what else to do
+};
+
+// Time per step that compute waits for each cause, on the rank that waits longest.
+struct Causes {
+  double late = 0;
+  double starved = 0;
+  double wire = 0;
+};
+
+class Adviser {
+ public:
+  Adviser(const EpochCommunication& epoch, const AdviceContext& context)
+      : epoch_(epoch),
+        context_(context),
+        steps_(static_cast<double>(epoch.mine.steps)),
+        longest_(*std::ranges::max_element(epoch.by_rank, {}, &RankCommunication::exposed)),
+        model_(epoch.mine, epoch.bucket_bytes,
+               std::ranges::min(epoch.by_rank, {}, &RankCommunication::waited).waited) {}
+
+  std::optional<Advice> advise() const {
+    const double step = context_.step_seconds;
+    if (longest_.exposed / steps_ <= kWorthAdvice * step) return std::nullopt;
+    const Causes causes = this->causes();
+    if (causes.late >= std::max(causes.starved, causes.wire)) return late_rank(causes.late);
+    if (causes.starved >= causes.wire) return no_core(causes.starved);
+    return wire(causes.wire);
+  }
+
+ private:
+  double ms(double seconds) const { return 1e3 * seconds; }
+  double percent(double seconds) const { return 100 * seconds / context_.step_seconds; }
+
+  Causes causes() const {
+    const double exposed = longest_.exposed / steps_;
+    Causes causes{.late = std::min(std::max(0.0, epoch_.late() / steps_), exposed)};
+    double starved = epoch_.mine.exposed_starved;
+    // Within a node there is no wire. Slow collectives are then threads that have no core, and ranks that are
+    // late in turn are threads that share cores.
+    const double under_way = epoch_.mine.exposed + epoch_.mine.hidden;
+    if (context_.nodes == 1 && under_way > 0) {
+      starved += std::min(1.0, epoch_.by_rank[0].no_core / under_way) * epoch_.mine.exposed_wire;
+      starved += std::max(0.0, epoch_.mine.exposed_late - std::max(0.0, epoch_.late()));
+    }
+    causes.starved = std::min(starved / steps_, exposed - causes.late);
+    causes.wire = exposed - causes.late - causes.starved;
+    return causes;
+  }
+
+  Advice said(const char* cause, const std::string& what, const Change& change) const {
+    const double faster = context_.step_seconds / std::max(change.step_seconds, 1e-9);
+    Advice advice{.cause = cause, .key = change.key, .value = change.value};
+    advice.samples_per_second = context_.samples_per_second * faster;
+    advice.without_estimate = fmt::format("{}; {}", what, change.text);
+    advice.text = fmt::format("{}: about {:.0f} samples/s ({:+.0f} %)", advice.without_estimate,
+                              advice.samples_per_second, 100 * (faster - 1));
+    return advice;
+  }
+
+  Advice late_rank(double late) const {
+    const auto least = std::ranges::min_element(epoch_.by_rank, {}, &RankCommunication::waited);
+    if (least->starved / steps_ > late / 2) return no_core(late);
+    const auto rank = least - epoch_.by_rank.begin();
+    return said("late_rank",
+                fmt::format("rank {} is late: the others wait {:.1f} ms a step for it ({:.0f} % of the step)",
+                            rank, ms(late), percent(late)),
+                {.step_seconds = context_.step_seconds - late,
+                 .text = "find out what slows it (its node, its data, other programs); without that"});
+  }
+
+  Advice no_core(double starved) const {
+    Change change{.step_seconds = context_.step_seconds - starved,
+                  .text = "run fewer ranks on a node, or bind them to cores of their own"};
+    if (context_.threads > 1) {
+      change.key = "train.threads";
+      change.value = std::to_string(context_.threads - 1);
+      change.text = fmt::format("train.threads={} leaves one free", change.value);
+    }
+    return said(
+        "no_core",
+        fmt::format("cores are short: compute waits {:.1f} ms a step ({:.0f} %) for communication that is "
+                    "not run, or for ranks that take turns in being late",
+                    ms(starved), percent(starved)),
+        change);
+  }
+
+  // The choice of buckets with the shortest estimated step.
+  Change best_buckets() const {
+    Change best{.step_seconds = context_.step_seconds};
+    const double now = model_.exposed(epoch_.bucket_bytes);
+    for (const BucketChoice& choice : context_.buckets) {
+      const double gain = std::min(now - model_.exposed(choice.bucket_bytes), longest_.exposed / steps_);
+      const double step = context_.step_seconds - gain;
+      if (step < best.step_seconds)
+        best = {.key = "comm.bucket_mib", .value = choice.value, .step_seconds = step};
+    }
+    best.text = "comm.bucket_mib=" + best.value;
+    return best;
+  }
+
+  Change half_precision() const {
+    const double gain = model_.exposed(epoch_.bucket_bytes) - model_.exposed(epoch_.bucket_bytes, 2);
+    return {.key = "train.precision",
+            .value = "bf16",
+            .step_seconds = context_.step_seconds - gain,
+            .text = "train.precision=bf16 halves what travels"};
+  }
+
+  // The codec with the shortest estimated step.
+  Change codec() const {
+    Change best{.key = "comm.codec", .value = "", .step_seconds = context_.step_seconds, .text = ""};
+    if (!context_.codecs) return best;
+    std::vector<BucketTravel> dense;
+    double bytes = 0;
+    for (const double each : epoch_.bucket_bytes) dense.push_back({.bytes = each, .round_trips = 1});
+    for (const BucketTravel& each : dense) bytes += each.bytes;
+    const auto seconds = [&](std::span<const BucketTravel> travel) {
+      const OverlappedBackward backward = model_.with(travel);
+      return backward.seconds + backward.exposed_seconds;
+    };
+    const double now = seconds(dense);
+    for (const CodecAdvice& each : context_.codecs()) {
+      const double gain = std::min(now - seconds(each.travel), longest_.exposed / steps_);
+      if (context_.step_seconds - gain >= best.step_seconds) continue;
+      double sent = 0;
+      for (const BucketTravel& bucket : each.travel) sent += bucket.bytes;
+      best = {.key = "comm.codec",
+              .value = each.codec,
+              .step_seconds = context_.step_seconds - gain,
+              .text = fmt::format("comm.codec={} sends {:.3g} times fewer bytes", each.codec, bytes / sent)};
+    }
+    return best;
+  }
+
+  // Assumes buckets so small that forward hardly waits for parameters that it does not need yet.
+  Change cross_barrier() const {
+    const double gain = std::min(context_.forward_seconds, longest_.exposed / steps_);
+    return {
+        .key = "comm.cross_barrier",
+        .value = "true",
+        .step_seconds = context_.step_seconds - gain,
+        .text =
+            "comm.cross_barrier=true has them travel beside the next forward pass, too, with the same bits"};
+  }
+
+  // Twice the samples for the same communication.
+  Change more_work() const {
+    const std::string value = std::to_string(2 * context_.accumulation);
+    return {.key = "train.accumulation",
+            .value = value,
+            .step_seconds = context_.step_seconds - longest_.exposed / steps_ / 2,
+            .text = fmt::format("train.accumulation={} does twice the work for each exchange", value)};
+  }
+
+  Advice wire(double exposed) const {
+    const Change buckets = best_buckets();
+    if (context_.step_seconds - buckets.step_seconds >= exposed / 2) return other_buckets(buckets);
+    Change best = more_work();
+    if (context_.halves_are_fast && half_precision().step_seconds < best.step_seconds)
+      best = half_precision();
+    if (buckets.step_seconds < best.step_seconds) best = buckets;
+    if (const Change change = codec(); change.step_seconds < best.step_seconds) best = change;
+    if (const Change change = cross_barrier(); context_.may_cross && change.step_seconds < best.step_seconds)
+      best = change;
+    return said(
+        "slow_wire",
+        fmt::format("the wire is slow: a step's gradients take {:.1f} ms at {:.1f} MB/s, and backward "
+                    "hides {:.1f} ms of communication",
+                    ms(epoch_.wire() / steps_), 1e-6 * epoch_.wire_bytes_per_second(),
+                    ms(epoch_.hidden() / steps_)),
+        best);
+  }
+
+  Advice other_buckets(const Change& buckets) const {
+    const auto& mine = epoch_.mine.buckets;
+    const double last = mine.back().exposed;
+    if (last >= epoch_.mine.exposed / 2) {
+      return said(
+          "last_bucket",
+          fmt::format("the last bucket is too large: compute waits {:.1f} ms a step for its {:.1f} MB, "
+                      "which nothing hides",
+                      ms(last / steps_), 1e-6 * epoch_.bucket_bytes.back()),
+          buckets);
+    }
+    return said("first_bucket",
+                fmt::format("buckets leave late: the first one {:.1f} ms into a backward of {:.1f} ms",
+                            ms((epoch_.mine.backward - mine.front().lead) / steps_),
+                            ms(epoch_.mine.backward / steps_)),
+                buckets);
+  }
+
+  const EpochCommunication& epoch_;
+  const AdviceContext& context_;
+  double steps_;
+  const RankCommunication& longest_;
+  WaitModel model_;
+};
+
+}  // namespace
+
+std::optional<Advice> advise(const EpochCommunication& epoch, const AdviceContext& context) {
+  if (epoch.by_rank.size() < 2 || epoch.mine.steps == 0 || epoch.bucket_bytes.empty()) return std::nullopt;
+  return Adviser(epoch, context).advise();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BatchRoom: whether a batch fits in the memory of a rank.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// The result of a check that a batch fits in the available memory.
+struct BatchRoom {
+  bool fits = true;
+  std::size_t needed = 0, available = 0;  // bytes, of a rank
+  std::vector<std::string> remedies =
+      {};  // settings that would make it fit; empty if it fits or none is known
+};
+
+// "12.5 MiB", "1.50 GiB"
+std::string in_units(std::size_t bytes);
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Candidate values of comm.bucket_mib for a network's gradients. advise() compares them.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/parameter.h"
+#include "launch/observe/account/advice.h"
+
+namespace lockstep {
+
+// Middle buckets hold 1/2 to 1/32 of all gradients; first and last buckets have the same size or less.
+std::vector<BucketChoice> bucket_choices(std::span<const Parameter> parameters, int ranks);
+
+}  // namespace lockstep

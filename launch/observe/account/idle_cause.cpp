@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/account/idle_cause.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/ranges.h>
+
+namespace lockstep {
+namespace {
+
+constexpr double kWorthTelling = 0.05;  // of the time
+// Below this mean time a kernel mostly starts and ends, or fills only a part of the GPU: a resnet18 at batch
+// 1 takes 24 us per kernel on an H200, with 41 % of the multiprocessors active.
+constexpr double kShortKernelSeconds = 30e-6;
+
+class IdleTime {
+ public:
+  IdleTime(const StepLine& line, const IdleContext& context) : line_(line), context_(context) {}
+
+  IdleCause data() const {
+    IdleCause cause = lost("data", line_.account[Phase::data_wait] + taken_by_loaders(),
+                           taken_by_loaders() > line_.account[Phase::data_wait]
+                               ? "for cores that load data, or for ranks that wait for those"
+                               : "for data");
+    if (context_.decodes) {
+      cause.change =
+          "images are decoded for each epoch anew: lockstep pack makes records, which are only read";
+    } else if (!context_.preloads) {
+      set(cause, "data.loader", "preload");
+    } else if (context_.loader_threads > 0) {
+      set(cause, "data.loader_threads", "0");
+    } else {
+      cause.change = "the loader has too few cores: train.threads one lower leaves it one";
+    }
+    return cause;
+  }
+
+  IdleCause communication(const std::optional<Advice>& advice) const {
+    // A single rank waits only for its own communication thread.
+    const double exposed = context_.ranks > 1 ? line_.account[Phase::exposed_communication] : 0;
+    IdleCause cause = lost("communication", exposed, "for other ranks");
+    if (advice) {
+      cause.key = advice->key;
+      cause.value = advice->value;
+      cause.change = advice->without_estimate;
+      cause.samples_per_second = std::max(advice->samples_per_second, line_.samples_per_second);
+    } else {
+      set(cause, "train.accumulation", std::to_string(2 * context_.accumulation));
+      gain(cause, cause.lost_seconds / 2);
+    }
+    return cause;
+  }
+
+  // With more threads than cores, a rank that waits for a peer waits for the peer's core.
+  IdleCause allocation() const {
+    const int wanted = context_.local_ranks * context_.threads;
+    const bool bound = context_.machine_cores > context_.cores && context_.cores < wanted;
+    if (!context_.on_gpu && bound) {
+      IdleCause cause = lost_to_cores();
+      cause.change = fmt::format(
+          "the ranks may use {} of {} cores: mpirun --bind-to none, or whoever starts them, gives them more",
+          context_.cores, context_.machine_cores);
+      gain_at_most(cause, std::min(wanted, context_.machine_cores));
+      return cause;
+    }
+    if (context_.on_gpu || wanted <= context_.cores) {
+      const bool alone = context_.ranks == 1 && !context_.on_gpu;
+      const double waited = alone ? waited_for_cores() : line_.without_core_seconds;
+      IdleCause cause = lost("allocation", std::max(0.0, waited - taken_by_loaders()), "for a core");
+      cause.change = fmt::format(
+          "{} threads want {} cores, so something else takes them: end it, or bind the ranks to other cores "
+          "(top says which)",
+          wanted, context_.cores);
+      return cause;
+    }
+    IdleCause cause = lost_to_cores();
+    const int ranks = std::max(1, context_.cores / context_.threads);
+    const bool fewer_threads = context_.threads > 1 && context_.cores >= context_.local_ranks;
+    cause.change = fmt::format(
+        "{} threads of {} ranks share {} cores: {} here", wanted, context_.local_ranks, context_.cores,
+        fewer_threads ? fmt::format("train.threads={}", context_.cores / context_.local_ranks)
+                      : fmt::format("start {} rank{}", ranks, ranks == 1 ? "" : "s"));
+    gain_at_most(cause, context_.cores);
+    return cause;
+  }
+
+  // Fixed cost of a step, whatever its size.
+  IdleCause small_work() const {
+    const double between = line_.account[Phase::idle] + line_.account[Phase::rest] - line_.telling_seconds;
+    IdleCause cause = lost("small_work", std::max(0.0, between), "between its kernels");
+    if (context_.on_gpu && !context_.records_steps) {
+      set(cause, "train.cuda_graph", "true");
+    } else {
+      twice_the_batch(cause);
+    }
+    return cause;
+  }
+
+  // Time in which the device does not train.
+  IdleCause monitoring() const {
+    const bool evaluates = line_.evaluation_seconds > line_.telling_seconds;
+    IdleCause cause = lost("monitoring", line_.evaluation_seconds + line_.telling_seconds,
+                           evaluates ? "for evaluations within the epoch" : "for what is told of it");
+    if (evaluates) {
+      set(cause, "run.metrics_every", std::to_string(2 * context_.metrics_every));
+    } else {
+      set(cause, "run.log_every", std::to_string(2 * context_.log_every));
+    }
+    gain(cause, cause.lost_seconds / 2);
+    return cause;
+  }
+
+  // Work that does not fill the device, and the part of a step that costs the same for any batch.
+  IdleCause too_small(const ComputeRoof& roof) const {
+    const double optimizer = line_.account[Phase::optimizer];
+    const double weights = std::min(passes() * roof.weights, passes_seconds());  // a cache may hold them
+    const double around =
+        short_kernels(roof) ? std::max(0.0, passes_seconds() - passes() * roof.seconds()) : 0;
+    IdleCause cause{.cause = "small_work", .lost_seconds = optimizer + weights + around};
+    cause.evidence = fmt::format(
+        "{:.2g} ms of a step of {:.2g} ms cost the same for a larger batch (the update {:.2g}, weights that "
+        "are read {:.2g}, kernels of {:.0f} us each {:.2g})",
+        ms(cause.lost_seconds), ms(total()), ms(optimizer), ms(weights),
+        1e6 * passes_seconds() / passes() / roof.kernels, ms(around));
+    twice_the_batch(cause);
+    return cause;
+  }
+
+  // A network bound by memory, or with sizes that leave kernels half empty.
+  IdleCause architecture(const ComputeRoof& roof) const {
+    const double memory = passes() * (roof.memory - roof.weights);
+    const double slow = short_kernels(roof) ? 0 : std::max(0.0, passes_seconds() - passes() * roof.seconds());
+    IdleCause cause{.cause = "architecture", .lost_seconds = memory + slow};
+    const std::string far = fmt::format("products of matrices would take {:.2g} ms of a step of {:.2g} ms",
+                                        ms(passes() * roof.products), ms(total()));
+    if (memory >= slow) {
+      cause.evidence = fmt::format("{}, but memory bounds {}: {:.2g} ms more at the least", far,
+                                   fmt::join(roof.bound_by_memory, " and "), ms(memory));
+      if (context_.halves_are_fast) {
+        set(cause, "train.precision", "bf16");
+        gain(cause, memory / 2);
+      } else {
+        cause.change =
+            "wider layers, or fewer of these, do more for each byte (lockstep profile tells of each)";
+        gain(cause, memory);
+      }
+    } else if (roof.unfilled >= kWorthTelling) {
+      cause.evidence = fmt::format("{}, and {:.0f} % of vectors stay empty, most in {}", far,
+                                   100 * roof.unfilled, roof.unfilled_layer);
+      cause.change = "channels in multiples of 16 cost the same time";
+      gain(cause, roof.unfilled * passes_seconds());
+    } else {
+      cause.evidence = fmt::format("{}, and no layer waits for memory that long", far);
+      cause.change =
+          "lockstep profile tells which kernels are slow, and kernels.choose=time takes the fastest there "
+          "are";
+    }
+    return cause;
+  }
+
+ private:
+  double ms(double seconds) const { return 1e3 * seconds / static_cast<double>(line_.steps); }
+  double total() const { return line_.account.total() + line_.evaluation_seconds; }
+  // Micro-batches, and the time of their forward and backward passes without waits for a core.
+  double passes() const { return static_cast<double>(line_.steps * context_.accumulation); }
+  double passes_seconds() const {
+    return std::max(
+        0.0, line_.account[Phase::forward] + line_.account[Phase::backward] - line_.without_core_seconds);
+  }
+  bool short_kernels(const ComputeRoof& roof) const {
+    return passes_seconds() < kShortKernelSeconds * passes() * roof.kernels;
+  }
+
+  double waited_for_cores() const {
+    return line_.without_core_seconds + line_.account[Phase::exposed_communication];
+  }
+  // If compute threads use all cores, compute waits for the time that loaders take: a rank for its core, its
+  // peers for that rank.
+  double taken_by_loaders() const {
+    if (context_.on_gpu || context_.local_ranks * context_.threads < context_.cores) return 0;
+    return std::min(line_.loader_seconds / context_.threads, waited_for_cores());
+  }
+  IdleCause lost_to_cores() const {
+    return lost("allocation", waited_for_cores() - taken_by_loaders(),
+                "for a core, or for ranks that have none");
+  }
+  // Limits the gain: compute never uses more than all cores.
+  void gain_at_most(IdleCause& cause, int cores) const {
+    const double computing = line_.busy * context_.local_ranks * context_.threads;
+    const double most = computing > 0 ? std::max(1.0, cores / computing) : 1.0;
+    cause.samples_per_second = std::min(cause.samples_per_second, overall_rate(line_) * most);
+  }
+  // Halves how often a step's fixed cost occurs. If memory has no room for the larger batch, memory is the
+  // cause.
+  void twice_the_batch(IdleCause& cause) const {
+    gain(cause, cause.lost_seconds / 2);
+    const std::int64_t batch = 2 * context_.batch;
+    const BatchRoom room = context_.room ? context_.room(batch) : BatchRoom{};
+    if (room.fits) return set(cause, "train.batch", std::to_string(batch));
+    cause.cause = "memory";
+    cause.evidence += fmt::format(", and a batch of {} needs {} of memory where there are {}", batch,
+                                  in_units(room.needed), in_units(room.available));
+    if (room.remedies.empty())
+      return set(cause, "train.accumulation", std::to_string(2 * context_.accumulation));
+    cause.change = fmt::format("{}, and then train.batch={}", fmt::join(room.remedies, " or "), batch);
+  }
+
+  IdleCause lost(const char* name, double seconds, const char* what) const {
+    IdleCause cause{.cause = name, .lost_seconds = seconds};
+    cause.evidence = fmt::format(
+        "{} {:.2g} ms a step {} ({:.0f} % of the time)", context_.on_gpu ? "the GPU waits" : "compute waits",
+        1e3 * seconds / static_cast<double>(line_.steps), what, 100 * seconds / total());
+    gain(cause, seconds);
+    return cause;
+  }
+  void set(IdleCause& cause, const char* key, const std::string& value) const {
+    cause.key = key;
+    cause.value = value;
+    cause.change = fmt::format("{}={}", key, value);
+  }
+  void gain(IdleCause& cause, double seconds) const {
+    cause.samples_per_second = overall_rate(line_) * total() / std::max(total() - seconds, 0.05 * total());
+  }
+
+  const StepLine& line_;
+  const IdleContext& context_;
+};
+
+}  // namespace
+
+std::optional<IdleCause> find_idle_cause(const StepLine& line, const IdleContext& context,
+                                         const std::optional<Advice>& advice) {
+  const IdleTime idle(line, context);
+  const std::array causes{idle.data(), idle.communication(advice), idle.allocation(), idle.small_work(),
+                          idle.monitoring()};
+  const IdleCause& most = *std::ranges::max_element(causes, {}, &IdleCause::lost_seconds);
+  if (most.lost_seconds < kWorthTelling * line.account.total()) return std::nullopt;
+  return most;
+}
+
+std::optional<IdleCause> find_slow_cause(const StepLine& line, const IdleContext& context) {
+  const std::optional<ComputeRoof> roof = context.roof ? context.roof() : std::nullopt;
+  if (!roof || roof->kernels == 0) return std::nullopt;
+  const IdleTime slow(line, context);
+  const IdleCause small = slow.too_small(*roof), network = slow.architecture(*roof);
+  return small.lost_seconds >= network.lost_seconds ? small : network;
+}
+
+IdleCause cause_of(const SlowedDevice& device, const StepLine& line) {
+  return {.cause = "allocation",
+          .lost_seconds = (1 - device.share_of_clock) * line.account.total(),
+          .evidence = fmt::format("the clock of {} is held at {:.0f} % of what it has ({})", device.name,
+                                  100 * device.share_of_clock, device.why),
+          .change = "look after its cooling and its power limit (nvidia-smi -q -d PERFORMANCE)",
+          .samples_per_second = line.samples_per_second / device.share_of_clock};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// IdleCause: why a device was idle, or busy and slow, for some steps, the change with the largest estimated
+// gain, and that gain. A pure function of the steps' account and of callbacks, which it calls only where the
+// answer matters.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/timeline.h"
+#include "launch/observe/account/advice.h"
+#include "launch/observe/account/batch_room.h"
+#include "launch/observe/account/step_series.h"
+#include "launch/observe/monitor/slowed_device.h"
+#include "models/compute_roof.h"
+
+namespace lockstep {
+
+// The settings and the machine that a change may concern.
+struct IdleContext {
+  bool on_gpu = false;
+  bool records_steps = false;    // a GPU's are recorded and replayed (train.cuda_graph)
+  bool halves_are_fast = false;  // 16-bit types are fast, and the precision is another one
+  int ranks = 1;
+  int local_ranks = 1;    // of rank 0's node
+  int threads = 1;        // of a rank
+  int cores = 1;          // that the ranks of rank 0's node may use
+  int machine_cores = 0;  // of rank 0's node; 0: not known
+  std::int64_t batch = 1;
+  std::int64_t accumulation = 1;
+  bool decodes = false;  // loaders decode images; packed records need no decoding
+  bool preloads = false;
+  int loader_threads = 0;          // 0: automatic
+  std::int64_t metrics_every = 0;  // run.metrics_every; 0: evaluations lie between epochs
+  std::int64_t log_every = 50;
+  // Called only where the answer matters. Null, or an empty result: not known.
+  std::function<std::optional<ComputeRoof>()> roof = {};
+  std::function<BatchRoom(std::int64_t batch)> room = {};
+  // A device of this node whose clock is throttled at the time of the call.
+  std::function<std::optional<SlowedDevice>()> slowed = {};
+};
+
+struct IdleCause {
+  // "data", "communication", "allocation", "small_work", "memory", "monitoring"; for a device that is busy
+  // and slow also "architecture"
+  std::string cause;
+  double lost_seconds = 0;        // of the line's time
+  std::string evidence;           // "the ranks wait 3.2 ms a step for data (41 % of the time)"
+  std::string key, value;         // the setting to change; empty: none
+  std::string change;             // "data.loader=preload", or another action
+  double samples_per_second = 0;  // estimated with the change; 0: not known
+};
+
+// The largest loss of the line's steps. advice: on the communication of the last epoch, if any. Returns
+// nothing if the largest loss is below a twentieth of the time.
+std::optional<IdleCause> find_idle_cause(const StepLine& line, const IdleContext& context,
+                                         const std::optional<Advice>& advice);
+
+// For a line whose steps computed far below the attainable rate: the larger of two losses, work too small to
+// fill the device or a network bound by its memory traffic and layer sizes. Returns nothing if no roof is
+// known.
+std::optional<IdleCause> find_slow_cause(const StepLine& line, const IdleContext& context);
+
+// For a device whose clock was throttled during the line.
+IdleCause cause_of(const SlowedDevice& device, const StepLine& line);
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/account/more_ranks.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "launch/observe/account/advice.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kBusy = 0.9;
+
+// A step of the epoch (now), and one of the same micro-batches on twice as many ranks (then).
+struct LongerStep {
+  double now = 0, then = 0, exposed = 0;  // seconds; exposed: of then
+};
+
+// With n ranks, a rank sends (n - 1) / n of each bucket twice; with 2n ranks, (2n - 1) / (2n - 2) times as
+// much.
+LongerStep longer_step(const TrainedEpoch& epoch, int ranks) {
+  const EpochCommunication& communication = *epoch.communication;
+  const double least_wait = std::ranges::min(communication.by_rank, {}, &RankCommunication::waited).waited;
+  const WaitModel model(communication.mine, communication.bucket_bytes, least_wait);
+  const double speed = (2.0 * ranks - 2) / (2.0 * ranks - 1);
+  LongerStep step{.now = epoch.seconds / epoch.steps};
+  const double more = std::max(
+      0.0, model.exposed(communication.bucket_bytes, speed) - model.exposed(communication.bucket_bytes));
+  step.then = step.now + more;
+  step.exposed = communication.mine.exposed / epoch.steps + more;
+  return step;
+}
+
+std::string place_of(const RanksNow& now) {
+  if (now.on_gpu) return "on as many GPUs again";
+  return now.cores >= 2 * now.local_ranks * now.threads ? "on the cores that are left here"
+                                                        : "on as many cores of other nodes";
+}
+
+}  // namespace
+
+std::optional<MoreRanks> more_ranks(const TrainedEpoch& epoch, const RanksNow& now) {
+  if (epoch.busy < kBusy || epoch.steps == 0) return std::nullopt;
+  MoreRanks more{.ranks = 2 * now.ranks, .samples_per_second = 2 * epoch.samples_per_second};
+  const std::string begin = fmt::format("busy {:.0f} %: a rank has little left to gain; {} ranks, {}",
+                                        100 * epoch.busy, more.ranks, place_of(now));
+  if (now.ranks == 1) {
+    const double backward = epoch.backward / epoch.steps;
+    more.text = fmt::format(
+        "{}: up to {:.0f} samples/s (+100 %), where the {:.3g} MB of a step's gradients travel at {:.3g} "
+        "MB/s "
+        "or more, beside a backward of {:.2g} ms",
+        begin, more.samples_per_second, 1e-6 * now.gradient_bytes, 1e-6 * now.gradient_bytes / backward,
+        1e3 * backward);
+    return more;
+  }
+  if (epoch.communication == nullptr || epoch.communication->mine.steps == 0 ||
+      epoch.communication->bucket_bytes.empty())
+    return std::nullopt;
+  const LongerStep step = longer_step(epoch, now.ranks);
+  more.samples_per_second *= step.now / step.then;
+  more.text = fmt::format(
+      "{}: about {:.0f} samples/s ({:+.0f} %) with {:.2g} ms of communication exposed in a step of {:.2g} "
+      "ms, "
+      "where their wire carries the {:.3g} MB/s that this one does",
+      begin, more.samples_per_second, 100 * (more.samples_per_second / epoch.samples_per_second - 1),
+      1e3 * step.exposed, 1e3 * step.then, 1e-6 * epoch.communication->wire_bytes_per_second());
+  return more;
+}
+
+}  // namespace lockstep

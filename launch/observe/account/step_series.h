@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StepSeries: a summary line of a rank's steps after every N steps of an epoch, and one for the remaining
+// steps at its end. It reads only values that have arrived on the host: no step waits for it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/timeline.h"
+#include "launch/train/training_records.h"
+
+namespace lockstep {
+
+// The steps since the line before, or since the epoch began.
+struct StepLine {
+  std::int64_t epoch = 0;  // from 1
+  std::int64_t step = 0;   // number of the last of them since the start of training
+  std::int64_t steps = 0;
+  double loss = 0;  // the mean over this rank's samples, on a GPU of one step before; NaN: none
+  // Norm of the gradients that the last step's optimizer took: of the mean over the global batch, or a rank's
+  // own where each rank takes its own. On a GPU, of one step before. Not finite: not known.
+  double gradient_norm = 0;
+  double learning_rate = 0;         // of the last step
+  double loss_scale = 1;            // after it
+  double samples_per_second = 0;    // over all ranks
+  double busy = 0;                  // see busy_share()
+  std::optional<double> peak = {};  // samples per second over what is attainable (launch/observe/account/busy.h)
+  StepAccount account;              // of this rank; adds up to the wall time
+  double without_core_seconds = 0;  // of its compute threads, their mean (Backend::seconds_without_core)
+  double loader_seconds = 0;        // core time of this rank's loader
+  // Evaluations within the epoch before these steps; not in the account.
+  double evaluation_seconds = 0;
+  double telling_seconds = 0;  // of Phase::rest: writing the line before
+};
+
+// Samples per second of a line, including the evaluations before it.
+double overall_rate(const StepLine& line);
+// The share of that time in which the device computed for training.
+double overall_busy(const StepLine& line);
+
+class StepSeries {
+ public:
+  // every: steps of the epoch between lines.
+  StepSeries(std::int64_t every, const StepTotals& begin);
+  bool due(std::int64_t epoch_step) const { return epoch_step / every_ > last_.epoch_step / every_; }
+  // True if there were steps since the last line.
+  bool open(std::int64_t epoch_step) const { return epoch_step > last_.epoch_step; }
+  // Fills in all but epoch, step, learning rate and loss scale, which the caller sets.
+  StepLine take(const StepTotals& totals, std::int64_t global_batch);
+
+ private:
+  std::int64_t every_;
+  StepTotals last_;
+  std::int64_t last_ns_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/jobs/progress_publisher.h"
+
+namespace lockstep {
+namespace {
+
+// Published values cover about a second of steps. At the end of an epoch they cover at least a quarter,
+// unless nothing was published for a second.
+constexpr std::int64_t kWindowNs = 1'000'000'000;
+constexpr std::int64_t kLeastWindowNs = kWindowNs / 4;
+
+}  // namespace
+
+void ProgressPublisher::before_step() {
+  if (window_) return;
+  begin_window();
+  shown_.enter(Activity::training);
+}
+
+bool ProgressPublisher::evaluating(std::int64_t batch, std::int64_t batches) {
+  if (batch == 0) shown_.enter(Activity::evaluating);
+  if (batch == batches) shown_.enter(Activity::training);
+  return true;
+}
+
+void ProgressPublisher::begin_window() {
+  window_.emplace(1, trainer_.totals());
+  window_begin_ns_ = now_ns();
+  window_settled_ = trainer_.settled_steps();
+}
+
+void ProgressPublisher::step_done(const StepRecord& record) {
+  // On a GPU the first step has only begun when it is enqueued: the window starts here.
+  if (trainer_.settled_steps() == window_settled_) begin_window();
+  const std::int64_t now = now_ns();
+  shown_.tell([&](RankProgress& progress) {
+    progress.epoch = record.epoch;
+    progress.epoch_step = record.epoch_step;
+    progress.epoch_steps = record.epoch_steps;
+    progress.step = record.step;
+    progress.step_ns = now;
+    if (window_is_over(progress, now)) close_window(progress, now);
+  });
+}
+
+bool ProgressPublisher::window_is_over(const RankProgress& progress, std::int64_t now) const {
+  if (!window_->open(progress.epoch_step)) return false;
+  const std::int64_t open_ns = now - window_begin_ns_;
+  const bool ends = progress.epoch_step == progress.epoch_steps;
+  return progress.window_steps == 0 || open_ns >= kWindowNs ||
+         (ends && (open_ns >= kLeastWindowNs || now - progress.window_ns >= kWindowNs));
+}
+
+void ProgressPublisher::close_window(RankProgress& progress, std::int64_t now) {
+  const StepLine line = window_->take(trainer_.totals(), global_batch_);
+  progress.window_steps = line.steps;
+  progress.window_step = progress.step;
+  progress.window_ns = window_begin_ns_ = now;
+  progress.loss = line.loss;
+  progress.learning_rate = trainer_.last_step().learning_rate;
+  progress.samples_per_second = line.samples_per_second;
+  progress.busy = line.busy;
+  if (attainable_) progress.peak = line.samples_per_second / *attainable_;
+  progress.account = line.account;
+  const auto began_ns = now - static_cast<std::int64_t>(1e9 * line.account.total());
+  if (line.busy >= kHardlyBusy)
+    progress.idle_since_ns = 0;
+  else if (progress.idle_since_ns == 0)
+    progress.idle_since_ns = began_ns;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/jobs/seen_ranks.h"
+
+#include <algorithm>
+#include <system_error>
+#include <tuple>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/collective_log.h"
+#include "core/error.h"
+#include "core/timeline.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kWaitWorthTelling = 1;  // seconds
+// An unlocked and incomplete file of this age was left by a process that died while creating it.
+constexpr std::chrono::minutes kMakingTakes{1};
+
+// Empty if it is no rank file, or one of another version.
+struct RankReading {
+  std::optional<RankIdentity> identity;
+  std::optional<RankProgress> progress;
+};
+
+RankReading read_rank_file(int descriptor) {
+  RankReading reading;
+  void* mapped = mmap(nullptr, sizeof(RankFile), PROT_READ, MAP_SHARED, descriptor, 0);
+  if (mapped == MAP_FAILED) return reading;
+  const auto& file = *static_cast<const RankFile*>(mapped);
+  if (file.magic.load(std::memory_order_acquire) == RankFile::kMagic && file.version == kRankStateVersion) {
+    reading.identity = file.identity.look();
+    reading.progress = file.progress.look();
+  }
+  munmap(mapped, sizeof(RankFile));
+  return reading;
+}
+
+// The rank's process; empty if it ended or its number was reused.
+std::optional<ProcessFigures> process_of(const RankIdentity& identity, std::uint64_t own_space) {
+  if (own_space == 0 || identity.process_space != own_space) return std::nullopt;
+  const auto found = process_figures(identity.process);
+  return found && found->start == identity.process_start && !found->dead() ? found : std::nullopt;
+}
+
+// A locked file means a living process, even one in another PID namespace.
+RankLife life_of(int descriptor, const std::optional<ProcessFigures>& process) {
+  const bool locked = flock(descriptor, LOCK_SH | LOCK_NB) != 0;
+  if (!locked) flock(descriptor, LOCK_UN);
+  if (!locked && !process) return RankLife::died;
+  const bool stopped = process && (process->state == 'T' || process->state == 't');
+  return stopped ? RankLife::stopped : RankLife::running;
+}
+
+// Reads the records of its communicators, which are in the same folder. Collectives on GPUs are not visible
+// to the host.
+std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t now) {
+  std::optional<CollectiveWait> longest;
+  const double age = seconds_since_1970() - identity.since;  // older waits are of an earlier process
+  const std::string prefix = fmt::format("lockstep.{}.", identity.process);
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(kRankFolder, ignored)) {
+    if (!entry.path().filename().string().starts_with(prefix) || !entry.is_regular_file(ignored)) continue;
+    try {
+      const auto log = read_collective_log(entry.path());
+      if (!log || log->process != identity.process) continue;
+      for (const CollectiveRecord& record : log->records) {
+        if (record.moments.started_ns == 0 || record.moments.finished_ns != 0) continue;
+        const double seconds = seconds_between(record.moments.started_ns, now);
+        if (seconds < age && (!longest || seconds > longest->seconds))
+          longest = {.what = describe(record.collective), .seconds = seconds};
+      }
+    } catch (const IoError&) {  // the rank has ended meanwhile
+    }
+  }
+  if (longest && longest->seconds < kWaitWorthTelling) longest.reset();
+  return longest;
+}
+
+// Calls look(path, descriptor, status) for each rank file of this user, or of all users for root. Other files
+// under such a name (a pipe, a link) do not block.
+template <typename Look>
+void for_each_rank_file(const fs::path& folder, Look look) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (!entry.path().filename().string().starts_with(kRankFilePrefix)) continue;
+    const int descriptor = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (descriptor < 0) continue;
+    struct stat status = {};
+    const bool known = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
+                       (status.st_uid == geteuid() || geteuid() == 0);
+    if (known) look(entry.path(), descriptor, status);
+    close(descriptor);
+  }
+}
+
+}  // namespace
+
+std::vector<SeenRank> see_ranks(const fs::path& folder) {
+  std::vector<SeenRank> ranks;
+  const std::uint64_t own_space = own_process_space();
+  const std::int64_t now = now_ns();
+  for_each_rank_file(folder, [&](const fs::path& path, int descriptor, const struct stat& status) {
+    if (status.st_size != sizeof(RankFile)) return;
+    const RankReading reading = read_rank_file(descriptor);
+    if (!reading.identity || !reading.progress) return;
+    SeenRank rank{
+        .path = path, .user = status.st_uid, .identity = *reading.identity, .progress = *reading.progress};
+    rank.process = process_of(rank.identity, own_space);
+    rank.life = life_of(descriptor, rank.process);
+    const std::int64_t last_ns = std::max(rank.progress.step_ns, rank.progress.activity_ns);
+    if (rank.process && seconds_between(last_ns, now) > kWaitWorthTelling)
+      rank.waits = wait_of(rank.identity, now);
+    ranks.push_back(std::move(rank));
+  });
+  std::ranges::sort(ranks, {}, [](const SeenRank& rank) {
+    return std::tuple(rank.identity.job.str(), rank.identity.rank);
+  });
+  return ranks;
+}
+
+void remove_dead_ranks(std::chrono::seconds older_than, const fs::path& folder) {
+  const std::uint64_t own_space = own_process_space();
+  for_each_rank_file(folder, [&](const fs::path& path, int descriptor, const struct stat& status) {
+    const bool whole = status.st_size == sizeof(RankFile);
+    const RankReading reading = whole ? read_rank_file(descriptor) : RankReading{};
+    double age = seconds_since_1970() - static_cast<double>(status.st_ctim.tv_sec);
+    std::chrono::seconds least = std::max<std::chrono::seconds>(older_than, kMakingTakes);
+    if (reading.identity && reading.progress) {
+      age = seconds_between(std::max(reading.progress->step_ns, reading.progress->activity_ns), now_ns());
+      least = older_than;
+    }
+    // Skips young files without testing the lock: the creator may be about to take it.
+    if (age < static_cast<double>(least.count())) return;
+    const auto process = reading.identity ? process_of(*reading.identity, own_space) : std::nullopt;
+    if (life_of(descriptor, process) == RankLife::died) unlink(path.c_str());
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ranks of this machine that publish their state (ShownRank), read by another process. Reading does not
+// affect them: it maps their files read-only and reads /proc.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/observe/monitor/process.h"
+#include "launch/observe/jobs/rank_state.h"
+#include "launch/observe/jobs/shown_rank.h"
+
+namespace lockstep {
+
+enum class RankLife {
+  running,
+  stopped,  // by a signal, or a debugger
+  died,     // without removing its file: it was killed, or failed
+};
+
+// A collective that a rank is in.
+struct CollectiveWait {
+  std::string what;  // see describe(Collective)
+  double seconds = 0;
+};
+
+struct SeenRank {
+  std::filesystem::path path;
+  std::uint32_t user = 0;
+  RankIdentity identity;
+  RankProgress progress;
+  RankLife life = RankLife::running;
+  std::optional<ProcessFigures> process;  // if it exists and its PID namespace is this process's
+  std::optional<CollectiveWait> waits;    // of 1 s or longer
+};
+
+// Ranks of this user, or of all users for root, sorted by job and rank.
+std::vector<SeenRank> see_ranks(const std::filesystem::path& folder = kRankFolder);
+
+// Removes the files of ranks that died and published nothing for `older_than`.
+void remove_dead_ranks(std::chrono::seconds older_than, const std::filesystem::path& folder = kRankFolder);
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/jobs/shown_rank.h"
+
+#include <cerrno>
+#include <memory>
+#include <mutex>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/timeline.h"
+#include "launch/observe/monitor/process.h"
+#include "launch/observe/jobs/seen_ranks.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::hours kShownAfterDeath{1};
+
+// Creates a locked file of the full size. Returns -1 and sets errno on failure.
+int create_rank_file(const std::filesystem::path& path) {
+  const int descriptor =
+      open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+  if (descriptor < 0) return -1;
+  flock(descriptor, LOCK_EX | LOCK_NB);
+  // Allocates the pages now: a lack of memory later would be a SIGBUS.
+  const int reason = posix_fallocate(descriptor, 0, sizeof(RankFile));
+  if (reason == 0) return descriptor;
+  unlink(path.c_str());
+  close(descriptor);
+  errno = reason;
+  return -1;
+}
+
+std::string file_name(const RankIdentity& identity) {
+  std::string name = fmt::format("{}{}.{}.{}", kRankFilePrefix, geteuid(), identity.job.str(), identity.rank);
+  std::ranges::replace(name, '/', '_');
+  return name;
+}
+
+}  // namespace
+
+ShownRank::ShownRank(RankIdentity identity, const std::filesystem::path& folder)
+    : identity_(identity), path_(folder / file_name(identity)) {
+  static std::once_flag once;
+  std::call_once(once, [&] { remove_dead_ranks(kShownAfterDeath, folder); });
+  identity_.process = getpid();
+  identity_.process_space = own_process_space();
+  if (const auto own = process_figures(getpid())) identity_.process_start = own->start;
+  identity_.since = seconds_since_1970();
+  progress_.activity_ns = now_ns();
+
+  descriptor_ = create_rank_file(path_);
+  void* memory = descriptor_ < 0
+                     ? MAP_FAILED
+                     : mmap(nullptr, sizeof(RankFile), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (memory == MAP_FAILED) {
+    log::info("lockstep monitor does not see this training: {}: {}", path_.string(),
+              std::generic_category().message(errno));
+    if (descriptor_ >= 0) unlink(path_.c_str());
+    path_.clear();
+    return;
+  }
+  removed_at_end_.emplace(path_);
+  file_ = std::construct_at(static_cast<RankFile*>(memory));  // of zeroed memory
+  file_->version = kRankStateVersion;
+  file_->identity.show(identity_);
+  file_->progress.show(progress_);
+  file_->magic.store(RankFile::kMagic, std::memory_order_release);
+}
+
+// Removes the name first: a process that still has the file open finds it locked until the end.
+ShownRank::~ShownRank() {
+  if (file_ != nullptr) {
+    unlink(path_.c_str());
+    munmap(file_, sizeof(RankFile));
+  }
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void ShownRank::enter(Activity activity) {
+  tell([activity](RankProgress& progress) {
+    progress.activity = activity;
+    progress.activity_ns = now_ns();
+  });
+}
+
+std::string own_job_name(const std::string& host) {
+  const auto own = process_figures(getpid());
+  return fmt::format("{}.{}.{:x}", host, getpid(), own ? own->start : 0);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/monitor/host_load.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+std::optional<std::uint64_t> number_in(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::uint64_t value = 0;
+  return file >> value ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+HostLoad::HostLoad(std::vector<pid_t> processes, std::filesystem::path root)
+    : processes_(std::move(processes)), root_(std::move(root)) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator each(root_ / "sys/class/powercap", error), end;
+       !error && each != end; each.increment(error)) {
+    // "intel-rapl:0" is a package, "intel-rapl:0:1" a part of it.
+    const std::string name = each->path().filename().string();
+    if (!name.starts_with("intel-rapl:") || std::ranges::count(name, ':') != 1) continue;
+    const auto now = number_in(each->path() / "energy_uj");
+    if (now) packages_[each->path()] = {*now, number_in(each->path() / "max_energy_range_uj").value_or(0)};
+  }
+  taken_ = Clock::now();
+  ticks_ = read_ticks();
+  job_ticks_ = read_job_ticks();
+  traffic_ = read_traffic();
+}
+
+std::optional<HostLoad::Ticks> HostLoad::read_ticks() const {
+  std::ifstream file(root_ / "proc/stat");
+  std::string word;
+  // The time of guests is included in user and nice.
+  std::uint64_t user = 0, nice = 0, system = 0, idle = 0, waiting = 0, interrupts = 0, soft = 0, stolen = 0;
+  if (!(file >> word >> user >> nice >> system >> idle) || word != "cpu") return std::nullopt;
+  file >> waiting >> interrupts >> soft >> stolen;
+  const std::uint64_t busy = user + nice + system + interrupts + soft + stolen;
+  return Ticks{.busy = busy, .all = busy + idle + waiting};
+}
+
+std::optional<std::uint64_t> HostLoad::read_job_ticks() const {
+  std::optional<std::uint64_t> sum;
+  for (const pid_t process : processes_) {
+    std::ifstream file(root_ / "proc" / std::to_string(process) / "stat");
+    std::string line;
+    if (!std::getline(file, line)) continue;
+    // The second field, the program's name, may contain parentheses and blanks.
+    std::istringstream fields(line.substr(std::min(line.size(), line.rfind(')') + 1)));
+    std::string skipped;
+    for (int field = 3; field < 14; ++field) fields >> skipped;
+    std::uint64_t user = 0, system = 0;
+    if (fields >> user >> system) sum = sum.value_or(0) + user + system;
+  }
+  return sum;
+}
+
+std::optional<HostLoad::Traffic> HostLoad::read_traffic() const {
+  std::ifstream file(root_ / "proc/net/dev");
+  std::optional<Traffic> sum;
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;  // the two header lines
+    const std::size_t begin = line.find_first_not_of(' ');
+    if (line.substr(begin, colon - begin) == "lo") continue;
+    std::istringstream fields(line.substr(colon + 1));
+    std::uint64_t received = 0, sent = 0, skipped = 0;
+    fields >> received;
+    for (int i = 0; i < 7; ++i) fields >> skipped;
+    if (!(fields >> sent)) continue;
+    if (!sum) sum = Traffic{};
+    sum->received += received;
+    sum->sent += sent;
+  }
+  return sum;
+}
+
+void HostLoad::read_memory(HostFigures& figures) const {
+  std::ifstream file(root_ / "proc/meminfo");
+  std::optional<std::uint64_t> total, available;
+  for (std::string line; std::getline(file, line) && !(total && available);) {
+    std::istringstream words(line);
+    std::string name;
+    std::uint64_t kibibytes = 0;
+    if (!(words >> name >> kibibytes)) continue;
+    if (name == "MemTotal:") total = kibibytes * 1024;
+    if (name == "MemAvailable:") available = kibibytes * 1024;
+  }
+  figures.memory_bytes = total;
+  if (total && available && *available <= *total) figures.memory_used_bytes = *total - *available;
+}
+
+std::optional<double> HostLoad::read_joules() {
+  if (packages_.empty()) return std::nullopt;
+  for (auto& [folder, package] : packages_) {
+    const auto now = number_in(folder / "energy_uj");
+    if (!now) return std::nullopt;
+    std::uint64_t since = *now - package.microjoules;
+    if (*now < package.microjoules) since = package.range > 0 ? since + package.range : 0;  // wrapped
+    joules_ += static_cast<double>(since) * 1e-6;
+    package.microjoules = *now;
+  }
+  return joules_;
+}
+
+HostFigures HostLoad::sample() {
+  HostFigures figures;
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - taken_).count();
+  const auto ticks = read_ticks();
+  const auto job_ticks = read_job_ticks();
+  const auto traffic = read_traffic();
+  if (ticks && ticks_ && ticks->all > ticks_->all) {
+    const auto all = static_cast<double>(ticks->all - ticks_->all);
+    const auto share = [&](std::uint64_t part, std::uint64_t before) {
+      return std::clamp(100 * static_cast<double>(part - std::min(part, before)) / all, 0.0, 100.0);
+    };
+    figures.processor = share(ticks->busy, ticks_->busy);
+    if (job_ticks && job_ticks_) figures.job_processor = share(*job_ticks, *job_ticks_);
+  }
+  // Counters decrease if a network device was removed or reset.
+  if (traffic && traffic_ && seconds > 0 && traffic->received >= traffic_->received &&
+      traffic->sent >= traffic_->sent) {
+    figures.network_received = static_cast<double>(traffic->received - traffic_->received) / seconds;
+    figures.network_sent = static_cast<double>(traffic->sent - traffic_->sent) / seconds;
+  }
+  read_memory(figures);
+  figures.joules = read_joules();
+  // If less than a tick has passed, the next sample covers a longer interval.
+  if (!ticks || !ticks_ || ticks->all > ticks_->all) {
+    ticks_ = ticks;
+    job_ticks_ = job_ticks;
+  }
+  traffic_ = traffic;
+  taken_ = now;
+  return figures;
+}
+
+}  // namespace lockstep

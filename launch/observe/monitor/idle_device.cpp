@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/monitor/idle_device.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "core/timeline.h"
+
+namespace lockstep {
+namespace {
+
+std::optional<double> utilization_of(const SeenRank& rank, const NodeView& view) {
+  const auto found = view.devices.find(rank.identity.device_uuid.str());
+  return found == view.devices.end() ? std::nullopt : found->second.utilization;
+}
+
+// CUDA writes "0000:3b:00.0", and NVML "00000000:3B:00.0".
+std::string bus_and_device(std::string address) {
+  constexpr std::size_t kLength = std::string_view("0000:3b:00.0").size();
+  if (address.size() > kLength) address.erase(0, address.size() - kLength);
+  std::ranges::transform(address, address.begin(), [](unsigned char each) { return std::tolower(each); });
+  return address;
+}
+
+// The largest phase in which the device was not busy.
+Phase largest_loss(const StepAccount& account) {
+  Phase largest = Phase::rest;
+  for (const Phase phase : {Phase::data_wait, Phase::exposed_communication, Phase::idle})
+    if (account[phase] > account[largest]) largest = phase;
+  return largest;
+}
+
+std::string what_is_lost_by(const StepAccount& account) {
+  switch (largest_loss(account)) {
+    case Phase::data_wait:
+      return "it waits for data";
+    case Phase::exposed_communication:
+      return "it waits for communication";
+    case Phase::idle:
+      return "the host is late with its work";
+    default:
+      return "the time goes into other things than steps";
+  }
+}
+
+std::string why_quiet(const SeenRank& rank, double seconds) {
+  std::string why = rank.progress.activity == Activity::training
+                        ? fmt::format("no step for {:.0f} s", seconds)
+                        : fmt::format("{} for {:.0f} s", name_of(rank.progress.activity), seconds);
+  if (rank.life == RankLife::stopped) return why + ", stopped by a signal";  // regardless of its wait
+  if (rank.waits) why += fmt::format(", in {} for {:.0f} s", rank.waits->what, rank.waits->seconds);
+  return why;
+}
+
+}  // namespace
+
+std::optional<IdleDevice> idle_device(const SeenRank& rank, const NodeView& view, double idle_seconds) {
+  if (rank.life == RankLife::died) return std::nullopt;
+  const RankProgress& progress = rank.progress;
+  const double quiet = quiet_seconds(rank, view.time_ns);
+  const std::optional<double> utilization = utilization_of(rank, view);
+  double allowed = idle_seconds;
+  bool works = false;
+  if (progress.activity == Activity::training && progress.window_steps > 0) {
+    const double step_seconds = progress.account.total() / static_cast<double>(progress.window_steps);
+    allowed = std::max(allowed, 3 * step_seconds);
+  } else if (progress.activity == Activity::evaluating) {
+    works = utilization.value_or(1) > 0;
+  } else if (progress.activity != Activity::training) {
+    works = utilization.value_or(0) > 0;
+  }
+  if (quiet >= allowed && (!works || rank.life == RankLife::stopped))
+    return IdleDevice{.seconds = quiet, .why = why_quiet(rank, quiet)};
+  if (progress.activity != Activity::training || progress.idle_since_ns == 0 ||
+      !figures_hold(rank, view.time_ns))
+    return std::nullopt;
+  const double idle = seconds_between(progress.idle_since_ns, view.time_ns);
+  if (idle < idle_seconds) return std::nullopt;
+  return IdleDevice{.seconds = idle,
+                    .why = fmt::format("busy for {:.0f} % of the last {:.0f} s: {}", 100 * progress.busy,
+                                       idle, what_is_lost_by(progress.account))};
+}
+
+std::vector<DeviceContext> idle_contexts(const SeenRank& rank, const NodeView& view) {
+  std::vector<DeviceContext> idle;
+  const std::string own = bus_and_device(rank.identity.device_address.str());
+  if (!rank.process || own.empty()) return idle;
+  for (const DeviceContext& context : view.contexts) {
+    if (context.process == rank.identity.process && context.utilization == 0.0 &&
+        bus_and_device(context.pci_bus_id) != own)
+      idle.push_back(context);
+  }
+  return idle;
+}
+
+std::string describe_device(const RankIdentity& rank) {
+  const std::string device = rank.device.str();
+  if (device.empty()) return "a device";  // not chosen yet
+  if (device == "cpu")
+    return fmt::format("{} thread{} of the CPU", rank.threads, rank.threads == 1 ? "" : "s");
+  return fmt::format("{} ({}, {})", device, rank.device_address.str(), rank.device_name.str());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/monitor/monitor.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "comm/agreement.h"
+#include "core/backtrace.h"
+#include "core/log.h"
+#include "core/processor_name.h"
+#include "launch/observe/monitor/monitor_file.h"
+#include "launch/observe/monitor/process.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds kLongestGoodbye{2};
+
+// SCHED_IDLE: runs only on otherwise idle cores. A refusal is ignored: the thread mostly sleeps anyway.
+void step_back() {
+  name_thread("ls-monitor");
+  const sched_param parameter = {};
+  pthread_setschedparam(pthread_self(), SCHED_IDLE, &parameter);
+}
+
+}  // namespace
+
+struct DeviceMonitor::State {
+  using Clock = std::chrono::steady_clock;
+
+  explicit State(const MonitorOptions& from) : options(from) {}
+
+  void run();
+  void sample(const Nvml* nvml, std::vector<std::unique_ptr<NvmlDevice>>& devices, HostLoad& host,
+              MonitorFile& file);
+
+  const MonitorOptions options;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stopping = false;  // this and the following members are guarded by mutex
+  bool ended = false;
+  bool nvml_present = false;
+  std::int32_t slices = 0;
+  MonitorSums sums;
+  Clock::time_point taken = Clock::now();
+  std::optional<SlowedDevice> slowed;
+  std::map<std::string, EnergyMeter> device_energy;  // by PCI address: slices of one device share a meter
+  EnergyMeter host_energy;
+  std::thread thread;  // used by the constructor's thread only
+};
+
+void DeviceMonitor::State::sample(const Nvml* nvml, std::vector<std::unique_ptr<NvmlDevice>>& devices,
+                                  HostLoad& host, MonitorFile& file) {
+  std::vector<MonitorRow> rows;
+  const HostFigures host_figures = host.sample();
+  for (std::size_t i = 0; i < options.devices.size(); ++i) {
+    const MonitoredDevice& known = options.devices[i];
+    MonitorRow row{.time = std::chrono::system_clock::now(),
+                   .device = devices[i]->sample(),
+                   .host = host_figures,
+                   .ranks = known.ranks};
+    if (row.device.name.empty()) row.device.name = known.name;
+    if (row.device.pci_bus_id.empty()) row.device.pci_bus_id = known.pci_address;
+    rows.push_back(std::move(row));
+  }
+  if (rows.empty()) {
+    rows.push_back({.time = std::chrono::system_clock::now(),
+                    .device = {.name = processor_name()},
+                    .host = host_figures,
+                    .ranks = options.ranks});
+  }
+  file.append(rows);
+
+  const Clock::time_point now = Clock::now();
+  const std::lock_guard lock(mutex);
+  nvml_present = nvml != nullptr && nvml->problem().empty();
+  ++sums.samples;
+  sums.add(host_figures);
+  host_energy.add(now, host_figures.joules, std::nullopt);
+  if (options.devices.empty()) return;
+  slices = 0;
+  slowed.reset();
+  std::map<std::string, const DeviceFigures*> wholes;
+  for (const MonitorRow& row : rows) {
+    sums.add(row.device);
+    const std::optional<SlowedDevice> held = lockstep::slowed(row.device);
+    if (held && (!slowed || held->share_of_clock < slowed->share_of_clock)) slowed = held;
+    slices += row.device.slice ? 1 : 0;
+    wholes[row.device.pci_bus_id] = &row.device;
+  }
+  for (const auto& [address, figures] : wholes)
+    device_energy[address].add(now, figures->joules, figures->watts);
+}
+
+void DeviceMonitor::State::run() {
+  step_back();
+  std::optional<Nvml> nvml;
+  std::vector<std::unique_ptr<NvmlDevice>> devices;
+  if (!options.devices.empty()) {
+    nvml.emplace(options.nvml_library);
+    if (!nvml->problem().empty())
+      log::info(
+          "what devices do is not watched, for the driver's NVML does not answer ({}); in a container it "
+          "takes "
+          "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+          nvml->problem());
+    for (const MonitoredDevice& each : options.devices)
+      devices.push_back(std::make_unique<NvmlDevice>(*nvml, each.uuid, each.pci_address));
+  }
+  HostLoad host(options.processes, options.root);
+  MonitorFile file(options.file, options.goes_on);
+  const auto interval = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::min(options.every_seconds, 1e6)));
+  for (std::unique_lock lock(mutex);;) {
+    const bool last = stopping;  // the next sample is the last one
+    lock.unlock();
+    const Clock::time_point next = Clock::now() + interval;
+    sample(nvml ? &*nvml : nullptr, devices, host, file);
+    if (last) return;
+    lock.lock();
+    changed.wait_until(lock, next, [&] { return stopping; });
+  }
+}
+
+DeviceMonitor::DeviceMonitor(const MonitorOptions& options) : state_(std::make_shared<State>(options)) {
+  const auto work = [state = state_] {
+    try {
+      state->run();
+    } catch (const std::exception& error) {
+      log::warning("what watches devices has ended: {}; training goes on without", error.what());
+    }
+    const std::lock_guard lock(state->mutex);
+    state->ended = true;
+    state->changed.notify_all();
+  };
+  // The training thread handles signals.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    state_->thread = std::thread(work);
+  } catch (const std::system_error& error) {
+    log::warning("devices are not watched: {}", error.what());
+    state_->ended = true;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+DeviceMonitor::~DeviceMonitor() {
+  std::unique_lock lock(state_->mutex);
+  state_->stopping = true;
+  state_->changed.notify_all();
+  // The destructor waits for the thread, so it gets normal priority.
+  if (const sched_param parameter = {}; !state_->ended)
+    pthread_setschedparam(state_->thread.native_handle(), SCHED_OTHER, &parameter);
+  const bool ended = state_->changed.wait_for(lock, kLongestGoodbye, [&] { return state_->ended; });
+  lock.unlock();
+  if (!state_->thread.joinable()) return;
+  if (ended)
+    state_->thread.join();
+  else
+    state_->thread.detach();
+}
+
+MonitorSums DeviceMonitor::take() {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  const State::Clock::time_point now = State::Clock::now();
+  MonitorSums seen = std::exchange(state.sums, {});
+  seen.nodes = 1;
+  seen.devices = static_cast<std::int32_t>(state.options.devices.size());
+  seen.slices = state.slices;
+  seen.nvml = state.nvml_present;
+  seen.seconds = std::chrono::duration<double>(now - std::exchange(state.taken, now)).count();
+  seen.host_joules = state.host_energy.take(now);
+  bool all_tell = !state.device_energy.empty();
+  double joules = 0;
+  for (auto& [address, meter] : state.device_energy) {
+    const std::optional<double> each = meter.take(now);
+    all_tell = all_tell && each.has_value();
+    joules += each.value_or(0);
+  }
+  if (all_tell) seen.device_joules = joules;
+  return seen;
+}
+
+std::optional<SlowedDevice> DeviceMonitor::slowed() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->slowed;
+}
+
+namespace {
+
+std::string text_of(const MonitoredRank& rank) {
+  return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}", rank.node, rank.host, rank.process, rank.process_space,
+                     rank.device.uuid, rank.device.pci_address, rank.device.name);
+}
+
+MonitoredRank monitored_rank(const std::string& text) {
+  std::istringstream fields(text);
+  MonitoredRank rank;
+  fields >> rank.node >> std::ws;
+  std::getline(fields, rank.host, '\t');
+  fields >> rank.process;
+  fields.ignore();
+  for (std::string* each :
+       {&rank.process_space, &rank.device.uuid, &rank.device.pci_address, &rank.device.name})
+    std::getline(fields, *each, '\t');
+  return rank;
+}
+
+MonitoredRank this_monitored_rank(const World& world, Device device) {
+  MonitoredRank mine{.node = world.node(),
+                     .host = world.host(),
+                     .process = getpid(),
+                     .process_space = std::to_string(own_process_space()),
+                     .device = {}};
+  if (const std::optional<CudaDevice> known = cuda_device(device))
+    mine.device = {.uuid = known->uuid, .pci_address = known->pci_address, .name = known->name};
+  return mine;
+}
+
+std::string monitor_file_name(std::span<const MonitoredRank> ranks, const MonitoredRank& first) {
+  if (first.node == ranks.front().node) return "monitor.csv";
+  const bool one_of_several = std::ranges::any_of(
+      ranks, [&](const MonitoredRank& each) { return each.host == first.host && each.node != first.node; });
+  return one_of_several ? fmt::format("monitor.{}-{}.csv", first.host, first.node)
+                        : fmt::format("monitor.{}.csv", first.host);
+}
+
+}  // namespace
+
+MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node) {
+  MonitorOptions options;
+  const MonitoredRank* first = nullptr;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const MonitoredRank& rank = ranks[i];
+    if (rank.node != node) continue;
+    if (first == nullptr) first = &rank;
+    const auto add_rank = [&](std::string& list) { list += fmt::format("{}{}", list.empty() ? "" : " ", i); };
+    add_rank(options.ranks);
+    // Process numbers of another container are not valid here.
+    if (rank.process_space == first->process_space) options.processes.push_back(rank.process);
+    if (rank.device.uuid.empty()) continue;
+    auto device = std::ranges::find(options.devices, rank.device.uuid, &MonitoredDevice::uuid);
+    if (device == options.devices.end()) device = options.devices.insert(device, rank.device);
+    add_rank(device->ranks);
+  }
+  if (first != nullptr) options.file = monitor_file_name(ranks, *first);
+  return options;
+}
+
+std::unique_ptr<DeviceMonitor> begin_monitor(const MonitorSettings& settings, const World& world,
+                                             Communicator& host, Device device) {
+  if (settings.every_seconds == 0) return nullptr;
+  std::vector<MonitoredRank> ranks;
+  for (const std::string& text : gather_texts(host, text_of(this_monitored_rank(world, device))))
+    ranks.push_back(monitored_rank(text));
+  if (world.local_rank() != 0) return nullptr;
+  MonitorOptions options = monitor_options(ranks, world.node());
+  options.file = settings.folder / options.file;
+  options.goes_on = settings.goes_on;
+  options.every_seconds = settings.every_seconds;
+  return std::make_unique<DeviceMonitor>(options);
+}
+
+MonitorSums take_of_all_nodes(DeviceMonitor* mine, Communicator& host) {
+  MonitorSums all;
+  for (const MonitorSums& each : gather_values(host, mine != nullptr ? mine->take() : MonitorSums{}))
+    all += each;
+  return all;
+}
+
+}  // namespace lockstep

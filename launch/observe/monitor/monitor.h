@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DeviceMonitor: samples devices and their machine while a job trains. A separate thread (SCHED_IDLE) samples
+// at an interval and writes a row for each device of the job on this node, or one for the machine if there is
+// no device. It shares no state with the training, and its failures never end the training.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "comm/communicator.h"
+#include "comm/world.h"
+#include "core/device.h"
+#include "launch/observe/monitor/monitor_sums.h"
+#include "launch/observe/monitor/slowed_device.h"
+
+namespace lockstep {
+
+struct MonitoredDevice {
+  std::string uuid, pci_address, name;  // as reported by CUDA
+  std::string ranks = {};               // "0 1"
+};
+
+struct MonitorOptions {
+  std::filesystem::path file;
+  bool goes_on = false;  // see MonitorFile
+  double every_seconds = 1;
+  std::vector<MonitoredDevice> devices = {};
+  std::string ranks = {};             // of the node, for rows without a device
+  std::vector<pid_t> processes = {};  // of the job
+  std::string nvml_library = Nvml::kLibrary;
+  std::filesystem::path root = "/";  // root of HostLoad
+};
+
+class DeviceMonitor {
+ public:
+  // Returns immediately; the thread takes the first sample at once.
+  explicit DeviceMonitor(const MonitorOptions& options);
+  // Takes a last sample. Waits at most 2 s for a driver that does not respond.
+  ~DeviceMonitor();
+  DeviceMonitor(const DeviceMonitor&) = delete;
+  DeviceMonitor& operator=(const DeviceMonitor&) = delete;
+
+  // Sums since the last take(), or construction; energy is extrapolated from the last sample. Any thread;
+  // never waits for a device.
+  MonitorSums take();
+  // The device with the lowest relative clock among those held down at the last sample. Any thread; never
+  // waits for a device.
+  std::optional<SlowedDevice> slowed() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // shared with the thread
+};
+
+// Where a rank runs; exchanged between ranks.
+struct MonitoredRank {
+  int node = 0;
+  std::string host;
+  int process = 0;
+  std::string process_space;  // PID namespace of that number
+  MonitoredDevice device;     // an empty UUID means no device
+};
+
+// Options for a node's monitor: its devices, ranks, processes, and the file's name: monitor.csv for rank 0's
+// node, monitor.HOST.csv for others, monitor.HOST-NODE.csv if nodes share a host name. A device used by
+// several ranks is listed once.
+MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node);
+
+struct MonitorSettings {
+  std::filesystem::path folder;  // of the file
+  double every_seconds = 1;      // 0: no monitor
+  bool goes_on = false;          // see MonitorFile
+};
+
+// Collective. Starts a monitor on the first rank of each node. Null on other ranks, and without a monitor.
+std::unique_ptr<DeviceMonitor> begin_monitor(const MonitorSettings& settings, const World& world,
+                                             Communicator& host, Device device);
+
+// Collective. Sums of the monitors of all nodes, on every rank. mine: null on a rank without one.
+MonitorSums take_of_all_nodes(DeviceMonitor* mine, Communicator& host);
+
+}  // namespace lockstep

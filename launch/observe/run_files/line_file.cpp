@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/run_files/line_file.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+#include "launch/observe/run_files/run_folder.h"
+
+namespace lockstep {
+
+void LineFile::add(std::string_view line) {
+  const int error = append_whole(path_, std::string(line) + '\n');
+  if (error == 0) return;
+  if (lost_++ == 0)
+    log::warning("cannot write {}: {}; training goes on without", path_.string(), std::strerror(error));
+  problem_ = fmt::format("{} lacks {} line{}: {}", path_.string(), lost_, lost_ == 1 ? "" : "s",
+                         std::strerror(error));
+}
+
+}  // namespace lockstep

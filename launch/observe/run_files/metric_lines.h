@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Formats evaluation metrics for metrics.jsonl, evaluations.jsonl and the epoch's line, and communication for
+// that line, and advises on their
+// cost.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "launch/train/clock/communication.h"
+#include "launch/train/training_records.h"
+
+namespace lockstep {
+
+// The object in evaluations.jsonl: epoch, step, test_loss, test_accuracy, metrics, seconds, and, where there
+// are metrics, metrics_seconds.
+std::string to_json(const EvaluationRecord& record);
+
+// Adds top5, f1_macro, f1_by_class, precision_by_class, recall_by_class, and confusion (a row for each class,
+// a column for each prediction). Omits metrics that were not requested.
+void add_metrics(const EvaluationMetrics& metrics, nlohmann::ordered_json& line);
+// "top5 93.10 %", "f1 0.871", for people.
+void add_metrics(const EvaluationMetrics& metrics, std::vector<std::string>& parts);
+
+// "comm 31.2 ms a step, 96 % hidden", "| wire 28.0 ms (5.1 GB/s)", "| late rank 2: 1.3 ms": parts of a line.
+std::vector<std::string> communication_parts(const EpochCommunication& communication);
+
+// The cost of metrics in an epoch.
+struct MetricPrice {
+  double train_seconds = 0;
+  double evaluation_seconds = 0;  // of all evaluations
+  double within_seconds = 0;      // of those within the epoch
+  double metrics_seconds = 0;     // of computing metrics, in all evaluations
+  std::vector<std::string_view> names = {};
+};
+// Advises what to omit where metrics, or evaluations within the epoch, took more than 2 % of training and
+// evaluation together; empty: nothing.
+std::vector<std::string> price_of_metrics(const MetricPrice& price);
+
+}  // namespace lockstep

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/run_files/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/printable.h"
+#include "launch/observe/run_files/event_command.h"
+#include "launch/observe/run_files/report_json.h"
+#include "launch/observe/run_files/run_folder.h"
+#include "launch/observe/terminal/progress_line.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kRedrawNs = 100'000'000;
+constexpr const char* kIndent = "    ";
+
+// Printed names, in the order of Phase.
+constexpr const char* kPhaseNames[] = {"data",      "forward", "backward", "exposed comm",
+                                       "optimizer", "idle",    "device",   "rest"};
+static_assert(std::size(kPhaseNames) == kPhases);
+
+std::string loss_text(double loss) { return fmt::format("{:#.3g}", loss); }
+
+std::vector<std::string> account_parts(const StepAccount& account) {
+  const double total = account.total();
+  std::vector<std::string> parts;
+  for (std::size_t phase = 0; phase < kPhases; ++phase)
+    if (account.seconds[phase] > 0 || !is_of_gpus(static_cast<Phase>(phase)))
+      parts.push_back(fmt::format("{} {:.1f} %", kPhaseNames[phase],
+                                  total > 0 ? 100 * account.seconds[phase] / total : 0.0));
+  return parts;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0, end = 0; end < text.size(); begin = end + 1) {
+    end = std::min(text.find(' ', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+  }
+  return words;
+}
+
+std::string counted(std::int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+MetricPrice price_of(const EpochReport& report) {
+  MetricPrice price{.train_seconds = report.train_seconds,
+                    .evaluation_seconds = report.evaluation_seconds,
+                    .within_seconds = report.within_seconds,
+                    .metrics_seconds = report.metrics_seconds};
+  if (report.evaluation && report.evaluation->metrics) price.names = report.evaluation->metrics->names();
+  return price;
+}
+
+// A Markdown code block of the text.
+std::string code_block(const std::string& text) {
+  std::string block;
+  for (const char each : "\n" + text) {
+    block += each;
+    if (each == '\n') block += kIndent;
+  }
+  return block;
+}
+
+}  // namespace
+
+double EpochReport::busy() const {
+  return busy_by_rank.empty() ? 0
+                              : std::accumulate(busy_by_rank.begin(), busy_by_rank.end(), 0.0) /
+                                    static_cast<double>(busy_by_rank.size());
+}
+
+template <typename Told>
+void Report::write_events(std::int64_t step, const Told& told) {
+  const int error = events_.add(step, told);
+  if (error == 0) return;
+  log::warning("cannot write {}: {}; training goes on without", events_.path().string(),
+               std::strerror(error));
+  events_ = {};
+}
+
+Report::Report(const ReportOptions& options)
+    : options_(options),
+      steps_(options.directory / "steps.jsonl"),
+      evaluations_(options.directory / "evaluations.jsonl"),
+      idle_events_(options.directory / "events.jsonl") {
+  if (!options_.speaks) return;
+  const std::filesystem::path charts = options_.directory / "tensorboard";
+  if (options_.goes_on_after) {
+    continue_metrics(options_.directory, *options_.goes_on_after, options_.partial_line);
+    continue_steps(options_.directory, options_.goes_on_after_step);
+  } else {
+    begin_metrics(options_.directory);
+  }
+  try {
+    events_ = options_.goes_on_after ? EventFile::continue_after(charts, options_.goes_on_after_step)
+                                     : EventFile::begin(charts);
+  } catch (const IoError& error) {
+    log::warning("{}; training goes on without files for TensorBoard", error.what());
+  }
+}
+
+// Joins the parts into lines that fit the terminal, with continuation lines indented; one line without a
+// terminal. Never breaks a part.
+std::string Report::in_lines(const std::vector<std::string>& parts, const std::string& separator) const {
+  const std::size_t columns = options_.terminal ? static_cast<std::size_t>(options_.columns)
+                                                : std::numeric_limits<std::size_t>::max();
+  std::string text;
+  std::size_t width = 0;
+  for (const std::string& part : parts) {
+    if (text.empty()) {
+      text = part;
+      width = part.size();
+    } else if (width + separator.size() + part.size() < columns) {
+      text += separator + part;
+      width += separator.size() + part.size();
+    } else {
+      text += fmt::format("\n{}{}", kIndent, part);
+      width = std::strlen(kIndent) + part.size();
+    }
+  }
+  return text;
+}
+
+void Report::header(const std::string& line) {
+  if (!options_.speaks) return;
+  const std::string epochs = counted(options_.epochs, "epoch");
+  const std::string amount = options_.total_steps == options_.epochs * options_.steps_per_epoch
+                                 ? fmt::format("{} of {}", epochs, counted(options_.steps_per_epoch, "step"))
+                                 : fmt::format("{} in {} of {}", counted(options_.total_steps, "step"),
+                                               epochs, options_.steps_per_epoch);
+  std::string tail;
+  if (options_.dropped_samples > 0) {
+    tail = fmt::format("; each epoch leaves {} out (data.tail)", counted(options_.dropped_samples, "sample"));
+  } else if (options_.repeated_samples > 0) {
+    tail = fmt::format("; each epoch repeats {} (data.tail)", counted(options_.repeated_samples, "sample"));
+  } else if (options_.last_batch_samples > 0) {
+    tail = fmt::format("; the last of an epoch has {} (data.tail)",
+                       counted(options_.last_batch_samples, "sample"));
+  }
+  say(in_lines(words_of(printable(line)), " ") + '\n');
+  say(in_lines(words_of(fmt::format("{}, global batch {}{}", amount, options_.global_batch, tail)), " ") +
+      '\n');
+  this->line(fmt::format("metrics go to {}", metrics_path().string()));
+}
+
+void Report::line(const std::string& text) {
+  evaluation_.reset();
+  if (options_.speaks) say(in_lines(words_of(printable(text)), " ") + '\n');
+}
+
+// Includes evaluation in the time of a step. NaN until the second reported step.
+double Report::seconds_left(std::int64_t steps_done) {
+  const std::int64_t now = now_ns();
+  if (started_at_ == 0) {
+    started_ns_ = now;
+    started_at_ = steps_done;
+  }
+  const auto seen = static_cast<double>(steps_done - started_at_);
+  const auto left = static_cast<double>(options_.total_steps - steps_done);
+  return seen > 0 ? 1e-9 * static_cast<double>(now - started_ns_) / seen * left : std::nan("");
+}
+
+void Report::step(const StepRecord& record) {
+  if (!options_.speaks) return;
+  const std::int64_t step = record.epoch_step, steps = record.epoch_steps;
+  const double left = seconds_left(record.step);
+  const std::int64_t now = now_ns();
+  const bool due = options_.terminal ? now - last_drawn_ns_ >= kRedrawNs || step == steps
+                                     : step * 10 / steps != (step - 1) * 10 / steps;
+  if (!due) return;
+  last_drawn_ns_ = now;
+  ProgressLine progress{.start = fmt::format("epoch {}/{}", record.epoch, options_.epochs),
+                        .fraction = static_cast<double>(step) / static_cast<double>(steps),
+                        .parts = {fmt::format("{}/{}", step, steps)}};
+  if (!std::isnan(record.loss)) progress.parts.push_back("loss " + loss_text(record.loss));
+  if (record.samples_per_second > 0)
+    progress.parts.push_back(thousands(record.samples_per_second) + " samples/s");
+  if (std::isfinite(left)) progress.parts.push_back(duration(left) + " left");
+  say(options_.terminal ? kClearLine + bar_line(progress, options_.columns) : plain_line(progress) + '\n');
+}
+
+void Report::evaluating(std::int64_t step, std::int64_t steps) {
+  if (!options_.speaks) return;
+  if (!evaluation_)
+    evaluation_.emplace("evaluating", "batches",
+                        Terminal{.present = options_.terminal, .columns = options_.columns});
+  evaluation_->show(step, steps);
+  if (step == steps) evaluation_.reset();
+}
+
+void Report::epoch(const EpochReport& report) {
+  if (!options_.speaks) return;
+  std::vector<std::string> parts = {fmt::format("epoch {}/{}", report.epoch, options_.epochs),
+                                    fmt::format("busy {:.0f} %", 100 * report.busy())};
+  if (report.peak) parts.push_back(fmt::format("peak {:.0f} %", 100 * *report.peak));
+  parts.push_back("train loss " + loss_text(report.train_loss));
+  if (const auto& evaluation = report.evaluation) {
+    parts.push_back("test loss " + loss_text(evaluation->loss));
+    parts.push_back(fmt::format("test accuracy {:.2f} %", 100 * evaluation->accuracy));
+    if (evaluation->metrics) add_metrics(*evaluation->metrics, parts);
+  }
+  parts.push_back(thousands(report.samples_per_second) + " samples/s");
+  std::vector<std::string> account = account_parts(report.account);
+  account.front().insert(0, "| ");
+  parts.insert(parts.end(), account.begin(), account.end());
+  if (const ProcessorAccount& took = report.processor; took.communication > 0)
+    parts.push_back(fmt::format("| processor: comm {:.1f} %", 100 * took.communication / took.total()));
+  say((options_.terminal ? kClearLine : "") + in_lines(parts, "  ") + '\n');
+  if (report.communication) {
+    std::vector<std::string> of_ranks = communication_parts(*report.communication);
+    of_ranks.front().insert(0, "  ");
+    say(in_lines(of_ranks, "  ") + '\n');
+    if (report.advice) advise(report.advice->text);
+    if (busy_watch_) busy_watch_->set_advice(report.advice);
+  }
+  if (!report.steps_by_rank.empty())
+    say(fmt::format("  steps by rank: {}\n", fmt::join(report.steps_by_rank, ", ")));
+  for (const std::string& text : price_of_metrics(price_of(report))) advise(text);
+  if (report.more_ranks && !std::exchange(more_ranks_told_, true)) advise(report.more_ranks->text);
+  EpochReport line = report;
+  line.stragglers = std::exchange(stragglers_, {});
+  write_metrics(line);
+}
+
+void Report::advise(const std::string& text) {
+  std::vector<std::string> words = words_of("advice: " + text);
+  words.front().insert(0, "  ");
+  say(in_lines(words, " ") + '\n');
+}
+
+void Report::write_metrics(const EpochReport& report) {
+  const nlohmann::ordered_json line = json_of(report);
+  write_events(report.step, scalars_of(line));
+  const int error = append_whole(metrics_path(), line.dump() + '\n');
+  if (error == 0) return;
+  if (lost_epochs_.empty()) {
+    log::warning("cannot write {}: {}; training goes on without", metrics_path().string(),
+                 std::strerror(error));
+  }
+  lost_epochs_.push_back(report.epoch);
+  metrics_problem_ = fmt::format("{} lacks epoch {}: {}", metrics_path().string(),
+                                 fmt::join(lost_epochs_, ", "), std::strerror(error));
+}
+
+void Report::watch_busy(const BusyOptions& options, const IdleContext& context) {
+  if (!options_.speaks || options.below <= 0) return;
+  busy_watch_.emplace(options, context);
+  const char* told = std::getenv(kEventCommandVariable);
+  event_command_ = options.runs_command()             ? options.command
+                   : told != nullptr && *told != '\0' ? told
+                                                      : "none";
+}
+
+void Report::tell(const IdleEvent& event) {
+  if (options_.terminal) say(kClearLine);
+  line(to_text(event));
+  const std::string json = to_json(event, seconds_since_1970());
+  idle_events_.add(json);
+  if (event_command_ == "none") return;
+  if (const int error = tell_command(event_command_, json); error != 0)
+    log::warning("run.event_command cannot be started: {}", std::strerror(error));
+}
+
+double Report::series(const StepLine& line) {
+  if (!options_.speaks) return 0;
+  if (busy_watch_)
+    if (const auto event = busy_watch_->look(line, seconds_since_1970())) tell(*event);
+  const std::int64_t begin = now_ns();
+  write_events(line.step, scalars_of(json_of(line), std::string(kSeriesPrefix)));
+  steps_.add(to_json(line, seconds_since_1970()));
+  return seconds_between(begin, now_ns());
+}
+
+void Report::started(const std::string& config, const std::string& facts) {
+  if (!options_.speaks) return;
+  const std::int64_t step = options_.goes_on_after_step;
+  write_events(step, EventText{.tag = fmt::format("{}config", kStartPrefix), .markdown = code_block(config)});
+  write_events(step, EventText{.tag = fmt::format("{}machine", kStartPrefix), .markdown = code_block(facts)});
+}
+
+void Report::histograms(std::int64_t step, const std::vector<Histogram>& histograms) {
+  if (options_.speaks) write_events(step, histograms);
+}
+
+void Report::evaluation(const EvaluationRecord& record) {
+  if (options_.speaks) evaluations_.add(to_json(record));
+}
+
+std::vector<std::string> Report::problems() const {
+  std::vector<std::string> problems;
+  for (const std::string* each :
+       {&metrics_problem_, &steps_.problem(), &evaluations_.problem(), &idle_events_.problem()})
+    if (!each->empty()) problems.push_back(*each);
+  return problems;
+}
+
+}  // namespace lockstep

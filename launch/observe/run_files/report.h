@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Report: the output of a training. On rank 0 it prints a progress bar and wrapped lines to a terminal, or
+// plain lines to a pipe. It writes metrics.jsonl (a JSON object for each epoch), steps.jsonl,
+// evaluations.jsonl and events.jsonl to the run's directory, and their numbers, the configuration and the
+// machine to its folder tensorboard. On other ranks it does nothing. A closed pipe or a full disk does not
+// end a run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "launch/observe/account/advice.h"
+#include "launch/observe/account/busy_watch.h"
+#include "launch/train/clock/communication.h"
+#include "launch/observe/account/more_ranks.h"
+#include "launch/observe/account/step_series.h"
+#include "launch/observe/tensorboard/event_file.h"
+#include "launch/observe/run_files/line_file.h"
+#include "launch/observe/run_files/metric_lines.h"
+#include "launch/train/watch/stragglers.h"
+#include "launch/observe/terminal/progress_meter.h"
+#include "launch/train/training_records.h"
+
+namespace lockstep {
+
+// The record of rank 0, and what the ranks report of the epoch together.
+struct EpochReport : EpochRecord {
+  std::optional<EpochCommunication> communication;        // nullopt: one rank
+  std::optional<Advice> advice = {};                      // on communication
+  std::vector<Straggler> stragglers = {};                 // detected in the epoch
+  std::vector<double> busy_by_rank = {};                  // see busy_share()
+  std::vector<std::int64_t> resident_bytes_by_rank = {};  // of their processes, after the epoch's steps
+  std::optional<DeviceMemoryUse> device_memory = {};      // of rank 0's GPU, likewise
+  std::string device = {};  // monitor's sums (launch/observe/monitor/monitor_sums.h) as JSON; empty: no monitor
+  std::optional<double> peak = {};           // samples per second over what is attainable (account/busy.h)
+  std::optional<MoreRanks> more_ranks = {};  // where devices were busy; printed once
+
+  double busy() const;  // the mean over ranks
+};
+
+struct ReportOptions {
+  bool speaks = true;     // true on rank 0 only
+  bool terminal = false;  // draws the bar; else plain lines
+  int columns = 80;       // of the terminal
+  std::filesystem::path directory;
+  std::int64_t epochs = 1;  // begun epochs
+  std::int64_t steps_per_epoch = 1;
+  std::int64_t total_steps = 1;
+  std::int64_t global_batch = 1;
+  std::int64_t dropped_samples = 0, repeated_samples = 0;  // of each epoch
+  std::int64_t last_batch_samples = 0;                     // of each epoch; 0: it is a full one
+  // For a resumed run: see continue_metrics(). nullopt: begins new files.
+  std::optional<std::int64_t> goes_on_after = {};  // epochs
+  bool partial_line = false;
+  std::int64_t goes_on_after_step = 0;
+};
+
+class Report {
+ public:
+  // Prepares the files by begin_metrics() or continue_metrics() (run_folder.h), and throws their errors.
+  explicit Report(const ReportOptions& options);
+
+  // Called once, first: prints the line ("Lockstep 0.1.0: cnn, 2 ranks on cpu, ..."), the numbers of epochs
+  // and steps, and the path of metrics.jsonl.
+  void header(const std::string& line);
+  // Prints a line.
+  void line(const std::string& text);
+  // Called after a step. Redraws the bar at most ten times a second; it never wraps. Without a terminal,
+  // prints a line for ten steps of an epoch.
+  void step(const StepRecord& record);
+  // Called after each of the `steps` steps of an evaluation. Draws a bar on a terminal; else prints a line
+  // where the evaluation takes long.
+  void evaluating(std::int64_t step, std::int64_t steps);
+  // Prints a summary with the step account in per cent and, where there is any, communication's share of the
+  // processor time; then lines of communication and advice, where there are any. Appends a line to
+  // metrics.jsonl.
+  void epoch(const EpochReport& report);
+
+  // At the start: writes the whole configuration and run_facts() (launch/program/train/run_facts.h) for TensorBoard.
+  void started(const std::string& config, const std::string& facts);
+  // Writes them for TensorBoard.
+  void histograms(std::int64_t step, const std::vector<Histogram>& histograms);
+
+  // Appends a line to evaluations.jsonl.
+  void evaluation(const EvaluationRecord& record);
+  // Appends a line to steps.jsonl. Where watch_busy() was called and finds the device idle, also prints a
+  // line, appends one to events.jsonl and runs the user's command. Returns the seconds that writing
+  // steps.jsonl and the events for TensorBoard took.
+  double series(const StepLine& line);
+  void watch_busy(const BusyOptions& options, const IdleContext& context);
+
+  // The next line of metrics.jsonl contains it.
+  void straggler(const Straggler& straggler) { stragglers_.push_back(straggler); }
+
+  // Describes the missing lines of each file: the epochs of metrics.jsonl, the number of lines of the others,
+  // and the error. Empty: none is missing. Each line is written whole or not at all.
+  std::vector<std::string> problems() const;
+
+ private:
+  double seconds_left(std::int64_t steps_done);
+  void write_metrics(const EpochReport& report);
+  void tell(const IdleEvent& event);
+  template <typename Told>
+  void write_events(std::int64_t step, const Told& told);
+  void advise(const std::string& text);
+  std::filesystem::path metrics_path() const { return options_.directory / "metrics.jsonl"; }
+  std::string in_lines(const std::vector<std::string>& parts, const std::string& separator) const;
+
+  ReportOptions options_;
+  std::vector<Straggler> stragglers_;
+  std::vector<std::int64_t> lost_epochs_;
+  LineFile steps_, evaluations_, idle_events_;
+  EventFile events_;  // without a file after a failed write
+  std::string metrics_problem_;
+  std::optional<BusyWatch> busy_watch_;
+  bool more_ranks_told_ = false;
+  std::optional<ProgressMeter> evaluation_;  // of the evaluation under way
+  std::string event_command_ = "none";
+  std::int64_t last_drawn_ns_ = 0;
+  std::int64_t started_ns_ = 0;  // end of the first reported step
+  std::int64_t started_at_ = 0;  // steps done at that time, since the start of training; 0: none yet
+};
+
+// The object in metrics.jsonl: epoch, steps, busy, peak, train_loss, test_loss, test_accuracy (these two
+// where the epoch was evaluated), samples_per_second, learning_rate, train_seconds, evaluation_seconds,
+// skipped_steps, loss_scale, account {data_wait, forward, ...} and processor {compute, communication, data}
+// in seconds, busy_by_rank, resident_bytes_by_rank. On a GPU: device_memory. With a monitor: device
+// {utilization, ...} (launch/observe/monitor/monitor_sums.h). With several ranks: communication {steps,
+// exposed_seconds, exposed, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second, late_seconds,
+// late_rank, by_rank, by_bucket, advice}. On a ring: steps_by_rank. With stragglers: a list of {rank, host,
+// since_step, found_step, seconds, median_seconds}. With run.metrics: the keys of add_metrics(), and
+// metrics_seconds. With run.metrics_every: evaluations_within {count, seconds}. Where devices were busy:
+// more_ranks {ranks, samples_per_second, text}. A number that is not finite, and a missing peak, late_rank or
+// advice, is null.
+std::string to_json(const EpochReport& report);
+
+// The object in steps.jsonl: epoch, step, steps, time (seconds since 1970), loss, gradient_norm,
+// learning_rate, loss_scale, samples_per_second, busy, peak, evaluation_seconds, without_core_seconds and
+// account, in seconds.
+std::string to_json(const StepLine& line, double time);
+
+}  // namespace lockstep

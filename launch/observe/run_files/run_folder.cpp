@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/run_files/run_folder.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/train/checkpoint/plain_file.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void throw_io(const std::string& what, const std::filesystem::path& path, int error) {
+  throw IoError(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw_io("create the run's directory", folder, error.value());
+}
+
+constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kStepsFile = "steps.jsonl";
+constexpr const char* kEvaluationsFile = "evaluations.jsonl";
+constexpr std::uint64_t kMostLinesBytes = std::uint64_t{16} << 30;
+
+// Reads A and B of a complete line {"epoch":A,NAME:B..}; 0 for other lines.
+struct MetricsPlace {
+  std::int64_t epoch = 0;
+  std::int64_t steps = 0;
+};
+MetricsPlace place_of(const std::string& line, std::string_view name) {
+  constexpr std::string_view kEpoch = "{\"epoch\":";
+  MetricsPlace place;
+  if (!line.starts_with(kEpoch) || !line.ends_with('}')) return place;
+  const char* end = line.data() + line.size();
+  const char* at = std::from_chars(line.data() + kEpoch.size(), end, place.epoch).ptr;
+  if (std::string_view(at, end).starts_with(name)) std::from_chars(at + name.size(), end, place.steps);
+  return place;
+}
+MetricsPlace metrics_place(const std::string& line) { return place_of(line, ",\"steps\":"); }
+std::int64_t series_step(const std::string& line) { return place_of(line, ",\"step\":").steps; }
+
+// Renames a file of an earlier run. Renames a symbolic link itself, not its target.
+void set_aside(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status found = std::filesystem::symlink_status(path, error);
+  if (!std::filesystem::is_regular_file(found) && !std::filesystem::is_symlink(found)) return;
+  if (std::filesystem::is_regular_file(found) && std::filesystem::file_size(path, error) == 0) return;
+  const std::filesystem::path earlier = name_of_earlier(path);
+  std::filesystem::rename(path, earlier, error);
+  if (error) throw_io("rename what an earlier run left,", path, error.value());
+  log::info("{} is of the run before this one", earlier.string());
+}
+
+// Drops lines for which keeps() is false or that lack a line break. If there are any, copies the file first.
+void keep_lines(const std::filesystem::path& path, const std::function<bool(const std::string&)>& keeps) {
+  std::error_code error;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) return;
+  std::istringstream file(read_plain_file(path, kMostLinesBytes));
+  std::string kept;
+  bool all = true;
+  for (std::string line; std::getline(file, line);) {
+    const bool keep = !file.eof() && keeps(line);
+    if (keep) kept += line + '\n';
+    all = all && keep;
+  }
+  if (all) return;
+  const std::filesystem::path earlier = name_of_earlier(path);
+  std::filesystem::copy_file(path, earlier, error);
+  if (error) throw_io("copy what an earlier run left,", path, error.value());
+  write_atomically(path, kept, Links::replace);
+  log::info("{} is {} as it was: what comes after the checkpoint is trained again", earlier.string(),
+            path.filename().string());
+}
+
+}  // namespace
+
+std::filesystem::path name_of_earlier(const std::filesystem::path& path) {
+  std::error_code error;
+  int number = 1;
+  const auto name = [&] {
+    return path.parent_path() /
+           fmt::format("{}.{}{}", path.stem().string(), number, path.extension().string());
+  };
+  while (std::filesystem::exists(std::filesystem::symlink_status(name(), error))) ++number;
+  return name();
+}
+
+int append_whole(const std::filesystem::path& path, std::string_view bytes) {
+  const int descriptor =
+      open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+  if (descriptor < 0) return errno;
+  struct stat before = {};
+  int error = fstat(descriptor, &before) == 0 ? 0 : errno;
+  for (std::size_t done = 0; error == 0 && done < bytes.size();) {
+    const ssize_t written = write(descriptor, bytes.data() + done, bytes.size() - done);
+    if (written >= 0)
+      done += static_cast<std::size_t>(written);
+    else if (errno != EINTR)
+      error = errno;
+  }
+  if (error != 0 && ftruncate(descriptor, before.st_size) != 0)
+    log::debug("{} ends in what could not be written whole", path.string());
+  if (close(descriptor) != 0 && error == 0) error = errno;
+  return error;
+}
+
+FileClaim RunLock::lock(const std::filesystem::path& folder, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  make_folder(folder);
+  const auto claimed = [&] { return FileClaim(folder / "run.lock", FileClaim::By::readers); };
+  FileClaim claim = claimed();
+  if (claim.state() != FileClaim::State::taken || patience.count() == 0) return claim;
+  log::info("run.dir {} is in use by another job ({}); this one waits {} s for its end", folder.string(),
+            claim.holder(), std::chrono::ceil<std::chrono::seconds>(patience).count());
+  const auto deadline = Clock::now() + patience;
+  while (claim.state() == FileClaim::State::taken && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    claim = claimed();
+  }
+  return claim;
+}
+
+RunLock::RunLock(const std::filesystem::path& folder, std::chrono::milliseconds patience)
+    : claim_(lock(folder, patience)) {
+  switch (claim_.state()) {
+    case FileClaim::State::held:
+      return;
+    case FileClaim::State::taken:
+      if (patience.count() > 0) {
+        throw Error(exit_code::resumable,
+                    fmt::format("run.dir {} is still in use by another job ({}); the same command goes on "
+                                "where that one ends",
+                                folder.string(), claim_.holder()));
+      }
+      throw ConfigError(fmt::format(
+          "run.dir {} is in use by another job ({}); wait for its end, or give this one a folder of "
+          "its own: --set run.dir=...",
+          folder.string(), claim_.holder()));
+    case FileClaim::State::unlockable:
+      log::warning("{} cannot be locked ({}): see that no other job writes there", folder.string(),
+                   claim_.problem());
+      return;
+    case FileClaim::State::unopened:
+      throw IoError(fmt::format("cannot create {}: {}", (folder / "run.lock").string(), claim_.problem()));
+  }
+}
+
+void begin_metrics(const std::filesystem::path& folder) {
+  make_folder(folder);
+  for (const char* name : {"events.jsonl", kEvaluationsFile, kBestFile}) set_aside(folder / name);
+  for (const char* name : {kMetricsFile, kStepsFile}) {
+    set_aside(folder / name);
+    if (const int error = append_whole(folder / name, "")) throw_io("create", folder / name, error);
+  }
+}
+
+void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial) {
+  make_folder(folder);
+  std::error_code unknown;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(folder / kMetricsFile, unknown)))
+    return begin_metrics(folder);
+  std::int64_t last = 0;
+  keep_lines(folder / kMetricsFile, [&](const std::string& line) {
+    const std::int64_t epoch = metrics_place(line).epoch;
+    const bool keep = epoch == last + 1 && epoch <= epochs + (partial ? 1 : 0);
+    if (keep) last = epoch;
+    return keep;
+  });
+}
+
+void continue_steps(const std::filesystem::path& folder, std::int64_t steps) {
+  make_folder(folder);
+  std::int64_t last = 0;
+  keep_lines(folder / kStepsFile, [&](const std::string& line) {
+    const std::int64_t step = series_step(line);
+    const bool keep = step > last && step <= steps;
+    if (keep) last = step;
+    return keep;
+  });
+  // A checkpoint after a step is saved before the evaluation of that step, which is repeated.
+  keep_lines(folder / kEvaluationsFile, [&](const std::string& line) { return series_step(line) < steps; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/run_files/run_record.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/train/checkpoint/plain_file.h"
+#include "launch/observe/run_files/run_folder.h"
+
+namespace lockstep {
+namespace {
+
+// Returns an empty text where the file cannot be read.
+std::string text_in(const std::filesystem::path& path) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
+  try {
+    return read_plain_file(path, kMostBytes);
+  } catch (const Error&) {
+    return {};  // absent, or not a regular file
+  }
+}
+
+// Removes facts that differ between starts of the same run.
+std::string lasting_facts(const std::string& text) {
+  nlohmann::json facts = nlohmann::json::parse(text, nullptr, false);
+  if (!facts.is_object()) return text;
+  facts.erase("started");
+  facts.erase("command");
+  facts.erase("device_memory");
+  return facts.dump();
+}
+
+void replace(const std::filesystem::path& path, const std::string& text, bool same) {
+  std::error_code error;
+  if (!same && std::filesystem::exists(std::filesystem::symlink_status(path, error)))
+    std::filesystem::rename(path, name_of_earlier(path), error);
+  write_atomically(path, text, Links::replace);
+}
+
+}  // namespace
+
+void write_run_record(const std::filesystem::path& folder, const std::string& config_text,
+                      const std::string& facts) {
+  try {
+    const std::filesystem::path toml = folder / "config.toml", json = folder / "run.json";
+    replace(toml, config_text, text_in(toml) == config_text);
+    replace(json, facts, lasting_facts(text_in(json)) == lasting_facts(facts));
+  } catch (const IoError& error) {
+    log::warning("{}; training goes on without", error.what());
+  }
+}
+
+}  // namespace lockstep

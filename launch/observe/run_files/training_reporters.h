@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The observers that pass a training to its Report: each epoch, a line for every few steps, and histograms.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/buckets.h"
+#include "comm/communicator.h"
+#include "core/stream.h"
+#include "launch/observe/account/advice.h"
+#include "launch/observe/account/more_ranks.h"
+#include "launch/observe/account/step_series.h"
+#include "launch/observe/run_files/report.h"
+#include "launch/train/trainer.h"
+#include "launch/train/training_observer.h"
+#include "models/network.h"
+
+namespace lockstep {
+
+// Shows the progress of epochs and evaluations, and reports them.
+class EpochReporter final : public TrainingObserver {
+ public:
+  struct Options {
+    AdviceContext advice;  // without measurements, which this fills in
+    RanksNow ranks;
+    std::int64_t accumulation = 1;
+    std::int64_t global_batch = 1;
+    std::optional<double> attainable;  // samples per second of all ranks: see measure_attainable()
+    // Collective; called after the steps of an epoch with their number of samples. Returns
+    // EpochReport::device. Null: no monitor.
+    std::function<std::string(std::int64_t samples)> device;
+  };
+  // All references outlive this.
+  EpochReporter(const Trainer& trainer, GradientBuckets& buckets, Communicator& host, Report& report,
+                Options options);
+
+  void step_done(const StepRecord& record) override { report_.step(record); }
+  bool evaluating(std::int64_t batch, std::int64_t batches) override;
+  void evaluated_within(const EvaluationRecord& record) override { report_.evaluation(record); }
+  void epoch_trained(const EpochRecord& record) override;
+  void epoch_over(const EpochRecord& record) override;
+
+ private:
+  void add_communication(const EpochRecord& record);
+
+  const Trainer& trainer_;
+  GradientBuckets& buckets_;
+  Communicator& host_;
+  Report& report_;
+  Options options_;
+  EpochReport epoch_;  // the epoch that was trained last
+};
+
+// On rank 0: writes a StepLine after every `every` steps of an epoch, and one for the remaining steps.
+class SeriesReporter final : public TrainingObserver {
+ public:
+  // every: run.log_every > 0. trainer and report outlive this.
+  SeriesReporter(Trainer& trainer, Report& report, std::int64_t every, std::int64_t global_batch,
+                 std::optional<double> attainable)
+      : trainer_(trainer),
+        report_(report),
+        every_(every),
+        global_batch_(global_batch),
+        attainable_(attainable) {}
+
+  void before_step() override;
+  void step_done(const StepRecord& record) override;
+  void steps_over() override;
+  void evaluated_within(const EvaluationRecord& record) override { evaluation_seconds_ += record.seconds; }
+
+ private:
+  void write();
+
+  Trainer& trainer_;
+  Report& report_;
+  std::int64_t every_, global_batch_;
+  std::optional<double> attainable_;
+  std::optional<StepSeries> series_;  // since the epoch, a part of it, or training began
+  StepRecord last_;
+  // Since the previous line: evaluations within the epoch, and seconds spent writing that line.
+  double evaluation_seconds_ = 0, writing_seconds_ = 0;
+};
+
+// On rank 0: writes histograms of weights and gradients after every `every` epochs (run.histograms).
+class HistogramReporter final : public TrainingObserver {
+ public:
+  // References outlive this.
+  HistogramReporter(Trainer& trainer, Network& network, Report& report, std::int64_t every)
+      : trainer_(trainer), network_(network), report_(report), every_(every) {}
+
+  void epoch_trained(const EpochRecord& record) override;
+  void epoch_over(const EpochRecord& record) override;
+
+ private:
+  bool due(const EpochRecord& record) const { return record.epoch % every_ == 0; }
+
+  Trainer& trainer_;
+  Network& network_;
+  Report& report_;
+  std::int64_t every_;
+  std::vector<Histogram> gradients_;  // of the epoch that was trained last
+};
+
+}  // namespace lockstep

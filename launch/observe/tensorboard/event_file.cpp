@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/tensorboard/event_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/host_name.h"
+#include "core/log.h"
+#include "core/timeline.h"
+#include "launch/observe/run_files/run_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+
+// Readers sort files by name, so the time in the name is later than that of `before`, even where the clock is
+// not.
+std::filesystem::path create_file(const std::filesystem::path& folder, const std::filesystem::path& before) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::int64_t second = std::llround(seconds_since_1970());
+  std::int64_t other = 0;
+  const std::string name = before.filename().string();
+  if (!name.empty()) std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), other);
+  std::filesystem::path path =
+      folder / fmt::format("{}{}.{}", kPrefix, std::max(second, other + 1), host_name());
+  const int failed = error ? error.value() : append_whole(path, first_event_record(seconds_since_1970()));
+  if (failed != 0) throw IoError(fmt::format("cannot create {}: {}", path.string(), std::strerror(failed)));
+  return path;
+}
+
+// Ignores entries that are not regular files. Returns an empty path where there is none.
+std::filesystem::path newest_file(const std::filesystem::path& folder) {
+  std::filesystem::path newest;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (entry.path().filename().string().starts_with(kPrefix) &&
+        std::filesystem::is_regular_file(entry.symlink_status(ignored)))
+      newest = std::max(newest, entry.path());
+  return newest;
+}
+
+}  // namespace
+
+EventFile EventFile::begin(const std::filesystem::path& folder) {
+  if (!newest_file(folder).empty()) {
+    std::error_code error;
+    std::filesystem::rename(folder, name_of_earlier(folder), error);
+    if (error) throw IoError(fmt::format("cannot rename {}: {}", folder.string(), error.message()));
+  }
+  EventFile file;
+  file.path_ = create_file(folder, {});
+  return file;
+}
+
+EventFile EventFile::continue_after(const std::filesystem::path& folder, std::int64_t step) {
+  const std::filesystem::path before = newest_file(folder);
+  if (before.empty()) return begin(folder);
+  EventFile file;
+  file.path_ = create_file(folder, before);
+  const int failed = append_whole(file.path_, start_record(seconds_since_1970(), step + 1));
+  if (failed != 0)
+    throw IoError(fmt::format("cannot write {}: {}", file.path_.string(), std::strerror(failed)));
+  return file;
+}
+
+template <typename Told>
+int EventFile::append(std::int64_t step, const Told& told) const {
+  return path_.empty() ? 0 : append_whole(path_, event_record(seconds_since_1970(), step, told));
+}
+
+int EventFile::add(std::int64_t step, std::span<const Scalar> scalars) const { return append(step, scalars); }
+
+int EventFile::add(std::int64_t step, std::span<const Histogram> histograms) const {
+  return append(step, histograms);
+}
+
+int EventFile::add(std::int64_t step, const EventText& text) const { return append(step, text); }
+
+}  // namespace lockstep

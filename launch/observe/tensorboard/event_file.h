@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EventFile: a run's events for TensorBoard (launch/observe/tensorboard/event_record.h), appended to the file
+// events.out.tfevents.TIME.HOST of a folder. The first event has only the file's version. Each start of a run
+// writes a new file. No file of an earlier start is shortened, because a reader may have it open.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "launch/observe/tensorboard/event_record.h"
+
+namespace lockstep {
+
+// Prefix of the tags of single steps, which are in separate events.
+inline constexpr std::string_view kSeriesPrefix = "step/";
+// Prefix of the tags of texts about a start of the run.
+inline constexpr std::string_view kStartPrefix = "run/";
+
+class EventFile {
+ public:
+  // Has no file: add() drops events and returns 0.
+  EventFile() = default;
+  // Begins a new run: creates the folder and a file in it. Renames a folder with files of an earlier run
+  // (name_of_earlier). Throws IoError.
+  static EventFile begin(const std::filesystem::path& folder);
+  // Resumes a run after that step: writes a new file, which makes readers drop later steps of the folder's
+  // other files. Throws IoError.
+  static EventFile continue_after(const std::filesystem::path& folder, std::int64_t step);
+
+  // Appends one event, whole or not at all. Returns 0 or an errno value.
+  int add(std::int64_t step, std::span<const Scalar> scalars) const;
+  int add(std::int64_t step, std::span<const Histogram> histograms) const;
+  int add(std::int64_t step, const EventText& text) const;
+
+  const std::filesystem::path& path() const { return path_; }  // empty: no file
+
+ private:
+  template <typename Told>
+  int append(std::int64_t step, const Told& told) const;
+
+  std::filesystem::path path_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/commands/agreed_config.h"
+
+#include <filesystem>
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include "comm/agreement.h"
+#include "core/atomic_file.h"
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+// Checks before the first step that results can be written, so that a long run does not end in an error.
+void require_writable(const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (access(folder.c_str(), W_OK) != 0) {
+    throw IoError(fmt::format("{}: the folder {} is not there or not writable", path, folder.string()));
+  }
+  std::error_code unknown;
+  const std::filesystem::file_status there = std::filesystem::status(path, unknown);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there) &&
+      !std::filesystem::is_directory(there))
+    return;  // the reader of a pipe would take the test file for the result
+  AtomicFile tried(path);
+  tried.write(std::string(4096, '\0'));  // a full disk still has room for an empty file
+}
+
+void require_same_config(Communicator& communicator, const std::string& toml) {
+  const Difference found = find_difference(communicator, toml);
+  if (found.ranks.empty()) return;
+  throw_agreed(
+      ConfigError(fmt::format("the configuration of rank {} differs from rank 0's, first in {}; start every "
+                              "rank with the same command",
+                              fmt::join(found.ranks, ", "), first_difference(found.reference, found.text))));
+}
+
+// Rank 0's file counts; another rank's would be ignored.
+void require_same_init(Communicator& communicator, const std::string& path) {
+  const Difference found = find_difference(communicator, path);
+  if (found.ranks.empty()) return;
+  throw_agreed(
+      ConfigError(fmt::format("rank {} has --init \"{}\", rank 0 has \"{}\": rank 0's file is every "
+                              "rank's; start every rank with the same command",
+                              fmt::join(found.ranks, ", "), found.text, found.reference)));
+}
+
+}  // namespace
+
+std::optional<Config> agreed_config(Communicator& communicator, const Command& command,
+                                    const AgreedConfigOptions& options) {
+  const bool first = communicator.rank() == 0;
+  Config config;
+  run_agreed(communicator, [&] {
+    config = load_config(command.config, command.overrides, command.registry);
+    if (config.loader.batch == 0 && !options.finds_batch && !command.print_config) {
+      throw ConfigError(fmt::format(
+          "train.batch = \"auto\": lockstep {} finds none; give a number (lockstep find-batch tells one): "
+          "--set train.batch=64",
+          command.name));
+    }
+    if (!first) return;
+    for (const std::string* path : {&command.export_, &command.digest, &command.trace})
+      require_writable(*path);
+  });
+  if (command.print_config) {
+    if (first) fmt::print("{}", to_toml(config, command.registry));
+    return std::nullopt;
+  }
+  require_same_config(communicator, to_toml(config, command.registry));
+  require_same_init(communicator, command.init);
+  return config;
+}
+
+}  // namespace lockstep

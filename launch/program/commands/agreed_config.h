@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The start of every collective subcommand: each rank reads the configuration that it was given, and all
+// continue with the same one or fail together.
+#pragma once
+
+#include <optional>
+
+#include "comm/communicator.h"
+#include "launch/program/commands/command_line.h"
+#include "launch/program/config/config.h"
+
+namespace lockstep {
+
+// Collective. Returns nothing if the command only prints the configuration, which is then done. Throws agreed
+// errors: those of load_config, ConfigError if ranks have different configurations, and IoError if a result
+// file cannot be written.
+// finds_batch: the command accepts train.batch = "auto"; otherwise it is a ConfigError.
+struct AgreedConfigOptions {
+  bool finds_batch = false;
+};
+std::optional<Config> agreed_config(Communicator& communicator, const Command& command,
+                                    const AgreedConfigOptions& options = {});
+
+}  // namespace lockstep

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
+#include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/timeline.h"
+#include "launch/program/resume/resume.h"
+#include "launch/program/resume/training_keeper.h"
+#include "launch/program/commands/agreed_config.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/setup/engine_options.h"
+#include "launch/train/job_end.h"
+#include "launch/observe/run_files/metric_lines.h"
+#include "launch/observe/terminal/progress_line.h"
+#include "launch/observe/terminal/progress_meter.h"
+#include "launch/observe/terminal/terminal.h"
+#include "launch/train/trainer.h"
+#include "launch/program/setup/training.h"
+
+namespace lockstep {
+namespace {
+
+struct EvalFlags {
+  std::string init;
+  ResumeFlags resume{.from = {}};
+  bool json = false;
+};
+
+// Objects that outlive an error of this rank: see run_or_abort.
+struct EvalRun {
+  std::unique_ptr<Communicator> communicator;
+  std::optional<Training> training;
+  std::optional<Trainer> trainer;
+  std::optional<SavedTraining> saved;
+};
+
+std::string to_line(const Evaluation& evaluation, double seconds) {
+  std::vector<std::string> parts = {
+      fmt::format("test loss {:.4f}", evaluation.loss),
+      fmt::format("test accuracy {:.2f} % of {} samples", 100 * evaluation.accuracy, evaluation.samples)};
+  if (evaluation.metrics) add_metrics(*evaluation.metrics, parts);
+  parts.push_back(thousands(static_cast<double>(evaluation.samples) / seconds) + " samples/s");
+  return fmt::format("{}", fmt::join(parts, "  "));
+}
+
+// A loss that is not finite becomes null.
+std::string to_json(const Evaluation& evaluation, double seconds) {
+  nlohmann::ordered_json line{{"test_loss", evaluation.loss},
+                              {"test_accuracy", evaluation.accuracy},
+                              {"samples", evaluation.samples},
+                              {"seconds", seconds}};
+  if (evaluation.metrics) add_metrics(*evaluation.metrics, line);
+  return line.dump();
+}
+
+int evaluate(EvalRun& run, const Command& command, World& world) {
+  run.communicator = world.communicator();
+  Communicator& communicator = *run.communicator;
+  const std::optional<Config> agreed = agreed_config(communicator, command);
+  if (!agreed) return exit_code::done;
+  Config config = *agreed;
+  config.loader_mode = LoaderMode::stream;  // each sample is read once, and none of the training set
+  config.model.reset_head = false;          // the head is evaluated, too
+  const auto& flags = command.own<EvalFlags>();
+  if (flags.init.empty() == flags.resume.from.empty())
+    throw_agreed(
+        UsageError("what is to be evaluated? --init FILE for an export, or --resume FOLDER for a "
+                   "checkpoint; one of them"));
+  if (!flags.resume.from.empty()) {
+    run.saved = find_saved(communicator, config, flags.resume, command.registry);
+    if (!run.saved)
+      throw_agreed(UsageError(fmt::format("--resume {}: there is no checkpoint", flags.resume.from)));
+  }
+  Training& training = run.training.emplace(
+      config, world, communicator, Training::Options{.init = flags.init, .registry = command.registry});
+  Trainer& trainer = run.trainer.emplace(training.parts(), training.schedule(), trainer_options(config));
+  if (run.saved) go_on_from(*run.saved, flags.resume, communicator.host(), training, trainer);
+  std::optional<ProgressMeter> meter;
+  if (world.rank() == 0 && !flags.json) meter.emplace("evaluating", "batches", find_terminal());
+  const std::int64_t begin = now_ns();
+  const Evaluation evaluation = trainer.evaluate([&](std::int64_t batch, std::int64_t batches) {
+    if (meter) meter->show(batch, batches);
+  });
+  const double seconds = seconds_between(begin, now_ns());
+  meter.reset();
+  if (world.rank() != 0) return exit_code::done;
+  if (flags.json) {
+    fmt::print("{}\n", to_json(evaluation, seconds));
+  } else {
+    print_fitted(to_line(evaluation, seconds));
+  }
+  return exit_code::done;
+}
+
+int run_eval(const Command& command, World& world) {
+  EvalRun run;
+  return run_or_abort(world, [&] { return evaluate(run, command, world); });
+}
+
+void eval_flags(CLI::App& app, Command& command) {
+  add_training_flags(app, command);
+  auto& flags = command.own<EvalFlags>();
+  app.add_option("--init", flags.init,
+                 "The trained network: a safetensors file (PyTorch's names and layouts)")
+      ->type_name("FILE");
+  app.add_option(
+         "--resume", flags.resume.from,
+         "The trained network: the newest checkpoint of run.dir (auto), a checkpoint or a run's folder")
+      ->type_name("auto|FOLDER");
+  app.add_option("--resume-with", flags.resume.with,
+                 "Although this key differs from the saved configuration; repeatable")
+      ->type_name("KEY")
+      ->allow_extra_args(false);
+  app.add_flag("--json", flags.json, "Print an object of JSON");
+}
+
+}  // namespace
+
+extern const CommandEntry eval_command = {
+    .name = "eval",
+    .description = "Evaluate a trained network on the test set",
+    .example =
+        "lockstep eval fashion_mnist_cnn --init own.safetensors --set run.metrics=f1\n"
+        "lockstep eval runs/mine/config.toml --resume runs/mine --ranks 2",
+    .flags = eval_flags,
+    .in_world = run_eval};
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
+#include "core/device.h"
+#include "core/error.h"
+#include "core/wrapped_text.h"
+#include "kernels/backend.h"
+#include "kernels/library_versions.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/config/config.h"
+#include "launch/program/devices/cores.h"
+#include "launch/program/devices/device_choice.h"
+#include "launch/program/devices/device_use.h"
+#include "launch/observe/terminal/terminal.h"
+#include "launch/program/version.h"
+
+namespace lockstep {
+namespace {
+
+const char* extent_of(const CudaDevice& device) {
+  return device.is_slice() ? "a MIG slice" : is_vgpu(device) ? "a vGPU" : "a whole GPU";
+}
+
+std::string gpu_line(const CudaDevice& device, const NodeClaims& claims) {
+  const std::optional<std::string> holder = holder_of_gpu(claims, device.uuid);
+  return fmt::format("{}  {:.1f} GiB  compute capability {}.{}  {}  {}, {}", device.name,
+                     static_cast<double>(device.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
+                     device.compute_capability / 10, device.compute_capability % 10, device.uuid,
+                     extent_of(device),
+                     holder ? "a Lockstep job has it: " + *holder : "which no Lockstep job has");
+}
+
+int run_info(const Command& command) {
+  const auto print = [](const char* name, const std::string& text) {
+    print_beside(fmt::format("{:<9}", name), text);
+  };
+  fmt::print("Lockstep {}\n", kVersion);
+  print("cpu",
+        fmt::format(
+            "{} cores{}; {}", machine_cores(),
+            usable_cores() < machine_cores() ? fmt::format(", {} for this process", usable_cores()) : "",
+            backend_for(Device{}).describe()));
+  print("mpi", mpi_version());
+  const CudaStatus cuda = cuda_status();
+  print("cuda", fmt::format("{}; {}", cuda.built ? "built in" : "not built in", cuda.message));
+  if (cuda.built) print("", fmt::format("{}, NCCL {}", cuda_library_versions(), nccl_version()));
+  const NodeClaims claims;
+  for (std::size_t i = 0; i < cuda.devices.size(); ++i)
+    print_beside(fmt::format("  cuda:{}  ", i), gpu_line(cuda.devices[i], claims));
+  if (const std::optional<std::string> mps = mps_folder(); mps && !cuda.devices.empty())
+    print("mps", fmt::format("a daemon in {} lets processes compute on these GPUs at the same time", *mps));
+  const std::string presets = fmt::format("{}", fmt::join(preset_names(command.registry), ", "));
+  fmt::print("presets  {}\n", wrapped(presets, {.indent = 9}).substr(9));
+  return exit_code::done;
+}
+
+}  // namespace
+
+extern const CommandEntry info_command = {
+    .name = "info",
+    .description = "Print what was built in and what was found on this machine",
+    .example = "lockstep info",
+    .alone = run_info};
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include <CLI/CLI.hpp>
+
+#include "core/error.h"
+#include "core/wrapped_text.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/config/starter_config.h"
+
+namespace lockstep {
+namespace {
+
+// Never overwrites a file.
+void write_new(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "wbx");
+  if (file == nullptr && errno == EEXIST) {
+    throw IoError(
+        fmt::format("{} is there already and stays as it is; name another file with --output", path));
+  }
+  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
+                       std::fflush(file) == 0;
+  const int error = errno;
+  if (file != nullptr) std::fclose(file);
+  if (written) return;
+  if (file != nullptr) std::filesystem::remove(path);
+  throw IoError(fmt::format("{} cannot be written: {}", path, std::strerror(error)));
+}
+
+int run_init(const Command& command) {
+  if (launched_rank() != 0) return exit_code::done;
+  const std::filesystem::path folder =
+      (std::filesystem::absolute(command.folder) / "").lexically_normal().parent_path();
+  const std::string name = folder.filename().empty() ? "images" : folder.filename().string();
+  const std::string output = command.output.empty() ? name + ".toml" : command.output;
+
+  DatasetOptions options{.format = "image_folder", .path = folder};
+  std::unique_ptr<Dataset> train = open_dataset(options, Split::train);
+  options.resize.size = size_for(*train);
+  if (options.resize.size > 0) train = open_dataset(options, Split::train);
+  const std::unique_ptr<Dataset> test = open_dataset(options, Split::test);
+  ImageSummary summary = summarize(*train);
+  summary.resized = options.resize.size > 0;
+  write_new(output, starter_config(summary, folder, name));
+  const std::string shown =
+      output.find('/') == std::string::npos && !output.ends_with(".toml") ? "./" + output : output;
+  fmt::print("{}\n\nTrain with\n  lockstep train {} --ranks 2\n",
+             wrapped(fmt::format("Wrote {}: {} training and {} test images of {} classes, {} x {} pixels.",
+                                 output, summary.images, test->size(), summary.classes, summary.shape.width,
+                                 summary.shape.height),
+                     {}),
+             shown);
+  return exit_code::done;
+}
+
+void init_flags(CLI::App& app, Command& command) {
+  app.add_option("FOLDER", command.folder, "Holds train/CLASS/*.jpg and test/CLASS/*.jpg (or .png; or val/)")
+      ->required();
+  app.add_option("--output", command.output,
+                 "File to write, never over another; by default FOLDER's name and .toml, here")
+      ->type_name("FILE");
+}
+
+}  // namespace
+
+extern const CommandEntry init_command = {
+    .name = "init",
+    .description = "Write a configuration for a folder of your own images",
+    .example = "lockstep init flowers\nlockstep train flowers.toml --ranks 2",
+    .flags = init_flags,
+    .alone = run_init};
+
+}  // namespace lockstep

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lockstep monitor: shows the trainings of this machine from outside.
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/host_name.h"
+#include "launch/program/commands/commands.h"
+#include "launch/observe/jobs/job_json.h"
+#include "launch/observe/jobs/job_table.h"
+#include "launch/observe/jobs/node_view.h"
+#include "launch/observe/terminal/terminal.h"
+
+namespace lockstep {
+namespace {
+
+struct MonitorFlags {
+  std::string run;
+  bool json = false;
+  double every_seconds = 0;  // 0: not given
+  std::int64_t count = 0;    // 0: not given
+  double idle_seconds = 30;
+};
+
+constexpr double kEverySeconds = 1;
+
+void write_out(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw IoError(fmt::format("standard output: {}", std::strerror(errno)));
+}
+
+// Redraws the table in place, as much as fits on the terminal.
+class Redrawn {
+ public:
+  void draw(const std::string& text) {
+    const std::string shown = cut(text, terminal_rows() - 1);
+    write_out((drawn_ > 0 ? fmt::format("\x1b[{}A\x1b[J", drawn_) : std::string()) + shown);
+    drawn_ = std::ranges::count(shown, '\n');
+  }
+
+ private:
+  static std::ptrdiff_t terminal_rows() {
+    winsize size = {};
+    const bool told = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 2;
+    return told ? size.ws_row : std::numeric_limits<std::ptrdiff_t>::max();
+  }
+
+  // Cuts text above `most` lines, and appends a line that says so.
+  static std::string cut(const std::string& text, std::ptrdiff_t most) {
+    const std::ptrdiff_t lines = std::ranges::count(text, '\n');
+    if (lines <= most) return text;
+    std::size_t end = 0;
+    for (std::ptrdiff_t line = 1; line < most; ++line) end = text.find('\n', end) + 1;
+    return text.substr(0, end) +
+           fmt::format("{} lines more: make the terminal higher, or name a RUN\n", lines - most + 1);
+  }
+
+  std::ptrdiff_t drawn_ = 0;  // lines
+};
+
+std::string none_line(const MonitorFlags& flags) {
+  return fmt::format("no training {} on {}\n", flags.run.empty() ? "runs" : "in " + flags.run + " runs",
+                     host_name());
+}
+
+// No terminal under a launcher, which may start this on several machines: their tables would overwrite each
+// other.
+Terminal own_terminal() {
+  return std::getenv("OMPI_COMM_WORLD_RANK") == nullptr ? find_terminal() : Terminal{};
+}
+
+int run_monitor(const Command& command) {
+  const auto& flags = command.own<MonitorFlags>();
+  const Terminal terminal = flags.json ? Terminal{} : own_terminal();
+  const bool goes_on = flags.count == 0 && (flags.every_seconds > 0 || terminal.present);
+  const std::int64_t looks = flags.count > 0 ? flags.count : 1;
+  const auto interval = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(flags.every_seconds > 0 ? flags.every_seconds : kEverySeconds));
+  NodeViewer viewer;
+  Redrawn redrawn;
+  auto next = std::chrono::steady_clock::now();
+  for (std::int64_t look = 1;; ++look) {
+    const NodeView view = viewer.look(flags.run);
+    if (flags.json)
+      write_out(to_json(view, flags.idle_seconds) + '\n');
+    else if (view.jobs.empty())
+      write_out(none_line(flags));
+    else if (terminal.present)
+      redrawn.draw(table_of(view, flags.idle_seconds, find_terminal()));
+    else
+      write_out(table_of(view, flags.idle_seconds, terminal));
+    remove_dead_jobs(view);
+    if (goes_on ? !view.anybody_lives() : look >= looks) return exit_code::done;
+    next += interval;
+    std::this_thread::sleep_until(next);
+  }
+}
+
+void monitor_flags(CLI::App& app, Command& command) {
+  auto& flags = command.own<MonitorFlags>();
+  app.add_option("RUN", flags.run, "Only the job that writes to this folder (its run.dir)");
+  app.add_flag("--json", flags.json, "A line of JSON for each look; one look, unless more are asked for");
+  app.add_option("--every", flags.every_seconds,
+                 "Look again after so many seconds (1 on a terminal), until no training runs any more")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.01, 86400.0));
+  app.add_option("--count", flags.count, "Look so many times, whether anything runs or not")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()));
+  app.add_option("--idle", flags.idle_seconds,
+                 "Name devices that a rank has held idle for so many seconds (30)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e9));
+}
+
+}  // namespace
+
+extern const CommandEntry monitor_command = {
+    .name = "monitor",
+    .description = "Watch the trainings that run on this machine",
+    .example =
+        "lockstep monitor\n"
+        "lockstep monitor runs/latest --json --every 5 | jq '.jobs[0].here[].busy'",
+    .flags = monitor_flags,
+    .alone = run_monitor};
+
+}  // namespace lockstep

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "comm/agreement.h"
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/printable.h"
+#include "data/image_folder.h"
+#include "data/image_names.h"
+#include "data/resized.h"
+#include "launch/program/resume/resume.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/devices/cores.h"
+#include "launch/program/devices/device_choice.h"
+#include "launch/program/network/export_facts.h"
+#include "launch/train/hold.h"
+#include "launch/train/job_end.h"
+#include "launch/program/network/predictor.h"
+#include "launch/observe/terminal/progress_line.h"
+
+namespace lockstep {
+namespace {
+
+struct PredictFlags {
+  std::string weights;
+  std::vector<std::string> images;
+  std::string config;
+  int batch = 64;
+  int top = 1;
+  bool csv = false;
+  bool logits = false;
+};
+
+// Files as given, whether they exist or not, and the sorted images in given folders.
+std::vector<std::string> image_paths(const std::vector<std::string>& given) {
+  std::vector<std::string> paths;
+  for (const std::string& each : given) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(each, error)) {
+      paths.push_back(each);
+      continue;
+    }
+    const auto begin = static_cast<std::ptrdiff_t>(paths.size());
+    std::filesystem::recursive_directory_iterator entry(each, error);
+    for (; !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {
+      const bool is_folder = entry->is_directory();
+      if (is_folder && is_of_a_system(entry->path().filename().string())) entry.disable_recursion_pending();
+      if (!is_folder && is_image_name(entry->path())) paths.push_back(entry->path().string());
+    }
+    if (error) throw IoError(fmt::format("{}: cannot be read: {}", each, error.message()));
+    std::sort(paths.begin() + begin, paths.end());
+  }
+  if (paths.empty())
+    throw IoError(fmt::format("{}: no images (.jpg, .jpeg, .jpe, .jfif, .png)", fmt::join(given, ", ")));
+  return paths;
+}
+
+// For a file without facts, as another program writes it, --config and its dataset supply them.
+ExportFacts facts_of(const PredictFlags& flags, const Registry& registry) {
+  if (std::optional<ExportFacts> facts = read_export_facts(flags.weights); facts && flags.config.empty())
+    return *facts;
+  if (flags.config.empty())
+    throw UsageError(
+        fmt::format("{}: it does not say which network it is of (lockstep train --export writes that); give "
+                    "--config CONFIG "
+                    "with the model, and its dataset, that it was trained with",
+                    flags.weights));
+  const Config config = load_config(flags.config, {}, registry);
+  return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
+}
+
+// For a checkpoint: its saved configuration, and the class names of its dataset.
+ExportFacts facts_of(const SavedTraining& saved, const Registry& registry) {
+  std::vector<std::string> settings;
+  for (const KeyDifference& each : differences(saved.manifest.config, ""))
+    settings.push_back(each.key + "=" + each.value);
+  const Config config = config_of(settings, registry);
+  return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
+}
+
+// The origin of the weights: an export, or a checkpoint.
+struct Source {
+  std::optional<SavedTraining> saved;
+  ExportFacts facts;
+};
+
+// Collective; errors are agreed.
+Source find_source(const PredictFlags& flags, const Registry& registry, Communicator& host) {
+  Source source;
+  std::error_code error;
+  if (first_rank_where(host, std::filesystem::is_directory(flags.weights, error)) >= 0) {
+    if (!flags.config.empty())
+      throw_agreed(UsageError(fmt::format(
+          "--config {}: {} is the folder of a run, which says itself what it is of; leave --config out",
+          flags.config, flags.weights)));
+    source.saved = newest_saved(host, flags.weights);
+    log::info("the weights are those of {}", source.saved->folder.string());
+  }
+  run_agreed(host, [&] {
+    source.facts = source.saved ? facts_of(*source.saved, registry) : facts_of(flags, registry);
+  });
+  return source;
+}
+
+constexpr const char* kNotFinite = "the network's logits are not finite";
+
+// Prints rank 0's answers at once; other ranks keep theirs until rank 0 asks for them.
+class Printer {
+ public:
+  Printer(const std::vector<std::string>& paths, const std::vector<std::string>& classes,
+          const PredictFlags& flags, Communicator& host)
+      : paths_(paths), classes_(classes), flags_(flags), host_(host) {
+    if (flags.csv && host.rank() == 0)
+      put(fmt::format("file,class,label,probability{}\n", flags.logits ? ",logit" : ""));
+  }
+
+  void operator()(std::int64_t image, const Predictor::Scores& scores) {
+    const std::string& path = paths_[static_cast<std::size_t>(image)];
+    const bool decoded = !scores.logits.empty();
+    const bool finite = std::ranges::all_of(scores.logits, [](float x) { return std::isfinite(x); });
+    if (!decoded) ++undecoded_;
+    if (!finite) ++not_finite_;
+    std::error_code unknown;
+    const char* error = !decoded  ? std::filesystem::exists(path, unknown) ? "it cannot be read as an image"
+                                                                           : "there is no such file"
+                        : !finite ? kNotFinite
+                                  : nullptr;
+    flags_.csv ? put_csv(path, scores, error) : put_json(path, scores, error);
+  }
+  std::int64_t undecoded() const { return undecoded_; }
+  // Number of images with logits that are not finite.
+  std::int64_t not_finite() const { return not_finite_; }
+  // Collective, after the last image: prints the answers of the other ranks in rank order.
+  void finish() {
+    constexpr std::size_t kPiece = 1 << 20;  // bytes that each rank receives at a time
+    const std::vector<std::uint64_t> sizes = gather_values<std::uint64_t>(host_, kept_.size());
+    for (int rank = 1; rank < host_.size(); ++rank) {
+      for (std::size_t at = 0; at < sizes[static_cast<std::size_t>(rank)]; at += kPiece) {
+        const std::string piece =
+            broadcast_text(host_, rank == host_.rank() ? kept_.substr(at, kPiece) : "", rank);
+        if (host_.rank() == 0) put(piece);
+      }
+    }
+    if (host_.rank() == 0 && std::fflush(stdout) != 0) throw_unwritten();
+  }
+
+ private:
+  void put(const std::string& text) {
+    if (host_.rank() != 0)
+      kept_ += text;
+    else if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+      throw_unwritten();
+  }
+  [[noreturn]] static void throw_unwritten() {
+    throw IoError("the answers cannot be written to standard output");
+  }
+  // A file name may contain control characters that a terminal would interpret.
+  static std::string in_csv(const std::string& name) {
+    const std::string text = printable(name);
+    if (text.find_first_of(",\"\n") == std::string::npos) return text;
+    std::string quoted = "\"";
+    for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return quoted + '"';
+  }
+  // Equivalent JSON without the control characters that nlohmann leaves: DEL and U+0080 to U+009F.
+  static std::string without_controls(const std::string& json) {
+    std::string escaped;
+    for (std::size_t i = 0; i < json.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(json[i]);
+      const auto next = static_cast<unsigned char>(i + 1 < json.size() ? json[i + 1] : 0);
+      const bool two_bytes = byte == 0xc2 && next < 0xa0;
+      if (byte == 0x7f || two_bytes)
+        escaped += fmt::format("\\u{:04x}", two_bytes ? next : byte);
+      else
+        escaped += json[i];
+      if (two_bytes) ++i;
+    }
+    return escaped;
+  }
+  std::vector<std::size_t> best(std::span<const float> probabilities) const {
+    std::vector<std::size_t> order(probabilities.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto top = std::min<std::size_t>(static_cast<std::size_t>(flags_.top), order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(top), order.end(),
+                      [&](std::size_t a, std::size_t b) {
+                        return probabilities[a] != probabilities[b] ? probabilities[a] > probabilities[b]
+                                                                    : a < b;
+                      });
+    order.resize(top);
+    return order;
+  }
+
+  // error: why there is no class; null if there is one.
+  void put_csv(const std::string& path, const Predictor::Scores& scores, const char* error) {
+    if (error != nullptr) return put(fmt::format("{},,,{}\n", in_csv(path), flags_.logits ? "," : ""));
+    for (const std::size_t label : best(scores.probabilities))
+      put(fmt::format("{},{},{},{:.6g}{}\n", in_csv(path), in_csv(classes_[label]), label,
+                      scores.probabilities[label],
+                      flags_.logits ? fmt::format(",{}", scores.logits[label]) : ""));
+  }
+  void put_json(const std::string& path, const Predictor::Scores& scores, const char* error) {
+    nlohmann::ordered_json line{{"file", path}};
+    if (error != nullptr) {
+      line["error"] = error;
+    } else {
+      const std::vector<std::size_t> order = best(scores.probabilities);
+      const auto json_of = [&](std::size_t label) {
+        nlohmann::ordered_json one{
+            {"class", classes_[label]}, {"label", label}, {"probability", scores.probabilities[label]}};
+        if (flags_.logits) one["logit"] = scores.logits[label];
+        return one;
+      };
+      line.update(json_of(order.front()));
+      if (order.size() > 1)
+        for (const std::size_t label : order) line["top"].push_back(json_of(label));
+    }
+    put(without_controls(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)) + '\n');
+  }
+
+  const std::vector<std::string>& paths_;
+  const std::vector<std::string>& classes_;
+  const PredictFlags& flags_;
+  Communicator& host_;
+  std::string kept_;
+  std::int64_t undecoded_ = 0, not_finite_ = 0;
+};
+
+ResizeOptions resize_of(const ExportFacts& facts, const Config& config) {
+  if (facts.image.type != DType::u8)
+    throw ConfigError(
+        "the network was trained on rows of a table, not on images; lockstep eval evaluates it");
+  if (facts.image.height != facts.image.width)
+    throw ConfigError(fmt::format("the network takes images {} wide and {} high, and images are made square",
+                                  facts.image.width, facts.image.height));
+  return {.size = facts.image.height, .center_share = config.dataset.resize.center_share};
+}
+
+// Collective. All ranks need the same list, or each would answer for other images.
+void require_same_images(Communicator& host, const std::vector<std::string>& paths) {
+  const Difference found = find_difference(
+      host,
+      fmt::format("{} images ({:08x})", paths.size(), crc32c(fmt::format("{}", fmt::join(paths, "\n")))));
+  if (found.ranks.empty()) return;
+  throw_agreed(
+      ConfigError(fmt::format("rank {} finds {}, rank 0 {}: every rank answers for some of the same images; "
+                              "put them where all of them find them",
+                              fmt::join(found.ranks, ", "), found.text, found.reference)));
+}
+
+// Collective. Logs the totals of all ranks; throws an agreed Error if images have no class.
+void tell_end(std::size_t images, const Predictor& predictor, const Printer& printer, Communicator& host) {
+  struct Share {
+    double seconds, busy;
+    std::int64_t undecoded, not_finite;
+  };
+  const std::vector<Share> shares = gather_values(
+      host, Share{predictor.seconds(), predictor.busy(), printer.undecoded(), printer.not_finite()});
+  Share all{0, 0, 0, 0};
+  for (const Share& each : shares) {
+    all.seconds = std::max(all.seconds, each.seconds);
+    all.busy += each.busy / static_cast<double>(shares.size());
+    all.undecoded += each.undecoded;
+    all.not_finite += each.not_finite;
+  }
+  log::info("{} images in {:.2f} s: {} images/s, busy {:.0f} %", images, all.seconds,
+            thousands(static_cast<double>(images) / all.seconds), 100 * all.busy);
+  if (all.not_finite > 0)
+    throw_agreed(Error(exit_code::failed,
+                       fmt::format("{} of {} images have no class: {}; the network needs other weights",
+                                   all.not_finite, images, kNotFinite)));
+  if (all.undecoded > 0)
+    throw_agreed(DataError(fmt::format("{} of {} images cannot be read", all.undecoded, images)));
+}
+
+int predict(const PredictFlags& flags, const Command& command, World& world, Communicator& host) {
+  const Source source = find_source(flags, command.registry, host);
+  const ExportFacts& facts = source.facts;
+  Config config;
+  std::vector<std::string> paths;
+  std::unique_ptr<Dataset> images;
+  run_agreed(host, [&] {
+    std::vector<std::string> overrides = facts.settings;
+    // No dataset is opened.
+    overrides.insert(overrides.end(),
+                     {"train.batch=" + std::to_string(flags.batch), "kernels.choose=direct", "data.path=."});
+    overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
+    config = config_of(overrides, command.registry);
+    paths = image_paths(flags.images);
+    images =
+        resized(open_image_list(paths, facts.image, config.dataset.images.exif_orientation, facts.classes),
+                resize_of(facts, config));
+  });
+  require_same_images(host, paths);
+  const DeviceChoice choice = choose_device(config.device, world, host);
+  const ThreadChoice threads = choose_threads(config.threads, world, host);
+  Predictor predictor(config, command.registry, *images, host,
+                      {.device = choice.device,
+                       .threads = threads.threads,
+                       .loader_threads = std::max(1, threads.node_cores / world.local_size()),
+                       .weights = flags.weights,
+                       .state = source.saved ? &source.saved->state : nullptr});
+  hold_in("predict");
+  Printer printer(paths, facts.classes, flags, host);
+  predictor.run([&](std::int64_t image, const Predictor::Scores& each) { printer(image, each); });
+  printer.finish();
+  tell_end(paths.size(), predictor, printer, host);
+  return exit_code::done;
+}
+
+int run_predict(const Command& command, World& world) {
+  const std::unique_ptr<Communicator> host = world.communicator();
+  return run_or_abort(world, [&] { return predict(command.own<PredictFlags>(), command, world, *host); });
+}
+
+void predict_flags(CLI::App& app, Command& command) {
+  auto& flags = command.own<PredictFlags>();
+  app.add_option("WEIGHTS", flags.weights,
+                 "A trained network: what lockstep train --export wrote, a run's folder (its newest "
+                 "checkpoint), or a "
+                 "checkpoint's")
+      ->required();
+  app.add_option("IMAGES", flags.images, "JPEG and PNG files, and folders of them")->required();
+  app.add_option("--top", flags.top, "How many classes to tell of each image, the most probable first")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  app.add_flag("--csv", flags.csv, "Print CSV in place of lines of JSON");
+  app.add_flag("--logits", flags.logits, "Tell the logit beside the probability of each class");
+  app.add_option("--batch", flags.batch, "Images that are computed at once")
+      ->check(CLI::Range(1, 65536))
+      ->type_name("N");
+  app.add_option(
+         "--config", flags.config,
+         "For a file of another program (PyTorch's names): the configuration of its network and dataset")
+      ->type_name("CONFIG");
+  app.add_option("--set", command.overrides, "Override one key of the configuration; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+}  // namespace
+
+extern const CommandEntry predict_command = {
+    .name = "predict",
+    .description = "Tell the classes of images by a trained network",
+    .example =
+        "lockstep predict own.safetensors photo.jpg photos/\n"
+        "lockstep predict own.safetensors photos/ --top 5 --csv > classes.csv\n"
+        "lockstep predict runs/own photos/ --ranks 4 > classes.jsonl",
+    .flags = predict_flags,
+    .in_world = run_predict};
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lockstep report: one page of HTML about why the devices of a run were idle, or about several runs.
+#include <filesystem>
+
+#include <CLI/CLI.hpp>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/printable.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/html_report/page.h"
+#include "launch/observe/terminal/terminal.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportFlags {
+  std::vector<std::string> runs;
+  std::string out;
+};
+
+// A report must not overwrite a file that it is made from.
+void refuse_file_of_run(const fs::path& out, const fs::path& folder) {
+  for (const fs::path& file : files_of_run(folder)) {
+    std::error_code absent;
+    if (fs::equivalent(out, file, absent))
+      throw UsageError(fmt::format("--out {} is a file of the run itself; name another", out.string()));
+  }
+}
+
+int run_report(const Command& command) {
+  if (launched_rank() != 0) return exit_code::done;
+  const auto& flags = command.own<ReportFlags>();
+  const fs::path out = flags.out.empty() ? fs::path(flags.runs.front()) / "report.html" : fs::path(flags.out);
+  std::vector<RunFolder> runs;
+  for (const std::string& folder : flags.runs) {
+    refuse_file_of_run(out, folder);
+    runs.push_back(read_run_folder(folder));
+  }
+  write_atomically(out, report_page(runs), flags.out.empty() ? Links::replace : Links::follow);
+  print_fitted(printable(fmt::format("the report is in {}", out.string())));
+  return exit_code::done;
+}
+
+void report_flags(CLI::App& app, Command& command) {
+  auto& flags = command.own<ReportFlags>();
+  app.add_option("RUN", flags.runs, "The folder of a run (its run.dir); of several, they are compared")
+      ->required();
+  app.add_option("--out", flags.out, "File to write; by default report.html in the first run's folder")
+      ->type_name("FILE");
+}
+
+}  // namespace
+
+extern const CommandEntry report_command = {
+    .name = "report",
+    .description = "Write an HTML page about a run, or compare several",
+    .example = "lockstep report runs/latest\nlockstep report runs/a runs/b --out compared.html",
+    .flags = report_flags,
+    .alone = run_report};
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BatchBench: compares batches with the configured one in this process, by training steps on the user's data
+// whose results are discarded. The reference stays built; another batch is built beside it for one visit, and
+// the two are measured in turns. If memory holds only one, the other is measured alone. Each rank first runs
+// a batch forward and backward by itself: a rank that runs out of memory reports it, and no rank waits for a
+// peer in a collective.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/communicator.h"
+#include "comm/world.h"
+#include "launch/program/setup/bench_training.h"
+#include "launch/program/find_batch/batch_search.h"
+#include "launch/program/find_batch/noise_scale.h"
+
+namespace lockstep {
+
+class BatchBench {
+ public:
+  // Collective, like all members; the same results on every rank. Ranks agree over `control`. All arguments
+  // must outlive this. Batches are measured with the exchanges and recorded steps of the configuration.
+  BatchBench(World& world, Communicator& control, const Config& as_configured, const Registry& registry);
+  ~BatchBench();
+
+  // Limits of a search that starts at the configured batch: the multiple that suits the kernels of every
+  // rank, and the largest batch by memory plan and dataset size on every rank; most = 0: not even one sample
+  // fits. Builds a training with the smallest batch.
+  BatchLimits limits();
+  // Measures a batch. The first one becomes the reference. pairs: turns of batch and reference.
+  BatchFigure visit(std::int64_t batch, int pairs);
+  // Returns the ratio of samples per second, with this batch and accumulation, to the reference: the median
+  // of `pairs` pairs, or of fewer if `seconds` run out.
+  double compare(std::int64_t batch, std::int64_t accumulation, int pairs, double seconds);
+  // Runs one micro-batch on each rank, with kernels chosen without timing. Returns an empty string if it
+  // fits, else what was short.
+  std::string prove(std::int64_t batch);
+  // Trains the reference batch for about `seconds` and compares gradients of micro-batches.
+  NoiseScale measure_noise(double seconds);
+
+ private:
+  struct Built;
+  struct Turn {
+    double samples_per_second = 0, step_seconds = 0, exposed_seconds = 0, busy = 0;
+    double ratio = 1;  // samples per second relative to the reference
+  };
+
+  std::unique_ptr<Built> build(const Config& config);
+  std::unique_ptr<Built> build_smallest(std::int64_t& least);
+  std::unique_ptr<Built> build_proven(const Config& config);
+  std::unique_ptr<Built> build_beside(const Config& config);
+  Config with_batch(std::int64_t batch) const;
+  void require_reference();
+  // Sets turn_steps so that a turn takes about kTurnSeconds.
+  void settle(Built& built);
+  Turn turn(Built& built);
+  // Alternates with the reference if it is built; returns the turn with the median ratio.
+  Turn take_turns(Built& built, int pairs, double seconds);
+  double agreed_seconds_since(std::int64_t begin_ns);
+  std::optional<NoiseSample> compare_gradients(Built& built);
+
+  World& world_;
+  Communicator& control_;
+  Config config_;
+  Registry registry_;
+  Datasets datasets_;  // shared by all trainings
+  std::int64_t reference_batch_ = 0;
+  double reference_rate_ = 0;  // samples per second at its first measurement
+  std::unique_ptr<Built> reference_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <system_error>
+
+#include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
+
+#include "comm/agreement.h"
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "launch/program/commands/agreed_config.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/find_batch/find_batch.h"
+#include "launch/program/find_batch/report.h"
+#include "launch/train/job_end.h"
+#include "launch/observe/terminal/progress_line.h"
+#include "launch/observe/terminal/terminal.h"
+
+namespace lockstep {
+namespace {
+
+struct FindBatchFlags {
+  double seconds = 45;
+  std::string scaling;  // empty: the rule for the optimizer
+  bool accuracy = false;
+  std::int64_t epochs = 1;
+  bool json = false;
+  std::string out;  // empty: run.dir
+};
+
+struct FindBatchRun {
+  std::unique_ptr<Communicator> communicator;
+};
+
+// A rate that already follows the batch (schedule.scaling) is not scaled again.
+RateScaling scaling_of(const FindBatchFlags& flags, const Config& config) {
+  if (config.schedule.scaling != RateScaling::none) return RateScaling::none;
+  if (flags.scaling.empty()) return scaling_for(config.optimizer.name);
+  return static_cast<RateScaling>(std::ranges::find(kRateScalingWords, flags.scaling) - kRateScalingWords);
+}
+
+// Progress on rank 0's terminal.
+class FindBatchProgress {
+ public:
+  FindBatchProgress(bool speaks, double seconds)
+      : speaks_(speaks), terminal_(find_terminal()), all_(seconds) {}
+  ~FindBatchProgress() {
+    if (bar_drawn_) say(kClearLine);
+  }
+
+  FindBatchTeller teller() {
+    return {.begins = [this](const std::string& what, double seconds) { begins(what, seconds); },
+            .measured = [this](const BatchFigure& figure) { line(batch_line(figure)); }};
+  }
+  void begins(const std::string& what, double seconds) {
+    if (!speaks_ || !terminal_.present) return;
+    bar_drawn_ = true;
+    say(kClearLine + bar_line({.start = "finding the batch",
+                               .fraction = std::min(1.0, seconds / all_),
+                               .parts = {duration(std::max(0.0, all_ - seconds)) + " left", what}},
+                              terminal_.columns));
+  }
+  void line(const std::string& text) {
+    if (speaks_) say((terminal_.present ? kClearLine : "") + fitted(text, terminal_) + '\n');
+  }
+
+ private:
+  bool speaks_;
+  Terminal terminal_;
+  double all_;
+  bool bar_drawn_ = false;
+};
+
+std::filesystem::path prepared_folder(const Config& config, const FindBatchFlags& flags) {
+  const std::filesystem::path folder = flags.out.empty() ? config.run_dir : flags.out;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw IoError(fmt::format("cannot create the folder {}: {}", folder.string(), error.message()));
+  const AtomicFile writable(folder / "found_batch.json");  // tests write access; never committed
+  return folder;
+}
+
+std::string found_toml(Config config, const FoundBatch& found, const Registry& registry) {
+  config.loader.batch = found.recommended.batch;
+  config.loader.accumulation = found.recommended.accumulation;
+  config.schedule.learning_rate = found.recommended.learning_rate;
+  config.schedule.warmup_epochs = found.recommended.warmup_epochs;
+  return fmt::format("# Written by lockstep find-batch: {}.\n{}", found.recommended.reason,
+                     to_toml(config, registry));
+}
+
+struct Outcome {
+  FoundBatch found;
+  std::vector<BatchAccuracy> accuracies;
+};
+
+void write_and_tell(const Outcome& outcome, const Config& config, const Command& command,
+                    const std::filesystem::path& folder) {
+  const auto& flags = command.own<FindBatchFlags>();
+  const std::string json = batch_json(outcome.found, outcome.accuracies);
+  write_atomically(folder / "found_batch.json", json);
+  write_atomically(folder / "found_batch.svg",
+                   batch_charts(outcome.found, outcome.accuracies, config.model.name));
+  write_atomically(folder / "found_batch.toml", found_toml(config, outcome.found, command.registry));
+  if (flags.json) return say(json);
+  say('\n' + batch_table(outcome.found, outcome.accuracies) + '\n');
+  for (const std::string& line : batch_verdict(outcome.found)) print_fitted(line);
+  const std::vector<std::string> settings = recommended_settings(outcome.found);
+  if (!settings.empty())
+    print_fitted(fmt::format("lockstep train {} --set {}", command.config, fmt::join(settings, " --set ")));
+  print_fitted(
+      fmt::format("The configuration is in {}, the figures are beside it in found_batch.json and "
+                  "found_batch.svg.",
+                  (folder / "found_batch.toml").string()));
+}
+
+int find(FindBatchRun& run, const Command& command, World& world) {
+  const auto& flags = command.own<FindBatchFlags>();
+  run.communicator = world.communicator();
+  Communicator& control = *run.communicator;
+  std::optional<Config> config = agreed_config(control, command, {.finds_batch = true});
+  if (!config) return exit_code::done;
+  if (config->loader.batch == 0) {
+    Command given = command;
+    given.overrides.push_back(fmt::format("train.batch={}", kFirstBatch));
+    config = agreed_config(control, given);
+  }
+  make_failed_writes_errors();
+  const bool first = world.rank() == 0;
+  std::filesystem::path folder;
+  run_agreed(control, [&] {
+    if (first) folder = prepared_folder(*config, flags);
+  });
+  FindBatchProgress progress(first && !flags.json, flags.seconds);
+  Outcome outcome;
+  outcome.found =
+      find_batch(world, control, *config, command.registry,
+                 {.seconds = flags.seconds, .scaling = scaling_of(flags, *config)}, progress.teller());
+  if (flags.accuracy) {
+    std::vector<std::int64_t> batches;
+    for (const BatchFigure& each : outcome.found.figures)
+      if (each.measured()) batches.push_back(each.batch);
+    outcome.accuracies =
+        compare_accuracy(world, *config, command.registry, batches, outcome.found.configured, flags.epochs,
+                         [&](const std::string& what) { progress.line("training " + what); });
+  }
+  run_agreed(control, [&] {
+    if (first) write_and_tell(outcome, *config, command, folder);
+  });
+  return exit_code::done;
+}
+
+int run_find_batch(const Command& command, World& world) {
+  FindBatchRun run;
+  return run_or_abort(world, [&] { return find(run, command, world); });
+}
+
+void find_batch_flags(CLI::App& app, Command& command) {
+  add_training_flags(app, command);
+  auto& flags = command.own<FindBatchFlags>();
+  app.add_option("--seconds", flags.seconds, "How long to measure, about; 45 where nothing is said")
+      ->check(CLI::Range(1.0, 100000.0))
+      ->type_name("S");
+  app.add_option("--scaling", flags.scaling,
+                 "How the learning rate follows the samples of a step; where nothing is said linear for sgd, "
+                 "sqrt for adamw and lars")
+      ->check(CLI::IsMember({"none", "linear", "sqrt"}))
+      ->type_name("none|linear|sqrt");
+  CLI::Option* accuracy = app.add_flag(
+      "--accuracy", flags.accuracy,
+      "Also train with each batch, for equal epochs and for equal steps, and tell the test accuracy");
+  app.add_option("--epochs", flags.epochs, "Of --accuracy; 1 where nothing is said")
+      ->check(CLI::Range(1, 1000000))
+      ->type_name("N")
+      ->needs(accuracy);
+  app.add_flag("--json", flags.json, "Print an object of JSON, and nothing else");
+  app.add_option("--out", flags.out,
+                 "Where to write found_batch.toml, .json and .svg; run.dir where nothing is said")
+      ->type_name("FOLDER");
+}
+
+}  // namespace
+
+extern const CommandEntry find_batch_command = {
+    .name = "find-batch",
+    .description = "Find the batch that trains fastest here, and what fits",
+    .example = "lockstep find-batch fashion_mnist_cnn --ranks 2",
+    .flags = find_batch_flags,
+    .in_world = run_find_batch};
+
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/find_batch/recommendation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+std::string per_cent_of_peak(const BatchFigure& figure, const BatchFigure& peak) {
+  return fmt::format("{:.0f} % of the most samples/s that were measured",
+                     100 * figure.samples_per_second / peak.samples_per_second);
+}
+
+double rate_by_rule(const AsConfigured& configured, std::int64_t samples) {
+  return scaled_rate({.learning_rate = configured.learning_rate,
+                      .scaling = configured.scaling,
+                      .scale_batch = configured.global_batch()},
+                     samples);
+}
+
+double noise_limit(const AsConfigured& configured, std::int64_t samples) {
+  const double noise = configured.critical_batch;
+  const bool known = noise > 0 && std::isfinite(noise);
+  if (!known || samples <= configured.global_batch()) return std::numeric_limits<double>::infinity();
+  return configured.learning_rate * (1 + noise / static_cast<double>(configured.global_batch())) /
+         (1 + noise / static_cast<double>(samples));
+}
+
+}  // namespace
+
+RateScaling scaling_for(std::string_view optimizer) {
+  return optimizer == "sgd" ? RateScaling::linear : RateScaling::root;
+}
+
+double AsConfigured::rate_for(std::int64_t samples) const {
+  if (scaling == RateScaling::none || samples == global_batch()) return learning_rate;
+  return std::stod(
+      fmt::format("{:.3g}", std::min(rate_by_rule(*this, samples), noise_limit(*this, samples))));
+}
+
+bool AsConfigured::is_held_back(std::int64_t samples) const {
+  return scaling != RateScaling::none && noise_limit(*this, samples) < rate_by_rule(*this, samples);
+}
+
+std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure>& figures,
+                                                   const AsConfigured& configured) {
+  const BatchFigure* peak = fastest_batch(figures);
+  if (peak == nullptr) return std::nullopt;
+  const BatchFigure* now = figure_of_batch(figures, configured.batch);
+  const BatchFigure& fast = *smallest_fast_batch(figures);
+  BatchRecommendation found{.batch = configured.batch,
+                            .accumulation = configured.accumulation,
+                            .global_batch = configured.global_batch(),
+                            .learning_rate = configured.learning_rate,
+                            .warmup_epochs = configured.warmup_epochs};
+  if (now != nullptr && now->samples_per_second >= BatchSearch::kFast * peak->samples_per_second) {
+    found.reason = "as configured it reaches " + per_cent_of_peak(*now, *peak);
+    if (fast.batch < now->batch)
+      found.reason += fmt::format("; so does {}, where memory is short", fast.batch);
+    return found;
+  }
+  const double wanted =
+      static_cast<double>(configured.global_batch()) / static_cast<double>(fast.batch * configured.ranks);
+  found.batch = fast.batch;
+  found.accumulation = std::max<std::int64_t>(1, std::llround(wanted));
+  found.global_batch = found.batch * found.accumulation * configured.ranks;
+  found.learning_rate = configured.rate_for(found.global_batch);
+  if (found.learning_rate > configured.learning_rate)
+    found.warmup_epochs = std::max(found.warmup_epochs, configured.gentle_warmup);
+  found.changes = true;
+  found.reason = fmt::format("the smallest batch with at least {:.0f} % of the most samples/s",
+                             100 * BatchSearch::kFast);
+  if (now == nullptr) found.reason += fmt::format("; {} has no room", configured.batch);
+  return found;
+}
+
+std::string describe_noise(double critical_batch, std::int64_t global_batch,
+                           const std::vector<BatchFigure>& figures, const AsConfigured& configured) {
+  if (critical_batch <= 0) return {};
+  if (!std::isfinite(critical_batch))
+    return "the gradient cannot be told from its noise by as few samples: larger batches waste none";
+  const auto step = static_cast<double>(global_batch);
+  std::string text = fmt::format(
+      "gradient noise scale (critical batch) at the start of training: {:.3g} samples; it grows as training "
+      "goes on. A step of {} needs {:.2f} times the samples of a small one for the same progress",
+      critical_batch, global_batch, 1 + step / critical_batch);
+  if (step <= 2 * critical_batch) return text;
+  const BatchFigure* below = nullptr;
+  for (const BatchFigure& each : figures) {
+    const bool fits = static_cast<double>(each.batch * configured.ranks) <= critical_batch;
+    if (each.measured() && fits) below = &each;
+  }
+  if (below != nullptr)
+    text += fmt::format("; the largest measured batch below it is {}, with {:.0f} samples/s", below->batch,
+                        below->samples_per_second);
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Planned and measured memory of a rank.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "launch/observe/charts/markup.h"
+#include "launch/program/html_report/chart.h"
+#include "launch/program/html_report/html.h"
+#include "launch/program/html_report/run_sections.h"
+#include "launch/program/html_report/style.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+constexpr std::size_t kMostCurves = 8;
+
+struct PlannedPart {
+  std::string name;
+  double bytes = 0;
+};
+
+// planned_bytes.WHERE.PART of run.json.
+std::vector<PlannedPart> planned_parts(const RunFolder& run, const std::string& where) {
+  const std::string prefix = "planned_bytes." + where + '.';
+  std::vector<PlannedPart> parts;
+  for (const auto& [key, value] : run.machine) {
+    double bytes = 0;
+    if (!key.starts_with(prefix)) continue;
+    if (std::from_chars(value.data(), value.data() + value.size(), bytes).ec != std::errc()) continue;
+    parts.push_back({.name = key.substr(prefix.size()), .bytes = bytes});
+  }
+  std::ranges::stable_sort(parts, std::greater<>(), &PlannedPart::bytes);
+  return parts;
+}
+
+double total_bytes(const std::vector<PlannedPart>& parts) {
+  double total = 0;
+  for (const PlannedPart& part : parts) total += part.bytes;
+  return total;
+}
+
+// The maximum of any device, in bytes, from monitor.csv; NaN: unknown.
+double used_bytes(const RunFolder& run) {
+  double most = kNotTold;
+  for (const MonitorSeries& series : run.monitor.series) {
+    if (series.column != "memory.used" || series.unit != "MiB") continue;
+    for (const ChartPoint& point : series.points) most = std::fmax(most, point.y * kMiB);
+  }
+  return most;
+}
+
+double most_resident(const RunFolder& run) {
+  double most = kNotTold;
+  for (const EpochLine& epoch : run.epochs)
+    for (const double bytes : epoch.resident_bytes_by_rank) most = std::fmax(most, bytes);
+  return most;
+}
+
+std::string parts_table(const std::vector<PlannedPart>& parts, double had, const std::string& what_it_had) {
+  HtmlTable table{.heads = {text_cell("part"), number_cell("planned")}, .rows = {}};
+  const double total = total_bytes(parts);
+  for (const PlannedPart& part : parts)
+    table.rows.push_back(
+        {text_cell(part.name),
+         {.html = bytes_text(part.bytes) + html_bar(part.bytes / std::fmax(total, had), "s0"),
+          .number = true}});
+  const auto whole = [&](const std::string& name, double bytes, const char* color) {
+    table.rows.push_back({{.html = fmt::format("<b>{}</b>", in_markup(name))},
+                          {.html = fmt::format("<b>{}</b>{}", bytes_text(bytes),
+                                               html_bar(bytes / std::fmax(total, had), color)),
+                           .number = true}});
+  };
+  whole("planned in all", total, "s0");
+  if (std::isfinite(had)) whole(what_it_had, had, "s1");
+  return fmt::format("<div class=\"panel\">{}</div>", to_html(table));
+}
+
+// Resident memory of the ranks' processes after each epoch, and the planned memory.
+std::string resident_figure(const RunFolder& run, double planned) {
+  CurveChart chart{.title = "Memory of ranks\u2019 processes", .unit = "MiB"};
+  for (const EpochLine& epoch : run.epochs) {
+    const std::size_t ranks = std::min(epoch.resident_bytes_by_rank.size(), kMostCurves);
+    for (std::size_t rank = chart.curves.size(); rank < ranks; ++rank)
+      chart.curves.push_back({.name = fmt::format("rank {}", rank), .color = rank});
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      chart.curves[rank].points.push_back({epoch.steps, epoch.resident_bytes_by_rank[rank] / kMiB});
+  }
+  if (chart.curves.empty() || !(planned > 0)) return {};
+  chart.curves.push_back(
+      {.name = "planned",
+       .points = {{run.epochs.front().steps, planned / kMiB}, {run.epochs.back().steps, planned / kMiB}},
+       .color = kCurveColors - 1,
+       .dashed = true});
+  return to_figure(chart);
+}
+
+}  // namespace
+
+std::string memory_section(const RunFolder& run) {
+  std::string html;
+  if (const auto parts = planned_parts(run, "device"); !parts.empty())
+    html += fmt::format("<div><h3>A rank\u2019s GPU</h3>\n{}</div>\n",
+                        parts_table(parts, used_bytes(run), "in use, by all on it, libraries included"));
+  if (const auto parts = planned_parts(run, "host"); !parts.empty())
+    html += fmt::format("<div><h3>A rank\u2019s process</h3>\n{}</div>\n<div><h3>Over time</h3>\n{}</div>\n",
+                        parts_table(parts, most_resident(run), "resident, program and libraries included"),
+                        resident_figure(run, total_bytes(parts)));
+  return html.empty() ? html : fmt::format("<div class=\"pair\">\n{}</div>\n", html);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/inject/injection.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/program/config/suggestions.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void refuse_injection(const std::string& text, const std::string& why) {
+  throw UsageError(
+      fmt::format("--inject {}: {}; give KIND:rank=R,step=S, such as kill:rank=1,step=20. There are:\n{}",
+                  text, why, describe_fault_kinds()));
+}
+
+const FaultKind& kind_named(const std::string& text, const std::string& name) {
+  std::vector<std::string> names;
+  for (const FaultKind& kind : fault_kinds()) {
+    if (kind.name == name) return kind;
+    names.emplace_back(kind.name);
+  }
+  refuse_injection(
+      text, fmt::format("there is no fault \"{}\"{}", name, did_you_mean(suggested_word(name, names))));
+}
+
+double number_in(const std::string& text, const std::string& word) {
+  double number = 0;
+  const char* end = word.data() + word.size();
+  const auto read = std::from_chars(word.data(), end, number);
+  if (read.ec != std::errc() || read.ptr != end || !std::isfinite(number))
+    refuse_injection(text, fmt::format("\"{}\" is no number", word));
+  return number;
+}
+
+void set_option(const std::string& text, const std::string& option, Injection& injection) {
+  const std::size_t equals = option.find('=');
+  if (equals == std::string::npos) refuse_injection(text, fmt::format("\"{}\" is not NAME=NUMBER", option));
+  const std::string name = option.substr(0, equals);
+  const double number = number_in(text, option.substr(equals + 1));
+  const bool whole = number == std::floor(number) && std::abs(number) < 1e15;
+  if (name == "rank" && whole && number >= 0 && number < 1e9) {
+    injection.rank = static_cast<int>(number);
+  } else if (name == "step" && whole && number >= 1) {
+    injection.step = static_cast<std::int64_t>(number);
+  } else if (name == injection.kind->amount && number >= injection.kind->least &&
+             number <= injection.kind->most) {
+    injection.amount = number;
+  } else {
+    refuse_injection(text, fmt::format("\"{}\" is not allowed", option));
+  }
+}
+
+}  // namespace
+
+std::string describe_fault_kinds() {
+  std::string text;
+  for (const FaultKind& kind : fault_kinds()) {
+    text += fmt::format("  {:<12} {}", kind.name, kind.meaning);
+    if (!kind.amount.empty())
+      text += fmt::format(" ({}={} to {}, {} where it is left out)", kind.amount, kind.least, kind.most,
+                          kind.otherwise);
+    text += "\n";
+  }
+  return text;
+}
+
+Injection parse_injection(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  Injection injection{.kind = &kind_named(text, text.substr(0, colon))};
+  injection.amount = injection.kind->otherwise;
+  for (std::size_t begin = colon; begin < text.size();) {
+    const std::size_t end = std::min(text.find(',', begin + 1), text.size());
+    set_option(text, text.substr(begin + 1, end - begin - 1), injection);
+    begin = end;
+  }
+  return injection;
+}
+
+Injector::Injector(std::span<const std::string> texts, Trainer& trainer, Communicator& host,
+                   std::filesystem::path run_dir)
+    : trainer_(trainer), host_(host), folder_(std::move(run_dir)) {
+  for (const std::string& text : texts) {
+    const Injection injection = parse_injection(text);
+    if (injection.rank >= host.size())
+      throw_agreed(UsageError(fmt::format("--inject {}: there are {} ranks, from 0", text, host.size())));
+    planned_.push_back({injection, injection.kind->make()});
+    if (host.rank() == 0) log::warning("a fault is made on purpose: {}", text);
+  }
+}
+
+bool Injector::goes_on() {
+  for_step(trainer_.steps(), [](Fault& fault, FaultSite& site) { fault.after_step(site); });
+  return true;
+}
+
+void Injector::step_failed() {
+  for_step(trainer_.steps(), [](Fault& fault, FaultSite& site) { fault.after_step(site); });
+}
+
+void Injector::before_step() {
+  for_step(trainer_.steps() + 1, [](Fault& fault, FaultSite& site) { fault.before_step(site); });
+}
+
+template <typename Call>
+void Injector::for_step(std::int64_t step, const Call& call) {
+  for (Planned& each : planned_) {
+    const Injection& injection = each.injection;
+    if (step < injection.step || (step > injection.step && !injection.kind->lasts)) continue;
+    FaultSite site{.trainer = trainer_,
+                   .host = host_,
+                   .folder = folder_,
+                   .amount = injection.amount,
+                   .here = host_.rank() == injection.rank};
+    call(*each.fault, site);
+  }
+}
+
+}  // namespace lockstep

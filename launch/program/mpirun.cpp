@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/mpirun.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "comm/launcher.h"
+#include "core/error.h"
+#include "core/job_signals.h"
+#include "launch/program/own_command.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kFlag = "--ranks";
+constexpr const char* kStartedByFlag = "LOCKSTEP_STARTED_RANKS";  // set for the ranks
+
+std::vector<std::string> without_flag(const std::vector<std::string>& words) {
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == kFlag) {
+      ++i;
+    } else if (!words[i].starts_with(std::string(kFlag) + "=")) {
+      kept.push_back(words[i]);
+    }
+  }
+  return kept;
+}
+
+void become(const std::vector<std::string>& words) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  const sigset_t ours = job_signals();
+  pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);
+  execvp(arguments.front(), arguments.data());
+}
+
+}  // namespace
+
+std::vector<std::string> mpirun_words(int ranks) {
+  std::vector<std::string> words = {"mpirun",    "-np",  std::to_string(ranks),
+                                    "--bind-to", "none", "--oversubscribe"};
+  if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
+  return words;
+}
+
+void start_ranks(int ranks) {
+  if (const Launch launch = find_launch(&std::getenv); launch.launcher != Launcher::none) {
+    throw UsageError(fmt::format(
+        "{} {}: a launcher has already started {} rank{}; remove {}, or run lockstep without the launcher",
+        kFlag, ranks, launch.size, launch.size == 1 ? "" : "s", kFlag));
+  }
+  if (ranks == 1) return;
+  std::vector<std::string> words = mpirun_words(ranks);
+  for (std::string& word : without_flag(own_arguments())) words.push_back(std::move(word));
+  fmt::print(stderr, "{}\n", shell_command(words));
+  std::fflush(stderr);
+  setenv(kStartedByFlag, std::to_string(ranks).c_str(), 1);
+  become(words);
+  throw ConfigError(
+      fmt::format("mpirun cannot be started: {}; install Open MPI (Debian: openmpi-bin), with which "
+                  "lockstep was built, or name its folder in PATH",
+                  std::strerror(errno)));
+}
+
+std::string command_of_ranks(int ranks, const std::vector<std::string>& words) {
+  std::vector<std::string> all = words;
+  if (ranks > 1 && std::getenv(kStartedByFlag) != nullptr && words.size() > 1) {
+    all.insert(all.begin() + 2, {kFlag, std::to_string(ranks)});
+  } else if (ranks > 1) {
+    all.insert(all.begin(), {"mpirun", "-np", std::to_string(ranks)});
+  }
+  return shell_command(all);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/network/batch_norm_values.h"
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+// The fewest distinct samples in a micro-batch of the last global batch, among those that have any; their
+// other places repeat them.
+std::int64_t fewest_in_tail(const BatchNormSamples& samples) {
+  const std::int64_t each = samples.tail / samples.micro_batches;
+  return each > 0 ? each : 1;
+}
+
+}  // namespace
+
+void require_batch_norm_values(const Graph& graph, const BatchNormSamples& samples) {
+  if (samples.synchronized_ranks > 1) return;
+  for (const Layer& layer : graph.layers()) {
+    const auto* options = std::get_if<BatchNormOptions>(&layer.operation);
+    if (options == nullptr || options->frozen || layer.frozen) continue;
+    const Shape& shape = graph.shape(layer.output);
+    const std::int64_t pixels = shape.elements() / (shape[0] * shape[1]);
+    if (pixels > 1) continue;
+    if (shape[0] == 1) {
+      throw ConfigError(fmt::format(
+          "{}: batch norm over {} has one value per channel, whose variance is 0, so the layer cannot be "
+          "trained; raise train.batch, set model.sync_batch_norm = true on several ranks, take larger images "
+          "(data.resize), or freeze the layer (model.freeze)",
+          layer.name, to_string(shape)));
+    }
+    if (samples.tail > 0 && fewest_in_tail(samples) == 1) {
+      throw ConfigError(fmt::format(
+          "data.tail = \"exact\": the last batch of an epoch has {} sample{} for {} micro-batch{}, so batch "
+          "norm in {}, of {}, would have one value per channel; set data.tail = \"drop\", \"carry\" or "
+          "\"repeat\", another train.batch, model.sync_batch_norm = true on several ranks, or larger images "
+          "(data.resize)",
+          samples.tail, samples.tail == 1 ? "" : "s", samples.micro_batches,
+          samples.micro_batches == 1 ? "" : "es", layer.name, to_string(shape)));
+    }
+  }
+}
+
+}  // namespace lockstep

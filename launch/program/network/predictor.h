@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Predictor: runs a trained network on images, of which each rank takes a share. It decodes batches during
+// the forward pass, and reports scores while the device computes the next batch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/step_slot.h"
+#include "core/stream.h"
+#include "data/batch_loader.h"
+#include "data/dataset.h"
+#include "data/device_batches.h"
+#include "launch/program/config/config.h"
+#include "launch/program/setup/network_planning.h"
+#include "models/state_copy.h"
+
+namespace lockstep {
+
+class Predictor {
+ public:
+  struct Options {
+    Device device;
+    int threads = 1;                   // compute threads, on a CPU
+    int loader_threads = 1;            // at most
+    std::filesystem::path weights;     // exported network; read if `state` is null
+    const StateCopy* state = nullptr;  // a checkpoint's state; other entries are ignored
+  };
+  // Collective over `host`, a communicator of host memory. Uses the configuration's network and batch size;
+  // `images` must have the network's input shape and number of classes. All references outlive this. Throws
+  // what network planning, loading weights and BatchLoader throw; a refusal of the weights is agreed.
+  Predictor(const Config& config, const Registry& registry, const Dataset& images, Communicator& host,
+            const Options& options);
+
+  // [classes] each; empty if the image could not be decoded.
+  struct Scores {
+    std::span<const float> probabilities;
+    std::span<const float> logits;  // the network's output; its softmax is `probabilities`
+  };
+  // image: index in the dataset.
+  using Answer = std::function<void(std::int64_t image, const Scores& scores)>;
+  // Calls `answer` for each image of this rank's share, in order. Shares of ranks are contiguous, and batches
+  // hold the same images with any number of ranks, so scores do not depend on it. Rethrows the dataset's
+  // errors.
+  void run(const Answer& answer);
+  // Fraction of run()'s time spent neither waiting for images nor in `answer`.
+  double busy() const { return seconds_ > 0 ? 1 - waited_ / seconds_ : 0; }
+  double seconds() const { return seconds_; }
+
+ private:
+  struct Answers {
+    explicit Answers(Device device) : done(device) {}
+    std::vector<float> logits;   // [batch, classes]
+    std::vector<float> weights;  // [batch]
+    Event done;
+  };
+
+  void enqueue(std::int64_t step);
+  void tell(std::int64_t step, const Answer& answer);
+  Answers& answers(std::int64_t step) { return answers_[StepSlot::of(step).index]; }
+
+  const Dataset& images_;
+  Shard shard_;
+  NetworkPlanning planning_;
+  std::unique_ptr<Network> network_;
+  Stream stream_;
+  std::optional<BatchLoader> loader_;
+  std::optional<DeviceBatches> batches_;
+  Buffer logits_;  // fp32; used if the network computes in half precision
+  std::vector<Answers> answers_;
+  std::vector<float> probabilities_;
+  double seconds_ = 0, waited_ = 0;
+};
+
+}  // namespace lockstep

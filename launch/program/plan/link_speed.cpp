@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/plan/link_speed.h"
+
+#include <charconv>
+#include <cmath>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+
+constexpr Unit kSpeeds[] = {{"GB/s", 1e9},       {"MB/s", 1e6},       {"KB/s", 1e3},
+                            {"Gb/s", 1e9 / 8},   {"Mb/s", 1e6 / 8},   {"Kb/s", 1e3 / 8},
+                            {"Gbit/s", 1e9 / 8}, {"Mbit/s", 1e6 / 8}, {"Kbit/s", 1e3 / 8}};
+constexpr Unit kTimes[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
+
+std::string_view without_spaces(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+// Parses a number with one of the units; nullopt for other text.
+template <std::size_t N>
+std::optional<double> measure(std::string_view text, const Unit (&units)[N]) {
+  text = without_spaces(text);
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || !std::isfinite(number)) return std::nullopt;
+  const std::string_view unit = without_spaces(text.substr(static_cast<std::size_t>(end - text.data())));
+  for (const Unit& known : units)
+    if (known.name == unit) return number * known.factor;
+  return std::nullopt;
+}
+
+}  // namespace
+
+LinkSpeed parse_link_speed(std::string_view text, std::string_view what) {
+  const std::size_t comma = text.find(',');
+  const std::optional<double> speed = measure(text.substr(0, comma), kSpeeds);
+  if (!speed || *speed <= 0) {
+    throw UsageError(
+        fmt::format("{} \"{}\": give a speed above 0 in GB/s, MB/s, KB/s (bytes) or Gb/s, Mb/s, "
+                    "Kb/s (bits), and after a comma a latency: 25GB/s,5us",
+                    what, text));
+  }
+  LinkSpeed link{.bytes_per_second = *speed, .latency_seconds = std::nullopt};
+  if (comma == std::string_view::npos) return link;
+  link.latency_seconds = measure(text.substr(comma + 1), kTimes);
+  if (!link.latency_seconds || *link.latency_seconds < 0) {
+    throw UsageError(
+        fmt::format("{} \"{}\": the latency behind the comma is in s, ms, us or ns, and not below 0: "
+                    "25GB/s,5us",
+                    what, text));
+  }
+  return link;
+}
+
+std::string speed_text(double bytes_per_second) {
+  if (bytes_per_second >= 1e9) return fmt::format("{:.4g} GB/s", bytes_per_second * 1e-9);
+  return fmt::format("{:.4g} MB/s", bytes_per_second * 1e-6);
+}
+
+std::string time_text(double seconds) {
+  if (seconds >= 1e-3) return fmt::format("{:.4g} ms", seconds * 1e3);
+  return fmt::format("{:.3g} us", seconds * 1e6);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "comm/agreement.h"
+#include "comm/exchanges/exchanges.h"
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "launch/program/commands/agreed_config.h"
+#include "launch/program/commands/commands.h"
+#include "launch/train/job_end.h"
+#include "launch/program/plan/simulation.h"
+#include "launch/program/setup/rank_memory.h"
+#include "launch/observe/terminal/terminal.h"
+#include "launch/program/setup/training.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+struct RankRow {
+  char host[64] = {};
+  std::int32_t node = 0;
+  std::int32_t local_rank = 0;
+  std::int32_t threads = 0;
+  char device[16] = {};
+};
+
+void print_ranks(Communicator& communicator, const World& world, Training& training) {
+  RankRow mine{.node = world.node(), .local_rank = world.local_rank(), .threads = training.threads()};
+  world.host().copy(mine.host, sizeof(mine.host) - 1);
+  to_string(training.network().device()).copy(mine.device, sizeof(mine.device) - 1);
+  std::vector<RankRow> rows(static_cast<std::size_t>(world.size()));
+  communicator.all_gather(&mine, rows.data(), sizeof(RankRow), DType::u8);
+  communicator.stream().synchronize();
+  if (world.rank() != 0) return;
+  print_fitted(fmt::format("ranks\n  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}", "rank", "node", "local",
+                           "device", "threads", "host"));
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    const RankRow& row = rows[rank];
+    print_fitted(fmt::format("  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}", rank, row.node, row.local_rank,
+                             row.device, row.threads, row.host));
+  }
+}
+
+void print_memory(Training& training, const Communicator& communicator) {
+  const Device device = training.network().device();
+  const bool on_gpu = !is_host_memory(device);
+  const std::vector<MemoryPart> parts = memory_parts(training, communicator);
+  const auto print_parts = [&](const std::string& head, bool on_host) {
+    print_fitted(head);
+    const auto line = [](const std::string& name, std::size_t bytes, const std::string& note) {
+      print_beside(fmt::format("  {:<12} {:>10.2f} MiB  ", name, static_cast<double>(bytes) / kMiB), note);
+    };
+    std::size_t total = 0;
+    for (const MemoryPart& part : parts) {
+      if (part.on_host != on_host) continue;
+      line(part.name, part.bytes, part.note);
+      total += part.bytes;
+    }
+    const std::optional<DeviceMemoryUse> use = on_host ? std::nullopt : device_memory_use(device);
+    if (use) {
+      line("libraries", use->libraries, "CUDA, cuDNN, cuBLASLt and NCCL, measured before the first step");
+      total += use->libraries;
+    }
+    line("total", total, use ? "" : "and the libraries' own");
+    if (use) {
+      line("context", use->at_start, "and other processes, when this one started");
+      line("device", use->total, "in all");
+    }
+  };
+  print_parts(fmt::format("memory per rank{}", on_gpu ? fmt::format(", on {}", to_string(device)) : ""),
+              false);
+  if (on_gpu) print_parts("memory per rank, of the host", true);
+}
+
+void print_buckets(Training& training, const std::string& exchange, int ranks) {
+  const auto parameters = training.network().parameters();
+  const auto buckets = training.buckets().buckets();
+  print_fitted(
+      fmt::format("buckets, in the order they leave\n  {:>6}  {:>10}  {}", "bucket", "KiB", "parameters"));
+  const DType sent_type = training.buckets().sent_type();
+  std::size_t total = 0, travels = 0;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const Bucket& bucket = buckets[i];
+    total += bucket.bytes();
+    travels += static_cast<std::size_t>(bucket.count()) * std::max(size_of(bucket.type), size_of(sent_type));
+    const std::string& first = parameters[bucket.first_parameter].name;
+    const std::string& last = parameters[bucket.last_parameter - 1].name;
+    print_beside(fmt::format("  {:>6}  {:>10.1f}  ", i, static_cast<double>(bucket.bytes()) / 1024.0),
+                 first == last ? first : first + " .. " + last);
+  }
+  if (exchange != kDenseSum.name) {
+    return print_fitted(
+        fmt::format("bytes per step\n  {} in gradients; what ranks send of them is up to comm.codec = {}, "
+                    "and lockstep train "
+                    "counts it",
+                    total, exchange));
+  }
+  // All-reduce as reduce-scatter and all-gather: each rank sends 2 (n - 1) / n of the data.
+  const double sent = static_cast<double>(travels) * 2.0 * (ranks - 1) / ranks;
+  print_fitted(
+      fmt::format("bytes per step\n  {} in gradients, {:.0f} sent by each rank (2 (n - 1) / n, n = {}){}",
+                  total, sent, ranks, travels > total ? ", as fp32" : ""));
+}
+
+void print_simulation(const PlanSimulation& simulation, Network& network, const std::string& json) {
+  const SimulationReport report = simulation.report(network);
+  for (const std::string& line : to_lines(report)) print_fitted(line);
+  if (!json.empty()) write_atomically(json, to_json(report));
+}
+
+struct PlanRun {
+  std::unique_ptr<Communicator> communicator;
+  std::optional<Training> training;
+};
+
+void print_plan(Training& training, const Config& config, const Communicator& communicator) {
+  print_memory(training, communicator);
+  print_buckets(training, config.gradients.codec, communicator.size());
+  BatchLoader& loader = training.train_loader();
+  print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs",
+                           training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),
+                           config.trainer.epochs));
+}
+
+int plan(PlanRun& run, const Command& command, World& world) {
+  run.communicator = world.communicator();
+  Communicator& communicator = *run.communicator;
+  const std::optional<Config> config = agreed_config(communicator, command);
+  if (!config) return exit_code::done;
+  const bool first = world.rank() == 0;
+  const auto& flags = command.own<SimulationFlags>();
+  std::optional<PlanSimulation> simulation;  // on rank 0 only
+  run_agreed(communicator, [&] {
+    require_ranks(flags);
+    if (first && flags.ranks > 0) simulation.emplace(flags, *config);
+  });
+  Training& training = run.training.emplace(
+      *config, world, communicator, Training::Options{.registry = command.registry, .reads_images = false});
+  print_ranks(communicator, world, training);
+  if (first) print_plan(training, *config, communicator);
+  run_agreed(communicator, [&] {
+    if (simulation) print_simulation(*simulation, training.network(), flags.json);
+  });
+  return exit_code::done;
+}
+
+int run_plan(const Command& command, World& world) {
+  PlanRun run;
+  return run_or_abort(world, [&] { return plan(run, command, world); });
+}
+
+void plan_flags(CLI::App& app, Command& command) {
+  add_training_flags(app, command);
+  add_simulation_flags(app, command);
+}
+
+}  // namespace
+
+extern const CommandEntry plan_command = {
+    .name = "plan",
+    .description = "Print a training's memory, buckets and bytes, or predict a cluster",
+    .example =
+        "mpirun -np 4 --bind-to none lockstep plan fashion_mnist_resnet20\n"
+        "lockstep plan own.toml --ranks 512 --nodes 64 --link 25GB/s,5us --device-step trace.json",
+    .flags = plan_flags,
+    .in_world = run_plan};
+
+}  // namespace lockstep

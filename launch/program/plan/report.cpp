@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/plan/report.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "launch/program/plan/link_speed.h"
+
+namespace lockstep {
+namespace {
+
+constexpr BucketMib::value_type kEndMib[] = {0.25, 1, 4}, kMiddleMib[] = {1, 2, 4, 8, 16, 25, 64};
+
+std::string counted_of(int count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+// The capacities with the shortest predicted step, and that step.
+std::pair<BucketMib, StepPrediction> best_buckets(StepModel model, const Cluster& cluster,
+                                                  const PlanBuckets& buckets) {
+  std::pair<BucketMib, StepPrediction> best;
+  for (const double first : kEndMib) {
+    for (const double middle : kMiddleMib) {
+      for (const double last : kEndMib) {
+        model.bucket_bytes = buckets({first, middle, last});
+        const StepPrediction step = predict_step(model, cluster);
+        if (best.second.seconds > 0 && step.seconds >= best.second.seconds) continue;
+        best = {{first, middle, last}, step};
+      }
+    }
+  }
+  return best;
+}
+
+std::string row_text(const StepPrediction& row) {
+  return fmt::format("  {:>6}  {:>5}  {:>8.1f}  {:>8.1f} to {:<8.1f}  {:>7.1f}  {:>9.0f}  {:>6.1f}",
+                     row.ranks, row.nodes, row.seconds * 1e3, row.low_seconds * 1e3, row.high_seconds * 1e3,
+                     row.exposed_seconds * 1e3, row.samples_per_second, row.efficiency * 100);
+}
+
+// Simulates the all-reduce of the largest bucket between nodes; nullopt for one node or more than kMostNodes.
+std::optional<AllReduceRun> largest_sum(const StepModel& model, const Cluster& cluster) {
+  constexpr int kMostNodes = 8192;
+  if (cluster.nodes == 1 || cluster.nodes > kMostNodes || model.bucket_bytes.empty()) return std::nullopt;
+  const double bytes = static_cast<double>(std::ranges::max(model.bucket_bytes)) * model.bytes_factor;
+  return simulate_all_reduce(bytes, cluster.nodes, cluster.way, cluster.between_nodes);
+}
+
+nlohmann::ordered_json json_of(const StepPrediction& row) {
+  return {{"ranks", row.ranks},
+          {"nodes", row.nodes},
+          {"step_seconds", row.seconds},
+          {"low_seconds", row.low_seconds},
+          {"high_seconds", row.high_seconds},
+          {"exposed_seconds", row.exposed_seconds},
+          {"sum_seconds", row.sum_seconds},
+          {"samples_per_second", row.samples_per_second},
+          {"efficiency", row.efficiency}};
+}
+
+nlohmann::ordered_json json_of(const Tier& tier) {
+  return {{"latency_seconds", tier.latency_seconds},
+          {"bytes_per_second", tier.bytes_per_second},
+          {"seconds_per_byte", tier.seconds_per_byte}};
+}
+
+nlohmann::ordered_json json_of(const TierFit& fit) {
+  return {{"latency_seconds", fit.latency_seconds},
+          {"slowness", fit.slowness},
+          {"seconds_per_byte", fit.seconds_per_byte},
+          {"residual", fit.residual}};
+}
+
+}  // namespace
+
+std::vector<PlanChange> find_changes(const StepModel& model, const Cluster& cluster,
+                                     const PlanBuckets& buckets, bool gradients_are_wide) {
+  const double now = predict_step(model, cluster).seconds;
+  std::vector<PlanChange> changes;
+  const auto offer = [&](std::string change, const StepPrediction& step) {
+    constexpr double kNotable = 0.995;
+    if (step.seconds < kNotable * now) changes.push_back({std::move(change), step});
+  };
+  const auto offer_buckets = [&](const StepModel& changed, const char* also) {
+    const auto& [mib, step] = best_buckets(changed, cluster, buckets);
+    offer(fmt::format("comm.bucket_mib = [{}]{}", fmt::join(mib, ", "), also), step);
+  };
+  offer_buckets(model, "");
+  if (gradients_are_wide) {
+    StepModel narrow = model;
+    narrow.bytes_factor /= 2;
+    offer("gradients of 16 bits", predict_step(narrow, cluster));
+    offer_buckets(narrow, ", gradients of 16 bits");
+  }
+  std::ranges::stable_sort(changes, {}, [](const PlanChange& change) { return change.step.seconds; });
+  return changes;
+}
+
+SimulationReport simulate(const StepModel& model, const Cluster& cluster, const PlanBuckets& buckets,
+                          bool gradients_are_wide) {
+  SimulationReport report{.model = model, .cluster = cluster};
+  report.rows = predict_scaling(model, cluster);
+  report.knee = find_knee(model, cluster);
+  report.largest_sum = largest_sum(model, cluster);
+  report.changes = find_changes(model, cluster, buckets, gradients_are_wide);
+  return report;
+}
+
+std::vector<std::string> to_lines(const SimulationReport& report) {
+  std::vector<std::string> lines;
+  const StepPrediction& asked = report.rows.back();
+  lines.push_back(fmt::format("predicted steps, up to {} on {}", counted_of(asked.ranks, "rank"),
+                              counted_of(asked.nodes, "node")));
+  lines.push_back(fmt::format("  {:>6}  {:>5}  {:>8}  {:^20}  {:>7}  {:>9}  {:>6}", "ranks", "nodes",
+                              "step ms", "8 in 10 steps", "exposed", "samples/s", "eff. %"));
+  for (const StepPrediction& row : report.rows) lines.push_back(row_text(row));
+  lines.push_back(
+      report.knee == 0
+          ? fmt::format(
+                "knee\n  none up to a million ranks: doubling them always brings {} times the samples/s",
+                kWorthwhile)
+          : fmt::format("knee\n  from {} on doubling them brings less than {} times the samples/s",
+                        counted_of(report.knee, "rank"), kWorthwhile));
+  lines.push_back(fmt::format("changes that shorten a step of {}", counted_of(asked.ranks, "rank")));
+  if (report.changes.empty()) lines.emplace_back("  none of those that were tried");
+  for (const PlanChange& change : report.changes) {
+    lines.push_back(fmt::format("  {}: {:.1f} ms, {:.1f} of them exposed, {:+.1f} % samples/s", change.change,
+                                change.step.seconds * 1e3, change.step.exposed_seconds * 1e3,
+                                100 * (asked.seconds / change.step.seconds - 1)));
+  }
+  if (report.largest_sum) {
+    lines.push_back(fmt::format(
+        "the largest bucket between {}\n  {} messages, at most {} of a node; {} message by message",
+        counted_of(asked.nodes, "node"), report.largest_sum->messages, report.largest_sum->most_sent,
+        time_text(report.largest_sum->seconds)));
+  }
+  lines.emplace_back("where the numbers come from");
+  for (const std::string& line : report.from) lines.push_back("  " + line);
+  return lines;
+}
+
+std::string to_json(const SimulationReport& report) {
+  const ComputeModel& compute = report.model.compute;
+  nlohmann::ordered_json rows = nlohmann::json::array(), changes = nlohmann::json::array();
+  for (const StepPrediction& row : report.rows) rows.push_back(json_of(row));
+  for (const PlanChange& change : report.changes) {
+    nlohmann::ordered_json json = json_of(change.step);
+    json["change"] = change.change;
+    changes.push_back(json);
+  }
+  nlohmann::ordered_json json = {
+      {"compute",
+       {{"before_seconds", compute.before_seconds},
+        {"backward_seconds", compute.backward_seconds},
+        {"after_seconds", compute.after_seconds},
+        {"rest_seconds", compute.rest_seconds}}},
+      {"loss", {{"per_second", report.model.loss.per_second}, {"per_byte", report.model.loss.per_byte}}},
+      {"node",
+       {{"cores", report.model.node.cores}, {"threads_per_rank", report.model.node.threads_per_rank}}},
+      {"between_nodes", json_of(report.cluster.between_nodes)},
+      {"in_node", json_of(report.cluster.in_node)},
+      {"way", name_of(report.cluster.way)},
+      {"bucket_bytes", report.model.bucket_bytes},
+      {"predictions", rows},
+      {"knee_ranks", report.knee},
+      {"changes", changes},
+      {"from", report.from}};
+  if (report.largest_sum) {
+    json["largest_bucket"] = {{"messages", report.largest_sum->messages},
+                              {"messages_of_a_node", report.largest_sum->most_sent},
+                              {"seconds", report.largest_sum->seconds}};
+  }
+  if (report.link) {
+    json["fit_between_nodes"] = json_of(report.link->waited_for);
+    json["fit_beside_compute"] = json_of(report.link->beside_compute);
+  }
+  if (report.in_node) json["fit_in_node"] = json_of(*report.in_node);
+  return json.dump(1) + "\n";
+}
+
+}  // namespace lockstep

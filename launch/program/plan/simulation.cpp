@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/plan/simulation.h"
+
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "comm/buckets.h"
+#include "core/error.h"
+#include "launch/program/plan/link_speed.h"
+
+namespace lockstep {
+namespace {
+
+// Priors for constants that were not measured: NCCL's model of 8 H100, shared memory of two cores, an
+// Ethernet's latency, and the mean slowdown in "Characterizing compute-communication overlap" (arXiv
+// 2507.03114).
+constexpr Tier kPriorOfGpus = {.latency_seconds = 28e-6, .bytes_per_second = 360e9};
+constexpr Tier kPriorOfCpus = {.latency_seconds = 10e-6, .bytes_per_second = 5e9};
+constexpr double kPriorLatency = 20e-6;
+constexpr double kPriorStretch = 1.19;
+
+void require_possible(const SimulationFlags& flags) {
+  if (flags.device_step.empty()) {
+    throw UsageError(
+        "--ranks wants --device-step FILE, the trace of a run of one rank: lockstep train CONFIG --trace "
+        "FILE");
+  }
+  if (flags.nodes > flags.ranks || flags.ranks % flags.nodes != 0) {
+    throw UsageError(
+        fmt::format("--ranks {} --nodes {}: every node has equally many ranks, so the ranks are a "
+                    "multiple of the nodes",
+                    flags.ranks, flags.nodes));
+  }
+  if (flags.nodes > 1 && flags.link.empty() && flags.fits.empty()) {
+    throw UsageError(
+        "--nodes above 1 wants the link between them, as in --link 25GB/s,5us, or measured runs "
+        "over one with --fit FILE");
+  }
+}
+
+std::string fit_text(const TierFit& fit, const Tier& tier) {
+  return fmt::format("{} a message, {}{}, fitted; half of the sums are within {:.1f} % of it",
+                     time_text(tier.latency_seconds), speed_text(tier.bytes_per_second),
+                     tier.seconds_per_byte > 0 ? fmt::format(" and {} for each MB of copying and adding",
+                                                             time_text(tier.seconds_per_byte * 1e6))
+                                               : "",
+                     100 * fit.residual);
+}
+
+std::string tier_text(const Tier& tier) {
+  return fmt::format("{} a message, {}", time_text(tier.latency_seconds), speed_text(tier.bytes_per_second));
+}
+
+}  // namespace
+
+void add_simulation_flags(CLI::App& app, Command& command) {
+  auto& flags = command.own<SimulationFlags>();
+  constexpr int kMost = 1 << 20;
+  app.add_option("--ranks", flags.ranks,
+                 "Predict steps of so many ranks that are not there, from a trace of one that is")
+      ->check(CLI::Range(1, kMost))
+      ->type_name("N");
+  app.add_option("--nodes", flags.nodes, "On so many nodes of equally many ranks")
+      ->check(CLI::Range(1, kMost))
+      ->type_name("N");
+  app.add_option(
+         "--link", flags.link,
+         "Each node's link to the others, each way: its speed in GB/s, MB/s (bytes) or Gb/s, Mb/s (bits), "
+         "and the latency of a message, as in 25GB/s,5us")
+      ->type_name("SPEED[,LATENCY]");
+  app.add_option("--node-link", flags.node_link, "The same of a rank's link to the others of its node")
+      ->type_name("SPEED[,LATENCY]");
+  app.add_option("--device-step", flags.device_step,
+                 "Trace of one rank that trains this configuration: lockstep train CONFIG --trace FILE")
+      ->type_name("FILE");
+  app.add_option(
+         "--fit", flags.fits,
+         "Trace of several ranks, from which latency, bandwidth and slowdown are fitted, and what their "
+         "link is called: two.json@200Mb/s; repeatable")
+      ->type_name("FILE[@SPEED]")
+      ->allow_extra_args(false);
+  app.add_option(
+         "--stretch", flags.stretch,
+         "How many times as long compute takes while gradients are under way; from --fit where it is not "
+         "given")
+      ->check(CLI::Range(1.0, 100.0))
+      ->type_name("FACTOR");
+  app.add_option(
+         "--cores", flags.cores,
+         "Cores of a node, which its ranks share: more compute threads than cores take as many times "
+         "as long, and so does what is done with messages. As many as the traced node has where it is "
+         "not given")
+      ->check(CLI::Range(1, kMost))
+      ->type_name("N");
+  app.add_option("--json", flags.json, "Write the prediction to this file")->type_name("FILE");
+}
+
+void require_ranks(const SimulationFlags& flags) {
+  if (flags.ranks > 0) return;
+  const std::pair<const char*, bool> others[] = {{"--nodes", flags.nodes != 1},
+                                                 {"--link", !flags.link.empty()},
+                                                 {"--node-link", !flags.node_link.empty()},
+                                                 {"--cores", flags.cores > 0},
+                                                 {"--device-step", !flags.device_step.empty()},
+                                                 {"--fit", !flags.fits.empty()},
+                                                 {"--stretch", flags.stretch > 0},
+                                                 {"--json", !flags.json.empty()}};
+  for (const auto& [name, given] : others)
+    if (given) throw UsageError(fmt::format("{} wants --ranks N, how many ranks to predict", name));
+}
+
+PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& config)
+    : flags_(flags), config_(config) {
+  require_possible(flags);
+  if (flags.nodes > 1 && config.between_nodes == AllReduceWay::mpi) {
+    throw ConfigError(
+        "comm.between_nodes = mpi: there is no model of MPI's own sums; predict with --set "
+        "comm.between_nodes=halving");
+  }
+  if (!flags.link.empty()) parse_link_speed(flags.link, "--link");
+  if (!flags.node_link.empty()) parse_link_speed(flags.node_link, "--node-link");
+  device_ = read_step_trace(flags.device_step);
+  require_same_run(device_, flags.device_step);
+  if (!device_.run.overlap) {
+    throw ConfigError(
+        fmt::format("{} was traced with comm.overlap = false, and does not tell when gradients were "
+                    "final; trace with comm.overlap = true",
+                    flags.device_step));
+  }
+  for (const std::string& fit : flags.fits) {
+    const std::size_t at = fit.rfind('@');
+    const std::string file = fit.substr(0, at);
+    Fit& read = fits_.emplace_back(Fit{.trace = read_step_trace(file)});
+    require_same_run(read.trace, file);
+    if (at != std::string::npos)
+      read.bytes_per_second = parse_link_speed(fit.substr(at + 1), "--fit").bytes_per_second;
+    if ((read.bytes_per_second > 0) != (fits_.front().bytes_per_second > 0) ||
+        (read.bytes_per_second <= 0 && read.trace.run.nodes > 1 && !flags.link.empty())) {
+      throw UsageError(fmt::format("--fit {}: say what each link is called, as in {}@200Mb/s", fit, file));
+    }
+    measured_sums(read.trace, read.bytes_per_second);  // throws for a trace without a usable link
+  }
+  if (flags.nodes == 1 || !flags.link.empty()) return;
+  const std::vector<MeasuredSum> sums = sums_between_nodes();
+  if (sums.empty())
+    throw UsageError(
+        "--fit has no trace of several nodes; give the link between them with --link 25GB/s,5us");
+  if (sums.front().bytes_per_second > 0)
+    throw UsageError("--fit names links; name the one to predict, too: --link 500Mb/s");
+}
+
+void PlanSimulation::require_same_run(const StepTrace& trace, const std::string& file) const {
+  const TracedRun& run = trace.run;
+  const auto require = [&](const char* key, const auto& traced, const auto& given) {
+    if (traced == given) return;
+    throw ConfigError(
+        fmt::format("{} was traced with {} = {}, and the configuration has {}; trace this "
+                    "configuration, or change it with --set",
+                    file, key, traced, given));
+  };
+  require("model.name", run.network, config_.model.name);
+  require("train.batch", run.batch, config_.loader.batch);
+  require("train.accumulation", run.accumulation, config_.loader.accumulation);
+  if (run.threads > 0 && config_.threads > 0) require("train.threads", run.threads, config_.threads);
+}
+
+std::vector<MeasuredSum> PlanSimulation::sums_between_nodes() const {
+  std::vector<MeasuredSum> sums;
+  for (const Fit& fit : fits_) {
+    if (fit.trace.run.nodes == 1) continue;
+    const std::vector<MeasuredSum> of_run = measured_sums(fit.trace, fit.bytes_per_second);
+    sums.insert(sums.end(), of_run.begin(), of_run.end());
+  }
+  return sums;
+}
+
+// The memory of a node has no nominal speed: 0.
+std::vector<MeasuredSum> PlanSimulation::sums_in_node() const {
+  std::vector<MeasuredSum> sums;
+  const auto add = [&](const StepTrace& trace) {
+    if (trace.run.nodes > 1 || trace.run.ranks == 1) return;
+    const std::vector<MeasuredSum> of_run = measured_sums(trace, 0);
+    sums.insert(sums.end(), of_run.begin(), of_run.end());
+  };
+  for (const Fit& fit : fits_) add(fit.trace);
+  if (sums.empty()) add(device_);
+  return sums;
+}
+
+// On a CPU the processing of messages slows down as compute does, so the pace also scales seconds_per_byte.
+double PlanSimulation::choose_pace(const ComputeModel& compute, SimulationReport& about) const {
+  std::vector<StepTrace> runs;
+  for (const Fit& fit : fits_)
+    if (fit.trace.run.nodes > 1) runs.push_back(fit.trace);
+  if (runs.empty()) return 1;
+  const double pace = pace_beside(compute, runs);
+  about.from.push_back(fmt::format(
+      "the traced device takes {:.2f} times as long as the fitted runs to compute, and to copy and add",
+      pace));
+  return pace;
+}
+
+void PlanSimulation::choose_between_nodes(Cluster& cluster, double pace, SimulationReport& about) const {
+  if (cluster.nodes == 1) return;
+  const std::string start = fmt::format("between nodes (comm.between_nodes = {}): ", name_of(cluster.way));
+  const std::vector<MeasuredSum> sums = sums_between_nodes();
+  if (!sums.empty()) {
+    about.link = fit_link(sums);
+    about.link->waited_for.seconds_per_byte *= pace;
+    about.link->beside_compute.seconds_per_byte *= pace;
+  }
+  Tier& tier = cluster.between_nodes;
+  if (!about.link) {
+    const LinkSpeed link = parse_link_speed(flags_.link, "--link");
+    tier = {.latency_seconds = link.latency_seconds.value_or(kPriorLatency),
+            .bytes_per_second = link.bytes_per_second};
+    about.from.push_back(start + tier_text(tier) +
+                         (link.latency_seconds ? ", as given" : "; the latency is assumed, not measured"));
+    return;
+  }
+  const LinkSpeed link =
+      flags_.link.empty() ? LinkSpeed{.bytes_per_second = 1} : parse_link_speed(flags_.link, "--link");
+  const auto tier_of = [&](const TierFit& fit, const char* when) {
+    Tier fitted = fit.at(link.bytes_per_second);
+    if (link.latency_seconds) fitted.latency_seconds = *link.latency_seconds;
+    about.from.push_back(start + when + fit_text(fit, fitted));
+    return fitted;
+  };
+  tier = tier_of(about.link->waited_for, "");
+  cluster.beside_compute = tier_of(about.link->beside_compute, "beside compute ");
+}
+
+void PlanSimulation::choose_in_node(Cluster& cluster, SimulationReport& about, bool on_gpu) const {
+  const Tier prior = on_gpu ? kPriorOfGpus : kPriorOfCpus;
+  cluster.in_node = prior;
+  if (cluster.ranks_per_node == 1) return;
+  const std::string start = "in a node: ";
+  if (!flags_.node_link.empty()) {
+    const LinkSpeed link = parse_link_speed(flags_.node_link, "--node-link");
+    cluster.in_node = {.latency_seconds = link.latency_seconds.value_or(prior.latency_seconds),
+                       .bytes_per_second = link.bytes_per_second};
+    about.from.push_back(start + tier_text(cluster.in_node) +
+                         (link.latency_seconds ? ", as given" : "; the latency is assumed, not measured"));
+    return;
+  }
+  if (const std::vector<MeasuredSum> sums = sums_in_node(); !sums.empty()) {
+    about.in_node = fit_tier(sums);
+    cluster.in_node = about.in_node->at(1);
+    about.from.push_back(start + fit_text(*about.in_node, cluster.in_node));
+    return;
+  }
+  about.from.push_back(fmt::format("{}{}, assumed, not measured: {}; give --node-link", start,
+                                   tier_text(prior),
+                                   on_gpu ? "8 H100 with NVLink" : "two cores that share memory"));
+}
+
+NodeCores PlanSimulation::choose_cores(SimulationReport& about) const {
+  const TracedRun& run = device_.run;
+  const NodeCores node{.threads_per_rank = run.threads,
+                       .cores = flags_.cores > 0 ? flags_.cores : run.node_cores};
+  const int ranks = flags_.ranks / flags_.nodes;
+  if (run.threads == 0) return node;
+  about.from.push_back(fmt::format(
+      "cores of a node: {}{}, for {} rank{} of {} thread{}: compute takes {:.2f} times as long as with cores "
+      "enough",
+      node.cores, flags_.cores > 0 ? ", as given" : ", as many as the traced one has; --cores changes it",
+      ranks, ranks == 1 ? "" : "s", run.threads, run.threads == 1 ? "" : "s", node.slowdown(ranks)));
+  return node;
+}
+
+ComputeLoss PlanSimulation::choose_loss(const ComputeModel& compute, SimulationReport& about) const {
+  const auto say = [&](const ComputeLoss& loss, const char* from) {
+    about.from.push_back(
+        fmt::format("gradients under way take from compute: {:.1f} % of its time, and {} for each MB that a "
+                    "rank sends, {}",
+                    100 * loss.per_second, time_text(1e6 * loss.per_byte), from));
+    return loss;
+  };
+  const auto by_stretch = [](double stretch) { return ComputeLoss{.per_second = 1 - 1 / stretch}; };
+  if (flags_.stretch > 0) return say(by_stretch(flags_.stretch), "as given");
+  std::vector<StepTrace> traces;
+  for (const Fit& fit : fits_) traces.push_back(fit.trace);
+  if (!traces.empty()) return say(fit_loss(compute, traces), "fitted");
+  return say(by_stretch(kPriorStretch), "assumed, not measured: the mean of published GPUs");
+}
+
+SimulationReport PlanSimulation::report(Network& network) const {
+  const std::span<const Parameter> parameters = network.parameters();
+  const auto buckets = [&](const BucketMib& mib) {
+    GradientSettings settings = config_.gradients;
+    settings.bucket_mib = mib;
+    settings.codec = settings.codec_for = kDenseSum.name;
+    const BucketPlan plan(parameters, bucket_options(settings).capacities(), flags_.ranks);
+    std::vector<std::size_t> bytes;
+    for (const Bucket& bucket : plan.buckets()) bytes.push_back(bucket.bytes());
+    return bytes;
+  };
+  SimulationReport about;
+  StepModel model{.compute = ComputeModel::of(device_).slowed(1 / slowdown_of(device_.run)),
+                  .bucket_bytes = buckets(config_.gradients.bucket_mib),
+                  .overlap = config_.gradients.overlap,
+                  .samples_per_rank = config_.loader.batch * config_.loader.accumulation};
+  std::size_t planned = 0;
+  for (const std::size_t bytes : model.bucket_bytes) planned += bytes;
+  if (planned != device_.run.gradient_bytes()) {
+    throw ConfigError(
+        fmt::format("{} has {} bytes of gradients and the configuration {}: another number of classes, "
+                    "another option of the network or another train.precision; trace this configuration",
+                    flags_.device_step, device_.run.gradient_bytes(), planned));
+  }
+  about.from.push_back(
+      fmt::format("a device's step: {:.1f} ms, the median of {} traced steps of rank 0 of {}",
+                  model.compute.step_seconds() * 1e3, device_.steps.size(), device_.run.ranks));
+  model.node = choose_cores(about);
+  const bool on_gpu = !is_host_memory(network.device());
+  // NCCL is modelled as automatic: it also chooses the faster algorithm (ring or tree).
+  Cluster cluster{.ranks_per_node = flags_.ranks / flags_.nodes,
+                  .nodes = flags_.nodes,
+                  .way = on_gpu ? AllReduceWay::automatic : config_.between_nodes};
+  choose_between_nodes(cluster, on_gpu ? 1 : choose_pace(model.compute, about), about);
+  choose_in_node(cluster, about, on_gpu);
+  model.loss = choose_loss(model.compute, about);
+  const bool wide = std::ranges::any_of(
+      parameters, [](const Parameter& parameter) { return parameter.gradient_type == DType::f32; });
+  if (wide) about.from.emplace_back("gradients of 16 bits: half the bytes, with compute as it was traced");
+  about.from.emplace_back(
+      model.node.slowdown(cluster.ranks_per_node) > 1
+          ? "slowest of n nodes: drawn from the traced steps; a late rank takes the cores of those that wait "
+            "for it"
+          : "slowest of n ranks: drawn from the traced steps, as if ranks were late independently");
+  if (config_.gradients.codec != kDenseSum.name)
+    about.from.push_back(
+        fmt::format("comm.codec = {}: predicted as the dense sum is", config_.gradients.codec));
+  if (config_.model.sync_batch_norm)
+    about.from.emplace_back("model.sync_batch_norm: what its layers ask of other ranks is left out");
+  SimulationReport report = simulate(model, cluster, buckets, wide);
+  report.link = about.link;
+  report.in_node = about.in_node;
+  report.from = about.from;
+  return report;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lockstep pack: writes the dataset of a configuration as record files.
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+
+#include "core/error.h"
+#include "core/wrapped_text.h"
+#include "data/records/pack.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/config/config.h"
+#include "launch/program/devices/cores.h"
+#include "launch/observe/terminal/progress_meter.h"
+#include "launch/observe/terminal/terminal.h"
+
+namespace lockstep {
+namespace {
+
+struct PackFlags {
+  std::string folder;
+  std::string as = "pixels";
+  int quality = 90;
+  std::int64_t shard_mib = 1024;
+  int threads = 0;  // 0: one for each usable core
+  bool leave_out_damaged = false;
+};
+
+std::uint64_t bytes_in(const std::filesystem::path& folder) {
+  std::uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) bytes += entry.file_size();
+  return bytes;
+}
+
+PackProgress pack_or_say_how(const std::vector<PackSplit>& splits, const std::string& folder,
+                             const PackOptions& options, ProgressMeter& bar) try {
+  return pack(splits, folder, options,
+              [&](const PackProgress& progress) { bar.show(progress.done, progress.samples); });
+} catch (const DataError& error) {
+  bar.clear();
+  throw DataError(fmt::format("{}\n--leave-out-damaged packs the others", error.what()));
+}
+
+int run_pack(const Command& command) {
+  if (launched_rank() != 0) return exit_code::done;
+  const auto& flags = command.own<PackFlags>();
+  const Config config = load_config(command.config, command.overrides, command.registry);
+  const bool as_files = flags.as == "files";  // keep the stored sizes, also with data.resize
+  const auto open = as_files ? open_in_own_sizes : open_dataset;
+  const auto train = open(config.dataset, Split::train, command.registry.formats);
+  const auto test = open(config.dataset, Split::test, command.registry.formats);
+  const PackOptions options = {.coding = flags.as == "pixels" ? ImageCoding::pixels : ImageCoding::file,
+                               .jpeg_quality = flags.as == "jpeg" ? flags.quality : 0,
+                               .own_sizes = as_files && config.dataset.resize.size > 0,
+                               .shard_bytes = flags.shard_mib << 20,
+                               .threads = flags.threads > 0 ? flags.threads : usable_cores(),
+                               .leave_out_damaged = flags.leave_out_damaged};
+  ProgressMeter bar("packing", "images", find_terminal());
+  const PackProgress packed =
+      pack_or_say_how({{.name = "train", .dataset = train.get()}, {.name = "test", .dataset = test.get()}},
+                      flags.folder, options, bar);
+  bar.clear();
+  std::string text =
+      fmt::format("Wrote {}: {}, {:.1f} MB, in {:.1f} s", flags.folder, summary_of(*train, *test),
+                  static_cast<double>(bytes_in(flags.folder)) * 1e-6, bar.seconds());
+  if (packed.kept_shards > 0)
+    text += fmt::format("; {} files of an earlier run were kept", packed.kept_shards);
+  if (packed.left_out > 0)
+    text += fmt::format("; {} image{} that cannot be decoded {} left out", packed.left_out,
+                        packed.left_out == 1 ? "" : "s", packed.left_out == 1 ? "was" : "were");
+  fmt::print("{}.\n\nTrain on it with\n  --set data.format=records --set data.path={}{}\n", wrapped(text, {}),
+             flags.folder,
+             options.own_sizes ? fmt::format(" --set data.resize={}", config.dataset.resize.size) : "");
+  return exit_code::done;
+}
+
+void pack_flags(CLI::App& app, Command& command) {
+  auto& flags = command.own<PackFlags>();
+  add_configuration_flags(app, command);
+  app.add_option("FOLDER", flags.folder, "To be made; never over one that is there")->required();
+  app.add_option("--as", flags.as,
+                 "What an image is in the files: its pixels, which are read fastest; the JPEG or PNG file it "
+                 "was, of any size where data.resize is given; or a JPEG file made of the pixels, resized as "
+                 "they are. Files take less room and are decoded at every reading")
+      ->type_name("pixels|files|jpeg")
+      ->check(CLI::IsMember({"pixels", "files", "jpeg"}));
+  app.add_option("--quality", flags.quality, "Of --as jpeg, as libjpeg counts it (90)")
+      ->type_name("1..100")
+      ->check(CLI::Range(1, 100));
+  app.add_option("--shard-mib", flags.shard_mib, "Begin a new file after about so many MiB of pixels (1024)")
+      ->type_name("MIB")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  app.add_option("--threads", flags.threads,
+                 "Threads that read images; by default as many as there are cores")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--leave-out-damaged", flags.leave_out_damaged,
+               "Leave out images that cannot be decoded, instead of ending with exit code 65");
+}
+
+}  // namespace
+
+extern const CommandEntry pack_command = {
+    .name = "pack",
+    .description = "Write a dataset as record files, which are read fastest",
+    .example =
+        "lockstep pack cifar10_resnet18 cifar10-records --set data.path=cifar10\n"
+        "lockstep inspect cifar10-records",
+    .flags = pack_flags,
+    .alone = run_pack};
+
+}  // namespace lockstep

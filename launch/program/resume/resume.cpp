@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/resume/resume.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/train/checkpoint/store.h"
+#include "launch/program/config/config_keys.h"
+#include "launch/program/config/suggestions.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Keys that change only the speed, the places, the output or the end of a training. train.accumulation and
+// the number of ranks count together with train.batch: see require_same_batch().
+constexpr std::array<std::string_view, 21> kFree = {"comm.between_nodes",  "comm.bucket_mib",
+                                                    "comm.check",          "comm.compress_within_node",
+                                                    "comm.max_ctas",       "comm.overlap",
+                                                    "comm.priority",       "comm.register_buckets",
+                                                    "comm.timeout",        "comm.timeout_seconds",
+                                                    "data.augment_on",     "data.loader",
+                                                    "data.loader_threads", "data.path",
+                                                    "data.verify",         "train.accumulation",
+                                                    "train.cuda_graph",    "train.max_skipped_steps",
+                                                    "train.recompute",     "train.threads",
+                                                    "train.until_epoch"};
+constexpr std::array<std::string_view, 4> kFreeSections = {"run.", "world.", "kernels.", "profile."};
+
+CheckpointCandidates candidates_for(const Config& config, const ResumeFlags& flags) {
+  if (flags.from == ResumeFlags::kNever) return {};
+  if (flags.from == ResumeFlags::kAuto) return checkpoints_in(config.run_dir);
+  const fs::path folder = fs::path(flags.from).lexically_normal();
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    throw IoError(fmt::format(
+        "--resume {}: there is no such folder; allowed are auto, never, a checkpoint and a run.dir",
+        flags.from));
+  }
+  return checkpoints_of(folder, "--resume " + flags.from);
+}
+
+void require_same_flags(Communicator& host, const ResumeFlags& flags) {
+  const Difference found =
+      find_difference(host, fmt::format("--resume {} --resume-with {} --resume-size {}", flags.from,
+                                        fmt::join(flags.with, ","), flags.size));
+  if (found.ranks.empty()) return;
+  throw_agreed(
+      ConfigError(fmt::format("rank {} has {}, rank 0 has {}; start every rank with the same command",
+                              fmt::join(found.ranks, ", "), found.text, found.reference)));
+}
+
+void require_keys(const ResumeFlags& flags, const Registry& registry) {
+  const std::vector<detail::Key> keys = detail::keys_of(registry);
+  for (const std::string& name : flags.with) {
+    if (std::ranges::find(keys, name, &detail::Key::name) != keys.end()) continue;
+    throw UsageError(fmt::format("--resume-with {}: there is no such key{}", name,
+                                 did_you_mean(suggested_key(name, keys))));
+  }
+}
+
+void require_same_config(const Manifest& manifest, const std::string& toml, const ResumeFlags& flags,
+                         const fs::path& folder) {
+  std::vector<std::string> told, keys;
+  for (const KeyDifference& each : differences(manifest.config, toml)) {
+    if (!matters(each.key) || std::ranges::count(flags.with, each.key) > 0) continue;
+    told.push_back(fmt::format("{}: {} was saved, {} is given", each.key,
+                               each.value.empty() ? "nothing" : each.value,
+                               each.other.empty() ? "nothing" : each.other));
+    keys.push_back("--resume-with " + each.key);
+  }
+  if (told.empty()) return;
+  throw ConfigError(fmt::format(
+      "{} is of another training: {}. Give what was saved, {} to go on all the same, or a run.dir of its own "
+      "for another training",
+      folder.string(), fmt::join(told, "; "), fmt::join(keys, " ")));
+}
+
+// Every step has the same number of samples.
+void require_same_batch(const Manifest& manifest, const Config& config, int ranks, const ResumeFlags& flags) {
+  const std::int64_t of_one = config.loader.batch * ranks;
+  if (of_one * config.loader.accumulation == manifest.global_batch) return;
+  if (std::ranges::count(flags.with, "train.accumulation") > 0) return;
+  if (flags.size == ResumeFlags::kAnySize && manifest.global_batch % of_one == 0) return;
+  const std::string what = fmt::format(
+      "{} rank{} x train.batch = {} x train.accumulation = {} are {} samples a step, the saved training has "
+      "{}",
+      ranks, ranks == 1 ? "" : "s", config.loader.batch, config.loader.accumulation,
+      of_one * config.loader.accumulation, manifest.global_batch);
+  if (manifest.global_batch % of_one == 0) {
+    throw ConfigError(fmt::format("{}: set train.accumulation = {}, or have --resume-size any do it", what,
+                                  manifest.global_batch / of_one));
+  }
+  throw ConfigError(
+      fmt::format("{}, and no train.accumulation gives as many: take a number of ranks that divides {}", what,
+                  manifest.global_batch / config.loader.batch));
+}
+
+CheckpointCandidates agreed_candidates(Communicator& host, const Config& config, const ResumeFlags& flags,
+                                       const Registry& registry) {
+  require_same_flags(host, flags);
+  CheckpointCandidates mine;
+  run_agreed(host, [&] {
+    require_keys(flags, registry);
+    if (host.rank() == 0) mine = candidates_for(config, flags);
+  });
+  return candidates_of_rank_0(host, std::move(mine));
+}
+
+}  // namespace
+
+bool matters(const std::string& key) {
+  const auto begins = [&](std::string_view section) { return key.starts_with(section); };
+  return std::ranges::find(kFree, key) == kFree.end() && std::ranges::none_of(kFreeSections, begins);
+}
+
+std::optional<SavedTraining> find_saved(Communicator& host, const Config& config, const ResumeFlags& flags,
+                                        const Registry& registry) {
+  const CheckpointCandidates candidates = agreed_candidates(host, config, flags, registry);
+  if (candidates.folders.empty()) {
+    if (flags.from != ResumeFlags::kNever)
+      log::info("--resume {}: there is no checkpoint in {}, training starts", flags.from, config.run_dir);
+    return std::nullopt;
+  }
+  SavedTraining saved = first_intact(host, candidates);
+  run_agreed(host, [&] {
+    require_same_config(saved.manifest, to_toml(config, registry), flags, saved.folder);
+    require_same_batch(saved.manifest, config, host.size(), flags);
+  });
+  const auto in_run_dir = [&] {
+    std::error_code error;
+    return fs::equivalent(saved.folder.parent_path(), CheckpointStore(config.run_dir).folder(), error);
+  };
+  saved.in_run_dir = gather_values<std::int32_t>(host, in_run_dir()).front() != 0;
+  return saved;
+}
+
+std::string saved_setting(Communicator& host, const Config& config, const ResumeFlags& flags,
+                          const Registry& registry, const std::string& key) {
+  const CheckpointCandidates candidates = agreed_candidates(host, config, flags, registry);
+  std::string found;
+  for (const fs::path& folder : candidates.folders) {
+    if (host.rank() != 0) break;
+    try {
+      for (const KeyDifference& each : differences(whole_manifest(folder).config, ""))
+        if (each.key == key) found = each.value;
+      break;
+    } catch (const Error& error) {
+      log::debug("{}: {}", folder.string(), error.what());
+    }
+  }
+  return broadcast_text(host, found, 0);
+}
+
+void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int ranks, Config& config) {
+  const Manifest& manifest = saved.manifest;
+  const std::int64_t of_one = config.loader.batch * ranks;
+  const std::int64_t keeps = manifest.global_batch / of_one;
+  if (flags.size != ResumeFlags::kAnySize || keeps * of_one != manifest.global_batch) return;
+  if (keeps == config.loader.accumulation) return;
+  log::info(
+      "--resume-size any: the checkpoint is of {} ranks, there {} {} now, so train.accumulation is {} and "
+      "not {}: a step keeps its {} samples",
+      manifest.ranks, ranks == 1 ? "is" : "are", ranks, keeps, config.loader.accumulation,
+      manifest.global_batch);
+  config.loader.accumulation = keeps;
+}
+
+}  // namespace lockstep

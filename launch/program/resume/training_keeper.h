@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpoints of `lockstep train`: restoring the state, the keeper of a training, and the last line of a
+// stopped one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/world.h"
+#include "launch/train/checkpoint/keeper.h"
+#include "launch/program/resume/resume.h"
+#include "launch/program/setup/training.h"
+
+namespace lockstep {
+
+// Collective; errors are agreed. Restores the trainer to the saved state. Throws ConfigError for other data,
+// DataError if the state does not fit this network.
+void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host, Training& training,
+                Trainer& trainer);
+
+// Warns once if the learning rate of the next step is not the one that the saved training would have used,
+// for example with more epochs.
+void tell_changed_rate(const SavedTraining& saved, const Training& training, const Registry& registry);
+
+// The keeper of a training, and the state of the run that it saves beside the trainer's.
+class TrainingKeeper {
+ public:
+  struct Calls {
+    std::function<void(StateVisitor&)> also;  // visits more state of the run to save
+    std::function<void(bool)> waiting;        // see CheckpointKeeper::Parts
+  };
+  // Collective. Signals are handled from now on. config_text: as to_toml() writes it.
+  TrainingKeeper(const Config& config, std::string config_text, Communicator& host, Training& training,
+                 Trainer& trainer, Calls calls);
+  TrainingKeeper(const TrainingKeeper&) = delete;
+  TrainingKeeper& operator=(const TrainingKeeper&) = delete;
+
+  CheckpointKeeper& keeper() { return *keeper_; }
+
+ private:
+  std::int64_t threads_ = 0, planned_threads_ = 0;
+  std::unique_ptr<CheckpointKeeper> keeper_;
+};
+
+// "SIGUSR1: training stopped after step 12, ..." with the command that resumes it. Throws an agreed IoError
+// if the step was not saved.
+std::string stopped_line(const CheckpointKeeper& keeper, std::int64_t steps, int ranks);
+
+}  // namespace lockstep

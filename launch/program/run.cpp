@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Converts errors to exit codes.
+#include "launch/program/run.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "comm/launcher.h"
+#include "comm/start_guard.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/train/checkpoint/stop_signals.h"
+#include "launch/program/commands/command_line.h"
+#include "launch/program/commands/commands.h"
+#include "launch/train/hold.h"
+#include "launch/train/job_end.h"
+#include "launch/program/mpirun.h"
+#include "launch/observe/terminal/terminal.h"
+#include "launch/train/watch/waiting.h"
+
+namespace lockstep {
+namespace {
+
+int run_in_world(const Command& command) {
+  hold_in("start");
+  World world = World::join({.start_limit = start_limit(&std::getenv)});
+  int code = exit_code::done;
+  try {
+    code = command.entry->in_world(command, world);
+  } catch (const Error& error) {  // agreed by all ranks
+    if (world.rank() == 0) print_error(error.what());
+    code = error.exit_code();
+  }
+  leave_or_abort(world, code);
+  return code;
+}
+
+int print_text(const Command& command) {
+  const bool done = command.exit_code == exit_code::done;
+  if (launched_rank() == 0) {
+    std::fwrite(command.text.data(), 1, command.text.size(), done ? stdout : stderr);
+  } else if (!done) {
+    let_rank_0_end_first();
+  }
+  return command.exit_code;
+}
+
+// Raises the limit: a dataset of a thousand files keeps all of them open. The low default is for programs
+// that use select(), which this one does not.
+void allow_many_open_files() {
+  rlimit limit = {};
+  constexpr rlim_t kWanted = 65536;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kWanted) return;
+  limit.rlim_cur = std::min(kWanted, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Requests SIGTERM when mpirun ends, in any way. Open MPI kills the ranks within a second, enough to save a
+// step.
+void stop_with_launcher() {
+  if (find_launch(&std::getenv).launcher == Launcher::mpirun) prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const Registry& registry) {
+  block_job_signals();
+  // bound_waiting() restarts the program under another name; hooks look for this one.
+  prctl(PR_SET_NAME, program_invocation_short_name);
+  stop_with_launcher();
+  allow_many_open_files();
+  if (const Terminal terminal = find_terminal(STDERR_FILENO); terminal.present)
+    log::set_columns(static_cast<std::size_t>(terminal.columns));
+  try {
+    const Command command = parse_command_line(argc, argv, registry);
+    if (command.ranks > 0) start_ranks(command.ranks);
+    if (command.entry->in_world != nullptr) bound_waiting(argv);
+    StopSignals::of_process();
+    if (command.entry->text != nullptr) return print_text(command);
+    log::set_level(command.log_level);
+    return command.entry->alone != nullptr ? command.entry->alone(command) : run_in_world(command);
+  } catch (const Error& error) {
+    if (launched_rank() == 0) {
+      print_error(error.what());
+    } else {
+      let_rank_0_end_first();
+    }
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    print_error(error.what());
+    return exit_code::failed;
+  }
+}
+
+}  // namespace lockstep

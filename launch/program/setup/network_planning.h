@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NetworkPlanning: builds a Config's network as a graph, and plans it with kernels that all ranks share.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "data/dataset.h"
+#include "launch/program/config/config.h"
+#include "launch/program/devices/memory_need.h"
+#include "models/graph.h"
+#include "models/network.h"
+#include "models/networks/networks.h"
+
+namespace lockstep {
+
+struct MemoryRemedy {
+  std::string setting;  // "train.recompute=true"
+  void (*apply)(Config& config);
+};
+
+class NetworkPlanning {
+ public:
+  // Builds the graph for the shape and classes of these images. ranks: number that synchronise batch norm, if
+  // the configuration enables it. References outlive this.
+  NetworkPlanning(const Config& config, const NetworkEntry& network, const Dataset& images, Device device,
+                  int ranks);
+
+  const Graph& graph() const { return graph_; }
+  Device device() const { return device_; }
+  // Memory of the network for micro-batches of this size, without allocating it.
+  MemoryPlan memory(std::int64_t batch);
+  // Throws ConfigError if batch norm cannot be trained (launch/program/network/batch_norm_values.h). samples: size of the
+  // training set.
+  void require_batch_norm_values(std::int64_t samples) const;
+  // Settings that would reduce memory() and are not set yet.
+  std::vector<MemoryRemedy> remedies() const;
+  // Reuses an earlier run's kernels (its choices()) where this machine has them. The same text on every rank.
+  // Throws DataError.
+  void prefer(const std::string& choices);
+  // The planned network's kernels, as text.
+  std::string choices() const;
+  // Collective over host memory; errors are agreed. Uses rank 0's kernels, which it times or reads from its
+  // machine's cache. Throws the budget's MemoryError if the network does not fit.
+  std::unique_ptr<Network> plan(Communicator& host, const MemoryBudget& budget);
+
+ private:
+  Graph build_graph(std::int64_t batch) const;
+  NetworkOptions options();
+  void tell_of_others() const;
+
+  const Config& config_;
+  const NetworkEntry& network_;
+  GraphInput input_;
+  Device device_;
+  int ranks_;
+  KernelChoices kernels_;
+  std::map<std::string, KernelChoice> preferred_;
+  Graph graph_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TrainingData: a run's datasets, opened and verified, and this rank's loaders.
+#pragma once
+
+#include <memory>
+
+#include "comm/world.h"
+#include "data/batch_loader.h"
+#include "data/dataset.h"
+#include "launch/program/config/config.h"
+#include "launch/program/setup/preloading.h"
+
+namespace lockstep {
+
+struct TrainingData {
+  // opened: sets that another training with the same [data] keys opened and verified; null: opens them.
+  // Throws what opening and verifying a dataset throw, DataError if the test set's images or classes do not
+  // match, and ConfigError if the normalisation has another number of channels. threads: for verifying.
+  // formats is used only here.
+  TrainingData(const Config& config, const std::vector<DatasetFormat>& formats, const World& world,
+               Device device, int threads, const Datasets& opened = {});
+
+  // Throws what a BatchLoader's constructor throws.
+  void make_loaders(const World& world);
+
+  // Device memory of a Trainer's batches, for training and evaluation, with this micro-batch size.
+  std::size_t device_bytes(std::int64_t batch) const;
+
+  LoaderOptions options;  // of train_loader
+  Datasets sets;
+  std::unique_ptr<BatchLoader> train_loader;
+  std::unique_ptr<BatchLoader> test_loader;
+
+ private:
+  void open(const Config& config, const std::vector<DatasetFormat>& formats, const World& world, int threads);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SweepJournal: records the start and the end of each job of a sweep in sweep.jsonl, one JSON object a line.
+// The first line identifies the sweep; a file of another sweep is refused.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/observe/run_files/line_journal.h"
+#include "launch/program/sweep/search.h"
+#include "launch/program/tune/search.h"
+
+namespace lockstep {
+
+// The result of a job that ended and was not interrupted.
+struct SweepResult {
+  SweepJob job;
+  std::int64_t epochs = 0;  // of the trial, in all its jobs so far
+  std::int64_t steps = 0;   // likewise
+  SweepMeasure measure = {};
+  double seconds = 0;        // of the job
+  std::string problem = {};  // reason of a failure; empty: none
+};
+
+class SweepJournal {
+ public:
+  // base: to_toml() of the configuration that all trials share. identity: SweepPlan::identity(). Throws
+  // ConfigError with the difference for a file of another sweep, DataError for any other file, and IoError.
+  SweepJournal(const std::filesystem::path& path, const std::string& base, const std::string& identity);
+
+  // An event of the existing file, in order: the start of a job, or its end.
+  struct Event {
+    SweepJob job;
+    std::optional<SweepResult> end;  // nullopt: the job's start
+  };
+  const std::vector<Event>& found() const { return found_; }
+
+  void started(const SweepJob& job, const TuneSettings& settings) const;
+  void ended(const SweepResult& result) const;
+
+ private:
+  void read(const std::string& base, const std::string& identity);
+
+  LineJournal lines_;
+  std::vector<Event> found_;
+};
+
+}  // namespace lockstep

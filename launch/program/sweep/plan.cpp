@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/sweep/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+// toml++ 3.3 asserts on malformed headers such as "[[[" just before it would report them.
+#define TOML_ASSERT(expression) static_cast<void>(0)
+#include <toml++/toml.h>
+
+#include "core/error.h"
+#include "launch/program/config/config_keys.h"
+#include "launch/program/config/suggestions.h"
+#include "launch/program/config/toml_text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kMostSweepTrials = 100'000;
+constexpr std::int64_t kUsualSweepTrials = 20;
+constexpr std::array kSweepKeys = {"config", "set",    "method",     "objective", "jobs", "ranks",
+                                   "trials", "epochs", "min_epochs", "eta",       "seed", "dir"};
+constexpr std::array kRangeKeys = {"min", "max", "scale", "points"};
+
+std::string sweep_file_text(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.is_open() && !file.bad() && (errno == 0 || !text.empty())) return text;
+  throw IoError(fmt::format("cannot read the sweep {}: {}; a TOML file is expected, see lockstep help sweep",
+                            path, std::strerror(errno)));
+}
+
+// A value as TOML, on one line.
+std::string sweep_value(const toml::node& node) {
+  std::ostringstream out;
+  out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);
+  return one_line(out.str());
+}
+
+template <typename Names>
+std::vector<std::string> as_words(const Names& names) {
+  return {std::begin(names), std::end(names)};
+}
+
+// Reads the file, and collects all errors before it throws.
+class SweepReader {
+ public:
+  SweepReader(const std::string& path, const Registry& registry)
+      : path_(path), registry_(registry), keys_(detail::keys_of(registry)) {}
+
+  SweepPlan read();
+
+ private:
+  void complain(const toml::node& node, const std::string& what) {
+    problems_.push_back(fmt::format("{}:{}: {}", path_, node.source().begin.line, what));
+  }
+  void complain(const std::string& what) { problems_.push_back(fmt::format("{}: {}", path_, what)); }
+  void throw_if_any() const {
+    if (problems_.empty()) return;
+    if (problems_.size() == 1) throw ConfigError(problems_.front());
+    throw ConfigError(
+        fmt::format("{} errors in the sweep:\n  {}", problems_.size(), fmt::join(problems_, "\n  ")));
+  }
+
+  void read_sweep_section(const toml::table& table);
+  void read_set(const toml::node& node);
+  void read_axes(const toml::table& table);
+  std::optional<SweepAxis> read_axis(const std::string& key, const toml::node& node);
+  std::optional<SweepAxis> read_range(SweepAxis axis, const toml::table& table);
+  bool may_be_searched(const std::string& key, const toml::node& node);
+  bool allowed_value(const std::string& key, const toml::node& node);
+  void load_base();
+  void choose_trials();
+
+  void number(const toml::node& node, const std::string& name, std::int64_t least, std::int64_t most,
+              std::int64_t& into);
+  void number(const toml::node& node, const std::string& name, double least, double most, double& into);
+  template <typename Enum>
+  void word(const toml::node& node, const std::string& name, Enum& into);
+  void text(const toml::node& node, const std::string& name, std::string& into);
+
+  std::string path_;
+  const Registry& registry_;
+  std::vector<detail::Key> keys_;
+  SweepPlan plan_;
+  std::int64_t epochs_ = 0;
+  std::vector<std::string> problems_;
+};
+
+void SweepReader::number(const toml::node& node, const std::string& name, std::int64_t least,
+                         std::int64_t most, std::int64_t& into) {
+  const auto given = node.value_exact<std::int64_t>();
+  if (given && *given >= least && *given <= most)
+    into = *given;
+  else
+    complain(node, fmt::format("sweep.{} = {}: allowed are integers from {} to {}", name, sweep_value(node),
+                               least, most));
+}
+
+void SweepReader::number(const toml::node& node, const std::string& name, double least, double most,
+                         double& into) {
+  const auto given = node.value<double>();
+  if (given && *given >= least && *given <= most)
+    into = *given;
+  else
+    complain(node, fmt::format("sweep.{} = {}: allowed are numbers from {} to {}", name, sweep_value(node),
+                               least, most));
+}
+
+template <typename Enum>
+void SweepReader::word(const toml::node& node, const std::string& name, Enum& into) {
+  const std::vector<std::string> words = as_words(words_of(into));
+  const auto given = node.value_exact<std::string>();
+  const auto found = std::ranges::find(words, given.value_or(""));
+  if (found != words.end()) {
+    into = static_cast<Enum>(found - words.begin());
+    return;
+  }
+  complain(node, fmt::format("sweep.{} = {}: allowed are {}{}", name, sweep_value(node),
+                             fmt::join(words, ", "), did_you_mean(nearest(given.value_or(""), words))));
+}
+
+void SweepReader::text(const toml::node& node, const std::string& name, std::string& into) {
+  const auto given = node.value_exact<std::string>();
+  if (given && !given->empty())
+    into = *given;
+  else
+    complain(node, fmt::format("sweep.{} = {}: a string is expected", name, sweep_value(node)));
+}
+
+void SweepReader::read_set(const toml::node& node) {
+  const toml::array* list = node.as_array();
+  for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const auto each = (*list)[i].value_exact<std::string>();
+    if (!each) list = nullptr;
+    if (each) plan_.set.push_back(*each);
+    if (list == nullptr) break;
+  }
+  if (list == nullptr)
+    complain(node, fmt::format("sweep.set = {}: a list of strings is expected, such as "
+                               "[\"train.epochs=3\"]",
+                               sweep_value(node)));
+}
+
+void SweepReader::read_sweep_section(const toml::table& table) {
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    if (name == "config")
+      text(node, name, plan_.config);
+    else if (name == "set")
+      read_set(node);
+    else if (name == "method")
+      word(node, name, plan_.method);
+    else if (name == "objective")
+      word(node, name, plan_.objective);
+    else if (name == "jobs")
+      number(node, name, 0, 4096, plan_.jobs);
+    else if (name == "ranks")
+      number(node, name, 1, 4096, plan_.ranks);
+    else if (name == "trials")
+      number(node, name, 1, kMostSweepTrials, plan_.most_trials);
+    else if (name == "epochs")
+      number(node, name, 1, 1'000'000, epochs_);
+    else if (name == "min_epochs")
+      number(node, name, 1, 1'000'000, plan_.min_epochs);
+    else if (name == "eta")
+      number(node, name, 1.5, 100.0, plan_.eta);
+    else if (name == "seed")
+      number(node, name, 0, 1'000'000'000, plan_.seed);
+    else if (name == "dir")
+      text(node, name, plan_.dir);
+    else
+      complain(node,
+               fmt::format("unknown key sweep.{}{}; allowed are {}", one_line(name),
+                           did_you_mean(nearest(name, as_words(kSweepKeys))), fmt::join(kSweepKeys, ", ")));
+  }
+}
+
+bool SweepReader::may_be_searched(const std::string& key, const toml::node& node) {
+  if (std::ranges::find(keys_, key, &detail::Key::name) == keys_.end()) {
+    complain(node, fmt::format("unknown key {}{}", one_line(key), did_you_mean(suggested_key(key, keys_))));
+    return false;
+  }
+  const bool own = key.starts_with("run.") || key == "train.until_epoch";
+  const bool length = key == "train.epochs" || key == "train.steps";
+  if (own) complain(node, fmt::format("{}: the sweep gives each trial its own; search other keys", key));
+  if (length && plan_.method == SweepMethod::halving)
+    complain(node, fmt::format("{}: halving decides how long a trial is trained; take method = \"grid\" or "
+                               "\"random\" to search it",
+                               key));
+  return !own && !(length && plan_.method == SweepMethod::halving);
+}
+
+bool SweepReader::allowed_value(const std::string& key, const toml::node& node) {
+  try {
+    check_override(key + "=" + sweep_value(node), registry_);
+  } catch (const ConfigError& error) {
+    complain(node, error.what());
+    return false;
+  }
+  return true;
+}
+
+std::optional<SweepAxis> SweepReader::read_range(SweepAxis axis, const toml::table& table) {
+  const auto known = [](std::string_view name) { return std::ranges::count(kRangeKeys, name) > 0; };
+  for (const auto& [name, node] : table)
+    if (!known(name.str()))
+      complain(node, fmt::format("{}.{}: a range has {}", axis.key, std::string(name.str()),
+                                 fmt::join(kRangeKeys, ", ")));
+  const auto key = std::ranges::find(keys_, axis.key, &detail::Key::name);
+  Config defaults;
+  const detail::Member member = key->member(defaults);
+  const bool whole = std::holds_alternative<detail::Integer>(member) || key->whole;
+  if (!whole && !std::holds_alternative<double*>(member)) {
+    complain(table, fmt::format("{}: a range is for numbers; list its values, as in [..]", axis.key));
+    return std::nullopt;
+  }
+  const auto min = table["min"].value<double>(), max = table["max"].value<double>();
+  const auto scale = table["scale"].value_or(std::string("linear"));
+  const auto points = table["points"].value_or(std::int64_t{0});
+  axis.range = {
+      .min = min.value_or(0), .max = max.value_or(0), .logarithmic = scale == "log", .whole = whole};
+  std::string wrong;
+  if (!min || !max || !(*min < *max))
+    wrong = "min and max are expected, and min < max";
+  else if (scale != "linear" && scale != "log")
+    wrong = "scale may be \"linear\" or \"log\"";
+  else if (axis.range.logarithmic && *min <= 0)
+    wrong = "with scale = \"log\" min is above 0";
+  else if (table.contains("points") && (points < 1 || points > 10'000))
+    wrong = "points are 1 to 10000";
+  else if (points == 0 && plan_.method == SweepMethod::grid)
+    wrong = "a grid needs points = N, into how many values the range is divided; or list the values";
+  if (!wrong.empty()) {
+    complain(table, fmt::format("{} = {}: {}", axis.key, sweep_value(table), wrong));
+    return std::nullopt;
+  }
+  if (!allowed_value(axis.key, *table.get("min")) || !allowed_value(axis.key, *table.get("max")))
+    return std::nullopt;
+  if (points > 0) axis.values = values_of(axis.range, points);
+  return axis;
+}
+
+std::optional<SweepAxis> SweepReader::read_axis(const std::string& key, const toml::node& node) {
+  SweepAxis axis{.key = key, .values = {}};
+  if (const toml::table* table = node.as_table()) return read_range(axis, *table);
+  const toml::array* list = node.as_array();
+  if (list == nullptr || list->empty()) {
+    complain(node,
+             fmt::format("{} = {}: a list of values is expected, or a range such as {{ min = 0.001, max "
+                         "= 1.0, scale = \"log\" }}",
+                         key, sweep_value(node)));
+    return std::nullopt;
+  }
+  for (const toml::node& each : *list) {
+    const std::string value = sweep_value(each);
+    if (std::ranges::count(axis.values, value) > 0)
+      complain(each, fmt::format("{}: {} is listed twice", key, value));
+    else if (allowed_value(key, each))
+      axis.values.push_back(value);
+  }
+  return axis;
+}
+
+// Reads "train.batch" = .. and train.batch = .. alike.
+void SweepReader::read_axes(const toml::table& table) {
+  std::vector<SweepAxis> axes;
+  std::vector<std::pair<std::string, const toml::node*>> found;
+  const auto is_section = [&](const std::string& name) {
+    return std::ranges::any_of(keys_,
+                               [&](const detail::Key& key) { return key.name.starts_with(name + '.'); });
+  };
+  const auto collect = [&](const auto& self, const std::string& prefix, const toml::table& level) -> void {
+    for (const auto& [key, node] : level) {
+      const std::string name = prefix + std::string(key.str());
+      if (node.is_table() && is_section(name))
+        self(self, name + '.', *node.as_table());
+      else
+        found.emplace_back(name, &node);
+    }
+  };
+  collect(collect, "", table);
+  // Restores the order of the file: toml++ sorts by name.
+  std::ranges::stable_sort(found, {}, [](const auto& each) {
+    return std::pair(each.second->source().begin.line, each.second->source().begin.column);
+  });
+  for (const auto& [name, node] : found) {
+    if (!may_be_searched(name, *node)) continue;
+    if (std::optional<SweepAxis> axis = read_axis(name, *node)) axes.push_back(std::move(*axis));
+  }
+  plan_.space = SweepSpace(std::move(axes));
+}
+
+void SweepReader::load_base() {
+  if (epochs_ > 0) plan_.set.push_back(fmt::format("train.epochs={}", epochs_));
+  try {
+    plan_.base = load_config(plan_.config, plan_.set, registry_);
+  } catch (const Error& error) {
+    complain(fmt::format("sweep.config and sweep.set: {}", error.what()));
+    return;
+  }
+  if (plan_.method != SweepMethod::halving) return;
+  if (plan_.base.trainer.max_steps > 0)
+    complain("train.steps ends a training by steps, and halving counts epochs: set train.steps=0");
+  if (plan_.base.trainer.epochs < plan_.min_epochs)
+    complain(fmt::format("sweep.min_epochs = {} is more than train.epochs = {}", plan_.min_epochs,
+                         plan_.base.trainer.epochs));
+}
+
+void SweepReader::choose_trials() {
+  const std::optional<std::int64_t> size = plan_.space.size();
+  if (plan_.method == SweepMethod::grid) {
+    if (size.value_or(0) > kMostSweepTrials)
+      complain(
+          fmt::format("the grid has {} trials; {} are the most: list fewer values, or take method = "
+                      "\"random\" with trials = N",
+                      *size, kMostSweepTrials));
+    else
+      plan_.trials = plan_.space.grid();
+    return;
+  }
+  std::int64_t count = plan_.most_trials;
+  if (count == 0) count = size ? std::min(*size, kUsualSweepTrials) : kUsualSweepTrials;
+  plan_.trials = plan_.space.draw(count, static_cast<std::uint64_t>(plan_.seed));
+}
+
+SweepPlan SweepReader::read() {
+  const TomlText readable = readable_toml(sweep_file_text(path_));
+  for (const SyntaxError& error : readable.errors)
+    problems_.push_back(fmt::format("{}:{}:{}: {}", path_, error.line, error.column, error.what));
+  const toml::table root = toml::parse(readable.text);
+  for (const auto& [name, node] : root)
+    if (!node.is_table() || (name.str() != "sweep" && name.str() != "keys"))
+      complain(node, fmt::format("{}: a sweep has the sections [sweep] and [keys]", std::string(name.str())));
+  const toml::table* sweep = root["sweep"].as_table();
+  const toml::table* keys = root["keys"].as_table();
+  if (sweep != nullptr) read_sweep_section(*sweep);
+  if (keys != nullptr) read_axes(*keys);
+  if (readable.errors.empty()) {
+    if (sweep == nullptr || !sweep->contains("config"))
+      complain(
+          "config = \"..\" is missing from [sweep]: a preset or a TOML file, as lockstep train takes it");
+    if (keys == nullptr || keys->empty())
+      complain("[keys] is missing, with what is to be searched, such as \"train.batch\" = [32, 64]");
+  }
+  if (!plan_.config.empty()) load_base();
+  throw_if_any();
+  choose_trials();
+  throw_if_any();
+  return std::move(plan_);
+}
+
+}  // namespace
+
+SweepRules SweepPlan::rules(std::int64_t slots) const {
+  SweepRules rules{.objective = objective,
+                   .trials = std::ssize(trials),
+                   .rungs = {base.trainer.epochs},
+                   .eta = eta,
+                   .slots = slots};
+  if (method == SweepMethod::halving) rules.rungs = halving_rungs(base.trainer.epochs, min_epochs, eta);
+  return rules;
+}
+
+std::string SweepPlan::identity() const {
+  std::string text =
+      fmt::format("[sweep]\nmethod = {}\nobjective = {}\nranks = {}\ntrials = {}\nseed = {}\n",
+                  words_of(method)[static_cast<std::size_t>(method)],
+                  words_of(objective)[static_cast<std::size_t>(objective)], ranks, trials.size(), seed);
+  if (method == SweepMethod::halving) text += fmt::format("eta = {}\nmin_epochs = {}\n", eta, min_epochs);
+  text += "[keys]\n";
+  for (const SweepAxis& axis : space.axes())
+    text += axis.listed()
+                ? fmt::format("{} = [{}]\n", axis.key, fmt::join(axis.values, ", "))
+                : fmt::format("{} = {{ min = {}, max = {}, scale = \"{}\" }}\n", axis.key, axis.range.min,
+                              axis.range.max, axis.range.logarithmic ? "log" : "linear");
+  return text;
+}
+
+SweepPlan read_sweep(const std::string& path, const Registry& registry) {
+  return SweepReader(path, registry).read();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/sweep/sweep.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/timeline.h"
+#include "launch/train/checkpoint/stop_signals.h"
+#include "launch/program/config/config_keys.h"
+#include "launch/train/hold.h"
+#include "launch/program/mpirun.h"
+#include "launch/program/sweep/report.h"
+#include "launch/observe/terminal/progress_line.h"
+#include "launch/observe/terminal/terminal.h"
+
+namespace lockstep {
+namespace {
+
+// For a trial without regular checkpoints: saves it only at the end of a job, as this interval in steps is
+// never reached.
+constexpr const char* kSavedAtTheEnd = "run.checkpoint_every=1000000000000";
+constexpr int kMostStops = 2;  // see Account::stopped
+constexpr double kLookEverySeconds = 0.25;
+
+double seconds_now() { return static_cast<double>(now_ns()) * 1e-9; }
+
+std::uintmax_t bytes_of(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+  return error ? 0 : bytes;
+}
+
+std::string text_from(const std::filesystem::path& path, std::uintmax_t offset) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(offset));
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::int64_t lines_of(const std::filesystem::path& path) {
+  const std::string text = text_from(path, 0);
+  return std::ranges::count(text, '\n');
+}
+
+// The last line that starts with "lockstep: ", without this start; empty where there is none.
+std::string last_error_in(const std::string& output) {
+  constexpr std::string_view kStart = "lockstep: ";
+  std::size_t at = output.rfind(kStart);
+  while (at != std::string::npos && at > 0 && output[at - 1] != '\n') at = output.rfind(kStart, at - 1);
+  if (at == std::string::npos) return {};
+  const std::size_t begin = at + kStart.size();
+  return output.substr(begin, output.find('\n', begin) - begin);
+}
+
+std::string how_it_ended(int code) {
+  if (code == 128 + SIGKILL) return "it was killed (signal 9), as where the machine runs out of memory";
+  if (code > 128) return fmt::format("signal {} ended it", code - 128);
+  return fmt::format("it ended with exit code {}", code);
+}
+
+}  // namespace
+
+Sweep::Sweep(const SweepPlan& plan, const SweepSlots& slots, const Registry& registry, bool speaks)
+    : plan_(plan),
+      slots_(slots),
+      registry_(registry),
+      speaks_(speaks),
+      folder_(plan.dir),
+      program_(std::filesystem::read_symlink("/proc/self/exe").string()),
+      lock_(folder_),
+      journal_(folder_ / "sweep.jsonl", to_toml(plan.base, registry), plan.identity()),
+      search_(plan.rules(slots.count)),
+      accounts_(plan.trials.size()) {
+  load_configs();
+  replay();
+  for (std::size_t slot = static_cast<std::size_t>(slots_.count); slot-- > 0;) free_slots_.push_back(slot);
+}
+
+std::filesystem::path Sweep::folder_of(std::int64_t trial) const {
+  return folder_ / "trials" / fmt::format("{:04}", trial);
+}
+
+std::vector<std::string> Sweep::overrides_of(std::int64_t trial) const {
+  std::vector<std::string> overrides = plan_.set;
+  for (const auto& [key, value] : plan_.trials[static_cast<std::size_t>(trial)])
+    overrides.push_back(key + "=" + value);
+  return overrides;
+}
+
+// Loads all configurations at the start: their base file may change while trials run.
+void Sweep::load_configs() {
+  for (std::size_t trial = 0; trial < accounts_.size(); ++trial) {
+    try {
+      accounts_[trial].config =
+          load_config(plan_.config, overrides_of(static_cast<std::int64_t>(trial)), registry_);
+    } catch (const ConfigError& error) {
+      accounts_[trial].problem = error.what();
+    }
+  }
+}
+
+Config Sweep::config_of(std::int64_t trial) const {
+  Config config = *accounts_[static_cast<std::size_t>(trial)].config;
+  config.run_dir = (folder_ / "best").string();
+  return config;
+}
+
+void Sweep::replay() {
+  std::map<std::int64_t, SweepJob> open;
+  for (const SweepJournal::Event& event : journal_.found()) {
+    if (event.job.trial < 0 || event.job.trial >= std::ssize(accounts_) ||
+        event.job.rung >= search_.rules().rungs.size())
+      throw DataError(fmt::format("{} tells of trial {}, rung {}, which this sweep does not have",
+                                  (folder_ / "sweep.jsonl").string(), event.job.trial, event.job.rung));
+    if (!event.end) {
+      accounts_[static_cast<std::size_t>(event.job.trial)].begun = true;
+      search_.started(event.job, 0);
+      open[event.job.trial] = event.job;
+      continue;
+    }
+    const SweepResult& end = *event.end;
+    open.erase(event.job.trial);
+    Account& account = accounts_[static_cast<std::size_t>(event.job.trial)];
+    account.seconds += end.seconds;
+    if (!end.problem.empty()) {
+      search_.failed(event.job, end.problem);
+      continue;
+    }
+    account.epochs = end.epochs;
+    account.steps = end.steps;
+    search_.finished(event.job, end.measure, end.seconds);
+  }
+  for (const auto& [trial, job] : open) search_.interrupted(job);
+  epochs_before_ = search_.epochs_done();
+}
+
+// The jobs of a killed sweep get SIGTERM and may still save: waits until they release their folders.
+void Sweep::wait_for_orphans() {
+  const StopSignals& signals = StopSignals::of_process();
+  for (std::int64_t trial = 0; trial < std::ssize(accounts_); ++trial) {
+    std::error_code unknown;
+    if (!std::filesystem::exists(folder_of(trial) / "run.lock", unknown)) continue;
+    for (const double begin = seconds_now();;) {
+      try {
+        const RunLock free(folder_of(trial));
+        break;
+      } catch (const ConfigError&) {
+        if (seconds_now() - begin > plan_.base.checkpoints.grace_seconds + 10) throw;
+        children_.wait(0.05);
+        stopped_by_ = signals.stop();
+        if (stopped_by_ != 0) return;
+      }
+    }
+  }
+}
+
+int Sweep::run() {
+  StopSignals& signals = StopSignals::of_process();
+  // Longer than the grace time of the trainings, because this process waits for them.
+  signals.allow_grace(plan_.base.checkpoints.grace_seconds + 30);
+  wait_for_orphans();
+  if (speaks_) {
+    say_line(sweep_header(plan_, slots_, search_.expected_epochs(), epochs_before_));
+    meter_.emplace("sweep", "epochs", find_terminal());
+  }
+  for (;;) {
+    if (stopped_by_ == 0) fill_slots();
+    hold_in("sweep");
+    if (running_.empty()) break;
+    for (const ChildProcesses::Ended& ended : children_.wait(kLookEverySeconds)) heed_end(ended);
+    if (const int signal = signals.stop(); signal != 0 && stopped_by_ == 0) stop_running(signal);
+    show_progress();
+  }
+  meter_.reset();
+  return stopped_by_;
+}
+
+void Sweep::fill_slots() {
+  while (!free_slots_.empty()) {
+    const std::optional<SweepJob> job = search_.next(seconds_now());
+    if (!job) return;
+    journal_.started(*job, plan_.trials[static_cast<std::size_t>(job->trial)]);
+    search_.started(*job, seconds_now());
+    const Account& account = accounts_[static_cast<std::size_t>(job->trial)];
+    if (account.config) {
+      start(*job, free_slots_.back());
+      free_slots_.pop_back();
+    } else {
+      record({.job = *job, .problem = account.problem});
+    }
+  }
+}
+
+void Sweep::start(const SweepJob& job, std::size_t slot) {
+  Account& account = accounts_[static_cast<std::size_t>(job.trial)];
+  Config config = *account.config;
+  config.run_dir = folder_of(job.trial).string();
+  if (config.threads == 0) config.threads = slots_.threads;
+  config.measure_peak = false;
+  std::error_code error;
+  // Removes a folder that another sweep left: the trial must not resume from it.
+  if (!std::exchange(account.begun, true) &&
+      std::filesystem::exists(folder_of(job.trial) / "trial.toml", error))
+    std::filesystem::remove_all(folder_of(job.trial), error);
+  std::filesystem::create_directories(folder_of(job.trial), error);
+  if (error)
+    throw IoError(fmt::format("cannot create {}: {}", folder_of(job.trial).string(), error.message()));
+  write_atomically(folder_of(job.trial) / "trial.toml", to_toml(config, registry_), Links::replace);
+  const double now = seconds_now();
+  const ChildCommand command = command_of(job, slot);
+  const std::uintmax_t before = bytes_of(command.output);
+  running_[children_.start(command)] = {.job = job, .slot = slot, .since = now, .output_before = before};
+  if (jobs_++ == 0) first_begin_ = now;
+}
+
+ChildCommand Sweep::command_of(const SweepJob& job, std::size_t slot) const {
+  ChildCommand command{.words = {}, .output = folder_of(job.trial) / "output.txt"};
+  if (plan_.ranks > 1) command.words = mpirun_words(plan_.ranks);
+  const std::string config = (folder_of(job.trial) / "trial.toml").string();
+  for (const std::string& word :
+       {program_, std::string("train"), config, std::string("--resume"), std::string("auto")})
+    command.words.push_back(word);
+  if (job.rung + 1 < search_.rules().rungs.size()) {
+    command.words.emplace_back("--set");
+    command.words.push_back(fmt::format("train.until_epoch={}", search_.rules().rungs[job.rung]));
+  }
+  const Config& trial = *accounts_[static_cast<std::size_t>(job.trial)].config;
+  if (!trial.checkpoints.regular()) {
+    command.words.emplace_back("--set");
+    command.words.emplace_back(kSavedAtTheEnd);
+  }
+  if (trial.busy.runs_command()) command.environment.emplace_back(kEventCommandVariable, trial.busy.command);
+  if (!slots_.devices.empty()) command.environment.emplace_back("CUDA_VISIBLE_DEVICES", slots_.devices[slot]);
+  return command;
+}
+
+void Sweep::heed_end(const ChildProcesses::Ended& ended) {
+  const Running running = running_.extract(ended.process).mapped();
+  free_slots_.push_back(running.slot);
+  last_end_ = seconds_now();
+  busy_seconds_ += last_end_ - running.since;
+  Account& account = accounts_[static_cast<std::size_t>(running.job.trial)];
+  const bool could_go_on = ended.code == exit_code::resumable || stopped_by_ != 0;
+  if (ended.code != exit_code::done && could_go_on && (stopped_by_ != 0 || ++account.stopped <= kMostStops)) {
+    account.seconds += last_end_ - running.since;
+    return search_.interrupted(running.job);
+  }
+  SweepResult result{.job = running.job};
+  if (ended.code == exit_code::done) result = result_of(running);
+  if (ended.code != exit_code::done) result.problem = problem_of(running, ended.code);
+  result.seconds = last_end_ - running.since;
+  record(std::move(result));
+}
+
+// Reads the last line of the trial's metrics.jsonl.
+SweepResult Sweep::result_of(const Running& running) const {
+  SweepResult result{.job = running.job, .epochs = search_.rules().rungs[running.job.rung]};
+  const std::filesystem::path path = folder_of(running.job.trial) / "metrics.jsonl";
+  const std::string text = text_from(path, 0);
+  const std::size_t end = text.find_last_not_of('\n');
+  const std::size_t begin = end == std::string::npos ? 0 : text.rfind('\n', end) + 1;
+  try {
+    const auto line = nlohmann::json::parse(text.substr(begin));
+    result.epochs = line.at("epoch");
+    result.steps = line.at("steps");
+    result.measure = {.accuracy = line.at("test_accuracy"),
+                      .loss = line.at("test_loss"),
+                      .samples_per_second = line.at("samples_per_second")};
+  } catch (const nlohmann::json::exception&) {
+    result.problem = fmt::format("{} has no line of its epochs", path.string());
+  }
+  return result;
+}
+
+std::string Sweep::problem_of(const Running& running, int code) const {
+  const std::filesystem::path output = folder_of(running.job.trial) / "output.txt";
+  const std::string error = last_error_in(text_from(output, running.output_before));
+  return error.empty() || code > 128 ? fmt::format("{}; see {}", how_it_ended(code), output.string()) : error;
+}
+
+void Sweep::record(SweepResult result) {
+  Account& account = accounts_[static_cast<std::size_t>(result.job.trial)];
+  account.seconds += result.seconds;
+  journal_.ended(result);
+  if (result.problem.empty()) {
+    account.epochs = result.epochs;
+    account.steps = result.steps;
+    search_.finished(result.job, result.measure, result.seconds);
+  } else {
+    search_.failed(result.job, result.problem);
+  }
+  say_line(sweep_result_line(result, plan_.trials[static_cast<std::size_t>(result.job.trial)],
+                             plan_.base.trainer.epochs));
+}
+
+// mpirun forwards SIGUSR1 to its ranks; on SIGTERM it would end them itself.
+void Sweep::stop_running(int signal) {
+  for (const auto& [process, running] : running_)
+    children_.send(process, plan_.ranks > 1 ? SIGUSR1 : SIGTERM);
+  stopped_by_ = signal;
+}
+
+void Sweep::show_progress() {
+  if (!meter_) return;
+  std::int64_t done = search_.epochs_done();
+  for (const auto& [process, running] : running_) {
+    const std::int64_t before = running.job.rung == 0 ? 0 : search_.rules().rungs[running.job.rung - 1];
+    const std::int64_t trained = lines_of(folder_of(running.job.trial) / "metrics.jsonl");
+    done += std::max<std::int64_t>(0, trained - before);
+  }
+  meter_->show(done - epochs_before_, std::max(search_.expected_epochs(), done) - epochs_before_);
+}
+
+void Sweep::say_line(const std::string& text) {
+  if (!speaks_) return;
+  if (meter_) meter_->clear();
+  say(fitted(text, find_terminal()) + '\n');
+}
+
+SweepOutcome Sweep::outcome() const {
+  SweepOutcome outcome{.objective = plan_.objective,
+                       .epochs = plan_.base.trainer.epochs,
+                       .slots = slots_.count,
+                       .jobs = jobs_,
+                       .seconds = jobs_ > 0 ? last_end_ - first_begin_ : 0};
+  if (jobs_ > 0 && outcome.seconds > 0)
+    outcome.busy_share = busy_seconds_ / (outcome.seconds * static_cast<double>(slots_.count));
+  std::vector<std::int64_t> order = search_.ranking();
+  for (std::int64_t trial = 0; trial < std::ssize(accounts_); ++trial)
+    if (std::ranges::count(order, trial) == 0) order.push_back(trial);
+  std::vector<std::size_t> complete;
+  std::vector<SweepMeasure> measures;
+  for (const std::int64_t trial : order) {
+    const SweepSearch::Trial& tried = search_.trials()[static_cast<std::size_t>(trial)];
+    const Account& account = accounts_[static_cast<std::size_t>(trial)];
+    outcome.rows.push_back({.trial = trial,
+                            .settings = plan_.trials[static_cast<std::size_t>(trial)],
+                            .epochs = account.epochs,
+                            .steps = account.steps,
+                            .measure = tried.measures.empty() ? SweepMeasure{} : tried.measures.back(),
+                            .seconds = account.seconds,
+                            .complete = tried.measures.size() == search_.rules().rungs.size(),
+                            .problem = tried.problem});
+    if (!outcome.rows.back().complete || tried.failed()) continue;
+    complete.push_back(outcome.rows.size() - 1);
+    measures.push_back(outcome.rows.back().measure);
+  }
+  for (const std::size_t place : pareto_front(measures)) outcome.rows[complete[place]].pareto = true;
+  return outcome;
+}
+
+void Sweep::remove_checkpoints_but_of(std::int64_t best) const {
+  std::error_code error;
+  for (std::int64_t trial = 0; trial < std::ssize(accounts_); ++trial)
+    if (trial != best) std::filesystem::remove_all(folder_of(trial) / "checkpoints", error);
+}
+
+}  // namespace lockstep

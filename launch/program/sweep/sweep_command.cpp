@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lockstep sweep: searches for the best settings by many trainings.
+#include <cstdlib>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "comm/launcher.h"
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/job_signals.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/own_command.h"
+#include "launch/program/sweep/coordinates.h"
+#include "launch/program/sweep/plan.h"
+#include "launch/program/sweep/report.h"
+#include "launch/program/sweep/slots.h"
+#include "launch/program/sweep/sweep.h"
+#include "launch/observe/terminal/progress_line.h"
+#include "launch/observe/terminal/terminal.h"
+
+namespace lockstep {
+namespace {
+
+struct SweepFlags {
+  std::string file;
+  bool json = false;
+  bool print = false;
+};
+
+// Each job starts its own World, so this process must not be a rank of a launcher.
+void require_no_launcher() {
+  const Launch launch = find_launch([](const char* name) { return std::getenv(name); });
+  if (launch.launcher == Launcher::none || (launch.launcher == Launcher::srun && launch.size == 1)) return;
+  throw UsageError(
+      "lockstep sweep starts its trainings itself: start it once, without a launcher, and say in the file "
+      "how many ranks each training has ([sweep] ranks = N)");
+}
+
+void write_outcome(const Sweep& sweep, const SweepPlan& plan, const SweepOutcome& outcome,
+                   const Registry& registry) {
+  const std::filesystem::path folder = plan.dir;
+  write_atomically(folder / "trials.csv", sweep_csv(outcome, plan.space));
+  write_atomically(folder / "sweep.svg", parallel_coordinates(outcome, plan.space));
+  if (const SweepRow* best = outcome.best()) {
+    write_atomically(folder / "best.toml", best_toml(*best, sweep.config_of(best->trial), registry));
+    sweep.remove_checkpoints_but_of(best->trial);
+  }
+}
+
+void tell_outcome(const Sweep& sweep, const SweepPlan& plan, const SweepOutcome& outcome,
+                  const SweepFlags& flags) {
+  if (flags.json) return say(sweep_json(outcome, plan.dir) + '\n');
+  say('\n' + sweep_table(outcome, find_terminal()) + '\n');
+  const std::filesystem::path folder = plan.dir;
+  if (const SweepRow* best = outcome.best())
+    print_fitted(
+        fmt::format("the best, trial {}, is {}: lockstep train {}; what it trained is in {}, all "
+                    "trials in trials.csv and sweep.svg beside it",
+                    best->trial, (folder / "best.toml").string(), (folder / "best.toml").string(),
+                    sweep.folder_of(best->trial).string()));
+}
+
+int run_sweep(const Command& command) {
+  const auto& flags = command.own<SweepFlags>();
+  require_no_launcher();
+  make_failed_writes_errors();
+  const SweepPlan plan = read_sweep(flags.file, command.registry);
+  const SweepSlots slots = deal_slots(plan, sweep_resources());
+  if (flags.print) {
+    say(sweep_trials(plan, slots));
+    return exit_code::done;
+  }
+  Sweep sweep(plan, slots, command.registry, !flags.json);
+  if (const int signal = sweep.run(); signal != 0) {
+    throw Error(
+        exit_code::resumable,
+        fmt::format("{}: the sweep stopped, and its trainings have saved what they could; this goes on: {}",
+                    signal_name(signal), shell_command(own_arguments())));
+  }
+  const SweepOutcome outcome = sweep.outcome();
+  write_outcome(sweep, plan, outcome, command.registry);
+  tell_outcome(sweep, plan, outcome, flags);
+  if (outcome.best() == nullptr)
+    throw Error(exit_code::failed,
+                fmt::format("no trial was trained to its end; the first to fail, trial {}: {}",
+                            outcome.rows.front().trial, outcome.rows.front().problem));
+  return exit_code::done;
+}
+
+void sweep_flags(CLI::App& app, Command& command) {
+  auto& flags = command.own<SweepFlags>();
+  app.add_option("FILE", flags.file,
+                 "A TOML file. [sweep] has config (a preset or a file), set, method (grid, random, halving), "
+                 "objective (accuracy, samples_per_second, pareto), jobs, ranks, trials, epochs, min_epochs, "
+                 "eta, seed, dir; [keys] has values, or a range, for each key to search")
+      ->required();
+  app.add_flag("--print", flags.print, "Print the trials and stop");
+  app.add_flag("--json", flags.json, "Print an object of JSON at the end, and nothing before");
+}
+
+}  // namespace
+
+extern const CommandEntry sweep_command = {
+    .name = "sweep",
+    .description = "Search over settings: many trainings side by side",
+    .example =
+        "lockstep sweep sweep.toml, where sweep.toml is\n"
+        "  [sweep]\n"
+        "  config = \"fashion_mnist_cnn\"\n"
+        "  method = \"halving\"\n"
+        "  trials = 20\n"
+        "  epochs = 9\n"
+        "  [keys]\n"
+        "  optimizer.learning_rate = { min = 0.001, max = 1.0, scale = \"log\" }\n"
+        "  train.batch = [32, 64, 128]",
+    .flags = sweep_flags,
+    .alone = run_sweep};
+
+}  // namespace lockstep

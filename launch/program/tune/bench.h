@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TuneBench: measures settings against the configuration as it is, in this process, by training steps on the
+// user's data. The trained parameters are discarded. The configuration stays built; a candidate is built
+// beside it for one visit, and the two run in turns. Where memory has room for only one, each is built for
+// its turn.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/world.h"
+#include "launch/program/setup/bench_training.h"
+#include "launch/program/tune/search.h"
+
+namespace lockstep {
+
+class TuneBench {
+ public:
+  // Collective, as all members that measure. Ranks agree over `control`. world and control outlive this.
+  TuneBench(World& world, Communicator& control, const Config& as_configured, const Registry& registry);
+
+  // Facts of the configuration as it is.
+  struct Facts {
+    Device device;
+    int threads = 1;
+    std::int64_t global_batch = 1;
+    std::vector<Parameter> parameters;  // names, layouts and offsets; their memory may be freed
+    std::string backend;                // Backend::describe
+  };
+  const Facts& facts() const { return facts_; }
+
+  // Measures a block of the configuration as it is, long enough to estimate the time of a step.
+  // steps_at_most: of the block; at least 2 are allowed.
+  TuneVisit calibrate(std::int64_t steps_at_most);
+  // Sets the length of later turns. steps_at_most: of a block.
+  void set_turns(double step_seconds, std::int64_t steps_at_most);
+  std::int64_t block_steps() const { return block_steps_; }
+  std::int64_t steps_of_pair() const { return 2 * (block_steps_ + settling_steps_); }
+
+  // Measures pairs of the configuration as it is and the candidate. Equal on every rank, except `seconds`. If
+  // all ranks agree that the candidate is invalid or lacks memory, sets `problem`; passes on other errors.
+  TuneVisit visit(const Config& candidate, int pairs);
+  // Called after each turn of a visit with the seconds, on this rank, and the steps of the visit so far.
+  using TurnTeller = std::function<void(double seconds, double steps)>;
+  void tell_turns(TurnTeller teller) { turn_teller_ = std::move(teller); }
+
+ private:
+  std::unique_ptr<BenchTraining> build(const Config& config);
+  void warm_up(BenchTraining& built, std::int64_t steps);
+  // of: the built training; null: builds one for this turn.
+  TuneBlock take_turn(BenchTraining* of, const Config& config);
+  TuneBlock block(BenchTraining& built, std::int64_t settling, std::int64_t steps);
+  void measure(const Config& candidate, int pairs, TuneVisit& visit,
+               const std::function<void()>& behind_turn);
+  // Builds the candidate beside the configuration. Null where memory has no room for both: default_ is freed.
+  std::unique_ptr<BenchTraining> build_beside(const Config& candidate);
+
+  World& world_;
+  Communicator& control_;
+  Config as_configured_;
+  Registry registry_;
+  Datasets datasets_;                       // shared by all built trainings
+  std::unique_ptr<BenchTraining> default_;  // null: only one fits in memory
+  Facts facts_;
+  TurnTeller turn_teller_;  // may be null
+  std::int64_t steps_done_ = 0;
+  std::int64_t warm_up_steps_ = 1;
+  std::int64_t settling_steps_ = 0;
+  std::int64_t block_steps_ = 1;
+};
+
+}  // namespace lockstep

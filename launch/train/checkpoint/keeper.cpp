@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/checkpoint/keeper.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/timeline.h"
+#include "launch/train/hold.h"
+
+namespace lockstep {
+namespace {
+
+using ToldJson = nlohmann::json;
+
+// Indices into Wishes.
+constexpr std::size_t kStop = 0, kSave = 1, kPhasesLeft = 2;
+
+// A rank's wish is kMostPhases minus the phases it has done: the largest is that of the slowest rank.
+constexpr std::int32_t kMostPhases = std::numeric_limits<std::int32_t>::max();
+
+double seconds_from(std::int64_t ns) { return 1e-9 * static_cast<double>(now_ns() - ns); }
+
+StateSnapshotTaker::Shared part_of_shared(const CheckpointKeeper::Parts& parts) {
+  using Shared = StateSnapshotTaker::Shared;
+  if (parts.host.rank() == 0) return Shared::takes;
+  return parts.compares ? Shared::hashes : Shared::ignores;
+}
+
+// Calls Parts::waiting for its lifetime.
+class Waiting {
+ public:
+  explicit Waiting(const CheckpointKeeper::Parts& parts) : parts_(parts) { parts_.waiting(true); }
+  ~Waiting() { parts_.waiting(false); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  const CheckpointKeeper::Parts& parts_;
+};
+
+// The result of a thread as JSON: the files it wrote, or the problem.
+std::string told_by(const std::function<std::vector<ShardFile>()>& work) {
+  ToldJson told = {{"problem", ""}, {"files", ToldJson::array()}};
+  try {
+    for (const ShardFile& file : work())
+      told["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.xxh3}});
+  } catch (const std::exception& error) {
+    told["problem"] = as_error(error).what();
+  }
+  return told.dump(-1, ' ', false, ToldJson::error_handler_t::replace);
+}
+
+}  // namespace
+
+CheckpointKeeper::CheckpointKeeper(const Parts& parts, const CheckpointSettings& settings,
+                                   const std::filesystem::path& run_dir, Manifest manifest)
+    : parts_(parts),
+      settings_(settings),
+      store_(run_dir),
+      manifest_(std::move(manifest)),
+      agreement_(parts.host),
+      snapshot_(parts.device, part_of_shared(parts)),
+      saved_steps_(parts.trainer.steps()),
+      last_ns_(now_ns()) {
+  run_agreed(parts_.host, [&] {
+    if (parts_.host.rank() != 0) return;
+    store_.remove_partials();
+    for (const CheckpointStore::Entry& entry : store_.entries()) {
+      if (last_.empty()) last_ = entry.folder;
+      try {
+        best_accuracy_ = std::max(best_accuracy_, read_manifest(entry.folder).test_accuracy.value_or(-1));
+      } catch (const Error&) {  // reported when a training resumes from it
+      }
+    }
+  });
+  best_accuracy_ = gather_values(parts_.host, best_accuracy_).front();
+}
+
+CheckpointKeeper::~CheckpointKeeper() {
+  if (thread_.valid()) thread_.wait();
+}
+
+// On a rank without work the phase is done at once.
+void CheckpointKeeper::start_phase(std::function<std::string()> work) {
+  ++phases_;
+  if (work) thread_ = std::async(std::launch::async, std::move(work));
+}
+
+// A wish is repeated until it is agreed on. Save requests are numbered, since an agreed one is then already
+// in the next exchange.
+StepAgreement::Wishes CheckpointKeeper::wishes() {
+  const bool late = settings_.minutes > 0 && seconds_from(last_ns_) >= 60 * settings_.minutes;
+  if (parts_.signals.take_request() || (late && parts_.host.rank() == 0)) wants_to_save_ = true;
+  StepAgreement::Wishes wishes = {};
+  wishes[kStop] = parts_.signals.stop();
+  wishes[kSave] = wants_to_save_ ? agreed_saves_ + 1 : 0;
+  const bool done =
+      !thread_.valid() || thread_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  wishes[kPhasesLeft] = kMostPhases - (done ? phases_ : phases_ - 1);
+  return wishes;
+}
+
+void CheckpointKeeper::heed(const StepAgreement::Wishes& agreed) {
+  if (writing_ && agreed[kPhasesLeft] == kMostPhases - phases_) go_on_writing();
+  if (agreed[kSave] == agreed_saves_ + 1) {
+    ++agreed_saves_;
+    wants_to_save_ = false;
+    last_ns_ = now_ns();
+    postponed_ = true;
+  }
+  stopped_by_ = agreed[kStop];
+}
+
+bool CheckpointKeeper::wants_to_meet() {
+  hold_in("step");
+  return parts_.signals.stop() != 0;
+}
+
+bool CheckpointKeeper::goes_on() {
+  accuracy_.reset();
+  if (parts_.trainer.in_lockstep()) {
+    hold_in("step");
+    if (const auto agreed = agreement_.after_step(wishes())) heed(*agreed);
+  } else {
+    heed(agreement_.at_once(wishes()));
+  }
+  if (stopped_by_ != 0) {
+    save_now(std::nullopt);
+    return false;
+  }
+  const bool by_number = settings_.every > 0 && parts_.trainer.steps() % settings_.every == 0;
+  if (parts_.trainer.epoch_ends_next()) {
+    postponed_ = postponed_ || by_number;
+  } else if (by_number) {
+    wait_for_the_last();
+    begin(std::nullopt);
+  } else if (postponed_ && !writing_) {
+    begin(std::nullopt);
+  }
+  return true;
+}
+
+bool CheckpointKeeper::evaluating(std::int64_t batch, std::int64_t) {
+  if (batch == 0) return true;
+  hold_in("evaluation");
+  if (const auto agreed = agreement_.after_step(wishes())) heed(*agreed);
+  gave_up_evaluation_ = stopped_by_ != 0;
+  return !gave_up_evaluation_;
+}
+
+void CheckpointKeeper::epoch_over(const EpochRecord& record) {
+  accuracy_ = record.evaluation ? std::optional(record.evaluation->accuracy) : std::nullopt;
+  const bool best = settings_.regular() && accuracy_ && *accuracy_ > best_accuracy_;
+  if (!best && !postponed_) return;
+  wait_for_the_last();
+  begin(accuracy_);
+}
+
+// Reports once why training is slow if checkpoints are due faster than they can be written.
+void CheckpointKeeper::wait_for_the_last() {
+  if (!writing_) return;
+  const std::int64_t from = writing_->steps, begin_ns = now_ns();
+  wait();
+  if (std::exchange(told_of_waiting_, true)) return;
+  log::info(
+      "the checkpoint of step {} was still being written when the next one was due: training waited "
+      "{:.2f} s for it, and will again where they are that frequent",
+      from, seconds_from(begin_ns));
+}
+
+void CheckpointKeeper::finish() {
+  if (gave_up_evaluation_) save_now(std::nullopt);
+  if (stopped_by_ != 0) return;
+  wait();
+  const bool has_this = saved_steps_ == parts_.trainer.steps() && (saved_evaluated_ || !accuracy_);
+  if (settings_.regular() && (!has_this || !problem_.empty())) save_now(accuracy_);
+}
+
+// The error that ends the training is thrown whatever happens here.
+std::string CheckpointKeeper::save_last_good() {
+  try {
+    save_now(std::nullopt);
+  } catch (const Error& error) {
+    if (!error.agreed()) throw;
+    return fmt::format(" ({})", error.what());
+  }
+  if (!problem_.empty()) return "";
+  return fmt::format(
+      ", and with all that training depends on in the checkpoint of step {}: --resume auto goes "
+      "on from it, with --resume-with for what you change",
+      parts_.trainer.steps());
+}
+
+std::string CheckpointKeeper::save_for_results() {
+  try {
+    save_now(std::nullopt);
+  } catch (const Error& error) {
+    if (!error.agreed()) throw;
+    return fmt::format("; nor can the training be saved: {}", error.what());
+  }
+  if (!problem_.empty()) return {};
+  return fmt::format("; what was trained is in {}, and the same command with --resume auto writes the rest",
+                     last_.string());
+}
+
+void CheckpointKeeper::save_now(std::optional<double> test_accuracy) {
+  wait();
+  if (saved_steps_ == parts_.trainer.steps() && problem_.empty() && !test_accuracy) return;
+  begin(test_accuracy);
+  wait();
+}
+
+void CheckpointKeeper::begin(std::optional<double> test_accuracy) {
+  const Waiting waiting(parts_);
+  begun_ns_ = last_ns_ = now_ns();
+  postponed_ = false;
+  const std::int64_t steps = saved_steps_ = parts_.trainer.steps();
+  saved_evaluated_ = test_accuracy.has_value();
+  if (test_accuracy) best_accuracy_ = std::max(best_accuracy_, *test_accuracy);
+  manifest_.steps = steps;
+  manifest_.epochs = parts_.trainer.epochs();
+  manifest_.partial_line = parts_.trainer.reported_early();
+  manifest_.test_accuracy = test_accuracy;
+  snapshot_.take([&](StateVisitor& visitor) {
+    parts_.trainer.visit_state(visitor);
+    parts_.also(visitor);
+  });
+  snapshot_seconds_ = seconds_from(begun_ns_);
+  writing_ = Writing{.steps = steps};
+  start_phase([this, steps] { return write_shards(steps); });
+}
+
+std::string CheckpointKeeper::write_shards(std::int64_t steps) {
+  return told_by([&] {
+    hold_in("checkpoint");
+    const int rank = parts_.host.rank();
+    std::vector<ShardFile> files;
+    if (parts_.compares) hashes_ = snapshot_.shared_hashes();
+    snapshot_.arrange();
+    store_.make_partial(steps);
+    if (rank == 0) files.push_back(write_shard(store_.partial(steps), shared_shard(), snapshot_.shared()));
+    files.push_back(write_shard(store_.partial(steps), rank_shard(rank), snapshot_.own()));
+    return files;
+  });
+}
+
+void CheckpointKeeper::go_on_writing() {
+  if (writing_->shards_done) {
+    // Rank 0's result; the other ranks' threads had no work.
+    const std::string mine = thread_.valid() ? thread_.get() : std::string();
+    return end_with(broadcast_text(parts_.host, mine, 0));
+  }
+  Manifest manifest = manifest_;
+  manifest.files.clear();
+  std::string problem;
+  int rank = 0;
+  for (const std::string& text : gather_texts(parts_.host, thread_.get())) {
+    const ToldJson told = ToldJson::parse(text);
+    if (problem.empty() && told["problem"] != "")
+      problem = parts_.host.size() == 1
+                    ? told["problem"].get<std::string>()
+                    : fmt::format("rank {}: {}", rank, told["problem"].get<std::string>());
+    for (const ToldJson& file : told["files"])
+      manifest.files.push_back({file["name"], file["bytes"], file["xxh3"]});
+    ++rank;
+  }
+  if (!problem.empty()) return end_with(problem);
+  if (parts_.compares) require_same_copies();
+  writing_->shards_done = true;
+  if (parts_.host.rank() != 0) return start_phase(nullptr);
+  start_phase([this, manifest = std::move(manifest)]() -> std::string {
+    try {
+      commit(manifest);
+      return {};
+    } catch (const std::exception& error) {
+      return as_error(error).what();
+    }
+  });
+}
+
+void CheckpointKeeper::require_same_copies() {
+  try {
+    require_same_tensors(parts_.host, hashes_, fmt::format("in the checkpoint of step {}", writing_->steps));
+  } catch (...) {
+    if (parts_.host.rank() == 0) store_.remove_partial(writing_->steps);
+    writing_.reset();
+    throw;
+  }
+}
+
+void CheckpointKeeper::commit(const Manifest& manifest) {
+  last_ = store_.commit(manifest.steps, manifest);
+  log::info("checkpoint {}: {:.1f} MB of rank 0, {:.2f} s in writing, {:.1f} ms of training", last_.string(),
+            1e-6 * static_cast<double>(snapshot_.bytes()), seconds_from(begun_ns_), 1e3 * snapshot_seconds_);
+  store_.remove_partials();  // of failed checkpoints, from while the folder could not be written
+  store_.prune(settings_.keep);
+}
+
+void CheckpointKeeper::end_with(const std::string& problem) {
+  const std::int64_t steps = writing_->steps;
+  writing_.reset();
+  problem_ = problem;
+  if (problem.empty()) return;
+  if (parts_.host.rank() == 0) store_.remove_partial(steps);
+  const std::string told = fmt::format("the checkpoint of step {} cannot be written: {}", steps, problem);
+  if (settings_.errors == CheckpointErrors::stop) throw_agreed(IoError(told));
+  log::shared_warning("{}; training goes on, and earlier checkpoints stay", told);
+}
+
+void CheckpointKeeper::wait() {
+  if (!writing_) return;
+  const Waiting waiting(parts_);
+  while (writing_) {
+    if (thread_.valid()) thread_.wait();
+    // All ranks reach this point: go_on_writing() waits for all of them.
+    go_on_writing();
+  }
+}
+
+}  // namespace lockstep

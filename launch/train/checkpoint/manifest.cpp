@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/checkpoint/manifest.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/printable.h"
+#include "launch/train/checkpoint/plain_file.h"
+#include "launch/train/watch/content_hash.h"
+#include "launch/train/whole_number.h"
+
+namespace lockstep {
+namespace {
+
+using ManifestJson = nlohmann::ordered_json;
+
+constexpr const char* kManifestFormat = "lockstep checkpoint";
+constexpr int kMostManifestDepth = 3;
+constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;  // enough for a million ranks
+constexpr std::int64_t kMostShardBytes = std::int64_t{1} << 62;
+constexpr std::int64_t kMostSavedSteps = std::int64_t{1} << 52;
+
+// Paths in a configuration may not be UTF-8, but JSON must be.
+std::string dumped(const ManifestJson& json, int indent) {
+  return json.dump(indent, ' ', false, ManifestJson::error_handler_t::replace);
+}
+
+ManifestJson manifest_json(const Manifest& manifest) {
+  ManifestJson files = ManifestJson::array();
+  for (const ShardFile& file : manifest.files)
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.xxh3}});
+  return {{"format", kManifestFormat},
+          {"version", Manifest::kVersion},
+          {"lockstep", manifest.lockstep},
+          {"steps", manifest.steps},
+          {"epochs", manifest.epochs},
+          {"partial_line", manifest.partial_line},
+          {"ranks", manifest.ranks},
+          {"global_batch", manifest.global_batch},
+          {"device", manifest.device},
+          {"data", manifest.data},
+          {"config_xxh3", hash_of(dumped(manifest.config, -1))},
+          {"config", manifest.config},
+          {"kernels", manifest.kernels},
+          {"test_accuracy", manifest.test_accuracy ? ManifestJson(*manifest.test_accuracy) : ManifestJson()},
+          {"files", files}};
+}
+
+// Refuses nesting deeper than a manifest's during parsing.
+ManifestJson parsed_manifest(std::string_view text) {
+  const auto shallow = [](int depth, ManifestJson::parse_event_t, ManifestJson&) {
+    if (depth > kMostManifestDepth) throw DataError("it is nested too deeply");
+    return true;
+  };
+  return ManifestJson::parse(text.begin(), text.end(), shallow);
+}
+
+// One line without control characters, which a terminal could interpret.
+std::string line_in(const ManifestJson& json, const char* name) {
+  std::string text = json.at(name).get<std::string>();
+  if (has_control_characters(text)) throw DataError(fmt::format("\"{}\" has control characters", name));
+  return text;
+}
+
+void check_files(const Manifest& manifest) {
+  if (static_cast<std::int64_t>(manifest.files.size()) != manifest.ranks + 1)
+    throw DataError(fmt::format("it lists {} files for {} ranks", manifest.files.size(), manifest.ranks));
+  for (std::size_t i = 0; i < manifest.files.size(); ++i) {
+    const std::string name = i == 0 ? shared_shard() : rank_shard(static_cast<std::int64_t>(i) - 1);
+    if (manifest.files[i].name != name) throw DataError(fmt::format("file {} is not {}", i, name));
+  }
+}
+
+Manifest manifest_of(const ManifestJson& json) {
+  if (json.at("format") != kManifestFormat) throw DataError("it is of no checkpoint");
+  if (json.at("version") != Manifest::kVersion)
+    throw DataError(fmt::format("it has version {}, version {} is read here", json.at("version").dump(),
+                                Manifest::kVersion));
+  Manifest manifest{.lockstep = line_in(json, "lockstep"),
+                    .steps = whole_number(json, "steps", 0, kMostSavedSteps),
+                    .epochs = whole_number(json, "epochs", 0, kMostSavedSteps),
+                    .partial_line = json.at("partial_line"),
+                    .ranks = whole_number(json, "ranks", 1, Manifest::kMostRanks),
+                    .global_batch = whole_number(json, "global_batch", 1, kMostSavedSteps),
+                    .device = line_in(json, "device"),
+                    .data = line_in(json, "data"),
+                    .kernels = line_in(json, "kernels"),
+                    .config = json.at("config"),
+                    .test_accuracy = {},
+                    .files = {}};
+  if (!json.at("test_accuracy").is_null()) manifest.test_accuracy = json.at("test_accuracy").get<double>();
+  for (const ManifestJson& file : json.at("files"))
+    manifest.files.push_back({line_in(file, "name"),
+                              static_cast<std::uint64_t>(whole_number(file, "bytes", 0, kMostShardBytes)),
+                              line_in(file, "xxh3")});
+  check_files(manifest);
+  return manifest;
+}
+
+}  // namespace
+
+std::string shared_shard() { return "shared.safetensors"; }
+std::string rank_shard(std::int64_t rank) { return fmt::format("rank-{:05}.safetensors", rank); }
+
+// Indented, for people. The last key is the hash of all others.
+std::string to_text(const Manifest& manifest) {
+  ManifestJson json = manifest_json(manifest);
+  json["xxh3"] = hash_of(dumped(json, -1));
+  return dumped(json, 1) + "\n";
+}
+
+Manifest manifest_from(std::string_view text, const std::filesystem::path& path) {
+  try {
+    const Manifest manifest = manifest_of(parsed_manifest(text));
+    if (to_text(manifest) != text) throw DataError("its contents and their hash do not belong together");
+    return manifest;
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("{}: not a checkpoint's manifest: {}", path.string(), error.what()));
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: not a checkpoint's manifest: {}", path.string(), error.what()));
+  }
+}
+
+Manifest read_manifest(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / Manifest::kFileName;
+  return manifest_from(read_plain_file(path, kMostManifestBytes), path);
+}
+
+}  // namespace lockstep

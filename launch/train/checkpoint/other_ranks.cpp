@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/checkpoint/other_ranks.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/train/checkpoint/shard.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kEpochPrefix = "epoch.";
+constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
+
+// "conv1.weight.residual[256:512]"
+struct PieceName {
+  std::string base;
+  std::optional<ElementRange> range;  // none: all elements
+};
+
+PieceName piece_name(const std::string& name) {
+  const std::size_t open = name.rfind('['), colon = name.rfind(':');
+  if (open == std::string::npos || !name.ends_with(']') || colon == std::string::npos || colon < open)
+    return {name, std::nullopt};
+  ElementRange range;
+  const auto read = [&](std::size_t begin, std::size_t end, std::int64_t& number) {
+    return std::from_chars(name.data() + begin, name.data() + end, number).ptr == name.data() + end;
+  };
+  const bool read_both = read(open + 1, colon, range.begin) && read(colon + 1, name.size() - 1, range.end);
+  const bool sound = read_both && range.begin >= 0 && range.begin <= range.end && range.end <= kMostElements;
+  if (!sound) return {name, std::nullopt};
+  return {name.substr(0, open), range};
+}
+
+// A count of steps (two numbers) is saved under the name of an element range, but is not a part of it.
+bool is_count(const PieceName& name, std::int64_t elements) {
+  return elements <= 2 && name.range && name.range->count() != elements;
+}
+
+bool has_twin(const StateCopy& shared, const StateCopy::Tensor& tensor) {
+  return std::ranges::any_of(shared.tensors, [&](const StateCopy::Tensor& other) {
+    return other.name == tensor.name && other.shape == tensor.shape;
+  });
+}
+
+// Means of running statistics and similar tensors: sums over the saved ranks, divided at the end.
+class Means {
+ public:
+  void add(const StateCopy::Tensor& tensor) {
+    const auto [place, is_new] = sums_.try_emplace(tensor.name, tensor);
+    if (!is_new) {
+      CHECK(place->second.shape == tensor.shape, "{} has two shapes", tensor.name);
+    }
+    std::vector<double>& sum = doubles_[tensor.name];
+    sum.resize(tensor.values.size());
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(tensor.values[i]);
+  }
+  void give(std::int64_t ranks, std::vector<StateCopy::Tensor>& to) {
+    for (auto& [name, tensor] : sums_) {
+      const std::vector<double>& sum = doubles_[name];
+      for (std::size_t i = 0; i < sum.size(); ++i)
+        tensor.values[i] = static_cast<float>(sum[i] / static_cast<double>(ranks));
+      to.push_back(std::move(tensor));
+    }
+  }
+
+ private:
+  std::map<std::string, StateCopy::Tensor> sums_;
+  std::map<std::string, std::vector<double>> doubles_;
+};
+
+// Totals of the epoch so far: rank 0 adds them up (counts), the other ranks start from 0.
+void merge_values(std::vector<StateCopy::Value>& merged, std::span<const StateCopy::Value> values,
+                  bool counts) {
+  for (const StateCopy::Value& value : values) {
+    if (!value.name.starts_with(kEpochPrefix)) continue;
+    auto found = std::ranges::find(merged, value.name, &StateCopy::Value::name);
+    if (found == merged.end()) {
+      merged.push_back({value.name, value.scope, value.value});
+      found = merged.end() - 1;
+      std::visit([](auto& number) { number = 0; }, found->value);
+    }
+    if (!counts) continue;
+    if (found->value.index() != value.value.index()) throw DataError("ranks have numbers of other types");
+    std::visit([&]<typename T>(T& number) { number += std::get<T>(value.value); }, found->value);
+  }
+}
+
+// How many ranks hold each element now, for pieces that are added up.
+std::map<std::string, std::vector<std::int32_t>> holders_of(const MergedExchange& merged, Communicator& host,
+                                                            std::span<const ExchangeState> mine) {
+  std::string names;
+  for (const ExchangeState& piece : mine)
+    if (piece.on_other_ranks == OnOtherRanks::sum) names += piece.name + '\n';
+  std::map<std::string, std::vector<std::int32_t>> holders;
+  for (const std::string& text : gather_texts(host, names)) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      const PieceName name = piece_name(line);
+      const auto found = merged.find(name.base);
+      if (found == merged.end()) continue;
+      std::vector<std::int32_t>& count = holders[name.base];
+      count.resize(found->second.sum.size());
+      const auto size = static_cast<std::int64_t>(count.size());
+      const ElementRange range = name.range.value_or(ElementRange{0, size});
+      for (std::int64_t i = range.begin; i < std::min(range.end, size); ++i)
+        ++count[static_cast<std::size_t>(i)];
+    }
+  }
+  return holders;
+}
+
+// A piece of the same kind of another parameter: counts are saved under the name of a rank's first one.
+const MergedPiece* of_same_kind(const MergedExchange& merged, const std::string& base) {
+  const auto kind = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  for (const auto& [name, piece] : merged)
+    if (kind(name) == kind(base) && !piece.first.empty()) return &piece;
+  return nullptr;
+}
+
+// Sum of the saved elements of these pieces; warns if no rank holds any.
+double saved_total(const MergedExchange& merged,
+                   const std::map<std::string, std::vector<std::int32_t>>& holders) {
+  if (holders.empty())
+    log::shared_warning("what codecs of gradients had not sent yet is lost: here nothing is compressed");
+  double total = 0;
+  for (const auto& [name, count] : holders) {
+    const std::vector<double>& sum = merged.at(name).sum;
+    total = std::accumulate(sum.begin(), sum.end(), total);
+  }
+  return total;
+}
+
+}  // namespace
+
+void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces) {
+  for (const StateCopy::Tensor& tensor : pieces) {
+    const PieceName name = piece_name(tensor.name);
+    MergedPiece& piece = merged[name.base];
+    const auto elements = static_cast<std::int64_t>(tensor.values.size());
+    const bool count = is_count(name, elements);
+    if ((count || !name.range) && piece.first.empty()) piece.first = tensor.values;
+    if (count) continue;
+    const std::int64_t begin = name.range ? name.range->begin : 0;
+    if (name.range && name.range->count() != elements)
+      throw DataError(fmt::format("\"{}\" has {} elements", tensor.name, elements));
+    piece.sum.resize(std::max(piece.sum.size(), static_cast<std::size_t>(begin + elements)));
+    for (std::int64_t i = 0; i < elements; ++i)
+      piece.sum[static_cast<std::size_t>(begin + i)] +=
+          static_cast<double>(tensor.values[static_cast<std::size_t>(i)]);
+  }
+}
+
+RankState state_for(const std::filesystem::path& folder, const Manifest& manifest, int rank, int ranks) {
+  RankState result{.state = read_shard(folder, manifest.files.front()), .exchange = {}};
+  StateCopy& state = result.state;
+  if (ranks == manifest.ranks) {
+    StateCopy own = read_shard(folder, manifest.files[static_cast<std::size_t>(rank) + 1]);
+    std::ranges::move(own.tensors, std::back_inserter(state.tensors));
+    std::ranges::move(own.values, std::back_inserter(state.values));
+    return result;
+  }
+  Means means;
+  std::vector<StateCopy::Value> epoch;
+  for (std::size_t file = 1; file < manifest.files.size(); ++file) {
+    StateCopy own = read_shard(folder, manifest.files[file]);
+    const auto others = std::stable_partition(own.tensors.begin(), own.tensors.end(),
+                                              [&](const auto& tensor) { return has_twin(state, tensor); });
+    for (auto each = own.tensors.begin(); each != others; ++each) means.add(*each);
+    merge(result.exchange, std::span(others, own.tensors.end()));
+    merge_values(epoch, own.values, rank == 0);
+  }
+  means.give(manifest.ranks, state.tensors);
+  std::ranges::move(epoch, std::back_inserter(state.values));
+  return result;
+}
+
+std::vector<StateCopy::Tensor> deal(const MergedExchange& merged, std::span<const ExchangeState> mine,
+                                    Communicator& host) {
+  const auto holders = holders_of(merged, host, mine);
+  std::vector<StateCopy::Tensor> dealt;
+  double total = 0;
+  run_agreed(host, [&] {
+    for (const ExchangeState& piece : mine) {
+      const PieceName name = piece_name(piece.name);
+      const auto elements = static_cast<std::size_t>(piece.memory.shape.elements());
+      const auto found = merged.find(name.base);
+      StateCopy::Tensor& tensor = dealt.emplace_back();
+      tensor.name = piece.name;
+      tensor.scope = piece.scope;
+      tensor.shape = piece.memory.shape;
+      const auto lacks = [&] {
+        return DataError(
+            fmt::format("the checkpoint lacks \"{}\", which this number of ranks needs", piece.name));
+      };
+      if (piece.on_other_ranks == OnOtherRanks::same) {
+        const MergedPiece* of = found != merged.end() && !found->second.first.empty()
+                                    ? &found->second
+                                    : of_same_kind(merged, name.base);
+        if (of == nullptr || of->first.size() != elements) throw lacks();
+        tensor.values = of->first;
+        continue;
+      }
+      const auto begin = static_cast<std::size_t>(name.range ? name.range->begin : 0);
+      if (found == merged.end() || begin + elements > found->second.sum.size()) throw lacks();
+      for (std::size_t i = begin; i < begin + elements; ++i) {
+        const double part = found->second.sum[i] / holders.at(name.base)[i];
+        tensor.values.push_back(static_cast<float>(part));
+        total += static_cast<double>(tensor.values.back());
+      }
+    }
+  });
+  const std::vector<double> totals = gather_values(host, total);
+  log::info(
+      "gradients that were not sent yet add up to {:.6g}, as they were saved, and to {:.6g} on {} rank{}",
+      saved_total(merged, holders), std::accumulate(totals.begin(), totals.end(), 0.0), host.size(),
+      host.size() == 1 ? "" : "s");
+  return dealt;
+}
+
+}  // namespace lockstep

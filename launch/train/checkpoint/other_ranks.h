@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Restores a training on a different number of ranks than it was saved with. Shared state is restored
+// unchanged. State of each rank is merged:
+// - Loss totals of the epoch are added up over the saved ranks, and rank 0 gets the sum.
+// - Tensors with a shared tensor of the same name and shape, such as running statistics, become the mean over
+//   the saved ranks, on every rank.
+// - Elements that gradient exchanges have not sent yet are added up over the saved ranks and divided equally
+//   among the ranks that hold the element now, which keeps the sum.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/gradient_exchange.h"
+#include "launch/train/checkpoint/manifest.h"
+#include "models/state_copy.h"
+
+namespace lockstep {
+
+// State of gradient exchanges under one name, merged over all saved ranks: "conv1.weight.residual".
+struct MergedPiece {
+  std::vector<double> sum;   // by element; 0 for elements that no rank had
+  std::vector<float> first;  // of the first rank that had it whole, or a count; empty: none
+};
+using MergedExchange = std::map<std::string, MergedPiece>;
+
+struct RankState {
+  StateCopy state;
+  MergedExchange exchange;  // empty if `state` has all of it, or if there is none
+};
+
+// State for `rank` of `ranks`. With the saved number of ranks, that is its own shard and the shared one.
+// Throws DataError, IoError.
+RankState state_for(const std::filesystem::path& folder, const Manifest& manifest, int rank, int ranks);
+
+// Adds the pieces of one saved rank.
+void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces);
+
+// Collective over host memory. The tensors with which this rank's exchange starts, named as in `mine`. Logs
+// the sum before and after. Throws an agreed DataError for a piece that was not saved.
+std::vector<StateCopy::Tensor> deal(const MergedExchange& merged, std::span<const ExchangeState> mine,
+                                    Communicator& host);
+
+}  // namespace lockstep

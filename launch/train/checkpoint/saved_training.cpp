@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/checkpoint/saved_training.h"
+
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/train/checkpoint/store.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The reason why the checkpoint cannot be used, of the lowest rank that has one; nothing if it was read.
+std::optional<Error> read_saved(Communicator& host, SavedTraining& saved) {
+  std::string manifest_text;
+  try {
+    run_agreed(host, [&] {
+      if (host.rank() == 0) manifest_text = to_text(whole_manifest(saved.folder));
+    });
+    saved.manifest = manifest_from(broadcast_text(host, manifest_text, 0), saved.folder);
+    run_agreed(host, [&] {
+      RankState mine = state_for(saved.folder, saved.manifest, host.rank(), host.size());
+      saved.state = std::move(mine.state);
+      saved.exchange = std::move(mine.exchange);
+    });
+  } catch (const Error& error) {
+    if (!error.agreed() || (error.exit_code() != exit_code::data && error.exit_code() != exit_code::io))
+      throw;
+    return error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::int64_t SavedTraining::number(const std::string& name) const {
+  for (const StateCopy::Value& value : state.values)
+    if (value.name == name && std::holds_alternative<std::int64_t>(value.value))
+      return std::get<std::int64_t>(value.value);
+  return 0;
+}
+
+CheckpointCandidates checkpoints_in(const fs::path& run_dir) {
+  CheckpointCandidates found;
+  for (const CheckpointStore::Entry& entry : CheckpointStore(run_dir).entries())
+    found.folders.push_back(entry.folder);
+  return found;
+}
+
+CheckpointCandidates checkpoints_of(const fs::path& folder, const std::string& asked) {
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(folder / Manifest::kFileName, error)))
+    return {.folders = {folder}, .named = true};
+  CheckpointCandidates found = checkpoints_in(folder);
+  if (found.folders.empty() && folder.filename().string().starts_with("step-"))
+    throw DataError(fmt::format("{}: has no {}: it is no whole checkpoint", asked, Manifest::kFileName));
+  if (found.folders.empty())
+    throw DataError(fmt::format(
+        "{}: there is no checkpoint in it; run.checkpoint_every = N of the training saves them", asked));
+  return found;
+}
+
+SavedTraining first_intact(Communicator& host, const CheckpointCandidates& candidates) {
+  const std::size_t count = candidates.folders.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    SavedTraining saved{.folder = candidates.folders[i], .manifest = {}, .state = {}};
+    const std::optional<Error> problem = read_saved(host, saved);
+    if (!problem) return saved;
+    if (candidates.named) throw_agreed(*problem);
+    if (i + 1 == count) {
+      throw_agreed(DataError(fmt::format("none of {} checkpoint{} can be read; the last one: {}", count,
+                                         count == 1 ? "" : "s", problem->what())));
+    }
+    log::shared_warning("{}; the checkpoint before it is taken", problem->what());
+  }
+  throw_agreed(DataError("no checkpoint was found"));
+}
+
+CheckpointCandidates candidates_of_rank_0(Communicator& host, CheckpointCandidates mine) {
+  CheckpointCandidates all{.folders = {},
+                           .named = gather_values<std::int32_t>(host, mine.named).front() != 0};
+  const auto count =
+      gather_values<std::int64_t>(host, static_cast<std::int64_t>(mine.folders.size())).front();
+  mine.folders.resize(static_cast<std::size_t>(count));
+  for (const fs::path& folder : mine.folders)
+    all.folders.emplace_back(broadcast_text(host, folder.string(), 0));
+  return all;
+}
+
+SavedTraining newest_saved(Communicator& host, const std::filesystem::path& folder) {
+  CheckpointCandidates mine;
+  run_agreed(host, [&] {
+    if (host.rank() == 0) mine = checkpoints_of(folder.lexically_normal(), folder.string());
+  });
+  return first_intact(host, candidates_of_rank_0(host, std::move(mine)));
+}
+
+void set_aside_others(Communicator& host, const std::filesystem::path& run_dir, const SavedTraining* saved) {
+  run_agreed(host, [&] {
+    if (host.rank() != 0) return;
+    const fs::path kept = saved != nullptr && saved->in_run_dir ? saved->folder : fs::path();
+    const fs::path aside = CheckpointStore(run_dir).set_aside(kept);
+    if (aside.empty()) return;
+    log::info("{} holds {} checkpoints", aside.string(),
+              kept.empty() ? "an earlier run's" : "what was behind this one of the");
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/checkpoint/step_agreement.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/log.h"
+#include "core/timeline.h"
+
+namespace lockstep {
+namespace {
+
+// 20 ms: too short for a user or a scheduler to notice, and long compared with the cost of an exchange.
+constexpr double kIntervalNs = 20e6;
+constexpr std::int64_t kMostStride = 1000;
+
+}  // namespace
+
+StepAgreement::StepAgreement(Communicator& host)
+    : host_(host), memory_(host.allocate((kWishes + 1) * sizeof(std::int32_t))), arrived_(Device{}) {}
+
+StepAgreement::~StepAgreement() {
+  if (!under_way_) return;
+  try {
+    arrived_.synchronize();
+  } catch (const std::exception& error) {
+    log::debug("what ranks wished for last is not known: {}", error.what());
+  }
+}
+
+std::optional<StepAgreement::Wishes> StepAgreement::after_step(const Wishes& mine) {
+  if (host_.size() == 1) return mine;
+  std::optional<Wishes> known;
+  if (under_way_) known = receive();
+  if (++waited_ >= stride_) send(mine);
+  return known;
+}
+
+StepAgreement::Wishes StepAgreement::at_once(const Wishes& mine) {
+  if (host_.size() == 1) return mine;
+  if (under_way_) receive();
+  ++waited_;
+  send(mine);
+  return receive();
+}
+
+void StepAgreement::send(const Wishes& mine) {
+  auto* numbers = reinterpret_cast<std::int32_t*>(memory_.data());
+  std::ranges::copy(mine, numbers);
+  numbers[kWishes] = 0;
+  const std::int64_t now = now_ns();
+  if (host_.rank() == 0 && sent_ns_ != 0) {
+    const double step_ns = static_cast<double>(now - sent_ns_) / static_cast<double>(waited_);
+    const double steps = std::ceil(kIntervalNs / std::max(step_ns, 1.0));
+    numbers[kWishes] = static_cast<std::int32_t>(std::min(steps, static_cast<double>(kMostStride)));
+  }
+  sent_ns_ = now;
+  waited_ = 0;
+  host_.all_reduce(numbers, kWishes + 1, DType::i32, ReduceOp::max);
+  host_.stream().record(arrived_);
+  under_way_ = true;
+}
+
+StepAgreement::Wishes StepAgreement::receive() {
+  arrived_.synchronize();
+  under_way_ = false;
+  const auto* numbers = reinterpret_cast<const std::int32_t*>(memory_.data());
+  stride_ = std::max<std::int64_t>(1, numbers[kWishes]);
+  Wishes wishes;
+  std::copy_n(numbers, kWishes, wishes.begin());
+  return wishes;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/clock/ledger.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+double seconds_of(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+std::int64_t overlap_of(std::int64_t begin, std::int64_t end, std::int64_t from, std::int64_t to) {
+  return std::max<std::int64_t>(0, std::min(end, to) - std::max(begin, from));
+}
+
+}  // namespace
+
+Ledger::Ledger(std::size_t buckets, const CollectiveLog* log)
+    : under_way_(buckets), ended_(buckets), finished_(buckets) {
+  waits_.reserve(buckets);
+  std::iota(finished_.begin(), finished_.end(), std::size_t{0});
+  for (LedgerSums* sums : {&step_, &sums_, &window_}) sums->buckets.resize(buckets);
+  if (log != nullptr) read_also(*log);
+}
+
+void Ledger::read_also(const CollectiveLog& log) { sources_.push_back({.log = &log, .read = log.newest()}); }
+
+void Ledger::add(std::size_t bucket, const CollectiveMoments& moments, std::uint64_t sent_bytes) {
+  CHECK(bucket < under_way_.size(), "bucket {} of {}", bucket, under_way_.size());
+  BucketPassage& passage = under_way_[bucket];
+  if (passage.started_ns == 0 || moments.started_ns < passage.started_ns) {
+    passage.final_ns = moments.final_ns;
+    passage.enqueued_ns = moments.enqueued_ns;
+    passage.started_ns = moments.started_ns;
+    passage.met_ns = moments.met_ns;
+  }
+  passage.finished_ns = std::max(passage.finished_ns, moments.finished_ns);
+  if (moments.met_ns > 0) passage.late_ns += moments.met_ns - moments.started_ns;
+  passage.sent_bytes += sent_bytes;
+}
+
+void Ledger::read_log() {
+  for (Source& source : sources_) read(source);
+}
+
+void Ledger::read(Source& source) {
+  const std::uint64_t newest = source.log->newest();
+  const std::uint64_t kept = newest > CollectiveLog::kRecords ? newest - CollectiveLog::kRecords : 0;
+  for (std::uint64_t sequence = std::max(source.read, kept) + 1; sequence <= newest; ++sequence) {
+    const auto record = source.log->find_record(sequence);
+    if (!record || record->collective.purpose.bucket < 0) continue;
+    add(static_cast<std::size_t>(record->collective.purpose.bucket), record->moments, record->sent_bytes);
+  }
+  source.read = newest;
+}
+
+std::int64_t Ledger::waited_within(std::int64_t begin, std::int64_t end) const {
+  std::int64_t waited = overlap_of(begin, end, compute_.waited_ns, compute_.resumed_ns);
+  for (const BucketWait& wait : waits_) waited += overlap_of(begin, end, wait.begin_ns, wait.end_ns);
+  return waited;
+}
+
+// before_ns: when the bucket before it finished.
+void Ledger::account(const BucketPassage& passage, std::int64_t before_ns, BucketSums& sums) {
+  const std::int64_t asked_ns = std::max(passage.enqueued_ns, passage.final_ns);
+  const std::int64_t possible_ns = std::clamp(before_ns, asked_ns, std::max(asked_ns, passage.started_ns));
+  const std::int64_t met_ns = passage.started_ns + passage.late_ns;
+  const std::int64_t starved = waited_within(possible_ns, passage.started_ns);
+  const std::int64_t late = waited_within(passage.started_ns, met_ns);
+  const std::int64_t wire = waited_within(met_ns, passage.finished_ns);
+  sums.lead += seconds_of(compute_.waited_ns - passage.final_ns);
+  sums.starved += seconds_of(passage.started_ns - possible_ns);
+  sums.late += seconds_of(passage.late_ns);
+  sums.wire += seconds_of(passage.finished_ns - met_ns);
+  sums.exposed += seconds_of(starved + late + wire);
+  sums.hidden += seconds_of(passage.finished_ns - passage.started_ns - late - wire);
+  sums.sent_bytes += static_cast<double>(passage.sent_bytes);
+  step_.exposed_starved += seconds_of(starved);
+  step_.exposed_late += seconds_of(late);
+  step_.exposed_wire += seconds_of(wire);
+  step_.exposed_rest -= seconds_of(starved + late + wire);
+  step_.hidden += seconds_of(passage.finished_ns - passage.started_ns - late - wire);
+}
+
+void Ledger::end_step(const ComputeMoments& compute) {
+  compute_ = compute;
+  waits_.assign(compute.waits.begin(), compute.waits.end());
+  compute_.waits = waits_;
+  std::swap(under_way_, ended_);
+  std::ranges::fill(under_way_, BucketPassage{});
+  double waited = seconds_of(compute.resumed_ns - compute.waited_ns);
+  for (const BucketWait& wait : waits_) waited += seconds_of(wait.end_ns - wait.begin_ns);
+  clear(step_);
+  step_.steps = 1;
+  step_.backward = seconds_of(compute.waited_ns - compute.backward_ns);
+  step_.exposed = waited;
+  step_.exposed_rest = waited;
+  if (std::ranges::all_of(ended_, [](const BucketPassage& bucket) { return bucket.finished_ns == 0; }))
+    step_.without_exchange = 1;
+  std::int64_t before_ns = 0;
+  std::ranges::sort(finished_, {}, [&](std::size_t bucket) { return ended_[bucket].finished_ns; });
+  for (const std::size_t bucket : finished_) {
+    if (ended_[bucket].finished_ns == 0) continue;
+    account(ended_[bucket], before_ns, step_.buckets[bucket]);
+    before_ns = ended_[bucket].finished_ns;
+  }
+  sums_ += step_;
+  window_ += step_;
+}
+
+void Ledger::clear(LedgerSums& sums) {
+  std::vector<BucketSums> buckets = std::move(sums.buckets);
+  std::ranges::fill(buckets, BucketSums{});
+  sums = {};
+  sums.buckets = std::move(buckets);
+}
+
+LedgerSums& LedgerSums::operator+=(const LedgerSums& more) {
+  steps += more.steps;
+  without_exchange += more.without_exchange;
+  backward += more.backward;
+  exposed += more.exposed;
+  exposed_starved += more.exposed_starved;
+  exposed_late += more.exposed_late;
+  exposed_wire += more.exposed_wire;
+  exposed_rest += more.exposed_rest;
+  hidden += more.hidden;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    BucketSums& sums = buckets[i];
+    const BucketSums& each = more.buckets[i];
+    sums.lead += each.lead;
+    sums.starved += each.starved;
+    sums.late += each.late;
+    sums.wire += each.wire;
+    sums.exposed += each.exposed;
+    sums.hidden += each.hidden;
+    sums.sent_bytes += each.sent_bytes;
+  }
+  return *this;
+}
+
+void LedgerSums::scale_to(std::int64_t all) {
+  if (steps == 0) {
+    steps = all;
+    return;
+  }
+  const double factor = static_cast<double>(all) / static_cast<double>(steps);
+  without_exchange = std::llround(factor * static_cast<double>(without_exchange));
+  steps = all;
+  for (double* sum :
+       {&backward, &exposed, &exposed_starved, &exposed_late, &exposed_wire, &exposed_rest, &hidden})
+    *sum *= factor;
+  for (BucketSums& bucket : buckets) {
+    for (double* sum : {&bucket.lead, &bucket.starved, &bucket.late, &bucket.wire, &bucket.exposed,
+                        &bucket.hidden, &bucket.sent_bytes})
+      *sum *= factor;
+  }
+}
+
+LedgerSums Ledger::take() {
+  LedgerSums sums = sums_;
+  if (skipped_ > 0) sums.scale_to(sums.steps + std::exchange(skipped_, 0));
+  sums_ = {};
+  sums_.buckets.resize(sums.buckets.size());
+  return sums;
+}
+
+void record_flows(const Ledger& ledger, Timeline& timeline) {
+  const ComputeMoments& compute = ledger.compute();
+  for (std::size_t bucket = 0; bucket < ledger.passages().size(); ++bucket) {
+    const BucketPassage& passage = ledger.passages()[bucket];
+    if (passage.finished_ns == 0) continue;
+    std::int64_t needed_ns = std::clamp(passage.finished_ns, compute.waited_ns, compute.resumed_ns);
+    for (const BucketWait& wait : compute.waits)
+      if (wait.bucket == bucket) needed_ns = wait.end_ns;
+    timeline.record(
+        BucketFlow{.bucket = static_cast<std::int32_t>(bucket),
+                   .final_ns = std::clamp(passage.final_ns, compute.backward_ns, compute.resumed_ns),
+                   .started_ns = passage.started_ns,
+                   .met_ns = passage.met_ns,
+                   .needed_ns = needed_ns,
+                   .sent_bytes = passage.sent_bytes});
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/clock/step_clock.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+// On a GPU, data_wait and optimizer end outside of recorded work.
+bool ends_within_step(Phase phase) {
+  return phase == Phase::forward || phase == Phase::backward || phase == Phase::exposed_communication;
+}
+
+double computed(const StepAccount& account) {
+  return account[Phase::forward] + account[Phase::backward] + account[Phase::optimizer];
+}
+
+}  // namespace
+
+const char* span_name(Phase phase) {
+  switch (phase) {
+    case Phase::data_wait:
+      return "data";
+    case Phase::exposed_communication:
+      return "exchange";
+    default:
+      return name_of(phase).data();
+  }
+}
+
+StepClock::StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buckets, Timeline* timeline,
+                     Ledger* ledger)
+    : stream_(stream), timeline_(timeline), ledger_(ledger) {
+  waits_.reserve(buckets);
+  if (stream.runs_on_host()) return;
+  times_.emplace(stream, micro_batches, timeline == nullptr && ledger == nullptr ? 0 : buckets, buckets);
+}
+
+void StepClock::enter(Phase phase) {
+  own_.set_waits(phase == Phase::exposed_communication || phase == Phase::device_wait);
+  host_.enter(phase);
+}
+
+void StepClock::begin(StepSlot slot, std::int64_t step, bool observed) {
+  slot_ = slot;
+  step_ = step;
+  enter(Phase::data_wait);
+  step_begin_ns_ = now_ns();
+  if (times_) times_->begun(stream_, slot, step, fetch_seconds_, observed);
+}
+
+void StepClock::has_data() {
+  if (times_) return times_->has_data(stream_, slot_);
+  record_span("fetch", Track::data, step_begin_ns_, now_ns());
+}
+
+void StepClock::rest() {
+  enter(Phase::rest);
+  record_span("step", Track::step, step_begin_ns_, now_ns());
+}
+
+void StepClock::begin_phase(Phase phase) {
+  enter(phase);
+  phase_ = phase;
+  begin_ns_ = now_ns();
+}
+
+void StepClock::done(Phase phase, std::int64_t micro_batch) {
+  phase_.reset();
+  if (times_) {
+    if (ends_within_step(phase)) times_->done(stream_, slot_, phase, micro_batch);
+    return;
+  }
+  const std::int64_t end_ns = now_ns();
+  if (phase == Phase::backward) compute_.backward_ns = begin_ns_;  // keeps the last micro-batch's
+  if (phase == Phase::exposed_communication) {
+    compute_.waited_ns = begin_ns_;
+    compute_.resumed_ns = end_ns;
+  }
+  record_piece(phase, end_ns);
+}
+
+void StepClock::record_span(const char* name, Track track, std::int64_t begin_ns, std::int64_t end_ns) {
+  if (timeline_ == nullptr || times_) return;
+  timeline_->record({.name = name,
+                     .track = track,
+                     .index = static_cast<std::int32_t>(step_),
+                     .begin_ns = begin_ns,
+                     .end_ns = end_ns});
+}
+
+void StepClock::record_piece(Phase phase, std::int64_t end_ns) {
+  record_span(span_name(phase), phase == Phase::data_wait ? Track::data : Track::compute, begin_ns_, end_ns);
+}
+
+void StepClock::exchange_goes_on() {
+  exchange_goes_on_ = true;
+  waits_.clear();
+  compute_.waited_ns = compute_.resumed_ns = now_ns();
+}
+
+std::optional<Phase> StepClock::interrupt() {
+  if (phase_) record_piece(*phase_, now_ns());
+  return phase_;
+}
+
+void StepClock::go_on(std::optional<Phase> interrupted) {
+  if (interrupted) return begin_phase(*interrupted);
+  phase_.reset();
+  enter(Phase::rest);
+}
+
+void StepClock::begin_wait(StepSlot slot, std::size_t bucket) {
+  begin_phase(Phase::exposed_communication);
+  if (times_) times_->begin_wait(stream_, slot, bucket);
+}
+
+void StepClock::end_wait(StepSlot slot, std::size_t bucket) {
+  const std::int64_t end_ns = now_ns();
+  record_piece(Phase::exposed_communication, end_ns);
+  waits_.push_back({.bucket = bucket, .begin_ns = begin_ns_, .end_ns = end_ns});
+  begin_phase(Phase::optimizer);
+  if (times_) times_->end_wait(stream_, slot, bucket);
+}
+
+void StepClock::end_update(StepSlot slot, std::size_t bucket) {
+  record_piece(Phase::optimizer, now_ns());
+  if (times_) times_->end_update(stream_, slot, bucket);
+}
+
+void StepClock::exchange_ended() {
+  exchange_goes_on_ = false;
+  close_ledger();
+}
+
+// On a GPU, settle() does this.
+void StepClock::close_ledger() {
+  if (times_ || ledger_ == nullptr) return;
+  compute_.waits = waits_;
+  ledger_->read_log();
+  ledger_->end_step(compute_);
+  if (timeline_ != nullptr && timeline_->recording()) record_flows(*ledger_, *timeline_);
+  waits_.clear();
+}
+
+std::span<BucketMoments> StepClock::buckets() {
+  return times_ ? times_->buckets(slot_) : std::span<BucketMoments>();
+}
+
+void StepClock::end() {
+  if (times_) times_->ended(stream_, slot_);
+  if (!exchange_goes_on_) close_ledger();
+}
+
+void StepClock::fetch(const std::function<void()>& work) {
+  enter(Phase::data_wait);
+  const std::int64_t begin_ns = now_ns();
+  work();
+  const std::int64_t end_ns = now_ns();
+  fetch_seconds_ = seconds_between(begin_ns, end_ns);
+  record_span("fetch", Track::data, begin_ns, end_ns);
+}
+
+void StepClock::settle(StepSlot slot) {
+  if (!times_) return;
+  const double before = computed(account_);
+  times_->account(slot, account_, timeline_, ledger_);
+  own_device_seconds_ += computed(account_) - before;
+  if (timeline_ != nullptr && timeline_->recording() && ledger_ != nullptr)
+    record_flows(*ledger_, *timeline_);
+}
+
+void StepClock::restart() {
+  if (times_) times_->restart();
+}
+
+StepAccount StepClock::so_far() {
+  if (!times_) return host_.so_far();
+  StepAccount all = before_;
+  return all += account_;
+}
+
+StepAccount StepClock::take() {
+  if (!times_) return host_.take();
+  const std::int64_t now = now_ns();
+  before_ += account_;
+  StepAccount account = std::exchange(account_, {});
+  const double seconds = static_cast<double>(now - std::exchange(taken_ns_, now)) * 1e-9;
+  account[Phase::rest] = std::max(0.0, seconds - account.total());
+  return account;
+}
+
+}  // namespace lockstep

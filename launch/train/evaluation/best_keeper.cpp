@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/evaluation/best_keeper.h"
+
+#include <utility>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace lockstep {
+
+// A resumed training may have met the stop condition already.
+BestKeeper::BestKeeper(const Parts& parts, std::function<void()> save)
+    : parts_(parts), save_(std::move(save)) {
+  end_where_it_stops();
+}
+
+void BestKeeper::epoch_over(const EpochRecord& record) {
+  if (!record.evaluation) return;
+  if (parts_.best.add(*record.evaluation, record.epoch) && save_) keep();
+  end_where_it_stops();
+}
+
+void BestKeeper::end_where_it_stops() {
+  if (!parts_.best.stops()) return;
+  if (!parts_.trainer.done()) parts_.say(parts_.best.reason());
+  parts_.trainer.end();
+}
+
+// If writing fails, the earlier file stays. The other ranks wait here and not within a step, whose timeout is
+// shorter.
+void BestKeeper::keep() {
+  if (parts_.host.rank() == 0) {
+    try {
+      save_();
+      problem_.clear();
+    } catch (const IoError& error) {
+      if (problem_.empty()) log::warning("{}; training goes on, and an earlier best stays", error.what());
+      problem_ = error.what();
+    }
+  }
+  first_rank_where(parts_.host, !problem_.empty());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BestKeeper: acts on the evaluations after epochs. If one is the best so far, rank 0 writes the evaluated
+// network to a file (run.keep_best). If none was better for run.stop_after_epochs epochs, all ranks end the
+// training.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "comm/communicator.h"
+#include "launch/train/evaluation/best_evaluation.h"
+#include "launch/train/trainer.h"
+#include "launch/train/training_observer.h"
+
+namespace lockstep {
+
+class BestKeeper final : public TrainingObserver {
+ public:
+  struct Parts {
+    BestEvaluation& best;
+    Trainer& trainer;
+    Communicator& host;                           // over host memory
+    std::function<void(const std::string&)> say;  // prints a line
+  };
+  // save: writes the evaluated network, or throws IoError; called on rank 0. Null, on all ranks: nothing is
+  // saved. All parts outlive this. Precedes the checkpoints' keeper in the list of observers, so that a
+  // checkpoint includes the result.
+  BestKeeper(const Parts& parts, std::function<void()> save);
+
+  void epoch_over(const EpochRecord& record) override;
+
+  // Why the last write failed, on rank 0; empty: it succeeded.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  void end_where_it_stops();
+  void keep();
+
+  Parts parts_;
+  std::function<void()> save_;
+  std::string problem_;
+};
+
+}  // namespace lockstep

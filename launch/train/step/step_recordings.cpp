@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/step/step_recordings.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "comm/agreement.h"
+#include "core/log.h"
+
+namespace lockstep {
+
+StepRecordings::StepRecordings(Stream& stream, std::vector<Communicator*> communicators)
+    : stream_(stream), communicators_(std::move(communicators)) {}
+
+void StepRecordings::begin(bool records, std::int64_t first_exchange) {
+  records_ = records;
+  first_exchange_ = first_exchange;
+}
+
+// Enqueues the first two steps of a kind one by one, because libraries allocate in their first calls.
+void StepRecordings::restart(std::int64_t warmup_steps) {
+  recordings_ = {};
+  enqueued_ = {};
+  first_recorded_ = std::max<std::int64_t>(2, warmup_steps) + first_exchange_;
+}
+
+void StepRecordings::run(StepKind kind, StepSlot slot, bool observed, const std::function<void()>& enqueue) {
+  kind_ = kind;
+  Recorded& recorded = recordings_[observed ? 1 : 0][static_cast<std::size_t>(kind)][slot.index];
+  if (records_ && enqueued() >= first_recorded_ && recorded.work.empty()) recorded = record(enqueue);
+  if (recorded.work.empty()) {
+    enqueue();
+  } else {
+    stream_.replay(recorded.work);
+    for (std::size_t i = 0; i < communicators_.size(); ++i)
+      communicators_[i]->replayed(recorded.collectives[i], stream_);
+    check_replayed_calls();
+  }
+  ++enqueued();
+}
+
+// Returns an empty recording if a rank cannot record the step: NCCL requires a collective to be replayed by
+// all ranks or none, and a step is no faster than its slowest rank.
+StepRecordings::Recorded StepRecordings::record(const std::function<void()>& enqueue) {
+  std::string reason;
+  Recorded step{.work = stream_.record_work(enqueue, reason), .collectives = {}};
+  for (Communicator* communicator : communicators_) step.collectives.push_back(communicator->take_recorded());
+  Communicator& host = communicators_.front()->host();
+  const int first_without = first_rank_where(host, step.work.empty());
+  if (first_without < 0) {
+    if (enqueued() == first_recorded_) {
+      constexpr std::string_view kNames[] = {"", "local ", "averaging "};
+      log::info("{}steps are recorded and replayed: {} operations each",
+                kNames[static_cast<std::size_t>(kind_)], step.work.operations());
+    }
+    return step;
+  }
+  if (first_without == host.rank()) log::warning("steps are enqueued one by one: {}", reason);
+  records_ = false;
+  recordings_ = {};
+  return {};
+}
+
+// A plan is new in the first step of its kind, and when it is recorded: in the third and fourth step, or
+// later.
+void StepRecordings::check_calls() {
+  const bool new_plan = enqueued() <= first_exchange_ || (records_ && enqueued() >= first_recorded_);
+  for (Communicator* communicator : communicators_) {
+    const CallCheck check = communicator->call_check();
+    if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) communicator->check_calls();
+  }
+}
+
+// A replay cannot compare before each collective, so CallCheck::collective compares here, too.
+void StepRecordings::check_replayed_calls() const {
+  if (kind_ == StepKind::local) return;
+  for (Communicator* communicator : communicators_) {
+    const CallCheck check = communicator->call_check();
+    if (check == CallCheck::step || check == CallCheck::collective) communicator->check_calls();
+  }
+}
+
+}  // namespace lockstep

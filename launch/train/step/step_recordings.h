@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StepRecordings: enqueues the work of steps. On a GPU a step of each kind, in each slot, is recorded once
+// and then replayed as a whole; elsewhere, and if a rank cannot record it, each step is enqueued anew. All
+// ranks do the same. It also decides when ranks compare which collectives they call: a plan is new when it is
+// first enqueued, and when it is recorded.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/step_slot.h"
+#include "core/stream.h"
+#include "launch/train/step/step_kind.h"
+
+namespace lockstep {
+
+class StepRecordings {
+ public:
+  // All outlive this. communicators: those that a step uses; ranks agree over the first one.
+  StepRecordings(Stream& stream, std::vector<Communicator*> communicators);
+
+  std::span<Communicator* const> communicators() const { return communicators_; }
+  bool records() const { return records_; }
+
+  // Call first. records: whether steps are recorded; the same on every rank. first_exchange: the first step,
+  // from 0, that exchanges something.
+  void begin(bool records, std::int64_t first_exchange);
+  // Discards the recordings, because memory that they use is freed.
+  void forget() { recordings_ = {}; }
+  // Discards the recordings and counts steps from 0 again. warmup_steps: the first steps, whose exchange
+  // differs from that of all later ones.
+  void restart(std::int64_t warmup_steps);
+
+  // Enqueues the step by calling `enqueue`, which may be recorded, or replays an earlier recording. observed:
+  // the step records times of its buckets; such steps have their own recordings.
+  void run(StepKind kind, StepSlot slot, bool observed, const std::function<void()>& enqueue);
+
+  // Collective; called within `enqueue`, before the sums of the step are used. Ranks compare which
+  // collectives they call, as CallCheck demands.
+  void check_calls();
+
+ private:
+  struct Recorded {
+    Recording work;
+    std::vector<RecordedCollectives> collectives;  // by communicator
+  };
+
+  // Records the next step; empty, on all ranks, if one of them cannot record it.
+  Recorded record(const std::function<void()>& enqueue);
+  // Collective. check_calls() for a replayed step, while the device runs it.
+  void check_replayed_calls() const;
+  std::int64_t& enqueued() { return enqueued_[static_cast<std::size_t>(kind_)]; }
+
+  Stream& stream_;
+  std::vector<Communicator*> communicators_;
+  bool records_ = false;
+  std::int64_t first_exchange_ = 0;
+  std::int64_t first_recorded_ = 0;        // value of enqueued() from which steps are recorded
+  StepKind kind_ = StepKind::synchronous;  // of the step that is being enqueued
+  std::array<std::array<std::array<Recorded, StepSlot::kCount>, kStepKinds>, 2>
+      recordings_;                                      // by observed, kind and slot
+  std::array<std::int64_t, kStepKinds> enqueued_ = {};  // steps of each kind since restart()
+};
+
+}  // namespace lockstep

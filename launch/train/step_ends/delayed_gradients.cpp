@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/step_ends/delayed_gradients.h"
+
+#include "core/error.h"
+#include "kernels/backend.h"
+
+namespace lockstep {
+
+DelayedGradients::DelayedGradients(Network& network, GradientBuckets& buckets, Optimizer& optimizer,
+                                   int ranks)
+    : network_(network),
+      buckets_(buckets),
+      optimizer_(optimizer),
+      ranks_(ranks),
+      values_(planned_bytes(network.values().size_bytes()), network.device()),
+      control_(sizeof(StepControl) + 2 * sizeof(float), network.device()) {
+  CHECK(buckets.delayed(), "the buckets exchange gradients where they are made");
+}
+
+void DelayedGradients::exchange(Stream& compute, std::span<BucketMoments> moments) {
+  buckets_.begin(compute, moments, {.loss_scale = scale()});
+  for (std::size_t i = 0; i < network_.parameters().size(); ++i) buckets_.gradient_ready(i);
+}
+
+// A loss scale divided by the number of ranks turns this rank's share of the mean over all samples into the
+// mean over its own samples.
+void DelayedGradients::look_ahead(Stream& compute, StepSlot slot) {
+  compute.copy(values_.data(), network_.values().data(), values_.bytes());
+  compute.copy(&own()->loss_scale, scale(), sizeof(float));
+  network_.backend().scale(
+      compute, {.count = 1, .factor = 1 / static_cast<float>(ranks_), .values = &own()->loss_scale});
+  optimizer_.look_ahead(compute, slot, buckets_.own_gradients(), own());
+}
+
+// Copies the weights, because a skipped step does not.
+void DelayedGradients::come_back(Stream& compute) {
+  compute.copy(network_.values().data(), values_.data(), values_.bytes());
+  network_.copy_weights(compute);
+}
+
+// The optimizer divides by the scale that the gradients were made with, and adjusts that scale.
+void DelayedGradients::take_scale(Stream& compute) {
+  float* current = &optimizer_.control()->loss_scale;
+  compute.copy(scale() + 1, current, sizeof(float));
+  compute.copy(current, scale(), sizeof(float));
+}
+
+// The adjusted scale is for the next backward pass; the last backward pass used the other one.
+void DelayedGradients::give_scale(Stream& compute) { compute.copy(scale(), scale() + 1, sizeof(float)); }
+
+void DelayedGradients::judge_statistics(Stream& compute) {
+  judge(compute);
+  network_.restore_statistics_if_skipped(compute, own());
+}
+
+void DelayedGradients::judge(Stream& compute) {
+  Write write = Write::overwrite;
+  for (const FlatRange& range : buckets_.own_gradients()) {
+    network_.backend().all_finite(compute, {.type = range.type,
+                                            .count = range.count(),
+                                            .values = range.data,
+                                            .finite = &own()->finite,
+                                            .write = write});
+    write = Write::accumulate;
+  }
+}
+
+void DelayedGradients::keep(Stream& compute) {
+  if (!under_way()) compute.copy(scale(), &optimizer_.control()->loss_scale, sizeof(float));
+  buckets_.delay(compute);
+}
+
+// Waits for the stream.
+template <typename CastOf>
+void DelayedGradients::cast_ranges(Stream& compute, std::span<const FlatRange> ranges,
+                                   const CastOf& cast_of) {
+  for (const FlatRange& range : ranges) network_.backend().cast(compute, cast_of(range));
+  compute.synchronize();
+}
+
+void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
+  const auto count = static_cast<std::int64_t>(network_.values().size());
+  Buffer memory(network_.values().size_bytes(), network_.device());
+  auto* plain = reinterpret_cast<float*>(memory.data());
+  cast_ranges(compute, buckets_.gradients(), [&](const FlatRange& range) {
+    return Cast{.count = range.count(),
+                .from_type = range.type,
+                .to_type = DType::f32,
+                .from = range.data,
+                .to = plain + range.begin};
+  });
+  const std::span<const Parameter> parameters = network_.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    visitor.tensor({.name = parameters[i].name + ".gradient_under_way",
+                    .layout = parameters[i].layout,
+                    .value = plain + parameters[i].offset,
+                    .elements = flat_elements(parameters, i, count)},
+                   StateScope::per_rank);
+  }
+  float scale_now = 0;
+  compute.copy(&scale_now, scale(), sizeof(float));
+  compute.synchronize();
+  double loss_scale = scale_now;
+  visitor.value("train.gradients_under_way", StateScope::replicated, &under_way_);
+  visitor.value("train.loss_scale_under_way", StateScope::replicated, &loss_scale);
+  if (!visitor.writes()) return;
+  scale_now = static_cast<float>(loss_scale);
+  compute.copy(scale(), &scale_now, sizeof(float));
+  for (const std::span<const FlatRange> ranges : {buckets_.gradients(), buckets_.own_gradients()}) {
+    cast_ranges(compute, ranges, [&](const FlatRange& range) {
+      return Cast{.count = range.count(),
+                  .from_type = DType::f32,
+                  .to_type = range.type,
+                  .from = plain + range.begin,
+                  .to = range.data};
+    });
+  }
+  judge(compute);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/step_ends/gossip.h"
+
+#include <utility>
+
+#include "core/error.h"
+#include "kernels/backend.h"
+
+namespace lockstep {
+
+Gossip::Gossip(Network& network, Communicator& communicator)
+    : network_(network),
+      ranks_(communicator.size()),
+      slots_(communicator, static_cast<std::int64_t>(network.values().size())),
+      theirs_(network.values().size_bytes(), network.device()),
+      seen_(slots_.neighbours().size()),
+      before_(static_cast<std::size_t>(ranks_)) {
+  CHECK(is_host_memory(network.device()), "neighbours look into the memory of a CPU");
+}
+
+std::size_t Gossip::planned_bytes(std::size_t parameter_bytes) {
+  return parameter_bytes +
+         NeighbourSlots::planned_bytes(static_cast<std::int64_t>(parameter_bytes / sizeof(float)));
+}
+
+void Gossip::begin_epoch(std::int64_t first, std::int64_t each) {
+  first_ = first;
+  begin_ = end_;
+  end_ += each * ranks_;
+}
+
+std::int64_t Gossip::place() const { return first_ + (slots_.steps_taken() - 1 - begin_) / ranks_; }
+
+std::vector<std::int64_t> Gossip::end_epoch() {
+  std::vector<std::int64_t> steps;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const std::int64_t taken = slots_.steps_taken(rank);
+    steps.push_back(taken - std::exchange(before_[static_cast<std::size_t>(rank)], taken));
+  }
+  end_ = slots_.steps_taken();
+  return steps;
+}
+
+void Gossip::average(Stream& compute) {
+  compute.synchronize();
+  const std::span<float> values = network_.values();
+  slots_.show(values.data());
+  auto* theirs = reinterpret_cast<float*>(theirs_.data());
+  const auto count = static_cast<std::int64_t>(values.size());
+  int terms = 1;
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    const std::int64_t number = slots_.look(slots_.neighbours()[i], seen_[i], theirs);
+    if (number == 0) continue;
+    seen_[i] = number;
+    network_.backend().add(compute, {.count = count, .a = values.data(), .b = theirs, .sum = values.data()});
+    ++terms;
+  }
+  if (terms == 1) return;
+  network_.backend().scale(
+      compute, {.count = count, .factor = 1 / static_cast<float>(terms), .values = values.data()});
+  network_.copy_weights(compute);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/step_ends/late.h"
+
+#include <utility>
+
+#include "core/error.h"
+
+namespace lockstep {
+
+LateEnd::LateEnd(const StepEndParts& parts)
+    : StepEnd(parts), delayed_(parts.network, parts.buckets, parts.optimizer, parts.communicator.size()) {
+  CHECK(parts.statistics == nullptr, "gradients that are late, and statistics that are not");
+}
+
+void LateEnd::before_forward(const StepPlace& place) {
+  StepEnd::before_forward(place);
+  if (!delayed_.under_way()) return;
+  delayed_.exchange(parts_.stream, parts_.clock.buckets());
+  parts_.clock.time(Phase::optimizer, 0, [&] { delayed_.look_ahead(parts_.stream, place.slot); });
+}
+
+void LateEnd::behind_backward(const StepPlace& place) {
+  Stream& stream = parts_.stream;
+  const std::int64_t last = parts_.last_micro_batch;
+  const bool under_way = delayed_.under_way();
+  parts_.clock.time(Phase::exposed_communication, last, [&] {
+    if (!under_way) return;
+    parts_.buckets.wait(stream);
+    parts_.recordings.check_calls();
+  });
+  parts_.clock.time(Phase::optimizer, last, [&] {
+    delayed_.judge_statistics(stream);
+    if (under_way) {
+      delayed_.come_back(stream);
+      delayed_.take_scale(stream);
+      update(place);
+    }
+    parts_.results.copy_control(stream, place.slot, parts_.optimizer.control());
+    if (under_way) delayed_.give_scale(stream);
+    delayed_.keep(stream);
+  });
+}
+
+void LateEnd::end_step(const StepPlace& place) {
+  delayed_.end_step();
+  StepEnd::end_step(place);
+}
+
+// Two loss scales alternate: scale_before is the other one.
+StepVerdict LateEnd::judge(std::int64_t number, const StepResult& result, float) {
+  const bool now_finite = losses_are_finite(result);
+  return {.step = number - 1,
+          .loss_finite = std::exchange(loss_was_finite_, now_finite),
+          .counts = now_finite,
+          .loss_scale = result.control.loss_scale / parts_.optimizer.loss_scale_options().rule.backoff};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a Trainer ends a training whose gradients are not finite: how it finds the origin, and what it saves
+// for a resume.
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "comm/agreement.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "launch/train/watch/not_finite_search.h"
+#include "launch/train/trainer.h"
+#include "models/network_state.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<int> ranks_with(Communicator& host, bool mine) {
+  std::vector<int> ranks;
+  const std::vector<std::int32_t> flags = gather_values<std::int32_t>(host, mine ? 1 : 0);
+  for (int rank = 0; rank < host.size(); ++rank)
+    if (flags[static_cast<std::size_t>(rank)] != 0) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace
+
+// Names the ranks whose loss is not finite, if all ranks learn of the step at the same time.
+void Trainer::report_skipped(const StepVerdict& verdict) {
+  if (end_->kind_of(verdict.step - 1) != StepKind::synchronous) {
+    return log::warning(
+        "step {} skipped by this rank: its gradients are not finite ({} in a row, at most {})", verdict.step,
+        settled_.bad_in_a_row, options_.max_skipped_steps);
+  }
+  const std::vector<int> ranks = ranks_with(parts_.communicator.host(), !verdict.loss_finite);
+  log::shared_warning("step {} skipped: {} ({} in a row, train.max_skipped_steps = {})", verdict.step,
+                      ranks.empty()
+                          ? "the gradient is not finite (every rank's loss is)"
+                          : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", ")),
+                      settled_.bad_in_a_row, options_.max_skipped_steps);
+}
+
+Trainer::Position Trainer::position_before(std::int64_t step) const {
+  const std::int64_t back = position_.step - (step - 1);
+  if (back <= position_.epoch_step)
+    return {.step = step - 1, .epoch = position_.epoch, .epoch_step = position_.epoch_step - back};
+  return {.step = step - 1,
+          .epoch = position_.epoch - 1,
+          .epoch_step = parts_.train.steps_in_epoch(position_.epoch - 1) - (back - position_.epoch_step)};
+}
+
+// Computes the step again on this rank's batch; with synchronised batch norm, all ranks do so together.
+// Changes gradients, but neither parameters nor other training state. On a ring the samples of a step are not
+// known.
+std::string Trainer::find_not_finite(std::int64_t step) {
+  if (!end_->in_lockstep()) return {};
+  end_->finish();
+  Network& network = parts_.network;
+  stream_.synchronize();
+  NotFiniteSearch search(network, stream_);
+  search.look_at_state();
+  network.keep_statistics(stream_);
+  const Position at = position_before(step);
+  train_.seek(at.epoch, at.epoch_step);
+  train_.begin(stream_, StepSlot{});
+  for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) {
+    const Pass pass{.stream = stream_,
+                    .mode = Mode::training,
+                    .gradient_scale = gradient_scale(),
+                    .loss_scale = parts_.optimizer.loss_scale(),
+                    .gradients = micro == 0 ? Write::overwrite : Write::accumulate,
+                    .observer = &search,
+                    .across = parts_.across};
+    network.forward(train_.next(), pass);
+    search.look_at_loss(network.loss(stream_).loss);
+    network.backward(pass);
+  }
+  network.restore_statistics(stream_);
+  stream_.synchronize();
+  train_.seek(position_.epoch, position_.epoch_step);
+  return search.found();
+}
+
+void Trainer::stop_not_finite(const StepFailure& failure) {
+  end_->finish();  // ends the following step, which is skipped, too
+  Communicator& host = parts_.communicator.host();
+  const std::vector<int> ranks = ranks_with(host, !failure.loss_finite);
+  const std::string what = ranks.empty()
+                               ? "the gradient is not finite (every rank's loss is)"
+                               : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
+  std::string where = where_it_began(host, settled_.not_finite_where);
+  if (where.empty() && !end_->judges_alone())
+    where = "; computed again, each rank by itself, it is finite everywhere";
+  for (TrainingObserver* each : observers_) each->step_failed();
+  const std::string saved = save_last_good(failure.step);
+  throw_agreed(Error(exit_code::failed,
+                     fmt::format("step {}: {}{}; lower optimizer.learning_rate or look at the data{}",
+                                 failure.step, what, where, saved)));
+}
+
+// On a GPU the next step is already enqueued; if it is skipped, it restores the statistics, too.
+std::string Trainer::save_last_good(std::int64_t failed_step) {
+  const bool average = end_->show_last_average(failed_step);
+  const bool next_done =
+      settled_.steps < enqueued_ && results_.result(StepSlot::of(settled_.steps)).control.finite != 0;
+  stream_.synchronize();
+  if (!average && !share_finite_state()) return "; no rank has parameters that are finite";
+  std::string saved;
+  if (!options_.last_good.empty()) {
+    average_statistics();
+    stream_.synchronize();
+    if (parts_.communicator.rank() == 0) StateSnapshot(parts_.network).save(options_.last_good);
+    if (average) return fmt::format("; the last average of all ranks is in {}", options_.last_good.string());
+    saved = fmt::format("; the state {} is in {}",
+                        next_done ? fmt::format("after step {}", failed_step + 1) : "before this step",
+                        options_.last_good.string());
+  }
+  if (observers_.empty() || average || !end_->skip_restores_state()) return saved;
+  return_to_last_good(failed_step, next_done);
+  for (TrainingObserver* each : observers_) saved += each->save_last_good();
+  return saved;
+}
+
+// Ranks share this state, so values that are not finite on one rank can be replaced by another rank's.
+bool Trainer::share_finite_state() {
+  Network& network = parts_.network;
+  Communicator& communicator = parts_.communicator;
+  NotFiniteSearch search(network, stream_);
+  search.look_at_state();
+  const std::vector<int> sound = ranks_with(communicator.host(), search.found().empty());
+  if (sound.empty()) return false;
+  if (static_cast<int>(sound.size()) == communicator.size()) return true;
+  const std::span<float> average = average_ ? average_->values() : std::span<float>();
+  for (const std::span<float> state : {network.values(), parts_.optimizer.state(), average})
+    if (!state.empty()) communicator.broadcast(state.data(), state.size(), DType::f32, sound.front());
+  communicator.stream().synchronize();
+  network.copy_weights(stream_);
+  stream_.synchronize();
+  log::shared_warning("ranks whose parameters were not finite have those of rank {} now", sound.front());
+  return true;
+}
+
+// No step is under way afterwards.
+void Trainer::return_to_last_good(std::int64_t failed_step, bool next_done) {
+  if (next_done) {
+    for (const LossSums& sums : results_.result(StepSlot::of(settled_.steps)).losses)
+      settled_.losses.add(sums);
+  } else {
+    const Position at = position_before(failed_step);
+    position_.step = at.step;
+    position_.epoch = at.epoch;
+    position_.epoch_step = at.epoch_step;
+  }
+  if (parts_.optimizer.loss_scale_options().dynamic()) --settled_.skipped;
+  settled_.steps = enqueued_;
+}
+
+}  // namespace lockstep

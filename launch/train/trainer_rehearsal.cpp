@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Passes of a Trainer outside of steps.
+#include "launch/train/trainer.h"
+
+namespace lockstep {
+
+void Trainer::rehearse(const std::function<void()>& behind) {
+  settle_but(0);
+  clock_.restart();
+  train_.begin(stream_, StepSlot::of(enqueued_));
+  const std::int64_t samples =
+      parts_.train.global_batch() / parts_.communicator.size() / options_.accumulation;
+  for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) {
+    const Pass pass{.stream = stream_,
+                    .mode = Mode::training,
+                    .gradient_scale = 1.0f / static_cast<float>(samples),
+                    .loss_scale = parts_.optimizer.loss_scale(),
+                    .gradients = Write::overwrite,
+                    .across = parts_.across};
+    parts_.network.forward(train_.next(), pass);
+    parts_.network.backward(pass);
+    stream_.synchronize();
+    if (behind) behind();
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The state of a Trainer that is saved and restored.
+#include <limits>
+
+#include "core/error.h"
+#include "launch/train/trainer.h"
+
+namespace lockstep {
+
+void Trainer::visit_state(StateVisitor& visitor) {
+  settle_but(0);
+  clock_.restart();
+  if (!visitor.writes()) end_->show_saved(position_.step);
+  parts_.network.visit_state(visitor);
+  parts_.optimizer.visit_state(visitor);
+  if (average_) average_->visit_state(visitor);
+  visit_exchange(visitor);
+  end_->visit_state(visitor);
+  visit_position(visitor);
+  visitor.value("epoch.loss", StateScope::per_rank, &settled_.losses.loss);
+  visitor.value("epoch.weight", StateScope::per_rank, &settled_.losses.weight);
+  visitor.value("epoch.correct", StateScope::per_rank, &settled_.losses.correct);
+  visitor.value("epoch.samples", StateScope::per_rank, &settled_.losses.samples);
+  visitor.value("epoch.skipped_steps", end_->judges_alone() ? StateScope::per_rank : StateScope::replicated,
+                &settled_.skipped);
+  if (!visitor.writes()) return;
+  end_->learn_again();
+  settled_.loss_scale = parts_.optimizer.read_control(stream_).loss_scale;
+  settled_.epoch_begin = -1;  // the restored sums are not reset
+  train_.seek(position_.epoch, position_.epoch_step);
+}
+
+// Visits the choice of codecs first, because it determines the exchange's state.
+void Trainer::visit_exchange(StateVisitor& visitor) {
+  if (codec_trial_) {
+    const auto by_bucket =
+        codec_trial_->visit_state(visitor, parts_.network.parameters(), parts_.buckets.plan());
+    if (by_bucket) change_codecs(*by_bucket);
+  }
+  for (const ExchangeState& state : parts_.buckets.exchange().state()) {
+    const std::int64_t elements = state.memory.shape.elements();
+    visitor.tensor({.name = state.name,
+                    .layout = Layout(state.memory.shape, DType::f32),
+                    .value = static_cast<float*>(state.memory.data),
+                    .elements = elements},
+                   state.scope);
+  }
+}
+
+void Trainer::visit_position(StateVisitor& visitor) {
+  const auto mine = static_cast<std::int64_t>(parts_.train.seed());
+  std::int64_t seed = mine;
+  visitor.value("train.seed", StateScope::replicated, &seed);
+  visitor.value("train.steps", StateScope::replicated, &position_.step);
+  visitor.value("train.epoch", StateScope::replicated, &position_.epoch);
+  visitor.value("train.epoch_step", StateScope::replicated, &position_.epoch_step);
+  visitor.value("train.epoch_reported", StateScope::replicated, &position_.reported);
+  if (seed != mine) {
+    throw ConfigError(fmt::format("the saved state is of train.seed = {}, not of {}", seed, mine));
+  }
+  constexpr std::int64_t kMostEpochs = std::numeric_limits<decltype(SampleId::epoch)>::max();
+  if (position_.epoch < 0 || position_.epoch > kMostEpochs || position_.epoch_step < 0 ||
+      position_.epoch_step > parts_.train.steps_in_epoch(position_.epoch) ||
+      position_.step < position_.epoch_step) {
+    throw DataError(
+        fmt::format("the saved state stands at step {} of epoch {} after {} steps, which cannot be",
+                    position_.epoch_step, position_.epoch + 1, position_.step));
+  }
+}
+
+}  // namespace lockstep

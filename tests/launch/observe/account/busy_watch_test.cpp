@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/account/busy_watch.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <regex>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "launch/observe/run_files/event_command.h"
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+// 10 steps in 10 s: `seconds` in the given phase, the rest in backward.
+StepLine line_of(std::int64_t step, Phase phase, double seconds) {
+  StepLine line{.epoch = 1, .step = step, .steps = 10};
+  line.samples_per_second = 100;
+  line.account[Phase::backward] = 10 - seconds;
+  line.account[phase] += seconds;
+  line.busy = 1 - seconds / 10;
+  return line;
+}
+
+StepLine without_core(std::int64_t step, double seconds) {
+  StepLine line = line_of(step, Phase::rest, 0);
+  line.without_core_seconds = seconds;
+  line.busy = 1 - seconds / 10;
+  return line;
+}
+
+const IdleContext kTwoRanks{.ranks = 2};
+
+std::string cause_of(const StepLine& line, const IdleContext& context = kTwoRanks) {
+  const auto cause = find_idle_cause(line, context, std::nullopt);
+  return cause ? cause->cause + ": " + cause->change : "none";
+}
+
+TEST(IdleCause, IsWhatTheStepsLostMostBy) {
+  EXPECT_EQ(cause_of(line_of(10, Phase::data_wait, 4)), "data: data.loader=preload");
+  EXPECT_EQ(cause_of(line_of(10, Phase::exposed_communication, 4)), "communication: train.accumulation=2");
+  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4)), "small_work: train.batch=2");
+  EXPECT_EQ(cause_of(without_core(10, 4)).substr(0, 12), "allocation: ");
+  EXPECT_EQ(cause_of(line_of(10, Phase::data_wait, 0.4)), "none") << "less than a twentieth";
+  StepLine both = line_of(10, Phase::data_wait, 3);
+  both.account[Phase::exposed_communication] = 4;
+  EXPECT_EQ(cause_of(both).substr(0, 13), "communication");
+}
+
+TEST(IdleCause, ProposesWhatIsNotSetYet) {
+  const StepLine data = line_of(10, Phase::data_wait, 4);
+  EXPECT_NE(cause_of(data, {.decodes = true}).find("lockstep pack"), std::string::npos);
+  EXPECT_EQ(cause_of(data, {.preloads = true, .loader_threads = 1}), "data: data.loader_threads=0");
+  EXPECT_NE(cause_of(data, {.preloads = true}).find("train.threads"), std::string::npos);
+  const StepLine idle = line_of(10, Phase::idle, 4);
+  EXPECT_EQ(cause_of(idle, {.on_gpu = true}), "small_work: train.cuda_graph=true");
+  EXPECT_EQ(cause_of(idle, {.on_gpu = true, .records_steps = true, .batch = 64}),
+            "small_work: train.batch=128");
+  const std::string fewer_threads =
+      cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 2, .cores = 4});
+  expect_parts(fewer_threads, {"allocation: ", "8 threads", "4 ranks", "4 cores", "train.threads=1"});
+  const std::string fewer_ranks = cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 1, .cores = 2});
+  expect_parts(fewer_ranks, {"allocation: ", "4 threads", "4 ranks", "2 cores", "2 ranks"});
+  EXPECT_EQ(fewer_ranks.find("train.threads"), std::string::npos) << fewer_ranks;
+  // There are enough cores, so other processes use them.
+  const std::string others = cause_of(without_core(10, 4), {.local_ranks = 2, .threads = 2, .cores = 4});
+  expect_parts(others, {"allocation: ", "4 threads", "4 cores"});
+  EXPECT_EQ(others.find("train.threads"), std::string::npos) << others;
+}
+
+// Peers wait for a rank without a core: the apparent communication time is caused by missing cores.
+TEST(IdleCause, OfMoreThreadsThanCoresIsTheCores) {
+  StepLine line = line_of(10, Phase::exposed_communication, 5);
+  line.without_core_seconds = 1;
+  line.busy = 0.4;
+  const auto cause = find_idle_cause(line, {.local_ranks = 4, .threads = 1, .cores = 2}, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "allocation");
+  EXPECT_DOUBLE_EQ(cause->lost_seconds, 6);
+  EXPECT_DOUBLE_EQ(cause->samples_per_second, 125) << "1.6 of the 2 cores compute already";
+}
+
+TEST(IdleCause, RanksThatMayUseFewOfTheCoresAreBound) {
+  const IdleContext context{.local_ranks = 2, .threads = 1, .cores = 1, .machine_cores = 8};
+  expect_parts(cause_of(without_core(10, 4), context), {"allocation: ", "8 cores", "mpirun --bind-to none"});
+}
+
+// All cores compute. Loaders take cores that ranks lack, so peers wait for these ranks.
+TEST(IdleCause, LoadersThatTakeTheCoresAreData) {
+  StepLine line = line_of(10, Phase::exposed_communication, 2);
+  line.without_core_seconds = 1;
+  line.loader_seconds = 2.5;
+  IdleContext context{.ranks = 2, .local_ranks = 2, .threads = 1, .cores = 2, .decodes = true};
+  const auto cause = find_idle_cause(line, context, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "data");
+  EXPECT_DOUBLE_EQ(cause->lost_seconds, 2.5);
+  EXPECT_NE(cause->evidence.find("cores"), std::string::npos) << cause->evidence;
+  context.cores = 4;
+  EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "communication") << "they have their own";
+  line = without_core(10, 3);
+  line.loader_seconds = 2;
+  context.cores = 2;
+  EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "data") << "a third is somebody else's";
+}
+
+// Time outside training (evaluation) may compute, but the line counts as idle.
+TEST(IdleCause, WhatIsMeasuredAndToldTakesTimeToo) {
+  StepLine line = line_of(10, Phase::rest, 0);
+  line.evaluation_seconds = 10;
+  EXPECT_DOUBLE_EQ(overall_busy(line), 0.5);
+  EXPECT_DOUBLE_EQ(overall_rate(line), 50);
+  const auto cause = find_idle_cause(line, {.metrics_every = 20}, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "monitoring");
+  EXPECT_EQ(cause->change, "run.metrics_every=40");
+  EXPECT_NEAR(cause->samples_per_second, 50 / 0.75, 1e-9);
+  line = line_of(10, Phase::rest, 4);
+  line.telling_seconds = 3;
+  EXPECT_EQ(cause_of(line, {.log_every = 1}), "monitoring: run.log_every=2");
+  line.telling_seconds = 1;
+  EXPECT_EQ(cause_of(line, {.log_every = 1}), "small_work: train.batch=2");
+}
+
+// A single rank waits for its own thread.
+TEST(IdleCause, OfOneRankIsNoCommunication) {
+  const StepLine line = line_of(10, Phase::exposed_communication, 4);
+  EXPECT_EQ(cause_of(line, {.cores = 2}).substr(0, 12), "allocation: ");
+}
+
+// Twice the batch does not fit: the cause is memory.
+TEST(IdleCause, ABatchThatHasNoRoomIsMemory) {
+  IdleContext context{.batch = 64};
+  context.room = [](std::int64_t batch) {
+    EXPECT_EQ(batch, 128);
+    return BatchRoom{.fits = false,
+                     .needed = std::size_t{3} << 30,
+                     .available = std::size_t{2} << 30,
+                     .remedies = {"train.recompute=true", "train.precision=bf16"}};
+  };
+  const auto cause = find_idle_cause(line_of(10, Phase::rest, 4), context, std::nullopt);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "memory");
+  expect_parts(cause->evidence, {" 128 ", "3.00 GiB", "2.00 GiB"});
+  expect_parts(cause->change, {"train.recompute=true", "train.precision=bf16", "train.batch=128"});
+  context.room = [](std::int64_t) { return BatchRoom{.fits = false}; };
+  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), context), "memory: train.accumulation=2");
+}
+
+// 10 steps of 1 s, all in backward.
+std::optional<IdleCause> find_slow(const ComputeRoof& roof, IdleContext context = {}) {
+  context.roof = [&] { return roof; };
+  return find_slow_cause(line_of(10, Phase::rest, 0), context);
+}
+
+std::string slow_cause(const ComputeRoof& roof, const IdleContext& context = {}) {
+  const auto cause = find_slow(roof, context);
+  return cause ? cause->cause + ": " + cause->change : "none";
+}
+
+TEST(SlowCause, IsWhatComputingLosesMostBy) {
+  EXPECT_EQ(slow_cause({.products = 0.01, .memory = 0.8, .weights = 0.7, .kernels = 10}),
+            "small_work: train.batch=2");
+  const ComputeRoof bound{.products = 0.01, .memory = 0.8, .kernels = 10, .bound_by_memory = {"batch norm"}};
+  const auto bound_by_memory = find_slow(bound);
+  ASSERT_TRUE(bound_by_memory);
+  EXPECT_EQ(bound_by_memory->cause, "architecture");
+  expect_parts(bound_by_memory->evidence, {"batch norm"});
+  expect_parts(bound_by_memory->change, {"lockstep profile"});
+  EXPECT_EQ(slow_cause(bound, {.on_gpu = true, .halves_are_fast = true}),
+            "architecture: train.precision=bf16");
+  const auto unfilled =
+      find_slow({.products = 0.1, .kernels = 10, .unfilled = 0.4, .unfilled_layer = "conv (17 channels)"});
+  ASSERT_TRUE(unfilled);
+  EXPECT_EQ(unfilled->cause, "architecture");
+  expect_parts(unfilled->evidence, {"40 %", "conv (17 channels)"});
+  expect_parts(unfilled->change, {"channels", "16"});
+  expect_parts(slow_cause({.products = 0.1, .kernels = 10}),
+               {"architecture: ", "lockstep profile", "kernels.choose=time"});
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 100'000}), "small_work: train.batch=2")
+      << "kernels of 10 us";
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 40'000}, {.on_gpu = true}), "small_work: train.batch=2")
+      << "kernels of 25 us: a part of a GPU has no work";
+  EXPECT_FALSE(find_slow_cause(line_of(10, Phase::rest, 0), {})) << "nothing was measured";
+}
+
+TEST(SlowCause, TheUpdateIsSharedByALargerBatch) {
+  IdleContext context;
+  context.roof = [] { return ComputeRoof{.products = 0.3, .kernels = 10}; };
+  const auto cause = find_slow_cause(line_of(10, Phase::optimizer, 6), context);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "small_work");
+  EXPECT_DOUBLE_EQ(cause->lost_seconds, 6);
+  EXPECT_NEAR(cause->samples_per_second, 100 / 0.7, 1e-9);
+}
+
+TEST(IdleCause, TheGainIsTheTimeThatWasLost) {
+  const auto data = find_idle_cause(line_of(10, Phase::data_wait, 5), {}, std::nullopt);
+  EXPECT_DOUBLE_EQ(data->samples_per_second, 200);
+  const auto half = find_idle_cause(line_of(10, Phase::rest, 5), {}, std::nullopt);
+  EXPECT_NEAR(half->samples_per_second, 100 / 0.75, 1e-9) << "of twice the batch a sample has half the cost";
+  Advice advice{.cause = "slow_wire"};
+  advice.key = "comm.codec";
+  const auto known = find_idle_cause(line_of(10, Phase::exposed_communication, 5), kTwoRanks, advice);
+  EXPECT_EQ(known->key, "comm.codec");
+  EXPECT_EQ(known->samples_per_second, 100) << "never less than now";
+}
+
+constexpr BusyOptions kOptions{.below = 0.7, .lines = 3, .pause_seconds = 60};
+
+// A watch that has seen the first line of a run.
+BusyWatch watching(const BusyOptions& options, const IdleContext& context = {}) {
+  BusyWatch watch(options, context);
+  EXPECT_FALSE(watch.look(line_of(0, Phase::data_wait, 10), 0));
+  return watch;
+}
+
+TEST(BusyWatch, TellsOnceOfSeveralLinesInARow) {
+  BusyWatch watch = watching(kOptions);
+  int told = 0;
+  for (std::int64_t i = 1; i <= 20; ++i) {
+    const auto event = watch.look(line_of(10 * i, Phase::data_wait, 5), 100.0 * static_cast<double>(i));
+    if (!event) continue;
+    ++told;
+    EXPECT_EQ(i, 3);
+    EXPECT_EQ(event->first_step, 1);
+    EXPECT_EQ(event->lines.step, 30);
+    EXPECT_DOUBLE_EQ(event->lines.account[Phase::data_wait], 15);
+    EXPECT_DOUBLE_EQ(overall_busy(event->lines), 0.5);
+    EXPECT_EQ(event->cause.cause, "data");
+    expect_parts(to_text(*event), {"50 %", "data.loader=preload", "200 samples/s", "+100 %"});
+    EXPECT_TRUE(std::regex_search(to_text(*event), std::regex(R"(\bsteps? 1\D+30\b)"))) << to_text(*event);
+  }
+  EXPECT_EQ(told, 1) << "the same cause goes on";
+}
+
+TEST(BusyWatch, ALineThatIsBusyBetweenThemTellsOfNothing) {
+  BusyWatch watch = watching(kOptions);
+  for (std::int64_t i = 1; i <= 30; ++i)
+    EXPECT_FALSE(watch.look(line_of(i, Phase::data_wait, i % 3 == 0 ? 1 : 5), 0));
+  BusyWatch never = watching({.below = 0});
+  for (std::int64_t i = 1; i <= 5; ++i) EXPECT_FALSE(never.look(line_of(i, Phase::data_wait, 10), 0));
+}
+
+// A value near the threshold is reported once. A new event follows, after a pause, when the device was busy
+// for long or the cause changes.
+TEST(BusyWatch, TellsAgainWhenTheDeviceWasBusyOrTheCauseIsAnother) {
+  BusyWatch watch = watching(kOptions);
+  double now = 0;
+  const auto told = [&](Phase phase, double lost, int lines) {
+    int events = 0;
+    for (int i = 0; i < lines; ++i) events += watch.look(line_of(10, phase, lost), now).has_value() ? 1 : 0;
+    return events;
+  };
+  EXPECT_EQ(told(Phase::data_wait, 5, 6), 1);
+  now = 1000;
+  EXPECT_EQ(told(Phase::data_wait, 2.8, 5), 0) << "72 %";
+  EXPECT_EQ(told(Phase::data_wait, 5, 6), 0) << "it was never busy in between";
+  EXPECT_EQ(told(Phase::data_wait, 1, 3), 0);
+  EXPECT_EQ(told(Phase::data_wait, 5, 6), 1);
+  now += 59;
+  EXPECT_EQ(told(Phase::exposed_communication, 5, 3), 0) << "too soon";
+  now += 1;
+  EXPECT_EQ(told(Phase::exposed_communication, 5, 3), 1);
+}
+
+TEST(BusyWatch, AnEventIsOneLineOfJson) {
+  BusyWatch watch = watching({.below = 0.7, .lines = 1});
+  const auto event = watch.look(line_of(10, Phase::data_wait, 5), 0);
+  ASSERT_TRUE(event);
+  const std::string text = to_json(*event, 123.5);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json["kind"], "idle");
+  EXPECT_EQ(json["cause"], "data");
+  EXPECT_EQ(json["key"], "data.loader");
+  EXPECT_EQ(json["value"], "preload");
+  EXPECT_EQ(json["time"], 123.5);
+  EXPECT_EQ(json["first_step"], 1);
+  EXPECT_EQ(json["step"], 10);
+  EXPECT_EQ(json["account"]["data_wait"], 5);
+  EXPECT_EQ(json["samples_per_second_estimated"], 200);
+}
+
+TEST(BusyWatch, ADeviceThatIsBusyMayBeSlow) {
+  IdleContext context;
+  int asked = 0;
+  context.roof = [&] {
+    ++asked;
+    return ComputeRoof{.products = 0.01, .memory = 0.8, .weights = 0.8, .kernels = 10};
+  };
+  BusyWatch watch = watching({.peak_below = 0.1, .lines = 2}, context);
+  StepLine line = line_of(10, Phase::rest, 1);
+  line.peak = 0.11;
+  EXPECT_FALSE(watch.look(line, 0));
+  EXPECT_FALSE(watch.look(line, 0));
+  EXPECT_EQ(asked, 0) << "measured for who is told";
+  line.peak = 0.05;
+  EXPECT_FALSE(watch.look(line, 0));
+  line.peak = 0.03;
+  const auto event = watch.look(line, 0);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->cause.cause, "small_work");
+  expect_parts(to_text(*event), {"90 %", "peak", " 4 %"});
+  const auto json = nlohmann::json::parse(to_json(*event, 0));
+  EXPECT_DOUBLE_EQ(json["busy"], 0.9);
+  EXPECT_DOUBLE_EQ(json["peak"], 0.04);
+  BusyWatch never = watching({.peak_below = 0, .lines = 1}, context);
+  EXPECT_FALSE(never.look(line, 0));
+}
+
+// The steps are equally busy but slower.
+TEST(BusyWatch, AClockThatIsHeldDownIsAllocation) {
+  std::optional<SlowedDevice> slowed;
+  IdleContext context;
+  context.slowed = [&] { return slowed; };
+  BusyWatch watch = watching(kOptions, context);
+  const StepLine line = line_of(10, Phase::rest, 0);
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(watch.look(line, 0));
+  slowed = SlowedDevice{.name = "GPU 0", .why = "hw_thermal_slowdown", .share_of_clock = 0.5};
+  EXPECT_FALSE(watch.look(line, 0));
+  EXPECT_FALSE(watch.look(line, 0));
+  const auto event = watch.look(line, 0);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->cause.cause, "allocation");
+  EXPECT_EQ(event->cause.samples_per_second, 200);
+  expect_parts(to_text(*event), {"GPU 0", "50 %", "hw_thermal_slowdown"});
+}
+
+TEST(EventCommand, FindsTheEventAndHoldsNobodyUp) {
+  const TemporaryFolder folder("event");
+  const std::string file = (folder.path() / "event").string(), gate = (folder.path() / "gate").string();
+  const std::string event = R"({"text": "it's \"here\" $HOME"})";
+  ASSERT_EQ(tell_command("until [ -e " + gate + " ]; do sleep 0.01; done; printf %s \"$LOCKSTEP_EVENT\" > " +
+                             file + ".part; mv " + file + ".part " + file,
+                         event),
+            0);
+  EXPECT_NE(access(file.c_str(), F_OK), 0) << "it is not waited for";
+  std::ofstream(gate).put('\n');
+  for (int turn = 0; turn < 500 && access(file.c_str(), F_OK) != 0; ++turn)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::ifstream stream(file);
+  std::string text;
+  std::getline(stream, text);
+  EXPECT_EQ(text, event);
+  EXPECT_EQ(tell_command("exit 3", event), 0) << "what the command comes to is the user's";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The state that a rank publishes and what readers see, also of a stopped or killed rank.
+#include "launch/observe/jobs/shown_rank.h"
+
+#include <array>
+#include <csignal>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/observe/jobs/seen_ranks.h"
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+RankIdentity identity_of(std::int64_t rank, const std::string& job = "one") {
+  return {.rank = rank, .ranks = 2, .job = job, .run_dir = "/runs/" + job, .model = "mlp"};
+}
+
+// A process that runs `work` and waits to be killed. It runs no destructors.
+class OtherProcess {
+ public:
+  explicit OtherProcess(const std::function<void()>& work) {
+    int ready[2];
+    EXPECT_EQ(pipe(ready), 0);
+    process_ = fork();
+    if (process_ == 0) {
+      work();
+      EXPECT_EQ(write(ready[1], "!", 1), 1);
+      for (;;) pause();
+    }
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+  }
+  ~OtherProcess() { kill_it(); }
+
+  void stop() const {
+    kill(process_, SIGSTOP);
+    waitpid(process_, nullptr, WUNTRACED);
+  }
+  void kill_it() {
+    if (process_ == 0) return;
+    kill(process_, SIGKILL);
+    waitpid(std::exchange(process_, 0), nullptr, 0);
+  }
+  pid_t process() const { return process_; }
+
+ private:
+  pid_t process_ = 0;
+};
+
+struct Numbers {
+  std::array<std::uint64_t, 40> all;
+};
+
+TEST(LatestValue, NothingIsThereBeforeTheFirst) {
+  const auto value = std::make_unique<LatestValue<Numbers>>();
+  EXPECT_FALSE(value->look());
+}
+
+// A reader gets complete values only, and never one older than a value it has seen.
+TEST(LatestValue, AReaderNeverSeesPartsOfTwo) {
+  const auto value = std::make_unique<LatestValue<Numbers>>();
+  constexpr std::uint64_t kLast = 100'000;
+  const auto show = [&](std::uint64_t number) {
+    Numbers numbers;
+    numbers.all.fill(number);
+    value->show(numbers);
+  };
+  show(1);
+  std::jthread writer([&] {
+    for (std::uint64_t number = 2; number <= kLast; ++number) show(number);
+  });
+  for (std::uint64_t seen = 0; seen < kLast;) {
+    const std::optional<Numbers> numbers = value->look();
+    if (!numbers) continue;  // values changed too fast
+    for (const std::uint64_t each : numbers->all) ASSERT_EQ(each, numbers->all[0]);
+    ASSERT_GE(numbers->all[0], seen);
+    seen = numbers->all[0];
+  }
+}
+
+TEST(FixedText, KeepsTheEndOfWhatIsTooLong) {
+  EXPECT_EQ(FixedText<8>("runs/x").str(), "runs/x");
+  EXPECT_EQ(FixedText<8>("far/runs/x").str(), "/runs/x");
+  EXPECT_EQ(FixedText<8>("").str(), "");
+}
+
+class ShownRanks : public testing::Test {
+ protected:
+  std::vector<SeenRank> seen() const { return see_ranks(folder_.path()); }
+  std::size_t files() const {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()));
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(ShownRanks, AreSeenAsTheyAreAndGoWithTheirEnd) {
+  {
+    ShownRank second(identity_of(1), folder_.path()), first(identity_of(0), folder_.path());
+    first.introduce([](RankIdentity& rank) { rank.device = "cuda:3"; });
+    first.enter(Activity::training);
+    first.tell([](RankProgress& progress) {
+      progress.step = 17;
+      progress.busy = 0.75;
+    });
+    const std::vector<SeenRank> ranks = seen();
+    ASSERT_EQ(ranks.size(), 2u);
+    EXPECT_EQ(ranks[0].identity.rank, 0);
+    EXPECT_EQ(ranks[0].identity.device.str(), "cuda:3");
+    EXPECT_EQ(ranks[0].identity.run_dir.str(), "/runs/one");
+    EXPECT_EQ(ranks[0].identity.process, getpid());
+    EXPECT_EQ(ranks[0].progress.step, 17);
+    EXPECT_EQ(ranks[0].progress.busy, 0.75);
+    EXPECT_EQ(ranks[0].progress.activity, Activity::training);
+    EXPECT_EQ(ranks[0].life, RankLife::running);
+    ASSERT_TRUE(ranks[0].process);
+    EXPECT_GT(ranks[0].process->threads, 0);
+    EXPECT_EQ(ranks[1].identity.rank, 1);
+    EXPECT_EQ(ranks[1].progress.activity, Activity::starting);
+    struct stat status = {};
+    ASSERT_EQ(stat(first.path().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 077, 0u) << "others may not read it";
+  }
+  EXPECT_EQ(files(), 0u);
+}
+
+TEST_F(ShownRanks, WhatARankDidBeforeItGoesOnWith) {
+  ShownRank shown(identity_of(0), folder_.path());
+  shown.enter(Activity::training);
+  {
+    const ShownActivity evaluating(&shown, Activity::evaluating);
+    EXPECT_EQ(seen().at(0).progress.activity, Activity::evaluating);
+    const ShownActivity nobody(nullptr, Activity::saving);
+  }
+  EXPECT_EQ(seen().at(0).progress.activity, Activity::training);
+}
+
+TEST_F(ShownRanks, OneThatIsStoppedOrKilledIsKnownAsSuch) {
+  std::optional<ShownRank> shown;
+  OtherProcess other([&] {
+    shown.emplace(identity_of(0), folder_.path());
+    shown->tell([](RankProgress& progress) { progress.step = 5; });
+  });
+  ASSERT_EQ(seen().size(), 1u);
+  EXPECT_EQ(seen()[0].life, RankLife::running);
+  EXPECT_EQ(seen()[0].identity.process, other.process());
+  other.stop();
+  EXPECT_EQ(seen().at(0).life, RankLife::stopped);
+  other.kill_it();
+  EXPECT_EQ(seen().at(0).life, RankLife::died);
+  EXPECT_EQ(seen()[0].progress.step, 5) << "what it showed last";
+  EXPECT_FALSE(seen()[0].process);
+
+  remove_dead_ranks(std::chrono::hours(1), folder_.path());
+  EXPECT_EQ(files(), 1u) << "somebody may still want to know";
+  remove_dead_ranks(std::chrono::seconds(0), folder_.path());
+  EXPECT_EQ(files(), 0u);
+}
+
+TEST_F(ShownRanks, ThoseThatLiveAreNotRemoved) {
+  const ShownRank shown(identity_of(0), folder_.path());
+  remove_dead_ranks(std::chrono::seconds(0), folder_.path());
+  EXPECT_EQ(seen().size(), 1u);
+}
+
+// A later process with the same id is a different process.
+TEST_F(ShownRanks, ANumberThatIsUsedAgainIsNoSignOfLife) {
+  std::optional<ShownRank> shown;
+  OtherProcess other([&] {
+    shown.emplace(identity_of(0), folder_.path());
+    shown->introduce([](RankIdentity& rank) {
+      rank.process = getppid();
+      rank.process_start = 1;
+    });
+  });
+  other.kill_it();
+  EXPECT_EQ(seen().at(0).life, RankLife::died);
+  EXPECT_FALSE(seen()[0].process);
+}
+
+TEST_F(ShownRanks, WhatIsNoneIsLeftAlone) {
+  folder_.write("lockstep-rank.0.cut.0", Bytes(100, std::uint8_t{1}));
+  folder_.write("lockstep-rank.0.other.0", Bytes(sizeof(RankFile), std::uint8_t{1}));
+  ASSERT_EQ(mkfifo((folder_.path() / "lockstep-rank.0.pipe.0").c_str(), 0600), 0) << "it would be waited for";
+  folder_.write("another", Bytes(sizeof(RankFile), std::uint8_t{0}));
+  EXPECT_TRUE(seen().empty());
+  remove_dead_ranks(std::chrono::seconds(0), folder_.path());
+  EXPECT_EQ(files(), 4u) << "they may be being made";
+}
+
+TEST_F(ShownRanks, WithoutAFolderNothingIsShownAndNothingFails) {
+  testing::internal::CaptureStderr();
+  {
+    ShownRank shown(identity_of(0), folder_.path() / "absent");
+    shown.enter(Activity::training);
+    shown.tell([](RankProgress& progress) { progress.step = 1; });
+    EXPECT_TRUE(shown.path().empty());
+    EXPECT_EQ(shown.progress().step, 1);
+  }
+  expect_parts(testing::internal::GetCapturedStderr(),
+               {"lockstep monitor", (folder_.path() / "absent").string()});
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/monitor/host_load.h"
+
+#include <cmath>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "core/processor_time.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+// The system files of a simulated machine.
+class HostFiles : public testing::Test {
+ protected:
+  void write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories((folder_.path() / name).parent_path());
+    std::ofstream(folder_.path() / name) << text;
+  }
+  void processor(int user, int idle) const {
+    write("proc/stat", "cpu  " + std::to_string(user) + " 5 10 " + std::to_string(idle) +
+                           " 0 1 2 3 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
+  }
+  void network(int received, int sent) const {
+    const auto line = [](const char* name, int in, int out) {
+      return std::string("  ") + name + ":" + std::to_string(in) + " 1 0 0 0 0 0 0 " + std::to_string(out) +
+             " 1 0 0 0 0 0 0\n";
+    };
+    write("proc/net/dev", "Inter-|   Receive  |  Transmit\n face |bytes packets|bytes packets\n" +
+                              line("lo", 99999, 99999) + line("eth0", received, sent) + line("eth1", 1, 2));
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(HostFiles, ThatAreNotThereAreNoFigures) {
+  HostLoad load({getpid()}, folder_.path());
+  const HostFigures figures = load.sample();
+  EXPECT_FALSE(figures.processor || figures.job_processor || figures.memory_bytes ||
+               figures.memory_used_bytes || figures.network_received || figures.network_sent ||
+               figures.joules);
+}
+
+TEST_F(HostFiles, OfProcessorsTellTheShareThatWasNotIdle) {
+  processor(100, 1000);
+  write("proc/7/stat", "7 (a (b) c d) S 1 1 1 0 -1 4194560 1 2 3 4 30 10 0 0 20 0 1 0 5 6 7\n");
+  HostLoad load({7, 8}, folder_.path());
+  EXPECT_FALSE(load.sample().processor) << "no time has passed";
+  processor(160, 1140);
+  write("proc/7/stat", "7 (a (b) c d) S 1 1 1 0 -1 4194560 1 2 3 4 60 20 0 0 20 0 1 0 5 6 7\n");
+  const HostFigures figures = load.sample();
+  EXPECT_DOUBLE_EQ(figures.processor.value(), 30);
+  EXPECT_DOUBLE_EQ(figures.job_processor.value(), 20);
+}
+
+TEST_F(HostFiles, OfMemory) {
+  write("proc/meminfo", "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    400 kB\n");
+  const HostFigures figures = HostLoad({}, folder_.path()).sample();
+  EXPECT_EQ(figures.memory_bytes, 1000u * 1024);
+  EXPECT_EQ(figures.memory_used_bytes, 600u * 1024);
+}
+
+TEST_F(HostFiles, OfNetworksLeaveTheLoopbackOut) {
+  network(1000, 2000);
+  HostLoad load({}, folder_.path());
+  network(4000, 3000);
+  const HostFigures figures = load.sample();
+  EXPECT_NEAR(figures.network_received.value() / figures.network_sent.value(), 3, 1e-9);
+  network(0, 0);  // the counters were reset
+  EXPECT_FALSE(load.sample().network_received);
+}
+
+TEST_F(HostFiles, OfEnergyAddUpPackagesAndGoOnWhereTheyBeginAgain) {
+  const auto package = [&](const std::string& name, const std::string& microjoules) {
+    write("sys/class/powercap/" + name + "/energy_uj", microjoules);
+    write("sys/class/powercap/" + name + "/max_energy_range_uj", "10000000");
+  };
+  package("intel-rapl:0", "9000000");
+  package("intel-rapl:1", "1000000");
+  package("intel-rapl:0:0", "0");  // a part of the first package
+  HostLoad load({}, folder_.path());
+  EXPECT_EQ(load.sample().joules, 0);
+  package("intel-rapl:0", "1000000");
+  package("intel-rapl:1", "1500000");
+  package("intel-rapl:0:0", "9999999");
+  EXPECT_DOUBLE_EQ(load.sample().joules.value(), 2.5);
+}
+
+TEST(HostLoad, OfThisMachineIsPlausible) {
+  if (!std::filesystem::exists("/proc/stat")) GTEST_SKIP() << "there is no /proc";
+  HostLoad load({getpid()});
+  HostFigures figures;
+  volatile double busy = 0;
+  for (const double begin = processor_seconds(); processor_seconds() - begin < 0.3;)
+    for (int i = 0; i < 10000; ++i) busy = busy + std::sqrt(i);
+  figures = load.sample();
+  ASSERT_TRUE(figures.processor && figures.job_processor);
+  EXPECT_GT(*figures.job_processor, 0);
+  EXPECT_LE(*figures.processor, 100);
+  EXPECT_GE(*figures.processor * 1.3 + 5, *figures.job_processor);
+  ASSERT_TRUE(figures.memory_bytes && figures.memory_used_bytes);
+  EXPECT_NEAR(static_cast<double>(*figures.memory_bytes),
+              static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)),
+              0.05 * static_cast<double>(*figures.memory_bytes));
+  EXPECT_GT(*figures.memory_used_bytes, 0u);
+  EXPECT_LT(*figures.memory_used_bytes, *figures.memory_bytes);
+}
+
+}  // namespace
+}  // namespace lockstep

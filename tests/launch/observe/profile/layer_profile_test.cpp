@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/profile/layer_profile.h"
+
+#include <atomic>
+#include <barrier>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+// A rank that measured alone would wait for its peers forever.
+TEST(MeasureTogether, HasAllRanksMeasureAtOnce) {
+  constexpr int kRanks = 3;
+  const auto hub = make_thread_hub(kRanks);
+  std::barrier all_measure(kRanks);
+  std::atomic<int> done = 0;
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const auto communicator = make_thread_communicator(hub, rank);
+      measure_together(*communicator, [&] {
+        all_measure.arrive_and_wait();
+        ++done;
+      });
+      EXPECT_EQ(done, kRanks) << "rank " << rank << " went on while others measured";
+    });
+  }
+}
+
+using Row = LayerProfile::Row;
+
+// The row of a linear layer whose forward took 1 ms.
+Row row_in(Precision precision, const Peak& peak) {
+  Graph graph({.batch = 4, .height = 4, .width = 4, .channels = 1, .classes = 8});
+  graph.classify(graph.linear(graph.input(), {.features = 8}, "fc"));
+  Network network(graph, {.precision = precision});
+  LayerProfile profile(graph, network, nullptr);
+  for (std::size_t node = 0; node < network.nodes().size(); ++node)
+    if (network.nodes()[node].name == "fc") profile.layer_ran(node, Direction::forward, 0, 1'000'000);
+  const std::vector<Row> rows = profile.rows(1, peak);
+  return rows.size() == 1 ? rows.front() : Row{};
+}
+
+TEST(LayerProfile, HoldsALayerAgainstThePeakOfWhatItComputesAndMoves) {
+  constexpr double kOperations = 2 * 4 * 16 * 8, kElements = 4 * 16 + 16 * 8 + 4 * 8;
+  const Peak fast_memory{.gigaflops = 0.01, .half_gigaflops = 0.08, .gigabytes_per_second = 1000};
+  const Peak slow_memory{.gigaflops = 1000, .half_gigaflops = 8000, .gigabytes_per_second = 0.01};
+  EXPECT_NEAR(row_in(Precision::fp32, fast_memory).share_of_peak, kOperations * 1e-6 / 0.01, 1e-9);
+  EXPECT_NEAR(row_in(Precision::fp32, slow_memory).share_of_peak, 4 * kElements * 1e-6 / 0.01, 1e-9);
+  for (const Precision half : {Precision::fp16, Precision::bf16}) {
+    EXPECT_NEAR(row_in(half, fast_memory).share_of_peak, kOperations * 1e-6 / 0.08, 1e-9);
+    EXPECT_NEAR(row_in(half, slow_memory).share_of_peak, 2 * kElements * 1e-6 / 0.01, 1e-9);
+    EXPECT_NEAR(row_in(half, slow_memory).gigabytes_per_second, 2 * kElements * 1e-6, 1e-9);
+  }
+}
+
+TEST(ExplainAbovePeak, SaysNothingOfWhatIsBelow) {
+  const Row rows[] = {{.kernel = "tiled winograd", .share_of_peak = 1.004}, {.share_of_peak = 0.3}};
+  EXPECT_TRUE(explain_above_peak(rows).empty());
+}
+
+TEST(ExplainAbovePeak, NamesTheReasonThatApplies) {
+  struct PeakCase {
+    Row row;
+    std::string noun;  // "": neither Winograd nor a cache is the reason
+  };
+  for (const auto& [row, noun] :
+       {PeakCase{{.kernel = "tiled winograd", .share_of_peak = 1.52}, "Winograd"},
+        PeakCase{{.kernel = "tiled winograd", .share_of_peak = 1.52, .memory_bound = true}, "cache"},
+        PeakCase{{.share_of_peak = 2.5, .memory_bound = true}, "cache"},
+        PeakCase{{.kernel = "direct", .share_of_peak = 1.2}, ""}}) {
+    const std::vector<std::string> lines = explain_above_peak(std::span(&row, 1));
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_NE(lines[0].find("100 %"), std::string::npos) << lines[0];
+    for (const char* each : {"Winograd", "cache"})
+      EXPECT_EQ(lines[0].find(each) != std::string::npos, noun == each) << lines[0];
+  }
+}
+
+TEST(ExplainAbovePeak, GivesEachReasonOnce) {
+  const Row winograd{.kernel = "winograd", .share_of_peak = 2};
+  const Row cached{.share_of_peak = 2, .memory_bound = true};
+  const Row rows[] = {winograd, cached, winograd, cached};
+  EXPECT_EQ(explain_above_peak(rows).size(), 2u);
+}
+
+}  // namespace
+}  // namespace lockstep

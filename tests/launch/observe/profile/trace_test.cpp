@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/profile/trace.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/comm/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+// The clock of a rank's node, with a different start and rate.
+std::int64_t clock_of(int rank, std::int64_t ns) { return rank == 0 ? ns : 7'000'000'000 + ns + ns / 10'000; }
+
+TEST(ClockOffset, IsWithinWhatItSaysOfTheTruth) {
+  run_thread_ranks(2, [](Communicator& communicator) {
+    const int rank = communicator.rank();
+    const std::int64_t start = now_ns();
+    const auto clock = [&] { return clock_of(rank, now_ns() - start); };
+    std::vector<std::int64_t> starts(2);
+    communicator.all_gather(&start, starts.data(), sizeof(start), DType::u8);
+    communicator.stream().synchronize();
+    const ClockOffset before = measure_clock(communicator, rank, clock);
+    const ClockOffset after = measure_clock(communicator, rank, clock);
+    const TraceClock traced = clock_between(before, after);
+    const std::int64_t ns = now_ns(), error = std::max(before.error_ns, after.error_ns);
+    EXPECT_NEAR(static_cast<double>(traced(clock_of(rank, ns - start))), static_cast<double>(ns - starts[0]),
+                static_cast<double>(2 * error + 1000))
+        << "rank " << rank;
+    EXPECT_EQ(before.error_ns > 0, rank == 1);
+  });
+}
+
+TEST(ClockOffset, OfRanksOfANodeIsNone) {
+  run_thread_ranks(2, [](Communicator& communicator) {
+    const ClockOffset offset = measure_clock(communicator, 0);
+    EXPECT_EQ(offset.offset_ns, 0);
+    EXPECT_EQ(offset.error_ns, 0);
+  });
+}
+
+TEST(Trace, HasAllRanksByOneClock) {
+  run_thread_ranks(3, [](Communicator& communicator) {
+    const int rank = communicator.rank();
+    Timeline timeline;
+    const std::int64_t ahead = rank * 1'000'000;  // this rank's clock is late by this much
+    timeline.record({.name = "together", .begin_ns = 5'000'000 - ahead, .end_ns = 6'000'000 - ahead});
+    const ClockOffset before{.at_ns = 4'000'000 - ahead, .offset_ns = ahead, .error_ns = rank * 10};
+    const std::string text = trace_of_all(communicator, rank == 2 ? nullptr : &timeline, before, before);
+    if (rank > 0) {
+      EXPECT_EQ(text, "");
+      return;
+    }
+    const nlohmann::json trace = nlohmann::json::parse(text);
+    std::vector<int> ranks;
+    for (const nlohmann::json& event : trace.at("traceEvents")) {
+      if (event["ph"] != "X") continue;
+      ranks.push_back(event["pid"]);
+      EXPECT_DOUBLE_EQ(event["ts"], 1000);
+      EXPECT_DOUBLE_EQ(event["dur"], 1000);
+    }
+    EXPECT_EQ(ranks, (std::vector<int>{0, 1}));
+    EXPECT_EQ(trace["otherData"]["clocks"][1],
+              nlohmann::json::parse(R"({"rank": 1, "offset_ns": [1000000, 1000000], "error_ns": 10})"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

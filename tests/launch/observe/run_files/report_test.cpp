@@ -1,0 +1,558 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/run_files/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <regex>
+#include <sstream>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/core/file_size_limit.h"
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+class ReportTest : public testing::Test {
+ protected:
+  ReportOptions options(bool terminal) const {
+    return {.terminal = terminal,
+            .directory = directory_ / "run",
+            .epochs = 5,
+            .steps_per_epoch = 937,
+            .total_steps = 5 * 937,
+            .global_batch = 128};
+  }
+  std::vector<std::string> metrics() const {
+    std::ifstream file(directory_ / "run" / "metrics.jsonl");
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+  }
+
+  TemporaryFolder temporary_{"report"};
+  std::filesystem::path directory_ = temporary_.path() / "made";
+};
+
+EpochReport example() {
+  EpochReport report{EpochRecord{.epoch = 2,
+                                 .step = 1874,
+                                 .train_loss = 0.312,
+                                 .learning_rate = 0.05,
+                                 .samples_per_second = 12345.4,
+                                 .train_seconds = 10,
+                                 .skipped_steps = 3,
+                                 .loss_scale = 4096,
+                                 .evaluation_seconds = 1.5,
+                                 .evaluation = Evaluation{.loss = 0.298, .accuracy = 0.8931}}};
+  report.account.seconds = {0.01, 3.1, 6.02, 0.11, 0.2, 0, 0, 0.56};
+  report.processor = {.compute = 17, .communication = 1.5, .data = 0.5};
+  report.busy_by_rank = {0.93, 0.89};
+  report.peak = 0.344;
+  return report;
+}
+
+// 100 steps of two ranks.
+EpochReport example_of_ranks() {
+  EpochReport report = example();
+  LedgerSums sums{.steps = 100,
+                  .backward = 6,
+                  .exposed = 0.11,
+                  .exposed_starved = 0.01,
+                  .exposed_late = 0.02,
+                  .exposed_wire = 0.07,
+                  .exposed_rest = 0.01,
+                  .hidden = 0.99};
+  sums.buckets.push_back({.lead = 3,
+                          .starved = 0.01,
+                          .late = 0.5,
+                          .wire = 0.5,
+                          .exposed = 0.1,
+                          .hidden = 0.99,
+                          .sent_bytes = 1e9});
+  report.communication = EpochCommunication{
+      .mine = sums,
+      .by_rank =
+          {{.exposed = 0.11, .hidden = 0.99, .waited = 0.5, .wire = 0.5, .starved = 0.01, .no_core = 0.3},
+           {.exposed = 0.01, .hidden = 0.59, .waited = 0.1, .wire = 0.5}},
+      .bucket_bytes = {5e6},
+      .exposed_by_bucket = {{0.1000004}, {0.01}},
+      .sent_bytes = 1e9};
+  report.advice =
+      Advice{.cause = "late_rank",
+             .text = "rank 1 is late: the others wait 4.0 ms a step for it; find out what slows it",
+             .samples_per_second = 13000};
+  return report;
+}
+
+template <typename Action>
+std::string output_of(const Action& action) {
+  testing::internal::CaptureStdout();
+  action();
+  return testing::internal::GetCapturedStdout();
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::istringstream stream(text);
+  std::vector<std::string> parts;
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+StepRecord step_of(std::int64_t epoch, std::int64_t step, std::int64_t steps, double loss = 0.4567,
+                   double samples_per_second = 1234567.8) {
+  return {.epoch = epoch,
+          .epoch_step = step,
+          .epoch_steps = steps,
+          .step = (epoch - 1) * steps + step,
+          .loss = loss,
+          .samples_per_second = samples_per_second};
+}
+
+void run_epoch(Report& report, std::int64_t epoch, std::int64_t steps) {
+  for (std::int64_t step = 1; step <= steps; ++step) report.step(step_of(epoch, step, steps));
+}
+
+TEST_F(ReportTest, SummaryHasLossesAccuracySpeedAndWhereTheTimeWent) {
+  Report report(options(false));
+  const std::string output = output_of([&] { report.epoch(example()); });
+  EXPECT_EQ(std::ranges::count(output, '\n'), 1) << output;
+  EXPECT_TRUE(output.starts_with("epoch 2/5 ")) << output;
+  expect_parts(output, {"busy 91 %", "peak 34 %", "train", "loss 0.312", "test", "loss 0.298", "89.31 %",
+                        "12,345 samples/s", "data 0.1 %", "forward 31.0 %", "backward 60.2 %", "exposed",
+                        " 1.1 %", "optimizer 2.0 %", "rest 5.6 %", " 7.9 %"});
+}
+
+// All phases of the account take time, so 0.0 % could only be the processor time of communication.
+TEST_F(ReportTest, SummaryOfARankThatAsksNobodyEndsWithTheAccount) {
+  EpochReport alone = example();
+  alone.processor.communication = 0;
+  Report report(options(false));
+  const std::string output = output_of([&] { report.epoch(alone); });
+  expect_parts(output, {"rest 5.6 %"});
+  EXPECT_EQ(output.find(" 0.0 %"), std::string::npos) << output;
+}
+
+TEST_F(ReportTest, SeveralRanksGetALineOfCommunicationAndOneOfAdvice) {
+  Report report(options(false));
+  const EpochReport of_ranks = example_of_ranks();
+  const std::vector<std::string> lines = split(output_of([&] { report.epoch(of_ranks); }), '\n');
+  ASSERT_EQ(lines.size(), 3u);
+  expect_parts(lines[1], {"11.0 ms", "90.0 %", "6.0 ms", "1.7 GB/s", "rank 1", "4.0 ms"});
+  expect_parts(lines[2], {of_ranks.advice->text});
+}
+
+TEST_F(ReportTest, HeaderSaysHowMuchThereIsToDo) {
+  Report report(options(false));
+  const std::string output = output_of([&] { report.header("Lockstep: cnn, 2 ranks on cpu"); });
+  EXPECT_TRUE(output.starts_with("Lockstep: cnn, 2 ranks on cpu\n")) << output;
+  expect_parts(output,
+               {"5 epochs", "937 steps", "batch 128", (directory_ / "run" / "metrics.jsonl").string()});
+  EXPECT_EQ(output.find("data.tail"), std::string::npos) << "every sample is used once: " << output;
+}
+
+TEST_F(ReportTest, HeaderSaysWhereTrainingStopsShort) {
+  ReportOptions cut = options(false);
+  cut.epochs = 2;
+  cut.total_steps = 1000;
+  expect_parts(output_of([&] { Report(cut).header("x"); }), {"1000 steps", "2 epochs", "937", "batch 128"});
+  cut.epochs = cut.steps_per_epoch = cut.total_steps = 1;
+  const std::string shortest = output_of([&] { Report(cut).header("x"); });
+  expect_parts(shortest, {"1 epoch", "1 step"});
+  for (const char* plural : {"1 epochs", "1 steps"})
+    EXPECT_EQ(shortest.find(plural), std::string::npos) << shortest;
+}
+
+TEST_F(ReportTest, HeaderSaysWhatAnEpochLeavesOutOrRepeats) {
+  const std::tuple<std::int64_t ReportOptions::*, std::int64_t, const char*> cases[] = {
+      {&ReportOptions::dropped_samples, 1, "1 sample"},
+      {&ReportOptions::repeated_samples, 50, "50 samples"},
+      {&ReportOptions::last_batch_samples, 28, "28 samples"}};
+  for (const auto& [number, value, samples] : cases) {
+    ReportOptions tail = options(false);
+    tail.*number = value;
+    const std::string output = output_of([&] { Report(tail).header("x"); });
+    EXPECT_TRUE(std::regex_search(output, std::regex(fmt::format("\\b{}\\b", samples)))) << output;
+    expect_parts(output, {"data.tail"});
+  }
+}
+
+TEST_F(ReportTest, PlainOutputHasTenLinesAnEpochAndNoControlCharacters) {
+  Report report(options(false));
+  const std::string output = output_of([&] { run_epoch(report, 2, 937); });
+  const std::vector<std::string> lines = split(output, '\n');
+  ASSERT_EQ(lines.size(), 10u) << output;
+  expect_parts(lines.front(), {"epoch 2/5", " 94/937", "loss 0.457", "1,234,568 samples/s"});
+  expect_parts(lines.back(), {"epoch 2/5", "937/937"});
+  EXPECT_TRUE(std::regex_search(lines.back(), std::regex(R"(\d:\d\d\b)"))) << "no time left: " << output;
+  EXPECT_EQ(output.find_first_of("\r\x1b["), std::string::npos) << output;
+}
+
+TEST_F(ReportTest, PlainOutputOfAShortEpochHasALineForEachStep) {
+  ReportOptions short_run = options(false);
+  short_run.steps_per_epoch = 3;
+  short_run.total_steps = 15;
+  Report report(short_run);
+  EXPECT_EQ(split(output_of([&] { run_epoch(report, 1, 3); }), '\n').size(), 3u);
+}
+
+TEST_F(ReportTest, BarIsRedrawnInPlaceAndFitsTheLine) {
+  ReportOptions many = options(true);
+  Report report(many);
+  const std::string output = output_of([&] { run_epoch(report, 1, 937); });
+  EXPECT_EQ(output.find('\n'), std::string::npos);
+  EXPECT_TRUE(output.starts_with('\r'));
+  const std::vector<std::string> drawn = split(output.substr(1), '\r');
+  ASSERT_GE(drawn.size(), 2u) << "the first and the last step are always drawn";
+  for (const std::string& line : drawn) {
+    ASSERT_TRUE(line.starts_with("\x1b[K")) << line;
+    EXPECT_LE(line.size() - 3, 79u) << line;
+  }
+  EXPECT_NE(drawn.front().find("epoch 1/5  [...."), std::string::npos) << drawn.front();
+  expect_parts(drawn.back(), {"####]", "937/937", "loss 0.457", "1,234,568 samples/s"});
+  EXPECT_EQ(drawn.back().find('.', drawn.back().find('[', 3)), drawn.back().find("0.457") + 1)
+      << "a full bar";
+}
+
+TEST_F(ReportTest, BarGivesWayToHugeNumbers) {
+  ReportOptions huge = options(true);
+  huge.epochs = 1'000'000'000'000;
+  huge.total_steps = 1'000'000'000'000'000'000;
+  Report report(huge);
+  const std::string output =
+      output_of([&] { report.step(step_of(123'456'789'012, 1'000'000, 1'000'000, 1e-30, 1e21)); });
+  EXPECT_LE(output.size(), 4u + 79u) << output;
+  EXPECT_NE(output.find("1000000/1000000"), std::string::npos) << output;
+}
+
+TEST_F(ReportTest, SummaryReplacesTheBar) {
+  Report report(options(true));
+  const std::string output = output_of([&] {
+    report.step(step_of(2, 937, 937));
+    report.epoch(example());
+  });
+  const std::string last = output.substr(output.rfind("\r\x1b[K"));
+  expect_parts(last, {"\r\x1b[Kepoch 2/5 ", "busy 91 %", "loss 0.312", " 7.9 %"});
+  EXPECT_TRUE(last.ends_with('\n')) << output;
+}
+
+TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
+  Report report(options(false));
+  const std::string output = output_of([&] {
+    report.step(step_of(5, 936, 937, 0.5, 100));
+    report.step(step_of(5, 937, 937, 0.5, 100));
+  });
+  expect_parts(split(output, '\n').back(), {"937/937", "loss 0.500", "100 samples/s", "0:00"});
+}
+
+// As many steps remain as were seen, so the remaining time is equal.
+TEST_F(ReportTest, TimeLeftIsThatOfTheStepsThatWillRun) {
+  ReportOptions cut = options(false);
+  cut.total_steps = 3;
+  Report report(cut);
+  const std::string output = output_of([&] {
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      report.step({.epoch = 1,
+                   .epoch_step = step,
+                   .epoch_steps = 3,
+                   .step = step,
+                   .loss = 1,
+                   .samples_per_second = 1});
+    }
+  });
+  expect_parts(split(output, '\n').back(), {"3/3", "loss 1.00", "1 samples/s", "0:00"});
+}
+
+// Paths are exempt, because users copy them.
+TEST_F(ReportTest, EveryLineFitsATerminal) {
+  EpochReport large = example_of_ranks();
+  large.epoch = 1234;
+  large.samples_per_second = 12'345'678;
+  large.account[Phase::idle] = 100;
+  for (const int columns : {40, 80, 132}) {
+    ReportOptions narrow = options(true);
+    narrow.columns = columns;
+    narrow.epochs = 2000;
+    Report report(narrow);
+    std::string output = output_of([&] {
+      report.header(
+          "Lockstep 0.1.0: fashion_mnist_resnet20 on cuda:0 (16 threads per rank), 128 ranks x batch 256 x "
+          "accumulation 8");
+      run_epoch(report, 1, 937);
+      report.epoch(large);
+    });
+    for (char& c : output) c = c == '\r' ? '\n' : c;
+    std::size_t longest = 0;
+    for (std::string line : split(output, '\n')) {
+      if (line.starts_with("\x1b[K")) line.erase(0, 3);
+      if (line.find('/' + std::string("metrics.jsonl")) != std::string::npos) continue;
+      EXPECT_LT(line.size(), static_cast<std::size_t>(columns)) << line;
+      longest = std::max(longest, line.size());
+    }
+    EXPECT_GT(longest, static_cast<std::size_t>(columns) * 3 / 4) << "broken too early";
+    EXPECT_NE(output.find(" 7.9 %\n"), std::string::npos) << "a value and its unit stay together: " << output;
+  }
+}
+
+TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
+  Report report(options(false));
+  output_of([&] {
+    report.epoch(example());
+    ASSERT_EQ(metrics().size(), 1u) << "readable while the run goes on";
+    report.epoch(example());
+  });
+  ASSERT_EQ(metrics().size(), 2u);
+  const json line = json::parse(metrics().front());
+  EXPECT_EQ(line["epoch"], 2);
+  EXPECT_EQ(line["steps"], 1874);
+  EXPECT_EQ(line["train_loss"], 0.312);
+  EXPECT_EQ(line["test_loss"], 0.298);
+  EXPECT_EQ(line["test_accuracy"], 0.8931);
+  EXPECT_EQ(line["samples_per_second"], 12345.4);
+  EXPECT_EQ(line["learning_rate"], 0.05);
+  EXPECT_EQ(line["train_seconds"], 10);
+  EXPECT_EQ(line["evaluation_seconds"], 1.5);
+  EXPECT_EQ(line["skipped_steps"], 3);
+  EXPECT_EQ(line["loss_scale"], 4096);
+  EXPECT_EQ(line["account"], json::parse(R"({"data_wait": 0.01, "forward": 3.1, "backward": 6.02,
+      "exposed_communication": 0.11, "optimizer": 0.2, "idle": 0.0, "device_wait": 0.0, "rest": 0.56})"));
+  EXPECT_EQ(line["processor"], json::parse(R"({"compute": 17.0, "communication": 1.5, "data": 0.5})"));
+  EXPECT_DOUBLE_EQ(line["busy"], 0.91);
+  EXPECT_EQ(line["busy_by_rank"], json::parse("[0.93, 0.89]"));
+  EXPECT_EQ(line["peak"], 0.344);
+  EXPECT_EQ(line.size(), 16u);
+}
+
+TEST_F(ReportTest, WhatDevicesDidIsPartOfTheLine) {
+  EpochReport watched = example();
+  watched.device = R"({"utilization": 0.75, "clock_reasons": ["none"]})";
+  const json line = json::parse(to_json(watched));
+  EXPECT_EQ(line["device"]["utilization"], 0.75);
+  EXPECT_EQ(line["device"]["clock_reasons"], json::parse(R"(["none"])"));
+}
+
+TEST_F(ReportTest, MetricsAreToldWithTheirPrice) {
+  EpochReport of_metrics = example();
+  of_metrics.evaluation->metrics =
+      EvaluationMetrics{.top5 = 0.931, .by_class = class_scores({4, 2, 3, 3, 3, 2})};
+  of_metrics.metrics_seconds = 0.5;
+  of_metrics.evaluations_within = 3;
+  of_metrics.within_seconds = 1;
+  Report report(options(false));
+  const std::string output = output_of([&] { report.epoch(of_metrics); });
+  const std::vector<std::string> lines = split(output, '\n');
+  ASSERT_EQ(lines.size(), 3u) << output;
+  expect_parts(lines[0], {"89.31 %", "top5 93.10 %", "f1 0.829", "12,345 samples/s"});
+  expect_parts(lines[1], {" 4.3 %", "top5", "f1"});
+  expect_parts(lines[2], {" 13.0 %", "run.metrics_every", " 8.7 %"});
+  const json line = json::parse(metrics().front());
+  EXPECT_EQ(line["top5"], 0.931);
+  EXPECT_EQ(line["metrics_seconds"], 0.5);
+  EXPECT_EQ(line["evaluations_within"], json::parse(R"({"count": 3, "seconds": 1.0})"));
+  EXPECT_EQ(line.size(), 16u + 7u);
+}
+
+TEST_F(ReportTest, EvaluationsWithinAnEpochHaveLinesOfTheirOwn) {
+  Report report(options(false));
+  const EvaluationRecord within{.epoch = 1, .step = 20, .evaluation = {.loss = 0.5, .accuracy = 0.75}};
+  const std::filesystem::path path = directory_ / "run" / "evaluations.jsonl";
+  EXPECT_EQ(output_of([&] {
+              report.evaluation(within);
+              report.evaluation(within);
+            }),
+            "");
+  std::ifstream file(path);
+  std::string text;
+  ASSERT_TRUE(std::getline(file, text));
+  EXPECT_EQ(text, to_json(within));
+  EXPECT_TRUE(report.problems().empty());
+  {
+    const FileSizeLimit limit(std::filesystem::file_size(path) + 10);
+    output_of([&] { report.evaluation(within); });
+  }
+  ASSERT_EQ(report.problems().size(), 1u);
+  expect_parts(report.problems()[0], {path.string(), "1 line", "File too large"});
+}
+
+TEST_F(ReportTest, APeakThatIsNotKnownIsNotTold) {
+  EpochReport unknown = example();
+  unknown.peak.reset();
+  EXPECT_TRUE(json::parse(to_json(unknown))["peak"].is_null());
+  Report report(options(false));
+  const std::string output = output_of([&] { report.epoch(unknown); });
+  expect_parts(output, {"busy 91 %", "loss 0.312"});
+  EXPECT_EQ(output.find("peak"), std::string::npos) << output;
+}
+
+TEST_F(ReportTest, StepsHaveLinesOfTheirOwn) {
+  StepLine of_steps{.epoch = 2, .step = 100, .steps = 50, .loss = 0.5, .learning_rate = 0.1};
+  of_steps.samples_per_second = 1234.5;
+  of_steps.busy = 0.75;
+  of_steps.gradient_norm = 3.5;
+  of_steps.loss_scale = 256;
+  of_steps.account[Phase::forward] = 2.5;
+  Report report(options(false));
+  EXPECT_EQ(output_of([&] { report.series(of_steps); }), "") << "nothing to look at while it trains";
+  std::ifstream file(directory_ / "run" / "steps.jsonl");
+  std::string text;
+  ASSERT_TRUE(std::getline(file, text));
+  json line = json::parse(text);
+  EXPECT_GT(line["time"], 1.7e9);
+  line.erase("time");
+  EXPECT_EQ(
+      line,
+      json::parse(
+          R"({"epoch": 2, "step": 100, "steps": 50, "loss": 0.5, "gradient_norm": 3.5, "learning_rate": 0.1,
+      "loss_scale": 256.0, "samples_per_second": 1234.5, "busy": 0.75, "peak": null,
+      "evaluation_seconds": 0.0, "without_core_seconds": 0.0,
+      "account": {"data_wait": 0.0, "forward": 2.5, "backward": 0.0, "exposed_communication": 0.0,
+      "optimizer": 0.0, "idle": 0.0, "device_wait": 0.0, "rest": 0.0}})"));
+}
+
+TEST_F(ReportTest, MetricsOfSeveralRanksHaveTheirCommunication) {
+  const json line = json::parse(to_json(example_of_ranks()));
+  EXPECT_EQ(line.size(), 17u);
+  const json& told = line["communication"];
+  EXPECT_EQ(told["steps"], 100);
+  EXPECT_EQ(told["exposed_seconds"], 0.11);
+  EXPECT_EQ(told["exposed"],
+            json::parse(R"({"starved_seconds": 0.01, "late_seconds": 0.02, "wire_seconds": 0.07,
+      "rest_seconds": 0.01})"));
+  EXPECT_EQ(told["hidden_seconds"], 0.99);
+  EXPECT_NEAR(told["overlap"], 0.9, 1e-9);
+  EXPECT_NEAR(told["wire_seconds"], 0.6, 1e-9);
+  EXPECT_NEAR(told["wire_bytes_per_second"], 1e9 / 0.6, 1);
+  EXPECT_NEAR(told["late_seconds"], 0.4, 1e-9);
+  EXPECT_EQ(told["late_rank"], 1);
+  ASSERT_EQ(told["by_rank"].size(), 2u);
+  EXPECT_EQ(told["by_rank"][0], json::parse(R"({"exposed_seconds": 0.11, "hidden_seconds": 0.99,
+      "waited_seconds": 0.5, "wire_seconds": 0.5, "starved_seconds": 0.01, "no_core_seconds": 0.3,
+      "exposed_seconds_by_bucket": [0.1]})"))
+      << "to the microsecond";
+  ASSERT_EQ(told["by_bucket"].size(), 1u);
+  EXPECT_EQ(told["by_bucket"][0], json::parse(R"({"bytes": 5e6, "lead_seconds": 3.0, "starved_seconds": 0.01,
+      "late_seconds": 0.5, "wire_seconds": 0.5, "exposed_seconds": 0.1, "hidden_seconds": 0.99})"));
+  EXPECT_EQ(told["advice"]["cause"], "late_rank");
+  EXPECT_EQ(told["advice"]["samples_per_second"], 13000);
+  EpochReport silent = example_of_ranks();
+  silent.advice.reset();
+  silent.communication->by_rank[1].waited = 0.5;
+  const json nothing = json::parse(to_json(silent))["communication"];
+  EXPECT_TRUE(nothing["advice"].is_null());
+  EXPECT_TRUE(nothing["late_rank"].is_null());
+}
+
+TEST_F(ReportTest, RanksOnARingAreToldTheirSteps) {
+  EpochReport ring = example();
+  ring.steps_by_rank = {120, 61, 119};
+  Report report(options(false));
+  expect_parts(output_of([&] { report.epoch(ring); }), {"120, 61, 119\n"});
+  EXPECT_EQ(json::parse(to_json(ring))["steps_by_rank"], json::parse("[120, 61, 119]"));
+}
+
+TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {
+  EpochReport report = example();
+  report.train_loss = std::nan("");
+  report.evaluation->loss = std::numeric_limits<double>::infinity();
+  const json line = json::parse(to_json(report));
+  EXPECT_TRUE(line["train_loss"].is_null());
+  EXPECT_TRUE(line["test_loss"].is_null());
+  Report printed(options(false));
+  expect_parts(output_of([&] { printed.epoch(report); }), {"loss nan", "loss inf"});
+}
+
+// Values that were not measured are omitted, neither zero nor null.
+TEST_F(ReportTest, AnEpochThatWasNotEvaluatedTellsNothingOfTheTestSet) {
+  EpochReport epoch = example();
+  epoch.evaluation.reset();
+  epoch.evaluation_seconds = 0;
+  Report report(options(false));
+  const std::string printed = output_of([&] { report.epoch(epoch); });
+  expect_parts(printed, {"loss 0.312", "12,345 samples/s"});
+  EXPECT_EQ(printed.find("test"), std::string::npos) << printed;
+  const json line = json::parse(metrics().front());
+  EXPECT_FALSE(line.contains("test_loss") || line.contains("test_accuracy")) << line;
+  EXPECT_EQ(line["train_loss"], 0.312);
+}
+
+TEST_F(ReportTest, AnEpochWithoutTimeHasAnAccountOfZeros) {
+  Report report(options(false));
+  EXPECT_NE(output_of([&] { report.epoch(EpochReport()); }).find("forward 0.0 %"), std::string::npos);
+}
+
+TEST_F(ReportTest, ANewRunStartsNewMetrics) {
+  for (int run = 0; run < 2; ++run) {
+    Report report(options(false));
+    output_of([&] { report.epoch(example()); });
+  }
+  EXPECT_EQ(metrics().size(), 1u);
+}
+
+TEST_F(ReportTest, SilentRanksPrintAndCreateNothing) {
+  ReportOptions silent = options(true);
+  silent.speaks = false;
+  const std::string output = output_of([&] {
+    Report report(silent);
+    report.header("x");
+    report.line("x");
+    run_epoch(report, 1, 937);
+    report.epoch(example());
+  });
+  EXPECT_EQ(output, "");
+  EXPECT_FALSE(std::filesystem::exists(directory_));
+}
+
+template <typename Action>
+void expect_io_error(const Action& action, const std::string& path) {
+  try {
+    action();
+    ADD_FAILURE() << "no IoError";
+  } catch (const IoError& error) {
+    EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(ReportTest, ErrorsNameThePath) {
+  std::filesystem::create_directories(directory_);
+  std::ofstream(directory_ / "run") << "a file where the directory should be";
+  expect_io_error([&] { Report report(options(false)); }, (directory_ / "run").string());
+
+  std::filesystem::remove(directory_ / "run");
+  std::filesystem::create_directories(directory_ / "run" / "metrics.jsonl");
+  expect_io_error([&] { Report report(options(false)); }, (directory_ / "run" / "metrics.jsonl").string());
+}
+
+// Training continues, and so do metrics when there is space again. No line is ever incomplete.
+TEST_F(ReportTest, AFullDiskCostsTheEpochsItLasts) {
+  Report report(options(false));
+  output_of([&] {
+    EpochReport line = example();
+    report.epoch(line);
+    EXPECT_TRUE(report.problems().empty());
+    {
+      const FileSizeLimit limit(std::filesystem::file_size(directory_ / "run" / "metrics.jsonl") + 10);
+      for (line.epoch = 3; line.epoch <= 4; ++line.epoch) report.epoch(line);
+    }
+    report.epoch(line);
+  });
+  ASSERT_EQ(report.problems().size(), 1u);
+  expect_parts(report.problems()[0],
+               {(directory_ / "run" / "metrics.jsonl").string(), "3, 4", "File too large"});
+  ASSERT_EQ(metrics().size(), 2u);
+  EXPECT_EQ(json::parse(metrics()[0])["epoch"], 2);
+  EXPECT_EQ(json::parse(metrics()[1])["epoch"], 5);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/observe/run_files/run_folder.h"
+
+#include <fstream>
+#include <optional>
+#include <regex>
+#include <sstream>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+class RunFolder : public testing::Test {
+ protected:
+  void write(const std::string& metrics) const {
+    begin_metrics(folder_);
+    std::ofstream(folder_ / "metrics.jsonl") << metrics;
+  }
+  std::string text_of(const std::string& name) const {
+    std::ifstream file(folder_ / name);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+  TemporaryFolder temporary_{"run_folder"};
+  std::filesystem::path folder_ = temporary_.path() / "made" / "run";
+};
+
+TEST_F(RunFolder, IsOneJobsAtATime) {
+  std::optional<RunLock> first(folder_);
+  for (int turn = 0; turn < 2; ++turn) {
+    const std::string message = message_of<ConfigError>([&] { RunLock second(folder_); });
+    expect_parts(message, {folder_.string(), fmt::format("process {}", getpid()), "run.dir"});
+    EXPECT_TRUE(std::regex_search(message, std::regex(R"(\b20\d\d-\d\d-\d\d \d\d:\d\d)"))) << message;
+  }
+  // With a wait, the error says that the same command can be started again.
+  try {
+    const RunLock late(folder_, std::chrono::milliseconds(60));
+    ADD_FAILURE() << "it is taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), exit_code::resumable);
+  }
+  const RunLock elsewhere(folder_ / "other");
+  first.reset();
+  const RunLock later(folder_);
+}
+
+TEST_F(RunFolder, MetricsOfEarlierRunsStay) {
+  for (const char* run : {"one", "two", "three"}) write(run);
+  EXPECT_EQ(text_of("metrics.jsonl"), "three");
+  EXPECT_EQ(text_of("metrics.1.jsonl"), "one");
+  EXPECT_EQ(text_of("metrics.2.jsonl"), "two");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.3.jsonl"));
+}
+
+TEST_F(RunFolder, TheBestNetworkOfAnEarlierRunStaysUnlessThatGoesOn) {
+  begin_metrics(folder_);
+  std::ofstream(folder_ / kBestFile) << "weights";
+  continue_metrics(folder_, 0, false);
+  EXPECT_EQ(text_of(kBestFile), "weights");
+  begin_metrics(folder_);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / kBestFile));
+  EXPECT_EQ(text_of("best.1.safetensors"), "weights");
+}
+
+TEST_F(RunFolder, ARunThatGoesOnKeepsTheLinesOfWhatWasSaved) {
+  const std::string one = "{\"epoch\":1,\"steps\":5}\n", two = "{\"epoch\":2,\"steps\":10}\n",
+                    three = "{\"epoch\":3,\"steps\":12}\n";
+  write(one + two);
+  continue_metrics(folder_, 2, false);
+  EXPECT_EQ(text_of("metrics.jsonl"), one + two);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.1.jsonl")) << "nothing was taken away";
+  // An epoch that is trained again, and an incomplete line.
+  std::ofstream(folder_ / "metrics.jsonl") << one + two + three + "{\"epoch\":4,";
+  continue_metrics(folder_, 2, true);
+  EXPECT_EQ(text_of("metrics.jsonl"), one + two + three);
+  continue_metrics(folder_, 1, false);
+  EXPECT_EQ(text_of("metrics.jsonl"), one);
+  EXPECT_EQ(text_of("metrics.1.jsonl"), one + two + three + "{\"epoch\":4,");
+  EXPECT_EQ(text_of("metrics.2.jsonl"), one + two + three);
+}
+
+TEST_F(RunFolder, ARunThatGoesOnKeepsTheStepsThatWereSaved) {
+  const std::string five = "{\"epoch\":1,\"step\":5,\"steps\":5}\n", ten = "{\"epoch\":2,\"step\":10}\n",
+                    twelve = "{\"epoch\":2,\"step\":12}\n";
+  write("");
+  const auto leave = [&](const std::string& text) { std::ofstream(folder_ / "steps.jsonl") << text; };
+  leave(five + ten + twelve + "{\"epoch\":2,\"st");
+  continue_steps(folder_, 11);
+  EXPECT_EQ(text_of("steps.jsonl"), five + ten);
+  EXPECT_EQ(text_of("steps.1.jsonl"), five + ten + twelve + "{\"epoch\":2,\"st");
+  leave(five + ten + ten + five + twelve);
+  continue_steps(folder_, 12);
+  EXPECT_EQ(text_of("steps.jsonl"), five + ten + twelve) << "each step once";
+  continue_steps(folder_, 12);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "steps.3.jsonl")) << "nothing was taken away";
+  begin_metrics(folder_);
+  EXPECT_EQ(text_of("steps.jsonl"), "");
+  EXPECT_EQ(text_of("steps.3.jsonl"), five + ten + twelve);
+}
+
+// A checkpoint precedes the evaluation of its step, so a resumed run repeats it.
+TEST_F(RunFolder, ARunThatGoesOnKeepsTheEvaluationsBeforeItsStep) {
+  const std::string five = "{\"epoch\":1,\"step\":5}\n", ten = "{\"epoch\":1,\"step\":10}\n";
+  write("");
+  std::ofstream(folder_ / "evaluations.jsonl") << five + ten;
+  continue_steps(folder_, 10);
+  EXPECT_EQ(text_of("evaluations.jsonl"), five);
+  EXPECT_EQ(text_of("evaluations.1.jsonl"), five + ten);
+  begin_metrics(folder_);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "evaluations.jsonl"));
+  EXPECT_EQ(text_of("evaluations.2.jsonl"), five);
+}
+
+TEST_F(RunFolder, ARunThatWroteNothingLeavesNothing) {
+  begin_metrics(folder_);
+  write("second");
+  EXPECT_EQ(text_of("metrics.jsonl"), "second");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.1.jsonl"));
+}
+
+TEST_F(RunFolder, APlaceThatCannotBeWrittenIsNamed) {
+  const std::filesystem::path nowhere = "/proc/nowhere";
+  EXPECT_NE(message_of<IoError>([&] { RunLock lock(nowhere); }).find("/proc/nowhere"), std::string::npos);
+  EXPECT_NE(message_of<IoError>([&] { begin_metrics(nowhere); }).find("/proc/nowhere"), std::string::npos);
+}
+
+// An unpacked folder may contain links to any place.
+TEST_F(RunFolder, NothingIsWrittenThroughALinkThatIsFound) {
+  const std::filesystem::path elsewhere = folder_.parent_path() / "elsewhere";
+  const auto link_all = [&](const std::filesystem::path& to) {
+    for (const char* name : {"metrics.jsonl", "steps.jsonl"}) {
+      std::filesystem::remove(folder_ / name);
+      std::filesystem::create_symlink(to, folder_ / name);
+    }
+  };
+  std::filesystem::create_directories(folder_);
+  link_all(elsewhere);
+  begin_metrics(folder_);
+  EXPECT_FALSE(std::filesystem::exists(elsewhere));
+  EXPECT_EQ(append_whole(folder_ / "metrics.jsonl", "line\n"), 0);
+  EXPECT_EQ(text_of("metrics.jsonl"), "line\n");
+
+  const std::string two_lines = "{\"epoch\":1,\"steps\":5}\n{\"epoch\":2,\"steps\":10}\n";
+  std::ofstream(elsewhere) << two_lines;
+  link_all(elsewhere);
+  EXPECT_NE(append_whole(folder_ / "metrics.jsonl", "line\n"), 0);
+  EXPECT_THROW(continue_metrics(folder_, 1, false), DataError);
+  EXPECT_THROW(continue_steps(folder_, 1), DataError);
+  begin_metrics(folder_);
+  EXPECT_EQ(text_of("metrics.jsonl"), "");
+  EXPECT_EQ(text_of("../elsewhere"), two_lines);
+}
+
+TEST_F(RunFolder, TheLockFollowsTheUmask) {
+  const mode_t before = umask(077);
+  const RunLock lock(folder_);
+  umask(before);
+  struct stat status = {};
+  ASSERT_EQ(stat((folder_ / "run.lock").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/commands/command_line.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/config/config.h"
+#include "launch/program/version.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+Command parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "lockstep");
+  return parse_command_line(static_cast<int>(words.size()), words.data());
+}
+
+std::string usage_error(const std::vector<const char*>& words) {
+  return message_of<UsageError>([&] { parse(words); });
+}
+
+std::size_t longest_line(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
+}
+
+TEST(CommandLine, SetTakesOneValueWhereverThePresetStands) {
+  for (const std::vector<const char*>& words :
+       {std::vector<const char*>{"train", "--set", "a=1", "PRESET", "--print-config", "--set", "b=2"},
+        {"train", "PRESET", "--print-config", "--set", "a=1", "--set", "b=2"},
+        {"train", "--set=a=1", "--set", "b=2", "--print-config", "PRESET"}}) {
+    const Command command = parse(words);
+    EXPECT_EQ(command.name, "train");
+    EXPECT_EQ(command.config, "PRESET");
+    EXPECT_EQ(command.overrides, (std::vector<std::string>{"a=1", "b=2"}));
+    EXPECT_TRUE(command.print_config);
+  }
+  EXPECT_EQ(parse({"train", "--set", "data.mean=[1, 2]", "x"}).overrides,
+            std::vector<std::string>{"data.mean=[1, 2]"});
+  expect_parts(usage_error({"train", "x", "--set", "a=1", "b=2"}), {"--set b=2"});
+}
+
+TEST(CommandLine, EveryFlagReachesItsPlace) {
+  const Command train = parse(
+      {"train", "x", "--init", "i", "--export", "e", "--digest", "d", "--trace", "t", "--device", "cuda"});
+  EXPECT_EQ(train.init, "i");
+  EXPECT_EQ(train.export_, "e");
+  EXPECT_EQ(train.digest, "d");
+  EXPECT_EQ(train.trace, "t");
+  EXPECT_EQ(train.overrides, std::vector<std::string>{"world.device=cuda"});
+  const Command profile = parse({"profile", "x", "--steps", "3", "--rows", "4", "--trace", "t"});
+  EXPECT_EQ(profile.name, "profile");
+  EXPECT_EQ(profile.steps, 3);
+  EXPECT_EQ(profile.rows, 4);
+  EXPECT_EQ(profile.trace, "t");
+  EXPECT_EQ(parse({"plan", "x"}).name, "plan");
+  EXPECT_EQ(parse({"info"}).name, "info");
+  const Command init = parse({"init", "flowers", "--output", "o.toml"});
+  EXPECT_EQ(init.name, "init");
+  EXPECT_EQ(init.folder, "flowers");
+  EXPECT_EQ(init.output, "o.toml");
+}
+
+TEST(CommandLine, EveryCommandThatLogsTakesALevel) {
+  for (const std::vector<const char*>& words : {std::vector<const char*>{"train", "x"},
+                                                {"plan", "x"},
+                                                {"profile", "x"},
+                                                {"eval", "x"},
+                                                {"pack", "x", "folder"},
+                                                {"inspect", "folder"},
+                                                {"info"}}) {
+    EXPECT_EQ(parse(words).log_level, "info") << words[0];
+    std::vector<const char*> quiet = words;
+    quiet.insert(quiet.end(), {"--log-level", "warning"});
+    EXPECT_EQ(parse(quiet).log_level, "warning") << words[0];
+    EXPECT_NE(parse({"help", words[0]}).text.find("--log-level debug|info|warning|error"), std::string::npos);
+  }
+  EXPECT_NE(usage_error({"train", "x", "--log-level", "loud"}).find("--log-level"), std::string::npos);
+  expect_parts(usage_error({"version", "--log-level", "info"}), {"--log-level"});
+}
+
+TEST(CommandLine, AFlagThatIsAKeyNamesTheKey) {
+  expect_parts(usage_error({"train", "x", "--epochs", "3"}), {"--epochs", "--set train.epochs="});
+  expect_parts(usage_error({"train", "x", "--batch-size=3"}), {"--batch-size", "--set train.batch=3"});
+  EXPECT_NE(usage_error({"plan", "x", "--lr", "0.1"}).find("optimizer.learning_rate"), std::string::npos);
+  EXPECT_NE(usage_error({"train", "x", "--optimizer.momentum=0"}).find("--set optimizer.momentum=0"),
+            std::string::npos);
+}
+
+TEST(CommandLine, TuneTakesMinutesOrSteps) {
+  EXPECT_NE(usage_error({"tune", "x", "--minutes", "-1"}).find("--minutes"), std::string::npos);
+  EXPECT_NE(usage_error({"tune", "x", "--minutes", "1", "--steps", "9"}).find("--steps"), std::string::npos);
+}
+
+TEST(CommandLine, WrongWordsNameTheNearest) {
+  expect_parts(usage_error({"train", "x", "--exprot", "y"}), {"--exprot", "--export"});
+  expect_parts(usage_error({"trian", "x"}), {"trian", "train"});
+  expect_parts(usage_error({"help", "trian"}), {"trian", "train"});
+  expect_parts(usage_error({"completion", "zsh"}), {"zsh", "bash"});
+  expect_parts(usage_error({"train"}), {"CONFIG", "lockstep help"});
+  expect_parts(usage_error({"--wrong"}), {"--wrong"});
+  const std::string init = usage_error({"init", "x", "--epochs"});
+  expect_parts(init, {"--epochs", "--output"});
+  EXPECT_EQ(init.find("train.epochs"), std::string::npos) << "init takes no configuration: " << init;
+}
+
+TEST(CommandLine, Version) {
+  for (const char* word : {"version", "--version", "-V"})
+    EXPECT_EQ(parse({word}).text, fmt::format("lockstep {}\n", kVersion)) << word;
+}
+
+TEST(CommandLine, BareCallsGetHelpAndFail) {
+  const Command bare = parse({});
+  EXPECT_EQ(bare.exit_code, exit_code::usage);
+  EXPECT_EQ(bare.text, parse({"help"}).text);
+  EXPECT_EQ(bare.text, parse({"--help"}).text);
+  EXPECT_EQ(parse({"help"}).exit_code, exit_code::done);
+}
+
+TEST(CommandLine, HelpOfEachCommandHasAnExampleAndFitsATerminal) {
+  const std::string overview = parse({"help"}).text;
+  EXPECT_LE(longest_line(overview), 80u) << overview;
+  EXPECT_LT(std::ranges::count(overview, '\n'), 24) << "with the prompt it must fit a screen\n" << overview;
+  for (const char* name :
+       {"train", "plan", "profile", "tune", "sweep", "eval", "predict", "report", "monitor", "init", "pack",
+        "inspect", "keys", "info", "completion", "help", "version"}) {
+    EXPECT_NE(overview.find(fmt::format("\n  {} ", name)), std::string::npos) << name;
+    const std::string text = parse({"help", name}).text;
+    EXPECT_EQ(text, parse({name, "--help"}).text);
+    EXPECT_EQ(text, parse({name, "-h"}).text);
+    const auto entry = std::ranges::find(shipped_commands(), std::string_view(name), &CommandEntry::name);
+    ASSERT_NE(entry, shipped_commands().end()) << name;
+    EXPECT_NE((*entry)->example.find("lockstep "), std::string_view::npos) << name;
+    const std::size_t example = text.find("\n  " + std::string((*entry)->example.substr(0, 12)));
+    ASSERT_NE(example, std::string::npos) << text;
+    EXPECT_LT(text.find(fmt::format("lockstep {}", name)), example) << "usage before the example:\n" << text;
+    EXPECT_LE(longest_line(text), 80u) << text;
+  }
+  EXPECT_NE(parse({"help", "train"}).text.find("comm.bucket_mib"), std::string::npos);
+  EXPECT_LE(longest_line(parse({"keys"}).text), 80u);
+}
+
+// launch/configuration.md equals the program's output.
+TEST(CommandLine, ThePageOfKeysIsWhatTheProgramPrints) {
+  std::ifstream file(LOCKSTEP_SOURCE_DIR "/launch/configuration.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  EXPECT_EQ(page.str(), parse({"keys", "--markdown"}).text)
+      << "write it again: build/cpu/bin/lockstep keys --markdown > launch/configuration.md";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tests every fractional key at the ends of its range and next to them, after conversion to fp32: the value
+// is refused, or a training step leaves parameters, running statistics and the optimizer's state finite. The
+// two ranks count as nodes, so that codecs are active.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "core/error.h"
+#include "launch/program/config/config_keys.h"
+#include "launch/program/setup/engine_options.h"
+#include "launch/train/job_end.h"
+#include "launch/train/trainer.h"
+#include "launch/program/setup/training.h"
+#include "tests/launch/program/rank_program.h"
+#include "tests/thinning.h"
+
+namespace lockstep {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+const Settings kSmallTraining = {"data.format=synthetic",
+                                 "data.path=none",
+                                 "data.synthetic.height=8",
+                                 "data.synthetic.width=8",
+                                 "data.synthetic.channels=1",
+                                 "data.synthetic.classes=3",
+                                 "data.synthetic.train_samples=64",
+                                 "data.synthetic.test_samples=8",
+                                 "data.horizontal_flip=true",
+                                 "data.mixup=0.2",
+                                 "data.cutmix=1",
+                                 "model.name=cnn",
+                                 "model.cnn.width=4",
+                                 "model.cnn.hidden=8",
+                                 "model.dropout=0.5",
+                                 "train.batch=8",
+                                 "train.threads=1",
+                                 "train.ema_decay=0.5",
+                                 "optimizer.clip_norm=1",
+                                 "optimizer.learning_rate=0.01",
+                                 "schedule.warmup_epochs=0",
+                                 "comm.compress_within_node=true",
+                                 "kernels.choose=direct",
+                                 "kernels.cache=none",
+                                 "run.measure_peak=false",
+                                 "world.device=cpu"};
+
+// Settings under which the key has an effect.
+std::vector<Settings> circumstances(const std::string& key) {
+  if (key.starts_with("comm.") && std::ranges::count(key, '.') == 2) {
+    const std::string codec = key.substr(5, key.rfind('.') - 5);
+    return {{"comm.codec=" + codec, "optimizer.clip_norm=0", "model.cnn.hidden=128"}};
+  }
+  if (key.starts_with("optimizer."))
+    return {{"optimizer.name=sgd"}, {"optimizer.name=adamw"}, {"optimizer.name=lars"}};
+  if (key.starts_with("train.loss_scale")) return {{"train.precision=fp16"}};
+  if (key.starts_with("schedule."))
+    return {{"schedule.name=step"}, {"schedule.name=cosine", "schedule.warmup_epochs=1"}};
+  return {{}};
+}
+
+// Values in and next to the range, and values that become zero, subnormal or infinite in fp32.
+std::set<double> ends_of(const detail::Range& range) {
+  std::set<double> ends = {5e-324, 1e-45, 3.5e38};
+  if (in_large_form()) ends.insert({0, 1e-46, 1e-40, 1.2e-38, 1, 1e300});
+  for (const double end : {range.least, range.most}) {
+    if (!std::isfinite(end)) continue;
+    for (const double sign : {-1.0, 1.0}) {
+      ends.insert(end + sign * std::max(std::abs(end), 1e-30) * 0x1p-26);  // equal to the end in fp32
+      if (in_large_form()) ends.insert(end + sign * std::max(std::abs(end), 1e-30) * 0x1p-52);
+    }
+    ends.insert(end);
+  }
+  return ends;
+}
+
+bool all_finite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+struct Outcomes {
+  int refused = 0, trained = 0;
+};
+
+void try_setting(World& world, Communicator& host, const Settings& settings, Outcomes& outcomes) {
+  Config config;
+  const std::string& tried = settings.back();
+  try {
+    config = config_of(settings);
+    Training training(config, world, host, {});
+    Trainer trainer(training.parts(), training.schedule(), trainer_options(config));
+    trainer.step();
+    trainer.finish_steps();
+    CHECK(all_finite(training.network().values()) && all_finite(training.network().statistics()),
+          "{}: parameters or statistics are not finite", tried);
+    CHECK(all_finite(training.optimizer().state()), "{}: the optimizer's state is not finite", tried);
+    ++outcomes.trained;
+  } catch (const Error& error) {
+    if (error.exit_code() != exit_code::config) throw;
+    ++outcomes.refused;
+  }
+}
+
+int try_all(World& world) {
+  const std::unique_ptr<Communicator> host = world.communicator();
+  int keys = 0;
+  std::vector<std::string> failed;
+  for (const detail::Key& key : detail::keys()) {
+    Config defaults;
+    const detail::Member member = key.member(defaults);
+    const bool one = std::holds_alternative<double*>(member);
+    const bool three = std::holds_alternative<std::array<double, 3>*>(member);
+    if (!one && !three && !std::holds_alternative<std::vector<double>*>(member)) continue;
+    const bool is_size = key.whole && key.name.starts_with("model.");
+    if (is_size || key.name.starts_with("run.")) continue;  // no effect on the computation
+    ++keys;
+    Outcomes outcomes;
+    for (const Settings& more : circumstances(key.name)) {
+      for (const double end : ends_of(key.range)) {
+        Settings settings = kSmallTraining;
+        settings.insert(settings.end(), more.begin(), more.end());
+        settings.push_back(one     ? fmt::format("{}={:.17g}", key.name, end)
+                           : three ? fmt::format("{0}=[{1:.17g}, {1:.17g}, {1:.17g}]", key.name, end)
+                                   : fmt::format("{}=[{:.17g}]", key.name, end));
+        try {
+          try_setting(world, *host, settings, outcomes);
+        } catch (const std::exception& error) {
+          failed.push_back(
+              fmt::format("{} with {}: {}", settings.back(), fmt::join(more, " "), error.what()));
+        }
+      }
+    }
+    if (outcomes.trained == 0) failed.push_back(key.name + " is refused everywhere");
+  }
+  CHECK(keys > 30, "{} keys", keys);
+  if (failed.empty()) return 0;
+  fmt::print(stderr, "{}\n", fmt::join(failed, "\n"));
+  return 1;
+}
+
+int run(World& world) {
+  return run_or_abort(world, [&] { return try_all(world); });
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main() { return lockstep::run_rank(lockstep::run); }

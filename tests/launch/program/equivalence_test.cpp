@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The program on several ranks: N ranks equal one rank with N times the accumulation, and the same command
+// gives the same bits. trainer_ranks_test checks the Trainer with more networks, ranks and steps.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/distance.h"
+#include "tests/launch/program/program.h"
+
+namespace lockstep {
+namespace {
+
+struct Share {
+  int ranks;
+  int accumulation;
+};
+
+using Settings = std::vector<std::string>;
+using Tensors = std::map<std::string, std::vector<float>>;
+
+Tensors trained(const Workplace& workplace, Settings settings, const Share& share, int steps) {
+  const auto file =
+      workplace.path(fmt::format("{}_{}_{}.safetensors", share.ranks, share.accumulation, steps));
+  for (const std::string& setting :
+       {std::string("model.batch_norm=false"), std::string("train.epochs=10"),
+        fmt::format("train.accumulation={}", share.accumulation), fmt::format("train.steps={}", steps)}) {
+    settings.push_back(setting);
+  }
+  const ProgramResult result = run_ranks(share.ranks, workplace.train(settings, "--export " + file.string()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return tensors_of(file);
+}
+
+void expect_equal(const Settings& settings, const std::vector<Share>& splits) {
+  const Workplace workplace("equivalence");
+  for (const auto& [steps, tolerance] : {std::pair{1, 1e-6}, std::pair{50, 1e-4}}) {
+    const Tensors reference = trained(workplace, settings, splits.front(), steps);
+    ASSERT_FALSE(reference.empty());
+    for (std::size_t i = 1; i < splits.size(); ++i) {
+      const Tensors other = trained(workplace, settings, splits[i], steps);
+      ASSERT_EQ(other.size(), reference.size());
+      for (const auto& [name, values] : reference) {
+        EXPECT_LE(distance(other.at(name), values), tolerance)
+            << settings.front() << ", " << name << " after " << steps << " steps on " << splits[i].ranks
+            << " ranks";
+      }
+    }
+  }
+}
+
+TEST(Equivalence, CnnOnFourRanks) { expect_equal({"model.name=cnn"}, {{1, 4}, {2, 2}, {4, 1}}); }
+
+// The comparisons between ranks change nothing, and batch norm is synchronized where configured.
+TEST(Digest, IsTheSameWithEveryCheckOfCallsAndAnotherWithSynchronisedBatchNorm) {
+  const Workplace workplace("checked");
+  const auto digest_with = [&](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"model.name=cnn", "train.steps=4"});
+    return digest_of(workplace, 2, settings);
+  };
+  const std::string digest = digest_with({"comm.check=off"});
+  EXPECT_EQ(digest_with({"comm.check=collective"}), digest);
+  EXPECT_EQ(digest_with({"comm.check=step"}), digest);
+  EXPECT_NE(digest_with({"model.sync_batch_norm=true"}), digest);
+}
+
+// With one thread and direct kernels, on any machine.
+TEST(Digest, OfReproducibleTrainingIsThatOfAnyNumberOfRanks) {
+  const Workplace workplace("reproducible");
+  const auto digest_on = [&](int ranks, std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"model.name=cnn", "train.steps=2", "train.batch=2", "train.threads=0",
+                                       "train.reproducible=true", "data.crop_padding=1"});
+    return digest_of(workplace, ranks, settings);
+  };
+  const std::string digest = digest_on(1, {"train.accumulation=4"});
+  EXPECT_EQ(digest_on(2, {"train.accumulation=2"}), digest);
+  EXPECT_EQ(digest_on(4, {"comm.overlap=false"}), digest);
+  expect_failure(run_ranks(2, workplace.train({"train.reproducible=true", "train.accumulation=3"})), 78,
+                 {"train.reproducible = true", "2 ranks", "train.accumulation = 3"});
+}
+
+// The exchange overlaps a whole step, over MPI.
+TEST(Digest, OfDelayedGradientsDependsNeitherOnBucketsNorOnChance) {
+  const Workplace workplace("delayed");
+  const auto digest_with = [&](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"model.name=cnn", "train.steps=12", "train.staleness=1"});
+    return digest_of(workplace, 3, settings);
+  };
+  const std::string digest = digest_with({});
+  EXPECT_EQ(digest_with({}), digest) << "the same command twice";
+  EXPECT_EQ(digest_with({"comm.overlap=false", "comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);
+  EXPECT_NE(digest_with({"train.staleness=0"}), digest);
+  expect_failure(run_ranks(2, workplace.train({"train.staleness=2"})), 78, {"train.staleness = 2", "0 to 1"});
+  expect_failure(run_ranks(2, workplace.train({"train.staleness=1", "train.average_every=4"})), 78,
+                 {"train.average_every = 4", "train.staleness = 0"});
+}
+
+// The exchange overlaps the next forward pass, over MPI.
+TEST(Digest, OfGradientsThatCrossIntoTheNextStepIsThatOfOthers) {
+  const Workplace workplace("cross_barrier");
+  for (const int ranks : {1, 2, 4}) {
+    for (const char* accumulation : {"train.accumulation=1", "train.accumulation=2"}) {
+      const std::vector<std::string> settings = {"model.name=cnn", "train.steps=12", accumulation};
+      std::vector<std::string> crossing = settings;
+      crossing.insert(crossing.end(), {"comm.cross_barrier=true", "comm.bucket_mib=[0.001, 0.01, 0.001]"});
+      EXPECT_EQ(digest_of(workplace, ranks, crossing), digest_of(workplace, ranks, settings))
+          << ranks << " ranks, " << accumulation;
+    }
+  }
+  expect_failure(run_ranks(2, workplace.train({"comm.cross_barrier=true", "train.staleness=1"})), 78,
+                 {"comm.cross_barrier = true", "train.staleness = 0"});
+}
+
+// Over MPI, with a training that ends between two averages.
+TEST(Digest, OfLocalSgdIsThatOfAllRanks) {
+  const Workplace workplace("local_sgd");
+  const auto digest_with = [&](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"model.name=cnn", "train.steps=11", "train.average_every=4"});
+    return digest_of(workplace, 3, settings);  // the program compares its ranks' digests
+  };
+  const std::string digest = digest_with({});
+  EXPECT_EQ(digest_with({"comm.overlap=false", "comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);
+  EXPECT_NE(digest_with({"train.average_after=2"}), digest);
+  EXPECT_NE(digest_with({"comm.codec=int8", "comm.compress_within_node=true"}), digest);
+}
+
+TEST(Digest, DependsOnTheSeedAndNotOnBucketsOverlapOrChance) {
+  const Workplace workplace("digest");
+  const auto digest_with = [&](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"model.name=cnn", "train.steps=12"});
+    return digest_of(workplace, 3, settings);
+  };
+  const std::string digest = digest_with({});
+  EXPECT_EQ(digest.size(), 33u) << digest;
+  EXPECT_EQ(digest_with({}), digest) << "the same command twice";
+  EXPECT_EQ(digest_with({"comm.overlap=false", "comm.bucket_mib=[0.001, 0.01, 0.001]"}), digest);
+  EXPECT_NE(digest_with({"train.seed=2"}), digest);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Program runs that depend on evaluations: which epochs have one, when training stops, which weights are
+// kept, and evaluation of averaged weights.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+using EpochJson = nlohmann::json;
+using EvaluationSettings = std::vector<std::string>;
+
+EvaluationSettings joined(EvaluationSettings settings, const EvaluationSettings& more) {
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
+std::vector<EpochJson> epochs_of(const Workplace& workplace) {
+  std::ifstream file(workplace.path("run/metrics.jsonl"));
+  std::vector<EpochJson> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(EpochJson::parse(line));
+  return lines;
+}
+
+std::vector<EpochJson> trained_epochs(const Workplace& workplace, int ranks,
+                                      const EvaluationSettings& settings, const std::string& flags = "") {
+  const ProgramResult result = run_ranks(ranks, workplace.train(settings, flags));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return epochs_of(workplace);
+}
+
+EpochJson evaluation_of(const Workplace& workplace, const std::string& flags) {
+  const ProgramResult result =
+      run_shell(program("lockstep") + " eval " + workplace.path("config.toml").string() + " --json " + flags);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  std::istringstream lines(result.output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with('{')) return EpochJson::parse(line);
+  ADD_FAILURE() << "no JSON:\n" << result.output;
+  return {};
+}
+
+// The weights after `steps` steps with these settings.
+std::map<std::string, std::vector<float>> weights_after(const Workplace& workplace, int ranks, int steps,
+                                                        const EvaluationSettings& settings) {
+  const auto file = workplace.path("weights.safetensors");
+  const ProgramResult result = run_ranks(
+      ranks,
+      workplace.train(joined(settings, {fmt::format("train.steps={}", steps)}), "--export " + file.string()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return tensors_of(file);
+}
+
+TEST(Evaluations, AreOfTheEpochsThatAreAskedForAndChangeNothing) {
+  for (const int ranks : {1, 2}) {
+    const Workplace workplace("evaluate_every");
+    const std::string every = digest_of(workplace, ranks, {"train.epochs=5"});
+    const auto all = epochs_of(workplace);
+    for (const auto& [setting, expected] :
+         {std::pair{2, std::vector<int>{2, 4, 5}}, {0, {5}}, {7, {5}}, {1, {1, 2, 3, 4, 5}}}) {
+      const EvaluationSettings settings = {"train.epochs=5", fmt::format("run.evaluate_every={}", setting)};
+      EXPECT_EQ(digest_of(workplace, ranks, settings), every) << setting;
+      std::vector<int> evaluated;
+      const auto lines = epochs_of(workplace);
+      ASSERT_EQ(lines.size(), 5u);
+      for (const EpochJson& line : lines) {
+        EXPECT_EQ(line.contains("test_accuracy"), line.contains("test_loss")) << line;
+        if (!line.contains("test_accuracy")) continue;
+        evaluated.push_back(line["epoch"]);
+        EXPECT_EQ(line["test_accuracy"],
+                  all[static_cast<std::size_t>(evaluated.back() - 1)]["test_accuracy"]);
+      }
+      EXPECT_EQ(evaluated, expected) << setting;
+    }
+  }
+}
+
+// The last epoch is evaluated, wherever it ends.
+TEST(Evaluations, TheLastEpochAlwaysHasOneAndThePageOfARunShowsIt) {
+  const Workplace workplace("evaluate_last");
+  const auto lines =
+      trained_epochs(workplace, 2, {"train.epochs=3", "train.steps=40", "run.evaluate_every=0"});
+  ASSERT_EQ(lines.size(), 2u) << "of 32 and 8 steps";
+  EXPECT_FALSE(lines[0].contains("test_accuracy")) << lines[0];
+  ASSERT_TRUE(lines[1].contains("test_accuracy")) << lines[1];
+  const auto page = workplace.path("page.html");
+  const ProgramResult report = run_shell(fmt::format("{} report {} --out {}", program("lockstep"),
+                                                     workplace.path("run").string(), page.string()));
+  ASSERT_EQ(report.exit_code, 0) << report.output;
+  EXPECT_NE(text_of(page).find(fmt::format("{:.1f} %", 100 * lines[1]["test_accuracy"].get<double>())),
+            std::string::npos);
+}
+
+// With this rate no weight changes, and no evaluation is better than the first.
+const EvaluationSettings kStandstill = {"optimizer.learning_rate=1e-30", "train.epochs=10"};
+
+TEST(Evaluations, WithoutABetterOneTrainingStops) {
+  for (const int ranks : {1, 2}) {
+    for (const char* by : {"accuracy", "loss"}) {
+      const Workplace workplace("stops");
+      const auto file = workplace.path("weights.safetensors");
+      const ProgramResult result = run_ranks(
+          ranks, workplace.train(
+                     joined(kStandstill, {"run.stop_after_epochs=2", fmt::format("run.stop_metric={}", by)}),
+                     "--export " + file.string()));
+      EXPECT_EQ(result.exit_code, 0) << result.output;
+      const std::string reason = lines_naming(result.output, "run.stop_after_epochs");
+      EXPECT_EQ(count(reason, "\n"), 1) << result.output;
+      expect_parts(reason, {"epoch 3", "epoch 1", by});
+      EXPECT_EQ(epochs_of(workplace).size(), 3u);
+      EXPECT_FALSE(tensors_of(file).empty()) << "what was asked for is written";
+    }
+  }
+  const Workplace workplace("goes_on");
+  EXPECT_EQ(trained_epochs(workplace, 1, joined(kStandstill, {"train.epochs=4"})).size(), 4u);
+}
+
+// An improvement below the threshold does not count. Epochs count whether or not they are evaluated.
+TEST(Evaluations, ABetterOneMustBeBetterByEnough) {
+  const Workplace workplace("delta");
+  const EvaluationSettings settings = {"train.epochs=8", "run.stop_after_epochs=3", "run.stop_metric=loss"};
+  const auto far = trained_epochs(workplace, 2, joined(settings, {"run.stop_min_delta=100"}));
+  EXPECT_EQ(far.size(), 4u);
+  EXPECT_LT(far.back()["test_loss"].get<double>(), far.front()["test_loss"].get<double>())
+      << "it did improve";
+  EXPECT_EQ(
+      trained_epochs(workplace, 1, joined(kStandstill, {"run.stop_after_epochs=3", "run.evaluate_every=2"}))
+          .size(),
+      6u)
+      << "epochs 2, 4 and 6";
+}
+
+TEST(Evaluations, WhatWasBestIsKnownWhereATrainingGoesOn) {
+  for (const int ranks : {1, 2}) {
+    const Workplace workplace("stop_resumed");
+    const EvaluationSettings settings =
+        joined(kStandstill, {"run.stop_after_epochs=3", "run.checkpoint_every=1000"});
+    const int steps = 2 * 512 / 8 / ranks;
+    ASSERT_EQ(
+        trained_epochs(workplace, ranks, joined(settings, {fmt::format("train.steps={}", steps)})).size(),
+        2u);
+    EXPECT_EQ(trained_epochs(workplace, ranks, settings, "--resume auto --resume-with train.steps").size(),
+              4u)
+        << "of which the first is the best";
+    const ProgramResult again = run_ranks(ranks, workplace.train(settings, "--resume auto"));
+    EXPECT_EQ(again.exit_code, 0) << again.output;
+    const std::string reason = lines_naming(again.output, "run.stop_after_epochs");
+    EXPECT_EQ(count(reason, "\n"), 1) << again.output;
+    expect_parts(reason, {"epoch 4", "epoch 1"});
+    EXPECT_EQ(epochs_of(workplace).size(), 4u) << "it had stopped";
+    EXPECT_EQ(trained_epochs(workplace, ranks, joined(settings, {"run.stop_after_epochs=4"}), "--resume auto")
+                  .size(),
+              5u);
+  }
+}
+
+// A resumed training whose weight decay undoes the learning: the best evaluation is an earlier one.
+TEST(Evaluations, TheBestNetworkIsKept) {
+  for (const int ranks : {1, 2}) {
+    for (const char* by : {"accuracy", "loss"}) {
+      const Workplace workplace("keep_best");
+      const EvaluationSettings settings = {"run.keep_best=true", "run.checkpoint_every=1000",
+                                           fmt::format("run.stop_metric={}", by)};
+      trained_epochs(workplace, ranks, joined(settings, {"train.epochs=2"}));
+      const auto lines =
+          trained_epochs(workplace, ranks, joined(settings, {"train.epochs=4", "optimizer.weight_decay=5"}),
+                         "--resume auto --resume-with train.epochs --resume-with optimizer.weight_decay");
+      ASSERT_EQ(lines.size(), 4u);
+      double most = 0, least = 1e9;
+      for (const EpochJson& line : lines) {
+        most = std::max(most, line["test_accuracy"].get<double>());
+        least = std::min(least, line["test_loss"].get<double>());
+      }
+      ASSERT_LT(lines.back()["test_accuracy"].get<double>(), most);
+      ASSERT_GT(lines.back()["test_loss"].get<double>(), least);
+      const EpochJson best =
+          evaluation_of(workplace, "--init " + workplace.path("run/best.safetensors").string());
+      if (by == std::string("accuracy")) {
+        EXPECT_EQ(best["test_accuracy"], most);
+      } else {
+        EXPECT_NEAR(best["test_loss"].get<double>(), least, 1e-6);
+      }
+    }
+  }
+  const Workplace workplace("keep_none");
+  trained_epochs(workplace, 1, {});
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/best.safetensors")));
+}
+
+TEST(Evaluations, WhereTheBestCannotBeWrittenTrainingGoesOn) {
+  const Workplace workplace("best_nowhere");
+  std::filesystem::create_directories(workplace.path("run/best.safetensors/in_the_way"));
+  const ProgramResult result = run_ranks(2, workplace.train({"train.epochs=2", "run.keep_best=true"}));
+  EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+  const std::string warnings = lines_naming(lines_naming(result.output, "warning"), "best.safetensors");
+  EXPECT_EQ(count(warnings, "\n"), 1) << result.output;
+  EXPECT_EQ(epochs_of(workplace).size(), 2u);
+}
+
+// Computes the average from each step's weights, which another training exports.
+TEST(WeightAverage, IsWhatIsExportedAndEvaluated) {
+  for (const int ranks : {1, 2}) {
+    const Workplace workplace("ema");
+    const EvaluationSettings settings = {"optimizer.learning_rate=0.2"};
+    auto expected = weights_after(workplace, ranks, 1, {"optimizer.learning_rate=1e-30"});
+    for (int step = 1; step <= 5; ++step) {
+      const double decay = std::min(0.3, (1.0 + step) / (10.0 + step));
+      for (const auto& [name, values] : weights_after(workplace, ranks, step, settings))
+        for (std::size_t i = 0; i < values.size(); ++i)
+          expected[name][i] += static_cast<float>(1 - decay) * (values[i] - expected[name][i]);
+    }
+    const auto average = weights_after(workplace, ranks, 5, joined(settings, {"train.ema_decay=0.3"}));
+    const EpochJson line = epochs_of(workplace).back();
+    ASSERT_EQ(average.size(), expected.size());
+    for (const auto& [name, values] : average)
+      for (std::size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(values[i], expected.at(name)[i], 1e-6) << name << " " << i;
+    const EpochJson found =
+        evaluation_of(workplace, "--init " + workplace.path("weights.safetensors").string());
+    EXPECT_NEAR(found["test_loss"].get<double>(), line["test_loss"].get<double>(), 1e-6);
+    EXPECT_EQ(found["test_accuracy"], line["test_accuracy"]);
+    const auto plain = weights_after(workplace, ranks, 5, settings);
+    EXPECT_NE(plain.at("fc1.weight"), average.at("fc1.weight"));
+    EXPECT_EQ(epochs_of(workplace).back()["train_loss"], line["train_loss"])
+        << "training has its own weights";
+  }
+}
+
+// A checkpoint contains the weights and their average, and the reported values are the same.
+TEST(WeightAverage, GoesOnBitForBitAndIsWhatEvalReads) {
+  for (const EvaluationSettings& way :
+       {EvaluationSettings{},
+        {"train.precision=fp16", "train.loss_scale=1e9", "train.loss_scale_interval=20"},
+        {"train.staleness=1"}}) {
+    const Workplace workplace("ema_resumed");
+    const EvaluationSettings settings =
+        joined(joined({"train.epochs=3", "train.ema_decay=0.95", "run.checkpoint_every=1000",
+                       "run.keep_best=true", "kernels.choose=direct"},
+                      way),
+               {"optimizer.learning_rate=0.1"});
+    const std::string whole = digest_of(workplace, 2, settings);
+    const EpochJson expected = epochs_of(workplace).back();
+    std::string of_checkpoint = "--resume auto --set train.accumulation=2";  // for the batch of 2 ranks
+    for (const std::string& each : settings) of_checkpoint += " --set " + each;
+    if (way.empty()) {
+      EXPECT_EQ(evaluation_of(workplace, of_checkpoint)["test_accuracy"], expected["test_accuracy"]);
+    }
+    ASSERT_EQ(run_ranks(2, workplace.train(joined(settings, {"train.steps=45"}))).exit_code, 0);
+    const auto file = workplace.path("digest_resumed");
+    const ProgramResult resumed = run_ranks(
+        2, workplace.train(settings, "--resume auto --resume-with train.steps --digest " + file.string()));
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_EQ(text_of(file), whole);
+    EXPECT_EQ(epochs_of(workplace).back()["test_loss"], expected["test_loss"]);
+    EXPECT_NE(digest_of(workplace, 2, joined(settings, {"train.ema_decay=0.9"})), whole)
+        << "it is in the digest";
+  }
+}
+
+TEST(WeightAverage, IsPartOfThePlan) {
+  const Workplace workplace("ema_plan");
+  const std::string plan = program("lockstep") + " plan " + workplace.path("config.toml").string();
+  EXPECT_EQ(count(run_shell(plan).output, "train.ema_decay"), 0);
+  const ProgramResult with = run_shell(plan + " --set train.ema_decay=0.9");
+  EXPECT_EQ(with.exit_code, 0) << with.output;
+  const std::string part = lines_naming(with.output, "train.ema_decay");
+  EXPECT_EQ(count(part, "\n"), 1) << with.output;
+  expect_parts(part, {"average"});
+}
+
+TEST(ScaledRate, IsThatOfTheSamplesOfAllRanks) {
+  const Workplace workplace("scaled_rate");
+  const EvaluationSettings settings = {"optimizer.scale_batch=4", "schedule.warmup_epochs=0.5"};
+  const ProgramResult linear =
+      run_ranks(2, workplace.train(joined(settings, {"optimizer.scale_rate=linear"})));
+  EXPECT_EQ(linear.exit_code, 0) << linear.output;
+  const std::string scaling = lines_naming(linear.output, "optimizer.scale_rate");
+  EXPECT_EQ(count(scaling, "\n"), 1) << linear.output;
+  const std::vector<double> numbers = numbers_named_in(scaling);
+  for (const double number : {0.08, 0.02, 16.0, 4.0})
+    EXPECT_EQ(std::ranges::count(numbers, number), 1) << number << ": " << scaling;
+  EXPECT_DOUBLE_EQ(epochs_of(workplace).back()["learning_rate"].get<double>(), 0.08);
+  const ProgramResult root = run_ranks(2, workplace.train(joined(settings, {"optimizer.scale_rate=sqrt"})));
+  expect_parts(lines_naming(root.output, "optimizer.scale_rate"), {"0.04", "0.02", "16", "4"});
+  EXPECT_DOUBLE_EQ(epochs_of(workplace).back()["learning_rate"].get<double>(), 0.04);
+  EXPECT_EQ(digest_of(workplace, 2, joined(settings, {"optimizer.scale_rate=linear"})),
+            digest_of(workplace, 2, {"optimizer.learning_rate=0.08", "schedule.warmup_epochs=0.5"}));
+  const ProgramResult none = run_ranks(2, workplace.train(settings));
+  EXPECT_EQ(count(none.output, "optimizer.scale_rate"), 0) << none.output;
+}
+
+// The length of a step is the rate times the gradient norm.
+TEST(ClippedGradients, GoAsFarAsTheirNormAllowsOnAnyNumberOfRanks) {
+  for (const int ranks : {1, 2}) {
+    const Workplace workplace("clipped");
+    const EvaluationSettings settings = {"optimizer.momentum=0", "run.log_every=1"};
+    const auto before = weights_after(workplace, ranks, 1, {"optimizer.learning_rate=1e-30"});
+    const auto norm_told = [&] {
+      std::ifstream file(workplace.path("run/steps.jsonl"));
+      std::string line;
+      std::getline(file, line);
+      return EpochJson::parse(line)["gradient_norm"].get<double>();
+    };
+    const auto went = [&](const std::map<std::string, std::vector<float>>& after) {
+      double squares = 0;
+      for (const auto& [name, values] : after)
+        for (std::size_t i = 0; i < values.size(); ++i)
+          squares += std::pow(double{values[i]} - double{before.at(name)[i]}, 2);
+      return std::sqrt(squares) / 0.02;
+    };
+    const double plain = went(weights_after(workplace, ranks, 1, settings));
+    const double norm = norm_told();
+    EXPECT_NEAR(plain, norm, 1e-3 * norm);
+    ASSERT_GT(norm, 0.1);
+    EXPECT_NEAR(went(weights_after(workplace, ranks, 1, joined(settings, {"optimizer.clip_norm=0.05"}))),
+                0.05, 1e-4);
+    EXPECT_NEAR(norm_told(), norm, 1e-6 * norm) << "that before clipping";
+    EXPECT_NEAR(went(weights_after(workplace, ranks, 1, joined(settings, {"optimizer.clip_norm=1e6"}))), norm,
+                1e-3 * norm);
+  }
+}
+
+TEST(ClippedGradients, AreRefusedWithWhatHasNoMean) {
+  const Workplace workplace("clip_refused");
+  const ProgramResult result = run_ranks(2, workplace.train({"optimizer.clip_norm=1", "comm.codec=dgc"}));
+  expect_failure(result, exit_code::config, {"comm.codec", "comm.dgc.clip"});
+  expect_parts(result.output, {"optimizer.clip_norm"});
+}
+
+}  // namespace
+}  // namespace lockstep

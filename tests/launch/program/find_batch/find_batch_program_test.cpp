@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `lockstep find-batch` and train.batch = "auto" from the user's view.
+
+#include <regex>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+
+namespace lockstep {
+namespace {
+
+std::string find_batch(const Workplace& workplace, const std::string& flags) {
+  return program("lockstep") + " find-batch " + workplace.path("config.toml").string() +
+         " --set model.name=cnn " + flags;
+}
+
+TEST(FindBatch, MeasuresBatchesAndRecommendsOne) {
+  NEEDS_QUIET_CORES();
+  const Workplace workplace("find_batch");
+  const ProgramResult result = run_ranks(2, find_batch(workplace, "--seconds 6"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a bar in piped output";
+  for (const char* part : {"samples/s", "found_batch.toml"})
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
+  const auto run = workplace.path("run");
+  const auto json = nlohmann::json::parse(text_of(run / "found_batch.json"));
+  EXPECT_EQ(json["ranks"], 2);
+  EXPECT_EQ(json["configured"]["global_batch"], 16);
+  ASSERT_GE(json["batches"].size(), 2u);
+  for (const auto& batch : json["batches"]) {
+    EXPECT_GT(batch["samples_per_second"], 0);
+    EXPECT_GT(batch["busy"], 0);
+    EXPECT_GT(batch["device_bytes"], 0);
+    const std::regex row(fmt::format("\n +{} +[0-9]", batch["batch"].get<int>()));
+    EXPECT_TRUE(std::regex_search(result.output, row)) << batch << " in\n" << result.output;
+  }
+  EXPECT_EQ(json["largest"]["batch"], 256) << "two ranks share 512 samples";
+  EXPECT_EQ(json["largest"]["run"], 256);
+  EXPECT_GT(json["gradient_noise"]["variance"], 0);
+  EXPECT_NE(text_of(run / "found_batch.svg").find("<circle"), std::string::npos);
+
+  const ProgramResult trained =
+      run_ranks(2, fmt::format("{} train {} --set train.steps=1", program("lockstep"),
+                               (run / "found_batch.toml").string()));
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+}
+
+TEST(FindBatch, TriesMultiplesThatSuitTheKernels) {
+  NEEDS_QUIET_CORES();
+  const Workplace workplace("find_batch_multiples");
+  const ProgramResult result =
+      run_shell(find_batch(workplace, "--seconds 8 --set train.batch=51 --set train.threads=2"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_TRUE(std::regex_search(result.output, std::regex("multiple.*\\b51\\b|\\b51\\b.*multiple")))
+      << result.output;
+  const auto json = nlohmann::json::parse(text_of(workplace.path("run") / "found_batch.json"));
+  EXPECT_EQ(json["multiple"], 2);
+  EXPECT_EQ(json["configured"]["batch"], 51);
+  ASSERT_GE(json["batches"].size(), 2u);
+  for (const auto& batch : json["batches"]) {
+    if (batch["batch"] != 51) {
+      EXPECT_EQ(batch["batch"].get<int>() % 2, 0);
+    }
+  }
+}
+
+TEST(FindBatch, PrintsJsonAlone) {
+  const Workplace workplace("find_batch_json");
+  const ProgramResult result = run_shell(find_batch(
+      workplace, "--seconds 2 --json --out " + workplace.path("elsewhere").string() + " 2>/dev/null"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(nlohmann::json::parse(result.output)["ranks"], 1);
+  EXPECT_TRUE(std::filesystem::exists(workplace.path("elsewhere") / "found_batch.svg"));
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
+}
+
+TEST(FindBatch, TrainsEachBatchForItsAccuracy) {
+  const Workplace workplace("find_batch_accuracy");
+  const ProgramResult result = run_shell(find_batch(
+      workplace, "--seconds 1 --accuracy --epochs 2 --set optimizer.learning_rate=0.05 --json 2>/dev/null"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const auto json = nlohmann::json::parse(result.output);
+  for (const auto& batch : json["batches"]) {
+    const auto& accuracy = batch["accuracy"];
+    EXPECT_EQ(accuracy["equal_steps"]["steps"], 2 * 512 / 8) << "as the configured batch in two epochs";
+    EXPECT_EQ(accuracy["equal_epochs"]["steps"], 2 * (512 / batch["batch"].get<int>()));
+    EXPECT_GT(accuracy["equal_steps"]["test_accuracy"], 0.3);
+    if (batch["batch"] == 8) {
+      EXPECT_EQ(accuracy["equal_epochs"]["test_accuracy"], accuracy["equal_steps"]["test_accuracy"]);
+    }
+  }
+}
+
+TEST(AutomaticBatch, TrainsAsIfItHadBeenGiven) {
+  const Workplace workplace("auto_batch");
+  const auto digest = workplace.path("digest");
+  const std::vector<std::string> settings = {"model.name=cnn", "train.epochs=2", "run.checkpoint_every=5"};
+  const auto with = [&](std::vector<std::string> more, const std::string& flags) {
+    more.insert(more.begin(), settings.begin(), settings.end());
+    return run_ranks(2, workplace.train(more, "--digest " + digest.string() + " " + flags));
+  };
+  const ProgramResult automatic = with({"train.batch=auto"}, "");
+  ASSERT_EQ(automatic.exit_code, 0) << automatic.output;
+  const std::string of_automatic = text_of(digest);
+  std::smatch found;
+  const std::string kept = text_of(workplace.path("run") / "config.toml");
+  ASSERT_TRUE(std::regex_search(kept, found, std::regex("\nbatch = (\\d+)\n"))) << kept;
+  const std::string batch = found[1].str();
+  const std::regex line_of_choice("train\\.batch.*\"auto\".*\\b" + batch + "\\b");
+  EXPECT_TRUE(std::regex_search(automatic.output, line_of_choice)) << batch << " in " << automatic.output;
+
+  const ProgramResult given = with({"train.batch=" + batch}, "");
+  ASSERT_EQ(given.exit_code, 0) << given.output;
+  EXPECT_EQ(text_of(digest), of_automatic);
+
+  // A checkpoint contains its batch, so no search runs.
+  const ProgramResult resumed = with({"train.batch=auto"}, "--resume auto");
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(resumed.output.find("\"auto\""), std::string::npos) << resumed.output;
+  EXPECT_EQ(text_of(digest), of_automatic);
+}
+
+TEST(AutomaticBatch, IsOfTrainingAlone) {
+  const Workplace workplace("auto_batch_elsewhere");
+  const std::string config = workplace.path("config.toml").string() + " --set train.batch=auto";
+  expect_failure(run_shell(program("lockstep") + " plan " + config), exit_code::config,
+                 {"train.batch = \"auto\"", "lockstep plan"});
+  const ProgramResult printed = run_shell(program("lockstep") + " train --print-config " + config);
+  EXPECT_NE(printed.output.find("\nbatch = \"auto\"\n"), std::string::npos) << printed.output;
+  expect_failure(run_shell(workplace.train({"train.batch=0"})), exit_code::config,
+                 {"train.batch = 0", "1048576", "\"auto\""});
+  expect_failure(run_shell(workplace.train({"train.batch=\"big\""})), exit_code::config,
+                 {"train.batch = \"big\"", "1048576", "\"auto\""});
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/find_batch/recommendation.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "launch/program/find_batch/report.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+const std::vector<BatchFigure> kFigures = {
+    {.batch = 8, .samples_per_second = 500, .step_seconds = 0.016, .busy = 0.5, .bytes = 1 << 20},
+    {.batch = 32, .samples_per_second = 960, .step_seconds = 0.033, .busy = 0.8, .bytes = 4 << 20},
+    {.batch = 64, .samples_per_second = 1000, .step_seconds = 0.064, .busy = 0.9, .bytes = 8 << 20},
+    {.batch = 128, .problem = "out of memory"}};
+
+AsConfigured configured(std::int64_t batch, std::int64_t accumulation = 1,
+                        RateScaling scaling = RateScaling::linear) {
+  return {.batch = batch, .accumulation = accumulation, .ranks = 2, .learning_rate = 0.1, .scaling = scaling};
+}
+
+TEST(Recommendation, LeavesWhatIsFastEnough) {
+  for (const std::int64_t batch : {32, 64}) {
+    const auto found = recommend_batch(kFigures, configured(batch));
+    EXPECT_FALSE(found->changes);
+    EXPECT_EQ(found->batch, batch);
+    EXPECT_EQ(found->global_batch, 2 * batch);
+    EXPECT_EQ(found->learning_rate, 0.1);
+  }
+}
+
+TEST(Recommendation, TakesALargerBatchAndTheRateFollows) {
+  const auto linear = recommend_batch(kFigures, configured(8));
+  EXPECT_TRUE(linear->changes);
+  EXPECT_EQ(linear->batch, 32);
+  EXPECT_EQ(linear->accumulation, 1);
+  EXPECT_EQ(linear->global_batch, 64);
+  EXPECT_DOUBLE_EQ(linear->learning_rate, 0.4);
+  EXPECT_EQ(linear->warmup_epochs, 1) << "before a higher rate";
+  EXPECT_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::none))->warmup_epochs, 0);
+  EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::root))->learning_rate, 0.2);
+  EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::none))->learning_rate, 0.1);
+}
+
+// Linear scaling from 8 to 1024 samples would multiply the rate by 128.
+TEST(Recommendation, ARateRisesNoFurtherThanNoiseAllows) {
+  AsConfigured noisy = configured(4);
+  noisy.learning_rate = 0.01;
+  EXPECT_DOUBLE_EQ(noisy.rate_for(1024), 1.28);
+  noisy.critical_batch = 72;  // (1 + 72 / 8) / (1 + 72 / 1024) = 9.34
+  EXPECT_DOUBLE_EQ(noisy.rate_for(1024), 0.0934);
+  EXPECT_TRUE(noisy.is_held_back(1024));
+  noisy.critical_batch = std::numeric_limits<double>::infinity();
+  EXPECT_DOUBLE_EQ(noisy.rate_for(1024), 1.28);
+  noisy.critical_batch = 1e9;  // noise only: proportional
+  EXPECT_DOUBLE_EQ(noisy.rate_for(16), 0.02);
+  noisy.critical_batch = 72;
+  EXPECT_DOUBLE_EQ(noisy.rate_for(4), 0.005) << "downwards by the rule";
+  EXPECT_FALSE(noisy.is_held_back(4));
+}
+
+TEST(Recommendation, KeepsTheSamplesOfAStepByAccumulation) {
+  // A batch that does not fit in one piece fits in four.
+  const auto in_pieces = recommend_batch(kFigures, configured(128));
+  EXPECT_EQ(in_pieces->batch, 32);
+  EXPECT_EQ(in_pieces->accumulation, 4);
+  EXPECT_EQ(in_pieces->global_batch, 256);
+  EXPECT_EQ(in_pieces->learning_rate, 0.1);
+  const auto fewer = recommend_batch(kFigures, configured(8, 8));
+  EXPECT_EQ(fewer->batch, 32);
+  EXPECT_EQ(fewer->accumulation, 2);
+  EXPECT_EQ(fewer->learning_rate, 0.1);
+}
+
+TEST(Recommendation, NeedsAMeasurement) {
+  EXPECT_FALSE(recommend_batch({{.batch = 1, .problem = "out of memory"}}, configured(1)).has_value());
+}
+
+TEST(Recommendation, FollowsTheOptimizersRule) {
+  EXPECT_EQ(scaling_for("sgd"), RateScaling::linear);
+  EXPECT_EQ(scaling_for("adamw"), RateScaling::root);
+  EXPECT_EQ(scaling_for("lars"), RateScaling::root);
+}
+
+TEST(Recommendation, TellsWhatACriticalBatchMeans) {
+  const auto told = [&](double critical, std::int64_t global) {
+    return describe_noise(critical, global, kFigures, configured(64));
+  };
+  EXPECT_EQ(told(0, 128), "");
+  const std::string unknown = told(std::numeric_limits<double>::infinity(), 128);
+  EXPECT_FALSE(unknown.empty());
+  EXPECT_TRUE(numbers_named_in(unknown).empty()) << unknown;
+  expect_parts(told(64, 128), {"64", "128", "3.00"});
+  EXPECT_EQ(told(64, 128).find("samples/s"), std::string::npos) << told(64, 128);
+  expect_parts(told(30, 128), {"30", "128", "500 samples/s"});
+  EXPECT_EQ(std::ranges::count(numbers_named_in(told(30, 128)), 8.0), 1) << told(30, 128);
+}
+
+FoundBatch found() {
+  FoundBatch found{.configured = configured(8), .figures = kFigures, .most = 100, .most_run = 100};
+  found.recommended = *recommend_batch(kFigures, found.configured);
+  found.ratio = 1.9;
+  return found;
+}
+
+TEST(BatchReport, HasALineForEachBatch) {
+  const std::string table = batch_table(found(), {{.batch = 8, .of_epochs = 0.5, .of_steps = 0.25},
+                                                  {.batch = 32, .problem = "the loss is not finite"}});
+  expect_parts(lines_naming(table, "50.00 %"), {"    8 ", "25.00 %", "configured"});
+  expect_parts(lines_naming(table, "the loss is not finite"), {"   32 ", "96.0 %", "recommended"});
+  expect_parts(lines_naming(table, "8.0 MiB"), {"   64 "});
+  expect_parts(lines_naming(table, "out of memory"), {"  128 "});
+}
+
+TEST(BatchReport, SaysWhatToChange) {
+  EXPECT_EQ(recommended_settings(found()),
+            (std::vector<std::string>{"train.batch=32", "optimizer.learning_rate=0.4",
+                                      "schedule.warmup_epochs=1"}));
+  std::string verdict;
+  for (const std::string& line : batch_verdict(found())) verdict += line + '\n';
+  expect_parts(verdict, {"batch 32", "learning rate 0.4", "linear", "1.90"});
+  EXPECT_EQ(numbers_named_in(batch_verdict(found()).front()), std::vector<double>{100});
+}
+
+TEST(BatchReport, SaysWhichBatchWasRun) {
+  FoundBatch far = found();
+  far.most = 1000;
+  EXPECT_EQ(numbers_named_in(batch_verdict(far).front()), (std::vector<double>{1000, 100}));
+  expect_parts(batch_verdict(far).front(), {"--seconds"});
+}
+
+TEST(BatchReport, IsJsonAndPictures) {
+  const auto json = nlohmann::json::parse(batch_json(found(), {}));
+  EXPECT_EQ(json["batches"].size(), 4u);
+  EXPECT_EQ(json["batches"][3]["problem"], "out of memory");
+  EXPECT_EQ(json["recommended"]["batch"], 32);
+  EXPECT_EQ(json["gradient_noise"]["critical_batch"], 0);
+  const std::string svg = batch_charts(found(), {{.batch = 8, .of_epochs = 0.5}}, "a <network>");
+  for (const char* part :
+       {"a &lt;network&gt;", ">Busy<", ">Device memory<", ">Test accuracy<", "<svg y=\"900\""})
+    EXPECT_NE(svg.find(part), std::string::npos) << part;
+}
+
+}  // namespace
+}  // namespace lockstep

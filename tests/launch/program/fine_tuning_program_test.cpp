@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `lockstep train` starts from another training's weights, with a head for other classes and with frozen
+// layers.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+using Settings = std::vector<std::string>;
+using Tensors = std::map<std::string, std::vector<float>>;
+
+// Steps that change nothing: the export equals the initial weights.
+const Settings kStandStill = {"optimizer.learning_rate=1e-30", "train.steps=1", "optimizer.momentum=0"};
+// Images of the first training's size, with other classes.
+const Settings kOtherClasses = {"data.format=synthetic",         "data.synthetic.height=12",
+                                "data.synthetic.width=12",       "data.synthetic.channels=1",
+                                "data.synthetic.classes=7",      "data.synthetic.train_samples=96",
+                                "data.synthetic.test_samples=24"};
+const std::string kFrozen = R"(model.freeze=["conv1", "bn1", "conv2", "bn2"])";
+
+Settings together(Settings first, const Settings& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// A network trained for a few steps.
+class FineTuning : public ::testing::Test {
+ protected:
+  void SetUp() override { trained_ = exported(1, {"train.steps=8"}, "", "trained.safetensors"); }
+
+  Tensors exported(int ranks, const Settings& settings, const std::string& flags,
+                   const std::string& name) const {
+    const std::string file = workplace_.path(name).string();
+    const ProgramResult result = run_ranks(ranks, command(settings, flags + " --export " + file));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result.exit_code == 0 ? tensors_of(file) : Tensors{};
+  }
+  std::string command(const Settings& settings, const std::string& flags) const {
+    return workplace_.train(together({"model.name=cnn", "kernels.choose=direct"}, settings), flags);
+  }
+  std::string from_trained() const { return "--init " + workplace_.path("trained.safetensors").string(); }
+
+  Workplace workplace_{"fine_tuning"};
+  Tensors trained_;
+};
+
+TEST_F(FineTuning, AHeadOfOtherClassesStartsAsInAnyTrainingOfTheSeed) {
+  const Settings still = together(kOtherClasses, kStandStill);
+  const ProgramResult refused = run_ranks(2, command(still, from_trained()));
+  expect_failure(refused, exit_code::data, {"fc2.weight", "[4, 128]", "[7, 128]", "model.reset_head"});
+  const Tensors anew = exported(1, still, "", "anew.safetensors");
+  for (const int ranks : {1, 3}) {
+    const Tensors begun =
+        exported(ranks, together(still, {"model.reset_head=true"}), from_trained(), "begun.safetensors");
+    ASSERT_EQ(begun.size(), trained_.size());
+    for (const auto& [name, values] : begun) {
+      if (name.ends_with("running_mean") || name.ends_with("running_var")) continue;  // updated by training
+      EXPECT_EQ(values, (name.starts_with("fc2.") ? anew : trained_).at(name)) << name;
+    }
+  }
+}
+
+TEST_F(FineTuning, FrozenLayersStayBitForBitOnAnyNumberOfRanks) {
+  for (const int ranks : {1, 3}) {
+    const Tensors tuned = exported(ranks,
+                                   together(kOtherClasses, {kFrozen, "model.reset_head=true",
+                                                            "train.epochs=2", "optimizer.weight_decay=0.1"}),
+                                   from_trained(), "tuned.safetensors");
+    ASSERT_EQ(tuned.size(), trained_.size());
+    for (const auto& [name, values] : tuned) {
+      if (name.starts_with("fc"))
+        EXPECT_NE(values, trained_.at(name)) << name;
+      else
+        EXPECT_EQ(values, trained_.at(name)) << name;
+    }
+  }
+}
+
+// With every feature that stores, averages, restores or predicts parameters and statistics.
+TEST_F(FineTuning, FrozenLayersStayBitForBitHoweverRanksMeet) {
+  const std::string frozen = R"(model.freeze=["conv1", "bn1", "fc1"])";
+  for (const Settings& way : std::vector<Settings>{{"train.staleness=1"},
+                                                   {"comm.cross_barrier=true"},
+                                                   {"train.average_every=2"},
+                                                   {"comm.topology=ring"},
+                                                   {"comm.codec=powersgd", "comm.compress_within_node=true"},
+                                                   {"model.sync_batch_norm=true"},
+                                                   {"train.precision=bf16"},
+                                                   {"train.precision=fp16"},
+                                                   {"train.recompute=true", "optimizer.name=lars"}}) {
+    SCOPED_TRACE(way.front());
+    for (const auto& [name, values] :
+         exported(2, together({frozen, "train.steps=12"}, way), from_trained(), "tuned.safetensors")) {
+      const bool stays = name.starts_with("conv1.") || name.starts_with("bn1.") || name.starts_with("fc1.");
+      EXPECT_EQ(values == trained_.at(name), stays) << name;
+    }
+  }
+}
+
+TEST_F(FineTuning, IsReproducibleOnAnyNumberOfRanks) {
+  std::vector<std::string> digests;
+  for (const int ranks : {1, 2, 4}) {
+    const std::string file = workplace_.path("digest").string();
+    const ProgramResult result = run_ranks(
+        ranks, command(together(kOtherClasses, {kFrozen, "model.reset_head=true", "train.reproducible=true",
+                                                "train.accumulation=" + std::to_string(4 / ranks)}),
+                       from_trained() + " --digest " + file));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    digests.push_back(text_of(file));
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+  EXPECT_EQ(digests[0], digests[2]);
+}
+
+TEST_F(FineTuning, FrozenLayersAreInNoBucketAndHaveNoStateOfTheOptimizer) {
+  const auto planned = [&](const Settings& settings) {
+    std::string text = command(settings, "");
+    text.replace(text.find(" train "), 7, " plan ");
+    const ProgramResult result = run_ranks(2, text);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result.output;
+  };
+  // Whether the table of memory has a row of this name.
+  const auto has_row = [](const std::string& text, const std::string& name) {
+    return std::regex_search(text, std::regex("\\n +" + name + " +[\\d.]+ MiB"));
+  };
+  const std::string whole = planned({}), part = planned({kFrozen});
+  EXPECT_TRUE(has_row(part, "frozen")) << part;
+  EXPECT_FALSE(has_row(whole, "frozen")) << whole;
+  EXPECT_EQ(count(whole, "10 tensors"), 1) << whole;
+  EXPECT_EQ(count(part, "4 tensors"), 1) << part;
+  EXPECT_TRUE(has_row(whole, "statistics")) << whole;
+  EXPECT_FALSE(has_row(part, "statistics")) << "no statistics change:\n" << part;
+}
+
+TEST_F(FineTuning, GoesOnFromACheckpointAsIfItHadNotStopped) {
+  const Settings settings = together(kOtherClasses, {kFrozen, "model.reset_head=true", "train.epochs=2",
+                                                     "run.checkpoint_every=4", "optimizer.momentum=0.9"});
+  const std::string whole = workplace_.path("whole").string(), resumed = workplace_.path("resumed").string();
+  const auto train = [&](const Settings& more, const std::string& flags) {
+    const ProgramResult result = run_ranks(2, command(together(settings, more), flags));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+  };
+  train({"run.dir=" + workplace_.path("run_whole").string()}, from_trained() + " --digest " + whole);
+  train({"run.checkpoint_every=4"}, from_trained());
+  std::filesystem::remove_all(workplace_.path("run/checkpoints/step-12"));
+  train({}, "--resume auto --digest " + resumed);
+  EXPECT_EQ(text_of(whole), text_of(resumed));
+  const ProgramResult other = run_ranks(2, command(together(settings, {"model.freeze=[]"}), "--resume auto"));
+  expect_failure(other, exit_code::config,
+                 {"[\"conv1\", \"bn1\", \"conv2\", \"bn2\"]", "--resume-with model.freeze"});
+}
+
+TEST_F(FineTuning, PrefixesThatMeanNothingAreRefused) {
+  const ProgramResult unknown = run_ranks(2, command({R"(model.freeze=["conv"])"}, ""));
+  expect_failure(unknown, exit_code::config, {"\"conv\"", "bn1, conv2, bn2, fc1, fc2"});
+  EXPECT_EQ(count(unknown.output, "conv1"), 2) << "the suggestion, and the list:\n" << unknown.output;
+  const ProgramResult parameter = run_ranks(2, command({R"(model.freeze=["fc1.weight"])"}, ""));
+  expect_failure(parameter, exit_code::config, {"\"fc1.weight\"", "\"fc1\""});
+  const ProgramResult all =
+      run_ranks(2, command({R"(model.freeze=["conv1", "bn1", "conv2", "bn2", "fc1", "fc2"])"}, ""));
+  EXPECT_EQ(all.exit_code, exit_code::config) << all.output;
+  EXPECT_EQ(count(all.output, "fc2"), 2) << "the given list, and the layer to leave out:\n" << all.output;
+  for (const ProgramResult* each : {&unknown, &parameter, &all}) expect_parts(each->output, {"model.freeze"});
+}
+
+int lines_with(const std::string& text, const std::string& part, const std::string& other) {
+  std::istringstream lines(text);
+  int found = 0;
+  for (std::string line; std::getline(lines, line);)
+    found += count(line, part) > 0 && count(line, other) > 0 ? 1 : 0;
+  return found;
+}
+
+TEST_F(FineTuning, SaysWhereARandomStartIsHardlyMeant) {
+  const ProgramResult result = run_ranks(2, command({kFrozen, "model.reset_head=true", "train.steps=1"}, ""));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(lines_with(result.output, "model.freeze", "--init"), 1) << result.output;
+  EXPECT_EQ(lines_with(result.output, "model.reset_head", "--init"), 1) << result.output;
+}
+
+double test_loss_in(const std::string& json) {
+  const std::string key = "\"test_loss\":";
+  const std::size_t at = json.find(key);
+  return at == std::string::npos ? HUGE_VAL : std::stod(json.substr(at + key.size()));
+}
+
+// With the settings of a training that reset its head, eval still loads the trained head.
+TEST_F(FineTuning, AnExportOfFewerBitsIsEvaluatedWithItsHead) {
+  const Settings settings = together(
+      kOtherClasses, {kFrozen, "model.reset_head=true", "train.epochs=8", "optimizer.learning_rate=0.05"});
+  std::map<std::string, double> losses;
+  std::map<std::string, std::uintmax_t> bytes;
+  for (const std::string precision : {"fp32", "fp16", "bf16"}) {
+    const std::string file = workplace_.path(precision + ".safetensors").string();
+    const ProgramResult trained =
+        run_ranks(1, command(together(settings, {"run.export_precision=" + precision}),
+                             from_trained() + " --export " + file));
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+    std::string evaluation = command(settings, "--json --init " + file);
+    evaluation.replace(evaluation.find(" train "), 7, " eval ");
+    const ProgramResult result = run_ranks(1, evaluation);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    losses[precision] = test_loss_in(result.output);
+    bytes[precision] = std::filesystem::file_size(file);
+  }
+  EXPECT_LT(losses["fp32"], 1.5) << "of a new head: the logarithm of 7";
+  EXPECT_NEAR(losses["fp16"], losses["fp32"], 0.01);
+  EXPECT_NEAR(losses["bf16"], losses["fp32"], 0.05);
+  EXPECT_LT(bytes["fp16"], bytes["fp32"] * 6 / 10);
+  EXPECT_LT(bytes["bf16"], bytes["fp32"] * 6 / 10);
+}
+
+TEST_F(FineTuning, AFileOfTorchSaveIsToldHowToConvert) {
+  const std::string file = workplace_.path("resnet18.pth").string();
+  std::ofstream(file, std::ios::binary) << "PK\3\4 an archive of PyTorch's";
+  const ProgramResult result = run_ranks(2, command({}, "--init " + file));
+  expect_failure(result, exit_code::data, {"torch.save", "save_file("});
+  expect_parts(result.output, {file});
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tests make devices idle, each for another reason, and the program reports the cause.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "tests/data/jpeg_files.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::vector<std::string> kTold = {"run.log_every=5", "run.busy_lines=2", "run.event_pause_seconds=0"};
+
+// In the text of an event: the range of its steps.
+const std::regex kStepRange("steps [0-9]+ ?(to|-|and) ?[0-9]+");
+
+std::vector<Json> events_in(const std::filesystem::path& run) {
+  std::vector<Json> events;
+  std::ifstream file(run / "events.jsonl");
+  for (std::string line; std::getline(file, line);) events.push_back(Json::parse(line));
+  return events;
+}
+
+std::vector<std::string> with(std::vector<std::string> settings) {
+  settings.insert(settings.end(), kTold.begin(), kTold.end());
+  return settings;
+}
+
+// The first event with this cause, which the terminal shows, too. On a machine with other work, ranks wait
+// for cores for a while and may cause further events.
+Json event_of(const ProgramResult& result, const std::filesystem::path& run, const std::string& cause,
+              double busy_below = 0.7) {
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  for (const Json& event : events_in(run)) {
+    if (event["cause"] != cause) continue;
+    const std::string text = event["text"];
+    EXPECT_GE(count(result.output, text + "\n"), 1) << result.output;
+    EXPECT_TRUE(std::regex_search(text, kStepRange)) << text;
+    EXPECT_LT(event["busy"], busy_below);
+    // Equal if all cores compute, however many ranks share them.
+    const Json& estimate = event["samples_per_second_estimated"];
+    EXPECT_TRUE(estimate.is_null() || estimate >= event["samples_per_second"]) << event;
+    return event;
+  }
+  ADD_FAILURE() << cause << " was not told:\n" << result.output;
+  return {{"text", ""}, {"account", {{"exposed_communication", 0}, {"data_wait", 0}}}};
+}
+
+// LOCKSTEP_EVENT_COMMAND runs for each event; it may end after the training.
+TEST(IdleProgram, ARankThatOthersWaitForIsCommunication) {
+  const Workplace workplace("idle_late");
+  const std::string told = workplace.path("told");
+  setenv("LOCKSTEP_EVENT_COMMAND", ("echo \"$LOCKSTEP_EVENT\" >> " + told).c_str(), 1);
+  const ProgramResult result =
+      run_ranks(2, workplace.train(with({"train.steps=20"}), "--inject slow:rank=1,step=1,ms=40"));
+  unsetenv("LOCKSTEP_EVENT_COMMAND");
+  const Json event = event_of(result, workplace.path("run"), "communication");
+  EXPECT_GT(event["account"]["exposed_communication"], event["account"]["data_wait"]);
+  const std::string events = text_of(workplace.path("run/events.jsonl"));
+  const ProgramResult waited = run_shell(workplace.script(
+      "run=$$\n" + wait_until(fmt::format("[ $(wc -c < {}) -eq {} ]", told, events.size()))));
+  EXPECT_EQ(waited.exit_code, 0) << waited.output;
+  std::istringstream lines(events);
+  for (std::string line; std::getline(lines, line);) EXPECT_EQ(count(text_of(told), line + "\n"), 1) << line;
+}
+
+TEST(IdleProgram, RanksThatShareACoreWaitForIt) {
+  NEEDS_QUIET_CORES();
+  const Workplace workplace("idle_core");
+  const std::string ranks = "--oversubscribe --bind-to none -np 4 taskset -c 0 ";
+  const ProgramResult result = run_shell(
+      "mpirun " + ranks +
+      workplace.train(with({"train.steps=80", "train.epochs=10", "train.batch=16", "model.name=cnn"})) +
+      " 2>&1");
+  const Json event = event_of(result, workplace.path("run"), "allocation");
+  const bool more_cores = sysconf(_SC_NPROCESSORS_ONLN) > 1;
+  expect_parts(event["text"].get<std::string>(),
+               more_cores ? std::vector<std::string>{"mpirun --bind-to none"}
+                          : std::vector<std::string>{"4 threads", "4 ranks", "1 rank"});
+}
+
+// Large images for a small network. Some schedulers keep the rank and its loader on one core for a whole
+// training; then the cause is "allocation".
+TEST(IdleProgram, ImagesThatAreDecodedTooSlowlyAreData) {
+  NEEDS_QUIET_CORES();
+  const TemporaryFolder folder;
+  constexpr ImageShape kLarge{.height = 600, .width = 600, .channels = 3};
+  for (int i = 0; i < 24; ++i)
+    folder.write(fmt::format("{}/class{}/{}.jpg", i < 20 ? "train" : "test", i % 2, i),
+                 encode(kLarge, noise(kLarge, static_cast<std::uint32_t>(i))));
+  std::string command = program("lockstep") + " train cifar10_resnet18 --set world.device=cpu";
+  for (const std::string& setting :
+       with({"data.path=" + folder.path().string(), "run.dir=" + (folder.path() / "run").string(),
+             "data.resize=32", "data.loader=stream", "data.loader_threads=1", "model.name=mlp",
+             "train.precision=fp32", "train.batch=4", "train.threads=1", "train.epochs=20",
+             "optimizer.learning_rate=0.0001"}))
+    command += " --set '" + setting + "'";
+  const Json event = event_of(run_shell(command + " 2>&1"), folder.path() / "run", "data");
+  expect_parts(event["text"].get<std::string>(), {"lockstep pack"});
+}
+
+// One sample a step: almost all memory reads are weights.
+TEST(IdleProgram, BatchesOfOneAreSmallWork) {
+  const Workplace workplace("idle_small");
+  const ProgramResult result = run_shell(
+      workplace.train(with({"train.batch=1", "train.steps=200", "run.peak_below=1", "run.busy_below=0.01"})) +
+      " 2>&1");
+  const Json event = event_of(result, workplace.path("run"), "small_work", 1);
+  EXPECT_EQ(event["key"], "train.batch");
+  EXPECT_EQ(event["value"], "2");
+}
+
+// Half of its layers compute no matrix products.
+TEST(IdleProgram, ANetworkThatMemoryBoundsIsArchitecture) {
+  const Workplace workplace("idle_network", "lockstep", 32);
+  const ProgramResult result =
+      run_shell(workplace.train(with({"model.name=mobilenet_v2", "train.batch=16", "train.steps=25",
+                                      "run.peak_below=1", "run.busy_below=0.01", "kernels.choose=direct"})) +
+                " 2>&1");
+  const Json event = event_of(result, workplace.path("run"), "architecture", 1);
+  EXPECT_GT(event.value("lost_seconds", 0.0), 0) << event;
+}
+
+TEST(IdleProgram, EvaluationsAfterEachStepAreMonitoring) {
+  const Workplace workplace("idle_evaluations");
+  const ProgramResult result =
+      run_shell(workplace.train(with({"train.steps=12", "run.metrics_every=1"})) + " 2>&1");
+  const Json event = event_of(result, workplace.path("run"), "monitoring");
+  EXPECT_EQ(event["key"], "run.metrics_every");
+  EXPECT_EQ(event["value"], "2");
+}
+
+// A training without problems causes no events, and users can disable them.
+TEST(IdleProgram, DisabledEventsAreNotReported) {
+  const Workplace workplace("idle_quiet");
+  const ProgramResult result = run_ranks(
+      2, workplace.train(with({"train.steps=20", "run.busy_below=0"}), "--inject slow:rank=1,step=1,ms=40"));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/events.jsonl")));
+  EXPECT_FALSE(std::regex_search(result.output, kStepRange)) << result.output;
+}
+
+}  // namespace
+}  // namespace lockstep

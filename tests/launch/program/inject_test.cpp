@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Injected faults end the program like real ones, and only where they are configured.
+#include <algorithm>
+#include <cmath>
+#include <regex>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+ProgramResult run_with(const Workplace& workplace, const std::string& fault,
+                       std::vector<std::string> settings = {}) {
+  settings.insert(settings.begin(), {"train.steps=12", "comm.timeout_seconds=2", "run.check_every=4"});
+  return run_ranks(2, workplace.train(settings, "--inject " + fault));
+}
+
+// Expects that one error, which names this step and rank, ends the training.
+void expect_not_finite(const ProgramResult& result, int step, int rank) {
+  const std::string key = "optimizer.learning_rate";
+  expect_failure(result, exit_code::failed, {key});
+  expect_parts(lines_naming(result.output, key),
+               {fmt::format("step {}", step), fmt::format("rank {}", rank)});
+}
+
+// Expects one warning that the step was skipped because of the loss of this rank.
+void expect_skipped(const ProgramResult& result, int step, int rank) {
+  const std::string lines =
+      lines_naming(lines_naming(result.output, "train.max_skipped_steps"), fmt::format("step {}", step));
+  EXPECT_EQ(count(lines, "\n"), 1) << result.output;
+  const std::string warning = lines.substr(std::min(lines.find(']'), lines.size()));  // without "[rank 0"
+  expect_parts(warning, {fmt::format("rank {}", rank)});
+  EXPECT_EQ(count(warning, fmt::format("rank {}", 1 - rank)), 0) << warning;
+}
+
+TEST(Inject, EndsTheJobAsTheFaultDoes) {
+  struct Case {
+    std::string fault;
+    int code;
+    std::vector<std::string> patterns;  // regular expressions, each within a line
+  };
+  const Workplace workplace("inject");
+  const std::vector<Case> cases = {
+      {"kill:rank=1,step=5", 128 + 9, {"signal 9"}},  // a text of mpirun
+      {"fail:rank=1,step=5", exit_code::failed, {R"(lockstep: .*\brank 1\b)"}},
+      {"oom:rank=1,step=5", exit_code::io, {R"(lockstep: .*\brank 1\b.*std::bad_alloc)"}},
+      // A living rank prints its stack.
+      {"hang:rank=1,step=5", exit_code::resumable, {R"(\brank 1 \(\w+ \d+)", "lockstep::Trainer::"}},
+      {"bitflip:rank=1,step=5",
+       exit_code::failed,
+       {R"((?=.*\bstep 8\b)(?=.*\brank 1\b).*\bfc1\.)"}},  // its first tensor
+      {"wrong-count:rank=1,step=5",
+       exit_code::failed,
+       {R"(\brank 0\b.*\b1 i32\b.*\bsum\b)", R"(\brank 1\b.*\b2 i32\b.*\bsum\b)"}},
+      {"wrong-op:rank=0,step=5",
+       exit_code::failed,
+       {R"(\brank 0\b.*\b1 i32\b.*\bmax\b)", R"(\brank 1\b.*\b1 i32\b.*\bsum\b)"}},
+      {"nan:rank=1,step=5",
+       exit_code::failed,
+       {R"((?=.*\bstep 5\b)(?=.*\brank 1\b).*optimizer\.learning_rate)"}},
+  };
+  for (const Case& each : cases) {
+    const ProgramResult result = run_with(workplace, each.fault);
+    EXPECT_EQ(result.exit_code, each.code) << each.fault << ":\n" << result.output;
+    EXPECT_EQ(count(lines_naming(result.output, "warning"), each.fault), 1) << result.output;
+    for (const std::string& pattern : each.patterns)
+      EXPECT_TRUE(std::regex_search(result.output, std::regex(pattern)))
+          << pattern << " of " << each.fault << ":\n"
+          << result.output;
+  }
+}
+
+// The result of a mismatched collective reaches neither the parameters nor a checkpoint.
+TEST(Inject, NoStepIsTakenBehindACollectiveThatDiffers) {
+  const Workplace workplace("inject_guard");
+  for (const char* fault : {"wrong-count:rank=1,step=5", "wrong-op:rank=1,step=5"}) {
+    std::filesystem::remove_all(workplace.path("run"));
+    const ProgramResult result = run_with(workplace, fault, {"run.checkpoint_every=1", "run.keep=9"});
+    EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
+    EXPECT_TRUE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000003/manifest.json")))
+        << result.output;
+    EXPECT_FALSE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000005"))) << result.output;
+  }
+}
+
+// If ranks differ, a resumed run would load one checkpoint on all of them and hide the difference.
+TEST(Inject, ABitThatFlipsBetweenTwoComparisonsGetsIntoNoCheckpoint) {
+  const Workplace workplace("inject_flip");
+  const std::vector<std::string> settings = {"train.steps=40",         "train.epochs=4",
+                                             "run.checkpoint_every=6", "run.check_every=1000",
+                                             "model.name=cnn",         "kernels.choose=direct"};
+  const std::string whole = digest_of(workplace, 3, settings);
+  std::filesystem::remove_all(workplace.path("run"));
+  const ProgramResult flipped =
+      run_ranks(3, workplace.train(settings, "--resume auto --inject bitflip:rank=0,step=8"));
+  EXPECT_EQ(flipped.exit_code, exit_code::failed) << flipped.output;
+  const std::string error = lines_naming(flipped.output, "step 12");
+  EXPECT_EQ(count(error, "2 ranks"), 1) << flipped.output;
+  expect_parts(error, {"rank 0"});
+  const std::string digest = workplace.path("resumed").string();
+  const ProgramResult resumed = run_ranks(3, workplace.train(settings, "--resume auto --digest " + digest));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_GE(count(resumed.output, "checkpoints/step-000000006"), 1) << resumed.output;
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/checkpoints.1"))) << resumed.output;
+  EXPECT_EQ(text_of(digest), whole);
+}
+
+TEST(Inject, RanksThatAreSoundAreFoundSoInEveryComparison) {
+  const Workplace workplace("inject_clean");
+  const ProgramResult result = run_ranks(
+      3, workplace.train({"train.epochs=10", "train.steps=200", "run.check_every=1", "comm.check=step"}));
+  EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+  EXPECT_EQ(count(result.output, "error"), 0) << result.output;
+}
+
+// Nothing fails, but all ranks run at the speed of the slowest.
+TEST(Inject, ARankThatIsSlowIsNamedByTheReport) {
+  const Workplace workplace("inject_slow");
+  const ProgramResult result = run_with(workplace, "slow:rank=1,step=2,ms=50");
+  EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+  const auto communication =
+      nlohmann::json::parse(text_of(workplace.path("run/metrics.jsonl"))).at("communication");
+  EXPECT_EQ(communication.at("late_rank"), 1) << communication;
+  ASSERT_TRUE(communication.at("advice").is_object()) << communication;
+  EXPECT_EQ(communication["advice"].at("cause"), "late_rank") << communication;
+  EXPECT_GE(count(result.output, "rank 1"), 2) << "the epoch's line and the advice: " << result.output;
+}
+
+// Steps take 20 ms. A rank with 32 ms is reported; with equal delays no rank is.
+TEST(Inject, ARankThatIsSlowerThanTheOthersIsNamedWithin20StepsAndOnceAndNoOtherIs) {
+  NEEDS_QUIET_CORES();
+  const Workplace workplace("inject_slower");
+  std::string alike_flags;
+  for (int rank = 0; rank < 4; ++rank)
+    alike_flags += fmt::format(" --inject slow:rank={},step=1,ms=20", rank);
+  const ProgramResult alike =
+      run_ranks(4, workplace.train({"train.epochs=20", "train.steps=200"}, alike_flags));
+  EXPECT_EQ(alike.exit_code, exit_code::done) << alike.output;
+  EXPECT_EQ(count(text_of(workplace.path("run/metrics.jsonl")), "\"stragglers\""), 0) << alike.output;
+  constexpr int kBegin = 20;
+  const ProgramResult slow =
+      run_ranks(4, workplace.train({"train.epochs=20", "train.steps=80"},
+                                   alike_flags + fmt::format(" --inject slow:rank=2,step={},ms=12", kBegin)));
+  EXPECT_EQ(slow.exit_code, exit_code::done) << slow.output;
+  const std::string warnings = lines_naming(lines_naming(slow.output, "warning [rank 0]"), "rank 2");
+  EXPECT_EQ(count(warnings, "\n"), 1) << slow.output;
+  const std::string metrics = text_of(workplace.path("run/metrics.jsonl"));
+  ASSERT_EQ(count(metrics, "\"stragglers\":[{\"rank\":2,"), 1);
+  const std::string key = "\"found_step\":";
+  ASSERT_EQ(count(metrics, key), 1);
+  EXPECT_LE(std::stol(metrics.substr(metrics.find(key) + key.size())), kBegin + 20);
+}
+
+// With a loss scale one such step is skipped without leaving a trace in the state.
+TEST(Inject, GradientsThatAreNotFiniteOnceAreSkippedInHalfPrecision) {
+  const Workplace workplace("inject_nan");
+  const ProgramResult result =
+      run_with(workplace, "nan:rank=1,step=5", {"train.precision=fp16", "train.loss_scale=128"});
+  EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+  EXPECT_EQ(count(text_of(workplace.path("run/metrics.jsonl")), "\"skipped_steps\":1,"), 1) << result.output;
+  EXPECT_EQ(count(lines_naming(result.output, "step 5"), "128"), 1) << result.output;
+}
+
+// The gradients of rank 0, which saves. Its checkpoint is sound, and the training resumes from it.
+TEST(Inject, GradientsThatAreNotFiniteLeaveAStateToGoOnFrom) {
+  const Workplace workplace("inject_last_good");
+  const std::vector<std::string> settings = {"train.steps=12"};
+  const std::string whole = digest_of(workplace, 2, settings);
+  const std::string digest = workplace.path("resumed").string();
+  for (const int ranks : {1, 2}) {
+    std::filesystem::remove_all(workplace.path("run"));
+    const ProgramResult failed = run_ranks(ranks, workplace.train(settings, "--inject nan:rank=0,step=5"));
+    expect_not_finite(failed, 5, 0);
+    expect_parts(lines_naming(failed.output, "last_good.safetensors"),
+                 {"step 5", "parameter", ".bias", "step 4", "--resume auto"});
+    for (const auto& [name, values] : tensors_of(workplace.path("run/last_good.safetensors")))
+      EXPECT_TRUE(std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) << name;
+    const ProgramResult resumed =
+        run_ranks(ranks, workplace.train(settings, "--resume auto --digest " + digest));
+    EXPECT_EQ(resumed.exit_code, exit_code::done) << resumed.output;
+    EXPECT_GE(count(resumed.output, "checkpoints/step-000000004"), 1) << resumed.output;
+  }
+  EXPECT_EQ(text_of(digest), whole);
+}
+
+TEST(Inject, GradientsThatAreNotFiniteAreSkippedAsOftenAsAllowed) {
+  const Workplace workplace("inject_skipped");
+  const std::vector<std::string> settings = {"train.max_skipped_steps=1"};
+  const std::string once = "nan:rank=1,step=5 --inject nan:rank=0,step=7";
+  const ProgramResult skipped = run_with(workplace, once, settings);
+  EXPECT_EQ(skipped.exit_code, exit_code::done) << skipped.output;
+  expect_skipped(skipped, 5, 1);
+  expect_skipped(skipped, 7, 0);
+  EXPECT_EQ(count(text_of(workplace.path("run/metrics.jsonl")), "\"skipped_steps\":2"), 1);
+  const ProgramResult ended = run_with(workplace, "nan:rank=1,step=5 --inject nan:rank=1,step=6", settings);
+  expect_not_finite(ended, 6, 1);
+}
+
+// While ranks train separately, only the rank with such gradients skips. Too many skips end the job at the
+// next average.
+TEST(Inject, RanksThatTrainApartSkipAloneAndEndTogether) {
+  const Workplace workplace("inject_skipped_apart");
+  const std::vector<std::string> settings = {"train.max_skipped_steps=1", "train.average_every=4"};
+  const ProgramResult skipped = run_with(workplace, "nan:rank=1,step=5 --inject nan:rank=1,step=7", settings);
+  EXPECT_EQ(skipped.exit_code, exit_code::done) << skipped.output;
+  const std::string warnings = lines_naming(skipped.output, "warning [rank 1]");
+  for (const char* step : {"step 5", "step 7"}) EXPECT_EQ(count(warnings, step), 1) << skipped.output;
+  EXPECT_EQ(count(text_of(workplace.path("run/metrics.jsonl")), "\"skipped_steps\":2"), 1);
+  const ProgramResult ended = run_with(workplace, "nan:rank=1,step=5 --inject nan:rank=1,step=6", settings);
+  expect_not_finite(ended, 8, 1);
+}
+
+// With gradients that are applied one step late.
+TEST(Inject, LateGradientsThatAreNotFiniteAreSkippedAndEndTheJob) {
+  const Workplace workplace("inject_skipped_late");
+  const ProgramResult ended = run_with(workplace, "nan:rank=1,step=5 --inject nan:rank=1,step=6",
+                                       {"train.max_skipped_steps=1", "train.staleness=1"});
+  expect_skipped(ended, 5, 1);
+  expect_not_finite(ended, 6, 1);
+}
+
+TEST(Inject, ADiskThatIsFullCostsACheckpointAndTheMetrics) {
+  const Workplace workplace("inject_disk");
+  const ProgramResult result =
+      run_with(workplace, "disk-full:rank=0,step=8", {"run.checkpoint_every=3", "run.keep=9"});
+  EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+  EXPECT_GE(count(lines_naming(result.output, "step 9"), "File too large"), 1) << result.output;
+  EXPECT_TRUE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000003/manifest.json")));
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000009")));
+}
+
+// tests/faults.sh repeats this fifty times.
+TEST(Inject, ARankThatIsKilledWhileItSavesLosesNothingThatWasSaved) {
+  const Workplace workplace("inject_saving");
+  const std::vector<std::string> settings = {"train.steps=40", "run.checkpoint_every=5", "model.name=cnn",
+                                             "kernels.choose=direct"};
+  const std::string whole = digest_of(workplace, 2, settings);
+  std::filesystem::remove_all(workplace.path("run"));
+  const std::string digest = workplace.path("resumed").string();
+  for (const char* fault : {"kill-saving:rank=0,step=12,ms=0", "kill-saving:rank=1,step=22,ms=0.5"}) {
+    const ProgramResult killed =
+        run_ranks(2, workplace.train(settings, fmt::format("--resume auto --inject {}", fault)));
+    EXPECT_EQ(killed.exit_code, 128 + 9) << killed.output;
+  }
+  const ProgramResult resumed = run_ranks(2, workplace.train(settings, "--resume auto --digest " + digest));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/checkpoints.1")))
+      << "a training that does not resume from the newest sets checkpoints aside: " << resumed.output;
+  EXPECT_EQ(text_of(digest), whole);
+}
+
+TEST(Inject, RefusesWhatThereIsNot) {
+  const Workplace workplace("inject_refused");
+  // The first line has the suggestion beside the example "kill:rank=..".
+  for (const auto& [fault, pattern] :
+       {std::pair{"kil:rank=1,step=5", R"(kil:rank=1,step=5.*\bkill\b(?!:))"},
+        std::pair{"kill:rank=x", R"(kill:rank=x.*"x")"}, std::pair{"kill:ms=5", R"(kill:ms=5.*"ms=5")"},
+        std::pair{"kill:rank=2", R"(kill:rank=2.*\b2 ranks\b)"},
+        std::pair{"link-down:rank=0", R"(--inject link-down.*network namespace)"}}) {
+    const ProgramResult result = run_with(workplace, fault);
+    EXPECT_EQ(result.exit_code, exit_code::usage) << result.output;
+    EXPECT_TRUE(std::regex_search(result.output, std::regex(pattern))) << pattern << ":\n" << result.output;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

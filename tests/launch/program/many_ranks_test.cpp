@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The number of ranks, and detection of what started them.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+Json metrics_of(const Workplace& workplace, int ranks, const std::vector<std::string>& settings) {
+  const ProgramResult result = run_ranks(ranks, workplace.train(settings));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return Json::parse(text_of(workplace.path("run") / "metrics.jsonl"));
+}
+
+TEST(ManyRanks, SixToEightTrainAsOneDoesThatAccumulates) {
+  const Workplace workplace("many");
+  for (const int ranks : {6, 7, 8}) {
+    const Json many = metrics_of(workplace, ranks, {"train.batch=2", "train.steps=5"});
+    const Json one = metrics_of(
+        workplace, 1, {"train.batch=2", "train.steps=5", fmt::format("train.accumulation={}", ranks)});
+    for (const char* name : {"train_loss", "test_loss"})
+      EXPECT_NEAR(many[name], one[name], 1e-5 * one[name].get<double>()) << name << " of " << ranks;
+  }
+}
+
+// Keeps only the first samples of one split.
+void shorten(const Workplace& workplace, const std::string& prefix, char count) {
+  const auto cut = [&](const std::string& name, std::size_t header, std::size_t sample) {
+    const auto path = workplace.path("data") / (prefix + name);
+    std::filesystem::resize_file(path, header + sample * static_cast<std::size_t>(count));
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4);
+    file.write("\0\0\0", 3).put(count);
+  };
+  cut("-images-idx3-ubyte", 16, 12 * 12);
+  cut("-labels-idx1-ubyte", 8, 1);
+}
+
+TEST(ManyRanks, MoreThanThereAreTestSamplesCountEachOnce) {
+  const Workplace workplace("few_tests");
+  shorten(workplace, "t10k", 3);
+  const std::vector<std::string> settings = {"train.steps=1", "train.batch=4",
+                                             "optimizer.learning_rate=1e-12"};
+  const Json one = metrics_of(workplace, 1, settings);
+  const Json many = metrics_of(workplace, 5, settings);
+  EXPECT_NEAR(many["test_loss"], one["test_loss"], 1e-6 * one["test_loss"].get<double>());
+  EXPECT_EQ(many["test_accuracy"], one["test_accuracy"]);
+}
+
+TEST(ManyRanks, MoreThanThereAreTrainingSamplesAreRefused) {
+  const Workplace workplace("few_samples");
+  shorten(workplace, "train", 4);
+  expect_failure(run_ranks(5, workplace.train({"train.batch=1"})), exit_code::config,
+                 {"4 samples", "train.batch", "train.accumulation"});
+}
+
+TEST(ManyRanks, MoreThanCoresIsSaidOnce) {
+  const Workplace workplace("crowd");
+  const ProgramResult result = run_ranks(3, "taskset -c 0 " + workplace.train({"train.steps=1"}));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(lines_naming(result.output, "3 ranks"), "1 core"), 1) << result.output;
+  const ProgramResult threads =
+      run_ranks(1, "taskset -c 0 " + workplace.train({"train.steps=1", "train.threads=2"}));
+  EXPECT_EQ(threads.exit_code, 0) << threads.output;
+  EXPECT_EQ(count(lines_naming(threads.output, "train.threads"), "1 core"), 1) << threads.output;
+  expect_parts(lines_naming(threads.output, "train.threads"), {"2 threads", "1 rank"});
+}
+
+// Open MPI's variables that allow root are not set, and there is one core.
+const std::string kPlain = "env -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM taskset -c 0 ";
+
+TEST(StartedRanks, TrainWhateverTheMachineIs) {
+  const Workplace workplace("started");
+  const ProgramResult result = run_shell(
+      kPlain + workplace.train({"train.steps=3"}, "--ranks 3 --export " + workplace.path("x").string()) +
+      " 2>&1");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "mpirun -np 3 --bind-to none --oversubscribe "), 1) << result.output;
+  const Json record = Json::parse(text_of(workplace.path("run/run.json")));
+  EXPECT_EQ(record["ranks"], 3);
+  EXPECT_EQ(record["global_batch"], 3 * 8);
+  const ProgramResult answers =
+      run_shell(fmt::format("{}{} predict {} {} --ranks=2 2>/dev/null", kPlain, program("lockstep"),
+                            workplace.path("x").string(), workplace.path("x").string()));
+  EXPECT_EQ(answers.exit_code, exit_code::data) << answers.output;
+}
+
+// The printed command is complete: it resumes the training.
+TEST(StartedRanks, GoOnByTheCommandThatTheyPrint) {
+  const Workplace workplace("started_again");
+  const std::string metrics = workplace.path("run/metrics.jsonl").string();
+  const ProgramResult stopped =
+      run_shell(fmt::format("{}{} 2>&1 & run=$!\n{}kill -USR1 $run\nwait $run", kPlain,
+                            workplace.train({"train.epochs=100000", "data.mean=[0.5]"}, "--ranks 2"),
+                            wait_until("[ -s " + metrics + " ]")));
+  ASSERT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
+  const std::size_t at = stopped.output.find(program("lockstep") + " train --ranks 2 ");
+  ASSERT_NE(at, std::string::npos) << stopped.output;
+  const std::string command = stopped.output.substr(at, stopped.output.find('\n', at) - at);
+  const std::string before = text_of(metrics);
+  const auto until = std::ranges::count(before, '\n') + 2;
+  const ProgramResult again =
+      run_shell(fmt::format("{}{} --set train.until_epoch={} 2>&1", kPlain, command, until));
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  const std::string after = text_of(metrics);  // a new training would begin this file anew
+  EXPECT_TRUE(after.starts_with(before)) << again.output;
+  EXPECT_EQ(std::ranges::count(after, '\n'), until) << again.output;
+}
+
+TEST(StartedRanks, AreRefusedWhereSomethingElseStartsRanks) {
+  const Workplace workplace("started_twice");
+  expect_failure(run_ranks(2, workplace.train({}, "--ranks 2")), exit_code::usage, {"--ranks 2", " 2 ranks"});
+  expect_failure(run_ranks(2, workplace.train({}, "--ranks 1")), exit_code::usage, {"--ranks 1", " 2 ranks"});
+  expect_failure(run_shell("env PATH=/nowhere " + workplace.train({}, "--ranks 2") + " 2>&1"),
+                 exit_code::config, {"openmpi-bin", "PATH"});
+  for (const char* wrong : {"0", "-1", "1025", "two"})
+    expect_failure(run_shell(workplace.train({}, fmt::format("--ranks {}", wrong)) + " 2>&1"),
+                   exit_code::usage, {"--ranks"});
+}
+
+TEST(WrongLauncher, TasksThatMpiDoesNotJoinDoNotTrain) {
+  const Workplace workplace("split");
+  const std::string train = workplace.train({"train.steps=1"});
+  // The variables of the first task of `srun -n 2` without PMI.
+  const ProgramResult split = run_shell("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 " + train);
+  expect_failure(split, exit_code::config, {" 2 ranks", "srun --mpi=pmix"});
+  expect_parts(split.output, {"SLURM_STEP_NUM_TASKS"});
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
+  // As with `srun -n 2 mpirun -np 1`, or mpirun in the shell of an interactive step.
+  const ProgramResult first = run_ranks(1, "env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 " + train);
+  EXPECT_EQ(first.exit_code, 0) << first.output;
+  EXPECT_EQ(count(first.output, "srun --mpi=pmix"), 1) << first.output;
+  expect_parts(first.output, {"SLURM_STEP_NUM_TASKS"});
+  // The second task exits silently; the first one reports.
+  const ProgramResult second = run_shell("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 " + train);
+  EXPECT_EQ(second.exit_code, exit_code::config);
+  EXPECT_EQ(second.output, "");
+  // A batch script has the variables of its allocation.
+  const ProgramResult batch = run_ranks(1, "env SLURM_NTASKS=8 SLURM_NPROCS=8 SLURM_PROCID=0 " + train);
+  EXPECT_EQ(batch.exit_code, 0) << batch.output;
+}
+
+}  // namespace
+}  // namespace lockstep

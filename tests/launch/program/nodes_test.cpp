@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks on nodes without common memory, with separate host names, networks and /dev/shm: tests/nodes.sh.
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+#include <regex>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+#include "tests/launch/program/trace_check.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kCannotMakeNodes = 77;
+
+// `ranks` lists the number of ranks by node, as in "2,1".
+ProgramResult run_nodes(const std::string& rate, int nodes, const std::string& ranks,
+                        const std::string& command) {
+  return run_shell(
+      fmt::format("{}/tests/nodes.sh {} {} {} {}", LOCKSTEP_SOURCE_DIR, rate, nodes, ranks, command));
+}
+
+// Skips the test and prints the reason.
+#define REQUIRE_NODES(result) \
+  if ((result).exit_code == kCannotMakeNodes) GTEST_SKIP() << (result).output
+
+// The number of matches of a regular expression within lines.
+std::ptrdiff_t times_matched(const std::string& text, const std::string& pattern) {
+  const std::regex regex(pattern);
+  return std::distance(std::sregex_iterator(text.begin(), text.end(), regex), std::sregex_iterator());
+}
+
+// The advice of a training of one epoch, from metrics.jsonl.
+nlohmann::json advice_of_run(const Workplace& workplace) {
+  return nlohmann::json::parse(text_of(workplace.path("run/metrics.jsonl"))).at("communication").at("advice");
+}
+
+// True if a step of rank 0 updates parameters before its own backward pass: with the gradients of the step
+// before.
+bool updates_before_backward(const nlohmann::json& trace) {
+  std::map<int, double> updates, backwards;  // the first of each step
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    if (event["ph"] != "X" || event["pid"] != 0) continue;
+    if (event["name"] != "optimizer" && event["name"] != "backward") continue;
+    auto& firsts = event["name"] == "optimizer" ? updates : backwards;
+    firsts.try_emplace(event["args"]["index"].get<int>(), event["ts"].get<double>());
+  }
+  return std::ranges::any_of(updates, [&](const auto& update) {
+    const auto backward = backwards.find(update.first);
+    return backward != backwards.end() && update.second < backward->second;
+  });
+}
+
+// The bytes that rank 0 sends of a bucket in the last step, divided by those in the first: the least of all
+// buckets.
+double least_share_sent(const nlohmann::json& trace) {
+  std::map<int, double> first, last;
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    if (event["ph"] != "s" || event["pid"] != 0) continue;
+    const int bucket = event["args"]["bucket"];
+    const double bytes = event["args"]["bytes"];
+    if (bytes == 0) continue;
+    first.try_emplace(bucket, bytes);
+    last[bucket] = bytes;
+  }
+  double least = 1;
+  for (const auto& [bucket, bytes] : last) least = std::min(least, bytes / first[bucket]);
+  return least;
+}
+
+TEST(Nodes, TrainToTheDigestOfRanksThatShareMemory) {
+  const Workplace workplace("nodes");
+  const std::vector<std::string> settings = {"model.name=cnn", "train.steps=4", "kernels.choose=direct"};
+  const std::string expected = digest_of(workplace, 3, settings);
+  const auto file = workplace.path("of_nodes");
+  for (const auto& [nodes, ranks, buckets, way] :
+       {std::tuple{2, "2,1", "[1, 25, 1]", "auto"}, std::tuple{3, "1", "[0.02, 0.3, 0.01]", "halving"},
+        std::tuple{3, "1", "[1, 1, 1]", "direct"}}) {
+    std::vector<std::string> of_nodes = settings;
+    of_nodes.push_back(fmt::format("comm.bucket_mib={}", buckets));
+    of_nodes.push_back(fmt::format("comm.between_nodes={}", way));
+    const ProgramResult result =
+        run_nodes("1gbit", nodes, ranks, workplace.train(of_nodes, "--digest " + file.string()));
+    REQUIRE_NODES(result);
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(text_of(file), expected) << way;
+  }
+}
+
+// A slow link that backward cannot hide. The bits equal those of a training that waits, also with a codec.
+TEST(Nodes, GradientsThatCrossIntoTheNextStepChangeNoBit) {
+  const Workplace workplace("crossing_nodes");
+  const auto file = workplace.path("of_nodes"), trace = workplace.path("trace.json");
+  for (const char* codec : {"comm.codec=none", "comm.codec=int8"}) {
+    std::string digests[2];
+    for (const bool crosses : {false, true}) {
+      const ProgramResult result =
+          run_nodes("50mbit", 2, "1",
+                    workplace.train(
+                        {"model.name=cnn", "train.steps=8", "train.threads=1", "kernels.choose=direct", codec,
+                         "comm.bucket_mib=[0.02, 0.05, 0.02]", fmt::format("comm.cross_barrier={}", crosses)},
+                        fmt::format("--digest {} --trace {}", file.string(), trace.string())));
+      REQUIRE_NODES(result);
+      ASSERT_EQ(result.exit_code, 0) << result.output;
+      digests[crosses] = text_of(file);
+      EXPECT_EQ(updates_before_backward(expect_trace_of_ranks(trace, 2)), crosses) << codec;
+      expect_ledger_of_every_epoch(workplace.path("run") / "metrics.jsonl", 2);
+    }
+    EXPECT_EQ(digests[0], digests[1]) << codec;
+  }
+}
+
+// mpirun's node loses its link. mpirun waits for the other node until the system drops the connection: here a
+// few seconds, by default a quarter of an hour.
+TEST(Nodes, ALinkThatGoesDownEndsTheJobAndNamesTheRankAndTheRecord) {
+  const Workplace workplace("link");
+  const std::string ranks =
+      workplace.script("echo 3 > /proc/sys/net/ipv4/tcp_retries2\nexec " +
+                       workplace.train({"train.epochs=1000000", "comm.timeout_seconds=1"},
+                                       "--inject link-down:rank=0,step=20"));
+  const ProgramResult result = run_nodes("1gbit", 2, "1", ranks);
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  for (const char* line : {"rank 1 .*process [0-9]+.*node1", "rank 0 .*all_reduce.*bucket [0-9]"})
+    EXPECT_GE(times_matched(result.output, line), 1) << line << ": " << result.output;
+}
+
+// The stopped rank is alone on its node.
+TEST(Nodes, ARankThatIsStoppedOnAnotherNodeIsNamed) {
+  const Workplace workplace("stopped_node");
+  const std::string ranks =
+      workplace.train({"train.epochs=1000000", "comm.timeout_seconds=2"}, "--inject stop:rank=2,step=20");
+  const ProgramResult result = run_nodes("1gbit", 2, "2,1", ranks);
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  for (const char* line : {"rank 2 .*process [0-9]+.*node1", " 0, 1 .*all_reduce"})
+    EXPECT_EQ(times_matched(result.output, line), 1) << line << ": " << result.output;
+  EXPECT_GE(count(result.output, "lockstep::Trainer::step()"), 1) << "the stack of rank 0: " << result.output;
+}
+
+// Backward ends long before the exchange. Both nodes have the same clock, and the measured offset must show
+// it.
+TEST(Nodes, OnASlowLinkTheWireIsNamed) {
+  const Workplace workplace("slow_link");
+  const auto trace = workplace.path("trace.json");
+  const ProgramResult result = run_nodes(
+      "50mbit", 2, "1",
+      workplace.train({"model.name=cnn", "train.steps=6", "train.threads=1"}, "--trace " + trace.string()));
+  REQUIRE_NODES(result);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const nlohmann::json advice = advice_of_run(workplace);
+  ASSERT_EQ(advice.value("cause", ""), "slow_wire") << advice;
+  EXPECT_GE(count(result.output, advice["key"].get<std::string>() + "="), 1) << result.output;
+  const nlohmann::json clock = expect_trace_of_ranks(trace, 2)["otherData"]["clocks"][1];
+  for (const nlohmann::json& offset : clock["offset_ns"])
+    EXPECT_LE(std::abs(offset.get<std::int64_t>()), clock["error_ns"].get<std::int64_t>()) << clock;
+  EXPECT_GT(clock["error_ns"], 0) << clock;
+}
+
+// The decision is one line with its numbers. It obeys the limit and takes effect. The program itself checks
+// that the ranks end with equal state.
+TEST(Nodes, OnASlowLinkAutoChoosesACodecAndSaysSo) {
+  NEEDS_QUIET_CORES();
+  const Workplace workplace("auto_codec");
+  const auto trace = workplace.path("trace.json");
+  for (const std::string limit : {"powersgd", "bf16"}) {
+    const ProgramResult result =
+        run_nodes("20mbit", 2, "1",
+                  workplace.train({"model.name=cnn", "train.steps=24", "train.threads=1", "comm.codec=auto",
+                                   "comm.powersgd.start_step=0", "comm.codec_limit=" + limit},
+                                  "--trace " + trace.string()));
+    REQUIRE_NODES(result);
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    const std::size_t begin = result.output.find("comm.codec = \"auto\"");
+    ASSERT_NE(begin, std::string::npos) << result.output;
+    const std::string line = result.output.substr(begin, result.output.find('\n', begin) - begin);
+    EXPECT_EQ(count(result.output, "comm.codec = \"auto\""), 1) << result.output;
+    EXPECT_GE(times_matched(line, "[0-9.]+ ms"), 3) << line;
+    EXPECT_EQ(times_matched(line, "[0-9.]+ MB/s"), 1) << line;
+    EXPECT_LT(least_share_sent(nlohmann::json::parse(text_of(trace))), 0.9) << line;
+    if (limit == "bf16") {
+      EXPECT_GT(count(line, "bf16"), 0) << line;
+      EXPECT_EQ(count(line, "int8") + count(line, "powersgd"), 0) << line;
+    } else {
+      EXPECT_GT(count(line, "int8") + count(line, "powersgd"), 0) << line;
+    }
+  }
+}
+
+// Sums in shared memory cost almost nothing: no codec is chosen, and the output says so.
+TEST(Nodes, OneAloneHasNoCodecToChoose) {
+  const Workplace workplace("one_node");
+  const ProgramResult result =
+      run_ranks(2, workplace.train({"train.steps=12", "train.threads=1", "comm.codec=auto"}));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(times_matched(result.output, "comm\\.codec = \"auto\".*comm\\.compress_within_node"), 1)
+      << result.output;
+}
+
+// On this link dense sums take many times as long as a step's compute, so a codec is the best advice. If
+// other programs make ranks late, too, half as many exchanges may be advised.
+TEST(Nodes, OnASlowLinkACodecWithinTheLimitIsAdvised) {
+  NEEDS_QUIET_CORES();
+  const Workplace workplace("advised_codec");
+  for (const std::string limit : {"int8", "none"}) {
+    const ProgramResult result = run_nodes(
+        "20mbit", 2, "1",
+        workplace.train({"model.name=cnn", "train.steps=6", "train.threads=1", "comm.codec_limit=" + limit}));
+    REQUIRE_NODES(result);
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    const nlohmann::json advice = advice_of_run(workplace);
+    EXPECT_EQ(advice.value("cause", ""), "slow_wire") << advice;
+    EXPECT_EQ(advice.value("key", "") == "comm.codec", limit == "int8") << advice;
+    EXPECT_EQ(count(result.output, "powersgd"), 0) << result.output;
+    EXPECT_EQ(count(result.output, "comm.codec=int8") > 0, limit == "int8") << result.output;
+  }
+}
+
+// All gradients are in one bucket, sent after backward, on a link that could have carried most of them
+// earlier. If other programs delay a rank longer, or leave communication no core, the advice names that
+// cause.
+TEST(Nodes, ABucketThatLeavesLateIsNamed) {
+  NEEDS_QUIET_CORES();
+  const Workplace workplace("late_bucket", "lockstep", 28);
+  const ProgramResult result =
+      run_nodes("300mbit", 2, "1",
+                workplace.train({"model.name=resnet20", "train.steps=6", "train.threads=1", "train.batch=32",
+                                 "comm.bucket_mib=[100, 100, 100]"}));
+  REQUIRE_NODES(result);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const nlohmann::json advice = advice_of_run(workplace);
+  EXPECT_EQ(advice.value("cause", ""), "last_bucket") << advice;
+  EXPECT_EQ(advice.value("key", ""), "comm.bucket_mib") << advice;
+  EXPECT_GE(count(result.output, "comm.bucket_mib=["), 1) << result.output;
+}
+
+TEST(Nodes, HaveNamesAndSharedMemoryOfTheirOwn) {
+  const ProgramResult result =
+      run_nodes("none", 3, "1,2,1", "sh -c 'touch /dev/shm/$(hostname)-$$; sleep 0.5; ls /dev/shm'");
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "node0"), 1) << result.output;
+  EXPECT_EQ(count(result.output, "node1"), 4) << "each of its two ranks sees both files: " << result.output;
+  EXPECT_EQ(count(result.output, "node2"), 1) << result.output;
+}
+
+TEST(Nodes, EndWithTheExitCodeOfTheirRanks) {
+  const ProgramResult result = run_nodes("none", 2, "1", "sh -c 'exit 42'");
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, 42) << result.output;
+}
+
+TEST(Nodes, TakeTheirRanksWithThemWhenTheyAreEnded) {
+  const Workplace workplace("ended_nodes");
+  const std::string started = workplace.path("started").string();
+  const ProgramResult result = run_shell(
+      fmt::format("{0}/tests/nodes.sh none 2 1 sh -c 'echo here >> {1}; sleep 1000.{2}' & script=$!\n"
+                  "while [ \"$(wc -l < {1} 2>/dev/null)\" != 2 ]; do\n"
+                  "  kill -0 $script 2>/dev/null || {{ wait $script; exit; }}; sleep 0.05\ndone\n"
+                  "kill -TERM $script; wait $script; code=$?\n"
+                  "while grep -sqzx '1000[.]{2}' /proc/[0-9]*/cmdline; do sleep 0.05; done\n"
+                  "(exit $code)",
+                  LOCKSTEP_SOURCE_DIR, started, getpid()));
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.output;
+}
+
+// Keeps a core of the node busy for a second.
+TEST(Nodes, HaveNoMoreOfTheProcessorsThanTheyAreGiven) {
+  const ProgramResult result =
+      run_shell(fmt::format("export LOCKSTEP_NODES_CORES=0.3; {}/tests/nodes.sh none 1 1 "
+                            R"(bash -c 'timeout 1 bash -c "while :; do :; done"; times')",
+                            LOCKSTEP_SOURCE_DIR));
+  REQUIRE_NODES(result);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  int minutes = 0, system_minutes = 0;
+  double seconds = 0, system_seconds = 0;
+  const std::size_t children = result.output.rfind('\n', result.output.size() - 2) + 1;
+  ASSERT_EQ(std::sscanf(result.output.c_str() + children, "%dm%lfs %dm%lfs", &minutes, &seconds,
+                        &system_minutes, &system_seconds),
+            4)
+      << result.output;
+  EXPECT_LT(seconds + system_seconds, 0.6);
+  EXPECT_GT(seconds, 0);
+}
+
+TEST(Nodes, RefuseWhatMakesNoSense) {
+  const std::string script = LOCKSTEP_SOURCE_DIR "/tests/nodes.sh ";
+  for (const auto& [command, line] :
+       {std::pair{script + "fast 2 1 true", "nodes.sh: .*RATE.*\"fast\""},
+        std::pair{script + "none 0 1 true", "nodes.sh: .*NODES.*\"0\""},
+        std::pair{script + "none 2 2,1,1 true", "nodes.sh: .*RANKS_PER_NODE.*\\b3\\b.*\\b2\\b"},
+        std::pair{script + "none 2 0 true", "nodes.sh: .*RANKS_PER_NODE.*\"0\""},
+        std::pair{script + "none 2 1", "nodes.sh: .*command"},
+        std::pair{"export LOCKSTEP_NODES_CORES=0.1; " + script + "none 1 1 true",
+                  "nodes.sh: .*LOCKSTEP_NODES_CORES.*\"0\\.1\".*0\\.2"}}) {
+    const ProgramResult result = run_shell(command);
+    EXPECT_EQ(result.exit_code, 64) << result.output;
+    EXPECT_EQ(times_matched(result.output, line), 1) << line << " in\n" << result.output;
+  }
+}
+
+// Docker creates such a bridge on every machine.
+TEST(Nodes, ABridgeOfOneAddressOnBothNodesIsNamedWithTheParameterThatAvoidsIt) {
+  const Workplace workplace("bridge");
+  const std::string ranks = workplace.script(
+      "ip link add docker0 type bridge && ip address add 172.17.0.1/16 dev docker0 && ip link set dev "
+      "docker0 up\n" +
+      workplace.train({"train.steps=4"}));
+  setenv("LOCKSTEP_NODES_MPIRUN",
+         "--mca btl_tcp_if_include 10.77.0.0/24,172.17.0.0/16 --mca btl tcp,self -x LOCKSTEP_START_SECONDS=5",
+         1);
+  const ProgramResult result = run_nodes("none", 2, "1", ranks);
+  unsetenv("LOCKSTEP_NODES_MPIRUN");
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  expect_parts(result.output,
+               {"docker0", "172.17.0.0/16", "bridge", "--mca btl_tcp_if_include 10.77.0.0/24"});
+}
+
+// Containers with the same host name but separate shared memory.
+TEST(Nodes, RanksOfAMachineWithoutCommonSharedMemoryAreRefused) {
+  if (run_shell("unshare --mount mount -t tmpfs own /dev/shm").exit_code != 0)
+    GTEST_SKIP() << "needs root, to mount";
+  const Workplace workplace("apart");
+  const std::string container = workplace.script("mount -t tmpfs own /dev/shm\n" + workplace.train({}));
+  expect_failure(run_ranks(2, "unshare --mount " + container), exit_code::config, {" 0, 1 ", "--ipc=host"});
+}
+
+TEST(Nodes, MpirunInTheShellOfASlurmStepTrains) {
+  const Workplace workplace("step");
+  setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+  setenv("SLURM_PROCID", "0", 1);
+  const ProgramResult trained = run_ranks(2, workplace.train({"train.steps=4"}));
+  const ProgramResult alone = run_shell(workplace.train({"train.steps=4"}));
+  unsetenv("SLURM_STEP_NUM_TASKS");
+  unsetenv("SLURM_PROCID");
+  EXPECT_EQ(trained.exit_code, exit_code::done) << trained.output;
+  EXPECT_EQ(count(trained.output, "unset SLURM_STEP_NUM_TASKS"), 1) << trained.output;
+  expect_failure(alone, exit_code::config, {"unset SLURM_STEP_NUM_TASKS"});
+}
+
+TEST(Nodes, RanksOfAnotherBuildAreRefused) {
+  const Workplace workplace("builds");
+  const std::string ranks = workplace.script(
+      "[ $OMPI_COMM_WORLD_RANK != 1 ] || export LOCKSTEP_BUILD_ID=0.0.9-other\n" + workplace.train({}));
+  const ProgramResult result = run_ranks(2, ranks);
+  EXPECT_EQ(result.exit_code, exit_code::config) << result.output;
+  EXPECT_EQ(times_matched(result.output, "rank 1 .*0\\.0\\.9-other.*rank 0 "), 1) << result.output;
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a run writes its output, and what happens when the destination accepts no more.
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numbers>
+#include <regex>
+#include <sstream>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+bool says(const ProgramResult& result, const std::string& part) {
+  return result.output.find(part) != std::string::npos;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// The number of lines that contain all parts.
+int output_lines_with(const ProgramResult& result, const std::vector<std::string>& parts) {
+  return static_cast<int>(std::ranges::count_if(lines_of(result.output), [&](const std::string& line) {
+    return std::ranges::all_of(parts,
+                               [&](const std::string& part) { return line.find(part) != std::string::npos; });
+  }));
+}
+
+void expect_output(const ProgramResult& result, const std::string& pattern) {
+  EXPECT_TRUE(std::regex_search(result.output, std::regex(pattern))) << pattern << " in\n" << result.output;
+}
+
+Json last_metrics(const Workplace& workplace) {
+  const std::vector<std::string> lines = lines_of(text_of(workplace.path("run") / "metrics.jsonl"));
+  return lines.empty() ? Json::object() : Json::parse(lines.back());
+}
+
+TEST(Output, SaysWhereEverythingIs) {
+  const Workplace workplace("places");
+  const std::string start = workplace.path("start.safetensors").string();
+  const std::vector<std::string> settings = {"train.steps=2"};
+  ASSERT_EQ(run_shell(workplace.train(settings, "--export " + start)).exit_code, 0);
+  const auto place = [&](const char* name) { return workplace.path(name).string(); };
+  const ProgramResult result = run_ranks(
+      2, workplace.train(settings, "--init " + start + " --export " + place("end.safetensors") +
+                                       " --digest " + place("digest") + " --trace " + place("trace.json")));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  for (const std::string& path : {(workplace.path("run") / "metrics.jsonl").string(), start,
+                                  place("end.safetensors"), place("digest"), place("trace.json")})
+    EXPECT_TRUE(says(result, path)) << path << " in\n" << result.output;
+}
+
+TEST(Output, HasTheLinesOfTheLogThatAreAskedFor) {
+  const Workplace workplace("log_level");
+  const auto said = [&](const std::string& flags) {
+    const ProgramResult result =
+        run_ranks(2, workplace.train({"train.steps=3", "comm.codec=fp16", "train.max_skipped_steps=1"},
+                                     "--inject nan:rank=1,step=2 " + flags));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return std::pair(count(result.output, "info [rank 0]"), count(result.output, "warning [rank"));
+  };
+  const auto plain = said(""), quiet = said("--log-level warning"), silent = said("--log-level error");
+  EXPECT_GT(plain.first, 0) << "gradients are summed densely";
+  EXPECT_GT(plain.second, 0) << "step 2 skipped";
+  EXPECT_EQ(quiet, std::pair(0, plain.second));
+  EXPECT_EQ(silent, std::pair(0, 0));
+  expect_failure(run_ranks(2, workplace.train({}, "--log-level loud")), exit_code::usage, {"--log-level"});
+}
+
+// Runs work(), a training in this folder. While its first step is held, replaces a file of the run by a link:
+// the program never writes through links.
+template <typename Work>
+ProgramResult with_unwritable(const Workplace& workplace, const std::string& name, Work work) {
+  const fs::path held = workplace.path("held"), file = workplace.path("run") / name;
+  setenv("LOCKSTEP_HOLD", fmt::format("step:0:{}", held.string()).c_str(), 1);
+  const std::jthread other([&](const std::stop_token& stopping) {
+    while (!fs::exists(held) && !stopping.stop_requested())
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    fs::remove(file);
+    fs::create_symlink("/dev/full", file);
+    fs::remove(held);
+  });
+  ProgramResult result = work();
+  unsetenv("LOCKSTEP_HOLD");
+  return result;
+}
+
+// A failure to write metrics must not lose the weights of a long training.
+TEST(Output, MetricsThatCannotBeWrittenCostNoExport) {
+  const Workplace workplace("full_metrics");
+  const fs::path exported = workplace.path("end.safetensors");
+  const ProgramResult result = with_unwritable(workplace, "metrics.jsonl", [&] {
+    return run_ranks(2, workplace.train({"train.epochs=2"}, "--export " + exported.string()));
+  });
+  EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+  const std::vector<std::string> steps = lines_of(text_of(workplace.path("run") / "steps.jsonl"));
+  ASSERT_FALSE(steps.empty()) << result.output;
+  EXPECT_EQ(Json::parse(steps.back())["epoch"], 2) << "training continues";
+  const std::vector<std::string> lost = {"metrics.jsonl", "epoch", "1, 2", std::strerror(ELOOP)};
+  EXPECT_EQ(output_lines_with(result, lost), 1) << result.output;
+  EXPECT_EQ(tensors_of(exported).count("fc1.weight"), 1u);
+}
+
+TEST(Output, StepsThatCannotBeWrittenEndNothing) {
+  const Workplace workplace("full_steps");
+  const ProgramResult result = with_unwritable(workplace, "steps.jsonl", [&] {
+    return run_shell(workplace.train({"train.epochs=2", "run.log_every=1000"}));
+  });
+  EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+  for (const char* part : {"warning [rank 0]", "2 lines"})
+    EXPECT_EQ(output_lines_with(result, {part, "steps.jsonl", std::strerror(ELOOP)}), 1) << result.output;
+  EXPECT_EQ(last_metrics(workplace).value("epoch", 0), 2);
+}
+
+// The run's folder records what ran, so that a reader can run it again.
+TEST(Output, TheRunsFolderSaysWhatTrainedAndOnWhat) {
+  const Workplace workplace("record");
+  const fs::path first = workplace.path("first"), again = workplace.path("again");
+  ASSERT_EQ(
+      run_ranks(2, workplace.train({"train.steps=4", "optimizer.momentum=0.5"}, "--digest " + first.string()))
+          .exit_code,
+      0);
+  const Json facts = Json::parse(text_of(workplace.path("run") / "run.json"));
+  EXPECT_EQ(facts["ranks"], 2);
+  EXPECT_GT(facts["parameters"], 1000);
+  EXPECT_NE(facts["command"].get<std::string>().find("--set optimizer.momentum=0.5"), std::string::npos);
+  for (const char* fact : {"lockstep", "started", "host", "processor", "device", "backend"})
+    EXPECT_FALSE(facts[fact].get<std::string>().empty()) << fact;
+  const std::string toml = (workplace.path("run") / "config.toml").string();
+  ASSERT_EQ(run_ranks(2, program("lockstep") + " train " + toml + " --digest " + again.string()).exit_code,
+            0);
+  EXPECT_EQ(text_of(first), text_of(again));
+  EXPECT_FALSE(fs::exists(workplace.path("run") / "config.1.toml")) << "it is the same";
+  EXPECT_FALSE(fs::exists(workplace.path("run") / "run.1.json")) << "so is the machine";
+  ASSERT_EQ(run_shell(workplace.train({"train.steps=2"})).exit_code, 0);
+  EXPECT_TRUE(fs::exists(workplace.path("run") / "config.1.toml")) << "another one does not replace it";
+  EXPECT_EQ(Json::parse(text_of(workplace.path("run") / "run.1.json"))["ranks"], 2);
+}
+
+// Folders in place of files: root can write everywhere else.
+TEST(Output, AFileThatCannotBeWrittenCostsNoOther) {
+  const Workplace workplace("not_written");
+  const fs::path trace = workplace.path("trace"), exported = workplace.path("exported"),
+                 digest = workplace.path("digest");
+  for (const fs::path& full : {trace, exported}) fs::create_symlink("/dev/full", full);
+  const ProgramResult result = run_shell(workplace.train(
+      {"train.steps=2"},
+      fmt::format("--trace {} --export {} --digest {}", trace.string(), exported.string(), digest.string())));
+  EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+  const std::string saved = workplace.path("run/checkpoints/step-000000002").string();
+  EXPECT_EQ(output_lines_with(result, {exported.string(), trace.string(), std::strerror(ENOSPC), saved}), 1)
+      << result.output;
+  EXPECT_EQ(text_of(digest).size(), 33u);
+}
+
+// `lockstep train .. | head`, whose reader exits before the first line.
+TEST(Output, AClosedPipeEndsNothing) {
+  const Workplace workplace("pipe");
+  const fs::path exported = workplace.path("end.safetensors"), code = workplace.path("code");
+  run_shell("{ " + workplace.train({"train.epochs=2"}, "--export " + exported.string()) +
+            " 2>&1; echo $? > " + code.string() + "; } | true");
+  EXPECT_EQ(text_of(code), "0\n");
+  EXPECT_EQ(last_metrics(workplace).value("epoch", 0), 2);
+  EXPECT_TRUE(fs::exists(exported));
+}
+
+std::string lockstep(const std::string& arguments) { return program("lockstep") + " " + arguments; }
+
+TEST(Output, EveryLineOfATrainingFitsATerminal) {
+  const Workplace workplace("columns");
+  const std::string exported = workplace.path(std::string(60, 'x')).string();
+  const ProgramResult result = run_on_terminal(lockstep(
+      "train " + workplace.path("config.toml").string() +
+      " --set model.name=resnet20 --set train.steps=3 --set kernels.cache=none " + "--export " + exported));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_TRUE(says(result, "[###")) << "no terminal\n" << result.output;
+  const std::vector<std::string> lines = lines_of(result.output);
+  EXPECT_EQ(std::ranges::count(lines, "    " + exported), 1) << result.output;
+  for (const std::string& line : lines) EXPECT_TRUE(line.size() <= 80 || line == "    " + exported) << line;
+}
+
+TEST(Output, AnEvaluationHasABarWhereSomebodyWatches) {
+  const Workplace workplace("bars");
+  const std::string command =
+      lockstep("train " + workplace.path("config.toml").string() + " --set train.epochs=1");
+  const ProgramResult watched = run_on_terminal(command), piped = run_shell(command);
+  // 103 test images are 13 batches. The bar has their number, their rate and the time that is left.
+  expect_output(watched, R"(\[[#.]+\]  \d+/13  [^\n]*/s  0:0\d)");
+  EXPECT_FALSE(std::regex_search(piped.output, std::regex(R"( \d+/13 )"))) << piped.output;
+  EXPECT_FALSE(says(piped, "[#")) << piped.output;
+}
+
+TEST(Output, EveryCommandFitsATerminal) {
+  const Workplace workplace("commands");
+  const std::string config = workplace.path("config.toml").string() + " --set model.name=resnet20";
+  std::vector<std::string> commands = {"help", "keys", "info",
+                                       "plan " + config + " --set train.recompute=true",
+                                       "profile " + config + " --steps 1 --rows 0"};
+  for (const char* name : {"train", "plan", "profile", "tune", "sweep", "eval", "predict", "report",
+                           "monitor", "init", "keys", "info", "completion"})
+    commands.push_back(std::string("help ") + name);
+  for (const std::string& command : commands) {
+    const ProgramResult result = run_on_terminal(lockstep(command));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_LE(longest_line(result.output), 80u) << result.output;
+  }
+  const ProgramResult ranks = run_on_terminal("mpirun -np 2 --oversubscribe --bind-to none " +
+                                              lockstep("profile " + config + " --steps 1"));
+  EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
+  EXPECT_LE(longest_line(ranks.output), 80u) << ranks.output;
+}
+
+// A wide terminal and a pipe get whole words and whole lines.
+TEST(Output, WhereThereIsRoomNothingIsShortOrBroken) {
+  const Workplace workplace("room");
+  const std::string config = workplace.path("config.toml").string() + " --set model.name=resnet20 ";
+  const std::string profile = lockstep("profile " + config + "--steps 1"), plan = lockstep("plan " + config);
+  for (const ProgramResult& result : {run_shell(profile), run_on_terminal("stty columns 200; " + profile)}) {
+    EXPECT_TRUE(says(result, " gradient of weights ")) << result.output;
+    EXPECT_FALSE(says(result, "wgrad")) << result.output;
+    EXPECT_GT(longest_line(result.output), 80u) << result.output;
+  }
+  for (const ProgramResult& result : {run_shell(plan), run_on_terminal("stty columns 200; " + plan)}) {
+    expect_output(result, R"(\n  statistics +[0-9.]+ MiB  [^\n]+\n  \S)");
+    EXPECT_GT(longest_line(result.output), 80u) << result.output;
+  }
+}
+
+TEST(Output, LogLinesAreBrokenOnATerminalOnly) {
+  const Workplace workplace("log_lines");
+  const std::string plan =
+      lockstep("plan " + workplace.path("config.toml").string() +
+               " --set train.threads=" + std::to_string(std::thread::hardware_concurrency() + 1));
+  const ProgramResult piped = run_shell(plan), shown = run_on_terminal(plan);
+  const std::regex broken(R"(warning \[rank 0\] [^\n]*\n    \S)");
+  EXPECT_EQ(output_lines_with(piped, {"warning [rank 0] ", "train.threads"}), 1) << piped.output;
+  EXPECT_FALSE(std::regex_search(piped.output, broken)) << piped.output;
+  EXPECT_GT(longest_line(piped.output), 80u);
+  EXPECT_TRUE(std::regex_search(shown.output, broken)) << shown.output;
+  EXPECT_LE(longest_line(shown.output), 80u) << shown.output;
+}
+
+TEST(Steps, AreWhatScheduleHeaderAndProgressGoBy) {
+  const Workplace workplace("steps");
+  const auto run = [&](std::vector<std::string> settings) {
+    settings.insert(settings.end(),
+                    {"train.epochs=3", "schedule.name=cosine", "optimizer.learning_rate=0.01"});
+    const ProgramResult result = run_shell(workplace.train(settings));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result;
+  };
+  const auto expect_rate = [&](double steps) {  // of the last step
+    const double progress = (steps - 1) / steps;
+    EXPECT_NEAR(last_metrics(workplace).value("learning_rate", 0.0),
+                0.005 * (1 + std::cos(std::numbers::pi * progress)), 1e-12);
+  };
+  // A line of the output has these parts of the header.
+  const auto expect_run = [&](const ProgramResult& result, int epochs, int steps, int global_batch,
+                              const std::vector<std::string>& header) {
+    EXPECT_EQ(output_lines_with(result, header), 1) << result.output;
+    EXPECT_EQ(last_metrics(workplace).value("epoch", 0), epochs);
+    EXPECT_EQ(last_metrics(workplace).value("steps", 0), steps);
+    const Json facts = Json::parse(text_of(workplace.path("run") / "run.json"));
+    EXPECT_EQ(facts.value("global_batch", 0), global_batch);
+  };
+  const ProgramResult cut = run({"train.steps=70"});  // an epoch has 64
+  expect_run(cut, 2, 70, 8, {"70 steps", "2 epochs"});
+  expect_output(cut, R"(\nepoch 2/2  6/6  [^\n]*\b0:00\b[^\n]*\nepoch 2/2 )");
+  expect_rate(70);
+
+  const ProgramResult whole = run({"train.steps=1000"});
+  expect_run(whole, 3, 3 * 64, 8, {"3 epochs", "64 steps"});
+  expect_rate(3 * 64);
+
+  const ProgramResult dropped = run({"train.batch=48"});
+  expect_run(dropped, 3, 30, 48, {"3 epochs", "10 steps", "32 samples", "data.tail"});
+  expect_rate(30);
+  const ProgramResult repeated = run({"train.batch=48", "data.tail=repeat"});
+  expect_run(repeated, 3, 33, 48, {"3 epochs", "11 steps", "16 samples", "data.tail"});
+  EXPECT_TRUE(says(repeated, "\nepoch 3/3  11/11  ")) << repeated.output;
+  expect_rate(33);
+
+  const ProgramResult exact = run({"train.batch=48", "data.tail=exact"});
+  expect_run(exact, 3, 33, 48, {"3 epochs", "11 steps", "32 samples", "data.tail"});
+
+  // 512 samples are 10 batches of 48, and 32 samples for the next epoch.
+  const ProgramResult carried = run({"train.batch=48", "data.tail=carry"});
+  expect_run(carried, 3, 32, 48, {"32 steps", "3 epochs"});
+  expect_output(carried, R"(\nepoch 3/3  11/11  [^\n]*\b0:00\b[^\n]*\nepoch 3/3 )");
+  expect_rate(32);
+  const ProgramResult short_of_it = run({"train.batch=48", "data.tail=carry", "train.steps=22"});
+  expect_run(short_of_it, 3, 22, 48, {"22 steps", "3 epochs"});
+  EXPECT_TRUE(says(short_of_it, "\nepoch 3/3  1/1  ")) << short_of_it.output;
+}
+
+}  // namespace
+}  // namespace lockstep

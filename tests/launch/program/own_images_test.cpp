@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A new user's folder of images: `lockstep init`, and the defaults of a nearly empty configuration.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+// Noisy images whose classes differ in colour.
+class OwnImages {
+ public:
+  OwnImages(int classes, int images_per_class, std::int64_t side) {
+    std::uint32_t seed = 0;
+    for (const auto& [split, count] : {std::pair("train", images_per_class), std::pair("test", 2)}) {
+      for (int label = 0; label < classes; ++label) {
+        for (int i = 0; i < count; ++i) {
+          const ImageShape shape{.height = side, .width = side, .channels = 3};
+          Bytes pixels = noise(shape, ++seed);
+          for (std::size_t at = 0; at < pixels.size(); ++at) {
+            const std::size_t bit = at % 3;
+            pixels[at] = static_cast<std::uint8_t>(pixels[at] / 2 + (label >> bit & 1) * 100);
+          }
+          folder_.write(fmt::format("flowers/{}/class{}/{}.jpg", split, label, i), encode(shape, pixels));
+        }
+      }
+    }
+  }
+
+  std::filesystem::path path(const std::string& name) const { return folder_.path() / name; }
+  void write(const std::string& name, const std::string& text) const {
+    folder_.write(name, Bytes(text.begin(), text.end()));
+  }
+  // A command that runs in the folder.
+  std::string here(const std::string& arguments) const {
+    return fmt::format("cd {} && {} {}", folder_.path().string(), program("lockstep"), arguments);
+  }
+
+  // The lines of metrics.jsonl, one for each epoch.
+  std::vector<Json> metrics(const std::string& run) const {
+    std::ifstream file(path(run) / "metrics.jsonl");
+    std::vector<Json> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+    return lines;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+constexpr const char* kQuick = " --set train.threads=1 --set kernels.choose=direct --device cpu";
+
+// Expects a loss that is never much worse than guessing, and better at the end.
+void expect_learning(const std::vector<Json>& metrics, std::size_t epochs, int classes) {
+  ASSERT_EQ(metrics.size(), epochs);
+  const double guessing = std::log(classes);
+  for (const Json& line : metrics) EXPECT_LT(line["train_loss"].get<double>(), 2 * guessing) << line;
+  EXPECT_LT(metrics.back()["train_loss"].get<double>(), 0.75 * guessing);
+  EXPECT_LT(metrics.back()["train_loss"], metrics.front()["train_loss"]);
+  EXPECT_TRUE(std::isfinite(metrics.back()["test_loss"].get<double>()));
+}
+
+TEST(OwnImages, InitWritesAConfigurationThatTrains) {
+  const OwnImages images(2, 40, 16);
+  const ProgramResult written = run_shell(images.here("init flowers"));
+  ASSERT_EQ(written.exit_code, 0) << written.output;
+  std::string told = written.output;
+  std::ranges::replace(told, '\n', ' ');  // lines are wrapped
+  expect_parts(told, {"flowers.toml", "80 training", "4 test", "2 classes", "16 x 16"});
+  const ProgramResult trained = run_shell(images.here("train flowers.toml --set train.epochs=4") + kQuick);
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  expect_learning(images.metrics("runs/flowers"), 4, 2);
+}
+
+TEST(OwnImages, InitNeverOverwrites) {
+  const OwnImages images(2, 1, 16);
+  images.write("flowers.toml", "precious");
+  const ProgramResult refused = run_shell(images.here("init flowers/"));
+  EXPECT_EQ(refused.exit_code, exit_code::io);
+  expect_parts(refused.output, {"flowers.toml", "--output"});
+  EXPECT_EQ(text_of(images.path("flowers.toml")), "precious");
+  EXPECT_EQ(run_shell(images.here("init flowers --output other.toml")).exit_code, 0);
+  EXPECT_EQ(run_shell(images.here("plan other.toml") + kQuick).exit_code, 0);
+}
+
+TEST(OwnImages, InitNamesWhatIsMissing) {
+  const OwnImages images(2, 1, 16);
+  const ProgramResult nothing = run_shell(images.here("init nowhere"));
+  EXPECT_EQ(nothing.exit_code, exit_code::io);
+  EXPECT_NE(nothing.output.find("train/CLASS/*.jpg"), std::string::npos) << nothing.output;
+  EXPECT_FALSE(std::filesystem::exists(images.path("nowhere.toml")));
+  const ProgramResult unwritable = run_shell(images.here("init flowers --output missing/own.toml"));
+  EXPECT_EQ(unwritable.exit_code, exit_code::io);
+  expect_parts(unwritable.output, {"missing/own.toml", "No such file or directory"});
+}
+
+// With a rate of 0.1 and no warm-up, the loss would be many times that of guessing for several epochs.
+TEST(OwnImages, DefaultsTrainResNet18OnFewImages) {
+  const OwnImages images(2, 32, 16);
+  images.write("own.toml",
+               "[model]\nname = \"resnet18\"\n[data]\nformat = \"image_folder\"\npath = \"flowers\"\n"
+               "[train]\nbatch = 8\nepochs = 4\n[run]\ndir = \"run\"\n");
+  const ProgramResult trained = run_shell(images.here("train own.toml") + kQuick);
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  expect_learning(images.metrics("run"), 4, 2);
+}
+
+// This preset needs a dataset that few machines have.
+TEST(OwnImages, PresetOfCifar10RunsOnAFewImages) {
+  const OwnImages images(10, 10, 32);
+  const ProgramResult trained = run_ranks(
+      2, program("lockstep") + " train cifar10_resnet18 --set data.path=" + images.path("flowers").string() +
+             " --set run.dir=" + images.path("run").string() + " --set train.batch=10 --set train.steps=2" +
+             kQuick);
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const std::vector<Json> metrics = images.metrics("run");
+  ASSERT_EQ(metrics.size(), 1u);
+  EXPECT_TRUE(std::isfinite(metrics[0]["test_loss"].get<double>()));
+}
+
+// Each value of these keys runs through the program and has an effect.
+TEST(OwnImages, OptimizersSchedulesAndPrecisionsGoThroughTheProgram) {
+  const OwnImages images(2, 12, 16);
+  images.write("own.toml",
+               "[model]\nname = \"cnn\"\n[data]\nformat = \"image_folder\"\npath = \"flowers\"\n"
+               "[train]\nbatch = 8\nepochs = 2\n[run]\ndir = \"run\"\n[optimizer]\nlearning_rate = 0.01\n");
+  std::map<std::string, std::string> digests;
+  for (const char* settings :
+       {"", "optimizer.name=adamw", "optimizer.name=adamw --set optimizer.beta1=0.5",
+        "optimizer.name=adamw --set optimizer.beta2=0.5", "optimizer.name=lars", "optimizer.nesterov=true",
+        "optimizer.decay_norm_and_bias=false --set optimizer.weight_decay=0.1", "optimizer.weight_decay=0.1",
+        "schedule.name=cosine", "schedule.name=step --set schedule.milestones=[1]",
+        "schedule.warmup_epochs=1", "train.precision=bf16", "train.label_smoothing=0.1", "model.dropout=0.5",
+        "data.crop_padding=2", "data.horizontal_flip=true", "train.accumulation=2",
+        "data.mean=[0.5,0.5,0.5]"}) {
+    const std::string set = *settings == '\0' ? "" : std::string(" --set ") + settings;
+    const ProgramResult trained = run_shell(images.here("train own.toml --digest digest") + set + kQuick);
+    ASSERT_EQ(trained.exit_code, 0) << settings << '\n' << trained.output;
+    const auto [other, is_new] = digests.emplace(text_of(images.path("digest")), settings);
+    EXPECT_TRUE(is_new) << settings << " trains just like " << other->second;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

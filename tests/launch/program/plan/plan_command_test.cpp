@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `lockstep plan --ranks N`: from a real run's trace to the steps of a cluster.
+
+#include <regex>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+// The trace of a short run with one rank, and plans made from it.
+class SimulatedPlan : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const ProgramResult result = run_shell(workplace_.train(
+        {"train.steps=12", "train.threads=1", "comm.bucket_mib=[0.001, 0.01, 0.001]"}, "--trace " + trace_));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+  }
+
+  ProgramResult plan(const std::string& flags, const std::string& file) const {
+    return run_shell(fmt::format("{} plan {} --device-step {} {}", program("lockstep"),
+                                 workplace_.path("config.toml").string(), file, flags));
+  }
+  ProgramResult plan(const std::string& flags) const { return plan(flags, trace_); }
+
+  Workplace workplace_{"simulated_plan"};
+  std::string trace_ = workplace_.path("trace.json").string();
+};
+
+TEST_F(SimulatedPlan, PredictsTheStepsOfAClusterAndSaysWhatItAssumes) {
+  const auto file = workplace_.path("plan.json");
+  const ProgramResult result = plan("--ranks 512 --nodes 64 --link 25GB/s,5us --json " + file.string());
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const Json json = Json::parse(text_of(file));
+  std::size_t gradient_bytes = 0;
+  for (const Json& bytes : json.at("bucket_bytes")) gradient_bytes += bytes.get<std::size_t>();
+  expect_parts(result.output, {fmt::format(" {} ", gradient_bytes), "512 ranks", "64 nodes", "5 us",
+                               "25 GB/s", "--node-link"});
+  if (const int knee = json.at("knee_ranks"); knee > 0)
+    expect_parts(result.output, {fmt::format(" {} rank", knee)});
+  EXPECT_FALSE(json.at("from").empty());
+  for (const Json& line : json.at("from")) expect_parts(result.output, {line.get<std::string>()});
+  const Json& rows = json.at("predictions");
+  ASSERT_EQ(rows.size(), 10U) << "1, 2, 4, 8 ranks of a node, and 2, 4, .. 64 nodes";
+  EXPECT_NEAR(rows.front().at("efficiency").get<double>(), 1, 0.5);
+  EXPECT_EQ(rows.back().at("ranks"), 512);
+  EXPECT_GT(rows.back().at("exposed_seconds"), 0);
+  EXPECT_GE(rows.back().at("step_seconds"), rows.front().at("step_seconds"));
+  EXPECT_NEAR(json.at("between_nodes").at("latency_seconds").get<double>(), 5e-6, 1e-12);
+}
+
+// Ranks with one thread; the traced node has this machine's cores.
+TEST_F(SimulatedPlan, KnowsThatRanksOfANodeShareItsCores) {
+  const auto file = workplace_.path("plan.json");
+  const ProgramResult given = plan("--ranks 64 --cores 8 --json " + file.string());
+  ASSERT_EQ(given.exit_code, 0) << given.output;
+  const Json of_given = Json::parse(text_of(file));
+  EXPECT_EQ(of_given.at("node").at("cores"), 8);
+  EXPECT_TRUE(std::regex_search(given.output, std::regex("\\b8\\b.*64 ranks.*1 thread\\b.*\\b8\\.00\\b")))
+      << given.output;
+  const ProgramResult traced = plan("--ranks 1 --json " + file.string());
+  ASSERT_EQ(traced.exit_code, 0) << traced.output;
+  const Json of_traced = Json::parse(text_of(file)), trace = Json::parse(text_of(trace_));
+  EXPECT_EQ(of_traced.at("node").at("cores"), trace.at("otherData").at("lockstep").at("node_cores"));
+  EXPECT_TRUE(std::regex_search(traced.output, std::regex("1 rank\\b.*1 thread\\b.*\\b1\\.00\\b")))
+      << traced.output;
+  // The slowest of several nodes, or of several ranks, is drawn from the traced steps.
+  EXPECT_NE(of_given.at("from").back(), of_traced.at("from").back());
+}
+
+// Each rank counts as a node.
+TEST_F(SimulatedPlan, CountsWhatCodecsHold) {
+  const auto plan_of = [&](const std::string& codec) {
+    return run_ranks(2, fmt::format("{} plan {} --set comm.codec={} --set comm.compress_within_node=true",
+                                    program("lockstep"), workplace_.path("config.toml").string(), codec));
+  };
+  const ProgramResult dense = plan_of("none"), fixed = plan_of("powersgd"), chosen = plan_of("auto");
+  for (const ProgramResult* result : {&dense, &fixed, &chosen})
+    ASSERT_EQ(result->exit_code, 0) << result->output;
+  const std::regex row("\n +codecs +[0-9.]+ MiB"), row_of_choice("\n +codecs +[0-9.]+ MiB.*comm\\.codec");
+  EXPECT_FALSE(std::regex_search(dense.output, row)) << dense.output;
+  EXPECT_TRUE(std::regex_search(fixed.output, row)) << fixed.output;
+  EXPECT_TRUE(std::regex_search(chosen.output, row_of_choice)) << chosen.output;
+}
+
+TEST_F(SimulatedPlan, RefusesWhatCannotBe) {
+  expect_failure(plan("--ranks 6 --nodes 4 --link 1GB/s"), exit_code::usage, {"--ranks 6", "--nodes 4"});
+  expect_failure(plan("--ranks 4 --nodes 4 --link 0GB/s"), exit_code::usage, {"--link \"0GB/s\""});
+  expect_failure(plan("--ranks 4 --nodes 4"), exit_code::usage, {"--nodes", "--link", "--fit"});
+  expect_failure(plan("--link 1GB/s"), exit_code::usage, {"--link", "--ranks"});
+  expect_failure(plan("--cores 8"), exit_code::usage, {"--cores", "--ranks"});
+  expect_failure(plan("--ranks 4 --set train.threads=3"), exit_code::config,
+                 {trace_, "train.threads = 1", " 3"});
+  expect_failure(plan("--ranks 4 --set train.batch=16"), exit_code::config,
+                 {trace_, "train.batch = 8", " 16"});
+  expect_failure(plan("--ranks 4 --nodes 4 --link 1GB/s --set comm.between_nodes=mpi"), exit_code::config,
+                 {"comm.between_nodes = mpi", "comm.between_nodes=halving"});
+  expect_failure(plan("--ranks 4", workplace_.path("config.toml").string()), exit_code::data,
+                 {"config.toml", "--trace"});
+  expect_failure(plan("--ranks 4", "/nowhere/trace.json"), exit_code::io,
+                 {"/nowhere/trace.json", "No such file"});
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `lockstep predict` uses only an export and agrees with training's evaluation.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/safetensors.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+using PredictJson = nlohmann::json;
+
+constexpr ImageShape kPhoto{.height = 32, .width = 32, .channels = 3};
+
+// Noise images in folders, brighter by class, and a network trained on them.
+class Predicted : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (int i = 0; i < 90; ++i) {
+      std::vector<std::uint8_t> pixels = noise(kPhoto, static_cast<std::uint32_t>(i));
+      for (std::uint8_t& pixel : pixels) pixel = static_cast<std::uint8_t>(pixel / 2 + 60 * (i % 3));
+      folder_.write(fmt::format("{}/{}/{}.jpg", i < 60 ? "train" : "test", kClasses[i % 3], i),
+                    encode(kPhoto, pixels));
+    }
+    std::string command = program("lockstep") + " train cifar10_resnet18 --export " + weights();
+    for (const std::string& setting : settings()) command += " --set '" + setting + "'";
+    const ProgramResult trained = run_shell(command + " 2>&1");
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  }
+
+  std::vector<std::string> settings() const {
+    return {"world.device=cpu",      "data.path=" + folder_.path().string(),
+            "model.name=cnn",        "run.dir=" + (folder_.path() / "run").string(),
+            "train.precision=fp32",  "train.batch=10",
+            "train.threads=1",       "train.epochs=2",
+            "kernels.choose=direct", "data.format=image_folder"};
+  }
+  std::string weights() const { return (folder_.path() / "trained.safetensors").string(); }
+  std::string test_images() const { return (folder_.path() / "test").string(); }
+  double told_accuracy() const {
+    std::ifstream file(folder_.path() / "run/metrics.jsonl");
+    PredictJson last;
+    for (std::string line; std::getline(file, line);) last = PredictJson::parse(line);
+    return last["test_accuracy"];
+  }
+  ProgramResult predict(const std::string& arguments) const {
+    return run_shell(program("lockstep") + " predict " + arguments + " --set world.device=cpu 2>&1");
+  }
+
+  static constexpr const char* kClasses[] = {"ant", "bee, or wasp", "cat"};
+  TemporaryFolder folder_;
+};
+
+std::vector<PredictJson> json_lines(const ProgramResult& result) {
+  std::vector<PredictJson> found;
+  std::istringstream lines(result.output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with('{')) found.push_back(PredictJson::parse(line));
+  return found;
+}
+
+double accuracy_of(const std::vector<PredictJson>& answers) {
+  double right = 0;
+  for (const PredictJson& answer : answers)
+    right += std::filesystem::path(answer["file"].get<std::string>()).parent_path().filename() ==
+             answer["class"].get<std::string>();
+  return right / static_cast<double>(answers.size());
+}
+
+TEST_F(Predicted, IsWhatTrainingCounted) {
+  for (const char* batch : {"7", "64"}) {
+    const ProgramResult result = predict(weights() + " " + test_images() + " --top 3 --batch " + batch);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    const std::vector<PredictJson> answers = json_lines(result);
+    ASSERT_EQ(answers.size(), 30u) << result.output;
+    EXPECT_DOUBLE_EQ(accuracy_of(answers), told_accuracy());
+    for (const PredictJson& answer : answers) {
+      ASSERT_EQ(answer["top"].size(), 3u);
+      double sum = 0;
+      for (const PredictJson& each : answer["top"]) sum += each["probability"].get<double>();
+      EXPECT_NEAR(sum, 1, 1e-5) << "of all three classes";
+      EXPECT_EQ(answer["top"][0]["class"], answer["class"]);
+      EXPECT_GE(answer["top"][0]["probability"], answer["top"][1]["probability"]);
+    }
+  }
+}
+
+TEST_F(Predicted, SaysSoAsCsv) {
+  const ProgramResult result = predict(weights() + " " + test_images() + "/ant/60.jpg --csv --top 2");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.output.find("file,class,label,probability\n"), 0u) << result.output;
+  EXPECT_EQ(count(result.output, "ant/60.jpg,"), 2) << result.output;
+  EXPECT_EQ(count(result.output, "\"bee, or wasp\"") + count(result.output, "jpg,ant") +
+                count(result.output, "jpg,cat"),
+            2)
+      << result.output;
+}
+
+// The softmax of the logits equals the probabilities.
+TEST_F(Predicted, TellsLogitsWhereTheyAreWanted) {
+  const std::string image = test_images() + "/ant/60.jpg";
+  const std::vector<PredictJson> answers = json_lines(predict(weights() + " " + image + " --top 3 --logits"));
+  ASSERT_EQ(answers.size(), 1u);
+  double sum = 0;
+  for (const PredictJson& each : answers[0]["top"]) sum += std::exp(each["logit"].get<double>());
+  for (const PredictJson& each : answers[0]["top"])
+    EXPECT_NEAR(each["probability"].get<double>(), std::exp(each["logit"].get<double>()) / sum, 1e-6);
+  EXPECT_FALSE(json_lines(predict(weights() + " " + image)).at(0).contains("logit"));
+  const ProgramResult csv = predict(weights() + " " + image + " --csv --logits");
+  EXPECT_EQ(csv.output.find("file,class,label,probability,logit\n"), 0u) << csv.output;
+}
+
+TEST_F(Predicted, ANetworkThatIsNotFiniteHasNoClassForAnImage) {
+  const std::string poisoned = (folder_.path() / "poisoned.safetensors").string();
+  for (const std::string name : {"conv1.weight", "bn2.running_var", "fc2.bias"}) {
+    write_poisoned(weights(), poisoned, name, std::nanf(""));
+    const ProgramResult result = predict(poisoned + " " + test_images());
+    EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
+    expect_parts(result.output, {name, "30 of 30"});
+    const std::vector<PredictJson> answers = json_lines(result);
+    ASSERT_EQ(answers.size(), 30u);
+    for (const PredictJson& answer : answers) EXPECT_TRUE(answer.contains("error")) << answer;
+    const ProgramResult csv = predict(poisoned + " --csv --logits " + test_images());
+    EXPECT_NE(csv.output.find(".jpg,,,,\n"), std::string::npos) << csv.output;
+    EXPECT_EQ(csv.output.find("nan"), std::string::npos) << csv.output;
+  }
+}
+
+TEST_F(Predicted, WhatIsNoImageIsToldApart) {
+  folder_.write("test/ant/61.jpg", {1, 2, 3});
+  const ProgramResult result = predict(weights() + " " + test_images());
+  EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
+  expect_parts(result.output, {"1 of 31"});
+  const std::vector<PredictJson> answers = json_lines(result);
+  ASSERT_EQ(answers.size(), 31u);
+  int wrong = 0;
+  for (const PredictJson& answer : answers) {
+    if (!answer.contains("error")) continue;
+    ++wrong;
+    EXPECT_TRUE(answer["file"].get<std::string>().ends_with("ant/61.jpg"));
+  }
+  EXPECT_EQ(wrong, 1);
+}
+
+// Every input has its line, in order, however many inputs cannot be read.
+TEST_F(Predicted, EveryInputHasItsLine) {
+  const std::string broken = (folder_.path() / "broken.jpg").string();
+  folder_.write("broken.jpg", {1, 2, 3});
+  for (const std::string& good : {std::string(), (folder_.path() / "test/ant/60.jpg").string()}) {
+    const ProgramResult result = predict(weights() + " /nowhere.jpg " + broken + " " + broken + " " + good);
+    EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
+    const std::vector<PredictJson> answers = json_lines(result);
+    ASSERT_EQ(answers.size(), good.empty() ? 3u : 4u) << result.output;
+    EXPECT_EQ(answers[0]["file"], "/nowhere.jpg");
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(answers[i].contains("error")) << answers[i];
+    if (good.empty()) continue;
+    EXPECT_TRUE(answers[3].contains("class")) << answers[3];
+  }
+}
+
+// A file as PyTorch writes it: tensors without metadata.
+TEST_F(Predicted, AFileThatSaysNothingOfItselfNeedsAConfiguration) {
+  SafetensorsReader reader(weights());
+  EXPECT_EQ(reader.metadata().at("format"), "pt");
+  std::vector<std::vector<std::byte>> values;
+  std::vector<NamedTensor> tensors;
+  for (const SafetensorsEntry& entry : reader.entries()) {
+    reader.read(entry, values.emplace_back(entry.end - entry.begin));
+    tensors.push_back(
+        {.name = entry.name,
+         .tensor = {.data = values.back().data(), .shape = entry.shape, .dtype = *entry.dtype}});
+  }
+  const std::string bare = (folder_.path() / "bare.safetensors").string();
+  write_safetensors(bare, tensors);
+  const ProgramResult without = predict(bare + " " + test_images());
+  EXPECT_EQ(without.exit_code, exit_code::usage) << without.output;
+  expect_parts(without.output, {bare, "--config"});
+  const std::filesystem::path config = folder_.path() / "own.toml";
+  std::ofstream(config) << "[model]\nname = \"cnn\"\n[data]\nformat = \"image_folder\"\npath = \""
+                        << folder_.path().string()
+                        << "\"\nmean = [0.4914, 0.4822, 0.4465]\ndeviation = [0.2470, 0.2435, 0.2616]\n";
+  const ProgramResult with = predict(bare + " " + test_images() + " --config " + config.string());
+  EXPECT_EQ(with.exit_code, 0) << with.output;
+  EXPECT_DOUBLE_EQ(accuracy_of(json_lines(with)), told_accuracy());
+}
+
+TEST_F(Predicted, WrongQuestionsAreAnswered) {
+  EXPECT_EQ(predict("/nowhere.safetensors " + test_images()).exit_code, exit_code::io);
+  const std::string run = (folder_.path() / "run").string();
+  EXPECT_EQ(predict(folder_.path().string() + " " + test_images()).exit_code, exit_code::data)
+      << "no run's folder";
+  const ProgramResult twice = predict(run + " " + test_images() + " --config cifar10_resnet18");
+  EXPECT_EQ(twice.exit_code, exit_code::usage) << twice.output;
+  expect_parts(twice.output, {run, "--config"});
+}
+
+// Batches do not depend on the number of ranks, and the output does not show which rank computed them.
+TEST_F(Predicted, SeveralRanksAnswerWhatOneDoes) {
+  folder_.write("test/ant/61.jpg", {1, 2, 3});  // one rank cannot decode it
+  const auto answers_of = [&](int ranks, const std::string& flags) {
+    const std::string file = (folder_.path() / "answers").string();
+    const ProgramResult result =
+        run_ranks(ranks, program("lockstep") + " predict " + weights() + " " + test_images() + flags +
+                             " --set world.device=cpu --set train.threads=1 >" + file);
+    EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
+    EXPECT_EQ(count(result.output, "1 of 31"), 1) << result.output;
+    return text_of(file);
+  };
+  for (const std::string flags : {" --batch 7 --top 3", " --batch 7 --csv", " --batch 20"}) {
+    const std::string alone = answers_of(1, flags);
+    EXPECT_GE(count(alone, "\n"), 31) << alone;
+    for (const int ranks : {2, 3}) EXPECT_EQ(answers_of(ranks, flags), alone) << ranks << flags;
+  }
+}
+
+TEST_F(Predicted, ARunsFolderAnswersByItsNewestCheckpoint) {
+  const auto answers_of = [&](const std::string& source) {
+    const ProgramResult result = predict(source + " " + test_images() + " --top 3 --set train.threads=1");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    std::string lines;
+    for (const PredictJson& each : json_lines(result)) lines += each.dump() + "\n";
+    EXPECT_EQ(count(lines, "\n"), 30) << result.output;
+    return lines;
+  };
+  std::string command = "mpirun --oversubscribe --bind-to none -np 2 " + program("lockstep") +
+                        " train cifar10_resnet18 --export " + weights();
+  for (const std::string& setting : settings()) command += " --set '" + setting + "'";
+  const ProgramResult trained = run_shell(command + " --set run.checkpoint_every=3 2>&1");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string exported = answers_of(weights());
+  const std::filesystem::path run = folder_.path() / "run";
+  EXPECT_EQ(answers_of(run.string()), exported) << "what is saved at the end";
+  EXPECT_NE(answers_of((run / "checkpoints/step-000000003").string()), exported);
+}
+
+TEST_F(Predicted, NamesGiveNoOrdersToATerminal) {
+  const std::string name = "\x1b[2J\xc2\x9b\x7f.jpg";
+  std::filesystem::copy_file(folder_.path() / fmt::format("test/{}/60.jpg", kClasses[0]),
+                             folder_.path() / name);
+  const std::string arguments = weights() + " '" + (folder_.path() / name).string() + "'";
+  const ProgramResult csv = predict(arguments + " --csv"), json = predict(arguments);
+  for (const ProgramResult& result : {csv, json}) {
+    EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+    for (const char* order : {"\x1b", "\xc2\x9b", "\x7f"}) EXPECT_EQ(count(result.output, order), 0);
+  }
+  EXPECT_EQ(count(csv.output, "\\x1b[2J\\xc2\\x9b\\x7f.jpg,"), 1) << csv.output;
+  const std::size_t begin = json.output.find("{\"file\"");
+  ASSERT_NE(begin, std::string::npos) << json.output;
+  const auto line = PredictJson::parse(json.output.substr(begin, json.output.find('\n', begin) - begin));
+  EXPECT_EQ(std::filesystem::path(line["file"].get<std::string>()).filename(), name) << "the same name";
+}
+}  // namespace
+}  // namespace lockstep

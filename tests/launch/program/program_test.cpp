@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The program from the user's view: reports, traces, files, exit codes and messages.
+#include "tests/launch/program/program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <regex>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+
+#include "core/buffer.h"
+#include "core/device.h"
+#include "core/error.h"
+#include "core/safetensors.h"
+#include "tests/launch/program/trace_check.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+Json run_record(const Workplace& workplace) {
+  return Json::parse(text_of(workplace.path("run") / "run.json"));
+}
+
+// The CPU time of ended child processes and their descendants, in seconds.
+double processor_seconds_of_children() {
+  struct rusage usage = {};
+  getrusage(RUSAGE_CHILDREN, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+TEST(Train, LearnsAndLeavesMetrics) {
+  const Workplace workplace("metrics");
+  const double before = processor_seconds_of_children();
+  const ProgramResult result = run_ranks(2, workplace.train({"model.name=cnn", "train.epochs=3"}));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a progress bar in piped output";
+  EXPECT_EQ(run_record(workplace)["global_batch"], 16);
+
+  std::ifstream file(workplace.path("run") / "metrics.jsonl");
+  std::vector<Json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+  ASSERT_EQ(lines.size(), 3u);
+  for (std::size_t epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(lines[epoch]["steps"], 32 * (epoch + 1));
+  EXPECT_LT(lines[2]["train_loss"], lines[0]["train_loss"]);
+  EXPECT_GT(lines[2]["test_accuracy"], 0.9);
+  double took = 0;  // seconds, measured by rank 0
+  for (const Json& line : lines) {
+    double sum = 0;
+    for (const auto& [phase, seconds] : line["account"].items()) sum += seconds.get<double>();
+    EXPECT_NEAR(sum / line["train_seconds"].get<double>(), 1.0, 0.01) << line;
+    for (const auto& [part, seconds] : line["processor"].items()) {
+      EXPECT_GT(seconds, 0) << part;
+      took += seconds.get<double>();
+    }
+  }
+  EXPECT_EQ(lines[0]["processor"].size(), 3u);
+  EXPECT_LE(took, processor_seconds_of_children() - before);
+  EXPECT_EQ(count(result.output, "processor"), 3) << result.output;
+}
+
+TEST(Train, AccumulationAndRanksCountEveryTestSampleOnce) {
+  const Workplace workplace("counts");  // 103 test samples: divisible by no number used here
+  std::vector<double> losses;
+  for (const auto& [ranks, accumulation] : {std::pair{1, 1}, {1, 4}, {3, 2}}) {
+    const ProgramResult result =
+        run_ranks(ranks, workplace.train({"train.steps=1", "optimizer.learning_rate=1e-12", "train.batch=5",
+                                          fmt::format("train.accumulation={}", accumulation)}));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    const Json line = Json::parse(text_of(workplace.path("run") / "metrics.jsonl"));
+    losses.push_back(line["test_loss"]);
+    const double correct = line["test_accuracy"].get<double>() * 103;
+    EXPECT_NEAR(correct, std::round(correct), 1e-6);
+    EXPECT_NEAR(losses.back(), losses.front(), 1e-6 * losses.front()) << ranks << " x " << accumulation;
+  }
+}
+
+TEST(Train, AugmentsTrainingImagesAndNotThoseOfTheTest) {
+  Json lines[2];
+  for (const bool augmented : {false, true}) {
+    const Workplace workplace("augmented");
+    std::vector<std::string> settings = {"train.steps=3", "optimizer.learning_rate=1e-30"};
+    if (augmented) settings.insert(settings.end(), {"data.crop_padding=3", "data.horizontal_flip=true"});
+    const ProgramResult result = run_ranks(2, workplace.train(settings));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    lines[augmented] = Json::parse(text_of(workplace.path("run") / "metrics.jsonl"));
+  }
+  EXPECT_NE(lines[0]["train_loss"], lines[1]["train_loss"]);
+  EXPECT_EQ(lines[0]["test_loss"], lines[1]["test_loss"]);
+}
+
+struct Interval {
+  double begin;
+  double end;
+};
+
+// Intervals of rank 0 by name, in the order of their end.
+std::map<std::string, std::vector<Interval>> intervals_of(const Json& events) {
+  std::map<std::string, std::vector<Interval>> found;
+  for (const Json& event : events) {
+    if (event["ph"] != "X" || event["pid"] != 0) continue;
+    const double begin = event["ts"];
+    found[event["name"]].push_back({begin, begin + event["dur"].get<double>()});
+  }
+  return found;
+}
+
+constexpr std::size_t kTracedSteps = 60;
+
+// For each bucket except the last, which backward itself finishes: the number of the kTracedSteps steps whose
+// sum began and ended inside the backward pass.
+std::vector<int> steps_inside_backward(const Workplace& workplace, const std::string& overlap) {
+  const auto trace = workplace.path("trace.json");
+  const ProgramResult result = run_ranks(
+      2,
+      workplace.train({"model.name=resnet20", "train.epochs=2", fmt::format("train.steps={}", kTracedSteps),
+                       "comm.bucket_mib=[0.02, 0.05, 0.02]", "comm.overlap=" + overlap},
+                      "--trace " + trace.string()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const Json events = expect_trace_of_ranks(trace, 2).at("traceEvents");
+  expect_ledger_of_every_epoch(workplace.path("run") / "metrics.jsonl", 2);
+  auto intervals = intervals_of(events);
+  for (const char* each_step : {"data", "forward", "backward", "optimizer"})
+    EXPECT_EQ(intervals[each_step].size(), kTracedSteps) << each_step;
+  const std::vector<Interval> backward = intervals["backward"];
+  std::vector<int> steps;
+  for (int number = 0;; ++number) {
+    const auto bucket = intervals.find(fmt::format("bucket {}", number));
+    if (bucket == intervals.end()) break;
+    EXPECT_EQ(bucket->second.size(), kTracedSteps) << number;
+    int inside = 0;
+    for (std::size_t step = 0; step < std::min(backward.size(), bucket->second.size()); ++step) {
+      const Interval& sum = bucket->second[step];
+      inside += sum.begin > backward[step].begin && sum.end < backward[step].end ? 1 : 0;
+    }
+    steps.push_back(inside);
+  }
+  EXPECT_GT(steps.size(), 5u);
+  if (!steps.empty()) steps.pop_back();
+  return steps;
+}
+
+// The operating system schedules the communication thread and the other rank, so a bucket in a single step
+// proves nothing. Over many steps each bucket must succeed at least once, and without overlap never.
+TEST(Train, BucketsTravelBeforeBackwardEnds) {
+  const Workplace workplace("overlap");
+  const std::vector<int> overlapped = steps_inside_backward(workplace, "true");
+  for (std::size_t bucket = 0; bucket < overlapped.size(); ++bucket)
+    EXPECT_GE(overlapped[bucket], 1) << "bucket " << bucket;
+  for (const int steps : steps_inside_backward(workplace, "false")) EXPECT_EQ(steps, 0);
+}
+
+// Copies a safetensors file with changed tensors.
+template <typename Change>
+void write_with(const std::string& from, const std::string& to, const Change& change) {
+  SafetensorsReader reader(from);
+  auto tensors = tensors_of(from);
+  std::vector<NamedTensor> named;
+  for (const SafetensorsEntry& entry : reader.entries()) {
+    std::vector<float>& values = tensors.at(entry.name);
+    change(entry.name, values);
+    named.push_back({entry.name, {values.data(), entry.shape}});
+  }
+  write_safetensors(to, named);
+}
+
+TEST(Train, StartsFromAnExportedFile) {
+  const Workplace workplace("init");
+  const std::string file = workplace.path("a.safetensors").string();
+  const std::string copy = workplace.path("b.safetensors").string();
+  ASSERT_EQ(run_ranks(1, workplace.train({"model.name=cnn", "train.steps=3"}, "--export " + file)).exit_code,
+            0);
+  // A step with a tiny rate: weights stay, and running statistics take a tenth of the batch's.
+  const auto after_a_step = [&](const std::string& init) {
+    const ProgramResult result = run_ranks(
+        2,
+        workplace.train({"model.name=cnn", "train.steps=1", "train.seed=9", "optimizer.learning_rate=1e-30"},
+                        "--init " + init + " --export " + copy));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return tensors_of(copy);
+  };
+  const auto is_statistic = [](const std::string& name) {
+    return name.find("running_") != std::string::npos;
+  };
+  const std::string zeros = workplace.path("zeros.safetensors").string();
+  write_with(file, zeros, [&](const std::string& name, std::vector<float>& values) {
+    if (is_statistic(name)) std::ranges::fill(values, 0.0f);
+  });
+  const auto tensors = tensors_of(file), stepped = after_a_step(file), from_zero = after_a_step(zeros);
+  ASSERT_EQ(stepped.size(), tensors.size());
+  for (const auto& [name, values] : tensors) {
+    if (!is_statistic(name)) {
+      EXPECT_EQ(stepped.at(name), values) << name;
+      continue;
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const float kept = stepped.at(name)[i] - from_zero.at(name)[i];
+      EXPECT_NEAR(kept, 0.9f * values[i], 1e-5f * (1 + std::abs(values[i]))) << name;
+    }
+  }
+  expect_failure(run_ranks(2, workplace.train({"model.name=mlp"}, "--init " + file)), exit_code::data,
+                 {file, "\"conv1.weight\""});
+  const std::string config = workplace.path("config.toml").string();
+  expect_failure(run_shell(workplace.train({}, "--init " + config)), exit_code::data, {config, "byte 8"});
+}
+
+// Reads "  name   12.34 MiB  note" from the memory table.
+double mebibytes(const std::string& output, const std::string& name) {
+  const std::size_t at = output.find("\n  " + name + " ");
+  return at == std::string::npos ? -1 : std::stod(output.substr(at + name.size() + 3));
+}
+
+TEST(Plan, PrintsRanksMemoryAndBucketsAndRunsNothing) {
+  const Workplace workplace("plan");
+  const ProgramResult result =
+      run_ranks(2, program("lockstep") + " plan " + workplace.path("config.toml").string());
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  // The rows of the ranks (rank, node, local rank, device, threads), the global batch, and the bytes of
+  // gradients, of which each of two ranks sends as many.
+  for (const char* pattern : {R"(\n +0 +0 +0 +cpu +1 )", R"(\n +1 +0 +1 +cpu +1 )", R"(global batch\D*16\b)",
+                              R"(\b(\d{4,})\b[^\n]*\b\1\b)"})
+    EXPECT_TRUE(std::regex_search(result.output, std::regex(pattern))) << pattern << " in\n" << result.output;
+  EXPECT_GT(mebibytes(result.output, "total"), 0) << result.output;
+  expect_parts(result.output, {"fc1.bias", "512 samples", "32 steps"});
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
+}
+
+TEST(Plan, AddsUpTheMemoryAndShowsWhatRecomputationSaves) {
+  const Workplace workplace("plan_memory");
+  const std::string command =
+      program("lockstep") + " plan " + workplace.path("config.toml").string() + " --set model.name=resnet20";
+  double totals[2] = {};
+  for (const bool recompute : {false, true}) {
+    const ProgramResult result = run_shell(command + (recompute ? " --set train.recompute=true" : ""));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    double sum = 0;
+    for (const char* part :
+         {"activations", "parameters", "statistics", "gradients", "optimizer", "loaders", "dataset"}) {
+      ASSERT_GE(mebibytes(result.output, part), 0) << part << " in\n" << result.output;
+      sum += mebibytes(result.output, part);
+    }
+    totals[recompute] = mebibytes(result.output, "total");
+    EXPECT_NEAR(totals[recompute], sum, 0.05) << result.output;
+    EXPECT_EQ(count(result.output, "recomput"), recompute ? 1 : 0) << result.output;
+  }
+  EXPECT_LT(totals[1], totals[0]);
+}
+
+TEST(Plan, TellsWhatSumsInFp32Cost) {
+  const Workplace workplace("plan_sums");
+  const auto planned = [&](const std::string& settings) {
+    const ProgramResult result =
+        run_shell(fmt::format("{} plan {} --set model.name=cnn {}", program("lockstep"),
+                              workplace.path("config.toml").string(), settings));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result.output;
+  };
+  const std::string many = "--set train.precision=bf16 --set train.accumulation=16";
+  const std::string output = planned(many);
+  EXPECT_NEAR(mebibytes(output, "sums"), mebibytes(output, "parameters"), 0.02) << output;
+  expect_parts(output, {"comm.sum_type"});
+  for (const std::string& without : {many + " --set comm.sum_type=gradients",
+                                     std::string("--set train.precision=bf16 --set train.accumulation=8"),
+                                     std::string("--set train.accumulation=16")})
+    EXPECT_EQ(mebibytes(planned(without), "sums"), -1) << without;
+}
+
+TEST(Profile, NamesTheMostExpensiveLayersAndLeavesATrace) {
+  const Workplace workplace("profile");
+  const ProgramResult result =
+      run_ranks(2, program("lockstep") + " profile " + workplace.path("config.toml").string() +
+                       " --set model.name=resnet20 --steps 2 --rows 0 --trace " +
+                       workplace.path("trace.json").string());
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  expect_parts(result.output, {"convolution, forward", "exposed_communication", "layer3.2.conv2",
+                               workplace.path("trace.json").string()});
+  // The most expensive layers: NAME (DIRECTION, TIME, SHARE OF PEAK).
+  EXPECT_TRUE(std::regex_search(result.output, std::regex(R"(\S+ \([a-z ]+, [\d.]+ ms, \d+ %)")))
+      << result.output;
+  const Json trace = Json::parse(text_of(workplace.path("trace.json")));
+  int forward = 0;
+  for (const Json& event : trace["traceEvents"]) forward += event["name"] == "layer1.0.conv1";
+  EXPECT_EQ(forward, 2 * 3) << "forward and two gradients, in each of two steps";
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run"))) << "a profile leaves no run behind";
+}
+
+TEST(Info, NamesWhatIsBuiltIn) {
+  const ProgramResult result = run_shell(program("lockstep") + " info");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  for (const char* part : {"oneDNN", "Open MPI", "cuda", "fashion_mnist_cnn"}) {
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << " in\n" << result.output;
+  }
+  const CudaStatus cuda = cuda_status();
+  for (const char* part : {"cuDNN 9.", "cuBLAS 1", "NCCL 2."}) {
+    EXPECT_EQ(count(result.output, part), cuda.built ? 1 : 0) << part << " in\n" << result.output;
+  }
+  for (const CudaDevice& device : cuda.devices) EXPECT_EQ(count(result.output, device.uuid), 1);
+  EXPECT_NE(result.output.find(cuda.message), std::string::npos) << "why there is no device";
+}
+
+TEST(Usage, WrongCommandLinesNameTheNearest) {
+  const std::string lockstep = program("lockstep");
+  const ProgramResult command = run_shell(lockstep + " trian x");
+  expect_failure(command, exit_code::usage, {"trian", "train"});
+  EXPECT_EQ(count(command.output, "predict"), 0) << "names all commands: " << command.output;
+  const ProgramResult flag = run_shell(lockstep + " train x --exprot y");
+  expect_failure(flag, exit_code::usage, {"--exprot", "--export"});
+  EXPECT_EQ(count(flag.output, "--digest"), 0) << "names all flags: " << flag.output;
+  expect_failure(run_ranks(2, lockstep), exit_code::usage, {"lockstep COMMAND"});
+  expect_failure(run_ranks(2, lockstep + " train"), exit_code::usage, {"CONFIG"});
+  EXPECT_EQ(run_shell(lockstep + " --help").exit_code, 0);
+  EXPECT_NE(run_shell(lockstep + " train --help").output.find("comm.bucket_mib"), std::string::npos);
+}
+
+// mpirun ends a job when its first rank fails. That rank must not be one that leaves the message to rank 0.
+TEST(Usage, TheErrorIsToldThoughRank0IsLast) {
+  const Workplace workplace("last");
+  const std::string late =
+      workplace.script("if [ $OMPI_COMM_WORLD_RANK = 0 ]; then sleep 0.3; fi\nexec \"$@\"\n");
+  const std::string lockstep = program("lockstep");
+  expect_failure(run_ranks(2, late + " " + lockstep + " train"), exit_code::usage, {"CONFIG"});
+  expect_failure(run_ranks(2, late + " " + lockstep), exit_code::usage, {"lockstep COMMAND"});
+}
+
+TEST(Usage, ErrorsFitATerminal) {
+  const ProgramResult result = run_on_terminal(program("lockstep") + " train nosuch");
+  EXPECT_EQ(result.exit_code, exit_code::config);
+  EXPECT_LE(longest_line(result.output), 80u) << result.output;
+  EXPECT_GE(count(result.output, "\n"), 2) << result.output;
+}
+
+TEST(BadInput, NumbersInNamesOfProcessesAreNotTheMessage) {
+  const std::string told =
+      "a global batch of 800\n  Process name: [[3800,1],1]\n[node-1.example:8001] ended\n";
+  expect_failure({exit_code::config, told}, exit_code::config, {"800"});
+}
+
+TEST(BadInput, ConfigurationNamesTheKeyOnce) {
+  const Workplace workplace("config");
+  const auto run = [&](const std::string& setting) { return run_ranks(2, workplace.train({setting})); };
+  expect_failure(run("train.bacth=3"), exit_code::config, {"train.batch"});
+  expect_failure(run("train.batch=0"), exit_code::config, {"train.batch"});
+  expect_failure(run("optimizer.learning_rate=-1"), exit_code::config, {"optimizer.learning_rate"});
+  expect_failure(run("model.name=cnm"), exit_code::config, {"model.name"});
+  expect_failure(run("train.epochs=\"many\""), exit_code::config, {"train.epochs"});
+  expect_failure(run("train.batch=400"), exit_code::config, {"512 samples", "800", "train.batch"});
+  // The preset that is meant is named twice: by itself, and among all presets.
+  const ProgramResult preset = run_ranks(2, program("lockstep") + " train fashion_mnist_cn");
+  expect_failure(preset, exit_code::config, {"fashion_mnist_mlp"});
+  EXPECT_EQ(count(preset.output, "fashion_mnist_cnn"), 2) << preset.output;
+}
+
+// 8 x 8 pixels become 1 x 1 in the network's last stage.
+TEST(BadInput, BatchNormOfOneValuePerChannelIsRefused) {
+  const Workplace workplace("one_value", "lockstep", 8);
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> settings = {"model.name=resnet18", "model.stem=cifar", "train.steps=2"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return run_ranks(2, workplace.train(settings));
+  };
+  expect_failure(run({"train.batch=1"}), exit_code::config,
+                 {"layer4.0.bn1", "[1, 512, 1, 1]", "train.batch"});
+  // 512 samples are 15 batches of 2 x 17, and 2 samples.
+  expect_failure(run({"train.batch=17", "data.tail=exact"}), exit_code::config,
+                 {"data.tail = \"exact\"", "2 samples"});
+  const ProgramResult synchronized = run({"train.batch=1", "model.sync_batch_norm=true"});
+  EXPECT_EQ(synchronized.exit_code, 0) << synchronized.output;
+}
+
+TEST(BadInput, ADeviceThatIsNotThereIsRefused) {
+  const CudaStatus cuda = cuda_status();
+  if (!cuda.devices.empty()) GTEST_SKIP() << "there is a CUDA device";
+  const Workplace workplace("device");
+  const std::vector<std::string> reason_and_remedy = {
+      cuda.built ? "CUDA_VISIBLE_DEVICES" : "LOCKSTEP_CUDA=ON", "--device cpu"};
+  expect_failure(run_ranks(2, workplace.train({}, "--device cuda")), exit_code::config, reason_and_remedy);
+  expect_failure(run_ranks(2, workplace.train({"world.share_device=true"}, "--device cuda")),
+                 exit_code::config, reason_and_remedy);
+  const ProgramResult any = run_ranks(2, workplace.train({"train.steps=1"}, "--device auto"));
+  EXPECT_EQ(any.exit_code, 0) << any.output;
+  EXPECT_EQ(run_record(workplace)["device"], "cpu");
+}
+
+TEST(BadInput, DataNamesTheFile) {
+  const Workplace workplace("data");
+  expect_failure(run_ranks(2, workplace.train({"data.path=/nowhere"})), exit_code::io,
+                 {"dataset-fashion-mnist"});
+  std::filesystem::resize_file(workplace.path("data") / "train-images-idx3-ubyte", 5000);
+  expect_failure(run_ranks(2, workplace.train({})), exit_code::data, {"train-images-idx3-ubyte"});
+}
+
+// The error comes before kernels are timed, and before the system would kill the process.
+TEST(BadInput, ABatchThatDoesNotFitIntoMemoryNamesTheLargestThatDoes) {
+  const char* const dataset = "/usr/share/datasets/fashion-mnist";  // Debian's dataset-fashion-mnist
+  if (!std::filesystem::exists(dataset)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
+  if (available_memory({}) > std::size_t{500} << 30) GTEST_SKIP() << "this machine has memory for it";
+  for (const char* choose : {"time", "direct"}) {
+    const ProgramResult result =
+        run_ranks(2, program("lockstep") + " train fashion_mnist_cnn --set model.name=resnet50 " +
+                         "--set train.batch=30000 --set kernels.cache=none --set kernels.choose=" + choose);
+    expect_failure(result, exit_code::io,
+                   {"activations", "train.batch", "30000", "train.accumulation", "train.recompute", "bf16"});
+  }
+}
+
+TEST(BadInput, UnwritablePlacesAreFoundBeforeTraining) {
+  const Workplace workplace("unwritable");
+  expect_failure(run_ranks(2, workplace.train({}, "--export /nowhere/x.safetensors")), exit_code::io,
+                 {"/nowhere/x"});
+  expect_failure(run_ranks(2, workplace.train({"run.dir=/proc/nowhere"})), exit_code::io, {"/proc/nowhere"});
+}
+
+TEST(BadInput, RanksWithDifferentConfigurationsStop) {
+  const Workplace workplace("differ");
+  const ProgramResult result =
+      run_ranks(4, workplace.script("case $OMPI_COMM_WORLD_RANK in 1 | 2) exec " +
+                                    workplace.train({"optimizer.momentum=0.8"}) + ";; *) exec " +
+                                    workplace.train({}) + ";; esac"));
+  expect_failure(result, exit_code::config, {"rank 1, 2", "optimizer.momentum"});
+}
+
+TEST(Failure, RanksWhoseLossIsNotFiniteAreNamed) {
+  const Workplace workplace("not_finite");
+  const ProgramResult result =
+      run_ranks(4, workplace.train({"optimizer.learning_rate=1e30", "schedule.warmup_epochs=0"}));
+  expect_failure(result, exit_code::failed, {"optimizer.learning_rate"});
+  expect_parts(result.output, {"rank 0, 1, 2, 3"});
+}
+
+// The state equals the export of a run that ends before the failing step.
+TEST(Failure, LossThatIsNotFiniteStopsWithTheLastGoodState) {
+  for (const bool batch_norm : {false, true}) {
+    SCOPED_TRACE(batch_norm ? "with batch norm" : "without");
+    const Workplace workplace("diverge");
+    std::vector<std::string> settings = {"model.name=cnn",
+                                         "kernels.choose=direct",
+                                         "train.accumulation=2",
+                                         "train.epochs=2",
+                                         "schedule.warmup_epochs=1",
+                                         "optimizer.learning_rate=1e30",
+                                         fmt::format("model.batch_norm={}", batch_norm)};
+    const ProgramResult result = run_ranks(2, workplace.train(settings));
+    expect_failure(result, exit_code::failed, {"last_good.safetensors"});
+    const std::string error = lines_naming(result.output, "last_good.safetensors");
+    std::smatch step;
+    ASSERT_TRUE(std::regex_search(error, step, std::regex(R"(\bstep (\d+))"))) << result.output;
+    const int failing = std::stoi(step[1].str());
+    ASSERT_GT(failing, 1) << "nothing had changed yet";
+
+    const auto oracle = workplace.path("oracle.safetensors");
+    settings.push_back(fmt::format("train.steps={}", failing - 1));
+    ASSERT_EQ(run_ranks(2, workplace.train(settings, "--export " + oracle.string())).exit_code, 0);
+    EXPECT_EQ(tensors_of(workplace.path("run") / "last_good.safetensors"), tensors_of(oracle));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

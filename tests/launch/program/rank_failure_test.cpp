@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A failure of one rank ends the whole job. The jobs of failing_rank would train for days; these tests expect
+// them to end with that rank's code.
+#include <filesystem>
+#include <iterator>
+#include <regex>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+
+namespace lockstep {
+namespace {
+
+ProgramResult run_failing(const std::string& kind, int rank) {
+  return run_ranks(3, program("failing_rank") + " " + kind + " " + std::to_string(rank));
+}
+
+// The number of places in the output that match a regular expression.
+std::ptrdiff_t matches_in(const std::string& output, const std::string& expression) {
+  const std::regex regex(expression);
+  return std::distance(std::sregex_iterator(output.begin(), output.end(), regex), {});
+}
+
+// Expects one line, not one per rank, that names the rank and the step and contains the reason.
+void expect_failed_rank(const ProgramResult& result, int exit_code, int rank, const std::string& reason) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.output;
+  const std::string line = fmt::format(R"(\brank {}\b[^\n]*\bstep 26\b[^\n]*{})", rank, reason);
+  EXPECT_EQ(matches_in(result.output, line), 1) << result.output;
+}
+
+TEST(Failure, DataThatCannotBeReadOnAnyRankEndTheJob) {
+  for (const int rank : {0, 2})
+    expect_failed_rank(run_failing("data", rank), exit_code::data, rank, "sample is broken");
+}
+
+TEST(Failure, AnExceptionThatIsNoErrorEndsTheJob) {
+  expect_failed_rank(run_failing("exception", 1), exit_code::failed, 1, "not an Error of Lockstep");
+}
+
+TEST(Failure, MemoryThatRunsOutOnOneRankEndsTheJob) {
+  expect_failed_rank(run_failing("memory", 1), exit_code::io, 1, "std::bad_alloc");
+}
+
+TEST(Failure, AKilledRankEndsTheJob) {
+  const ProgramResult result = run_failing("killed", 1);
+  EXPECT_EQ(result.exit_code, 128 + 9) << result.output;
+  EXPECT_NE(result.output.find("signal 9"), std::string::npos) << result.output;
+}
+
+// No watchdog: the peers detect the hang by timeout. They may detect it at the same instant, so one or both
+// of them report it.
+TEST(Failure, ARankThatHangsEndsTheJob) {
+  const ProgramResult result = run_failing("stopped", 1);
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  EXPECT_GE(matches_in(result.output, R"(\brank [02]\b[^\n]*\ball_reduce \d+\b[^\n]*\bbucket \d+)"), 1)
+      << result.output;
+  EXPECT_GE(count(result.output, "comm.timeout_seconds"), 1) << result.output;
+}
+
+// The watchdog reports the stopped rank, what its peers wait for, and the steps of both.
+TEST(Failure, ARankThatIsStoppedIsNamed) {
+  for (const int stopped : {0, 2}) {
+    const Workplace workplace("stopped");
+    const ProgramResult result =
+        run_ranks(3, workplace.train({"train.epochs=1000000", "comm.timeout_seconds=2"},
+                                     fmt::format("--inject stop:rank={},step=20", stopped)));
+    EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+    // The stopped rank with its process, for how long it has been silent, and its last collective.
+    const std::regex blame(fmt::format(R"(\brank {}\b[^\n]*\bprocess (\d+)\b[^\n]*\b\d+(\.\d+)? s\b[^\n]*)"
+                                       R"(\b(all_reduce|all_gather|broadcast|barrier) \d+)",
+                                       stopped));
+    std::smatch blamed;
+    ASSERT_TRUE(std::regex_search(result.output, blamed, blame)) << result.output;
+    // The state of that process on its machine.
+    const std::string state = fmt::format(R"(\bprocess {}\b[^\n]*\(T\))", blamed[1].str());
+    EXPECT_EQ(matches_in(result.output, state), 1) << result.output;
+    // Both peers wait in one collective. One of them is named after that state, before its stack.
+    const std::string peers =
+        fmt::format(R"(\branks? {}\b[^\n]*\ball_reduce \d+)", stopped == 0 ? "1, 2" : "0, 1");
+    EXPECT_GE(matches_in(result.output, peers), 1) << result.output;
+    const std::size_t peer =
+        result.output.find(fmt::format("rank {}", stopped == 0 ? 1 : 0), result.output.find("(T)"));
+    const std::size_t stack = result.output.rfind("lockstep::Trainer::step()");
+    ASSERT_NE(stack, std::string::npos) << result.output;
+    EXPECT_LT(peer, stack) << result.output;
+    EXPECT_GE(count(result.output, "lockstep::HostCommunicator::perform"), 1) << result.output;
+  }
+}
+
+// MPI waits for the rank without a limit, and no watchdog knows any rank yet.
+TEST(Failure, ARankThatIsStoppedBeforeMpiStartsEndsTheJobAndIsNamed) {
+  for (const int stopped : {0, 2}) {
+    const Workplace workplace("never_starts");
+    const std::string command =
+        workplace.script(fmt::format("export LOCKSTEP_START_SECONDS=1\n"
+                                     "[ $OMPI_COMM_WORLD_RANK != {} ] || kill -STOP $$\nexec {}",
+                                     stopped, workplace.train({})));
+    const ProgramResult result = run_ranks(3, command);
+    EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+    for (const std::string& line :
+         {fmt::format(R"(\[rank {}\][^\n]*\b3 (processes|ranks)\b[^\n]*\b1 s\b)", stopped == 0 ? 1 : 0),
+          fmt::format(R"(\brank {}\b[^\n]*\bprocess \d+\b[^\n]*\(T\))", stopped),
+          std::string("LOCKSTEP_START_SECONDS")})
+      EXPECT_GE(matches_in(result.output, line), 1) << line << ":\n" << result.output;
+  }
+}
+
+TEST(Failure, ATimeToStartThatIsNoNumberIsRefused) {
+  const ProgramResult result =
+      run_shell("LOCKSTEP_START_SECONDS=soon " + program("lockstep") + " train fashion_mnist_mlp");
+  EXPECT_EQ(result.exit_code, exit_code::config) << result.output;
+  for (const char* part : {"LOCKSTEP_START_SECONDS", "\"soon\""})
+    EXPECT_GE(count(result.output, part), 1) << part << ":\n" << result.output;
+}
+
+TEST(Failure, ParametersThatDifferInOneBitAreFoundAtTheEnd) {
+  const ProgramResult result = run_failing("parameter", 2);
+  EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
+  EXPECT_EQ(matches_in(result.output, R"(\brank 2\b[^\n]*\bparameters\b[^\n]*\brank 0\b)"), 1)
+      << result.output;
+}
+
+// A separate file system of 64 KiB.
+class FullDisk {
+ public:
+  explicit FullDisk(const std::filesystem::path& folder) : folder_(folder) {
+    std::filesystem::create_directories(folder_);
+    mounted_ = run_shell("mount -t tmpfs -o size=64k tmpfs " + folder_.string()).exit_code == 0;
+  }
+  ~FullDisk() {
+    if (mounted_) run_shell("umount " + folder_.string());
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+  bool mounted() const { return mounted_; }
+
+ private:
+  std::filesystem::path folder_;
+  bool mounted_ = false;
+};
+
+// A small /dev/shm, as in containers. MPI's own messages use TCP, because they would not fit there either.
+TEST(Failure, ASmallSharedMemoryIsDoneWithout) {
+  const Workplace workplace("small");
+  const std::string in_little_memory =
+      "unshare -m sh -c 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec \"$@\"' sh ";
+  if (run_shell(in_little_memory + "true").exit_code != 0)
+    GTEST_SKIP() << "only root can mount a file system";
+  const ProgramResult result =
+      run_shell(in_little_memory + "env OMPI_MCA_btl=tcp,self mpirun --oversubscribe --bind-to none -np 2 " +
+                workplace.train({"train.steps=2"}));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  // One warning, not one per rank, names the folder and the flag of containers.
+  EXPECT_GE(count(result.output, "/dev/shm"), 1) << result.output;
+  EXPECT_EQ(count(result.output, "--shm-size"), 1) << result.output;
+}
+
+TEST(Failure, AnExportToAFullDiskEndsTheJobWithTheReason) {
+  const Workplace workplace("full");
+  const FullDisk disk(workplace.path("disk"));
+  if (!disk.mounted()) GTEST_SKIP() << "a file system can only be mounted by root";
+  const auto file = workplace.path("disk") / "x.safetensors";
+  expect_failure(run_ranks(3, workplace.train({"train.steps=1"}, "--export " + file.string())), exit_code::io,
+                 {"No space left on device", file.string()});
+  EXPECT_FALSE(std::filesystem::exists(file)) << "a file that is not whole";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `lockstep pack` and `lockstep inspect`, and training on the records that they write and read.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <random>
+#include <regex>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSynthetic =
+    " --set data.format=synthetic --set data.synthetic.height=16 --set data.synthetic.width=16"
+    " --set data.synthetic.train_samples=20000 --set data.synthetic.test_samples=500";
+
+class Records : public ::testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+
+  ProgramResult pack(const std::string& to, const std::string& more) const {
+    return run_shell(fmt::format("{} pack cifar10_resnet18 {}{}", program("lockstep"), path(to), more));
+  }
+  ProgramResult inspect(const std::string& arguments) const {
+    return run_shell(
+        fmt::format("cd {} && {} inspect {}", folder_.path().string(), program("lockstep"), arguments));
+  }
+  nlohmann::json description(const std::string& name) const {
+    return nlohmann::json::parse(inspect(name + " --json").output);
+  }
+  std::map<std::string, std::string> files_in(const std::string& name) const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(path(name)))
+      files[entry.path().filename().string()] = text_of(entry.path());
+    return files;
+  }
+  // The digest after training on the data with this number of ranks.
+  std::string digest(int ranks, const std::string& data) const {
+    const ProgramResult result = run_ranks(
+        ranks, fmt::format("{} train cifar10_resnet18 {} --digest {} --set run.dir={} --set model.name=cnn "
+                           "--set train.precision=fp32 --set world.device=cpu --set train.batch=4 "
+                           "--set train.accumulation={} --set train.reproducible=true --set train.threads=1 "
+                           "--set kernels.choose=direct --set train.epochs=2",
+                           program("lockstep"), data, path("digest"), path("run"), 2 / ranks));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return text_of(path("digest"));
+  }
+  void write_photos() const {
+    for (int i = 0; i < 36; ++i) {
+      folder_.write(
+          fmt::format("photos/{}/{}/{:02}.jpg", i < 24 ? "train" : "test", i % 2 == 0 ? "cat" : "dog", i),
+          encode({.height = 28, .width = 28, .channels = 3},
+                 noise({.height = 28, .width = 28, .channels = 3}, static_cast<std::uint32_t>(i))));
+    }
+  }
+
+  TemporaryFolder folder_;
+};
+
+// Counts across line breaks.
+int count_words(std::string text, const std::string& words) {
+  std::ranges::replace(text, '\n', ' ');
+  return count(text, words);
+}
+
+TEST_F(Records, OfAFolderTrainToTheBitsOfTheFolder) {
+  write_photos();
+  const std::string photos = " --set data.path=" + path("photos");
+  const ProgramResult packed = pack("pixels", photos);
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  EXPECT_GE(count(packed.output, "28x28x3"), 1) << packed.output;
+  EXPECT_GE(count(packed.output, "--set data.format=records --set data.path="), 1) << packed.output;
+  ASSERT_EQ(pack("files", photos + " --as files").exit_code, 0);
+  for (const char* records : {"pixels", "files"}) {
+    const nlohmann::json json = description(records);
+    EXPECT_EQ(json["train"]["samples"], 24);
+    EXPECT_EQ(json["test"]["samples"], 12);
+    EXPECT_EQ(json["train"]["classes"], 2);
+  }
+  const std::string expected = digest(1, photos);
+  EXPECT_EQ(digest(2, photos), expected);
+  for (const char* records : {"pixels", "files"}) {
+    const std::string data = " --set data.format=records --set data.path=" + path(records);
+    EXPECT_EQ(digest(1, data), expected) << records;
+    EXPECT_EQ(digest(2, data), expected) << records;
+  }
+}
+
+TEST_F(Records, OfPhotosOfAnySizeTrainToTheBitsOfTheFolder) {
+  for (int i = 0; i < 36; ++i) {
+    const ImageShape shape{.height = 20 + i, .width = 60 - i, .channels = 3};
+    folder_.write(
+        fmt::format("photos/{}/{}/{:02}.jpg", i < 24 ? "train" : "test", i % 2 == 0 ? "cat" : "dog", i),
+        encode(shape, noise(shape, static_cast<std::uint32_t>(i))));
+  }
+  const std::string photos = " --set data.path=" + path("photos"), resize = " --set data.resize=24";
+  const ProgramResult any_size = pack("r", photos + " --as files");
+  EXPECT_EQ(any_size.exit_code, exit_code::data) << any_size.output;
+  expect_parts(any_size.output, {path("photos/train"), "data.resize"});
+  fs::remove_all(path("r.partial"));
+  const ProgramResult packed = pack("r", photos + " --as files" + resize);
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  EXPECT_EQ(count(packed.output, resize), 1) << packed.output;
+  EXPECT_EQ(text_of(path("r/train-00000-of-00001.lsr")).find(text_of(path("photos/train/dog/23.jpg"))) <
+                std::string::npos,
+            true);
+  const std::string records = " --set data.format=records --set data.path=" + path("r");
+  for (const std::string crop : {"", " --set data.random_resized_crop=true"}) {
+    const std::string expected = digest(1, photos + resize + crop);
+    EXPECT_EQ(digest(2, records + resize + crop), expected) << crop;
+  }
+  const ProgramResult without_size =
+      run_shell(program("lockstep") + " train cifar10_resnet18 --set run.dir=" + path("run") + records);
+  EXPECT_EQ(without_size.exit_code, exit_code::config) << without_size.output;
+  expect_parts(lines_naming(without_size.output, "data.resize"), {path("r")});
+  const ProgramResult told = inspect("r --sheet sheet.png");
+  EXPECT_EQ(told.exit_code, 0) << told.output;
+  expect_parts(told.output, {"36 images"});
+  for (const char* range : {R"(\b20\b\D+\b43\b)", R"(\b37\b\D+\b60\b)"})
+    EXPECT_TRUE(std::regex_search(told.output, std::regex(range))) << range << told.output;
+  const nlohmann::json json = description("r");
+  EXPECT_EQ(json["train"]["own_sizes"], true);
+  EXPECT_EQ(json["train"]["samples"], 24);
+  EXPECT_EQ(json["test"]["samples"], 12);
+}
+
+TEST_F(Records, AreNeverWrittenOverWhatIsThere) {
+  write_photos();
+  const std::string photos = " --set data.path=" + path("photos");
+  expect_failure(pack("photos", photos), exit_code::config, {path("photos")});
+  expect_failure(pack("r", photos + " --as png"), exit_code::usage, {"--as"});
+  expect_failure(pack("r", std::string(kSynthetic) + " --as files"), exit_code::config, {"pixels", "jpeg"});
+  EXPECT_FALSE(fs::exists(path("r")));
+}
+
+TEST_F(Records, ADamagedPhotoEndsPackingWithTheWayRound) {
+  write_photos();
+  folder_.write("photos/train/dog/01.jpg", {'n', 'o'});
+  const std::string photos = " --set data.path=" + path("photos");
+  expect_failure(pack("r", photos), exit_code::data, {"train/dog/01.jpg", "--leave-out-damaged"});
+  EXPECT_FALSE(fs::exists(path("r")));
+  fs::remove_all(path("r.partial"));
+  const ProgramResult packed = pack("r", photos + " --leave-out-damaged");
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  EXPECT_GE(count_words(packed.output, "1 image"), 1) << packed.output;
+  EXPECT_EQ(description("r")["train"]["samples"], 23);
+}
+
+TEST_F(Records, InspectTellsWhatIsThereAndVerifiesIt) {
+  ASSERT_EQ(pack("r", kSynthetic).exit_code, 0);
+  const ProgramResult told = inspect("r --sheet sheet.png");
+  ASSERT_EQ(told.exit_code, 0) << told.output;
+  expect_parts(told.output, {"20000", "16x16x3", "10 classes", "20500 images"});
+  EXPECT_TRUE(text_of(path("sheet.png")).starts_with("\x89PNG"));
+  const nlohmann::json json = description("r");
+  EXPECT_EQ(json["train"]["samples"], 20000);
+  EXPECT_EQ(json["test"]["samples"], 500);
+  EXPECT_EQ(json["train"]["samples_of_class"], std::vector<int>(10, 2000));
+  EXPECT_EQ(json["test"]["images"], "pixels");
+
+  const std::string file = path("r/train-00000-of-00001.lsr");
+  std::string bytes = text_of(file);
+  bytes[128 + 7 * 16 * 16 * 3 + 5] ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  expect_failure(inspect("r"), exit_code::data,
+                 {"1 sample", "train-00000-of-00001.lsr", "record 7", "byte 5504"});
+  EXPECT_EQ(inspect("r --quick").exit_code, 0);
+  expect_failure(inspect("missing_records"), exit_code::io, {"missing_records", "No such file"});
+}
+
+std::string last_line_of(const std::string& text) {
+  const std::size_t end = text.find_last_not_of('\n');
+  return text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
+}
+
+// On a terminal a long operation shows a progress bar with its rate and removes it at the end. Elsewhere
+// there is no bar, and JSON output never contains one.
+TEST_F(Records, SayHowFarTheyAreToWhoWatchesAlone) {
+  const auto command = [&](const std::string& arguments) { return program("lockstep") + " " + arguments; };
+  const std::string pack_it = command(fmt::format("pack cifar10_resnet18 {}{}", path("r"), kSynthetic));
+  const std::string inspect_it = command("inspect " + path("r"));
+  const ProgramResult packed = run_on_terminal(pack_it), inspected = run_on_terminal(inspect_it);
+  EXPECT_TRUE(std::regex_search(packed.output, std::regex(R"(\[[#.]+\] +[\d,]+/20,500\b)"))) << packed.output;
+  EXPECT_TRUE(std::regex_search(packed.output, std::regex(R"( images/s +0:0)"))) << packed.output;
+  EXPECT_EQ(last_line_of(packed.output), "  --set data.format=records --set data.path=" + path("r"));
+  EXPECT_TRUE(std::regex_search(inspected.output, std::regex(R"(\[[#.]+\] +[\d,]+/20,000\b)")))
+      << inspected.output;
+  expect_parts(last_line_of(inspected.output), {"20500 images"});
+  EXPECT_EQ(count(last_line_of(inspected.output), "["), 0) << inspected.output;
+  EXPECT_LE(longest_line(packed.output), 80u);
+  const auto json = [](const ProgramResult& result) { return nlohmann::json::parse(result.output); };
+  EXPECT_EQ(json(run_on_terminal(inspect_it + " --json")), json(run_shell(inspect_it + " --json")));
+  fs::remove_all(path("r"));
+  for (const std::string& each : {pack_it, inspect_it}) {
+    const ProgramResult piped = run_shell(each);
+    EXPECT_EQ(piped.exit_code, 0) << piped.output;
+    for (const char* part : {"[.", "[#", "images/s", "\r", "\x1b"})
+      EXPECT_EQ(count(piped.output, part), 0) << piped.output;
+  }
+}
+
+// Waits until the folder has `files` files, or the process has ended.
+void wait_for_files(const fs::path& folder, std::size_t files, pid_t process) {
+  const auto there = [&] {
+    std::error_code ignored;
+    const fs::directory_iterator entries(folder, ignored);
+    return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+  };
+  siginfo_t ended = {};
+  while (there() < files &&
+         waitid(P_PID, static_cast<id_t>(process), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         ended.si_pid == 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+}
+
+// SIGKILL ends the program while it writes one of its files.
+TEST_F(Records, PackKilledAtFiftyMomentsLeavesNothingThatOpens) {
+  const std::string small = std::string(kSynthetic) + " --shard-mib 1 --threads 2";
+  ASSERT_EQ(pack("whole", small).exit_code, 0);
+  const std::map<std::string, std::string> whole = files_in("whole");
+  ASSERT_GT(whole.size(), 10u);
+  const std::string command = fmt::format("exec {} pack cifar10_resnet18 {}{} >/dev/null 2>&1",
+                                          program("lockstep"), path("r"), small);
+  std::mt19937 random(1);
+  int killed = 0, kept = 0;
+  for (int turn = 0; turn < 200 && killed < 50; ++turn) {
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
+      _exit(127);
+    }
+    wait_for_files(path("r.partial"), random() % whole.size(), child);
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (fs::exists(path("r"))) {  // finished before the signal
+      EXPECT_EQ(files_in("r"), whole);
+      fs::remove_all(path("r"));
+      continue;
+    }
+    ++killed;
+    if (fs::exists(path("r.partial"))) {
+      const std::size_t files = files_in("r.partial").size();
+      if (files < whole.size()) {
+        EXPECT_NE(inspect("r.partial").exit_code, 0);
+      }
+      kept += files > 0 ? 1 : 0;
+    }
+    // Most turns resume where the last one was killed.
+    if (turn % 10 == 9) {
+      EXPECT_EQ(pack("r", small).exit_code, 0);
+      EXPECT_EQ(files_in("r"), whole) << "turn " << turn;
+      EXPECT_FALSE(fs::exists(path("r.partial")));
+      fs::remove_all(path("r"));
+    }
+  }
+  EXPECT_EQ(killed, 50);
+  EXPECT_GT(kept, 5);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpoints from the user's view: which ones stay, which are refused, and what happens when saving fails.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <regex>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+// The learning rate does not depend on the last step, so train.steps may change.
+Settings saving(int steps, Settings more = {}) {
+  Settings all = {"model.name=cnn",        "train.epochs=4",          "schedule.name=constant",
+                  "kernels.choose=direct", "run.checkpoint_every=10", fmt::format("train.steps={}", steps)};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::vector<std::string> checkpoints_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  if (!std::filesystem::is_directory(folder)) return names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+ProgramResult go_on(const Workplace& workplace, int ranks, const Settings& settings,
+                    const std::string& flags = "") {
+  return run_ranks(ranks, workplace.train(settings, "--resume auto --resume-with train.steps " + flags));
+}
+
+// True if the output names this step's checkpoint: a run names those that it resumed, skipped or saved.
+bool names_checkpoint(const ProgramResult& result, int step) {
+  return count(result.output, fmt::format("step-{:09}", step)) > 0;
+}
+
+// True if the text contains KEY = VALUE, with or without spaces.
+bool names_setting(const std::string& text, const std::string& key, const std::string& value) {
+  return std::regex_search(text, std::regex(key + " ?= ?" + value + "\\b"));
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Checkpoints, TheNewestStayAndANewRunTouchesNone) {
+  const Workplace workplace("kept");
+  const auto folder = workplace.path("run/checkpoints");
+  ASSERT_EQ(run_ranks(2, workplace.train(saving(25))).exit_code, 0);
+  // The last step is saved too, and no unfinished files remain.
+  EXPECT_EQ(checkpoints_in(folder), (Names{"step-000000020", "step-000000025"}));
+  const std::string metrics = text_of(workplace.path("run/metrics.jsonl"));
+
+  const ProgramResult anew = run_ranks(2, workplace.train(saving(12)));
+  ASSERT_EQ(anew.exit_code, 0) << anew.output;
+  EXPECT_EQ(count(anew.output, "checkpoints.1"), 1) << anew.output;
+  EXPECT_EQ(checkpoints_in(workplace.path("run/checkpoints.1")), (Names{"step-000000020", "step-000000025"}));
+  EXPECT_EQ(checkpoints_in(folder), (Names{"step-000000010", "step-000000012"}));
+  EXPECT_EQ(text_of(workplace.path("run/metrics.1.jsonl")), metrics);
+
+  // Resumes the earlier run's checkpoint; the later run's checkpoints are moved aside.
+  const ProgramResult earlier = run_ranks(
+      2, workplace.train(saving(30), "--resume-with train.steps --resume " +
+                                         workplace.path("run/checkpoints.1/step-000000020").string()));
+  ASSERT_EQ(earlier.exit_code, 0) << earlier.output;
+  EXPECT_EQ(checkpoints_in(workplace.path("run/checkpoints.2")), (Names{"step-000000010", "step-000000012"}));
+}
+
+TEST(Checkpoints, TheBestStays) {
+  const Workplace workplace("best");
+  // A rate at which later epochs destroy what the first one learned: 4 epochs of 64 steps.
+  const Settings settings = saving(0, {"run.keep=1", "optimizer.learning_rate=0.02"});
+  ASSERT_EQ(run_ranks(1, workplace.train(settings)).exit_code, 0);
+  double best = 0;
+  std::ifstream metrics(workplace.path("run/metrics.jsonl"));
+  for (std::string line; std::getline(metrics, line);)
+    best = std::max(best, nlohmann::json::parse(line)["test_accuracy"].get<double>());
+  double saved = 0;
+  const auto folder = workplace.path("run/checkpoints");
+  for (const std::string& name : checkpoints_in(folder)) {
+    const auto accuracy = nlohmann::json::parse(text_of(folder / name / "manifest.json"))["test_accuracy"];
+    if (!accuracy.is_null()) saved = std::max(saved, accuracy.get<double>());
+  }
+  EXPECT_EQ(saved, best);
+  EXPECT_LE(checkpoints_in(folder).size(), 2u);
+  EXPECT_EQ(checkpoints_in(folder).back(), "step-000000256");
+}
+
+TEST(Checkpoints, AreSavedWhenSomebodyAsks) {
+  const Workplace workplace("asked");
+  const auto folder = workplace.path("run/checkpoints").string();
+  const ProgramResult result = run_shell(
+      fmt::format("mpirun --oversubscribe --bind-to none -np 2 {} & run=$!\n{}kill -USR2 $run\n{}kill -USR1 "
+                  "$run\nwait $run",
+                  workplace.train({"model.name=cnn", "train.epochs=100000"}),
+                  wait_until(fmt::format("[ -s {} ]", workplace.path("run/metrics.jsonl").string())),
+                  wait_until(fmt::format("ls {} 2>/dev/null | grep -q '[0-9]$'", folder))));
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  EXPECT_EQ(checkpoints_in(folder).size(), 2u) << "one for each signal";
+}
+
+TEST(Checkpoints, OneThatIsDamagedIsRefusedByNameAndElseThoseBeforeItCount) {
+  const Workplace workplace("damaged");
+  const std::string whole =
+      digest_of(workplace, 2, saving(35, {"run.dir=" + workplace.path("whole").string()}));
+  ASSERT_EQ(run_ranks(2, workplace.train(saving(25, {"run.keep=3"}))).exit_code, 0);
+  const auto newest = workplace.path("run/checkpoints/step-000000025");
+  for (const char* name : {"rank-00001.safetensors", "shared.safetensors", "manifest.json"}) {
+    std::fstream file(newest / name, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(200);
+    file.put('~');
+    file.close();
+    expect_failure(
+        run_ranks(2, workplace.train(saving(35), "--resume-with train.steps --resume " + newest.string())),
+        exit_code::data, {name});
+  }
+  std::filesystem::resize_file(workplace.path("run/checkpoints/step-000000020/rank-00000.safetensors"), 100);
+  const std::string digest = workplace.path("resumed").string();
+  const ProgramResult result = go_on(workplace, 2, saving(35), "--digest " + digest);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_TRUE(names_checkpoint(result, 10)) << result.output;
+  EXPECT_EQ(text_of(digest), whole);
+  EXPECT_EQ(checkpoints_in(workplace.path("run/checkpoints.1")), (Names{"step-000000020", "step-000000025"}))
+      << "to look at";
+
+  const Names names = checkpoints_in(workplace.path("run/checkpoints"));
+  for (const std::string& name : names)
+    std::filesystem::resize_file(workplace.path("run/checkpoints") / name / "manifest.json", 10);
+  const ProgramResult none = go_on(workplace, 2, saving(40));
+  expect_failure(none, exit_code::data, {fmt::format("{} checkpoint", names.size())});
+  expect_parts(none.output, names);
+}
+
+TEST(Checkpoints, OfAnotherTrainingAreRefusedNamingTheKey) {
+  const Workplace workplace("other");
+  ASSERT_EQ(run_ranks(2, workplace.train(saving(10))).exit_code, 0);
+  const auto with = [](Settings more) { return saving(20, std::move(more)); };
+  const ProgramResult rate = go_on(workplace, 2, with({"optimizer.learning_rate=0.5"}));
+  expect_failure(rate, exit_code::config, {"--resume-with optimizer.learning_rate"});
+  expect_parts(lines_naming(rate.output, "optimizer.learning_rate"), {"0.02", "0.5"});
+  const ProgramResult steps = run_ranks(2, workplace.train(saving(20), "--resume auto"));
+  expect_failure(steps, exit_code::config, {"--resume-with train.steps"});
+  EXPECT_TRUE(std::regex_search(steps.output, std::regex(R"(train\.steps\b[^\n]*\b10\b[^\n]*\b20\b)")))
+      << steps.output;
+  expect_failure(go_on(workplace, 2, saving(20), "--resume-with optimizer.rate"), exit_code::usage,
+                 {"optimizer.rate"});
+  const ProgramResult one = go_on(workplace, 1, saving(20));
+  expect_failure(one, exit_code::config, {"--resume-size any"});
+  EXPECT_TRUE(names_setting(one.output, "train.accumulation", "2")) << one.output;
+  const ProgramResult three = go_on(workplace, 3, saving(20));
+  expect_failure(three, exit_code::config, {"3 ranks", "24 samples"});
+  EXPECT_EQ(count(three.output, "--resume-size"), 0) << "no accumulation gives 16 samples: " << three.output;
+  expect_failure(run_ranks(2, workplace.train(saving(20), "--resume nowhere/to/be/found")), exit_code::io,
+                 {"nowhere/to/be/found"});
+  // The refused runs have not changed the checkpoint.
+  const ProgramResult other =
+      go_on(workplace, 2, with({"optimizer.learning_rate=0.5"}), "--resume-with optimizer.learning_rate");
+  EXPECT_EQ(other.exit_code, 0) << other.output;
+  EXPECT_TRUE(names_checkpoint(other, 10)) << other.output;
+}
+
+// The samples and their order are the same. Without batch norm the parameters are equal up to rounding, and
+// the codec's residuals are not lost.
+TEST(Checkpoints, GoOnWithAnotherNumberOfRanks) {
+  const Workplace workplace("ranks");
+  const Settings network = {"model.batch_norm=false", "comm.codec=sign", "comm.compress_within_node=true"};
+  const auto settings = [&](int steps, int accumulation) {
+    Settings all = saving(steps, network);
+    all.push_back(fmt::format("train.accumulation={}", accumulation));
+    return all;
+  };
+  ASSERT_EQ(run_ranks(4, workplace.train(settings(10, 1))).exit_code, 0);
+  const ProgramResult two = go_on(workplace, 2, settings(20, 2));
+  ASSERT_EQ(two.exit_code, 0) << two.output;
+  EXPECT_EQ(count(two.output, "4 ranks"), 1) << two.output;
+  // The sums of the residuals, as they were saved and on two ranks, are the only fractions in such a line.
+  std::vector<double> sums;
+  for (const double number : numbers_named_in(lines_naming(lines_naming(two.output, "info"), "2 ranks")))
+    if (number != std::floor(number)) sums.push_back(number);
+  ASSERT_EQ(sums.size(), 2u) << two.output;
+  EXPECT_NEAR(sums[1], sums[0], 1e-4 * std::abs(sums[0]) + 1e-6);
+  const ProgramResult four = go_on(workplace, 4, settings(40, 1));
+  ASSERT_EQ(four.exit_code, 0) << four.output;
+  const nlohmann::json line =
+      nlohmann::json::parse(text_of(workplace.path("run/metrics.jsonl"))
+                                .substr(text_of(workplace.path("run/metrics.jsonl")).rfind("{\"epoch\"")));
+  EXPECT_EQ(line["steps"], 40);
+}
+
+TEST(Checkpoints, GoOnWithTheSameSamplesOnAnotherNumberOfRanks) {
+  const Workplace workplace("samples");
+  const auto export_of = [&](int ranks, int steps, const std::string& flags, const std::string& folder) {
+    const auto file = workplace.path("weights.safetensors").string();
+    const Settings settings =
+        saving(steps, {"model.batch_norm=false", fmt::format("train.accumulation={}", 4 / ranks),
+                       "run.dir=" + workplace.path(folder).string()});
+    const ProgramResult result = run_ranks(ranks, workplace.train(settings, flags + " --export " + file));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return tensors_of(file);
+  };
+  const auto whole = export_of(4, 24, "", "whole");
+  const auto metrics =
+      nlohmann::json::parse(text_of(workplace.path("whole/metrics.jsonl"))
+                                .substr(0, text_of(workplace.path("whole/metrics.jsonl")).find('\n')));
+  export_of(4, 10, "", "parts");
+  const auto parts = export_of(2, 24, "--resume auto --resume-with train.steps", "parts");
+  for (const auto& [name, values] : whole)
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(parts.at(name)[i], values[i], 1e-3) << name;
+  // The epoch's loss covers the samples of both parts.
+  const auto lines = text_of(workplace.path("parts/metrics.jsonl"));
+  const auto line = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
+  EXPECT_EQ(line["steps"], metrics["steps"]);
+  EXPECT_NEAR(line["train_loss"].get<double>(), metrics["train_loss"].get<double>(), 1e-3);
+}
+
+// One command on the available number of ranks: 4, then 2, then 4 again.
+TEST(Checkpoints, GoOnWithAsManyRanksAsThereAreWhereAskedTo) {
+  const Workplace workplace("resized");
+  const std::string digest = workplace.path("digest").string();
+  const auto train = [&](int ranks, int steps, const std::string& folder, const std::string& flags) {
+    const Settings settings =
+        saving(steps, {"model.batch_norm=false", "run.dir=" + workplace.path(folder).string()});
+    return run_ranks(ranks, workplace.train(settings, flags + " --digest " + digest + " --export " +
+                                                          workplace.path(folder + ".weights").string()));
+  };
+  const std::string any = "--resume auto --resume-size any --resume-with train.steps";
+  EXPECT_EQ(train(4, 24, "whole", "").exit_code, 0);
+  EXPECT_EQ(train(4, 8, "parts", any).exit_code, 0);
+  const std::string of_four = text_of(digest);
+  const ProgramResult refused = train(2, 16, "parts", "--resume auto --resume-with train.steps");
+  expect_failure(refused, exit_code::config, {"--resume-size any"});
+  EXPECT_TRUE(names_setting(refused.output, "train.accumulation", "2")) << refused.output;
+  expect_failure(train(3, 16, "parts", any), exit_code::config, {"3 ranks", "24 samples"});
+  const ProgramResult two = train(2, 16, "parts", any);
+  EXPECT_EQ(two.exit_code, 0) << two.output;
+  const std::string told = lines_naming(two.output, "--resume-size any");
+  EXPECT_EQ(count(told, "\n"), 1) << two.output;
+  expect_parts(told, {"4 ranks", "train.accumulation", "32 samples"});
+  const auto facts = nlohmann::json::parse(text_of(workplace.path("parts/run.json")));
+  EXPECT_EQ(facts["ranks"], 2);
+  EXPECT_EQ(facts["global_batch"], 32);
+  EXPECT_EQ(count(two.output, of_four.substr(0, of_four.find('\n'))), 1) << two.output;
+  const std::string of_two = text_of(digest);
+  const ProgramResult four = train(4, 24, "parts", any);
+  EXPECT_EQ(four.exit_code, 0) << four.output;
+  EXPECT_EQ(count(four.output, of_two.substr(0, of_two.find('\n'))), 1) << four.output;
+  const auto whole = tensors_of(workplace.path("whole.weights"));
+  const auto parts = tensors_of(workplace.path("parts.weights"));
+  for (const auto& [name, values] : whole)
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(parts.at(name)[i], values[i], 1e-3) << name;
+}
+
+// A folder that cannot be created, a full disk: saved checkpoints stay. Training continues or ends cleanly,
+// as configured.
+TEST(Checkpoints, ThatCannotBeWrittenCostAWarningOrEndTheTraining) {
+  const Workplace workplace("unwritable");
+  std::filesystem::create_directories(workplace.path("run"));
+  std::ofstream(workplace.path("run/checkpoints")) << "in the way";
+  const ProgramResult warned = run_ranks(2, workplace.train(saving(25)));
+  EXPECT_EQ(warned.exit_code, 0) << warned.output;
+  const std::string folder = workplace.path("run/checkpoints").string();
+  expect_parts(lines_naming(warned.output, folder), {"warning", "step 10"});
+  EXPECT_EQ(count(text_of(workplace.path("run/metrics.jsonl")), "\n"), 1);
+  const ProgramResult stopped = run_ranks(2, workplace.train(saving(25, {"run.checkpoint_errors=stop"})));
+  EXPECT_EQ(stopped.exit_code, exit_code::io);
+  const std::string error = lines_naming(lines_naming(stopped.output, folder), "lockstep: ");
+  EXPECT_EQ(count(error, "\n"), 1) << stopped.output;
+  expect_parts(error, {"step 10"});
+}
+
+TEST(Checkpoints, OnAFullDiskLeaveTheEarlierOnesWhole) {
+  const Workplace workplace("full");
+  const auto folder = workplace.path("run");
+  std::filesystem::create_directories(folder);
+  // Space for two checkpoints but not for a third.
+  const Settings settings = {"run.keep=9", "run.checkpoint_every=5"};
+  const std::string command = workplace.script(
+      fmt::format("mount -t tmpfs -o size=2M none {0} || exit 77\necho 2 MiB are there\n"
+                  "{1}\ncode=$?\ncp -r {0}/checkpoints {2}\nexit $code",
+                  folder.string(), workplace.train(saving(45, settings)), workplace.path("copy").string()));
+  const ProgramResult result = run_shell("unshare -rm " + command);
+  if (!std::filesystem::exists(workplace.path("copy")) && count(result.output, "2 MiB are there\n") == 0)
+    GTEST_SKIP() << "this user may make no mounts here: " << result.output;
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_GE(count(result.output, "No space left on device"), 1) << result.output;
+  EXPECT_EQ(checkpoints_in(workplace.path("copy")), (Names{"step-000000005", "step-000000010"}));
+  std::filesystem::rename(workplace.path("copy"), folder / "checkpoints");
+  const ProgramResult resumed = go_on(workplace, 1, saving(46, settings));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_TRUE(names_checkpoint(resumed, 10)) << resumed.output;
+  EXPECT_FALSE(names_checkpoint(resumed, 5)) << "the newest is whole: " << resumed.output;
+}
+
+}  // namespace
+}  // namespace lockstep

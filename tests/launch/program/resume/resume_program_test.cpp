@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The program saves, is stopped or killed, and resumes. It ends with the bits and the metrics.jsonl of an
+// uninterrupted run.
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+
+namespace lockstep {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+const std::string kMpirun = "mpirun --oversubscribe --bind-to none -np ";
+
+std::string command_of(int ranks, const Workplace& workplace, const Settings& settings,
+                       const std::string& flags) {
+  const std::string command = workplace.train(settings, flags);
+  return ranks == 1 ? command : fmt::format("{}{} {}", kMpirun, ranks, command);
+}
+
+// All features that an interruption may break: a schedule that changes the rate, per-rank statistics,
+// augmentation, dropout, and a loss scale that overflows at first and doubles often.
+Settings demanding(int ranks) {
+  return {"model.name=cnn",
+          "model.dropout=0.2",
+          "kernels.choose=direct",
+          "train.precision=fp16",
+          "train.loss_scale=1e9",
+          "train.loss_scale_interval=20",
+          "train.accumulation=2",
+          "train.epochs=20",
+          "train.batch=4",
+          "data.crop_padding=1",
+          "data.horizontal_flip=true",
+          "schedule.name=cosine",
+          fmt::format("comm.compress_within_node={}", ranks > 1),
+          fmt::format("comm.codec={}", ranks > 1 ? "sign" : "none")};
+}
+
+// Starts a run as process $run, executes the shell lines `what` once `epochs` epochs are reported and a
+// checkpoint exists, and returns how the run ended.
+ProgramResult disturbed(int ranks, const Workplace& workplace, const Settings& settings, int epochs,
+                        const std::string& what, const std::string& flags = "") {
+  const std::string folder = workplace.path("run").string();
+  const std::string condition = fmt::format(
+      "[ \"$(cat {0}/metrics.jsonl 2>/dev/null | wc -l)\" -ge {1} ] && ls {0}/checkpoints | grep -q '[0-9]$'",
+      folder, epochs);
+  return run_shell(fmt::format("{} & run=$!\n{}{}\nwait $run", command_of(ranks, workplace, settings, flags),
+                               wait_until(condition), what));
+}
+
+std::vector<nlohmann::json> lines_of(const std::filesystem::path& metrics) {
+  std::ifstream file(metrics);
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+// Compares all metrics except times.
+void expect_same_metrics(const Workplace& workplace, const std::vector<nlohmann::json>& expected) {
+  const auto lines = lines_of(workplace.path("run/metrics.jsonl"));
+  ASSERT_EQ(lines.size(), expected.size());
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    for (const char* name : {"epoch", "steps", "train_loss", "test_loss", "test_accuracy", "learning_rate",
+                             "skipped_steps", "loss_scale"})
+      EXPECT_EQ(lines[i][name], expected[i][name]) << name << " of line " << i;
+  }
+}
+
+struct Undisturbed {
+  std::string digest;
+  std::vector<nlohmann::json> metrics;
+};
+
+Undisturbed undisturbed(int ranks, const Workplace& workplace, Settings settings) {
+  settings.push_back("run.dir=" + workplace.path("whole").string());
+  Undisturbed run{.digest = digest_of(workplace, ranks, settings),
+                  .metrics = lines_of(workplace.path("whole/metrics.jsonl"))};
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("whole/checkpoints"))) << "nobody asked for any";
+  return run;
+}
+
+void expect_resumed(int ranks, const Workplace& workplace, const Settings& settings,
+                    const Undisturbed& expected, const std::string& from = "auto") {
+  const std::string digest = workplace.path("resumed").string();
+  const std::filesystem::path metrics = workplace.path("run/metrics.jsonl");
+  const std::vector<nlohmann::json> before = lines_of(metrics);
+  ASSERT_FALSE(before.empty());
+  const ProgramResult result =
+      run_shell(command_of(ranks, workplace, settings, fmt::format("--resume {} --digest {}", from, digest)));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  // The first epoch's line has times, which would differ if the epoch had been trained again.
+  EXPECT_EQ(lines_of(metrics).at(0), before.at(0)) << result.output;
+  EXPECT_EQ(text_of(digest), expected.digest) << result.output;
+  expect_same_metrics(workplace, expected.metrics);
+}
+
+// The checkpoints of the run, the oldest first.
+std::vector<std::string> saved_checkpoints(const Workplace& workplace) {
+  std::vector<std::string> folders;
+  if (!std::filesystem::exists(workplace.path("run/checkpoints"))) return folders;
+  for (const auto& entry : std::filesystem::directory_iterator(workplace.path("run/checkpoints")))
+    folders.push_back(entry.path().string());
+  std::ranges::sort(folders);
+  return folders;
+}
+
+// Expects exit code 75 and one line, not one per rank, that names the signal and the last checkpoint. The
+// output also contains the flag that resumes.
+void expect_stopped(const Workplace& workplace, const ProgramResult& stopped, const std::string& signal) {
+  ASSERT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
+  const std::vector<std::string> saved = saved_checkpoints(workplace);
+  ASSERT_FALSE(saved.empty()) << stopped.output;
+  std::istringstream lines(stopped.output);
+  int found = 0;
+  for (std::string line; std::getline(lines, line);)
+    found += count(line, signal) > 0 && count(line, saved.back()) > 0 ? 1 : 0;
+  EXPECT_EQ(found, 1) << stopped.output;
+  EXPECT_GE(count(stopped.output, "--resume auto"), 1) << stopped.output;
+}
+
+class Resume : public testing::TestWithParam<int> {};
+
+// A killed process loses the steps after the last checkpoint and trains them again.
+TEST_P(Resume, EndsWithTheBitsOfARunThatWasNotKilled) {
+  const int ranks = GetParam();
+  const Workplace workplace(fmt::format("killed_{}", ranks));
+  Settings settings = demanding(ranks);
+  const Undisturbed whole = undisturbed(ranks, workplace, settings);
+  settings.push_back("run.checkpoint_every=23");
+  // After the start of the second checkpoint, which waits until the first is written.
+  const std::int64_t step = whole.metrics.at(9)["steps"].get<std::int64_t>() + 5;
+  ASSERT_GT(step, 2 * 23);
+  const ProgramResult killed = run_shell(
+      command_of(ranks, workplace, settings, fmt::format("--inject kill:rank={},step={}", ranks - 1, step)));
+  ASSERT_NE(killed.exit_code, 0) << killed.output;
+  expect_resumed(ranks, workplace, settings, whole);
+  // The run has ended: another resume trains nothing and reports the same.
+  expect_resumed(ranks, workplace, settings, whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Resume, testing::Values(1, 2, 4));
+
+// For every stop and every kind of tail: the learning rate follows the schedule of all epochs.
+TEST(Continued, InPartsOfSomeEpochsEndsWithTheBitsOfOneTraining) {
+  for (const char* tail : {"data.tail=drop", "data.tail=carry"}) {
+    const Workplace workplace("in_parts");
+    const Settings settings = {"schedule.name=cosine", "train.epochs=5", "train.batch=30", tail};
+    const Undisturbed whole = undisturbed(1, workplace, settings);
+    ASSERT_EQ(whole.metrics.size(), 5u);
+    for (const int epochs : {1, 3}) {
+      Settings part = settings;
+      part.push_back(fmt::format("train.until_epoch={}", epochs));
+      part.push_back("run.checkpoint_every=1000");
+      const ProgramResult result = run_shell(command_of(1, workplace, part, "--resume auto"));
+      ASSERT_EQ(result.exit_code, 0) << result.output;
+      EXPECT_EQ(lines_of(workplace.path("run/metrics.jsonl")).size(), static_cast<std::size_t>(epochs));
+    }
+    expect_resumed(1, workplace, settings, whole);
+  }
+}
+
+// The signal arrives at any step; the step that is saved follows from it.
+TEST(Preemption, SavesEndsWith75AndGoesOnWithTheSameBits) {
+  const Workplace workplace("preempted");
+  Settings settings = demanding(2);
+  const Undisturbed whole = undisturbed(2, workplace, settings);
+  settings.push_back("run.checkpoint_every=17");
+  for (const int epochs : {2, 5}) {
+    const ProgramResult stopped =
+        disturbed(2, workplace, settings, epochs, "kill -USR1 $run", "--resume auto");
+    ASSERT_NO_FATAL_FAILURE(expect_stopped(workplace, stopped, "SIGUSR1"));
+    EXPECT_EQ(count(stopped.output, "mpirun -np 2 "), 1) << stopped.output;
+  }
+  expect_resumed(2, workplace, settings, whole);
+}
+
+// Without a launcher and without periodic checkpoints: a run that receives a signal saves one.
+TEST(Preemption, OfOneProcessByAnySignal) {
+  for (const char* signal : {"TERM", "INT", "HUP"}) {
+    const Workplace workplace(fmt::format("signal_{}", signal));
+    const Settings settings = {"model.name=cnn", "train.epochs=100000"};
+    // Shells start background jobs with SIGINT ignored, and programs inherit that.
+    const std::string metrics = workplace.path("run/metrics.jsonl").string();
+    const ProgramResult stopped = run_shell(
+        fmt::format("env --default-signal=INT {} & run=$!\n{}kill -{} $run\nwait $run",
+                    workplace.train(settings), wait_until(fmt::format("[ -s {} ]", metrics)), signal));
+    expect_stopped(workplace, stopped, fmt::format("SIG{}", signal));
+  }
+}
+
+// A signal can arrive at any instruction, also within matrix products, whose kernels have their stack in the
+// heap.
+TEST(Preemption, SignalsByTheHundredDisturbNothing) {
+  const Workplace workplace("signals");
+  const Settings settings = {"train.epochs=40"};
+  const Undisturbed whole = undisturbed(1, workplace, settings);
+  const std::string digest = workplace.path("signalled").string();
+  const ProgramResult result = run_shell(
+      fmt::format("{} & run=$!\n{}for i in $(seq 400); do kill -USR2 $run 2>/dev/null || break; sleep 0.001; "
+                  "done\nwait $run",
+                  workplace.train(settings, "--digest " + digest),
+                  wait_until(fmt::format("[ -s {} ]", workplace.path("run/metrics.jsonl").string()))));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_FALSE(saved_checkpoints(workplace).empty()) << result.output;
+  EXPECT_EQ(text_of(digest), whole.digest);
+}
+
+}  // namespace
+}  // namespace lockstep

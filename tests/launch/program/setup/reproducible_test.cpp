@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/setup/reproducible.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+Config wanted(std::int64_t accumulation) {
+  Config config;
+  config.reproducible = true;
+  config.loader.accumulation = accumulation;
+  return config;
+}
+
+TEST(MakeReproducible, TakesWhatIsLeftToTheMachineAndLeavesTheRest) {
+  Config config = wanted(4);
+  make_reproducible(config, {}, 2);
+  EXPECT_EQ(config.threads, 1);
+  EXPECT_EQ(config.kernels.choose, "direct");
+  config.threads = 3;
+  config.kernels.choose = "winograd";
+  make_reproducible(config, {}, 2);
+  EXPECT_EQ(config.threads, 3);
+  EXPECT_EQ(config.kernels.choose, "winograd");
+  Config other;
+  make_reproducible(other, {.kind = DeviceKind::cuda}, 2);
+  EXPECT_EQ(other.threads, 0);
+  EXPECT_EQ(other.kernels.choose, "time");
+}
+
+TEST(MakeReproducible, RefusesWhatTheTreeDoesNotHave) {
+  const auto refusal = [](std::int64_t accumulation, int ranks, Device device = {}) {
+    Config config = wanted(accumulation);
+    return message_of<ConfigError>([&] { make_reproducible(config, device, ranks); });
+  };
+  EXPECT_EQ(
+      refusal(3, 2),
+      "train.reproducible = true: 2 ranks with train.accumulation = 3 cannot add up micro-batches along "
+      "one tree; with more than one rank train.accumulation must be a power of two");
+  EXPECT_EQ(refusal(3, 1), "");
+  EXPECT_EQ(refusal(4, 3), "");
+  EXPECT_EQ(refusal(1, 2, {.kind = DeviceKind::cuda}),
+            "train.reproducible = true: on cuda:0 NCCL adds up ranks, in an order of its own that depends on "
+            "how many there are; set world.device = \"cpu\", or train.reproducible = false");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The text and charts of a simulated sweep.
+#include "launch/program/sweep/outcome.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "launch/program/sweep/coordinates.h"
+#include "launch/program/sweep/report.h"
+
+namespace lockstep {
+namespace {
+
+const SweepSpace kSpace({{.key = "model.name", .values = {"\"mlp\"", "\"a<b\""}},
+                         {.key = "optimizer.learning_rate",
+                          .values = {},
+                          .range = {.min = 0.01, .max = 1, .logarithmic = true}}});
+
+SweepRow row_of(std::int64_t trial, const char* name, std::int64_t epochs, double accuracy) {
+  return {.trial = trial,
+          .settings = {{"model.name", name}, {"optimizer.learning_rate", "0.1"}},
+          .epochs = epochs,
+          .steps = 100 * epochs,
+          .measure = {.accuracy = accuracy, .loss = 0.5, .samples_per_second = 1000},
+          .complete = epochs == 9};
+}
+
+// Trials that were fully trained, stopped early, and failed at once.
+SweepOutcome made_up_outcome() {
+  SweepOutcome outcome{.epochs = 9, .slots = 2, .jobs = 4, .seconds = 60, .busy_share = 0.975};
+  outcome.rows = {row_of(1, "\"mlp\"", 9, 0.75), row_of(0, "\"a<b\"", 3, 0.8), row_of(2, "\"mlp\"", 0, 0)};
+  outcome.rows[0].pareto = true;
+  outcome.rows[2].problem = "no room, \"none\" at all";
+  return outcome;
+}
+
+TEST(SweepOutcome, TheBestWasTrainedWhole) {
+  const SweepOutcome outcome = made_up_outcome();
+  ASSERT_NE(outcome.best(), nullptr);
+  EXPECT_EQ(outcome.best()->trial, 1);
+  EXPECT_EQ(outcome.steps(), 1200);
+  EXPECT_EQ(outcome.steps_of_all(), 1800) << "of what failed at once nothing is known";
+  EXPECT_EQ(SweepOutcome{}.best(), nullptr);
+}
+
+TEST(SweepOutcome, AsATableForPrograms) {
+  EXPECT_EQ(sweep_csv(made_up_outcome(), kSpace),
+            "trial,state,epochs,steps,accuracy,loss,samples_per_second,seconds,pareto,model.name,"
+            "optimizer.learning_rate,problem\n"
+            "1,complete,9,900,0.75,0.5,1000,0.000,yes,mlp,0.1,\n"
+            "0,stopped early,3,300,0.8,0.5,1000,0.000,no,a<b,0.1,\n"
+            "2,failed,0,0,,,,0.000,no,mlp,0.1,\"no room, \"\"none\"\" at all\"\n");
+}
+
+TEST(SweepOutcome, AsJson) {
+  const auto told = nlohmann::json::parse(sweep_json(made_up_outcome(), "runs/sweep"));
+  EXPECT_EQ(told["best"], 1);
+  EXPECT_EQ(told["busy_share"], 0.975);
+  EXPECT_EQ(told["trials"][0]["pareto"], true);
+  EXPECT_TRUE(told["trials"][2]["accuracy"].is_null());
+  EXPECT_EQ(told["trials"][2]["problem"], "no room, \"none\" at all");
+  const auto nothing = nlohmann::json::parse(sweep_json({}, "runs/sweep"));
+  EXPECT_TRUE(nothing["best"].is_null());
+  EXPECT_TRUE(nothing["busy_share"].is_null());
+}
+
+int count_in(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+TEST(SweepOutcome, AsParallelCoordinates) {
+  const std::string svg = parallel_coordinates(made_up_outcome(), kSpace);
+  EXPECT_EQ(count_in(svg, "<title>trial "), 2) << "what failed at once has no line";
+  EXPECT_EQ(count_in(svg, "<b"), 0) << "names are text";
+  EXPECT_EQ(count_in(svg, "a&lt;b"), 2) << "on the axis, and of the trial";
+  for (const char* title : {">learning_rate<", ">name<", ">samples/s<", ">accuracy, %<"})
+    EXPECT_EQ(count_in(svg, title), 1) << title;
+  EXPECT_EQ(parallel_coordinates(made_up_outcome(), kSpace), svg);
+  EXPECT_EQ(count_in(svg, "nan") + count_in(svg, "inf"), 0) << "all samples/s are alike";
+  EXPECT_EQ(count_in(parallel_coordinates({}, kSpace), "<svg"), 1) << "nothing was trained";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `lockstep sweep` from the user's view: what it trains and writes, how it resumes, what it refuses.
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+// A sweep over the workplace's configuration in the folder "sweep".
+class SweepPlace {
+ public:
+  explicit SweepPlace(const std::string& name, const std::string& program = "lockstep")
+      : workplace_(name, program), program_(program) {}
+
+  std::filesystem::path path(const std::string& name) const { return workplace_.path(name); }
+  std::filesystem::path folder() const { return path("sweep"); }
+  // The command of a sweep with these lines in [sweep], after config and dir, and these in [keys].
+  std::string command(const std::string& sweep, const std::string& keys) const {
+    std::ofstream(path("sweep.toml"))
+        << fmt::format("[sweep]\nconfig = \"{}\"\ndir = \"{}\"\n{}\n[keys]\n{}\n",
+                       path("config.toml").string(), folder().string(), sweep, keys);
+    return fmt::format("{} sweep {}", program(program_), path("sweep.toml").string());
+  }
+  std::vector<nlohmann::json> events() const {
+    std::vector<nlohmann::json> events;
+    std::ifstream file(folder() / "sweep.jsonl");
+    for (std::string line; std::getline(file, line);) events.push_back(nlohmann::json::parse(line));
+    return events;
+  }
+  int events_of(const std::string& kind, int trial) const {
+    int found = 0;
+    for (const nlohmann::json& event : events())
+      found += event.value("event", "") == kind && event.value("trial", -1) == trial;
+    return found;
+  }
+  nlohmann::json last_line_of(const std::filesystem::path& run) const {
+    std::istringstream lines(text_of(run / "metrics.jsonl"));
+    std::string line, last;
+    while (std::getline(lines, line)) last = line;
+    return nlohmann::json::parse(last);
+  }
+
+ private:
+  Workplace workplace_;
+  std::string program_;
+};
+
+// Starts the command, runs the shell lines `what` on its process, $run, when the condition holds, and returns
+// how it ended.
+ProgramResult sweep_disturbed(const std::string& command, const std::string& condition,
+                              const std::string& what) {
+  return run_shell(fmt::format("{} & run=$!\n{}{}\nwait $run", command, wait_until(condition), what));
+}
+
+nlohmann::json json_of(const ProgramResult& result) {
+  return nlohmann::json::parse(result.output, nullptr, false);
+}
+
+// The last line of the text that contains the part; empty without one.
+std::string last_line_with(const std::string& text, const std::string& part) {
+  const std::size_t at = text.rfind(part);
+  if (at == std::string::npos) return {};
+  const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+  return text.substr(begin, text.find('\n', at) - begin);
+}
+
+TEST(Sweep, AGridTrainsEverySettingAndWritesWhatItFound) {
+  const SweepPlace place("sweep_grid");
+  const std::string keys = "train.batch = [8, 16]\noptimizer.learning_rate = [1e-6, 0.02]";
+  const std::string sweep = place.command("method = \"grid\"\njobs = 2", keys);
+  const ProgramResult printed = run_shell(sweep + " --print");
+  EXPECT_EQ(count(printed.output, "optimizer.learning_rate="), 4) << printed.output;
+  EXPECT_FALSE(std::filesystem::exists(place.folder())) << "nothing is trained";
+
+  ProgramResult result = run_shell(sweep);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a bar in piped output";
+  expect_parts(result.output, {"4 trials", "accuracy", (place.folder() / "best.toml").string()});
+  // Each trial is printed when it ends, and in the table.
+  EXPECT_EQ(count(result.output, "optimizer.learning_rate="), 8) << result.output;
+  const std::string csv = text_of(place.folder() / "trials.csv");
+  EXPECT_EQ(count(csv, "\n"), 5) << csv;
+  EXPECT_EQ(count(csv, ",complete,1,"), 4) << csv;
+  const std::string svg = text_of(place.folder() / "sweep.svg");
+  EXPECT_EQ(count(svg, "<title>trial "), 4) << svg;
+  EXPECT_NE(svg.find("prefers-color-scheme: dark"), std::string::npos);
+
+  // The finished sweep starts no jobs.
+  const auto again = json_of(run_shell(sweep + " --json"));
+  ASSERT_TRUE(again.is_object());
+  EXPECT_EQ(again["jobs"], 0);
+  EXPECT_EQ(again["trials"].size(), 4u);
+  const auto& best = again["trials"][0];
+  EXPECT_EQ(best["trial"], again["best"]);
+  EXPECT_EQ(best["settings"]["optimizer.learning_rate"], "0.02");
+  EXPECT_GT(best["accuracy"], again["trials"][3]["accuracy"]);
+  for (int trial = 0; trial < 4; ++trial) EXPECT_EQ(place.events_of("start", trial), 1) << trial;
+
+  const ProgramResult changed = run_shell(place.command(
+      "method = \"grid\"\njobs = 2", "train.batch = [8, 32]\noptimizer.learning_rate = [1e-6, 0.02]"));
+  expect_failure(changed, exit_code::config, {"[8, 16]", "[8, 32]"});
+  expect_parts(changed.output, {"train.batch", (place.folder() / "sweep.jsonl").string(), "dir"});
+
+  // Another sweep in the same folder: trial 0 still has a checkpoint and metrics of the first sweep.
+  std::filesystem::remove(place.folder() / "sweep.jsonl");
+  const ProgramResult other = run_shell(place.command("method = \"grid\"", "train.batch = [32]"));
+  EXPECT_EQ(other.exit_code, 0) << other.output;
+  EXPECT_EQ(count(text_of(place.folder() / "trials.csv"), ",complete,1,16,"), 1);
+}
+
+// A rung changes neither the schedule nor a bit: training in parts equals training without interruption.
+TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
+  const SweepPlace place("sweep_halving");
+  const ProgramResult result = run_shell(
+      place.command("method = \"halving\"\njobs = 2\nepochs = 9\neta = 3\nset = [\"schedule.name=cosine\", "
+                    "\"train.batch=16\"]",
+                    "optimizer.learning_rate = [1e-9, 1e-8, 3e-8, 1e-7, 3e-7, 1e-6, 3e-6, 0.02, 1e-5]") +
+      " --json");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const auto outcome = json_of(result);
+  ASSERT_TRUE(outcome.is_object()) << result.output;
+  const auto& best = outcome["trials"][0];
+  EXPECT_EQ(best["settings"]["optimizer.learning_rate"], "0.02");
+  EXPECT_EQ(best["epochs"], 9);
+  EXPECT_LT(2 * outcome["steps"].get<int>(), outcome["steps_of_all"].get<int>());
+  EXPECT_EQ(outcome["slots"], 2);
+  EXPECT_GT(outcome["busy_share"].get<double>(), 0);
+  EXPECT_EQ(outcome["steps_of_all"], 9 * 9 * 512 / 16);
+  EXPECT_GE(place.events_of("start", best["trial"]), 3) << "1, 3 and 9 epochs";
+
+  const std::string train = program("lockstep") + " train " + (place.folder() / "best.toml").string();
+  const ProgramResult whole = run_shell(train);
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  const auto line = place.last_line_of(place.folder() / "best");
+  EXPECT_EQ(line["test_loss"], best["loss"]);
+  EXPECT_EQ(line["test_accuracy"], best["accuracy"]);
+}
+
+TEST(Sweep, GoesOnAfterItWasKilled) {
+  const SweepPlace place("sweep_killed");
+  constexpr int kTrials = 12;  // two of them end before the kill, and not all can
+  const std::string sweep = place.command("method = \"grid\"\njobs = 2\nepochs = 3",
+                                          "train.seed = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]");
+  const std::string two_ended = fmt::format("[ \"$(grep -c '\"end\"' {} 2>/dev/null)\" -ge 2 ]",
+                                            (place.folder() / "sweep.jsonl").string());
+  sweep_disturbed(sweep, two_ended, "kill -KILL $run");
+  std::vector<int> ended;
+  for (int trial = 0; trial < kTrials; ++trial)
+    if (place.events_of("end", trial) == 1) ended.push_back(trial);
+  ASSERT_GE(ended.size(), 2u);
+  ASSERT_LT(ended.size(), static_cast<std::size_t>(kTrials)) << "it was killed too late";
+  // The state after a power failure in the middle of a line.
+  std::ofstream(place.folder() / "sweep.jsonl", std::ios::app) << "{\"event\":\"end\",\"tri";
+
+  const ProgramResult result = run_shell(sweep);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  expect_parts(result.output, {fmt::format(" {} epochs", 3 * ended.size())});
+  for (int trial = 0; trial < kTrials; ++trial) EXPECT_EQ(place.events_of("end", trial), 1) << trial;
+  for (const int trial : ended) EXPECT_EQ(place.events_of("start", trial), 1) << trial;
+}
+
+TEST(Sweep, ATrialThatFailsIsToldAndStopsNothing) {
+  const SweepPlace place("sweep_failing");
+  const ProgramResult result =
+      run_shell(place.command("method = \"grid\"\njobs = 2\nset = [\"data.mixup=0.2\"]",
+                              "train.batch = [8, 7]\noptimizer.learning_rate = [1e30, 0.02]"));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  std::map<int, std::string> problems;  // by trial
+  for (const nlohmann::json& event : place.events())
+    if (event.value("event", "") == "failure")
+      problems[event["trial"].get<int>()] = event["problem"].get<std::string>();
+  ASSERT_EQ(problems.size(), 3u) << result.output;
+  EXPECT_TRUE(std::regex_search(problems[0], std::regex(R"(\bstep \d+)"))) << problems[0];
+  expect_parts(problems[0], {"optimizer.learning_rate"});
+  for (const int odd : {2, 3}) expect_parts(problems[odd], {"data.mixup", "train.batch"});
+  // Each problem is reported when it happens, and in the table.
+  EXPECT_EQ(count(result.output, problems[0]), 2) << result.output;
+  EXPECT_EQ(count(result.output, problems[2]), 4) << result.output;
+  expect_parts(result.output,
+               {(place.folder() / "best.toml").string(), (place.folder() / "trials/0001").string()});
+  EXPECT_EQ(count(text_of(place.folder() / "trials.csv"), ",failed,"), 3);
+
+  const SweepPlace hopeless("sweep_hopeless");
+  const ProgramResult failed =
+      run_shell(hopeless.command("method = \"grid\"\nset = [\"data.path=/nowhere\"]", "train.seed = [1, 2]"));
+  EXPECT_EQ(failed.exit_code, exit_code::failed) << failed.output;
+  expect_parts(last_line_with(failed.output, "lockstep: "), {"trial ", "/nowhere"});
+}
+
+TEST(Sweep, StopsWhenItIsAskedAndGoesOnFromCheckpoints) {
+  const SweepPlace place("sweep_stopped");
+  const std::string sweep =
+      place.command("method = \"grid\"\njobs = 2\nepochs = 2000", "train.seed = [1, 2]");
+  const auto trained = [&](int trial) {
+    return fmt::format("[ -s {}/trials/000{}/metrics.jsonl ]", place.folder().string(), trial);
+  };
+  const ProgramResult stopped = sweep_disturbed(sweep, trained(0) + " && " + trained(1), "kill -TERM $run");
+  EXPECT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
+  expect_parts(last_line_with(stopped.output, "lockstep: "), {"SIGTERM", "sweep.toml"});
+  for (int trial = 0; trial < 2; ++trial) {
+    const auto run = place.folder() / fmt::format("trials/000{}", trial);
+    const std::string output = text_of(run / "output.txt");
+    expect_parts(last_line_with(output, "SIGTERM"), {" step ", (run / "checkpoints/step-").string()});
+    EXPECT_EQ(place.events_of("end", trial), 0);
+  }
+
+  // A resumed trial prints the path of its checkpoint. So does the earlier output, which is removed.
+  const auto output = place.folder() / "trials/0000/output.txt";
+  std::filesystem::remove(output);
+  const ProgramResult again =
+      sweep_disturbed(sweep, fmt::format("grep -sq checkpoints/step- {}", output.string()), "kill -HUP $run");
+  EXPECT_EQ(again.exit_code, exit_code::resumable) << again.output;
+}
+
+TEST(Sweep, ATrainingMayHaveSeveralRanks) {
+  const SweepPlace place("sweep_ranks");
+  const ProgramResult result =
+      run_shell(place.command("method = \"random\"\ntrials = 2\njobs = 1\nranks = 2",
+                              "optimizer.learning_rate = { min = 0.001, max = 0.1, scale = \"log\" }"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(text_of(place.folder() / "trials.csv"), ",complete,1,"), 2) << result.output;
+  const auto facts = nlohmann::json::parse(text_of(place.folder() / "trials/0000/run.json"));
+  EXPECT_EQ(facts["ranks"], 2);
+  EXPECT_EQ(facts["global_batch"], 2 * 8);
+  const ProgramResult launched = run_ranks(2, place.command("", "train.batch = [8]"));
+  EXPECT_EQ(launched.exit_code, exit_code::usage) << launched.output;
+  EXPECT_TRUE(std::regex_search(launched.output, std::regex(R"(sweep\W+ranks\b)"))) << launched.output;
+}
+
+TEST(Sweep, EverythingThatIsWrongWithAFileIsToldAtOnce) {
+  const SweepPlace place("sweep_wrong");
+  const std::string sweep = place.command(
+      "method = \"halvng\"\njobs = -1\nepoch = 3\nset = [\"train.bach=3\"]",
+      "train.batch = [8, 0]\ntrain.bach = [3]\nrun.dir = [\"x\"]\nmodel.name = { min = 1, max = 2 }\n"
+      "optimizer.learning_rate = { min = 0, max = 1, scale = \"log\" }\ntrain.seed = []");
+  const ProgramResult refused = run_shell(sweep);
+  EXPECT_EQ(refused.exit_code, exit_code::config) << refused.output;
+  const std::map<int, std::vector<std::string>> parts_of_line = {
+      {4, {"sweep.method", "\"halvng\"", "grid", "random"}},
+      {5, {"sweep.jobs = -1"}},
+      {6, {"sweep.epoch"}},
+      {9, {"train.batch = 0", "1048576"}},
+      {10, {"train.bach", "train.batch"}},
+      {11, {"run.dir"}},
+      {12, {"model.name"}},
+      {13, {"optimizer.learning_rate"}},
+      {14, {"train.seed = []"}}};
+  std::map<int, std::string> lines;
+  for (const auto& [number, parts] : parts_of_line) {
+    const std::string where = fmt::format("sweep.toml:{}:", number);
+    EXPECT_EQ(count(refused.output, where), 1) << where << " in:\n" << refused.output;
+    lines[number] = last_line_with(refused.output, where);
+    expect_parts(lines[number], parts);
+  }
+  // Allowed words are listed, and the nearest one is suggested.
+  EXPECT_EQ(count(lines[4], "halving"), 2) << lines[4];
+  EXPECT_EQ(count(lines[6], "epochs"), 3) << "min_epochs, too: " << lines[6];
+  EXPECT_FALSE(std::filesystem::exists(place.folder()));
+  expect_failure(run_shell(program("lockstep") + " sweep nowhere.toml"), exit_code::io, {"nowhere.toml"});
+  expect_failure(run_shell(place.command("method = \"grid\"", "train.batch = [8\n")), exit_code::config,
+                 {"sweep.toml:"});
+}
+
+TEST(Sweep, FitsATerminalAndShowsHowFarItIs) {
+  const SweepPlace place("sweep_terminal");
+  const ProgramResult result = run_on_terminal(
+      place.command("method = \"grid\"\njobs = 1\nepochs = 6",
+                    "train.batch = [8]\noptimizer.learning_rate = [0.001, 0.002]\nmodel.mlp.width = [64]"));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_TRUE(std::regex_search(result.output, std::regex(R"(sweep +\[[#.]+\])"))) << result.output;
+  EXPECT_LE(longest_line(result.output), 80u) << result.output;
+}
+
+}  // namespace
+}  // namespace lockstep

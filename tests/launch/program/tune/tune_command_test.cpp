@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `lockstep tune` from the user's view: what it writes, how it resumes, what it refuses.
+
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<std::string> lines_in(const std::filesystem::path& path) {
+  std::vector<std::string> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Tune, MeasuresWritesAndGoesOn) {
+  const Workplace workplace("tune");
+  const auto run = workplace.path("run");
+  const std::string tune =
+      program("lockstep") + " tune " + workplace.path("config.toml").string() +
+      " --set model.name=resnet20 --set kernels.choose=direct --set comm.bucket_mib=[0.05,0.1,0.05]"
+      " --steps 60";
+  ProgramResult result = run_ranks(2, tune);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a bar in piped output";
+  expect_parts(result.output, {"samples/s", "comm.overlap=false", (run / "tuned.toml").string()});
+  const auto evidence = nlohmann::json::parse(text_of(run / "tuned.json"));
+  EXPECT_EQ(evidence["ranks"], 2);
+  EXPECT_GT(evidence["default"]["step_ms"], 0);
+  EXPECT_GE(evidence["candidates"].size(), 3u) << "bucket sizes, ends, overlap";
+  for (const auto& candidate : evidence["candidates"]) {
+    EXPECT_EQ(candidate["ratios"].size(), candidate["blocks"].size());
+    for (const auto& block : candidate["blocks"]) {
+      EXPECT_GT(block["step_ms"], 0);
+      EXPECT_LE(block["exposed_ms"], block["step_ms"]);
+    }
+  }
+  EXPECT_NE(text_of(run / "tuned.svg").find("<circle"), std::string::npos);
+
+  // Stopped in the middle of its third measurement.
+  const std::vector<std::string> all = lines_in(run / "tune.jsonl");
+  ASSERT_GE(all.size(), 4u);
+  std::ofstream(run / "tune.jsonl") << all[0] << '\n'
+                                    << all[1] << '\n'
+                                    << all[2] << '\n'
+                                    << all[3].substr(0, 20);
+  result = run_ranks(2, tune);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  expect_parts(result.output, {(run / "tune.jsonl").string()});
+  const std::vector<std::string> resumed = lines_in(run / "tune.jsonl");
+  ASSERT_GT(resumed.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(resumed[i], all[i]);
+  EXPECT_EQ(nlohmann::json::parse(resumed[3])["settings"], nlohmann::json::parse(all[3])["settings"])
+      << "the two measurements that are kept are not repeated";
+  for (const std::string& line : resumed) EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+
+  const ProgramResult other_ranks = run_shell(tune);
+  expect_failure(other_ranks, exit_code::config, {(run / "tune.jsonl").string(), "--fresh"});
+  EXPECT_TRUE(std::regex_search(other_ranks.output, std::regex(R"(\branks\b\D*\b2\b\D*\b1\b)")))
+      << other_ranks.output;
+
+  const std::string tuned = (run / "tuned.toml").string();
+  result = run_ranks(2, program("lockstep") + " train " + tuned + " --set train.steps=2");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  std::ofstream(tuned) << "# by hand\n";
+  expect_failure(run_shell(tune + " --fresh"), exit_code::config, {tuned, "--out"});
+  EXPECT_EQ(text_of(tuned), "# by hand\n");
+}
+
+}  // namespace
+}  // namespace lockstep

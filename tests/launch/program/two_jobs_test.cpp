@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Jobs that use the same folder at the same time, or one after the other.
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+
+namespace lockstep {
+namespace {
+
+// Warnings of a program that name this path.
+std::string warnings_about(const std::string& output, const std::filesystem::path& path) {
+  std::string found;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("warning ") && line.find(path.string()) != std::string::npos) found += line + "\n";
+  return found;
+}
+
+// The first job trains for days; the second starts when the first has finished an epoch.
+TEST(TwoJobs, TheSecondInARunFolderEndsNamingTheFirst) {
+  const Workplace workplace("two_jobs");
+  const std::string metrics = workplace.path("run/metrics.jsonl").string();
+  const std::string second =
+      fmt::format("mpirun --oversubscribe --bind-to none -np 2 {}", workplace.train({"train.steps=1"}));
+  const ProgramResult result =
+      run_shell(fmt::format("{} > /dev/null & first=$!\n"
+                            "until [ -s {} ]; do kill -0 $first || exit 99; sleep 0.05; done\n"
+                            "{}\n"
+                            "code=$?\nkill $first\nwait $first\n"
+                            "echo first=$first lines=$(wc -l < {})\nexit $code",
+                            workplace.train({"train.epochs=1000000"}), metrics, second, metrics));
+  expect_failure(result, exit_code::config, {"--set run.dir="});
+  std::istringstream words(result.output.substr(result.output.find("first=")));
+  std::string first, lines;
+  words >> first >> lines;
+  EXPECT_EQ(count(result.output, "process " + first.substr(6)), 1) << result.output;
+  EXPECT_NE(lines, "lines=0");
+
+  // The killed job's lock is gone, but its metrics remain.
+  const std::string kept = text_of(metrics);
+  const ProgramResult restart = run_ranks(2, workplace.train({"train.steps=1"}));
+  EXPECT_EQ(restart.exit_code, 0) << restart.output;
+  EXPECT_EQ(count(restart.output, "metrics.1.jsonl"), 1) << restart.output;
+  EXPECT_EQ(warnings_about(restart.output, workplace.path("run")), "");
+  EXPECT_EQ(text_of(workplace.path("run/metrics.1.jsonl")), kept);
+  EXPECT_EQ(count(text_of(metrics), "\n"), 1);
+}
+
+TEST(TwoJobs, ShareAKernelCache) {
+  const Workplace workplace("one_cache");
+  const auto job = [&](const char* run) {
+    return workplace.train({"model.name=cnn", "train.steps=1", "kernels.choose=time",
+                            "kernels.cache=" + workplace.path("cache").string(),
+                            "run.dir=" + workplace.path(run).string()});
+  };
+  const ProgramResult result = run_shell(
+      fmt::format("{} & first=$!\n{}\ncode=$?\nwait $first && exit $code", job("first"), job("second")));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(warnings_about(result.output, workplace.path("cache")), "");
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(workplace.path("cache"))) {
+    if (entry.path().extension() != ".json") continue;
+    ++files;
+    EXPECT_FALSE(nlohmann::json::parse(text_of(entry.path())).at("choices").empty());
+  }
+  EXPECT_EQ(files, 1);
+}
+
+}  // namespace
+}  // namespace lockstep

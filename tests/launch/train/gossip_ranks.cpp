@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A training job on a ring with one rank that reads its data slowly. Its peers take the remaining steps. All
+// ranks meet at the end of an epoch, and the evaluation is the same on all and shows that training learns.
+#include <functional>
+#include <numeric>
+#include <string_view>
+
+#include "comm/agreement.h"
+#include "comm/world.h"
+#include "core/error.h"
+#include "launch/train/job_end.h"
+#include "tests/launch/train/on_ring.h"
+#include "tests/launch/program/rank_program.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kSlow = 2;
+
+int train(World& world) {
+  const std::unique_ptr<Communicator> communicator = world.communicator();
+  return run_or_abort(world, [&] {
+    backend_for({}).set_threads(1);
+    const RingTraining training{.ranks = world.size(), .slow = kSlow, .epochs = 4};
+    OnRing rank(training, *communicator);
+    const double before = rank.trainer().evaluate().loss;
+    rank.fit();
+    const std::vector<std::int64_t> steps = rank.trainer().steps_by_rank();
+    CHECK(std::accumulate(steps.begin(), steps.end(), std::int64_t{0}) == world.size() * kRingSteps,
+          "not as many steps as an epoch has");
+    for (int other = 0; other < world.size(); ++other) {
+      const std::int64_t taken = steps[static_cast<std::size_t>(other)];
+      if (other == kSlow) CHECK(taken < kRingSteps / 2, "rank {} took {} steps", other, taken);
+    }
+    const Evaluation evaluation = rank.trainer().evaluate();
+    CHECK(evaluation.loss < 0.8 * before, "a loss of {}, and {} before", evaluation.loss, before);
+    const std::vector<double> losses = gather_values(*communicator, evaluation.loss);
+    for (const double loss : losses) CHECK(loss == losses[0], "ranks evaluate different parameters");
+    const std::span<const float> values = rank.network().values();
+    const std::uint64_t mine =
+        std::hash<std::string_view>()({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+    for (const std::uint64_t other : gather_values(*communicator, mine))
+      CHECK(other == mine, "ranks show different parameters");
+    return 0;
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main() { return lockstep::run_rank(lockstep::train); }

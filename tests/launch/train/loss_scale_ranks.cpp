@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A training job with a dynamic loss scale. On one rank gradients overflow in two steps, in either
+// micro-batch. Every rank must skip these steps, keep its state unchanged by them, and continue.
+#include <functional>
+#include <limits>
+#include <string_view>
+
+#include "core/error.h"
+#include "launch/train/digest.h"
+#include "launch/train/job_end.h"
+#include "launch/train/trainer.h"
+#include "models/networks/networks.h"
+#include "tests/launch/train/grays.h"
+#include "tests/launch/program/rank_program.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kAccumulation = 2;
+constexpr float kInitialScale = 1024;
+constexpr int kInterval = 4;
+
+// Makes one gradient infinite in the given micro-batch, counted over all steps.
+class Overflow final : public LayerObserver {
+ public:
+  explicit Overflow(Network& network) : network_(network) {}
+  void in_micro_batch(std::int64_t which) { which_ = which; }
+  void layer_ran(std::size_t node, Direction direction, std::int64_t, std::int64_t) override {
+    if (direction != Direction::backward_parameters || node != 0) return;
+    if (seen_++ != which_) return;
+    static_cast<float*>(network_.parameters().back().gradient)[0] = std::numeric_limits<float>::infinity();
+  }
+
+ private:
+  Network& network_;
+  std::int64_t which_ = -1;
+  std::int64_t seen_ = 0;
+};
+
+// Checks that the trained values have the same bits on all ranks.
+void expect_equal_on_all_ranks(Network& network, Communicator& communicator) {
+  const std::span<const float> values = network.values();
+  const std::uint64_t mine =
+      std::hash<std::string_view>()({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(&mine, all.data(), sizeof(mine), DType::u8);
+  communicator.stream().synchronize();
+  for (const std::uint64_t other : all) CHECK(other == mine, "ranks differ");
+}
+
+// This rank's running statistics.
+std::vector<float> statistics_of(const Network& network) {
+  return {network.statistics().begin(), network.statistics().end()};
+}
+
+struct Expected {
+  bool overflows;
+  std::int64_t micro_batch;  // the micro-batch that overflows
+  float scale;               // after the step
+};
+constexpr Expected kSteps[] = {
+    {false, 0, kInitialScale},     {false, 0, kInitialScale},     {true, 0, kInitialScale / 2},
+    {true, 1, kInitialScale / 4},  {false, 0, kInitialScale / 4}, {false, 0, kInitialScale / 4},
+    {false, 0, kInitialScale / 4}, {false, 0, kInitialScale / 2}, {false, 0, kInitialScale / 2},
+    {false, 0, kInitialScale / 2}, {false, 0, kInitialScale / 2}, {false, 0, kInitialScale},
+};
+
+int train(World& world) {
+  Graph graph({.batch = 8, .height = 8, .width = 8, .channels = 1, .classes = 4});
+  cnn(graph);
+  const Grays dataset({8, 8, 1});
+  const Shard shard{.rank = world.rank(), .size = world.size()};
+  const std::unique_ptr<Communicator> communicator = world.communicator();
+  return run_or_abort(world, [&] {
+    backend_for({}).set_threads(1);
+    Network network(graph, {});
+    GradientBuckets buckets(network.parameters(), *communicator, {});
+    const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{},
+                                          {.initial = kInitialScale, .rule = {.interval = kInterval}});
+    BatchLoader train_loader(dataset, shard, {.batch = 8, .accumulation = kAccumulation});
+    BatchLoader test_loader(dataset, shard, {.batch = 8, .tail = Tail::pad});
+    Overflow overflow(network);
+    Trainer trainer(
+        {network, buckets, *optimizer, train_loader, test_loader, *communicator, nullptr, &overflow},
+        {.base = 0.01}, {.accumulation = kAccumulation});
+    Stream stream({}, StreamUse::compute);
+    const double before = trainer.evaluate().loss;
+    std::int64_t done = 0;
+    for (std::size_t step = 0; step < std::size(kSteps); ++step) {
+      const auto [overflows, micro_batch, scale] = kSteps[step];
+      const bool here = overflows && world.rank() == 1;
+      overflow.in_micro_batch(here ? static_cast<std::int64_t>(step) * kAccumulation + micro_batch : -1);
+      const std::string state = digest(network, *optimizer);
+      const std::vector<float> statistics = statistics_of(network);
+      trainer.step();
+      CHECK((digest(network, *optimizer) == state) == overflows, "step {}", step);
+      CHECK((statistics_of(network) == statistics) == overflows, "step {}: running statistics", step);
+      done += overflows ? 0 : 1;
+      const StepControl control = optimizer->read_control(stream);
+      CHECK(control.loss_scale == scale, "step {}: a scale of {}", step, control.loss_scale);
+      CHECK(control.step == done + 1, "step {}: {} counted", step, control.step);
+      expect_equal_on_all_ranks(network, *communicator);
+    }
+    CHECK(trainer.evaluate().loss < 0.8 * before, "the loss does not fall");
+    return 0;
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main() { return lockstep::run_rank(lockstep::train); }

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks on a ring, on threads: the number of steps of each rank if one is slow, the average with the
+// neighbours, and that training learns. Between processes: gossip_ranks.cpp.
+#include "launch/train/step_ends/gossip.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "tests/comm/thread_ranks.h"
+#include "tests/launch/train/on_ring.h"
+#include "tests/launch/train/state_of.h"
+
+namespace lockstep {
+namespace {
+
+void on_ring(const RingTraining& training, const std::function<void(Communicator&, OnRing&)>& body) {
+  run_thread_ranks(training.ranks, [&](Communicator& communicator) {
+    backend_for({}).set_threads(1);
+    OnRing rank(training, communicator);
+    body(communicator, rank);
+  });
+}
+
+// Reading takes 80 ms or more for each step of the slow rank, and 8 ms for its peers.
+TEST(Gossip, ASlowRankTakesFewerStepsAndTheOthersTheRest) {
+  const RingTraining training{.slow = 1, .epochs = 2};
+  on_ring(training, [&](Communicator& communicator, OnRing& rank) {
+    rank.fit();
+    const std::vector<std::int64_t> steps = rank.trainer().steps_by_rank();
+    ASSERT_EQ(steps.size(), 3u);
+    EXPECT_EQ(std::accumulate(steps.begin(), steps.end(), std::int64_t{0}), 3 * kRingSteps);
+    // The difference depends on the load of the machine.
+    EXPECT_LT(steps[1], std::min(steps[0], steps[2])) << "rank " << communicator.rank();
+    EXPECT_EQ(rank.trainer().steps(), 2 * kRingSteps) << "of a rank, on the average";
+    EXPECT_EQ(rank.trainer().epochs(), 2);
+  });
+}
+
+TEST(Gossip, RanksLearnTogether) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    std::vector<double> losses(static_cast<std::size_t>(ranks));
+    on_ring({.ranks = ranks, .epochs = 3}, [&](Communicator& communicator, OnRing& rank) {
+      const double before = rank.trainer().evaluate().loss;
+      rank.fit();
+      const Evaluation evaluation = rank.trainer().evaluate();
+      EXPECT_LT(evaluation.loss, 0.7 * before) << ranks << " ranks";
+      EXPECT_EQ(evaluation.samples, 512);
+      losses[static_cast<std::size_t>(communicator.rank())] = evaluation.loss;
+    });
+    for (const double loss : losses) EXPECT_EQ(loss, losses[0]) << "all evaluate the average";
+  }
+}
+
+// Ranks average one after another without gradients: each gets the mean of its own values and those that its
+// neighbours published last.
+TEST(Gossip, AStepTakesTheMeanWithWhatTheNeighboursShowedLast) {
+  constexpr int kRingRanks = 4;
+  run_thread_ranks(kRingRanks, [&](Communicator& communicator) {
+    Graph graph({.batch = 1, .height = 8, .width = 8, .channels = 1, .classes = 4});
+    mlp(graph);
+    Network network(graph, {});
+    Gossip gossip(network, communicator);
+    Stream stream({}, StreamUse::compute);
+    const int rank = communicator.rank();
+    std::ranges::fill(network.values(), static_cast<float>(rank + 1));
+    const auto one_after_another = [&] {
+      for (int turn = 0; turn < kRingRanks; ++turn) {
+        if (turn == rank) gossip.average(stream);
+        communicator.barrier();
+        communicator.stream().synchronize();
+      }
+    };
+    one_after_another();
+    // The ranks publish 1, 2, 3 and 4. Rank 0 sees no neighbour, 1 has seen 0, 2 has seen 1, and 3 has seen 2
+    // and 0.
+    const float first[] = {1, (2 + 1) / 2.0f, (3 + 2) / 2.0f, (4 + 3 + 1) / 3.0f};
+    for (const float value : network.values()) ASSERT_FLOAT_EQ(value, first[rank]) << "rank " << rank;
+    one_after_another();
+    const float second = rank == 0 ? (first[0] + 4 + 2) * (1 / 3.0f) : (first[1] + first[0] + 3) * (1 / 3.0f);
+    for (const float value : network.values()) {
+      if (rank > 1) break;
+      ASSERT_FLOAT_EQ(value, second) << "rank " << rank;
+    }
+    if (rank == 0) {
+      gossip.average(stream);  // with what 1 and 3 have published since
+      const std::vector<float> third(network.values().begin(), network.values().end());
+      gossip.average(stream);
+      EXPECT_TRUE(std::ranges::equal(network.values(), third)) << "the neighbours have shown nothing new";
+    }
+    communicator.barrier();  // before any rank frees its memory
+    communicator.stream().synchronize();
+  });
+}
+
+// Each rank continues with its own parameters; the export is their average.
+TEST(Gossip, EvaluationChangesNothingThatARankGoesOnWith) {
+  on_ring({.ranks = 2}, [](Communicator& communicator, OnRing& rank) {
+    for (int step = 0; step < 5; ++step) rank.trainer().step();
+    const std::vector<float> own(rank.network().values().begin(), rank.network().values().end());
+    rank.trainer().evaluate();
+    const std::vector<float> shown(rank.network().values().begin(), rank.network().values().end());
+    std::vector<float> both(2 * own.size());
+    communicator.all_gather(own.data(), both.data(), own.size(), DType::f32);
+    communicator.stream().synchronize();
+    for (std::size_t i = 0; i < own.size(); ++i)
+      ASSERT_FLOAT_EQ(shown[i], (both[i] + both[own.size() + i]) / 2);
+    const StateCopy state = state_of(rank.trainer());
+    const std::span<const Parameter> parameters = rank.network().parameters();
+    const auto bias = std::ranges::find_if(parameters, [](const Parameter& parameter) {
+      return parameter.layout.shape().rank() == 1;  // for these the order in a state is that in memory
+    });
+    bool found = false;
+    for (const auto& tensor : state.tensors) {
+      if (tensor.scope != StateScope::per_rank || tensor.name != bias->name) continue;
+      found = true;
+      EXPECT_TRUE(std::ranges::equal(
+          tensor.values,
+          std::span(own).subspan(static_cast<std::size_t>(bias->offset), tensor.values.size())))
+          << "a checkpoint has its own";
+    }
+    EXPECT_TRUE(found);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

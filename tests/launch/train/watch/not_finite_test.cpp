@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients that are not finite: all ranks skip the same steps within the limit, and the error that ends the
+// training names the rank and the layer where it began.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/safetensors.h"
+#include "tests/launch/train/thread_training.h"
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// The message of the rank that failed, without the prefix of run_thread_ranks(), which names that rank.
+std::string failure_of(const ThreadTraining& training) {
+  const std::string message = message_of<std::exception>([&] { train_on_threads(training); });
+  const std::string prefix = " threw: ";
+  const std::size_t at = message.find(prefix);
+  return at == std::string::npos ? message : message.substr(at + prefix.size());
+}
+
+Parameter& parameter_of(Network& network, const std::string& name) {
+  for (Parameter& parameter : network.parameters())
+    if (parameter.name == name) return parameter;
+  throw std::runtime_error("there is no " + name);
+}
+
+// Applies the fault after the second step, on rank 1 only.
+ThreadTraining with(const std::function<void(Network&, Optimizer&)>& fault) {
+  ThreadTraining training{.ranks = 2, .steps = 4};
+  training.after_step = [fault](int rank, int step, Trainer&, Network& network, Optimizer& optimizer) {
+    if (rank == 1 && step == 2) fault(network, optimizer);
+  };
+  return training;
+}
+
+// Expects the message to name rank 1, but not rank 0, whose loss and state are finite.
+void expect_rank_1(const std::string& error) {
+  expect_parts(error, {"rank 1"});
+  EXPECT_EQ(error.find("rank 0"), std::string::npos) << error;
+}
+
+TEST(NotFinite, AParameterIsNamedWithItsRank) {
+  const std::string error = failure_of(
+      with([](Network& network, Optimizer&) { parameter_of(network, "fc2.weight").value[3] = kNan; }));
+  expect_rank_1(error);
+  expect_parts(error, {"step 3", "loss", "parameter", "fc2.weight"});
+}
+
+// Activations keep NaN, so that it reaches the loss from any layer.
+TEST(NotFinite, NanInTheFirstLayerReachesTheLoss) {
+  const std::string error = failure_of(
+      with([](Network& network, Optimizer&) { parameter_of(network, "conv1.weight").value[0] = kNan; }));
+  expect_rank_1(error);
+  expect_parts(error, {"step 3", "loss", "parameter", "conv1.weight"});
+}
+
+// The layer's parameters are finite.
+TEST(NotFinite, ALayersActivationsAreNamed) {
+  const std::string error = failure_of(with([](Network& network, Optimizer&) {
+    const Parameter& weight = parameter_of(network, "conv2.weight");
+    for (std::int64_t i = 0; i < weight.layout.physical_elements(); ++i) weight.value[i] = 3e38f;
+  }));
+  expect_parts(error, {"rank 1", "activations", "conv2"});
+  EXPECT_EQ(error.find("conv2.weight"), std::string::npos) << error;
+}
+
+// Activations and loss are finite: half precision overflows with such a loss scale.
+TEST(NotFinite, AGradientIsNamed) {
+  const std::string error =
+      failure_of({.ranks = 2, .steps = 1, .precision = Precision::fp16, .loss_scale = {.initial = 0x1p40}});
+  expect_parts(error, {"step 1", "gradient", "rank 0, 1", "fc2.weight"});
+  EXPECT_EQ(error.find("rank 0, 1"), error.rfind("rank 0, 1")) << "the loss is finite: " << error;
+}
+
+// All ranks skip the step, whichever rank fails, and it leaves no trace.
+TEST(NotFinite, StepsInARowAreSkippedByAllRanksAlike) {
+  std::vector<std::vector<std::int64_t>> done(2);
+  ThreadTraining training{.ranks = 2, .steps = 6, .max_skipped_steps = 2};
+  float sound = 0;
+  training.after_step = [&](int rank, int step, Trainer& trainer, Network& network, Optimizer& optimizer) {
+    Stream stream(network.device(), StreamUse::compute);
+    done[static_cast<std::size_t>(rank)].push_back(optimizer.read_control(stream).step - 1);
+    EXPECT_EQ(trainer.steps(), step);
+    if (rank != 1) return;
+    float& value = parameter_of(network, "fc2.weight").value[0];
+    if (step == 2) sound = std::exchange(value, kNan);
+    if (step == 4) value = sound;
+  };
+  const std::vector<TrainedRank> trained = train_on_threads(training);
+  EXPECT_EQ(trained[0].digest, trained[1].digest);
+  EXPECT_EQ(done[0], (std::vector<std::int64_t>{1, 2, 2, 2, 3, 4}));
+  EXPECT_EQ(done[1], done[0]);
+  training.max_skipped_steps = 1;
+  const std::string error = failure_of(training);
+  expect_rank_1(error);
+  expect_parts(error, {"step 4", "loss"});
+}
+
+// A dynamic loss scale falls to its lower limit; an overflow there has another cause.
+TEST(NotFinite, OverflowAtTheLeastLossScaleEndsTheTraining) {
+  ThreadTraining training{.ranks = 2,
+                          .steps = 40,
+                          .precision = Precision::fp16,
+                          .loss_scale = {.initial = 8, .rule = {.interval = 1}},
+                          .max_skipped_steps = 3};
+  std::vector<float> scales;
+  training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer& optimizer) {
+    if (step == 1) parameter_of(network, "fc2.weight").value[0] = kNan;
+    Stream stream(network.device(), StreamUse::compute);
+    if (rank == 0) scales.push_back(optimizer.read_control(stream).loss_scale);
+  };
+  const std::string error = failure_of(training);
+  expect_parts(error, {"loss", "rank 0, 1"});
+  ASSERT_FALSE(scales.empty());
+  EXPECT_EQ(scales.front(), 16);
+  EXPECT_EQ(scales.back(), 0x1p-10f);
+  EXPECT_EQ(std::ranges::count(scales, 0x1p-10f), 4);
+}
+
+// The state is saved by a sound rank, also if rank 0 is the damaged one.
+TEST(NotFinite, TheLastGoodStateIsThatOfARankThatIsSound) {
+  const TemporaryFolder folder("not_finite");
+  const std::filesystem::path file = folder.path() / "last_good.safetensors";
+  ThreadTraining training{.ranks = 2, .steps = 4};
+  std::vector<float> before;
+  training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
+    if (rank != 0 || step != 2) return;
+    float* values = parameter_of(network, "fc2.bias").value;
+    before.assign(values, values + 4);
+    values[1] = kNan;
+  };
+  training.last_good = file;
+  const std::string error = failure_of(training);
+  expect_parts(error, {"rank 0", "parameter", "fc2.bias"});
+  SafetensorsReader reader(file);
+  const SafetensorsEntry* bias = reader.find("fc2.bias");
+  ASSERT_NE(bias, nullptr);
+  std::vector<float> saved(static_cast<std::size_t>(bias->shape.elements()));
+  reader.read(*bias, std::as_writable_bytes(std::span(saved)));
+  ASSERT_EQ(before.size(), 4u);
+  EXPECT_EQ(std::vector<float>(saved.begin(), saved.begin() + 4), before);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/watch/stragglers.h"
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/random.h"
+#include "core/timeline.h"
+#include "launch/train/clock/own_time.h"
+
+namespace lockstep {
+namespace {
+
+// Step times of about 20 ms, up to a fifth longer or shorter. Rank 2's are multiplied by `factor`.
+std::vector<double> window_of(int number, double factor, std::size_t ranks = 4) {
+  const Random random(1, "window " + std::to_string(number));
+  std::vector<double> window(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    window[rank] = 0.02 * random.uniform(rank, 0.95f, 1.05f) * (rank == 2 ? factor : 1);
+  return window;
+}
+
+TEST(StragglerScore, NamesARankThatIsHalfAsSlowAgainInItsThirdWindowAndOnce) {
+  StragglerScore score;
+  for (int window = 0; window < 50; ++window) {
+    const std::vector<Straggler> found =
+        score.window(window_of(window, window < 10 ? 1 : 1.5), 1 + 4 * window);
+    ASSERT_EQ(found.size(), window == 12 ? 1 : 0) << window;
+    if (found.empty()) continue;
+    EXPECT_EQ(found[0].rank, 2);
+    EXPECT_EQ(found[0].since_step, 41) << "which is 12 steps before";
+    EXPECT_NEAR(found[0].factor(), 1.5, 0.15);
+  }
+}
+
+TEST(StragglerScore, SaysNothingOfRanksThatAreAlike) {
+  StragglerScore score;
+  for (int window = 0; window < 500; ++window) EXPECT_TRUE(score.window(window_of(window, 1), 1).empty());
+}
+
+TEST(StragglerScore, SaysNothingOfASlowWindowNowAndThen) {
+  StragglerScore score;
+  for (int window = 0; window < 60; ++window)
+    EXPECT_TRUE(score.window(window_of(window, window % 3 == 2 ? 1 : 5), 1).empty()) << window;
+}
+
+TEST(StragglerScore, NamesARankAgainThatWasFastMeanwhile) {
+  StragglerScore score;
+  int told = 0;
+  for (int window = 0; window < 20; ++window)
+    told += static_cast<int>(score.window(window_of(window, window / 5 % 2 == 0 ? 2 : 1), 1).size());
+  EXPECT_EQ(told, 2);
+}
+
+TEST(StragglerScore, MindsNoTinyStepsAndComparesTwoRanksWithTheFaster) {
+  StragglerScore tiny, two;
+  for (int window = 0; window < 9; ++window) {
+    EXPECT_TRUE(tiny.window(std::vector<double>{1e-4, 9e-4}, 1).empty());
+    const auto found = two.window(std::vector<double>{0.02, 0.01}, 1);
+    ASSERT_EQ(found.size(), window == 2 ? 1 : 0);
+    if (window == 2) {
+      EXPECT_EQ(found[0].rank, 0);
+    }
+  }
+}
+
+TEST(OwnTime, CountsWhatIsNoWait) {
+  using std::chrono::milliseconds;
+  OwnTime own;
+  const std::int64_t begin = now_ns();
+  EXPECT_EQ(own.seconds(), 0);
+  std::this_thread::sleep_for(milliseconds(5));
+  own.set_waits(true);
+  const std::int64_t wait_began = now_ns();
+  std::this_thread::sleep_for(milliseconds(20));
+  const std::int64_t wait_ended = now_ns();
+  own.set_waits(false);
+  std::this_thread::sleep_for(milliseconds(5));
+  const double counted = own.seconds();
+  EXPECT_GE(counted, 0.0099);
+  EXPECT_LE(counted, 1e-9 * static_cast<double>(now_ns() - begin - (wait_ended - wait_began)));
+}
+
+}  // namespace
+}  // namespace lockstep
