@@ -43,12 +43,6 @@ int evaluate(World& world, int argc, char** argv) {
   return exit_code::done;
 }
 
-int main(int argc, char** argv) try {
-  World world = World::join();
-  const int code = run_or_abort(world, [&] { return evaluate(world, argc, argv); });
-  leave_or_abort(world, code);
-  return code;
-} catch (const Error& error) {  // every rank has thrown it
-  launched_rank() == 0 ? print_error(error.what()) : let_rank_0_end_first();
-  return error.exit_code();
+int main(int argc, char** argv) {
+  return run_job([&](World& world) { return evaluate(world, argc, argv); });
 }

@@ -2,7 +2,7 @@
 //
 // A dataset and a network of your own, trained on CPUs: mpirun -np 2 own_dataset
 #include "core/random.h"
-#include "data/subset.h"
+#include "data/sets/subset.h"
 #include "launch/train/job_end.h"
 #include "launch/train/trainer.h"
 
@@ -49,12 +49,6 @@ int train(World& world) {
   });
 }
 
-int main() try {
-  World world = World::join();
-  const int code = run_or_abort(world, [&] { return train(world); });
-  leave_or_abort(world, code);
-  return code;
-} catch (const Error& error) {  // every rank has thrown it
-  launched_rank() == 0 ? print_error(error.what()) : let_rank_0_end_first();
-  return error.exit_code();
+int main() {
+  return run_job([](World& world) { return train(world); });
 }

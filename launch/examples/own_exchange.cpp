@@ -49,12 +49,6 @@ int train_with(World& world, const ExchangeKind& kind) {
   });
 }
 
-int main(int argc, char**) try {
-  World world = World::join();
-  const int code = run_or_abort(world, [&] { return train_with(world, argc > 1 ? kDenseSum : kShardedSum); });
-  leave_or_abort(world, code);
-  return code;
-} catch (const Error& error) {  // every rank has thrown it
-  launched_rank() == 0 ? print_error(error.what()) : let_rank_0_end_first();
-  return error.exit_code();
+int main(int argc, char**) {
+  return run_job([&](World& world) { return train_with(world, argc > 1 ? kDenseSum : kShardedSum); });
 }

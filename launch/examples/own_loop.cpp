@@ -3,10 +3,10 @@
 // A training loop without Trainer, on CPUs: forward, backward while full buckets of gradients are exchanged,
 // wait for the last bucket, optimizer step. The images are synthetic: mpirun -np 2 own_loop
 #include "comm/agreement.h"
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 #include "core/log.h"
 #include "data/batch_loader.h"
-#include "data/synthetic.h"
+#include "data/formats/synthetic.h"
 #include "launch/train/job_end.h"
 #include "models/networks/networks.h"
 #include "models/optimizer.h"
@@ -47,12 +47,6 @@ int train(World& world) {
   });
 }
 
-int main() try {
-  World world = World::join();
-  const int code = run_or_abort(world, [&] { return train(world); });
-  leave_or_abort(world, code);
-  return code;
-} catch (const Error& error) {  // every rank has thrown it
-  launched_rank() == 0 ? print_error(error.what()) : let_rank_0_end_first();
-  return error.exit_code();
+int main() {
+  return run_job([](World& world) { return train(world); });
 }

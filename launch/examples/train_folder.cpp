@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Trains a ResNet-18 on the images of FOLDER/train/CLASS/ and evaluates it on FOLDER/test/CLASS/ (or val/),
-// on one GPU per rank, or on CPUs if this machine has no GPU: mpirun -np 2 train_folder FOLDER
+// on one GPU per rank, or on CPUs if this machine has no GPU: mpirun -np 2 train_folder FOLDER [EPOCHS]
 #include "core/log.h"
 #include "launch/train/job_end.h"
 #include "launch/train/trainer.h"
@@ -16,8 +16,8 @@ class EpochPrinter final : public TrainingObserver {
   }
 };
 
-int train(World& world, const std::string& folder) {
-  constexpr std::int64_t kBatch = 32, kSide = 128, kEpochs = 30;
+int train(World& world, const std::string& folder, std::int64_t epochs) {
+  constexpr std::int64_t kBatch = 32, kSide = 128;
   const auto gpus = static_cast<int>(cuda_status().devices.size());
   const Device device = gpus == 0 ? Device{} : Device{DeviceKind::cuda, world.local_rank() % gpus};
   const std::unique_ptr<Communicator> host = world.communicator();
@@ -38,9 +38,9 @@ int train(World& world, const std::string& folder) {
   BatchLoader train_loader(*train_set, shard, loading);
   loading.tail = Tail::pad;
   BatchLoader test_loader(*test_set, shard, loading);
-  const std::int64_t steps = kEpochs * train_loader.steps_in_epoch(0);
+  const std::int64_t steps = epochs * train_loader.steps_in_epoch(0);
   Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, communicator},
-                  {.kind = schedule_kind("cosine"), .base = 0.05, .total_steps = steps}, {.epochs = kEpochs});
+                  {.kind = schedule_kind("cosine"), .base = 0.05, .total_steps = steps}, {.epochs = epochs});
   EpochPrinter printer;
   return run_or_abort(world, [&] {  // a failed rank ends here, before it frees what its peers use
     trainer.fit({&printer});
@@ -48,12 +48,8 @@ int train(World& world, const std::string& folder) {
   });
 }
 
-int main(int argc, char** argv) try {
-  World world = World::join();
-  const int code = run_or_abort(world, [&] { return train(world, argc > 1 ? argv[1] : "."); });
-  leave_or_abort(world, code);
-  return code;
-} catch (const Error& error) {  // every rank has thrown it
-  launched_rank() == 0 ? print_error(error.what()) : let_rank_0_end_first();
-  return error.exit_code();
+int main(int argc, char** argv) {
+  return run_job([&](World& world) {
+    return train(world, argc > 1 ? argv[1] : ".", argc > 2 ? std::stoll(argv[2]) : 30);
+  });
 }

@@ -14,17 +14,17 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "comm/launcher.h"
-#include "comm/start_guard.h"
+#include "comm/job/launcher.h"
+#include "comm/job/start_guard.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "launch/train/checkpoint/stop_signals.h"
+#include "core/system/terminal.h"
 #include "launch/program/commands/command_line.h"
 #include "launch/program/commands/commands.h"
+#include "launch/program/mpirun.h"
+#include "launch/train/checkpoint/stop_signals.h"
 #include "launch/train/hold.h"
 #include "launch/train/job_end.h"
-#include "launch/program/mpirun.h"
-#include "launch/observe/terminal/terminal.h"
 #include "launch/train/watch/waiting.h"
 
 namespace lockstep {
@@ -32,16 +32,8 @@ namespace {
 
 int run_in_world(const Command& command) {
   hold_in("start");
-  World world = World::join({.start_limit = start_limit(&std::getenv)});
-  int code = exit_code::done;
-  try {
-    code = command.entry->in_world(command, world);
-  } catch (const Error& error) {  // agreed by all ranks
-    if (world.rank() == 0) print_error(error.what());
-    code = error.exit_code();
-  }
-  leave_or_abort(world, code);
-  return code;
+  return run_job([&](World& world) { return command.entry->in_world(command, world); },
+                 {.start_limit = start_limit(&std::getenv)});
 }
 
 int print_text(const Command& command) {

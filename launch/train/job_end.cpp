@@ -9,9 +9,9 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
-#include "core/last_words.h"
-#include "core/printable.h"
-#include "launch/observe/terminal/terminal.h"
+#include "core/system/last_words.h"
+#include "core/system/printable.h"
+#include "core/system/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -53,6 +53,25 @@ void leave_or_abort(World& world, int code) {
   } catch (const std::exception& exception) {
     if (code != exit_code::done) world.abort(code);  // the reason is already printed
     abort_job(world, as_error(exception).exit_code(), exception.what());
+  }
+}
+
+int run_job(const std::function<int(World& world)>& work, const WorldOptions& options) {
+  try {
+    World world = World::join(options);
+    int code = exit_code::done;
+    try {
+      code = run_or_abort(world, [&] { return work(world); });
+    } catch (const Error& error) {  // agreed by all ranks
+      if (world.rank() == 0) print_error(error.what());
+      code = error.exit_code();
+    }
+    leave_or_abort(world, code);
+    return code;
+  } catch (const std::exception& exception) {  // World::join() fails alike on every rank
+    const Error error = as_error(exception);
+    launched_rank() == 0 ? print_error(error.what()) : let_rank_0_end_first();
+    return error.exit_code();
   }
 }
 

@@ -15,6 +15,10 @@ namespace lockstep {
 // otherwise aborts the job. Declare what is shared with other ranks outside of `work`.
 int run_or_abort(World& world, const std::function<int()>& work);
 
+// Joins the world, runs work() on every rank like run_or_abort(), and leaves. Prints an agreed error once.
+// Returns the exit code; does not throw. A program's main() needs nothing else.
+int run_job(const std::function<int(World& world)>& work, const WorldOptions& options = {});
+
 // Leaves the world; every rank has the same exit code. If leaving fails, aborts the job with `code` or, if
 // that is exit_code::done, with the failure's code.
 void leave_or_abort(World& world, int code);

@@ -139,5 +139,30 @@ TEST(IncludeRule, KeepsBackendsOutOfPublicHeaders) {
   EXPECT_TRUE(forbidden_includes("kernels/x.h", "#include <vector>\n#include <fmt/format.h>\n").empty());
 }
 
+std::set<std::string> headers_named_in(const std::filesystem::path& file, const std::regex& header) {
+  std::ifstream stream(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / file);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  std::set<std::string> named;
+  for (std::sregex_iterator match(text.begin(), text.end(), header), end; match != end; ++match)
+    named.insert((*match)[1]);
+  return named;
+}
+
+// The guide and the installed package name the same headers, and the examples need no others.
+TEST(PublicHeaders, AreInstalledAndDescribed) {
+  const std::set<std::string> described =
+      headers_named_in("launch/examples/README.md", std::regex(R"(`([a-z]+/[a-z_/]+\.h)`)"));
+  const std::set<std::string> installed =
+      headers_named_in("launch/install_headers.cmake", std::regex(R"(\b([a-z]+/[a-z_/]+\.h))"));
+  EXPECT_GT(described.size(), 20u);
+  for (const std::string& header : described) EXPECT_TRUE(installed.contains(header)) << header;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "launch/examples")) {
+    if (entry.path().extension() != ".cpp") continue;
+    for (const std::string& header : headers_named_in(entry.path(), std::regex("#include \"([^\"]+)\"")))
+      EXPECT_TRUE(described.contains(header)) << entry.path() << " includes " << header;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the build into a new folder, builds tests/launch/install_consumer against it with find_package, and
 # trains that program's network on 1 to 4 ranks. The program's commands must know the parts that it registers.
+# Builds the programs of launch/examples against it, too, and checks what they print.
 #   install_test.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
 build=$1
@@ -28,3 +29,42 @@ done
 # Once in the list of names, and once as the suggestion.
 [ "$(grep -o "\<small_cnn\>" "$work/refused" | wc -l)" -ge 2 ]
 OMPI_COMM_WORLD_RANK=0 "$work/prefix/bin/lockstep" info | grep -q Lockstep
+
+# The examples link Lockstep::train only.
+examples=$work/examples
+cmake -S "$source/../../../launch/examples" -B "$examples" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+cmake --build "$examples"
+export OMP_NUM_THREADS=1
+ranks() { mpirun --oversubscribe --bind-to none -np "$@"; }
+ranks 2 "$examples/own_loop" 2>&1 | grep -q "step 50: loss 0\.0"
+ranks 3 "$examples/own_dataset" | grep -qE "accuracy (9[0-9]|100)\."
+for count in 1 3; do
+  [ "$(ranks $count "$examples/own_exchange")" = "$(ranks $count "$examples/own_exchange" dense)" ]
+done
+python3 -B - "$work/images" <<'PY'
+# Grey PNG images in two classes, bright and dark.
+import pathlib, struct, sys, zlib
+for split, count in (("train", 64), ("test", 32)):
+    for label, grey in (("bright", 200), ("dark", 50)):
+        folder = pathlib.Path(sys.argv[1]) / split / label
+        folder.mkdir(parents=True)
+        for i in range(count):
+            rows = b"".join(b"\0" + bytes([grey + (i + x) % 40 for x in range(32)]) for _ in range(32))
+            chunks = ((b"IHDR", struct.pack(">IIBBBBB", 32, 32, 8, 0, 0, 0, 0)), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+            data = b"".join(struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+                            for kind, body in chunks)
+            (folder / f"{i}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + data)
+PY
+ranks 2 "$examples/train_folder" "$work/images" 1 2>&1 | grep -q "epoch 1: train loss"
+# evaluate_export agrees with `lockstep eval`, and every rank ends with the code of an error.
+if [ -d /usr/share/datasets/fashion-mnist ]; then
+  ranks 2 "$work/prefix/bin/lockstep" train fashion_mnist_cnn --set train.steps=20 --set run.evaluate_every=0 \
+    --set "run.dir=$work/export" --export "$work/own.safetensors" >/dev/null
+  accuracy=$("$work/prefix/bin/lockstep" eval fashion_mnist_cnn --init "$work/own.safetensors" --json |
+    python3 -c 'import json, sys; print("%.2f" % (100 * json.load(sys.stdin)["test_accuracy"]))')
+  ranks 2 "$examples/evaluate_export" "$work/own.safetensors" | grep -qF "$accuracy %"
+fi
+code=0
+ranks 2 "$examples/evaluate_export" /nowhere 2>"$work/refused" || code=$?
+[ $code -eq 74 ] && [ "$(grep -c "^lockstep: /nowhere" "$work/refused")" -eq 1 ]
