@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How fast are all_reduce and the other collectives? With the flags, columns and bus bandwidth of nccl-tests:
-// ours in memory of the communicator (a shared window inside a node) and in plain memory, in turns with MPI's
-// own, Gloo's and NCCL's. Every result is verified.
+// Lockstep's in memory of the communicator (a shared window inside a node) and in plain memory, in turns with
+// those of MPI, Gloo and NCCL. Every result is verified.
 //   mpirun -np 2 --bind-to none allreduce_bench -b 4K -e 64M -f 4 --json FILE
 #include <algorithm>
 #include <cstdio>
@@ -52,7 +52,7 @@ void tell_record_cost(const Options& options, World& world, nlohmann::json& resu
   const auto [least, most] = std::ranges::minmax(nanoseconds);
   result["log_ns"] = median(nanoseconds);
   result["log_ns_spread"] = {least, most};
-  if (world.rank() == 0) fmt::print("the log takes {:.0f} ns for a collective\n", median(nanoseconds));
+  if (world.rank() == 0) fmt::print("recording a collective takes {:.0f} ns\n", median(nanoseconds));
 }
 
 std::vector<BandwidthRow> run_collective(const Options& options, Ways& ways, CollectiveKind kind,
@@ -89,9 +89,9 @@ int run(const Options& options, World& world) {
     tell_record_cost(options, world, result);
   } else {
     if (speaks) {
-      fmt::print("# ranks: {}, nodes: {}; median of {} turns after {} others; {}\n", world.size(),
+      fmt::print("# ranks: {}, nodes: {}; median of {} turns after {} warm-up turns; {}\n", world.size(),
                  world.nodes(), options.iters, options.warmup_iters,
-                 options.check ? "results are verified" : "nothing is verified");
+                 options.check ? "results are verified" : "results are not verified");
     }
     Ways ways(world, options.ways, options.sizes().back());
     result["nodes"] = world.nodes();
@@ -131,32 +131,24 @@ int run_and_leave(const Options& options) {
 int main(int argc, char** argv) {
   lockstep::Options options;
   CLI::App app(
-      "Times collectives with the flags and columns of nccl-tests, in ways that take turns: ours in memory "
-      "that "
-      "the communicator allocated (window) and in other memory (plain), MPI's own (mpi), Gloo's over the "
-      "loopback (gloo) and NCCL's through our communicator (nccl).\n\n"
-      "size is the bytes of the whole: of all_gather, reduce_scatter and all_to_all all ranks' shares "
-      "together, of which "
-      "count is one. time is the median of the turns, each the mean over ranks. algbw is size / time, in "
-      "GB/s of "
-      "1e9 bytes. busbw is what the slowest link must have carried, whatever the number n of ranks: algbw * "
-      "2 (n "
-      "- 1) / n for all_reduce, algbw * (n - 1) / n for reduce_scatter, all_gather and all_to_all, algbw for "
-      "broadcast. "
-      "#wrong counts elements that are not what they should be, over all turns and ranks; any ends the "
-      "program "
-      "with exit code 70. vs mpi is how many times as fast as mpi's the way is in place: the median of the "
-      "turns' ratios.\n\n"
-      "Of window, plain and nccl, all_reduce and broadcast work in place alone: their times out of place "
-      "include "
-      "the copy of the input, as mpi's broadcast does; of all_to_all those in place do. A barrier has a time "
-      "and nothing else.",
+      "Times collectives with the flags and columns of nccl-tests, in ways that take turns: Lockstep's in "
+      "memory that the communicator allocated (window) and in other memory (plain), MPI's (mpi), Gloo's "
+      "over the loopback (gloo), and NCCL's through Lockstep's communicator (nccl).\n\n"
+      "size: bytes of the whole; for all_gather, reduce_scatter and all_to_all the shares of all ranks "
+      "together. count: elements, for these three of one share. time: median over the turns of the mean "
+      "over ranks. algbw: size / time, in GB/s of 1e9 bytes. busbw: the rate that the slowest link must "
+      "carry, for n ranks algbw * 2 (n - 1) / n for all_reduce, algbw * (n - 1) / n for reduce_scatter, "
+      "all_gather and all_to_all, and algbw for broadcast. #wrong: number of wrong elements over all turns "
+      "and ranks; if there are any, the program ends with exit code 70. vs mpi: speed in place relative to "
+      "mpi's, the median of the turns' ratios.\n\n"
+      "In window, plain and nccl, all_reduce and broadcast work only in place, so their times out of place "
+      "include the copy of the input, as those of mpi's broadcast do. all_to_all works only out of place, "
+      "so its times in place include a copy. A barrier has only a time.",
       "allreduce_bench");
   options.add_flags(app);
-  app.add_flag(
-      "--record-cost", options.record_cost,
-      "instead: what recording a collective (comm/collective_log.h) costs, its readings of the clock "
-      "included, without running it");
-  app.add_option("--json", options.json, "write the result here, too");
+  app.add_flag("--record-cost", options.record_cost,
+               "measure only the cost of recording a collective (comm/collective_log.h), including its "
+               "readings of the clock, without running it");
+  app.add_option("--json", options.json, "also write the result to this file");
   return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run_and_leave(options); });
 }

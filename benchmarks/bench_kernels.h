@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Lockstep's own kernels as kernel_bench measures them: each on memory of a given size, with the least number
-// of bytes that it must move.
+// of bytes that it must read and write.
 #pragma once
 
 #include <functional>

@@ -19,15 +19,15 @@ constexpr std::int64_t kStride = 64;  // bytes between the beginnings of consecu
 void BenchOptions::add_flags(CLI::App& app) {
   app.add_option("--model", model, "network");
   app.add_option("--batch", batch, "samples per step")->check(CLI::PositiveNumber);
-  app.add_option("--image", image, "height and width")->check(CLI::PositiveNumber);
-  app.add_option("--channels", channels, "of the images")->check(CLI::PositiveNumber);
+  app.add_option("--image", image, "height and width of an image in pixels")->check(CLI::PositiveNumber);
+  app.add_option("--channels", channels, "channels of an image")->check(CLI::PositiveNumber);
   app.add_option("--classes", classes, "number of labels")->check(CLI::PositiveNumber);
   app.add_option("--threads", threads, "compute threads")->check(CLI::PositiveNumber);
-  app.add_option("--kernels", kernels, "time (the fastest), direct, winograd or tiled winograd");
+  app.add_option("--kernels", kernels, "time (chooses the fastest), direct, winograd or tiled winograd");
   app.add_option("--precision", precision, "fp32, tf32, bf16 or fp16")
       ->check(CLI::IsMember({"fp32", "tf32", "bf16", "fp16"}));
   app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_flag("--recompute", recompute, "compute the insides of residual blocks again in backward");
+  app.add_flag("--recompute", recompute, "recompute the activations inside residual blocks in backward");
 }
 
 nlohmann::json BenchOptions::to_json() const {

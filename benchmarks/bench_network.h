@@ -11,7 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json_fwd.hpp>
 
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 #include "data/dataset.h"
 #include "launch/train/trainer.h"
 #include "models/graph.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What does a busy neighbour cost? Zero, one or two counting processes share the machine with a training, in
-// turns, so that all three cases see the same machine. On two cores the fair share of a training with two
-// threads is all, two thirds and a half of them; its speed depends on how its threads wait for each other.
+// Measures the cost of a busy neighbour. Zero, one or two counting processes share the machine with a
+// training, in turns, so that all three cases see the same machine. On two cores the fair share of a training
+// with two threads is all, two thirds and a half of them; its speed depends on how its threads wait for each
+// other.
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -38,7 +39,7 @@ class Neighbours {
   explicit Neighbours(int count) {
     for (int i = 0; i < count; ++i) {
       const pid_t process = fork();
-      CHECK(process >= 0, "no process for a neighbour");
+      CHECK(process >= 0, "cannot start a process for a neighbour");
       if (process == 0) count_until_ended();
       processes_.push_back(process);
       kill(process, SIGSTOP);
@@ -98,8 +99,8 @@ int run(const Options& o) {
   for (std::size_t busy = 0; busy < rates.size(); ++busy) {
     const auto [least, most] = std::ranges::minmax(rates[busy]);
     const double middle = median(rates[busy]);
-    fmt::print("  {} busy neighbours: {:.0f} samples/s ({:.0f} to {:.0f}), {:.0f} % of alone\n", busy, middle,
-               least, most, 100 * middle / alone);
+    fmt::print("  {} busy neighbours: {:.0f} samples/s ({:.0f} to {:.0f}), {:.0f} % of the speed alone\n",
+               busy, middle, least, most, 100 * middle / alone);
     turns.push_back({{"busy_neighbours", busy},
                      {"samples_per_second", middle},
                      {"of_alone", middle / alone},
@@ -119,15 +120,15 @@ int run(const Options& o) {
 int main(int argc, char** argv) {
   lockstep::Options options;
   CLI::App app(
-      "Trains a network beside busy processes: samples per second without, beside one, beside two, .., in "
-      "turns; medians, with the least and the most.",
+      "Trains a network beside busy processes: samples per second beside 0, 1, 2, .. of them, in turns. "
+      "Reports medians with the least and the most.",
       "busy_neighbour");
   options.add_flags(app);
-  app.add_option("--neighbours", options.neighbours, "busy processes, at most")
+  app.add_option("--neighbours", options.neighbours, "largest number of busy processes")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--rounds", options.rounds, "turns that each number of neighbours gets")
+  app.add_option("--rounds", options.rounds, "turns for each number of neighbours")
       ->check(CLI::PositiveNumber);
-  app.add_option("--seconds", options.seconds, "of a turn")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "write the result here, too");
+  app.add_option("--seconds", options.seconds, "length of a turn")->check(CLI::PositiveNumber);
+  app.add_option("--json", options.json, "also write the result to this file");
   return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
 }

@@ -33,11 +33,11 @@ class Panel:
     series: list
     log_x: bool = False
     y_most: float = None  # the axis reaches at least this value
-    y_least: float = None  # the axis begins near this value instead of at 0; no value is lower
+    y_least: float = None  # the axis starts near this value instead of at 0; no value is lower
 
 
 def number(value):
-    """The label of a tick, without meaningless digits."""
+    """The label of a tick, without insignificant digits."""
     return f"{value:,.6g}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
 
 
@@ -62,7 +62,7 @@ class Axis:
 
 
 def x_axis(panel):
-    """The axis and its ticks: the x values themselves where there are at most 10; else powers of two on a
+    """The axis and its ticks: the x values themselves if there are at most 10; else powers of two on a
     logarithmic axis and multiples of a round step on a linear one."""
     values = sorted({point[0] for series in panel.series for point in series.points})
     low, high = values[0], values[-1]
@@ -78,7 +78,7 @@ def x_axis(panel):
 
 
 def y_axis(panel, top):
-    """The axis and its ticks. It begins at 0 unless the panel sets y_least."""
+    """The axis and its ticks. It starts at 0 unless the panel sets y_least."""
     most = max([max(point[1:]) for series in panel.series for point in series.points] + [panel.y_most or 0]) or 1
     least = panel.y_least or 0
     step = nice_step((most - least) or 1)
@@ -108,7 +108,7 @@ def marker(shape, x, y, colour):
 
 
 def style_of(series, index):
-    """Colour, marker and dash attribute of a series. Where a colour is used again, the line is dotted."""
+    """Colour, marker and dash attribute of a series. If a colour is used again, the line is dotted."""
     family = index if series.family is None else series.family
     dashes = "5 4" if series.dashed else "1.5 2.5" if family >= len(COLOURS) else ""
     return (COLOURS[family % len(COLOURS)], MARKERS[family % len(MARKERS)],

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much accuracy does it cost to send fewer bytes? Trains the same network from the same seeds with every
+"""Measures how much accuracy it costs to send fewer bytes. Trains the same network from the same seeds with every
 codec and with every way to exchange less often, and compares each with the dense sum of the same seed. Codecs
 also compress between ranks of one node (comm.compress_within_node), so the accuracy needs no nodes. --link
 needs them: it measures the step time of every way over a link of that rate, in turns, for the chart's second
@@ -64,7 +64,7 @@ class Task:
     image: tuple  # side, channels
     batch: int
     settings: list
-    dense: dict  # values for dense_key, by way, where not the default; the chart's time uses them too
+    dense: dict  # values for dense_key by way, if not the default; the chart's time also uses them
     warmup: dict  # values for warmup_key, by way
 
 
@@ -90,23 +90,23 @@ def parse_arguments(arguments):
     parser.error = lambda message: parser.exit(64, f"codec_accuracy.py: {message}; see --help\n")
     parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
     parser.add_argument("--task", choices=list(TASKS), default="fashion_mnist_cnn")
-    parser.add_argument("--data", help="folder of the images, where it is not the preset's")
+    parser.add_argument("--data", help="folder of the images (default: the preset's)")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
-    parser.add_argument("--epochs", type=int, help="instead of the task's")
+    parser.add_argument("--epochs", type=int, help="number of epochs (default: the task's)")
     parser.add_argument("--link", help="measure steps over nodes joined by links of this rate (tests/nodes.sh)")
-    parser.add_argument("--steps", type=int, default=20, help="timed steps of a run over the link; as many warm up")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of a run over the link, after as many warm-up steps")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every way over the link")
     parser.add_argument("--json", type=pathlib.Path, required="--redraw" not in arguments,
-                        help="the result, to which runs are added, with a chart (.svg) beside it")
-    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only: the chart of a result")
+                        help="file to which results of runs are added; a chart (.svg) is written beside it")
+    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only draw the chart of this result")
     return parser.parse_args(arguments)
 
 
 def bytes_of_step(line):
     """Mean bytes that a rank sent per step, from a line (an epoch) of metrics.jsonl."""
     communication = line["communication"]
-    rate = communication["wire_bytes_per_second"] or 0  # None where neighbours read each other's memory
+    rate = communication["wire_bytes_per_second"] or 0  # None if neighbours read each other's memory
     return rate * communication["wire_seconds"] / communication["steps"]
 
 
@@ -165,7 +165,7 @@ def summary(part, way):
 def line_of(row):
     low, high = row["points_spread"]
     least = WAYS[row["way"]].least if row["way"] in WAYS else None
-    verdict = "" if least is None else f"   asked {least:+.1f}: {'held' if row['points'] >= least else 'MISSED'}"
+    verdict = "" if least is None else f"   required {least:+.1f}: {'held' if row['points'] >= least else 'MISSED'}"
     fewer = f"bytes 1/{row['fewer_bytes']:.1f}" if row["fewer_bytes"] else "no messages"
     return (f"{row['way']:<36} {row['accuracy']:6.2f} %  {row['points']:+5.2f} ({low:+.2f} to {high:+.2f})  "
             f"train loss {row['train_loss']:.3f}  {fewer}  "
@@ -215,7 +215,7 @@ def time_steps(options, task, part, folder):
     """Adds part["link"]: the step time of each way over the link, medians over the turns."""
     side, channels = task.image
     if channels != 1:
-        raise training_runs.Failed(f"--link: the images of {options.task} are not gray")
+        raise training_runs.Failed(f"--link supports only tasks with grey images, not {options.task}")
     training = training_runs.Training(f"{options.bin}/lockstep", task.model, side, options.steps, 1, [], folder)
     launch = training_runs.launcher(task.ranks, options.link)
 

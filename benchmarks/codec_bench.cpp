@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What do codecs cost the processor? Measures encoding and decoding of all parameters of a network that a
-// codec takes, bucket by bucket on a communication stream as the exchange calls them, in turns with a copy of
-// as many bytes as they read and write, residuals included. Also measures all arithmetic of each codec for
-// the gradients of a training step, and compares it with that step.
+// Measures the processor time of codecs: encoding and decoding of all parameters of a network that a codec
+// supports, bucket by bucket on a communication stream as the exchange calls them, in turns with a copy of as
+// many bytes as they read and write, residuals included. Also measures all arithmetic of each codec for the
+// gradients of a training step, and compares it with that step.
 #include <algorithm>
 #include <cstdio>
 
@@ -32,7 +32,7 @@ double seconds_on(Stream& stream, Work work) {
   return static_cast<double>(now_ns() - begin) * 1e-9;
 }
 
-// The part of each bucket that a codec takes, with one rank per node.
+// The part of each bucket that a codec supports, with one rank per node.
 std::vector<PackedStretch> stretches_of(const BenchNetwork& bench, const ExchangeChoice& choice) {
   const std::span<const Parameter> parameters = bench.network->parameters();
   std::vector<bool> chosen;
@@ -222,7 +222,7 @@ nlohmann::json encodings(BenchNetwork& bench, int repeats) {
   return rows;
 }
 
-// ---- all of a codec beside a step
+// ---- all arithmetic of a codec beside a step
 
 // A codec of one rank, which exchanges with itself: all of its arithmetic, and no communication.
 class Alone {
@@ -327,7 +327,7 @@ nlohmann::json steps(BenchNetwork& bench, const FixedBatch& batch, int repeats) 
 int run(const Options& o) {
   if (o.device != "cpu" || o.precision != "fp32")
     throw ConfigError(
-        fmt::format("--device {} --precision {}: codec_bench measures a processor with gradients in fp32",
+        fmt::format("--device {} --precision {}: codec_bench needs --device cpu and --precision fp32",
                     o.device, o.precision));
   BenchNetwork bench(o);
   const RandomImages images(o, o.batch);
@@ -352,15 +352,14 @@ int main(int argc, char** argv) {
   options.batch = 32;
   options.threads = 1;
   CLI::App app(
-      "What codecs cost the processor. First, encoding and decoding of a network's gradients by one thread, "
-      "in "
-      "turns with a copy of as many bytes: bytes are those of an element that are read or written, residuals "
-      "included; medians, and the share of the copy's speed from the least to the most of all turns. Then "
-      "all "
-      "arithmetic of each codec for the gradients of a training step, and its share of that step.",
+      "Measures the processor time of codecs. First it times encoding and decoding of a network's gradients "
+      "by one thread, in turns with a copy of as many bytes. bytes: read and written per element, residuals "
+      "included. of copy: share of the copy's speed, the median and the least to the most of all turns. "
+      "Then it times all arithmetic of each codec for the gradients of a training step, and its share of "
+      "that step.",
       "codec_bench");
   options.add_flags(app);
-  app.add_option("--repeats", options.repeats, "turns")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "write the result here, too");
+  app.add_option("--repeats", options.repeats, "number of turns")->check(CLI::PositiveNumber);
+  app.add_option("--json", options.json, "also write the result to this file");
   return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
 }

@@ -223,7 +223,7 @@ std::string table_footer(const std::vector<BandwidthRow>& rows, bool checked) {
   const std::uint64_t wrong = wrong_in(rows);
   std::string text = checked
                          ? fmt::format("# Out of bounds values : {} {}", wrong, wrong == 0 ? "OK" : "FAILED")
-                         : "# Out of bounds values : not looked for";
+                         : "# Out of bounds values : not checked";
   std::vector<std::pair<std::string_view, std::vector<double>>> ways;  // bus bandwidths of both placements
   for (const BandwidthRow& row : rows) {
     if (!row.out_of_place) continue;

@@ -34,7 +34,7 @@ int exact_limit(DType dtype) {
 // Number of different input values with which sums over all ranks are exact.
 int levels(const CollectiveCase& c) {
   const int most = std::min<int>(kPeriod, exact_limit(c.dtype) / c.ranks + 1);
-  CHECK(most >= 2, "sums over {} ranks are not exact in {}", c.ranks, type_name(c.dtype));
+  CHECK(most >= 2, "sums over {} ranks cannot be exact in {}", c.ranks, type_name(c.dtype));
   return most;
 }
 
@@ -149,15 +149,16 @@ CollectiveCase case_of(CollectiveKind kind, DType dtype, ReduceOp op, int ranks,
   CollectiveCase c{.kind = kind, .dtype = dtype, .op = op, .ranks = ranks};
   if (kind == CollectiveKind::barrier) return c;
   if (c.reduces() && dtype == DType::u8) {
-    throw UsageError(fmt::format("{} of {}: give --datatype float, half, bfloat16 or int32", name_of(kind),
-                                 type_name(dtype)));
+    throw UsageError(
+        fmt::format("{} of {} is not supported: set --datatype to float, half, bfloat16 or int32",
+                    name_of(kind), type_name(dtype)));
   }
   const bool shared = kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_gather ||
                       kind == CollectiveKind::all_to_all;
   const std::size_t share = bytes / size_of(dtype) / (shared ? static_cast<std::size_t>(ranks) : 1);
   if (share == 0) {
     throw UsageError(
-        fmt::format("{} of {} bytes of {} leaves nothing for each of {} ranks: give a larger "
+        fmt::format("{} of {} bytes of {} is less than one element for each of {} ranks: increase "
                     "--minbytes",
                     name_of(kind), bytes, type_name(dtype), ranks));
   }

@@ -32,30 +32,30 @@ CLI::Validator one_of(const std::map<std::string, T>& values) {
 
 void CollectiveOptions::add_flags(CLI::App& app) {
   const CLI::AsSizeValue size(false);  // K, M and G are powers of 1024
-  app.add_option("-b,--minbytes", min_bytes, "smallest size in bytes; K, M and G are understood")
+  app.add_option("-b,--minbytes", min_bytes, "smallest size in bytes; may end with K, M or G")
       ->transform(size)
       ->capture_default_str();
-  app.add_option("-e,--maxbytes", max_bytes, "largest size")->transform(size)->capture_default_str();
-  auto* factor = app.add_option("-f,--stepfactor", step_factor, "each size is the last one times this")
+  app.add_option("-e,--maxbytes", max_bytes, "largest size in bytes")->transform(size)->capture_default_str();
+  auto* factor = app.add_option("-f,--stepfactor", step_factor, "factor between consecutive sizes")
                      ->check(CLI::Range(2, 1 << 20))
                      ->capture_default_str();
-  app.add_option("-i,--stepbytes", step_bytes, "each size is the last one and so many bytes, instead of -f")
+  app.add_option("-i,--stepbytes", step_bytes, "bytes between consecutive sizes; replaces -f")
       ->transform(size)
       ->excludes(factor);
-  app.add_option("-n,--iters", iters, "timed turns of each way; the median counts")
+  app.add_option("-n,--iters", iters, "timed turns of each way; the median is reported")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("-w,--warmup_iters", warmup_iters, "turns before, not timed")
+  app.add_option("-w,--warmup_iters", warmup_iters, "untimed turns before the timed ones")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("-c,--check", check, "0: do not look at results")->capture_default_str();
+  app.add_option("-c,--check", check, "0 disables the verification of results")->capture_default_str();
   app.add_option_function<std::string>(
          "-d,--datatype", [this](const std::string& name) { dtype = kTypes.at(name); },
          "float (default), half, bfloat16, int32 or uint8")
       ->check(one_of(kTypes));
   app.add_option_function<std::string>(
          "-o,--op", [this](const std::string& name) { op = kOps.at(name); },
-         "sum (default), max or min, where elements are reduced")
+         "sum (default), max or min, for collectives that reduce")
       ->check(one_of(kOps));
   app.add_option_function<std::vector<std::string>>(
          "--collective",
@@ -63,12 +63,12 @@ void CollectiveOptions::add_flags(CLI::App& app) {
            collectives.clear();
            for (const std::string& name : names) collectives.push_back(kCollectives.at(name));
          },
-         "all_reduce (default), reduce_scatter, all_gather, all_to_all, broadcast or barrier; several with "
-         "commas")
+         "all_reduce (default), reduce_scatter, all_gather, all_to_all, broadcast or barrier; separate "
+         "several with commas")
       ->delimiter(',')
       ->check(one_of(kCollectives));
   app.add_option("--ways", ways,
-                 "window, plain, mpi, gloo, nccl or tcp; several with commas; all there are but tcp without")
+                 "window, plain, mpi, gloo, nccl or tcp; separate several with commas (default: all but tcp)")
       ->delimiter(',')
       ->check(CLI::IsMember(way_names()).description(""));
 }
@@ -76,8 +76,8 @@ void CollectiveOptions::add_flags(CLI::App& app) {
 std::vector<std::size_t> CollectiveOptions::sizes() const {
   if (min_bytes == 0 || min_bytes > max_bytes || step_bytes == 0u) {
     throw UsageError(
-        fmt::format("sizes from {} to {} bytes in steps of {}: give a --minbytes of at least 1 and at "
-                    "most --maxbytes, and a --stepbytes of at least 1",
+        fmt::format("sizes from {} to {} bytes in steps of {}: set --minbytes to at least 1 and at most "
+                    "--maxbytes, and --stepbytes to at least 1",
                     min_bytes, max_bytes, step_bytes.value_or(step_factor)));
   }
   std::vector<std::size_t> sizes;

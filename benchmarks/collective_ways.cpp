@@ -58,14 +58,14 @@ class OwnWay : public Way {
   Communicator& communicator_;
 };
 
-// MPI's own collectives, called on this thread.
+// MPI's collectives, called on this thread.
 class MpiWay : public Way {
  public:
   MpiWay(int rank, std::shared_ptr<WayMemory> memory) : Way("mpi", std::move(memory)), rank_(rank) {}
 
   std::string lacks(const CollectiveCase& c) const override {
     if (c.count > std::size_t{std::numeric_limits<int>::max()})
-      return "MPI counts no more than 2^31 - 1 elements";
+      return "MPI supports at most 2^31 - 1 elements";
     return c.reduces() && size_of(c.dtype) == 2 ? "MPI has no 16-bit floating-point type" : "";
   }
 
@@ -155,7 +155,7 @@ std::unique_ptr<Way> Ways::make(World& world, const std::string& name, std::stri
   }
   const DeviceChoice choice = choose_device({}, world, *host_);
   if (choice.device.kind == DeviceKind::cpu) {
-    why_not = fmt::format("there is not a GPU for every rank ({})", cuda_status().message);
+    why_not = fmt::format("not every rank has a GPU ({})", cuda_status().message);
     return nullptr;
   }
   nccl_ = world.communicator(choice.device, *host_, {.share_device = choice.shared});
@@ -164,7 +164,7 @@ std::unique_ptr<Way> Ways::make(World& world, const std::string& name, std::stri
 
 void Ways::leave_out(std::string_view name, const std::string& why) const {
   if (by_name_) throw ConfigError(fmt::format("--ways {}: {}", name, why));
-  if (host_->rank() == 0) fmt::print("# {} is left out: {}\n", name, why);
+  if (host_->rank() == 0) fmt::print("# {} is skipped: {}\n", name, why);
 }
 
 std::vector<Way*> Ways::for_case(const CollectiveCase& c) const {

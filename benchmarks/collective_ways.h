@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The implementations ("ways") of a collective that benchmarks compare: Lockstep's over MPI, in memory that
-// the communicator allocated and in other memory, MPI's own, Gloo's, and NCCL's through our communicator; and
-// plain TCP transfers as an upper bound. Each has send and receive memory, and runs a case to completion.
+// the communicator allocated and in other memory, MPI's, Gloo's, and NCCL's through Lockstep's communicator;
+// and plain TCP transfers as an upper bound. Each has send and receive memory, and runs a case to completion.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class Way {
 
   std::string_view name() const { return name_; }
   const WayMemory& memory() const { return *memory_; }
-  // Why it does not support the case; empty if it does.
+  // The reason why it does not support the case; empty if it does.
   virtual std::string lacks(const CollectiveCase&) const { return ""; }
   // Returns true if run() writes a result that can be checked.
   virtual bool leaves_result() const { return true; }
@@ -76,9 +76,9 @@ class Ways {
   // reported on rank 0, or throws ConfigError on every rank if it was wanted by name.
   Ways(World& world, const std::vector<std::string>& wanted, std::size_t max_bytes);
 
-  // The ways that support the case. Others are reported, or throw, as above.
+  // The ways that support the case. The other ways are reported, or throw, as above.
   std::vector<Way*> for_case(const CollectiveCase& c) const;
-  // An MPI communicator for the ranks' own messages.
+  // An MPI communicator for messages of this object.
   Communicator& host() { return *host_; }
 
  private:

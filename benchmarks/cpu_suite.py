@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures every CPU target and writes one JSON file: training steps compared with each of PyTorch's ways, in
 turns; two ranks compared with PyTorch's DistributedDataParallel; the engine's overhead; two ranks compared
-with two threads; cost and savings of recomputation; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON and,
+with two threads; cost and gain of recomputation; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON and,
 for PyTorch, a Python that has torch (--python). A part that fails is reported, and the other parts still
 run."""
 
@@ -22,13 +22,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--bin", default=str(HERE.parent / "build/cpu/bin"), help="folder of the built programs")
 parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
-parser.add_argument("--rounds", type=int, default=3, help="turns that each side gets")
+parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--only", nargs="*", default=[], help="parts: step, ddp, engine, ranks, recompute, before")
+parser.add_argument("--only", nargs="*", default=[], help="parts to measure: step, ddp, engine, ranks, recompute, before (default: all)")
 parser.add_argument("--before", nargs=2, default=["", ""], metavar=("REVISION", "BIN"),
-                    help="of an older build, which part \"before\" compares with")
-parser.add_argument("--models", nargs="*", default=[], help="of the steps (\"resnet18 bf16\"); all without")
-parser.add_argument("--json", default="", help="write everything here; what this run leaves out stays as it was in the file")
+                    help="revision and folder of an older build, with which part \"before\" compares")
+parser.add_argument("--models", nargs="*", default=[], help="models of part \"step\", such as \"resnet18 bf16\" (default: all)")
+parser.add_argument("--json", default="", help="write the result to this file; parts that this run does not measure keep their old result")
 options = parser.parse_args()
 
 # Cases of the step comparison; target: the required ratio of samples/s to PyTorch.
@@ -40,7 +40,7 @@ STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "target"
 PEERS = [[], ["--channels-last"], ["--channels-last", "--fused"], ["--compile"], ["--compile", "--channels-last"],
          ["--compile", "max-autotune", "--channels-last", "--fused"]]
 DDP = [[], ["--bucket-view", "--static-graph"], ["--bucket-view", "--static-graph", "--channels-last"]]
-# Conditions that are the same for both sides of a comparison, and those that differ.
+# Conditions that are equal for both sides of a comparison, and those that differ.
 STEP_CONDITIONS = {
     "alike": "network, batch, image, 10 classes, SGD with momentum 0.9, threads, and that the loss is read every step",
     "different": "Lockstep normalises uint8 images within the step, PyTorch has them as fp32 from the start; Lockstep's "
@@ -111,7 +111,7 @@ def beside_older_build():
         turns = suite.take_turns({"now": sides[0], "before": sides[1]}, options.rounds)
         row = {"model": label(case), "batch": case["batch"], "image": case["image"],
                **suite.paired(turns.get("now", []), turns.get("before", []))}
-        print(f"{row['model']:<14} now over before {suite.with_spread(row) if 'ratio' in row else 'failed'}", flush=True)
+        print(f"{row['model']:<14} new over old {suite.with_spread(row) if 'ratio' in row else 'failed'}", flush=True)
         rows.append(row)
     return {"steps": rows, "before": options.before[0]}
 
@@ -161,7 +161,7 @@ def beside_ddp(ranks=2, batch=32):
         def ours():
             speed = train_speed(ranks, 1, folder, batch=batch)
             return {"samples_per_second": speed} if speed else None
-        train_speed(ranks, 1, folder, steps=2 * ranks, batch=batch)  # so that the kernels are chosen
+        train_speed(ranks, 1, folder, steps=2 * ranks, batch=batch)  # chooses the kernels before the timed runs
         ways = {"lockstep": ours}
         ways |= {" ".join(["DDP", *way]): functools.partial(run, peer + way) for way in DDP}
         row = suite.compare(suite.take_turns(ways, options.rounds))

@@ -32,8 +32,8 @@ def parse_arguments(arguments):
     parser.add_argument("--presets", nargs="+", choices=list(PRESETS), default=list(PRESETS))
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="instead of the preset's own number")
-    parser.add_argument("--cifar10", type=pathlib.Path, help="a folder of images for the presets of CIFAR-10")
+    parser.add_argument("--steps", type=int, help="number of steps (default: depends on the preset)")
+    parser.add_argument("--cifar10", type=pathlib.Path, help="folder of images for the presets of CIFAR-10 (default: synthetic images)")
     parser.add_argument("--json", type=pathlib.Path, required=True)
     return parser.parse_args(arguments)
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What does the engine cost? Blocks of steps of the bare network (forward, loss, backward, update on one
-// batch in memory) alternate with blocks of Trainer steps on one rank, which add the loader, buckets, the
+// Measures the cost of the engine. Blocks of steps of the bare network (forward, loss, backward, update on
+// one batch in memory) alternate with blocks of Trainer steps on one rank, which add the loader, buckets, the
 // check for infinities and the account. The result is the median of the ratios of each pair of blocks; it is
-// as noisy as the machine. The Trainer's own account is less noisy: the share of its steps that is neither
+// as noisy as the machine. The Trainer's account is less noisy: the share of its steps that is neither
 // forward, backward nor optimizer.
 #include <cstdio>
 
@@ -83,11 +83,12 @@ int run(const Options& o) {
 int main(int argc, char** argv) {
   lockstep::Options options;
   CLI::App app(
-      "What the engine around the kernels costs: Trainer steps against the bare network's, in turns.",
+      "Measures the cost of the engine around the kernels: steps of the Trainer and of the bare network, in "
+      "turns. Reports the median of the ratios of their times.",
       "engine_bench");
   options.add_flags(app);
   app.add_option("--blocks", options.blocks, "pairs of blocks")->check(CLI::PositiveNumber);
-  app.add_option("--steps", options.steps, "steps of a block")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "write the result here, too");
+  app.add_option("--steps", options.steps, "steps in a block")->check(CLI::PositiveNumber);
+  app.add_option("--json", options.json, "also write the result to this file");
   return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a start take? Wall time of `lockstep plan`, which is a start without the training: the first
-start times kernels, later ones read the choices from the cache. Images are 32x32, the batch is 64."""
+"""Measures how long a start takes: wall time of `lockstep plan`, which is a start without the training. The first
+start times kernels, and later ones read the choices from the cache. Images are 32x32, the batch is 64."""
 
 import argparse
 import json
@@ -41,8 +41,8 @@ parser.add_argument("--lockstep", default=HERE.parent / "build/cpu/bin/lockstep"
 parser.add_argument("--models", nargs="+", default=["resnet18", "resnet50"])
 parser.add_argument("--precision", default="fp32")
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--rounds", type=int, default=3, help="first starts of each network; three later ones follow each")
-parser.add_argument("--json", type=pathlib.Path, help="write every start here")
+parser.add_argument("--rounds", type=int, default=3, help="first starts of each network; each is followed by three later ones")
+parser.add_argument("--json", type=pathlib.Path, help="write every start to this file")
 options = parser.parse_args()
 
 with tempfile.TemporaryDirectory() as folder:

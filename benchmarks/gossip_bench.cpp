@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What does one slow rank cost its peers? Ranks of one node train with all_reduce and on a ring
+// Measures the cost of one slow rank for its peers. Ranks of one node train with all_reduce and on a ring
 // (comm.topology), with all ranks equally fast and with the last one at half speed, in turns. A rank's time
 // is spent reading its batches, which sleeps: ranks then compete neither for cores nor for caches, and many
 // of them fit on few cores. Computing is a small part of a step.
@@ -107,10 +107,9 @@ nlohmann::json describe(const GossipOptions& o, const std::vector<std::vector<st
     const auto [least, most] = std::ranges::minmax(others);
     if (!kTurns[i].slowed) alike = median(others);
     const char* name = kTurns[i].topology == Topology::ring ? "ring" : "all";
-    fmt::print(
-        "  {:<5} {:<18} the others {:5.1f} steps/s ({:.1f} to {:.1f}), {:3.0f} %; the last rank {:5.1f}\n",
-        name, kTurns[i].slowed ? "last rank slowed" : "all alike", median(others), least, most,
-        100 * median(others) / alike, median(last));
+    fmt::print("  {:<5} {:<18} peers {:5.1f} steps/s ({:.1f} to {:.1f}), {:3.0f} %; last rank {:5.1f}\n",
+               name, kTurns[i].slowed ? "last rank slowed" : "equal speed", median(others), least, most,
+               100 * median(others) / alike, median(last));
     rows.push_back({{"topology", name},
                     {"slowed", kTurns[i].slowed},
                     {"others_steps_per_second", median(others)},
@@ -128,7 +127,7 @@ nlohmann::json describe(const GossipOptions& o, const std::vector<std::vector<st
 int run(const GossipOptions& o, World& world) {
   return run_or_abort(world, [&] {
     const std::unique_ptr<Communicator> communicator = world.communicator();
-    CHECK(world.size() > 1, "one rank has no neighbours: start several with mpirun");
+    CHECK(world.size() > 1, "one rank has no neighbours: start several ranks with mpirun");
     backend_for({}).set_threads(o.threads);
     std::vector<std::vector<std::vector<double>>> all(std::size(kTurns));
     for (int round = 0; round < o.rounds; ++round) {
@@ -151,17 +150,18 @@ int run(const GossipOptions& o, World& world) {
 int main(int argc, char** argv) {
   lockstep::GossipOptions options;
   CLI::App app(
-      "Steps per second of ranks that train together, and of ranks on a ring, with all alike and with "
-      "the last one slowed by half, in turns: medians of those that are not slowed, with the least and the "
-      "most. Run it with mpirun.",
+      "Measures steps per second of ranks that train with all_reduce and on a ring, with all ranks equally "
+      "fast and with the last one at half speed, in turns. Reports medians over the other ranks, with the "
+      "least and the most. Run it with mpirun.",
       "gossip_bench");
   options.add_flags(app);
-  app.add_option("--batch-ms", options.batch_ms, "a rank sleeps over a batch; twice that, where it is slowed")
+  app.add_option("--batch-ms", options.batch_ms,
+                 "milliseconds that a rank sleeps for a batch; doubled for the slowed rank")
       ->check(CLI::PositiveNumber);
-  app.add_option("--steps", options.steps, "of a turn, by each rank on the average")
+  app.add_option("--steps", options.steps, "steps of a turn, the mean over the ranks")
       ->check(CLI::PositiveNumber);
-  app.add_option("--rounds", options.rounds, "turns")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "write the result here, too");
+  app.add_option("--rounds", options.rounds, "number of turns")->check(CLI::PositiveNumber);
+  app.add_option("--json", options.json, "also write the result to this file");
   return lockstep::run_benchmark(app, argc, argv, [&] {
     lockstep::World world = lockstep::World::join();
     const int code = lockstep::run(options, world);

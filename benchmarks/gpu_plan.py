@@ -24,7 +24,7 @@ class Program:
     command: str
     limit: float = TOTAL_SECONDS  # seconds; the limit of its part also applies
     gpu: bool = True
-    background: bool = False  # runs until a part with `alone` begins
+    background: bool = False  # runs until a part with `alone` starts
     keep: int = 250_000  # bytes of its output that are logged and passed to read
     read: object = None  # function of a Run: adds to its result and may change its status
     environment: dict = dataclasses.field(default_factory=dict)
@@ -45,7 +45,7 @@ class Part:
 # Functions for Program.read.
 
 def digests(run):
-    """Fails unless eager and recorded steps give the same digest."""
+    """Fails the run unless eager and recorded steps give the same digest."""
     if run.status == "ok" and not run.result.get("recorded_digest") == run.result.get("eager_digest") is not None:
         run.fail(f"eager digest {run.result.get('eager_digest')}, recorded {run.result.get('recorded_digest')}")
 
@@ -60,7 +60,7 @@ def cases(run):
     if run.result["open"]:
         run.fail(f"{run.reason or 'the program ended'} in the case {run.result['open']}")
     elif run.result["failed"]:
-        run.fail(f"{len(run.result['failed'])} cases failed, the first is {run.result['failed'][0]}")
+        run.fail(f"{len(run.result['failed'])} cases failed, first {run.result['failed'][0]}")
     elif run.status == "ok" and run.result["skipped"] and not run.result["ok"]:
         run.status, run.reason = "skipped", "every case was skipped; the log says why"
 
@@ -137,7 +137,7 @@ MEMCHECK = "compute-sanitizer --tool memcheck --error-exitcode 99 --print-limit 
 
 
 def step(arguments, precision="fp32", peak=False):
-    """peak: also times products of large matrices, for some seconds."""
+    """peak: also times products of large matrices, which takes some seconds."""
     return (f"{{bundle}}/bin/step_bench --device cuda --precision {precision} {arguments} "
             f"{'' if peak else '--no-peak '}--json {{json}}")
 
@@ -290,7 +290,7 @@ FIRST = [
                                                    read=cases)], alone=True),
 ]
 
-# The cost of a step compared with PyTorch's, in 290 seconds.
+# The time of a step compared with PyTorch's, in 290 seconds.
 SPEED = [
     Part("prepare", 0, 15, preparation()),
     Part("smoke", 15, 15, smoke()),

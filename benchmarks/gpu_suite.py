@@ -95,7 +95,7 @@ class Output:
     def close(self):
         """Returns the kept text."""
         if self.dropped:
-            self.log(f"\n{self.dropped} bytes more, of which the last are:\n".encode() + self.tail)
+            self.log(f"\n{self.dropped} more bytes, of which these are the last:\n".encode() + self.tail)
         if self.line:
             self.log(b"\n")
         return (self.head + self.tail).decode(errors="replace")
@@ -182,7 +182,7 @@ class Kit:
             return "no GPU"
         for name in re.findall(r"{(archive|cifar10|cifar10_archive)}", program.command):
             if self.names[name] is None:
-                return "nothing to unpack" if "archive" in name else "no --cifar10"
+                return "there is no archive to unpack" if "archive" in name else "--cifar10 is not set"
         inside = [word for word in command if word.startswith(f"{self.names['bundle']}/")]
         for word in inside:
             if not os.path.exists(word):
@@ -207,7 +207,7 @@ class Kit:
             run.begin = self.now()
             reason = self.obstacle(program, run.command, environment)
             if not reason and end - run.begin < 3:
-                reason = "no time was left"
+                reason = "the time limit was reached before it started"
             if reason:
                 run.status, run.reason = "skipped", reason
             else:
@@ -266,11 +266,11 @@ class Kit:
             if os.path.exists(file) and os.path.getsize(file) < RESULT_BYTES:
                 run.result = json.loads(pathlib.Path(file).read_text())
             elif "{json}" in run.program.command and run.status == "ok":
-                run.fail("it wrote no result")
+                run.fail("the program wrote no result")
             if run.read:
                 run.read(run)
         except Exception as error:  # a damaged result of one program must not end the kit
-            run.fail(f"its result cannot be read: {type(error).__name__}: {error}")
+            run.fail(f"the result of the program cannot be read: {type(error).__name__}: {error}")
 
     def write_log(self, data):
         with self.lock:
@@ -321,7 +321,7 @@ class Kit:
             part = plan.pop(0)
             self.run_part(part)
             if part.name == "smoke" and self.parts["smoke"]["status"] == "failed":
-                say("The smoke test failed: diagnosis follows instead of the plan")
+                say("The smoke test failed: a diagnosis replaces the plan")
                 plan = list(gpu_plan.DIAGNOSIS)
         self.end_background(self.now() + 3)
 
@@ -357,28 +357,28 @@ class Kit:
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: parser.exit(64, f"gpu_suite.py: {message}; see --help\n")
-    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="FOLDER", help="write the files here")
+    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="FOLDER", help="folder for the results")
     unpacked = HERE.parent.parent
     parser.add_argument("--bundle", type=pathlib.Path, default=unpacked if (unpacked / "share/version").exists() else None,
-                        help="archive or unpacked folder (default: the one that this file lies in)")
+                        help="archive or unpacked folder (default: the bundle that contains this file)")
     parser.add_argument("--cifar10", type=pathlib.Path, metavar="PATH",
-                        help="archive or folder of train/CLASS/*.jpg and test/CLASS/*.jpg; without it nothing is trained")
+                        help="archive or folder of train/CLASS/*.jpg and test/CLASS/*.jpg; trainings need it")
     parser.add_argument("--plan", choices=gpu_plan.PLANS, default="first")
-    parser.add_argument("--parts", nargs="+", metavar="NAME", help="of the plan, after the smoke test, only these")
+    parser.add_argument("--parts", nargs="+", metavar="NAME", help="run only these parts of the plan, after the smoke test")
     parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch (default: this one)")
-    parser.add_argument("--scale", type=float, default=1, help="multiplies every time limit, for a rehearsal")
+    parser.add_argument("--scale", type=float, default=1, help="factor for every time limit, for a rehearsal")
     options = parser.parse_args()
     unknown = set(options.parts or ()) - {part.name for part in gpu_plan.PLANS[options.plan]}
     if unknown:
         parser.error(f"--plan {options.plan} has no part \"{unknown.pop()}\"; it has "
                      f"{', '.join(part.name for part in gpu_plan.PLANS[options.plan])}")
     if options.bundle is None:
-        parser.error("--bundle is missing: make one with launch/bundle.sh BUILD_FOLDER --programs kit")
+        parser.error("--bundle is missing: create a bundle with launch/bundle.sh BUILD_FOLDER --programs kit")
     for name in ("bundle", "cifar10"):
         path = getattr(options, name)
         if path and not path.is_dir() and not (path.is_file() and tarfile.is_tarfile(path)):
-            parser.error(f"--{name} {path} is no folder, and no archive that this Python unpacks. Of a file that zstd "
-                         "compressed, make one: zstd -dc FILE.tar.zst | xz >FILE.tar.xz")
+            parser.error(f"--{name} {path} is neither a folder nor an archive that this Python can unpack. To convert a "
+                         "file of zstd: zstd -dc FILE.tar.zst | xz >FILE.tar.xz")
         setattr(options, name, path and path.resolve())
     return options
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What does replaying a recorded step save? Runs the same training with steps enqueued kernel by kernel and
-// with steps replayed as a CUDA graph, in alternating blocks. Host time is a step's time without waits for
-// the device and for data. It reports times only if both networks end with the same bits.
+// Measures the time that replaying a recorded step saves. Runs the same training with steps enqueued kernel
+// by kernel and with steps replayed as a CUDA graph, in alternating blocks. Host time is a step's time
+// without waits for the device and for data. It reports times only if both networks end with the same bits.
 #include <cstdio>
 
 #include "benchmarks/bench_network.h"
@@ -57,7 +57,7 @@ class Run {
 
 int run(const Options& o) {
   if (o.where().kind == DeviceKind::cpu) {
-    throw ConfigError("graph_bench compares ways to start work on a GPU: run it with --device cuda");
+    throw ConfigError("graph_bench needs a GPU: set --device cuda");
   }
   const RandomImages images(o, 8 * o.batch);
   Run eager(o, images, false);
@@ -70,7 +70,7 @@ int run(const Options& o) {
     eager.block(o.steps);
     graph.block(o.steps);
   }
-  CHECK(eager.state() == graph.state(), "the graph's training is not the same bits");
+  CHECK(eager.state() == graph.state(), "training with the graph ends with different bits");
   const double ratio = median(eager.step_ms) / median(graph.step_ms);
   fmt::print(
       "{} {} batch {}: eager {:.3f} ms a step with {:.1f} us of the host, graph {:.3f} ms with {:.1f} us; "
@@ -97,12 +97,12 @@ int main(int argc, char** argv) {
   lockstep::Options options;
   options.device = "cuda";
   CLI::App app(
-      "Times training steps on a GPU, enqueued one by one and replayed as a whole-step graph, in blocks that "
-      "take turns; medians.",
+      "Times training steps on a GPU, enqueued kernel by kernel and replayed as a graph of the whole step, "
+      "in alternating blocks. Reports medians.",
       "graph_bench");
   options.add_flags(app);
   app.add_option("--blocks", options.blocks, "pairs of blocks")->check(CLI::PositiveNumber);
   app.add_option("--steps", options.steps, "steps in a block")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "write the result here, too");
+  app.add_option("--json", options.json, "also write the result to this file");
   return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
 }

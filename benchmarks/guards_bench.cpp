@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What do the guards cost? Ranks train with the Trainer in blocks of steps, in turns with and without the
-// work that `lockstep train` does between steps by default (step watch, comparison of ranks, straggler
+// Measures the cost of the guards. Ranks train with the Trainer in blocks of steps, in turns with and without
+// the work that `lockstep train` does between steps by default (step watch, comparison of ranks, straggler
 // detection, checkpoints that are not due). The ratio of the two is as noisy as the machine. The sum of the
 // parts is not: the time between steps, a comparison of ranks every thousand steps, the watchdog's CPU time,
 // the records of collectives, and the measurement of the rank's own time.
@@ -23,15 +23,15 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/timeline.h"
-#include "launch/train/clock/own_time.h"
 #include "launch/observe/account/step_series.h"
+#include "launch/observe/monitor/monitor.h"
+#include "launch/observe/run_files/report.h"
 #include "launch/train/checkpoint/keeper.h"
 #include "launch/train/checkpoint/shard.h"
 #include "launch/train/checkpoint/stop_signals.h"
-#include "launch/train/watch/desync_check.h"
+#include "launch/train/clock/own_time.h"
 #include "launch/train/job_end.h"
-#include "launch/observe/monitor/monitor.h"
-#include "launch/observe/run_files/report.h"
+#include "launch/train/watch/desync_check.h"
 #include "launch/train/watch/step_watch.h"
 #include "launch/train/watch/stragglers.h"
 #include "models/networks/networks.h"
@@ -108,7 +108,7 @@ std::optional<double> thread_milliseconds(const std::string& thread) {
 
 double processor_milliseconds(const std::string& thread) {
   const std::optional<double> found = thread_milliseconds(thread);
-  CHECK(found, "there is no thread {}", thread);
+  CHECK(found, "this process has no thread {}", thread);
   return *found;
 }
 
@@ -310,7 +310,7 @@ nlohmann::json measure_snapshot(const GuardOptions& o, Communicator& communicato
     std::memcpy(to.data(), from.data(), bytes);
     meet(communicator);
     const double copy = milliseconds_from(begin);
-    CHECK(to == from, "a copy that is none");
+    CHECK(to == from, "the copy differs from its source");
     if (round < 0) continue;
     steps.push_back(step);
     snapshots.push_back(snapshot);
@@ -330,19 +330,18 @@ void tell(const GuardOptions& o, const nlohmann::json& found) {
   const auto number = [&](const char* name) { return found.at(name).get<double>(); };
   if (o.snapshot) {
     fmt::print(
-        "{}: a snapshot of {:.0f} MB takes {:.1f} ms, a copy {:.1f} ms: {:.1f} ms for each GB more, {:.2f} % "
-        "of a "
-        "step of {:.0f} ms\n",
+        "{}: a snapshot of {:.0f} MB takes {:.1f} ms, a copy {:.1f} ms: {:.1f} ms more per GB, {:.2f} % of "
+        "a step of {:.0f} ms\n",
         o.model, 1e-6 * number("bytes"), number("snapshot_ms"), number("copy_ms"),
         number("beyond_a_copy_ms_per_gb"), 100 * number("beyond_a_copy_of_a_step_per_gb"), number("step_ms"));
     return;
   }
   if (o.report) {
-    fmt::print("{}: a step takes {:.3f} ms; what is told of it takes {:.4f} %\n", o.model, number("step_ms"),
+    fmt::print("{}: a step takes {:.3f} ms; reports take {:.4f} % of it\n", o.model, number("step_ms"),
                100 * number("sum_of_parts"));
   } else {
     fmt::print(
-        "{}: a step takes {:.3f} ms, watched {:.3f} ms, ratio {:.4f} (median of {}); the parts add up to "
+        "{}: a step takes {:.3f} ms, with guards {:.3f} ms, ratio {:.4f} (median of {}); the parts add up to "
         "{:.3f} %\n",
         o.model, number("step_ms"), number("guarded_step_ms"), number("ratio"), o.blocks,
         100 * number("sum_of_parts"));
@@ -383,14 +382,17 @@ int run(const GuardOptions& o) {
 
 int main(int argc, char** argv) {
   lockstep::GuardOptions options;
-  CLI::App app("What it costs that a training is watched, and that a checkpoint is taken; under mpirun.",
-               "guards_bench");
+  CLI::App app(
+      "Measures the cost of guards, of reports (--report) and of a checkpoint's snapshot (--snapshot) in a "
+      "training. Run it with mpirun.",
+      "guards_bench");
   options.add_flags(app);
-  app.add_option("--blocks", options.blocks, "pairs of blocks, or snapshots")->check(CLI::PositiveNumber);
-  app.add_option("--steps", options.steps, "steps of a block")->check(CLI::PositiveNumber);
+  app.add_option("--blocks", options.blocks, "pairs of blocks, or number of snapshots")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.steps, "steps in a block")->check(CLI::PositiveNumber);
   app.add_flag("--snapshot", options.snapshot,
-               "measure a checkpoint's snapshot beside a copy of as many bytes");
-  app.add_flag("--report", options.report, "measure what lines of steps and the monitor cost");
-  app.add_option("--json", options.json, "write the result here, too");
+               "measure a checkpoint's snapshot and a copy of as many bytes, in turns");
+  app.add_flag("--report", options.report, "measure the cost of lines of steps.jsonl and of the monitor");
+  app.add_option("--json", options.json, "also write the result to this file");
   return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
 }

@@ -8,7 +8,7 @@ trainings take turns, several times.
             of steps.jsonl
 
 The cause "memory" is provoked on the emulated device, so its figures are not those of a GPU. The cause
-"allocation" by a GPU that is too hot needs a GPU; the test EmulatedIdle.AGpuThatIsTooHotIsAllocation covers
+"allocation" by a GPU that is too hot needs a GPU; the test EmulatedIdle.AnOverheatedGpuHasCauseAllocation covers
 its advice.
 
 Exit codes: 0 each cause was reported, 1 one was not, 64 wrong command line, 70 a program failed."""
@@ -33,9 +33,9 @@ def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: parser.exit(64, f"idle_causes.py: {message}; see --help\n")
     parser.add_argument("--build", type=pathlib.Path, default=training_runs.ROOT / "build/cpu")
-    parser.add_argument("--images", type=pathlib.Path, required=True, help="a folder of images: train/CLASS/ and test/CLASS/")
+    parser.add_argument("--images", type=pathlib.Path, required=True, help="folder of images: train/CLASS/ and test/CLASS/")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", help="this cause")
+    parser.add_argument("--only", help="provoke only this cause")
     parser.add_argument("--json", type=pathlib.Path, required=True)
     return parser.parse_args(arguments)
 
@@ -146,7 +146,7 @@ def main():
             row = row_of(case, *measure(options, case, folder))
             rows.append(row)
             print(f"{case.cause:<14} promised {row.get('promised_percent') or 0:+6.0f} %  gained {row.get('gained_percent', 0):+6.0f} %  "
-                  f"{row.get('said', 'nothing was told')}", flush=True)
+                  f"{row.get('said', 'no event')}", flush=True)
     options.json.write_text(json.dumps({"benchmark": "idle_causes", "cores": os.cpu_count(), "repeats": options.repeats, "rows": rows},
                                        indent=1) + "\n")
     return 0 if all("said" in row for row in rows) else 1

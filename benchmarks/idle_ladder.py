@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Follows only the advice of the trainings from an idle machine to a busy one: trains, takes the event in
+"""Makes an idle machine busy by following only the advice of the trainings: trains, reads the event in
 events.jsonl with the largest loss that a program can fix, applies its change, and trains again, until devices
 are busy for 90 % of the time or two trainings in a row propose no change that a program can apply. Each rung
 records the predicted and the measured result.
 
-It begins with a typical first attempt: more ranks than cores, images that one thread decodes again in each
+It starts with a typical first attempt: more ranks than cores, images that one thread decodes again in each
 epoch, and small batches.
 
 Exit codes: 0 busy for 90 %, 1 not, 64 wrong command line, 70 a program failed."""
@@ -23,7 +23,7 @@ import training_runs
 
 ENOUGH = 0.9
 MOST_RUNGS = 12
-AGAIN = "again"  # without a change: other programs may have used the cores
+AGAIN = "again"  # no change: other programs may have used the cores
 WATCH = {"run.busy_below": ENOUGH, "run.log_every": 10, "run.busy_lines": 3, "run.event_pause_seconds": 0}
 
 
@@ -31,7 +31,7 @@ def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: parser.exit(64, f"idle_ladder.py: {message}; see --help\n")
     parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
-    parser.add_argument("--images", type=pathlib.Path, required=True, help="a folder of images: train/CLASS/ and test/CLASS/")
+    parser.add_argument("--images", type=pathlib.Path, required=True, help="folder of images: train/CLASS/ and test/CLASS/")
     parser.add_argument("--ranks", type=int, default=2 * (os.cpu_count() or 1))
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--batch", type=int, default=4)
@@ -94,7 +94,7 @@ def climb(options, folder):
         event = max(events, key=lambda each: (can_follow(each), each["lost_seconds"]), default=None)
         rungs.append({"change": change, "ranks": ranks, **found,
                       "told": event and {name: event[name] for name in ("cause", "text", "samples_per_second", "samples_per_second_estimated")}})
-        print(f"{change or 'as it was':<28} busy {100 * found['busy']:5.1f} %  peak {100 * found['peak']:5.1f} %  "
+        print(f"{change or 'unchanged':<28} busy {100 * found['busy']:5.1f} %  peak {100 * found['peak']:5.1f} %  "
               f"{found['samples_per_second']:9.0f} samples/s  {event['text'] if event else ''}", flush=True)
         step = follow(options, event, ranks, settings, place) if event and found["busy"] < ENOUGH else None
         if step is None and found["busy"] < ENOUGH and change != AGAIN:

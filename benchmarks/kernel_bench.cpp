@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How close are our own kernels to memory bandwidth? Compares each kernel's bytes per second with a copy's on
-// the same device in the same run, for several sizes of memory and, on a GPU, of blocks. Verifies results
-// against the CPU before it reports a time.
+// How close are Lockstep's own kernels to memory bandwidth? Compares each kernel's bytes per second with a
+// copy's on the same device in the same run, for several sizes of memory and, on a GPU, of blocks. Verifies
+// results against the CPU before it reports a time.
 #include <cmath>
 #include <cstdio>
 #include <optional>
@@ -58,7 +58,7 @@ void verify(const BenchKernel& kernel, const std::string& precision, DType type,
   for (std::size_t i = 0; i < results[0].size(); ++i) {
     const double error = std::abs(static_cast<double>(results[0][i]) - static_cast<double>(results[1][i]));
     CHECK(error <= 1e-2 * std::max(1.0, std::abs(static_cast<double>(results[1][i]))),
-          "{} in {}: element {} is {}, on the CPU {}", kernel.name, precision, i, results[0][i],
+          "{} in {}: element {} is {}, but {} on the CPU", kernel.name, precision, i, results[0][i],
           results[1][i]);
   }
 }
@@ -123,21 +123,22 @@ int run(const Options& o) {
 int main(int argc, char** argv) {
   lockstep::Options options;
   CLI::App app(
-      "Bytes per second of our own kernels beside a copy's on the same device, in turns; medians. A kernel "
-      "counts the bytes it must move at least: from memory, or from a cache that they fit into.",
+      "Compares the bytes per second of Lockstep's own kernels with a copy's on the same device, in turns. "
+      "Reports medians. A kernel counts the bytes that it must at least read and write, from memory or from "
+      "a cache into which they fit.",
       "kernel_bench");
   std::vector<std::string> names;
   for (const lockstep::BenchKernel& kernel : lockstep::bench_kernels()) names.push_back(kernel.name);
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--precision", options.precision, "fp32, bf16 or fp16")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  app.add_option("--threads", options.threads, "compute threads of a CPU")->check(CLI::PositiveNumber);
-  app.add_option("--mib", options.mib, "sizes of a tensor")->check(CLI::PositiveNumber);
+  app.add_option("--threads", options.threads, "compute threads on a CPU")->check(CLI::PositiveNumber);
+  app.add_option("--mib", options.mib, "sizes of a tensor in MiB")->check(CLI::PositiveNumber);
   app.add_option("--block-threads", options.block_threads,
-                 "threads of a block on a GPU, where a kernel leaves them open")
+                 "threads of a block on a GPU, for kernels without a fixed number")
       ->check(CLI::PositiveNumber);
-  app.add_option("--only", options.only, "these kernels")->check(CLI::IsMember(names));
-  app.add_option("--repeats", options.repeats, "times each")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "write the result here, too");
+  app.add_option("--only", options.only, "measure only these kernels")->check(CLI::IsMember(names));
+  app.add_option("--repeats", options.repeats, "repetitions of each measurement")->check(CLI::PositiveNumber);
+  app.add_option("--json", options.json, "also write the result to this file");
   return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
 }

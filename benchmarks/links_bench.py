@@ -37,16 +37,16 @@ def parse_arguments(arguments):
     parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
     parser.add_argument("--links", nargs="+", default=["200mbit", "1gbit", "10gbit"])
     parser.add_argument("--nodes", nargs="+", type=int, default=[2, 3, 4])
-    parser.add_argument("--sizes", nargs=2, default=["64K", "64M"], metavar=("LEAST", "MOST"), help="each four times the last")
+    parser.add_argument("--sizes", nargs=2, default=["64K", "64M"], metavar=("LEAST", "MOST"), help="smallest and largest size; the factor between sizes is 4")
     parser.add_argument("--iters", type=int, default=5, help="timed turns of each run")
     parser.add_argument("--rounds", type=int, default=1, help="runs of every case")
-    parser.add_argument("--json", type=pathlib.Path, help="write the result here, and a chart (.svg) beside it")
-    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only: the chart of a result")
+    parser.add_argument("--json", type=pathlib.Path, help="write the result to this file, and a chart (.svg) beside it")
+    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only draw the chart of this result")
     options = parser.parse_args(arguments)
     if unknown := [link for link in options.links if not re.fullmatch(r"[0-9.]+(k|m|g)bit", link)]:
-        parser.error(f"--links {unknown[0]} is no rate: give 200mbit, 1gbit")
+        parser.error(f"--links {unknown[0]} is not a rate such as 200mbit or 1gbit")
     if min(options.nodes) < 2:
-        parser.error(f"--nodes {min(options.nodes)} are not several")
+        parser.error(f"--nodes {min(options.nodes)}: at least 2 nodes are needed")
     return options
 
 

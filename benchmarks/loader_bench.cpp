@@ -31,8 +31,8 @@
 #include "core/error.h"
 #include "core/timeline.h"
 #include "data/batch_loader.h"
-#include "data/preloaded.h"
 #include "data/sample_order.h"
+#include "data/sets/preloaded.h"
 #include "kernels/backend.h"
 #include "launch/program/config/config.h"
 
@@ -334,8 +334,8 @@ class LoaderBench {
         {"rows", rows}};
     if (!megabytes.empty()) {
       const Spread files = spread_of(megabytes);
-      fmt::print("files, plainly read: {:.0f} MB/s, {:.0f} .. {:.0f}\n", files.typical, files.least,
-                 files.most);
+      fmt::print("reading files without decoding: {:.0f} MB/s, {:.0f} .. {:.0f}\n", files.typical,
+                 files.least, files.most);
       result["files_megabytes_per_second"] = {
           {"median", files.typical}, {"least", files.least}, {"most", files.most}};
     }
@@ -373,23 +373,23 @@ int run(const LoaderBenchOptions& options) {
 int main(int argc, char** argv) {
   lockstep::LoaderBenchOptions options;
   CLI::App app(
-      "How fast the samples of a configuration's training set can be had, stage by stage and in turns: their "
-      "files "
-      "read plainly; as many bytes copied in memory (\"of copy\" is against that); images as they are "
-      "stored, and "
-      "decoded by libjpeg-turbo alone (\"of decode\"), where they are no pixels; the dataset's read(); the "
-      "loader's "
-      "batches; and augmentation by all cores. MB/s are of decoded images.",
+      "Measures how fast the training set of a configuration can be read, stage by stage and in turns: "
+      "reading the files; copying as many bytes in memory (\"of copy\" is relative to this); for encoded "
+      "images, reading them without decoding, and decoding them by libjpeg-turbo alone (\"of decode\" is "
+      "relative to this); the dataset's read(); the loader's batches; and augmentation by all cores. MB/s "
+      "count decoded images.",
       "loader_bench");
-  app.add_option("CONFIG", options.config, "a preset or a TOML file; its [data] keys and train.batch count")
+  app.add_option("CONFIG", options.config,
+                 "a preset or a TOML file, of which only [data] and train.batch are used")
       ->required();
-  app.add_option("--set", options.overrides, "override a key of it; repeatable")
+  app.add_option("--set", options.overrides, "override a key of the configuration; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   app.add_option("--threads", options.threads, "numbers of loader threads")->check(CLI::Range(1, 64));
-  app.add_option("--samples", options.samples, "of a turn of a stage")->check(CLI::PositiveNumber);
-  app.add_option("--turns", options.turns, "of each stage; medians count")->check(CLI::PositiveNumber);
-  app.add_flag("--cold", options.cold, "tell the system to forget the files before each stage");
-  app.add_option("--json", options.json, "write the result here, too");
+  app.add_option("--samples", options.samples, "samples in a turn of a stage")->check(CLI::PositiveNumber);
+  app.add_option("--turns", options.turns, "turns of each stage; medians are reported")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--cold", options.cold, "drop the files from the page cache before each stage");
+  app.add_option("--json", options.json, "also write the result to this file");
   return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
 }

@@ -30,7 +30,7 @@ def parse_arguments(arguments):
     parser.add_argument("--bin", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin", help="folder of the built programs")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--peer", help="a Python with torch, for the DataLoader; it is left out without one")
+    parser.add_argument("--peer", help="a Python with torch, for the DataLoader (default: no comparison)")
     parser.add_argument("--json", type=pathlib.Path, required=True)
     return parser.parse_args(arguments)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much communication does the backward pass hide? Measures step time and exposed communication of
+"""Measures how much communication the backward pass hides: step time and exposed communication of
 `lockstep train` on random images, in turns over links, gradient codecs (comm.codec) and bucket sizes, with
 and without overlap (comm.overlap), and with and without an exchange that continues into the next step
 (comm.cross_barrier). Links are "shared" (ranks of one node, shared memory) and rates of tests/nodes.sh: nodes
@@ -37,34 +37,34 @@ def parse_arguments(arguments):
     parser.add_argument("--buckets", type=float, nargs="+", default=[1, 4, 25], metavar="MIB",
                         help="capacities of middle buckets; the first and the last have at most 1 MiB")
     parser.add_argument("--codecs", nargs="+", default=[""], metavar="CODEC",
-                        help="values of comm.codec, in turns with all else; left out: the configuration's")
-    parser.add_argument("--overlap", choices=["both", "on"], default="both", help="both: without overlap, too")
+                        help="values of comm.codec, measured in turns (default: the configuration's)")
+    parser.add_argument("--overlap", choices=["both", "on"], default="both", help="both: measure also without overlap")
     parser.add_argument("--cross-barrier", choices=["off", "on", "both"], default="off",
-                        help="on: with comm.cross_barrier, where there is overlap; both: without, too")
+                        help="on: with comm.cross_barrier if there is overlap; both: measure also without")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--ranks-per-node", type=int, default=1, help="where there are nodes")
+    parser.add_argument("--ranks-per-node", type=int, default=1, help="ranks on each node")
     parser.add_argument("--model", default="resnet18")
-    parser.add_argument("--image", type=int, default=32, help="pixels to a side")
-    parser.add_argument("--batch", type=int, default=32, help="of each rank")
+    parser.add_argument("--image", type=int, default=32, help="height and width of an image in pixels")
+    parser.add_argument("--batch", type=int, default=32, help="samples per step and rank")
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each rank")
-    parser.add_argument("--steps", type=int, default=4, help="timed steps of each run; as many in each epoch that warms up")
+    parser.add_argument("--steps", type=int, default=4, help="timed steps of each run; each warm-up epoch has as many")
     parser.add_argument("--warm-epochs", type=int, default=1,
-                        help="epochs before the timed one; more where the first steps are for trials, as with codec auto")
+                        help="warm-up epochs before the timed one; use more if the first steps are trials, as with codec auto")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every case")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for lockstep train")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="set this key in lockstep train")
     parser.add_argument("--more", action="store_true",
-                        help="a link's cases in the file that this run leaves out stay, and it adds its own to them")
-    parser.add_argument("--json", type=pathlib.Path, help="write the result here, and a chart (.svg) beside it")
-    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only: the chart of a result")
+                        help="keep the cases of a link in the file, and add those of this run")
+    parser.add_argument("--json", type=pathlib.Path, help="write the result to this file, and a chart (.svg) beside it")
+    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only draw the chart of this result")
     options = parser.parse_args(arguments)
     if options.ranks < 2 or options.ranks % options.ranks_per_node:
-        parser.error(f"--ranks {options.ranks} are not several, or not nodes of {options.ranks_per_node}")
+        parser.error(f"--ranks {options.ranks}: at least 2 ranks are needed, in nodes of {options.ranks_per_node}")
     if min(options.buckets) <= 0:
-        parser.error("--buckets are larger than 0")
+        parser.error("--buckets must be larger than 0")
     if options.warm_epochs < 1:
-        parser.error("--warm-epochs are 1 or more")
+        parser.error("--warm-epochs must be at least 1")
     if len(set(options.codecs)) < len(options.codecs):
-        parser.error("--codecs has one twice")
+        parser.error("--codecs lists a codec twice")
     return options
 
 
@@ -178,7 +178,7 @@ def with_more(old, part):
     alike = [name for name in part if name not in ("rows", "command", "date", "revision", "rounds")]
     different = [name for name in alike if part[name] != old.get(name)]
     if different:
-        raise training_runs.Failed(f"--more: the file's cases were measured otherwise: {', '.join(different)}")
+        raise training_runs.Failed(f"--more: the cases in the file were measured with other values of {', '.join(different)}")
     cases = {case_of(row) for row in part["rows"]}
     rows = [row for row in old["rows"] if case_of(row) not in cases] + part["rows"]
     return {**part, "command": f"{old['command']} && {part['command']}",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How close does `lockstep predict` come to the rate of the forward pass alone? Trains the network for some
+"""Compares the rate of `lockstep predict` with that of the forward pass alone. Trains the network for some
 steps, exports it, and classifies the images of a folder in several turns. `busy` is the share of the time in
 which the device computes, so images/s divided by `busy` is the rate of the forward pass alone.
 
@@ -25,7 +25,7 @@ def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: parser.exit(64, f"predict_rate.py: {message}; see --help\n")
     parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
-    parser.add_argument("--images", type=pathlib.Path, required=True, help="a folder of images: train/CLASS/ and test/CLASS/")
+    parser.add_argument("--images", type=pathlib.Path, required=True, help="folder of images: train/CLASS/ and test/CLASS/")
     parser.add_argument("--models", nargs="+", default=["cnn", "resnet20"])
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json", type=pathlib.Path, required=True)
@@ -47,10 +47,10 @@ def examine(options, model, folder):
     for _ in range(options.turns):
         told = TOLD.search(run(options.lockstep, "predict", export, options.images / "test", "--set", "kernels.choose=time"))
         if not told:
-            raise training_runs.Failed("lockstep predict does not tell its rate")
+            raise training_runs.Failed("lockstep predict printed no rate")
         turns.append({"images": int(told[1].replace(",", "")), "images_per_second": int(told[3].replace(",", "")), "busy": int(told[4]) / 100})
     busy = statistics.median(turn["busy"] for turn in turns)
-    print(f"{model:<10} {statistics.median(turn['images_per_second'] for turn in turns):8,.0f} images/s, {100 * busy:.0f} % of the forward pass's own rate")
+    print(f"{model:<10} {statistics.median(turn['images_per_second'] for turn in turns):8,.0f} images/s, {100 * busy:.0f} % of the rate of the forward pass alone")
     return {"model": model, "of_forward_rate": busy, "turns": turns}
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long does the README's first command take? Clones this repository, runs launch/quickstart.sh in the
+"""Measures how long the README's first command takes. Clones this repository, runs launch/quickstart.sh in the
 clone, and reports the seconds of installing, building and training, the accuracy, and the compile seconds of
 each library. Only the first round on a fresh machine includes the installation of packages.
 
@@ -44,7 +44,7 @@ def measured(clone):
     end = time.monotonic()
     if process.wait() != 0:
         raise SystemExit("".join(said[-20:]))
-    accuracy = re.findall(r"test accuracy ([\d.]+) %", "".join(said))[-1]
+    accuracy = re.findall(r"accuracy ([\d.]+) %", "".join(said))[-1]
     return {"seconds": round(end - begin, 1), "install_seconds": round(at["build"] - begin, 1),
             "build_seconds": round(at["train"] - at["build"], 1), "train_seconds": round(end - at["train"], 1),
             "test_accuracy_percent": float(accuracy), "compile_seconds": compile_seconds(clone / "build/cpu/.ninja_log")}

@@ -58,7 +58,7 @@ def step(part, name):
 
 
 def times(row):
-    """Speedup over the peer, with the spread over the turns where the file has it."""
+    """Speedup over the peer, with the spread over the turns if the file has it."""
     low, high = row.get("ratio_spread", (None, None))
     return f"{row['ratio']:.2f}x" + (f", from {low:.2f}x to {high:.2f}x" if low else "")
 
@@ -116,7 +116,7 @@ def links(results):
         shares = [f"{part['nodes']} nodes {100 * min(row['of_tcp'] for row in part['rows'] if row['bytes'] >= 1 << 20):.0f} %"
                   for part in parts if part["link"] == link]
         texts.append(f"{link} {', '.join(shares)}")
-    return ("all-reduce of 1 MiB and more between nodes of one rank, at least so much of plain TCP both ways at once",
+    return ("all-reduce of 1 MiB and more between nodes of one rank: least share of the rate of plain TCP in both directions at once",
             "; ".join(texts), parts[-1])
 
 
@@ -223,14 +223,14 @@ def encodings(results):
     shares = {}
     for row in result["encodings"]:
         shares.setdefault(row["codec"], []).append(f"{100 * row['of_copy']:.0f} %")
-    return ("encoding and decoding of `resnet18`'s gradients by one thread, beside a copy of as many bytes",
-            ", ".join(f"{codec} {' and '.join(both)}" for codec, both in shares.items()) + " of its speed", result)
+    return ("encoding and decoding of `resnet18`'s gradients by one thread, compared with a copy of as many bytes",
+            ", ".join(f"{codec} {' and '.join(both)}" for codec, both in shares.items()) + " of the copy's speed", result)
 
 
 def codecs_of_a_step(results):
     result = results("codecs")
     options = result["options"]
-    return (f"all arithmetic of a codec, of a training step of `resnet18`, {options['image'][0]}x{options['image'][1]}, "
+    return (f"all arithmetic of a codec, as a share of a training step of `resnet18`, {options['image'][0]}x{options['image'][1]}, "
             f"batch {options['batch']}, {options['threads']} thread",
             ", ".join(f"{row['codec']} {100 * row['of_step']:.1f} %" for row in result["step"]["codecs"]), result)
 
@@ -269,8 +269,8 @@ def faults(results):
              for name in ("faults", "went_on", "ended_undisturbed", "steps_skipped", "wrong")}
     skipped = f", {count['steps_skipped']} skipped a step of fp16" if count["steps_skipped"] else ""
     return (f"random faults of {len(result['by_kind'])} kinds, 2 to 4 ranks on one node and on two, {count['faults']} of them",
-            f"{count['went_on']} jobs ended with the documented code and went on to the bits of an undisturbed training, "
-            f"{count['ended_undisturbed']} ended with those bits at once{skipped}, {count['wrong']} lost anything", result)
+            f"{count['went_on']} jobs ended with the documented code and resumed with the bits of an undisturbed training, "
+            f"{count['ended_undisturbed']} ended with those bits at once{skipped}, {count['wrong']} lost data", result)
 
 
 def soak(results):
@@ -285,16 +285,16 @@ def soak(results):
 
 def guards(results):
     result = results("guards")
-    return (f"being watched, `{result['options']['model']}`, {result['ranks']} ranks of one thread, batch "
+    return (f"cost of the guards, `{result['options']['model']}`, {result['ranks']} ranks of one thread, batch "
             f"{result['options']['batch']} each",
-            f"{100 * result['sum_of_parts']:.2f} % of a step of {result['step_ms']:.1f} ms, part by part; steps in turns with "
-            f"unwatched ones take {result['ratio']:.4f} times as long", result)
+            f"{100 * result['sum_of_parts']:.2f} % of a step of {result['step_ms']:.1f} ms as the sum of the parts; steps with guards take "
+            f"{result['ratio']:.4f} times as long as steps without, in turns", result)
 
 
 def report_cost(results):
     result = results("report_cost")
     parts = result["parts"]
-    return (f"what is told of a run, `{result['options']['model']}`, {result['ranks']} ranks of one thread, batch {result['options']['batch']} each",
+    return (f"cost of the reports of a run, `{result['options']['model']}`, {result['ranks']} ranks of one thread, batch {result['options']['batch']} each",
             f"{100 * result['sum_of_parts']:.2f} % of a step of {result['step_ms']:.1f} ms: lines {100 * parts['lines']:.3f} %, norms of "
             f"gradients {100 * parts['norms']:.3f} %, the monitor {100 * parts['monitor']:.3f} %", result)
 
@@ -304,7 +304,7 @@ def idle_ladder(results):
     first, last = result["rungs"][0], result["rungs"][-1]
     changes = ", ".join(f"`{rung['change']}`" if "=" in rung["change"] or "lockstep" in rung["change"] else rung["change"]
                         for rung in result["rungs"][1:])
-    return (f"from idle to busy by the advice of each training alone: `cnn` on CIFAR-10 as JPEG, {first['ranks']} ranks on {result['cores']} cores at first",
+    return (f"from idle to busy by following only the advice of each training: `cnn` on CIFAR-10 as JPEG, first {first['ranks']} ranks on {result['cores']} cores",
             f"busy {100 * first['busy']:.0f} % -> {100 * last['busy']:.0f} %, {first['samples_per_second']:,.0f} -> "
             f"{last['samples_per_second']:,.0f} samples/s, in {len(result['rungs']) - 1} changes: {changes}", result)
 
@@ -313,10 +313,10 @@ def idle_cause(cause):
     def row(results):
         result = results("idle_causes")
         found = next(each for each in result["rows"] if each["cause"] == cause)
-        promised = f"promised {found['promised_percent']:+.0f} %" if found["promised_percent"] else "nothing promised"
+        promised = f"promised {found['promised_percent']:+.0f} %" if found["promised_percent"] else "no gain promised"
         return (f"idle by `{cause}`: {found['provoked_by']}",
                 f"{promised}; gained {found['gained_percent']:+.0f} % ({found['gained_percent_least']:+.0f} to "
-                f"{found['gained_percent_most']:+.0f} %). Said: {found['said'].replace('|', '/')}", result)
+                f"{found['gained_percent_most']:+.0f} %). Message: {found['said'].replace('|', '/')}", result)
     return row
 
 
@@ -326,7 +326,7 @@ def snapshot(results):
     return (f"snapshot of a checkpoint, `{result['options']['model']}`, {height}x{width}, {result['ranks']} ranks, "
             f"{1e-6 * result['bytes']:.0f} MB",
             f"training stops for {result['snapshot_ms']:.1f} ms, a copy of as many bytes takes {result['copy_ms']:.1f} ms; "
-            f"{100 * result['beyond_a_copy_of_a_step_per_gb']:+.2f} % of a step for each GB", result)
+            f"{100 * result['beyond_a_copy_of_a_step_per_gb']:+.2f} % of a step per GB", result)
 
 
 def loader(results):
@@ -370,7 +370,7 @@ def found_batches(results):
         else:
             told.append(f"{change} -> {each['recommended']['batch']} ({each['seconds']:.0f} s): promised {each['promised']:.2f}x, "
                         f"gained {each['gained']:.2f}x ({min(each['gains']):.2f} to {max(each['gains']):.2f})")
-    return ("`lockstep find-batch`: samples per second that its recommendation promised and brought, medians of pairs of trainings", "; ".join(told), result)
+    return ("`lockstep find-batch`: gain in samples per second by its recommendation, promised and measured, medians of pairs of trainings", "; ".join(told), result)
 
 
 def predict_rate(results):
@@ -379,7 +379,7 @@ def predict_rate(results):
     def median(each, name):
         return statistics.median(turn[name] for turn in each["turns"])
     told = (f"`{each['model']}` {100 * each['of_forward_rate']:.0f} %, {median(each, 'images_per_second'):,.0f} images/s" for each in result["results"])
-    return ("`lockstep predict`, 10,000 JPEG files of 32x32: of the rate of the forward pass alone", "; ".join(told), result)
+    return ("`lockstep predict`, 10,000 JPEG files of 32x32: share of the rate of the forward pass alone", "; ".join(told), result)
 
 
 def gpu_step(case, name):
@@ -389,7 +389,7 @@ def gpu_step(case, name):
         peer = row["pytorch"]
         return (f"training step of {name}, fp16, on one GPU", f"{speed(row)} samples/s; PyTorch {peer['version'].split('+')[0]} "
                 f"({peer['best']}): {speed(peer)} ({row['ratio']:.2f}x; "
-                f"{len(row['turns']['lockstep'])} runs of ours, {len(row['turns'][peer['best']])} of PyTorch's)", result)
+                f"{training_runs.counted(len(row['turns']['lockstep']), 'run')} of ours, {len(row['turns'][peer['best']])} of PyTorch's)", result)
     return row
 
 
@@ -461,14 +461,14 @@ def problems(root):
     for name, rows in PAGES.items():
         page = (root / name).read_text()
         if written(page, rows, Results(results)) != page:
-            found.append(f"{name} is not what the results say; run benchmarks/readme_table.py")
+            found.append(f"{name} differs from the results; run benchmarks/readme_table.py")
     return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="of the source tree")
+    parser.add_argument("--check", action="store_true", help="change nothing, and fail if a page or a result is wrong")
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="root of the source tree")
     options = parser.parse_args()
     if not options.check:
         for name, rows in PAGES.items():

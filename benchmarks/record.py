@@ -99,8 +99,8 @@ def missing(document):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=pathlib.Path)
-    parser.add_argument("command", nargs="+", help="after --; a program that takes --json")
-    parser.add_argument("--lockstep", default=ROOT / "build/cpu/bin/lockstep", help="whose `info` tells the versions")
+    parser.add_argument("command", nargs="+", help="command after --, of a program that has the flag --json")
+    parser.add_argument("--lockstep", default=ROOT / "build/cpu/bin/lockstep", help="program whose `info` lists the versions")
     options = parser.parse_args()
     done = suite.execute_with_json(options.command)
     if done.status != "ok":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How does training scale? Measures samples per second of `lockstep train` on 1, 2, 4, .. ranks, on random
+"""Measures how training scales: samples per second of `lockstep train` on 1, 2, 4, .. ranks, on random
 images: strong scaling (constant global batch) and weak scaling (constant batch per rank), in turns, with the
 efficiency relative to one rank. Ranks share this machine. With --rate they run on nodes of this machine that
 are joined by links of that rate (tests/nodes.sh). With --mpirun they run on the hosts that its arguments
@@ -33,31 +33,31 @@ def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: parser.exit(64, f"scaling_bench.py: {message}; see --help\n")
     parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="1 is among them")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="numbers of ranks; must include 1")
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
     parser.add_argument("--model", default="cnn")
-    parser.add_argument("--image", type=int, default=28, help="pixels to a side")
-    parser.add_argument("--batch", type=int, default=64, help="of each rank, weak scaling")
-    parser.add_argument("--global-batch", type=int, help="of all, strong scaling (default: batch x the most ranks)")
+    parser.add_argument("--image", type=int, default=28, help="height and width of an image in pixels")
+    parser.add_argument("--batch", type=int, default=64, help="batch of each rank in weak scaling")
+    parser.add_argument("--global-batch", type=int, help="batch of all ranks in strong scaling (default: --batch times the largest number of ranks)")
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each rank")
-    parser.add_argument("--steps", type=int, default=20, help="timed steps of each run; as many warm up")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of each run, after as many warm-up steps")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every case")
-    parser.add_argument("--rate", default=training_runs.SHARED, help="of each node's link: 1gbit, or none for no limit")
-    parser.add_argument("--ranks-per-node", type=int, default=1, help="with --rate")
+    parser.add_argument("--rate", default=training_runs.SHARED, help="rate of each node's link, such as 1gbit; none: no limit (default: one node)")
+    parser.add_argument("--ranks-per-node", type=int, default=1, help="ranks on each node, with --rate")
     parser.add_argument("--mpirun", default="", help="arguments for mpirun: \"--host a:4,b:4\"")
-    parser.add_argument("--folder", type=pathlib.Path, help="with --mpirun: where every host sees images and metrics")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for lockstep train")
-    parser.add_argument("--json", type=pathlib.Path, help="write the result here, and a chart (.svg) beside it")
-    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only: the chart of a result")
+    parser.add_argument("--folder", type=pathlib.Path, help="folder for images and metrics that every host can access, with --mpirun")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="set this key in lockstep train")
+    parser.add_argument("--json", type=pathlib.Path, help="write the result to this file, and a chart (.svg) beside it")
+    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only draw the chart of this result")
     options = parser.parse_args(arguments)
     options.ranks = sorted(set(options.ranks))
     options.global_batch = options.global_batch or options.batch * options.ranks[-1]
     if options.ranks[0] != 1:
-        parser.error("--ranks has no 1, which the others are compared with")
+        parser.error("--ranks must include 1, because efficiency is relative to one rank")
     if "strong" in options.modes and any(options.global_batch % ranks for ranks in options.ranks):
-        parser.error(f"--global-batch {options.global_batch} cannot be divided by each of {options.ranks} ranks")
+        parser.error(f"--global-batch {options.global_batch} must be divisible by each of {options.ranks} ranks")
     if options.rate != training_runs.SHARED and any(r % options.ranks_per_node for r in options.ranks if r > 1):
-        parser.error(f"--ranks {options.ranks} are not nodes of {options.ranks_per_node}")
+        parser.error(f"--ranks {options.ranks} must be divisible by --ranks-per-node {options.ranks_per_node}")
     return options
 
 

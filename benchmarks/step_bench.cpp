@@ -88,7 +88,7 @@ class PipelinedSteps {
         gradient_scale_(1.0f / static_cast<float>(options.batch)) {}
 
   // Mean seconds of `count` steps; count must be even. None if the device cannot record a step; reason() then
-  // says why.
+  // returns the reason.
   std::optional<double> run(int count) {
     const std::int64_t begin = now_ns();
     for (int step = 0; step < count; ++step) {
@@ -152,7 +152,7 @@ std::size_t baseline_bytes(int threads) {
 void check_loss(double first, double last) {
   if (std::isfinite(last) && last < first) return;
   throw Error(exit_code::failed,
-              fmt::format("the loss went from {} to {}: these steps do not train", first, last));
+              fmt::format("the loss changed from {} to {}: these steps do not train", first, last));
 }
 
 // Mean seconds of a step on a GPU, and the digest after all steps.
@@ -193,7 +193,7 @@ std::optional<GpuSteps> gpu_steps(const Options& o, BenchNetwork& bench, double 
     throw Error(
         exit_code::failed,
         fmt::format("{} steps end with digest {} when they are enqueued and {} when they are replayed: "
-                    "one of the two does not train as it should",
+                    "one of the two ways trains wrongly",
                     o.steps + o.steps % 2 + 2, steps.eager.digest, steps.recorded->digest));
   }
   return steps;
@@ -234,7 +234,7 @@ int run(const Options& o) {
                mib(memory->total - memory->available), mib(memory->total), mib(memory->at_start),
                mib(memory->buffers), mib(memory->libraries));
   }
-  fmt::print("  planned {:.1f} MiB; resident peak {:.1f} MiB, of which the libraries' {:.1f} MiB\n",
+  fmt::print("  planned {:.1f} MiB; resident peak {:.1f} MiB, including {:.1f} MiB of libraries\n",
              mib(planned), mib(resident.peak), mib(baseline));
   nlohmann::json result{{"benchmark", "step"},
                         {"machine", describe_machine()},
@@ -269,20 +269,19 @@ int run(const Options& o) {
 int main(int argc, char** argv) {
   lockstep::Options options;
   CLI::App app(
-      "Times full training steps (forward, loss, backward, update) on random images; medians. On a GPU the "
-      "step is the mean of steps that are replayed as a recorded graph while the host runs ahead, as "
-      "lockstep "
-      "train does it; eager steps, enqueued kernel by kernel, stand beside it, and forward, backward and "
-      "optimizer are of eager steps that the host waits for. GFLOP/s counts a direct convolution's "
-      "operations, "
-      "so Winograd may exceed the peak, which is measured on the same threads, or GPU in the same precision. "
-      "Planned memory is what the plan announces: activations, parameters, statistics, gradients, optimizer.",
+      "Times full training steps (forward, loss, backward, update) on random images. Reports medians. On a "
+      "GPU the time is the mean of steps that are replayed as a recorded graph while the host runs ahead, "
+      "as in lockstep train. Eager steps, enqueued kernel by kernel, are reported, too. forward, backward "
+      "and optimizer are the times of eager steps that the host waits for. GFLOP/s counts the operations of "
+      "direct convolutions, so Winograd may exceed the peak, which is measured on the same threads, or on "
+      "the GPU in the same precision. Planned memory is that of the plan: activations, parameters, "
+      "statistics, gradients, optimizer.",
       "step_bench");
   options.add_flags(app);
   app.add_option("--steps", options.steps, "timed steps")->check(CLI::PositiveNumber);
-  app.add_option("--warmup", options.warmup, "steps before")->check(CLI::NonNegativeNumber);
-  app.add_flag("--no-peak", options.no_peak,
-               "leave out the device's peak, which takes some seconds to measure");
-  app.add_option("--json", options.json, "write the result here, too");
+  app.add_option("--warmup", options.warmup, "untimed steps before the timed ones")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--no-peak", options.no_peak, "do not measure the device's peak, which takes some seconds");
+  app.add_option("--json", options.json, "also write the result to this file");
   return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
 }

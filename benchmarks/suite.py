@@ -82,7 +82,7 @@ def execute_with_json(command, limit=None, environment=None):
             try:
                 run.result = json.loads(file.read_text())
             except (OSError, ValueError) as error:
-                run.status, run.reason = "failed", f"left no JSON: {error}"
+                run.status, run.reason = "failed", f"the program wrote no JSON: {error}"
     return run
 
 
@@ -108,7 +108,7 @@ def median_speed(results):
 
 
 def paired(ours, theirs):
-    """Our speed over theirs in the turns that both have: the ratios, their median and spread."""
+    """Lockstep's speed over the peer's in the turns that both have: the ratios, their median and spread."""
     ratios = [a / b for a, b in zip(speeds(ours), speeds(theirs)) if a and b]
     if not ratios:
         return {}

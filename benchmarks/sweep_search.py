@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How busy does `lockstep sweep` keep its slots, and what share of a grid's steps does successive halving
-take? Searches learning rate and width of a small network on Fashion-MNIST, over every combination of both,
+"""Measures how busy `lockstep sweep` keeps its slots, and which share of a grid's steps successive halving
+takes. Searches learning rate and width of a small network on Fashion-MNIST, over every combination of both,
 and reads the sweep's result. busy_share: time of the jobs over the time of all slots, from the start of the
 first job to the end of the last one. steps_of_all: steps of the whole grid.
 

@@ -91,7 +91,7 @@ class TcpWay final : public Way {
   bool leaves_result() const override { return false; }
 
   std::string lacks(const CollectiveCase& c) const override {
-    return c.kind == CollectiveKind::all_reduce ? "" : "plain TCP carries what an all_reduce sends, no other";
+    return c.kind == CollectiveKind::all_reduce ? "" : "tcp supports all_reduce only";
   }
 
   void run(const CollectiveCase& c, std::byte* send, std::byte* recv) override {
@@ -130,7 +130,7 @@ class TcpWay final : public Way {
     if (transfer.to_receive > 0) {
       const std::size_t left = transfer.to_receive;
       const ssize_t got = ::recv(descriptor, recv + place(left), piece(left), MSG_DONTWAIT);
-      if (got == 0) throw Error(exit_code::failed, "a rank closed its plain TCP connection");
+      if (got == 0) throw Error(exit_code::failed, "a peer closed its plain TCP connection");
       any |= advance(transfer.to_receive, got);
     }
     return any;
@@ -163,7 +163,7 @@ class TcpWay final : public Way {
 std::unique_ptr<Way> tcp_way(World& world, Communicator& host, std::shared_ptr<WayMemory> memory,
                              std::string& why_not) {
   if (world.size() < 2) {
-    why_not = "a rank alone has nobody to send to";
+    why_not = "a single rank has no peers";
     return nullptr;
   }
   std::vector<Socket> peers;

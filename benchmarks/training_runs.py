@@ -22,7 +22,7 @@ CLASSES = 10
 
 
 class Skipped(Exception):
-    """Nodes cannot be made here; the message says why."""
+    """This machine cannot create nodes; the message has the reason."""
 
 
 class Failed(Exception):
@@ -48,7 +48,7 @@ def launcher(ranks, link=SHARED, ranks_per_node=1, mpirun=""):
     if link == SHARED or ranks <= ranks_per_node:
         return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
     if ranks % ranks_per_node:
-        raise ValueError(f"{ranks} ranks are not nodes of {ranks_per_node}")
+        raise ValueError(f"{ranks} ranks cannot be divided into nodes of {ranks_per_node}")
     return [str(NODES), link, str(ranks // ranks_per_node), str(ranks_per_node)]
 
 
@@ -59,7 +59,7 @@ def lines_of(path):
 
 def per_step(epochs):
     """Speed and times per step of the last epoch. epochs: lines of metrics.jsonl; the earlier ones are
-    warm-up. Has overlap and wire_ms where the epoch accounts for communication."""
+    warm-up. Has overlap and wire_ms if the epoch accounts for communication."""
     last = epochs[-1]
     steps = last["steps"] - (epochs[-2]["steps"] if len(epochs) > 1 else 0)
     account = last["account"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Does `lockstep plan --ranks` predict the step time of a cluster? Trains on ranks of one thread, one per
+"""Compares the step time that `lockstep plan --ranks` predicts for a cluster with measurements. Trains on ranks of one thread, one per
 node, on nodes of this machine (tests/nodes.sh) joined by links of given rates. Each node has the same share
 of the processors, and all shares together do not exceed the machine: so a node computes as fast as it does
 alone, as on a cluster. The plan is fitted to one rank alone and to two ranks over two links. It predicts two
@@ -149,17 +149,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=pathlib.Path)
     parser.add_argument("--model", default="mobilenet_v2")
-    parser.add_argument("--batch", type=int, default=8, help="of each rank")
+    parser.add_argument("--batch", type=int, default=8, help="samples per step and rank")
     parser.add_argument("--bucket-mib", default="[0.1, 1, 0.1]",
-                        help="sums of several sizes tell latency from bandwidth")
-    parser.add_argument("--set", action="append", default=[], help="a further key of the configuration")
-    parser.add_argument("--steps", type=int, default=30, help="of each run")
-    parser.add_argument("--between-nodes", default="auto", help="how nodes add up: comm.between_nodes")
+                        help="comm.bucket_mib; sums of several sizes separate latency from bandwidth")
+    parser.add_argument("--set", action="append", default=[], help="set this key of the configuration, SECTION.KEY=VALUE")
+    parser.add_argument("--steps", type=int, default=30, help="steps of each run")
+    parser.add_argument("--between-nodes", default="auto", help="comm.between_nodes: how nodes add up")
     parser.add_argument("--cores", type=float, default=(1 - SPARE) * os.cpu_count() / max(RANKS),
-                        help="of each node: a part of this machine's, of which the most nodes together have 0.8")
-    parser.add_argument("--fresh", action="store_true", help="forget the turns that FILE has")
-    parser.add_argument("--keep", type=pathlib.Path, help="a folder for the traces, which are else removed")
-    parser.add_argument("--again", action="store_true", help="predict from the traces that --keep left, run nothing")
+                        help="cores of each node (default: 0.8 of this machine's cores, divided by the largest number of nodes)")
+    parser.add_argument("--fresh", action="store_true", help="discard the turns in FILE")
+    parser.add_argument("--keep", type=pathlib.Path, help="keep the traces in this folder (default: they are removed)")
+    parser.add_argument("--again", action="store_true", help="predict from the traces of an earlier --keep, without training")
     parser.add_argument("--lockstep", type=pathlib.Path, default=ROOT / "build/cpu/bin/lockstep")
     options = parser.parse_args()
     turns = []
@@ -173,7 +173,7 @@ def main():
               "median_error": statistics.median(unseen), "largest_error": max(unseen), "table": table, "turns": turns}
     options.file.write_text(json.dumps(result, indent=1) + "\n")
     print(text_of(table))
-    print(f"median error of what was not fitted, {len(turns)} turns: {result['median_error']:.1%}, "
+    print(f"median error of the cases that were not fitted, {len(turns)} turns: {result['median_error']:.1%}, "
           f"largest {result['largest_error']:.1%}")
 
 

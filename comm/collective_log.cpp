@@ -149,15 +149,15 @@ CollectiveLog::CollectiveLog(std::string_view communicator, int rank, int size) 
   descriptor_ = create_log_file(path_);
   const int shared = descriptor_ < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   if (descriptor_ < 0) {
-    log::info("{}: no room for the record of collectives ({}); only this process can read it", path_.string(),
-              system_words());
+    log::info("{}: cannot be created ({}); other processes cannot read the record of collectives",
+              path_.string(), system_words());
     path_.clear();
   } else {
     removed_at_end_.emplace(path_);
   }
   void* memory = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, shared, descriptor_, 0);
   if (memory == MAP_FAILED) {
-    throw MemoryError(fmt::format("no memory for the record of collectives: {}", system_words()));
+    throw MemoryError(fmt::format("cannot allocate the record of collectives: {}", system_words()));
   }
   memory_ = std::construct_at(static_cast<Memory*>(memory));  // on zeroed memory
   memory_->rank = rank;

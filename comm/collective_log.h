@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "comm/collective.h"
-#include "core/last_words.h"
+#include "core/system/last_words.h"
 
 namespace lockstep {
 

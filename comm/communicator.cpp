@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "comm/agreement.h"
-#include "comm/reduce.h"
+#include "comm/sums/reduce.h"
 #include "core/error.h"
 
 namespace lockstep {
@@ -21,7 +21,7 @@ struct CallsSoFar {
 };
 
 std::string describe_call(int rank, const CollectiveIdentity& call) {
-  if (call.sequence == 0) return fmt::format("rank {} has none there", rank);
+  if (call.sequence == 0) return fmt::format("rank {} has no collective at that position", rank);
   return fmt::format("rank {} is in {}", rank, describe(collective_of(call)));
 }
 
@@ -71,7 +71,7 @@ void Communicator::check(const Collective& collective) const {
   CHECK(kind != CollectiveKind::broadcast || (collective.root >= 0 && collective.root < size_),
         "root {} of {} ranks", collective.root, size_);
   if (collective.count == 0) return;
-  CHECK(collective.recv != nullptr && (!has_send || collective.send != nullptr), "{} without memory",
+  CHECK(collective.recv != nullptr && (!has_send || collective.send != nullptr), "{} has a null pointer",
         describe(collective));
   if (!exchanges) return;
   const auto* send = static_cast<const std::byte*>(collective.send);
@@ -79,8 +79,8 @@ void Communicator::check(const Collective& collective) const {
   const std::size_t bytes = collective.count * size_of(collective.dtype) * static_cast<std::size_t>(size_);
   const std::less_equal<> not_after;
   CHECK(not_after(send + bytes, recv) || not_after(recv + bytes, send),
-        "{}: what is sent and what is received overlap, {} bytes at {} and at {}: give it memory apart",
-        describe(collective), bytes, collective.send, collective.recv);
+        "{}: the send and receive buffers overlap ({} bytes at {} and at {})", describe(collective), bytes,
+        collective.send, collective.recv);
 }
 
 CollectiveIdentity Communicator::number(Collective& collective) {

@@ -5,15 +5,15 @@
 // for it). All ranks must enqueue the same operations in the same order.
 //
 // Results are the same bits on every rank. On the CPU a sum is taken element by element along one tree over
-// the ranks, ((0+1)+(2+3))+((4+5)+(6+7)) (comm/sum_tree.h), whatever the size, alignment or kind of memory,
-// and however ranks are dealt to nodes, so splitting one all_reduce into several changes nothing. Between
-// devices the order is NCCL's, and depends on size and topology.
+// the ranks, ((0+1)+(2+3))+((4+5)+(6+7)) (comm/sums/sum_tree.h), whatever the size, alignment or kind of
+// memory, and however ranks are dealt to nodes, so splitting one all_reduce into several changes nothing.
+// Between devices the order is NCCL's, and depends on size and topology.
 //
 // Pointers are to memory of stream()'s device: host memory on the CPU, device memory on CUDA. Agreements
 // between ranks in host memory use host().
 //
 // The destructor does not wait for peers. If collectives are still under way it abandons the job
-// (comm/job_state.h), because they may never end. Wait for enqueued collectives before you destroy a
+// (comm/job/job_state.h), because they may never end. Wait for enqueued collectives before you destroy a
 // communicator.
 //
 // On the CPU stream() is one worker thread, which runs the collectives one after another.
@@ -29,7 +29,7 @@
 
 #include "comm/collective.h"
 #include "comm/collective_log.h"
-#include "comm/job_state.h"
+#include "comm/job/job_state.h"
 #include "core/buffer.h"
 #include "core/dtype.h"
 #include "core/stream.h"

@@ -50,14 +50,14 @@ HostCommunicator::HostCommunicator(std::unique_ptr<HostTransport> transport)
 HostCommunicator::~HostCommunicator() {
   const std::int64_t under_way = under_way_;
   if (under_way > 0) {
-    abandon(fmt::format("{} ended its communicator ({}) with {} collective{} under way", current_place(),
+    abandon(fmt::format("{} destroyed its communicator ({}) with {} unfinished collective{}", current_place(),
                         name(), under_way, under_way == 1 ? "" : "s"));
   }
   try {
     stream_.synchronize();
   } catch (const GaveUp&) {  // reported to the caller that waited
   } catch (const std::exception& error) {
-    log::warning("a communicator ({}) ends after an error: {}", name(), error.what());
+    log::warning("a collective of the communicator {} failed: {}", name(), error.what());
   }
 }
 

@@ -76,8 +76,8 @@ NeighbourSlots::NeighbourSlots(Communicator& communicator, std::int64_t count)
   const std::vector<std::byte*> places = communicator.shared_places(memory_.data());
   if (first_rank_where(communicator, places.empty()) >= 0) {
     throw_agreed(
-        ConfigError("comm.topology = \"ring\" needs memory that all ranks share: one node, and room in "
-                    "/dev/shm (containers often give it 64 MiB: --shm-size)"));
+        ConfigError("comm.topology = \"ring\" requires memory that all ranks share: run on one node, and "
+                    "make /dev/shm large enough (containers often have 64 MiB: set --shm-size)"));
   }
   new (memory_.data()) Segment{};  // each rank makes its own before others read it
   communicator.barrier();
@@ -97,7 +97,7 @@ void NeighbourSlots::show(const float* values) {
 }
 
 std::int64_t NeighbourSlots::look(int rank, std::int64_t seen, float* to) const {
-  CHECK(rank != rank_, "rank {} looks at itself", rank);
+  CHECK(rank != rank_, "look() was called for this rank, {}", rank);
   Segment& theirs = *segments_[static_cast<std::size_t>(rank)];
   for (int tries = 0; tries < kTries; ++tries) {
     const std::int64_t version = theirs.shown.load(std::memory_order_acquire);

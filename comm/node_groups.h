@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/placement.h"
+#include "comm/job/placement.h"
 
 namespace lockstep {
 

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "comm/gradients/partition.h"
 #include "comm/host_communicator.h"
-#include "comm/partition.h"
-#include "comm/placement.h"
-#include "comm/reduce.h"
+#include "comm/job/placement.h"
+#include "comm/sums/reduce.h"
 #include "core/error.h"
 #include "core/timeline.h"
 
@@ -76,7 +76,7 @@ class ThreadHub {
     if (ended_ < 0 && !job_->abandoned()) arrive();
     PeerWait wait(place, "the other ranks");
     while (generation_ == generation) {
-      if (ended_ >= 0) job_->abandon(fmt::format("rank {} left the communicator", ended_));
+      if (ended_ >= 0) job_->abandon(fmt::format("rank {} destroyed its communicator", ended_));
       wait.look();
       changed_.wait_for(lock, kGlance, [&] { return generation_ != generation || ended_ >= 0; });
     }

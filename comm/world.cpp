@@ -5,14 +5,14 @@
 #include <exception>
 #include <utility>
 
-#include "comm/launcher.h"
+#include "comm/job/launcher.h"
 #include "comm/mpi/session.h"
 #include "comm/nccl.h"
 #include "comm/self.h"
 #include "comm/watchdog/watchdog.h"
 #include "core/error.h"
-#include "core/last_words.h"
 #include "core/log.h"
+#include "core/system/last_words.h"
 
 namespace lockstep {
 
@@ -50,7 +50,7 @@ const std::string& World::host() const { return state_->session->host; }
 NodeClaims& World::claims() { return state_->claims; }
 
 void World::leave() {
-  CHECK(!state_->left, "a rank leaves the world once");
+  CHECK(!state_->left, "leave() was called twice");
   state_->left = true;
   stop_mpi(*state_->session);
   state_->watchdog.reset();
@@ -62,15 +62,15 @@ void World::watch(Communicator& host, std::chrono::milliseconds silence) {
   if (state_->watchdog != nullptr) return;
   state_->watchdog = std::make_unique<Watchdog>(
       host,
-      Watchdog::Options{.silence = silence, .host = this->host(), .end_job = [](const std::string& report) {
-                          end_within(std::chrono::seconds(5), exit_code::resumable);
-                          log::last_error(
-                              fmt::format("the job hangs and is ended with code {}; --resume auto goes on "
-                                          "from the last checkpoint\n{}",
-                                          exit_code::resumable, report));
-                          flush_output();
-                          abort_stuck_job(exit_code::resumable);
-                        }});
+      Watchdog::Options{
+          .silence = silence, .host = this->host(), .end_job = [](const std::string& report) {
+            end_within(std::chrono::seconds(5), exit_code::resumable);
+            log::last_error(fmt::format(
+                "the job hangs and ends with code {}; --resume auto resumes from the last checkpoint\n{}",
+                exit_code::resumable, report));
+            flush_output();
+            abort_stuck_job(exit_code::resumable);
+          }});
 }
 
 Watchdog* World::watchdog() { return state_->watchdog.get(); }
@@ -78,12 +78,12 @@ Watchdog* World::watchdog() { return state_->watchdog.get(); }
 void World::set_between_nodes(AllReduceWay way) { state_->session->between_nodes = way; }
 
 std::unique_ptr<Communicator> World::ranks_of_node(Communicator& all) {
-  CHECK(all.size() == size(), "a communicator of {} ranks of {}", all.size(), size());
+  CHECK(all.size() == size(), "the communicator has {} ranks, expected {}", all.size(), size());
   return all.split(node(), rank());
 }
 
 std::unique_ptr<Communicator> World::across_nodes(Communicator& all) {
-  CHECK(all.size() == size(), "a communicator of {} ranks of {}", all.size(), size());
+  CHECK(all.size() == size(), "the communicator has {} ranks, expected {}", all.size(), size());
   return all.split(local_rank(), rank());
 }
 
@@ -94,7 +94,8 @@ std::unique_ptr<Communicator> World::communicator() {
 
 std::unique_ptr<Communicator> World::communicator(Device device, Communicator& host,
                                                   const DeviceCommunicatorOptions& options) {
-  CHECK(device.kind == DeviceKind::cuda, "{} needs no device communicator", to_string(device));
+  CHECK(device.kind == DeviceKind::cuda, "a device communicator needs a CUDA device, not {}",
+        to_string(device));
   return make_nccl_communicator(state_->session, device, host, options);
 }
 

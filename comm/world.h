@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "comm/communicator.h"
-#include "comm/node_claims.h"
+#include "comm/job/node_claims.h"
 #include "core/device.h"
 
 namespace lockstep {
@@ -81,7 +81,7 @@ class World {
   // fails, so a rank that hangs ends the job. Default: JobState::kDefaultTimeout.
   void set_timeout(std::chrono::milliseconds timeout);
 
-  // Collective, once; later calls do nothing. From now on a thread of each rank checks that all others are
+  // Collective, once; later calls do nothing. From now on a thread of each rank checks that all peers are
   // alive and make progress, and ends the job with exit_code::resumable if not (comm/watchdog). silence: how
   // long a rank may send no sign of life.
   void watch(Communicator& host, std::chrono::milliseconds silence);

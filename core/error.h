@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Errors and checks. Library code throws; and only a program's main() turns an Error into an exit code. A
+// Errors and checks. Library code throws; only a program's main() turns an Error into an exit code. A
 // failed CHECK is a defect in Lockstep or in its caller and carries expression, place and rank. The named
 // subclasses are for users: their message says what was given, what was expected and what to do.
 #pragma once
@@ -62,8 +62,8 @@ struct MemoryError : Error {
 int current_rank();
 void set_process_rank(int rank);
 
-// The current training step, counted from 1; 0: none. The host may learn of a failure on a device or another
-// thread up to a step later.
+// The current training step, counted from 1; 0 outside training steps. The host may learn of a failure on a
+// device or another thread up to a step later.
 std::int64_t current_step();
 void set_current_step(std::int64_t step);
 

@@ -63,8 +63,8 @@ std::string Layout::describe() const {
 MatrixView Layout::matrix_view() const {
   if (backend_) {
     MatrixView view = backend_->matrix_view(shape_);
-    CHECK(view.rows() * view.columns() == physical_elements(), "{} as a matrix of {} by {}", describe(),
-          view.rows(), view.columns());
+    CHECK(view.rows() * view.columns() == physical_elements(), "{} does not fit a matrix of {} by {}",
+          describe(), view.rows(), view.columns());
     return view;
   }
   const std::int64_t rows = shape_.rank() == 0 ? 1 : shape_[0];

@@ -9,9 +9,9 @@
 #include <spdlog/spdlog.h>
 
 #include "core/error.h"
-#include "core/last_words.h"
-#include "core/printable.h"
-#include "core/wrapped_text.h"
+#include "core/system/last_words.h"
+#include "core/system/printable.h"
+#include "core/system/wrapped_text.h"
 
 namespace lockstep::log {
 namespace {
@@ -69,7 +69,8 @@ Level set_level(Level level) {
 
 void set_level(std::string_view word) {
   const auto found = std::ranges::find(kLevelWords, word);
-  CHECK(found != std::end(kLevelWords), "no level is called {}", word);
+  CHECK(found != std::end(kLevelWords), "unknown log level {}: allowed are debug, info, warning, error",
+        word);
   set_level(static_cast<Level>(found - std::begin(kLevelWords)));
 }
 

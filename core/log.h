@@ -24,13 +24,14 @@ Level set_level(Level level);
 // Sets the level by its name in kLevelWords; any other name is a failed CHECK.
 void set_level(std::string_view word);
 
-// Breaks longer lines at this width and indents the continuation, for terminals. 0: lines are not broken.
-// Default: 0.
+// Breaks longer lines at this width, for terminals, and indents the continuation. 0, the default, disables
+// it.
 void set_columns(std::size_t columns);
 
 void write(Level level, std::string_view message);
 
-// The error of a process that is ending (core/last_words.h): dropped if standard error does not accept it.
+// The error of a process that is ending (core/system/last_words.h): dropped if standard error does not accept
+// it.
 void last_error(std::string_view message);
 
 template <typename... Args>

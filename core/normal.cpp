@@ -10,8 +10,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/processors.h"
 #include "core/random.h"
+#include "core/system/processors.h"
 
 #define INLINE inline __attribute__((always_inline))
 

@@ -10,7 +10,7 @@ Event::Event(Device device)
     : backend_(device.kind == DeviceKind::cpu ? detail::make_cpu_event() : detail::make_cuda_event(device)) {}
 
 TimedEvent::TimedEvent(Device device) {
-  CHECK(device.kind == DeviceKind::cuda, "{} has no timed events", to_string(device));
+  CHECK(device.kind == DeviceKind::cuda, "{} has no timed events, only a GPU has", to_string(device));
   backend_ = detail::make_cuda_timed_event(device);
 }
 

@@ -167,8 +167,8 @@ class Stream {
   // Blocks the host until all enqueued work is done.
   void synchronize() { backend_->synchronize(); }
 
-  // Processor time of the stream's worker so far (core/processor_time.h); 0 without a worker: on a GPU, and
-  // for inline streams.
+  // Processor time of the stream's worker so far (core/system/processor_time.h); 0 without a worker: on a
+  // GPU, and for inline streams.
   double processor_seconds() { return backend_->processor_seconds(); }
 
   // True if record_work() is supported: on a GPU.

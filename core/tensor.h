@@ -25,7 +25,7 @@ class Shape {
   explicit Shape(std::span<const std::int64_t> dims) : rank_(static_cast<int>(dims.size())) {
     CHECK(dims.size() <= kMaxRank, "a shape has at most {} dimensions, not {}", kMaxRank, dims.size());
     for (int i = 0; i < rank_; ++i) {
-      CHECK(dims[i] >= 0, "dimension {} is {}", i, dims[i]);
+      CHECK(dims[i] >= 0, "dimension {} is {}, which is negative", i, dims[i]);
       dims_[i] = dims[i];
     }
   }

@@ -16,11 +16,11 @@
 #include "core/buffer.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/processor_time.h"
+#include "core/system/processor_time.h"
 #include "core/timeline.h"
-#include "data/damage_log.h"
 #include "data/loader_pace.h"
 #include "data/sample_order.h"
+#include "data/sets/damage_log.h"
 #include "kernels/host_augmentation.h"
 
 namespace lockstep {
@@ -178,8 +178,8 @@ struct BatchLoader::State {
     const int wanted = threads_wanted(pace, options.most_threads);
     if (wanted == pace.threads) return;
     log::info(
-        "data.loader_threads = 0: {} threads prepare batches now, not {}: {:.1f} % of the time was spent "
-        "waiting for one",
+        "data.loader_threads = 0: {} threads prepare batches now instead of {}, because {:.1f} % of the time "
+        "was spent waiting for batches",
         wanted, pace.threads, 100 * pace.waited_seconds / pace.seconds);
     start_threads(wanted);
   }
@@ -321,7 +321,7 @@ struct BatchLoader::State {
         return nullptr;
       } catch (const DataError& error) {
         if (options.on_error == OnError::stop) throw;
-        damage.add(at.sample, fmt::format("{}; it is left out of its batch", error.what()));
+        damage.add(at.sample, fmt::format("{}; the sample is left out of its batch", error.what()));
         reason = std::current_exception();
       }
     }
@@ -383,14 +383,13 @@ BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOption
   const std::int64_t global = shard.size * options.accumulation * options.batch;
   if (options.tail != Tail::pad && options.tail != Tail::exact && dataset.size() < global) {
     throw ConfigError(
-        fmt::format("the dataset has {} samples, less than one global batch of {} ({} ranks x batch {} x "
-                    "accumulation {}); lower "
-                    "train.batch or train.accumulation, or start fewer ranks",
+        fmt::format("the dataset has {} samples, fewer than one global batch of {} ({} ranks x batch {} x "
+                    "accumulation {}); lower train.batch or train.accumulation, or start fewer ranks",
                     dataset.size(), global, shard.size, options.batch, options.accumulation));
   }
   CHECK(dataset.size() > 0, "the dataset is empty");
   if (dataset.size() > std::numeric_limits<decltype(SampleId::index)>::max()) {
-    throw ConfigError(fmt::format("the dataset has {} samples: at most {} are possible", dataset.size(),
+    throw ConfigError(fmt::format("the dataset has {} samples; the limit is {}", dataset.size(),
                                   std::numeric_limits<decltype(SampleId::index)>::max()));
   }
   state_ = std::make_unique<State>(dataset, shard, options);

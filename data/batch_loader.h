@@ -108,7 +108,7 @@ class BatchLoader {
   std::int64_t left_out() const;
   // Threads that fill batches now.
   int threads() const;
-  // CPU seconds that the loader's threads have used so far (core/processor_time.h).
+  // CPU seconds that the loader's threads have used so far (core/system/processor_time.h).
   double processor_seconds() const;
 
  private:

@@ -9,23 +9,23 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "data/cifar.h"
 #include "data/containers/tfrecord.h"
 #include "data/containers/webdataset.h"
-#include "data/csv.h"
+#include "data/formats/cifar.h"
+#include "data/formats/csv.h"
+#include "data/formats/idx.h"
+#include "data/formats/image_folder.h"
+#include "data/formats/synthetic.h"
 #include "data/hdf5/hdf5_images.h"
-#include "data/idx.h"
-#include "data/image_folder.h"
-#include "data/png.h"
+#include "data/images/png.h"
+#include "data/images/resized.h"
 #include "data/records/records.h"
-#include "data/resized.h"
-#include "data/subset.h"
-#include "data/synthetic.h"
+#include "data/sets/subset.h"
 
 namespace lockstep {
 
 std::int32_t Dataset::read_stored(std::int64_t, std::vector<std::uint8_t>&) const {
-  CHECK(false, "a dataset of pixels has no other form");
+  CHECK(false, "read_stored() was called for a dataset of pixels");
   return 0;
 }
 
@@ -93,7 +93,7 @@ std::string summary_of(const Dataset& train, const Dataset& test) {
   std::string images = counted_images(train, test);
   if (train.resizes()) {
     const std::string sizes = sizes_of_images(train);
-    if (!sizes.empty()) images += ", made of images " + sizes;
+    if (!sizes.empty()) images += ", resized from images " + sizes;
   }
   if (counts.empty()) return images;
   const auto least = std::ranges::min_element(counts), most = std::ranges::max_element(counts);
@@ -149,8 +149,8 @@ void warn_of_low_values(const Dataset& dataset, const std::string& path) {
   }
   if (largest == 0 || largest >= kLow) return;
   log::shared_warning(
-      "{}: 16-bit grayscale PNG images with values up to {} of 65535, of which {} of 256 levels are left; "
-      "scale the values to the whole range (10 bits: times 64) when the files are written",
+      "{}: 16-bit grayscale PNG images use values up to {} of 65535, so only {} of 256 levels remain as 8 "
+      "bits; write the files with values scaled to the whole range (10 bits: times 64)",
       path, largest, (largest + 128) / 257 + 1);
 }
 
@@ -166,10 +166,9 @@ std::unique_ptr<Dataset> in_own_sizes(const DatasetFormat& format, const Dataset
 std::unique_ptr<Dataset> made_one_size(std::unique_ptr<Dataset> dataset, const DatasetOptions& options) {
   if (options.resize.size == 0) return dataset;
   if (dataset->image_shape().type != DType::u8) {
-    throw ConfigError(
-        fmt::format("data.resize = {}: rows of a table have no size; allowed is 0 with "
-                    "data.format = \"{}\"",
-                    options.resize.size, options.format));
+    throw ConfigError(fmt::format(
+        "data.resize = {}: rows of a table cannot be resized; allowed is 0 with data.format = \"{}\"",
+        options.resize.size, options.format));
   }
   return resized(std::move(dataset), options.resize);
 }

@@ -128,14 +128,14 @@ std::string summary_of(const Dataset& train, const Dataset& test);
 // Fingerprints and checks use them.
 std::vector<std::int64_t> some_samples(std::int64_t size, std::int64_t wanted);
 
-// Options of data/synthetic.h.
+// Options of data/formats/synthetic.h.
 struct SyntheticOptions {
   std::int64_t height = 32, width = 32, channels = 3;
   std::int64_t classes = 10;
   std::int64_t train_samples = 50000, test_samples = 10000;
 };
 
-// apply: turn and mirror images as their EXIF orientation says (data/orientation.h).
+// apply: turn and mirror images as their EXIF orientation says (data/images/orientation.h).
 enum class ExifOrientation { apply, ignore };
 inline constexpr std::string_view kExifOrientationWords[] = {"apply", "ignore"};
 constexpr std::span<const std::string_view> words_of(ExifOrientation) { return kExifOrientationWords; }
@@ -147,7 +147,7 @@ struct ImageFileOptions {
   ExifOrientation exif_orientation = ExifOrientation::apply;
 };
 
-// Resizes all images to one size (data/resized.h).
+// Resizes all images to one size (data/images/resized.h).
 struct ResizeOptions {
   std::int64_t size = 0;     // height and width; 0: no resizing
   bool random_crop = false;  // for training: take a random part of each image
@@ -174,7 +174,7 @@ enum class CsvHeader { auto_, yes, no };
 inline constexpr std::string_view kCsvHeaderWords[] = {"auto", "yes", "no"};
 constexpr std::span<const std::string_view> words_of(CsvHeader) { return kCsvHeaderWords; }
 
-// Options of tables (data/csv.h).
+// Options of tables (data/formats/csv.h).
 struct CsvOptions {
   CsvDelimiter delimiter = CsvDelimiter::auto_;
   CsvHeader header = CsvHeader::auto_;
@@ -205,11 +205,11 @@ struct Hdf5Options {
 struct DatasetOptions {
   std::string format = "idx";  // DatasetFormat::name
   std::string path;            // a folder
-  // Folder, or word in file names, of the test split; auto: see data/split_words.h.
+  // Folder, or word in file names, of the test split; auto: see data/formats/split_words.h.
   std::string test_split = "auto";
   bool recursive = true;  // image folders: also read folders inside class folders
   ImageFileOptions images;
-  // Above 0: this share of the training samples becomes the test split (data/subset.h).
+  // Above 0: this share of the training samples becomes the test split (data/sets/subset.h).
   double validation_share = 0;
   ResizeOptions resize;
   SyntheticOptions synthetic;

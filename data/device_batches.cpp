@@ -43,7 +43,7 @@ DeviceBatches::Staged::Staged(std::size_t bytes, std::int64_t kept, Device devic
 DeviceBatches::DeviceBatches(BatchLoader& loader, const DeviceBatchesOptions& options)
     : loader_(loader), options_(options) {
   if (!stages(options)) {
-    CHECK(loader.gathered_bytes() == 0, "images are to be gathered where nothing is staged");
+    CHECK(loader.gathered_bytes() == 0, "images in device memory require DeviceBatchesOptions::staging");
     return;
   }
   staged_.emplace(static_cast<std::size_t>(options.micro_batches) * staged_bytes(), loader.kept(),
@@ -75,7 +75,7 @@ void DeviceBatches::begin(Stream& compute, StepSlot slot) {
   release();
   StepMemory& step = staged_->steps[slot.index];
   CHECK(step.ahead || std::ranges::none_of(staged_->steps, &StepMemory::ahead),
-        "slot {} begins, the next step is in another", slot.index);
+        "begin() got slot {}, but the next step was prefetched to another slot", slot.index);
   copy_step(step);
   compute.wait(step.copied);
   step.ahead = false;
@@ -84,7 +84,8 @@ void DeviceBatches::begin(Stream& compute, StepSlot slot) {
 }
 
 const Batch& DeviceBatches::next() {
-  CHECK(next_ < options_.micro_batches, "a step has {} micro-batches", options_.micro_batches);
+  CHECK(next_ < options_.micro_batches, "next() was called more than {} times in a step",
+        options_.micro_batches);
   const auto micro = static_cast<std::size_t>(next_++);
   return staged_ ? staged_->step->batches[micro] : loader_.next();
 }

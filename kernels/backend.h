@@ -5,9 +5,9 @@
 //
 // Calls run in order on the given stream. On the CPU, calls on a compute stream run inline and must come from
 // one thread per process, because they share one OpenMP team. Functions over flat memory (elementwise,
-// optimizers, codecs) accept any stream: a worker stream then runs them in order with Stream::threads()
-// threads of its own, concurrently with the compute stream. Planned kernels, dropout, the loss and the class
-// counts require a compute stream.
+// optimizers, codecs) accept any stream: a worker stream runs them in order on Stream::threads() threads,
+// which are separate from the compute stream's and run concurrently with it. Planned kernels, dropout, the
+// loss and the class counts require a compute stream.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Batch normalisation over [N, H, W] for each channel (Ioffe and Szegedy, 2015), optionally fused with the
-// addition of a residual and an activation in the same passes over memory. y = activation((x - mean) /
-// sqrt(variance + epsilon) * scale + shift (+ residual)) Normalises with the biased variance of the batch;
-// the running variance takes the unbiased one, as PyTorch does.
+// addition of a residual and an activation in the same passes over memory:
+//   y = activation((x - mean) / sqrt(variance + epsilon) * scale + shift (+ residual))
+// It normalises with the biased variance of the batch; the running variance takes the unbiased one, as
+// PyTorch does.
 #pragma once
 
 #include "core/layout.h"

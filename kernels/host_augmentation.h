@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // HostAugmentation: the part of an augmentation that works on the bytes of one image (color, crop and flip),
-// on any host thread. Erasing and mixing follow the normalisation and are left to the device
+// on any host thread. The device does the part that follows the normalisation, erasing and mixing
 // (Augmentation::behind_bytes()). Both together give the same bits as the device alone.
 #pragma once
 

@@ -55,7 +55,7 @@ inline PhiloxKey augmentation_key(std::uint64_t seed) { return key_for(seed, "au
 // Arguments for mixing images in pairs: [N], in device memory.
 struct MixedSamples {
   const float* weights = nullptr;  // samples of weight 0 are not mixed; null: all have 1
-  float* shares = nullptr;         // output: the sample's share of its own image; the rest is its partner's
+  float* shares = nullptr;         // output: the fraction of the sample's own image in its mix
 };
 
 struct ImageInput {

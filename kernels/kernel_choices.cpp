@@ -35,7 +35,7 @@ KernelChoices KernelChoices::without_contests(const KernelChoices& choices) {
 }
 
 std::optional<std::size_t> KernelChoices::choose(const std::string& key, const Candidates& candidates) {
-  CHECK(!candidates.names.empty(), "no candidate for {}", key);
+  CHECK(!candidates.names.empty(), "no candidate kernel for {}", key);
   if (const auto kept = kept_.find(key); kept != kept_.end()) {
     if (const auto index = usable_index(kept->second.candidate, candidates)) return index;
   }
@@ -47,8 +47,8 @@ std::optional<std::size_t> KernelChoices::choose(const std::string& key, const C
   const KernelChoice& choice = kept_[key] =
       candidates.contest ? hold_contest(key, candidates) : KernelChoice{.candidate = candidates.names[0]};
   const auto index = usable_index(choice.candidate, candidates);
-  CHECK(index || !candidates.contest, "the contest for {} was won by {}, which is no candidate", key,
-        choice.candidate);
+  CHECK(index || !candidates.contest, "the contest for {} was won by {}, which is not a usable candidate",
+        key, choice.candidate);
   return index;
 }
 

@@ -55,7 +55,7 @@ LowRankShape::LowRankShape(const MatrixView& view) {
   slow_ = take_last(slow, fast_);
   fast_offsets_ = offsets_of(fast);
   slow_offsets_ = offsets_of(slow);
-  CHECK(elements() == view.rows() * view.columns(), "tiles of {} elements for a matrix of {} by {}",
+  CHECK(elements() == view.rows() * view.columns(), "the tiles have {} elements, the matrix is {} by {}",
         elements(), view.rows(), view.columns());
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 void check_type(const char* what, const Layout& input) {
   const DType type = input.dtype();
-  CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16, "{} of {}", what, name_of(type));
+  CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16,
+        "{}: the type is {}, expected fp32, fp16 or bf16", what, name_of(type));
 }
 
 }  // namespace
@@ -22,10 +23,13 @@ void check_convolution(const ConvolutionShape& s, const Layout& input) {
                         s.dilation > 0 && s.groups > 0;
   if (!positive) {
     throw ConfigError(
-        "convolution: sizes, kernel, stride, dilation and groups must be at least 1, padding at least 0");
+        fmt::format("convolution: batch {}, {} -> {} channels, {}x{}, kernel {}, stride {}, padding {}, "
+                    "dilation {}, groups {}; padding must be at least 0, the other numbers at least 1",
+                    s.batch, s.in_channels, s.out_channels, s.in_height, s.in_width, s.kernel, s.stride,
+                    s.padding, s.dilation, s.groups));
   }
   if (s.in_channels % s.groups != 0 || s.out_channels % s.groups != 0) {
-    throw ConfigError(fmt::format("convolution: {} -> {} channels do not divide into {} groups",
+    throw ConfigError(fmt::format("convolution: {} -> {} channels cannot be divided into {} groups",
                                   s.in_channels, s.out_channels, s.groups));
   }
   const std::int64_t reach = s.dilation * (s.kernel - 1) + 1;
@@ -35,8 +39,8 @@ void check_convolution(const ConvolutionShape& s, const Layout& input) {
                     s.dilation, s.in_height, s.in_width, s.padding));
   }
   if (input.shape() != expected) {
-    throw ConfigError(fmt::format("convolution: the input is {}, expected {}", to_string(input.shape()),
-                                  to_string(expected)));
+    throw ConfigError(fmt::format("convolution: the input has the shape {}, expected {}",
+                                  to_string(input.shape()), to_string(expected)));
   }
   check_type("convolution", input);
 }
@@ -48,7 +52,7 @@ void check_linear(const LinearShape& s, const Layout& input) {
   }
   const Shape& shape = input.shape();
   if (shape.rank() < 2 || shape[0] != s.batch || shape.elements() != s.batch * s.in_features) {
-    throw ConfigError(fmt::format("linear: the input is {}, expected {} samples of {} features",
+    throw ConfigError(fmt::format("linear: the input has the shape {}, expected {} samples of {} features",
                                   to_string(shape), s.batch, s.in_features));
   }
   check_type("linear", input);
@@ -58,14 +62,15 @@ void check_batch_norm(const BatchNormOptions& o, const Layout& input) {
   const Shape& shape = input.shape();
   if ((shape.rank() != 2 && shape.rank() != 4) || shape.elements() == 0) {
     throw ConfigError(fmt::format(
-        "batch norm: the input is {}, expected [N, C] or [N, C, H, W] with no size of 0", to_string(shape)));
+        "batch norm: the input has the shape {}, expected [N, C] or [N, C, H, W] without a size of 0",
+        to_string(shape)));
   }
   if (!(o.epsilon > 0)) {
     throw ConfigError(fmt::format("batch norm: epsilon is {}, must be above 0 (usual: 1e-5)", o.epsilon));
   }
   if (!(o.momentum >= 0 && o.momentum <= 1)) {
     throw ConfigError(fmt::format(
-        "batch norm: momentum is {}, must be from 0 to 1; it is the new batch's share", o.momentum));
+        "batch norm: momentum is {}, must be from 0 to 1; it is the weight of the new batch", o.momentum));
   }
   check_type("batch norm", input);
 }
@@ -73,8 +78,8 @@ void check_batch_norm(const BatchNormOptions& o, const Layout& input) {
 void check_pooling(const PoolingOptions& o, const Layout& input) {
   const Shape& in = input.shape();
   if (in.rank() != 4 || in.elements() == 0) {
-    throw ConfigError(
-        fmt::format("pooling: the input is {}, expected [N, C, H, W] with no size of 0", to_string(in)));
+    throw ConfigError(fmt::format(
+        "pooling: the input has the shape {}, expected [N, C, H, W] without a size of 0", to_string(in)));
   }
   check_type("pooling", input);
   if (o.global) return;
@@ -97,11 +102,11 @@ void check_color_jitter(const ColorJitter& jitter, std::int64_t channels) {
   if (!jitter.any()) return;
   if (channels != 1 && channels != 3) {
     throw ConfigError(
-        fmt::format("color jitter: images of {} channels; allowed are gray ones and RGB", channels));
+        fmt::format("color jitter: images have {} channels, allowed are 1 (gray) and 3 (RGB)", channels));
   }
   const auto check = [](const char* name, double amount, double most) {
     if (amount >= 0 && amount <= most) return;
-    throw ConfigError(fmt::format("color jitter: {} {}; allowed is 0 to {}", name, amount, most));
+    throw ConfigError(fmt::format("color jitter: {} is {}, allowed is 0 to {}", name, amount, most));
   };
   check("brightness", jitter.brightness, 100);
   check("contrast", jitter.contrast, 100);
@@ -114,29 +119,31 @@ void check_image_input(const ImageInput& input) {
     return values.empty() || static_cast<std::int64_t>(values.size()) == input.channels;
   };
   if (!fits(input.mean) || !fits(input.deviation)) {
-    throw ConfigError(fmt::format("image input: {} means and {} deviations for {} channels",
-                                  input.mean.size(), input.deviation.size(), input.channels));
+    throw ConfigError(
+        fmt::format("image input: the numbers of means and deviations are {} and {}, expected {} (channels)",
+                    input.mean.size(), input.deviation.size(), input.channels));
   }
   if (input.source != DType::u8 && input.source != DType::f32) {
     throw ConfigError(
-        fmt::format("image input: samples of {}; allowed are u8 and f32", name_of(input.source)));
+        fmt::format("image input: samples have the type {}, allowed are u8 and fp32", name_of(input.source)));
   }
   if (input.source != DType::u8 &&
       (input.augmentation.any() || !input.mean.empty() || !input.deviation.empty())) {
-    throw ConfigError("image input: only images of bytes are normalised and augmented");
+    throw ConfigError(
+        fmt::format("image input: samples have the type {}, only u8 can be normalised and augmented",
+                    name_of(input.source)));
   }
   check_color_jitter(input.augmentation.color, input.channels);
   const std::int64_t padding = input.augmentation.crop_padding;
   if (padding < 0 || padding > std::min(input.height, input.width)) {
     throw ConfigError(
-        fmt::format("image input: crop padding {} around images of {}x{}; allowed is 0 to the "
-                    "shorter side",
+        fmt::format("image input: crop padding is {} for images of {}x{}, allowed is 0 to the shorter side",
                     padding, input.height, input.width));
   }
   const std::int64_t cutout = input.augmentation.cutout;
   if (cutout < 0 || cutout > 2 * std::max(input.height, input.width)) {
     throw ConfigError(
-        fmt::format("image input: a cutout of {} of images of {}x{}; allowed is 0 to twice the longer side",
+        fmt::format("image input: cutout is {} for images of {}x{}, allowed is 0 to twice the longer side",
                     cutout, input.height, input.width));
   }
 }

@@ -31,8 +31,9 @@ UpdateTable::UpdateTable(Device device, std::span<const UpdateSegment> segments)
   std::int64_t end = 0;
   for (std::size_t i = 0; i < placed.size(); ++i) {
     UpdateSegment& segment = placed[i];
-    CHECK(segment.begin >= end && segment.count > 0, "segment {} is {} elements from {}, behind {}", i,
-          segment.count, segment.begin, end);
+    CHECK(segment.begin >= end && segment.count > 0,
+          "segment {} has {} elements from {} on, expected at least 1 element from {} on", i, segment.count,
+          segment.begin, end);
     end = segment.begin + segment.count;
     elements_ += segment.count;
     segment.first_chunk = static_cast<std::int32_t>(chunks.size());

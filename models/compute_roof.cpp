@@ -50,8 +50,8 @@ std::vector<PassRoof> passes_of(const LayerFlops& flops, std::int64_t bytes, con
 }  // namespace
 
 ComputeRoof compute_roof(const Graph& graph, Precision precision, const DeviceRates& rates, int channels) {
-  CHECK(rates.gigaflops > 0 && rates.gigabytes_per_second > 0, "rates of {} GFLOP/s, {} GB/s",
-        rates.gigaflops, rates.gigabytes_per_second);
+  CHECK(rates.gigaflops > 0 && rates.gigabytes_per_second > 0,
+        "the rates must be positive: {} GFLOP/s, {} GB/s", rates.gigaflops, rates.gigabytes_per_second);
   ComputeRoof roof;
   std::map<std::string, double> by_kind;
   double lost_in_all = 0, most_lost = 0;

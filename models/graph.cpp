@@ -50,8 +50,8 @@ Graph::Graph(const GraphInput& input) : input_(input) {
 }
 
 const Shape& Graph::checked(Value value) const {
-  CHECK(value.id >= 0 && value.id < static_cast<int>(shapes_.size()), "value {} is not of this graph",
-        value.id);
+  CHECK(value.id >= 0 && value.id < static_cast<int>(shapes_.size()),
+        "value {} does not belong to this graph", value.id);
   return shapes_[static_cast<std::size_t>(value.id)];
 }
 
@@ -95,10 +95,11 @@ Value Graph::append(Layer layer, const Shape& shape) {
   const bool taken =
       !layer.name.empty() && std::any_of(layers_.begin(), layers_.end(),
                                          [&](const Layer& other) { return other.name == layer.name; });
-  require(!taken, layer.name, "a layer of this name exists already");
+  require(!taken, layer.name, "another layer has the same name");
   for (const Value input : layer.inputs) {
     require(!hidden(input), layer.name.empty() ? std::string(kind_of(layer.operation)) : layer.name,
-            fmt::format("{} is made inside a block that has ended; only the block's last value may be used",
+            fmt::format("its input {} was computed inside a block that has ended; only the block's last "
+                        "value may be used",
                         to_string(checked(input))));
   }
   layer.output = {static_cast<int>(shapes_.size())};
@@ -114,10 +115,14 @@ Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::
   require_image(in, name);
   require(options.channels > 0 && options.kernel > 0 && options.stride > 0 && options.padding >= 0 &&
               options.dilation > 0 && options.groups > 0,
-          name, "channels, kernel, stride, dilation and groups must be at least 1, padding at least 0");
-  require(
-      in[1] % options.groups == 0 && options.channels % options.groups == 0, name,
-      fmt::format("{} -> {} channels do not divide into {} groups", in[1], options.channels, options.groups));
+          name,
+          fmt::format("{} channels, kernel {}, stride {}, padding {}, dilation {}, groups {}; padding must "
+                      "be at least 0, the other numbers at least 1",
+                      options.channels, options.kernel, options.stride, options.padding, options.dilation,
+                      options.groups));
+  require(in[1] % options.groups == 0 && options.channels % options.groups == 0, name,
+          fmt::format("{} -> {} channels cannot be divided into {} groups", in[1], options.channels,
+                      options.groups));
   const ConvolutionShape shape{.in_height = in[2],
                                .in_width = in[3],
                                .kernel = options.kernel,
@@ -126,14 +131,16 @@ Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::
                                .dilation = options.dilation};
   const std::int64_t reach = options.dilation * (options.kernel - 1) + 1;
   require(in[2] + 2 * options.padding >= reach && in[3] + 2 * options.padding >= reach, name,
-          fmt::format("kernel {} does not fit into {}", options.kernel, to_string(in)));
+          fmt::format("kernel {} with dilation {} and padding {} does not fit {}", options.kernel,
+                      options.dilation, options.padding, to_string(in)));
   return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place},
                 {in[0], options.channels, shape.out_height(), shape.out_width()});
 }
 
 Value Graph::linear(Value x, const LinearOptions& options, const std::string& name, SourcePlace place) {
   const Shape in = checked(x);
-  require(options.features > 0, name, "features must be at least 1");
+  require(options.features > 0, name,
+          fmt::format("the number of features is {}, must be at least 1", options.features));
   return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place},
                 {in[0], options.features});
 }
@@ -141,7 +148,7 @@ Value Graph::linear(Value x, const LinearOptions& options, const std::string& na
 Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::string& name,
                         SourcePlace place) {
   const Shape in = checked(x);
-  require(!options.residual, name, "no residual is given");
+  require(!options.residual, name, "options.residual is set, but no residual is given");
   return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place}, in);
 }
 
@@ -149,7 +156,8 @@ Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const
                         SourcePlace place) {
   const Shape in = checked(x);
   require(in == checked(residual), name,
-          fmt::format("{} and the residual {} differ", to_string(in), to_string(checked(residual))));
+          fmt::format("the input has the shape {}, the residual {}; they must be equal", to_string(in),
+                      to_string(checked(residual))));
   options.residual = true;
   return append({.name = name, .operation = options, .inputs = {x, residual}, .output = {}, .place = place},
                 in);
@@ -178,14 +186,16 @@ Value Graph::activation(Value x, Activation activation, SourcePlace place) {
 
 Value Graph::add(Value a, Value b, SourcePlace place) {
   const Shape in = checked(a);
-  require(in == checked(b), "add", fmt::format("{} and {} differ", to_string(in), to_string(checked(b))));
+  require(in == checked(b), "add",
+          fmt::format("the inputs have the shapes {} and {}, which must be equal", to_string(in),
+                      to_string(checked(b))));
   return append({.name = "", .operation = AddOptions{}, .inputs = {a, b}, .output = {}, .place = place}, in);
 }
 
 Value Graph::dropout(Value x, double probability, const std::string& name, SourcePlace place) {
   const Shape in = checked(x);
   require(probability >= 0 && probability < 1, name,
-          fmt::format("dropout probability {}: at least 0 and below 1 is expected", probability));
+          fmt::format("dropout probability {}, expected at least 0 and below 1", probability));
   if (probability == 0) return x;
   return append({.name = name,
                  .operation = DropoutOptions{probability, name},
@@ -196,7 +206,7 @@ Value Graph::dropout(Value x, double probability, const std::string& name, Sourc
 }
 
 void Graph::begin_block() {
-  CHECK(!in_block_, "blocks do not nest");
+  CHECK(!in_block_, "blocks cannot be nested");
   in_block_ = true;
   blocks_.push_back({layers_.size(), layers_.size()});
 }
@@ -210,13 +220,14 @@ void Graph::end_block() {
 void Graph::classify(Value logits) {
   const Shape expected{input_.batch, input_.classes};
   require(checked(logits) == expected, "classify",
-          fmt::format("logits are {}, expected {}", to_string(checked(logits)), to_string(expected)));
+          fmt::format("the logits have the shape {}, expected {}", to_string(checked(logits)),
+                      to_string(expected)));
   require(!hidden(logits), "classify",
-          "logits are made inside a block that has ended; only the block's last value may be used");
-  require(logits_.id < 0, "classify", "the graph has its logits already");
+          "the logits were computed inside a block that has ended; only the block's last value may be used");
+  require(logits_.id < 0, "classify", "the logits are already set");
   require(logits.id > 0 && std::holds_alternative<LinearOptions>(
                                layers_[static_cast<std::size_t>(logits.id) - 1].operation),
-          "classify", "logits must be made by a linear layer");
+          "classify", "the logits must be the output of a linear layer");
   logits_ = logits;
 }
 

@@ -362,7 +362,7 @@ std::vector<FlatRange> Network::made_by(std::size_t node, Direction direction) c
 void Network::take_samples(const Batch& batch, const Pass& pass) {
   if (pass.mode == Mode::evaluation || !plan_.needs_samples) return;
   CHECK(static_cast<std::int64_t>(batch.samples.size()) == input_.batch,
-        "dropout and augmentation need to know the {} samples of the batch, {} are given", input_.batch,
+        "dropout and augmentation need Batch::samples: expected {} entries, got {}", input_.batch,
         batch.samples.size());
   pass.stream.copy(samples_.data(), batch.samples.data(), batch.samples.size_bytes());
 }
@@ -386,8 +386,8 @@ void Network::forward(const Batch& batch, const Pass& pass) {
   const Shape images{input_.batch, input_.height, input_.width, input_.channels};
   CHECK(batch.images.shape == images && batch.images.dtype == input_.type &&
             batch.labels.elements() == input_.batch && batch.weights.elements() == input_.batch,
-        "the batch is {} of {}, the network was planned for {} of {}", to_string(batch.images.shape),
-        name_of(batch.images.dtype), to_string(images), name_of(input_.type));
+        "the batch has images {} of type {}, the network is planned for {} of type {}",
+        to_string(batch.images.shape), name_of(batch.images.dtype), to_string(images), name_of(input_.type));
 
   take_samples(batch, pass);
   const auto* samples = reinterpret_cast<const SampleId*>(samples_.data());
@@ -434,8 +434,9 @@ void Network::recompute(const NodeRange& block, const Pass& pass) {
 }
 
 void Network::backward(const Pass& pass) {
-  CHECK(pass.mode == Mode::training, "backward needs a forward in training mode");
-  CHECK(parameters_.empty() || parameters_[0].gradient != nullptr, "no gradient memory is attached");
+  CHECK(pass.mode == Mode::training, "backward requires a forward in training mode");
+  CHECK(parameters_.empty() || parameters_[0].gradient != nullptr,
+        "no gradient memory is attached (GradientBuckets)");
   auto block = plan_.recomputable.rbegin();
   for (std::size_t node = plan_.nodes.size(); node-- > 0;) {
     if (block != plan_.recomputable.rend() && static_cast<std::size_t>(block->last) == node) {

@@ -42,10 +42,10 @@ const SafetensorsEntry& matching_entry(const WeightsFile& file, const StateTenso
     return file.matching(tensor);
   } catch (const DataError& error) {
     if (!belongs_to(network.head(), tensor.name)) throw;
-    throw DataError(
-        fmt::format("{}; to train a network of other classes from it, set model.reset_head = true: \"{}\" "
-                    "then starts anew",
-                    error.what(), network.head()));
+    throw DataError(fmt::format(
+        "{}; to load the file into a network for other classes, set model.reset_head = true, which "
+        "initialises \"{}\" randomly",
+        error.what(), network.head()));
   }
 }
 

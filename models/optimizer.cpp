@@ -67,7 +67,8 @@ class Sgd final : public Optimizer {
                   decay_segments(memory.parameters, options.weight_decay, options.decay_norm_and_bias),
                   state_names(), loss_scale),
         options_(options) {
-    CHECK(!options.nesterov || options.momentum > 0, "Nesterov without momentum");
+    CHECK(!options.nesterov || options.momentum > 0, "Nesterov momentum requires momentum > 0, not {}",
+          options.momentum);
   }
 
  private:
@@ -91,7 +92,8 @@ class AdamW final : public Optimizer {
                   decay_segments(memory.parameters, options.weight_decay, options.decay_norm_and_bias),
                   state_names(), loss_scale),
         options_(options) {
-    CHECK(static_cast<float>(options.epsilon) > 0, "epsilon is {}", options.epsilon);
+    CHECK(static_cast<float>(options.epsilon) > 0, "epsilon is {}, must be above 0 as a float",
+          options.epsilon);
   }
 
  private:
@@ -181,17 +183,17 @@ Optimizer::Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment>
       learning_rates_(StepSlot::kCount * sizeof(double), memory.device, MemoryKind::pinned_host) {
   std::int64_t end = 0;
   for (const FlatRange& range : memory_.gradients) {
-    CHECK(range.begin == end, "gradients from {} on, behind {}", range.begin, end);
+    CHECK(range.begin == end, "a range of gradients begins at element {}, expected {}", range.begin, end);
     CHECK(range.type == DType::f32 || range.end <= memory.copies.end,
-          "half gradients up to {}, copies up to {}", range.end, memory.copies.end);
+          "half gradients end at element {}, their copies at {}", range.end, memory.copies.end);
     end = range.end;
     tables_.emplace_back(memory.device, segments_in(range, segments));
   }
   const auto values = static_cast<std::int64_t>(memory.values.size());
-  CHECK(end == values, "{} values, {} gradients", values, end);
+  CHECK(end == values, "the number of values is {}, the number of gradients {}", values, end);
   for (const Parameter& parameter : memory.parameters) {
     const std::int64_t last = parameter.offset + parameter.layout.physical_elements();
-    CHECK(last <= values, "{} ends at {} of {}", parameter.name, last, values);
+    CHECK(last <= values, "{} ends at element {}, the number of values is {}", parameter.name, last, values);
   }
   Stream stream(memory.device, StreamUse::compute);
   restore_control(stream, {.loss_scale = static_cast<float>(loss_scale.initial)});
@@ -241,7 +243,7 @@ void Optimizer::step(Stream& stream, StepSlot slot) {
 void Optimizer::begin_step(Stream& stream, StepSlot slot) { copy_learning_rate(stream, slot, control()); }
 
 void Optimizer::step_range(Stream& stream, std::size_t range) {
-  CHECK(!loss_scale_.dynamic(), "a step may be skipped, and is not taken range by range");
+  CHECK(!loss_scale_.dynamic(), "a dynamic loss scale may skip the step, so it cannot be split into ranges");
   check_range(stream, range, Write::accumulate);
   update_range(stream, range, memory_.gradients[range], control(), false);
 }
@@ -250,7 +252,7 @@ void Optimizer::finish_step(Stream& stream) { backend_.finish_step(stream, loss_
 
 void Optimizer::look_ahead(Stream& stream, StepSlot slot, std::span<const FlatRange> gradients,
                            StepControl* control) {
-  CHECK(gradients.size() == pieces(), "{} ranges of gradients for {}", gradients.size(), pieces());
+  CHECK(gradients.size() == pieces(), "{} ranges of gradients, expected {}", gradients.size(), pieces());
   copy_learning_rate(stream, slot, control);
   stream.copy(&control->step, &this->control()->step, sizeof(control->step));
   stream.copy(&control->clip, &this->control()->clip, sizeof(control->clip));

@@ -59,7 +59,7 @@ class Optimizer {
   // Clips the gradients of the next step to this norm: see GradientClip. Call after sum_gradient_squares()
   // with the same sums.
   void clip_gradients(Stream& stream, const double* sums, double most_norm);
-  // From now on, check_gradients() sets finite anew for each step.
+  // From now on, check_gradients() sets finite for each step separately.
   void judge_each_step() { each_step_ = true; }
   // One step with the (summed, already averaged) gradients, unless they are not finite. Counts the step and
   // updates the loss scale, all in stream order. slot selects the learning rate.

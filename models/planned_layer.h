@@ -97,7 +97,7 @@ struct LayerContext {
   bool tf32 = false;
   int batch_norm_ranks = 1;
   bool input_gradient = true;  // false: its input's gradient is not needed
-  // A wish that the layer may ignore: add to the gradient that another layer has written for the same input.
+  // Request that the layer may ignore: add to the gradient that another layer has written for the same input.
   bool adds_input_gradient = false;
   bool frozen = false;  // its parameters are not trained
   // Convolution and linear: the following activation, fused into the forward kernel. The activation's own

@@ -36,9 +36,9 @@ void StateWriter::tensor(const StateTensor& tensor, StateScope scope) {
   const StateCopy::Tensor* piece = find_piece(copy_.tensors, tensor.name, scope);
   if (piece == nullptr && scope == StateScope::per_rank)
     piece = find_piece(copy_.tensors, tensor.name, StateScope::replicated);
-  if (piece == nullptr) throw DataError(fmt::format("the saved state lacks \"{}\"", tensor.name));
+  if (piece == nullptr) throw DataError(fmt::format("the saved state has no \"{}\"", tensor.name));
   if (piece->shape != tensor.layout.shape()) {
-    throw DataError(fmt::format("the saved state has \"{}\" as {}, here it is {}", tensor.name,
+    throw DataError(fmt::format("the saved state has \"{}\" with the shape {}, expected {}", tensor.name,
                                 to_string(piece->shape), to_string(tensor.layout.shape())));
   }
   grow_staging(staging_, tensor, stream_.device());
@@ -48,12 +48,12 @@ void StateWriter::tensor(const StateTensor& tensor, StateScope scope) {
 
 void StateWriter::value(const std::string& name, StateScope scope, StateValue value) {
   const StateCopy::Value* piece = find_piece(copy_.values, name, scope);
-  if (piece == nullptr) throw DataError(fmt::format("the saved state lacks \"{}\"", name));
+  if (piece == nullptr) throw DataError(fmt::format("the saved state has no \"{}\"", name));
   std::visit(
       [&]<typename T>(T* ours) {
         const T* saved = std::get_if<T>(&piece->value);
         if (saved == nullptr)
-          throw DataError(fmt::format("the saved state has \"{}\" in another type", name));
+          throw DataError(fmt::format("the saved state has \"{}\" with another type", name));
         *ours = *saved;
       },
       value);

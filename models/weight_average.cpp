@@ -9,7 +9,7 @@ WeightAverage::WeightAverage(Network& network, double decay)
     : network_(network),
       decay_(decay),
       average_(planned_bytes(network.values().size_bytes()), network.device()) {
-  CHECK(decay > 0 && decay < 1, "a decay of {}", decay);
+  CHECK(decay > 0 && decay < 1, "decay is {}, must be above 0 and below 1", decay);
   Stream stream(network.device(), StreamUse::compute);
   stream.copy(average_.data(), network.values().data(), average_.bytes());
   stream.synchronize();

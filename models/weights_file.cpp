@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "core/printable.h"
+#include "core/system/printable.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +40,7 @@ std::string wrapping(std::span<const SafetensorsEntry> entries, std::span<const 
   if (most == wanted.size() && most > 0 && counts.contains(second) && second != best &&
       counts[second] == most) {
     log::shared_warning(
-        "{}: holds the network more than once, as \"{}...\" and as \"{}...\"; the first is read",
+        "{}: contains the network more than once, as \"{}...\" and as \"{}...\"; the first is loaded",
         path.string(), best, second);
   }
   return best;
@@ -55,7 +55,7 @@ bool is_read(const SafetensorsEntry& entry) {
 // A different kernel size means a different stem.
 std::string hint_of_stem(const Shape& theirs, const Shape& ours) {
   if (theirs.rank() != 4 || ours.rank() != 4 || theirs[2] == ours[2]) return "";
-  return "; what the first layers of resnets look like depends on the images, torchvision's are those of "
+  return "; the kernel sizes differ: for the first layers of torchvision's resnets, set "
          "model.stem = \"imagenet\"";
 }
 
@@ -83,7 +83,7 @@ WeightsFile::WeightsFile(const std::filesystem::path& path, std::span<const Stat
       const bool known = std::ranges::find(wanted, name_of(entry), &StateTensor::name) != wanted.end();
       if (!known)
         throw DataError(
-            fmt::format("{}: holds \"{}\", which this network does not have", path.string(), entry.name));
+            fmt::format("{}: contains \"{}\", which this network does not have", path.string(), entry.name));
     } else if (!entry.name.ends_with(kCounter)) {
       ignored.push_back(entry.name);
     }
@@ -92,7 +92,7 @@ WeightsFile::WeightsFile(const std::filesystem::path& path, std::span<const Stat
   const std::size_t more = ignored.size() - std::min(ignored.size(), kNamed);
   ignored.resize(ignored.size() - more);
   if (ignored.empty()) return;
-  log::info("{}: not of the network, and ignored: {}{}", path.string(),
+  log::info("{}: tensors that do not belong to the network are ignored: {}{}", path.string(),
             printable(fmt::format("{}", fmt::join(ignored, ", "))),
             more > 0 ? fmt::format(" and {} more", more) : "");
 }
@@ -112,19 +112,20 @@ const SafetensorsEntry& WeightsFile::matching(const StateTensor& tensor) const {
   const SafetensorsEntry* entry = reader_.find(prefix_ + tensor.name);
   if (entry == nullptr)
     throw DataError(fmt::format(
-        "{}: lacks \"{}\", which this network needs{}", path(), prefix_ + tensor.name,
+        "{}: the tensor \"{}\", which this network needs, is missing{}", path(), prefix_ + tensor.name,
         reader_.find(tensor.name) == nullptr || prefix_.empty()
             ? ""
-            : fmt::format("; \"{}\" is there, where most names begin with \"{}\"", tensor.name, prefix_)));
+            : fmt::format("; the file contains \"{}\", but most of its names begin with \"{}\"", tensor.name,
+                          prefix_)));
   const Shape& ours = tensor.layout.shape();
   if (entry->shape != ours)
     throw DataError(fmt::format("{}: \"{}\" is {} {}, the network has F32 {}{}", path(), entry->name,
                                 entry->dtype_name, to_string(entry->shape), to_string(ours),
                                 hint_of_stem(entry->shape, ours)));
   if (!is_read(*entry))
-    throw DataError(
-        fmt::format("{}: \"{}\" is {}: F32, F16 and BF16 are read; in PyTorch, tensor.float() makes it F32",
-                    path(), entry->name, entry->dtype_name));
+    throw DataError(fmt::format(
+        "{}: \"{}\" is {}, supported are F32, F16 and BF16; in PyTorch, tensor.float() converts it to F32",
+        path(), entry->name, entry->dtype_name));
   return *entry;
 }
 
@@ -135,7 +136,7 @@ std::vector<float> WeightsFile::read(const SafetensorsEntry& entry) {
     case DType::bf16:
       return widened<BFloat16>(read_as<BFloat16>(reader_, entry));
     default:
-      CHECK(entry.dtype == DType::f32, "{} is {}", entry.name, entry.dtype_name);
+      CHECK(entry.dtype == DType::f32, "{} has the type {}", entry.name, entry.dtype_name);
       return read_as<float>(reader_, entry);
   }
 }

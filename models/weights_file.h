@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/safetensors.h"
+#include "core/files/safetensors.h"
 #include "core/state.h"
 
 namespace lockstep {

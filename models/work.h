@@ -12,7 +12,7 @@
 namespace lockstep {
 
 // Floating-point operations; a multiply-add counts as two. Counted as for direct convolution, whatever
-// algorithm runs. Only convolution and linear layers count; the others are bound by memory.
+// algorithm runs. Only convolution and linear layers count; all other layers are bound by memory.
 struct LayerFlops {
   std::int64_t forward = 0;
   std::int64_t backward_inputs = 0;      // 0 if the input's gradient is not needed

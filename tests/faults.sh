@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes faults by the hundred; too slow for every change. Repeatedly kills a rank while it saves a checkpoint
+# Makes hundreds of faults; too slow for every change. Repeatedly kills a rank while it saves a checkpoint
 # and resumes: the final digest must equal that of an undisturbed training. Then makes random faults of all
 # kinds (tests/random_faults.py), and checks that a long training and many short ones leak nothing
 # (tests/soak.py).
@@ -21,7 +21,7 @@ for ((kill = 0; kill < kills; ++kill)); do
   code=0
   fault="kill-saving:rank=$((kill % 2)),step=$((10 * kill + 8)),ms=$(awk -v n="$kill" 'BEGIN { print (n * 7 % 20) / 4 }')"
   train --set run.dir="$work/run" --resume auto --inject "$fault" >"$work/log" 2>&1 || code=$?
-  [ "$code" = 137 ] || { echo "kill $kill ($fault) ended with $code:"; cat "$work/log"; exit 1; }
+  [ "$code" = 137 ] || { echo "kill $kill ($fault) ended with exit code $code:"; cat "$work/log"; exit 1; }
   # A checkpoint that cannot be read is a warning with its path.
   if grep -q "^warning .*/step-[0-9]" "$work/log"; then echo "kill $kill:"; cat "$work/log"; exit 1; fi
 done

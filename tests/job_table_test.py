@@ -26,19 +26,19 @@ def missing(name, there):
 
 
 class JobTable(unittest.TestCase):
-    def test_every_row_names_tests_that_are_there(self):
+    def test_every_row_names_existing_tests(self):
         rows, there = rows_of((ROOT / "tests/README.md").read_text()), tests_there(ROOT / "tests")
         self.assertEqual(sorted(rows), list(range(1, ROWS + 1)))
         for number, (_, tests) in rows.items():
             names = re.findall(r"`([^`]+)`", tests)
-            self.assertTrue(names or tests == "not yet", f"row {number} names nothing")
-            self.assertEqual([name for name in names if missing(name, there)], [], f"of row {number}")
+            self.assertTrue(names or tests == "not yet", f"row {number} names no test")
+            self.assertEqual([name for name in names if missing(name, there)], [], f"row {number}: unknown tests")
 
-    def test_a_name_that_nothing_has_is_found(self):
+    def test_a_name_without_a_test_is_reported(self):
         there = tests_there(ROOT / "tests")
         self.assertTrue(missing("Resume.NoSuchTest", there))
         self.assertTrue(missing("tests/no_such_file.sh", there))
-        self.assertFalse(missing("Resume.EndsWithTheBitsOfARunThatWasNotKilled", there))
+        self.assertFalse(missing("Resume.ContinuesBitForBitAfterAKill", there))
 
 
 if __name__ == "__main__":

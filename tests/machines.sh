@@ -68,7 +68,7 @@ for name in "${cases[@]}"; do
   case $code in
     0) echo "$name: trained" ;;
     77) echo "$name: skipped: $(tail -n 1 "$work/output")" ;;
-    *) echo "$name: FAILED with $code"; tail -n 30 "$work/output"; failed=1 ;;
+    *) echo "$name: FAILED with exit code $code"; tail -n 30 "$work/output"; failed=1 ;;
   esac
 done
 exit $failed

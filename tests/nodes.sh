@@ -28,7 +28,7 @@ usage() {
 }
 
 rate=${1:-} nodes=${2:-} per_node=${3:-}
-[ $# -ge 4 ] || usage "wants a rate, nodes, ranks per node and a command"
+[ $# -ge 4 ] || usage "needs a rate, a number of nodes, ranks per node and a command"
 [[ $rate == none || $rate =~ ^[0-9.]+(k|m|g)?bit$ ]] || usage "RATE is \"$rate\": give 200mbit, 1gbit or none"
 [[ $nodes =~ ^[0-9]+$ ]] && ((nodes >= 1 && nodes <= 200)) || usage "NODES is \"$nodes\": give 1 to 200"
 [[ $per_node =~ ^[0-9]+(,[0-9]+)*$ ]] || usage "RANKS_PER_NODE is \"$per_node\": give a number, or one for each node: 3,1"
@@ -37,7 +37,7 @@ if ((${#ranks[@]} == 1)); then
   for ((node = 1; node < nodes; ++node)); do ranks+=("${ranks[0]}"); done
 fi
 ((${#ranks[@]} == nodes)) || usage "RANKS_PER_NODE has ${#ranks[@]} numbers for $nodes nodes"
-for count in "${ranks[@]}"; do ((count >= 1)) || usage "RANKS_PER_NODE is \"$per_node\": each node has a rank"; done
+for count in "${ranks[@]}"; do ((count >= 1)) || usage "RANKS_PER_NODE is \"$per_node\": each node needs at least one rank"; done
 
 cores=${LOCKSTEP_NODES_CORES:-}
 [[ -z $cores || $cores =~ ^[0-9]+(\.[0-9]+)?$ ]] || usage "LOCKSTEP_NODES_CORES is \"$cores\": give 0.5 or 2"

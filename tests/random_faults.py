@@ -184,14 +184,14 @@ class Runner:
             delivered = disturb is None or disturb(process)
             code = process.wait(LONGEST)
             if not delivered:
-                raise Wrong(f"it ended with {code} before its signal was delivered:\n{log.read_text(errors='replace')}")
+                raise Wrong(f"it ended with exit code {code} before the signal:\n{log.read_text(errors='replace')}")
             # Ranks whose mpirun was killed notice it and end by themselves.
             while left := processes_of(run_dir):
                 if time.monotonic() - begin > LONGEST:
-                    raise Wrong(f"it ended with {code}, and left {left}")
+                    raise Wrong(f"the training ended with exit code {code}, but processes still run: {left}")
                 time.sleep(0.02)
         except subprocess.TimeoutExpired:
-            raise Wrong(f"it did not end within {LONGEST} s:\n{log.read_text(errors='replace')}") from None
+            raise Wrong(f"the training did not end within {LONGEST} s:\n{log.read_text(errors='replace')}") from None
         finally:
             for number, _, _ in processes_of(run_dir):
                 try:
@@ -229,7 +229,7 @@ class Runner:
                 whole = dataclasses.replace(plan, per_node=(plan.ranks,))
                 code, said = self.run(whole, run_dir, ["--digest", run_dir.with_suffix(".digest")])
                 if code != 0:
-                    raise Wrong(f"undisturbed it ended with {code}:\n{said}")
+                    raise Wrong(f"the undisturbed training ended with exit code {code}:\n{said}")
                 self.expected[key] = self.outcome(run_dir)
             return self.expected[key]
 
@@ -249,8 +249,8 @@ class Runner:
     def expect_whole(self, plan, run_dir, said):
         if self.outcome(run_dir) != self.undisturbed(plan):
             got, wanted = self.outcome(run_dir), self.undisturbed(plan)
-            what = "another digest" if got[0] != wanted[0] else f"other metrics, {got[1]} in place of {wanted[1]}"
-            raise Wrong(f"it has {what}:\n{said}")
+            what = "digest differs" if got[0] != wanted[0] else f"metrics are {got[1]}, expected {wanted[1]}"
+            raise Wrong(f"the {what}:\n{said}")
 
     def row(self, plan):
         """Runs the plan, resumes it, and returns the result. Throws Wrong."""
@@ -258,7 +258,7 @@ class Runner:
         digest = ["--digest", run_dir.with_suffix(".digest"), "--resume", "auto"]
         code, said = self.run(plan, run_dir, [*plan.flags(), *digest], self.disturbance(plan, run_dir), plan.grace)
         if code not in KINDS[plan.kind].codes:
-            raise Wrong(f"it ended with {code}:\n{said}")
+            raise Wrong(f"the training ended with exit code {code}:\n{said}")
         if code == 0 and plan.kind == "nan" and any(line["skipped_steps"] for line in self.epochs_of(run_dir)):
             return {"code": code, "saved": STEPS, "end": "step skipped"}
         if code == 0:
@@ -267,10 +267,10 @@ class Runner:
         saved = self.newest(run_dir)
         again, told = self.run(plan, run_dir, digest)
         if again != 0:
-            raise Wrong(f"after {code} it did not go on but ended with {again}:\n{said}\n{told}")
-        # A training that resumes elsewhere sets aside the checkpoints after that step, all if it starts anew.
+            raise Wrong(f"after exit code {code} the resumed training ended with exit code {again}:\n{said}\n{told}")
+        # A training that resumes from an earlier step sets later checkpoints aside, and all if it restarts.
         if saved is not None and (run_dir / "checkpoints.1").exists():
-            raise Wrong(f"after {code} step {saved} was saved, and it went on from elsewhere:\n{said}\n{told}")
+            raise Wrong(f"after exit code {code} the training did not resume from step {saved}:\n{said}\n{told}")
         self.expect_whole(plan, run_dir, said + told)
         return {"code": code, "saved": saved or 0, "end": "same bits"}
 
@@ -316,11 +316,11 @@ def parse_arguments(arguments):
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cpu/bin")
     parser.add_argument("--seed", type=int, default=random.randrange(10 ** 6))
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--only", type=int, help="this row alone, by its number")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, help="only these")
-    parser.add_argument("--jobs", type=int, default=2, help="trainings at once")
+    parser.add_argument("--only", type=int, help="number of the only row to run")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, help="kinds of faults to make; default: all")
+    parser.add_argument("--jobs", type=int, default=2, help="number of concurrent trainings; default: 2")
     parser.add_argument("--one-node", action="store_true")
-    parser.add_argument("--json", type=pathlib.Path, help="write the result here")
+    parser.add_argument("--json", type=pathlib.Path, help="file for the result")
     options = parser.parse_args(arguments)
     options.bin = options.bin.resolve()
     return options
@@ -344,8 +344,8 @@ def main(arguments):
                 if "wrong" in result:
                     print(result["wrong"], flush=True)
     wrong = [plan.number for plan, result in rows if "wrong" in result]
-    print(f"{len(rows) - len(wrong)} of {training_runs.counted(len(rows), 'fault')} ended as documented and lost nothing that "
-          f"was saved, in {time.monotonic() - begin:.0f} s" + (f"; wrong: {wrong}" if wrong else ""))
+    print(f"{len(rows) - len(wrong)} of {training_runs.counted(len(rows), 'fault')} ended as documented without losing a saved "
+          f"step, in {time.monotonic() - begin:.0f} s" + (f"; wrong: {wrong}" if wrong else ""))
     if options.json:
         result = {"benchmark": "random_faults",
                   **record.circumstances(shlex.join(["tests/random_faults.py", *arguments]), options.bin / "lockstep"),

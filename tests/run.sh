@@ -97,7 +97,7 @@ case $what in
   cuda)
     nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
     if [ ! -x "$nvcc" ]; then
-      echo "Skipped: the CUDA build, because there is no nvcc here"
+      echo "Skipped: the CUDA build, because nvcc is not installed"
       exit 0
     fi
     export CUDACXX=$nvcc

@@ -15,7 +15,7 @@ for path in sys.argv[1:]:
     leg = pathlib.Path(path).stem.removeprefix("tests_")
     cases = [(float(case.get("time", 0)), leg, case.get("name"), case.get("status")) for case in suite.iter("testcase")]
     failed = [name for _, _, name, status in cases if status == "fail"]
-    print(f"{leg:<8} {len(cases):>5} tests, {sum(seconds for seconds, *_ in cases):.0f} s of theirs, {len(failed)} failed")
+    print(f"{leg:<8} {len(cases):>5} tests, {sum(seconds for seconds, *_ in cases):.0f} s in total, {len(failed)} failed")
     for name in failed:
         print(f"  failed: {name}")
     tests += cases

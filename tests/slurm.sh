@@ -20,7 +20,7 @@ source "$here/apart.sh"
 
 cores=${1:-}
 if [[ $# -lt 2 || ! $cores =~ ^[1-9][0-9]*$ ]]; then
-  echo "tests/slurm.sh: wants a number of cores and a command" >&2
+  echo "tests/slurm.sh: needs a number of cores and a command" >&2
   sed -n 's/^# \{0,1\}//; 2,15p' "${BASH_SOURCE[0]}" >&2
   exit 64
 fi
@@ -31,7 +31,7 @@ if [ -z "${LOCKSTEP_SLURM_INSIDE:-}" ]; then
     command -v "$tool" >/dev/null || { echo "Skipped: Slurm, because $tool is not installed" >&2; exit 77; }
   done
   apart=(unshare --mount --net --pid --fork --kill-child --mount-proc)
-  ((EUID == 0)) || { echo "Skipped: Slurm, because its daemons want root" >&2; exit 77; }
+  ((EUID == 0)) || { echo "Skipped: Slurm, because its daemons need root" >&2; exit 77; }
   why=$("${apart[@]}" true 2>&1) || { echo "Skipped: Slurm, because namespaces cannot be made: $why" >&2; exit 77; }
   LOCKSTEP_SLURM_INSIDE=1 end_with "${apart[@]}" "$here/${BASH_SOURCE[0]##*/}" "$@"
 fi
@@ -98,10 +98,10 @@ wait_for() {
   shift
   for ((try = 0; try < 150; ++try)); do
     "$@" && return
-    for pid in "${daemons[@]}"; do kill -0 "$pid" 2>/dev/null || fail "a daemon ended before $what"; done
+    for pid in "${daemons[@]}"; do kill -0 "$pid" 2>/dev/null || fail "a daemon ended before $what was available"; done
     sleep 0.2
   done
-  fail "there is no $what after 30 seconds"
+  fail "there was no $what within 30 seconds"
 }
 idle_node() { [ -n "$(sinfo --noheader --states=idle --partition=low --format=%N 2>/dev/null)" ]; }
 

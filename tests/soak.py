@@ -125,7 +125,7 @@ def soak(options, folder):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     if code != 75:
-        raise training_runs.Failed(f"the training ended with {code}:\n{(folder / 'log').read_text()[-2000:]}")
+        raise training_runs.Failed(f"the training ended with exit code {code}:\n{(folder / 'log').read_text()[-2000:]}")
     last = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
     rows, grows = [], []
     for name, (share, least) in LIMITS.items():
@@ -167,7 +167,7 @@ def starts(options, folder):
                     break
         said += process.communicate(timeout=120)[0]
         if process.returncode != expected:
-            print(f"{name}: ended with {process.returncode}:\n{said}", file=sys.stderr)
+            print(f"{name}: ended with exit code {process.returncode}:\n{said}", file=sys.stderr)
             return 70
     left = [str(path) for place in ("/tmp", "/dev/shm") for path in pathlib.Path(place).rglob("*")]
     print(json.dumps(left))
@@ -184,16 +184,16 @@ def start_apart(options, arguments, folder):
     done = subprocess.run([*apart, sys.executable, "-B", __file__, *arguments, "--bin", str(folder), "--inside", str(folder)],
                           stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise training_runs.Failed(f"starts ended with {done.returncode}: {done.stdout[-2000:]}")
+        raise training_runs.Failed(f"the short trainings ended with exit code {done.returncode}: {done.stdout[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cpu/bin")
-    parser.add_argument("--minutes", type=float, default=15, help="of the long training; 0: none")
-    parser.add_argument("--starts", type=int, default=100, help="of short ones; 0: none")
-    parser.add_argument("--json", type=pathlib.Path, help="write the result here")
+    parser.add_argument("--minutes", type=float, default=15, help="duration of the long training; 0 disables it")
+    parser.add_argument("--starts", type=int, default=100, help="number of short trainings; 0 disables them")
+    parser.add_argument("--json", type=pathlib.Path, help="file for the result")
     parser.add_argument("--inside", type=pathlib.Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.bin = options.bin.resolve()
@@ -203,7 +203,7 @@ def parse_arguments(arguments):
 def run(options, arguments, folder):
     (folder / "images").mkdir()
     training_runs.write_images(folder / "images", 4096, 256, 8)
-    # Each part has its own circumstances. A part that is not run is kept from the file.
+    # Each part records the machine and the versions of its run. A part that does not run keeps the file's entry.
     there = options.json and options.json.exists()
     result, wrong = json.loads(options.json.read_text()) if there else {"benchmark": "soak"}, []
     circumstances = record.circumstances(shlex.join(["tests/soak.py", *arguments]), options.bin / "lockstep")
@@ -218,7 +218,7 @@ def run(options, arguments, folder):
     if options.starts > 0:
         left = start_apart(options, arguments, folder)
         result["starts"] = {**circumstances, "starts": options.starts, "ends": list(ENDS), "left_in_tmp_and_shared_memory": left}
-        wrong += [f"{path} is left" for path in left]
+        wrong += [f"{path} was not removed" for path in left]
         print(f"{training_runs.counted(options.starts, 'start')}: left in /tmp and /dev/shm: {left or 'nothing'}")
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")

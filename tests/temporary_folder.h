@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A folder for the files a test makes, which ends with the test.
+// A folder for the files of a test. It is removed at the end of the test.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // The name may have folders in it, which are made.
+  // Creates the file, and the folders in its name.
   void write(const std::string& name, const Bytes& bytes) const;
   void remove(const std::string& name) const { std::filesystem::remove(path_ / name); }
 

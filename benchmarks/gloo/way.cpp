@@ -48,7 +48,7 @@ class GlooWay : public Way {
 
   std::string lacks(const CollectiveCase& c) const override {
     if (c.kind == CollectiveKind::reduce_scatter) return "Gloo has no reduce_scatter of equal shares";
-    return c.reduces() && size_of(c.dtype) == 2 ? "its 16-bit type is not ours" : "";
+    return c.reduces() && size_of(c.dtype) == 2 ? "Gloo's 16-bit type differs from Lockstep's" : "";
   }
 
   void run(const CollectiveCase& c, std::byte* send, std::byte* recv) override {
@@ -100,7 +100,7 @@ class GlooWay : public Way {
 
 std::unique_ptr<Way> gloo_way(World& world, std::shared_ptr<WayMemory> memory, std::string& why_not) {
   if (world.nodes() > 1) {
-    why_not = "it is told to use the loopback, and ranks are on several nodes";
+    why_not = "Gloo uses the loopback, but ranks are on several nodes";
     return nullptr;
   }
   const std::unique_ptr<Communicator> communicator = world.communicator();

@@ -4,7 +4,7 @@
 namespace lockstep {
 
 std::unique_ptr<Way> gloo_way(World&, std::shared_ptr<WayMemory>, std::string& why_not) {
-  why_not = "libgloo-dev was not installed when this was built";
+  why_not = "libgloo-dev was not installed when this program was built";
   return nullptr;
 }
 

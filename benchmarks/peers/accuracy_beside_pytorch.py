@@ -23,9 +23,9 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--data", type=pathlib.Path, required=True)
 parser.add_argument("--bin", default=str(ROOT / "build/cpu/bin"), help="folder of the built programs")
 parser.add_argument("--epochs", type=int, default=10)
-parser.add_argument("--seed", type=int, default=0, help="of the initial weights, and of what each draws")
+parser.add_argument("--seed", type=int, default=0, help="seed of the initial weights and of all random draws")
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--json", type=pathlib.Path, required=True, help="the result, with a chart (.svg) beside it")
+parser.add_argument("--json", type=pathlib.Path, required=True, help="write the result to this file, and a chart (.svg) beside it")
 options = parser.parse_args()
 
 import numpy  # after --help

@@ -28,12 +28,12 @@ FIRST_RATE, RATE = 0.05, 0.02
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--data", type=pathlib.Path, default="/usr/share/datasets/fashion-mnist")
 parser.add_argument("--bin", default=str(ROOT / "build/cpu/bin"), help="folder of the built programs")
-parser.add_argument("--first-samples", type=int, default=10000, help="of the first training, of one epoch")
-parser.add_argument("--samples", type=int, default=5000, help="to fine-tune with")
-parser.add_argument("--epochs", type=int, default=4, help="of fine-tuning")
+parser.add_argument("--first-samples", type=int, default=10000, help="samples of the first training, which takes one epoch")
+parser.add_argument("--samples", type=int, default=5000, help="samples for fine-tuning")
+parser.add_argument("--epochs", type=int, default=4, help="epochs of fine-tuning")
 parser.add_argument("--seeds", type=int, default=5)
 parser.add_argument("--threads", type=int, default=1)
-parser.add_argument("--json", type=pathlib.Path, required=True, help="the result")
+parser.add_argument("--json", type=pathlib.Path, required=True, help="write the result to this file")
 options = parser.parse_args()
 
 import numpy  # after --help
@@ -113,7 +113,7 @@ def fine_tune_lockstep(weights, folder, seed):
                 f"train.batch={BATCH}", f"train.epochs={options.epochs}", f"train.seed={seed}",
                 f"train.threads={options.threads}", f"optimizer.learning_rate={RATE}", f"optimizer.momentum={MOMENTUM}",
                 f"optimizer.weight_decay={DECAY}", "schedule.name=cosine", "schedule.warmup_epochs=0", f"run.dir={run}"]
-    # Any preset would do: the settings override all that matters.
+    # The choice of the preset does not matter: the settings override every relevant key.
     done = suite.execute([f"{options.bin}/lockstep", "train", "fashion_mnist_cnn", "--init", weights,
                           *(part for setting in settings for part in ("--set", setting))])
     if done.status != "ok":

@@ -16,11 +16,11 @@ import time
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="resnet18")
 parser.add_argument("--ranks", type=int, default=2)
-parser.add_argument("--batch", type=int, default=32, help="of each rank")
+parser.add_argument("--batch", type=int, default=32, help="samples per step and rank")
 parser.add_argument("--image", type=int, default=32)
 parser.add_argument("--channels", type=int, default=3)
 parser.add_argument("--classes", type=int, default=10)
-parser.add_argument("--threads", type=int, default=1, help="of each rank")
+parser.add_argument("--threads", type=int, default=1, help="compute threads of each rank")
 parser.add_argument("--steps", type=int, default=10)
 parser.add_argument("--warmup", type=int, default=3)
 parser.add_argument("--bucket-mb", type=int, default=25, help="DistributedDataParallel's bucket_cap_mb")
@@ -80,7 +80,7 @@ def main():
         torch.multiprocessing.spawn(train, (options, os.path.join(folder, "meeting"), results), options.ranks)
         found = json.loads(pathlib.Path(results).read_text())
     if not found["losses"][-1] < found["losses"][0]:
-        sys.exit(f"the loss went from {found['losses'][0]} to {found['losses'][-1]}: these steps do not train")
+        sys.exit(f"the loss changed from {found['losses'][0]} to {found['losses'][-1]}: these steps do not train")
     if not found["agree"]:
         sys.exit("the ranks ended with different parameters")
     seconds = statistics.median(found["times"])

@@ -13,16 +13,16 @@ import time
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("kind", choices=["arrays", "folder"])
-parser.add_argument("--folder", type=pathlib.Path, help="of folder")
-parser.add_argument("--samples", type=int, default=50000, help="of arrays")
-parser.add_argument("--image", type=int, default=32, help="height and width of arrays")
+parser.add_argument("--folder", type=pathlib.Path, help="folder of images, for the kind folder")
+parser.add_argument("--samples", type=int, default=50000, help="number of images, for the kind arrays")
+parser.add_argument("--image", type=int, default=32, help="height and width of images in pixels, for the kind arrays")
 parser.add_argument("--batch", type=int, default=128)
 parser.add_argument("--workers", type=int, default=2)
-parser.add_argument("--turns", type=int, default=3, help="epochs; the first one, beside them, warms up")
+parser.add_argument("--turns", type=int, default=3, help="timed epochs, after one warm-up epoch")
 parser.add_argument("--json", default="")
 options = parser.parse_args()
 if options.kind == "folder" and options.folder is None:
-    parser.error("folder needs --folder")
+    parser.error("the kind folder needs --folder")
 
 import torch  # after --help
 

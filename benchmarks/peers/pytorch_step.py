@@ -25,13 +25,13 @@ parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 parser.add_argument("--precision", choices=["fp32", "tf32", "bf16", "fp16"], default="fp32",
                     help="bf16 and fp16 by autocast, tf32 on a GPU only")
 parser.add_argument("--compile", nargs="?", const="default", metavar="MODE",
-                    choices=["default", "reduce-overhead", "max-autotune"], help="torch.compile, in this mode of its")
+                    choices=["default", "reduce-overhead", "max-autotune"], help="use torch.compile in this mode")
 parser.add_argument("--channels-last", action="store_true")
-parser.add_argument("--fused", action="store_true", help="the fused SGD; on a GPU always")
+parser.add_argument("--fused", action="store_true", help="use the fused SGD; always used on a GPU")
 parser.add_argument("--json", default="")
 options = parser.parse_args()
 if options.precision == "tf32" and options.device == "cpu":
-    parser.error("--precision tf32 is a GPU's; on the CPU there are fp32, bf16 and fp16")
+    parser.error("--precision tf32 needs a GPU; the CPU supports fp32, bf16 and fp16")
 
 import torch  # after --help
 
@@ -40,7 +40,7 @@ import models
 
 on_gpu = options.device == "cuda"
 if on_gpu and not torch.cuda.is_available():
-    sys.exit(f"PyTorch {torch.__version__} sees no GPU; --device cpu runs without")
+    sys.exit(f"PyTorch {torch.__version__} finds no GPU; use --device cpu")
 torch.manual_seed(1)
 torch.set_num_threads(options.threads)
 torch.backends.cudnn.benchmark = True
@@ -93,7 +93,7 @@ def steps_on_gpu():
 
 losses, times = steps_on_gpu() if on_gpu else steps_on_cpu()
 if not losses[-1] < losses[0]:
-    sys.exit(f"the loss went from {losses[0]} to {losses[-1]}: these steps do not train")
+    sys.exit(f"the loss changed from {losses[0]} to {losses[-1]}: these steps do not train")
 
 seconds = statistics.median(times)
 result = {"peer": "PyTorch", "version": torch.__version__, "model": options.model, "batch": options.batch,

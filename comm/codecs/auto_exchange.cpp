@@ -63,14 +63,14 @@ AutoExchange::AutoExchange(const ExchangeContext& context)
       chosen_(context.plan.buckets().size(), 0) {
   for (const ExchangeChoice& candidate : context.codecs.candidates) choices_.push_back(candidate);
   if (!groups_.several_nodes()) {
-    log::info("comm.codec = \"auto\": gradients are summed densely, as there is one node{}",
+    log::info("comm.codec = \"auto\": gradients are summed densely because there is one node{}",
               context.communicator.size() > 1
-                  ? " (with comm.compress_within_node = true ranks count as nodes)"
+                  ? " (comm.compress_within_node = true treats each rank as a node)"
                   : "");
   } else if (!finds_something()) {
-    log::info("comm.codec = \"auto\": gradients are summed densely, as {}",
-              choices_.size() > 1 ? "no codec within comm.codec_limit makes any of them smaller"
-                                  : "comm.codec_limit leaves no codec");
+    log::info("comm.codec = \"auto\": gradients are summed densely because {}",
+              choices_.size() > 1 ? "no codec within comm.codec_limit makes any gradient smaller"
+                                  : "comm.codec_limit excludes every codec");
   } else {
     open_ = true;
   }
@@ -108,8 +108,9 @@ std::unique_ptr<GradientExchange> AutoExchange::make(std::span<const int> by_buc
 }
 
 void AutoExchange::choose(std::span<const int> by_bucket) {
-  CHECK(open_, "there is nothing to choose");
-  CHECK(by_bucket.size() == chosen_.size(), "codecs of {} buckets for {}", by_bucket.size(), chosen_.size());
+  CHECK(open_, "choose() was called without a choice: open() is false");
+  CHECK(by_bucket.size() == chosen_.size(), "choices for {} buckets, expected {}", by_bucket.size(),
+        chosen_.size());
   for (const int number : by_bucket)
     CHECK(number >= 0 && number < std::ssize(choices_), "codec {} of {}", number, choices_.size());
   if (std::ranges::equal(by_bucket, chosen_)) return;
@@ -139,7 +140,7 @@ std::size_t AutoExchange::memory_bytes() const {
 // `codec` is null: the codec is not known at the start.
 constinit const ExchangeKind kAutoCodec = {
     .name = "auto",
-    .meaning = "for each bucket none, or the codec within comm.codec_limit that makes steps faster, by trial",
+    .meaning = "for each bucket the fastest of none and the codecs within comm.codec_limit, as measured",
     .options = {},
     .make = [](const ExchangeContext& context) -> std::unique_ptr<GradientExchange> {
       return std::make_unique<AutoExchange>(context);

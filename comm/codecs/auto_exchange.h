@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // AutoExchange: comm.codec = "auto". Each bucket uses one of several codecs or the dense sum. All start with
-// the dense sum; a caller measures steps and chooses (launch/train/trials/codec_trial.h). Only chosen codecs have memory.
-// Parameters that comm.codec_for names keep their codecs.
+// the dense sum; a caller measures steps and chooses (launch/train/trials/codec_trial.h). Only chosen codecs
+// have memory. Parameters that comm.codec_for names keep their codecs.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 #include "comm/codecs/bucket_travel.h"
 #include "comm/codecs/codec_plan.h"
-#include "comm/gradient_exchange.h"
+#include "comm/gradients/gradient_exchange.h"
 #include "comm/node_groups.h"
 
 namespace lockstep {

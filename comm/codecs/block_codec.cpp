@@ -24,7 +24,7 @@ constexpr NumberOption kInt8Options[] = {
      .initial = 0,
      .least = 0,
      .most = 1,
-     .meaning = "1: rounded up or down at random, right in the mean; 0: to the nearest",
+     .meaning = "1 rounds up or down at random, without bias; 0 rounds to the nearest",
      .whole = true},
     kErrorFeedback};
 constexpr NumberOption kSignOptions[] = {kErrorFeedback};
@@ -243,14 +243,14 @@ constexpr CodecKind kBlocks = {
 
 constinit const ExchangeKind kInt8Codec = {
     .name = "int8",
-    .meaning = "8 bits and a scale for each 256 values, 3.9 times fewer bytes",
+    .meaning = "8 bits per value and a scale per 256 values, 3.9 times fewer bytes",
     .options = kInt8Options,
     .make = make_codec_exchange,
     .codec = &kBlocks<BlockCode::int8>};
 
 constinit const ExchangeKind kSignCodec = {
     .name = "sign",
-    .meaning = "signs of each 256 values, mixed, and a scale: 28 times fewer bytes",
+    .meaning = "1 bit per value and a scale per 256 values, after a rotation, 28 times fewer bytes",
     .options = kSignOptions,
     .make = make_codec_exchange,
     .codec = &kBlocks<BlockCode::sign>};

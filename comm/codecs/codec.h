@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/gradient_exchange.h"
+#include "comm/gradients/gradient_exchange.h"
 #include "core/number_option.h"
 
 namespace lockstep {
@@ -85,7 +85,7 @@ inline constexpr NumberOption kErrorFeedback = {
     .initial = 1,
     .least = 0,
     .most = 1,
-    .meaning = "1: what was not sent is added to the next step's gradients; 0: it is lost, for comparison",
+    .meaning = "1 adds the part that was not sent to the next step's gradients; 0 drops it, for comparison",
     .whole = true};
 
 // The properties of a codec.

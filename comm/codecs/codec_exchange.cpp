@@ -20,11 +20,12 @@ ExchangeChoice without(ExchangeChoice choice, std::string_view option) {
 
 ConfigError nothing_to_compress(const ExchangeChoice& choice, const CodecRule* rule) {
   const std::string which =
-      rule == nullptr ? fmt::format("comm.codec = \"{}\": the model", choice.kind->name)
-                      : fmt::format("comm.codec_for, {}={}: what matches", rule->pattern, choice.kind->name);
+      rule == nullptr
+          ? fmt::format("comm.codec = \"{}\": no parameter of the model", choice.kind->name)
+          : fmt::format("comm.codec_for, {}={}: no matching parameter", rule->pattern, choice.kind->name);
   return ConfigError(
-      fmt::format("{} has nothing to compress, which is tensors of 2 dimensions and {} elements or more that "
-                  "the codec makes smaller; use \"none\"",
+      fmt::format("{} can be compressed: it needs 2 dimensions or more, at least {} elements, and fewer "
+                  "bytes with the codec; use \"none\"",
                   which, kLeastCompressed));
 }
 
@@ -76,8 +77,9 @@ CodecExchange::CodecExchange(const ExchangeContext& context)
   for (const CodecRule& rule : context.codecs.rules) assignment.choices.push_back(rule.choice);
   make_lanes(assignment, context);
   if (!groups_.several_nodes()) {
-    log::info("gradients are summed densely: comm.codec is for sums between nodes, and there is one node{}",
-              communicator_.size() > 1 ? " (comm.compress_within_node = true compresses there, too)" : "");
+    log::info(
+        "gradients are summed densely: comm.codec compresses sums between nodes, and there is one node{}",
+        communicator_.size() > 1 ? " (comm.compress_within_node = true also compresses within it)" : "");
     return;
   }
   make_codecs(context);
@@ -100,8 +102,8 @@ void CodecExchange::make_codecs(const ExchangeContext& context) {
     make_codec(lane, context.momentum);
     if (lockstep::adds_momentum(lane.choice, context.momentum)) {
       log::info(
-          "{} adds the optimizer's momentum ({}) before it compresses; the optimizer adds it to weight "
-          "decay, and to what travels uncompressed",
+          "{} adds the optimizer's momentum ({}) before it compresses; the optimizer adds momentum only to "
+          "weight decay and to gradients that are not compressed",
           lane.choice.kind->name, context.momentum.momentum);
     }
   }

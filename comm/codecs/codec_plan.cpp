@@ -108,8 +108,9 @@ std::vector<std::size_t> choose_codecs(std::span<const Parameter> parameters, co
       found = true;
     }
     if (!found && !parameters.empty()) {
-      throw ConfigError(fmt::format("comm.codec_for: no parameter's name matches \"{}\"; the first is \"{}\"",
-                                    rules.rules[rule].pattern, parameters.front().name));
+      throw ConfigError(
+          fmt::format("comm.codec_for: no parameter name matches \"{}\"; the first parameter is \"{}\"",
+                      rules.rules[rule].pattern, parameters.front().name));
     }
   }
   return choice;

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "comm/bucket_plan.h"
 #include "comm/codecs/codec.h"
+#include "comm/gradients/bucket_plan.h"
 
 namespace lockstep {
 

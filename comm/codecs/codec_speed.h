@@ -4,7 +4,7 @@
 // is sent.
 #pragma once
 
-#include "comm/gradient_exchange.h"
+#include "comm/gradients/gradient_exchange.h"
 #include "core/device.h"
 
 namespace lockstep {

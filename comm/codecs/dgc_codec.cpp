@@ -20,8 +20,8 @@ constexpr NumberOption kDgcOptions[] = {
      .initial = 0,
      .least = 0,
      .most = 1e30,
-     .meaning = "the longest gradient of a parameter, divided by the root of the ranks between which it "
-                "travels; 0: any"},
+     .meaning = "each rank clips a parameter's gradient to this norm divided by the square root of the "
+                "number of exchanging ranks; 0 disables it"},
 };
 
 std::unique_ptr<Codec> make_dgc(const CodecContext& context) {
@@ -41,7 +41,7 @@ constexpr CodecKind kDgcKind = {.adds_momentum = true,
 
 constinit const ExchangeKind kDgcCodec = {
     .name = "dgc",
-    .meaning = "the few largest elements of every parameter, with momentum; for SGD",
+    .meaning = "the few largest elements of every parameter, with momentum correction, for SGD only",
     .options = kDgcOptions,
     .make = make_codec_exchange,
     .codec = &kDgcKind};

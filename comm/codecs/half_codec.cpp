@@ -99,7 +99,7 @@ constinit const ExchangeKind kFp16Codec = {.name = "fp16",
 
 constinit const ExchangeKind kBf16Codec = {
     .name = "bf16",
-    .meaning = "summed and sent as bf16: half the bytes, the range of fp32, fewer digits than fp16",
+    .meaning = "summed and sent as bf16, half the bytes of fp32 and its range, fewer digits than fp16",
     .options = {},
     .make = make_codec_exchange,
     .codec = &kHalf<DType::bf16>};

@@ -32,13 +32,13 @@ constexpr NumberOption kPowerSgdOptions[] = {
      .initial = 2,
      .least = 1,
      .most = 64,
-     .meaning = "columns of each factor",
+     .meaning = "columns of each factor, the rank of the approximation",
      .whole = true},
     {.name = "start_step",
      .initial = 100,
      .least = 0,
      .most = 1e9,
-     .meaning = "steps whose gradients are summed densely, before the first that is compressed",
+     .meaning = "first steps, whose gradients are summed densely without compression",
      .whole = true},
     kErrorFeedback,
 };
@@ -118,7 +118,7 @@ PowerSgd::PowerSgd(const CodecContext& context)
     Matrices& made = buckets_[bucket];
     for (const CodecPiece& piece : shares_[bucket].pieces) {
       const Parameter& parameter = parameters_[piece.parameter];
-      CHECK(piece.whole(parameter), "a part of {}", parameter.name);
+      CHECK(piece.whole(parameter), "{} is split between shares", parameter.name);
       const LowRankShape shape(parameter.layout.matrix_view());
       made.matrices.push_back({.parameter = piece.parameter,
                                .shape = shape,
@@ -266,7 +266,7 @@ constexpr CodecKind kPowerSgdKind = {
 
 constinit const ExchangeKind kPowerSgdCodec = {
     .name = "powersgd",
-    .meaning = "weights as products of two narrow matrices, with error feedback",
+    .meaning = "each weight's gradient as a product of two narrow matrices, with error feedback",
     .options = kPowerSgdOptions,
     .make = make_codec_exchange,
     .codec = &kPowerSgdKind};

@@ -33,17 +33,17 @@ constexpr NumberOption warmup_steps(double initial) {
           .initial = initial,
           .least = 0,
           .most = 1e9,
-          .meaning = "steps over which the share that travels sinks to the density",
+          .meaning = "warm-up steps, in which the share that is sent falls from warmup_density to density",
           .whole = true};
 }
 constexpr NumberOption share_option(const char* name, double initial, const char* meaning) {
   return {.name = name, .initial = initial, .least = 1e-6, .most = 1, .meaning = meaning};
 }
 constexpr NumberOption sparse_density(double initial) {
-  return share_option("density", initial, "share of a parameter's elements that travel");
+  return share_option("density", initial, "share of a parameter's elements that are sent");
 }
 constexpr NumberOption warmup_density(double initial) {
-  return share_option("warmup_density", initial, "share that travels in the first of them");
+  return share_option("warmup_density", initial, "share that is sent in the first warm-up step");
 }
 // The options of the context's choice.
 SparseOptions sparse_options(const CodecContext& context);

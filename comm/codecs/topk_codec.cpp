@@ -13,7 +13,7 @@ constexpr NumberOption kMomentumCorrection = {
     .initial = 1,
     .least = 0,
     .most = 1,
-    .meaning = "1: with SGD, its momentum is added before elements are chosen, as dgc does it; 0: behind",
+    .meaning = "1 adds SGD's momentum before elements are chosen, as dgc does; 0 adds it after the exchange",
     .whole = true};
 constexpr NumberOption kTopKOptions[] = {
     sparse_density(0.01), warmup_steps(500), warmup_density(0.125), kMomentumCorrection, kErrorFeedback,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The sum over ranks, element by element, in the type of the gradients, or in fp32 if rounding the partial
-// sums of this many ranks would lose too much (comm/sum_type.h): a bucket is then widened into separate
-// memory, which holds the largest bucket, sent as fp32 (twice the bytes), and rounded once.
+// sums of this many ranks would lose too much (comm/gradients/sum_type.h): a bucket is then widened into
+// separate memory, which holds the largest bucket, sent as fp32 (twice the bytes), and rounded once.
 #include <algorithm>
 
 #include "comm/exchanges/exchanges.h"
@@ -54,7 +54,7 @@ class DenseSum final : public GradientExchange {
 
 constinit const ExchangeKind kDenseSum = {
     .name = "none",
-    .meaning = "summed and sent as they are",
+    .meaning = "summed and sent without compression",
     .options = {},
     .make = [](const ExchangeContext& context) -> std::unique_ptr<GradientExchange> {
       return std::make_unique<DenseSum>(context);

@@ -22,7 +22,7 @@ const ExchangeKind& exchange_kind(std::string_view name, const std::vector<const
     names.push_back(kind->name);
   }
   throw ConfigError(
-      fmt::format("unknown codec of gradients \"{}\": allowed are {}", name, fmt::join(names, ", ")));
+      fmt::format("unknown gradient codec \"{}\": allowed are {}", name, fmt::join(names, ", ")));
 }
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/gradient_exchange.h"
+#include "comm/gradients/gradient_exchange.h"
 
 namespace lockstep {
 

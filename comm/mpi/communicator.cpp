@@ -103,8 +103,8 @@ bool MpiTransport::windows_fit(std::size_t bytes) {
   const std::lock_guard lock(session_->mutex);
   if (!std::exchange(session_->told_of_plain_memory, true)) {
     log::shared_warning(
-        "/dev/shm has no room for {} MiB of each rank of a node, so ranks exchange it by messages, which is "
-        "slower: make it larger (containers often give it 64 MiB: --shm-size)",
+        "/dev/shm has no room for {} MiB per rank of a node, so ranks send messages instead, which is "
+        "slower; make it larger (containers often have 64 MiB: set --shm-size)",
         (bytes >> 20) + 1);
   }
   return false;
@@ -132,7 +132,7 @@ std::vector<std::byte*> MpiTransport::shared_places(void* own) {
 }
 
 std::unique_ptr<HostTransport> MpiTransport::split(int colour, int key) {
-  meet_all(world_comm_, place(), "the other ranks, to make groups");
+  meet_all(world_comm_, place(), "the other ranks, to create groups");
   MPI_Comm group = MPI_COMM_NULL;
   MPI_CHECK(MPI_Comm_split(world_comm_, colour < 0 ? MPI_UNDEFINED : colour, key, &group));
   if (group == MPI_COMM_NULL) return nullptr;

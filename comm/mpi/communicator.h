@@ -2,12 +2,12 @@
 //
 // MpiTransport: the collectives of CPU ranks under mpirun. An all_reduce of memory from allocate() works in
 // place in the shared memory of a node: local rank l sums part l of all local ranks' data as far as the tree
-// over all ranks allows (comm/sum_tree.h), exchanges these partial sums with local rank l of the other nodes,
-// and writes the total into all local ranks' data. There are as many parts as ranks on the smallest node. If
-// all ranks are on one node, all other collectives use shared memory, too (NodeCollectives). On several nodes
-// reduce_scatter, all_gather and broadcast use it inside each node (HierarchicalCollectives). Everything else
-// uses messages, also if no node has two ranks or /dev/shm has no room. All ways add along the same tree and
-// give the same bits.
+// over all ranks allows (comm/sums/sum_tree.h), exchanges these partial sums with local rank l of the other
+// nodes, and writes the total into all local ranks' data. There are as many parts as ranks on the smallest
+// node. If all ranks are on one node, all other collectives use shared memory, too (NodeCollectives). On
+// several nodes reduce_scatter, all_gather and broadcast use it inside each node (HierarchicalCollectives).
+// Everything else uses messages, also if no node has two ranks or /dev/shm has no room. All ways add along
+// the same tree and give the same bits.
 //
 // The destructor does not wait: what only all ranks together can free is left to the session.
 #pragma once

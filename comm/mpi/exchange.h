@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MpiExchange: collectives over point-to-point messages. Each rank reduces its own part of the data along the
-// tree (comm/sum_tree.h) and sends it to all: every term of a sum is sent once to the owner of each part,
-// every result once to every rank, and its bits do not depend on how the data was split. A rank contributes
-// one term, or several if it sends for a node. On a wire, if every rank contributes one, an all_reduce may
-// instead use recursive halving and doubling (comm/halving_schedule.h), with the same bits: messages to log2
-// n others, and memory that does not grow with n. Messages and staging memory are bounded. Memory for most
-// sums is allocated by the constructor, other memory when it is first needed. Used by one thread at a time.
+// tree (comm/sums/sum_tree.h) and sends it to all: every term of a sum is sent once to the owner of each
+// part, every result once to every rank, and its bits do not depend on how the data was split. A rank
+// contributes one term, or several if it sends for a node. On a wire, if every rank contributes one, an
+// all_reduce may instead use recursive halving and doubling (comm/sums/halving_schedule.h), with the same
+// bits: messages to log2 n others, and memory that does not grow with n. Messages and staging memory are
+// bounded. Memory for most sums is allocated by the constructor, other memory when it is first needed. Used
+// by one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -17,13 +18,13 @@
 
 #include <mpi.h>
 
+#include "comm/gradients/partition.h"
 #include "comm/mpi/block_flow.h"
 #include "comm/mpi/halving_flow.h"
 #include "comm/mpi/piece_flow.h"
 #include "comm/mpi/session.h"
-#include "comm/partition.h"
-#include "comm/reduce.h"
-#include "comm/sum_tree.h"
+#include "comm/sums/reduce.h"
+#include "comm/sums/sum_tree.h"
 #include "core/buffer.h"
 
 namespace lockstep {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HalvingFlow: an all_reduce by recursive halving and doubling (comm/halving_schedule.h), for ranks that
+// HalvingFlow: an all_reduce by recursive halving and doubling (comm/sums/halving_schedule.h), for ranks that
 // contribute one term each. The data is split into blocks that pass through the schedule independently, many
-// at once: while one is added others are on the wire, in both directions. The largest message has
+// at once: while one is added, others are on the wire in both directions. The largest message has
 // kWirePieceBytes; neither it nor the staging memory depends on the number of ranks.
 //
 // Terms are sent in their own type until they are added, sums in the accumulator's type, and results in
@@ -16,10 +16,10 @@
 
 #include <mpi.h>
 
-#include "comm/halving_schedule.h"
 #include "comm/mpi/piece_flow.h"
 #include "comm/mpi/session.h"
-#include "comm/reduce.h"
+#include "comm/sums/halving_schedule.h"
+#include "comm/sums/reduce.h"
 #include "core/buffer.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 // it has: local rank l drives part l, with local rank l of the others; there are as many parts as ranks on
 // the smallest node. In a node data passes through the ranks' staging areas, or is read in place if it is in
 // a window. Data goes in rounds: while one is on the wire the next is staged and the last is copied out; each
-// costs one barrier. Sums are taken along the one tree (comm/sum_tree.h).
+// costs one barrier. Sums are taken along the one tree (comm/sums/sum_tree.h).
 //
 // Each rank has two areas of two halves, which rounds use in turns: `staged` holds the data it contributes,
 // `arrived` the part it drives, as received from other nodes or as a sum. A barrier separates any two uses of
@@ -22,12 +22,12 @@
 #include <mpi.h>
 
 #include "comm/collective.h"
+#include "comm/gradients/partition.h"
+#include "comm/job/placement.h"
 #include "comm/mpi/node_group.h"
 #include "comm/mpi/peer_messages.h"
-#include "comm/partition.h"
-#include "comm/placement.h"
-#include "comm/reduce.h"
-#include "comm/sum_tree.h"
+#include "comm/sums/reduce.h"
+#include "comm/sums/sum_tree.h"
 #include "core/buffer.h"
 
 namespace lockstep {

@@ -7,13 +7,13 @@
 #include <atomic>
 #include <cstdint>
 
-#include "comm/job_state.h"
+#include "comm/job/job_state.h"
 
 namespace lockstep {
 
 class NodeBarrier {
  public:
-  // Throws GaveUp on this rank if the place's job is abandoned before the others have come.
+  // Throws GaveUp on this rank if the place's job is abandoned before all ranks have arrived.
   void wait(std::uint32_t ranks, int spins, const WaitPlace& place);
 
  private:

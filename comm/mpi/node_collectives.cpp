@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm/reduce.h"
+#include "comm/sums/reduce.h"
 #include "core/buffer.h"
 #include "core/timeline.h"
 

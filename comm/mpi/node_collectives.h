@@ -3,7 +3,7 @@
 // NodeCollectives: collectives of ranks that all share one node's memory, for data in any memory. Data in
 // windows is read in place. Other data passes through the ranks' staging areas in rounds: a round is written
 // before a barrier and read after it, while the next one is written to the other half, so that each round
-// costs one barrier. Sums are taken along the tree of comm/sum_tree.h.
+// costs one barrier. Sums are taken along the tree of comm/sums/sum_tree.h.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "comm/collective.h"
+#include "comm/gradients/partition.h"
 #include "comm/mpi/node_group.h"
-#include "comm/partition.h"
 
 namespace lockstep {
 

@@ -52,8 +52,9 @@ void NodeGroup::meet(const Call& call, const Source& source) {
   barrier();
   for (int other = 0; other < size_; ++other) {
     const Call& theirs = segment(other)->slots[turn].call;
-    CHECK(call == theirs, "ranks of one node differ: local rank {} is in {}, local rank {} in {}", rank_,
-          describe(call), other, describe(theirs));
+    CHECK(call == theirs,
+          "the ranks of one node call different collectives: local rank {} is in {}, local rank {} in {}",
+          rank_, describe(call), other, describe(theirs));
   }
 }
 

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "comm/reduce.h"
-#include "comm/sum_tree.h"
+#include "comm/sums/reduce.h"
+#include "comm/sums/sum_tree.h"
 #include "core/buffer.h"
 
 namespace lockstep {

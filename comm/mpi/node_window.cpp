@@ -37,9 +37,8 @@ MPI_Win allocate_window(MPI_Comm node, std::size_t bytes, void** base) {
   MPI_CHECK(MPI_Info_free(&info));
   if (code != MPI_SUCCESS) {
     throw ConfigError(
-        fmt::format("rank {}: no shared memory for {} bytes of gradients for each rank of this node: make "
-                    "/dev/shm larger "
-                    "(containers often give it 64 MiB: --shm-size)",
+        fmt::format("rank {}: cannot allocate {} bytes of shared memory for each rank of this node; make "
+                    "/dev/shm larger (containers often have 64 MiB: set --shm-size)",
                     current_rank(), bytes));
   }
   return window;

@@ -32,7 +32,7 @@ void PeerMessages::move_on() {
 }
 
 void PeerMessages::finish() {
-  wait_for(requests_, place_, "messages of other nodes", Link::wire);
+  wait_for(requests_, place_, "messages from other nodes", Link::wire);
   requests_.clear();
 }
 

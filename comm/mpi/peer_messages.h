@@ -10,7 +10,7 @@
 
 #include <mpi.h>
 
-#include "comm/job_state.h"
+#include "comm/job/job_state.h"
 #include "comm/mpi/session.h"
 
 namespace lockstep {

@@ -200,7 +200,7 @@ int PieceFlow::take_arrived() {
 }
 
 std::int64_t PieceFlow::run(const Work& work) {
-  CHECK(work.terms.empty() || work.terms.size() == own_terms_, "{} terms of {}", work.terms.size(),
+  CHECK(work.terms.empty() || work.terms.size() == own_terms_, "{} terms, expected {}", work.terms.size(),
         own_terms_);
   work_ = &work;
   step_ = piece_bytes_ / std::max(work.element, sums() ? size_of(work.reduction.from) : 1);

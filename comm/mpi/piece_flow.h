@@ -2,8 +2,8 @@
 //
 // PieceFlow: exchanges large data between ranks in small pieces, many of them at once. Each rank owns a part
 // of the data: it receives all ranks' terms of it, adds them along the tree, and sends the result to all.
-// While one piece is added others are on the wire, terms in one direction and results in both, so that a link
-// is full both ways from the first piece to the last.
+// While one piece is added, others are on the wire, terms in one direction and results in both, so that a
+// link is full both ways from the first piece to the last.
 //
 // Pieces on a wire are small, because two large messages that pass each other on one TCP connection take
 // turns: a link of 200 Mb/s carries 190 both ways with small pieces, and 117 with pieces of 8 MiB (Open MPI
@@ -23,11 +23,11 @@
 
 #include <mpi.h>
 
-#include "comm/job_state.h"
+#include "comm/gradients/partition.h"
+#include "comm/job/job_state.h"
 #include "comm/mpi/session.h"
-#include "comm/partition.h"
-#include "comm/reduce.h"
-#include "comm/sum_tree.h"
+#include "comm/sums/reduce.h"
+#include "comm/sums/sum_tree.h"
 #include "core/buffer.h"
 
 namespace lockstep {

@@ -12,14 +12,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/build_id.h"
-#include "comm/dead_segments.h"
-#include "comm/launcher.h"
+#include "comm/job/build_id.h"
+#include "comm/job/dead_segments.h"
+#include "comm/job/launcher.h"
+#include "comm/job/start_guard.h"
 #include "comm/mpi/node_window.h"
-#include "comm/start_guard.h"
 #include "core/error.h"
-#include "core/last_words.h"
 #include "core/log.h"
+#include "core/system/last_words.h"
 #include "core/timeline.h"
 
 namespace lockstep {
@@ -39,7 +39,7 @@ namespace {
 void initialize() {
   int initialized = 0;
   MPI_CHECK(MPI_Initialized(&initialized));
-  CHECK(!initialized, "a process joins the world once, and nobody else may start MPI");
+  CHECK(!initialized, "World::join() was called twice, or other code has started MPI");
   int provided = MPI_THREAD_SINGLE;
   MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -95,10 +95,9 @@ Placement find_place(int rank, int size, int ranks_per_node, const std::string& 
   if (apart.empty()) return place_ranks(rank, leaders);
   MPI_Finalize();
   throw ConfigError(fmt::format(
-      "rank {} are on one machine ({}) and have no common /dev/shm, as in containers of their own: ranks of "
-      "a "
-      "machine work in shared memory; give the containers one (docker run --ipc=host, apptainer exec without "
-      "--contain and --containall), or start mpirun inside of one container",
+      "ranks {} are on one machine ({}) but share no /dev/shm, as in separate containers. Ranks of one "
+      "machine need shared memory: share it between the containers (docker run --ipc=host, apptainer exec "
+      "without --contain and --containall), or start mpirun inside one container",
       fmt::join(apart, ", "), host));
 }
 
@@ -130,9 +129,8 @@ void require_one_build(int size, const std::string& host) {
   if (other == all.end()) return;
   MPI_Finalize();
   throw ConfigError(fmt::format(
-      "rank {} on {} is Lockstep {}, rank 0 on {} is {}: ranks of different builds do not understand each "
-      "other; "
-      "install one build on all machines, or start it from a folder that they share",
+      "rank {} on {} runs Lockstep {}, rank 0 on {} runs {}: all ranks must run the same build; install one "
+      "build on all machines, or start it from a shared folder",
       other - all.begin(), other->host.data(), other->build.data(), all[0].host.data(), all[0].build.data()));
 }
 
@@ -169,7 +167,7 @@ void free_unheld(std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPl
 void free_left(MpiSession& session) {
   const std::lock_guard lock(session.mutex);
   const WaitPlace place{.job = session.job};
-  constexpr std::string_view kWhat = "the other ranks, to free what communicators left";
+  constexpr std::string_view kWhat = "the other ranks, to free the memory of ended communicators";
   meet_all(MPI_COMM_WORLD, place, kWhat);
   // All ranks that share windows have made them in one order, whatever the order in which they were left.
   std::ranges::sort(session.windows, {}, [](const auto& window) { return window->number(); });
@@ -248,18 +246,17 @@ void meet_all(MPI_Comm communicator, const WaitPlace& place, std::string_view wh
 
 void require_thread_support(int provided, const std::string& library) {
   if (provided >= MPI_THREAD_MULTIPLE) return;
-  throw ConfigError(
-      fmt::format("{} lets one thread at a time call it; Lockstep needs MPI_THREAD_MULTIPLE, as each "
-                  "communicator of a rank has a thread: install an Open MPI (4.0 or newer) or MPICH that was "
-                  "built with thread support",
-                  library));
+  throw ConfigError(fmt::format(
+      "{} allows one thread at a time; Lockstep needs MPI_THREAD_MULTIPLE because each communicator of a "
+      "rank has a thread. Install Open MPI (4.0 or newer) or MPICH with thread support",
+      library));
 }
 
 std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options) {
   if (options.ranks_per_node < 0) {
-    throw ConfigError(
-        fmt::format("ranks_per_node is {}: give a positive number, or 0 for those that share memory",
-                    options.ranks_per_node));
+    throw ConfigError(fmt::format(
+        "ranks_per_node = {}: allowed are positive numbers, and 0 for the ranks that share memory",
+        options.ranks_per_node));
   }
   auto session = std::make_shared<MpiSession>();
   const StartGuard guard(options.start_limit);
@@ -281,7 +278,7 @@ std::shared_ptr<MpiSession> start_mpi(const WorldOptions& options) {
 
 void stop_mpi(MpiSession& session) {
   if (session.job->abandoned()) {
-    throw GaveUp(fmt::format("the job was given up: {}", session.job->reason()), session.job->exit_code());
+    throw GaveUp(fmt::format("the job was abandoned: {}", session.job->reason()), session.job->exit_code());
   }
   free_left(session);
   MPI_CHECK(MPI_Finalize());

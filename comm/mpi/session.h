@@ -17,7 +17,7 @@
 #include <mpi.h>
 
 #include "comm/communicator.h"
-#include "comm/placement.h"
+#include "comm/job/placement.h"
 #include "comm/world.h"
 
 namespace lockstep {

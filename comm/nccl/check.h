@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL_CHECK(call): throws Error naming the failing call, the rank, and what NCCL says about it.
+// NCCL_CHECK(call): throws Error with the failing call, the rank and NCCL's message.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// What NCCL calls a status, and the last thing it complained about.
+// NCCL's name of a status, followed by its last error message.
 inline std::string nccl_words(ncclResult_t status) {
   const std::string last = ncclGetLastError(nullptr);
   return fmt::format("{}{}{}", ncclGetErrorString(status), last.empty() ? "" : ": ", last);

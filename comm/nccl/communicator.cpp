@@ -7,8 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "comm/gradients/partition.h"
 #include "comm/nccl/check.h"
-#include "comm/partition.h"
 #include "core/backend_factories.h"
 #include "core/cuda/check.h"
 #include "core/log.h"
@@ -35,7 +35,7 @@ ncclDataType_t nccl_type(DType dtype) {
   return ncclNumTypes;
 }
 
-// Never ncclAvg: NCCL would scale before it adds, which the switch cannot.
+// ncclAvg is not used: NCCL scales before it adds, and NVLink SHARP cannot scale.
 ncclRedOp_t nccl_op(ReduceOp op) {
   constexpr ncclRedOp_t ops[] = {ncclSum, ncclMax, ncclMin};
   return ops[static_cast<std::size_t>(op)];
@@ -43,9 +43,9 @@ ncclRedOp_t nccl_op(ReduceOp op) {
 
 cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 
-// Collectives of several communicators in one recorded step (batch norm across ranks, codecs) run in the
-// order of their calls on every rank. Otherwise each rank's device may start another one first and wait for
-// ever. NCCL reads the variable once; a user's own value is kept.
+// Makes the collectives of several communicators in one recorded step (batch norm across ranks, codecs) run
+// in the order of their calls on every rank. Otherwise the devices may start different collectives first, and
+// deadlock. NCCL reads the variable once; a value that the user has set is kept.
 void order_launches() {
   static std::once_flag once;
   std::call_once(once, [] { setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0); });
@@ -66,8 +66,8 @@ ncclComm_t connect(Device device, Communicator& host, int max_ctas) {
   const ncclResult_t status = ncclCommInitRankConfig(&communicator, host.size(), id, host.rank(), &config);
   if (status == ncclInvalidUsage) {
     throw ConfigError(
-        fmt::format("NCCL refuses to connect {} of rank {}: {}. Two ranks on one GPU, or on "
-                    "MIG slices of one, need world.share_device = true",
+        fmt::format("NCCL refuses to connect {} of rank {}: {}. Ranks that share a GPU, or MIG slices of one "
+                    "GPU, need world.share_device = true",
                     to_string(device), host.rank(), nccl_words(status)));
   }
   NCCL_CHECK(status);
@@ -78,10 +78,10 @@ void log_failure(const char* call, ncclResult_t status) {
   if (status != ncclSuccess) log::warning("{}: {}", call, nccl_words(status));
 }
 
-// Freeing waits for the device, and a collective on it perhaps for a peer that will not come.
+// ncclMemFree waits for the device, whose collectives may wait for ever for a peer: aborts them first.
 void release(NcclConnection& connection, JobState& job, void* data, void* registration) noexcept {
   if (connection.busy()) {
-    job.abandon("memory was freed while collectives were under way (nccl)");
+    job.abandon("memory was freed while collectives (nccl) were using it");
     connection.abort();
   }
   if (connection.get() != nullptr && registration != nullptr) {
@@ -90,8 +90,8 @@ void release(NcclConnection& connection, JobState& job, void* data, void* regist
   log_failure("ncclMemFree", ncclMemFree(data));
 }
 
-// What a ring sends from one rank in an all_reduce: every part but the one it finishes, then every part but
-// the one its neighbour finished.
+// Bytes that one rank of a ring sends in an all_reduce: first all parts except the one whose sum it
+// completes, then all sums except the one that its neighbour completed.
 std::size_t ring_all_reduce_bytes(std::size_t count, DType dtype, int rank, int size) {
   const Partition partition = Partition::even(count, size, size_of(dtype));
   return (2 * count - partition.size(rank) - partition.size((rank + 1) % size)) * size_of(dtype);
@@ -109,7 +109,7 @@ bool NcclConnection::busy() {
   const std::lock_guard lock(mutex_);
   try {
     return !done_.ready();
-  } catch (const std::exception&) {  // the device's error is told to whoever waits for it
+  } catch (const std::exception&) {  // a caller that waits for the device gets its error
     return false;
   }
 }
@@ -123,8 +123,8 @@ ncclResult_t NcclConnection::async_error() {
   return asked == ncclSuccess ? found : asked;
 }
 
-// ncclCommAbort ends kernels at once, but returns only when all graphs that hold the communicator's kernels
-// are destroyed (its persistent references). An error's way out may come here before it comes to them.
+// ncclCommAbort ends kernels at once, but returns only when all graphs with kernels of the communicator are
+// destroyed (its persistent references). While an exception unwinds, that may happen only after this call.
 void NcclConnection::abort() noexcept {
   const std::lock_guard lock(mutex_);
   const ncclComm_t communicator = communicator_.exchange(nullptr);
@@ -139,10 +139,12 @@ void NcclConnection::abort() noexcept {
     if (ended.wait_for(kLongestAbort) == std::future_status::ready) {
       log_failure("ncclCommAbort", ended.get());
     } else {
-      log::warning("ncclCommAbort has not returned after {} s; it waits for CUDA graphs with collectives",
-                   kLongestAbort.count());
+      log::warning(
+          "ncclCommAbort has not returned after {} s: it waits until CUDA graphs that contain collectives "
+          "are destroyed",
+          kLongestAbort.count());
     }
-  } catch (const std::exception& error) {  // no thread
+  } catch (const std::exception& error) {  // no thread could be started
     log::warning("ncclCommAbort: {}", error.what());
   }
 }
@@ -176,13 +178,13 @@ NcclCommunicator::NcclCommunicator(Device device, std::unique_ptr<Communicator> 
 NcclCommunicator::~NcclCommunicator() {
   watch_.reset();
   if (connection_->busy()) {
-    abandon(fmt::format("{} ended its communicator (nccl) with collectives under way", current_place()));
+    abandon(fmt::format("{} destroyed its communicator (nccl) with unfinished collectives", current_place()));
   }
   try {
     stream_.synchronize();
   } catch (const std::exception& error) {
-    log::warning("a communicator (nccl) ends after an error: {}", error.what());
-    // A task's error leaves the device sound, and peers may still be receiving from this rank.
+    log::warning("a collective of the communicator nccl failed: {}", error.what());
+    // After the error of a host task the device still works, and peers may be receiving from this rank.
     if (cudaStreamQuery(cuda_stream(stream_)) != cudaSuccess) connection_->abort();
   }
   connection_->end();
@@ -202,12 +204,12 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int colour, int key) {
 bool NcclCommunicator::healthy() {
   const ncclResult_t found = connection_->async_error();
   if (found == ncclSuccess || found == ncclInProgress) return !late();
-  end_job_(describe("went wrong after", found));
+  end_job_(describe("failed after", found));
   return false;
 }
 
-// The device takes collectives one by one, and the host can be a step or two ahead of it: where nothing new
-// is asked for and what was is not done, a peer has not come.
+// The host may enqueue a step or two ahead of the device. If it enqueues nothing new for the length of the
+// timeout, and the device has not finished the last collective, a peer has not entered it.
 bool NcclCommunicator::late() {
   const std::uint64_t asked = connection_->asked();
   if (asked != awaited_ || !connection_->busy()) {
@@ -220,7 +222,7 @@ bool NcclCommunicator::late() {
   const auto timeout = job()->timeout();
   if (timeout.count() == 0 || waited < timeout) return false;
   const std::string reason = fmt::format(
-      "{} on {} waited {:.3g} s for its peers, {}: a rank hangs, or is far behind (comm.timeout_seconds)",
+      "{} on {} waited {:.3g} s for its peers in {}: a rank hangs, or is too slow for comm.timeout_seconds",
       current_place(), to_string(device_), std::chrono::duration<double>(waited).count(), last_call());
   if (job()->watched() && waited < timeout + JobState::kWatchdogGrace) {
     if (!std::exchange(told_late_, true))
@@ -234,7 +236,7 @@ bool NcclCommunicator::late() {
 
 std::string NcclCommunicator::last_call() {
   const std::lock_guard lock(mutex_);
-  return last_.sequence == 0 ? "it was connected" : lockstep::describe(last_);
+  return last_.sequence == 0 ? "connecting" : lockstep::describe(last_);
 }
 
 std::string NcclCommunicator::describe(const char* event, ncclResult_t status) {
@@ -250,7 +252,7 @@ bool NcclCommunicator::recording() {
 }
 
 void NcclCommunicator::run(const Collective& collective) {
-  CHECK(connection_->get() != nullptr, "{} after the communicator was aborted: {}",
+  CHECK(connection_->get() != nullptr, "{} was enqueued after the communicator was aborted: {}",
         lockstep::describe(collective), job()->reason());
   {
     const std::lock_guard lock(mutex_);
@@ -261,7 +263,7 @@ void NcclCommunicator::run(const Collective& collective) {
     if (!recording()) connection_->asked(stream_);
     return;
   }
-  watch_.reset();  // thrown here; told once
+  watch_.reset();  // the error is thrown here and must not be reported twice
   throw Error(exit_code::failed, describe("failed in", status));
 }
 
@@ -279,14 +281,14 @@ ncclResult_t NcclCommunicator::call(const Collective& c, cudaStream_t stream) {
       return all_to_all(c, type, stream);
     case CollectiveKind::broadcast:
       return ncclBroadcast(c.recv, c.recv, c.count, type, c.root, communicator, stream);
-    case CollectiveKind::barrier:  // NCCL has none: the smallest all_reduce, on memory nobody looks at
+    case CollectiveKind::barrier:  // NCCL has no barrier: an all_reduce of one unused element
       return ncclAllReduce(flag_.data(), flag_.data(), 1, ncclInt32, ncclMax, communicator, stream);
   }
   return ncclInvalidArgument;
 }
 
-// A group in which every rank sends to every one and receives from it, itself included. It is ended whatever
-// becomes of its calls: what follows would be taken for a part of it.
+// A group of sends to and receives from every rank, this one included. The group is ended even if a call
+// fails: otherwise NCCL would add later calls to it.
 ncclResult_t NcclCommunicator::all_to_all(const Collective& c, ncclDataType_t type, cudaStream_t stream) {
   const ncclComm_t communicator = connection_->get();
   const std::size_t block = c.count * size_of(c.dtype);
@@ -304,13 +306,13 @@ ncclResult_t NcclCommunicator::all_to_all(const Collective& c, ncclDataType_t ty
 
 std::uint64_t NcclCommunicator::bytes_sent_by(const Collective& c) const {
   const std::uint64_t bytes = c.count * size_of(c.dtype);
-  const bool passes_on = (rank() + 1) % size() != c.root;  // the last of a broadcast's ring does not
+  const bool passes_on = (rank() + 1) % size() != c.root;  // the last rank of a broadcast's ring does not
   switch (c.kind) {
     case CollectiveKind::all_reduce:
       return ring_all_reduce_bytes(c.count, c.dtype, rank(), size());
     case CollectiveKind::reduce_scatter:
     case CollectiveKind::all_gather:
-    case CollectiveKind::all_to_all:  // not a ring: straight to each
+    case CollectiveKind::all_to_all:  // not a ring: directly to each peer
       return static_cast<std::uint64_t>(size() - 1) * bytes;
     case CollectiveKind::broadcast:
       return passes_on ? bytes : 0;
@@ -322,19 +324,19 @@ std::uint64_t NcclCommunicator::bytes_sent_by(const Collective& c) const {
 
 Buffer NcclCommunicator::allocate(std::size_t bytes) {
   if (bytes == 0 || !options_.register_memory) return Buffer(bytes, device_);
-  CHECK(connection_->get() != nullptr, "allocation after the communicator was aborted");
+  CHECK(connection_->get() != nullptr, "allocate() was called after the communicator was aborted");
   make_current(device_);
   void* data = nullptr;
   void* registration = nullptr;
   ncclResult_t status = ncclMemAlloc(&data, bytes);
   if (status == ncclSuccess) status = ncclCommRegister(connection_->get(), data, bytes, &registration);
   const bool failed = status != ncclSuccess;
-  if (failed) cudaGetLastError();  // whoever checks next must not find it
+  if (failed) cudaGetLastError();  // clears the error, which a later CUDA_CHECK would report
   const int first_failed = first_rank_where(host_, failed);
-  if (first_failed >= 0) {  // NCCL needs all ranks' memory registered, or none's
+  if (first_failed >= 0) {  // NCCL needs registered memory on all ranks, or on none
     if (first_failed == rank()) {
       log::warning(
-          "memory for collectives is not registered with NCCL, which may slow compute beside them: {}",
+          "NCCL cannot register the memory of collectives, which may slow down concurrent computation: {}",
           nccl_words(status));
     }
     options_.register_memory = false;
@@ -350,7 +352,7 @@ Buffer NcclCommunicator::allocate(std::size_t bytes) {
         release(*connection, *job, memory, registration);
       });
   CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda_stream(stream_)));
-  stream_.synchronize();  // zeroed before another stream can see it
+  stream_.synchronize();  // the memory is zeroed before another stream uses it
   return buffer;
 }
 

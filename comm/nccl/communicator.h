@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NcclCommunicator: the collectives of ranks that compute on CUDA devices. One NCCL communicator, in blocking
-// mode, used by the thread that made it; its stream has the highest priority, so that its few thread blocks
-// find room among compute's. Sums and maxima only: an average would cost NVLink SHARP.
+// NcclCommunicator: the collectives of ranks that compute on CUDA devices. It owns one NCCL communicator in
+// blocking mode, which one thread uses. Its stream has the highest priority, so that its few thread blocks
+// are scheduled before those of compute streams. Averages are not used, because they would disable NVLink
+// SHARP.
 //
-// Errors: one that a call returns is thrown. One that NCCL finds later (a lost peer, a network error) leaves
-// kernels waiting for ever, and the host with them, so a Watch finds it and ends the job. It also ends the
-// job when the device has waited in a collective for longer than the job's timeout. Nothing here waits for
-// peers when it ends: a communicator with collectives under way is aborted.
+// Errors that a call returns are thrown. After an error that NCCL finds later (a lost peer, a network error),
+// kernels and the host would wait for ever: a Watch polls for such errors and ends the job. It also ends the
+// job if the device has waited in a collective for longer than the job's timeout. The destructor does not
+// wait for peers: it aborts a communicator with unfinished collectives.
 #pragma once
 
 #include <atomic>
@@ -21,12 +22,12 @@
 #include <nccl.h>
 
 #include "comm/communicator.h"
-#include "comm/watch.h"
+#include "comm/job/watch.h"
 #include "comm/world.h"
 
 namespace lockstep {
 
-// NCCL's communicator, shared with the memory that is registered with it.
+// An NCCL communicator, shared with the buffers that are registered with it.
 class NcclConnection {
  public:
   static constexpr std::chrono::seconds kLongestAbort{5};
@@ -34,34 +35,35 @@ class NcclConnection {
   NcclConnection(ncclComm_t communicator, Device device)
       : device_(device), communicator_(communicator), done_(device) {}
 
-  // Null when it has ended.
+  // Null after abort() or end().
   ncclComm_t get() const { return communicator_; }
-  // What is on the stream now are the last collectives asked for.
+  // Call after collectives were enqueued on the stream: records that they are the last ones.
   void asked(Stream& stream);
-  // How often that was, and whether the device has not done them.
+  // The number of calls of asked(stream).
   std::uint64_t asked() const { return asked_; }
+  // True if the device has not finished the last collectives.
   bool busy();
-  // What NCCL found behind calls that have returned.
+  // The error that NCCL found after a call had returned, or ncclSuccess.
   ncclResult_t async_error();
-  // Kernels that wait for a peer end. Returns after kLongestAbort at most: NCCL goes on waiting where a graph
-  // that holds its kernels is destroyed only later.
+  // Ends kernels that wait for a peer. Returns after kLongestAbort at most: NCCL continues to wait on another
+  // thread until all graphs with its kernels are destroyed.
   void abort() noexcept;
   void end() noexcept;
 
  private:
   Device device_;
   std::atomic<ncclComm_t> communicator_;
-  std::mutex mutex_;  // the Watch asks, and must not ask what is being ended
+  std::mutex mutex_;  // the Watch must not query a communicator that is being destroyed
   Event done_;
   std::atomic<std::uint64_t> asked_{0};
 };
 
 class NcclCommunicator final : public Communicator {
  public:
-  // Ends the job after saying why. From the Watch's thread.
+  // Reports the reason and ends the job. Called on the Watch's thread.
   using EndJob = std::function<void(const std::string& reason)>;
 
-  // Collective over the ranks of `host`, which outlives this. Shares its job.
+  // Collective over the ranks of `host`, which outlives this. Uses the job of `host`.
   NcclCommunicator(Device device, Communicator& host, const DeviceCommunicatorOptions& options,
                    EndJob end_job);
   ~NcclCommunicator() override;
@@ -69,24 +71,24 @@ class NcclCommunicator final : public Communicator {
   std::string_view name() const override { return "nccl"; }
   Stream& stream() override { return stream_; }
   Communicator& host() override { return host_; }
-  // Registered with NCCL; plain device memory when that is switched off or fails on any rank.
+  // Memory registered with NCCL, or plain device memory if registration is disabled or fails on any rank.
   Buffer allocate(std::size_t bytes) override;
   std::unique_ptr<Communicator> split(int colour, int key) override;
   void abandon(std::string_view reason) noexcept override;
   bool rounds_partial_sums() const override { return true; }
 
  private:
-  // On the device. Errors that the call returns are thrown.
+  // Enqueues the collective on the device. Throws errors that NCCL's call returns.
   void run(const Collective& collective) override;
   ncclResult_t call(const Collective& collective, cudaStream_t stream);
   ncclResult_t all_to_all(const Collective& collective, ncclDataType_t type, cudaStream_t stream);
-  // Whether the stream is being captured into a graph.
+  // True if the stream is being captured into a graph.
   bool recording() override;
-  // Payload as a ring sends it, counted here: NCCL tells nobody what it sent, and its other algorithms
-  // (trees, reduction in the switch) send other amounts.
+  // An estimate, the payload of a ring: NCCL does not report what it sends, and its other algorithms (trees,
+  // reduction in the switch) send different amounts.
   std::uint64_t bytes_sent_by(const Collective& collective) const override;
   void replayed_on(Stream& stream) override { connection_->asked(stream); }
-  // Of the Watch.
+  // Called on the Watch's thread: false if the job is being ended because of an error or a timeout.
   bool healthy();
   bool late();
   std::string describe(const char* event, ncclResult_t status);
@@ -96,18 +98,18 @@ class NcclCommunicator final : public Communicator {
                    const DeviceCommunicatorOptions& options, EndJob end_job);
 
   Device device_;
-  std::unique_ptr<Communicator> own_host_;  // a group's
+  std::unique_ptr<Communicator> own_host_;  // null unless split() made this
   Communicator& host_;
   DeviceCommunicatorOptions options_;
   EndJob end_job_;
   std::mutex mutex_;
-  Collective last_;  // guarded: the Watch reads it
+  Collective last_;  // guarded by mutex_: the Watch reads it
   Buffer flag_;
   Stream stream_;
   std::shared_ptr<NcclConnection> connection_;
-  std::uint64_t awaited_ = 0;  // the Watch's
-  WaitClock waited_;           // for that
-  bool told_late_ = false;     // to the job's watchdog
+  std::uint64_t awaited_ = 0;  // asked() at the last look; used only on the Watch's thread
+  WaitClock waited_;           // since awaited_ changed
+  bool told_late_ = false;     // the wait was reported to the job's watchdog
   std::optional<Watch> watch_;
 };
 

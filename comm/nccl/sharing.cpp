@@ -13,7 +13,7 @@ std::vector<EnvironmentVariable> sharing_environment(const SharingRank& rank) {
       {.name = "NCCL_MNNVL_ENABLE", .value = "0"},
   };
   if (rank.nodes == 1) variables.push_back({.name = "NCCL_SOCKET_IFNAME", .value = "lo"});
-  // It wins over what the communicator was configured with.
+  // NCCL prefers this variable to maxCTAs of the communicator's configuration.
   if (rank.max_ctas == 0) variables.push_back({.name = "NCCL_MAX_CTAS", .value = "2"});
   return variables;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How several ranks get to use one device with an NCCL that refuses it (before 2.30): NCCL compares devices
-// within a host, so each rank passes for a host of its own, and data goes over sockets. Covers every
-// collective's result, but neither NVLink nor its times.
+// Lets several ranks share one device with NCCL before 2.30, which refuses it: NCCL compares the devices of
+// one host, so each rank pretends to be a separate host, and data goes over sockets. Results of all
+// collectives are right; NVLink is not used, and times are meaningless.
 #pragma once
 
 #include <string>
@@ -13,16 +13,16 @@ namespace lockstep {
 struct EnvironmentVariable {
   std::string name;
   std::string value;
-  bool forced = false;  // the user's own value would not work
+  bool forced = false;  // replaces a value that the user has set, which would not work
 };
 
 struct SharingRank {
   int rank = 0;
   int nodes = 1;
-  int max_ctas = 0;  // asked for; 0: as few as share a device well
+  int max_ctas = 0;  // as requested; 0: a number with which ranks share a device well
 };
 
-// Read by NCCL once per process: to be set before its first call.
+// NCCL reads these variables once per process: set them before its first call.
 std::vector<EnvironmentVariable> sharing_environment(const SharingRank& rank);
 
 }  // namespace lockstep

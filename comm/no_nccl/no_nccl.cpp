@@ -8,8 +8,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<MpiSession>
                                                      Communicator&, const DeviceCommunicatorOptions&) {
   throw ConfigError(
       fmt::format("ranks cannot communicate on {}: Lockstep was built without NCCL. Configure with "
-                  "-DLOCKSTEP_CUDA=ON on a "
-                  "machine that has NCCL, or train on the cpu",
+                  "-DLOCKSTEP_CUDA=ON on a machine with NCCL, or set world.device = \"cpu\"",
                   to_string(device)));
 }
 

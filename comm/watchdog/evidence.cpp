@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "core/backtrace.h"
+#include "core/system/backtrace.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +19,7 @@ std::string own_stacks() {
   std::string text;
   for (const ThreadStack& stack : backtraces(kStackWait)) {
     text += fmt::format("{}{}:", text.empty() ? "" : "\n", stack.thread);
-    if (stack.frames.empty()) text += " does not answer";
+    if (stack.frames.empty()) text += " did not report its stack";
     for (const std::string& frame : stack.frames) text += "\n  " + frame;
   }
   return text;
@@ -29,7 +29,7 @@ std::string seen_of(const std::string& process_number) {
   int process = 0;
   std::from_chars(process_number.data(), process_number.data() + process_number.size(), process);
   std::string text = process > 0 ? describe_process(process) : "";
-  if (text.empty()) text = fmt::format("there is no process {} any more", process_number);
+  if (text.empty()) text = fmt::format("process {} no longer exists", process_number);
   return text;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Evidence that a rank collects when a job hangs, as lines of text: its own threads' stacks, and what its
-// machine knows of a process that cannot answer itself.
+// Evidence that a rank collects when a job hangs, as lines of text: the stacks of its threads, and the state
+// of another process of its machine that cannot answer.
 #pragma once
 
 #include <string>

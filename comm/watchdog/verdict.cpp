@@ -14,12 +14,12 @@ using Milliseconds = std::chrono::milliseconds;
 
 double in_seconds(std::int64_t milliseconds) { return 1e-3 * static_cast<double>(milliseconds); }
 
-// When others have waited too long, a rank that was silent for a quarter of its patience is to blame.
+// When its peers have waited too long, a rank that was silent for a quarter of its patience is to blame.
 bool is_silent(const WatchedRank& rank, Milliseconds interval) {
   return !rank.left && rank.silent >= std::max(5 * interval, Milliseconds(rank.status.patience_ms / 4));
 }
 
-// True if the rank has waited in a collective for half of its patience: it is where others expect it.
+// True if the rank has waited in a collective for half of its patience: it is where its peers expect it.
 bool waits_for_others(const WatchedRank& rank) {
   return !rank.status.waits_in.empty() && 2 * rank.status.waited_ms >= rank.status.patience_ms;
 }
@@ -34,20 +34,21 @@ std::string place_of(const RankStatus& status) {
   std::string text = status.step > 0 ? fmt::format("in step {}", status.step) : "between steps";
   if (!status.waits_in.empty())
     text += fmt::format(", in {} for {:.1f} s", status.waits_in, in_seconds(status.waited_ms));
-  return text + (status.last.empty() ? "; no collective came before"
+  return text + (status.last.empty() ? "; it has finished no collective"
                                      : fmt::format("; its last collective was {}", status.last));
 }
 
 std::string place_of(const DevicePlace& device) {
   return fmt::format("in step {}, {} its backward pass", device.step,
-                     device.behind_backward ? "behind" : "before the end of");
+                     device.behind_backward ? "after" : "before the end of");
 }
 
 using Ranks = std::vector<const WatchedRank*>;
 
 // The ranks to blame among `quiet`, which are alive and whose host does not wait in a collective. If devices
-// hang, the host of each rank waits for its own device, and all devices but one wait for gradients: the one
-// behind the others is to blame. (A rank that is not overdue is only slower.) Empty if all are at one place.
+// hang, the host of each rank waits for its own device, and all devices but one wait for gradients: the
+// device with the least progress is to blame. (A rank that is not overdue is only slower.) Empty if all have
+// the same progress.
 Ranks to_blame_of(const Ranks& quiet) {
   Ranks behind;
   bool apart = quiet.size() == 1;
@@ -64,18 +65,18 @@ Ranks to_blame_of(const Ranks& quiet) {
 
 std::string blame(const WatchedRank& rank, Milliseconds interval) {
   const std::string name = name_of_rank(rank);
-  if (!rank.heard) return fmt::format("rank {} was never heard of", rank.status.rank);
+  if (!rank.heard) return fmt::format("rank {} has sent nothing since the start", rank.status.rank);
   if (rank.dead) return describe_dead(rank);
   if (is_silent(rank, interval)) {
     return fmt::format(
-        "{} has not been heard of for {:.1f} s: it is stopped, or its machine or the link to it is down; it "
-        "was {}",
+        "{} has sent nothing for {:.1f} s: it is stopped, or its machine or the link to it is down; it was "
+        "last {}",
         name, in_seconds(rank.silent.count()), place_of(rank.status));
   }
   const std::string why = rank.status.overdue_text.empty() ? "" : " (" + rank.status.overdue_text + ")";
   const DevicePlace& device = rank.status.device;
   const std::string where = device.step > 0 ? "its device is " + place_of(device) + "; " : "";
-  return fmt::format("{} is alive and hangs{}: {}it is {}", name, why, where, place_of(rank.status));
+  return fmt::format("{} is alive but hangs{}: {}it is {}", name, why, where, place_of(rank.status));
 }
 
 std::string list_of(const std::vector<int>& ranks) {
@@ -100,9 +101,9 @@ std::string tell_waits(const Ranks& waiting) {
   }
   std::string text;
   for (const auto& [collective, waiters] : by_collective) {
-    text +=
-        fmt::format("\nrank {} {} in {} for {:.1f} s", list_of(waiters.ranks),
-                    waiters.ranks.size() == 1 ? "waits" : "wait", collective, in_seconds(waiters.longest_ms));
+    const bool one = waiters.ranks.size() == 1;
+    text += fmt::format("\n{} {} wait{} in {} for {:.1f} s", one ? "rank" : "ranks", list_of(waiters.ranks),
+                        one ? "s" : "", collective, in_seconds(waiters.longest_ms));
   }
   return text;
 }
@@ -117,8 +118,8 @@ std::string tell_devices(const Ranks& quiet, const std::vector<int>& to_blame) {
   }
   std::string text;
   for (const auto& [place, ranks] : by_place) {
-    text += fmt::format("\nthe device{} of rank {} {} {}", ranks.size() == 1 ? "" : "s", list_of(ranks),
-                        ranks.size() == 1 ? "is" : "are", place_of(place));
+    text += fmt::format("\nthe {} {} {} {}", ranks.size() == 1 ? "device of rank" : "devices of ranks",
+                        list_of(ranks), ranks.size() == 1 ? "is" : "are", place_of(place));
   }
   return text;
 }
@@ -151,7 +152,7 @@ Verdict judge(std::span<const WatchedRank> ranks, Milliseconds interval) {
     else
       (waits_for_others(rank) ? waiting : quiet).push_back(&rank);
   }
-  // If a rank is lost, a rank that has not come to a collective may wait for the lost one in another way.
+  // If a rank is lost, a rank that has not entered a collective may wait for the lost one in another way.
   const Ranks& absent = quiet.empty() ? unknown : quiet;
   const Ranks blamed = !lost.empty() ? lost : waiting.empty() ? to_blame_of(absent) : absent;
   Verdict verdict;
@@ -163,10 +164,10 @@ Verdict judge(std::span<const WatchedRank> ranks, Milliseconds interval) {
   }
   std::ranges::sort(verdict.to_blame);
   if (blamed.empty()) {
-    verdict.text = fmt::format(
-        "all ranks are alive and {}: what carries their messages does not get on, or a device hangs",
-        quiet.empty() ? "wait in collectives"
-                      : "their devices are " + place_of(quiet.front()->status.device));
+    verdict.text =
+        fmt::format("all ranks are alive and {}: their messages make no progress, or a device hangs",
+                    quiet.empty() ? "wait in collectives"
+                                  : "their devices are " + place_of(quiet.front()->status.device));
   }
   verdict.text += tell_waits(waiting);
   if (!blamed.empty()) verdict.text += tell_devices(quiet, verdict.to_blame);
@@ -188,7 +189,7 @@ Verdict judge(std::span<const WatchedRank> ranks, Milliseconds interval) {
   }
   if (const auto waits = std::ranges::find_if_not(quiet, is_blamed); !waiting.empty())
     verdict.ask.push_back(waiting.front()->status.rank);
-  else if (lost.empty() && waits != quiet.end())  // for its device, which waits for the others'
+  else if (lost.empty() && waits != quiet.end())  // its device waits for the devices of its peers
     verdict.ask.push_back((*waits)->status.rank);
   return verdict;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Finds out why a job hangs from the statuses of its ranks: pure functions, no threads and no clocks. A rank
-// is to blame if it is dead, silent, alive but not in the collective in which others wait, or if its GPU is
-// behind those of the others. If all are at the same point no rank is to blame: their messages make no
-// progress, or a device hangs.
+// is to blame if it is dead, silent, alive but not in the collective in which its peers wait, or if its GPU
+// has made less progress than those of its peers. If all ranks have the same progress none is to blame: their
+// messages do not arrive, or a device hangs.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ struct WatchedRank {
 // True if a rank is dead, silent for longer than allowed, or overdue.
 bool needs_verdict(std::span<const WatchedRank> ranks);
 
-// True if a rank is dead, or silent for long enough to be blamed when others wait. interval: between
+// True if a rank is dead, or silent for long enough to be blamed while its peers wait. interval: between
 // heartbeats.
 bool is_lost(const WatchedRank& rank, std::chrono::milliseconds interval);
 // "rank 2 (process 7 on node1) is dead; it was in step 3; its last collective was .."
@@ -36,7 +36,7 @@ std::string describe_dead(const WatchedRank& rank);
 
 struct Verdict {
   std::vector<int> to_blame;  // ascending; empty: no single rank
-  std::string text;           // lines: which rank hangs, where it was last, and what the others wait for
+  std::string text;           // lines: which rank hangs, where it was last, and what its peers wait for
   // The ranks to ask for their stacks: those to blame that are alive, and one that waits.
   std::vector<int> ask;
   // Ranks to blame that cannot be asked (`of`), each with a rank of its host that can inspect its process;

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "core/host_name.h"
+#include "core/system/host_name.h"
 
 namespace lockstep {
 namespace {
@@ -41,7 +41,7 @@ struct WordHeader {
 std::string new_secret() {
   std::array<unsigned char, 16> bytes = {};
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    throw IoError("the system gives no random numbers");
+    throw IoError("the system returned no random numbers");
   std::string text;
   for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
   return text;

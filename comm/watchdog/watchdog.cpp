@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
-#include "comm/networks.h"
+#include "comm/job/networks.h"
 #include "comm/watchdog/evidence.h"
-#include "core/backtrace.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/system/backtrace.h"
 
 namespace lockstep {
 namespace {
@@ -81,7 +81,7 @@ Watchdog::Watchdog(Communicator& host, Options options)
     heard_.resize(1);
   }
   if (is_post()) heard_.resize(static_cast<std::size_t>(size_));
-  if (!problem.empty()) log::warning("the watchdog cannot be reached: {}", problem);
+  if (!problem.empty()) log::warning("peers cannot reach this rank's watchdog: {}", problem);
   if (size_ > 1) {
     const std::vector<std::string> all = gather_texts(host, way);
     for (const int post : posts_) ways_.push_back(all[static_cast<std::size_t>(post)]);
@@ -145,8 +145,7 @@ void Watchdog::connect() {
     if (stopping_) return;
     if (!link) {
       log::warning(
-          "the watchdog of rank {} cannot be reached by TCP: where this rank hangs, the job ends without "
-          "naming it",
+          "cannot reach the watchdog of rank {} by TCP: if this rank hangs, the job ends without naming it",
           posts_[i]);
       continue;
     }
@@ -297,7 +296,7 @@ void Watchdog::look_for_overdue(RankStatus& status) {
     status.overdue_text = wait->reason;
     // A GPU may not have begun the collective: earlier work may not have finished.
     if (status.device.step > 0 && !wait->collective.empty()) {
-      status.overdue_text = fmt::format("it is not through with {} after {:.1f} s", wait->collective,
+      status.overdue_text = fmt::format("it has not finished {} after {:.1f} s", wait->collective,
                                         1e-3 * static_cast<double>(timeout.count()));
     } else if (status.waits_in.empty() && !wait->collective.empty()) {
       status.waits_in = wait->collective;
@@ -359,10 +358,10 @@ void Watchdog::ask(const Verdict& verdict) {
   for (const Verdict::Witness& witness : verdict.witnesses) {
     const RankStatus& status = heard_[static_cast<std::size_t>(witness.of)].rank.status;
     if (witness.rank >= 0)
-      ask(witness.rank, fmt::format("what rank {}'s machine tells of it:", witness.of), WatchWord::witness,
+      ask(witness.rank, fmt::format("process state of rank {}:", witness.of), WatchWord::witness,
           std::to_string(status.process));
   }
-  for (const int rank : verdict.ask) ask(rank, fmt::format("where rank {} stands:", rank), WatchWord::ask);
+  for (const int rank : verdict.ask) ask(rank, fmt::format("stacks of rank {}:", rank), WatchWord::ask);
 }
 
 void Watchdog::ask(int rank, std::string title, WatchWord word, const std::string& text) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Watchdog: a thread of each rank that checks whether the whole job makes progress. If not, it ends the job
-// with exit_code::resumable and a report: which rank hangs, stopped or died, where it was last, what the
-// others wait for, and their stacks. It depends on nothing that may hang: it reads the records of collectives
+// with exit_code::resumable and a report: which rank hangs, stopped or died, where it was last, what its
+// peers wait for, and their stacks. It depends on nothing that may hang: it reads the records of collectives
 // (comm/collective_log.h), and sends what it finds over its own TCP connections, several times within the
 // time that a rank may be silent.
 //
@@ -43,7 +43,7 @@ class Watchdog {
 
   // Collective over all ranks of the job. Watches host.job().
   Watchdog(Communicator& host, Options options);
-  // Says goodbye, so that the others do not report the end of this rank.
+  // Says goodbye, so that its peers do not report the end of this rank.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

@@ -63,7 +63,7 @@ void* detail::allocate_cpu(std::size_t bytes) {
   void* data = representable && bytes <= available ? std::aligned_alloc(alignment, align_up(bytes, alignment))
                                                    : nullptr;
   if (data == nullptr) {
-    throw MemoryError(fmt::format("{} cannot have {} bytes of memory: {} bytes are available",
+    throw MemoryError(fmt::format("{}: out of memory: allocation of {} bytes failed, {} bytes are available",
                                   to_string(Device{}), bytes, available_cpu_memory()));
   }
   // With small pages the first touch of a large arena takes longer than planning its contents. If the system

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/backend_factories.h"
-#include "core/backtrace.h"
 #include "core/error.h"
-#include "core/processor_time.h"
+#include "core/system/backtrace.h"
+#include "core/system/processor_time.h"
 
 namespace lockstep::detail {
 namespace {

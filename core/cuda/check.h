@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CUDA_CHECK(call): throws Error naming the failing call. require_cuda_device(): for what a user may ask for.
-// open_device(): before the first of anything on a device. make_current(): what every function does before it
-// calls CUDA; there is no ambient device that Lockstep relies on.
+// CUDA_CHECK(call) throws Error that names the failing call. require_cuda_device() checks a device that the
+// user selected. open_device() must be called before the first use of a device, make_current() before every
+// CUDA call: Lockstep does not rely on an ambient current device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@ namespace lockstep {
 namespace detail {
 inline void check_cuda(cudaError_t status, const char* call, const char* file, int line) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // the exception carries it now; whoever checks next must not find it again
+  cudaGetLastError();  // clears the error: the exception reports it
   throw Error(exit_code::failed,
               fmt::format("{}:{}: {} failed on {}: {} ({})", file, line, call, current_place(),
                           cudaGetErrorString(status), cudaGetErrorName(status)));
@@ -24,11 +24,12 @@ inline void check_cuda(cudaError_t status, const char* call, const char* file, i
 
 #define CUDA_CHECK(call) ::lockstep::detail::check_cuda((call), #call, __FILE__, __LINE__)
 
-// Throws ConfigError when there is no such device.
+// Throws ConfigError if there is no such device.
 void require_cuda_device(Device device);
 
-// Makes the device this thread's current one, and leaves it so: to go back to the one before would open a
-// context there, half a gigabyte for each rank on the first GPU, where every thread starts.
+// Makes the device the calling thread's current one and does not restore the previous one: restoring it would
+// create a context on the first GPU, where every thread starts, and each rank's context takes half a
+// gigabyte.
 inline cudaError_t set_current(Device device) {
   int current = 0;
   const cudaError_t status = cudaGetDevice(&current);
@@ -36,11 +37,12 @@ inline cudaError_t set_current(Device device) {
 }
 inline void make_current(Device device) { CUDA_CHECK(set_current(device)); }
 
-// Makes the device current; throws ConfigError when there is none. The first time, it tells CUDA how the host
-// waits for it: by sleeping.
+// Makes the device current. The first call for a device selects blocking synchronization: a host thread that
+// waits for the device sleeps. Throws ConfigError if there is no such device.
 void open_device(Device device);
 
-// What a destructor may see while the process ends: the driver is gone and has freed everything itself.
+// True for the errors that a destructor can get while the process exits: the driver has shut down and has
+// freed everything.
 inline bool driver_is_gone(cudaError_t status) {
   return status == cudaErrorCudartUnloading || status == cudaErrorContextIsDestroyed;
 }

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// As nvidia-smi writes it.
+// The UUID in nvidia-smi's format.
 std::string uuid_text(const cudaUUID_t& uuid, bool mig) {
   std::string text = mig ? "MIG-" : "GPU-";
   for (int i = 0; i < 16; ++i) {
@@ -30,22 +30,22 @@ void require_cuda_device(Device device) {
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted != cudaSuccess) {
     cudaGetLastError();
-    throw ConfigError(fmt::format(
-        "{} was asked for, but there is no CUDA device ({}): use --device cpu, or install a driver",
-        to_string(device), cudaGetErrorString(counted)));
+    throw ConfigError(
+        fmt::format("{} is selected, but there is no CUDA device ({}): use --device cpu, or install a driver",
+                    to_string(device), cudaGetErrorString(counted)));
   }
   if (device.index < 0 || device.index >= count) {
     throw ConfigError(fmt::format(
-        "{} was asked for, but {} CUDA devices are visible: start at most {} ranks on this machine, "
-        "or check CUDA_VISIBLE_DEVICES",
-        to_string(device), count, count));
+        "{} is selected, but the number of visible CUDA devices is {}: start at most that many ranks on "
+        "this machine, or check CUDA_VISIBLE_DEVICES",
+        to_string(device), count));
   }
 }
 
-// By default a thread that waits for a stream spins on a core until the device is there. A node has a rank
-// for each GPU, and many of them wait at the same time, for each other's gradients: the loaders' threads need
-// these cores. What sleeping adds, some tens of microseconds, is hidden, since the host is ahead of the
-// device. Events have a flag of their own for the same (stream.cpp).
+// By default a host thread that waits for a stream spins on a core. A node runs one rank per GPU, many of
+// them wait for each other's gradients at the same time, and the loaders' threads need these cores; so a
+// waiting thread sleeps. Waking up takes some tens of microseconds, which are hidden because the host runs
+// ahead of the device. Events have a separate flag for this (stream.cpp).
 void open_device(Device device) {
   require_cuda_device(device);
   make_current(device);
@@ -53,7 +53,7 @@ void open_device(Device device) {
   static std::set<int> told;
   const std::lock_guard lock(mutex);
   if (told.contains(device.index)) return;
-  CUDA_CHECK(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));  // as well if there is a context already
+  CUDA_CHECK(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));  // also works if the device has a context
   told.insert(device.index);
 }
 
@@ -71,7 +71,7 @@ CudaStatus cuda_status() {
   const cudaError_t counted = cudaGetDeviceCount(&count);
   status.message = fmt::format("runtime {}, driver for {}", version_text(runtime), version_text(driver));
   if (counted != cudaSuccess) {
-    cudaGetLastError();  // an answer here, no error for whoever checks next
+    cudaGetLastError();  // clears the error: the message reports it
     status.message += fmt::format(", no device: {}", cudaGetErrorString(counted));
     return status;
   }

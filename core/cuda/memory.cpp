@@ -10,22 +10,23 @@
 namespace lockstep {
 namespace {
 
-// Memory that ran out is the user's to know about; anything else is a failed call.
+// Throws MemoryError if memory ran out, which the user can act on, and Error for any other failure of the
+// call.
 void check_allocation(cudaError_t status, const char* call, std::size_t bytes, Device device) {
   if (status != cudaErrorMemoryAllocation) return detail::check_cuda(status, call, __FILE__, __LINE__);
-  cudaGetLastError();  // the exception carries it now
-  throw MemoryError(fmt::format("{} cannot have {} bytes of memory: {} failed, {} bytes are available",
-                                to_string(device), bytes, call, available_memory(device)));
+  cudaGetLastError();  // clears the error: the exception reports it
+  throw MemoryError(fmt::format("{}: out of memory: {} of {} bytes failed, {} bytes are available",
+                                to_string(device), call, bytes, available_memory(device)));
 }
 
 struct DeviceMemory {
   std::size_t available = 0, total = 0;
 };
 
-// The memory in use when a device was opened, and the bytes of this process's buffers.
+// For each device, the memory in use at this process's first query and the bytes of this process's Buffers.
 class MemoryBooks {
  public:
-  // The first call for a device fixes what was taken at the start.
+  // The first call for a device records the memory that is already in use (at_start).
   DeviceMemory read(Device device) {
     make_current(device);
     DeviceMemory memory;
@@ -60,7 +61,7 @@ class MemoryBooks {
   std::map<int, Entry> entries_;
 };
 
-// Lives until the process ends: buffers that are freed last still count.
+// Never destroyed: Buffers that are freed at the end of the process still update it.
 MemoryBooks& memory_books() {
   static auto& books = *new MemoryBooks;
   return books;

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-// The emulated device has no profilers.
+// The CUDA emulator of tests/ has no NVTX.
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #define LOCKSTEP_HAS_NVTX 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// release_on(): how destructors give back what CUDA made. Apart from check.h, which kernels include:
+// release_on(): releases CUDA objects in destructors. Separate from check.h, which kernels include, because
 // lockstep::log would hide CUDA's log() there.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// For destructors, which must not throw: release(handle), a function of CUDA's, on the device; a failure is
-// logged.
+// Calls release(handle), the CUDA function called `name`, with the device current. For destructors, which
+// must not throw: a failure is logged.
 template <typename Release, typename Handle>
 void release_on(Device device, const char* name, Release release, Handle handle) noexcept {
   cudaError_t status = set_current(device);

@@ -11,14 +11,14 @@
 namespace lockstep::detail {
 namespace {
 
-// What a stream's host tasks threw: an exception must not leave through CUDA's callback. Shared by the
-// stream, its events and the tasks still to run.
+// The first exception of a stream's host tasks, because an exception must not propagate through CUDA's
+// callback. Shared by the stream, its events and its pending tasks.
 class HostErrors {
  public:
   HostErrors(int rank, std::string stream) : rank_(rank), stream_(std::move(stream)) {}
-  // For messages: "compute stream of cuda:0".
+  // "compute stream of cuda:0", for messages.
   const std::string& stream() const { return stream_; }
-  // After an error nothing runs any more.
+  // Skips the task if an earlier task failed.
   void run(Task& task) noexcept {
     if (first()) return;
     const RankScope scope(rank_);
@@ -45,7 +45,8 @@ class HostErrors {
   std::string stream_;
 };
 
-// Kernels fail long after their launch: which stream they were on is all that is known then.
+// A kernel's failure is reported by a call long after its launch. The kernel is unknown then, so the message
+// names the stream.
 void check_on(const std::string& stream, cudaError_t status, const char* call) {
   if (status != cudaSuccess)
     check_cuda(status, fmt::format("{}, {},", call, stream).c_str(), __FILE__, __LINE__);
@@ -55,7 +56,8 @@ class CudaEvent final : public EventBackend {
  public:
   explicit CudaEvent(Device device) : device_(device) {
     open_device(device);
-    // The host sleeps while it waits for one (open_device()); for an event this flag alone decides.
+    // The host sleeps while it waits for the event, as open_device() selects for streams; events need their
+    // own flag.
     CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync));
   }
   ~CudaEvent() override { release_on(device_, "cudaEventDestroy", cudaEventDestroy, event_); }
@@ -64,7 +66,7 @@ class CudaEvent final : public EventBackend {
     make_current(device_);
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
-      cudaGetLastError();  // no error; the check of the next kernel launch must not find it
+      cudaGetLastError();  // clears the status: the check of the next kernel launch would report it
       return false;
     }
     check(status, "cudaEventQuery");
@@ -74,7 +76,7 @@ class CudaEvent final : public EventBackend {
     make_current(device_);
     check(cudaEventSynchronize(event_), "cudaEventSynchronize");
   }
-  // The stream's device is current.
+  // The stream's device must be current.
   void record(cudaStream_t stream, std::shared_ptr<HostErrors> errors) {
     CUDA_CHECK(cudaEventRecord(event_, stream));
     const std::lock_guard lock(mutex_);
@@ -96,12 +98,12 @@ class CudaEvent final : public EventBackend {
   Device device_;
   cudaEvent_t event_ = nullptr;
   std::mutex mutex_;
-  std::shared_ptr<HostErrors> errors_;  // of the stream that recorded last
+  std::shared_ptr<HostErrors> errors_;  // of the stream that recorded the event last
 };
 
 CudaEvent& cuda_event(EventBackend& event) {
   auto* found = dynamic_cast<CudaEvent*>(&event);
-  CHECK(found != nullptr, "the event belongs to another device than the CUDA stream");
+  CHECK(found != nullptr, "the event was not created for a CUDA device");
   return *found;
 }
 
@@ -109,12 +111,12 @@ class CudaTimedEvent final : public TimedEventBackend {
  public:
   explicit CudaTimedEvent(Device device) : device_(device) {
     open_device(device);
-    CUDA_CHECK(cudaEventCreate(&event_));  // nobody waits for it
+    CUDA_CHECK(cudaEventCreate(&event_));  // without the flag of CudaEvent: the host never waits for it
   }
   ~CudaTimedEvent() override { release_on(device_, "cudaEventDestroy", cudaEventDestroy, event_); }
   double seconds_since(TimedEventBackend& earlier) override;
-  // The stream's device is current. In a graph a node of its own: otherwise it would only be a place in the
-  // capture.
+  // The stream's device must be current. In a capture the event becomes a node of the graph (external), so
+  // that each replay records its time.
   void record(cudaStream_t stream) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     CUDA_CHECK(cudaStreamIsCapturing(stream, &capture));
@@ -130,7 +132,7 @@ class CudaTimedEvent final : public TimedEventBackend {
 
 CudaTimedEvent& cuda_event(TimedEventBackend& event) {
   auto* found = dynamic_cast<CudaTimedEvent*>(&event);
-  CHECK(found != nullptr, "the event belongs to another device than the CUDA stream");
+  CHECK(found != nullptr, "the event was not created for a CUDA device");
   return *found;
 }
 
@@ -158,14 +160,14 @@ class CudaRecording final : public RecordingBackend {
   std::size_t nodes_;
 };
 
-// Null, and why, when the graph cannot be run. Takes the graph.
+// Instantiates the graph and destroys it. Returns null and sets reason if it cannot be instantiated.
 std::unique_ptr<RecordingBackend> instantiate(Device device, cudaGraph_t graph, std::string& reason) {
   std::size_t nodes = 0;
   cudaGraphExec_t executable = nullptr;
   cudaError_t status = cudaGraphGetNodes(graph, nullptr, &nodes);
-  // Without the flag all nodes have the priority of the stream that the graph is launched on, and
-  // communication would lose its own. LOCKSTEP_GRAPH_PRIORITIES=0 leaves the flag out, to measure what it
-  // brings.
+  // Without the flag, all nodes have the priority of the stream that the graph is launched on, and
+  // communication loses its higher priority. LOCKSTEP_GRAPH_PRIORITIES=0 omits the flag, to measure its
+  // effect.
   const char* wanted = std::getenv("LOCKSTEP_GRAPH_PRIORITIES");
   const bool flat = wanted != nullptr && std::string_view(wanted) == "0";
   if (status == cudaSuccess) {
@@ -192,15 +194,16 @@ class CudaStream final : public StreamBackend {
     int least = 0;
     int greatest = 0;
     CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    // Communication first: its few blocks must find room among compute's many.
+    // Communication has the highest priority, so that its few blocks are scheduled before compute's many
+    // blocks.
     const int priority = use == StreamUse::communication ? greatest : least;
     CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
   }
   ~CudaStream() override { release_on(device_, "cudaStreamDestroy", cudaStreamDestroy, stream_); }
 
-  // Host work on a CUDA stream is for reports and tests; its task lives on the heap until it has run.
+  // Only reports and tests run host tasks on a CUDA stream. A task is on the heap until it has run.
   void enqueue(Task task) override {
-    CHECK(!recording_, "a host task in work that is recorded");
+    CHECK(!recording_, "host tasks cannot be recorded");
     auto held = std::make_unique<HostCall>(HostCall{task, errors_});
     const auto call = [](void* pointer) {
       const std::unique_ptr<HostCall> owned(static_cast<HostCall*>(pointer));
@@ -239,12 +242,12 @@ class CudaStream final : public StreamBackend {
     const cudaError_t status = cudaStreamEndCapture(current(), &graph);
     if (status == cudaSuccess && graph != nullptr) return instantiate(device_, graph, reason);
     cudaGetLastError();
-    reason = fmt::format("the capture was lost: {}", cudaGetErrorString(status));
+    reason = fmt::format("the capture of the stream failed: {}", cudaGetErrorString(status));
     return nullptr;
   }
   void replay(RecordingBackend& recording) override {
     auto* graph = dynamic_cast<CudaRecording*>(&recording);
-    CHECK(graph != nullptr, "a recording of another device");
+    CHECK(graph != nullptr, "the recording was not made on a CUDA device");
     CUDA_CHECK(cudaGraphLaunch(graph->get(), current()));
   }
 

@@ -3,9 +3,9 @@
 
 #include <cstring>
 
-#include "core/atomic_file.h"
-#include "core/crc32c.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
+#include "core/files/crc32c.h"
 #include "core/log.h"
 #include "data/containers/split_files.h"
 
@@ -70,7 +70,7 @@ void write_index(const ReadableFile& file, std::uint32_t asked, const std::vecto
   index.write(images.data(), images.size() * sizeof(StoredImage));
   index.commit();
 } catch (const IoError& error) {
-  log::info("{}; the next start reads {} as a whole again", error.what(), file.name());
+  log::info("{}; the next start reads the whole of {} again", error.what(), file.name());
 }
 
 }  // namespace lockstep

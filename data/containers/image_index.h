@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "data/containers/stored_images.h"
-#include "data/readable_file.h"
+#include "data/formats/readable_file.h"
 
 namespace lockstep {
 

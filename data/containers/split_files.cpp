@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "data/split_words.h"
+#include "data/formats/split_words.h"
 
 namespace lockstep {
 namespace {
@@ -48,8 +48,8 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
       continue;
     if (names_both_splits(front_of(entry->path()))) {
       throw DataError(
-          fmt::format("{}: its name has words of training and of another split, so its samples would "
-                      "be in both; rename it, or take it out of the folder",
+          fmt::format("{}: the name contains words of the training split and of another split; rename the "
+                      "file, or move it out of the folder",
                       entry->path().string()));
     }
     all.push_back(entry->path());
@@ -64,16 +64,15 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
     if (!files.empty()) found.push_back(std::move(files));
   }
   if (found.empty()) {
-    throw IoError(fmt::format("{}: no files with {} samples; expected are {}{}", folder.string(),
+    throw IoError(fmt::format("{}: no files with {} samples; expected {}{}", folder.string(),
                               split == Split::train ? "training" : "test", names.expected,
                               split == Split::train
                                   ? ""
-                                  : "; data.test_split names another word, and "
-                                    "data.validation_share keeps a part of the training samples "
-                                    "to test with"));
+                                  : "; set data.test_split to another word, or data.validation_share to test "
+                                    "with a part of the training samples"));
   }
   if (found.size() > 1 && options.test_split == "auto") {
-    log::info("{}: {} is what is tested with, and not {} (data.test_split decides)", folder.string(),
+    log::info("{}: {} is used for testing, not {} (data.test_split sets this)", folder.string(),
               found[0].front().filename().string(), found[1].front().filename().string());
   }
   return found.front();

@@ -7,13 +7,13 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "core/crc32c.h"
 #include "core/error.h"
-#include "data/common_shape.h"
+#include "core/files/crc32c.h"
 #include "data/containers/unpacked_file.h"
-#include "data/damage_log.h"
-#include "data/image_decoder.h"
-#include "data/readable_file.h"
+#include "data/formats/readable_file.h"
+#include "data/images/common_shape.h"
+#include "data/images/image_decoder.h"
+#include "data/sets/damage_log.h"
 
 namespace lockstep {
 namespace {
@@ -29,8 +29,8 @@ std::vector<std::int64_t> counts_of(const std::vector<IndexedFile>& files) {
   for (const IndexedFile& file : files) {
     for (const StoredImage& image : file.images) {
       if (image.label < 0 || image.label >= kMostLabels) {
-        throw DataError(fmt::format("{}: at byte {}: label {}: labels from 0 to {} are possible",
-                                    file.path.string(), image.offset, image.label, kMostLabels - 1));
+        throw DataError(fmt::format("{}: at byte {}: label {}: allowed are 0 to {}", file.path.string(),
+                                    image.offset, image.label, kMostLabels - 1));
       }
       const auto label = static_cast<std::size_t>(image.label);
       if (label >= counts.size()) counts.resize(label + 1);
@@ -47,13 +47,14 @@ class StoredImages final : public Dataset {
       : any_size_(options.resize.size > 0), exif_(options.images.exif_orientation) {
     const std::vector<std::int64_t> trained = counts_of(train);
     if (trained.empty())
-      throw DataError(fmt::format("{}: no images in the files of training", train.front().path.string()));
+      throw DataError(fmt::format("{}: the training files contain no images", train.front().path.string()));
     shape_ = shape_of_most(options, train, test.empty() ? Split::train : Split::test);
     files_ = test.empty() ? std::move(train) : std::move(test);
     counts_ = counts_of(files_);
-    if (counts_.empty()) throw DataError(fmt::format("{}: no images in it", files_.front().path.string()));
+    if (counts_.empty())
+      throw DataError(fmt::format("{}: the file contains no images", files_.front().path.string()));
     if (counts_.size() > trained.size()) {
-      throw DataError(fmt::format("{}: label {}, where those of training end at {}",
+      throw DataError(fmt::format("{}: label {}, but the largest training label is {}",
                                   files_.front().path.string(), counts_.size() - 1, trained.size() - 1));
     }
     counts_.resize(trained.size());
@@ -141,7 +142,7 @@ class StoredImages final : public Dataset {
 
   static void load(const Place& at, std::vector<std::uint8_t>& bytes) {
     if (at.image.bytes > kMostImageBytes)
-      throw DataError(fmt::format("{}: an image of {} bytes; at most {} are read", at.name(), at.image.bytes,
+      throw DataError(fmt::format("{}: the image has {} bytes; the limit is {}", at.name(), at.image.bytes,
                                   kMostImageBytes));
     bytes.resize(at.image.bytes);
     at.file.read(at.image.offset, bytes.data(), bytes.size());
@@ -165,7 +166,7 @@ class StoredImages final : public Dataset {
     const std::string_view warning = ImageDecoder::of_this_thread().warning();
     if (warning.empty()) return;
     damage_.add(index,
-                fmt::format("{}: damaged, decoded as far as it goes: {}", find(index).name(), warning));
+                fmt::format("{}: damaged, and decoded as far as possible: {}", find(index).name(), warning));
   }
 
   bool any_size_;
@@ -175,7 +176,7 @@ class StoredImages final : public Dataset {
   std::vector<std::int64_t> ends_;  // of each file, in samples
   std::vector<std::int64_t> counts_;
   ImageShape shape_;
-  mutable DamageLog damage_{"damaged and decoded as far as they go"};
+  mutable DamageLog damage_{"damaged and decoded as far as possible"};
 };
 
 }  // namespace

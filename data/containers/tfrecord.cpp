@@ -10,14 +10,14 @@
 
 #include <fmt/ranges.h>
 
-#include "core/crc32c.h"
 #include "core/error.h"
+#include "core/files/crc32c.h"
 #include "core/log.h"
-#include "core/printable.h"
+#include "core/system/printable.h"
 #include "data/containers/image_index.h"
 #include "data/containers/split_files.h"
 #include "data/containers/stored_images.h"
-#include "data/readable_file.h"
+#include "data/formats/readable_file.h"
 
 namespace lockstep {
 namespace {
@@ -188,12 +188,12 @@ class TfRecordIndexer {
     std::memcpy(&length, frame, sizeof(length));
     std::memcpy(&crc, frame + sizeof(length), sizeof(crc));
     if (masked_crc32c({frame, sizeof(length)}) != crc)
-      fail(at, at == 0 ? "not a TFRecord file (or one that something other than gzip has packed; unpack it)"
+      fail(at, at == 0 ? "not a TFRecord file, or compressed by a program other than gzip (unpack it)"
                        : "the length of a record is damaged");
     if (length > file_.bytes() - at - kFrame || file_.bytes() - at - kFrame - length < sizeof(crc))
       fail(at, "the file ends within a record");
     if (length > static_cast<std::uint64_t>(kMostImageBytes))
-      fail(at, fmt::format("a record of {} bytes; at most {} are read", length, kMostImageBytes));
+      fail(at, fmt::format("a record has {} bytes; the limit is {}", length, kMostImageBytes));
     record_.resize(static_cast<std::size_t>(length));
     file_.read(at + kFrame, record_.data(), record_.size());
     file_.read(at + kFrame + length, &crc, sizeof(crc));
@@ -203,16 +203,16 @@ class TfRecordIndexer {
 
   StoredImage image_in(std::uint64_t at) const {
     const std::optional<Example> example = parse_example(record_, names_);
-    if (!example) fail(at, "a record is no tf.Example");
+    if (!example) fail(at, "a record is not a tf.Example");
     if (!example->image)
-      fail(at, fmt::format("a tf.Example without {} as bytes; {}", names_.text(names_.image),
+      fail(at, fmt::format("a tf.Example has no feature {} with bytes; {}", names_.text(names_.image),
                            features_of(*example, "data.tfrecord.image")));
     if (!example->label)
-      fail(at, fmt::format("a tf.Example without {} as a whole number; {}", names_.text(names_.label),
-                           features_of(*example, "data.tfrecord.label")));
+      fail(at, fmt::format("a tf.Example has no feature {} with a whole number; {}",
+                           names_.text(names_.label), features_of(*example, "data.tfrecord.label")));
     const std::int64_t label = *example->label;
     if (label < 0 || label > std::numeric_limits<std::int32_t>::max())
-      fail(at, fmt::format("label {}", label));
+      fail(at, fmt::format("label {}: allowed are 0 to {}", label, kMostLabels - 1));
     return {.offset = at + kFrame + static_cast<std::uint64_t>(example->image->data() - record_.data()),
             .bytes = static_cast<std::uint32_t>(example->image->size()),
             .crc = crc32c(*example->image),
@@ -222,7 +222,7 @@ class TfRecordIndexer {
 
   static std::string features_of(const Example& example, std::string_view key) {
     if (example.keys.empty()) return "it has no features";
-    return fmt::format("its features are {}, and {} names the right one",
+    return fmt::format("its features are {}; set {} to the right one",
                        printable(fmt::format("{}", fmt::join(example.keys, ", "))), key);
   }
 
@@ -240,7 +240,7 @@ std::vector<StoredImage> index_of_records(const fs::path& path, const TfRecordOp
   // An index is valid only for the same feature names.
   const std::uint32_t asked = crc32c(fmt::format("{}\n{}", options.image, options.label));
   if (std::optional<std::vector<StoredImage>> known = read_index(file, asked)) return std::move(*known);
-  log::info("{} is read as a whole, to know where its images are", path.string());
+  log::info("{}: reading the whole file to index its images", path.string());
   const FeatureNames names(options);
   std::vector<StoredImage> images = TfRecordIndexer(file, names).images();
   write_index(file, asked, images);

@@ -7,11 +7,11 @@
 
 #include <zlib.h>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 #include "core/log.h"
 #include "data/containers/split_files.h"
-#include "data/readable_file.h"
+#include "data/formats/readable_file.h"
 
 namespace lockstep {
 namespace {
@@ -36,7 +36,7 @@ void unpack(const fs::path& from, const fs::path& to) {
   int error = Z_OK;
   const char* reason = gzerror(packed.get(), &error);
   if (error != Z_OK)
-    throw DataError(fmt::format("{}: packed by gzip, and damaged or cut off: {}", from.string(), reason));
+    throw DataError(fmt::format("{}: the gzip file is damaged or truncated: {}", from.string(), reason));
   unpacked.commit();
 }
 
@@ -49,13 +49,13 @@ fs::path unpacked_file(const fs::path& path) {
   to += fmt::format(".{:x}-{:x}{}", file.bytes(), file.changed_ns(), kUnpackedSuffix);
   std::error_code error;
   if (fs::is_regular_file(to, error)) return to;
-  log::info("{} is packed by gzip: it is unpacked once, to {}", path.string(), to.filename().string());
+  log::info("{} is a gzip file: it is unpacked once, to {}", path.string(), to.filename().string());
   try {
     unpack(path, to);
   } catch (const IoError& unwritten) {
     throw IoError(
-        fmt::format("{}; {} is packed by gzip and is unpacked beside itself: make room there and "
-                    "allow writing, or unpack it by gunzip",
+        fmt::format("{}; {} is a gzip file and must be unpacked in its folder: free space there and allow "
+                    "writing, or unpack it with gunzip",
                     unwritten.what(), path.string()));
   }
   return to;

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "data/containers/split_files.h"
 #include "data/containers/stored_images.h"
-#include "data/readable_file.h"
+#include "data/formats/readable_file.h"
 
 namespace lockstep {
 namespace {
@@ -94,10 +94,10 @@ class TarIndexer {
       file_.read(at, &header, kBlock);
       if (all_zero(header)) return finish();
       if (number_in(header.checksum) != checksum_of(header))
-        fail(at, at == 0 ? "not a tar file (or a compressed one; unpack it)" : "a damaged member");
+        fail(at, at == 0 ? "not a tar file, or a compressed one (unpack it)" : "a member is damaged");
       std::uint64_t size = next_size_.value_or(number_in(header.size).value_or(~std::uint64_t{0}));
       const std::uint64_t data = at + kBlock;
-      if (size > file_.bytes() - data) fail(at, "a member that is longer than the rest of the file");
+      if (size > file_.bytes() - data) fail(at, "a member is longer than the rest of the file");
       take(header, data, size);
       at = data + (size + kBlock - 1) / kBlock * kBlock;
     }
@@ -140,7 +140,7 @@ class TarIndexer {
       const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), length);
       const auto digits = static_cast<std::size_t>(end - rest.data());
       if (error != std::errc() || length > rest.size() || length < digits + 2 || rest[length - 1] != '\n')
-        fail(at, "a damaged extended header");
+        fail(at, "an extended header is damaged");
       const std::string_view line = rest.substr(digits + 1, length - digits - 2);
       if (line.starts_with("path=")) next_name_ = std::string(line.substr(5));
       if (line.starts_with("size=")) {
@@ -161,8 +161,7 @@ class TarIndexer {
     }
     if (name.ending == "jpg" || name.ending == "jpeg" || name.ending == "png") {
       if (size > static_cast<std::uint64_t>(kMostImageBytes))
-        fail(data,
-             fmt::format("{}: {} bytes; at most {} are read as one image", path, size, kMostImageBytes));
+        fail(data, fmt::format("{} has {} bytes; the limit for an image is {}", path, size, kMostImageBytes));
       image_ = StoredImage{.offset = data, .bytes = static_cast<std::uint32_t>(size)};
     } else if (name.ending == "cls") {
       label_ = label_in(text_at(data, size), path, data);
@@ -177,7 +176,7 @@ class TarIndexer {
     std::int32_t label = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), label);
     if (error != std::errc() || end != digits.data() + digits.size())
-      fail(at, fmt::format("{}: \"{}\" is no label; a whole number is expected", path, digits.substr(0, 40)));
+      fail(at, fmt::format("{}: \"{}\" is not a label; expected a whole number", path, digits.substr(0, 40)));
     return label;
   }
 
@@ -200,7 +199,8 @@ class TarIndexer {
   }
 
   std::string text_at(std::uint64_t at, std::uint64_t size) const {
-    if (size > kMostText) fail(at, fmt::format("{} bytes of text; at most {} are read", size, kMostText));
+    if (size > kMostText)
+      fail(at, fmt::format("a name, header or label has {} bytes; the limit is {}", size, kMostText));
     std::string text(size, '\0');
     file_.read(at, text.data(), text.size());
     return text;

@@ -21,11 +21,11 @@
 #include <xxhash.h>
 
 #include "core/error.h"
-#include "core/job_signals.h"
 #include "core/log.h"
+#include "core/system/job_signals.h"
 #include "data/containers/split_files.h"
+#include "data/formats/split_words.h"
 #include "data/hdf5/hdf5_protocol.h"
-#include "data/split_words.h"
 
 namespace lockstep {
 namespace {
@@ -55,7 +55,7 @@ class Hdf5Reader {
       take(&facts_, sizeof(facts_));
       if (facts_.samples < 1 || facts_.samples > std::numeric_limits<std::int32_t>::max() ||
           shape().bytes() < 1)
-        fail("what it says of its images is impossible");
+        fail("the number or size of its images is out of range");
       labels_.resize(static_cast<std::size_t>(facts_.samples));
       take(labels_.data(), labels_.size() * sizeof(std::int32_t));
     } catch (...) {
@@ -122,8 +122,8 @@ class Hdf5Reader {
     if (error == 0) return;
     close(socket_);
     throw ConfigError(
-        fmt::format("data.format = \"hdf5\" needs the program {}, which is built where the HDF5 library's "
-                    "development files are: apt-get install libhdf5-dev, and configure and build again ({})",
+        fmt::format("data.format = \"hdf5\" needs the program {}, which is built only with the HDF5 library: "
+                    "apt-get install libhdf5-dev, then configure and build again ({})",
                     kHdf5Program, std::strerror(error)));
   }
   void end() {
@@ -138,7 +138,8 @@ class Hdf5Reader {
       const ssize_t got = recv(socket_, to, bytes, 0);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && errno == EAGAIN)
-        fail(fmt::format("damaged, or on a disk that hangs: no answer in {} s", kLongestAnswer.count()));
+        fail(
+            fmt::format("no answer in {} s: the file is damaged, or its disk hangs", kLongestAnswer.count()));
       if (got <= 0) fail_ended();
       to += got;
       bytes -= static_cast<std::size_t>(got);
@@ -153,7 +154,7 @@ class Hdf5Reader {
     take(message.data(), message.size());
     fail(message);
   }
-  [[noreturn]] void fail_ended() const { fail("damaged: the HDF5 library crashed when it read it"); }
+  [[noreturn]] void fail_ended() const { fail("damaged: the HDF5 library crashed while reading the file"); }
   [[noreturn]] void fail(const std::string& why) const { throw DataError(fmt::format("{}: {}", path_, why)); }
 
   std::string path_;
@@ -168,8 +169,8 @@ class Hdf5Reader {
 std::int64_t classes_of(const Hdf5Reader& reader) {
   const auto [least, most] = std::ranges::minmax(reader.labels());
   if (least < 0 || most >= kMostLabels) {
-    throw DataError(fmt::format("{}: labels from {} to {}: those from 0 to {} are possible", reader.path(),
-                                least, most, kMostLabels - 1));
+    throw DataError(fmt::format("{}: labels are from {} to {}; allowed are 0 to {}", reader.path(), least,
+                                most, kMostLabels - 1));
   }
   return most + 1;
 }
@@ -180,12 +181,12 @@ class Hdf5Images final : public Dataset {
   Hdf5Images(std::unique_ptr<Hdf5Reader> reader, std::int64_t classes)
       : reader_(std::move(reader)), shape_(reader_->shape()) {
     if (shape_.bytes() > kMostImageBytes) {
-      throw DataError(fmt::format("{}: images of {} bytes; at most {} are possible", reader_->path(),
+      throw DataError(fmt::format("{}: an image has {} bytes; the limit is {}", reader_->path(),
                                   shape_.bytes(), kMostImageBytes));
     }
     const std::int64_t found = classes_of(*reader_);
     if (classes > 0 && found > classes) {
-      throw DataError(fmt::format("{}: label {}, where those of training end at {}", reader_->path(),
+      throw DataError(fmt::format("{}: label {}, but the largest training label is {}", reader_->path(),
                                   found - 1, classes - 1));
     }
     counts_.resize(static_cast<std::size_t>(std::max(found, classes)));
@@ -247,7 +248,7 @@ Hdf5Files hdf5_files_of(const DatasetOptions& options, Split split) {
       "train.h5 and test.h5, or val.h5 (or .hdf5), or one file with arrays of both";
   files.paths = split_files(options, split, {.mark = ".h", .expected = kExpected});
   std::erase_if(files.paths, [](const fs::path& path) { return !is_hdf5_name(path); });
-  if (files.paths.empty()) throw IoError(fmt::format("{}: expected are {}", options.path, kExpected));
+  if (files.paths.empty()) throw IoError(fmt::format("{}: expected {}", options.path, kExpected));
   return files;
 }
 
@@ -261,14 +262,15 @@ std::unique_ptr<Dataset> open_hdf5(const DatasetOptions& options, Split split) {
   std::unique_ptr<Hdf5Reader> train = reader_of(options, Split::train);
   if (split == Split::train && train->is_scaled())
     log::info(
-        "{}: its images are floating-point numbers from 0 to 1, and are read as whole ones from 0 to 255",
+        "{}: its pixels are floating-point numbers from 0 to 1 and are converted to whole numbers from 0 to "
+        "255",
         train->path());
   if (split == Split::train) return std::make_unique<Hdf5Images>(std::move(train), 0);
   const std::int64_t classes = classes_of(*train);
   std::unique_ptr<Hdf5Reader> test = reader_of(options, Split::test);
   if (test->shape() != train->shape()) {
     throw DataError(
-        fmt::format("{}: its images are not of the size of those in {}", test->path(), train->path()));
+        fmt::format("{}: its images differ in size from those in {}", test->path(), train->path()));
   }
   return std::make_unique<Hdf5Images>(std::move(test), classes);
 }

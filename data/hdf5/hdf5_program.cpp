@@ -17,8 +17,8 @@
 #include <hdf5.h>
 #include <sys/resource.h>
 
+#include "data/formats/split_words.h"
 #include "data/hdf5/hdf5_protocol.h"
-#include "data/split_words.h"
 
 namespace lockstep {
 namespace {
@@ -46,7 +46,7 @@ class Handle {
 
 // The library's error message, from its innermost function.
 std::string reason() {
-  std::string text = "the HDF5 library does not say why";
+  std::string text = "the HDF5 library gives no reason";
   const auto take = [](unsigned n, const H5E_error2_t* error, void* into) -> herr_t {
     if (n == 0 && error->desc != nullptr) *static_cast<std::string*>(into) = error->desc;
     return 0;
@@ -69,15 +69,15 @@ class Numbers {
   Numbers(hid_t file, std::string name)
       : name_(std::move(name)), set_(open(file, name_)), space_(H5Dget_space(set_.id()), H5Sclose) {
     const int rank = H5Sget_simple_extent_ndims(space_.id());
-    if (rank < 0) fail("\"" + name_ + "\" is no array");
+    if (rank < 0) fail("\"" + name_ + "\" is not an array");
     shape_.resize(static_cast<std::size_t>(rank));
     H5Sget_simple_extent_dims(space_.id(), shape_.data(), nullptr);
     const Handle created(H5Dget_create_plist(set_.id()), H5Pclose);
     if (H5Pget_layout(created.id()) == H5D_VIRTUAL || H5Pget_external_count(created.id()) > 0)
-      fail("\"" + name_ + "\" has its numbers in other files, which are not looked into");
+      fail("\"" + name_ + "\" has its numbers in other files, which are not read");
     // Otherwise a file of a few bytes could claim any number of samples.
     if (!is_written(created.id()))
-      fail("\"" + name_ + "\" is " + shape_text(shape_) + ", of which some was never written");
+      fail("\"" + name_ + "\" has shape " + shape_text(shape_) + ", of which a part was never written");
   }
 
   const std::string& name() const { return name_; }
@@ -116,7 +116,7 @@ class Numbers {
     H5Pset_chunk_cache(access.id(), H5D_CHUNK_CACHE_NSLOTS_DEFAULT, kChunkCacheBytes,
                        H5D_CHUNK_CACHE_W0_DEFAULT);
     Handle set(H5Dopen2(file, name.c_str(), access.id()), H5Dclose);
-    if (!set.valid()) fail("there is no array \"" + name + "\" in it (" + reason() + ")");
+    if (!set.valid()) fail("the file has no array \"" + name + "\" (" + reason() + ")");
     return set;
   }
 
@@ -231,14 +231,14 @@ Place place_of(const std::vector<Handle>& files, const std::string& wanted,
     }
   }
   if (twice)
-    fail("two files have an array \"" + found.array + "\": there may be one file of images for each split");
+    fail("two files have an array \"" + found.array + "\"; only one file of images per split is allowed");
   if (best) return found;
   fail("it has " + (there.empty() ? "no arrays" : "the arrays " + there) + "; " +
-       (wanted == "auto"
-            ? "none is called as usual (" + usual[0] + ", " + usual[1] + ", ...)" +
-                  (request.shared ? ", with a word for the split beside it" : "") + "; name it with " + key
-            : std::string(key) + " = \"" + wanted +
-                  "\" is not among them; {split} in it stands for the word of either split"));
+       (wanted == "auto" ? "none has a usual name (" + usual[0] + ", " + usual[1] + ", ...)" +
+                               (request.shared ? ", combined with a word of the split" : "") +
+                               "; name the array with " + key
+                         : std::string(key) + " = \"" + wanted +
+                               "\" is not among them; {split} is replaced by a word of the split"));
 }
 
 Handle open_file(const char* path) {
@@ -259,27 +259,26 @@ struct Images {
     hsize_t count = 1;
     for (const hsize_t side : labels.shape()) count *= side;
     if (labels.shape().empty() || labels.shape()[0] != images.shape()[0] || count != images.shape()[0])
-      fail("\"" + labels.name() + "\" is " + shape_text(labels.shape()) + ", expected a label for each of " +
-           std::to_string(images.shape()[0]) + " images");
+      fail("\"" + labels.name() + "\" has shape " + shape_text(labels.shape()) +
+           ", expected one label for each of " + std::to_string(images.shape()[0]) + " images");
     if (!labels.has_type(H5T_INTEGER) && !labels.has_type(H5T_FLOAT))
-      fail("\"" + labels.name() + "\" holds no whole numbers");
+      fail("\"" + labels.name() + "\" does not contain numbers");
   }
 
   void find_shape() {
     const std::vector<hsize_t>& shape = images.shape();
     are_bytes = images.has_type(H5T_INTEGER, 1) && images.is_unsigned();
     if (!are_bytes && !images.has_type(H5T_INTEGER) && !images.has_type(H5T_FLOAT))
-      fail("\"" + images.name() + "\" holds no numbers");
+      fail("\"" + images.name() + "\" does not contain numbers");
     channels_first = shape.size() == 4 && !are_channels(shape[3]) && are_channels(shape[1]);
     const bool is_color = shape.size() == 4 && (channels_first || are_channels(shape[3]));
     if (shape.size() != 3 && !is_color)
-      fail("\"" + images.name() + "\" is " + shape_text(shape) +
+      fail("\"" + images.name() + "\" has shape " + shape_text(shape) +
            ", expected N x height x width, N x height x width x channels or N x channels x height x width, "
-           "of 1, 3 or 4 "
-           "channels");
+           "with 1, 3 or 4 channels");
     for (const hsize_t side : shape) {
       if (side == 0 || side > std::numeric_limits<std::int32_t>::max())
-        fail("\"" + images.name() + "\" is " + shape_text(shape));
+        fail("\"" + images.name() + "\" has shape " + shape_text(shape) + ", which is empty or too large");
     }
     const auto side = [&](std::size_t at) { return static_cast<std::int64_t>(shape[at]); };
     facts.samples = side(0);
@@ -287,7 +286,9 @@ struct Images {
     facts.width = side(channels_first ? 3 : 2);
     facts.channels = shape.size() == 3 ? 1 : side(channels_first ? 1 : 3);
     constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;  // kMostImageBytes of data/dataset.h
-    if (facts.height * facts.width > kMostPixels) fail("\"" + images.name() + "\" is " + shape_text(shape));
+    if (facts.height * facts.width > kMostPixels)
+      fail("\"" + images.name() + "\" has shape " + shape_text(shape) +
+           ": the limit is 2^28 pixels per image");
     pixels = static_cast<std::size_t>(facts.height * facts.width * facts.channels);
     if (!are_bytes) find_largest();
   }
@@ -322,9 +323,9 @@ struct Images {
       for (std::size_t i = 0; i < pixels; ++i) {
         const float value = wide[i] * factor;
         if (!(value > -0.5f && value < 255.5f))
-          fail("\"" + images.name() + "\", number " + std::to_string(index) + " holds " +
-               std::to_string(wide[i]) + "; pixels from 0 to " + std::to_string(facts.largest) +
-               " are expected, as in the first images");
+          fail("\"" + images.name() + "\", image " + std::to_string(index) + " contains " +
+               std::to_string(wide[i]) + "; expected pixels from 0 to " + std::to_string(facts.largest) +
+               ", as in the first images");
         stored[i] = static_cast<std::uint8_t>(value + 0.5f);
       }
     }
@@ -340,7 +341,8 @@ struct Images {
     std::vector<std::int32_t> whole;
     for (const double number : numbers) {
       if (!(number == std::floor(number) && std::abs(number) <= std::numeric_limits<std::int32_t>::max()))
-        fail("\"" + labels.name() + "\" holds " + std::to_string(number) + ", which is no whole number");
+        fail("\"" + labels.name() + "\" contains " + std::to_string(number) +
+             ", which is not a whole number");
       whole.push_back(static_cast<std::int32_t>(number));
     }
     return whole;
@@ -418,7 +420,8 @@ void serve(const Request& request, const std::vector<const char*>& paths) {
 int main(int argc, char** argv) {
   lockstep::limit_memory();
   if (argc < 7) {
-    std::fprintf(stderr, "lockstep-hdf5 reads for lockstep, which starts it\n");
+    std::fprintf(stderr,
+                 "lockstep-hdf5 reads HDF5 files for lockstep, which starts it; do not start it yourself\n");
     return 64;
   }
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // errors go into answers, not to stderr
@@ -430,8 +433,9 @@ int main(int argc, char** argv) {
                                     .labels = argv[5]};
     lockstep::serve(request, {argv + 6, argv + argc});
   } catch (const std::bad_alloc&) {
-    lockstep::answer_failure("reading it takes more than " + std::to_string(lockstep::kMostHdf5Memory >> 30) +
-                             " GiB of memory, which is the most that it may");
+    lockstep::answer_failure("reading the file needs more than " +
+                             std::to_string(lockstep::kMostHdf5Memory >> 30) +
+                             " GiB of memory, which is the limit");
     std::fflush(stdout);
   } catch (const std::exception& error) {
     lockstep::answer_failure(error.what());

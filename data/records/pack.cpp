@@ -13,10 +13,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 #include "core/log.h"
-#include "data/jpeg_decoder.h"
+#include "data/images/jpeg_decoder.h"
 #include "data/records/record_file.h"
 #include "data/records/record_writer.h"
 #include "data/records/records.h"
@@ -50,18 +50,19 @@ std::vector<ShardPlan> plan_of(const PackSplit& split, const fs::path& folder, c
   const std::int64_t channels = dataset.image_shape().channels;
   if (options.jpeg_quality > 0 && channels != 1 && channels != 3)
     throw ConfigError(
-        fmt::format("the images of {} have {} channels; JPEG has 1 or 3", split.name, channels));
+        fmt::format("the images of {} have {} channels; JPEG supports 1 or 3", split.name, channels));
   if (options.coding == ImageCoding::file && options.jpeg_quality == 0 &&
       dataset.coding() != options.coding) {
-    throw ConfigError(fmt::format(
-        "the images of {} are no files of their own: pack them as pixels, or as jpeg", split.name));
+    throw ConfigError(
+        fmt::format("the images of {} are not stored as image files; pack them with --as pixels or --as jpeg",
+                    split.name));
   }
   const std::int64_t in_shard =
       std::max<std::int64_t>(1, options.shard_bytes / dataset.image_shape().bytes());
   const std::int64_t shards = (dataset.size() + in_shard - 1) / in_shard;
   if (shards > kMostShards) {
-    throw ConfigError(fmt::format("{} shards of {} images; at most {} are possible: make them larger", shards,
-                                  in_shard, kMostShards));
+    throw ConfigError(fmt::format("{} shards of {} images; the limit is {} shards: set a larger --shard-mib",
+                                  shards, in_shard, kMostShards));
   }
   const std::uint64_t source = source_of(dataset, options, in_shard);
   std::vector<ShardPlan> plans;
@@ -112,7 +113,7 @@ Piece read_piece(const Dataset& dataset, std::int64_t begin, std::int64_t end, c
       read_one(dataset, index, options, piece, image);
     } catch (const DataError& error) {
       if (!options.leave_out_damaged) throw;
-      if (piece.left_out++ == 0) log::warning("{}; it is left out", error.what());
+      if (piece.left_out++ == 0) log::warning("{}; the image is left out", error.what());
     }
   }
   return piece;
@@ -171,14 +172,14 @@ class Packing {
     try {
       file.emplace(plan.path);
     } catch (const DataError& damage) {
-      log::warning("{}; it is written again", damage.what());
+      log::warning("{}; the shard is written again", damage.what());
       return false;
     }
     if (file->header().source != plan.schema.source || file->header().shard != plan.schema.shard) {
-      throw ConfigError(fmt::format(
-          "{}: what packing another dataset, or with other options, has begun; remove the folder, "
-          "or give the same command again to have it finished",
-          plan.path.parent_path().string()));
+      throw ConfigError(
+          fmt::format("{}: left by unfinished packing of another dataset or with other options; remove the "
+                      "folder, or repeat that command to finish it",
+                      plan.path.parent_path().string()));
     }
     ++progress_.kept_shards;
     progress_.done += plan.end - plan.begin;
@@ -203,8 +204,8 @@ void remove_begun_files(const fs::path& folder, const std::vector<ShardPlan>& pl
       fs::remove(entry.path());
     } else if (!expected.contains(name)) {
       throw ConfigError(
-          fmt::format("{}: what packing another dataset, or with other options, has begun, or no "
-                      "part of a set of records; remove it",
+          fmt::format("{}: left by unfinished packing of another dataset or with other options, or not part "
+                      "of a record set; remove it",
                       entry.path().string()));
     }
   }
@@ -225,7 +226,7 @@ PackProgress pack(const std::vector<PackSplit>& splits, const fs::path& wanted, 
   std::error_code error;
   if (fs::exists(folder, error)) {
     throw ConfigError(
-        fmt::format("{} is there already and stays as it is; name another folder", folder.string()));
+        fmt::format("{} already exists and is not changed; name another folder", folder.string()));
   }
   const fs::path partial = folder.string() + ".partial";
   std::vector<ShardPlan> plans;
@@ -235,7 +236,7 @@ PackProgress pack(const std::vector<PackSplit>& splits, const fs::path& wanted, 
     packing.progress().samples += split.dataset->size();
   }
   fs::create_directories(partial, error);
-  if (error) throw IoError(fmt::format("{}: cannot be made: {}", partial.string(), error.message()));
+  if (error) throw IoError(fmt::format("{}: cannot be created: {}", partial.string(), error.message()));
   try {
     remove_begun_files(partial, plans);
     for (const ShardPlan& plan : plans) {

@@ -11,8 +11,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "core/crc32c.h"
 #include "core/error.h"
+#include "core/files/crc32c.h"
 #include "data/prefetch.h"
 
 namespace lockstep {
@@ -66,12 +66,13 @@ RecordFile::~RecordFile() { munmap(mapping_, mapped_bytes_); }
 
 void RecordFile::read_header() {
   if (file_.bytes() < sizeof(header_) + sizeof(RecordFooter))
-    fail(0, fmt::format("{} bytes are no record file, which has {} or more", file_.bytes(),
+    fail(0, fmt::format("the file has {} bytes; a record file has {} or more", file_.bytes(),
                         sizeof(header_) + sizeof(RecordFooter)));
   file_.read(0, &header_, sizeof(header_));
   if (std::string_view(header_.magic, sizeof(header_.magic)) != kRecordMagic)
-    fail(0, "not a record file: it does not begin as one");
-  if (header_.byte_order != kByteOrder) fail(offsetof(RecordHeader, byte_order), "another order of bytes");
+    fail(0, "not a record file: its first bytes differ");
+  if (header_.byte_order != kByteOrder)
+    fail(offsetof(RecordHeader, byte_order), "the byte order is not little-endian");
   if (header_.version != kRecordVersion)
     fail(offsetof(RecordHeader, version),
          fmt::format("version {}; this program reads version {}", header_.version, kRecordVersion));
@@ -84,24 +85,24 @@ void RecordFile::read_header() {
   if (!sound_shape || header_.coding > static_cast<std::uint32_t>(ImageCoding::file) ||
       header_.own_sizes > (jpeg ? 1u : 0u) || header_.classes == 0 || header_.classes > kMostClasses ||
       header_.shard >= header_.shards || header_.name_bytes > kMostNameBytes || !all_zero(header_.zeros)) {
-    fail(0, "the header has values that this program does not write");
+    fail(0, "the header has invalid values");
   }
   read_names();
 }
 
 void RecordFile::read_names() {
   if (header_.name_bytes > file_.bytes() - sizeof(header_) - sizeof(RecordFooter))
-    fail(sizeof(header_), "the file ends within the names of the classes");
+    fail(sizeof(header_), "the file ends within the class names");
   std::string names(header_.name_bytes, '\0');
   file_.read(sizeof(header_), names.data(), names.size());
-  if (crc32c(names) != header_.names_crc) fail(sizeof(header_), "the names of the classes are damaged");
+  if (crc32c(names) != header_.names_crc) fail(sizeof(header_), "the class names are damaged");
   std::string_view rest = names;
   while (!rest.empty()) {
     std::uint16_t length = 0;
-    if (rest.size() < sizeof(length)) fail(sizeof(header_), "the names of the classes end too early");
+    if (rest.size() < sizeof(length)) fail(sizeof(header_), "the class names are truncated");
     std::memcpy(&length, rest.data(), sizeof(length));
     rest.remove_prefix(sizeof(length));
-    if (rest.size() < length) fail(sizeof(header_), "the names of the classes end too early");
+    if (rest.size() < length) fail(sizeof(header_), "the class names are truncated");
     class_names_.emplace_back(rest.substr(0, length));
     rest.remove_prefix(length);
   }
@@ -114,17 +115,17 @@ RecordFooter RecordFile::read_footer() const {
   const std::uint64_t at = file_.bytes() - sizeof(footer);
   file_.read(at, &footer, sizeof(footer));
   if (std::string_view(footer.end, sizeof(footer.end)) != kRecordEnd)
-    fail(at, "the file does not end as a record file does: it was cut off or lengthened");
+    fail(at, "the file has no footer at its end: it was truncated or extended");
   if (crc32c(checked_part(footer)) != footer.footer_crc) fail(at, "the footer is damaged");
-  if (footer.header_crc != header_.header_crc) fail(at, "the footer is that of another file");
+  if (footer.header_crc != header_.header_crc) fail(at, "the footer belongs to another file");
   if (footer.file_bytes != file_.bytes())
-    fail(at, fmt::format("{} bytes, expected {}: the file was cut off or lengthened", file_.bytes(),
+    fail(at, fmt::format("{} bytes, expected {}: the file was truncated or extended", file_.bytes(),
                          footer.file_bytes));
   const std::uint64_t begin = sizeof(header_) + header_.name_bytes;
   if (footer.table % kTableAlignment != 0 || footer.table < begin || footer.table > at ||
       (at - footer.table) / sizeof(RecordEntry) != footer.records ||
       (at - footer.table) % sizeof(RecordEntry) != 0 || footer.records == 0 || !all_zero(footer.zeros)) {
-    fail(at, "the footer has values that this program does not write");
+    fail(at, "the footer has invalid values");
   }
   return footer;
 }
@@ -169,7 +170,7 @@ void RecordFile::check_table() const {
     const RecordEntry& found = entry(i);
     const auto in_table = [&] { return table_begin_ + static_cast<std::uint64_t>(i) * sizeof(RecordEntry); };
     if (found.offset != expected || found.bytes > table_begin_ - expected || found.zero != 0)
-      fail(in_table(), fmt::format("record {}: it does not begin where the one before ends", i));
+      fail(in_table(), fmt::format("record {}: it does not begin where the previous record ends", i));
     if (found.bytes > kMostImageBytes || (holds_pixels ? found.bytes != pixels : found.bytes == 0))
       fail(in_table(), fmt::format("record {}: {} bytes for an image of {}x{}x{}", i, found.bytes,
                                    header_.height, header_.width, header_.channels));
@@ -218,7 +219,7 @@ void RecordFile::check(std::int64_t index, std::span<const std::uint8_t> image) 
   if (checked_->has(index)) return;
   if (checksum(image) != entry(index).crc)
     throw DataError(
-        fmt::format("{}: the image is damaged: its checksum is not that of the table", place(index)));
+        fmt::format("{}: the image is damaged: its checksum differs from the table", place(index)));
   checked_->add(index);
 }
 

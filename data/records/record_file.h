@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "data/readable_file.h"
+#include "data/formats/readable_file.h"
 #include "data/records/record_layout.h"
 
 namespace lockstep {

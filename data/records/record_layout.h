@@ -2,7 +2,7 @@
 //
 // The layout of a record file (.lsr), byte for byte; data/records/README.md describes it. A file is one shard
 // of a split: a header, the names of the classes, images without gaps, a table with each image's offset, and
-// a footer. All numbers are little-endian. Every byte is covered by a CRC-32C checksum (core/crc32c.h).
+// a footer. All numbers are little-endian. Every byte is covered by a CRC-32C checksum (core/files/crc32c.h).
 #pragma once
 
 #include <bit>

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <limits>
 
-#include "core/crc32c.h"
 #include "core/error.h"
+#include "core/files/crc32c.h"
 
 namespace lockstep {
 namespace {
@@ -16,8 +16,7 @@ std::string names_text(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) {
     if (name.size() > std::numeric_limits<std::uint16_t>::max())
-      throw ConfigError(
-          fmt::format("a class has a name of {} bytes; at most 65535 are written", name.size()));
+      throw ConfigError(fmt::format("a class name has {} bytes; the limit is 65535", name.size()));
     const auto length = static_cast<std::uint16_t>(name.size());
     text += bytes_of(length);
     text += name;
@@ -31,12 +30,12 @@ RecordWriter::RecordWriter(const std::filesystem::path& path, const RecordSchema
     : schema_(schema), file_(path) {
   CHECK(schema.class_names.empty() || static_cast<std::int64_t>(schema.class_names.size()) == schema.classes,
         "{} names for {} classes", schema.class_names.size(), schema.classes);
-  CHECK(!schema.own_sizes || schema.coding == ImageCoding::file, "pixels of any size");
+  CHECK(!schema.own_sizes || schema.coding == ImageCoding::file, "own_sizes needs ImageCoding::file");
   if (schema.shape.type != DType::u8) {
-    throw ConfigError("records hold images; rows of a table are read from the table itself");
+    throw ConfigError("record files store images only; rows of a table cannot be packed");
   }
   if (schema.shape.bytes() > kMostImageBytes) {
-    throw ConfigError(fmt::format("images of {} bytes; at most {} are written to record files",
+    throw ConfigError(fmt::format("an image has {} bytes; the limit of record files is {}",
                                   schema.shape.bytes(), kMostImageBytes));
   }
   const std::string names = names_text(schema.class_names);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/atomic_file.h"
+#include "core/files/atomic_file.h"
 #include "data/records/record_layout.h"
 
 namespace lockstep {

@@ -14,10 +14,10 @@
 #include <xxhash.h>
 
 #include "core/error.h"
-#include "data/damage_log.h"
-#include "data/image_decoder.h"
+#include "data/formats/split_words.h"
+#include "data/images/image_decoder.h"
 #include "data/records/record_file.h"
-#include "data/split_words.h"
+#include "data/sets/damage_log.h"
 
 namespace lockstep {
 namespace {
@@ -70,13 +70,13 @@ class Records final : public Dataset {
     for (const fs::path& path : paths) add(std::make_unique<RecordFile>(path, access));
     const RecordHeader& header = files_.front()->header();
     if (files_.size() != header.shards) {
-      throw DataError(fmt::format("{}: {} of {} shards are there; what follows {} is missing", options.path,
+      throw DataError(fmt::format("{}: {} of {} shards exist; the shards after {} are missing", options.path,
                                   files_.size(), header.shards,
                                   fs::path(files_.back()->path()).filename().string()));
     }
     if (header.own_sizes != 0 && options.resize.size == 0) {
-      throw ConfigError(fmt::format(
-          "{}: its images have sizes of their own: data.resize says which size they are made", options.path));
+      throw ConfigError(
+          fmt::format("{}: its images differ in size; set data.resize to the size to use", options.path));
     }
     own_sizes_ = header.own_sizes != 0;
     shape_ = {.height = header.height, .width = header.width, .channels = header.channels};
@@ -111,8 +111,9 @@ class Records final : public Dataset {
     const Place at = find(index);
     with_opened(index, at.file, at.record, [&](const ImageShape& whole) {
       if (whole.bytes() > kMostImageBytes)
-        throw DataError(fmt::format("{}: {} pixels wide and {} high: at most {} bytes are possible",
-                                    at.file.path(), whole.width, whole.height, kMostImageBytes));
+        throw DataError(
+            fmt::format("{}: an image is {} pixels wide and {} high; the limit is {} bytes of pixels",
+                        at.file.path(), whole.width, whole.height, kMostImageBytes));
       decode_own_size(whole, shape_.channels, least, image);
     });
     return at.file.entry(at.record).label;
@@ -161,14 +162,14 @@ class Records final : public Dataset {
 
   void add(std::unique_ptr<RecordFile> file) {
     if (!files_.empty() && !same_set(file->header(), files_.front()->header())) {
-      throw DataError(fmt::format("{} and {} are shards of different sets; keep each in a folder of its own",
-                                  files_.front()->path(), file->path()));
+      throw DataError(
+          fmt::format("{} and {} are shards of different sets; keep each set in a separate folder",
+                      files_.front()->path(), file->path()));
     }
     if (file->header().shard != files_.size() && files_.size() < file->header().shards) {
-      throw DataError(
-          fmt::format("{}: it is shard {} of {}, and number {} in its folder; a shard is missing "
-                      "or has another's name",
-                      file->path(), file->header().shard, file->header().shards, files_.size()));
+      throw DataError(fmt::format(
+          "{}: this is shard {} of {}, but number {} in its folder; a shard is missing or was renamed",
+          file->path(), file->header().shard, file->header().shards, files_.size()));
     }
     ends_.push_back((ends_.empty() ? 0 : ends_.back()) + file->size());
     files_.push_back(std::move(file));
@@ -184,8 +185,9 @@ class Records final : public Dataset {
               std::span<std::uint8_t> image) const {
     with_opened(index, file, record, [&](const ImageShape& found) {
       if (found.height != shape_.height || found.width != shape_.width) {
-        throw DataError(fmt::format("{}: {} pixels wide and {} high, where the header says {} and {}",
-                                    file.path(), found.width, found.height, shape_.width, shape_.height));
+        throw DataError(
+            fmt::format("{}: an image is {} pixels wide and {} high, but the header says {} and {}",
+                        file.path(), found.width, found.height, shape_.width, shape_.height));
       }
       ImageDecoder::of_this_thread().decode(shape_, image);
     });
@@ -204,7 +206,7 @@ class Records final : public Dataset {
           fmt::format("{} (record {}, at byte {})", error.what(), record, file.entry(record).offset));
     }
     if (!decoder.warning().empty())
-      damage_.add(index, fmt::format("{}: damaged when it was packed, decoded as far as it goes: {}",
+      damage_.add(index, fmt::format("{}: damaged before it was packed, and decoded as far as possible: {}",
                                      file.place(record), decoder.warning()));
   }
 
@@ -215,7 +217,7 @@ class Records final : public Dataset {
   ImageShape shape_;
   ImageCoding coding_ = ImageCoding::pixels;
   bool own_sizes_ = false;
-  mutable DamageLog damage_{"damaged and decoded as far as they go"};
+  mutable DamageLog damage_{"damaged and decoded as far as possible"};
 };
 
 }  // namespace
@@ -233,7 +235,7 @@ std::vector<fs::path> record_files(const DatasetOptions& options, Split split) {
     if (files.contains(name)) return files.at(name);
   }
   throw IoError(
-      fmt::format("{}: no record files {}-*{}; data.path must name a folder that lockstep pack has written",
+      fmt::format("{}: no record files {}-*{}; data.path must name a folder that lockstep pack wrote",
                   options.path, split == Split::train ? "train" : "test-* or val", kRecordSuffix));
 }
 

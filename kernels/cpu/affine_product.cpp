@@ -54,7 +54,7 @@ std::function<void(const AffineOperands&)> function_of(const CpuProduct::Problem
 memory::desc piece_of(const memory::desc& kept, int pieces) {
   if (pieces == 1) return kept;
   memory::dims dims = onednn::dims_of(kept);
-  CHECK(dims[0] % pieces == 0, "{} samples in {} pieces", dims[0], pieces);
+  CHECK(dims[0] % pieces == 0, "{} samples cannot be divided into {} equal pieces", dims[0], pieces);
   dims[0] /= pieces;
   return kept.submemory_desc(dims, memory::dims(dims.size(), 0));
 }
@@ -149,7 +149,7 @@ void CpuProduct::Passage::out(void* data, void* scratch) {
 
 void CpuProduct::run(const AffineOperands& operands) {
   if (problem_.direction == AffineDirection::backward_weights) return run_sum(operands);
-  CHECK(operands.write == Write::overwrite, "{} cannot accumulate", name_);
+  CHECK(operands.write == Write::overwrite, "{} does not support Write::accumulate", name_);
   run_batched(operands);
 }
 

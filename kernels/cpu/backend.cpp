@@ -2,9 +2,9 @@
 #include "kernels/cpu/backend.h"
 
 #include "core/error.h"
-#include "core/processor_name.h"
-#include "core/processor_time.h"
-#include "core/processors.h"
+#include "core/system/processor_name.h"
+#include "core/system/processor_time.h"
+#include "core/system/processors.h"
 #include "kernels/backend_factories.h"
 #include "kernels/cpu/engine.h"
 
@@ -28,7 +28,7 @@ std::string isa_name() {
     case dnnl::cpu_isa::avx512_core_amx:
       return "AVX-512 with AMX";
     default:
-      return "an instruction set without a name here";
+      return "an unknown instruction set";
   }
 }
 

@@ -45,7 +45,8 @@ Rows rows_of(const Layout& layout) {
   for (std::size_t i = 2; i < dims.size(); ++i) positions *= dims[i];
   Rows rows{.samples = dims[0], .positions = positions, .sample_stride = strides[0]};
   if (!blocks.empty()) {
-    CHECK(blocks.size() == 1 && blocks[0].first == 1, "batch norm of {}", layout.describe());
+    CHECK(blocks.size() == 1 && blocks[0].first == 1, "batch norm does not support the layout {}",
+          layout.describe());
     rows.lanes = blocks[0].second;
     rows.block_stride = strides[1];
   } else if (positions == 1 || strides[1] == 1) {  // features, or channels last
@@ -57,7 +58,7 @@ Rows rows_of(const Layout& layout) {
   }
   rows.blocks = channels / rows.lanes;
   const bool dense = positions == 1 || strides.back() == rows.lanes;
-  CHECK(dense, "batch norm of {}", layout.describe());
+  CHECK(dense, "batch norm does not support the layout {}", layout.describe());
   return rows;
 }
 
@@ -287,8 +288,8 @@ class CpuBatchNorm final : public BatchNormKernel {
   // Padded channels use this rank's value.
   template <typename Value, typename Local, typename Use>
   void use_of_all_ranks(const Across& across, Local value, Use use) const {
-    CHECK(across.ranks->ranks() == options_.ranks, "batch norm of {} ranks over {}", options_.ranks,
-          across.ranks->ranks());
+    CHECK(across.ranks->ranks() == options_.ranks, "batch norm is planned for {} ranks, the gather has {}",
+          options_.ranks, across.ranks->ranks());
     auto* mine = reinterpret_cast<Value*>(static_cast<std::byte*>(across.scratch) + told_offset_);
     Value* all = mine + channels_;
     for (std::int64_t c = 0; c < channels_; ++c) mine[c] = value(c);

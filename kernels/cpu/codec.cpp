@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "core/processors.h"
+#include "core/system/processors.h"
 #include "kernels/codec_functors.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/deal.h"

@@ -35,7 +35,8 @@ Sizes sizes_of(const ConvolutionShape& s) {
   return sizes;
 }
 
-// True if some weights only ever meet padding, which happens for images smaller than their kernel's reach.
+// True if some weights are only multiplied with padding, which happens for images smaller than the kernel's
+// reach.
 bool has_idle_weights(const ConvolutionShape& s) {
   const auto is_idle = [&](std::int64_t tap, std::int64_t in, std::int64_t out) {
     for (std::int64_t o = 0; o < out; ++o) {

@@ -6,7 +6,7 @@
 #include <bit>
 
 #include "core/error.h"
-#include "core/processors.h"
+#include "core/system/processors.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
@@ -224,7 +224,8 @@ void CpuBackend::sum_squares(Stream& stream, const SquareSum& arguments) {
 }
 
 void CpuBackend::dropout(Stream&, const DropoutArguments& a) {
-  CHECK(a.probability >= 0 && a.probability < 1, "a dropout probability of {}", a.probability);
+  CHECK(a.probability >= 0 && a.probability < 1, "dropout probability {}, expected at least 0 and below 1",
+        a.probability);
   with_element(a.type, [&](auto element) { run_dropout<typename decltype(element)::type>(a); });
 }
 

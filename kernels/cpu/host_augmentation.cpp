@@ -42,7 +42,7 @@ HostAugmentation::HostAugmentation(const Augmentation& augmentation, std::int64_
 }
 
 void HostAugmentation::operator()(SampleId sample, std::span<std::uint8_t> image) const {
-  CHECK(static_cast<std::int64_t>(image.size()) == pixels_ * channels_, "an image of {} bytes, not {}",
+  CHECK(static_cast<std::int64_t>(image.size()) == pixels_ * channels_, "the image has {} bytes, expected {}",
         image.size(), pixels_ * channels_);
   if (colors_) jitter_.run(sample, pixels_, image.data(), image.data());
   if (places_) place(sample, image);

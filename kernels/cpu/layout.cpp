@@ -20,7 +20,7 @@ dnnl::memory::format_tag row_major(std::size_t rank) {
 }
 
 void require_blocked(const dnnl::memory::desc& desc) {
-  CHECK(onednn::is_blocked(desc), "not a layout that tensors can be kept in");
+  CHECK(onednn::is_blocked(desc), "tensors cannot be kept in this oneDNN layout");
 }
 
 // Padded sizes, strides and blocks, like oneDNN's "aBcd16b"; a dimension of one element has no relevant
@@ -122,7 +122,8 @@ bool is_plain(const dnnl::memory::desc& desc) {
 Layout to_layout(const Shape& shape, const dnnl::memory::desc& desc) {
   std::int64_t elements = 1;
   for (const std::int64_t size : onednn::dims_of(desc)) elements *= size;
-  CHECK(elements == shape.elements(), "{} elements described for shape {}", elements, to_string(shape));
+  CHECK(elements == shape.elements(), "the description has {} elements, the shape is {}", elements,
+        to_string(shape));
   const DType dtype = to_dtype(onednn::type_of(desc));
   if (is_plain(desc)) return Layout(shape, dtype);
   return Layout(shape, dtype, desc.get_size(), std::make_shared<const CpuLayout>(desc));

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/processors.h"
+#include "core/system/processors.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/lanes.h"
@@ -26,7 +26,7 @@ constexpr std::int64_t kSlowBlock = 32;         // elements of the slow side sum
 constexpr std::int64_t kFastBlock = 4 * kWide;  // of the fast side
 constexpr std::int64_t kMostColumns = 4;        // of a factor, in one pass
 
-// Sources of matrix elements: memory, ..
+// Source of matrix elements: the stored matrix.
 struct Stored {
   const float* matrix;
   template <typename V>
@@ -34,7 +34,7 @@ struct Stored {
     return load<V>(matrix + i);
   }
 };
-// .. or the gradient and the residual, written back in place.
+// Source of matrix elements: gradient and residual, whose sum replaces the gradient in memory.
 struct Compensated {
   Compensate compensate;
   float* matrix;

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/processors.h"
+#include "core/system/processors.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/lanes.h"
@@ -17,7 +17,7 @@ using dnnl::memory;
 ElementPlaces::ElementPlaces(const memory::desc& desc)
     : strides_(onednn::strides_of(desc)), blocks_(onednn::blocks_of(desc)) {
   for (const auto& [dimension, elements] : blocks_)
-    CHECK(dimension == 1, "blocks of dimension {}", dimension);
+    CHECK(dimension == 1, "dimension {} is blocked, expected blocks of channels (1) only", dimension);
 }
 
 std::int64_t ElementPlaces::at(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) const {

@@ -62,7 +62,7 @@ std::optional<dnnl::memory::desc> tagged_with_type(const dnnl::memory::desc& des
 dnnl::memory::desc with_type(const dnnl::memory::desc& desc, dnnl::memory::data_type type) {
   if (type == type_of(desc)) return desc;
   const std::optional<dnnl::memory::desc> made = tagged_with_type(desc, type);
-  CHECK(made, "a layout that oneDNN has no name for");
+  CHECK(made, "oneDNN has no format tag for this layout");
   return *made;
 }
 

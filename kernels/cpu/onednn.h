@@ -23,7 +23,7 @@ typename P::primitive_desc describe(const dnnl::engine& engine, const dnnl::prim
                                     const Arguments&... arguments) {
   return typename P::primitive_desc(engine, arguments..., attributes);
 }
-// The same for a backward primitive; hint is the primitive_desc of its forward.
+// The primitive_desc of a backward primitive P; hint is the primitive_desc of its forward.
 template <typename P, typename Hint, typename... Arguments>
 typename P::primitive_desc describe_backward(const dnnl::engine& engine,
                                              const dnnl::primitive_attr& attributes, const Hint& hint,

@@ -6,7 +6,7 @@
 
 #include <omp.h>
 
-#include "core/processors.h"
+#include "core/system/processors.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/lanes.h"
 

@@ -93,7 +93,8 @@ class CpuPooling final : public PoolingKernel {
 
   void backward(Stream&, const void* output_gradient, const void* saved, void* input_gradient,
                 void* scratch) override {
-    CHECK(saved_bytes_ == 0 || saved != nullptr, "max pooling needs the places its forward found");
+    CHECK(saved_bytes_ == 0 || saved != nullptr,
+          "backward of max pooling needs the memory that forward saved");
     const void* from = widened(output_, output_gradient, scratch, wide_output_);
     void* to = is_cast() ? at(scratch, wide_input_) : input_gradient;
     backward_.run({from, to, scratch, saved});

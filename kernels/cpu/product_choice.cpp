@@ -120,7 +120,7 @@ CpuProduct choose_product(KernelChoices& choices, const std::string& key,
   if (std::ranges::count_if(candidates, &ProductCandidate::contends) > 1)
     named.contest = [&] { return hold_contest(candidates, contenders); };
   const std::optional<std::size_t> chosen = choices.choose(key, named);
-  CHECK(chosen, "no kernel for {}", key);
+  CHECK(chosen, "no usable kernel for {}", key);
   return contenders.take(*chosen);
 }
 

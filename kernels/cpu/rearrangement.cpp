@@ -69,7 +69,7 @@ std::int64_t step_of(const std::vector<std::int64_t>& offsets) {
 Rearrangement::Rearrangement(const memory::desc& from, const memory::desc& to) {
   const memory::data_type type = onednn::type_of(from);
   CHECK(onednn::dims_of(from) == onednn::dims_of(to) && type == onednn::type_of(to),
-        "a rearrangement changes neither sizes nor type");
+        "a rearrangement requires equal sizes and types");
   const bool bf16 = type == memory::data_type::bf16;
   if (type != memory::data_type::f16 && (!bf16 || reorders_keep_bf16())) {
     try {

@@ -28,8 +28,8 @@ class CpuReorder final : public ReorderKernel {
 }  // namespace
 
 std::unique_ptr<ReorderKernel> CpuBackend::reorder(const Layout& from, const Layout& to) {
-  CHECK(from.shape() == to.shape() && from.dtype() == to.dtype(), "from {} to {}", from.describe(),
-        to.describe());
+  CHECK(from.shape() == to.shape() && from.dtype() == to.dtype(),
+        "a reorder requires equal shapes and types: {}, {}", from.describe(), to.describe());
   return plan_with_onednn(
       "a reorder", [&] { return std::make_unique<CpuReorder>(desc_like(from, to), desc_like(to, from)); });
 }

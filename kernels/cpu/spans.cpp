@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/spans.h"
 
-#include "core/processors.h"
+#include "core/system/processors.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/functors.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/processors.h"
+#include "core/system/processors.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/sparse_functors.h"

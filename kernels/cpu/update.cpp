@@ -105,7 +105,7 @@ void run(const Update& update, StepOf step_of, State*... state) {
 }
 
 bool skips(const Update& update) {
-  CHECK(update.control != nullptr, "an update without its control");
+  CHECK(update.control != nullptr, "Update::control is not set");
   return update.control->finite == 0;
 }
 

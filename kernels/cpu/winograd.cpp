@@ -5,7 +5,7 @@
 
 #include <omp.h>
 
-#include "core/processors.h"
+#include "core/system/processors.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/winograd_tiles.h"

@@ -14,8 +14,9 @@
 namespace lockstep {
 namespace {
 
-// One direction around the library's product. Scratch memory: the staged input, a weights' gradient on its
-// way to be added, the library's workspace.
+// One direction: the library's product and the operations around it. Scratch memory holds, at multiples of
+// kWorkspaceAlignment: the staged input; for a weight gradient that the library cannot accumulate, the
+// summand; the workspace of the library or of the bias gradient.
 class Around {
  public:
   Around(const CudaAffinePlan& plan, AffineDirection direction, AffineProduct library)
@@ -27,7 +28,8 @@ class Around {
       if (plan_.bias) workspace = std::max(workspace, cuda_bias_gradient_scratch_bytes(plan_.result));
     }
     scratch_bytes_ = workspace_offset_ + workspace;
-    if (scratch_bytes_ > 0) scratch_bytes_ += kWorkspaceAlignment - kAlignment;  // scratch is aligned to less
+    if (scratch_bytes_ > 0)
+      scratch_bytes_ += kWorkspaceAlignment - kAlignment;  // scratch is only aligned to kAlignment
   }
 
   const std::string& name() const { return library_.name; }
@@ -49,7 +51,8 @@ class Around {
     const Scratch s = split(o.scratch);
     const void* x = plan_.input.bring(stream, o.x, s.staged);
     library_.run(stream, {.x = x, .w = o.w, .y = o.y, .scratch = s.workspace});
-    CHECK(plan_.bias == (o.bias != nullptr), "bias {}, planned {}", o.bias != nullptr, plan_.bias);
+    CHECK(plan_.bias == (o.bias != nullptr), "a bias is given: {}, planned: {}", o.bias != nullptr,
+          plan_.bias);
     void* y = const_cast<void*>(o.y);
     if (o.bias != nullptr) {
       cuda_bias_activation(stream, plan_.result, {.activation = plan_.activation, .bias = o.bias, .y = y});
@@ -85,7 +88,8 @@ class Around {
                         .b = s.sum,
                         .sum = const_cast<void*>(o.w)});
     }
-    CHECK(plan_.bias == (o.bias != nullptr), "bias gradient {}, planned {}", o.bias != nullptr, plan_.bias);
+    CHECK(plan_.bias == (o.bias != nullptr), "a bias gradient is given: {}, planned: {}", o.bias != nullptr,
+          plan_.bias);
     if (o.bias == nullptr) return;
     cuda_bias_gradient(stream, plan_.result,
                        {.y_gradient = o.y, .gradient = o.bias, .write = o.write, .scratch = s.workspace});
@@ -110,7 +114,8 @@ class Around {
   std::size_t scratch_bytes_ = 0;
 };
 
-// The input as the products of a convolution want it. Groups take no padding: it would shift their channels.
+// The layout of the input that a convolution's products read: channels last, padded as padded_channels()
+// says. With groups there is no padding, because it would shift the groups' channels.
 Layout convolution_input(const ConvolutionShape& shape, const Layout& input) {
   const std::optional<ChannelsLast> given = channels_last(input);
   ChannelsLast wanted{.outer = shape.batch,
@@ -187,7 +192,7 @@ CudaAffinePlan plan_cuda_linear(const LinearShape& s, const Layout& input) {
                       .activation = s.activation,
                       .input_gradient = s.input_gradient,
                       .weight_gradient = s.weight_gradient};
-  // Images are taken as they lie; the weights lie as they do.
+  // Images keep their layout; the weights have the same one, so that no image is rearranged.
   if (const ChannelsLast* images = arrangement_of(input)) {
     ChannelsLast like_images = *images;
     like_images.outer = s.out_features;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What convolution and linear layer share: an AffineKernel around a library's products. These multiply dense
-// tensors and know nothing else; layouts, bias, activation, the bias' gradient and adding to a gradient of
-// weights are done around them, by our own kernels. cuDNN itself adds to an input's gradient.
+// The common part of convolution and linear layer: an AffineKernel around a library's products. The products
+// only multiply dense tensors. Our own kernels do the rest around them: layout changes, bias, activation, the
+// gradient of the bias, and accumulation of weight gradients. cuDNN itself accumulates input gradients.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +16,26 @@
 
 namespace lockstep {
 
-// How the tensors lie in memory, and what is done around the library's products.
+// The layouts of the tensors, and the operations around the library's products.
 struct CudaAffinePlan {
   LayoutStaging input;
   Layout output;
   Layout weights;
-  // Channels of the input (linear layers: features) as the library sees them: with padding.
+  // Input channels (linear layers: features) including padding, as the library gets them.
   std::int64_t physical_inputs = 0;
-  CudaRows result;  // the output, a row for each pixel
+  CudaRows result;  // the output, one row per pixel
   bool bias = false;
   Activation activation = Activation::none;
   bool input_gradient = true;
   bool weight_gradient = true;
   bool adds_input_gradient = false;
 };
-// Throw ConfigError for shapes that make no sense.
+// Both throw ConfigError for invalid shapes.
 CudaAffinePlan plan_cuda_convolution(const ConvolutionShape& shape, const Layout& input);
 CudaAffinePlan plan_cuda_linear(const LinearShape& shape, const Layout& input);
 
-// library(direction) is a product that knows x, w, y as planned, its scratch memory, aligned to
-// kWorkspaceAlignment, and Write::accumulate where it adds.
+// library(direction) returns a product that reads x, w and y in the planned layouts and scratch memory
+// aligned to kWorkspaceAlignment, and accepts Write::accumulate if its `adds` is set.
 std::unique_ptr<AffineKernel> make_cuda_affine(const CudaAffinePlan& plan,
                                                const std::function<AffineProduct(AffineDirection)>& library);
 

@@ -181,7 +181,7 @@ class CudaBackend final : public Backend {
 
 Backend& detail::cuda_backend(Device device) {
   require_cuda_device(device);
-  // Never destroyed: when a process ends, the driver may be gone before its static variables.
+  // Never destroyed: the driver may shut down before the process destroys its static variables.
   static auto& mutex = *new std::mutex;
   static auto& backends = *new std::map<int, std::unique_ptr<CudaBackend>>;
   const std::lock_guard lock(mutex);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per element, in 16-byte accesses where the channels are multiples of 8. Training reads x for the
-// statistics, then x and the residual to write y: three elements (12 in fp32, 6 in half types), four with a
-// residual (16, 8) and 1/8 for the bit that says where the activation passed. Evaluation: two, or three.
+// Bytes of memory traffic per element, in 16-byte accesses if the number of channels is a multiple of 8.
+// Training reads x for the statistics, then reads x and the residual and writes y: three elements (12 bytes
+// in fp32, 6 in half types), with a residual four (16, 8) plus 1/8 for the bit that says whether the
+// activation passed its input. Evaluation: two elements, with a residual three.
 #include <cmath>
 
 #include "kernels/cuda/batch_norm.h"
@@ -14,9 +15,9 @@
 namespace lockstep {
 namespace {
 
-// Sums of x - pivot and of its square. The pivot is the channel's first value. It is at most sqrt(n)
-// deviations from the mean of n values, so the moments lose at most a share of n 2^-53 to cancellation in
-// fp64.
+// Sums of x - pivot and of its square. The pivot is the channel's first value. It is at most sqrt(n) standard
+// deviations from the mean of n values, so cancellation in fp64 costs the moments a relative error of at most
+// n 2^-53.
 struct PivotSums {
   double sum;
   double squares;
@@ -31,11 +32,12 @@ struct PivotSums {
   }
   __device__ Moments moments(double count, double pivot) const {
     const double difference = squares - sum * (sum / count);
-    return {count, pivot + sum / count, difference < 0 ? 0.0 : difference};  // NaN, of infinite values, stays
+    return {count, pivot + sum / count, difference < 0 ? 0.0 : difference};  // NaN stays NaN
   }
 };
 
-// Each thread sums fp32 distances from the first value of its own rows.
+// Partial sums of a slice, [slices, channels]. Each thread sums distances from the first value of its rows
+// in fp32; the sums are moved to the channel's pivot in fp64.
 template <int kLanes, typename T>
 __global__ void __launch_bounds__(kBlockThreads, kReductionResident<T>)
     moments_kernel(Tiling t, const T* x, PivotSums* partial) {
@@ -69,7 +71,7 @@ __global__ void __launch_bounds__(kBlockThreads, kReductionResident<T>)
 }
 
 struct StatisticsOutput {
-  float* mean;     // of the batch
+  float* mean;     // of the batch, over all ranks
   float* inverse;  // 1 / deviation
   BatchNormStatistics running;
   bool update_running;
@@ -99,7 +101,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   out.write(channel, all.moments(static_cast<double>(t.rows), static_cast<double>(to_float(x[channel]))));
 }
 
-// The same of several ranks: what this one tells, and, when all have told, what all tell.
+// For several ranks: this kernel writes the rank's own moments, [channels]. After the gather,
+// statistics_of_ranks_kernel combines those of all ranks, [ranks, channels].
 template <typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     told_moments_kernel(Tiling t, const T* x, const PivotSums* partial, Moments* mine) {
@@ -115,7 +118,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (channel < channels) out.write(channel, sum_along_tree(told + channel, ranks, channels));
 }
 
-// For a backward that finds them where a batch's would be.
+// For frozen batch norm: writes the running statistics to the place where backward reads the batch's.
 __global__ void __launch_bounds__(kBlockThreads)
     frozen_statistics_kernel(int channels, BatchNormStatistics running, float epsilon, float* mean,
                              float* inverse) {
@@ -125,11 +128,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   inverse[channel] = 1.0f / sqrtf(running.variance[channel] + epsilon);
 }
 
-// Of the batch, or running.
+// The statistics of the batch, or the running ones.
 struct StatisticsInput {
   const float* mean;
-  const float* inverse;   // null: from the variance
-  const float* variance;  // null with inverse
+  const float* inverse;   // null: computed from the variance
+  const float* variance;  // null if inverse is set
   float epsilon;
   BatchNormParameters parameters;
 
@@ -142,7 +145,7 @@ struct StatisticsInput {
 template <typename T>
 struct NormalizeTensors {
   const T* x;
-  const T* residual;     // null without
+  const T* residual;     // null without a residual
   T* y;                  // may be residual
   std::uint8_t* passed;  // null: not wanted
 };
@@ -187,7 +190,7 @@ __global__ void __launch_bounds__(kBlockThreads, kElementwiseResident<T>)
     std::uint8_t* bits = tensors.passed + row * passed_row_bytes(t.channels) + part.channel / 8;
     if constexpr (kLanes == kPackedChannels) {
       if (part.has_channel) *bits = static_cast<std::uint8_t>(passed);
-    } else {  // a warp has 32 neighbouring channels of one row
+    } else {  // a warp has 32 adjacent channels of one row
       const unsigned votes = __ballot_sync(kWholeWarp, passed != 0);
       if (threadIdx.x == 0) *reinterpret_cast<std::uint32_t*>(bits) = votes;
     }
@@ -248,7 +251,8 @@ void* CudaBatchNorm::told(void* scratch) const {
 
 void* CudaBatchNorm::gather_told(Stream& stream, RankGather& across, void* scratch,
                                  std::size_t channel_bytes) const {
-  CHECK(across.ranks() == options.ranks, "batch norm of {} ranks over {}", options.ranks, across.ranks());
+  CHECK(across.ranks() == options.ranks, "batch norm is planned for {} ranks, the gather has {}",
+        options.ranks, across.ranks());
   const std::size_t bytes = static_cast<std::size_t>(channels) * channel_bytes;
   std::byte* mine = static_cast<std::byte*>(told(scratch));
   across.gather(stream, mine, mine + bytes, bytes);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per element, in 16-byte accesses where the channels are multiples of 8: both passes read x and y's
-// gradient, the second writes x's: five elements (20 in fp32, 10 in half types). With a residual the bits of
-// the activation are read twice (1/4) and the residual's gradient is written, too (24, 12).
+// Bytes of memory traffic per element, in 16-byte accesses if the number of channels is a multiple of 8: both
+// passes read x and y's gradient, the second writes x's gradient: five elements (20 bytes in fp32, 10 in half
+// types). With a residual, both passes also read the activation's bits (1/4) and the second writes the
+// residual's gradient (24, 12).
 #include "kernels/cuda/batch_norm.h"
 #include "kernels/cuda/batch_norm_memory.h"
 #include "kernels/cuda/tiling.h"
@@ -23,7 +24,7 @@ template <typename T>
 struct GivenTensors {
   const T* x;
   const T* y_gradient;
-  const std::uint8_t* passed;  // null: the activation's input follows from x
+  const std::uint8_t* passed;  // null: x determines the activation's input
   const float* mean;
   const float* inverse;
   BatchNormParameters parameters;
@@ -33,7 +34,7 @@ struct GivenTensors {
 template <int kLanes, typename T>
 struct GivenRow {
   Pack<T, kLanes> x, y_gradient;
-  unsigned passed;  // a bit for each channel
+  unsigned passed;  // one bit per channel
 
   template <bool kPassed>
   static __device__ GivenRow read(const Tiling& t, const GivenTensors<T>& given, std::int64_t row,
@@ -47,7 +48,9 @@ struct GivenRow {
   }
 };
 
-// g, the gradient of the activation's input, for one channel. Without kPassed it follows from y.
+// Returns g, the gradient of the activation's input, for one channel. With kPassed, `passed` decides whether
+// the activation passed its input; otherwise the output is recomputed from x and the activation's derivative
+// is applied.
 template <bool kPassed, typename Function>
 __device__ inline float passed_gradient(Function function, float gradient, bool passed, float distance,
                                         float slope, float shift) {
@@ -93,15 +96,15 @@ __global__ void __launch_bounds__(kBlockThreads, kReductionResident<T>)
   });
 }
 
-// x's gradient = factor * (g + (by_distance * (x - mean) + constant)). The factor comes last: factor *
-// by_distance has the third power of 1 / deviation, and underflows where the result does not.
+// x's gradient = factor * (g + (by_distance * (x - mean) + constant)). The factor is applied last: factor *
+// by_distance contains the third power of 1 / deviation and could underflow although the result does not.
 struct Coefficients {
   float* factor;
   float* by_distance;
   float* constant;
   const float* scale;
   const float* inverse;
-  double count;  // of values, over all ranks
+  double count;  // values per channel, over all ranks
 
   __device__ void write(int channel, const GradientSums& all) const {
     const auto deviations = static_cast<double>(inverse[channel]);
@@ -111,7 +114,7 @@ struct Coefficients {
   }
 };
 
-// This rank's.
+// The gradients of this rank's parameters, [channels].
 struct ParameterGradients {
   const float* inverse;
   float* scale_gradient;
@@ -138,7 +141,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   out.write(channel, all);
 }
 
-// The same of several ranks: what this one tells, and, when all have told, what all tell.
+// For several ranks: this kernel writes the rank's own parameter gradients and sums, [channels]. After the
+// gather, coefficients_of_ranks_kernel combines the sums of all ranks, [ranks, channels].
 __global__ void __launch_bounds__(kBlockThreads)
     told_sums_kernel(Tiling t, const WarpSums* partial, ParameterGradients parameters, GradientSums* mine) {
   const int channel = static_cast<int>(blockIdx.x * kBlockWarps + threadIdx.x / kWarpThreads);
@@ -154,7 +158,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (channel < channels) out.write(channel, sum_along_tree(told + channel, ranks, channels));
 }
 
-// Of moments that do not depend on x.
+// For frozen batch norm, whose statistics do not depend on x: the sums do not contribute.
 __global__ void __launch_bounds__(kBlockThreads) frozen_coefficients_kernel(int channels, Coefficients out) {
   const int channel = static_cast<int>(blockIdx.x * kBlockThreads + threadIdx.x);
   if (channel < channels) out.write(channel, GradientSums{});
@@ -162,8 +166,8 @@ __global__ void __launch_bounds__(kBlockThreads) frozen_coefficients_kernel(int 
 
 template <typename T>
 struct GradientTensors {
-  T* x_gradient;         // may be y's
-  T* residual_gradient;  // null without; may be y's
+  T* x_gradient;         // may be y_gradient
+  T* residual_gradient;  // null without a residual; may be y_gradient
 };
 
 template <int kLanes, bool kPassed, typename T, typename Function>
@@ -172,8 +176,7 @@ __global__ void __launch_bounds__(kBlockThreads, kElementwiseResident<T>)
                           GradientTensors<T> out) {
   const Part<kLanes> part(t);
   if (!part.has_channel) return;
-  // factor has the bits of the slope that forward normalised with: both are scale * inverse, rounded
-  // once.
+  // factor has the same bits as the slope that forward used: both are scale * inverse, rounded once.
   Lanes<kLanes> mean, shift, factor, by_distance, constant;
 #pragma unroll
   for (int i = 0; i < kLanes; ++i) {
@@ -202,7 +205,7 @@ __global__ void __launch_bounds__(kBlockThreads, kElementwiseResident<T>)
       });
 }
 
-// From the slices' sums, on one rank or over all of them.
+// Computes the coefficients from the sums of the slices, [slices, channels], over one rank or over all.
 void set_coefficients(Stream& stream, const CudaBatchNorm& norm, const BatchNormBackward& b,
                       const Tiling& tiling, const WarpSums* partial, const ParameterGradients& parameters,
                       const Coefficients& out) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What batch norm's kernels hand to each other, and how it lies in their memory.
+// The memory that batch norm's kernels pass to each other.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,9 @@
 
 namespace lockstep {
 
-// Lays out `saved` and `scratch`.
+// Rows of one float per channel, each aligned to kAlignment. `saved`: mean, 1 / deviation, then the passed
+// bits. `scratch`: in backward three rows of coefficients; then the partial sums; at the end
+// CudaBatchNorm::told().
 struct BatchNormMemory {
   static std::size_t row_bytes(std::int64_t channels) {
     return align_up(static_cast<std::size_t>(channels) * sizeof(float));
@@ -24,7 +26,8 @@ struct BatchNormMemory {
   }
 };
 
-// Of a row of passed bits: whole words, so that a warp can write one.
+// Bytes of one row of passed bits, one bit per channel. Whole 32-bit words, so that a warp writes one at a
+// time.
 __host__ __device__ constexpr std::int64_t passed_row_bytes(std::int64_t channels) {
   return ceil_div(channels, 32) * 4;
 }

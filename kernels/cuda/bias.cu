@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per element, in 16-byte accesses where the channels are multiples of 8: bias and activation read and
-// write one (8 in fp32, 4 in half types), the gradient reads one (4, 2).
+// Bytes of memory traffic per element, in 16-byte accesses if the number of channels is a multiple of 8: bias
+// and activation read and write one element (8 bytes in fp32, 4 in half types), the gradient reads one (4,
+// 2).
 #include <algorithm>
 
 #include "kernels/cuda/bias.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What cuDNN and cuBLASLt leave of an affine layer: its bias, which is fp32 whatever the type of the
-// activations, with the activation in the same pass, and the bias' gradient, summed in a fixed order.
+// The part of an affine layer that cuDNN and cuBLASLt do not compute: the bias, which is fp32 for every type
+// of activations, with the activation in the same pass, and the gradient of the bias, summed in a fixed
+// order.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@
 
 namespace lockstep {
 
-// An affine layer's output: a row for each pixel.
+// An affine layer's output as [rows, channels], one row per pixel.
 struct CudaRows {
   DType type = DType::f32;
   std::int64_t rows = 0;
@@ -31,7 +32,7 @@ struct BiasActivation {
 };
 void cuda_bias_activation(Stream& stream, const CudaRows& rows, const BiasActivation& arguments);
 
-// gradient (+)= sum over the rows of y_gradient
+// gradient (+)= sum over rows of y_gradient; [channels].
 struct BiasGradient {
   const void* y_gradient = nullptr;
   float* gradient = nullptr;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A warp reads a sample's logits once, and its first lane adds the sample to the counts: an atomic or two of
-// integers each, whose order does not matter. The loss of the batch has just brought the logits into the
-// cache.
+// One warp per sample reads its logits once; its first lane then adds the sample to the counts with atomic
+// additions. The counts are integers, so their order does not matter. The logits usually come from the cache,
+// because the loss has just read them.
 #include <cmath>
 #include <limits>
 
@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kCountWarps = 4;  // of a block
+constexpr int kCountWarps = 4;  // per block
 
 template <typename T>
 __global__ void __launch_bounds__(kCountWarps* kWarpThreads) count_classes_kernel(ClassCounts a) {
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kCountWarps* kWarpThreads) count_classes_kerne
   const T* logits = static_cast<const T*>(a.logits) + sample * a.classes;
   const float of_label = to_float(logits[label]);
   Largest largest;
-  int before = 0, bad = 0;  // logits
+  int before = 0, bad = 0;  // logits that precede the label's, and NaNs
   for (int k = lane; k < classes; k += kWarpThreads) {
     const float logit = to_float(logits[k]);
     largest.take(logit, k);
@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(kCountWarps* kWarpThreads) count_classes_kerne
 }  // namespace
 
 void cuda_count_classes(Stream& stream, const ClassCounts& a) {
-  CHECK(a.classes > 0 && a.classes <= std::numeric_limits<int>::max(), "{} classes", a.classes);
+  CHECK(a.classes > 0 && a.classes <= std::numeric_limits<int>::max(),
+        "the number of classes is {}, expected 1 to 2^31 - 1", a.classes);
   if (a.batch == 0) return;
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;

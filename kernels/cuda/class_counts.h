@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ClassCounts on the device, of logits in fp32 or a half type.
+// ClassCounts on the device, for logits in fp32 or a half type.
 #pragma once
 
 #include "core/stream.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A warp encodes or decodes a block of 256: lane l holds elements l, 32 + l, .. in registers, so that all
-// accesses of a warp are to neighbours. Bytes per element: encoding reads 8 and writes 4 (with a residual,
-// else 4 and 0) and the record's; a sum of p ranks reads p records and writes 4; keeping reads and writes 4.
+// One warp encodes or decodes a block of 256 elements: lane l holds the elements l, 32 + l, .. in registers,
+// so that the lanes of an access touch adjacent memory. Bytes of memory traffic per element, besides the
+// records: encoding with a residual reads 8 and writes 4, without one reads 4; summing the records of p ranks
+// reads p records and writes 4; keeping reads 4 and writes 4.
 #include "kernels/codec_functors.h"
 #include "kernels/cuda/codec.h"
 #include "kernels/cuda/element.h"
@@ -25,7 +26,7 @@ __device__ inline std::uint32_t warp_largest(std::uint32_t value) {
   return value;
 }
 
-// This thread's block, or -1 behind the last; the same in all lanes.
+// The index of this warp's block; -1 if there is none, in all lanes.
 __device__ inline std::int64_t my_block(std::int64_t blocks) {
   const std::int64_t block = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpThreads;
   return block < blocks ? block : -1;
@@ -81,12 +82,12 @@ __global__ void __launch_bounds__(kBlockThreads) encode_int8_kernel(BlockEncode 
   }
 }
 
-// Of this lane's element of a row.
+// True if this lane's element of the row is not padding (BlockEncode::real).
 __device__ inline bool is_real(const std::uint32_t* real, std::int64_t block, int row, int lane) {
   return real == nullptr || ((real[block * kBlockRows + row] >> lane) & 1u) != 0;
 }
 
-// Of this lane's elements (SignRotation).
+// The butterflies of SignRotation: first between rows, which are in one lane, then between lanes.
 __device__ inline void hadamard(Fed& block, int lane) {
 #pragma unroll
   for (int distance = kBlockRows / 2; distance > 0; distance /= 2) {
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(kBlockThreads) sum_sign_kernel(BlockSum a) {
   if (block < 0) return;
   const int lane = my_lane();
   Fed sum = {};
-  // Signs of one record are summed as whole numbers, with its scale behind them.
+  // The signs of a single record are summed as integers, exactly, and multiplied by the scale afterwards.
   const bool alone = a.parts == 1;
   float scale = 1;
   for (std::int64_t part = 0; part < a.parts; ++part) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The operations of kernels/codec.h as kernels.
+// CUDA implementation of the operations of kernels/codec.h.
 #pragma once
 
 #include "core/stream.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per pixel: its channels are read once, and with contrast a second time, most of it out of the cache,
-// and written once. A block for each image.
+// One block per image. Memory traffic per pixel: its channels are read once and written once; with contrast
+// they are read a second time, mostly from the cache.
 #include "kernels/color_jitter_functors.h"
 #include "kernels/cuda/color_jitter.h"
 #include "kernels/cuda/launch.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The operation of kernels/color_jitter.h as a kernel.
+// CUDA implementation of the operation of kernels/color_jitter.h.
 #pragma once
 
 #include "core/stream.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions whose products are cuDNN's.
+// Convolutions with cuDNN's products.
 #include "kernels/cuda/convolution_plan.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/timing.h"

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kX = 'x', kW = 'w', kY = 'y';  // how a variant pack names the tensors
-// More than there are, in this version of cuDNN and in some to come.
+constexpr std::int64_t kX = 'x', kW = 'w', kY = 'y';  // ids of the tensors in a variant pack
+// Upper limits of what one engine has, with room for later versions of cuDNN.
 constexpr std::size_t kMostNotes = 32, kMostKnobs = 64;
 
 cudnnDataType_t to_cudnn(DType type) {
@@ -23,11 +23,12 @@ cudnnDataType_t to_cudnn(DType type) {
     case DType::bf16:
       return CUDNN_DATA_BFLOAT16;
     default:
-      throw ConfigError(fmt::format("convolution: type {}, expected fp32, fp16 or bf16", name_of(type)));
+      throw ConfigError(
+          fmt::format("convolution: the type is {}, expected fp32, fp16 or bf16", name_of(type)));
   }
 }
 
-// sizes: N, C, H, W or K, C, R, S; in memory C varies fastest.
+// sizes: [N, C, H, W] or [K, C, R, S]. In memory C varies fastest.
 CudnnDescriptor tensor(std::int64_t id, DType type, const std::array<std::int64_t, 4>& sizes) {
   const auto [n, c, h, w] = sizes;
   const std::array<std::int64_t, 4> strides = {h * w * c, 1, w * c, c};
@@ -55,7 +56,7 @@ CudnnDescriptor convolution(const ConvolutionShape& s) {
   return convolution;
 }
 
-// The same operation under the names of its direction.
+// The attribute names of one direction's operation.
 struct OperationNames {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t convolution, x, w, y, alpha, beta;
@@ -118,7 +119,7 @@ std::vector<CudnnDescriptor> proposals(const CudnnDescriptor& graph, const Cudnn
   CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
   target.set_heuristics_target(heuristics);
-  if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return {};  // knows none for such a problem
+  if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return {};  // no candidate for this problem
   return heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
                                 heuristics.count_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS));
 }
@@ -136,8 +137,8 @@ bool is_allowed(const CudnnDescriptor& engine, const ConvolutionProblem& problem
       engine.values<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, kMostNotes);
   const auto notes = [](const auto& all, auto note) { return std::ranges::count(all, note) > 0; };
   const bool exact_products = problem.dtype == DType::f32 && !problem.shape.tf32;
-  // For 5x5 kernels of one channel this engine's sums are off by 7e-4 on an H200 (cuDNN 9.14 and 9.19),
-  // without a note that would say so.
+  // For 5x5 kernels with one channel this engine's results are off by 7e-4 on an H200 (cuDNN 9.14 and 9.19),
+  // although none of its notes says so.
   const bool inexact = problem.direction == AffineDirection::backward_weights &&
                        engine.value<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == 17;
   return !notes(numerics, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
@@ -148,7 +149,7 @@ bool is_allowed(const CudnnDescriptor& engine, const ConvolutionProblem& problem
 }
 
 std::string tag_of(const CudnnDescriptor& engine, const CudnnDescriptor& configuration) {
-  std::map<int, std::int64_t> knobs;  // sorted: cuDNN does not promise an order
+  std::map<int, std::int64_t> knobs;  // sorted: cuDNN does not guarantee an order
   for (const CudnnDescriptor& choice : configuration.descriptors(
            CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, kMostKnobs)) {
     knobs[choice.value<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)] =
@@ -159,10 +160,11 @@ std::string tag_of(const CudnnDescriptor& engine, const CudnnDescriptor& configu
   return tag;
 }
 
-// The allowed candidates one by one, best guess first and none twice: those of cuDNN's heuristics in turns,
-// mode A's first, then those that work at least. For groups and dilations mode B of cuDNN 9 proposes others
-// than mode A, and for the rest the same. A mode is asked when its first candidate is wanted: that takes
-// milliseconds, and mode B a quarter of a second for some problems.
+// Yields the allowed candidates one by one, best guess first and without duplicates: those of cuDNN's
+// heuristics modes A and B in turns, beginning with A, then the fallback engines. For groups and dilations
+// mode B of cuDNN 9 proposes other candidates than mode A, otherwise the same. A mode is queried when its
+// first candidate is requested: a query takes milliseconds, for some problems in mode B a quarter of a
+// second.
 class Candidates {
  public:
   Candidates(const ConvolutionProblem& problem, const CudnnTarget& target)
@@ -277,13 +279,12 @@ std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem,
   }
   if (!plans.empty()) return plans;
   if (least_workspace == std::numeric_limits<std::size_t>::max()) {
-    throw ConfigError(fmt::format(
-        "{}: cuDNN {} has no deterministic engine for it on this device; another precision may have one",
-        describe(problem), cudnnGetVersion()));
+    throw ConfigError(
+        fmt::format("{}: cuDNN {} has no deterministic engine for it on this device; try another precision",
+                    describe(problem), cudnnGetVersion()));
   }
   throw ConfigError(
-      fmt::format("{}: cuDNN needs {} MiB of workspace, {} MiB are allowed; allow more, or take "
-                  "a smaller batch",
+      fmt::format("{}: cuDNN needs {} MiB of workspace, {} MiB are allowed; use a smaller batch",
                   describe(problem), (least_workspace >> 20) + 1, limits.workspace_bytes >> 20));
 }
 
@@ -300,8 +301,8 @@ std::optional<ConvolutionPlan> find_convolution_plan(const ConvolutionProblem& p
   return std::nullopt;
 }
 
-// A search over batch sizes plans many problems once: those of the largest networks fit, and memory is
-// bounded.
+// Keeps the plans of at most kMostProblems problems, enough for the largest networks: a search over batch
+// sizes plans many problems once, and memory must stay bounded.
 ConvolutionPlans::Known& ConvolutionPlans::known(const ConvolutionProblem& problem) {
   constexpr std::size_t kMostProblems = 512;
   const std::string key = describe(problem);

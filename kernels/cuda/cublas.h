@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuBLASLt's objects, owned, and its errors, named.
+// Owning handles for cuBLASLt's objects, and CUBLAS_CHECK.
 #pragma once
 
 #include <cublasLt.h>
@@ -18,7 +18,7 @@ inline void check_cublas(cublasStatus_t status, const char* call, const char* fi
                           cublasLtGetStatusString(status), cublasLtGetStatusName(status)));
 }
 }  // namespace detail
-// Throws Error with the failing call and what cuBLAS says about it.
+// Throws Error with the failing call and cuBLAS's description of the error.
 #define CUBLAS_CHECK(call) ::lockstep::detail::check_cublas((call), #call, __FILE__, __LINE__)
 
 using CublasHandle = Handle<cublasLtHandle_t, cublasLtDestroy>;

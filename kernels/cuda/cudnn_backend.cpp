@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Empty where cuDNN has nothing to add to the status.
+// cuDNN's details on the last error; empty if it has none.
 std::string last_error() {
   std::array<char, 2048> text{};
   cudnnGetLastErrorString(text.data(), text.size());
@@ -53,7 +53,7 @@ cudnnStatus_t CudnnDescriptor::try_finalize() { return cudnnBackendFinalize(get(
 std::vector<CudnnDescriptor> CudnnDescriptor::descriptors(cudnnBackendAttributeName_t name,
                                                           cudnnBackendDescriptorType_t type,
                                                           std::size_t most) const {
-  // cuDNN fills in the descriptors it is given.
+  // cuDNN fills the descriptors that the caller creates.
   std::vector<CudnnDescriptor> found;
   std::vector<cudnnBackendDescriptor_t> pointers;
   for (std::size_t i = 0; i < most; ++i) pointers.push_back(found.emplace_back(type).get());

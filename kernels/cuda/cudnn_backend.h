@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuDNN's backend API in C++: descriptors that own themselves, attributes whose type follows from the
-// value's, errors that name the call. CudnnTarget says what device is planned for: one at hand, or the
-// description of one, for which plans can be built on a machine without a GPU or a driver (but not run).
+// cuDNN's backend API in C++: owning descriptors, attributes whose type is derived from the value's, and
+// errors that name the call. CudnnTarget is the device that is planned for: a present one, or one described
+// by its properties, for which plans can be built (but not run) on a machine without a GPU or a driver.
 //
-// Nothing here is bound to a stream or a thread; a descriptor is used by one thread at a time.
+// No object is bound to a stream or a thread; a descriptor must be used by one thread at a time.
 #pragma once
 
 #include <concepts>
@@ -24,7 +24,7 @@ namespace lockstep {
 namespace detail {
 void check_cudnn(cudnnStatus_t status, const char* call, const char* file, int line);
 }
-// Throws Error with the failing call and cuDNN's own account of what went wrong.
+// Throws Error with the failing call and cuDNN's description of the error.
 #define CUDNN_CHECK(call) ::lockstep::detail::check_cudnn((call), #call, __FILE__, __LINE__)
 
 using CudnnHandle = Handle<cudnnHandle_t, cudnnDestroy>;
@@ -57,13 +57,13 @@ template <>
 inline constexpr int kCudnnType<cudnnBackendBehaviorNote_t> = CUDNN_TYPE_BEHAVIOR_NOTE;
 }  // namespace detail
 
-// A type of attribute; descriptors are attributes too, by overloads of their own.
+// A type of attribute values. Descriptors are also attribute values, through separate overloads.
 template <typename T>
 concept CudnnValue = detail::kCudnnType<T>
 >= 0;
 
-// Attributes are set, then the descriptor is finalized; only then others may refer to it and its own
-// attributes can be read.
+// A descriptor. First its attributes are set, then it is finalized; only then other descriptors may refer to
+// it and its attributes can be read.
 class CudnnDescriptor {
  public:
   explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);
@@ -80,7 +80,7 @@ class CudnnDescriptor {
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const CudnnDescriptor& value);
 
   CudnnDescriptor& finalize();
-  // For what cuDNN may refuse: CUDNN_STATUS_SUCCESS, or why not.
+  // Like finalize(), for descriptors that cuDNN may reject: returns the status instead of throwing.
   [[nodiscard]] cudnnStatus_t try_finalize();
 
   template <CudnnValue T>
@@ -89,7 +89,7 @@ class CudnnDescriptor {
     get_bytes(name, detail::kCudnnType<T>, 1, &found);
     return found;
   }
-  // The values an attribute holds, `most` at most: only for some attributes cuDNN tells how many there are.
+  // The values of an attribute, at most `most`: cuDNN reports the number of values only for some attributes.
   template <CudnnValue T>
   std::vector<T> values(cudnnBackendAttributeName_t name, std::size_t most) const {
     std::vector<T> found(most);
@@ -98,14 +98,14 @@ class CudnnDescriptor {
   }
   std::vector<CudnnDescriptor> descriptors(cudnnBackendAttributeName_t name,
                                            cudnnBackendDescriptorType_t type, std::size_t most) const;
-  // How many descriptors CUDNN_ATTR_ENGINEHEUR_RESULTS holds.
+  // The number of descriptors in an attribute such as CUDNN_ATTR_ENGINEHEUR_RESULTS.
   std::size_t count_descriptors(cudnnBackendAttributeName_t name) const;
 
   cudnnBackendDescriptor_t get() const { return descriptor_.get(); }
 
  private:
   void set_bytes(cudnnBackendAttributeName_t name, int type, std::int64_t count, const void* values);
-  // How many were found.
+  // Returns the number of values written.
   std::size_t get_bytes(cudnnBackendAttributeName_t name, int type, std::size_t most, void* values) const;
 
   Handle<cudnnBackendDescriptor_t, cudnnBackendDestroyDescriptor> descriptor_;
@@ -113,12 +113,12 @@ class CudnnDescriptor {
 
 class CudnnTarget {
  public:
-  // The handle's device; the handle outlives the target.
+  // The handle's device; the handle must outlive the target.
   explicit CudnnTarget(cudnnHandle_t handle) : handle_(handle) {}
-  // A device by its properties, as CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION writes them.
+  // A device described by its properties in the format of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION.
   static CudnnTarget described(std::string_view json);
 
-  // Tell a descriptor, before it is finalized, what device it is for.
+  // Set the device of a descriptor. Call before it is finalized.
   void set_graph_target(CudnnDescriptor& graph) const;
   void set_heuristics_target(CudnnDescriptor& heuristics) const;
   void set_plan_target(CudnnDescriptor& plan) const;
@@ -127,7 +127,7 @@ class CudnnTarget {
   CudnnTarget() = default;
 
   cudnnHandle_t handle_ = nullptr;
-  std::shared_ptr<const CudnnDescriptor> properties_;  // exactly when there is no handle
+  std::shared_ptr<const CudnnDescriptor> properties_;  // set if and only if there is no handle
 };
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per element, in 16-byte accesses where samples start aligned: one read, one written (8 in fp32, 4 in
-// half types). Four features share a block of random numbers.
+// Bytes of memory traffic per element, in 16-byte accesses if samples start aligned: one element read, one
+// written (8 bytes in fp32, 4 in half types). Four features share a block of random numbers.
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/launch.h"
@@ -21,7 +21,8 @@ struct Samples {
   T* y;
 };
 
-// A thread's elements are neighbours within one sample. blockIdx.y, .z: the sample.
+// x, y: [batch, features]. A thread computes kLanes adjacent elements of one sample; blockIdx.y and .z select
+// the sample.
 template <typename T>
 __global__ void __launch_bounds__(kMostBlockThreads) dropout_kernel(Samples<T> samples, Dropout dropout) {
   const std::int64_t place = std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y;
@@ -56,7 +57,8 @@ __global__ void __launch_bounds__(kMostBlockThreads) dropout_kernel(Samples<T> s
 }  // namespace
 
 void cuda_dropout(Stream& stream, const DropoutArguments& a) {
-  CHECK(a.probability >= 0 && a.probability < 1, "a dropout probability of {}", a.probability);
+  CHECK(a.probability >= 0 && a.probability < 1, "dropout probability {}, expected at least 0 and below 1",
+        a.probability);
   if (a.batch * a.features == 0) return;
   constexpr std::int64_t kMostRows = 32768;  // CUDA's limit for grid.y is 65535
   const std::int64_t rows = a.batch < kMostRows ? a.batch : kMostRows;

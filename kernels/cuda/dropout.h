@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dropout of plain features on the device, with the masks of DropoutArguments.
+// CUDA implementation of dropout, with the masks of DropoutArguments. Tensors are plain.
 #pragma once
 
 #include "core/stream.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The element types of device kernels, float, __half and __nv_bfloat16: stored as such, computed with as
-// fp32. Memory moves in 16-byte accesses: a thread loads several neighbouring elements into Lanes. Where an
-// address is not aligned, or a row's rest is shorter, kernels fall back to single elements.
+// The element types of device kernels: float, __half and __nv_bfloat16. Arithmetic is fp32. Memory is
+// accessed 16 bytes at a time: a thread loads several adjacent elements into Lanes. If an address is not
+// aligned, or fewer elements remain, kernels access single elements.
 #pragma once
 
 #include <cstdint>
@@ -32,23 +32,23 @@ __device__ inline T from_float(float value) {
   }
 }
 
-// function(std::type_identity<T>) for the T of a floating-point type.
+// Calls function(std::type_identity<T>) with the T of a floating-point type.
 template <typename F>
 void with_element(DType type, F&& function) {
-  CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16, "a kernel for elements of type {}",
-        name_of(type));
+  CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16,
+        "the element type is {}, expected fp32, fp16 or bf16", name_of(type));
   if (type == DType::f32) return function(std::type_identity<float>());
   if (type == DType::f16) return function(std::type_identity<__half>());
   return function(std::type_identity<__nv_bfloat16>());
 }
 
-// Whether 16-byte accesses may start at all of these; null is aligned.
+// True if 16-byte accesses may start at all of these addresses; null counts as aligned.
 template <typename... T>
 __host__ __device__ inline bool aligned(const T*... pointers) {
   return ((... | reinterpret_cast<std::uintptr_t>(pointers)) & 15) == 0;
 }
 
-// Neighbouring elements as they lie in memory, and in registers.
+// Adjacent elements as they are in memory (Pack) and as fp32 in registers (Lanes).
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount < 16 ? sizeof(T) * kCount : 16) Pack {
   T elements[kCount];
@@ -61,7 +61,7 @@ struct Lanes {
   __device__ float operator[](int i) const { return values[i]; }
 };
 
-// Whole packs: the address must be aligned to one. A kCount of 1 takes any address.
+// Access whole packs: the address must be aligned to one. A kCount of 1 accepts any address.
 template <int kCount, typename T>
 __device__ inline Pack<T, kCount> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, kCount>*>(from);

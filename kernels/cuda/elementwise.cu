@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per element, of which each access moves 16: activation forward reads one element and writes one
-// (8 in fp32, 4 in half types), its backward and add read two and write one (12, 6), scale reads and writes
-// one (8, 4), a cast moves the sizes of both types, all_finite, largest_magnitude and
+// Bytes of memory traffic per element, 16 per access: activation forward reads one element and writes one (8
+// bytes in fp32, 4 in half types), its backward and add read two and write one (12, 6), scale reads and
+// writes one (8, 4), a cast reads and writes the sizes of the two types, all_finite, largest_magnitude and
 // sum_squares read one (4, 2).
 #include <algorithm>
 #include <bit>
@@ -58,7 +58,7 @@ __global__ void set_kernel(std::int32_t* flag, std::int32_t value) { *flag = val
 
 __device__ inline bool is_finite(float value) { return fabsf(value) <= 3.402823466e38f; }
 
-// Few blocks, each over many stretches of memory: a block's end costs more than its flag.
+// A few blocks, each of which loops over many stretches of memory: ending a block costs more than its check.
 template <typename T>
 __global__ void __launch_bounds__(kMostBlockThreads)
     all_finite_kernel(std::int64_t count, const T* values, std::int32_t* finite) {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
 
 __global__ void half_scale_kernel(HalfScale a) { choose_half_scale(a); }
 
-// A part is a block's.
+// Each block computes one of the kSquareSums parts; block 0 clears the parts that have no block.
 template <typename T>
 __global__ void __launch_bounds__(kMostBlockThreads)
     square_sum_kernel(std::int64_t count, const T* values, bool accumulate, double* sums) {
@@ -138,7 +138,7 @@ struct MultiplyBy {
   LOCKSTEP_HOST_DEVICE float operator()(float x) const { return *factor * x; }
 };
 
-// sum + factor * x
+// sum + *factor * x
 struct AddTimes {
   const float* factor;  // null: 1
   LOCKSTEP_HOST_DEVICE float operator()(float x, float sum) const {
@@ -210,8 +210,9 @@ void cuda_scale(Stream& stream, const Scaling& a) {
 
 void cuda_cast(Stream& stream, const Cast& a) {
   if (a.count == 0) return;
-  CHECK(a.from != a.to || size_of(a.from_type) == size_of(a.to_type), "a cast from {} to {} in place",
-        name_of(a.from_type), name_of(a.to_type));
+  CHECK(a.from != a.to || size_of(a.from_type) == size_of(a.to_type),
+        "an in-place cast requires types of equal size, not {} and {}", name_of(a.from_type),
+        name_of(a.to_type));
   with_element(a.from_type, [&](auto from) {
     using From = typename decltype(from)::type;
     with_element(a.to_type, [&](auto to) {

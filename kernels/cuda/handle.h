@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Handle: owns what a CUDA library created and destroys it with the library's own function. Move-only, and a
-// wrapper of one line for each kind: `using CudnnHandle = Handle<cudnnHandle_t, cudnnDestroy>`. What the
-// function answers is not looked at: it fails only while the driver shuts down, when nothing is left to free.
+// Handle: owns an object of a CUDA library and destroys it with the library's function. Move-only; one line
+// defines each kind: `using CudnnHandle = Handle<cudnnHandle_t, cudnnDestroy>`. The status of the destroying
+// function is ignored: it fails only while the driver shuts down, when nothing is left to free.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every byte is read once and written once, in the widest accesses that keep images aligned. Blocks in x are
-// images; those in y share one.
+// Every byte is read once and written once, in the widest accesses for which every image is aligned.
+// blockIdx.x is the image; the blocks of blockIdx.y share it.
 #include <algorithm>
 
 #include "kernels/cuda/element.h"
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <typename Word>
 void gather(Stream& stream, const ImageGather& a) {
-  constexpr std::int64_t kMostBlocks = 256;  // of an image
+  constexpr std::int64_t kMostBlocks = 256;  // per image
   const std::int64_t words = a.image_bytes / static_cast<std::int64_t>(sizeof(Word));
   const std::int64_t warps = ceil_div(words, std::int64_t{kWarpThreads});
   const std::int64_t threads = std::min<std::int64_t>(warps * kWarpThreads, kBlockThreads);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The operation of kernels/image_gather.h as a kernel.
+// CUDA implementation of the operation of kernels/image_gather.h.
 #pragma once
 
 #include "core/stream.h"

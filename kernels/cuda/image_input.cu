@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per pixel: C read in 4-byte accesses (one by one where images are augmented, out of the cache), the
-// padded channels written in 16-byte accesses; for three channels 3 + 8 in half types, 3 + 16 in fp32. Of
-// samples in fp32 4 C are read.
+// Memory traffic per pixel of C channels: C bytes read in 4-byte accesses (byte by byte from the cache if
+// images are augmented), and the padded channels written in 16-byte accesses; for three channels 3 + 8 bytes
+// with half types, 3 + 16 with fp32. fp32 samples: 4 C bytes read.
 #include <algorithm>
 
 #include "kernels/cuda/element.h"
@@ -22,7 +22,7 @@ constexpr int padded(int channels) {
   return static_cast<int>(padded_channels(channels, std::is_same_v<T, float> ? DType::f32 : DType::f16));
 }
 
-// What a thread reads together.
+// The input elements of one thread, read in the widest possible accesses.
 template <typename From, int kCount>
 struct alignas(kCount * sizeof(From) % 16 == 0  ? 16
                : kCount * sizeof(From) % 8 == 0 ? 8
@@ -30,7 +30,7 @@ struct alignas(kCount * sizeof(From) % 16 == 0  ? 16
   From elements[kCount];
 };
 
-// A thread's pixels: whole words of input, and two packs of output where that is as much.
+// Pixels per thread: whole words of input, and 32 bytes of output if that is at least 4 pixels.
 template <typename T, int kChannels>
 constexpr int kPixels = std::max(4, static_cast<int>(32 / (padded<T>(kChannels) * sizeof(T))));
 
@@ -68,7 +68,7 @@ struct Augmented {
   const SampleId* samples;
 };
 
-// Threads share output pixels as in image_input_kernel.
+// Distributes output pixels over threads like image_input_kernel.
 template <typename T, int kChannels>
 __global__ void __launch_bounds__(kMostBlockThreads)
     augmented_input_kernel(std::int64_t pixels, Channels channels, Augmented how, const std::uint8_t* images,
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   }
 }
 
-// A thread for each pixel, which looks at it in two images.
+// One thread per pixel, which reads the pixel in the image and in its partner.
 template <typename T, int kChannels>
 __global__ void __launch_bounds__(kMostBlockThreads)
     mixed_input_kernel(std::int64_t images, Channels channels, Augmented how, Mix mix, MixedSamples mixed,
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   for (int c = 0; c < kPadded; ++c) output[pixel * kPadded + c] = from_float<T>(own[c]);
 }
 
-// What a call is about.
+// The arguments of a call.
 struct Images {
   const CudaImageInput& input;
   const void* from;
@@ -188,7 +188,7 @@ void run(Stream& stream, const Images& images) {
 
 CudaImageInput CudaImageInput::from(const ImageInput& input) {
   if (input.channels < 1 || input.channels > kMostImageChannels) {
-    throw ConfigError(fmt::format("image input: {} channels, a CUDA device takes images of 1 to {}",
+    throw ConfigError(fmt::format("image input: images have {} channels, a CUDA device supports 1 to {}",
                                   input.channels, kMostImageChannels));
   }
   check_image_input(input);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Samples from the loader, [N, H, W, C], to NHWC activations in fp32 or a half type. Channels are padded with
-// zeros to what tensor cores take: a convolution reads them in whole packs.
+// Converts samples from the loader, [N, H, W, C], to NHWC activations in fp32 or a half type. Channels are
+// padded with zeros to a number that tensor cores support, so that a convolution reads whole packs.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@
 namespace lockstep {
 
 inline constexpr std::int64_t kMostImageChannels = 4;
-// How many channels the kernels of the type want where a tensor has this many: in 16 bits tensor cores take
-// no fewer than 4, and 3 of any type are slower than 4.
+// The number of channels that a tensor with `channels` channels has in memory: in 16-bit types tensor cores
+// need at least 4, and in every type 3 channels are slower than 4.
 constexpr std::int64_t padded_channels(std::int64_t channels, DType type) {
   return channels == 3 || (channels < 4 && size_of(type) == 2) ? 4 : channels;
 }
@@ -34,7 +34,7 @@ struct CudaImageInput {
   Mix mix;
   std::array<Normalize, kMostImageChannels> normalize;  // by channel
 
-  // Throws ConfigError for more than kMostImageChannels channels, and for what makes no sense.
+  // Throws ConfigError for more than kMostImageChannels channels and for invalid settings.
   static CudaImageInput from(const ImageInput& input);
   std::int64_t pixels() const { return batch * height * width; }
 };

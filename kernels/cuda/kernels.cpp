@@ -22,8 +22,9 @@ Layout unpadded_channels_last(const Layout& input) {
                                .physical_channels = shape[1]});
 }
 
-// Where tensors are staged, scratch memory holds behind the kernel's own: x, residual and y; backward x, y's
-// gradient, whose place the residual's gradient takes (without a residual, x's), and x's gradient.
+// If tensors are staged, three of them follow the kernel's own scratch memory. Forward: x, residual, y.
+// Backward: x, y's gradient, x's gradient; the residual's gradient (without a residual, x's) takes the place
+// of y's.
 class CudaBatchNormKernel final : public BatchNormKernel {
  public:
   CudaBatchNormKernel(const BatchNormOptions& options, const Layout& input)
@@ -79,7 +80,7 @@ class CudaBatchNormKernel final : public BatchNormKernel {
   std::size_t stage_bytes_ = 0;
 };
 
-// Padded channels are pooled like others: zeros to zeros.
+// Padded channels are pooled like the others: zeros stay zeros.
 class CudaPoolingKernel final : public PoolingKernel {
  public:
   CudaPoolingKernel(const PoolingOptions& options, const Layout& input) {

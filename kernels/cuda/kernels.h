@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makers of the planned kernels that need no library, only our own kernels.
+// Factories of the planned kernels that use no library.
 #pragma once
 
 #include <memory>

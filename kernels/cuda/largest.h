@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The first of the largest logits of a row, by a warp.
+// Finds the first of a row's largest logits with one warp.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// NaN is never it.
+// The largest value so far and its first place. NaN is ignored.
 struct Largest {
   float value = -INFINITY;
   int place = std::numeric_limits<int>::max();
@@ -24,7 +24,7 @@ struct Largest {
   }
 };
 
-// Of what the lanes have, in every lane. All lanes of the warp must call it.
+// Returns the largest over all lanes, in every lane. All lanes of the warp must call it.
 __device__ inline Largest warp_largest(Largest largest) {
 #pragma unroll
   for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {

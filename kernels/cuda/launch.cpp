@@ -18,14 +18,14 @@ int block_threads() { return chosen_block_threads; }
 
 void set_block_threads(int threads) {
   if (threads < kWarpThreads || threads > kMostBlockThreads || threads % kWarpThreads != 0) {
-    throw ConfigError(fmt::format("{} threads of a block; allowed are multiples of {} up to {}", threads,
+    throw ConfigError(fmt::format("{} threads per block: allowed are multiples of {} up to {}", threads,
                                   kWarpThreads, kMostBlockThreads));
   }
   chosen_block_threads = threads;
 }
 
 std::int64_t enough_blocks(Device device) {
-  constexpr int kResidentThreads = 2048;  // of a multiprocessor, at most
+  constexpr int kResidentThreads = 2048;  // per multiprocessor, at most
   constexpr std::int64_t kRounds = 2;
   static std::mutex mutex;
   static std::map<int, std::int64_t> known;

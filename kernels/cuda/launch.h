@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch(): the only way a kernel is started. A plain function instead of <<<>>>, so that any C++ compiler
-// can read the .cu files: a test builds them for the CPU against headers that emulate CUDA's.
+// launch(): starts a kernel; no kernel is started in another way. It is a plain function instead of <<<>>>,
+// so that any C++ compiler can compile the .cu files: a test compiles them for the CPU with headers that
+// emulate CUDA's.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +16,24 @@
 namespace lockstep {
 
 inline constexpr int kWarpThreads = 32;
-// Threads of a block: of kernels made for this number, and where a kernel leaves it open until somebody
-// changes it.
+// Threads per block of kernels that are written for this number, and the default of block_threads().
 inline constexpr int kBlockThreads = 256;
 inline constexpr int kMostBlockThreads = 512;
 
 struct LaunchShape {
   dim3 grid;   // blocks
-  dim3 block;  // threads of each
+  dim3 block;  // threads per block
   std::size_t shared_bytes = 0;
 };
 
-// Threads of a block where a kernel leaves their number open. Whole warps, at most kMostBlockThreads; for the
-// whole process. Results do not depend on it.
+// Threads per block of kernels that leave the number open: a multiple of a warp, at most kMostBlockThreads.
+// Applies to the whole process. Results do not depend on it.
 int block_threads();
 void set_block_threads(int threads);
 
-// How many blocks of kBlockThreads give every multiprocessor of the device two rounds of work: more blocks of
-// a kernel whose threads loop would only begin and end more often. For kernels whose results do not depend on
-// their number. The device is asked once.
+// The number of blocks of kBlockThreads that gives every multiprocessor of the device two rounds of work. A
+// kernel whose threads loop gains nothing from more blocks: they only start and end more often. For kernels
+// whose results do not depend on the number of blocks. The device is queried once.
 std::int64_t enough_blocks(Device device);
 
 inline std::string describe(const LaunchShape& shape) {
@@ -41,7 +41,7 @@ inline std::string describe(const LaunchShape& shape) {
                      shape.grid.z, shape.block.x, shape.block.y, shape.block.z, shape.shared_bytes);
 }
 
-// Enqueues kernel(arguments...) on the stream's device. Throws Error when CUDA refuses the shape.
+// Enqueues kernel(arguments...) on the stream. Throws Error if CUDA rejects the launch.
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& stream,
             Arguments&&... arguments) {

@@ -29,8 +29,8 @@ std::shared_ptr<const detail::LayoutBackend> CudaLayout::as_type(DType) const {
 
 Layout channels_last_layout(const Shape& shape, DType dtype, const ChannelsLast& a) {
   CHECK(a.outer * a.channels * a.pixels == shape.elements() && a.physical_channels >= a.channels,
-        "{} x {} x {} channels in {} for shape {}", a.outer, a.pixels, a.channels, a.physical_channels,
-        to_string(shape));
+        "an arrangement of {} x {} x {} channels in {} does not fit the shape {}", a.outer, a.pixels,
+        a.channels, a.physical_channels, to_string(shape));
   if (a.physical_channels == a.channels && (a.channels == 1 || a.pixels == 1)) return Layout(shape, dtype);
   return Layout(shape, dtype, static_cast<std::size_t>(a.physical_elements()) * size_of(dtype),
                 std::make_shared<const CudaLayout>(a));
@@ -46,7 +46,8 @@ const ChannelsLast* arrangement_of(const Layout& layout) {
 std::optional<ChannelsLast> channels_last(const Layout& activation) {
   if (const ChannelsLast* arrangement = arrangement_of(activation)) return *arrangement;
   const Shape& shape = activation.shape();
-  CHECK(shape.rank() == 2 || shape.rank() == 4, "an activation of shape {}", to_string(shape));
+  CHECK(shape.rank() == 2 || shape.rank() == 4,
+        "the activation has the shape {}, expected [N, C] or [N, C, H, W]", to_string(shape));
   const ChannelsLast as_it_lies{.outer = shape[0],
                                 .channels = shape[1],
                                 .pixels = shape.rank() == 4 ? shape[2] * shape[3] : 1,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layouts of the GPU: channels last, so that a warp reads neighbouring channels of one pixel. Activations are
-// [N][H][W][C], convolution weights [O][R][S][C], weights of a linear layer that reads images [O][H][W][C]:
-// nothing is rearranged while a network runs. Where that is the same memory as row-major, the layout is
-// plain.
+// Layouts of the GPU: channels last, so that a warp reads adjacent channels of one pixel. Activations
+// are [N, H, W, C], convolution weights [O, R, S, C], weights of a linear layer that reads images
+// [O, H, W, C]: no tensor is rearranged between layers. If this is the same memory order as row-major, the
+// layout is plain.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,12 @@
 
 namespace lockstep {
 
-// A tensor of outer * channels * pixels elements in C, H, W order, in memory [outer][pixels][physical
-// channels].
+// A tensor of [outer, channels, pixels] elements; its memory is [outer, pixels, physical_channels].
 struct ChannelsLast {
   std::int64_t outer = 0;
   std::int64_t channels = 0;
   std::int64_t pixels = 0;
-  std::int64_t physical_channels = 0;  // channels, or more: the rest is zeros
+  std::int64_t physical_channels = 0;  // at least `channels`; padding is zero
 
   std::int64_t physical_elements() const { return outer * pixels * physical_channels; }
   bool operator==(const ChannelsLast&) const = default;
@@ -37,11 +36,11 @@ struct CudaLayout final : detail::LayoutBackend {
   ChannelsLast arrangement;
 };
 
-// The arrangement has the shape's elements.
+// The arrangement must have as many elements as the shape.
 Layout channels_last_layout(const Shape& shape, DType dtype, const ChannelsLast& arrangement);
-// How an activation [N, C] or [N, C, H, W] lies; empty where its channels are not last.
+// The arrangement of an activation [N, C] or [N, C, H, W]; empty if its channels are not last.
 std::optional<ChannelsLast> channels_last(const Layout& activation);
-// Null for a plain layout.
+// The arrangement of a GPU layout; null for a plain layout.
 const ChannelsLast* arrangement_of(const Layout& layout);
 
 }  // namespace lockstep

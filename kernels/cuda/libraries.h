@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CudaLibraries: the handles of cuDNN and cuBLASLt for one device, and the plans that were made with them.
-// Used by one thread at a time. Lives as long as the kernels that were planned with it.
+// CudaLibraries: the handles of cuDNN and cuBLASLt for one device, and the plans made with them. Must be used
+// by one thread at a time and outlive the kernels that are planned with it.
 #pragma once
 
 #include <map>
@@ -29,14 +29,14 @@ class CudaLibraries {
 
   Device device() const { return device_; }
   CudnnTarget target() const { return CudnnTarget(cudnn_.get()); }
-  // Its calls go to the stream.
+  // The handle, with its calls enqueued on the stream from now on.
   cudnnHandle_t cudnn(Stream& stream) const {
     CUDNN_CHECK(cudnnSetStream(cudnn_.get(), static_cast<cudaStream_t>(stream.native())));
     return cudnn_.get();
   }
   cublasLtHandle_t cublas() const { return cublas_.get(); }
   ConvolutionPlans& convolution_plans() { return *convolution_plans_; }
-  // Results of trial runs (choose_product), by "PROBLEM, CANDIDATE": true where it ran without an error.
+  // Results of trial runs (choose_product) by "PROBLEM, CANDIDATE": true if it ran without an error.
   std::map<std::string, bool>& product_trials() { return product_trials_; }
 
  private:

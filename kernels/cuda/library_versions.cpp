@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Both libraries answer part by part, in the CUDA toolkit's own vocabulary.
+// Both libraries report the parts of their version with the CUDA toolkit's enumerators.
 template <typename GetProperty>
 std::string version(GetProperty get_property) {
   int major = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linear layers whose products are cuBLASLt's.
+// Linear layers with cuBLASLt's products.
 #include "kernels/cuda/linear_plan.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/timing.h"

@@ -16,7 +16,7 @@ cudaDataType_t to_cuda(DType type) {
     case DType::bf16:
       return CUDA_R_16BF;
     default:
-      throw ConfigError(fmt::format("linear: type {}, expected fp32, fp16 or bf16", name_of(type)));
+      throw ConfigError(fmt::format("linear: the type is {}, expected fp32, fp16 or bf16", name_of(type)));
   }
 }
 
@@ -29,11 +29,11 @@ void set(const MatmulPreference& preference, cublasLtMatmulPreferenceAttributes_
   CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference.get(), name, &value, sizeof(value)));
 }
 
-// cuBLASLt counts along columns: a row-major [r, c] matrix is its c x r one. So it computes transposes,
-// D = A * B, with A and B turned where the direction says so:
-//   forward           y^T = w   * x^T    (w stored as in x out, hence turned)
+// cuBLASLt is column-major: a row-major [r, c] matrix is its c x r matrix. So it computes the transposed
+// products D = A * B, where A or B is transposed as the direction requires:
+//   forward           y^T = w   * x^T    (w is in x out, so it is transposed)
 //   backward data     x^T = w^T * y^T
-//   backward weights  w^T = x^T * y      (y stored as out x batch, hence turned)
+//   backward weights  w^T = x^T * y      (y is out x batch, so it is transposed)
 struct Matmul {
   MatmulDescriptor descriptor;
   MatrixLayout a, b, d;
@@ -78,7 +78,7 @@ MatmulPreference preference_of(const PlanLimits& limits) {
   MatmulPreference preference(created);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
       static_cast<std::uint64_t>(limits.workspace_bytes));
-  // Parts of a sum are kept in fp32, and added in a step of their own.
+  // Split sums are kept in fp32 and added in a separate, deterministic step.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   for (const auto name :
@@ -164,8 +164,8 @@ std::vector<LinearPlan> plan_linear(const LinearProblem& problem, cublasLtHandle
   }
   if (plans.empty()) {
     throw ConfigError(
-        fmt::format("{}: cuBLASLt {} has no algorithm for it on this device in {} MiB of workspace; "
-                    "allow more, or take another precision",
+        fmt::format("{}: cuBLASLt {} has no algorithm for it on this device with {} MiB of workspace; "
+                    "use another precision",
                     describe(problem), cublasLtGetVersion(), limits.workspace_bytes >> 20));
   }
   return plans;

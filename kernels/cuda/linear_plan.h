@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linear layers by cuBLASLt: which of its algorithms may compute one direction, and a plan that does with a
-// given one. Tensors are dense and row-major: x [batch, in_features], w [out_features, in_features],
+// Linear layers by cuBLASLt: selects the algorithms that may compute one direction, and plans it with one of
+// them. Tensors are dense and row-major: x [batch, in_features], w [out_features, in_features],
 // y [batch, out_features]. Products are summed in fp32, in a fixed order.
 //
-// Planning asks cuBLASLt's heuristics and needs a device. Running a plan allocates nothing. A plan is used
-// by one thread at a time.
+// Planning queries cuBLASLt's heuristics and needs a device. Running a plan allocates nothing. A plan must be
+// used by one thread at a time.
 #pragma once
 
 #include <string>
@@ -21,21 +21,21 @@
 namespace lockstep {
 
 struct LinearProblem {
-  LinearShape shape;  // without its bias and activation: these are not the plan's
+  LinearShape shape;  // bias and activation are ignored
   AffineDirection direction = AffineDirection::forward;
   DType dtype = DType::f32;  // of all tensors: f32, f16 or bf16
 };
-// One line, different for different problems.
+// A line that identifies the problem.
 std::string describe(const LinearProblem& problem);
 
 class LinearPlan {
  public:
-  // The algorithm's configuration, "alg66_tile20_stages5_splitk1_...": the same for the same problem as long
-  // as cuBLASLt's version is.
+  // The algorithm's configuration, "alg66_tile20_stages5_splitk1_...". Identifies it for a problem and one
+  // version of cuBLASLt.
   const std::string& tag() const { return tag_; }
   std::size_t workspace_bytes() const { return workspace_bytes_; }
   // The operands' scratch is the workspace, aligned to kWorkspaceAlignment; x, w and y are aligned to
-  // kPlanAlignment. Any direction takes Write::accumulate.
+  // kPlanAlignment. Every direction accepts Write::accumulate.
   void execute(cublasLtHandle_t handle, cudaStream_t stream, const AffineOperands& operands);
 
  private:
@@ -51,8 +51,8 @@ class LinearPlan {
   std::string tag_;
 };
 
-// What cuBLASLt proposes for the problem on the handle's device, within the limits, its best guess first.
-// Throws ConfigError when there is nothing.
+// The plans that cuBLASLt proposes for the problem on the handle's device, within the limits, best guess
+// first. Throws ConfigError if there is none.
 std::vector<LinearPlan> plan_linear(const LinearProblem& problem, cublasLtHandle_t handle,
                                     const PlanLimits& limits = {});
 

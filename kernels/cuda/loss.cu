@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A warp computes a sample, then one block adds the samples up. Bytes per logit: one element read (twice more
-// from the cache) and its gradient written (8 in fp32, 4 in half types); the rows of a batch are too few, and
-// too short, for the width of an access to matter.
+// One warp computes one sample; then one block sums over the samples. Bytes of memory traffic per logit: one
+// element read (and read twice more from the cache) and its gradient written (8 bytes in fp32, 4 in half
+// types). A batch has too few and too short rows for wider accesses to matter.
 #include <cmath>
 #include <limits>
 
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpThreads) sample_loss_kernel(
   const int other = share < 1 ? a.labels[sample ^ 1] : label;
   const double other_logit = share < 1 ? (1.0 - share) * logit_of(other) : 0.0;
   double sum = 0;
-  double logit_sum = 0;  // of logit - largest
+  double logit_sum = 0;  // sum of logit - largest
   for (int k = lane; k < a.classes; k += kWarpThreads) {
     const float logit = to_float(logits[k]);
     sum += static_cast<double>(expf(logit - largest.value));
@@ -78,13 +78,14 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpThreads) sample_loss_kernel(
   logit_sum = warp_sum(logit_sum);
   const double smoothing = static_cast<double>(a.label_smoothing);
   const double on_each = smoothing / a.classes;
-  // Without smoothing the other logits have no part in it: they may be infinitely small.
+  // Without smoothing the other logits do not contribute: they may be -infinity.
   const double smoothed = smoothing == 0 ? 0.0 : on_each * logit_sum;
   const double loss = static_cast<double>(weight) *
                       (log(sum) - (1.0 - smoothing) * (share * label_logit + other_logit) - smoothed);
-  __syncwarp();  // every lane has read the label's logit, which the gradient may overwrite
+  __syncwarp();  // all lanes have read the labels' logits, which the gradient may overwrite
   if (gradient != nullptr) {
-    // As on the CPU: the finite slopes of an infinite loss would hide it.
+    // As on the CPU: the gradients of an infinite loss are finite; NaN is written so that the step is
+    // skipped.
     const bool finite = fabs(loss) <= static_cast<double>(std::numeric_limits<float>::max());
     const double scale = finite ? static_cast<double>(a.gradient_scale) * static_cast<double>(weight) *
                                       static_cast<double>(a.loss_scale == nullptr ? 1.0f : *a.loss_scale)
@@ -131,7 +132,8 @@ std::size_t cuda_loss_scratch_bytes(std::int64_t batch) {
 }
 
 void cuda_softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& a) {
-  CHECK(a.classes > 0 && a.classes <= std::numeric_limits<int>::max(), "{} classes", a.classes);
+  CHECK(a.classes > 0 && a.classes <= std::numeric_limits<int>::max(),
+        "the number of classes is {}, expected 1 to 2^31 - 1", a.classes);
   auto* losses = static_cast<SampleLoss*>(a.scratch);
   if (a.batch > 0) {
     with_element(a.type, [&](auto element) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per element of the matrix: the rows' product reads gradient and residual and writes the matrix (12),
-// the columns' product reads it (4), decoding reads it and writes matrix and residual (12). Neighbouring
-// threads take neighbouring columns. Factors are small and stay in the L2 cache. All sums are cut into the
-// same parts on every GPU.
+// Bytes of memory traffic per element of the matrix: the rows' product reads gradient and residual and writes
+// the matrix (12), the columns' product reads it (4), decoding reads it and writes matrix and residual (12).
+// Adjacent threads process adjacent columns. Factors are small and stay in the L2 cache. All sums are split
+// into the same parts on every GPU.
 #include <type_traits>
 
 #include "kernels/cuda/element.h"
@@ -15,17 +15,17 @@
 namespace lockstep {
 namespace {
 
-constexpr int kMostColumns = 4;  // of a factor, in one pass
+constexpr int kMostColumns = 4;  // of a factor, per pass
 
 struct Product {
   std::int64_t rows;
   std::int64_t columns;
   float* matrix;
-  const float* factor;  // of the side that is summed over
-  float* product;       // of the other
+  const float* factor;  // of the summed side
+  float* product;       // of the other side
 };
 
-// A block for each row. With kGradient the matrix is made of a gradient first.
+// One block per row. With kGradient it first converts the gradient to the matrix, in place.
 template <int kColumns, bool kGradient>
 __global__ void __launch_bounds__(kBlockThreads) rows_kernel(Product a, LowRankRows all) {
   const std::int64_t begin = std::int64_t{blockIdx.x} * a.columns;
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kBlockThreads) rows_kernel(Product a, LowRankR
   }
 }
 
-// A block for as many columns as a warp has threads; each warp takes every so many rows.
+// One block per kWarpThreads columns; each of its warps processes every kWarps-th row.
 template <int kColumns>
 __global__ void __launch_bounds__(kBlockThreads) columns_kernel(Product a) {
   constexpr int kWarps = kBlockThreads / kWarpThreads;
@@ -98,7 +98,7 @@ __device__ inline double block_dot(std::int64_t count, const float* a, const flo
   return block_sum(sum);
 }
 
-// One block. A thread reads no element that another has written.
+// One block. A thread reads and writes only its own elements, so no barrier is needed.
 __global__ void __launch_bounds__(kBlockThreads) orthogonalize_kernel(LowRankOrthogonalize a) {
   for (std::int64_t k = 0; k < a.rank; ++k) {
     float* vector = a.vectors + k * a.count;
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kBlockThreads) orthogonalize_kernel(LowRankOrt
   }
 }
 
-// A block for each column.
+// One block per column.
 __global__ void __launch_bounds__(kBlockThreads) revive_kernel(LowRankRevive a) {
   const std::int64_t k = blockIdx.x;
   float* vector = a.vectors + k * a.count;
@@ -126,11 +126,10 @@ __global__ void __launch_bounds__(kBlockThreads) revive_kernel(LowRankRevive a) 
 }
 
 void check_shape(const LowRankShape& shape) {
-  CHECK(shape.row_major(), "a matrix of {} by {} that does not lie row by row", shape.rows(),
-        shape.columns());
+  CHECK(shape.row_major(), "the matrix of {} by {} must be row-major", shape.rows(), shape.columns());
 }
 
-// run(number of columns as a constant, the first of them) for all columns of the factors.
+// Calls run(number of columns as a constant, first column) for all columns of the factors.
 template <typename Run>
 void for_columns(std::int64_t rank, Run run) {
   for (std::int64_t first = 0; first < rank; first += kMostColumns) {

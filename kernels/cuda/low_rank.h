@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The operations of kernels/low_rank.h as kernels. Matrices lie row by row.
+// CUDA implementation of the operations of kernels/low_rank.h. Matrices must be row-major.
 #pragma once
 
 #include "core/stream.h"

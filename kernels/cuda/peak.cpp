@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the device can do at best: a copy of large memory, and large products of matrices.
+// Measures the device's peak rates: a large copy, and products of large matrices.
 #include <algorithm>
 
 #include "core/buffer.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kCopyBytes = std::size_t{512} << 20;
 constexpr std::size_t kCopyBytesInBrief = std::size_t{64} << 20;
-constexpr std::int64_t kSize = 8192;  // of square matrices
+constexpr std::int64_t kSize = 8192;  // rows and columns
 constexpr std::int64_t kSizeInBrief = 4096;
 
 double copied_per_second(Device device, std::size_t bytes) {
@@ -24,7 +24,7 @@ double copied_per_second(Device device, std::size_t bytes) {
   return 2e-3 * static_cast<double>(bytes) / time;
 }
 
-// The best of what cuBLASLt proposes.
+// The rate of the fastest of cuBLASLt's proposals, in 10^9 operations per second.
 double gigaflops(CudaLibraries& libraries, std::int64_t size, DType type, bool tf32 = false) {
   const LinearShape shape{
       .batch = size, .in_features = size, .out_features = size, .bias = false, .tf32 = tf32};

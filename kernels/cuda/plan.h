@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the plans of convolutions (cuDNN) and linear layers (cuBLASLt) have in common.
+// Definitions shared by the plans of convolutions (cuDNN) and of linear layers (cuBLASLt).
 #pragma once
 
 #include <algorithm>
@@ -20,9 +20,9 @@ struct PlanLimits {
   std::size_t workspace_bytes = std::size_t{256} << 20;
   std::size_t plans = 8;  // at least 1
 
-  // A 32nd of the device's memory is allowed as workspace, or the default where that is more. cuDNN's fast
-  // fp32 engines copy both activations there, 1.9 GiB for the first layer of a batch of 512 images of
-  // 224x224; with 256 MiB such a batch trained at 239 samples/s on an H200, and one of 32 at 2,132.
+  // Allows 1/32 of the device's memory as workspace, but at least the default. cuDNN's fast fp32 engines copy
+  // both activations to the workspace, 1.9 GiB for the first layer with a batch of 512 images of 224x224.
+  // With 256 MiB such a batch trained at 239 samples/s on an H200, a batch of 32 at 2,132 samples/s.
   static PlanLimits for_memory(std::size_t device_bytes) {
     PlanLimits limits;
     limits.workspace_bytes = std::max(limits.workspace_bytes, device_bytes / 32);
@@ -30,9 +30,9 @@ struct PlanLimits {
   }
 };
 
-// Of every tensor, in bytes.
+// Alignment of every tensor, in bytes.
 inline constexpr std::size_t kPlanAlignment = 16;
-// Of the workspace: what cudaMalloc gives; cuDNN promises to take nothing less.
+// Alignment of the workspace, in bytes: that of cudaMalloc, because cuDNN does not guarantee to accept less.
 inline constexpr std::size_t kWorkspaceAlignment = 256;
 
 }  // namespace lockstep

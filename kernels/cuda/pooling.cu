@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes, in 16-byte accesses where the channels are whole packs of them: forward reads each input element
-// once from memory (windows that overlap, from the cache) and writes each output element, with one byte more
-// for its place when training; backward reads each output gradient, with its place, and writes each input
-// gradient. For 3x3 windows of stride 2 in half types: 2.75 bytes per input element forward, 2.75 backward.
+// Memory traffic, in 16-byte accesses if the number of channels is a multiple of a pack: forward reads each
+// input element once from memory (overlapping windows read the cache) and writes each output element and, in
+// training, one byte for its position; backward reads each output gradient and its position, and writes each
+// input gradient. For 3x3 windows with stride 2 in half types: 2.75 bytes per input element forward, 2.75
+// backward.
 #include <bit>
 #include <limits>
 
@@ -16,16 +17,16 @@ namespace {
 
 constexpr std::int64_t kByteWindow = 256;
 
-// Blocks of kMostBlockThreads that a multiprocessor must hold. Left to itself ptxas makes room for a third,
-// with 40 registers for each thread, and keeps in memory what does not fit.
+// Blocks of kMostBlockThreads that a multiprocessor must hold. By default ptxas makes room for a third block
+// with 40 registers per thread, and spills.
 constexpr int kBlocks = 2;
 
-// How many places of a window a thread reads before it uses the first: as many as its registers hold. Then it
-// waits once for all of them.
+// Number of window positions that a thread reads before it uses the first one: as many as fit into registers.
+// The thread then waits once for all of them.
 constexpr int kMaxInputsAtOnce = 3, kAverageInputsAtOnce = 9, kOutputsAtOnce = 2;
 
-// Divides by a number that only the host knows, with a multiplication (Granlund and Montgomery, "Division by
-// invariant integers using multiplication", 1994). For dividends below 2^31.
+// Divides by a number that is only known at run time, with a multiplication (Granlund and Montgomery,
+// "Division by invariant integers using multiplication", 1994). For dividends below 2^31.
 struct Divisor {
   unsigned by = 1, multiplier = 0, shift = 0;
 
@@ -41,17 +42,17 @@ struct Divisor {
   }
 };
 
-// CudaPooling in the widths that kernels compute with.
+// CudaPooling in the integer types that kernels compute with.
 struct Windows {
   unsigned channels;
   int height, width;
   int out_height, out_width;
   int kernel_height, kernel_width;
   int stride, padding;
-  Divisor by_packs, by_width, by_height, by_stride;  // of the tensor that has a thread for each pack
+  Divisor by_packs, by_width, by_height, by_stride;  // of the tensor that has one thread per pack
 };
 
-// Where a pack of channels lies.
+// The position of a pack of channels.
 struct Place {
   unsigned channel;
   int column;
@@ -69,19 +70,19 @@ struct Place {
   }
 };
 
-// The range of one dimension that two intervals share.
+// A range [begin, end) of one dimension.
 struct Range {
   int begin;
   int end;
 
   __device__ int count() const { return max(end - begin, 0); }
 };
-// Input places of output o.
+// The input positions of output position o.
 __device__ inline Range inputs_of(int o, int stride, int padding, int kernel, int size) {
   const int begin = o * stride - padding;
   return {max(begin, 0), min(begin + kernel, size)};
 }
-// Outputs whose window holds input place i.
+// The output positions whose windows contain input position i.
 __device__ inline Range outputs_of(int i, const Windows& w, int kernel, int out_size) {
   const int last_start = i + w.padding;
   const int first_start = last_start - kernel + 1;
@@ -106,7 +107,7 @@ struct Plane {
   __device__ const T* at(int row, int column) const { return data + (row * width + column) * channels; }
 };
 
-// A place in a window, which advances row by row.
+// A position in a window, which advances row by row.
 struct Cursor {
   const Range& columns;
   int row, column;
@@ -118,7 +119,8 @@ struct Cursor {
   }
 };
 
-// use(row, column, read(row, column)) for each place, in order. kAtOnce are read before the first is used.
+// Calls use(row, column, read(row, column)) for each position, in order. Reads kAtOnce positions before it
+// uses the first of them.
 template <int kAtOnce, typename Given, typename Read, typename Use>
 __device__ inline void for_places(const Range& rows, const Range& columns, Read read, Use use) {
   Cursor ahead{columns, rows.begin, columns.begin};
@@ -245,10 +247,11 @@ __global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
   store(x_gradient + std::int64_t{pack} * kLanes, sum);
 }
 
-// width and height are those of the tensor that has a thread for each pack.
+// width and height: of the tensor that has one thread per pack.
 Windows windows_of(const CudaPooling& p, int lanes, std::int64_t width, std::int64_t height) {
   CHECK(p.height * p.width * p.channels <= std::numeric_limits<std::int32_t>::max(),
-        "pooling of samples of {} x {} x {} elements", p.channels, p.height, p.width);
+        "pooling: samples of {} x {} x {} elements exceed the limit of 2^31 - 1", p.channels, p.height,
+        p.width);
   return {.channels = static_cast<unsigned>(p.channels),
           .height = static_cast<int>(p.height),
           .width = static_cast<int>(p.width),
@@ -266,15 +269,15 @@ Windows windows_of(const CudaPooling& p, int lanes, std::int64_t width, std::int
 
 bool has_wide_places(const CudaPooling& p) { return p.kernel_height * p.kernel_width > kByteWindow; }
 
-// A thread for each pack of channels of a tensor of this many elements.
+// One thread per pack of channels, for a tensor of this many elements.
 struct Packs {
   unsigned count;
   LaunchShape shape;
 
   Packs(std::int64_t elements, int lanes) {
     const std::int64_t packs = elements / lanes;
-    CHECK(packs <= std::numeric_limits<std::int32_t>::max(), "pooling of {} elements in packs of {}",
-          elements, lanes);
+    CHECK(packs <= std::numeric_limits<std::int32_t>::max(),
+          "pooling: {} elements in packs of {} exceed the limit of 2^31 - 1 packs", elements, lanes);
     count = static_cast<unsigned>(packs);
     const int threads = block_threads();
     shape = {.grid = dim3(static_cast<unsigned>(ceil_div(packs, threads))),
@@ -282,7 +285,7 @@ struct Packs {
   }
 };
 
-// function(std::type_identity<T>, std::integral_constant<int, elements of a pack>)
+// Calls function(std::type_identity<T>, std::integral_constant<int, elements of a pack>).
 template <typename F>
 void with_packs(const CudaPooling& p, bool aligned_memory, F function) {
   with_element(p.type, [&](auto element) {
@@ -348,7 +351,7 @@ void cuda_pooling_forward(Stream& stream, const CudaPooling& p, const void* x, v
 
 void cuda_pooling_backward(Stream& stream, const CudaPooling& p, const CudaPoolingBackward& b) {
   CHECK(p.kind == PoolingKind::average || b.saved != nullptr,
-        "max pooling needs the places its forward found");
+        "backward of max pooling needs the memory that forward saved");
   const std::int64_t elements = p.batch * p.height * p.width * p.channels;
   if (elements == 0) return;
   with_packs(p, aligned(b.y_gradient, b.saved, b.x_gradient), [&](auto element, auto lanes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pooling of NHWC images in fp32 or a half type. Backward gathers: each input element adds up the windows it
-// lies in, in a fixed order, so nothing is added atomically and the bits do not change from run to run.
+// Pooling of NHWC images in fp32 or a half type. Backward gathers: each input element sums over the windows
+// that contain it, in a fixed order and without atomic additions, so the bits are the same in every run.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Windows as planned: [N, H, W, C] to [N, out_height, out_width, C].
+// Planned pooling of [N, H, W, C] to [N, out_height, out_width, C].
 struct CudaPooling {
   PoolingKind kind = PoolingKind::max;
   DType type = DType::f32;
@@ -29,12 +29,12 @@ struct CudaPooling {
 
   // The input is [N, C, H, W].
   static CudaPooling from(const PoolingOptions& options, DType type, const Shape& input);
-  // What forward leaves for backward: for each output element the place of its maximum in the window, in one
-  // byte where windows have at most 256 elements, else in four. 0 for averages.
+  // Bytes that forward saves for backward: for each output element the position of its maximum in the window,
+  // in one byte for windows of at most 256 elements, else in four. 0 for average pooling.
   std::size_t saved_bytes() const;
 };
 
-// saved may be null: nothing is remembered. A NaN in a window is its maximum.
+// saved may be null: no positions are saved. The maximum of a window with a NaN is NaN.
 void cuda_pooling_forward(Stream& stream, const CudaPooling& pooling, const void* x, void* y, void* saved);
 
 struct CudaPoolingBackward {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makers of the planned kernels whose products are a library's.
+// Factories of the planned kernels with a library's products, and measurements with these kernels.
 #pragma once
 
 #include <memory>

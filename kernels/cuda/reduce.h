@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sums over the threads of a warp and of a block, always in the same order: the same bits in every run.
+// Sums over the threads of a warp or of a block, in a fixed order: the same bits in every run.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +11,7 @@ namespace lockstep {
 
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
 
-// In every lane. All lanes of the warp must call it.
+// Returns the sum in every lane. All lanes of the warp must call it.
 template <typename T>
 __device__ inline T warp_sum(T value) {
 #pragma unroll
@@ -21,7 +21,8 @@ __device__ inline T warp_sum(T value) {
   return value;
 }
 
-// In every thread. All threads of a one-dimensional block of whole warps must call it.
+// Returns the sum in every thread. All threads of the block must call it; the block is one-dimensional and
+// consists of whole warps.
 template <typename T>
 __device__ inline T block_sum(T value) {
   __shared__ T partial[kWarpThreads];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per element: one read, one written. Tiles go through shared memory, so that both sides are accessed
-// along what lies together there.
+// Memory traffic per element: one read, one written. Tiles go through shared memory, so that both the reads
+// and the writes of a warp are to adjacent memory.
 #include <algorithm>
 
 #include "kernels/cuda/element.h"
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kTile* kThreadRows) reorder_kernel(CudaReorder
   const int first = static_cast<int>(threadIdx.y);
   const std::int64_t first_row = std::int64_t{blockIdx.y} * kTile;
   const std::int64_t first_column = std::int64_t{blockIdx.x} * kTile;
-  const bool along_rows = p.from_column != 1;  // what lies together in `from`
+  const bool along_rows = p.from_column != 1;  // rows are adjacent in `from`
   for (std::int64_t outer = blockIdx.z; outer < p.outer; outer += gridDim.z) {
     for (int i = first; i < kTile; i += kThreadRows) {
       const int r = along_rows ? lane : i;
@@ -49,7 +49,7 @@ template <typename T>
 void run(Stream& stream, const CudaReorder& p, const void* from, void* to) {
   constexpr std::int64_t kMostBlocks = 65535;  // CUDA's limit for grid.y and .z
   const std::int64_t down = ceil_div(p.rows, kTile);
-  CHECK(down <= kMostBlocks, "a reorder of {} rows", p.rows);
+  CHECK(down <= kMostBlocks, "a reorder of {} rows exceeds the limit of the grid", p.rows);
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(ceil_div(p.columns, kTile)), static_cast<unsigned>(down),
                    static_cast<unsigned>(std::min(p.outer, kMostBlocks))),
@@ -60,8 +60,8 @@ void run(Stream& stream, const CudaReorder& p, const void* from, void* to) {
 }  // namespace
 
 CudaReorder CudaReorder::between(const Layout& from, const Layout& to) {
-  CHECK(from.shape() == to.shape() && from.dtype() == to.dtype(), "from {} to {}", from.describe(),
-        to.describe());
+  CHECK(from.shape() == to.shape() && from.dtype() == to.dtype(),
+        "a reorder requires equal shapes and types: {}, {}", from.describe(), to.describe());
   const ChannelsLast* source = arrangement_of(from);
   const ChannelsLast* target = arrangement_of(to);
   const std::int64_t elements = from.shape().elements();
@@ -76,7 +76,7 @@ CudaReorder CudaReorder::between(const Layout& from, const Layout& to) {
   const ChannelsLast& view = source != nullptr ? *source : *target;
   CHECK(target == nullptr || (target->outer == view.outer && target->channels == view.channels &&
                               target->pixels == view.pixels),
-        "from {} to {}", from.describe(), to.describe());
+        "a reorder requires equal shapes and types: {}, {}", from.describe(), to.describe());
   const std::int64_t by_channel = source != nullptr ? 1 : view.pixels;
   const std::int64_t by_pixel = source != nullptr ? source->physical_channels : 1;
   CudaReorder made{
@@ -100,7 +100,8 @@ CudaReorder CudaReorder::between(const Layout& from, const Layout& to) {
 
 void cuda_reorder(Stream& stream, const CudaReorder& p, const void* from, void* to) {
   if (p.outer * p.rows * p.columns == 0) return;
-  CHECK(p.element_bytes == 2 || p.element_bytes == 4, "a reorder of elements of {} bytes", p.element_bytes);
+  CHECK(p.element_bytes == 2 || p.element_bytes == 4, "elements have {} bytes, expected 2 or 4",
+        p.element_bytes);
   if (p.element_bytes == 2) return run<std::uint16_t>(stream, p, from, to);
   run<std::uint32_t>(stream, p, from, to);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Moves tensors between layouts: at the edges of a network (weights from and to files, dropout in C, H, W
-// order), never between layers that read channels last.
+// Copies tensors between layouts: at the boundaries of a network (weights from and to files, dropout in C, H,
+// W order), never between layers that read channels last.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// The result is [outer, rows, columns]. Its element (o, r, c) comes from o * from_outer + r * from_row + c *
-// from_column where c < from_columns; else it is zero.
+// The result is [outer, rows, columns]. Its element (o, r, c) is the source's element at o * from_outer + r *
+// from_row + c * from_column if c < from_columns, else zero. Offsets are in elements.
 struct CudaReorder {
   std::size_t element_bytes = 0;
   std::int64_t outer = 0;
@@ -24,7 +24,7 @@ struct CudaReorder {
   std::int64_t from_row = 0;
   std::int64_t from_column = 0;
 
-  // Of one shape and type.
+  // Both layouts must have the same shape and type.
   static CudaReorder between(const Layout& from, const Layout& to);
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes per number: the selection reads its gradient and what is remembered twice (16, with a velocity 24),
-// once to count and once to choose, and writes what is remembered next (4, 8); the sum writes 4. A block
-// counts and chooses within a chunk, each thread among neighbours, so what is chosen comes in the order of
-// memory. Counts are integers: their order changes nothing.
+// Bytes of memory traffic per number: the selection reads gradient and residual twice, once to count and once
+// to select (16, with a velocity 24), and writes the next residual and velocity (4, 8); the sum writes 4. A
+// block counts and selects within a chunk of kSparseChunk numbers, each thread among adjacent ones, so that
+// the selected numbers are in memory order. Counts are integers: the order of addition does not matter.
 #include <algorithm>
 
 #include "kernels/cuda/element.h"
@@ -15,11 +15,12 @@
 namespace lockstep {
 namespace {
 
-constexpr int kEach = 16;  // numbers of a thread
+constexpr int kEach = 16;  // numbers per thread
 constexpr std::int64_t kChunk = kSparseChunk;
 static_assert(kChunk == std::int64_t{kBlockThreads} * kEach);
 
-// What a selection works in: first how many numbers each chunk chooses, and then how many come before it.
+// Scratch memory of a selection. chunks: first the number of selected numbers of each chunk, then the number
+// in all earlier chunks.
 struct Scratch {
   std::uint32_t* bins;
   SparseStage* stage;
@@ -44,7 +45,7 @@ struct Maker {
   }
 };
 
-// One block.
+// One block, so that the order of the sum is fixed.
 __global__ void __launch_bounds__(kBlockThreads) clip_kernel(SparseClip a) {
   const float factor = a.loss_scale == nullptr ? 1.0f : 1.0f / *a.loss_scale;
   double sum = 0;
@@ -93,7 +94,7 @@ __global__ void threshold_kernel(SparseSample sample, std::int64_t kept, Scratch
   *threshold = sparse_threshold(coarse, sparse_reached(scratch.bins, sample, kept, coarse.above));
 }
 
-// The sum over all threads of the block before this one; the block's in `all`.
+// Returns the sum of `mine` over the threads before this one; `all` is the sum over the block.
 __device__ inline int sum_before(int mine, int& all) {
   __shared__ int sums[kBlockThreads];
   sums[threadIdx.x] = mine;
@@ -130,13 +131,13 @@ __global__ void __launch_bounds__(kBlockThreads) count_kernel(SparseSelection a,
   if (found) atomicOr(scratch.not_finite, 1);
 }
 
-// Of so many that are chosen.
+// The number of entries that are sent of `chosen` selected numbers.
 __device__ inline std::uint32_t sent(const SparseSelection& a, int chosen) {
   return static_cast<std::uint32_t>(chosen < a.capacity ? chosen : a.capacity);
 }
 
-// One block: chunks, then how many of each come before it, and the message's heads. What lies behind the last
-// one chosen is cleared.
+// One block: replaces the counts of the chunks by the number of selected numbers before each, and writes the
+// message's heads. Clears the entries after the last selected one.
 __global__ void __launch_bounds__(kBlockThreads)
     places_kernel(SparseSelection a, Scratch scratch, std::int64_t chunks) {
   int before = 0;
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(kMostBlockThreads) clear_sums_kernel(std::int6
   if (i < count) sums[i] = 0;
 }
 
-// Of one rank, which names no place twice.
+// Adds one rank's message, which names each place at most once, so that no atomic additions are needed.
 __global__ void __launch_bounds__(kMostBlockThreads) sum_kernel(SparseSum a, const std::uint32_t* heads) {
   const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= heads[a.shape.pages()]) return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LayoutStaging: an activation that is kept in one layout and computed with in another. Kernels compute
-// channels last; what comes in C, H, W order (behind dropout), or with channels padded where they must not
-// be, is brought over in scratch memory, and its gradient back. Where both layouts are the same, nothing
-// happens.
+// LayoutStaging: for an activation that is kept in one layout and computed in another. Kernels compute
+// channels last; a tensor in C, H, W order (after dropout), or with padded channels where padding is not
+// allowed, is copied to scratch memory in the wanted layout, and its gradient is copied back. If both layouts
+// are equal, nothing is copied.
 #pragma once
 
 #include <cstddef>
@@ -26,16 +26,16 @@ class LayoutStaging {
 
   const Layout& kept() const { return kept_; }
   const Layout& wanted() const { return wanted_; }
-  // Of the scratch memory that the functions below take; 0 where it is not used.
+  // Bytes of the scratch memory that the functions below need; 0 if both layouts are equal.
   std::size_t bytes() const { return to_wanted_ ? wanted_.bytes() : 0; }
 
-  // Where to read the tensor.
+  // Returns the tensor in the wanted layout: data itself, or its copy in scratch.
   const void* bring(Stream& stream, const void* data, void* scratch) const {
     if (!to_wanted_) return data;
     cuda_reorder(stream, *to_wanted_, data, scratch);
     return scratch;
   }
-  // Where to write it; then deliver() it.
+  // Returns the memory to write the tensor to in the wanted layout; deliver() then copies it to data.
   void* target(void* data, void* scratch) const { return to_wanted_ ? scratch : data; }
   void deliver(Stream& stream, const void* scratch, void* data) const {
     if (to_kept_) cuda_reorder(stream, *to_kept_, scratch, data);

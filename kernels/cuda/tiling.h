@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How kernels with a value for each channel (batch norm, bias) share a [rows, channels] tensor among threads:
-// channels last, a row for each pixel. A block works on a tile of neighbouring channels over a slice of the
-// rows. A thread keeps its few channels all the time, so what belongs to a channel stays in registers;
+// Tiling: distributes a [rows, channels] tensor, channels last with one row per pixel, over the threads of
+// kernels that have values per channel (batch norm, bias). A block processes a tile of adjacent channels and
+// a slice of the rows. A thread keeps its channels throughout, so that their values stay in registers;
 // threadIdx.y and the loop go over rows.
 #pragma once
 
@@ -18,22 +18,23 @@
 
 namespace lockstep {
 
-// Channels of a thread: a byte of passed bits, 16 or 32 bytes of activations. Else one.
+// Channels per thread in packed kernels: one byte of passed bits, 16 or 32 bytes of activations. Other
+// kernels use one.
 inline constexpr int kPackedChannels = 8;
 inline constexpr int kMostTileChannels = 64;
 inline constexpr int kBlockWarps = kBlockThreads / kWarpThreads;
 
-// Blocks of a reduction: four for each multiprocessor of a large GPU, and few enough to hand over little.
-// Never asked of the device, as an elementwise pass asks enough_blocks(): each slice is summed alone, so that
-// their number decides the last bits, and these are to be the same on every device.
+// Number of blocks of a reduction: four per multiprocessor of a large GPU, and few enough to keep the partial
+// sums small. Fixed, unlike that of elementwise passes (enough_blocks): each slice is summed separately, so
+// the number of blocks decides the last bits, which must be the same on every device.
 inline constexpr std::int64_t kReductionBlocks = 528;
-// Blocks that a multiprocessor holds at the same time. More would leave a thread fewer registers than it
-// needs, and they would spill to memory. With 4, the 528 blocks of a sum over 16-bit values run in one round.
+// Blocks that a multiprocessor holds at the same time. With more, a thread would have too few registers and
+// spill. With 4, the 528 blocks of a reduction over 16-bit values run in one round.
 template <typename T>
 inline constexpr int kReductionResident = sizeof(T) == 2 ? 4 : 3;
 template <typename T>
 inline constexpr int kElementwiseResident = std::is_same_v<T, __half> ? 3 : 2;
-// How many rows a thread of an elementwise pass reads at once. See Part::for_rows.
+// Rows that a thread of an elementwise pass reads at once. See Part::for_rows.
 inline constexpr int kElementwiseRows = 2;
 
 struct Tiling {
@@ -44,10 +45,10 @@ struct Tiling {
   unsigned tiles;
   dim3 block;
 
-  // Of what has rows and channels. lanes: channels of a thread.
+  // tensor: any type with rows and channels. lanes: channels per thread. blocks: their number, at most.
   template <typename Rows>
   static Tiling of(const Rows& tensor, int lanes, std::int64_t blocks) {
-    constexpr std::int64_t kLeastRows = 4;  // of a thread
+    constexpr std::int64_t kLeastRows = 4;  // per thread
     const auto threads = static_cast<unsigned>(ceil_div(tensor.channels, lanes));
     const unsigned across =
         lanes == 1 ? kWarpThreads
@@ -67,7 +68,7 @@ struct Tiling {
   LaunchShape shape() const { return {.grid = dim3(tiles, slices), .block = block}; }
 };
 
-// What a thread works on.
+// The channels and rows that a thread processes.
 template <int kLanes>
 struct Part {
   int channel;
@@ -88,8 +89,8 @@ struct Part {
   // The number of rows that for_rows visits.
   __device__ std::int64_t rows() const { return (end_row - first_row + row_step - 1) / row_step; }
 
-  // use(row, read(row)) for each row, in order. kAtOnce rows are read before the first of them is used: a
-  // multiprocessor needs some 32 KiB under way to keep the memory busy.
+  // Calls use(row, read(row)) for each row, in order. Reads kAtOnce rows before it uses the first of them: a
+  // multiprocessor needs about 32 KiB in flight to keep the memory busy.
   template <int kAtOnce, typename Row, typename Read, typename Use>
   __device__ void for_rows(Read read, Use use) const {
     std::int64_t row = first_row;
@@ -104,8 +105,9 @@ struct Part {
   }
 };
 
-// Adds up what the threads of a block hold for each channel, in a fixed order: within warps, then over them.
-// total(channel, sum) is called once for each channel of the tile. Value has a device function add(Value).
+// Sums the values of a block's threads for each channel, in a fixed order: within warps, then over warps.
+// Calls total(channel, sum) once per channel of the tile. Value has device functions add(Value) and
+// of_lane(distance). All threads of the block must call it.
 template <int kLanes, typename Value, typename Total>
 __device__ inline void sum_over_rows(const Tiling& t, Value (&values)[kLanes], Total total) {
   alignas(16) __shared__ unsigned char storage[kBlockWarps * kMostTileChannels * sizeof(Value)];
@@ -134,7 +136,7 @@ __device__ inline void sum_over_rows(const Tiling& t, Value (&values)[kLanes], T
   if (channel < t.channels) total(channel, sum);
 }
 
-// Adds up the slices' values of a channel, with a warp. In lane 0.
+// Sums the slices' values, [slices, channels], of one channel with one warp. The result is in lane 0.
 template <typename Value>
 __device__ inline Value sum_over_slices(const Value* partial, const Tiling& t, int channel) {
   Value sum = {};
@@ -145,18 +147,18 @@ __device__ inline Value sum_over_slices(const Value* partial, const Tiling& t, i
   return sum;
 }
 
-// A warp for each channel.
+// One warp per channel.
 inline LaunchShape channel_warps(std::int64_t channels) {
   return {.grid = dim3(static_cast<unsigned>(ceil_div(channels, kBlockWarps))), .block = dim3(kBlockThreads)};
 }
 
-// A thread for each channel.
+// One thread per channel.
 inline LaunchShape channel_threads(std::int64_t channels) {
   return {.grid = dim3(static_cast<unsigned>(ceil_div(channels, kBlockThreads))),
           .block = dim3(kBlockThreads)};
 }
 
-// function(std::type_identity<T>, std::integral_constant<int, channels of a thread>)
+// Calls function(std::type_identity<T>, std::integral_constant<int, channels per thread>).
 template <typename Rows, typename F>
 void with_channels(const Rows& tensor, bool aligned_memory, F function) {
   with_element(tensor.type, [&](auto element) {

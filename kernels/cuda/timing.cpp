@@ -41,14 +41,14 @@ std::vector<std::byte> random_block(std::size_t bytes) {
   return block;
 }
 
-// Runs products of one problem on operands that it allocates when it first needs them.
+// Runs products of one problem on operands that are allocated on first use.
 class ProductTrials {
  public:
   ProductTrials(CudaLibraries& libraries, const CudaAffinePlan& plan, std::string key)
       : libraries_(libraries), plan_(plan), key_(std::move(key)) {}
 
-  // Returns true when the product runs without an error. It is tried once for all layers with the problem,
-  // and taken to run where there is no memory to try it.
+  // Returns true if the product runs without an error. It is tried once for all layers with the same problem.
+  // Without memory for the trial it is assumed to run.
   bool runs(const AffineProduct& product) {
     const auto known = libraries_.product_trials().find(name_of(product));
     if (known != libraries_.product_trials().end()) return known->second;
@@ -61,7 +61,8 @@ class ProductTrials {
       return true;
     }
   }
-  // The time of one call; infinity when it fails. Throws MemoryError when there is no room for the operands.
+  // Microseconds of one call; infinity if it fails. Throws MemoryError if there is no memory for the
+  // operands.
   double microseconds(const AffineProduct& product) {
     double time = std::numeric_limits<double>::infinity();
     attempt(product, [&](Stream&, const std::function<void()>& enqueue) {
@@ -70,7 +71,7 @@ class ProductTrials {
     return time;
   }
   const std::string& key() const { return key_; }
-  // Why the last product that failed did.
+  // The error of the last product that failed.
   const std::string& failure() const { return failure_; }
 
  private:
@@ -78,7 +79,7 @@ class ProductTrials {
     return fmt::format("{}, {}", key_, product.name);
   }
 
-  // Returns true when it ran. An error that leaves the device unusable fails every later product, too.
+  // Returns true if it ran. After an error that leaves the device unusable, every later product fails, too.
   template <typename Run>
   bool attempt(const AffineProduct& product, Run run) {
     prepare(product.scratch_bytes);
@@ -89,9 +90,10 @@ class ProductTrials {
       run(stopwatch_->stream(), [&] { product.run(stopwatch_->stream(), operands); });
       return ran = true;
     } catch (const Error& error) {
-      cudaGetLastError();  // the check of the next kernel launch must not find it
+      cudaGetLastError();  // clears the error: the check of the next kernel launch would report it
       failure_ = error.what();
-      log::warning("{}: {} is left out, because it fails: {}", key_, product.name, failure_);
+      log::warning("{}: kernel {} is not used, because its trial run failed: {}", key_, product.name,
+                   failure_);
       return ran = false;
     }
   }
@@ -118,9 +120,9 @@ class ProductTrials {
   std::string failure_;
 };
 
-// The fastest product; an empty choice when all fail. A first call may pay for loading the kernel, which
-// takes less than kLoading microseconds: what takes longer than that, and kHopeless times as long as
-// another's, is not called again.
+// Returns the fastest product; an empty choice if all fail. A first call may include loading the kernel,
+// which takes less than kLoading microseconds. A product is not called again if its
+// first call takes longer than kLoading and longer than kHopeless times the shortest.
 KernelChoice hold_contest(ProductTrials& trials, std::span<const AffineProduct> products) {
   constexpr double kLoading = 100e3, kHopeless = 10;
   std::vector<double> first;
@@ -136,11 +138,10 @@ KernelChoice hold_contest(ProductTrials& trials, std::span<const AffineProduct> 
 }
 
 [[noreturn]] void throw_all_fail(const ProductTrials& trials, std::size_t count) {
-  throw Error(
-      exit_code::failed,
-      fmt::format("{}: all {} kernels of the library for it fail, the last with: {}. Check the device "
-                  "with nvidia-smi, and that driver and libraries are of one release",
-                  trials.key(), count, trials.failure()));
+  throw Error(exit_code::failed,
+              fmt::format("{}: all {} kernels of the library failed, the last with: {}. Check the device "
+                          "with nvidia-smi, and that the driver supports the release of the libraries",
+                          trials.key(), count, trials.failure()));
 }
 
 }  // namespace
@@ -152,7 +153,7 @@ CudaStopwatch::CudaStopwatch(Device device)
     calls_.push_back({.begin = timing_event(device), .end = timing_event(device)});
 }
 
-// The host does not wait between the calls: while the device overwrites the cache, it starts what is timed.
+// The host does not wait between the calls: it enqueues the timed work while the device overwrites the cache.
 std::vector<double> CudaStopwatch::measure(const std::function<void()>& enqueue, std::size_t count) {
   make_current(stream_.device());
   const auto stream = static_cast<cudaStream_t>(stream_.native());
@@ -178,7 +179,7 @@ double CudaStopwatch::microseconds_of_one(const std::function<void()>& enqueue) 
 }
 
 double CudaStopwatch::microseconds(const std::function<void()>& enqueue) {
-  constexpr double kEnough = 3000;  // microseconds of all calls, where so many short ones are allowed
+  constexpr double kEnough = 3000;  // microseconds of all calls together, with 3 to calls_.size() calls
   measure(enqueue, 1);
   const double once = measure(enqueue, 1).front();
   const double calls = std::clamp(kEnough / std::max(once, 1.0), 3.0, static_cast<double>(calls_.size()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long work takes on a GPU, by CUDA events: for the choice among plans, and for the device's ceilings.
+// Measures the time of work on a GPU with CUDA events, to choose among plans and to measure the device's peak
+// rates.
 #pragma once
 
 #include <functional>
@@ -24,12 +25,11 @@ class CudaStopwatch {
  public:
   explicit CudaStopwatch(Device device);
 
-  // Microseconds of one call of `enqueue`, which enqueues work on stream(): the median of some calls, after
-  // one that warms up. Before each, and outside of what is timed, the device's L2 cache is overwritten:
-  // called again and again on the same operands, the work would find them there, as it does in no step.
-  // Blocks.
+  // Microseconds of one call of `enqueue`, which enqueues work on stream(): the median of several calls after
+  // one warm-up call. Before each call, and outside the measured time, the device's L2 cache is overwritten,
+  // because in a training step the operands are not in the cache either. Blocks the host.
   double microseconds(const std::function<void()>& enqueue);
-  // The same of a single call, which may pay for loading its kernels.
+  // As above, from a single call, which may include the time to load the kernels.
   double microseconds_of_one(const std::function<void()>& enqueue);
   Stream& stream() { return stream_; }
 
@@ -39,7 +39,7 @@ class CudaStopwatch {
     TimingEvent begin, end;
   };
 
-  // Of each of so many calls, at most calls_.size().
+  // Microseconds of each of `count` calls, at most calls_.size().
   std::vector<double> measure(const std::function<void()>& enqueue, std::size_t count);
 
   Stream stream_;
@@ -47,18 +47,18 @@ class CudaStopwatch {
   std::vector<Call> calls_;
 };
 
-// Memory on the device with random numbers in [-1, 1): zeros could hide what real data costs.
+// Device memory with random numbers in [-1, 1), because zeros could be faster than real data.
 Buffer random_memory(Stream& stream, std::size_t bytes, DType type);
 
-// The products of a library that compute the same thing.
+// The products of a library that compute the same problem.
 struct ProductSource {
-  // The one of this name, without making the others; null function: only all() makes any.
+  // Makes only the product of this name; empty if there is none. Null function: only all() makes products.
   std::function<std::optional<AffineProduct>(const std::string& name)> find = {};
   std::function<std::vector<AffineProduct>()> all;  // best guess first, at least one
 };
-// The product that the choices prefer; times those that have no choice yet, on memory of its own. key says
-// what is computed. A product is run once before it is chosen, unless choices are for planning alone: one
-// that fails is left out, with a line in the log. Throws Error when all fail.
+// Returns the product that `choices` selects. Candidates without a choice are timed on separate memory. key
+// describes the problem. Unless choices are for planning only, a product is run once before it is chosen: one
+// that fails is excluded with a warning. Throws Error if all fail.
 AffineProduct choose_product(KernelChoices& choices, const std::string& key, const ProductSource& source,
                              CudaLibraries& libraries, const CudaAffinePlan& plan);
 

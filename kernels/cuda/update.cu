@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A block updates one chunk. Bytes per element, in 16-byte accesses where a chunk is aligned: value and each
-// state are read and written (8 each), the gradient read (4, or 2 in half types), the copy written (2): SGD
-// and LARS 20 with fp32 gradients, 20 with half gradients and a copy; AdamW 28 and 28. The norms of LARS read
-// value and gradient once more (8, 6). An average reads two elements and writes one (12), a swap moves 16.
+// One block updates one chunk. Bytes of memory traffic per element, in 16-byte accesses if a chunk is
+// aligned: value and each state are read and written (8 each), the gradient is read (4, or 2 in half types),
+// the copy is written (2). SGD and LARS: 20 with fp32 gradients, 20 with half gradients and a copy; AdamW: 28
+// and 28. The norms of LARS read value and gradient once more (8, 6). An average reads two elements and
+// writes one (12), a swap reads and writes two (16).
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int kLanes = 8;
 
-// How an optimizer's step for the elements of a segment is made. One thread of each block does it.
+// A rule makes the step of an optimizer for the elements of a segment. One thread of each block calls it.
 struct SgdRule {
   using Step = SgdStep;
   float momentum;
@@ -101,7 +102,7 @@ __device__ inline void apply(const Step& step, float& value, float gradient, flo
   }
 }
 
-// kCount elements from `at` on: a whole aligned pack, or one element.
+// Updates kCount elements from `at` on: a whole aligned pack, or one element.
 template <int kCount, typename Step, typename T>
 __device__ inline void update_lanes(const Step& step, float gradient_factor, const Arrays<T>& arrays,
                                     int at) {
@@ -130,7 +131,7 @@ __device__ inline void update_lanes(const Step& step, float gradient_factor, con
 template <typename Rule, typename T>
 __global__ void __launch_bounds__(kMostBlockThreads) update_kernel(Table table, Rule rule, Arrays<T> all) {
   using Step = typename Rule::Step;
-  alignas(Step) __shared__ unsigned char made[sizeof(Step)];  // shared variables have no constructors
+  alignas(Step) __shared__ unsigned char made[sizeof(Step)];  // shared variables must not have constructors
   if (table.skips()) return;
   const UpdateChunk chunk = table.chunks[blockIdx.x];
   if (threadIdx.x == 0) {
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) norms[blockIdx.x] = total;
 }
 
-// A warp for each segment.
+// One warp per segment.
 __global__ void __launch_bounds__(kWarpThreads)
     trust_ratio_kernel(Table table, TrustRatio plain, const SquaredNorms* norms, float* trust_ratios) {
   if (table.skips()) return;
@@ -206,7 +207,7 @@ __global__ void __launch_bounds__(kWarpThreads)
 }
 
 Table table_of(const Update& update) {
-  CHECK(update.control != nullptr, "an update without its control");
+  CHECK(update.control != nullptr, "Update::control is not set");
   return {.chunks = update.table.chunks().data(),
           .segments = update.table.segments().data(),
           .control = update.control};
@@ -222,7 +223,7 @@ void run(Stream& stream, const Update& update, const Rule& rule, const States& s
   const auto chunks = static_cast<unsigned>(update.table.chunks().size());
   if (chunks == 0) return;
   CHECK(update.copy == nullptr || update.copy_type == DType::f16 || update.copy_type == DType::bf16,
-        "a copy of the weights in {}", name_of(update.copy_type));
+        "the copy of the weights has the type {}, expected fp16 or bf16", name_of(update.copy_type));
   with_element(update.gradient_type, [&](auto element) {
     using T = typename decltype(element)::type;
     const Arrays<T> arrays{.gradient = static_cast<const T*>(update.gradient),
@@ -249,8 +250,8 @@ __global__ void __launch_bounds__(kMostBlockThreads) restore_kernel(Restore a) {
   for (std::int64_t i = first; i < first + kLanes && i < a.count; ++i) a.to[i] = a.from[i];
 }
 
-// pack(first) or one(i) for the kLanes elements that are this thread's: at once where they are aligned and
-// all there.
+// Processes this thread's kLanes elements: calls pack(first) if they are aligned and all exist, else one(i)
+// for each.
 template <typename Pack, typename One>
 __device__ inline void over_lanes(std::int64_t count, bool packed, const Pack& pack, const One& one) {
   const std::int64_t first = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kLanes;
@@ -288,7 +289,7 @@ __global__ void __launch_bounds__(kMostBlockThreads) swap_kernel(ValueSwap a) {
       });
 }
 
-// Of so many elements, kLanes of them a thread.
+// The shape for `count` elements, kLanes per thread.
 LaunchShape over_elements(std::int64_t count) {
   const int threads = block_threads();
   return {.grid = dim3(static_cast<unsigned>(ceil_div(count, threads * kLanes))),
@@ -320,7 +321,7 @@ void run_rule(Stream& stream, const Update& update, const LarsUpdate& lars) {
   const auto segments = static_cast<unsigned>(update.table.segments().size());
   if (chunks == 0) return;
   CHECK(lars.norms.size() >= chunks && lars.trust_ratios.size() >= segments,
-        "work space for {} chunks and {} segments, there are {} and {}", lars.norms.size(),
+        "LARS has work space for {} chunks and {} segments, needs {} and {}", lars.norms.size(),
         lars.trust_ratios.size(), chunks, segments);
   with_element(update.gradient_type, [&](auto element) {
     using T = typename decltype(element)::type;

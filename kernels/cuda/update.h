@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The steps of kernels/update.h as kernels: one over everything in an UpdateTable (LARS: three), nothing for
-// each tensor.
+// CUDA implementation of the operations of kernels/update.h. An update is one launch for a whole UpdateTable
+// (LARS: three), not one per tensor.
 #pragma once
 
 #include "core/stream.h"

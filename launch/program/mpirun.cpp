@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "comm/launcher.h"
+#include "comm/job/launcher.h"
 #include "core/error.h"
-#include "core/job_signals.h"
+#include "core/system/job_signals.h"
 #include "launch/program/own_command.h"
 
 namespace lockstep {
@@ -64,8 +64,8 @@ void start_ranks(int ranks) {
   setenv(kStartedByFlag, std::to_string(ranks).c_str(), 1);
   become(words);
   throw ConfigError(
-      fmt::format("mpirun cannot be started: {}; install Open MPI (Debian: openmpi-bin), with which "
-                  "lockstep was built, or name its folder in PATH",
+      fmt::format("cannot start mpirun: {}; install Open MPI (Debian: openmpi-bin), with which lockstep was "
+                  "built, or add its folder to PATH",
                   std::strerror(errno)));
 }
 

@@ -14,7 +14,7 @@ namespace lockstep {
 std::vector<std::string> mpirun_words(int ranks);
 
 // Replaces this process by mpirun, which runs this command without --ranks on that number of ranks. Prints
-// the mpirun command to standard error first. Returns if one rank is asked for, which this process is. Throws
+// the mpirun command to standard error first. Returns if `ranks` is 1: this process is that rank. Throws
 // UsageError if a launcher started this process, and ConfigError if mpirun cannot be started.
 void start_ranks(int ranks);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registry: what the program finds by name. It starts with all shipped entries. A custom program adds its own
-// and passes the registry to run(); every command, the help, the configuration checks and the completion then
-// know them.
+// Registry: the networks, formats, commands and other entries that the program finds by name. It starts with
+// all shipped entries. A custom program adds its own and passes the registry to run(); every command, the
+// help, the configuration checks and the completion then know them.
 #pragma once
 
 #include <string>

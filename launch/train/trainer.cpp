@@ -12,12 +12,13 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/profiler_range.h"
-#include "launch/train/watch/not_finite_search.h"
+#include "launch/train/step/shared_steps.h"
 #include "launch/train/step_ends/apart.h"
 #include "launch/train/step_ends/crossing.h"
 #include "launch/train/step_ends/late.h"
 #include "launch/train/step_ends/ring.h"
 #include "launch/train/step_ends/synchronous.h"
+#include "launch/train/watch/not_finite_search.h"
 
 namespace lockstep {
 namespace {
@@ -59,11 +60,14 @@ std::vector<Communicator*> communicators_of(const Trainer::Parts& parts) {
 std::unique_ptr<StepEnd> choose_step_end(const StepEndParts& parts, const TrainerOptions& options) {
   const bool ring = options.topology == Topology::ring, apart = options.average_every > 0;
   const bool late = parts.buckets.delayed(), crossing = options.cross_barrier;
-  CHECK(ring + apart + late + crossing <= 1, "a step ends in one way");
+  CHECK(ring + apart + late + crossing <= 1,
+        "at most one of a ring, average_every, delayed buckets and cross_barrier may be set");
   CHECK(parts.average == nullptr || !(ring || apart || crossing),
-        "an average is of parameters that all ranks share and a whole step has updated");
+        "ema_decay requires the same parameters on all ranks after each step: no ring, average_every or "
+        "cross_barrier");
   CHECK(options.clip_norm == 0 || ring + apart + late + crossing == 0,
-        "a norm is of the mean of the step's own gradients, all of them");
+        "clip_norm requires the step's averaged gradients: no ring, average_every, delayed buckets or "
+        "cross_barrier");
   if (ring) return std::make_unique<RingEnd>(parts);
   if (apart) {
     return std::make_unique<ApartEnd>(
@@ -77,10 +81,10 @@ std::unique_ptr<StepEnd> choose_step_end(const StepEndParts& parts, const Traine
 // The same on every rank.
 bool records_steps(const Trainer::Parts& parts, const StepEnd& end) {
   std::string_view reason;
-  if (end.crosses()) {
-    reason = "the exchange of one ends within the next";
+  if (end.traits().crosses) {
+    reason = "the exchange of a step ends within the next step";
   } else if (first_rank_where(parts.communicator.host(), parts.observer != nullptr) >= 0) {
-    reason = "an observer of layers looks into them";
+    reason = "a layer observer is called within a step";
   }
   if (!reason.empty()) log::info("steps are enqueued one by one: {}", reason);
   return reason.empty();
@@ -118,31 +122,34 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
                            options)),
       traces_(first_rank_where(parts.communicator.host(), parts.timeline != nullptr) >= 0) {
   settled_.loss_scale = parts_.optimizer.read_control(stream_).loss_scale;
-  CHECK(!end_->judges_alone() || parts.across == nullptr,
-        "ranks that train apart ask each other for statistics");
+  CHECK(!end_->traits().judges_alone || parts.across == nullptr,
+        "synchronised batch norm requires that no rank skips a step alone");
   CHECK(options.clip_norm == 0 || parts.buckets.exchange().same_on_every_rank(),
-        "each rank knows only a part of the gradients' norm");
+        "clip_norm requires an exchange with the same result on every rank");
   if (options_.max_skipped_steps > 0) {
-    CHECK(!options_.cross_barrier, "a step that others are part of is not skipped");
+    CHECK(!options_.cross_barrier,
+          "max_skipped_steps excludes cross_barrier: the next step has begun before a step is judged");
     parts_.optimizer.judge_each_step();
   }
   if (options.metrics.any())
     metrics_.emplace(options.metrics, parts.network, parts.communicator.host(), stream_);
   if (metrics_ && !metrics_->any()) metrics_.reset();
-  CHECK(options.evaluate_every == 0 || end_->in_lockstep(), "ranks meet behind an epoch alone");
+  CHECK(options.evaluate_every == 0 || in_lockstep(),
+        "evaluate_every requires ranks in lockstep: on a ring they wait for each other only after an epoch");
   const bool may_record = options.record_steps && stream_.can_record();
   codec_trial_ = make_codec_trial(parts, may_record, options.codec_trial);
-  recordings_.begin(may_record && records_steps(parts, *end_), end_->first_exchange());
+  recordings_.begin(may_record && records_steps(parts, *end_), end_->traits().first_exchange);
   recordings_.restart(parts.buckets.exchange().warmup_steps());
 }
 
 // Collective. Finds, for example, imported running statistics that are not finite: training updates them but
 // does not read them.
 void Trainer::require_finite_state() {
-  const std::string where = where_it_began(parts_.communicator.host(), not_finite_state(parts_.network));
+  const std::string where = describe_origin(parts_.communicator.host(), not_finite_state(parts_.network));
   if (where.empty()) return;
   throw_agreed(Error(exit_code::failed,
-                     fmt::format("the network is not finite before step {}{}; train from other weights",
+                     fmt::format("the network has values that are not finite before step {}{}; start from "
+                                 "other weights (--init) or from an earlier checkpoint (--resume)",
                                  position_.step + 1, where)));
 }
 
@@ -163,9 +170,9 @@ void Trainer::fit(std::span<TrainingObserver* const> observers) {
 
 std::optional<EpochRecord> Trainer::train_epoch() {
   EpochRun run = begin_run();
-  const bool in_lockstep = end_->in_lockstep();
+  SharedSteps* const shared = end_->shared_steps();
   const auto steps_over = [&] {
-    settle_but(0);
+    settle_all_but(0);
     for (TrainingObserver* each : observers_) each->steps_over();
   };
   for (bool first = true;; first = false) {
@@ -174,7 +181,7 @@ std::optional<EpochRecord> Trainer::train_epoch() {
       if (!pause_to_evaluate(run)) return std::nullopt;
     }
     if (!begin_next_step(run.end_step)) break;
-    if (in_lockstep || first) {
+    if (shared == nullptr || first) {
       for (TrainingObserver* each : std::views::reverse(observers_)) each->before_step();
     }
     step();
@@ -185,32 +192,36 @@ std::optional<EpochRecord> Trainer::train_epoch() {
                             .loss = settled_.losses.mean(),
                             .samples_per_second = samples_per_second(run)};
     for (TrainingObserver* each : observers_) each->step_done(record);
-    if (!in_lockstep) {
-      if (std::ranges::any_of(observers_, &TrainingObserver::wants_to_meet)) end_->give_up_epoch();
-    } else if (!observers_go_on()) {
+    if (shared != nullptr) {
+      if (std::ranges::any_of(observers_, &TrainingObserver::wants_to_meet)) shared->give_up();
+    } else if (!observers_continue()) {
       steps_over();
       return std::nullopt;
     }
   }
-  settle_but(0);
-  if (!in_lockstep) {
-    steps_by_rank_ = end_->end_epoch();
+  settle_all_but(0);
+  if (shared != nullptr) {
+    steps_by_rank_ = shared->end_epoch();
     const std::int64_t all = std::reduce(steps_by_rank_.begin(), steps_by_rank_.end());
     move_to(run.first_step + all / parts_.communicator.size());
   }
   steps_over();
-  if (!in_lockstep && !observers_go_on()) return std::nullopt;
+  if (shared != nullptr && !observers_continue()) return std::nullopt;
   return record_of(run);
 }
 
-bool Trainer::observers_go_on() { return std::ranges::all_of(observers_, &TrainingObserver::goes_on); }
+bool Trainer::observers_continue() { return std::ranges::all_of(observers_, &TrainingObserver::goes_on); }
 
 bool Trainer::begin_next_step(std::int64_t end_step) {
   const std::int64_t before = position_.epoch_step, every = options_.norm_every;
-  const std::optional<std::int64_t> next = end_->next_step(before, end_step);
   norm_wanted_ = false;
-  if (!next) return false;
-  move_to(*next);
+  if (SharedSteps* const shared = end_->shared_steps()) {
+    const std::optional<std::int64_t> next = shared->take();
+    if (!next) return false;
+    move_to(*next);
+  } else if (before >= end_step) {
+    return false;
+  }
   const std::int64_t after = position_.epoch_step + 1;
   norm_wanted_ = every > 0 && (after / every > before / every || after == end_step ||
                                evaluates_within(after, position_.step + 1));
@@ -228,14 +239,16 @@ void Trainer::step() {
   const ProfilerRange range("step", position_.step + 1);
   const std::int64_t begin_ns = now_ns();
   place_ = {.step = position_.step,
-            .slot = StepSlot::of(enqueued_),
-            .stops_behind = epoch_ends_after(position_.epoch_step + 1, position_.step + 1) ||
-                            evaluates_within(position_.epoch_step + 1, position_.step + 1)};
-  end_->begin_step(place_);
+            .slot = StepSlot::of(position_.enqueued),
+            .before_pause = epoch_ends_after(position_.epoch_step + 1, position_.step + 1) ||
+                            evaluates_within(position_.epoch_step + 1, position_.step + 1),
+            .exchange_changed = place_.exchange_changed};
+  plan_ = end_->begin_step(place_);
+  place_.exchange_changed = false;
   marks_.begin(place_.slot, position_.step + 1);
   const bool observed = observes_buckets();
   clock_.begin(place_.slot, position_.step, observed);
-  if (!end_->exchanges(place_)) clock_.without_exchange();
+  if (!plan_.exchanges) clock_.without_exchange();
   train_.begin(stream_, place_.slot);
   clock_.has_data();
   results_.ask_for_norm(place_.slot, wants_norm());
@@ -244,14 +257,14 @@ void Trainer::step() {
   recordings_.run(end_->kind_of(position_.step), place_.slot, observed, [this] { enqueue_step(); });
   clock_.end();
   end_->end_step(place_);
-  ++enqueued_;
+  ++position_.enqueued;
   ++position_.step;
   ++position_.epoch_step;
-  clock_.fetch([this] { train_.prefetch(StepSlot::of(enqueued_)); });
+  clock_.fetch([this] { train_.prefetch(StepSlot::of(position_.enqueued)); });
   clock_.wait_for_device();
-  settle_but(lag());
+  settle_all_but(lag());
   clock_.rest();
-  if (end_->learns()) learn_order();
+  if (plan_.learns) learn_order();
   if (codec_trial_ && !codecs_held_) try_codecs(seconds_between(begin_ns, now_ns()));
 }
 
@@ -262,7 +275,7 @@ bool Trainer::observes_buckets() const {
   constexpr std::int64_t kEvery = 16, kFirst = 2;
   if (!recordings_.records() || traces_) return true;
   if (!ledger_) return false;
-  return (codec_trial_ && !codecs_held_ && !codec_trial_->decided()) || enqueued_ % kEvery == kFirst;
+  return (codec_trial_ && !codecs_held_ && !codec_trial_->decided()) || position_.enqueued % kEvery == kFirst;
 }
 
 // If steps of the previous epoch are under way, settle() resets the sums later.
@@ -270,8 +283,8 @@ void Trainer::begin_epoch() {
   ++position_.epoch;
   position_.epoch_step = 0;
   position_.reported = 0;
-  settled_.epoch_begin = enqueued_;
-  if (settled_.steps == enqueued_) begin_sums();
+  settled_.epoch_begin = position_.enqueued;
+  if (settled_.steps == position_.enqueued) begin_sums();
 }
 
 void Trainer::begin_sums() {
@@ -279,16 +292,16 @@ void Trainer::begin_sums() {
   settled_.skipped = 0;
 }
 
-// Enqueues all work of a step. Full buckets leave while the last micro-batch's backward is still at earlier
-// layers.
+// Enqueues all work of a step. Full buckets are sent while the last micro-batch's backward is still at
+// earlier layers.
 void Trainer::enqueue_step() {
   train_.rewind();
   end_->before_forward(place_);
   const std::int64_t last = options_.accumulation - 1;
   for (std::int64_t micro = 0; micro < last; ++micro) micro_batch(micro, nullptr);
-  micro_batch(last, end_->buckets_leave(place_) ? &parts_.buckets : nullptr);
-  marks_.behind_backward(stream_, place_.slot);
-  end_->behind_backward(place_);
+  micro_batch(last, plan_.sends_during_backward ? &parts_.buckets : nullptr);
+  marks_.after_backward(stream_, place_.slot);
+  end_->after_backward(place_);
 }
 
 void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
@@ -300,13 +313,13 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
                   .loss_scale = parts_.optimizer.loss_scale(),
                   .gradients = parts_.buckets.write(micro),
                   .listener = exchange,
-                  .gate = end_->gate(),
+                  .gate = micro == 0 ? plan_.gate : nullptr,
                   .observer = parts_.observer,
                   .across = parts_.across};
   clock_.time(Phase::forward, micro, [&] {
     parts_.network.forward(*batch, pass);
     parts_.network.copy_loss(stream_, results_.loss(place_.slot, micro));
-    end_->behind_forward();
+    end_->finish();
   });
   if (exchange != nullptr) {
     GradientUnit unit{.loss_scale = parts_.optimizer.loss_scale()};
@@ -322,11 +335,11 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
   });
 }
 
-std::int64_t Trainer::lag() const { return stream_.runs_on_host() && !end_->crosses() ? 0 : 1; }
+std::int64_t Trainer::lag() const { return stream_.runs_on_host() && !end_->traits().crosses ? 0 : 1; }
 
 bool Trainer::wants_norm() const {
   const bool wanted = stream_.runs_on_host() ? norm_wanted_ : options_.norm_every > 0;
-  return wanted && end_->has_norm();
+  return wanted && plan_.has_norm;
 }
 
 float Trainer::gradient_scale() const {
@@ -336,12 +349,12 @@ float Trainer::gradient_scale() const {
 }
 
 void Trainer::finish_steps() {
-  settle_but(0);
+  settle_all_but(0);
   for (Communicator* each : recordings_.communicators()) each->stream().synchronize();
 }
 
 StepAccount Trainer::take_account() {
-  settle_but(0);
+  settle_all_but(0);
   clock_.restart();  // work until the next step is not idle time of a step
   return clock_.take();
 }

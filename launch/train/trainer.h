@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/buckets.h"
 #include "comm/communicator.h"
 #include "comm/communicator_gather.h"
+#include "comm/gradients/buckets.h"
 #include "comm/neighbour_slots.h"
 #include "core/step_slot.h"
 #include "core/timeline.h"
@@ -27,16 +27,16 @@
 #include "launch/train/clock/device_marks.h"
 #include "launch/train/clock/ledger.h"
 #include "launch/train/clock/step_clock.h"
-#include "launch/train/trials/codec_trial.h"
+#include "launch/train/evaluation/metrics.h"
 #include "launch/train/step/exchanged_rate.h"
 #include "launch/train/step/loss_totals.h"
-#include "launch/train/evaluation/metrics.h"
-#include "launch/train/step_ends/step_end.h"
 #include "launch/train/step/step_recordings.h"
 #include "launch/train/step/step_results.h"
 #include "launch/train/step/step_statistics.h"
+#include "launch/train/step_ends/step_end.h"
 #include "launch/train/training_observer.h"
 #include "launch/train/training_records.h"
+#include "launch/train/trials/codec_trial.h"
 #include "models/network.h"
 #include "models/optimizer.h"
 #include "models/schedule.h"
@@ -55,7 +55,7 @@ struct TrainerOptions {
   // local one. 0: ranks exchange gradients in every step.
   std::int64_t average_every = 0;
   std::int64_t average_after = 0;
-  // ring: see Gossip. Ranks train apart, and meet when an epoch is evaluated.
+  // ring: see Gossip. Ranks train separately and wait for each other when an epoch is evaluated.
   Topology topology = Topology::all;
   // Largest norm of a step's gradients, over all parameters; larger gradients are scaled to it. 0: no
   // clipping.
@@ -126,8 +126,8 @@ class Trainer {
   // takes its own steps, and step() is not collective.
   void step();
   // Evaluates the whole test set, each sample once. Uses the mean over ranks of the running statistics and,
-  // where ranks train apart, of the parameters, which exports and digests use until the next step; with an
-  // EMA, the averaged parameters. Does not change training. Collective. progress: called after each batch,
+  // where ranks train separately, of the parameters, which exports and digests use until the next step; with
+  // an EMA, the averaged parameters. Does not change training. Collective. progress: called after each batch,
   // with its number from 1.
   using EvaluationProgress = std::function<void(std::int64_t batch, std::int64_t batches)>;
   Evaluation evaluate(const EvaluationProgress& progress = nullptr);
@@ -174,7 +174,7 @@ class Trainer {
     return position_.ended || position_.epoch >= options_.epochs ||
            (stopped() && (position_.reported || position_.epoch_step == 0));
   }
-  // For observers, between steps. totals() reads clocks; the others are stored values.
+  // For observers, between steps. totals() reads clocks; the other two return stored values.
   StepTotals totals();
   LastStep last_step() const;
   // Steps of this trainer whose results the host has read.
@@ -192,13 +192,13 @@ class Trainer {
   // Mean seconds for which the compute threads were ready and had no core. Only differences are meaningful.
   // Excludes delays that follow a wait for other ranks.
   double compute_without_core();
-  // Runs the micro-batches of a step without exchange and update, for measurements. Calls `behind` after
-  // each, when gradients are this rank's own: the mean over the micro-batch times the loss scale. Uses up
-  // samples and changes running statistics. After the first step, not allowed if a step ends within the next
-  // (CrossingEnd). Collective only with synchronised batch norm.
-  void rehearse(const std::function<void()>& behind = nullptr);
+  // Runs the micro-batches of a step without exchange and update, for measurements. Calls
+  // after_micro_batch() after each; the gradients then are this rank's own, the mean over the micro-batch
+  // times the loss scale. Consumes samples and changes running statistics. After the first step, not allowed
+  // if a step ends within the next (CrossingEnd). Collective only with synchronised batch norm.
+  void rehearse(const std::function<void()>& after_micro_batch = nullptr);
   // True if all ranks are at the same step between steps.
-  bool in_lockstep() const { return end_->in_lockstep(); }
+  bool in_lockstep() const { return end_->shared_steps() == nullptr; }
   // CPU time of this process so far. With one rank, communication is 0. NCCL's own threads count as compute.
   ProcessorAccount processor_account();
 
@@ -211,18 +211,19 @@ class Trainer {
     std::int64_t epoch_step = 0;
     std::int64_t reported = 0;  // 1: all trained steps of the epoch are reported
     bool ended = false;
+    std::int64_t enqueued = 0;  // steps by this trainer
   };
   // Steps whose results the host has read.
   struct SettledSteps {
     std::int64_t steps = 0;
-    std::int64_t epoch_begin = 0;       // number of steps enqueued before the epoch's first
-    LossTotals losses;                  // of this rank in the epoch
-    std::int64_t skipped = 0;           // in the epoch
-    std::int64_t bad_in_a_row = 0;      // skipped, and no smaller loss scale fixes it
-    float loss_scale = 1;               // after the last step
-    double gradient_norm = 0;           // of the last step; NaN: not computed
-    float gradients_scale = 1;          // loss scale of that step's gradients
-    std::string not_finite_where = {};  // result of find_not_finite()
+    std::int64_t epoch_begin = 0;        // number of steps enqueued before the epoch's first
+    LossTotals losses;                   // of this rank in the epoch
+    std::int64_t skipped = 0;            // in the epoch
+    std::int64_t bad_in_a_row = 0;       // skipped, and no smaller loss scale fixes it
+    float loss_scale = 1;                // after the last step
+    double gradient_norm = 0;            // of the last step; NaN: not computed
+    float gradients_scale = 1;           // loss scale of that step's gradients
+    std::string not_finite_origin = {};  // result of find_not_finite()
   };
   // One run of fit() through an epoch: where it began, and the evaluations within it.
   struct EpochRun {
@@ -236,10 +237,10 @@ class Trainer {
     double pause_seconds = 0, metrics_seconds = 0;
   };
 
-  // 1 / samples of a step: of all ranks, or of this rank where gradients stay its own.
+  // 1 / samples of a step: those of all ranks, or this rank's if it does not exchange its gradients.
   float gradient_scale() const;
   void enqueue_step();
-  // exchange: for the step's last micro-batch, if its buckets leave during backward; else null.
+  // exchange: for the step's last micro-batch, if its buckets are sent during backward; else null.
   void micro_batch(std::int64_t micro, GradientListener* exchange);
   void learn_order();
   // Steps that the host does not wait for after enqueueing: none on a CPU, the last one on a GPU or if steps
@@ -247,7 +248,7 @@ class Trainer {
   std::int64_t lag() const;
   // Reads the results of all enqueued steps but the last `lag`, when the device has completed them. All ranks
   // do so at the same point of the loop.
-  void settle_but(std::int64_t lag);
+  void settle_all_but(std::int64_t lag);
   void settle(StepSlot slot);
   [[noreturn]] void stop_not_finite(const StepFailure& failure);
   void report_skipped(const StepVerdict& verdict);
@@ -279,7 +280,7 @@ class Trainer {
   // Call before each step of an epoch. Sets the position and whether the norm is computed; false: no step is
   // left.
   bool begin_next_step(std::int64_t end_step);
-  bool observers_go_on();
+  bool observers_continue();
   void move_to(std::int64_t epoch_step);
   bool wants_norm() const;
   // Total so far; see EpochRecord::communication_without_core.
@@ -328,8 +329,8 @@ class Trainer {
   bool traces_;                                        // a rank has a timeline
   std::span<TrainingObserver* const> observers_ = {};  // during fit()
   Position position_;
-  StepPlace place_;            // the step that is being enqueued
-  std::int64_t enqueued_ = 0;  // steps by this trainer
+  StepPlace place_;  // the step that is being enqueued
+  StepPlan plan_;    // of that step
   SettledSteps settled_;
   std::vector<std::int64_t> steps_by_rank_;  // see steps_by_rank()
   bool norm_wanted_ = false;                 // of the next step's gradients, on a CPU

@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "comm/agreement.h"
-#include "core/processor_time.h"
+#include "core/system/processor_time.h"
+#include "launch/train/step/shared_steps.h"
 #include "launch/train/trainer.h"
 
 namespace lockstep {
@@ -64,13 +65,14 @@ Trainer::EpochRun Trainer::begin_run() {
   run.compute_without_core = compute_without_core();
   if (options_.max_steps > 0)
     run.end_step = std::min(run.end_step, run.first_step + options_.max_steps - position_.step);
-  end_->begin_epoch(run.first_step, run.end_step);
+  if (SharedSteps* const shared = end_->shared_steps())
+    shared->begin_epoch(run.first_step, run.end_step - run.first_step);
   return run;
 }
 
 double Trainer::samples_per_second(const EpochRun& run) const {
   const std::int64_t steps =
-      end_->in_lockstep() ? settled_.steps - run.settled_before : position_.epoch_step - run.first_step;
+      in_lockstep() ? settled_.steps - run.settled_before : position_.epoch_step - run.first_step;
   return static_cast<double>(steps * parts_.train.global_batch()) /
          (seconds_between(run.begin_ns, now_ns()) - run.pause_seconds);
 }

@@ -11,7 +11,7 @@ namespace lockstep {
 // Learns from steps that wait for their gradients, once codecs are decided.
 void Trainer::learn_order() {
   if (!ledger_ || (codec_trial_ && !codecs_held_ && !codec_trial_->decided())) return;
-  settle_but(0);
+  settle_all_but(0);
   end_->learn(*ledger_);
 }
 
@@ -20,7 +20,7 @@ void Trainer::try_codecs(double step_seconds) {
 }
 
 void Trainer::choose_codecs(std::span<const int> by_bucket) {
-  CHECK(codec_trial_, "there are no codecs to choose from");
+  CHECK(codec_trial_, "choose_codecs() requires comm.codec = \"auto\"");
   codec_trial_->end();
   change_codecs(by_bucket);
 }
@@ -29,13 +29,13 @@ void Trainer::choose_codecs(std::span<const int> by_bucket) {
 void Trainer::change_codecs(std::span<const int> by_bucket) {
   AutoExchange& exchange = *parts_.buckets.exchange().to_choose();
   if (std::ranges::equal(by_bucket, exchange.chosen())) return;
-  settle_but(0);
+  settle_all_but(0);
   stream_.synchronize();
   recordings_.forget();
   exchange.choose(by_bucket);
   recordings_.restart(parts_.buckets.exchange().warmup_steps());
   clock_.restart();
-  end_->learn_again();
+  place_.exchange_changed = true;
 }
 
 }  // namespace lockstep

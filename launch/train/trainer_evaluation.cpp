@@ -6,8 +6,8 @@
 
 #include "core/log.h"
 #include "core/timeline.h"
-#include "launch/train/watch/not_finite_search.h"
 #include "launch/train/trainer.h"
+#include "launch/train/watch/not_finite_search.h"
 
 namespace lockstep {
 
@@ -30,9 +30,9 @@ std::optional<Evaluation> Trainer::evaluate_for_observers() {
 std::optional<Evaluation> Trainer::evaluate_while(
     const std::function<bool(std::int64_t, std::int64_t)>& progress) {
   set_current_step(0);
-  settle_but(0);
+  settle_all_but(0);
   clock_.restart();
-  if (const auto failure = end_->show_evaluated(position_.step)) stop_not_finite(*failure);
+  if (const auto failure = end_->share_state(StateUse::evaluation, position_.step)) stop_not_finite(*failure);
   average_statistics();
   if (average_) swap_average();
   LossTotals mine;
@@ -66,7 +66,7 @@ std::optional<Evaluation> Trainer::evaluate_while(
 // loss.
 void Trainer::warn_unless_finite(const LossTotals& all) {
   NotFiniteSearch search(parts_.network, stream_);
-  search.look_at_state();
+  search.check_state();
   if (!std::isfinite(all.loss)) {
     test_.seek(0, 0);
     const Pass pass{.stream = stream_, .mode = Mode::evaluation, .observer = &search};
@@ -74,10 +74,10 @@ void Trainer::warn_unless_finite(const LossTotals& all) {
     for (std::int64_t step = 0; step < steps && search.found().empty(); ++step) {
       test_.begin(stream_, StepSlot::of(step));
       parts_.network.forward(test_.next(), pass);
-      search.look_at_loss(parts_.network.loss(stream_).loss);
+      search.check_loss(parts_.network.loss(stream_).loss);
     }
   }
-  const std::string where = where_it_began(parts_.communicator.host(), search.found());
+  const std::string where = describe_origin(parts_.communicator.host(), search.found());
   if (!where.empty()) log::shared_warning("the evaluation is not finite{}", where);
 }
 
@@ -88,7 +88,7 @@ void Trainer::swap_average() {
 }
 
 void Trainer::with_evaluated_weights(const std::function<void()>& work) {
-  settle_but(0);
+  settle_all_but(0);
   if (!average_) return work();
   swap_average();
   work();
@@ -107,7 +107,7 @@ bool Trainer::evaluate_epoch(EpochRecord& record) {
   return true;
 }
 
-// What the pause takes is no part of the epoch's steps.
+// Excludes the time of the pause from the times of the epoch's steps.
 bool Trainer::pause_to_evaluate(EpochRun& run) {
   const std::int64_t begin = now_ns();
   const double without_core = compute_without_core();

@@ -11,8 +11,8 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "launch/train/watch/not_finite_search.h"
 #include "launch/train/trainer.h"
+#include "launch/train/watch/not_finite_search.h"
 #include "models/network_state.h"
 
 namespace lockstep {
@@ -32,13 +32,14 @@ std::vector<int> ranks_with(Communicator& host, bool mine) {
 void Trainer::report_skipped(const StepVerdict& verdict) {
   if (end_->kind_of(verdict.step - 1) != StepKind::synchronous) {
     return log::warning(
-        "step {} skipped by this rank: its gradients are not finite ({} in a row, at most {})", verdict.step,
-        settled_.bad_in_a_row, options_.max_skipped_steps);
+        "step {} skipped by this rank: its gradients are not finite ({} in a row, "
+        "train.max_skipped_steps = {})",
+        verdict.step, settled_.bad_in_a_row, options_.max_skipped_steps);
   }
   const std::vector<int> ranks = ranks_with(parts_.communicator.host(), !verdict.loss_finite);
   log::shared_warning("step {} skipped: {} ({} in a row, train.max_skipped_steps = {})", verdict.step,
                       ranks.empty()
-                          ? "the gradient is not finite (every rank's loss is)"
+                          ? "the gradient is not finite, the loss is finite on every rank"
                           : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", ")),
                       settled_.bad_in_a_row, options_.max_skipped_steps);
 }
@@ -56,12 +57,12 @@ Trainer::Position Trainer::position_before(std::int64_t step) const {
 // Changes gradients, but neither parameters nor other training state. On a ring the samples of a step are not
 // known.
 std::string Trainer::find_not_finite(std::int64_t step) {
-  if (!end_->in_lockstep()) return {};
+  if (!in_lockstep()) return {};
   end_->finish();
   Network& network = parts_.network;
   stream_.synchronize();
   NotFiniteSearch search(network, stream_);
-  search.look_at_state();
+  search.check_state();
   network.keep_statistics(stream_);
   const Position at = position_before(step);
   train_.seek(at.epoch, at.epoch_step);
@@ -75,7 +76,7 @@ std::string Trainer::find_not_finite(std::int64_t step) {
                     .observer = &search,
                     .across = parts_.across};
     network.forward(train_.next(), pass);
-    search.look_at_loss(network.loss(stream_).loss);
+    search.check_loss(network.loss(stream_).loss);
     network.backward(pass);
   }
   network.restore_statistics(stream_);
@@ -89,36 +90,37 @@ void Trainer::stop_not_finite(const StepFailure& failure) {
   Communicator& host = parts_.communicator.host();
   const std::vector<int> ranks = ranks_with(host, !failure.loss_finite);
   const std::string what = ranks.empty()
-                               ? "the gradient is not finite (every rank's loss is)"
+                               ? "the gradient is not finite, the loss is finite on every rank"
                                : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
-  std::string where = where_it_began(host, settled_.not_finite_where);
-  if (where.empty() && !end_->judges_alone())
-    where = "; computed again, each rank by itself, it is finite everywhere";
+  std::string where = describe_origin(host, settled_.not_finite_origin);
+  if (where.empty() && !end_->traits().judges_alone)
+    where = "; when each rank repeated the step on its own batch, all values were finite";
   for (TrainingObserver* each : observers_) each->step_failed();
   const std::string saved = save_last_good(failure.step);
-  throw_agreed(Error(exit_code::failed,
-                     fmt::format("step {}: {}{}; lower optimizer.learning_rate or look at the data{}",
-                                 failure.step, what, where, saved)));
+  throw_agreed(
+      Error(exit_code::failed, fmt::format("step {}: {}{}; lower optimizer.learning_rate or check the data{}",
+                                           failure.step, what, where, saved)));
 }
 
 // On a GPU the next step is already enqueued; if it is skipped, it restores the statistics, too.
 std::string Trainer::save_last_good(std::int64_t failed_step) {
-  const bool average = end_->show_last_average(failed_step);
-  const bool next_done =
-      settled_.steps < enqueued_ && results_.result(StepSlot::of(settled_.steps)).control.finite != 0;
+  const bool average = end_->kind_of(failed_step - 1) != StepKind::synchronous;
+  if (average) end_->share_state(StateUse::last_good, failed_step);
+  const bool next_done = settled_.steps < position_.enqueued &&
+                         results_.result(StepSlot::of(settled_.steps)).control.finite != 0;
   stream_.synchronize();
-  if (!average && !share_finite_state()) return "; no rank has parameters that are finite";
+  if (!average && !share_finite_state()) return "; nothing was saved, because no rank has finite parameters";
   std::string saved;
   if (!options_.last_good.empty()) {
     average_statistics();
     stream_.synchronize();
     if (parts_.communicator.rank() == 0) StateSnapshot(parts_.network).save(options_.last_good);
-    if (average) return fmt::format("; the last average of all ranks is in {}", options_.last_good.string());
-    saved = fmt::format("; the state {} is in {}",
+    if (average) return fmt::format("; {} holds the last average of all ranks", options_.last_good.string());
+    saved = fmt::format("; the network's state {} is in {}",
                         next_done ? fmt::format("after step {}", failed_step + 1) : "before this step",
                         options_.last_good.string());
   }
-  if (observers_.empty() || average || !end_->skip_restores_state()) return saved;
+  if (observers_.empty() || average || !end_->traits().skip_restores_state) return saved;
   return_to_last_good(failed_step, next_done);
   for (TrainingObserver* each : observers_) saved += each->save_last_good();
   return saved;
@@ -129,7 +131,7 @@ bool Trainer::share_finite_state() {
   Network& network = parts_.network;
   Communicator& communicator = parts_.communicator;
   NotFiniteSearch search(network, stream_);
-  search.look_at_state();
+  search.check_state();
   const std::vector<int> sound = ranks_with(communicator.host(), search.found().empty());
   if (sound.empty()) return false;
   if (static_cast<int>(sound.size()) == communicator.size()) return true;
@@ -139,7 +141,8 @@ bool Trainer::share_finite_state() {
   communicator.stream().synchronize();
   network.copy_weights(stream_);
   stream_.synchronize();
-  log::shared_warning("ranks whose parameters were not finite have those of rank {} now", sound.front());
+  log::shared_warning("ranks whose parameters were not finite now have the parameters of rank {}",
+                      sound.front());
   return true;
 }
 
@@ -155,7 +158,7 @@ void Trainer::return_to_last_good(std::int64_t failed_step, bool next_done) {
     position_.epoch_step = at.epoch_step;
   }
   if (parts_.optimizer.loss_scale_options().dynamic()) --settled_.skipped;
-  settled_.steps = enqueued_;
+  settled_.steps = position_.enqueued;
 }
 
 }  // namespace lockstep

@@ -5,10 +5,10 @@
 
 namespace lockstep {
 
-void Trainer::rehearse(const std::function<void()>& behind) {
-  settle_but(0);
+void Trainer::rehearse(const std::function<void()>& after_micro_batch) {
+  settle_all_but(0);
   clock_.restart();
-  train_.begin(stream_, StepSlot::of(enqueued_));
+  train_.begin(stream_, StepSlot::of(position_.enqueued));
   const std::int64_t samples =
       parts_.train.global_batch() / parts_.communicator.size() / options_.accumulation;
   for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) {
@@ -21,7 +21,7 @@ void Trainer::rehearse(const std::function<void()>& behind) {
     parts_.network.forward(train_.next(), pass);
     parts_.network.backward(pass);
     stream_.synchronize();
-    if (behind) behind();
+    if (after_micro_batch) after_micro_batch();
   }
 }
 

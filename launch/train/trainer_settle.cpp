@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-void Trainer::settle_but(std::int64_t lag) {
+void Trainer::settle_all_but(std::int64_t lag) {
   if (lag == 0) end_->finish();
-  while (enqueued_ - settled_.steps > lag) settle(StepSlot::of(settled_.steps));
+  while (position_.enqueued - settled_.steps > lag) settle(StepSlot::of(settled_.steps));
 }
 
 void Trainer::settle(StepSlot slot) {
@@ -24,7 +24,7 @@ void Trainer::settle(StepSlot slot) {
   settled_.gradients_scale = scale_before;
   settled_.gradient_norm = gradient_norm(result, scale_before);
   const StepVerdict verdict =
-      end_->judge(position_.step - enqueued_ + settled_.steps + 1, result, scale_before);
+      end_->judge(position_.step - position_.enqueued + settled_.steps + 1, result, scale_before);
   if (settled_.steps++ == settled_.epoch_begin) begin_sums();
   if (verdict.counts) {
     for (const LossSums& sums : result.losses) settled_.losses.add(sums);
@@ -34,8 +34,8 @@ void Trainer::settle(StepSlot slot) {
   if (skipped && dynamic) {
     ++settled_.skipped;
     if (parts_.communicator.rank() == 0 || end_->kind_of(verdict.step - 1) != StepKind::synchronous) {
-      log::info("step {} skipped: its gradients overflow at a loss scale of {}, now it is {}", verdict.step,
-                verdict.loss_scale, settled_.loss_scale);
+      log::info("step {} skipped: its gradients overflow at a loss scale of {}; the scale is now {}",
+                verdict.step, verdict.loss_scale, settled_.loss_scale);
     }
   }
   // At the smallest loss scale, the scale is not the cause.
@@ -44,13 +44,13 @@ void Trainer::settle(StepSlot slot) {
   const bool fatal = bad && settled_.bad_in_a_row > options_.max_skipped_steps;
   if (bad && !fatal && !dynamic) ++settled_.skipped;
   if (bad && !fatal) report_skipped(verdict);
-  if (fatal && settled_.not_finite_where.empty()) settled_.not_finite_where = find_not_finite(verdict.step);
+  if (fatal && settled_.not_finite_origin.empty()) settled_.not_finite_origin = find_not_finite(verdict.step);
   if (const auto failure = end_->failure(verdict, fatal, slot)) stop_not_finite(*failure);
 }
 
 // The sum over ranks if each rank judges its own steps.
 std::int64_t Trainer::skipped_on_all_ranks() {
-  if (!end_->judges_alone()) return settled_.skipped;
+  if (!end_->traits().judges_alone) return settled_.skipped;
   const std::vector<std::int64_t> skipped = gather_values(parts_.communicator.host(), settled_.skipped);
   return std::accumulate(skipped.begin(), skipped.end(), std::int64_t{0});
 }

@@ -9,9 +9,9 @@
 namespace lockstep {
 
 void Trainer::visit_state(StateVisitor& visitor) {
-  settle_but(0);
+  settle_all_but(0);
   clock_.restart();
-  if (!visitor.writes()) end_->show_saved(position_.step);
+  if (!visitor.writes()) end_->share_state(StateUse::checkpoint, position_.step);
   parts_.network.visit_state(visitor);
   parts_.optimizer.visit_state(visitor);
   if (average_) average_->visit_state(visitor);
@@ -22,10 +22,11 @@ void Trainer::visit_state(StateVisitor& visitor) {
   visitor.value("epoch.weight", StateScope::per_rank, &settled_.losses.weight);
   visitor.value("epoch.correct", StateScope::per_rank, &settled_.losses.correct);
   visitor.value("epoch.samples", StateScope::per_rank, &settled_.losses.samples);
-  visitor.value("epoch.skipped_steps", end_->judges_alone() ? StateScope::per_rank : StateScope::replicated,
+  visitor.value("epoch.skipped_steps",
+                end_->traits().judges_alone ? StateScope::per_rank : StateScope::replicated,
                 &settled_.skipped);
   if (!visitor.writes()) return;
-  end_->learn_again();
+  place_.exchange_changed = true;
   settled_.loss_scale = parts_.optimizer.read_control(stream_).loss_scale;
   settled_.epoch_begin = -1;  // the restored sums are not reset
   train_.seek(position_.epoch, position_.epoch_step);
@@ -57,14 +58,15 @@ void Trainer::visit_position(StateVisitor& visitor) {
   visitor.value("train.epoch_step", StateScope::replicated, &position_.epoch_step);
   visitor.value("train.epoch_reported", StateScope::replicated, &position_.reported);
   if (seed != mine) {
-    throw ConfigError(fmt::format("the saved state is of train.seed = {}, not of {}", seed, mine));
+    throw ConfigError(
+        fmt::format("the saved state has train.seed = {}, this training has train.seed = {}", seed, mine));
   }
   constexpr std::int64_t kMostEpochs = std::numeric_limits<decltype(SampleId::epoch)>::max();
   if (position_.epoch < 0 || position_.epoch > kMostEpochs || position_.epoch_step < 0 ||
       position_.epoch_step > parts_.train.steps_in_epoch(position_.epoch) ||
       position_.step < position_.epoch_step) {
     throw DataError(
-        fmt::format("the saved state stands at step {} of epoch {} after {} steps, which cannot be",
+        fmt::format("the saved state has an impossible position: step {} of epoch {} after {} steps in all",
                     position_.epoch_step, position_.epoch + 1, position_.step));
   }
 }

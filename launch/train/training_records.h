@@ -7,11 +7,11 @@
 #include <optional>
 #include <vector>
 
-#include "core/processor_time.h"
+#include "core/system/processor_time.h"
 #include "core/timeline.h"
 #include "launch/train/clock/ledger.h"
-#include "launch/train/step/loss_totals.h"
 #include "launch/train/evaluation/metrics.h"
+#include "launch/train/step/loss_totals.h"
 
 namespace lockstep {
 

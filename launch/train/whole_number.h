@@ -19,7 +19,7 @@ template <typename Json>
 std::int64_t as_whole_number(const Json& value, std::string_view name, std::int64_t least,
                              std::int64_t most) {
   if (!value.is_number_integer() || value < least || value > most)
-    throw DataError(fmt::format("\"{}\" is no whole number from {} to {}", name, least, most));
+    throw DataError(fmt::format("\"{}\" must be a whole number from {} to {}", name, least, most));
   return value.template get<std::int64_t>();
 }
 

@@ -13,34 +13,39 @@ constexpr NumberOption kMlpOptions[] = {
      .initial = 512,
      .least = 1,
      .most = 65536,
-     .meaning = "features of the first hidden layer; each further one has half of those before",
+     .meaning = "features of the first hidden layer; each further layer has half as many",
      .whole = true},
-    {.name = "depth", .initial = 2, .least = 1, .most = 64, .meaning = "hidden layers", .whole = true}};
+    {.name = "depth",
+     .initial = 2,
+     .least = 1,
+     .most = 64,
+     .meaning = "number of hidden layers",
+     .whole = true}};
 
 constexpr NumberOption kCnnOptions[] = {
     {.name = "width",
      .initial = 32,
      .least = 1,
      .most = 4096,
-     .meaning = "channels of the first convolution; each further one has twice as many",
+     .meaning = "channels of the first convolution; each further convolution has twice as many",
      .whole = true},
     {.name = "depth",
      .initial = 2,
      .least = 1,
      .most = 10,
-     .meaning = "convolutions, each of which halves the image",
+     .meaning = "number of convolutions; each halves the image",
      .whole = true},
     {.name = "kernel",
      .initial = 3,
      .least = 1,
      .most = 31,
-     .meaning = "of the convolutions: an odd number of pixels",
+     .meaning = "kernel size of the convolutions in pixels; odd",
      .whole = true},
     {.name = "hidden",
      .initial = 128,
      .least = 1,
      .most = 65536,
-     .meaning = "features before classifying",
+     .meaning = "features of the hidden layer before the classifier",
      .whole = true}};
 
 MlpOptions mlp_options(const NetworkChoice& choice) {
@@ -139,7 +144,7 @@ void cnn(Graph& graph, const CnnOptions& options) {
     throw ConfigError(fmt::format("model.cnn.kernel = {}: allowed are odd numbers", options.kernel));
   if (side >> options.depth == 0)
     throw ConfigError(fmt::format(
-        "model.cnn.depth = {}: each convolution halves the image, and {} pixels cannot be halved so often",
+        "model.cnn.depth = {0}: each convolution halves the image, but {1} pixels cannot be halved {0} times",
         options.depth, side));
   Value x = graph.input();
   std::int64_t channels = options.width;

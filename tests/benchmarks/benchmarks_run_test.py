@@ -59,7 +59,7 @@ class Benchmarks(unittest.TestCase):
         rows = {(row["codec"], row["function"]): row for row in result["encodings"]}
         self.assertEqual(set(rows), {(codec, function) for codec in ("fp16", "bf16", "int8", "sign")
                                      for function in ("encode", "decode")})
-        self.assertEqual(rows["int8", "encode"]["bytes_per_element"], 12 + 260 / 256, "value, residual, what is left, record")
+        self.assertEqual(rows["int8", "encode"]["bytes_per_element"], 12 + 260 / 256, "value, residual, new residual, record")
         self.assertTrue(all(row["of_copy"] > 0 for row in rows.values()))
         self.assertEqual([row["codec"] for row in result["step"]["codecs"]],
                          ["fp16", "bf16", "int8", "sign", "powersgd", "topk", "dgc"])
@@ -85,7 +85,7 @@ class Benchmarks(unittest.TestCase):
         self.assertGreater(result["result"]["files_megabytes_per_second"]["median"], 0)
         self.assertLessEqual({row["stage"] for row in rows}, set(output.split()))
 
-    def test_gossip_bench_has_ranks_together_and_on_a_ring(self):
+    def test_gossip_bench_measures_all_reduce_and_ring(self):
         result, output = self.result_of(
             # As a user starts it, without OMP_WAIT_POLICY: the benchmark then restarts itself
             # (launch/train/watch/waiting.h).
@@ -99,7 +99,7 @@ class Benchmarks(unittest.TestCase):
         for topology in ("all", "ring"):
             self.assertEqual(len(re.findall(rf"(?m)^ *{topology}\b.* steps/s", output)), 2, output)
 
-    def test_guards_bench_adds_up_what_being_watched_costs(self):
+    def test_guards_bench_sums_the_costs_of_all_checks(self):
         launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", BIN / "guards_bench", "--model", "mlp",
                   "--image", "8", "--batch", "2", "--blocks", "2"]
         result, output = self.result_of([*launch, "--steps", "3"])
@@ -111,28 +111,28 @@ class Benchmarks(unittest.TestCase):
         self.assertGreater(result["snapshot_ms"], 0)
         self.assertIn(f"{result['snapshot_ms']:.1f} ms", output)
 
-    def test_allreduce_bench_has_other_types_and_says_who_lacks_them(self):
+    def test_allreduce_bench_has_other_types_and_names_ways_without_them(self):
         result, output = self.result_of([BIN / "allreduce_bench", "-b", "4K", "-e", "4K", "-n", "1", "-w", "0", "-d", "half",
                                          "-o", "max"])
         self.assertRegex(output, r"(?m)^#.*\bmpi\b.*(16-bit|half)")
         self.assertEqual({(row["way"], row["type"], row["redop"]) for row in result["rows"]},
                          {("window", "half", "max"), ("plain", "half", "max")})
 
-    def test_allreduce_bench_has_plain_tcp_as_a_bound(self):
+    def test_allreduce_bench_compares_with_plain_tcp(self):
         result, output = self.result_of(
             ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "3", BIN / "allreduce_bench", "-b", "4K", "-e", "4M",
              "-f", "1024", "-n", "2", "-w", "1", "--ways", "plain,tcp"])
         self.assertEqual({(row["way"], row["in_place"]["wrong"]) for row in result["rows"]}, {("plain", 0), ("tcp", None)})
         self.assertGreater(min(row["in_place"]["busbw_gb_per_s"] for row in result["rows"]), 0)
 
-    def test_allreduce_bench_refuses_a_way_that_is_not_there(self):
+    def test_allreduce_bench_refuses_a_way_that_is_not_available(self):
         done = run([BIN / "allreduce_bench", "--ways", "plain,mpi", "-d", "half"])
         self.assertEqual(done.returncode, 78, done.stdout + done.stderr)
         self.assertRegex(done.stderr, r"--ways mpi\b.*(16-bit|half)")
         done = run([BIN / "allreduce_bench", "-b", "2M", "-e", "1M"])
         self.assertEqual(done.returncode, 64, done.stdout + done.stderr)
 
-    def test_scaling_bench_draws_what_it_found(self):
+    def test_scaling_bench_draws_its_results(self):
         result, output = self.result_of([ROOT / "benchmarks/scaling_bench.py", "--ranks", "1", "2", "--batch", "4", *LITTLE])
         self.assertEqual([(row["mode"], row["ranks"], row["global_batch"]) for row in result["rows"]],
                          [("strong", 1, 8), ("weak", 1, 4), ("strong", 2, 8), ("weak", 2, 8)])
@@ -140,7 +140,7 @@ class Benchmarks(unittest.TestCase):
             self.assertRegex(output, rf"(?m)^{row['mode']}\b.*\b{row['ranks']} rank.*\b{100 * row['efficiency']:.0f} %")
         self.check_chart()
 
-    def test_codec_accuracy_goes_on_where_it_was_stopped(self):
+    def test_codec_accuracy_resumes_after_an_interruption(self):
         data = pathlib.Path(self.json.parent) / "images"
         data.mkdir()
         training_runs.write_images(data, train=1024, test=512, side=28)
@@ -149,7 +149,7 @@ class Benchmarks(unittest.TestCase):
         first = json.loads(self.json.read_text())["fashion_mnist_cnn"]["runs"]
         document, output = self.result_of([*command, "--ways", "none", "int8"])
         runs = document["fashion_mnist_cnn"]["runs"]
-        self.assertEqual(runs[:1], first, "it was not made again")
+        self.assertEqual(runs[:1], first, "the first run must not be repeated")
         self.assertEqual([(run["way"], run["seed"], [epoch["steps"] for epoch in run["epochs"]]) for run in runs],
                          [("none", 0, [2, 4]), ("int8", 0, [2, 4])])
         fewer = {row["way"]: row["fewer_bytes"] for row in document["fashion_mnist_cnn"]["summary"]}
@@ -171,7 +171,7 @@ class Benchmarks(unittest.TestCase):
             self.assertAlmostEqual(row["of_tcp"], row["busbw_gb_per_s"] / row["tcp_gb_per_s"])
         self.check_chart(lines=1)
 
-    def test_overlap_bench_draws_what_it_found(self):
+    def test_overlap_bench_draws_its_results(self):
         result, output = self.result_of([ROOT / "benchmarks/overlap_bench.py", "--links", "shared", "--buckets", "1",
                                          "--batch", "4", *LITTLE])
         rows = result["shared"]["rows"]

@@ -35,7 +35,7 @@ def tick(root, label):
 
 
 class Chart(unittest.TestCase):
-    def test_points_are_where_the_ticks_are(self):
+    def test_points_agree_with_the_ticks(self):
         root = drawn([chart.Series("one", [(1, 10), (2, 20), (4, 50)])])
         (points,) = line_points(root)
         for (x, y), (label_x, label_y) in zip(points, [("1", "10"), ("2", "20"), ("4", "50")]):
@@ -49,7 +49,7 @@ class Chart(unittest.TestCase):
         for x, label in ((a, "1"), (b, "4"), (c, "16")):
             self.assertAlmostEqual(x, [float(e.get("x")) for e in root.iter(f"{SVG}text") if e.text == label][-1], places=1)
 
-    def test_every_line_is_told_from_the_others(self):
+    def test_every_line_has_a_different_style(self):
         root = drawn([chart.Series(f"line {i}", [(1, i), (2, i)], dashed=i == 2, markers=False) for i in range(12)])
         looks = [(e.get("stroke"), e.get("stroke-dasharray")) for e in root.iter(f"{SVG}polyline")]
         self.assertEqual(len(set(looks)), 12)
@@ -64,21 +64,21 @@ class Chart(unittest.TestCase):
         self.assertLess(high, line_points(root)[0][0][1])
         self.assertGreater(low, line_points(root)[0][0][1])
 
-    def test_labels_units_and_legend_are_there_and_escaped(self):
+    def test_labels_units_and_legend_are_complete_and_escaped(self):
         root = drawn([chart.Series("a < b & c", [(1, 1)]), chart.Series("off", [(1, 2), (2, 3)], dashed=True)])
         for text in ("T", "P", "x (s)", "y (ms)", "a < b & c", "off"):
             self.assertIn(text, texts(root))
         dashed = [e for e in root.iter(f"{SVG}polyline") if e.get("stroke-dasharray")]
         self.assertEqual(len(dashed), 1)
 
-    def test_everything_is_inside(self):
+    def test_everything_is_inside_the_chart(self):
         root = drawn([chart.Series("one", [(x, x * x) for x in range(1, 40)])])
         self.assertTrue(all(0 <= x <= chart.WIDTH and 0 <= y <= float(root.get("height"))
                             for points in line_points(root) for x, y in points))
         labels = [e for e in root.iter(f"{SVG}text") if e.get("x")]
         self.assertTrue(all(0 <= float(e.get("x")) <= chart.WIDTH for e in labels))
 
-    def test_one_point_and_zeros_are_no_trouble(self):
+    def test_one_point_and_zeros_can_be_drawn(self):
         for log_x in (False, True):
             drawn([chart.Series("one", [(2, 0)])], log_x=log_x)
 

@@ -42,7 +42,7 @@ TEST(CollectiveOptions, HasTheFlagsOfNcclTests) {
   EXPECT_EQ(o.ways, (std::vector<std::string>{"plain", "mpi"}));
 }
 
-TEST(CollectiveOptions, HasTheirLongNames) {
+TEST(CollectiveOptions, HasTheLongFlagsOfNcclTests) {
   const CollectiveOptions o =
       parsed({"--minbytes", "1M", "--maxbytes", "3M", "--stepbytes", "1M", "--iters", "2", "--warmup_iters",
               "0", "--check", "1", "--datatype", "bfloat16", "--op", "min"});
@@ -50,7 +50,7 @@ TEST(CollectiveOptions, HasTheirLongNames) {
   EXPECT_EQ(parsed({"-b", "1G", "-e", "1G"}).sizes().front(), std::size_t{1} << 30);
 }
 
-TEST(CollectiveOptions, RefusesWhatMakesNoSense) {
+TEST(CollectiveOptions, RefusesInvalidOptions) {
   EXPECT_THROW(parsed({"-d", "double"}), CLI::ValidationError);
   EXPECT_THROW(parsed({"--ways", "window,carrier_pigeon"}), CLI::ValidationError);
   EXPECT_THROW(parsed({"-f", "1"}), CLI::ValidationError);
@@ -63,12 +63,12 @@ TEST(CollectiveCase, CountsAsNcclTestsDo) {
   const auto of = [](CollectiveKind kind) { return case_of(kind, DType::f32, ReduceOp::sum, 4, 1024); };
   EXPECT_EQ(of(CollectiveKind::all_reduce).count, 256u);
   EXPECT_EQ(of(CollectiveKind::broadcast).count, 256u);
-  // A share; the size is that of all shares.
+  // Counts are elements of one share; the size is that of all shares.
   EXPECT_EQ(of(CollectiveKind::all_gather).count, 64u);
   EXPECT_EQ(of(CollectiveKind::reduce_scatter).count, 64u);
   EXPECT_EQ(of(CollectiveKind::all_to_all).count, 64u);
   for (const CollectiveKind kind : kKinds) EXPECT_EQ(of(kind).bytes(), 1024u);
-  // Shares of three are multiples of 16 bytes, where there is more than that.
+  // The shares of three ranks are multiples of 16 bytes if they are larger than that.
   EXPECT_EQ(case_of(CollectiveKind::all_gather, DType::f32, ReduceOp::sum, 3, 1024).bytes(), 3u * 336);
   EXPECT_EQ(case_of(CollectiveKind::all_gather, DType::f32, ReduceOp::sum, 3, 16).count, 1u);
   EXPECT_THROW(case_of(CollectiveKind::all_gather, DType::f32, ReduceOp::sum, 3, 11), UsageError);
@@ -84,8 +84,8 @@ TEST(CollectiveCase, HasTheBusBandwidthOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(CollectiveKind::all_reduce, 1), 0);
 }
 
-// What two ranks find of the five collectives, worked out by hand from what each gives.
-TEST(CollectiveCase, KnowsTheResult) {
+// The results of the five collectives on two ranks, computed from the input of each rank.
+TEST(CollectiveCase, CountsWrongElementsOfEveryCollective) {
   for (const CollectiveKind kind : kKinds) {
     const CollectiveCase c = case_of(kind, DType::i32, ReduceOp::sum, 2, 400);
     std::vector<std::int32_t> send[2];
@@ -115,7 +115,7 @@ TEST(CollectiveCase, SumsStayExactInEveryType) {
     const CollectiveCase c = case_of(CollectiveKind::all_reduce, dtype, ReduceOp::sum, 100, 4096);
     std::vector<std::byte> input(c.bytes());
     fill_input(c, 0, input.data());
-    EXPECT_GT(count_wrong(c, 0, input.data()), 0u) << "one rank's input passes for the sum";
+    EXPECT_GT(count_wrong(c, 0, input.data()), 0u) << "the input of one rank must not pass as the sum";
   }
   // 256 is the last integer that bfloat16 has without gaps.
   const CollectiveCase many = case_of(CollectiveKind::all_reduce, DType::bf16, ReduceOp::sum, 300, 64);
@@ -136,10 +136,10 @@ class TimeWays : public ::testing::Test {
   static constexpr std::size_t kBytes = 4096;
   std::unique_ptr<Communicator> self_ = make_self_communicator();
   std::unique_ptr<Way> plain_ = own_way("plain", *self_, memory());
-  std::unique_ptr<Way> mpi_ = own_way("mpi", *self_, memory());  // so that there is something to compare with
+  std::unique_ptr<Way> mpi_ = own_way("mpi", *self_, memory());  // for comparison
 };
 
-// Leaves one element out where it works out of place.
+// Omits the last element when it works out of place.
 class Forgetful : public Way {
  public:
   using Way::Way;
@@ -153,14 +153,14 @@ TEST_F(TimeWays, CountsEveryWrongElementOfEveryTurn) {
   const auto timings = time_ways(*self_, {plain_.get(), &way}, sum(), {.timed = 3, .warmup = 2});
   EXPECT_EQ(timings[0].out_of_place->wrong, 0u);
   EXPECT_EQ(timings[0].in_place.wrong, 0u);
-  EXPECT_EQ(timings[1].out_of_place->wrong, 5u) << "those of warming up count, too";
+  EXPECT_EQ(timings[1].out_of_place->wrong, 5u) << "wrong elements of warm-up turns count, too";
   EXPECT_EQ(timings[1].in_place.wrong, 0u);
   const auto rows = rows_of(sum(), timings);
   EXPECT_EQ(wrong_in(rows), 5u);
   EXPECT_NE(table_footer(rows, true).find("5 FAILED"), std::string::npos);
 }
 
-TEST_F(TimeWays, LooksAtNothingWhenTold) {
+TEST_F(TimeWays, WithoutCheckCountsNoWrongElements) {
   const auto timings = time_ways(*self_, {plain_.get()}, sum(), {.timed = 2, .warmup = 0, .check = false});
   EXPECT_FALSE(timings[0].in_place.wrong);
   EXPECT_EQ(timings[0].in_place.seconds.size(), 2u);

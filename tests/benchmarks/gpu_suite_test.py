@@ -119,7 +119,7 @@ def no_network():
     start = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     if shutil.which("unshare") and subprocess.run([*start, "true"], capture_output=True).returncode == 0:
         return start
-    print("left out: the network is not taken away, because this system makes no network namespace", file=sys.stderr)
+    print("left out: the test runs with network access, because this system cannot create a network namespace", file=sys.stderr)
     return []
 
 
@@ -203,7 +203,7 @@ class Rehearsal(unittest.TestCase):
             self.assertEqual(named[name]["status"], "ok", named[name])
         self.assertIn("mpi", self.result["versions"])
 
-    def test_a_program_that_hangs_crashes_or_floods_takes_no_time_of_another(self):
+    def test_a_program_that_hangs_crashes_or_floods_does_not_delay_others(self):
         code, parts, lines = self.fly(*self.planted_bundle())
         self.assertEqual(code, 70, self.printed)
         self.check_times(parts, gpu_plan.FIRST)
@@ -227,7 +227,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(self.result["comparisons"]["resnet50 fp16"]["ratios"], [1])
         self.assertEqual(named["CIFAR-10 fp16"]["result"]["test_accuracy"], 0.94)
         running = subprocess.run(["pgrep", "-f", f"sleep {NAP}"], capture_output=True, text=True)
-        self.assertEqual(running.stdout, "", "a process that a program started in another session still runs")
+        self.assertEqual(running.stdout, "", "a process of a program in another session must have ended")
 
     def test_a_failed_smoke_test_leads_to_diagnosis(self):
         differ = 'step(eager_digest="a1", recorded_digest="b2" if value("--model") == "resnet18" else "a1")'
@@ -238,23 +238,23 @@ class Rehearsal(unittest.TestCase):
         named = {line["program"]: line for line in lines}
         for digest in ("a1", "b2"):
             self.assertIn(digest, named["smoke step"]["reason"])
-        self.assertEqual(named["memcheck: --model resnet18 --batch 8"]["status"], "failed", "its digests differ there, too")
+        self.assertEqual(named["memcheck: --model resnet18 --batch 8"]["status"], "failed", "digests must differ here, too")
         self.assertIn("blocking launches: --model resnet18 --batch 8", named)
 
-    def test_every_plan_ends_in_its_time_and_its_programs_are_packed(self):
+    def test_every_plan_ends_within_its_limit_and_its_programs_are_packed(self):
         for plan in (*gpu_plan.PLANS.values(), [*gpu_plan.FIRST[:2], *gpu_plan.DIAGNOSIS]):
             ends = [0]
             for part in plan:
                 self.assertGreaterEqual(part.begin, ends[-1], part.name)
                 ends.append(part.begin + part.limit)
-            self.assertLessEqual(ends[-1], gpu_plan.TOTAL_SECONDS - 10, "time to write the results")
+            self.assertLessEqual(ends[-1], gpu_plan.TOTAL_SECONDS - 10, "the plan must leave time to write the results")
         packed = re.search(r'kit=" ([^"]*) "', (ROOT / "launch/bundle.sh").read_text()).group(1)
         packed = packed.replace("\\\n", "").split()
         named = {name for plan in gpu_plan.PLANS.values() for part in plan for program in part.programs
                  for name in re.findall(r"{bundle}/(?:bin|tests)/(\w+)", program.command)}
         self.assertEqual(sorted(named), sorted(packed))
 
-    def test_a_process_that_no_signal_ends_is_abandoned(self):
+    def test_a_process_that_ignores_all_signals_is_abandoned(self):
         self.out.mkdir()
         options = types.SimpleNamespace(out=self.out, bundle=self.folder, cifar10=None, python=sys.executable, scale=0.1)
         kit = gpu_suite.Kit(options, str(self.folder))

@@ -26,10 +26,10 @@ COMPLETE = {"machine": {"cores": 2}, "versions": {"Lockstep": "1"}, "revision": 
 
 
 class CommittedResults(unittest.TestCase):
-    def test_they_are_complete_and_the_pages_show_them(self):
+    def test_results_are_complete_and_the_pages_show_them(self):
         self.assertEqual(readme_table.problems(ROOT), [])
 
-    def test_charts_are_what_the_results_beside_them_give(self):
+    def test_charts_agree_with_their_results(self):
         draw = {"scaling": scaling_bench.draw, "overlap": overlap_bench.draw, "links": links_bench.draw,
                 "codec_accuracy": codec_accuracy.draw, "accuracy_beside_pytorch": accuracy_chart.draw}
         for file in (ROOT / "benchmarks/results").glob("*.svg"):
@@ -41,12 +41,12 @@ class Missing(unittest.TestCase):
     def test_a_complete_result_lacks_nothing(self):
         self.assertEqual(record.missing({**COMPLETE, "rows": []}), [])
 
-    def test_every_field_is_demanded(self):
+    def test_every_field_is_required(self):
         for field in record.FIELDS:
             self.assertEqual(record.missing({**COMPLETE, field: None}), [field])
             self.assertEqual(record.missing({name: value for name, value in COMPLETE.items() if name != field}), [field])
 
-    def test_a_command_names_no_folder_of_a_machine(self):
+    def test_a_command_contains_no_folder_of_a_machine(self):
         self.assertEqual(record.missing({**COMPLETE, "command": "suite.py --python /home/me/bin/python"}), ["command"])
         told = record.circumstances("suite.py --models 'resnet18 bf16' --python /home/me/bin/python3 --rounds 3")
         self.assertEqual(told["command"], "suite.py --models 'resnet18 bf16' --python python3 --rounds 3")
@@ -61,16 +61,16 @@ class Missing(unittest.TestCase):
         self.assertEqual(len(record.missing({"one": dict(COMPLETE), "two": {"ratio": 2}})), 1)
         self.assertEqual(len(record.missing({"one": dict(COMPLETE), "two": None})), 1)
 
-    def test_nothing_lacks_everything(self):
+    def test_an_empty_result_lacks_every_field(self):
         self.assertEqual(record.missing({}), list(record.FIELDS))
 
-    def test_what_is_recorded_now_is_complete(self):
+    def test_a_new_record_is_complete(self):
         told = record.circumstances("bench", lockstep="/no/such/program")
         self.assertEqual(set(told), set(record.FIELDS))
         self.assertTrue(told["machine"]["processor"])
-        self.assertEqual(told["versions"], {}, "what cannot be found is missing, not made up")
+        self.assertEqual(told["versions"], {}, "versions that cannot be found must be missing")
 
-    def test_a_list_of_presets_that_goes_on_in_a_second_line_names_no_version(self):
+    def test_a_second_line_of_presets_contains_no_version(self):
         told = "Lockstep 0.1.0\ncpu      2 cores; oneDNN 2.6.3\npresets  cifar10_resnet18,\n         fashion_mnist_mlp\n"
         self.assertEqual(record.versions_in(told), {"Lockstep": "0.1.0", "cpu": "2 cores; oneDNN 2.6.3"})
 

@@ -39,7 +39,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(training_runs.per_step(epochs), {"samples_per_second": 64.0, "step_ms": 2000.0,
                                                           "exposed_ms": 400.0, "exposed_share": 0.2})
 
-    def test_an_account_of_communication_is_used_where_there_is_one(self):
+    def test_an_account_of_communication_is_used_if_there_is_one(self):
         epochs = [{"steps": 4, "samples_per_second": 1.0, "train_seconds": 1.0, "account": ACCOUNT,
                    "communication": {"steps": 4, "overlap": 0.75, "wire_seconds": 2.0, "wire_bytes_per_second": 1e8}}]
         row = training_runs.per_step(epochs)
@@ -50,11 +50,11 @@ class Runs(unittest.TestCase):
     def test_launchers(self):
         shared = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
         self.assertEqual(training_runs.launcher(2), [*shared, "2"])
-        self.assertEqual(training_runs.launcher(1, "1gbit"), [*shared, "1"], "one rank has no link")
+        self.assertEqual(training_runs.launcher(1, "1gbit"), [*shared, "1"], "one rank needs no link")
         self.assertEqual(training_runs.launcher(4, "1gbit", 2)[-3:], ["1gbit", "2", "2"])
         self.assertEqual(training_runs.launcher(4, mpirun="--host a:2,b:2"), ["mpirun", "--host", "a:2,b:2", "-np", "4"])
 
-    def test_images_are_as_many_as_asked_for(self):
+    def test_write_images_writes_the_requested_number(self):
         with tempfile.TemporaryDirectory() as folder:
             training_runs.write_images(pathlib.Path(folder), train=3, test=2, side=5)
             self.assertEqual((pathlib.Path(folder) / "train-images-idx3-ubyte").stat().st_size, 16 + 3 * 25)
@@ -68,7 +68,7 @@ def training_of(way, seed, accuracy, bytes_per_step):
 
 
 class Accuracy(unittest.TestCase):
-    def test_seeds_are_compared_with_themselves(self):
+    def test_runs_are_compared_with_runs_of_the_same_seed(self):
         part = {"runs": [training_of("none", 0, [80, 90], 100), training_of("none", 1, [80, 92], 100),
                          training_of("int8", 1, [70, 91.5], 25), training_of("int8", 2, [70, 99], 50)]}
         row = codec_accuracy.summary(part, "int8")
@@ -87,7 +87,7 @@ class Accuracy(unittest.TestCase):
         for fact in ("MISSED", "1/"):
             self.assertNotIn(fact, line)
 
-    def test_the_chart_over_time_has_what_was_timed(self):
+    def test_the_chart_over_time_has_the_timed_ways(self):
         part = {"date": "2026-01-01", "runs": [training_of("none", 0, [80, 90], 100), training_of("int8", 0, [70, 91], 25)]}
         document = {"benchmark": "codec_accuracy", "fashion_mnist_cnn": part}
         self.assertEqual(codec_accuracy.draw(document).count(">int8<"), 1)
@@ -99,7 +99,7 @@ class Accuracy(unittest.TestCase):
 
 
 class Scaling(unittest.TestCase):
-    def test_arguments_that_make_no_sense(self):
+    def test_invalid_arguments_are_refused(self):
         for arguments in (["--ranks", "2", "4"], ["--global-batch", "30", "--ranks", "1", "4"],
                           ["--rate", "1gbit", "--ranks-per-node", "2", "--ranks", "1", "3"], ["--modes", "sideways"]):
             self.assertEqual(refused(scaling_bench.parse_arguments, arguments), 64, arguments)
@@ -111,7 +111,7 @@ class Scaling(unittest.TestCase):
         self.assertEqual((one["efficiency"], one["efficiency_per_core"]), (1, 1))
         self.assertEqual(four["speedup_spread"], [1, 3])
         self.assertEqual(four["efficiency"], 2 / 4)
-        self.assertEqual((four["cores"], four["efficiency_per_core"]), (2, 1), "four ranks have two cores")
+        self.assertEqual((four["cores"], four["efficiency_per_core"]), (2, 1), "four ranks share two cores")
         self.assertEqual(four["samples_per_second"], 30)
         self.assertNotIn("cores", scaling_bench.rows_of(options, turns, cores=None)[1])
 
@@ -122,17 +122,17 @@ class Scaling(unittest.TestCase):
 
 
 class Overlap(unittest.TestCase):
-    def test_arguments_that_make_no_sense(self):
+    def test_invalid_arguments_are_refused(self):
         for arguments in (["--ranks", "1"], ["--ranks", "3", "--ranks-per-node", "2"], ["--buckets", "0"],
                           ["--warm-epochs", "0"], ["--codecs", "int8", "int8"], ["--overlap", "off"]):
             self.assertEqual(refused(overlap_bench.parse_arguments, arguments), 64, arguments)
 
-    def test_buckets_smaller_than_the_edges_are_all_alike(self):
+    def test_buckets_smaller_than_the_edges_are_equal(self):
         self.assertEqual(overlap_bench.settings_of(0.5, True), ["comm.bucket_mib=[0.5, 0.5, 0.5]", "comm.overlap=true"])
         self.assertEqual(overlap_bench.settings_of(25, False), ["comm.bucket_mib=[1, 25, 1]", "comm.overlap=false"])
         self.assertEqual(overlap_bench.settings_of(25, True, "int8")[-1], 'comm.codec="int8"')
 
-    def test_cases_that_cross_into_the_next_step_stand_beside_those_that_wait(self):
+    def test_cross_barrier_adds_cases_to_those_that_wait(self):
         def ways(*arguments):
             options = overlap_bench.parse_arguments(["--buckets", "1", *arguments])
             return [(overlap, crosses) for _, overlap, _, crosses in overlap_bench.cases_of(options)]
@@ -155,13 +155,13 @@ class Overlap(unittest.TestCase):
         self.assertNotIn("cross_barrier", on)
         self.assertNotEqual(overlap_bench.case_of(crossing), overlap_bench.case_of(on))
         self.assertEqual(compressed["codec"], "int8")
-        self.assertNotIn("hidden_share", compressed, "nothing was measured without overlap")
+        self.assertNotIn("hidden_share", compressed, "there is no measurement without overlap")
         self.assertNotIn("codec", on)
         self.assertEqual((on["hidden_share"], on["hidden_share_spread"]), (0.5, [0.25, 0.75]))
         self.assertNotIn("hidden_share", off)
         self.assertEqual((on["step_ms"], on["exposed_ms"]), (100, 20))
 
-    def test_more_cases_stand_beside_those_that_were_measured_before(self):
+    def test_more_cases_are_added_to_earlier_ones(self):
         def part(command, model, *cases):
             rows = [{"bucket_mib": bucket, "overlap": True, "codec": codec, "step_ms": milliseconds}
                     for bucket, codec, milliseconds in cases]

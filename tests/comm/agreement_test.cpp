@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-TEST(RunAgreed, MakesAnErrorOfWhatIsNone) {
+TEST(RunAgreed, TurnsOtherExceptionsIntoAnAgreedError) {
   const std::string memory = agreed_message(3, exit_code::io, [](Communicator& communicator) {
     run_agreed(communicator, [&] {
       if (communicator.rank() == 1) throw std::bad_alloc();
@@ -26,7 +26,7 @@ TEST(RunAgreed, MakesAnErrorOfWhatIsNone) {
   EXPECT_EQ(other, "rank 0, 2: odd");
 }
 
-TEST(FindDifference, IsAgainstRankZero) {
+TEST(FindDifference, ComparesEachRankWithRankZero) {
   run_thread_ranks(4, [](Communicator& communicator) {
     EXPECT_TRUE(find_difference(communicator, "all").ranks.empty());
     const Difference found = find_difference(communicator, communicator.rank() % 2 == 0 ? "even" : "odd");

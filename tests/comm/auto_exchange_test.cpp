@@ -55,7 +55,7 @@ struct Fixed {
   GradientBuckets buckets;
 };
 
-TEST(AutoExchange, IsDenseUntilItIsToldAndThenWhatItIsTold) {
+TEST(AutoExchange, IsDenseUntilChooseSetsTheCodecOfEachBucket) {
   for (const std::vector<int>& node_of : kSeveralNodes) {
     run_thread_ranks(
         static_cast<int>(node_of.size()),
@@ -68,7 +68,7 @@ TEST(AutoExchange, IsDenseUntilItIsToldAndThenWhatItIsTold) {
                   step_of(communicator, dense, others, step));
           }
           CHECK(chosen.memory_bytes() == dense.memory_bytes() || communicator.size() > 3,
-                "nothing is held for what was not chosen");
+                "expected no memory for codecs that are not chosen");
           const std::vector<int> by_bucket = by_turns(chosen);
           choice_of(chosen).choose(by_bucket);
           CHECK(std::ranges::equal(choice_of(chosen).chosen(), by_bucket));
@@ -92,14 +92,14 @@ TEST(AutoExchange, IsDenseUntilItIsToldAndThenWhatItIsTold) {
           choice_of(chosen).choose(none);
           CHECK(state_of(chosen).empty());
           CHECK(step_of(communicator, chosen, parameters, 5) == step_of(communicator, dense, others, 5),
-                "dense again");
+                "expected dense sums after choosing no codec");
         },
         node_of);
   }
 }
 
 // One codec for all buckets equals the exchange of that codec, in bits and in sent bytes.
-TEST(AutoExchange, OfOneCodecIsThatCodec) {
+TEST(AutoExchange, WithOneCodecForAllBucketsEqualsThatCodec) {
   for (const std::vector<int>& node_of : kSeveralNodes) {
     run_thread_ranks(
         static_cast<int>(node_of.size()),
@@ -124,7 +124,7 @@ TEST(AutoExchange, OfOneCodecIsThatCodec) {
   }
 }
 
-TEST(AutoExchange, KeepsWhatBucketsRememberThatGoOnAsBefore) {
+TEST(AutoExchange, KeepsTheStateOfBucketsWhoseCodecIsUnchanged) {
   run_thread_ranks(
       2,
       [](Communicator& communicator) {
@@ -149,14 +149,14 @@ TEST(AutoExchange, KeepsWhatBucketsRememberThatGoOnAsBefore) {
             continue;
           }
           ++fresh;
-          CHECK(std::ranges::count(values, 0.0f) == std::ssize(values), "{} begins anew", name);
+          CHECK(std::ranges::count(values, 0.0f) == std::ssize(values), "{} must start at zero", name);
         }
         CHECK(fresh > 0);
       },
       std::vector<int>{0, 1});
 }
 
-TEST(AutoExchange, LeavesParametersThatHaveACodecByName) {
+TEST(AutoExchange, KeepsTheCodecsThatRulesAssignByName) {
   run_thread_ranks(
       2,
       [](Communicator& communicator) {
@@ -182,7 +182,7 @@ TEST(AutoExchange, LeavesParametersThatHaveACodecByName) {
       std::vector<int>{0, 1});
 }
 
-TEST(AutoExchange, HasNothingToChooseOnOneNodeOrWithoutCandidates) {
+TEST(AutoExchange, HasNoChoiceOnOneNodeOrWithoutCandidates) {
   run_thread_ranks(2, [](Communicator& communicator) {
     std::vector<Parameter> parameters = some_parameters(), others = some_parameters();
     GradientBuckets buckets(parameters, communicator, auto_buckets());
@@ -202,7 +202,7 @@ TEST(AutoExchange, HasNothingToChooseOnOneNodeOrWithoutCandidates) {
   });
 }
 
-TEST(AutoExchange, LimitsAreInTheOrderOfWhatIsLost) {
+TEST(AutoExchange, LimitsAreOrderedByLossOfPrecision) {
   const auto names = [](std::string_view limit) {
     std::vector<std::string_view> within;
     for (const ExchangeKind* kind : codecs_within(limit)) within.push_back(kind->name);
@@ -242,7 +242,7 @@ TEST(AutoExchange, RanksHaveTheSameCandidates) {
   EXPECT_EQ(errors[1], errors[0]);
 }
 
-TEST(AutoExchange, IsRefusedWhereOneTreeIsWanted) {
+TEST(AutoExchange, IsRefusedForReproducibleTraining) {
   const auto communicator = make_self_communicator();
   std::vector<Parameter> parameters = some_parameters();
   BucketOptions options = auto_buckets();
@@ -252,8 +252,8 @@ TEST(AutoExchange, IsRefusedWhereOneTreeIsWanted) {
 }
 
 // The predicted bytes equal the sent bytes, except for filled-up blocks.
-TEST(BucketTravel, IsWhatIsSent) {
-  if (kOneOf > 1) GTEST_SKIP() << "under a sanitizer: the optimised build counts bytes";
+TEST(BucketTravel, PredictsTheSentBytes) {
+  if (kOneOf > 1) GTEST_SKIP() << "too slow under a sanitizer; the optimised build counts bytes";
   static const Shape shapes[] = {{256, 1024}, {256}, {512, 512}, {128, 64, 3, 3}};
   for (const ExchangeKind* kind :
        {&kDenseSum, &kFp16Codec, &kInt8Codec, &kSignCodec, &kPowerSgdCodec, &kTopKCodec}) {
@@ -287,7 +287,7 @@ TEST(BucketTravel, IsWhatIsSent) {
   }
 }
 
-TEST(BucketTravel, MemoryIsPlannedAboutAsItIsHeld) {
+TEST(BucketTravel, PlannedMemoryIsCloseToTheHeldMemory) {
   static const Shape shapes[] = {{512, 512}, {512, 512}, {768, 512}};
   for (const ExchangeKind* kind :
        {&kFp16Codec, &kBf16Codec, &kInt8Codec, &kSignCodec, &kPowerSgdCodec, &kTopKCodec, &kDgcCodec}) {
@@ -320,7 +320,7 @@ TEST(BucketTravel, MemoryIsPlannedAboutAsItIsHeld) {
   EXPECT_EQ(planned_codec_bytes({.kind = &kDenseSum}, {.elements = 1e6, .largest_bucket = 1e6}), 0u);
 }
 
-TEST(CodecSpeed, IsMeasuredOfEveryCandidate) {
+TEST(CodecSpeed, IsMeasuredForEveryCandidate) {
   for (const ExchangeKind* kind : {&kFp16Codec, &kInt8Codec, &kPowerSgdCodec, &kSignCodec, &kTopKCodec}) {
     const double seconds = codec_seconds_per_element({.kind = kind}, Device{}, 3);
     EXPECT_GT(seconds, 1e-12) << kind->name;

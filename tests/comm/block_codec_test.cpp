@@ -53,7 +53,7 @@ void add_residuals(GradientBuckets& buckets, std::span<const Parameter> paramete
 }
 
 // The applied sums plus the residuals equal the gradients: over steps, ranks, nodes and loss scales.
-TEST(BlockCodec, NothingIsLost) {
+TEST(BlockCodec, AppliedSumsPlusResidualsEqualTheGradients) {
   constexpr int kSteps = 5;
   for (const ExchangeKind* kind : kBlockKinds) {
     for (const std::vector<int>& node_of : node_dealings()) {
@@ -103,7 +103,7 @@ TEST(BlockCodec, NothingIsLost) {
 }
 
 // One step without feedback, compared with the kernels applied to each node's sum in sequence.
-TEST(BlockCodec, IsTwoShotsOfWhatTheKernelsDo) {
+TEST(BlockCodec, OneStepEqualsTheKernelsAppliedTwice) {
   const std::vector<int> node_of = {0, 0, 1, 1, 2, 2};
   const Shape shape[] = {{64, 100}};
   constexpr std::int64_t kElements = 6400;
@@ -166,14 +166,14 @@ TEST(BlockCodec, IsTwoShotsOfWhatTheKernelsDo) {
                    [](int rank, std::int64_t element) { return made_up_gradient(rank, 0, element); });
           const std::vector<float> sums = agreed_gradients(communicator, parameters);
           for (std::size_t i = 0; i < sums.size(); ++i)
-            CHECK(sums[i] == expected[i], "element {} is {} and not {}", i, sums[i], expected[i]);
+            CHECK(sums[i] == expected[i], "element {} is {}, expected {}", i, sums[i], expected[i]);
           CHECK(buckets.exchange().state().empty());
         },
         node_of);
   }
 }
 
-TEST(BlockCodec, SendsWhatTheFormulaSays) {
+TEST(BlockCodec, SendsTheBytesOfTheFormula) {
   for (const ExchangeKind* kind : kBlockKinds) {
     for (const int ranks : {2, 3, 5}) {
       std::vector<int> node_of(static_cast<std::size_t>(ranks));
@@ -190,7 +190,7 @@ TEST(BlockCodec, SendsWhatTheFormulaSays) {
             const std::uint64_t sent = communicator.traffic().sent_bytes - before;
             const std::int64_t part = (100000 + 256 * ranks - 1) / (256 * ranks);
             const auto expected = static_cast<std::uint64_t>(2 * (ranks - 1) * part * bytes_of_record(*kind));
-            CHECK(sent == expected, "{} bytes, not {}", sent, expected);
+            CHECK(sent == expected, "sent {} bytes, expected {}", sent, expected);
             // The ratio to a dense sum.
             const double ratio = 2.0 * (ranks - 1) / ranks * 400000 / static_cast<double>(sent);
             CHECK(ratio > (kind == &kInt8Codec ? 3.8 : 28.0), "{} times fewer", ratio);
@@ -200,7 +200,7 @@ TEST(BlockCodec, SendsWhatTheFormulaSays) {
   }
 }
 
-TEST(BlockCodec, ASkippedStepLeavesNoTrace) {
+TEST(BlockCodec, ASkippedStepRestoresTheState) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const ExchangeKind* kind : kBlockKinds) {
     std::vector<ExchangeSetting> settings;
@@ -242,7 +242,7 @@ TEST(BlockCodec, ASkippedStepLeavesNoTrace) {
 }
 
 // Restored into another run, the state continues with the same bits.
-TEST(BlockCodec, ItsStateIsAllThatTheNextStepDependsOn) {
+TEST(BlockCodec, TheNextStepDependsOnTheSavedStateOnly) {
   for (const ExchangeKind* kind : kBlockKinds) {
     std::vector<ExchangeSetting> settings;
     if (kind == &kInt8Codec) settings = {{.option = "stochastic", .value = 1}};
@@ -277,7 +277,7 @@ TEST(BlockCodec, ItsStateIsAllThatTheNextStepDependsOn) {
 }
 
 // The random numbers of int8 differ from step to step, whatever the number of steps.
-TEST(BlockCodec, RoundsAtRandomAnewAfterTwoToThe24Steps) {
+TEST(BlockCodec, RoundsDifferentlyInEachStepBeyondTwoToThe24) {
   run_thread_ranks(
       2,
       [](Communicator& communicator) {
@@ -315,7 +315,7 @@ TEST(BlockCodec, PaddingStaysZero) {
           for (std::size_t i = 0; i + 1 < parameters.size(); ++i) {
             const std::int64_t end = parameters[i].offset + parameters[i].layout.physical_elements();
             for (std::int64_t place = end; place < parameters[i + 1].offset; ++place)
-              CHECK(arena[static_cast<std::size_t>(place)] == 0, "behind {}", parameters[i].name);
+              CHECK(arena[static_cast<std::size_t>(place)] == 0, "padding after {}", parameters[i].name);
           }
         },
         std::vector<int>{0, 1});

@@ -61,7 +61,7 @@ TEST(CodecExchange, HalvesAreRoundedOnlyBetweenNodes) {
                                              ? half_sum(node_of, parameter.offset + i, wire, gradient)
                                              : exact;
                   const float found = gradient_at(parameter, i);
-                  CHECK(found == expected, "{}[{}] is {} and not {}", parameter.name, i, found, expected);
+                  CHECK(found == expected, "{}[{}] is {}, expected {}", parameter.name, i, found, expected);
                 }
               }
             }
@@ -76,7 +76,7 @@ constexpr const ExchangeKind* kEveryExchange[] = {&kDenseSum,  &kFp16Codec,     
 
 // The exchange of 2^k g equals 2^k times the exchange of g, and so does the next exchange with the residuals
 // of the first.
-TEST(CodecExchange, PowersOfTwoPassThroughEveryExchange) {
+TEST(CodecExchange, ScalingByAPowerOfTwoScalesEveryExchangeExactly) {
   constexpr int kPassSteps = 2;
   const std::vector<std::vector<int>> few = {{0, 1}, {0, 0, 1, 1}};
   std::vector<int> powers = {-40, -16, 16, 40};
@@ -107,7 +107,7 @@ TEST(CodecExchange, PowersOfTwoPassThroughEveryExchange) {
             for (const int power : powers) {
               const std::vector<float> other = exchanged(power);
               for (std::size_t i = 0; i < one.size(); ++i)
-                CHECK(other[i] == std::ldexp(one[i], power), "element {} is {} and not 2^{} times {}", i,
+                CHECK(other[i] == std::ldexp(one[i], power), "element {} is {}, expected 2^{} times {}", i,
                       other[i], power, one[i]);
             }
           },
@@ -128,13 +128,13 @@ TEST(CodecExchange, SumsOfHalvesOverRanksOfDifferentMagnitudesAreFinite) {
                    [magnitude](int rank, std::int64_t) { return rank == 3 ? magnitude / 1024 : magnitude; });
           const float exact = 3 * magnitude + magnitude / 1024;
           for (const float value : agreed_gradients(communicator, parameters))
-            CHECK(std::abs(value - exact) <= 0x1p-9f * exact, "{} and not {}", value, exact);
+            CHECK(std::abs(value - exact) <= 0x1p-9f * exact, "{}, expected {}", value, exact);
         }
       },
       std::vector<int>{0, 1, 2, 3});
 }
 
-TEST(CodecExchange, GradientsOfSixteenBitsAreSummedInNodesInMorePrecision) {
+TEST(CodecExchange, SixteenBitGradientsAreSummedWithinNodesInFp32) {
   const std::vector<int> node_of = {0, 0, 1, 1};
   run_thread_ranks(
       4,
@@ -173,7 +173,7 @@ TEST(CodecExchange, RanksOfANodeMayCountAsNodes) {
 }
 
 // The bytes between nodes: 16 bits for compressed gradients, and the original type for dense ones.
-TEST(CodecExchange, SendsHalfTheBytesOfWhatItTakes) {
+TEST(CodecExchange, SendsHalfTheBytesOfCompressedGradients) {
   run_thread_ranks(
       2,
       [](Communicator& communicator) {
@@ -198,13 +198,13 @@ TEST(CodecExchange, SendsHalfTheBytesOfWhatItTakes) {
           const std::uint64_t sent = communicator.traffic().sent_bytes - before;
           const auto least = static_cast<std::uint64_t>(4 * dense + 2 * half);
           CHECK(sent >= least && sent <= least + 4 * static_cast<std::uint64_t>(scales),
-                "{} bytes of {} dense and {} halves in {} buckets", sent, dense, half, scales);
+                "sent {} bytes for {} dense and {} fp16 elements in {} buckets", sent, dense, half, scales);
         }
       },
       std::vector<int>{0, 1});
 }
 
-TEST(CodecExchange, WhatIsNotFiniteIsNeverSwallowed) {
+TEST(CodecExchange, NonFiniteGradientsReachTheSum) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     run_thread_ranks(
         3,
@@ -221,7 +221,7 @@ TEST(CodecExchange, WhatIsNotFiniteIsNeverSwallowed) {
   }
 }
 
-TEST(CodecExchange, TakesOtherCodecsByName) {
+TEST(CodecExchange, RulesAssignCodecsByParameterName) {
   GradientSettings settings{.codec = "fp16", .codec_for = "p0=none, p2 = bf16"};
   run_thread_ranks(
       2,
@@ -244,7 +244,7 @@ std::string error_of(const GradientSettings& settings, std::vector<Parameter> pa
       [&] { GradientBuckets(parameters, *communicator, bucket_options(settings)); });
 }
 
-TEST(CodecExchange, RefusesWhatMakesNoSense) {
+TEST(CodecExchange, RefusesInvalidSettings) {
   const Shape small[] = {{10, 10}, {5000}};
   const std::string least = fmt::format("{} elements", kLeastCompressed);
   expect_parts(error_of({.codec = "fp16"}, shaped_parameters(small)), {"comm.codec = \"fp16\"", least});
@@ -257,7 +257,7 @@ TEST(CodecExchange, RefusesWhatMakesNoSense) {
   expect_parts(error_of({.codec_for = "*=fp17"}, some_parameters()), {"\"fp17\"", "none, fp16", "powersgd"});
 }
 
-TEST(CodecExchange, RulesThatDifferAreFoundOnEveryRank) {
+TEST(CodecExchange, EveryRankReportsDifferingRules) {
   const auto errors = try_thread_ranks(2, [](Communicator& communicator) {
     std::vector<Parameter> parameters = some_parameters();
     BucketOptions options = codec_buckets(kFp16Codec);
@@ -268,7 +268,7 @@ TEST(CodecExchange, RulesThatDifferAreFoundOnEveryRank) {
 }
 
 // Shares cover all packed gradients exactly once. Shares of whole parameters begin at parameters.
-TEST(CodecPlan, DealsAllThatIsPackedToThoseWhoDrive) {
+TEST(CodecPlan, SharesCoverAllPackedGradientsOnce) {
   const std::vector<Parameter> parameters = some_parameters();
   const BucketPlan plan(parameters, {.first_bytes = 8192, .middle_bytes = 24 << 10, .last_bytes = 4096}, 1);
   std::vector<bool> chosen;

@@ -28,7 +28,7 @@ Trained train_with(Communicator& communicator, const BucketOptions& options, DTy
 
 // A bucket with one matrix is exchanged in place; two matrices with a bias between them are packed. The
 // results and the residuals are the same.
-TEST(CodecsInPlace, WhatLiesReadyIsNotPacked) {
+TEST(CodecsInPlace, ABucketWithOneMatrixIsNotPacked) {
   struct Case {
     const ExchangeKind* kind;
     DType type = DType::f32;

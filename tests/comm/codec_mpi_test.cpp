@@ -46,7 +46,7 @@ std::vector<std::vector<float>> codec_steps(Communicator& communicator, const Bu
   return results;
 }
 
-TEST_P(CodecBetweenProcesses, HasTheBitsOfThreads) {
+TEST_P(CodecBetweenProcesses, HasTheSameBitsAsBetweenThreads) {
   on_every_rank([] {
     for (const bool within : {false, true}) {
       BucketOptions options = codec_buckets(*GetParam());
@@ -63,7 +63,7 @@ TEST_P(CodecBetweenProcesses, HasTheBitsOfThreads) {
             if (thread.rank() == 0) expected = steps;
           },
           communicator->node_of_rank());
-      CHECK(found == expected, "other bits{}", within ? " within nodes" : "");
+      CHECK(found == expected, "the bits differ from those between threads{}", within ? " within nodes" : "");
     }
   });
 }

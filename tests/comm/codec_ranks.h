@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
-#include "comm/buckets.h"
 #include "comm/codecs/codec.h"
+#include "comm/gradients/buckets.h"
 #include "core/buffer.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/thinning.h"

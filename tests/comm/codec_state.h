@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 #include "tests/comm/codec_ranks.h"
 
 namespace lockstep {

@@ -28,7 +28,7 @@ void expect_description(const Collective& collective, const std::vector<std::str
     EXPECT_EQ(text.find(part), std::string::npos) << part << ": " << text;
 }
 
-TEST(Collective, IsDescribedWithWhatMattersToIt) {
+TEST(Collective, DescriptionContainsOnlyItsRelevantFields) {
   expect_description({.kind = CollectiveKind::all_reduce,
                       .dtype = DType::f32,
                       .count = 4096,
@@ -44,7 +44,7 @@ TEST(Collective, IsDescribedWithWhatMattersToIt) {
   EXPECT_EQ(describe({.kind = CollectiveKind::barrier, .sequence = 9}), "barrier 9");
 }
 
-TEST(Collective, IsFoundAgainInItsIdentity) {
+TEST(Collective, IdentityRoundTrips) {
   for (const CollectiveKind kind :
        {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,
         CollectiveKind::all_to_all, CollectiveKind::broadcast, CollectiveKind::barrier}) {
@@ -63,7 +63,7 @@ TEST(Collective, IsFoundAgainInItsIdentity) {
   }
 }
 
-TEST(CollectiveLog, TellsWhenEachCollectiveGotHowFar) {
+TEST(CollectiveLog, RecordsTheTimeOfEachStageOfACollective) {
   constexpr std::size_t kCount = 1000;
   run_thread_ranks(3, [](Communicator& communicator) {
     std::vector<float> data(kCount, 1.0f);
@@ -90,7 +90,7 @@ TEST(CollectiveLog, TellsWhenEachCollectiveGotHowFar) {
 }
 
 // The last rank to enter a collective waits the least.
-TEST(CollectiveLog, MeetsNoSoonerThanTheLastRankStarts) {
+TEST(CollectiveLog, RanksMeetAfterTheLastRankStarts) {
   std::promise<void> late;
   std::vector<std::vector<CollectiveRecord>> records(2);
   run_thread_ranks(2, [&](Communicator& communicator) {
@@ -98,7 +98,7 @@ TEST(CollectiveLog, MeetsNoSoonerThanTheLastRankStarts) {
     if (rank == 0) {
       communicator.barrier();
       while (communicator.log().read().front().moments.started_ns == 0) std::this_thread::yield();
-      EXPECT_EQ(communicator.log().read().front().moments.met_ns, 0) << "nobody else is there";
+      EXPECT_EQ(communicator.log().read().front().moments.met_ns, 0) << "no peer has entered the barrier yet";
       late.set_value();
     } else {
       late.get_future().wait();
@@ -112,7 +112,7 @@ TEST(CollectiveLog, MeetsNoSoonerThanTheLastRankStarts) {
     EXPECT_GE(of_rank.front().moments.met_ns, records[1].front().moments.started_ns);
 }
 
-TEST(CollectiveLog, HoldsTheLastOnes) {
+TEST(CollectiveLog, KeepsTheNewestRecords) {
   constexpr std::uint64_t kMore = 37;
   const auto self = make_self_communicator();
   for (std::uint64_t i = 0; i < CollectiveLog::kRecords + kMore; ++i) self->barrier();
@@ -123,7 +123,7 @@ TEST(CollectiveLog, HoldsTheLastOnes) {
   EXPECT_EQ(records.back().collective.sequence, CollectiveLog::kRecords + kMore);
 }
 
-TEST(CollectiveLog, IsGoneWithItsCommunicator) {
+TEST(CollectiveLog, IsRemovedWithItsCommunicator) {
   auto self = make_self_communicator();
   const std::filesystem::path path = self->log().path();
   if (path.empty()) GTEST_SKIP() << "no room in /dev/shm";
@@ -139,7 +139,7 @@ TEST(CollectiveLog, IsGoneWithItsCommunicator) {
 
 // The log of a process that is killed within a collective stays, with the state of that collective, for an
 // hour.
-TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
+TEST(CollectiveLog, LogOfAKilledProcessRemainsReadable) {
   if (make_self_communicator()->log().path().empty()) GTEST_SKIP() << "no room in /dev/shm";
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -184,14 +184,14 @@ TEST(CollectiveLog, IsLeftBehindByAKilledProcess) {
   const auto mine = make_self_communicator();
   std::filesystem::create_hard_link(mine->log().path(), living);
   remove_abandoned_logs(std::chrono::hours(1), folder.path());
-  EXPECT_TRUE(std::filesystem::exists(dead)) << "it is young";
+  EXPECT_TRUE(std::filesystem::exists(dead)) << "the log is younger than an hour";
   remove_abandoned_logs(std::chrono::seconds(-1), folder.path());
   EXPECT_FALSE(std::filesystem::exists(dead));
-  EXPECT_TRUE(std::filesystem::exists(living)) << "its process lives";
+  EXPECT_TRUE(std::filesystem::exists(living)) << "the process of this log still runs";
 }
 
 // Another program may have created a pipe with such a name.
-TEST(CollectiveLog, APipeOfItsNameHoldsNobodyUp) {
+TEST(CollectiveLog, APipeWithItsNameBlocksNoReader) {
   const TemporaryFolder folder("pipe");
   const std::string pipe = folder.path() / "lockstep.pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR), 0);
@@ -204,11 +204,11 @@ TEST(CollectiveLog, APipeOfItsNameHoldsNobodyUp) {
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status)) << "it waited";
+  EXPECT_TRUE(WIFEXITED(status)) << "the reader waited for the pipe";
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(CollectiveLog, IsNotWhatAnotherFileHolds) {
+TEST(CollectiveLog, AnotherFileIsNotReadAsALog) {
   const TemporaryFolder folder("no_log");
   const std::filesystem::path path = folder.path() / "log";
   std::ofstream(path) << std::string(200'000, 'x');
@@ -249,7 +249,7 @@ TEST(CallCheck, NamesTheFirstCallThatDiffers) {
     sum(communicator.rank() == 2 ? 5 : 4);
     sum(6);
     communicator.check_calls();
-    ADD_FAILURE() << "nothing was thrown";
+    ADD_FAILURE() << "expected an exception";
   });
   const auto sum_of_bucket = [](std::int32_t bucket) {
     return Collective{.kind = CollectiveKind::all_reduce,
@@ -277,7 +277,7 @@ TEST(CallCheck, StopsEachCollectiveBeforeItRuns) {
     } catch (const Error& error) {
       EXPECT_TRUE(error.agreed());
       communicator.stream().synchronize();
-      EXPECT_EQ(values[0], 3.0f) << "it ran";
+      EXPECT_EQ(values[0], 3.0f) << "the refused collective ran";
       throw;
     }
   });
@@ -299,7 +299,7 @@ TEST(CallCheck, ComparesReplays) {
     communicator.check_calls();
     replayed(communicator.rank() == 0 ? 3 : 4);
     communicator.check_calls();
-    ADD_FAILURE() << "nothing was thrown";
+    ADD_FAILURE() << "expected an exception";
   });
   const auto third_sum = [](std::size_t count) {
     return Collective{.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .count = count, .sequence = 3};
@@ -308,7 +308,7 @@ TEST(CallCheck, ComparesReplays) {
     expect_calls(error, {.rank = 0, .call = third_sum(3)}, {.rank = 1, .call = third_sum(4)});
 }
 
-TEST(CallCheck, CountsAndRecordsNothingItself) {
+TEST(CallCheck, AddsNothingToTheLogOrTheTraffic) {
   run_thread_ranks(2, [](Communicator& communicator) {
     communicator.set_call_check(CallCheck::collective);
     communicator.barrier();

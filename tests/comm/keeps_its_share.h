@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/gradient_exchange.h"
+#include "comm/gradients/gradient_exchange.h"
 
 namespace lockstep {
 

@@ -8,9 +8,9 @@
 
 #include "comm/agreement.h"
 #include "comm/collective_log.h"
-#include "comm/halving_schedule.h"
 #include "comm/mpi/node_window.h"
 #include "comm/mpi/session.h"
+#include "comm/sums/halving_schedule.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/timeline.h"
@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(Mpi, MpiContract,
                          [](const auto& suite) { return std::string(suite.param.name); });
 
 // In shared memory a mismatch would give wrong sums silently.
-TEST(MpiSharedBySeveral, DifferentCallsAreFoundOnEveryRankOfTheNode) {
+TEST(MpiSharedBySeveral, EveryRankOfTheNodeReportsDifferentCalls) {
   World& world = test_world();
   if (world.nodes() * world.local_size() != world.size() || world.local_size() == 1) {
     GTEST_SKIP() << "needs several ranks on every node";
@@ -52,7 +52,7 @@ TEST(MpiSharedBySeveral, DifferentCallsAreFoundOnEveryRankOfTheNode) {
 }
 
 // One rank calls another collective than its peers, in private memory.
-TEST(MpiSharedBySeveral, OtherCollectivesAreFoundOnEveryRankOfTheNode) {
+TEST(MpiSharedBySeveral, EveryRankOfTheNodeReportsDifferentCollectives) {
   World& world = test_world();
   if (world.nodes() > 1) return;  // runs where all ranks share memory
   on_every_rank([&] {
@@ -71,7 +71,7 @@ TEST(MpiSharedBySeveral, OtherCollectivesAreFoundOnEveryRankOfTheNode) {
                               .count = 64};
       try {
         communicator->complete(called);
-        ADD_FAILURE() << "nothing was thrown of " << describe(called);
+        ADD_FAILURE() << "expected an exception of " << describe(called);
       } catch (const Error& error) {
         EXPECT_NE(std::string_view(error.what()).find(name_of(called.kind)), std::string_view::npos)
             << error.what();
@@ -81,7 +81,7 @@ TEST(MpiSharedBySeveral, OtherCollectivesAreFoundOnEveryRankOfTheNode) {
 }
 
 // Memory that peers can map is read in place; other memory is staged.
-TEST(MpiSharedBySeveral, MayBeTheMemoryOfSomeRanksOnly) {
+TEST(MpiSharedBySeveral, RanksMayMixSharedAndPrivateMemory) {
   on_every_rank([] {
     World& world = test_world();
     const std::unique_ptr<Communicator> communicator = world.communicator();
@@ -122,7 +122,7 @@ TEST(MpiSharedBySeveral, MayBeTheMemoryOfSomeRanksOnly) {
 }
 
 // Places the same ranks on other nodes: every assignment, or eight of many.
-TEST(MpiNodes, SumsFollowTheTreeHoweverRanksAreDealtToThem) {
+TEST(MpiNodes, SumsFollowTheTreeForEveryDistributionOfRanks) {
   World& world = test_world();
   if (world.nodes() > 1) return;  // runs where all ranks share memory
   on_every_rank([&] {
@@ -160,7 +160,7 @@ std::vector<std::uint16_t> sums_of(Communicator& communicator, std::size_t count
 }
 
 // More elements than are in flight at once, one cache line for each, and fewer elements than ranks.
-TEST(MpiNodes, SumsHaveTheSameBitsWhicheverWayTheyGo) {
+TEST(MpiNodes, SumsHaveTheSameBitsByEveryAlgorithm) {
   World& world = test_world();
   if (world.nodes() > 1) return;  // runs where all ranks share memory
   on_every_rank([&] {
@@ -188,7 +188,7 @@ std::vector<int> ranks_in(Communicator& group) {
   return {ranks.begin(), ranks.end()};
 }
 
-TEST(MpiNodes, TheirRanksAndThoseAcrossThemAreGroups) {
+TEST(MpiNodes, GroupsOfANodeAndAcrossNodesHaveTheRightRanks) {
   World& world = test_world();
   on_every_rank([&] {
     const std::unique_ptr<Communicator> all = world.communicator();
@@ -212,7 +212,7 @@ TEST(MpiNodes, TheirRanksAndThoseAcrossThemAreGroups) {
 }
 
 // A group has the nodes of its ranks. It adds in shared memory where possible, and along its own tree.
-TEST(MpiNodes, SumsOfGroupsFollowTheirTreeHoweverRanksAreDealt) {
+TEST(MpiNodes, SumsOfGroupsFollowTheirTreeForEveryDistributionOfRanks) {
   World& world = test_world();
   if (world.nodes() > 1) return;  // runs where all ranks share memory
   on_every_rank([&] {
@@ -267,7 +267,7 @@ void expect_met_when_the_last_came(Communicator& communicator, const Collective&
   communicator.broadcast(&came_ns, sizeof(came_ns), DType::u8, late);
   communicator.stream().synchronize();
   if (collective.kind == CollectiveKind::broadcast && !on_one_node) {
-    EXPECT_EQ(moments.met_ns, 0) << "nobody hears of all";
+    EXPECT_EQ(moments.met_ns, 0) << "no rank records when all entered";
     return;
   }
   EXPECT_GE(moments.met_ns, came_ns) << describe(collective) << ", rank " << late << " was late";
@@ -275,7 +275,7 @@ void expect_met_when_the_last_came(Communicator& communicator, const Collective&
 }
 
 // By messages, in shared memory, and both; also with parts that are empty on some ranks.
-TEST(MpiNodes, RanksMeetWhenTheLastOfAllNodesIsThere) {
+TEST(MpiNodes, RanksMeetAfterTheLastRankOfAllNodesEnters) {
   World& world = test_world();
   if (world.size() == 1 || world.nodes() > 1) return;  // runs where all ranks share memory
   on_every_rank([&] {
@@ -315,7 +315,7 @@ TEST(MpiNodes, RanksMeetWhenTheLastOfAllNodesIsThere) {
 }
 
 // Neighbours in the tree are on different nodes: each node sends the values of all its ranks.
-TEST(MpiNodes, TrafficBetweenThemGrowsWhereTheyHoldNoSubtrees) {
+TEST(MpiNodes, TrafficGrowsIfANodeHoldsNoSubtree) {
   if (test_world().size() != 4 || test_world().nodes() > 1) return;
   on_every_rank([&] {
     constexpr std::size_t kCount = 1 << 16;
@@ -357,17 +357,17 @@ TEST(MpiShared, AllocatedMemoryIsZeroedAlignedAndReusable) {
 }
 
 // Shared memory without enough space ends the process at the first access.
-TEST(MpiShared, IsTakenOnlyWhereThereIsRoom) {
+TEST(MpiShared, IsUsedOnlyIfThereIsEnoughSpace) {
   constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
   EXPECT_TRUE(fits_shared_memory(64 * kMebibyte, 2, 30 * kMebibyte));
   EXPECT_FALSE(fits_shared_memory(64 * kMebibyte, 2, 32 * kMebibyte));
   EXPECT_FALSE(fits_shared_memory(64 * kMebibyte, 3, 30 * kMebibyte));
-  EXPECT_FALSE(fits_shared_memory(kMebibyte, 1, 1)) << "something is left for others";
+  EXPECT_FALSE(fits_shared_memory(kMebibyte, 1, 1)) << "some space must remain free";
   EXPECT_FALSE(fits_shared_memory(0, 1, 1));
-  EXPECT_TRUE(fits_shared_memory(free_shared_memory(), 1, 1)) << "of this machine";
+  EXPECT_TRUE(fits_shared_memory(free_shared_memory(), 1, 1)) << "free space of this machine";
 }
 
-TEST(MpiThreads, MustAllBeAllowedToCall) {
+TEST(MpiThreads, NeedThreadMultiple) {
   EXPECT_NO_THROW(require_thread_support(MPI_THREAD_MULTIPLE, "MPI"));
   for (const int provided : {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED}) {
     expect_parts(message_of<ConfigError>([&] { require_thread_support(provided, "Open MPI v4.1.4"); }),
@@ -375,7 +375,7 @@ TEST(MpiThreads, MustAllBeAllowedToCall) {
   }
 }
 
-TEST(MpiCommunicators, WorkBesideOneAnother) {
+TEST(MpiCommunicators, OrderOnlyTheirOwnCalls) {
   on_every_rank([] {
     const std::unique_ptr<Communicator> first = test_world().communicator();
     const std::unique_ptr<Communicator> second = test_world().communicator();

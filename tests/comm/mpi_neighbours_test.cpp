@@ -23,7 +23,7 @@ void meet(Communicator& communicator) {
   communicator.stream().synchronize();
 }
 
-TEST(MpiNeighbours, SeeWhatOthersShowWhereTheyShareANode) {
+TEST(MpiNeighbours, SeePublishedValuesOnTheSameNode) {
   if (test_world().nodes() > 1) return;
   on_every_rank([&] {
     const std::unique_ptr<Communicator> all = test_world().communicator();
@@ -34,7 +34,8 @@ TEST(MpiNeighbours, SeeWhatOthersShowWhereTheyShareANode) {
       slots.show(values.data());
       meet(*all);
       for (const int neighbour : slots.neighbours()) {
-        CHECK(slots.look(neighbour, turn - 1, values.data()) == turn, "nothing to see of rank {}", neighbour);
+        CHECK(slots.look(neighbour, turn - 1, values.data()) == turn, "rank {} has published no newer values",
+              neighbour);
         EXPECT_EQ(std::ranges::count(values, static_cast<float>(10 * turn + neighbour)), kValues);
       }
       meet(*all);
@@ -55,7 +56,7 @@ TEST(MpiNeighbours, AreRefusedAcrossNodes) {
     const std::unique_ptr<Communicator> all = test_world().communicator();
     try {
       const NeighbourSlots slots(*all, kValues);
-      ADD_FAILURE() << "nothing was thrown";
+      ADD_FAILURE() << "expected an exception";
     } catch (const ConfigError& error) {
       EXPECT_NE(std::string_view(error.what()).find("comm.topology"), std::string_view::npos) << error.what();
     }

@@ -12,7 +12,7 @@
 #include "comm/agreement.h"
 #include "comm/mpi/communicator.h"
 #include "comm/mpi/session.h"
-#include "comm/sum_tree.h"
+#include "comm/sums/sum_tree.h"
 #include "tests/comm/contract.h"
 #include "tests/comm/mpi_world.h"
 
@@ -40,7 +40,7 @@ std::uint64_t sent_for_sum(const std::shared_ptr<MpiSession>& session, std::size
 }
 
 // The number of sent bytes reveals the algorithm.
-TEST(MpiNodes, TheFasterWayIsFoundOnceForAllCommunicatorsOfAShape) {
+TEST(MpiNodes, TheFasterAlgorithmIsMeasuredOncePerShape) {
   World& world = test_world();
   const bool known = std::has_single_bit(static_cast<unsigned>(world.size()));  // or they send equal amounts
   if (world.nodes() > 1 || known) return;
@@ -91,7 +91,7 @@ std::vector<std::vector<int>> shared_dealings(int ranks) {
   return {};
 }
 
-TEST(MpiNodes, CollectivesKeepTheirPromisesHoweverRanksAreDealtToThem) {
+TEST(MpiNodes, CollectivesKeepTheirContractForEveryDistributionOfRanks) {
   World& world = test_world();
   if (world.nodes() > 1) return;  // runs where all ranks share memory
   constexpr std::string_view kCases[] = {"reduce_scatter", "all_gather", "broadcast_from_every_root"};
@@ -128,7 +128,7 @@ Sent sent_by_all(Communicator& all, MpiTransport& transport, const Collective& c
 
 // Data goes once to each other node, however many ranks that node has. For a sum, each node sends its partial
 // sums.
-TEST(MpiNodes, DataGoesOnceToEachOtherNode) {
+TEST(MpiNodes, DataIsSentOnceToEachOtherNode) {
   World& world = test_world();
   if (world.nodes() > 1) return;  // runs where all ranks share memory
   constexpr std::size_t kCount = 100'003;
@@ -164,7 +164,7 @@ TEST(MpiNodes, DataGoesOnceToEachOtherNode) {
         sums += ranks - static_cast<std::size_t>(std::ranges::count(placement.node_of, sum.node));
       EXPECT_EQ(sent(CollectiveKind::reduce_scatter).over_the_wire, sums * kBytes);
       if (dealt == std::vector{0, 0, 1, 1}) {
-        EXPECT_EQ(sums, 4u) << "each node's one sum of the other's two shares";
+        EXPECT_EQ(sums, 4u) << "each node sends one sum of the other node's two shares";
       }
     }
   });

@@ -45,7 +45,7 @@ TEST(MpiWorld, ADeviceThatWasNotBuiltIsNamed) {
   try {
     const std::unique_ptr<Communicator> host = test_world().communicator();
     test_world().communicator({.kind = DeviceKind::cuda, .index = 0}, *host);
-    ADD_FAILURE() << "nothing was thrown";
+    ADD_FAILURE() << "expected an exception";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string_view(error.what()).find("LOCKSTEP_CUDA"), std::string_view::npos);
   }

@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Nccl, NcclContract,
 
 using Nccl = NcclTest;
 
-TEST_F(Nccl, AllocatedMemoryIsZeroedRegisteredOrNot) {
+TEST_F(Nccl, AllocatedMemoryIsZeroedWithAndWithoutRegistration) {
   on_every_rank([this] {
     for (const bool register_memory : {true, false}) {
       const Pair ranks(device_, {.register_memory = register_memory});
@@ -70,7 +70,7 @@ TEST_F(Nccl, AllocatedMemoryIsZeroedRegisteredOrNot) {
 }
 
 // A stream may write to the memory as soon as it has it: zeroing on another stream must be complete by then.
-TEST_F(Nccl, AllocatedMemoryIsZeroedBeforeAnyStreamSeesIt) {
+TEST_F(Nccl, AllocatedMemoryIsZeroedBeforeAnyStreamUsesIt) {
   on_every_rank([this] {
     const Pair ranks(device_);
     Stream other(device_, StreamUse::compute);
@@ -87,7 +87,7 @@ TEST_F(Nccl, AllocatedMemoryIsZeroedBeforeAnyStreamSeesIt) {
   });
 }
 
-TEST_F(Nccl, WhatWasWaitedForIsDoneWhenTheCommunicatorEnds) {
+TEST_F(Nccl, CompletedSumsSurviveTheEndOfTheCommunicator) {
   on_every_rank([this] {
     for (int i = 0; i < 3; ++i) {
       const Buffer memory(sizeof(std::int32_t), device_);
@@ -109,7 +109,7 @@ TEST_F(Nccl, WhatWasWaitedForIsDoneWhenTheCommunicatorEnds) {
   });
 }
 
-TEST_F(Nccl, AnErrorOfItsStreamIsToldWhenTheCommunicatorEnds) {
+TEST_F(Nccl, AnErrorOfItsStreamIsLoggedWhenTheCommunicatorEnds) {
   on_every_rank([this] {
     Pair ranks(device_);
     ranks.nccl->stream().enqueue([] { throw std::runtime_error("a task failed"); });
@@ -167,7 +167,7 @@ std::string value_of(const std::vector<EnvironmentVariable>& variables, const st
   return "";
 }
 
-TEST(NcclSharing, EveryRankIsAHostOfItsOwn) {
+TEST(NcclSharing, EveryRankHasItsOwnHostId) {
   const auto first = sharing_environment({.rank = 0});
   const auto second = sharing_environment({.rank = 1});
   EXPECT_NE(value_of(first, "NCCL_HOSTID"), value_of(second, "NCCL_HOSTID"));
@@ -177,12 +177,12 @@ TEST(NcclSharing, EveryRankIsAHostOfItsOwn) {
       << "other nodes are not reached through lo";
 }
 
-TEST(NcclSharing, LeavesThreadBlocksToWhoAskedForThem) {
+TEST(NcclSharing, KeepsARequestedNumberOfThreadBlocks) {
   EXPECT_EQ(value_of(sharing_environment({.rank = 0}), "NCCL_MAX_CTAS"), "2");
   EXPECT_EQ(value_of(sharing_environment({.rank = 0, .nodes = 1, .max_ctas = 8}), "NCCL_MAX_CTAS"), "");
 }
 
-TEST(NcclVersion, IsTheLibrarys) {
+TEST(NcclVersion, HasThreeParts) {
   const std::string version = nccl_version();
   EXPECT_EQ(version.substr(0, 2), "2.") << version;
   EXPECT_EQ(std::count(version.begin(), version.end(), '.'), 2) << version;

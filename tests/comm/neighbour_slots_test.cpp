@@ -27,7 +27,7 @@ std::vector<int> neighbours_on(int ranks, int of) {
   return found;
 }
 
-TEST(NeighbourSlots, AreOnARing) {
+TEST(NeighbourSlots, NeighboursFormARing) {
   EXPECT_EQ(neighbours_on(1, 0), std::vector<int>{});
   EXPECT_EQ(neighbours_on(2, 0), std::vector<int>{1});
   EXPECT_EQ(neighbours_on(2, 1), std::vector<int>{0});
@@ -36,14 +36,14 @@ TEST(NeighbourSlots, AreOnARing) {
   EXPECT_EQ(neighbours_on(5, 4), (std::vector<int>{3, 0}));
 }
 
-TEST(NeighbourSlots, GiveWhatWasShownLast) {
+TEST(NeighbourSlots, ReturnTheNewestPublishedValues) {
   for (const std::int64_t count : {1, 2, 7, 1001}) {
     run_thread_ranks(3, [&](Communicator& communicator) {
       const auto elements = static_cast<std::size_t>(count);
       NeighbourSlots slots(communicator, count);
       std::vector<float> theirs(elements + 1, -1.0f);
       for (const int neighbour : slots.neighbours())
-        EXPECT_EQ(slots.look(neighbour, 0, theirs.data()), 0) << "nothing was shown";
+        EXPECT_EQ(slots.look(neighbour, 0, theirs.data()), 0) << "no values are published yet";
       communicator.barrier();
       communicator.stream().synchronize();
       for (int turn = 1; turn <= 3; ++turn) {
@@ -54,14 +54,14 @@ TEST(NeighbourSlots, GiveWhatWasShownLast) {
         communicator.barrier();
         communicator.stream().synchronize();
         for (const int neighbour : slots.neighbours()) {
-          EXPECT_EQ(slots.look(neighbour, turn, theirs.data()), 0) << "nothing newer";
+          EXPECT_EQ(slots.look(neighbour, turn, theirs.data()), 0) << "there are no newer values";
           ASSERT_EQ(slots.look(neighbour, turn - 1, theirs.data()), turn);
           for (std::size_t i = 0; i < elements; ++i) {
             ASSERT_EQ(theirs[i], static_cast<float>(100 * turn + neighbour) + static_cast<float>(i) / 2048)
                 << i << " of " << count;
           }
         }
-        EXPECT_EQ(theirs.back(), -1) << "behind the last";
+        EXPECT_EQ(theirs.back(), -1) << "written beyond the last element";
         communicator.barrier();
         communicator.stream().synchronize();
       }
@@ -71,7 +71,7 @@ TEST(NeighbourSlots, GiveWhatWasShownLast) {
 
 // While one rank publishes continuously, its neighbour always gets values of one moment, newer than the
 // previous ones.
-TEST(NeighbourSlots, AreNeverTorn) {
+TEST(NeighbourSlots, ValuesOfDifferentTurnsAreNeverMixed) {
   constexpr std::int64_t kCount = 501;
   constexpr int kLooks = 100;
   std::atomic<bool> enough = false;
@@ -98,7 +98,7 @@ TEST(NeighbourSlots, AreNeverTorn) {
   });
 }
 
-TEST(NeighbourSlots, DealEachStepOnce) {
+TEST(NeighbourSlots, HandOutEachStepOnce) {
   constexpr int kRanks = 4, kEnd = 10000;
   std::array<std::int64_t, kRanks> taken = {};
   run_thread_ranks(kRanks, [&](Communicator& communicator) {
@@ -119,7 +119,7 @@ TEST(NeighbourSlots, DealEachStepOnce) {
   EXPECT_EQ(taken[0] + taken[1] + taken[2] + taken[3], kEnd);
 }
 
-TEST(NeighbourSlots, GiveUpTheStepsBeforeAnEnd) {
+TEST(NeighbourSlots, GivenUpStepsAreNotHandedOut) {
   run_thread_ranks(2, [](Communicator& communicator) {
     NeighbourSlots slots(communicator, 3);
     const auto meet = [&] {
@@ -138,7 +138,7 @@ TEST(NeighbourSlots, GiveUpTheStepsBeforeAnEnd) {
   });
 }
 
-TEST(NeighbourSlots, NeedMemoryThatAllShare) {
+TEST(NeighbourSlots, NeedSharedMemoryOfAllRanks) {
   const std::vector<int> nodes = {0, 0, 1};
   const std::vector<std::string> errors = try_thread_ranks(
       3, [](Communicator& communicator) { const NeighbourSlots slots(communicator, 8); }, nodes);

@@ -30,7 +30,7 @@ MakeGradient two_dimensions(const std::vector<Parameter>& parameters, int ranks,
   };
 }
 
-TEST(PowerSgdCodec, IsExactWhereTheRankSuffices) {
+TEST(PowerSgdCodec, IsExactIfTheRankSuffices) {
   for (const std::vector<int>& node_of : node_dealings()) {
     const int ranks = static_cast<int>(node_of.size());
     run_thread_ranks(
@@ -46,7 +46,7 @@ TEST(PowerSgdCodec, IsExactWhereTheRankSuffices) {
               for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i) {
                 float sum = 0;
                 for (int rank = 0; rank < ranks; ++rank) sum += gradient(rank, parameter.offset + i);
-                CHECK(std::abs(gradient_at(parameter, i) - sum) < 2e-4f, "{}[{}] is {} and not {}",
+                CHECK(std::abs(gradient_at(parameter, i) - sum) < 2e-4f, "{}[{}] is {}, expected {}",
                       parameter.name, i, gradient_at(parameter, i), sum);
               }
             }
@@ -57,7 +57,7 @@ TEST(PowerSgdCodec, IsExactWhereTheRankSuffices) {
 }
 
 // Zero gradients give no start vectors; later gradients must be found all the same.
-TEST(PowerSgdCodec, FindsGradientsAfterThereWereNone) {
+TEST(PowerSgdCodec, CompressesGradientsAfterZeroGradients) {
   run_thread_ranks(
       2,
       [](Communicator& communicator) {
@@ -69,7 +69,7 @@ TEST(PowerSgdCodec, FindsGradientsAfterThereWereNone) {
         run_step(buckets, parameters, communicator.rank(), gradient);
         for (const Parameter& parameter : parameters) {
           const float sum = gradient(0, parameter.offset) + gradient(1, parameter.offset);
-          CHECK(std::abs(gradient_at(parameter, 0) - sum) < 1e-4f, "{} is {} and not {}", parameter.name,
+          CHECK(std::abs(gradient_at(parameter, 0) - sum) < 1e-4f, "{} is {}, expected {}", parameter.name,
                 gradient_at(parameter, 0), sum);
         }
       },
@@ -83,7 +83,7 @@ double squared_norm(const std::vector<float>& values) {
 }
 
 // A residual is never longer than the sum that was compressed: M - P P^T M, with orthonormal P.
-TEST(PowerSgdCodec, ContractsWhatItRemembers) {
+TEST(PowerSgdCodec, ResidualsAreNeverLongerThanTheCompressedSum) {
   run_thread_ranks(
       3,
       [](Communicator& communicator) {
@@ -110,7 +110,7 @@ TEST(PowerSgdCodec, ContractsWhatItRemembers) {
 }
 
 // With the same gradient in every step, the power iteration finds its two largest dimensions.
-TEST(PowerSgdCodec, StartsFromWhatItFoundBefore) {
+TEST(PowerSgdCodec, StartsFromThePreviousFactors) {
   run_thread_ranks(
       2,
       [](Communicator& communicator) {
@@ -133,13 +133,14 @@ TEST(PowerSgdCodec, StartsFromWhatItFoundBefore) {
           }
           errors.push_back(error);
         }
-        CHECK(errors.back() < 0.98 * errors.front(), "{} and at first {}", errors.back(), errors.front());
+        CHECK(errors.back() < 0.98 * errors.front(), "last error {}, first error {}", errors.back(),
+              errors.front());
         for (std::size_t i = 1; i < errors.size(); ++i) CHECK(errors[i] <= 1.0001 * errors[i - 1]);
       },
       std::vector<int>{0, 1});
 }
 
-TEST(PowerSgdCodec, BeginsWithDenseSums) {
+TEST(PowerSgdCodec, UsesDenseSumsUntilItsStartStep) {
   run_thread_ranks(
       2,
       [](Communicator& communicator) {
@@ -163,7 +164,7 @@ TEST(PowerSgdCodec, BeginsWithDenseSums) {
 }
 
 // A start step that fp32 cannot count to.
-TEST(PowerSgdCodec, StartsToCompressAfterMoreThanTwoToThe24Steps) {
+TEST(PowerSgdCodec, StartStepMayExceedTwoToThe24) {
   constexpr std::int64_t kStart = (1 << 24) + 2;
   run_thread_ranks(
       2,
@@ -189,7 +190,7 @@ TEST(PowerSgdCodec, StartsToCompressAfterMoreThanTwoToThe24Steps) {
 }
 
 // In an all-reduce each of two ranks sends as many bytes as it has.
-TEST(PowerSgdCodec, SendsTwoFactorsInTwoCollectivesOfABucket) {
+TEST(PowerSgdCodec, SendsTwoFactorsPerBucketInTwoCollectives) {
   for (const double rank : {1.0, 2.0, 3.0}) {
     run_thread_ranks(
         2,

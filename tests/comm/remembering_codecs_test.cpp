@@ -53,7 +53,7 @@ void for_each_subject(Body body) {
   }
 }
 
-TEST(RememberingCodecs, LeaveTheSameBitsOnEveryRankAndInEveryRun) {
+TEST(RememberingCodecs, HaveTheSameBitsOnEveryRankAndInEveryRun) {
   for_each_subject([](Communicator& communicator, const Subject& subject) {
     std::vector<Parameter> parameters = some_parameters();
     std::vector<std::vector<float>> first;
@@ -112,16 +112,16 @@ void expect_all_arrives(std::span<const float> rates, bool with_unit) {
   });
 }
 
-TEST(RememberingCodecs, SendSoonerOrLaterAllThereIs) {
+TEST(RememberingCodecs, SentGradientsPlusResidualsEqualAllGradients) {
   expect_all_arrives(std::vector<float>(6, 1.0f), false);
 }
 
-TEST(RememberingCodecs, CountWhatArrivesLateByTheRateOfItsStep) {
+TEST(RememberingCodecs, WeightLateGradientsByTheLearningRateOfTheirStep) {
   expect_all_arrives(std::vector<float>{0.5f, 0.25f, 0.03125f, 0.0625f}, true);
 }
 
 // A driving rank has residuals of every compressed parameter from the first step on.
-TEST(RememberingCodecs, RememberByParameter) {
+TEST(RememberingCodecs, KeepResidualsByParameter) {
   for (const Subject& subject : subjects()) {
     run_thread_ranks(
         2,
@@ -145,7 +145,7 @@ TEST(RememberingCodecs, RememberByParameter) {
   }
 }
 
-TEST(RememberingCodecs, WhatIsNotFiniteOnOneRankIsFoundOnAllAndForgotten) {
+TEST(RememberingCodecs, NonFiniteGradientsAreFoundOnAllRanksAndNotKept) {
   for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
     for_each_subject([bad](Communicator& communicator, const Subject& subject) {
       std::vector<Parameter> parameters = some_parameters();
@@ -166,7 +166,7 @@ TEST(RememberingCodecs, WhatIsNotFiniteOnOneRankIsFoundOnAllAndForgotten) {
           Stream stream(Device{}, StreamUse::compute);
           std::int32_t finite = 0;
           buckets.agree_finite(stream, &finite);
-          CHECK(same_bits(before, state_of(buckets)), "a skipped step changed something");
+          CHECK(same_bits(before, state_of(buckets)), "a skipped step changed the state");
         }
         run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
         run_step(never_saw_it, others, communicator.rank(), gradient_of_step(step));
@@ -176,7 +176,7 @@ TEST(RememberingCodecs, WhatIsNotFiniteOnOneRankIsFoundOnAllAndForgotten) {
   }
 }
 
-TEST(RememberingCodecs, GoOnFromASavedStateWithTheSameBits) {
+TEST(RememberingCodecs, ResumeFromASavedStateWithTheSameBits) {
   for_each_subject([](Communicator& communicator, const Subject& subject) {
     std::vector<Parameter> parameters = some_parameters(), others = some_parameters();
     GradientBuckets buckets(parameters, communicator, subject.options());
@@ -194,7 +194,7 @@ TEST(RememberingCodecs, GoOnFromASavedStateWithTheSameBits) {
 }
 
 // Step counts around 2^24 and 2^31, with zero gradients and then others.
-TEST(RememberingCodecs, StayFiniteAndCountOnWhateverTheirState) {
+TEST(RememberingCodecs, StayFiniteAndCountStepsFromAnyState) {
   const int zeros = in_large_form() ? 1000 : 30;
   for (const ExchangeKind* kind : {&kInt8Codec, &kSignCodec, &kPowerSgdCodec, &kTopKCodec, &kDgcCodec}) {
     for (const std::int64_t begin : {(std::int64_t{1} << 24) - 15, (std::int64_t{1} << 31) - 15}) {
@@ -217,18 +217,18 @@ TEST(RememberingCodecs, StayFiniteAndCountOnWhateverTheirState) {
               return agreed_gradients(communicator, parameters);
             };
             for (int step = 0; step < zeros; ++step) {
-              for (const float value : pass(0)) CHECK(value == 0, "{} of zeros", value);
+              for (const float value : pass(0)) CHECK(value == 0, "zero gradients gave {}", value);
             }
             bool moves = false;
             for (const float value : pass(1)) {
               CHECK(std::isfinite(value));
               moves = moves || value != 0;
             }
-            CHECK(moves, "nothing arrives");
+            CHECK(moves, "no gradient arrives");
             for (const auto& [name, values] : state_of(buckets))
               for (const float value : values) CHECK(std::isfinite(value), "{} holds {}", name, value);
             for (const std::int64_t count : step_counts(buckets))
-              CHECK(count == begin + zeros + 1, "{} steps are counted", count);
+              CHECK(count == begin + zeros + 1, "counted {} steps", count);
           },
           std::vector<int>{0, 1});
     }
@@ -236,7 +236,7 @@ TEST(RememberingCodecs, StayFiniteAndCountOnWhateverTheirState) {
 }
 
 // fp32 represents every integer up to 2^24.
-TEST(RememberingCodecs, CountStepsBeyondTheWholeNumbersOfFp32) {
+TEST(RememberingCodecs, CountStepsBeyondTheIntegersOfFp32) {
   constexpr std::int64_t kBefore = (1 << 24) - 1;
   for_each_subject([](Communicator& communicator, const Subject& subject) {
     std::vector<Parameter> parameters = some_parameters();
@@ -252,7 +252,7 @@ TEST(RememberingCodecs, CountStepsBeyondTheWholeNumbersOfFp32) {
 }
 
 // A power-of-two loss scale scales all results, but not the saved state.
-TEST(RememberingCodecs, RememberWithoutTheLossScale) {
+TEST(RememberingCodecs, StateDoesNotDependOnTheLossScale) {
   for_each_subject([](Communicator& communicator, const Subject& subject) {
     std::vector<Parameter> parameters = some_parameters(), others = some_parameters();
     GradientBuckets buckets(parameters, communicator, subject.options());
@@ -272,7 +272,7 @@ TEST(RememberingCodecs, RememberWithoutTheLossScale) {
   });
 }
 
-TEST(RememberingCodecs, AreTheDenseSumOnOneNode) {
+TEST(RememberingCodecs, EqualTheDenseSumOnOneNode) {
   for (const Subject& subject : subjects()) {
     run_thread_ranks(2, [&](Communicator& communicator) {
       std::vector<Parameter> parameters = some_parameters();
@@ -296,7 +296,7 @@ std::string refusal(const ExchangeKind& kind, const ExchangeSetting& setting) {
   return message_of([&] { GradientBuckets(parameters, *communicator, codec_buckets(kind, {setting})); });
 }
 
-TEST(RememberingCodecs, RefuseWhatMakesNoSense) {
+TEST(RememberingCodecs, RefuseInvalidSettings) {
   const struct {
     const ExchangeKind& kind;
     ExchangeSetting setting;

@@ -41,7 +41,7 @@ std::uint64_t dense_bytes(Communicator& communicator) {
          sparse_bytes(parameters, 1e-6, communicator.size());
 }
 
-TEST(SparseCodec, SendsAWordOfEachThatIsChosen) {
+TEST(SparseCodec, SendsOneWordPerChosenElement) {
   for (const int ranks : {2, 3}) {
     std::vector<int> node_of(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) node_of[static_cast<std::size_t>(rank)] = rank;
@@ -61,7 +61,7 @@ TEST(SparseCodec, SendsAWordOfEachThatIsChosen) {
   }
 }
 
-TEST(SparseCodec, DgcSendsLessAndLessAsItWarmsUp) {
+TEST(SparseCodec, DgcSendsLessInEachStepOfItsWarmUp) {
   run_thread_ranks(
       2,
       [](Communicator& communicator) {
@@ -83,8 +83,8 @@ TEST(SparseCodec, DgcSendsLessAndLessAsItWarmsUp) {
 }
 
 // 15 epochs of 60000 images, 4 x 128 a step.
-TEST(SparseCodec, SendsAFewHundredthsOverAWholeTraining) {
-  if (kOneOf > 1) GTEST_SKIP() << "under a sanitizer: the optimised build counts bytes";
+TEST(SparseCodec, SendsAFewPercentOfTheBytesOfADenseTraining) {
+  if (kOneOf > 1) GTEST_SKIP() << "too slow under a sanitizer; the optimised build counts bytes";
   constexpr int kSteps = 1755;
   struct Expected {
     const ExchangeKind& kind;
@@ -102,7 +102,7 @@ TEST(SparseCodec, SendsAFewHundredthsOverAWholeTraining) {
             sent += sent_in_step(communicator, buckets, parameters, step);
           const double dense = static_cast<double>(kSteps) * 10000 * sizeof(float);  // between two nodes
           const double fewer = dense / static_cast<double>(sent);
-          CHECK(fewer > expected.least && fewer < expected.most, "{} sends {} times fewer",
+          CHECK(fewer > expected.least && fewer < expected.most, "{} sends {} times fewer bytes",
                 expected.kind.name, fewer);
         },
         std::vector<int>{0, 1});
@@ -168,7 +168,7 @@ TEST(SparseCodec, MomentumIsAddedBeforeElementsAreChosen) {
 
 // The threshold is for the sum over ranks: each rank's gradient may be as long as its part of a sum of
 // independent ones.
-TEST(SparseCodec, DgcClipsWhatEachRankHas) {
+TEST(SparseCodec, DgcClipsTheGradientOfEachRank) {
   run_thread_ranks(
       4,
       [](Communicator& communicator) {
@@ -194,7 +194,7 @@ TEST(SparseCodec, DgcClipsWhatEachRankHas) {
       std::vector<int>{0, 1, 2, 3});
 }
 
-TEST(SparseCodec, WithoutErrorFeedbackWhatIsNotSentIsLost) {
+TEST(SparseCodec, WithoutErrorFeedbackUnsentGradientsAreDropped) {
   run_thread_ranks(
       2,
       [](Communicator& communicator) {

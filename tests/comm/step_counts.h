@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 
 namespace lockstep {
 

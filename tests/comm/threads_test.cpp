@@ -20,7 +20,7 @@ void all_reduce_ones(Communicator& communicator, std::size_t count) {
   communicator.stream().synchronize();
 }
 
-TEST(Threads, ARankThatLeavesMakesTheOthersThrow) {
+TEST(Threads, PeersOfARankThatEndsThrow) {
   const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
     all_reduce_ones(communicator, 10);
     if (communicator.rank() != 1) all_reduce_ones(communicator, 10);
@@ -30,7 +30,7 @@ TEST(Threads, ARankThatLeavesMakesTheOthersThrow) {
   expect_parts(errors[2], {"rank 2", "rank 1", "all_reduce"});
 }
 
-TEST(Threads, ARankThatThrowsMakesTheOthersThrow) {
+TEST(Threads, PeersOfARankThatThrowsThrow) {
   const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
     if (communicator.rank() == 2) throw std::runtime_error("bad record");
     all_reduce_ones(communicator, 10);
@@ -72,7 +72,7 @@ std::string told_without_rank_1(const std::function<void(Communicator&)>& meanwh
   })[0];
 }
 
-TEST(Threads, APeerThatHangsEndsTheWaitWithPlaceAndTime) {
+TEST(Threads, AHangingPeerEndsTheWaitWithAnErrorOfPlaceAndTime) {
   const std::string told = told_without_rank_1(
       [](Communicator& communicator) { communicator.job()->set_timeout(std::chrono::milliseconds(100)); });
   std::smatch seconds;
@@ -81,7 +81,7 @@ TEST(Threads, APeerThatHangsEndsTheWaitWithPlaceAndTime) {
   expect_parts(told, {"rank 0", "all_reduce", "10 fp32", "comm.timeout_seconds"});
 }
 
-TEST(Threads, ARankThatGivesUpTellsTheOthersWhy) {
+TEST(Threads, PeersReportTheReasonOfARankThatAbandonsTheJob) {
   const std::string told =
       told_without_rank_1([](Communicator& communicator) { communicator.abandon("the disk is full"); });
   expect_parts(told, {"rank 0", "all_reduce", "10 fp32", "the disk is full"});
@@ -98,7 +98,7 @@ TEST(SelfCommunicator, CollectivesAreDoneWhenTheCallReturns) {
   EXPECT_EQ(std::vector(received, received + 3), (std::vector<float>{1, 2, 3}));
 }
 
-TEST(Threads, TheFirstRankThatFoundSomethingIsKnownToAll) {
+TEST(Threads, AllRanksKnowTheFirstRankWithTheCondition) {
   for (const int size : {1, 2, 5}) {
     for (int from = 0; from < size; ++from) {
       run_thread_ranks(size, [&](Communicator& communicator) {
@@ -110,7 +110,7 @@ TEST(Threads, TheFirstRankThatFoundSomethingIsKnownToAll) {
   }
 }
 
-TEST(Threads, DifferentCallsAreFoundOnEveryRank) {
+TEST(Threads, EveryRankReportsDifferentCalls) {
   const auto errors = try_thread_ranks(3, [](Communicator& communicator) {
     all_reduce_ones(communicator, communicator.rank() == 1 ? 11 : 10);
   });

@@ -146,7 +146,7 @@ std::string attacked_job(const std::function<void(const Attack&)>& attack) {
   return report;
 }
 
-TEST(WatchdogStrangers, JobOfOneNodeListensAtLoopbackOnly) {
+TEST(WatchdogStrangers, JobOfOneNodeListensOnLoopbackOnly) {
   const std::string report = attacked_job([](const Attack& attack) {
     EXPECT_EQ(attack.places.size(), 2u);
     for (const sockaddr_in& place : attack.places) EXPECT_EQ(place.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
@@ -166,7 +166,7 @@ TEST(WatchdogStrangers, MegabytesOfZerosDoNotEndTheJob) {
   EXPECT_EQ(report, "");
 }
 
-TEST(WatchdogStrangers, SilentConnectionsAreFewAndEnd) {
+TEST(WatchdogStrangers, SilentConnectionsAreLimitedAndClosed) {
   const std::string report = attacked_job([](const Attack& attack) {
     ASSERT_FALSE(attack.places.empty());
     const in_port_t port = attack.places[0].sin_port;
@@ -174,13 +174,13 @@ TEST(WatchdogStrangers, SilentConnectionsAreFewAndEnd) {
     for (int i = 0; i < 300; ++i) silent.emplace_back(port);
     const auto refused = [&] { return std::ranges::count_if(silent, &Intruder::is_refused); };
     EXPECT_TRUE(attack.wait_until([&] { return refused() >= 300 - 64; })) << refused();
-    EXPECT_LE(connections_to(port), 64 + 1) << "the other rank's, too";
+    EXPECT_LE(connections_to(port), 64 + 1) << "including the connection of the other rank";
     EXPECT_TRUE(attack.wait_until([&] { return refused() == 300; })) << refused();
   });
   EXPECT_EQ(report, "");
 }
 
-TEST(WatchdogStrangers, FilesCanBeOpenedWhileTheyWait) {
+TEST(WatchdogStrangers, SilentConnectionsLeaveDescriptorsForFiles) {
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const std::string report = attacked_job([&](const Attack& attack) {

@@ -37,7 +37,7 @@ std::vector<WatchedRank> waiting_ranks(int count) {
   return ranks;
 }
 
-TEST(Verdict, ASilentRankIsToBlameAndItsNeighbourIsAsked) {
+TEST(Verdict, BlamesASilentRankAndAsksItsNeighbour) {
   std::vector<WatchedRank> ranks = waiting_ranks(4);
   ranks[1].silent = milliseconds(1990);
   ranks[1].status.overdue = false;
@@ -54,7 +54,7 @@ TEST(Verdict, ASilentRankIsToBlameAndItsNeighbourIsAsked) {
   EXPECT_EQ(verdict.ask, std::vector<int>{0});
 }
 
-TEST(Verdict, NobodySeesAProcessOnAnotherMachine) {
+TEST(Verdict, ProcessOnAnotherMachineHasNoWitness) {
   std::vector<WatchedRank> ranks = waiting_ranks(3);
   ranks[2].silent = milliseconds(1500);
   const Verdict verdict = judge(ranks, kBeat);
@@ -63,7 +63,7 @@ TEST(Verdict, NobodySeesAProcessOnAnotherMachine) {
   EXPECT_EQ(verdict.witnesses[0].rank, -1);
 }
 
-TEST(Verdict, ARankThatDoesNotComeIsToBlameAndItsStepIsNamed) {
+TEST(Verdict, BlamesARankThatEntersNoCollectiveAndNamesItsStep) {
   std::vector<WatchedRank> ranks = waiting_ranks(3);
   ranks[2].status.waits_in.clear();
   ranks[2].status.overdue_text = "its step lasts 2.0 s";
@@ -75,7 +75,7 @@ TEST(Verdict, ARankThatDoesNotComeIsToBlameAndItsStepIsNamed) {
   EXPECT_TRUE(verdict.witnesses.empty());
 }
 
-TEST(Verdict, WhereAllWaitNobodyIsToBlame) {
+TEST(Verdict, BlamesNoRankIfAllWait) {
   std::vector<WatchedRank> ranks = waiting_ranks(3);
   ranks[2].status.waits_in = "all_reduce 9 of 65 fp32 (sum, bucket 1)";
   const Verdict verdict = judge(ranks, kBeat);
@@ -96,7 +96,7 @@ std::vector<WatchedRank> ranks_of_devices(std::vector<DevicePlace> places) {
   return ranks;
 }
 
-TEST(Verdict, TheDeviceThatIsBehindTheOthersIsToBlame) {
+TEST(Verdict, BlamesTheSlowestDevice) {
   const std::vector<WatchedRank> ranks = ranks_of_devices({{6, true}, {6, false}, {7, false}});
   const Verdict verdict = judge(ranks, kBeat);
   EXPECT_EQ(verdict.to_blame, std::vector<int>{1});
@@ -104,40 +104,40 @@ TEST(Verdict, TheDeviceThatIsBehindTheOthersIsToBlame) {
                {"process 101", "node0", "its step lasts 2.0 s", "step 6", "backward", "step 7"});
   expect_parts(lines_naming(verdict.text, "rank 0"), {"step 6", "backward"});
   expect_parts(lines_naming(verdict.text, "rank 2"), {"step 7", "backward"});
-  EXPECT_EQ(verdict.ask, (std::vector<int>{1, 0})) << "who hangs, and one who waits";
+  EXPECT_EQ(verdict.ask, (std::vector<int>{1, 0})) << "expected the hanging rank and one waiting rank";
   EXPECT_EQ(judge(ranks_of_devices({{6, true}}), kBeat).to_blame, std::vector<int>{0});
 }
 
-TEST(Verdict, WhereAllDevicesAreAtOnePlaceNobodyIsToBlame) {
+TEST(Verdict, BlamesNoDeviceIfAllAreAtTheSamePlace) {
   const Verdict verdict = judge(ranks_of_devices({{6, true}, {6, true}}), kBeat);
   EXPECT_TRUE(verdict.to_blame.empty());
   expect_parts(verdict.text, {"step 6", "backward"});
   EXPECT_NE(verdict.text, judge(ranks_of_devices({{6, false}, {6, false}}), kBeat).text)
-      << "the text tells both halves of a step apart";
+      << "the text must distinguish the two halves of a step";
 }
 
 // Devices on a ring may be at different steps.
-TEST(Verdict, ADeviceThatIsOnlySlowerIsNotToBlame) {
+TEST(Verdict, DoesNotBlameADeviceThatIsSlowerButNotOverdue) {
   std::vector<WatchedRank> ranks = ranks_of_devices({{6, false}, {9, false}});
   ranks[0].status.overdue = false;
   EXPECT_EQ(judge(ranks, kBeat).to_blame, std::vector<int>{1});
 }
 
-TEST(Verdict, IsAskedForWhereSomethingIsWrongAndElseNot) {
+TEST(Verdict, IsNeededOnlyForSilentOrDeadRanks) {
   std::vector<WatchedRank> ranks = waiting_ranks(3);
   for (WatchedRank& rank : ranks) rank.status.overdue = false;
   EXPECT_FALSE(needs_verdict(ranks));
   ranks[1].silent = milliseconds(1900);
-  EXPECT_FALSE(needs_verdict(ranks)) << "it may be silent for two seconds";
+  EXPECT_FALSE(needs_verdict(ranks)) << "silence of up to two seconds is allowed";
   ranks[1].silent = milliseconds(2000);
   EXPECT_TRUE(needs_verdict(ranks));
   ranks[1].left = true;
-  EXPECT_FALSE(needs_verdict(ranks)) << "nothing is expected of it";
+  EXPECT_FALSE(needs_verdict(ranks)) << "a rank that has left sends no status";
   ranks[0].dead = true;
   EXPECT_TRUE(needs_verdict(ranks));
 }
 
-TEST(RankStatus, IsTheSameBehindTheWire) {
+TEST(RankStatus, EncodingRoundTrips) {
   const RankStatus status = ranks_of_devices({{5, false}, {6, true}})[1].status;
   const std::string bytes = encode(status);
   EXPECT_EQ(decode_status(bytes), status);
@@ -189,7 +189,7 @@ TEST(WatchLink, CarriesMessagesOfAnyLengthInOrder) {
   while (!door.link->ended()) door.link->listen();
 }
 
-TEST(WatchLink, AStrangerIsNotLetIn) {
+TEST(WatchLink, RefusesAConnectionWithoutTheSecret) {
   MeetingPoint point(kLoopbackOnly);
   Doorkeeper door(point);
   std::string way = point.way();
@@ -198,7 +198,7 @@ TEST(WatchLink, AStrangerIsNotLetIn) {
   EXPECT_EQ(door.rank, -1);
 }
 
-TEST(WatchLink, WordsThatMakeNoSenseEndIt) {
+TEST(WatchLink, InvalidMessagesEndTheConnection) {
   MeetingPoint point(kLoopbackOnly);
   Doorkeeper door(point);
   std::optional<WatchLink> link = connect_to(point.way(), 0, [&] { return door.serve(); });
@@ -231,7 +231,7 @@ TEST(Watchdog, EndsAJobWhoseRanksWaitTooLong) {
   expect_parts(lines_naming(text, "all_reduce"), {"8 fp32", "sum"});
 }
 
-TEST(Watchdog, LetsAJobBeThatGetsOn) {
+TEST(Watchdog, DoesNotEndAJobThatProgresses) {
   run_thread_ranks(3, [&](Communicator& communicator) {
     communicator.job()->set_timeout(std::chrono::seconds(20));
     Watchdog watchdog(communicator, {.silence = std::chrono::seconds(20),

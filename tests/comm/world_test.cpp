@@ -18,14 +18,14 @@ class LaunchedRank : public testing::Test {
 
 TEST_F(LaunchedRank, IsZeroWithoutALauncher) { EXPECT_EQ(launched_rank(), 0); }
 
-TEST_F(LaunchedRank, IsWhatTheLauncherSays) {
+TEST_F(LaunchedRank, ReadsTheVariablesOfTheLauncher) {
   setenv("SLURM_PROCID", "7", 1);
   EXPECT_EQ(launched_rank(), 7);
   setenv("OMPI_COMM_WORLD_RANK", "3", 1);
   EXPECT_EQ(launched_rank(), 3);
 }
 
-TEST_F(LaunchedRank, IgnoresWhatIsNotARank) {
+TEST_F(LaunchedRank, IgnoresInvalidRanks) {
   for (const char* text : {"", "x", "3x", "-1"}) {
     setenv("PMIX_RANK", text, 1);
     EXPECT_EQ(launched_rank(), 0) << text;

@@ -40,7 +40,7 @@ TEST(Buffer, IsZeroedAndAligned) {
   }
 }
 
-TEST(Buffer, OfNoBytesHoldsNothing) {
+TEST(Buffer, ZeroBytesAllocateNothing) {
   const Buffer empty;
   EXPECT_EQ(empty.data(), nullptr);
   EXPECT_EQ(empty.bytes(), 0u);
@@ -60,7 +60,7 @@ TEST(Buffer, TooManyBytesAreAnError) {
 }
 
 // The system would grant this memory and kill the process at the first write.
-TEST(Buffer, MoreThanIsAvailableIsAMemoryErrorThatSaysHowMuchIs) {
+TEST(Buffer, MoreThanAvailableIsAMemoryErrorWithTheAvailableBytes) {
   const std::size_t available = available_memory(kCpu);
   ASSERT_GT(available, std::size_t{1} << 20);
   const std::size_t bytes = 2 * available;
@@ -74,13 +74,13 @@ TEST(Buffer, MoreThanIsAvailableIsAMemoryErrorThatSaysHowMuchIs) {
       << message << ", of which about " << available << " bytes are available";
 }
 
-TEST(AvailableMemory, IsSomeOfWhatTheMachineHas) {
+TEST(AvailableMemory, IsBetweenOneMebibyteAndAllMemoryOfTheMachine) {
   const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
   EXPECT_GT(available_memory(kCpu), std::size_t{1} << 20);
   EXPECT_LE(available_memory(kCpu), pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
 }
 
-TEST(Buffer, KnowsWhatItContains) {
+TEST(Buffer, ContainsOnlyRangesInsideIt) {
   const Buffer buffer(256, kCpu);
   EXPECT_TRUE(buffer.contains(buffer.data(), 256));
   EXPECT_TRUE(buffer.contains(buffer.data() + 256, 0));
@@ -91,7 +91,7 @@ TEST(Buffer, KnowsWhatItContains) {
   EXPECT_FALSE(buffer.contains(&elsewhere, sizeof(elsewhere)));
 }
 
-TEST(Buffer, MovingPassesTheMemoryOn) {
+TEST(Buffer, MovingTransfersTheMemory) {
   Buffer first(64, kCpu);
   std::byte* const data = first.data();
   Buffer second(std::move(first));
@@ -112,7 +112,7 @@ TEST(Buffer, ReleasesAdoptedMemoryOnce) {
   EXPECT_EQ(releases, 1);
 }
 
-TEST(Buffer, AssigningReleasesWhatWasHeldAtOnce) {
+TEST(Buffer, AssigningReleasesTheOldMemoryImmediately) {
   std::byte memory[2][64] = {};
   int first = 0;
   int second = 0;
@@ -129,7 +129,7 @@ TEST(Buffer, AssigningReleasesWhatWasHeldAtOnce) {
   EXPECT_EQ(second, 1);
 }
 
-TEST(Buffer, OnADeviceThatIsNotThereIsAConfigError) {
+TEST(Buffer, AMissingDeviceIsAConfigError) {
   if (!cuda_status().devices.empty()) GTEST_SKIP() << "there is a CUDA device";
   EXPECT_THROW(Buffer(64, Device{.kind = DeviceKind::cuda, .index = 0}), ConfigError);
 }

@@ -16,7 +16,7 @@ std::string message_of(void (*function)()) {
     EXPECT_EQ(error.exit_code(), exit_code::failed);
     return error.what();
   }
-  ADD_FAILURE() << "nothing was thrown";
+  ADD_FAILURE() << "expected an exception";
   return {};
 }
 
@@ -29,7 +29,7 @@ TEST(Check, NamesExpressionPlaceRankAndMessage) {
   EXPECT_NE(message.find("2 apples"), std::string::npos) << message;
 }
 
-TEST(Check, NeedsNoMessage) {
+TEST(Check, WorksWithoutAMessage) {
   EXPECT_NE(message_of([] { CHECK(false); }).find("CHECK(false)"), std::string::npos);
 }
 
@@ -50,14 +50,14 @@ TEST(Error, EachKindHasItsExitCode) {
   EXPECT_EQ(ConfigError("").exit_code(), 78);
 }
 
-TEST(Error, IsAgreedOnlyWhenSaidSo) {
+TEST(Error, IsAgreedOnlyAfterSetAgreed) {
   ConfigError error("no such device");
   EXPECT_FALSE(error.agreed());
   error.set_agreed();
   EXPECT_TRUE(error.agreed());
 }
 
-TEST(CurrentPlace, NamesTheRankAndInAStepTheStep) {
+TEST(CurrentPlace, NamesTheRankAndDuringAStepTheStep) {
   const RankScope scope(3);
   EXPECT_EQ(current_place(), "rank 3");
   set_current_step(17);

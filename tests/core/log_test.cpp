@@ -29,7 +29,7 @@ TEST(Log, EachLineHasItsLevelAndRank) {
   EXPECT_EQ(logged(2, [] { log::error("gone"); }), "error [rank 0] gone\nerror [rank 1] gone\n");
 }
 
-TEST(Log, WhatEveryRankKnowsIsToldOnce) {
+TEST(Log, InfoAndSharedWarningsArePrintedByRankZeroOnly) {
   EXPECT_EQ(logged(3, [] { log::info("{} steps", 3); }), "info [rank 0] 3 steps\n");
   EXPECT_EQ(logged(3, [] { log::shared_warning("{} ranks", 3); }), "warning [rank 0] 3 ranks\n");
 }
@@ -55,7 +55,7 @@ TEST(Log, LinesBelowTheLevelAreDropped) {
   EXPECT_THROW(log::set_level("loud"), Error);
 }
 
-TEST(Log, LinesAreBrokenForATerminalOnly) {
+TEST(Log, LinesAreWrappedForATerminalOnly) {
   const auto speak = [] { log::warning("one two  three {}", "four five"); };
   EXPECT_EQ(logged(1, speak), "warning [rank 0] one two  three four five\n");
   log::set_columns(24);

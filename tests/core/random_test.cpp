@@ -101,7 +101,7 @@ TEST(Random, NormalIsBoxMuller) {
   EXPECT_LE(rounded_otherwise, 2);
 }
 
-TEST(Random, NormalsAreTheSameNumbers) {
+TEST(Random, NormalsEqualsRepeatedCallsOfNormal) {
   const Random random(7, "many");
   for (const std::size_t count : {0u, 1u, 2u, 31u, 32u, 33u, 1000u}) {
     std::vector<float> values(count + 1, 77);

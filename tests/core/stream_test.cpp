@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/processor_time.h"
+#include "core/system/processor_time.h"
 
 namespace lockstep {
 namespace {
@@ -55,7 +55,7 @@ TEST(ComputeStream, AnExceptionReachesTheCaller) {
   EXPECT_THROW(stream.enqueue([] { throw std::out_of_range("here"); }), std::out_of_range);
 }
 
-TEST(Event, IsReadyBeforeItWasEverRecorded) {
+TEST(Event, IsReadyBeforeItsFirstRecord) {
   Event event(kHost);
   EXPECT_TRUE(event.ready());
   event.synchronize();
@@ -68,7 +68,7 @@ class WorkerStream : public testing::TestWithParam<StreamUse> {};
 INSTANTIATE_TEST_SUITE_P(Uses, WorkerStream, testing::Values(StreamUse::communication, StreamUse::copy));
 
 // CPU time of the worker, without that of the calling thread.
-TEST_P(WorkerStream, TellsWhatItTookOfACore) {
+TEST_P(WorkerStream, ReportsItsProcessorSeconds) {
   Stream worker(kHost, GetParam()), waiting(kHost, GetParam());
   const auto work = [] {
     const double begin = processor_seconds();
@@ -98,7 +98,7 @@ TEST_P(WorkerStream, RunsOnOneOtherThreadInOrder) {
   EXPECT_EQ(where[0], where[1]);
 }
 
-TEST_P(WorkerStream, RunsOnTheCallingThreadWhatItWaitsForWhenNothingIsBeforeIt) {
+TEST_P(WorkerStream, RunExecutesOnTheCallingThreadWhenTheQueueIsEmpty) {
   Stream stream(kHost, GetParam());
   std::thread::id where;
   const auto look = [&where] { where = std::this_thread::get_id(); };
@@ -124,7 +124,7 @@ TEST_P(WorkerStream, RunsOnTheCallingThreadWhatItWaitsForWhenNothingIsBeforeIt) 
 
   EXPECT_THROW(stream.run([] { throw std::out_of_range("here"); }), std::out_of_range);
   EXPECT_THROW(stream.run([&order] { order.clear(); }), std::out_of_range);
-  EXPECT_EQ(order.size(), 4) << "nothing runs behind an error";
+  EXPECT_EQ(order.size(), 4) << "no task runs after an error";
 }
 
 TEST_P(WorkerStream, CopiesInOrder) {
@@ -168,7 +168,7 @@ TEST(Worker, AFullRingBlocksTheCallerUntilThereIsRoom) {
   EXPECT_EQ(order, numbers_to(2000));
 }
 
-TEST(Worker, InheritsTheRankOfTheThreadThatMadeIt) {
+TEST(Worker, InheritsTheRankOfTheCreatingThread) {
   std::optional<Stream> stream;
   {
     const RankScope scope(5);
@@ -180,7 +180,7 @@ TEST(Worker, InheritsTheRankOfTheThreadThatMadeIt) {
   EXPECT_EQ(rank, 5);
 }
 
-TEST(Worker, FinishesWhatWasEnqueuedBeforeItGoes) {
+TEST(Worker, FinishesAllQueuedTasksBeforeItEnds) {
   Gate gate;
   int finished = 0;
   {
@@ -225,7 +225,7 @@ TEST(Events, AWorkerWaitsForAnotherWithoutBlockingTheHost) {
   EXPECT_EQ(seen, 42);
 }
 
-TEST(Events, AWaitIsForTheRecordBeforeIt) {
+TEST(Events, AWaitCoversOnlyEarlierRecords) {
   Stream first(kHost, StreamUse::copy);
   Stream second(kHost, StreamUse::communication);
   Event event(kHost);
@@ -257,7 +257,7 @@ TEST(Events, ALaterRecordOfAFasterStreamDoesNotReleaseAnEarlierWait) {
   waiting.record(passed);
   fast.record(event);
   fast.synchronize();
-  EXPECT_TRUE(event.ready()) << "of the second record";
+  EXPECT_TRUE(event.ready()) << "the second record has completed";
   event.synchronize();
   // If the wait were released, its worker would run on during these many turns.
   for (int turn = 0; turn < 200; ++turn) {
@@ -308,7 +308,7 @@ TEST(Events, PingPongManyTimes) {
   EXPECT_EQ(counter, 4000);
 }
 
-TEST(Events, MayEndBeforeTheStreamHasReachedThem) {
+TEST(Events, MayBeDestroyedBeforeTheStreamReachesThem) {
   Stream worker(kHost, StreamUse::communication);
   Gate gate;
   worker.enqueue([&gate] { gate.pass(); });
@@ -363,7 +363,7 @@ TEST_F(FailedWorker, ItsEventsCompleteAndRethrow) {
   EXPECT_THROW(compute.wait(event_), DataError);
 }
 
-TEST_F(FailedWorker, EventsBeforeTheErrorAreFine) {
+TEST_F(FailedWorker, EventsBeforeTheErrorDoNotRethrow) {
   stream_.record(event_);
   fail();
   event_.synchronize();
@@ -382,7 +382,7 @@ TEST_F(FailedWorker, StopsTheStreamsThatWaitForIt) {
   EXPECT_FALSE(ran);
 }
 
-TEST_F(FailedWorker, EndsWithoutThrowing) {
+TEST_F(FailedWorker, IsDestroyedWithoutThrowing) {
   fail();
   for (int i = 0; i < 3000; ++i) stream_.enqueue([] {});
 }

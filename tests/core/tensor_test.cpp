@@ -89,7 +89,7 @@ TEST(Half, KnownValues) {
   EXPECT_EQ(Half(0x1p-14f).bits, 0x0400);  // the smallest normal
 }
 
-TEST(Half, OverflowsToInfinityFromHalfAStepAboveItsLargest) {
+TEST(Half, OverflowsToInfinityFromHalfAStepAboveTheLargestValue) {
   EXPECT_EQ(Half(65504.0f).bits, 0x7bff);
   EXPECT_EQ(Half(std::nextafter(65520.0f, 0.0f)).bits, 0x7bff);
   EXPECT_EQ(Half(65520.0f).bits, 0x7c00);
@@ -107,7 +107,7 @@ TEST(BFloat16, KnownValues) {
   EXPECT_EQ(BFloat16(-kInfinity).bits, 0xff80);
 }
 
-TEST(SixteenBits, ANanStaysANanWhateverItsPayload) {
+TEST(SixteenBits, NanRemainsNanForEveryPayload) {
   for (const std::uint32_t word : {0x7f800001u, 0x7fffffffu, 0x7fc00000u, 0xff800001u, 0xffffffffu}) {
     const auto nan = std::bit_cast<float>(word);
     EXPECT_TRUE(std::isnan(static_cast<float>(Half(nan)))) << std::hex << word;

@@ -60,7 +60,7 @@ TEST(Timeline, KeepsTheFirstSpansAndCountsTheRest) {
   EXPECT_EQ(timeline.spans()[0].index, 9);
 }
 
-TEST(Timeline, RecordsNothingWhileItIsNotTo) {
+TEST(Timeline, RecordsNothingWhileRecordingIsOff) {
   Timeline timeline;
   timeline.set_recording(false);
   timeline.record({.name = "step", .index = 1});
@@ -76,7 +76,7 @@ TEST(Timeline, RecordsNothingWhileItIsNotTo) {
   EXPECT_EQ(timeline.flows().size(), 1u);
 }
 
-TEST(Timeline, TakesSpansFromManyThreads) {
+TEST(Timeline, RecordsSpansOfManyThreads) {
   constexpr int kThreads = 4;
   constexpr int kEach = 1000;
   Timeline timeline(kThreads * kEach - 100);
@@ -113,7 +113,7 @@ TEST_F(TraceTest, HasMicrosecondsFromTheFirstSpan) {
   EXPECT_NE(spans[0].at("tid"), spans[1].at("tid"));
 }
 
-TEST_F(TraceTest, AnOriginOfZeroIsAnOrigin) {
+TEST_F(TraceTest, ABeginOfZeroNanosecondsIsAValidOrigin) {
   Timeline timeline;
   timeline.record({.name = "zero", .begin_ns = 0, .end_ns = 1000});
   timeline.record({.name = "next", .begin_ns = 5000, .end_ns = 6000});
@@ -137,7 +137,7 @@ TEST_F(TraceTest, NamesTheRankAndEachTrack) {
             (std::map<int, std::string>{{0, "step"}, {1, "compute"}, {2, "communication"}, {3, "data"}}));
 }
 
-TEST_F(TraceTest, IsJsonWhateverASpanIsCalled) {
+TEST_F(TraceTest, IsValidJsonForAnySpanName) {
   const char* const name = "quote \" backslash \\ newline \n";
   Timeline timeline;
   timeline.record({.name = name});
@@ -147,7 +147,7 @@ TEST_F(TraceTest, IsJsonWhateverASpanIsCalled) {
   EXPECT_EQ(spans[0].at("name"), name);
 }
 
-TEST_F(TraceTest, NumbersTheNamesThatAskForIt) {
+TEST_F(TraceTest, AppendsTheIndexToNumberedNames) {
   Timeline timeline;
   timeline.record({.name = "bucket", .index = 7, .numbered = true});
   timeline.record({.name = "forward", .index = 7});
@@ -157,18 +157,18 @@ TEST_F(TraceTest, NumbersTheNamesThatAskForIt) {
   EXPECT_EQ(spans[1].at("name"), "forward");
 }
 
-TEST_F(TraceTest, SaysHowManySpansWereDropped) {
+TEST_F(TraceTest, ReportsTheNumberOfDroppedSpans) {
   Timeline timeline(1);
   for (int i = 0; i < 4; ++i) timeline.record({.name = "step"});
   EXPECT_EQ(trace(timeline).at("droppedSpans"), 3);
 }
 
-TEST_F(TraceTest, AnImpossiblePathIsAnIoErrorThatNamesItAndTheReason) {
+TEST_F(TraceTest, AnInvalidPathIsAnIoErrorWithPathAndReason) {
   EXPECT_EQ(message_of<IoError>([] { Timeline(0).write_chrome_trace("/no/such/folder/trace.json", 0); }),
             "/no/such/folder/trace.json: cannot be written: No such file or directory");
 }
 
-TEST_F(TraceTest, AFullDiskIsAnIoErrorAndLeavesNothing) {
+TEST_F(TraceTest, AFullDiskIsAnIoErrorAndLeavesNoFile) {
   {
     const FileSizeLimit limit(100);
     EXPECT_EQ(message_of<IoError>([&] { Timeline(0).write_chrome_trace(path_, 0); }),

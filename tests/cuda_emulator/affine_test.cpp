@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All of an affine kernel on the GPU but the library's product, which the reference takes the place of.
+// The affine kernels of the CUDA backend. A reference implementation replaces the library's products.
 #include "kernels/cuda/affine.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// As a library sees it: [outer, channels, pixels], channels last.
+// A tensor as the library sees it: [outer, channels, pixels], channels last.
 struct Matrix {
   std::int64_t outer, channels, pixels;
 
@@ -56,7 +56,7 @@ struct Library {
   }
   Matrix y() const { return {shape.batch, shape.out_channels, shape.out_height() * shape.out_width()}; }
 
-  // Spoils its workspace, and requires what a library requires.
+  // A product that overwrites its workspace and checks the preconditions of the library.
   AffineProduct product(AffineDirection direction, bool adds) const {
     AffineProduct made{.name = "reference", .scratch_bytes = kWorkspace, .adds = adds};
     made.run = [library = *this, direction, adds](Stream&, const AffineOperands& o) {
@@ -84,7 +84,7 @@ struct Library {
   }
 };
 
-// With such a library, which adds to a gradient of weights itself, or does not.
+// A kernel with such a library. adds: the library itself can add to the gradient of weights.
 std::unique_ptr<AffineKernel> kernel_of(const CudaAffinePlan& plan, const ConvolutionShape& shape,
                                         bool adds) {
   Library library{shape, plan.result.type};
@@ -142,7 +142,7 @@ TEST_F(CudaAffine, ConvolutionsMatchTheReferenceInEveryLayout) {
   }
 }
 
-TEST_F(CudaAffine, ConvolutionsInGroupsTakeTheirInputUnpadded) {
+TEST_F(CudaAffine, GroupedConvolutionsUseUnpaddedInput) {
   for (const DType type : kElementTypes) {
     for (const std::int64_t groups : {3, 6}) {
       const ConvolutionShape shape{.batch = 2,
@@ -161,7 +161,7 @@ TEST_F(CudaAffine, ConvolutionsInGroupsTakeTheirInputUnpadded) {
   }
 }
 
-TEST_F(CudaAffine, WithoutTheInputsGradient) {
+TEST_F(CudaAffine, ConvolutionsWithoutAnInputGradientRefuseBackwardData) {
   const ConvolutionShape shape{.batch = 1,
                                .in_channels = 3,
                                .in_height = 4,
@@ -173,17 +173,17 @@ TEST_F(CudaAffine, WithoutTheInputsGradient) {
   EXPECT_THROW(kernel->backward_data(stream_, nullptr, nullptr, nullptr, nullptr), Error);
 }
 
-TEST_F(CudaAffine, ImagesComeWithChannelsPaddedForTensorCores) {
+TEST_F(CudaAffine, ImagesHaveChannelsPaddedForTensorCores) {
   const ConvolutionShape shape{
       .batch = 2, .in_channels = 3, .in_height = 4, .in_width = 4, .out_channels = 8, .kernel = 3};
   const CudaAffinePlan plan = plan_cuda_convolution(shape, last({2, 3, 4, 4}, DType::f16, 4));
   EXPECT_EQ(plan.physical_inputs, 4);
-  EXPECT_EQ(plan.input.bytes(), 0u) << "brought over though it lies as it should";
+  EXPECT_EQ(plan.input.bytes(), 0u) << "an input in the right layout must not be copied";
   EXPECT_EQ(plan.weights, channels_last_layout({8, 3, 3, 3}, DType::f16, {8, 3, 9, 4}));
   EXPECT_EQ(plan.output, last({2, 8, 2, 2}, DType::f16, 8));
 }
 
-TEST_F(CudaAffine, LinearLayersTakeImagesAsTheyLie) {
+TEST_F(CudaAffine, LinearLayersReadImagesInAnyLayoutWithoutACopy) {
   for (const DType type : kElementTypes) {
     for (const Activation activation : {Activation::none, Activation::relu}) {
       const LinearShape shape{.batch = 3,
@@ -209,7 +209,7 @@ TEST_F(CudaAffine, LinearLayersTakeImagesAsTheyLie) {
   }
 }
 
-TEST_F(CudaAffine, ShapesThatMakeNoSenseAreRefused) {
+TEST_F(CudaAffine, InvalidShapesAreRefused) {
   const Layout input({2, 3, 4, 4}, DType::f32);
   const ConvolutionShape shape{
       .batch = 2, .in_channels = 3, .in_height = 4, .in_width = 4, .out_channels = 8};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// That ranks skip the same steps on GPUs, whose exchange leaves each of them something else: ranks are
-// threads with a device each.
+// All ranks skip the same steps on GPUs, also if their exchanged gradients differ. Ranks are threads with one
+// device each.
 #include <chrono>
 #include <functional>
 #include <string>
@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 #include "comm/nccl/communicator.h"
 #include "tests/comm/bucket_parameters.h"
 #include "tests/comm/keeps_its_share.h"
@@ -22,7 +22,7 @@ constexpr int kRanks = 2;
 
 void sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
-// Works on a rank's flag, which lies in its device's memory.
+// A rank's flag in the memory of its device.
 struct Flag {
   explicit Flag(Device device) : memory(sizeof(std::int32_t), device) {}
   std::int32_t* address() const { return reinterpret_cast<std::int32_t*>(memory.data()); }
@@ -53,8 +53,8 @@ void on_gpus(const Body& body) {
   });
 }
 
-// What is judged late is not asked for early, and what is agreed late is not read early.
-TEST(AgreeFinite, OneRanksOverflowIsEverybodysHoweverLateAStreamIs) {
+// The agreement waits for the check of gradients, and readers of the flag wait for the agreement.
+TEST(AgreeFinite, AllRanksSkipAStepThatOverflowsOnOneRankForAnyDelay) {
   for (const bool compute_is_late : {true, false}) {
     on_gpus([=](int rank, GradientBuckets& buckets, Stream& compute, Stream& communication) {
       const Flag flag(compute.device());
@@ -65,7 +65,7 @@ TEST(AgreeFinite, OneRanksOverflowIsEverybodysHoweverLateAStreamIs) {
       flag.set(compute, found);
       buckets.agree_finite(compute, flag.address());
       EXPECT_EQ(flag.get(compute), 0)
-          << "rank " << rank << (compute_is_late ? ", judged late" : ", told late");
+          << "rank " << rank << (compute_is_late ? ", late check" : ", late agreement");
     });
   }
 }

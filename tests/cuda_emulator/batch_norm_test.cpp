@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// [rows, channels] as the reference has it, [1, channels, rows], and back.
+// Converts [rows, channels] to [1, channels, rows], the layout of the reference, and back.
 template <typename V>
 V transposed(const V& from, std::int64_t rows, std::int64_t columns) {
   V to(from.size());
@@ -88,7 +88,7 @@ struct BatchNormCase {
     return g;
   }
 
-  // Of the factor that turns errors of y's gradient into errors of x's.
+  // The largest factor by which errors of y's gradient grow into errors of x's.
   double largest_factor() const {
     const BatchNormReference r = reference();
     const Doubles xs = by_channel(x);
@@ -137,7 +137,7 @@ class BatchNormTensors {
     cuda_batch_norm_forward_training(stream_, case_.norm, forward());
     return y_.values(type_);
   }
-  // Into the residual's memory.
+  // Writes y over the residual.
   Values train_in_place() {
     BatchNormForward f = forward();
     f.y = residual_.data();
@@ -153,7 +153,7 @@ class BatchNormTensors {
     f.update_running = false;
     cuda_batch_norm_forward_training(stream_, case_.norm, f);
   }
-  // The given gradient's memory becomes the residual's gradient. The parameters' are added to.
+  // Writes the residual's gradient over y's gradient, and adds to the gradients of the parameters.
   void backward() {
     scratch_.spoil();
     cuda_batch_norm_backward(stream_, case_.norm,
@@ -168,7 +168,7 @@ class BatchNormTensors {
                               .write = Write::accumulate,
                               .scratch = scratch_.data()});
   }
-  // All that training and backward give.
+  // All results of training and backward.
   Values all() {
     Values all = train();
     backward();
@@ -191,7 +191,7 @@ class BatchNormTensors {
       shift_gradient_, saved_, scratch_;
 };
 
-// test(case, bytes of misalignment)
+// Calls test(case, bytes of misalignment).
 template <typename Test>
 void for_each_batch_norm(Test test) {
   Thinning thinning;
@@ -240,7 +240,7 @@ TEST(CudaBatchNorm, GradientsMatchTheDefinition) {
     expect_near(device->x_gradient(), expected.x, relative, 1e-5 * c.largest_factor());
     if (c.norm.options.residual) expect_near(device->residual_gradient(), expected.residual, 0, 0);
     Doubles scale = expected.scale, shift = expected.shift;
-    for (double& value : scale) value += 1;  // what was there
+    for (double& value : scale) value += 1;  // the initial gradient
     for (double& value : shift) value += 2;
     expect_near(device->scale_gradient(), scale, 1e-6, sums);
     expect_near(device->shift_gradient(), shift, 1e-6, sums);
@@ -261,7 +261,7 @@ TEST(CudaBatchNorm, RepresentableGradientsDoNotUnderflow) {
   }
 }
 
-TEST(CudaBatchNorm, RunningStatisticsFollowAndServeEvaluation) {
+TEST(CudaBatchNorm, EvaluationUsesTheRunningStatisticsOfTraining) {
   for (const DType type : kElementTypes) {
     for (const std::int64_t channels : {5, 16}) {
       const BatchNormCase c(type, 300, channels, {.activation = Activation::relu, .residual = true});
@@ -285,7 +285,7 @@ TEST(CudaBatchNorm, RunningStatisticsFollowAndServeEvaluation) {
   }
 }
 
-TEST(CudaBatchNorm, MeansFarFromZeroDoNotDrownTheVariance) {
+TEST(CudaBatchNorm, VarianceIsAccurateForMeansFarFromZero) {
   for (const std::int64_t channels : {5, 16}) {
     const BatchNormCase c(DType::f32, 2000, channels, {}, 1000.0f);
     BatchNormTensors device(c, 0);
@@ -293,8 +293,8 @@ TEST(CudaBatchNorm, MeansFarFromZeroDoNotDrownTheVariance) {
   }
 }
 
-// The first row is no measure of the others.
-TEST(CudaBatchNorm, OneFarValueDoesNotDrownTheVariance) {
+// The kernel must not use the first row as an estimate of the mean.
+TEST(CudaBatchNorm, VarianceIsAccurateIfTheFirstRowIsFarFromTheOthers) {
   for (const std::int64_t channels : {5, 16}) {
     BatchNormCase c(DType::f32, 4000, channels, {});
     for (std::int64_t i = 0; i < channels; ++i) c.x[static_cast<std::size_t>(i)] = 1e4f;
@@ -303,8 +303,8 @@ TEST(CudaBatchNorm, OneFarValueDoesNotDrownTheVariance) {
   }
 }
 
-// A device's index is the number of its multiprocessors here (inline_runtime.h).
-TEST(CudaBatchNorm, GivesTheSameBitsOnDevicesOfAnySize) {
+// In inline_runtime.h, a device's index is its number of multiprocessors.
+TEST(CudaBatchNorm, HasTheSameBitsForAnyNumberOfMultiprocessors) {
   EXPECT_EQ(enough_blocks({.index = 1}), 16);
   EXPECT_EQ(enough_blocks({.index = 132}), 2112);
   for (const std::int64_t channels : {5, 16}) {
@@ -313,12 +313,12 @@ TEST(CudaBatchNorm, GivesTheSameBitsOnDevicesOfAnySize) {
   }
 }
 
-// y is a line in x, so its gradient is the line's slope where the activation passed.
-TEST(CudaBatchNorm, FrozenKeepsTheRunningStatisticsAndPassesGradientsOn) {
+// y is linear in x, so x's gradient is the slope times y's gradient where the activation passes it.
+TEST(CudaBatchNorm, FrozenLayersKeepTheRunningStatisticsAndPropagateGradients) {
   for_each_batch_norm([](BatchNormCase c, std::size_t misaligned) {
     c.norm.options.frozen = true;
     const BatchNormReference r = c.reference();
-    const Doubles mean(c.scale.size(), 0.5), variance(c.scale.size(), 2.0);  // what the tensors begin with
+    const Doubles mean(c.scale.size(), 0.5), variance(c.scale.size(), 2.0);  // initial values of the tensors
     const auto normalized = [&](Activation activation) {
       BatchNormReference by = r;
       by.options.activation = activation;
@@ -347,12 +347,13 @@ TEST(CudaBatchNorm, FrozenKeepsTheRunningStatisticsAndPassesGradientsOn) {
     if (c.norm.options.residual) expect_near(device->residual_gradient(), by_residual, 0, 0);
     EXPECT_EQ(device->running_mean(), Values(c.scale.size(), 0.5f));
     EXPECT_EQ(device->running_variance(), Values(c.scale.size(), 2.0f));
-    EXPECT_EQ(device->scale_gradient(), Values(c.scale.size(), 1.0f)) << "of what is not trained";
+    EXPECT_EQ(device->scale_gradient(), Values(c.scale.size(), 1.0f))
+        << "gradients of frozen parameters must not change";
     EXPECT_EQ(device->shift_gradient(), Values(c.scale.size(), 2.0f));
   });
 }
 
-TEST(CudaBatchNorm, NoRowsIsNoLaunch) {
+TEST(CudaBatchNorm, NoRowsLaunchNoKernel) {
   const BatchNormCase c(DType::f32, 0, 4, {});
   BatchNormTensors device(c, 0);
   EXPECT_TRUE(device.train().empty());

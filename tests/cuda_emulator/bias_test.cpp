@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// test(rows, bytes of misalignment)
+// Calls test(rows, bytes of misalignment).
 template <typename Test>
 void for_each_bias(Test test) {
   Thinning thinning;
@@ -85,8 +85,8 @@ TEST(CudaBias, GradientIsTheSumOfTheRows) {
   });
 }
 
-// A device's index is the number of its multiprocessors here (inline_runtime.h).
-TEST(CudaBias, GivesTheSameBitsOnDevicesOfAnySize) {
+// In inline_runtime.h, a device's index is its number of multiprocessors.
+TEST(CudaBias, HasTheSameBitsForAnyNumberOfMultiprocessors) {
   const CudaRows rows{.type = DType::f32, .rows = 4000, .channels = 5};
   const DeviceMemory bias(random_values(rows.channels, "bias"), rows.type);
   const auto on = [&](int multiprocessors) {

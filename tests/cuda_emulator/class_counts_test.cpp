@@ -37,7 +37,7 @@ CountedClasses counted_by_cpu_backend(const CountedBatch& batch) {
   return counts;
 }
 
-TEST(CudaClassCounts, AreTheCpus) {
+TEST(CudaClassCounts, EqualTheCpu) {
   Thinning thinning;
   for (const DType type : kElementTypes) {
     for (const auto& [samples, classes] :
@@ -55,12 +55,12 @@ TEST(CudaClassCounts, AreTheCpus) {
   }
 }
 
-TEST(CudaClassCounts, OfHardCasesAreTheCpus) {
+TEST(CudaClassCounts, EqualTheCpuForTiesInfinitiesAndNans) {
   for (const CountedBatch& batch : hard_batches())
     EXPECT_EQ(counted_by_device(batch), counted_by_cpu_backend(batch));
 }
 
-// The loss is NaN then; nothing outside the counts is written.
+// The loss is NaN in this case. The kernel must not write outside the counts.
 TEST(CudaClassCounts, ALabelOutsideTheClassesIsNotCounted) {
   CountedBatch batch = CountedBatch::random(DType::f32, 5, 6);
   CountedBatch without = batch;

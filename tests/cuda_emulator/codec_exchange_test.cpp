@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Codecs between GPUs, whose steps are recorded once and replayed: ranks are threads with a device each, some
-// of which share a node. Every step has the CPU's bits, but for PowerSGD's, whose sums go in another order.
+// Codecs between GPUs, with steps that are recorded once and replayed. Ranks are threads with one device
+// each, and some share a node. Every step has the bits of the CPU, except PowerSGD's, whose sums have another
+// order.
 #include <cmath>
 
 #include <gtest/gtest.h>
 
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 #include "comm/nccl/communicator.h"
 #include "kernels/backend.h"
 #include "tests/comm/codec_ranks.h"
@@ -18,19 +19,19 @@ constexpr int kSteps = 5;
 constexpr int kSkipped = 3;  // this step
 constexpr float kLossScale = 256;
 
-// The first one is a bucket of its own, which codecs between two nodes of one rank do not pack.
+// The first parameter is a bucket by itself, which codecs between two nodes of one rank do not pack.
 std::vector<Parameter> gpu_parameters() {
   static const Shape shapes[] = {{32, 32}, {10},      {40, 40}, {16, 8, 3, 3},
                                  {4, 4},   {100, 33}, {5000},   {7, 211}};
   return shaped_parameters(shapes);
 }
 
-// Multiples of 1 / 16, whose dense sums have the same bits in NCCL's order.
+// Multiples of 1 / 16, whose dense sums have the same bits in any order.
 float codec_gradient(int rank, int step, std::int64_t element) {
   return std::round(16 * kLossScale * made_up_gradient(rank, step, element)) / 16;
 }
 
-// By step, of rank 0.
+// The gradients of rank 0 by step.
 using StepResults = std::vector<std::vector<float>>;
 
 StepResults on_cpus(const std::vector<int>& node_of, const BucketOptions& options) {
@@ -54,7 +55,7 @@ StepResults on_cpus(const std::vector<int>& node_of, const BucketOptions& option
   return results;
 }
 
-// A rank's device: its buckets, and a step of them that is recorded.
+// A rank's device with its buckets and a recorded step.
 class CodecOnGpu {
  public:
   CodecOnGpu(Communicator& host, const BucketOptions& options)
@@ -64,7 +65,7 @@ class CodecOnGpu {
         buckets_(parameters_, nccl_, options),
         stream_(device_, StreamUse::compute),
         control_(2 * sizeof(float), device_) {
-    backend_for(device_);  // not made while a step is recorded
+    backend_for(device_);  // must not be created while a step is recorded
     stream_.copy(control_.data(), &kLossScale, sizeof(float));
     stream_.synchronize();
     std::string reason;
@@ -113,7 +114,7 @@ class CodecOnGpu {
   std::vector<Parameter> parameters_;
   GradientBuckets buckets_;
   Stream stream_;
-  Buffer control_;  // the loss scale, and whether the step counts
+  Buffer control_;  // the loss scale, and whether the step is applied
   Recording recording_;
 };
 
@@ -124,12 +125,12 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CodecOnGpus,
                                          &kTopKCodec, &kDgcCodec),
                          [](const auto& kind) { return std::string(kind.param->name); });
 
-TEST_P(CodecOnGpus, ReplaysHaveTheCpusBits) {
+TEST_P(CodecOnGpus, ReplayedStepsHaveTheBitsOfTheCpu) {
   for (const std::vector<int>& node_of : {std::vector<int>{0, 1}, {0, 0, 1, 1}, {0, 1, 1}}) {
     BucketOptions options = codec_buckets(*GetParam());
     if (GetParam() == &kInt8Codec) options.exchange.settings = {{.option = "stochastic", .value = 1}};
-    // While it warms up no step is recorded.
-    // Whose products are sums in another order.
+    // No step is recorded during the warm-up.
+    // The products of PowerSGD are sums in another order.
     const float tolerance = GetParam() == &kPowerSgdCodec ? 1e-3f * kLossScale : 0.0f;
     const StepResults expected = on_cpus(node_of, options);
     run_thread_ranks(
@@ -141,7 +142,7 @@ TEST_P(CodecOnGpus, ReplaysHaveTheCpusBits) {
                                      &wanted = expected[static_cast<std::size_t>(step)];
             for (std::size_t i = 0; i < wanted.size(); ++i) {
               CHECK(std::abs(found[i] - wanted[i]) <= tolerance,
-                    "element {} in step {} of {} ranks: {}, not {}", i, step, node_of.size(), found[i],
+                    "element {} in step {} of {} ranks is {}, expected {}", i, step, node_of.size(), found[i],
                     wanted[i]);
             }
           }

@@ -10,12 +10,12 @@
 namespace lockstep {
 namespace {
 
-// Around the blocks of a block of threads, which are 8.
+// Block counts around 8, the number of blocks per thread block.
 constexpr std::int64_t kCounts[] = {1, 7, 8, 9, 21};
 
 class CudaCodec : public testing::TestWithParam<BlockCode> {
  protected:
-  // One number for each, as in_any_order() compares numbers.
+  // One number for each byte, because in_any_order() compares numbers.
   static Values bytes_at(const void* memory, std::size_t count) {
     const auto* first = static_cast<const std::uint8_t*>(memory);
     return {first, first + count};
@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Codes, CudaCodec, testing::ValuesIn(kBlockCodes), [](co
   return std::string(type.param == BlockCode::int8 ? "int8" : "sign");
 });
 
-TEST_P(CudaCodec, RecordsAndWhatIsLeftAreTheCpus) {
+TEST_P(CudaCodec, RecordsAndResidualsEqualTheCpu) {
   const StepDigits step{.low = 3, .high = 1};
   for (const std::int64_t count : kCounts) {
     for (const bool at_random : {false, true}) {
@@ -62,7 +62,7 @@ TEST_P(CudaCodec, RecordsAndWhatIsLeftAreTheCpus) {
   }
 }
 
-TEST_P(CudaCodec, SumsAreTheCpus) {
+TEST_P(CudaCodec, SumsEqualTheCpu) {
   constexpr std::int64_t kBlocks = 9, kParts = 3;
   std::vector<std::byte> all;
   std::vector<std::uint32_t> real_bits;
@@ -94,7 +94,7 @@ TEST_P(CudaCodec, SumsAreTheCpus) {
             expected);
 }
 
-TEST(CudaKeepIfFinite, TakesOverOnlyWhatIs) {
+TEST(CudaKeepIfFinite, CopiesAndCountsOnlyIfFinite) {
   Stream stream(Device{}, StreamUse::compute);
   for (const std::int64_t count : {0, 1, 4, 1023, 5001}) {
     for (const std::int32_t finite : {0, 1}) {

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-TEST(CudaColorJitter, HasTheCpusBytes) {
+TEST(CudaColorJitter, EqualsTheCpu) {
   Stream stream(Device{}, StreamUse::compute);
   for (const std::int64_t channels : {1, 3}) {
     for (const auto& [batch, height, width] : {std::tuple{1, 1, 1}, {3, 5, 7}, {2, 32, 33}}) {

@@ -2,8 +2,8 @@
 #include "tests/cuda_emulator/context.h"
 
 #if defined(__x86_64__)
-// The registers a function must preserve, in the order in which Context::prepare() lays out their first
-// values. A context begins in lockstep_enter_context, which finds the function and its argument in registers.
+// Saves and restores the callee-saved registers, in the order of their initial values in Context::prepare().
+// A context starts in lockstep_enter_context, which gets the function and its argument in registers.
 asm(R"(
   .text
   .globl lockstep_switch_context

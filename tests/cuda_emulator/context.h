@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Context: where a suspended function goes on. On x86-64 switching is a dozen instructions; ucontext, used
-// elsewhere, asks the kernel for the signal mask every time, and reductions of many lanes take minutes.
+// Context: the execution state of a suspended function. On x86-64 a switch takes a dozen instructions. Other
+// processors use ucontext, which makes a system call for the signal mask at every switch, so that reductions
+// over many lanes take minutes.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +23,10 @@ namespace lockstep::emulator {
 
 class Context {
  public:
-  // The next switch_to() this calls entry(argument) on the stack; it must not return.
+  // The next switch_to() this context calls entry(argument) on the stack. entry must not return.
   void prepare(std::byte* stack, std::size_t bytes, void (*entry)(void*), void* argument) {
     auto** top = reinterpret_cast<void**>(stack + bytes / 16 * 16);
-    *--top = nullptr;  // entry finds the stack as if it had been called
+    *--top = nullptr;  // the stack looks as if entry had been called
     *--top = reinterpret_cast<void*>(&lockstep_enter_context);
     void* const registers[] = {nullptr, nullptr, argument, reinterpret_cast<void*>(entry), nullptr, nullptr};
     for (void* value : registers) *--top = value;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sums over many ranks by NCCL, which rounds partial sums of 16 bits on their way: ranks are threads with a
+// Sums over many ranks by NCCL, which rounds 16-bit partial sums at each rank. Ranks are threads with one
 // device each.
 #include <cmath>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 #include "comm/nccl/communicator.h"
 #include "kernels/backend.h"
 #include "tests/comm/codec_ranks.h"
@@ -19,21 +19,21 @@ namespace {
 constexpr int kRanks = 12;
 constexpr int kMicroBatches = 11;
 
-// The emulated machine reads it when CUDA is first called.
+// The emulated machine reads this variable at the first CUDA call.
 const int kEnoughDevices = setenv("LOCKSTEP_EMULATED_GPUS", std::to_string(kRanks).c_str(), 1);
 
-// Between 1 and 2, as bf16 has it.
+// A bf16 value between 1 and 2.
 float summand(int rank, int micro, std::int64_t element) {
   return static_cast<float>(BFloat16(1.5f + 0.5f * made_up_gradient(rank, micro, element)));
 }
 
 struct Sums {
-  double largest_error = 0;  // of any element, as a share of the sum
+  double largest_error = 0;  // largest over all elements, relative to the sum
   std::size_t sum_bytes = 0;
   std::uint64_t sent_bytes = 0;
 };
 
-// What rank 0 finds. A step of several micro-batches is recorded, and replayed once.
+// The result of rank 0. A step with several micro-batches is recorded and replayed once.
 Sums sum_over_ranks(int micro_batches, const BucketOptions& options) {
   CHECK(kEnoughDevices == 0);
   Sums result;
@@ -44,7 +44,7 @@ Sums sum_over_ranks(int micro_batches, const BucketOptions& options) {
     GradientBuckets buckets(parameters, nccl, options);
     Stream stream(device, StreamUse::compute);
     const FlatRange& range = buckets.gradients()[0];
-    std::vector<Buffer> written;  // by micro-batch, what backward would write
+    std::vector<Buffer> written;  // by micro-batch: the gradients that backward would write
     for (int micro = 0; micro < micro_batches; ++micro) {
       std::vector<BFloat16> values;
       for (std::int64_t i = range.begin; i < range.end; ++i)
@@ -52,7 +52,7 @@ Sums sum_over_ranks(int micro_batches, const BucketOptions& options) {
       stream.copy(written.emplace_back(range.bytes(), device).data(), values.data(), range.bytes());
     }
     stream.synchronize();
-    backend_for(device);  // not made while a step is recorded
+    backend_for(device);  // must not be created while a step is recorded
     std::string reason;
     const std::uint64_t sent_before = nccl.traffic().sent_bytes;
     Recording recording = stream.record_work(
@@ -93,17 +93,17 @@ Sums sum_over_ranks(int micro_batches, const BucketOptions& options) {
 
 constexpr double kOneRounding = 0x1p-8;
 
-TEST(DenseSum, OverManyGpusIsRoundedOnce) {
+TEST(DenseSum, SumsOverManyGpusAreRoundedOnce) {
   const Sums wide = sum_over_ranks(1, {});
   EXPECT_LE(wide.largest_error, 1.01 * kOneRounding);
   const Sums narrow = sum_over_ranks(1, {.sum_type = SumType::gradients});
-  EXPECT_GT(narrow.largest_error, 2 * kOneRounding) << "the emulated NCCL does not round";
+  EXPECT_GT(narrow.largest_error, 2 * kOneRounding) << "the emulated NCCL must round partial sums";
   EXPECT_EQ(narrow.sum_bytes, 0u);
   EXPECT_GT(wide.sum_bytes, 0u);
   EXPECT_NEAR(static_cast<double>(wide.sent_bytes), 2.0 * static_cast<double>(narrow.sent_bytes), 1024);
 }
 
-TEST(DenseSum, BesideACodecIsRoundedOnce) {
+TEST(DenseSum, DenseSumsBesideACodecAreRoundedOnce) {
   BucketOptions options{.exchange = {.kind = &kTopKCodec},
                         .codecs = {.rules = {{.pattern = "*", .choice = {.kind = &kDenseSum}}}}};
   EXPECT_LE(sum_over_ranks(1, options).largest_error, 1.01 * kOneRounding);
@@ -111,8 +111,8 @@ TEST(DenseSum, BesideACodecIsRoundedOnce) {
   EXPECT_GT(sum_over_ranks(1, options).largest_error, 2 * kOneRounding);
 }
 
-// A rank's own sum is rounded before it leaves.
-TEST(DenseSum, OfManyMicroBatchesAndGpusIsRoundedTwice) {
+// A rank rounds its own sum before it sends it.
+TEST(DenseSum, SumsOfMicroBatchesOverManyGpusAreRoundedTwice) {
   EXPECT_LE(sum_over_ranks(kMicroBatches, {.micro_batches = kMicroBatches}).largest_error,
             2.01 * kOneRounding);
 }

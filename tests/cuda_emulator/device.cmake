@@ -1,19 +1,19 @@
-# The emulated device: core/cuda, comm/nccl and kernels/cuda, unchanged, on the headers of include/ and the libraries
-# here. Its objects come before the libraries of Lockstep in a program, so that these are not asked for what they have
-# in place of CUDA (core/no_cuda, kernels/no_cuda, comm/no_nccl).
+# The emulated device: core/cuda, comm/nccl and kernels/cuda, unchanged, with the headers of include/ and the libraries
+# of this folder. Programs link its objects before Lockstep's libraries, so that the linker does not use the
+# replacements of CUDA (core/no_cuda, kernels/no_cuda, comm/no_nccl).
 set(emulated_runtime runtime/device.cpp runtime/device_memory.cpp runtime/event.cpp runtime/graph.cpp runtime/machine.cpp
     runtime/memory.cpp runtime/residence.cpp runtime/stream.cpp runtime/visible_devices.cpp)
 set(emulated_nccl nccl/call.cpp nccl/collectives.cpp nccl/communicator.cpp nccl/communicators.cpp nccl/errors.cpp
     nccl/exchange.cpp nccl/handles.cpp nccl/ledger.cpp nccl/memory.cpp nccl/model.cpp nccl/process.cpp
     nccl/reduction.cpp nccl/segment.cpp nccl/submission.cpp nccl/transfers.cpp)
-# The runtime's books and NCCL's have names in common.
+# The sources of the runtime and of NCCL have names in common.
 set_source_files_properties(${emulated_runtime} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 find_package(MPI REQUIRED COMPONENTS CXX)
 add_library(lockstep_emulated_device OBJECT ${cuda_callers} ${emulated_runtime} ${emulated_nccl})
 target_link_libraries(lockstep_emulated_device
   PUBLIC cuda_emulator lockstep_emulated_libraries Lockstep::comm PRIVATE lockstep_flags MPI::MPI_CXX)
 target_compile_definitions(lockstep_emulated_device PRIVATE OMPI_SKIP_MPICXX)
-set(emulated_device lockstep_emulated_device cuda_kernels)  # objects go where they are linked directly
+set(emulated_device lockstep_emulated_device cuda_kernels)  # objects are only used by targets that link them directly
 
 add_executable(lockstep-emulated ${PROJECT_SOURCE_DIR}/launch/program/main.cpp)
 target_link_libraries(lockstep-emulated PRIVATE ${emulated_device} Lockstep::program lockstep_flags)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory for emulated kernels, of exactly the size they may use: it starts as NaNs and lies between margins
-// that AddressSanitizer forbids to touch; without it, margin_intact() tells whether they were written. And
-// what tests of kernels of several element types share.
+// Memory for emulated kernels, of exactly the size that they may use. It starts as NaNs and lies between
+// margins that AddressSanitizer protects; without it, margin_intact() returns whether they are unchanged.
+// Also helpers for tests of kernels with several element types.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace lockstep {
 
 inline constexpr DType kElementTypes[] = {DType::f32, DType::f16, DType::bf16};
 
-// The error of a value near 1 rounded to the type.
+// The error of rounding a value near 1 to the type.
 inline double precision_of(DType type) {
   return type == DType::f32 ? 0x1p-24 : type == DType::f16 ? 0x1p-11 : 0x1p-8;
 }
@@ -41,7 +41,7 @@ inline float rounded(float value, DType type) {
 
 class DeviceMemory {
  public:
-  // misaligned: bytes behind a multiple of 16 at which it starts.
+  // misaligned: the memory starts this many bytes after a multiple of 16.
   explicit DeviceMemory(std::size_t bytes, std::size_t misaligned = 0)
       : bytes_(bytes), offset_(kMargin + misaligned), storage_(offset_ + bytes + kMargin) {
     guard([](const void* begin, std::size_t count) {
@@ -93,7 +93,7 @@ class DeviceMemory {
     }
     return result;
   }
-  // Under AddressSanitizer always: it has ended the program otherwise.
+  // Always true under AddressSanitizer, which ends the program at a write to a margin.
   bool margin_intact() const {
     bool intact = true;
 #if !defined(__SANITIZE_ADDRESS__)
@@ -103,7 +103,7 @@ class DeviceMemory {
 #endif
     return intact;
   }
-  // Repairs the margins, in tests of kernels that are meant to break them.
+  // Repairs the margins in tests whose kernels write to them on purpose.
   void allow() {
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(storage_.data(), storage_.size());
@@ -114,14 +114,14 @@ class DeviceMemory {
  private:
   static constexpr std::size_t kMargin = 256;
 
-  // visit(begin, bytes) for both margins.
+  // Calls visit(begin, bytes) for both margins.
   template <typename Visit>
   void guard(Visit visit) const {
     visit(storage_.data(), offset_);
     visit(storage_.data() + offset_ + bytes_, kMargin);
   }
 
-  // operator new's memory is aligned to 16 bytes.
+  // Memory of operator new is aligned to 16 bytes.
   struct Filled : std::vector<std::byte> {
     explicit Filled(std::size_t bytes) : std::vector<std::byte>(bytes, std::byte{0xff}) {}
   };
@@ -130,8 +130,8 @@ class DeviceMemory {
   Filled storage_;
 };
 
-// run() with threads and blocks in either order, and with blocks of another size where a kernel leaves that
-// open: the values must have the same bits. Returns them.
+// Calls run() with threads and blocks in either order, and with another block size if the kernel allows it.
+// Expects the same bits, and returns the values.
 template <typename Run>
 Values in_any_order(Run run) {
   emulator::set_order(emulator::Order::descending);
@@ -144,7 +144,7 @@ Values in_any_order(Run run) {
     return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
   };
   EXPECT_TRUE(std::ranges::equal(ascending, descending, same_bits))
-      << "the order of threads or the size of blocks changes the result";
+      << "the result must not depend on the order of threads or the size of blocks";
   return ascending;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The whole program trains on several ranks with a GPU each, or one that they share, and gives the CPU's
-// losses and the same bits however the device orders what CUDA leaves unordered. emulated_program_test runs
-// these tests on the emulated device, device_program_test on a GPU.
+// Trainings by the whole program on several ranks with one GPU each or a shared one. The losses match the
+// CPU's, and the bits do not depend on how the device orders work that CUDA leaves unordered.
+// emulated_program_test runs these tests on the emulated device, device_program_test on a GPU.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -27,7 +27,7 @@ struct Trained {
   double train_loss = 0;
   double test_loss = 0;
   double test_accuracy = 0;
-  double gradient_norm = 0;  // of the last step; 0: not told
+  double gradient_norm = 0;  // of the last step; 0: not in the log
 };
 
 nlohmann::json last_line(const std::filesystem::path& path) {
@@ -55,32 +55,32 @@ void expect_like_the_cpu(const Settings& settings, int ranks, double tolerance, 
   const Workplace gpu("emulated_gpu", device_program(), side);
   Settings here = {"train.steps=12"};
   here.insert(here.end(), settings.begin(), settings.end());
-  here.push_back(
-      "kernels.choose=direct");  // nothing is chosen by time, and no Winograd, which rounds otherwise
+  here.push_back("kernels.choose=direct");  // no timed choices, and no Winograd, which rounds differently
   const Trained wanted = train(cpu, ranks, cpu.train(here));
   here.push_back("world.device=cuda");
   const Trained found = train(gpu, ranks, gpu.train(here));
   EXPECT_NE(wanted.train_loss, 0);
   EXPECT_NEAR(found.train_loss, wanted.train_loss, tolerance * wanted.train_loss) << ranks << " ranks";
   EXPECT_NEAR(found.test_loss, wanted.test_loss, tolerance * wanted.test_loss) << ranks << " ranks";
-  // See the ReLU below.
+  // See the comment on ReLU below.
   const double of_norm = std::min(0.1, 200 * tolerance);
   EXPECT_NEAR(found.gradient_norm, wanted.gradient_norm, of_norm * wanted.gradient_norm) << ranks << " ranks";
 }
 
-TEST_F(OnDevice, LossesAreTheCpus) {
+TEST_F(OnDevice, LossesMatchTheCpu) {
   for (const int ranks : {1, 3, 4}) expect_like_the_cpu({"model.name=cnn"}, ranks, 1e-5);
 }
 
-// Small steps: a ReLU whose input is a rounding away from zero passes its gradient in one order of summation
-// and not in another, and at a rate of 0.01 the CPU's own orders already differ by 3e-4 after 20 steps.
-TEST_F(OnDevice, LossesOfAResidualNetworkAreTheCpus) {
+// Small steps: if a ReLU's input is within a rounding error of zero, the order of summation decides whether
+// it passes the gradient. At a learning rate of 0.01, two orders on the CPU already differ by 3e-4 after 20
+// steps.
+TEST_F(OnDevice, LossesOfAResidualNetworkMatchTheCpu) {
   expect_like_the_cpu({"model.name=resnet20", "train.batch=4", "optimizer.learning_rate=1e-4"}, 2, 1e-5, 16);
 }
 
-// Below everything that is trained, where no backward runs, and between, where batch norm passes gradients
-// on; whether steps are recorded or not.
-TEST_F(OnDevice, LossesBesideFrozenLayersAreTheCpus) {
+// Frozen layers below all trained ones, where backward does not run, and between trained ones, where batch
+// norm propagates gradients; with and without recorded steps.
+TEST_F(OnDevice, LossesWithFrozenLayersMatchTheCpu) {
   for (const char* recorded : {"train.cuda_graph=true", "train.cuda_graph=false"})
     expect_like_the_cpu({"model.name=cnn", R"(model.freeze=["conv1", "bn1"])", recorded}, 2, 1e-5);
   expect_like_the_cpu({"model.name=resnet20", R"(model.freeze=["bn1", "layer2", "layer3.0.bn2"])",
@@ -88,14 +88,14 @@ TEST_F(OnDevice, LossesBesideFrozenLayersAreTheCpus) {
                       2, 1e-5, 16);
 }
 
-TEST_F(OnDevice, LossesOfAugmentedImagesAreTheCpus) {
+TEST_F(OnDevice, LossesOfAugmentedImagesMatchTheCpu) {
   expect_like_the_cpu({"model.name=cnn", "data.brightness=0.4", "data.contrast=0.4", "data.crop_padding=2",
                        "data.cutout=4", "data.random_erasing=0.5", "data.mixup=0.4", "data.cutmix=1"},
                       2, 1e-5);
 }
 
-// The norm is computed, and the step scaled, by the device; what is evaluated is an average that it keeps.
-TEST_F(OnDevice, LossesOfClippedStepsAndAveragedWeightsAreTheCpus) {
+// The device computes the gradient norm, scales the step, and keeps the average that is evaluated.
+TEST_F(OnDevice, LossesOfClippedStepsAndAveragedWeightsMatchTheCpu) {
   for (const Settings& way :
        {Settings{"optimizer.clip_norm=0.1"},
         {"train.ema_decay=0.9"},
@@ -108,8 +108,8 @@ TEST_F(OnDevice, LossesOfClippedStepsAndAveragedWeightsAreTheCpus) {
   }
 }
 
-// Written while the device has the average in the network's place.
-TEST_F(OnDevice, TheBestNetworkIsTheAverageThatWasEvaluated) {
+// The file is written while the device holds the averaged weights in place of the network's.
+TEST_F(OnDevice, TheBestNetworkIsTheEvaluatedAverage) {
   const Workplace workplace("emulated_best", device_program());
   const Settings settings = {"train.ema_decay=0.9", "run.keep_best=true", "train.precision=fp16"};
   const ProgramResult trained = run_ranks(2, command_of(workplace, {.settings = settings}, ""));
@@ -126,8 +126,8 @@ TEST_F(OnDevice, TheBestNetworkIsTheAverageThatWasEvaluated) {
   EXPECT_NEAR(loss, expected, 1e-2 * expected);
 }
 
-// In half precision some steps overflow and are skipped, and weights have copies.
-TEST_F(OnDevice, ClippedStepsAndAveragedWeightsAreTheSameWhetherOrNotStepsAreRecorded) {
+// In half precision some steps overflow and are skipped, and weights have 16-bit copies.
+TEST_F(OnDevice, ClippingAndAveragingAreTheSameWithAndWithoutRecording) {
   const Workplace workplace("emulated_clip_ema", device_program());
   for (const Settings& way : {Settings{}, {"train.precision=fp16", "train.loss_scale=1e9"}}) {
     Settings settings = {"optimizer.clip_norm=0.05", "train.ema_decay=0.9", "train.steps=24"};
@@ -149,8 +149,8 @@ nlohmann::json metrics_of(const Workplace& workplace, const Settings& settings) 
   return line;
 }
 
-// Of logits whose order no rounding changes.
-TEST_F(OnDevice, MetricsAreTheCpus) {
+// For logits whose order does not depend on rounding.
+TEST_F(OnDevice, MetricsEqualTheCpu) {
   const Workplace cpu("metrics_cpu"), gpu("metrics_gpu", device_program());
   Settings settings = {"model.name=cnn", "train.steps=12", "kernels.choose=direct",
                        "run.metrics=f1, confusion", "run.metrics_every=5"};
@@ -163,17 +163,17 @@ TEST_F(OnDevice, MetricsAreTheCpus) {
 }
 
 // Rounded to 8 and 11 bits at each layer, the losses differ by a few roundings.
-TEST_F(OnDevice, HalfPrecisionsLossesAreTheCpusUpToTheirRoundings) {
+TEST_F(OnDevice, LossesInHalfPrecisionMatchTheCpuUpToRounding) {
   expect_like_the_cpu({"model.name=cnn", "train.precision=bf16"}, 2, 4 * 0x1p-8);
   expect_like_the_cpu({"model.name=cnn", "train.precision=fp16"}, 2, 4 * 0x1p-8);
 }
 
-// Two steps are enqueued one by one, two are recorded, one after the other, and each is replayed.
+// Two steps are enqueued operation by operation; then each of the two slots records a step and replays it.
 constexpr const char* kReplaysOfBoth = "train.steps=7";
 
-// With delays of up to 5 ms what is not ordered does happen in another order. The device that is delayed has
-// another number of multiprocessors, too, and so its kernels other grids.
-TEST_F(DigestOnDevice, DependsNeitherOnTheDevicesOrderNorOnRecording) {
+// Delays of up to 5 ms change the order of unordered work. The delayed device also has another number of
+// multiprocessors, and hence other grids.
+TEST_F(DigestOnDevice, DoesNotDependOnTheOrderOfTheDeviceOrOnRecording) {
   const std::vector<Settings> trainings = {
       {kReplaysOfBoth},
       {kReplaysOfBoth, "train.accumulation=3", "train.recompute=true", "optimizer.name=lars",
@@ -195,15 +195,15 @@ TEST_F(DigestOnDevice, DependsNeitherOnTheDevicesOrderNorOnRecording) {
     const std::string machine =
         "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=5ms LOCKSTEP_EMULATED_MULTIPROCESSORS=1";
     EXPECT_EQ(digest_of(workplace_, {.settings = settings, .machine = machine}), expected) << "delayed";
-    // Eager steps leave the device little that a recording does not: their delayed order is tried once.
+    // Eager steps leave little more unordered than recorded ones, so their delayed order is tested once.
     if (&settings == &trainings.front()) {
       EXPECT_EQ(digest_of(workplace_, {.settings = eager, .machine = machine}), expected) << "delayed, eager";
     }
   }
 }
 
-// Sums that the next step's layers wait for, on the device.
-TEST_F(DigestOnDevice, IsTheSameWhereGradientsCrossIntoTheNextStep) {
+// The layers of the next step wait for the sums on the device.
+TEST_F(DigestOnDevice, IsTheSameWithCrossBarrier) {
   const std::vector<Settings> trainings = {
       {"comm.bucket_mib=[0.001, 0.01, 0.001]", "train.steps=9", "model.batch_norm=true"},
       {"comm.bucket_mib=[0.001, 0.01, 0.001]", "train.steps=6", "train.accumulation=2", "optimizer.name=lars",
@@ -229,7 +229,7 @@ TEST_F(DigestOnDevice, IsTheSameWhereGradientsCrossIntoTheNextStep) {
                         ranks, 1e-5);
 }
 
-// Evaluations between replayed steps.
+// Evaluations run between replayed steps.
 TEST_F(DigestOnDevice, IsTheSameWithEvaluationsMetricsAndHistograms) {
   const Settings settings = {"model.batch_norm=true", "train.precision=fp16", "train.loss_scale=1e9"};
   const std::string expected = digest_of(workplace_, {.settings = settings});
@@ -240,8 +240,8 @@ TEST_F(DigestOnDevice, IsTheSameWithEvaluationsMetricsAndHistograms) {
     EXPECT_EQ(digest_of(workplace_, {.settings = evaluated, .machine = machine}), expected) << machine;
 }
 
-// Of replayed steps one in sixteen takes the moments of its buckets: most epochs of four steps have none.
-TEST_F(DigestOnDevice, EpochsWithoutATimedExchangeTellNothingOfCommunication) {
+// One in sixteen replayed steps records the times of its buckets, so most epochs of four steps have none.
+TEST_F(DigestOnDevice, EpochsWithoutATimedExchangeHaveNoCommunicationRecord) {
   const EmulatedRun run{.settings = {"model.name=mlp", "train.batch=64", "train.epochs=5", "train.steps=0"}};
   const ProgramResult result = run_ranks(run.ranks, command_of(workplace_, run, ""));
   ASSERT_EQ(result.exit_code, 0) << result.output;
@@ -257,8 +257,8 @@ TEST_F(DigestOnDevice, EpochsWithoutATimedExchangeTellNothingOfCommunication) {
   EXPECT_EQ(told, 2u) << result.output;
 }
 
-// LOCKSTEP_TEST_SEEDS=100 asks for so many orders of everything that the device leaves unordered. Copies of
-// pageable memory are such a thing, too.
+// LOCKSTEP_TEST_SEEDS=100 tests 100 orders of all work that the device leaves unordered, including copies of
+// pageable memory.
 TEST_F(DigestOnDevice, IsTheSameWithEverySeed) {
   const char* asked = std::getenv("LOCKSTEP_TEST_SEEDS");
   const int seeds = asked != nullptr ? std::atoi(asked) : 2;
@@ -271,8 +271,9 @@ TEST_F(DigestOnDevice, IsTheSameWithEverySeed) {
   }
 }
 
-// Saved between replayed steps, with one under way; in fp16, whose copies of weights are made again.
-TEST_F(DigestOnDevice, IsTheSameWhereTrainingGoesOnFromACheckpoint) {
+// The checkpoint is saved between replayed steps while one is running; in fp16, resuming creates the weights'
+// 16-bit copies again.
+TEST_F(DigestOnDevice, IsTheSameAfterResumingFromACheckpoint) {
   EmulatedRun run{.settings = {"schedule.name=constant", "train.precision=fp16"}};
   const std::string whole = digest_of(workplace_, run);
   run.settings.insert(run.settings.end(), {"train.steps=7", "run.checkpoint_every=7"});
@@ -287,8 +288,9 @@ TEST_F(DigestOnDevice, IsTheSameWhereTrainingGoesOnFromACheckpoint) {
   EXPECT_EQ(text_of(digest), whole);
 }
 
-// The device is at the next step when the host hears of it, and what is saved is the state before both.
-TEST_F(DigestOnDevice, IsTheSameWhereGradientsWereNotFiniteAndTrainingGoesOn) {
+// The host detects the failed step while the device runs the next one. The saved state is that before the
+// failed step.
+TEST_F(DigestOnDevice, IsTheSameAfterResumingFromNonFiniteGradients) {
   EmulatedRun run{.settings = {"schedule.name=constant"}};
   const std::string whole = digest_of(workplace_, run);
   std::filesystem::remove_all(workplace_.path("run"));
@@ -313,7 +315,7 @@ TEST_F(DigestOnDevice, DropoutAndSeveralRanksAreRepeatable) {
   }
 }
 
-// By what the driver says is free: the plan's parts are in Lockstep's own buffers, the rest is libraries'.
+// Measured by the driver's free memory: Lockstep's own buffers as planned, plus the memory of libraries.
 TEST_F(DigestOnDevice, MemoryOfTheDeviceIsMeasured) {
   const EmulatedRun run{.settings = {"train.steps=3"}};
   const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
@@ -331,8 +333,8 @@ TEST_F(DigestOnDevice, MemoryOfTheDeviceIsMeasured) {
   EXPECT_GE(after["buffers"].get<double>(), 0.9 * planned) << record["planned_bytes"];
 }
 
-// Gathered there, or copied for each step; with a short batch, and images that are changed on the way.
-TEST_F(DigestOnDevice, IsTheSameWhereImagesLieInTheDevicesMemory) {
+// Batches are gathered on the device, or copied for each step; with a short batch and augmented images.
+TEST_F(DigestOnDevice, IsTheSameWithImagesInDeviceMemory) {
   const auto file = workplace_.path("digest");
   std::string expected;
   for (const std::string loader : {"stream", "auto", "device"}) {
@@ -354,7 +356,7 @@ struct Interval {
   double end;
 };
 
-// Rank 0's, by name, in the order of steps; microseconds.
+// The intervals of rank 0 by name, in the order of steps, in microseconds.
 std::map<std::string, std::vector<Interval>> intervals_of(const std::filesystem::path& trace) {
   std::map<std::string, std::vector<Interval>> found;
   const nlohmann::json whole = nlohmann::json::parse(text_of(trace));
@@ -366,8 +368,8 @@ std::map<std::string, std::vector<Interval>> intervals_of(const std::filesystem:
   return found;
 }
 
-// The parts of a step follow one another on the device, and so do steps. Its buckets are summed one by one,
-// the first when backward has begun, and the exchange ends after the last.
+// On the device, phases of a step and steps follow one another without overlap. Buckets are summed one by
+// one, the first after the start of backward, and the exchange ends after the last.
 void expect_spans_of_every_step(const std::filesystem::path& trace, std::size_t steps) {
   constexpr double kRounded = 1;
   std::map<std::string, std::vector<Interval>> spans = intervals_of(trace);

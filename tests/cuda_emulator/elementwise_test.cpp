@@ -18,13 +18,13 @@ constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activ
 
 class CudaElementwise : public testing::Test {
  protected:
-  // Values of the type, some beyond the upper bend of relu6.
+  // Values of the type, some beyond the upper kink of relu6.
   static Values values(std::int64_t count, std::string_view purpose, DType type) {
     Values result = random_values(count, purpose);
     for (float& value : result) value *= 9;
     return rounded(result, type);
   }
-  // test(type, count, bytes of misalignment)
+  // Calls test(type, count, bytes of misalignment).
   template <typename Test>
   static void for_each_case(Test test) {
     for (const DType type : kElementTypes) {
@@ -42,7 +42,7 @@ class CudaElementwise : public testing::Test {
   Backend& cpu_ = backend_for(Device{});
 };
 
-TEST_F(CudaElementwise, TheScaleOfHalvesIsTheCpus) {
+TEST_F(CudaElementwise, TheScaleOfFp16SumsEqualsTheCpu) {
   for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
     const Values x = values(count, "x", type);
     std::int32_t cpus = 0;
@@ -74,7 +74,7 @@ TEST_F(CudaElementwise, TheScaleOfHalvesIsTheCpus) {
   });
 }
 
-TEST_F(CudaElementwise, ActivationsAreTheCpus) {
+TEST_F(CudaElementwise, ActivationsEqualTheCpu) {
   for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
     for (const Activation activation : kActivations) {
       const Values x = values(count, "x", type), y_gradient = values(count, "y gradient", type);
@@ -141,7 +141,7 @@ TEST_F(CudaElementwise, CastsRoundToNearestEven) {
   EXPECT_THROW(cuda_cast(stream_, {1, DType::f32, DType::f16, memory.data(), memory.data()}), Error);
 }
 
-TEST_F(CudaElementwise, CastsAddToWhatIsThere) {
+TEST_F(CudaElementwise, CastsMayAddToTheDestination) {
   const float factor = 0x1p-4f;
   const DeviceMemory factor_memory(Values{factor}, DType::f32);
   for_each_case([&](DType from, std::int64_t count, std::size_t misaligned) {
@@ -170,7 +170,7 @@ TEST_F(CudaElementwise, CastsAddToWhatIsThere) {
   });
 }
 
-TEST_F(CudaElementwise, OneInfinityOrNaNAnywhereIsFound) {
+TEST_F(CudaElementwise, FindsASingleInfinityOrNaN) {
   const DeviceMemory finite(sizeof(std::int32_t));
   for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
     DeviceMemory memory(values(count, "x", type), type, misaligned);
@@ -195,7 +195,7 @@ TEST_F(CudaElementwise, OneInfinityOrNaNAnywhereIsFound) {
   });
 }
 
-TEST_F(CudaElementwise, SquaresAddUp) {
+TEST_F(CudaElementwise, SumsSquares) {
   const DeviceMemory memory_of_sums(kSquareSums * sizeof(double));
   const std::span<double> sums(memory_of_sums.as<double>(), kSquareSums);
   for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
@@ -254,7 +254,7 @@ TEST_F(CudaElementwise, DropoutHasTheCpusMask) {
   EXPECT_THROW(cuda_dropout(stream_, {.probability = 1}), Error);
 }
 
-TEST_F(CudaElementwise, BlocksMayBeOfAnyWholeWarps) {
+TEST_F(CudaElementwise, BlocksMayHaveAnyNumberOfWholeWarps) {
   const Values x = values(5001, "x", DType::f32);
   Values expected(x.size());
   cpu_.activation_forward(stream_, {Activation::relu, DType::f32, 5001, x.data(), expected.data()});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep-emulated on devices that fail or hang: the job ends, whoever ends it, and names the rank.
+// lockstep-emulated on devices that fail or hang: the job ends and names the rank.
 #include <regex>
 #include <string>
 
@@ -20,7 +20,7 @@ TEST_F(EmulatedDigest, AFaultOfTheDeviceEndsTheJobAndNamesIt) {
   EXPECT_GE(count(result.output, "illegal memory access"), 1) << result.output;
 }
 
-// cuDNN refuses a third of its plans when they are made, and another third when they are executed.
+// cuDNN refuses a third of its plans when they are created, and another third when they are executed.
 TEST_F(EmulatedDigest, PlansThatFailAreLeftOut) {
   for (const char* choose : {"direct", "time"}) {
     const EmulatedRun run{.settings = {fmt::format("kernels.choose={}", choose), "kernels.cache=none"},
@@ -31,21 +31,21 @@ TEST_F(EmulatedDigest, PlansThatFailAreLeftOut) {
   }
 }
 
-TEST_F(EmulatedDigest, WhereAllPlansFailTheProblemIsNamed) {
+TEST_F(EmulatedDigest, IfAllPlansFailTheErrorNamesTheProblem) {
   const EmulatedRun run{.ranks = 1, .machine = "LOCKSTEP_EMULATED_PLAN_FAILURES=100"};
   const ProgramResult result = run_ranks(1, command_of(workplace_, run, ""));
   EXPECT_EQ(result.exit_code, exit_code::config) << result.output;
   EXPECT_GE(count(result.output, "convolution forward"), 1) << result.output;
 }
 
-// Ends a job one of whose devices hangs: sends `signal` to "$job", its mpirun, or to "$hung", the rank's
-// process. Says which processes and shared files are left.
+// Ends a job with a hanging device: sends `signal` to "$job", its mpirun, or to "$hung", the process of the
+// hanging rank. Reports the processes and shared files that remain.
 ProgramResult end_hanging_job(const Workplace& workplace, const std::string& train,
                               const std::string& signal) {
   const std::string output = workplace.path("output").string();
   const std::string rank = workplace.script("echo \"process $$\"\nexec " + train);
   return run_shell(workplace.script(fmt::format(R"sh(
-: >{output}  # else the loop may still read what the job before said
+: >{output}  # or the loop may read the output of the previous job
 mpirun --oversubscribe --bind-to none -np 2 {rank} >{output} 2>&1 &
 job=$!
 until hung=$(sed -n 's/.* hangs in process \([0-9]*\),.*/\1/p' {output} | grep .); do
@@ -61,11 +61,11 @@ for rank in $ranks; do
   while grep -q '^State:.[^ZX]' /proc/$rank/status 2>/dev/null; do sleep 0.05; done
 done
 for rank in $ranks; do
-  for log in /dev/shm/lockstep.$rank.*; do [ ! -e $log ] || {{ echo "$log is there to be read"; rm $log; }}; done
+  for log in /dev/shm/lockstep.$rank.*; do [ ! -e $log ] || {{ echo "$log can be read"; rm $log; }}; done
 done
-# What ranks show of themselves stays for lockstep monitor, which tells that they died; the next training removes it.
+# Files of dead ranks remain for lockstep monitor, which reports the deaths; the next training removes them.
 rm -f $(for file in $shared; do case $file in /dev/shm/lockstep-rank.*) echo $file;; esac; done)
-for file in $shared; do [ ! -e $file ] || echo "$file is left"; done
+for file in $shared; do [ ! -e $file ] || echo "$file remains"; done
 cat {output}
 exit $code
 )sh",
@@ -73,7 +73,7 @@ exit $code
                                                 fmt::arg("signal", signal))));
 }
 
-// One for each job: on a busy machine the processes of the job before may hold theirs for a while.
+// A separate folder for each job: on a busy machine, processes of the previous job may still use theirs.
 std::string run_dir_of(const Workplace& workplace, int job) {
   return fmt::format("run.dir={}", workplace.path(fmt::format("run{}", job)).string());
 }
@@ -109,17 +109,17 @@ TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
   }
 }
 
-// Before that: the ranks wait for each other, and say nothing. Whoever ends the job, by its mpirun or
-// by the process of the rank that hangs, ends all of it. What their collectives were is left to be read.
-TEST_F(EmulatedDigest, ADeviceThatHangsKeepsNobodyFromEndingTheJob) {
+// Before the watchdog ends the job, the ranks wait for each other. A signal to mpirun or to the process of
+// the hanging rank ends all processes. The collective logs of the ranks remain readable.
+TEST_F(EmulatedDigest, AJobWithAHangingDeviceCanBeEndedFromOutside) {
   for (const std::string signal : {"-TERM $job", "-KILL $hung"}) {
     const EmulatedRun run{.settings = {run_dir_of(workplace_, signal == "-TERM $job" ? 1 : 2)},
                           .machine = "LOCKSTEP_EMULATED_FAULTS=1/operation:180=hang"};
     const ProgramResult result = end_hanging_job(workplace_, command_of(workplace_, run, ""), signal);
     EXPECT_NE(result.exit_code, 0) << result.output;
     EXPECT_EQ(count(result.output, " hangs in process "), 1) << result.output;
-    EXPECT_EQ(count(result.output, " is left"), 0) << result.output;
-    EXPECT_GE(count(result.output, " is there to be read"), 2) << result.output;
+    EXPECT_EQ(count(result.output, " remains"), 0) << result.output;
+    EXPECT_GE(count(result.output, " can be read"), 2) << result.output;
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A GPU that is made idle, or slow, and what the real program says of it: on the emulated device, with the
-// stub of NVML in the driver's place.
+// The causes that the program reports for an idle or slow GPU, on the emulated device, with a stub of NVML
+// instead of the driver.
 #include <fstream>
 #include <regex>
 
@@ -31,9 +31,9 @@ nlohmann::json event_of(const Workplace& workplace, const std::string& cause, co
   return nlohmann::json::object();
 }
 
-// Its host is slow, and what would make up for it does not fit; nor would it in bf16, in which this network's
-// rows are padded.
-TEST(EmulatedIdle, ADeviceWithoutRoomForALargerBatchIsMemory) {
+// The host is slow, and a larger batch that would hide this does not fit into memory, not even in bf16, whose
+// padding enlarges this network's rows.
+TEST(EmulatedIdle, ADeviceWithoutSpaceForALargerBatchHasCauseMemory) {
   const Workplace workplace("emulated_memory", "lockstep-emulated", 28);
   std::vector<std::string> settings = kToldOfEachLine;
   settings.insert(settings.end(), {"train.batch=256", "train.epochs=6"});
@@ -47,7 +47,7 @@ TEST(EmulatedIdle, ADeviceWithoutRoomForALargerBatchIsMemory) {
   expect_parts(text, {"11.8 MiB", "11.5 MiB", "train.accumulation=2"});
 }
 
-TEST(EmulatedIdle, AGpuThatIsTooHotIsAllocation) {
+TEST(EmulatedIdle, AnOverheatedGpuHasCauseAllocation) {
   const Workplace workplace("emulated_hot", "lockstep-emulated", 28);
   NvmlStub stub;
   stub.say_all();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Jobs that share a node, on the emulated device: what one has no other takes, who has it is told, and what
-// is used least is found, with the stub of NVML in the driver's place.
+// Jobs that share a node, on the emulated device: they use different devices, report the holders of devices,
+// and find the least used device, with a stub of NVML instead of the driver.
 #include <algorithm>
 #include <fstream>
 #include <set>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "core/file_claim.h"
+#include "core/system/file_claim.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/launch/observe/monitor/nvml_stub.h"
 #include "tests/launch/program/program.h"
@@ -31,7 +31,7 @@ class SharedNode : public testing::Test {
  protected:
   SharedNode() { std::filesystem::create_directories(claims_); }
 
-  // Something else has the device, as this process.
+  // The file by which another job, here this process, claims the device.
   std::filesystem::path claim_on(int index) const {
     return claims_ / fmt::format("lockstep-gpu.{}.{}", uuid_of_gpu(index), geteuid());
   }
@@ -46,7 +46,7 @@ class SharedNode : public testing::Test {
     settings.insert(settings.begin(), {"world.device=" + device, "train.steps=1"});
     return workplace_.train(settings);
   }
-  // Of the processes that have ended, on which devices they were.
+  // The contexts per device of each ended process.
   std::multiset<std::string> contexts() const {
     std::ifstream file(report_);
     std::multiset<std::string> all;
@@ -60,7 +60,7 @@ class SharedNode : public testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return result;
   }
-  // Rank 0's device in the last training.
+  // The device of rank 0 in the last training.
   std::string device_of_run() const {
     return nlohmann::json::parse(text_of(workplace_.path("run/run.json"))).at("device").get<std::string>();
   }
@@ -71,23 +71,23 @@ class SharedNode : public testing::Test {
 
 using Contexts = std::multiset<std::string>;
 
-TEST_F(SharedNode, WhatAnotherJobHasIsNotTaken) {
+TEST_F(SharedNode, DevicesOfAnotherJobAreNotUsed) {
   const FileClaim second = take(1);
   run_well(machine(3) + train("cuda"), 2);
   EXPECT_EQ(contexts(), (Contexts{"[1, 0, 0]", "[0, 0, 1]"}));
 }
 
-TEST_F(SharedNode, WhereTooFewAreFreeTheJobSaysWhoHasThem) {
+TEST_F(SharedNode, WithTooFewFreeDevicesTheJobNamesTheirHolders) {
   const FileClaim first = take(0);
   const std::vector<std::string> said = {me(), uuid_of_gpu(0), uuid_of_gpu(1), "CUDA_VISIBLE_DEVICES",
                                          "world.share_device"};
   for (const char* device : {"cuda", "idle"})
     expect_failure(run_ranks(2, machine(2) + train(device)), exit_code::config, said);
   EXPECT_EQ(count(run_well(machine(2) + train("cuda")).output, "CUDA_VISIBLE_DEVICES"), 0)
-      << "what another job has is not to be used";
+      << "a claimed device must not be recommended";
 }
 
-TEST_F(SharedNode, AutoComputesOnTheCpuThenAndSaysWhy) {
+TEST_F(SharedNode, WithTooFewFreeDevicesAutoUsesTheCpuAndReportsTheHolder) {
   const FileClaim first = take(0);
   const ProgramResult result = run_well(machine(2) + train("auto"), 2);
   EXPECT_EQ(device_of_run(), "cpu");
@@ -96,13 +96,13 @@ TEST_F(SharedNode, AutoComputesOnTheCpuThenAndSaysWhy) {
   EXPECT_EQ(device_of_run(), "cuda:1");
 }
 
-TEST_F(SharedNode, WhoSharesDevicesLooksAtNoOtherJob) {
+TEST_F(SharedNode, ShareDeviceIgnoresClaimsOfOtherJobs) {
   const FileClaim only = take(0);
   run_well(machine(1) + train("cuda", {"world.share_device=true"}), 2);
   EXPECT_EQ(contexts(), (Contexts{"[1]", "[1]"}));
 }
 
-TEST_F(SharedNode, ASweepHasAsManyTrainingsAtOnceAsGpusAreFree) {
+TEST_F(SharedNode, ASweepRunsOneTrainingPerFreeGpu) {
   const FileClaim second = take(1);
   for (const std::string device : {"cuda", "idle"}) {
     const auto file = workplace_.path("sweep_" + device + ".toml");
@@ -123,8 +123,8 @@ TEST_F(SharedNode, ASweepHasAsManyTrainingsAtOnceAsGpusAreFree) {
   }
 }
 
-// Two that compute at once, a third for which there is nothing, and one that is killed.
-TEST_F(SharedNode, JobsKeepApartAsLongAsTheyLive) {
+// Two jobs run at once, a third finds no free device, and one is killed.
+TEST_F(SharedNode, RunningJobsUseDifferentDevices) {
   const auto job = [&](const std::string& name) {
     return fmt::format(
         "{}{} >{} 2>&1", machine(2),
@@ -144,16 +144,16 @@ TEST_F(SharedNode, JobsKeepApartAsLongAsTheyLive) {
   ASSERT_GE(numbers.size(), 2u) << result.output;
   for (const double process : {numbers[numbers.size() - 2], numbers.back()})
     EXPECT_EQ(count(result.output, fmt::format("process {:.0f}", process)), 1)
-        << "the third names who has the devices:\n"
+        << "the third job must name the holders of the devices:\n"
         << result.output;
   EXPECT_EQ(count(result.output, "four ended with 0\n"), 1) << result.output;
   EXPECT_EQ(count(result.output, "two ended with 75\n"), 1) << result.output;
-  // The fourth, where the first was, and the second; the third came near no device.
+  // The fourth job used the device of the first. The third opened no context.
   EXPECT_EQ(contexts(), (Contexts{"[1, 0]", "[0, 1]"}));
 }
 
-// As the last processes of a job do that was ended and is started again.
-TEST_F(SharedNode, AJobWaitsAMomentForWhatIsJustEnding) {
+// Like the last processes of a job that was ended and restarts.
+TEST_F(SharedNode, AJobWaitsBrieflyForAClaimThatEnds) {
   const std::string held = workplace_.path("held").string();
   const ProgramResult result = run_shell(workplace_.script(
       fmt::format("python3 -c \"import fcntl, time; file = open('{}', 'w'); fcntl.lockf(file, "
@@ -164,8 +164,8 @@ TEST_F(SharedNode, AJobWaitsAMomentForWhatIsJustEnding) {
   EXPECT_EQ(contexts(), Contexts{"[1]"});
 }
 
-// Several ranks answer as one does, and as a CPU would.
-TEST_F(SharedNode, PredictsOnWhatIsFree) {
+// Several ranks give the same answers as one rank and as the CPU.
+TEST_F(SharedNode, PredictUsesFreeDevices) {
   constexpr ImageShape kImage{.height = 12, .width = 12, .channels = 1};
   const std::filesystem::path images = workplace_.path("images");
   std::filesystem::create_directories(images);
@@ -210,8 +210,8 @@ class SharedNodeWithNvml : public SharedNode {
   NvmlStub stub_;
 };
 
-TEST_F(SharedNodeWithNvml, IdleTakesWhatIsUsedLeast) {
-  stub_.say("1.utilization.gpu", "8");  // as little as the other's: the first is the first
+TEST_F(SharedNodeWithNvml, IdleChoosesTheLeastUsedDevice) {
+  stub_.say("1.utilization.gpu", "8");  // both devices count as idle, so the first one is chosen
   run_well(machine(2) + with_nvml() + train("idle"));
   EXPECT_EQ(contexts(), Contexts{"[1, 0]"});
   for (const auto& [figure, value] :
@@ -229,7 +229,7 @@ TEST_F(SharedNodeWithNvml, IdleTakesWhatIsUsedLeast) {
   EXPECT_EQ(count(lines_naming(busy.output, "world.device"), uuid_of_gpu(0)), 1) << busy.output;
 }
 
-TEST_F(SharedNode, IdleWithoutNvmlTakesThemInOrderAndSaysSo) {
+TEST_F(SharedNode, IdleWithoutNvmlChoosesDevicesInOrderWithAWarning) {
   const FileClaim first = take(0);
   const ProgramResult result = run_well(machine(3) + train("idle"), 2);
   EXPECT_EQ(contexts(), (Contexts{"[0, 1, 0]", "[0, 0, 1]"}));
@@ -238,7 +238,7 @@ TEST_F(SharedNode, IdleWithoutNvmlTakesThemInOrderAndSaysSo) {
   expect_parts(warning, {"libnvidia-ml"});
 }
 
-TEST_F(SharedNodeWithNvml, InfoTellsWhoHasGpusAndHowTheyAreShared) {
+TEST_F(SharedNodeWithNvml, InfoNamesTheHoldersOfGpusAndHowTheyAreShared) {
   const FileClaim second = take(1);
   stub_.say("2.virtualization", "2");
   const std::filesystem::path control = workplace_.path("control");
@@ -253,7 +253,7 @@ TEST_F(SharedNodeWithNvml, InfoTellsWhoHasGpusAndHowTheyAreShared) {
   EXPECT_EQ(count(first, "vGPU") + count(first, me()), 0) << first;
   const std::string taken = lines_naming(result.output, uuid_of_gpu(1));
   EXPECT_EQ(count(taken, "vGPU") * count(taken, me()), 1) << result.output;
-  EXPECT_EQ(count(result.output, folder), 0) << result.output << "nobody reads the pipe";
+  EXPECT_EQ(count(result.output, folder), 0) << result.output << "no MPS daemon reads the pipe";
 
   const int daemon = open(control.c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_GE(daemon, 0);

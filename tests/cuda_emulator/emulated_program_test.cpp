@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep-emulated on machines that only the emulator offers: with little memory, few or many devices, and
-// calls that fail.
+// lockstep-emulated on machines that only the emulator provides: with little memory, few or many devices, or
+// failing calls.
 #include <fstream>
 #include <regex>
 #include <set>
@@ -18,8 +18,8 @@
 namespace lockstep {
 namespace {
 
-// Each rank has one context, on its own device: in exclusive mode another would be refused. The loader's
-// threads need the cores that the host's waits would spin on.
+// Each rank has one context, on its own device: exclusive mode refuses a second one. Waits must not spin,
+// because the loader's threads need the cores.
 TEST_F(EmulatedDigest, EachRankOpensOneContextAndNeverSpins) {
   const std::string report = workplace_.path("report").string();
   const std::string machine =
@@ -36,7 +36,7 @@ TEST_F(EmulatedDigest, EachRankOpensOneContextAndNeverSpins) {
   EXPECT_EQ(contexts, (std::set<std::string>{"[1,0,0]", "[0,1,0]", "[0,0,1]"}));
 }
 
-TEST_F(EmulatedDigest, PlanTellsTheDeviceOfEachRank) {
+TEST_F(EmulatedDigest, PlanListsTheDeviceOfEachRank) {
   const ProgramResult plan =
       run_ranks(2, program("lockstep-emulated") + " plan " + workplace_.path("config.toml").string() +
                        " --set world.device=cuda --set kernels.choose=direct --set train.epochs=2");
@@ -47,11 +47,12 @@ TEST_F(EmulatedDigest, PlanTellsTheDeviceOfEachRank) {
   };
   for (const char* rank : {"0 +0 +0 +cuda:0 ", "1 +0 +1 +cuda:1 "}) EXPECT_EQ(rows(rank), 1) << plan.output;
   const std::string size = " +[0-9.]+ MiB";
-  EXPECT_EQ(rows("dataset" + size), 2) << plan.output << "images on the device, labels on the host";
+  EXPECT_EQ(rows("dataset" + size), 2)
+      << plan.output << "expected images on the device and labels on the host";
   for (const char* part : {"libraries", "context", "device"}) EXPECT_EQ(rows(part + size), 1) << plan.output;
 }
 
-TEST_F(EmulatedDigest, ImagesThatTheDeviceHasNoRoomForAreStreamed) {
+TEST_F(EmulatedDigest, ImagesThatDoNotFitOnTheDeviceAreStreamed) {
   const auto run = [&](const std::string& loader) {
     const EmulatedRun little{
         .settings = {"train.epochs=2", "train.steps=2", "data.loader=" + loader, "data.format=synthetic",
@@ -80,31 +81,32 @@ TEST_F(EmulatedDigest, RanksMayShareADevice) {
   expect_failure(refused, exit_code::config, {"world.share_device", "cuda:0"});
 }
 
-// What a GPU refuses to record ends recording on all ranks, and not the job; the bits are the same.
-TEST_F(EmulatedDigest, AStepThatCannotBeRecordedIsEnqueuedOnAllRanks) {
-  const Settings settings = {"train.steps=5"};  // one more than what is recorded
+// If recording fails on a GPU, all ranks stop recording and the job continues with the same bits.
+TEST_F(EmulatedDigest, IfOneRankCannotRecordAStepAllRanksEnqueueIt) {
+  const Settings settings = {"train.steps=5"};  // one more step than until the recording
   const std::string expected = digest_of(workplace_, {.settings = settings});
   for (const char* fault : {"cudaGraphInstantiate:1=2", "1/cudaGraphInstantiate:2=2"}) {
     const EmulatedRun run{.settings = settings, .machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}", fault)};
     const auto file = workplace_.path(fault[0] == '1' ? "digest1" : "digest2");
     const ProgramResult result = run_ranks(2, command_of(workplace_, run, "--digest " + file.string()));
     EXPECT_EQ(text_of(file), expected) << fault;
-    EXPECT_EQ(count(result.output, "out of memory"), 1) << "CUDA's text for error 2\n" << result.output;
+    EXPECT_EQ(count(result.output, "out of memory"), 1) << "expected CUDA's text for error 2:\n"
+                                                        << result.output;
     EXPECT_GE(count(result.output, fault[0] == '1' ? "warning [rank 1]" : "warning [rank 0]"), 1)
         << result.output;
   }
 }
 
-TEST_F(EmulatedDigest, MemoryThatRunsOutIsToldBeforeTraining) {
+TEST_F(EmulatedDigest, InsufficientMemoryIsReportedBeforeTraining) {
   const ProgramResult result = run_ranks(
       2, command_of(workplace_, {.settings = {"train.batch=64"}, .machine = "LOCKSTEP_EMULATED_MEMORY=1MiB"},
                     ""));
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
 }
 
-// The plan has room for the batch as configured, and rank 1's device has not: nobody waits for it, and the
-// others learn of it.
-TEST_F(EmulatedDigest, OneRanksMemoryLimitsTheBatchThatIsFound) {
+// The configured batch fits the plan, but not the device of rank 1. The other ranks must not wait for it, and
+// the error names it.
+TEST_F(EmulatedDigest, TheRankWithTheLeastMemoryLimitsFindBatch) {
   const std::string found = workplace_.path("found").string();
   const ProgramResult result = run_ranks(
       2, fmt::format("env LOCKSTEP_EMULATED_FAULTS=1/cudaMalloc@600000=2 {} find-batch {} --set "
@@ -122,8 +124,8 @@ TEST_F(EmulatedDigest, OneRanksMemoryLimitsTheBatchThatIsFound) {
   EXPECT_LT(json["largest"]["batch"], 8) << json;
 }
 
-// As many at once as there are devices, unless somebody wants more of them than there are.
-TEST(Emulated, ASweepHasATrainingForEachDevice) {
+// A sweep runs one training per device, and refuses to use more devices than the machine has.
+TEST(Emulated, ASweepRunsOneTrainingPerDevice) {
   const Workplace workplace("emulated_sweep", "lockstep-emulated");
   const auto sweep = [&](int gpus, const std::string& jobs) {
     std::ofstream(workplace.path("sweep.toml")) << fmt::format(

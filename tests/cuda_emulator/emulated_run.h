@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trainings by the whole program on the emulated device, or on a GPU.
+// Trainings by the whole program on the emulated device or on a GPU.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace lockstep {
 
 using Settings = std::vector<std::string>;
 
-// A machine with these variables, and a run on it.
+// A run on a machine with these variables.
 struct EmulatedRun {
   int ranks = 2;
   Settings settings = {};
@@ -24,7 +24,7 @@ struct EmulatedRun {
 };
 
 inline std::string command_of(const Workplace& workplace, const EmulatedRun& run, const std::string& flags) {
-  // No choice by time, which would change what is summed in which order.
+  // No timed choices, because they would change the order of sums.
   Settings settings = {"world.device=cuda", "model.name=cnn", "train.steps=12", "kernels.choose=direct"};
   settings.insert(settings.end(), run.settings.begin(), run.settings.end());
   return "env " + run.machine + " " + workplace.train(settings, flags);
@@ -39,7 +39,7 @@ inline std::string digest_of(const Workplace& workplace, const EmulatedRun& run)
   return text_of(file);
 }
 
-// Skipped where the program that is tested needs a GPU and there is none.
+// Skipped if the tested program needs a GPU and the machine has none.
 class OnDevice : public testing::Test {
  protected:
   void SetUp() override {

@@ -20,8 +20,8 @@ Walk walk(const Launch& launch, std::uint64_t number, std::size_t count) {
   return chosen_order == Order::ascending ? ascending_walk(count) : descending_walk(count);
 }
 
-// The host thread that runs the kernels of another one, whose thread-local variables are of use to others:
-// see SharedMemory. It starts with the first kernel and ends with its owner.
+// The host thread that runs the kernels of its owner. It is separate because its thread-local variables are
+// the kernels' shared memory (see SharedMemory). It starts with the first kernel and ends with its owner.
 class KernelThread {
  public:
   ~KernelThread() {
@@ -56,7 +56,7 @@ class KernelThread {
       } catch (...) {
         error_ = std::current_exception();
       }
-      follow(&order_.end);  // what the kernel's threads used is this one's to free
+      follow(&order_.end);  // this thread may free the memory that the kernel's threads used
       announce(&order_.end);
       done_.release();
     }

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs kernels on the CPU, to find wrong indices, missing barriers and broken reductions without a GPU. Each
+// Runs kernels on the CPU to find wrong indices, missing barriers and broken reductions without a GPU. Each
 // thread of a block is a fiber: it runs until it waits at a barrier or for its warp, then the next one runs.
-// Blocks run one after the other. Several host threads may run kernels at once; each kernel has a host thread
-// to itself, which belongs to the one that called run() and ends with it.
+// Blocks run one after the other. Several host threads may run kernels at once. The kernels of a host thread
+// run on a separate thread, which ends with it.
 //
-// What a kernel must not rely on is made to differ: a warp runs ahead of the others until it waits for the
-// block or ends; threads, warps and blocks run in ascending, descending or some seeded order, and shared
-// memory holds NaNs (bytes of 0xff) when a block starts. A block whose threads wait for each other in vain,
-// at different barriers or for a thread that has ended, is a KernelError that names the block and the places.
+// The emulator varies everything that a kernel must not rely on. A warp runs until it waits for the block or
+// ends. Threads, warps and blocks run in ascending, descending or seeded order. Shared memory contains NaNs
+// (bytes of 0xff) at the start of a block. If the threads of a block can never continue, because they wait at
+// different barriers or for a thread that has ended, run() throws a KernelError with the block and the
+// places.
 //
-// To ThreadSanitizer each thread of a block is a thread of its own. What run()'s caller did before comes
-// before all of them, and all of them before what it does next; barriers order the threads that meet there,
-// and nothing else does, not even a shuffle, which is no memory barrier in CUDA. Two threads that touch one
-// place, one of them writing, are a reported race, also from block to block (as far as they are neighbours in
-// the order of this run).
+// For ThreadSanitizer each thread of a block is a separate thread. Accesses of run()'s caller before the call
+// are ordered before all threads, and later accesses after them. Barriers order the threads that wait there.
+// Nothing else orders threads, not even a shuffle, which is no memory barrier in CUDA. If two threads access
+// the same address and one of them writes, ThreadSanitizer reports a race, also between blocks that are
+// neighbours in the order of this run.
 #pragma once
 
 #include <array>
@@ -43,7 +44,7 @@ struct KernelError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Of all launches without a seed that follow, on all host threads.
+// The order of all following launches without a seed, on all host threads.
 enum class Order { ascending, descending };
 void set_order(Order order);
 
@@ -52,14 +53,14 @@ struct Launch {
   Size3 block;
   std::size_t shared_bytes = 0;
   std::uint64_t seed =
-      0;  // of the order; a host thread's next launch has another order. 0: as set_order() says
+      0;  // seed of the order, which differs from launch to launch of a host thread. 0: as set by set_order()
 };
-// Whether a GPU would take it without special settings.
+// Returns whether a GPU would accept the launch without special settings.
 bool allowed(const Launch& launch);
 // Calls thread() for every thread of every block, and returns when all have ended. Throws KernelError.
 void run(const Launch& launch, const std::function<void()>& thread);
 
-// The rest is for the emulated language, to be called by a thread of a kernel.
+// The following functions implement the CUDA language. Threads of a kernel call them.
 
 struct Position {
   Size3 thread;
@@ -69,22 +70,23 @@ struct Position {
 };
 inline const Position& position() { return *static_cast<const Position*>(Stacks::header_here()); }
 
-// A place in the source; threads that meet must be at the same.
+// A place in the source. Threads that wait for each other must be at the same place.
 using Site = std::source_location;
 using WarpValues = std::array<std::uint64_t, 32>;
 
-// Waits for all threads of the block; how many came with a predicate that is not 0.
+// Waits for all threads of the block. Returns the number of threads with a nonzero predicate.
 int barrier(int predicate, Site site);
-// Waits for the warp's lanes in the mask; what each of them brought.
+// Waits for the warp's lanes in the mask. Returns the value of each lane.
 const WarpValues& exchange(unsigned mask, std::uint64_t value, Site site);
-// The same without a value: but what the lanes did before comes before what they do next.
+// The same without values, and a memory barrier: orders the lanes' earlier accesses before their later ones.
 void warp_barrier(unsigned mask, Site site);
 int lane_index();
-// A lane that reads from one outside the mask would get anything.
+// Throws KernelError if the lane is not in the mask: reading from it would give an undefined value.
 void require_participant(unsigned mask, int lane, Site site);
 
-// Around every atomic operation. An atomic operation orders nothing by itself: what a thread did before a
-// fence comes before what another does behind a fence, when both used the same place atomically in between.
+// Called around every atomic operation. An atomic operation alone orders nothing. Accesses of a thread before
+// a fence are ordered before accesses of another thread after a fence if both use the same address atomically
+// in between.
 void before_atomic(void* place);
 void after_atomic(void* place);
 void fence();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The emulator itself: it computes what a GPU would, and it catches the mistakes it is there for.
+// The emulator itself: it computes the results of a GPU and detects mistakes in kernels.
 #include "tests/cuda_emulator/emulator.h"
 
 #include <numeric>
@@ -43,7 +43,7 @@ class Emulator : public testing::TestWithParam<emulator::Order> {
   void start(void (*kernel)(Parameters...), dim3 grid, dim3 block, Arguments... arguments) {
     launch(kernel, {.grid = grid, .block = block}, stream_, arguments...);
   }
-  // What the launch throws.
+  // The error that the launch throws.
   template <typename Function>
   static std::string error_of(Function function) {
     try {
@@ -78,7 +78,7 @@ TEST_P(Emulator, EveryThreadOfEveryBlockRunsOnce) {
   EXPECT_EQ(numbers.items<int>(), expected);
 }
 
-// sums[block] = sum of the block's values; with the given width of shuffles.
+// sums[block] = sum of the block's values, by shuffles of the given width.
 template <int kWidth>
 __global__ void sum_kernel(const int* values, int* sums) {
   __shared__ int partial[32];
@@ -100,7 +100,7 @@ std::vector<int> squares(int count) {
   return values;
 }
 
-TEST_P(Emulator, ShufflesBarriersAndSharedMemoryMakeASum) {
+TEST_P(Emulator, ShufflesBarriersAndSharedMemoryComputeASum) {
   const std::vector<int> values = squares(3 * 128);
   const DeviceMemory memory(values), sums(3 * sizeof(int));
   start(sum_kernel<32>, dim3(3), dim3(128), memory.as<const int>(), sums.as<int>());
@@ -129,7 +129,7 @@ __global__ void lanes_kernel(int* results, unsigned* votes) {
   votes[lane] &= __any_sync(0xffu, lane == 7) != 0 && __all_sync(0xffu, lane < 8) != 0 ? kAll : 0u;
 }
 
-TEST_P(Emulator, LanesReadEachOtherAsCudaDefinesIt) {
+TEST_P(Emulator, ShufflesFollowTheDefinitionOfCuda) {
   const DeviceMemory results(32 * 4 * sizeof(int)), votes(32 * sizeof(unsigned));
   start(lanes_kernel, dim3(1), dim3(32), results.as<int>(), votes.as<unsigned>());
   for (int lane = 0; lane < 32; ++lane) {
@@ -168,9 +168,9 @@ TEST_P(Emulator, AtomicsSeeEveryThread) {
   EXPECT_EQ(flags.as<int>()[0], 255);
 }
 
-// Negative controls: each kernel holds one planted mistake.
+// Negative controls: each kernel contains one deliberate mistake.
 
-TEST_P(Emulator, AMissingBarrierGivesGarbage) {
+TEST_P(Emulator, AMissingBarrierGivesWrongResults) {
   const std::vector<int> values = squares(64);
   const std::vector<int> expected(values.rbegin(), values.rend());
   const DeviceMemory memory(values), result(64 * sizeof(int));
@@ -180,7 +180,7 @@ TEST_P(Emulator, AMissingBarrierGivesGarbage) {
     return result.items<int>();
   };
   EXPECT_EQ(run(reverse_kernel<true>), expected);
-#if !defined(__SANITIZE_THREAD__)  // which reports it: races_test.cpp
+#if !defined(__SANITIZE_THREAD__)  // ThreadSanitizer reports this mistake: races_test.cpp
   EXPECT_NE(run(reverse_kernel<false>), expected);
 #endif
 }
@@ -205,7 +205,7 @@ TEST_P(Emulator, AnIndexOffByOneIsFound) {
 #if defined(__SANITIZE_ADDRESS__)
   EXPECT_DEATH(copy_with_excess(stream_, to), "AddressSanitizer: use-after-poison");
 #else
-  // What lies behind the source is not what lies behind the target.
+  // The memory after the source differs from the memory after the target.
   DeviceMemory from(Values(101, 1.0f), DType::f32);
   start(copy_kernel<1>, dim3(2), dim3(64), 100, from.as<const float>(), to.as<float>());
   EXPECT_FALSE(to.margin_intact());
@@ -213,7 +213,7 @@ TEST_P(Emulator, AnIndexOffByOneIsFound) {
 #endif
 }
 
-TEST_P(Emulator, WritingBehindSharedMemoryIsFound) {
+TEST_P(Emulator, WritesBeyondSharedMemoryAreFound) {
   const auto run = [&](unsigned threads) {
     launch(shared_overrun_kernel, {.grid = dim3(2), .block = dim3(threads), .shared_bytes = 32 * sizeof(int)},
            stream_);
@@ -243,7 +243,7 @@ __global__ void stranger_lane_kernel(int* sum) {
 }
 __global__ void outsider_kernel(int* sum) { sum[threadIdx.x] = __shfl_xor_sync(0xffffu, 1, 1); }
 
-TEST_P(Emulator, ThreadsThatWaitInVainAreNamed) {
+TEST_P(Emulator, DeadlockedThreadsAreNamed) {
   const DeviceMemory sum(32 * sizeof(int));
   expect_parts(error_of([&] { start(early_exit_kernel, dim3(3), dim3(64)); }),
                {"block (1, 0, 0)", "63 threads", "emulator_test.cpp:", "1 thread"});
@@ -263,7 +263,7 @@ TEST_P(Emulator, ThreadsThatWaitInVainAreNamed) {
   start(early_exit_kernel, dim3(1), dim3(64));
 }
 
-TEST_P(Emulator, ALaunchThatNoGpuTakesIsRefused) {
+TEST_P(Emulator, InvalidLaunchShapesAreRefused) {
   const auto refused = [&](dim3 grid, dim3 block, std::size_t shared_bytes) {
     return error_of([&] {
              launch(early_exit_kernel, {.grid = grid, .block = block, .shared_bytes = shared_bytes}, stream_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An evaluation while the device is still at the last step, on ranks that are threads with a device each.
+// An evaluation while the device still runs the last step. Ranks are threads with one device each.
 #include <chrono>
 #include <thread>
 
@@ -18,8 +18,8 @@ namespace {
 constexpr int kRanks = 2;
 constexpr std::int64_t kBatch = 4, kSide = 4;
 
-// Every gradient overflows in half precision, so that every step is skipped; and the device comes late to
-// what follows the exchange of gradients.
+// Every gradient overflows in half precision, so that every step is skipped. The device runs late after the
+// exchange of gradients.
 class LateOptimizer final : public Optimizer {
  public:
   explicit LateOptimizer(const TrainedMemory& memory)
@@ -38,9 +38,9 @@ std::vector<std::vector<float>> state_of(Network& network) {
   return state;
 }
 
-// The skipped step takes its running statistics back when the optimizer is done: an average that did not wait
-// for that would be overwritten, and then be divided by the ranks all the same.
-TEST(Evaluation, AveragesStatisticsWhenTheLastStepHasTakenItsOwnBack) {
+// A skipped step restores the running statistics after the optimizer. If the average did not wait for this,
+// the restored values would overwrite the sum over ranks, and the division would give wrong statistics.
+TEST(Evaluation, AveragesStatisticsAfterASkippedStepRestoredThem) {
   run_thread_ranks(kRanks, [](Communicator& host) {
     const Device device{.kind = DeviceKind::cuda, .index = host.rank()};
     const ImageShape image{kSide, kSide, 1};

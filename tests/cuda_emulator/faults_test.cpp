@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Faults that the environment asks for come at the call they name.
+// Faults that the environment requests occur at the specified call.
 #include <cstdlib>
 #include <thread>
 
@@ -12,7 +12,7 @@
 namespace lockstep::emulator {
 namespace {
 
-TEST(Faults, ComeAtTheCallOrTheSizeThatIsNamed) {
+TEST(Faults, OccurAtTheSpecifiedCallOrSize) {
   void* data = nullptr;
   EXPECT_EQ(cudaMalloc(&data, 8), cudaSuccess);
   EXPECT_EQ(cudaFree(data), cudaSuccess);
@@ -22,7 +22,7 @@ TEST(Faults, ComeAtTheCallOrTheSizeThatIsNamed) {
   EXPECT_EQ(cudaHostAlloc(&data, 4095, 0), cudaSuccess);
   EXPECT_EQ(cudaFreeHost(data), cudaSuccess);
   EXPECT_EQ(cudaHostAlloc(&data, 4096, 0), cudaErrorMemoryAllocation);
-  EXPECT_EQ(injected_fault("ncclAllReduce"), 3) << "another rank's is not ours";
+  EXPECT_EQ(injected_fault("ncclAllReduce"), 3) << "this process must not get the fault of another rank";
   EXPECT_EQ(injected_fault("ncclBroadcast"), 0);
 }
 
@@ -35,8 +35,8 @@ TEST(Faults, AnOperationThatFailsEndsTheContext) {
   EXPECT_FALSE(ran);
 }
 
-// Of two streams' operations the first to begin hangs: the other stream goes on, and the process can end.
-TEST(Faults, AHangingOperationHoldsItsStreamAndNoOther) {
+// The operation that begins first hangs. The other stream continues, and the process can end.
+TEST(Faults, AHangingOperationBlocksOnlyItsStream) {
   cudaStream_t failing = nullptr;
   if (cudaStreamCreate(&failing) == cudaSuccess) {
     enqueue(failing, "the first, which fails", [] {});

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fiber: a function with a stack of its own that can be left in the middle and taken up again.
-// AddressSanitizer is told of every change of stack. To ThreadSanitizer a fiber is a thread, and changing to
-// it orders nothing.
+// Fiber: a function with its own stack that can be suspended and resumed. Every change of stack is announced
+// to AddressSanitizer. For ThreadSanitizer a fiber is a thread, and a switch to it orders nothing.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +23,12 @@ namespace lockstep::emulator {
 
 class Fiber {
  public:
-  // For this function, on this stack, which nothing else uses.
-  // The name is for ThreadSanitizer's reports.
+  // The stack must be used by this fiber only. ThreadSanitizer's reports contain the name.
   Fiber(const std::function<void()>& function, std::span<std::byte> stack,
         [[maybe_unused]] const std::string& name)
       : function_(function), stack_(stack) {
 #if defined(__SANITIZE_ADDRESS__)
-    __asan_unpoison_memory_region(stack_.data(), stack_.size());  // frames that were never left
+    __asan_unpoison_memory_region(stack_.data(), stack_.size());  // of frames that have not returned
 #endif
     context_.prepare(stack_.data(), stack_.size(), &Fiber::enter, this);
 #if defined(LOCKSTEP_THREAD_SANITIZER)
@@ -46,16 +44,16 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Whether its function has returned, or was never called.
+  // True if the function has returned or was never called.
   bool done() const { return done_; }
 
-  // Calls the function, or takes it up where it left, until it leaves or returns. Rethrows what it threw.
+  // Calls or resumes the function, until it calls leave() or returns. Rethrows its exception.
   void resume() {
     done_ = false;
     switch_to_fiber();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
-  // From within the fiber: back to whoever resumed it.
+  // Called within the fiber: returns to the caller of resume().
   void leave() {
     become(host_identity_);
 #if defined(__SANITIZE_ADDRESS__)
@@ -67,7 +65,7 @@ class Fiber {
 #endif
   }
 
-  // announce() and follow() as if the fiber, which does not run, had called them.
+  // announce() and follow() on behalf of the fiber, which must not be running.
   void announce_for(void* address) {
     const Disguise disguise(*this);
     announce(address);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fibers: those of one processor, kept from block to block and from launch to launch. A fiber that has ended
-// takes the next thread, of any block. Only ThreadSanitizer, to which each fiber is a thread, sees another
-// one for every thread of a block, and never the same ones in neighbouring blocks, which nothing orders.
+// Fibers: the fibers of one processor, reused across blocks and launches. A fiber that has ended runs the
+// next thread of any block. Under ThreadSanitizer, for which each fiber is a thread, every thread of a block
+// has its own fiber, and neighbouring blocks, which are unordered, have different ones.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ class Fibers {
   static constexpr bool kOnePerThread = false;
 #endif
 
-  // All of them are for this function.
+  // All fibers run this function.
   Fibers(const Stacks& stacks, std::function<void()> function)
       : stacks_(stacks), function_(std::move(function)), all_(Stacks::kMost) {}
 
@@ -46,11 +46,11 @@ class Fibers {
     }
     return *all_[place];
   }
-  // When it has ended.
+  // Returns a fiber that has ended.
   void give_back(Fiber& fiber) {
     if (!kOnePerThread) idle_.push_back(&fiber);
   }
-  // When some were left in the middle.
+  // Destroys all fibers, also suspended ones.
   void forget() {
     idle_.clear();
     for (auto& fiber : all_) fiber.reset();

@@ -22,7 +22,7 @@
 namespace lockstep::emulator {
 namespace {
 
-// The file that the function was loaded from, and by how much its addresses there are smaller.
+// The file of a function, and the offset between addresses in the process and in the file.
 struct Image {
   std::string path;
   std::uintptr_t shift = 0;
@@ -33,7 +33,7 @@ Image image_of(const void* function) {
   link_map* map = nullptr;
   if (dladdr1(function, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 || map == nullptr)
     return {};
-  // The program's own name is empty.
+  // The name of the program itself is empty.
   return {.path = *map->l_name == '\0' ? "/proc/self/exe" : map->l_name, .shift = map->l_addr};
 }
 
@@ -45,7 +45,8 @@ std::vector<T> read_table(std::ifstream& file, std::uint64_t offset, std::uint64
   return table;
 }
 
-// Functions local to a file are in no other table than this one. Empty when there is none.
+// Searches the symbol table, the only table with functions that are local to a file. Returns "" if none is
+// found.
 std::string symbol_of(const Image& image, const void* function) {
   std::ifstream file(image.path, std::ios::binary);
   Elf64_Ehdr header = {};
@@ -76,7 +77,7 @@ std::string demangled(const std::string& symbol) {
       abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free);
   if (status != 0) return symbol;
   std::string name = whole.get();
-  int depth = 0;  // of parentheses: the last pair are the parameters
+  int depth = 0;  // of parentheses: the last pair encloses the parameters
   for (std::size_t i = name.size(); i-- > 0;) {
     depth += name[i] == ')' ? 1 : name[i] == '(' ? -1 : 0;
     if (name[i] != '(' || depth != 0) continue;
@@ -94,7 +95,7 @@ std::string found_name(const void* function) {
 }  // namespace
 
 const char* name_of_function(const void* function) {
-  const Unseen unseen;  // that two host threads ask for names orders nothing
+  const Unseen unseen;  // the lock must not order host threads
   static std::mutex mutex;
   static auto* names = new std::unordered_map<const void*, std::string>;  // outlives every thread
   const std::lock_guard lock(mutex);

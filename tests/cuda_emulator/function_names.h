@@ -5,8 +5,8 @@
 
 namespace lockstep::emulator {
 
-// As the linker's table of symbols has it, without parameters: "lockstep::reverse_kernel<true>"; "an emulated
-// kernel" where the program has been stripped. Lives as long as the process.
+// The name from the symbol table without parameters: "lockstep::reverse_kernel<true>"; "an emulated kernel"
+// if the program is stripped. The result is valid until the process ends.
 const char* name_of_function(const void* function);
 
 }  // namespace lockstep::emulator

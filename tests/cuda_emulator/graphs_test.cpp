@@ -39,7 +39,7 @@ class Graphs : public Runtime {
   }
 };
 
-TEST_F(Graphs, RunsNothingUntilItIsLaunchedAndThenAsOftenAsItIs) {
+TEST_F(Graphs, RunOncePerLaunch) {
   const Number number(0);
   begin();
   add(first(), number, 1);
@@ -50,7 +50,8 @@ TEST_F(Graphs, RunsNothingUntilItIsLaunchedAndThenAsOftenAsItIs) {
   const cudaGraphExec_t executable = end();
   EXPECT_EQ(number.get(), 0);
   ASSERT_OK(cudaGraphLaunch(executable, first()));
-  ASSERT_OK(cudaGraphLaunch(executable, second()));  // after the first launch, though on another stream
+  ASSERT_OK(cudaGraphLaunch(executable,
+                            second()));  // runs after the first launch, although it is on another stream
   ASSERT_OK(cudaStreamSynchronize(second()));
   EXPECT_EQ(number.get(), 123123);
   ASSERT_OK(cudaGraphExecDestroy(executable));
@@ -75,7 +76,7 @@ TEST_F(Graphs, BranchesRunInAnyOrder) {
   ASSERT_OK(cudaGraphExecDestroy(executable));
 }
 
-TEST_F(Graphs, PrioritiesOfStreamsNeedTheFlagThatKeepsThem) {
+TEST_F(Graphs, StreamPrioritiesNeedTheNodePriorityFlag) {
   const Number number(0);
   cudaStream_t greatest = nullptr;
   ASSERT_OK(cudaStreamCreateWithPriority(&greatest, cudaStreamNonBlocking, -5));
@@ -101,8 +102,8 @@ TEST_F(Graphs, PrioritiesOfStreamsNeedTheFlagThatKeepsThem) {
   ASSERT_OK(cudaStreamDestroy(greatest));
 }
 
-// Each communicator's collectives are a chain.
-TEST_F(Graphs, CollectivesOfSeveralCommunicatorsNeedAnOrder) {
+// The collectives of each communicator are a chain.
+TEST_F(Graphs, CollectivesOfSeveralCommunicatorsMustBeOrdered) {
   const char communicators[2] = {};
   for (const bool ordered : {false, true}) {
     begin();
@@ -125,7 +126,7 @@ TEST_F(Graphs, CollectivesOfSeveralCommunicatorsNeedAnOrder) {
   }
 }
 
-TEST_F(Graphs, ExternalRecordsGiveTimesOfEachLaunch) {
+TEST_F(Graphs, ExternalRecordsMeasureEachLaunch) {
   begin();
   ASSERT_OK(cudaEventRecordWithFlags(event(0), first(), cudaEventRecordExternal));
   ASSERT_OK(enqueue(first(), "sleeps", [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }));
@@ -155,7 +156,7 @@ TEST_F(Graphs, CaptureRefusesToWaitForItself) {
   expect_end(cudaErrorStreamCaptureInvalidated);
 }
 
-TEST_F(Graphs, CaptureRefusesUnsafeCallsAsItsModeSays) {
+TEST_F(Graphs, CaptureRefusesUnsafeCallsByItsMode) {
   const auto allocate = [] {
     void* data = nullptr;
     const cudaError_t status = cudaMalloc(&data, 16);
@@ -182,7 +183,7 @@ TEST_F(Graphs, CaptureRefusesUnsafeCallsAsItsModeSays) {
   expect_end(cudaSuccess);
 }
 
-TEST_F(Graphs, CaptureRefusesDependenciesOnWhatIsOutside) {
+TEST_F(Graphs, CaptureRefusesDependenciesOnWorkOutsideIt) {
   ASSERT_OK(cudaEventRecord(event(), second()));
   begin();
   EXPECT_CUDA(cudaErrorStreamCaptureIsolation, cudaStreamWaitEvent(first(), event()));
@@ -195,12 +196,12 @@ TEST_F(Graphs, CaptureRefusesAnUnjoinedFork) {
   fork();
   add(second(), number, 1);
   expect_end(cudaErrorStreamCaptureUnjoined);
-  add(second(), number, 2);  // the stream is free again
+  add(second(), number, 2);  // the stream can be used again
   ASSERT_OK(cudaStreamSynchronize(second()));
   EXPECT_EQ(number.get(), 2);
 }
 
-TEST_F(Graphs, CapturesDoNotMix) {
+TEST_F(Graphs, TwoCapturesCannotBeJoined) {
   begin();
   ASSERT_OK(cudaStreamBeginCapture(second(), cudaStreamCaptureModeThreadLocal));
   ASSERT_OK(cudaEventRecord(event(), first()));
@@ -210,7 +211,7 @@ TEST_F(Graphs, CapturesDoNotMix) {
   EXPECT_CUDA(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(second(), &graph));
 }
 
-TEST_F(Graphs, CaptureEndsWhereItBegan) {
+TEST_F(Graphs, CaptureMustEndOnItsStreamAndThread) {
   const Number number(0);
   begin();
   fork();
@@ -227,7 +228,7 @@ TEST_F(Graphs, CaptureEndsWhereItBegan) {
               cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed));
 }
 
-TEST_F(Graphs, AnEventOfACaptureMeansNothingOutside) {
+TEST_F(Graphs, AnEventOfACaptureIsInvalidOutsideIt) {
   begin();
   ASSERT_OK(cudaEventRecord(event(), first()));
   expect_end(cudaSuccess);

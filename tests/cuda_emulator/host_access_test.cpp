@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Host threads cannot touch device memory, and device work can. Each case runs in a process of its own: the
-// setting is read once.
+// Host threads cannot access device memory; device work can. Each case runs in a separate process, because
+// the setting is read once.
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -28,7 +28,7 @@ int read_on_host(const Number& number) { return *static_cast<volatile int*>(numb
 class HostAccessDeathTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (kSanitized) GTEST_SKIP() << "a sanitizer's memory is not protected";
+    if (kSanitized) GTEST_SKIP() << "memory is not protected under sanitizers";
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     setenv("LOCKSTEP_EMULATED_HOST_ACCESS", GetParam().c_str(), 1);
   }
@@ -80,7 +80,7 @@ TEST_P(HostAccessDeathTest, HostFunctionOfAStreamEndsTheProcess) {
       testing::KilledBySignal(SIGSEGV), kMessage);
 }
 
-// 0 when two streams and a graph with a host function between its nodes compute what they should.
+// Returns 0 if two streams and a graph with a host function between its nodes compute the right results.
 int compute() {
   const Number number(0), other(0);
   cudaStream_t streams[2] = {};
@@ -113,7 +113,7 @@ TEST_P(HostAccessDeathTest, DeviceWorkHasAccess) {
   EXPECT_EXIT(std::_Exit(compute()), testing::ExitedWithCode(0), "");
 }
 
-// As a rank that was forked from a process that has used the device's memory.
+// Like a rank that was forked from a process that has used device memory.
 TEST_P(HostAccessDeathTest, ForkedProcessIsDenied) {
   EXPECT_EXIT(
       {

@@ -11,7 +11,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// Of `images` images so many bytes each, and zeros for rows below 0.
+// The rows of `images`, each with this many bytes; zeros for rows below 0.
 Bytes gathered(const Bytes& images, const std::vector<std::int32_t>& rows, std::int64_t image_bytes) {
   Bytes all;
   for (const std::int32_t row : rows) {
@@ -21,7 +21,7 @@ Bytes gathered(const Bytes& images, const std::vector<std::int32_t>& rows, std::
   return all;
 }
 
-TEST(ImageGather, CopiesTheRowsOfASetOnBothDevices) {
+TEST(ImageGather, CopiesTheRowsOfADatasetOnBothDevices) {
   constexpr std::int64_t kImages = 7;
   const std::vector<std::int32_t> rows = {6, -1, 0, 3, 3, -1};
   Stream stream(Device{}, StreamUse::compute);
@@ -48,7 +48,7 @@ TEST(ImageGather, CopiesTheRowsOfASetOnBothDevices) {
   }
 }
 
-TEST(ImageGather, OfNothingDoesNothing) {
+TEST(ImageGather, AnEmptyGatherDoesNothing) {
   Stream stream(Device{}, StreamUse::compute);
   cuda_gather_images(stream, {});
   backend_for(Device{}).gather_images(stream, {});

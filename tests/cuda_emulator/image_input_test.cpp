@@ -26,7 +26,7 @@ std::vector<SampleId> some_samples_of(std::int32_t batch) {
   return samples;
 }
 
-TEST(CudaImageInput, IsTheCpusWithChannelsLastAndPadded) {
+TEST(CudaImageInput, EqualsTheCpuWithChannelsLastAndPadded) {
   Stream stream(Device{}, StreamUse::compute);
   for (const DType type : kElementTypes) {
     for (const std::int64_t channels : {1, 2, 3, 4}) {
@@ -70,7 +70,7 @@ TEST(CudaImageInput, IsTheCpusWithChannelsLastAndPadded) {
   }
 }
 
-TEST(CudaImageInput, TakesNumbersAsTheyAre) {
+TEST(CudaImageInput, NumbersAreOnlyConvertedToTheType) {
   Stream stream(Device{}, StreamUse::compute);
   for (const DType type : kElementTypes) {
     for (const std::int64_t width : {1, 4, 33, 1000}) {
@@ -91,7 +91,7 @@ TEST(CudaImageInput, TakesNumbersAsTheyAre) {
   }
 }
 
-TEST(CudaImageInput, AugmentsAsTheCpuDoes) {
+TEST(CudaImageInput, AugmentationEqualsTheCpu) {
   Stream stream(Device{}, StreamUse::compute);
   for (const DType type : kElementTypes) {
     for (const std::int64_t channels : {1, 3, 4}) {
@@ -141,8 +141,8 @@ TEST(CudaImageInput, AugmentsAsTheCpuDoes) {
   }
 }
 
-// Whether a product and a sum are rounded once or twice is the compiler's choice.
-TEST(CudaImageInput, MixesAsTheCpuDoes) {
+// The compiler decides whether a product and a sum are rounded once or twice.
+TEST(CudaImageInput, MixingMatchesTheCpu) {
   Stream stream(Device{}, StreamUse::compute);
   for (const auto& [mixup, cutmix] : {std::pair{0.4, 0.0}, {0.0, 1.0}, {1.0, 1.0}}) {
     for (const std::int64_t channels : {1, 3, 4}) {
@@ -201,7 +201,7 @@ TEST(CudaImageInput, WithoutStatisticsScalesToTheUnitInterval) {
   EXPECT_FLOAT_EQ(output.as<float>()[1], 1.0f);
 }
 
-TEST(CudaImageInput, RefusesWhatItCannotTake) {
+TEST(CudaImageInput, RefusesInvalidShapes) {
   EXPECT_THROW(CudaImageInput::from({.batch = 1, .height = 2, .width = 2, .channels = 5}), ConfigError);
   EXPECT_THROW(CudaImageInput::from({.batch = 1, .height = 2, .width = 2, .channels = 0}), ConfigError);
   EXPECT_THROW(CudaImageInput::from({.batch = 1, .height = 2, .width = 2, .channels = 3, .mean = kMean}),

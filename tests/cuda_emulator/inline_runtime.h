@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In place of the emulated runtime, for tests of kernels alone: all streams are the calling thread, and work
-// is done when it is given. What work throws reaches whoever gave it: a launch throws DeviceFault. There is
-// any device, of as many multiprocessors as its index says, and device 0 has 4.
+// Replaces the emulated runtime in tests of single kernels: all streams are the calling thread, and work runs
+// at once. Exceptions of the work reach the caller: a launch throws DeviceFault. Every device index exists; a
+// device's number of multiprocessors is its index, except for device 0, which has 4.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace lockstep::emulator {
 
-// While it lives, work is kept instead of done.
+// While an object lives, work is kept instead of run.
 class HeldWork {
  public:
   HeldWork();
@@ -28,7 +28,7 @@ class HeldWork {
   std::vector<Work> works_;
 };
 
-// Machine's seed from now on.
+// Sets the seed of the Machine from now on.
 void set_seed(std::uint64_t seed);
 
 }  // namespace lockstep::emulator

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Planned kernels in every layout an input can come in: the result is that of plain tensors on the CPU.
+// Planned kernels in every input layout, compared with plain tensors on the CPU.
 #include "kernels/cuda/kernels.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ class CudaKernels : public testing::Test {
   Lab lab_{stream_, make_cuda_reorder};
 };
 
-TEST_F(CudaKernels, BatchNormIsTheCpusInEveryLayout) {
+TEST_F(CudaKernels, BatchNormMatchesTheCpuInEveryLayout) {
   for (const Shape& shape : {Shape{3, 8, 5, 4}, Shape{4, 3, 7, 5}, Shape{9, 5}}) {
     for (const bool residual : {false, true}) {
       const BatchNormOptions options{.activation = Activation::relu, .residual = residual};
@@ -41,7 +41,7 @@ TEST_F(CudaKernels, BatchNormIsTheCpusInEveryLayout) {
   }
 }
 
-TEST_F(CudaKernels, PoolingIsTheCpusInEveryLayout) {
+TEST_F(CudaKernels, PoolingMatchesTheCpuInEveryLayout) {
   const Shape shape{2, 5, 9, 7};
   for (const PoolingKind kind : {PoolingKind::max, PoolingKind::average}) {
     for (const PoolingOptions& options :
@@ -63,7 +63,7 @@ TEST_F(CudaKernels, PoolingIsTheCpusInEveryLayout) {
   }
 }
 
-TEST_F(CudaKernels, ImagesBecomeWhatAConvolutionTakesAsItIs) {
+TEST_F(CudaKernels, ImagesAreWrittenInTheLayoutOfConvolutions) {
   std::vector<std::uint8_t> images(2 * 5 * 4 * 3);
   for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i * 37 + 11);
   const float mean[] = {0.1f, 0.5f, 0.9f};
@@ -89,7 +89,7 @@ TEST_F(CudaKernels, AReorderBetweenEqualLayoutsIsACopy) {
   }
 }
 
-TEST_F(CudaKernels, WhatMakesNoSenseIsRefused) {
+TEST_F(CudaKernels, InvalidOptionsAreRefused) {
   EXPECT_THROW(make_cuda_batch_norm({}, Layout({2, 3, 0, 4}, DType::f32)), ConfigError);
   EXPECT_THROW(make_cuda_batch_norm({.epsilon = 0}, Layout({2, 3, 4, 4}, DType::f32)), ConfigError);
   EXPECT_THROW(make_cuda_pooling({.kernel = 5}, Layout({2, 3, 4, 4}, DType::f32)), ConfigError);

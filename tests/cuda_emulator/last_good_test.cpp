@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The state that a training leaves when its loss stops being finite, while the device is at the next step:
-// one operation after the other, which leaves the host more time to look at the wrong moment than a recorded
-// step does.
+// The state that a training saves when its loss becomes non-finite while the device runs the next step. Steps
+// are enqueued operation by operation, which gives the host more chances to read at a wrong moment than
+// recorded steps.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -27,8 +27,8 @@ constexpr Device kDevice{.kind = DeviceKind::cuda, .index = 0};
 constexpr ImageShape kImage{8, 8, 1};
 constexpr std::int64_t kBatch = 4, kSteps = 8, kFailing = 5;
 
-// Nearly black but for one image, whose pixels are beyond fp16 when they are divided by kDeviation: the loss
-// of step kFailing is not finite, and that of the next one is.
+// Nearly black images, except for one whose pixels exceed fp16 after the division by kDeviation: the loss of
+// step kFailing is not finite, and that of the next step is.
 constexpr float kDeviation = 1e-5f;
 class OneBright final : public Dataset {
  public:
@@ -50,23 +50,23 @@ using State = std::map<std::string, std::vector<float>>;
 State state_of(Network& network) {
   State state;
   StateReader reader(network.device());
-  network.visit_state(reader);  // of two statistics by one name, those that training moves come last
+  network.visit_state(reader);  // of two statistics with one name, the ones that training updates come last
   for (const auto& tensor : reader.copy().tensors) state[tensor.name] = tensor.values;
   return state;
 }
 
 struct Stopped {
-  std::string error;  // empty: all steps were trained
+  std::string error;  // empty if all steps succeeded
   std::string file;   // path of the saved state
   State saved;
-  State state;  // of the network, after all
+  State state;  // of the network at the end
 };
 
-// Trains at most so many steps.
+// Trains at most this many steps.
 Stopped train(const LossScaleOptions& loss_scale, std::int64_t steps, bool crosses = false,
               std::int64_t max_skipped_steps = 0) {
   Graph graph({.batch = kBatch, .height = 8, .width = 8, .channels = 1, .classes = 4});
-  const Value normalised = graph.batch_norm(graph.input(), {}, "bn");  // the state's first tensors
+  const Value normalised = graph.batch_norm(graph.input(), {}, "bn");  // the first tensors of the state
   const Value x = graph.convolution(normalised, {.channels = 8, .kernel = 3, .padding = 1}, "conv");
   graph.classify(
       graph.linear(graph.pooling(x, {.kind = PoolingKind::average, .global = true}), {.features = 4}, "fc"));
@@ -90,7 +90,7 @@ Stopped train(const LossScaleOptions& loss_scale, std::int64_t steps, bool cross
   const auto file = folder.path() / "state";
   Stopped stopped{.error = {}, .file = file.string(), .saved = {}, .state = {}};
   {
-    Timeline timeline;  // with one, buckets are timed on one rank, too
+    Timeline timeline;  // with a timeline, buckets are timed even on one rank
     Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator, &timeline},
                     {.base = 0.02},
                     {.record_steps = false,
@@ -120,32 +120,32 @@ void expect_state_before_failure(const Stopped& stopped) {
   EXPECT_EQ(stopped.error.find("step 6"), std::string::npos) << stopped.error;
 }
 
-TEST(LastGood, IsTheStateBeforeTheStep) {
+TEST(LastGood, IsTheStateBeforeTheFailedStep) {
   const Stopped stopped = train({}, kSteps);
   expect_state_before_failure(stopped);
   EXPECT_EQ(stopped.saved, train({}, kFailing - 1).state);
-  EXPECT_EQ(stopped.state, stopped.saved) << "the next step was skipped, too";
+  EXPECT_EQ(stopped.state, stopped.saved) << "the next step must be skipped, too";
 }
 
-// Which some buckets had moved when another was judged, and the next step's forward pass.
-TEST(LastGood, IsTheStateBeforeTheStepWhoseGradientsWereStillTravelling) {
+// Some buckets, and the forward pass of the next step, have changed the state when a later bucket is checked.
+TEST(LastGood, IsTheStateBeforeTheFailedStepWithCrossBarrier) {
   const Stopped stopped = train({}, kSteps, true);
   expect_state_before_failure(stopped);
   EXPECT_EQ(stopped.saved, train({}, kFailing - 1).state);
-  EXPECT_EQ(stopped.state, stopped.saved) << "the next step was skipped, too";
+  EXPECT_EQ(stopped.state, stopped.saved) << "the next step must be skipped, too";
 }
 
-// Whatever the device was at when the host heard of it.
-TEST(LastGood, IsNotAskedForWhereTheStepMayBeSkipped) {
+// Independent of the device's position when the host detects the failed step.
+TEST(LastGood, IsNotSavedIfTheStepMayBeSkipped) {
   const Stopped skipped = train({}, kSteps, false, 1);
   EXPECT_EQ(skipped.error, "");
-  EXPECT_NE(skipped.state, train({}, kFailing - 1).state) << "steps behind it were taken";
+  EXPECT_NE(skipped.state, train({}, kFailing - 1).state) << "later steps must be applied";
   for (const auto& [name, values] : skipped.state)
     EXPECT_TRUE(std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) << name;
 }
 
-// The next step goes well, because its gradients do.
-TEST(LastGood, HasTheNextStepThatWentWellWithAScaleThatCannotFallFurther) {
+// The gradients of the next step are finite, so it is applied.
+TEST(LastGood, IncludesTheNextStepIfTheLossScaleIsAtItsMinimum) {
   const LossScaleOptions least{.initial = 0x1p-10f, .rule = {.interval = 1000}};
   const Stopped stopped = train(least, kSteps);
   expect_parts(stopped.error, {"step 5", "step 6", stopped.file});

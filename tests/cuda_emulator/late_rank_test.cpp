@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank whose device waits for one that never comes ends its job: ranks are threads with a device each.
+// A rank whose device waits for an absent peer ends its job. Ranks are threads with one device each.
 #include <future>
 
 #include <gtest/gtest.h>

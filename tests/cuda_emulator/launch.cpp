@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The launch of kernels: cudaLaunchKernelEx() but for its template.
+// The launch of kernels: the part of cudaLaunchKernelEx() that is no template.
 #include <cstdio>
 #include <span>
 #include <string>
@@ -15,9 +15,8 @@
 namespace lockstep::emulator {
 namespace {
 
-// Whether a launch without it is what a GPU may make of it: a priority is a wish, and a kernel that need not
-// wait for the one before may. Only the absence of what would change what a kernel may do or sees is
-// accepted.
+// Returns whether the emulator may ignore the attribute. It may ignore hints, such as a priority. Attributes
+// that change what a kernel may do or see are accepted only with the value that has no effect.
 bool is_emulated(const cudaLaunchAttribute& attribute) {
   const cudaLaunchAttributeValue& value = attribute.val;
   switch (attribute.id) {
@@ -35,7 +34,7 @@ bool is_emulated(const cudaLaunchAttribute& attribute) {
   }
 }
 
-// Runs it; what is wrong with the kernel is the end of the device.
+// Runs the kernel. A KernelError breaks the device.
 void run_kernel(const Launch& shape, const char* name, const std::function<void()>& thread) {
   try {
     run(shape, thread);

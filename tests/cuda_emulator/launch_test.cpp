@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a launch takes with it, what it refuses, and kernels of several host threads at once.
+// The arguments of a launch, refused launches, and concurrent kernels of several host threads.
 #include <array>
 #include <atomic>
 #include <numeric>
@@ -51,12 +51,12 @@ TEST(Launch, ArgumentsAreCopiedAndConvertedAtTheCall) {
   EXPECT_EQ(to, (std::array<std::int64_t, 3>{}));
   for (const emulator::Work& work : held.take()) {
     work();
-    work();  // a graph runs its work again and again
+    work();  // a graph runs its work repeatedly
   }
   EXPECT_EQ(to, (std::array<std::int64_t, 3>{-5, -10, -15}));
 }
 
-TEST(Launch, ShapesAreRefusedAtTheCall) {
+TEST(Launch, InvalidShapesAreRefusedAtTheCall) {
   HeldWork held;
   for (const auto& [grid, block] : {std::pair(0u, 32u), {1u, 0u}, {1u, 1025u}, {0x80000000u, 1u}}) {
     const cudaLaunchConfig_t config = shape(grid, block);
@@ -65,7 +65,7 @@ TEST(Launch, ShapesAreRefusedAtTheCall) {
   EXPECT_TRUE(held.take().empty());
 }
 
-TEST(Launch, AttributesThatNobodyEmulatesAreRefused) {
+TEST(Launch, UnemulatedAttributesAreRefused) {
   HeldWork held;
   const auto status = [&](cudaLaunchAttributeID id, auto set) {
     cudaLaunchAttribute attributes[2] = {};
@@ -102,7 +102,7 @@ TEST(Launch, AKernelsErrorEndsTheDeviceAndNamesTheKernel) {
   EXPECT_STREQ(name, "lockstep::(anonymous namespace)::store_kernel");
 }
 
-TEST(Launch, ASeedGivesEveryLaunchAnOrderOfItsOwn) {
+TEST(Launch, ASeedGivesEveryLaunchADifferentOrder) {
   const auto order = [] {
     constexpr unsigned kThreads = 7 * 70;
     std::vector<unsigned> seen(kThreads, kThreads);
@@ -118,7 +118,7 @@ TEST(Launch, ASeedGivesEveryLaunchAnOrderOfItsOwn) {
   const auto both_orders = [&](std::uint64_t seed) {
     emulator::set_seed(seed);
     std::vector<std::vector<unsigned>> orders;
-    // A host thread of its own: its first launch and its second.
+    // The first and the second launch of a new host thread.
     std::thread([&] { orders = {order(), order()}; }).join();
     emulator::set_seed(0);
     return orders;
@@ -129,7 +129,7 @@ TEST(Launch, ASeedGivesEveryLaunchAnOrderOfItsOwn) {
   EXPECT_NE(first[0], other[0]);
 }
 
-// Sums through shared memory and barriers, with everything that a kernel may ask where it is.
+// Sums through shared memory and barriers, with every index that a kernel can read.
 __global__ void busy_kernel(int rounds, unsigned* sums) {
   __shared__ unsigned shared[96];
   for (int round = 0; round < rounds; ++round) {

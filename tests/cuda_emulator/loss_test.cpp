@@ -95,7 +95,7 @@ Values joined(const LossOutcome& outcome) {
   return all;
 }
 
-TEST(SoftmaxCrossEntropy, IsTheCpus) {
+TEST(SoftmaxCrossEntropy, EqualsTheCpu) {
   Thinning thinning;
   for (const DType type : kElementTypes) {
     for (const float smoothing : {0.0f, 0.1f}) {
@@ -128,13 +128,13 @@ TEST(SoftmaxCrossEntropy, IsTheCpus) {
   }
 }
 
-TEST(SoftmaxCrossEntropy, TheFirstOfEqualLogitsIsTheAnswer) {
+TEST(SoftmaxCrossEntropy, TheFirstOfEqualLogitsIsThePrediction) {
   LossBatch batch{.classes = 70, .logits = Values(70 * 3, 1.0f), .labels = {0, 1, 69}, .weights = {1, 1, 1}};
   batch.logits[2 * 70 + 69] = 2;
   EXPECT_EQ(batch.emulated().sums.correct, 2);
 }
 
-TEST(SoftmaxCrossEntropy, ExtremeLogitsStayFiniteAndNaNsShow) {
+TEST(SoftmaxCrossEntropy, ExtremeLogitsStayFiniteAndNansReachTheLoss) {
   const float huge = std::numeric_limits<float>::max() / 4;
   LossBatch batch{.classes = 2,
                   .logits = {1e4f, -1e4f, 1e4f, -1e4f, -huge, huge, -1e30f, -1e30f},
@@ -152,7 +152,7 @@ TEST(SoftmaxCrossEntropy, ExtremeLogitsStayFiniteAndNaNsShow) {
   }
 }
 
-TEST(SoftmaxCrossEntropy, TheGradientIsFiniteWhereTheLossIsAndOnlyThere) {
+TEST(SoftmaxCrossEntropy, TheGradientIsFiniteExactlyIfTheLossIs) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float smoothing : {0.0f, 0.1f}) {
     for (const std::size_t place : {0, 1}) {
@@ -189,7 +189,7 @@ TEST(SoftmaxCrossEntropy, ALabelOutsideTheClassesMakesTheLossNaN) {
   }
 }
 
-TEST(SoftmaxCrossEntropy, AnEmptyBatchSumsToNothing) {
+TEST(SoftmaxCrossEntropy, AnEmptyBatchHasZeroSums) {
   const LossSums sums = LossBatch{.classes = 3}.emulated().sums;
   EXPECT_EQ(sums.loss, 0.0f);
   EXPECT_EQ(sums.samples, 0);

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// All that a step of PowerSGD makes of one matrix, by the CPU's kernels or the GPU's.
+// All results of a PowerSGD step for one matrix, by the kernels of the CPU or of the GPU.
 struct Factorization {
   explicit Factorization(const LowRankShape& of, std::int64_t columns)
       : shape(of),
@@ -80,7 +80,7 @@ struct OnGpu {
   void operator()(const LowRankDecode& a) const { cuda_low_rank_decode(stream, a); }
 };
 
-TEST(CudaLowRank, FactorsAreTheCpus) {
+TEST(CudaLowRank, FactorsEqualTheCpu) {
   Stream stream(Device{}, StreamUse::compute);
   const MatrixView views[] = {MatrixView({{7, 300}}, {{300, 1}}), MatrixView({{64, 27}}, {{27, 1}}),
                               MatrixView({{33, 9 * 32}}, {{32, 1}, {9, 32}})};

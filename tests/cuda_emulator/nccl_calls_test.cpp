@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The calls that the emulated NCCL refuses at once, and what it tells of itself: one rank is enough.
+// Calls that the emulated NCCL refuses at once, and its queries. One rank is enough.
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -18,7 +18,7 @@ void alone(const std::function<void(TestRank&)>& body, Settings settings = {}) {
   });
 }
 
-TEST(NcclEmulatorCalls, ThatCannotBeRightAreRefusedAtOnce) {
+TEST(NcclEmulatorCalls, InvalidCollectivesAreRefusedAtOnce) {
   alone([](TestRank& rank) {
     const ncclComm_t comm = rank.comm;
     const cudaStream_t stream = rank.stream;
@@ -34,13 +34,13 @@ TEST(NcclEmulatorCalls, ThatCannotBeRightAreRefusedAtOnce) {
     EXPECT_EQ(ncclBroadcast(data, data, 100, ncclFloat32, 1, comm, stream), ncclInvalidArgument);
     EXPECT_EQ(ncclBroadcast(data, data, 100, ncclFloat32, -1, comm, stream), ncclInvalidArgument);
     EXPECT_EQ(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, comm, stream), ncclSuccess)
-        << "nothing to do";
-    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess) << "a refused call leaves the communicator sound";
+        << "an empty collective succeeds";
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess) << "a refused call must not break the communicator";
     EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("root -1"), std::string::npos);
   });
 }
 
-TEST(NcclEmulatorCalls, TransfersThatCannotBeRightAreRefusedWithTheirGroup) {
+TEST(NcclEmulatorCalls, InvalidTransfersAreRefusedWithTheirGroup) {
   alone([](TestRank& rank) {
     float* data = rank.memory(std::vector<float>(200, 1.0f));
     float* host = nullptr;
@@ -51,13 +51,13 @@ TEST(NcclEmulatorCalls, TransfersThatCannotBeRightAreRefusedWithTheirGroup) {
     EXPECT_EQ(send(data, 1), ncclInvalidArgument);
     EXPECT_EQ(send(data, -1), ncclInvalidArgument);
     EXPECT_EQ(send(host, 0), ncclInvalidArgument);
-    EXPECT_EQ(receive(data + 101), ncclInvalidArgument) << "beyond its end";
+    EXPECT_EQ(receive(data + 101), ncclInvalidArgument) << "beyond the end of the memory";
     EXPECT_EQ(ncclSend(data, 100, ncclFloat32, 0, nullptr, rank.stream), ncclInvalidArgument);
 
     EXPECT_EQ(ncclGroupStart(), ncclSuccess);
     EXPECT_EQ(send(data, 0), ncclSuccess);
-    EXPECT_EQ(receive(data + 99), ncclInvalidArgument) << "onto what is sent";
-    EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument) << "what was right of it is not done, either";
+    EXPECT_EQ(receive(data + 99), ncclInvalidArgument) << "overlaps the sent memory";
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument) << "the whole group is refused";
     EXPECT_EQ(ncclGroupStart(), ncclSuccess);
     EXPECT_EQ(send(data, 0), ncclSuccess);
     EXPECT_EQ(send(data, 0), ncclInvalidUsage) << "not emulated";
@@ -70,7 +70,7 @@ TEST(NcclEmulatorCalls, TransfersThatCannotBeRightAreRefusedWithTheirGroup) {
     EXPECT_EQ(ncclGroupStart(), ncclSuccess);
     EXPECT_EQ(send(data, 0), ncclSuccess);
     EXPECT_EQ(receive(data + 100), ncclSuccess);
-    EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << "the next group is sound";
+    EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << "the next group must succeed";
     EXPECT_EQ(rank.synchronize(), cudaSuccess);
   });
 }
@@ -83,7 +83,7 @@ TEST(NcclEmulatorCalls, MemoryOfAnotherDeviceIsRefused) {
     ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&data), 400), cudaSuccess);
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
     EXPECT_EQ(rank.all_reduce(data, 100), ncclInvalidArgument);
-    float* own = rank.memory(std::vector<float>(100));  // of device 1, too, by now
+    float* own = rank.memory(std::vector<float>(100));  // on device 1, the current device
     EXPECT_EQ(rank.all_reduce(own, 100), ncclInvalidArgument);
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
     own = rank.memory(std::vector<float>(100));
@@ -93,7 +93,7 @@ TEST(NcclEmulatorCalls, MemoryOfAnotherDeviceIsRefused) {
   });
 }
 
-TEST(NcclEmulatorCalls, ConfigurationsThatAreNotEmulatedAreRefused) {
+TEST(NcclEmulatorCalls, UnemulatedConfigurationsAreRefused) {
   alone([](TestRank& rank) {
     ncclUniqueId id = {};
     ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
@@ -111,12 +111,13 @@ TEST(NcclEmulatorCalls, ConfigurationsThatAreNotEmulatedAreRefused) {
     config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = 2;
     ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclSuccess);
-    EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSystemError) << "all ranks of the id were in";
+    EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSystemError)
+        << "all ranks of the id have already joined";
     EXPECT_EQ(rank.async_error(), ncclSuccess);
   });
 }
 
-TEST(NcclEmulatorCalls, TellWhatACommunicatorIs) {
+TEST(NcclEmulatorCalls, QueriesReportVersionSizeAndRank) {
   alone([](TestRank& rank) {
     int number = -1;
     EXPECT_EQ(ncclGetVersion(&number), ncclSuccess);
@@ -134,7 +135,7 @@ TEST(NcclEmulatorCalls, TellWhatACommunicatorIs) {
   });
 }
 
-TEST(NcclEmulatorCalls, MemoryIsFreedAndDeregisteredOnceAndInOrder) {
+TEST(NcclEmulatorCalls, MemoryIsFreedOnceAndAfterDeregistration) {
   alone([](TestRank& rank) {
     void* data = nullptr;
     void* handle = nullptr;
@@ -166,7 +167,7 @@ TEST(NcclEmulatorCalls, MemoryIsAllocatedInPiecesOfTwoMebibytes) {
   });
 }
 
-TEST(NcclEmulatorCalls, CommunicatorHoldsMemoryUntilItEnds) {
+TEST(NcclEmulatorCalls, ACommunicatorHoldsMemoryUntilItEnds) {
   alone([](TestRank& rank) {
     ncclUniqueId id = {};
     ncclComm_t comm = nullptr;
@@ -182,8 +183,9 @@ TEST(NcclEmulatorCalls, CommunicatorHoldsMemoryUntilItEnds) {
   });
 }
 
-// As NCCL's persistent references: nothing that ends a communicator returns before the graphs are destroyed.
-TEST(NcclEmulatorCalls, EndOfACommunicatorWaitsForItsGraphs) {
+// Like NCCL's persistent references: no call that ends a communicator returns before its graphs are
+// destroyed.
+TEST(NcclEmulatorCalls, EndingACommunicatorWaitsForItsGraphs) {
   for (const auto end : {ncclCommDestroy, ncclCommAbort, ncclCommFinalize}) {
     alone([&](TestRank& rank) {
       float* data = rank.memory(std::vector<float>(100));
@@ -206,7 +208,7 @@ TEST(NcclEmulatorCalls, EndOfACommunicatorWaitsForItsGraphs) {
   }
 }
 
-TEST(NcclEmulatorCalls, GraphsThatHoldOperationsKeepTheCommunicatorsMemory) {
+TEST(NcclEmulatorCalls, GraphsKeepRegisteredMemoryOfTheirOperations) {
   alone([](TestRank& rank) {
     float* data = rank.memory(std::vector<float>(100));
     void* handle = nullptr;
@@ -214,7 +216,7 @@ TEST(NcclEmulatorCalls, GraphsThatHoldOperationsKeepTheCommunicatorsMemory) {
     const cudaGraphExec_t graph = rank.capture([&] { EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess); });
     EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclInvalidUsage);
     EXPECT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
-    EXPECT_EQ(rank.synchronize(), cudaSuccess) << "it still works";
+    EXPECT_EQ(rank.synchronize(), cudaSuccess) << "the registered memory must still work";
     EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
     EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclSuccess);
 
@@ -226,13 +228,14 @@ TEST(NcclEmulatorCalls, GraphsThatHoldOperationsKeepTheCommunicatorsMemory) {
       EXPECT_EQ(ncclRecv(other, 100, ncclFloat32, 0, rank.comm, rank.stream), ncclSuccess);
       EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
     });
-    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclInvalidUsage) << "received into";
+    EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclInvalidUsage)
+        << "a captured transfer receives into this memory";
     EXPECT_EQ(cudaGraphExecDestroy(transfers), cudaSuccess);
     EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclSuccess);
   });
 }
 
-TEST(NcclEmulatorCalls, FailWhereTheEnvironmentSaysSo) {
+TEST(NcclEmulatorCalls, FailAsTheEnvironmentRequests) {
   const Settings settings = {"LOCKSTEP_EMULATED_FAULTS=ncclAllReduce:2=1"};
   const auto body = [](TestRank& rank) {
     float* data = rank.memory(std::vector<float>(10));

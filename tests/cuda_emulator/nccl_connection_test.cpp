@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NcclConnection ends while a recording holds a collective of its communicator, as on the way out of an
-// error.
+// NcclConnection ends while a recording still holds a collective of its communicator, as after an error.
 #include <chrono>
 #include <string>
 #include <thread>
@@ -32,7 +31,7 @@ TEST(NcclConnection, AbortDoesNotWaitForRecordings) {
     connection.abort();
     EXPECT_EQ(connection.get(), nullptr);
     recording = {};
-    // Now the rest of NCCL's work is done, too.
+    // NCCL can now finish.
     int count = 0;
     while (ncclCommCount(rank.comm, &count) == ncclSuccess)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the emulated NCCL computes, between threads and between processes, at once, in groups and in graphs.
+// Results of the emulated NCCL between threads and between processes: immediate, in groups and in graphs.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -39,7 +39,7 @@ struct TypeOf<BFloat16> : std::integral_constant<ncclDataType_t, ncclBfloat16> {
 
 constexpr ncclRedOp_t kOps[] = {ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg};
 
-// Small numbers, of which every type holds all results: 1 to 4, and where there are signs, some negative.
+// Small numbers whose results are exact in every type: 1 to 4, some of them negative in signed types.
 template <typename T>
 double value(int rank, std::size_t i) {
   const auto number = static_cast<double>((i * 7 + static_cast<std::size_t>(rank) * 5 + i / 11) % 4 + 1);
@@ -67,7 +67,7 @@ double reduced(ncclRedOp_t op, int ranks, std::size_t i) {
   return std::is_integral_v<T> ? std::trunc(total / ranks) : total / ranks;
 }
 
-// Only an average of three is not exact, in types of 16 bits to about a hundredth.
+// All results are exact, except for averages of three: their error in 16-bit types is about one hundredth.
 template <typename T, typename F>
 void expect_values(const std::vector<T>& actual, F expected_at) {
   for (std::size_t i = 0; i < actual.size(); ++i) {
@@ -81,7 +81,7 @@ void expect_values(const std::vector<T>& actual, F expected_at) {
   }
 }
 
-// The collectives of one type on one rank.
+// All collectives of one type on one rank.
 template <typename T>
 class Collectives {
  public:
@@ -168,7 +168,7 @@ class Collectives {
     }
   }
 
-  // To each rank another number of elements, to this one, too, and to the last nothing.
+  // Sends a different number of elements to each rank, itself included, and none to the last.
   void transfers() {
     const auto between = [&](int from, int to) {
       return to + 1 == rank_.ranks && to > 0 ? 0 : count_ + static_cast<std::size_t>(2 * from + to);
@@ -229,8 +229,8 @@ TEST_P(NcclEmulator, ComputesEveryCollectiveOfEveryType) {
   });
 }
 
-// Of several chunks.
-TEST_P(NcclEmulator, ComputesWhatIsLargerThanItsOwnMemory) {
+// The data consist of several chunks.
+TEST_P(NcclEmulator, ComputesCollectivesLargerThanItsStagingMemory) {
   run([](Lobby& lobby, int number) {
     TestRank rank(lobby, number, ranks());
     Collectives<float>(rank, 150'001 / kOneOf).check();
@@ -238,7 +238,7 @@ TEST_P(NcclEmulator, ComputesWhatIsLargerThanItsOwnMemory) {
   });
 }
 
-TEST_P(NcclEmulator, SumsInTheOrderOfRanksWithTheSameBitsEverywhere) {
+TEST_P(NcclEmulator, SumsInRankOrderWithTheSameBitsOnEveryRank) {
   run([](Lobby& lobby, int number) {
     constexpr float kTerms[] = {1e8f, -1e8f, 1.0f, 1.0f};
     TestRank rank(lobby, number, ranks());
@@ -250,7 +250,7 @@ TEST_P(NcclEmulator, SumsInTheOrderOfRanksWithTheSameBitsEverywhere) {
   });
 }
 
-TEST_P(NcclEmulator, RunsInGraphsEachTimeTheyAreLaunched) {
+TEST_P(NcclEmulator, RunsOncePerLaunchOfAGraph) {
   run([](Lobby& lobby, int number) {
     TestRank rank(lobby, number, ranks());
     float* data = rank.memory(std::vector<float>(500, 1.0f));
@@ -259,7 +259,7 @@ TEST_P(NcclEmulator, RunsInGraphsEachTimeTheyAreLaunched) {
       EXPECT_EQ(rank.all_reduce(data, 500), ncclSuccess);
       EXPECT_EQ(ncclAllGather(data, all, 500, ncclFloat32, rank.comm, rank.stream), ncclSuccess);
     });
-    EXPECT_EQ(rank.read(data, 1)[0], 1.0f) << "captured, not run";
+    EXPECT_EQ(rank.read(data, 1)[0], 1.0f) << "the captured collective must not run yet";
     for (int launch = 0; launch < 3; ++launch) ASSERT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
     const auto sum = static_cast<float>(ranks() * ranks() * ranks());
     for (const float element : rank.read(all, 500)) ASSERT_EQ(element, sum);
@@ -267,7 +267,7 @@ TEST_P(NcclEmulator, RunsInGraphsEachTimeTheyAreLaunched) {
   });
 }
 
-TEST_P(NcclEmulator, RunsTransfersInGraphsInTheirPlaceAmongCollectives) {
+TEST_P(NcclEmulator, RunsTransfersInGraphsInCallOrder) {
   run([](Lobby& lobby, int number) {
     TestRank rank(lobby, number, ranks());
     float* sent = rank.memory(std::vector<float>(100, 1.0f));
@@ -288,10 +288,9 @@ TEST_P(NcclEmulator, RunsTransfersInGraphsInTheirPlaceAmongCollectives) {
   });
 }
 
-// As NCCL adds edges between a communicator's operations while they are captured, branches of a graph that
-// nothing else orders meet in the order of calls on every rank, though on each another branch is the slow
-// one.
-TEST_P(NcclEmulator, OneCommunicatorsCallsKeepTheirOrderInAGraphsBranches) {
+// NCCL adds edges between the captured operations of a communicator. Otherwise unordered branches of a graph
+// therefore run in call order on every rank, although a different branch is slow on each.
+TEST_P(NcclEmulator, KeepsTheCallOrderOfACommunicatorInGraphBranches) {
   run([](Lobby& lobby, int number) {
     TestRank rank(lobby, number, ranks());
     const auto nap = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
@@ -321,7 +320,7 @@ TEST_P(NcclEmulator, OneCommunicatorsCallsKeepTheirOrderInAGraphsBranches) {
   });
 }
 
-TEST_P(NcclEmulator, GroupsBeginAtTheirEnd) {
+TEST_P(NcclEmulator, GroupsStartAtTheirEndCall) {
   run([](Lobby& lobby, int number) {
     TestRank rank(lobby, number, ranks());
     float* data = rank.memory(std::vector<float>(10, 1.0f));
@@ -333,17 +332,17 @@ TEST_P(NcclEmulator, GroupsBeginAtTheirEnd) {
     EXPECT_EQ(rank.read(data, 1)[0], 1.0f);
     ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
     EXPECT_EQ(rank.read(data, 1)[0], static_cast<float>(ranks() * ranks()));
-    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage) << "without a start";
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage) << "there was no ncclGroupStart";
   });
 }
 
-TEST_P(NcclEmulator, SeveralCommunicatorsDoNotDisturbEachOther) {
+TEST_P(NcclEmulator, SeveralCommunicatorsAreIndependent) {
   run([](Lobby& lobby, int number) {
     TestRank first(lobby, number, ranks());
     TestRank second(lobby, number, ranks());
     float* a = first.memory(std::vector<float>(1000, 1.0f));
     float* b = second.memory(std::vector<float>(1000, 2.0f));
-    for (int i = 0; i < 5; ++i) {  // in another order on each rank: they are on streams of their own
+    for (int i = 0; i < 5; ++i) {  // in a different order on each rank: each communicator has its own stream
       ASSERT_EQ(number % 2 == 0 ? first.all_reduce(a, 1000) : second.all_reduce(b, 1000), ncclSuccess);
       ASSERT_EQ(number % 2 == 0 ? second.all_reduce(b, 1000) : first.all_reduce(a, 1000), ncclSuccess);
     }
@@ -352,8 +351,8 @@ TEST_P(NcclEmulator, SeveralCommunicatorsDoNotDisturbEachOther) {
   });
 }
 
-// As with NCCL, calls of one communicator on several streams run in the order of calls.
-TEST_P(NcclEmulator, OneCommunicatorsCallsKeepTheirOrderAcrossStreams) {
+// Like NCCL, calls of one communicator on several streams run in call order.
+TEST_P(NcclEmulator, KeepsTheCallOrderOfACommunicatorAcrossStreams) {
   run([](Lobby& lobby, int number) {
     TestRank rank(lobby, number, ranks());
     cudaStream_t other = nullptr;

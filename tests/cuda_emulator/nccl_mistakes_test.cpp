@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the emulated NCCL says when ranks do not do the same, share a device, or are lost.
+// Errors of the emulated NCCL if ranks make different calls, share a device, or die.
 #include <chrono>
 #include <csignal>
 #include <string>
@@ -17,12 +17,12 @@ std::string last_error() { return ncclGetLastError(nullptr); }
 
 bool says(const std::string& words) { return last_error().find(words) != std::string::npos; }
 
-// Its device is broken by now, and so is what was on it.
+// Expects that the rank's device and communicator are broken.
 void expect_broken(TestRank& rank) {
   EXPECT_EQ(rank.wait_for_async_error(), ncclInvalidUsage);
   EXPECT_TRUE(says("rank 0") && says("rank 1")) << last_error();
   EXPECT_NE(rank.synchronize(), cudaSuccess);
-  EXPECT_EQ(rank.all_reduce(nullptr, 1), ncclInvalidUsage) << "nothing can be called any more";
+  EXPECT_EQ(rank.all_reduce(nullptr, 1), ncclInvalidUsage) << "every later call must fail";
   EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
   rank.comm = nullptr;
 }
@@ -32,7 +32,7 @@ struct Mistake {
   void (*call)(TestRank& rank, float* data, float* result);
 };
 
-// One operation for each rank: later ones might find the device broken, and say so.
+// One operation on each rank, because later ones may report the broken device instead.
 const Mistake kMistakes[] = {
     {"Counts",
      [](TestRank& rank, float* data, float*) { rank.all_reduce(data, rank.rank == 0 ? 100 : 101); }},
@@ -65,7 +65,7 @@ const Mistake kMistakes[] = {
        ncclRecv(result, 100, ncclFloat32, 1 - rank.rank, rank.comm, rank.stream);
        ncclGroupEnd();
      }},
-    {"SendsThatNobodyReceives",
+    {"SendsWithoutAReceive",
      [](TestRank& rank, float* data, float*) {
        ncclSend(data, 100, ncclFloat32, 1 - rank.rank, rank.comm, rank.stream);
      }},
@@ -94,7 +94,7 @@ const Mistake kMistakes[] = {
 
 class NcclMistakes : public testing::TestWithParam<std::tuple<Mistake, RanksAre>> {};
 
-INSTANTIATE_TEST_SUITE_P(Of, NcclMistakes,
+INSTANTIATE_TEST_SUITE_P(All, NcclMistakes,
                          testing::Combine(testing::ValuesIn(kMistakes),
                                           testing::Values(RanksAre::threads, RanksAre::processes)),
                          [](const auto& suite) {
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Of, NcclMistakes,
                                   (threads ? "_threads" : "_processes");
                          });
 
-TEST_P(NcclMistakes, AreToldOnEveryRank) {
+TEST_P(NcclMistakes, AreReportedOnEveryRank) {
   run_ranks(2, {.ranks_are = std::get<1>(GetParam())}, [](Lobby& lobby, int number) {
     TestRank rank(lobby, number, 2);
     float* data = rank.memory(std::vector<float>(200, 1.0f));
@@ -115,19 +115,19 @@ TEST_P(NcclMistakes, AreToldOnEveryRank) {
   });
 }
 
-TEST(NcclEmulatorJoining, RanksMustAgreeAboutTheirNumber) {
+TEST(NcclEmulatorJoining, RanksMustAgreeOnTheNumberOfRanks) {
   run_ranks(2, {}, [](Lobby& lobby, int number) {
     const ncclUniqueId id = lobby.exchange_id(number, 2);
     ncclComm_t comm = nullptr;
     if (number == 1)
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // in either order it is an error
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it is an error in either order
     const ncclResult_t status = ncclCommInitRank(&comm, number == 0 ? 3 : 2, id, number);
     EXPECT_TRUE(status == ncclInvalidArgument || status == ncclRemoteError) << status;
     EXPECT_EQ(comm, nullptr);
   });
 }
 
-TEST(NcclEmulatorAbort, EndsWhatWaitsAndIsTheOthersError) {
+TEST(NcclEmulatorAbort, EndsWaitingOperationsAndIsAnErrorOnPeers) {
   run_ranks(2, {}, [](Lobby& lobby, int number) {
     TestRank rank(lobby, number, 2);
     float* data = rank.memory(std::vector<float>(100, 1.0f));
@@ -141,17 +141,18 @@ TEST(NcclEmulatorAbort, EndsWhatWaitsAndIsTheOthersError) {
       EXPECT_EQ(rank.async_error(), ncclSuccess);
       rank.barrier();
       EXPECT_EQ(rank.wait_for_async_error(), ncclRemoteError);
-      EXPECT_EQ(cudaStreamQuery(rank.stream), cudaErrorNotReady) << "as a kernel, it waits on";
+      EXPECT_EQ(cudaStreamQuery(rank.stream), cudaErrorNotReady)
+          << "like a kernel, the operation keeps waiting";
       EXPECT_EQ(rank.all_reduce(data, 100), ncclRemoteError);
       EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
       rank.comm = nullptr;
     }
-    EXPECT_EQ(rank.synchronize(), cudaSuccess) << "the device is sound";
+    EXPECT_EQ(rank.synchronize(), cudaSuccess) << "the device must still work";
     EXPECT_EQ(rank.all_reduce(data, 100), ncclInvalidArgument);
   });
 }
 
-TEST(NcclEmulatorAbort, LeavesWhatWasGivenToTheStreamUndone) {
+TEST(NcclEmulatorAbort, DiscardsEnqueuedOperations) {
   run_ranks(1, {}, [](Lobby& lobby, int number) {
     TestRank rank(lobby, number, 1);
     float* data = rank.memory(std::vector<float>(100, 1.0f));
@@ -165,12 +166,12 @@ TEST(NcclEmulatorAbort, LeavesWhatWasGivenToTheStreamUndone) {
   });
 }
 
-TEST(NcclEmulatorDestroy, IsTheErrorOfWhoStillNeedsTheRank) {
+TEST(NcclEmulatorDestroy, IsAnErrorOnPeersThatNeedTheRank) {
   run_ranks(2, {}, [](Lobby& lobby, int number) {
     TestRank rank(lobby, number, 2);
     float* data = rank.memory(std::vector<float>(100, 1.0f));
     EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
-    if (number == 0) return;  // which destroys it, after its operation
+    if (number == 0) return;  // the destructor destroys the communicator after its operation
     EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
     EXPECT_EQ(rank.wait_for_async_error(), ncclRemoteError);
     EXPECT_TRUE(says("destroyed")) << last_error();
@@ -179,7 +180,7 @@ TEST(NcclEmulatorDestroy, IsTheErrorOfWhoStillNeedsTheRank) {
   });
 }
 
-TEST(NcclEmulatorLostPeer, IsAnAsynchronousErrorWhileWorkWaits) {
+TEST(NcclEmulatorLostPeer, IsAnAsynchronousErrorOfWaitingWork) {
   run_ranks(3, {.killed_rank = 2}, [](Lobby& lobby, int number) {
     TestRank rank(lobby, number, 3);
     float* data = rank.memory(std::vector<float>(100, 1.0f));
@@ -191,13 +192,13 @@ TEST(NcclEmulatorLostPeer, IsAnAsynchronousErrorWhileWorkWaits) {
     EXPECT_EQ(rank.wait_for_async_error(), ncclRemoteError);
     EXPECT_TRUE(says("has lost rank 2")) << last_error();
     EXPECT_EQ(cudaStreamQuery(rank.stream), cudaErrorNotReady);
-    lobby.barrier(2);  // none aborts before both have looked
+    lobby.barrier(2);  // no rank aborts before both have checked
     EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
     rank.comm = nullptr;
   });
 }
 
-TEST(NcclEmulatorLostPeer, IsFoundByWhoWaitsToJoin) {
+TEST(NcclEmulatorLostPeer, IsAnErrorOfRanksThatWaitToJoin) {
   run_ranks(3, {.killed_rank = 0}, [](Lobby& lobby, int number) {
     const ncclUniqueId id = lobby.exchange_id(number, 3);
     if (number == 1) return;  // and never joins
@@ -213,7 +214,7 @@ TEST(NcclEmulatorLostPeer, IsFoundByWhoWaitsToJoin) {
   });
 }
 
-TEST(NcclEmulatorAsyncFault, ComesAfterTheCollectiveThatWasAskedFor) {
+TEST(NcclEmulatorAsyncFault, OccursAfterTheRequestedCollective) {
   const Settings settings = {"LOCKSTEP_EMULATED_NCCL_ASYNC=1/2:2"};
   run_ranks(2, {.settings = settings}, [](Lobby& lobby, int number) {
     TestRank rank(lobby, number, 2);
@@ -231,7 +232,7 @@ TEST(NcclEmulatorAsyncFault, ComesAfterTheCollectiveThatWasAskedFor) {
   });
 }
 
-TEST(NcclEmulatorMemory, ThatWasFreedUnderAnOperationEndsTheDevice) {
+TEST(NcclEmulatorMemory, FreeingMemoryOfAnOperationBreaksTheDevice) {
   run_ranks(1, {}, [](Lobby& lobby, int number) {
     TestRank rank(lobby, number, 1);
     void* data = nullptr;
@@ -242,7 +243,7 @@ TEST(NcclEmulatorMemory, ThatWasFreedUnderAnOperationEndsTheDevice) {
     EXPECT_EQ(cudaGraphLaunch(graph, rank.stream), cudaSuccess);
     EXPECT_NE(rank.synchronize(), cudaSuccess);
     EXPECT_TRUE(says("freed")) << last_error();
-    EXPECT_NE(cudaGraphExecDestroy(graph), cudaSuccess) << "the device is broken";
+    EXPECT_NE(cudaGraphExecDestroy(graph), cudaSuccess) << "the device must be broken";
     ncclCommAbort(rank.comm);
     rank.comm = nullptr;
   });

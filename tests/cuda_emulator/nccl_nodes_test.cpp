@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks on several nodes: NCCL_HOSTID says who is on which, a device is one of a node, and the links between
-// nodes may be others than those within one. The times that links ask for are computed here, not measured.
+// Ranks on several nodes: NCCL_HOSTID is the node of a rank, devices belong to nodes, and links between nodes
+// may differ from links within a node. Times of links are computed here, not measured.
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -22,40 +22,41 @@ using std::chrono::milliseconds;
 
 constexpr Call kMegabyte = {.kind = Kind::all_reduce, .type = ncclFloat32, .op = ncclSum, .count = 250'000};
 
-// While the device may be writing it.
+// Reads a value that the device may be writing.
 __attribute__((no_sanitize("thread"))) float glance_at(const float* data) {
   return *static_cast<const volatile float*>(data);
 }
 
-TEST(NcclNodes, OneNodesRingTakesItsStepsAndItsBytes) {
+TEST(NcclNodes, TheTimeOfARingFollowsFromItsStepsAndBytes) {
   Ring ring{.ranks = 4, .nodes = 1, .within = {.latency = microseconds(10), .bytes_per_second = 100e6}};
   EXPECT_EQ(ring.least_time(kMegabyte), 6 * microseconds(10) + milliseconds(15));
   Call call = kMegabyte;
   call.kind = Kind::broadcast;
   EXPECT_EQ(ring.least_time(call), 3 * microseconds(10) + milliseconds(10));
-  call.kind = Kind::all_gather;  // of as much from each rank
+  call.kind = Kind::all_gather;  // with this count from each rank
   EXPECT_EQ(ring.least_time(call), 3 * microseconds(10) + milliseconds(30));
-  EXPECT_EQ(ring.least_time_of_transfers(1e6), microseconds(10) + milliseconds(10)) << "straight to each";
+  EXPECT_EQ(ring.least_time_of_transfers(1e6), microseconds(10) + milliseconds(10))
+      << "directly to each peer";
   ring.ranks = 1;
   EXPECT_EQ(ring.least_time_of_transfers(1e6).count(), 0);
   EXPECT_EQ(ring.least_time(kMegabyte).count(), 0);
   EXPECT_EQ(ring.least_time(call).count(), 0);
 }
 
-TEST(NcclNodes, TheSlowestLinkOfARingSetsItsPace) {
+TEST(NcclNodes, TheSlowestLinkDeterminesTheTimeOfARing) {
   Ring ring{.ranks = 4,
             .nodes = 2,
             .within = {.latency = microseconds(10), .bytes_per_second = 100e6},
             .between = {.latency = microseconds(500), .bytes_per_second = 10e6}};
   const auto latencies = 2 * (microseconds(500) + 2 * microseconds(10));
   EXPECT_EQ(ring.least_time(kMegabyte), latencies + milliseconds(150));
-  ring.between.bytes_per_second = 200e6;  // faster than those within
+  ring.between.bytes_per_second = 200e6;  // faster than the links within a node
   EXPECT_EQ(ring.least_time(kMegabyte), latencies + milliseconds(15));
-  ring.nodes = 4;  // has no link within a node
+  ring.nodes = 4;  // no links within a node
   EXPECT_EQ(ring.least_time(kMegabyte), 6 * microseconds(500) + microseconds(7500));
 }
 
-TEST(NcclNodes, LinksBetweenThemAreLikeThoseWithinUnlessTheEnvironmentSaysOtherwise) {
+TEST(NcclNodes, LinksBetweenNodesDefaultToThoseWithinANode) {
   const Settings settings = {"LOCKSTEP_EMULATED_NCCL_LATENCY=20us", "LOCKSTEP_EMULATED_NCCL_BANDWIDTH=1GB/s"};
   run_ranks(1, {.settings = settings}, [](Lobby&, int) {
     Ring ring = Ring::from_environment(4, 2);
@@ -71,9 +72,9 @@ TEST(NcclNodes, LinksBetweenThemAreLikeThoseWithinUnlessTheEnvironmentSaysOtherw
   });
 }
 
-// Its result is there, which the host looks at, but the stream goes on only when the links have had their
-// time.
-TEST(NcclNodes, ACollectiveWaitsForTheLinksBetweenThem) {
+// The result is already in memory, where the host reads it, but the stream continues only after the time of
+// the links.
+TEST(NcclNodes, ACollectiveLastsAsLongAsItsLinks) {
   const Settings settings = {"LOCKSTEP_EMULATED_NCCL_NODE_LATENCY=600s",
                              "LOCKSTEP_EMULATED_HOST_ACCESS=allowed"};
   run_ranks(2, {.settings = settings}, [](Lobby& lobby, int number) {
@@ -102,7 +103,7 @@ TEST(NcclNodes, TwoRanksOnOneDeviceOfANodeAreRefused) {
   });
 }
 
-TEST(NcclNodes, EachHasDevicesOfItsOwn) {
+TEST(NcclNodes, EachNodeHasItsOwnDevices) {
   run_ranks(4, {}, [](Lobby& lobby, int number) {
     setenv("NCCL_HOSTID", number < 2 ? "first" : "second", 1);
     TestRank rank(lobby, number, 4, number % 2);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ThreadSanitizer sees of the emulated NCCL: the order that collectives give, between the ranks of one
-// process, too, and none but that. Cases whose names say so hold a race, which must be found.
+// The order that ThreadSanitizer sees in the emulated NCCL: exactly the order that collectives guarantee,
+// also between ranks of one process. Cases named HasARace.. contain a race that must be found.
 #include <chrono>
 #include <thread>
 
@@ -13,13 +13,14 @@ namespace {
 #if defined(__SANITIZE_THREAD__)
 constexpr int kRaceFound = 66;
 #else
-constexpr int kRaceFound = 0;  // nobody looks
+constexpr int kRaceFound = 0;  // no ThreadSanitizer
 #endif
 
 void run_threads_of_ranks(int exit_code, void (*body)(TestRank& rank, float* data)) {
-  const RanksOptions options = {.ranks_are = RanksAre::threads,
-                                .settings = {"LOCKSTEP_EMULATED_HOST_ACCESS=allowed"},  // for races with it
-                                .exit_code = exit_code};
+  const RanksOptions options = {
+      .ranks_are = RanksAre::threads,
+      .settings = {"LOCKSTEP_EMULATED_HOST_ACCESS=allowed"},  // for races with the host
+      .exit_code = exit_code};
   run_ranks(2, options, [body](Lobby& lobby, int number) {
     TestRank rank(lobby, number, 2);
     body(rank, rank.memory(std::vector<float>(1000, 1.0f)));
@@ -27,10 +28,10 @@ void run_threads_of_ranks(int exit_code, void (*body)(TestRank& rank, float* dat
   });
 }
 
-// Long enough for the other side to have come first, which orders nothing.
+// Waits long enough for the other side to come first. This orders nothing.
 void let_it_run() { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
 
-TEST(NcclEmulatorOrder, OfOneStreamIsEnough) {
+TEST(NcclEmulatorOrder, OneStreamOrdersItsCollectives) {
   run_threads_of_ranks(0, [](TestRank& rank, float* data) {
     void* handle = nullptr;
     EXPECT_EQ(ncclCommRegister(rank.comm, data, 4000, &handle), ncclSuccess);
@@ -47,7 +48,7 @@ TEST(NcclEmulatorOrder, OfOneStreamIsEnough) {
   });
 }
 
-TEST(NcclEmulatorOrder, IsMissingWhereTheHostReadsAResultTooEarly) {
+TEST(NcclEmulatorOrder, HasARaceIfTheHostReadsAResultTooEarly) {
   run_threads_of_ranks(kRaceFound, [](TestRank& rank, float* data) {
     rank.all_reduce(data, 1000);
     let_it_run();
@@ -55,7 +56,7 @@ TEST(NcclEmulatorOrder, IsMissingWhereTheHostReadsAResultTooEarly) {
   });
 }
 
-TEST(NcclEmulatorOrder, IsMissingWhereAnotherStreamDoesNotWait) {
+TEST(NcclEmulatorOrder, HasARaceIfAnotherStreamDoesNotWait) {
   run_threads_of_ranks(kRaceFound, [](TestRank& rank, float* data) {
     cudaStream_t other = nullptr;
     cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
@@ -79,14 +80,14 @@ void pass_a_word(TestRank& rank, ncclResult_t (*collective)(TestRank& rank, floa
   if (rank.rank == 0) cudaLaunchHostFunc(rank.stream, read, nullptr);
 }
 
-TEST(NcclEmulatorOrder, IsFromWhoContributesToWhoReceives) {
+TEST(NcclEmulatorOrder, OrdersContributorsBeforeReceivers) {
   run_threads_of_ranks(0, [](TestRank& rank, float* data) {
     const auto collective = [](TestRank& of, float* at) { return of.all_reduce(at, 10); };
     pass_a_word(rank, collective, data);
   });
 }
 
-TEST(NcclEmulatorOrder, IsMissingFromWhoOnlyReceives) {
+TEST(NcclEmulatorOrder, HasARaceIfARankOnlyReceives) {
   run_threads_of_ranks(kRaceFound, [](TestRank& rank, float* data) {
     const auto collective = [](TestRank& of, float* at) {
       return ncclBroadcast(at, at, 10, ncclFloat32, 0, of.comm, of.stream);
@@ -101,12 +102,12 @@ ncclResult_t send_one_way(TestRank& of, float* at) {
                       : ncclRecv(at, 10, ncclFloat32, 0, of.comm, of.stream);
 }
 
-TEST(NcclEmulatorOrder, IsMissingFromWhoReceivesToWhoSends) {
+TEST(NcclEmulatorOrder, HasARaceFromTheReceiverToTheSender) {
   run_threads_of_ranks(kRaceFound,
                        [](TestRank& rank, float* data) { pass_a_word(rank, send_one_way, data); });
 }
 
-TEST(NcclEmulatorOrder, IsFromWhoSendsToWhoReceives) {
+TEST(NcclEmulatorOrder, OrdersTheSenderBeforeTheReceiver) {
   run_threads_of_ranks(0, [](TestRank& rank, float* data) {
     const auto back = [](TestRank& of, float* at) {
       return of.rank == 1 ? ncclSend(at, 10, ncclFloat32, 0, of.comm, of.stream)
@@ -116,7 +117,7 @@ TEST(NcclEmulatorOrder, IsFromWhoSendsToWhoReceives) {
   });
 }
 
-TEST(NcclEmulatorOrder, IsMissingBetweenThreadsThatCallWithOneCommunicator) {
+TEST(NcclEmulatorOrder, HasARaceIfThreadsShareACommunicator) {
   run_threads_of_ranks(kRaceFound, [](TestRank& rank, float* data) {
     std::thread other([&] { EXPECT_EQ(rank.all_reduce(data, 10), ncclSuccess); });
     EXPECT_EQ(rank.all_reduce(data + 100, 10), ncclSuccess);

@@ -43,7 +43,7 @@ void set(const Settings& settings) {
   }
 }
 
-// In a process of its own.
+// Runs in a separate process.
 template <typename Body>
 pid_t start(const Settings& settings, Body body) {
   std::fflush(nullptr);
@@ -53,8 +53,7 @@ pid_t start(const Settings& settings, Body body) {
   set(settings);
   body();
   std::fflush(nullptr);
-  _exit(testing::Test::HasFailure() ? 1
-                                    : 0);  // ThreadSanitizer makes it another code where it has found a race
+  _exit(testing::Test::HasFailure() ? 1 : 0);  // ThreadSanitizer changes the exit code if it has found a race
 }
 
 void run_threads(int ranks, const std::function<void(int)>& body) {
@@ -96,7 +95,7 @@ TestRank::~TestRank() {
   if (comm != nullptr) {
     EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess) << ncclGetLastError(nullptr);
   }
-  const cudaError_t sound = synchronize();  // a device that has ended with an error says so for ever
+  const cudaError_t sound = synchronize();  // a broken device reports its error forever
   EXPECT_EQ(cudaStreamDestroy(stream), sound);
   for (void* data : memory_) cudaFree(data);
 }
@@ -155,7 +154,7 @@ void run_ranks(int ranks, const RanksOptions& options, const std::function<void(
     int status = 0;
     waitpid(processes[i], &status, 0);
     const bool killed = static_cast<int>(i) == options.killed_rank;
-    EXPECT_EQ(status, killed ? SIGKILL : options.exit_code << 8) << "how process " << i << " ended";
+    EXPECT_EQ(status, killed ? SIGKILL : options.exit_code << 8) << "exit status of process " << i;
   }
 }
 

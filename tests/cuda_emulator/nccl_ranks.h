@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks of the emulated NCCL for its tests: processes, or threads of one process with a device each. Every
-// test's ranks run in processes of their own, so that a device that ends with an error ends with the test.
+// Ranks of the emulated NCCL for its tests: processes, or threads of one process with one device each. The
+// ranks of each test run in separate processes, so that a broken device does not affect other tests.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,16 @@ using Settings = std::vector<std::string>;
 struct RanksOptions {
   RanksAre ranks_are = RanksAre::processes;
   Settings settings;
-  int killed_rank = -1;  // is to end by SIGKILL
-  int exit_code = 0;     // of every process that is not killed
+  int killed_rank = -1;  // this rank must end by SIGKILL
+  int exit_code = 0;     // expected of every process that is not killed
 };
 
-// Where the ranks of one test meet, besides NCCL; in shared memory.
+// The meeting point of a test's ranks outside NCCL, in shared memory.
 class Lobby {
  public:
-  // Of rank 0's making, for all. A test may make several communicators.
+  // Returns the id that rank 0 creates, on all ranks. A test may create several communicators.
   ncclUniqueId exchange_id(int rank, int ranks);
-  void barrier(int ranks);  // of so many, who may be fewer each time
+  void barrier(int ranks);  // for this many ranks, which may differ from call to call
 
  private:
   ncclUniqueId id_ = {};
@@ -39,10 +39,10 @@ class Lobby {
   int passed_ = 0;
 };
 
-// One rank's communicator on its device, with a stream, until it ends.
+// One rank's communicator on its device, with a stream. The destructor ends both.
 class TestRank {
  public:
-  // The ranks' devices are 0, 1, ...
+  // Ranks use devices 0, 1, ...
   TestRank(Lobby& at, int number, int count) : TestRank(at, number, count, number) {}
   TestRank(Lobby& at, int number, int count, int device);
   ~TestRank();
@@ -57,13 +57,13 @@ class TestRank {
   Lobby& lobby;
 
   void barrier() { lobby.barrier(ranks); }
-  // Device memory with these bytes, freed with the rank.
+  // Device memory with these values. It is freed with the rank.
   void* memory(const void* host, std::size_t bytes);
   template <typename T>
   T* memory(const std::vector<T>& values) {
     return static_cast<T*>(memory(values.data(), values.size() * sizeof(T)));
   }
-  // After all that was given to the stream.
+  // Reads after all work in the stream.
   template <typename T>
   std::vector<T> read(const T* data, std::size_t count) {
     std::vector<T> values(count);
@@ -72,12 +72,12 @@ class TestRank {
   }
   cudaError_t synchronize() { return cudaStreamSynchronize(stream); }
   ncclResult_t async_error();
-  // Waits for an asynchronous error, for a while.
+  // Waits some time for an asynchronous error.
   ncclResult_t wait_for_async_error();
   ncclResult_t all_reduce(float* data, std::size_t count) {
     return ncclAllReduce(data, data, count, ncclFloat32, ncclSum, comm, stream);
   }
-  // What `calls` gives to the stream, as a graph.
+  // Captures the work that `calls` enqueues in the stream, as a graph.
   cudaGraphExec_t capture(const std::function<void()>& calls);
 
  private:
@@ -86,7 +86,7 @@ class TestRank {
   std::vector<void*> memory_;
 };
 
-// Runs body(lobby, rank) as so many ranks; expects that all end well. A rank ends after a minute.
+// Runs body(lobby, rank) on this many ranks and expects that all succeed. A rank is ended after a minute.
 void run_ranks(int ranks, const RanksOptions& options, const std::function<void(Lobby&, int)>& body);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives of two communicators that are called in another order on each rank: whether they end depends on
-// how many blocks a device holds.
+// Collectives of two communicators in a different order on each rank: they end only if the device can hold
+// the blocks of both.
 #include <chrono>
 #include <thread>
 
@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// How the second collective of this rank ends, while the first one waits for its peer.
+// The status of this rank's second collective, while the first one waits for its peer.
 cudaError_t run_in_opposite_orders(Lobby& lobby, int number) {
   TestRank rank(lobby, number, 2);
   ncclComm_t other = nullptr;
@@ -43,14 +43,14 @@ Settings blocks(const std::string& count) {
   return {"LOCKSTEP_EMULATED_MULTIPROCESSORS=1", "LOCKSTEP_EMULATED_RESIDENT=" + count};
 }
 
-// On a GPU both ranks would wait for ever.
-TEST(NcclEmulatorResidence, CollectivesWithoutRoomForEachOtherEndTheDevice) {
+// On a GPU both ranks would wait forever.
+TEST(NcclEmulatorResidence, CollectivesThatDoNotFitTogetherBreakTheDevice) {
   run_ranks(2, {.settings = blocks("3")}, [](Lobby& lobby, int number) {
     EXPECT_EQ(run_in_opposite_orders(lobby, number), cudaErrorLaunchFailure);
   });
 }
 
-TEST(NcclEmulatorResidence, CollectivesWithRoomForBothEnd) {
+TEST(NcclEmulatorResidence, CollectivesThatFitTogetherSucceed) {
   run_ranks(2, {.settings = blocks("4")},
             [](Lobby& lobby, int number) { EXPECT_EQ(run_in_opposite_orders(lobby, number), cudaSuccess); });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the calls of a Network leave done: the device does nothing that nobody waits for (HeldBack), and what
-// a call enqueued on a stream of its own must be there for every other stream when it returns.
+// Calls of a Network must be complete for every stream when they return, although they use their own streams.
+// The device runs only work that the host waits for (HeldBack).
 #include "models/network.h"
 
 #include <algorithm>
@@ -25,8 +25,8 @@ using emulator::HeldBack;
 constexpr Device kDevice{.kind = DeviceKind::cuda, .index = 0};
 constexpr std::int64_t kBatch = 2, kChannels = 4, kClasses = 4;
 
-// All of its layouts are plain: what is not goes through memory whose end waits for the whole device. In half
-// precision its layers compute with copies of the weights.
+// All layouts are plain, because other layouts use temporary memory whose release waits for the whole device.
+// In half precision the layers compute with copies of the weights.
 Network make_network(std::uint64_t seed) {
   Graph graph({.batch = kBatch, .height = 1, .width = 1, .channels = kChannels, .classes = kClasses});
   const Value hidden = graph.linear(graph.input(), {.features = 8}, "fc1");
@@ -35,7 +35,7 @@ Network make_network(std::uint64_t seed) {
   return Network(graph, {.device = kDevice, .precision = Precision::fp16, .seed = seed, .choices = &first});
 }
 
-// A batch in the device's memory.
+// A batch in device memory.
 class DeviceBatch {
  public:
   DeviceBatch() {
@@ -60,7 +60,7 @@ class DeviceBatch {
   Buffer weights_{kBatch * sizeof(float), kDevice};
 };
 
-// On a stream that knows of nothing before.
+// The loss, computed on a new stream.
 float loss_of(Network& network, const DeviceBatch& batch) {
   Stream stream(kDevice, StreamUse::compute);
   network.forward(batch.input(), {.stream = stream, .mode = Mode::evaluation});
@@ -75,20 +75,20 @@ class NetworkOnADevice : public testing::Test {
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     expected_ = loss_of(network, batch_);
     ASSERT_TRUE(std::isfinite(expected_));
-    ASSERT_NE(expected_, kBatch * std::log(static_cast<float>(kClasses))) << "weights of zero";
+    ASSERT_NE(expected_, kBatch * std::log(static_cast<float>(kClasses))) << "the weights must not be zero";
   }
 
   DeviceBatch batch_;
-  float expected_ = 0;  // of the first seed's network
+  float expected_ = 0;  // loss of the network with the first seed
 };
 
-TEST_F(NetworkOnADevice, HasItsValuesWhenItIsMade) {
+TEST_F(NetworkOnADevice, HasItsValuesWhenTheConstructorReturns) {
   const HeldBack held_back;
   Network network = make_network(1);
   EXPECT_EQ(loss_of(network, batch_), expected_);
 }
 
-TEST_F(NetworkOnADevice, HasAFilesValuesWhenTheyAreLoaded) {
+TEST_F(NetworkOnADevice, HasTheValuesOfAFileWhenLoadStateReturns) {
   const TemporaryFolder folder("loaded_state");
   const auto file = folder.path() / "state";
   Network network = make_network(1);
@@ -162,12 +162,13 @@ void expect_the_cpus_gradients(const std::function<void(Graph&)>& build, int for
 
 void classify(Graph& graph, Value x) { graph.classify(graph.linear(x, {.features = kClasses}, "classes")); }
 
-TEST(GradientsAtForks, AreAddedByTheConvolutionThatComesLast) {
+TEST(GradientsAtForks, AreAddedByTheLastConvolution) {
   expect_the_cpus_gradients([](Graph& graph) { build_network(graph, {.name = "resnet20"}); }, 9);
 }
 
-// Both ends of a fork's second branch lie in the memory that the convolution's own output's gradient is in.
-TEST(GradientsAtForks, AreAddedElsewhereWhereTheirMemoryIsStillRead) {
+// The gradients at both ends of the fork's second branch share memory with the gradient of the convolution's
+// output.
+TEST(GradientsAtForks, AreAddedElsewhereIfTheirMemoryIsStillRead) {
   const ConvolutionOptions same{.channels = 8, .kernel = 3, .padding = 1};
   expect_the_cpus_gradients(
       [&](Graph& graph) {
@@ -177,7 +178,7 @@ TEST(GradientsAtForks, AreAddedElsewhereWhereTheirMemoryIsStillRead) {
       1);
 }
 
-TEST(GradientsAtForks, AreAddedInTurnWhereAValueHasThreeUses) {
+TEST(GradientsAtForks, AreAddedInTurnIfAValueHasThreeUses) {
   const ConvolutionOptions same{.channels = 8, .kernel = 1};
   expect_the_cpus_gradients(
       [&](Graph& graph) {
@@ -189,8 +190,8 @@ TEST(GradientsAtForks, AreAddedInTurnWhereAValueHasThreeUses) {
       2);
 }
 
-// Its times are a layer's because the device is done with it then, and has not begun the next one.
-TEST_F(NetworkOnADevice, TellsOfALayerWhenItIsDone) {
+// The observer can measure a layer, because the device has finished it and has not begun the next one.
+TEST_F(NetworkOnADevice, NotifiesTheObserverAfterALayerHasRun) {
   struct Done final : LayerObserver {
     void layer_ran(std::size_t node, Direction, std::int64_t, std::int64_t) override {
       EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess) << node;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the CUDA backend finds plans and times them, where it takes the emulated device to see it.
+// How the CUDA backend finds and times plans, as only the emulated device can show it.
 #include <chrono>
 #include <set>
 #include <thread>
@@ -21,8 +21,8 @@ namespace {
 
 constexpr Device kDevice{.kind = DeviceKind::cuda, .index = 0};
 
-// Of a dilated convolution mode B thinks otherwise than mode A.
-TEST(PlanChoice, AsksBothHeuristicsInTurnsAndTakesNothingTwice) {
+// For a dilated convolution, heuristic mode B proposes other plans than mode A.
+TEST(PlanChoice, AsksBothHeuristicsInTurnsWithoutDuplicates) {
   make_current(kDevice);
   const CudnnHandle handle = make_cudnn_handle();
   const CudnnTarget target(handle.get());
@@ -47,13 +47,13 @@ TEST(PlanChoice, AsksBothHeuristicsInTurnsAndTakesNothingTwice) {
     tags.resize(2);
     return tags;
   };
-  EXPECT_EQ(first_tags(), (std::vector{tag(1, 3), tag(0, 4)})) << "both of mode A";
+  EXPECT_EQ(first_tags(), (std::vector{tag(1, 3), tag(0, 4)})) << "both plans must be of mode A";
   problem.shape.dilation = 2;
-  EXPECT_EQ(first_tags(), (std::vector{tag(1, 3), tag(0, 2)})) << "one of each";
+  EXPECT_EQ(first_tags(), (std::vector{tag(1, 3), tag(0, 2)})) << "expected one plan of each mode";
   EXPECT_TRUE(find_convolution_plan(problem, target, tag(0, 2)));
 }
 
-TEST(PlanChoice, NothingTimedFindsItsOperandsInTheCache) {
+TEST(PlanChoice, TimedCallsStartWithAColdCache) {
   int cache_bytes = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, kDevice.index));
   CudaStopwatch stopwatch(kDevice);
@@ -78,7 +78,7 @@ constexpr ConvolutionShape kShape = {.batch = 2,
                                      .bias = false};
 const Layout kInput({2, 16, 9, 9}, DType::f16);
 
-TEST(PlanChoice, LayersAndNetworksWithAProblemShareItsPlans) {
+TEST(PlanChoice, EqualProblemsShareTheirPlans) {
   CudaLibraries libraries(kDevice);
   KernelChoices choices;
   make_cuda_convolution(libraries, kShape, kInput, choices);
@@ -88,10 +88,10 @@ TEST(PlanChoice, LayersAndNetworksWithAProblemShareItsPlans) {
   ConvolutionShape larger = kShape;
   larger.batch = 4;
   make_cuda_convolution(libraries, larger, Layout({4, 16, 9, 9}, DType::f16), choices);
-  EXPECT_GT(emulator::cudnn::plans_built(), built) << "another problem";
+  EXPECT_GT(emulator::cudnn::plans_built(), built) << "another problem needs its own plans";
 }
 
-TEST(PlanChoice, OfAKnownChoiceNoOtherPlanIsBuilt) {
+TEST(PlanChoice, AKnownChoiceBuildsOnlyItsOwnPlan) {
   KernelChoices choices(ChooseBy::time);
   {
     CudaLibraries libraries(kDevice);
@@ -101,10 +101,10 @@ TEST(PlanChoice, OfAKnownChoiceNoOtherPlanIsBuilt) {
   CudaLibraries libraries(kDevice);
   const std::uint64_t built = emulator::cudnn::plans_built();
   make_cuda_convolution(libraries, kShape, kInput, choices);
-  EXPECT_EQ(emulator::cudnn::plans_built() - built, 3u) << "one for each direction";
+  EXPECT_EQ(emulator::cudnn::plans_built() - built, 3u) << "expected one plan for each direction";
 }
 
-// Products that copy, and of which some fail when they run.
+// Products that copy their input; some fail when they run.
 ProductSource products_where(std::function<bool(int)> fails) {
   return {.all = [fails] {
     std::vector<AffineProduct> products;
@@ -120,7 +120,7 @@ ProductSource products_where(std::function<bool(int)> fails) {
   }};
 }
 
-TEST(PlanChoice, ProductsThatFailAreLeftOutHoweverTheChoiceIsMade) {
+TEST(PlanChoice, FailingProductsAreExcludedFromEveryChoice) {
   const CudaAffinePlan plan = plan_cuda_convolution(kShape, kInput);
   for (const ChooseBy by : {ChooseBy::name, ChooseBy::time}) {
     CudaLibraries libraries(kDevice);
@@ -137,7 +137,7 @@ TEST(PlanChoice, ProductsThatFailAreLeftOutHoweverTheChoiceIsMade) {
 }
 
 // cuDNN proposes plans for large batches in fp32 that take many times as long as the best.
-TEST(PlanChoice, AProductThatIsSlowIsCalledTwiceAtTheMost) {
+TEST(PlanChoice, ASlowProductIsCalledAtMostTwice) {
   int slow_calls = 0;
   const ProductSource source{.all = [&] {
     std::vector<AffineProduct> products;
@@ -161,7 +161,7 @@ TEST(PlanChoice, AProductThatIsSlowIsCalledTwiceAtTheMost) {
   EXPECT_LE(slow_calls, 2);
 }
 
-TEST(PlanChoice, AChoiceThatTheLibraryHasNoMoreIsMadeAgain) {
+TEST(PlanChoice, AChoiceThatTheLibraryLacksIsMadeAgain) {
   CudaLibraries libraries(kDevice);
   KernelChoices choices(ChooseBy::time);
   make_cuda_convolution(libraries, kShape, kInput, choices);

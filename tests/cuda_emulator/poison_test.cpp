@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tests/kernels/poison_test.cpp, of the CUDA kernels.
+// tests/kernels/poison_test.cpp for the CUDA kernels.
 #include "tests/kernels/poison.h"
 
 #include <cmath>
@@ -67,7 +67,7 @@ TEST_P(CudaPoison, SpreadsThroughBiasAndItsActivation) {
   }
 }
 
-// Of the poisoned element's channel.
+// All results of the poisoned element's channel are NaN, and none of other channels.
 TEST_P(CudaPoison, SpreadsThroughBatchNormAndItsActivation) {
   constexpr std::int64_t kRows = 5, kChannels = 9;
   for (const Activation activation : kPoisonedActivations) {

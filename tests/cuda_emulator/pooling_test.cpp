@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// Windows over [N, H, W, C] in double precision. visit(output element, input element) for each element of
-// each window, in the order of its places.
+// Windows over [N, H, W, C] in double precision. Calls visit(output element, input element) for each element
+// of each window, in the order of places.
 template <typename Visit>
 void for_each_window(const CudaPooling& p, Visit visit) {
   const auto at = [&](std::int64_t n, std::int64_t height, std::int64_t width, std::int64_t row,
@@ -73,7 +73,7 @@ struct PoolingTensors {
         y_gradient(rounded(random_values(p.batch * p.out_height * p.out_width * p.channels, "y gradient"),
                            p.type)) {}
 
-  // Joins y and x's gradient.
+  // Returns y followed by x's gradient.
   Values emulated(std::size_t misaligned) const {
     Stream stream(Device{}, StreamUse::compute);
     const DType type = pooling.type;
@@ -88,7 +88,7 @@ struct PoolingTensors {
     cuda_pooling_forward(stream, pooling, from.data(), again.data(), nullptr);
     Values both = y.values(type);
     EXPECT_EQ(std::memcmp(again.data(), y.data(), y_gradient.size() * size_of(type)), 0)
-        << "without remembering places";
+        << "the output must not depend on saving the places";
     const Values gradient = x_gradient.values(type);
     both.insert(both.end(), gradient.begin(), gradient.end());
     return both;
@@ -132,7 +132,7 @@ TEST(CudaPooling, MatchesTheDefinition) {
   }
 }
 
-TEST(CudaPooling, WindowsOfMoreThanAByteHavePlaces) {
+TEST(CudaPooling, WindowsOfMoreThan256PlacesWork) {
   for (const PoolingKind kind : {PoolingKind::max, PoolingKind::average}) {
     expect_reference({.kind = kind, .global = true}, DType::f32, {1, 8, 20, 17});
     expect_reference({.kind = kind, .global = true}, DType::f16, {1, 3, 16, 17});
@@ -153,7 +153,7 @@ TEST(CudaPooling, ANaNIsTheMaximum) {
   EXPECT_EQ(lowest.emulated(0)[0], -std::numeric_limits<float>::infinity());
 }
 
-TEST(CudaPooling, MaximumNeedsWhatItsForwardSaved) {
+TEST(CudaPooling, MaximumNeedsTheMemorySavedByForward) {
   Stream stream(Device{}, StreamUse::compute);
   EXPECT_THROW(cuda_pooling_backward(stream, CudaPooling::from({}, DType::f32, {1, 1, 4, 4}), {}), Error);
 }

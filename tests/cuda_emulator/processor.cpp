@@ -20,7 +20,7 @@ std::string text(Site site) {
 }
 std::string text(const Size3& index) { return fmt::format("({}, {}, {})", index.x, index.y, index.z); }
 
-// The place'th of a box of this size.
+// The index of this place in a box of this size.
 Size3 index_in(const Size3& size, std::size_t place) {
   Size3 index;
   index.x = static_cast<unsigned>(place % size.x);
@@ -64,7 +64,7 @@ void Processor::run(const Launch& launch, const std::function<void()>& thread,
       here_.position.block = index_in(launch.grid, block.place);
       run_block();
       if (shared_.intact()) continue;
-      throw KernelError(fmt::format("block {} writes behind its {} bytes of dynamic shared memory",
+      throw KernelError(fmt::format("block {} writes beyond its {} bytes of dynamic shared memory",
                                     text(here_.position.block), launch.shared_bytes));
     }
   } catch (...) {
@@ -110,7 +110,7 @@ void Processor::end_block() {
   for (std::size_t i = 0; i < count_; ++i) threads_[i].fiber->announce_for(&order_.end);
 }
 
-// As far as it gets without the other warps. Whether any of its threads ran.
+// Runs the warp until it waits for other warps. Returns whether any of its threads ran.
 bool Processor::run_warp(std::size_t warp) {
   warp_begin_ = warp * kWarp;
   const Walk& lanes = warp + 1 == warps_.count ? last_lanes_ : lanes_;
@@ -145,7 +145,8 @@ void Processor::become(Thread& thread) {
   here_.position.thread = thread.index;
 }
 
-// On a fiber: the thread for which it was resumed, and those that begin next, as long as none waits.
+// Runs on a fiber: the thread for which it was resumed, and then threads that have not begun, until one
+// waits.
 void Processor::run_threads() {
   do {
     (*function_)();
@@ -153,7 +154,7 @@ void Processor::run_threads() {
   } while (!Fibers::kOnePerThread && next_in_warp());
 }
 
-// Whether the next lane's thread has not begun: then it is the one that runs, on the same fiber.
+// If the thread of the next lane has not begun, makes it the running thread on this fiber and returns true.
 bool Processor::next_in_warp() {
   if (lanes_left_ == 0) return false;
   Thread& next = threads_[warp_begin_ + lane_.place];
@@ -165,14 +166,14 @@ bool Processor::next_in_warp() {
   return true;
 }
 
-// From within a thread: until released.
+// Called within a thread: waits until it is released.
 void Processor::wait(State state, Site site) {
   running_->state = state;
   running_->site = site;
   running_->fiber->leave();
 }
 
-// When all lanes that this one waits for have come.
+// Releases the lanes of the mask if all of them wait at the same place.
 void Processor::release_warp(const Thread& last) {
   const std::size_t end = std::min(warp_begin_ + kWarp, count_);
   const unsigned mask = last.mask;
@@ -211,7 +212,7 @@ bool Processor::release_block() {
   return true;
 }
 
-// What each of them has done comes before what each of them does next.
+// Orders the earlier accesses of these threads before their later ones.
 template <typename Each>
 void Processor::order_memory(std::size_t first, std::size_t end, Each takes_part) {
   if (!Fibers::kOnePerThread) return;
@@ -236,7 +237,7 @@ std::string Processor::deadlock() const {
       ++states[fmt::format("wait for lanes {:#x} at {}", t.mask, text(t.site))];
     }
   }
-  std::string message = fmt::format("block {} cannot go on:", text(here_.position.block));
+  std::string message = fmt::format("block {} is deadlocked:", text(here_.position.block));
   const char* separator = " ";
   for (const auto& [state, count] : states) {
     message += fmt::format("{}{} threads {}", separator, count, state);
@@ -277,7 +278,7 @@ void Processor::after_atomic(void* place) {
   if (!Fibers::kOnePerThread) return;
   std::vector<void*>& places = running_->atomics;
   if (std::find(places.begin(), places.end(), place) != places.end()) return;
-  const Unseen unseen;  // the memory in which the list lies goes from block to block
+  const Unseen unseen;  // blocks share the memory of the list
   places.push_back(place);
 }
 void Processor::fence() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Processor: runs the blocks of a kernel, one after the other, on one host thread that nothing else runs on.
-// It knows the threads of the block and who of them waits for whom.
+// Processor: runs the blocks of a kernel one after the other on a dedicated host thread. Keeps the state of
+// the block's threads and what they wait for.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@
 
 namespace lockstep::emulator {
 
-// What the host thread announces before a kernel and what it follows behind it: addresses for
-// ThreadSanitizer.
+// Addresses for ThreadSanitizer: the host thread announces `begin` before a kernel and follows `end` after
+// it.
 struct KernelOrder {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
@@ -29,12 +29,12 @@ struct KernelOrder {
 class Processor {
  public:
   explicit Processor(KernelOrder& order);
-  // Runs every block. make_walk gives the order of blocks, of a block's warps and of a warp's lanes from
-  // their count. Throws KernelError; then no thread of the kernel goes on.
+  // Runs every block. make_walk returns the order of blocks, of a block's warps and of a warp's lanes, given
+  // their count. Throws KernelError; no thread of the kernel continues after it.
   void run(const Launch& launch, const std::function<void()>& thread,
            const std::function<Walk(std::size_t count)>& make_walk);
 
-  // The rest is for the threads of a block.
+  // The following functions are called by threads of a block.
   static Processor& here() { return *static_cast<Here*>(Stacks::header_here())->processor; }
   int barrier(int predicate, Site site);
   const WarpValues& exchange(unsigned mask, std::uint64_t value, Site site, bool orders_memory);
@@ -50,17 +50,17 @@ class Processor {
     Size3 index;
     State state = State::fresh;
     Site site;
-    unsigned mask = 0;        // whom it waits for in its warp
-    std::uint64_t value = 0;  // what it brings
+    unsigned mask = 0;        // lanes of its warp that it waits for
+    std::uint64_t value = 0;  // its own value of the exchange
     bool orders_memory = false;
     WarpValues received = {};
     int count = 0;
     bool fenced = false;
-    std::vector<void*> atomics;  // it used since its last fence
+    std::vector<void*> atomics;  // addresses used atomically since its last fence
 
     bool waits_with(const Thread& other) const;
   };
-  // At the beginning of the stacks.
+  // The header of the stacks.
   struct Here {
     Position position;
     Processor* processor;
@@ -88,13 +88,13 @@ class Processor {
   SharedMemory shared_;
   const std::function<void()>* function_ = nullptr;
   std::vector<Thread> threads_;
-  std::size_t count_ = 0;                  // of them in a block
-  std::array<unsigned, 32> waiting_ = {};  // lanes of each warp that wait for others of it
+  std::size_t count_ = 0;                  // threads of a block
+  std::array<unsigned, 32> waiting_ = {};  // lanes of each warp that wait for other lanes
   Walk warps_, lanes_,
-      last_lanes_;              // orders, from their beginnings; of all warps but the last, and of that one
-  std::size_t warp_begin_ = 0;  // the warp that runs: its first thread
-  Walk lane_;                   // the next to run there
-  std::size_t lanes_left_ = 0;  // this time
+      last_lanes_;              // orders of warps, of lanes, and of lanes of the last warp, at their start
+  std::size_t warp_begin_ = 0;  // first thread of the running warp
+  Walk lane_;                   // the next lane to run
+  std::size_t lanes_left_ = 0;  // in the current pass over the warp
   Thread* running_ = nullptr;
   std::uint64_t meeting_ = 0;  // an address for ThreadSanitizer
 };

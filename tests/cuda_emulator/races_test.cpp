@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Under ThreadSanitizer only: it reports what nothing in CUDA orders, and nothing else. Each test is a
-// program of its own, that ends with 66 when a race was reported.
+// Under ThreadSanitizer only: it must report exactly the accesses that CUDA does not order. Each case runs in
+// a separate process, which ends with exit code 66 if a race was reported.
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
@@ -23,7 +23,7 @@ __global__ void reverse_kernel(const int* from, int* to) {
   if (kBarrier) __syncthreads();
   to[blockIdx.x * blockDim.x + threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
 }
-// The second barrier keeps the next round's writes from this one's reads.
+// The second barrier separates the reads of a round from the writes of the next one.
 template <bool kSecond>
 __global__ void rounds_kernel(int* to) {
   __shared__ int shared[64];
@@ -52,7 +52,7 @@ __global__ void plain_count_kernel(int* count) {
   if (threadIdx.x == 0) ++*count;
   if (threadIdx.x == 1) atomicAdd(count, 1);
 }
-// The last block to come adds up what all have left.
+// The last block adds the partial results of all blocks.
 template <bool kFence>
 __global__ void last_block_kernel(int* partial, unsigned* done, int* sum) {
   partial[blockIdx.x] = static_cast<int>(blockIdx.x);
@@ -95,30 +95,30 @@ class Races : public testing::Test {
   }
 };
 
-TEST_F(Races, OfABlocksThreadsWithoutABarrier) {
+TEST_F(Races, ThreadsOfABlockNeedABarrier) {
   expect_race([&] { run(1, 64, reverse_kernel<false>, from_, to_); });
   expect_none([&] { run(kBlocks, 64, reverse_kernel<true>, from_, to_); });
   expect_race([&] { run(1, 64, rounds_kernel<false>, to_); });
   expect_none([&] { run(1, 64, rounds_kernel<true>, to_); });
 }
 
-TEST_F(Races, OfThreadsThatWriteOnePlace) {
+TEST_F(Races, ThreadsMustNotWriteTheSameElement) {
   expect_race([&] { run(1, 64, one_element_kernel, to_); });
   expect_race([&] { run(2, 64, store_kernel<false>, to_); });
   expect_none([&] { run(kBlocks, 64, store_kernel<true>, to_); });
 }
 
-TEST_F(Races, OfAWarpsLanesBehindAShuffle) {
+TEST_F(Races, AShuffleIsNoMemoryBarrierBetweenLanes) {
   expect_race([&] { run(1, 32, warp_kernel<false>, to_); });
   expect_none([&] { run(1, 32, warp_kernel<true>, to_); });
 }
 
-TEST_F(Races, NotOfAtomicOperations) {
+TEST_F(Races, AtomicOperationsDoNotRace) {
   expect_none([&] { run(kBlocks, 64, count_kernel, to_); });
   expect_race([&] { run(1, 64, plain_count_kernel, to_); });
 }
 
-TEST_F(Races, AFenceOrdersWhatAtomicOperationsLinked) {
+TEST_F(Races, AFenceOrdersMemoryAcrossAtomicOperations) {
   expect_race([&] { run(kBlocks, 1, last_block_kernel<false>, to_, &done_, from_); });
   expect_none([&] {
     run(kBlocks, 1, last_block_kernel<true>, to_, &done_, from_);
@@ -126,7 +126,7 @@ TEST_F(Races, AFenceOrdersWhatAtomicOperationsLinked) {
   });
 }
 
-TEST_F(Races, NotOfKernelsInTurn) {
+TEST_F(Races, SuccessiveKernelsDoNotRace) {
   expect_none([&] {
     std::fill(from_, from_ + 64, 7);
     for (int launch = 0; launch < 3; ++launch) run(2, 32, store_kernel<true>, from_);
@@ -136,7 +136,7 @@ TEST_F(Races, NotOfKernelsInTurn) {
   });
 }
 
-TEST_F(Races, OfKernelsOfTwoHostThreads) {
+TEST_F(Races, KernelsOfTwoHostThreadsRace) {
   expect_race([&] {
     std::thread other([&] { run(1, 64, store_kernel<true>, to_); });
     run(1, 64, store_kernel<true>, to_);
@@ -148,7 +148,7 @@ TEST_F(Races, OfKernelsOfTwoHostThreads) {
   });
 }
 
-TEST_F(Races, NotAfterAKernelThatWasGivenUp) {
+TEST_F(Races, AnAbortedKernelDoesNotRaceWithTheNext) {
   expect_none([&] {
     for (int attempt = 0; attempt < 3; ++attempt) {
       try {

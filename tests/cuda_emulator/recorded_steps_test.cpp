@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a training tells of steps that are replayed, on ranks that are threads with a device each.
+// Traffic, records and log of replayed steps. Ranks are threads with one device each.
 #include <cmath>
 #include <iterator>
 #include <regex>
@@ -24,7 +24,7 @@ namespace {
 constexpr int kRanks = 2;
 constexpr std::int64_t kBatch = 4, kSide = 16, kSteps = 7;
 
-// What is done behind the fourth step; null: nothing.
+// Runs after the fourth step; may be null.
 using Change = void (*)(Trainer& trainer, GradientBuckets& buckets);
 
 struct Ways {
@@ -70,18 +70,19 @@ Trained train(Communicator& host, bool record, const BucketOptions& bucket_optio
   trainer.fit({&records});
   nccl.stream().synchronize();
   EXPECT_EQ(trainer.replays_steps(), record);
-  EXPECT_EQ(nccl.log().read().size(), nccl.traffic().operations) << "replays are in the log like other steps";
+  EXPECT_EQ(nccl.log().read().size(), nccl.traffic().operations)
+      << "the log must contain the collectives of replayed steps";
   return {.traffic = nccl.traffic(), .records = records.all, .digest = digest(network, *optimizer)};
 }
 
 struct Told {
   std::vector<Traffic> traffic = std::vector<Traffic>(kRanks);
   std::vector<std::string> digests = std::vector<std::string>(kRanks);
-  std::vector<StepRecord> records;  // of rank 0
+  std::vector<StepRecord> records;  // records of rank 0
   std::string log;
 };
 
-// On a node each.
+// Trains on ranks of different nodes.
 Told train(bool record, const BucketOptions& buckets = {}, const Ways& ways = {}) {
   Told told;
   testing::internal::CaptureStderr();
@@ -99,13 +100,13 @@ Told train(bool record, const BucketOptions& buckets = {}, const Ways& ways = {}
   return told;
 }
 
-// The number of recordings in the log of rank 0, which has the number of operations of each.
+// The number of recordings in the log of rank 0, which contains the number of operations of each recording.
 std::ptrdiff_t recordings_in(const std::string& log) {
   static const std::regex recording(R"(\b[1-9]\d* operations\b)");
   return std::distance(std::sregex_iterator(log.begin(), log.end(), recording), {});
 }
 
-TEST(RecordedSteps, SendAsManyBytesAsOthers) {
+TEST(RecordedSteps, SendTheSameNumberOfBytesAsEagerSteps) {
   std::uint64_t most = ~std::uint64_t{0};
   for (const ExchangeKind* codec : {&kDenseSum, &kFp16Codec, &kInt8Codec, &kSignCodec}) {
     const BucketOptions buckets{.exchange = {.kind = codec}};
@@ -122,8 +123,8 @@ TEST(RecordedSteps, SendAsManyBytesAsOthers) {
   }
 }
 
-// Local steps and averaging ones are two recordings: 3 of 7 steps average.
-TEST(RecordedSteps, OfLocalSgdSendAsManyBytesAsOthers) {
+// Local and averaging steps are separate recordings; 3 of 7 steps average.
+TEST(RecordedSteps, LocalSgdSendsTheSameNumberOfBytesAsEagerSteps) {
   for (const ExchangeKind* codec : {&kDenseSum, &kInt8Codec}) {
     const BucketOptions buckets{.exchange = {.kind = codec}};
     const Told recorded = train(true, buckets, {.average_every = 2}),
@@ -139,14 +140,14 @@ TEST(RecordedSteps, OfLocalSgdSendAsManyBytesAsOthers) {
   }
 }
 
-// Steps that were recorded with the codecs before are never replayed again: those that are recorded behind
-// the choice have the bits, and send the bytes, of steps that are enqueued one by one.
-TEST(RecordedSteps, AreRecordedAnewForOtherCodecs) {
+// After a change of codecs, earlier recordings are never replayed. New recordings have the bits of eager
+// steps and send the same number of bytes.
+TEST(RecordedSteps, AreRecordedAgainAfterAChangeOfCodecs) {
   BucketOptions buckets{.exchange = {.kind = &kAutoCodec}};
   buckets.codecs.candidates = {{.kind = &kBf16Codec}, {.kind = &kInt8Codec}};
   const Change to_int8 = [](Trainer& trainer, GradientBuckets& of) {
     trainer.choose_codecs(std::vector<int>(of.buckets().size(), 2));
-    CHECK(!of.exchange().state().empty(), "int8 remembers what it did not send");
+    CHECK(!of.exchange().state().empty(), "int8 must keep residuals");
   };
   const Change to_nothing_else = [](Trainer& trainer, GradientBuckets& of) {
     trainer.choose_codecs(std::vector<int>(of.buckets().size(), 0));
@@ -155,7 +156,8 @@ TEST(RecordedSteps, AreRecordedAnewForOtherCodecs) {
              eager = train(false, buckets, {.change = to_int8});
   const Told dense = train(true, buckets, {.change = to_nothing_else});
   EXPECT_EQ(recordings_in(recorded.log), 2) << recorded.log;
-  EXPECT_EQ(recordings_in(dense.log), 1) << "nothing has changed: " << dense.log;
+  EXPECT_EQ(recordings_in(dense.log), 1)
+      << "an unchanged choice must not cause a new recording: " << dense.log;
   for (std::size_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(recorded.digests[rank], eager.digests[0]);
     EXPECT_EQ(recorded.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes);
@@ -165,8 +167,8 @@ TEST(RecordedSteps, AreRecordedAnewForOtherCodecs) {
   EXPECT_NE(recorded.digests[0], dense.digests[0]);
 }
 
-// The first step has nothing to send yet.
-TEST(RecordedSteps, OfDelayedGradientsSendAsManyBytesAsOthers) {
+// The first step has no gradients to send.
+TEST(RecordedSteps, DelayedGradientsSendTheSameNumberOfBytesAsEagerSteps) {
   const BucketOptions late{.delayed = true};
   const Told recorded = train(true, late), eager = train(false, late), in_time = train(false);
   EXPECT_EQ(recordings_in(recorded.log), 1) << recorded.log;
@@ -179,8 +181,8 @@ TEST(RecordedSteps, OfDelayedGradientsSendAsManyBytesAsOthers) {
   }
 }
 
-// When the host ends its first step, the device has not ended any.
-TEST(RecordedSteps, AreCountedWhenTheDeviceHasEndedThem) {
+// When the host finishes its first step, the device has not finished any.
+TEST(RecordedSteps, AreReportedAfterTheDeviceHasFinishedThem) {
   const std::vector<StepRecord> records = train(true).records;
   ASSERT_EQ(std::ssize(records), kSteps);
   for (const StepRecord& record : records) {

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// In plain memory -> channels last, from the definition; padding is zero.
+// Converts plain memory to channels last, by the definition. Padding is zero.
 Values arranged(const Values& plain, const ChannelsLast& a) {
   Values result(static_cast<std::size_t>(a.physical_elements()), 0.0f);
   for (std::int64_t o = 0; o < a.outer; ++o) {
@@ -40,7 +40,7 @@ const ChannelsLast kArrangements[] = {{2, 3, 5, 3},    {2, 3, 5, 4},    {1, 64, 
                                       {5, 40, 65, 48}, {7, 1, 9, 4},    {2, 100, 1, 104}, {70, 2, 2, 2},
                                       {1, 1, 1, 1},    {2, 31, 100, 31}};
 
-TEST(CudaReorder, MovesEveryElementThereAndBackAndFillsWithZeros) {
+TEST(CudaReorder, RoundTripKeepsEveryElementAndFillsPaddingWithZeros) {
   for (const DType type : kElementTypes) {
     for (const ChannelsLast& a : kArrangements) {
       const Shape shape{a.outer, a.channels, a.pixels, 1};
@@ -54,8 +54,8 @@ TEST(CudaReorder, MovesEveryElementThereAndBackAndFillsWithZeros) {
   }
 }
 
-// Row by row the plain tensor, with zeros where channels are padded.
-TEST(CudaLayout, AsAMatrixShowsEveryElementOnce) {
+// The rows of the view are the plain tensor, with zeros for padded channels.
+TEST(CudaLayout, MatrixViewContainsEveryElementOnce) {
   for (const ChannelsLast& a : kArrangements) {
     const Layout last = channels_last_layout({a.outer, a.channels, a.pixels, 1}, DType::f32, a);
     SCOPED_TRACE(last.describe());
@@ -90,7 +90,7 @@ TEST(CudaReorder, ChangesThePaddingOfChannels) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__)  // 70,000 blocks of fibers take half a minute
-TEST(CudaReorder, TakesMoreTensorsThanAGridHasBlocks) {
+TEST(CudaReorder, SupportsMoreTensorsThanAGridHasBlocks) {
   const Shape shape{70'000, 2, 2, 1};
   const ChannelsLast a{70'000, 2, 2, 2};
   const Values values = rounded(random_values(shape.elements(), "plain"), DType::f16);
@@ -102,14 +102,14 @@ TEST(CudaReorder, TakesMoreTensorsThanAGridHasBlocks) {
 }
 #endif
 
-TEST(CudaLayout, IsPlainWhereMemoryIsTheSame) {
+TEST(CudaLayout, IsPlainIfItsMemoryIsPlain) {
   EXPECT_TRUE(channels_last_layout({8, 10, 1, 1}, DType::f16, {8, 10, 1, 10}).is_plain());
   EXPECT_TRUE(channels_last_layout({8, 1, 7, 7}, DType::f32, {8, 1, 49, 1}).is_plain());
   EXPECT_FALSE(channels_last_layout({8, 3, 1, 1}, DType::f16, {8, 3, 1, 4}).is_plain());
   EXPECT_FALSE(channels_last_layout({8, 2, 7, 7}, DType::f32, {8, 2, 49, 2}).is_plain());
 }
 
-TEST(CudaLayout, IsEqualWhereArrangementAndTypeAre) {
+TEST(CudaLayout, IsEqualIfArrangementAndTypeAreEqual) {
   const Shape shape{8, 3, 7, 7};
   const Layout four = channels_last_layout(shape, DType::f16, {8, 3, 49, 4});
   EXPECT_EQ(four.bytes(), 8u * 49 * 4 * 2);
@@ -122,7 +122,7 @@ TEST(CudaLayout, IsEqualWhereArrangementAndTypeAre) {
   EXPECT_EQ(single.as_type(DType::f16), four);
 }
 
-TEST(CudaLayout, KnowsWhichActivationsAreChannelsLast) {
+TEST(CudaLayout, RecognisesChannelsLastActivations) {
   EXPECT_FALSE(channels_last(Layout({2, 3, 4, 5}, DType::f32)));
   EXPECT_EQ(channels_last(Layout({2, 3}, DType::f32)), (ChannelsLast{2, 3, 1, 3}));
   EXPECT_EQ(channels_last(Layout({2, 1, 4, 5}, DType::f32)), (ChannelsLast{2, 1, 20, 1}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// That ranks start equal, on GPUs: ranks are threads with a device each.
+// Ranks on GPUs start with equal state. Ranks are threads with one device each.
 #include "launch/train/watch/replicas.h"
 
 #include <chrono>
@@ -23,15 +23,15 @@ std::vector<float> values_of(Network& network) {
   return values;
 }
 
-// Rank 0's device begins late: whoever does not wait for what it sends reads what was there before.
-TEST(BroadcastState, IsDoneOnEveryGpuWhenItReturns) {
+// The device of rank 0 starts late: a rank that does not wait for the broadcast reads its old values.
+TEST(BroadcastState, IsCompleteOnEveryGpuWhenItReturns) {
   Graph graph({.batch = 2, .height = 4, .width = 4, .channels = 1, .classes = 3});
   graph.classify(graph.linear(graph.input(), {.features = 3}, "fc"));
   run_thread_ranks(2, [&](Communicator& host) {
     const Device device{.kind = DeviceKind::cuda, .index = host.rank()};
     NcclCommunicator nccl(device, host, {}, [](const std::string& reason) { ADD_FAILURE() << reason; });
     KernelChoices first;
-    // Each its own seed: as if each had read another file.
+    // Each rank has a different seed, as if it had read another file.
     Network network(graph,
                     {.device = device, .seed = static_cast<std::uint64_t>(host.rank()), .choices = &first});
     std::vector<float> expected = values_of(network);

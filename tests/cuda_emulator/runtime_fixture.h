@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of the emulated runtime work on: streams and events of device 0, and numbers in its memory.
+// Fixture for tests of the emulated runtime: streams and events of device 0, and numbers in its memory.
 #pragma once
 
 #include <vector>
@@ -40,7 +40,7 @@ class Runtime : public testing::Test {
   std::vector<cudaEvent_t> events_ = std::vector<cudaEvent_t>(3);
 };
 
-// Memory of the device that holds one number.
+// Device memory with one number.
 class Number {
  public:
   explicit Number(int value) {
@@ -67,7 +67,7 @@ inline void add(cudaStream_t stream, const Number& number, int value) {
             cudaSuccess);
 }
 
-// The same for work that nothing orders: no race, in whatever order.
+// As add(), but atomic, for unordered work: there is no data race in any order.
 inline void add_unordered(cudaStream_t stream, const Number& number, int value) {
   EXPECT_EQ(enqueue(stream, "add",
                     [data = number.data(), value] {

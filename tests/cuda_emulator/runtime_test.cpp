@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The emulated runtime keeps CUDA's order and no other, and refuses what CUDA refuses. In these tests an
-// operation that nobody waits for may be held back for a second (main()).
+// The emulated runtime keeps exactly the order that CUDA guarantees, and refuses the calls that CUDA refuses.
+// In these tests an operation that no one waits for may be delayed by a second (main()).
 #include <atomic>
 #include <cstdlib>
 #include <set>
@@ -31,8 +31,8 @@ TEST_F(Runtime, AnEventOrdersTwoStreams) {
   }
 }
 
-// Without the event the second stream's work is seen to come first, though it was given last.
-TEST_F(Runtime, WhatIsNotOrderedHappensInAnyOrder) {
+// Without an event, work of the second stream may run first, although it was enqueued last.
+TEST_F(Runtime, UnorderedWorkRunsInAnyOrder) {
   std::set<int> seen;
   for (int i = 0; i < 50; ++i) {
     const Number number(0);
@@ -46,7 +46,7 @@ TEST_F(Runtime, WhatIsNotOrderedHappensInAnyOrder) {
   EXPECT_EQ(seen, (std::set<int>{12, 21}));
 }
 
-TEST_F(Runtime, AWaitTakesTheRecordBeforeIt) {
+TEST_F(Runtime, AWaitCoversOnlyEarlierRecords) {
   std::atomic<bool> may_end{false};
   ASSERT_OK(cudaEventRecord(event(), first()));
   ASSERT_OK(cudaStreamWaitEvent(second(), event()));
@@ -83,7 +83,7 @@ TEST_F(Runtime, PageableMemoryIsReadAtTheCallAndPinnedMemoryWhenTheCopyRuns) {
   ASSERT_OK(cudaFreeHost(pinned));
 }
 
-// 0 when a number that changes between the call of a copy and the copy arrives as it is then.
+// Returns 0 if a copy reads a pageable number at the time of the copy, not at the time of the call.
 int read_late() {
   static int pageable = 1;
   static int back = 0;
@@ -103,14 +103,15 @@ int read_late() {
   return back == 2 && !waited ? 0 : 1;
 }
 
-TEST(RuntimeDeathTest, PageableMemoryMayBeTouchedWhenTheCopyRuns) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // another process: the machine is read once
+TEST(RuntimeDeathTest, PageableMemoryMayBeReadWhenTheCopyRuns) {
+  GTEST_FLAG_SET(death_test_style,
+                 "threadsafe");  // a new process, because the machine's settings are read once
   setenv("LOCKSTEP_EMULATED_PAGEABLE", "late", 1);
   EXPECT_EXIT(std::_Exit(read_late()), testing::ExitedWithCode(0), "");
   unsetenv("LOCKSTEP_EMULATED_PAGEABLE");
 }
 
-TEST_F(Runtime, WhatIsHeldBackBeginsWhenItIsWaitedFor) {
+TEST_F(Runtime, HeldBackWorkStartsWhenTheHostWaitsForIt) {
   const Number number(0), other(0);
   int pageable = 0;
   {
@@ -131,7 +132,7 @@ TEST_F(Runtime, WhatIsHeldBackBeginsWhenItIsWaitedFor) {
   EXPECT_EQ(other.get(), 3);
 }
 
-TEST_F(Runtime, TheLegacyStreamWaitsForBlockingStreamsAndTheyForIt) {
+TEST_F(Runtime, TheLegacyStreamAndBlockingStreamsWaitForEachOther) {
   cudaStream_t blocking = nullptr;
   ASSERT_OK(cudaStreamCreate(&blocking));
   for (int i = 0; i < 10; ++i) {
@@ -172,7 +173,7 @@ TEST_F(Runtime, MemoryIsLimitedAndCounted) {
   EXPECT_EQ(left, before);
 }
 
-// 0 when a context takes what the machine's setting says of its device's memory.
+// Returns 0 if a context uses the configured amount of its device's memory.
 int take_context_memory() {
   std::size_t left = 0, total = 0;
   if (cudaSetDevice(1) != cudaSuccess || cudaMemGetInfo(&left, &total) != cudaSuccess) return 1;
@@ -194,12 +195,13 @@ TEST(RuntimeDeathTest, ContextTakesMemory) {
 TEST_F(Runtime, WorkBelongsToTheCurrentDevice) {
   ASSERT_OK(cudaSetDevice(1));
   EXPECT_CUDA(cudaErrorInvalidResourceHandle, enqueue(first(), "work", [] {}));
-  EXPECT_CUDA(cudaErrorInvalidResourceHandle, cudaEventRecord(event(), nullptr)) << "an event of device 0";
+  EXPECT_CUDA(cudaErrorInvalidResourceHandle, cudaEventRecord(event(), nullptr))
+      << "the event belongs to device 0";
   EXPECT_CUDA(cudaErrorInvalidDevice, cudaSetDevice(99));
 }
 
-// A thread begins with device 0, and a call of it makes a context there.
-TEST(Contexts, AreMadeWhereTheyAreNeededFirst) {
+// A thread starts with device 0, and its first call creates a context there.
+TEST(Contexts, AreCreatedAtTheFirstUseOfADevice) {
   EXPECT_EQ(contexts(3), 0);
   ASSERT_OK(cudaSetDevice(3));
   EXPECT_EQ(contexts(3), 1);
@@ -216,7 +218,7 @@ TEST(Contexts, AreMadeWhereTheyAreNeededFirst) {
   ASSERT_OK(cudaSetDevice(0));
 }
 
-TEST(DeviceFlags, AreOneWayToWaitAndWhatElseCudaKnows) {
+TEST(DeviceFlags, AreCheckedAndKeptPerDevice) {
   ASSERT_OK(cudaSetDevice(2));
   for (const unsigned flags : {3u, 5u, 6u, 7u, 0x20u, 0x40u, 0x100u})
     EXPECT_CUDA(cudaErrorInvalidValue, cudaSetDeviceFlags(flags)) << flags;
@@ -229,12 +231,12 @@ TEST(DeviceFlags, AreOneWayToWaitAndWhatElseCudaKnows) {
   ASSERT_OK(cudaSetDevice(0));
   unsigned found = 0;
   ASSERT_OK(cudaGetDeviceFlags(&found));
-  EXPECT_EQ(found, cudaDeviceMapHost) << "another device has its own";
+  EXPECT_EQ(found, cudaDeviceMapHost) << "another device has its own flags";
   cudaGetLastError();
 }
 
-// A stream's wait is as its device's flags say, an event's as its own.
-TEST_F(Runtime, WaitsSpinUnlessTheyAreToldToBlock) {
+// Waits for streams follow the flags of the device, waits for events those of the event.
+TEST_F(Runtime, WaitsSpinUnlessFlagsSelectBlocking) {
   cudaEvent_t blocking = nullptr;
   ASSERT_OK(cudaEventCreateWithFlags(&blocking, cudaEventBlockingSync));
   EXPECT_CUDA(cudaErrorInvalidValue, cudaEventCreateWithFlags(&events_.emplace_back(), 8));
@@ -269,7 +271,7 @@ TEST_F(Runtime, HostFunctionsMayNotCallCuda) {
   EXPECT_EQ(status, cudaErrorNotPermitted);
 }
 
-TEST_F(Runtime, TimesAreTakenOfTimedEventsThatHavePassed) {
+TEST_F(Runtime, ElapsedTimeNeedsCompletedTimedEvents) {
   cudaEvent_t untimed = nullptr;
   ASSERT_OK(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming));
   float milliseconds = -1;
@@ -286,21 +288,22 @@ TEST_F(Runtime, TimesAreTakenOfTimedEventsThatHavePassed) {
   ASSERT_OK(cudaEventDestroy(untimed));
 }
 
-// Last: the device's context does not recover.
-TEST(Zzz, AFaultStaysWithTheContext) {
+// Runs last, because the device's context does not recover.
+TEST(Zzz, AFaultOfAContextIsPermanent) {
   ASSERT_OK(cudaSetDevice(4));
   cudaStream_t stream = nullptr;
   ASSERT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   bool ran = false;
   {
-    const HeldBack held_back;  // else the kernel may fail before the next call, which would say so
+    const HeldBack
+        held_back;  // without it the kernel may fail before the next call, which would then report it
     ASSERT_OK(enqueue(stream, "a kernel", [] { throw DeviceFault("meant"); }));
-    ASSERT_OK(enqueue(stream, "behind it", [&] { ran = true; }));
+    ASSERT_OK(enqueue(stream, "after it", [&] { ran = true; }));
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorLaunchFailure);
   }
   EXPECT_FALSE(ran);
   EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
-  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure) << "nothing takes it away";
+  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure) << "reading the error must not clear it";
   void* data = nullptr;
   EXPECT_EQ(cudaMalloc(&data, 1), cudaErrorLaunchFailure);
   ASSERT_OK(cudaSetDevice(0));

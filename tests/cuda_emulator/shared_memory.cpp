@@ -18,7 +18,7 @@
 
 namespace lockstep {
 
-// What `extern __shared__ uint4 dynamic_shared[]` in a kernel refers to.
+// The definition of `extern __shared__ uint4 dynamic_shared[]` in kernels.
 thread_local uint4 dynamic_shared[emulator::kMostSharedBytes / sizeof(uint4) + 64];
 
 namespace emulator {
@@ -31,7 +31,7 @@ struct Variables {
   std::size_t bytes = 0;
 };
 
-// The program's own thread-local variables, as the calling thread has them; libraries' are others.
+// The calling thread's instances of the program's own thread-local variables, without those of libraries.
 Variables thread_local_variables() {
   Variables found;
   const auto visit = [](dl_phdr_info* info, std::size_t, void* result) {
@@ -40,13 +40,13 @@ Variables thread_local_variables() {
       *static_cast<Variables*>(result) = {static_cast<std::byte*>(info->dlpi_tls_data),
                                           info->dlpi_phdr[i].p_memsz};
     }
-    return 1;  // the first is the program: no further
+    return 1;  // the first entry is the program: stop
   };
   dl_iterate_phdr(visit, &found);
   return found;
 }
 
-// AddressSanitizer reports accesses from here on.
+// AddressSanitizer reports accesses from this address on.
 std::byte* end_of_dynamic(std::size_t bytes) { return reinterpret_cast<std::byte*>(dynamic_shared) + bytes; }
 std::size_t bytes_behind(std::size_t bytes) { return sizeof(dynamic_shared) - bytes; }
 
@@ -61,10 +61,10 @@ void permit([[maybe_unused]] std::byte* begin, [[maybe_unused]] std::size_t byte
 #endif
 }
 
-// Of the variables, counted from their beginning.
+// Pages of the variables, counted from their beginning.
 constexpr std::size_t kPage = 4096;
 
-// Whether all are 0xff.
+// True if all bytes are 0xff.
 bool is_spoiled(const std::byte* begin, std::size_t bytes) {
   std::uint64_t all = ~std::uint64_t{0};
   for (; bytes >= sizeof(all); begin += sizeof(all), bytes -= sizeof(all)) {
@@ -85,7 +85,7 @@ SharedMemory::SharedMemory() {
   bytes_ = variables.bytes;
   const auto* mine = reinterpret_cast<std::byte*>(&sentinel);
   if (mine < variables_ || mine >= variables_ + bytes_) {
-    throw std::logic_error("the emulator does not find the program's thread-local variables");
+    throw std::logic_error("the emulator cannot find the program's thread-local variables");
   }
   written_.resize((bytes_ + kPage - 1) / kPage);
   std::memset(variables_, 0xff, bytes_);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A block's shared memory. Static __shared__ variables are thread_local, and kernels run on host threads of
-// their own: all thread-local variables of the program, as such a thread sees them, are shared memory of
-// kernels and nothing else. Dynamic shared memory is one of them.
+// The shared memory of a block. Static __shared__ variables are thread_local, and kernels run on dedicated
+// host threads, so all thread-local variables of such a thread are shared memory of kernels. Dynamic shared
+// memory is one of these variables.
 //
-// They hold 0xff between kernels, and whenever a block begins: floats and doubles are NaN. Between blocks
-// only those pages are filled that blocks of this launch have been seen to write: all are looked at behind
-// the first block, the second, the fourth and so on, and behind the last.
+// The memory contains 0xff between kernels and at the start of each block, so floats and doubles are NaN.
+// Between blocks only the pages that blocks of this launch are known to write are filled. All pages are
+// checked after the first block, the second, the fourth and so on, and after the last.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,18 @@ inline constexpr std::size_t kMostSharedBytes = 48 * 1024;
 
 class SharedMemory {
  public:
-  // Of the calling thread, which alone may use it.
+  // The shared memory of the calling thread, the only one that may use the object.
   SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // For the blocks of a launch with this much dynamic shared memory.
+  // Prepares for the blocks of a launch with this much dynamic shared memory.
   void begin(std::size_t dynamic_bytes);
   void begin_block();
-  // Whether nothing was written behind the dynamic shared memory. Under AddressSanitizer always: it has ended
-  // the program otherwise.
+  // True if nothing was written beyond the dynamic shared memory. Always true under AddressSanitizer, which
+  // ends the program at such a write.
   bool intact() const;
-  // After the last block.
+  // Called after the last block.
   void end();
 
  private:
@@ -38,8 +38,8 @@ class SharedMemory {
 
   std::byte* variables_ = nullptr;
   std::size_t bytes_ = 0;
-  std::vector<bool> written_;       // by page: by a block of this launch, as far as is known
-  std::vector<std::size_t> pages_;  // those that are
+  std::vector<bool> written_;       // by page: known to be written by a block of this launch
+  std::vector<std::size_t> pages_;  // the written pages
   std::size_t dynamic_bytes_ = 0;
   std::size_t blocks_ = 0;
 };

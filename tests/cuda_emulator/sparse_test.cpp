@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// A choice among numbers, by the CPU's kernels or the GPU's; multiples of 1/64, so that both add with the
-// same bits.
+// A choice among numbers by the kernels of the CPU or of the GPU. The numbers are multiples of 1/64, so that
+// both sums have the same bits.
 struct Choice {
   static Values coarse(std::int64_t count, std::string_view purpose) {
     Values values = random_values(count, purpose);
@@ -102,7 +102,7 @@ struct ChosenByGpu {
 
 bool same_or_both_nan(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-TEST(CudaSparse, WhatIsChosenIsTheCpus) {
+TEST(CudaSparse, ChosenElementsEqualTheCpu) {
   Stream stream(Device{}, StreamUse::compute);
   for (const std::int64_t count : {1, 100, 4096, 9001, 70'000}) {
     for (const std::int64_t share : {1, 10, 500}) {

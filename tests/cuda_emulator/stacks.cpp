@@ -15,7 +15,7 @@ constexpr std::size_t kStackBytes = 128 * 1024;
 constexpr std::size_t kPitch = kPage + kStackBytes;
 static_assert(Stacks::kHeaderBytes + Stacks::kMost * kPitch <= Stacks::kBytes);
 
-// Whatever was there is gone, and ThreadSanitizer knows nothing of it any more.
+// Replaces the memory by zeros and discards ThreadSanitizer's records of it.
 void renew(std::byte* begin, std::size_t bytes) {
   const Unseen unseen;
   void* mapped = mmap(begin, bytes, PROT_READ | PROT_WRITE,
@@ -45,7 +45,7 @@ Stacks::~Stacks() {
 std::span<std::byte> Stacks::stack(std::size_t place) const {
   std::byte* begin = begin_ + kHeaderBytes + place * kPitch + kPage;
   renew(begin, kStackBytes);
-  // The stacks' ends lie apart in the processor's cache, too.
+  // The upper ends of stacks differ in their cache sets.
   constexpr std::size_t kColours = 16, kApart = kPage / kColours;
   return {begin, kStackBytes - place % kColours * kApart};
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stacks: the memory in which the stacks of a kernel's threads lie. It is aligned to its size: whoever runs
-// on one of them finds its beginning by the stack pointer, and there what the emulator knows about the
-// kernel. Thread-local variables cannot hold that, for they are the kernel's shared memory. Below each stack
-// lies a page nobody may touch: a thread that needs more ends the program.
+// Stacks: the memory of the stacks of a kernel's threads. It is aligned to its size, so that code on a stack
+// can find the beginning of the memory from the stack pointer. The emulator's state of the kernel is there,
+// because thread-local variables are the kernel's shared memory. An inaccessible page below each stack ends
+// the program on a stack overflow.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ namespace lockstep::emulator {
 
 class Stacks {
  public:
-  static constexpr std::size_t kBytes = std::size_t{512} << 20;  // of addresses; memory is only what is used
+  static constexpr std::size_t kBytes = std::size_t{512}
+                                        << 20;  // of address space; only used pages take memory
   static constexpr std::size_t kHeaderBytes = 4096;
   static constexpr std::size_t kMost = 2048;
 
@@ -24,12 +25,12 @@ class Stacks {
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
 
-  // Zeros at first.
+  // Initially zeros.
   void* header() const { return begin_; }
-  // One of kMost, as new.
+  // One of kMost stacks, newly mapped.
   std::span<std::byte> stack(std::size_t place) const;
 
-  // The header of the stacks of which the calling thread uses one.
+  // The header of the Stacks on which the calling code runs.
   static void* header_here() {
     return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) &
                                    ~(kBytes - 1));

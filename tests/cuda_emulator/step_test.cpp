@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step's account by the device's own times, and batches that are copied without the host waiting for the
-// device.
+// The account of a step by the times of the device, and copies of batches for which the host does not wait.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -24,7 +23,7 @@ void work(Stream& stream, int time_ms) {
   stream.enqueue([time_ms] { std::this_thread::sleep_for(milliseconds(time_ms)); });
 }
 
-TEST(StepTimes, TellThePhasesOfStepsAndWhatLiesBetweenThem) {
+TEST(StepTimes, MeasureThePhasesOfStepsAndTheIdleTimeBetweenThem) {
   Stream stream(kDevice, StreamUse::compute);
   StepTimes times(stream, 2);
   StepAccount account;
@@ -34,7 +33,7 @@ TEST(StepTimes, TellThePhasesOfStepsAndWhatLiesBetweenThem) {
       std::this_thread::sleep_for(milliseconds(20));  // the host is late
     }
     const StepSlot slot = StepSlot::of(step);
-    times.begun(stream, slot, step, 8e-3);  // of which it waited for data
+    times.begun(stream, slot, step, 8e-3);  // the host waited for data for this time
     work(stream, 3);
     times.has_data(stream, slot);
     for (int micro = 0; micro < 2; ++micro) {
@@ -57,8 +56,8 @@ TEST(StepTimes, TellThePhasesOfStepsAndWhatLiesBetweenThem) {
   EXPECT_EQ(account[Phase::device_wait], 0);
 }
 
-// However late the device is when the two clocks are compared.
-TEST(StepTimes, AreOnTheHostsClockInATimeline) {
+// For any delay of the device when the two clocks are compared.
+TEST(StepTimes, UseTheClockOfTheHostInATimeline) {
   Stream stream(kDevice, StreamUse::compute);
   work(stream, 30);
   StepTimes times(stream, 1);
@@ -78,7 +77,7 @@ TEST(StepTimes, AreOnTheHostsClockInATimeline) {
   for (const Span& span : timeline.spans()) EXPECT_GE(span.begin_ns, before) << span.name;
 }
 
-TEST(StepTimes, OfARecordedStepAreThoseOfItsReplay) {
+TEST(StepTimes, MeasureTheReplayOfARecordedStep) {
   Stream stream(kDevice, StreamUse::compute);
   const Buffer memory(std::size_t{32} << 20, kDevice);
   StepTimes times(stream, 1);
@@ -104,8 +103,8 @@ TEST(StepTimes, OfARecordedStepAreThoseOfItsReplay) {
   EXPECT_GT(account[Phase::backward], account[Phase::exposed_communication]);
 }
 
-// The device is busy with a step until the host has prepared the next two: a host that waited for it would
-// never come to that. A timer frees it in the end.
+// The device runs a step until the host has prepared the next two. A host that waits for the device would
+// never finish; a timer then releases the device.
 TEST(DeviceBatches, AreCopiedWithoutWaitingForTheDevice) {
   const NumberedDataset dataset(64);
   BatchLoader loader(dataset, {}, {.batch = 4, .kept = 2, .slots = 5, .device = kDevice});
@@ -128,13 +127,13 @@ TEST(DeviceBatches, AreCopiedWithoutWaitingForTheDevice) {
   batches.prefetch(StepSlot::of(2));
   done = true;
   timer.join();
-  EXPECT_FALSE(late) << "the host waited for the device";
+  EXPECT_FALSE(late) << "the host must not wait for the device";
   compute.synchronize();
 }
 
-// After a seek the loader fills its memory again at once, also that of a batch whose copy is still to come.
-// The device does not copy until that has happened, or could long have.
-TEST(DeviceBatches, AreCopiedBeforeASeekHasTheirMemoryFilledAgain) {
+// After a seek the loader refills its memory at once, including the memory of a batch that is not copied yet.
+// The device delays the copy until the refill has happened or had enough time to happen.
+TEST(DeviceBatches, AreCopiedBeforeASeekRefillsTheirMemory) {
   struct Watched final : NumberedDataset {
     using NumberedDataset::NumberedDataset;
     std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
@@ -146,7 +145,7 @@ TEST(DeviceBatches, AreCopiedBeforeASeekHasTheirMemoryFilledAgain) {
     mutable std::atomic<bool> filled_again{false};
   } dataset(64);
   const LoaderOptions options{.batch = 4, .slots = 2, .device = kDevice};
-  std::vector<Samples> wanted;  // of the first three batches
+  std::vector<Samples> wanted;  // the first three batches
   {
     BatchLoader loader(dataset, {}, options);
     for (int i = 0; i < 3; ++i) wanted.push_back(samples_of(loader.next()));
@@ -161,7 +160,7 @@ TEST(DeviceBatches, AreCopiedBeforeASeekHasTheirMemoryFilledAgain) {
   });
   batches.begin(compute, StepSlot::of(1));
   batches.begin(compute,
-                StepSlot::of(2));  // its memory is the first step's, which the device is not done with
+                StepSlot::of(2));  // reuses the memory of the first step, which the device still runs
   const Batch& batch = batches.next();
   dataset.sought = true;
   batches.seek(0, 0);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch norm that is synchronised over GPUs, in eager and in replayed steps: ranks are threads with a device
-// each.
+// Synchronised batch norm over GPUs, in eager and in replayed steps. Ranks are threads with one device each.
 #include <map>
 #include <string>
 
@@ -24,7 +23,7 @@ constexpr std::int64_t kGlobalBatch = 12, kSide = 4, kSteps = 6;
 
 using State = std::map<std::string, std::vector<float>>;
 
-// With a residual and without, on channels that are packed and that are not.
+// Batch norm with and without a residual, on packed and unpacked channels.
 Graph graph_of(std::int64_t batch) {
   Graph graph({.batch = batch, .height = kSide, .width = kSide, .channels = 1, .classes = 4});
   const Value a =
@@ -39,15 +38,15 @@ Graph graph_of(std::int64_t batch) {
 
 struct Trained {
   State state;
-  Traffic traffic;                       // of layers
-  std::vector<CollectiveRecord> record;  // of their communicator
+  Traffic traffic;                       // of the layers' communicator
+  std::vector<CollectiveRecord> record;  // its log
 };
 
 struct Options {
   bool synchronised = true;
-  bool record = false;  // steps
+  bool record = false;  // record steps
   CallCheck check = CallCheck::plan;
-  std::int64_t astray_in = -1;  // the step before which rank 1's layers have asked once more
+  std::int64_t astray_in = -1;  // the step before which the layers of rank 1 make an additional call
 };
 
 Trained train(Communicator& host, Device device, const Options& options) {
@@ -87,10 +86,10 @@ Trained train(Communicator& host, Device device, const Options& options) {
       layers.replayed({.collectives = {Collective{}}}, layers.stream());
     trainer.step();
   }
-  trainer.take_account();  // when the device is done
+  trainer.take_account();  // waits for the device
   State state;
   StateReader reader(device);
-  network.visit_state(reader);  // of two statistics by one name, those that training moves come last
+  network.visit_state(reader);  // of two statistics with one name, the ones that training updates come last
   for (const auto& tensor : reader.copy().tensors) state[tensor.name] = tensor.values;
   return {.state = state, .traffic = layers.traffic(), .record = layers.log().read()};
 }
@@ -110,7 +109,7 @@ double farthest(const State& a, const State& b) {
   return most;
 }
 
-// Of each step, what it asks forward and backward for three layers.
+// Expects one collective for each step, direction (forward and backward) and layer.
 void expect_all_told(const Trained& trained) {
   constexpr std::size_t kAsked = 3 * 2 * kSteps;
   EXPECT_EQ(trained.traffic.operations, kAsked);
@@ -121,13 +120,13 @@ void expect_all_told(const Trained& trained) {
   EXPECT_EQ(of_layer.count(-1), 0u);
 }
 
-TEST(SyncBatchNorm, OfGpusIsThatOfOneLargeBatch) {
+TEST(SyncBatchNorm, OverGpusEqualsOneLargeBatch) {
   const State whole = train(*make_self_communicator(), {}, {.synchronised = false}).state;  // on the CPU
   for (const int ranks : {2, 3}) {
     const Trained eager = train_on_gpus(ranks, {});
     EXPECT_LT(farthest(eager.state, whole), 1e-5) << ranks << " ranks";
     const Trained replayed = train_on_gpus(ranks, {.record = true});
-    EXPECT_EQ(replayed.state, eager.state) << "replayed, on " << ranks << " ranks";
+    EXPECT_EQ(replayed.state, eager.state) << "replayed on " << ranks << " ranks";
     expect_all_told(eager);
     expect_all_told(replayed);
     EXPECT_EQ(replayed.traffic.sent_bytes, eager.traffic.sent_bytes);
@@ -135,14 +134,14 @@ TEST(SyncBatchNorm, OfGpusIsThatOfOneLargeBatch) {
   const State two = train_on_gpus(2, {}).state;
   {
     const emulator::HeldBack held;
-    EXPECT_EQ(train_on_gpus(2, {}).state, two) << "in the latest order there is";
+    EXPECT_EQ(train_on_gpus(2, {}).state, two) << "with the latest possible order of work";
   }
   EXPECT_GT(farthest(train_on_gpus(2, {.synchronised = false}).state, whole), 1e-3)
-      << "each for itself they train something else";
+      << "without synchronisation the result must differ";
 }
 
-// In the first step; in each that is recorded; and in each replay, where that is asked for.
-TEST(SyncBatchNorm, LayersThatAskOtherThingsAreFoundOnEveryRank) {
+// In the first step, in each recorded step, and, with stricter checks, in each replay.
+TEST(SyncBatchNorm, EveryRankReportsDifferingCallsOfLayers) {
   for (const auto& [check, step] : {std::pair{CallCheck::plan, 0},
                                     {CallCheck::plan, 2},
                                     {CallCheck::step, 5},

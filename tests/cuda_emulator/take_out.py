@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Takes every event record, stream wait and synchronisation of Lockstep's CUDA path out, one at a time, and runs the tests
-of the emulated device until one fails. A line whose absence no test notices is not tested, or not needed.
+"""Removes every event record, stream wait and synchronisation of Lockstep's CUDA path, one at a time, and runs the tests
+of the emulated device until one fails. A line whose removal makes no test fail is not tested or not needed.
 
-  tests/cuda_emulator/take_out.py FOLDER            # all; FOLDER gets a copy of the sources and its builds
+  tests/cuda_emulator/take_out.py FOLDER            # all lines; copies the sources into FOLDER and builds them there
   tests/cuda_emulator/take_out.py FOLDER --list     # the lines and their numbers
-  tests/cuda_emulator/take_out.py FOLDER --only 3 7 --write    # these two again; --write puts the table into README.md
+  tests/cuda_emulator/take_out.py FOLDER --only 3 7 --write    # two lines again; --write updates the table in README.md
 
-Every line is taken out of one build: the copy calls it only while LOCKSTEP_TAKEN_OUT is not its number. What its arguments
-do beside is done all the same."""
+All lines are removed in the same build: the copy skips the line whose number is LOCKSTEP_TAKEN_OUT. The arguments of the
+skipped call are still evaluated."""
 
 import argparse
 import json
@@ -22,8 +22,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("core/cuda", "comm", "data", "launch", "models")
-# What no GPU is behind: the CPU's streams and communicators, condition variables, what only CPUs do.
-WITHOUT_GPU = re.compile(r"comm/(mpi/|threads|host_communicator|watch|self)|data/batch_loader|launch/step_statistics")
+# Files without GPU work: streams and communicators of the CPU, condition variables, and CPU-only code.
+WITHOUT_GPU = re.compile(r"comm/(mpi/|threads|host_communicator|job/watch|self)|data/batch_loader|launch/train/step/step_statistics")
 METHODS = re.compile(r"(?<=\.|>)(record|wait|synchronize)\(")
 CALLS = re.compile(r"\b(cudaEventRecord|cudaEventRecordWithFlags|cudaStreamWaitEvent|cudaEventSynchronize|"
                    r"cudaStreamSynchronize|cudaDeviceSynchronize)\(")
@@ -36,8 +36,8 @@ inline bool lockstep_taken_out(int line) {
 """
 
 RANKS = "mpirun --oversubscribe --bind-to none -np"
-# (build, test, files that it is for): what catches most first. The tests are CI's; under ThreadSanitizer the race itself
-# is seen, even if it went well.
+# (build, test, files that it covers), the most effective tests first. The tests are those of CI. ThreadSanitizer finds
+# a race even if the results are right.
 CHECKS = (
     ("cpu", "{bin}/emulated_training_test", ("models/", "comm/communicator_gather")),
     ("cpu", "{bin}/comm_test --gtest_filter=CallCheck*", "comm/communicator.cpp"),
@@ -46,12 +46,12 @@ CHECKS = (
     ("cpu", "{bin}/buckets_test", "comm/"),
     ("cpu", "{bin}/data_test --gtest_filter=DeviceBatches*", "data/"),
     ("cpu", RANKS + " 2 env LOCKSTEP_EMULATED_DELAY=1ms {bin}/emulated_nccl_test", ("core/", "comm/")),
-    ("cpu", "{bin}/emulated_training_test", ("launch/", "comm/buckets")),
-    ("cpu", "{bin}/trainer_ranks_test --gtest_filter=Continued*", "launch/trainer"),
+    ("cpu", "{bin}/emulated_training_test", ("launch/", "comm/gradients/buckets")),
+    ("cpu", "{bin}/trainer_ranks_test --gtest_filter=Continued*", "launch/train/trainer"),
     ("cpu", "{bin}/launch_test --gtest_filter=MeasureTogether*:FindDifference*:RunAgreed*:Same*:BroadcastState*", "launch/"),
-    ("cpu", "{bin}/emulated_program_test --gtest_filter=*PlanTells*:*Traces*", ("launch/", "comm/buckets")),
-    ("cpu", "{bin}/launch_program_test --gtest_filter=Failure.Loss*:Failure.Ranks*", "launch/trainer"),
-    ("cpu", "{bin}/running_statistics_test", "launch/trainer"),
+    ("cpu", "{bin}/emulated_program_test --gtest_filter=*PlanLists*:*Traces*", ("launch/", "comm/gradients/buckets")),
+    ("cpu", "{bin}/launch_program_test --gtest_filter=Failure.Loss*:Failure.Ranks*", "launch/train/trainer"),
+    ("cpu", "{bin}/running_statistics_test", "launch/train/trainer"),
     ("cpu", "{bin}/models_test --gtest_filter=NetworkState*:Optimizer*:Initial*", "models/"),
     ("cpu", "{bin}/emulated_step_test", ""),
     ("cpu", "{bin}/emulated_trainer_test", ""),
@@ -61,11 +61,11 @@ CHECKS = (
     ("tsan", "{bin}/emulated_trainer_test", ""),
     ("tsan", "{bin}/trainer_ranks_test", ""),
 )
-SILENT_SECONDS = 120  # without another word a check hangs
+SILENT_SECONDS = 120  # a check without new output for this time hangs
 
 
 def end_of_arguments(text, start):
-    """The place behind the parenthesis that closes the one before start."""
+    """The index after the parenthesis that closes the one before start."""
     depth = 1
     while depth:
         depth += {"(": 1, ")": -1}.get(text[start], 0)
@@ -74,7 +74,7 @@ def end_of_arguments(text, start):
 
 
 def start_of_object(text, end):
-    """The place where the expression before a "." or "->" at end begins: names, calls and members."""
+    """The index where the expression before a "." or "->" at end begins: names, calls and members."""
     at = end
     while True:
         if text[at - 1] == ")":
@@ -95,7 +95,7 @@ def start_of_object(text, end):
 
 
 def found_in(text):
-    """(start, end, object, arguments) of each call in a source; of CUDA's own the object is empty."""
+    """(start, end, object, arguments) of each call in a source; the object is empty for functions of CUDA."""
     for match in METHODS.finditer(text):
         start = match.start() - (1 if text[match.start() - 1] == "." else 2)
         begin = start_of_object(text, start)
@@ -130,7 +130,7 @@ def lines():
 
 
 def copy_sources(folder, all_lines):
-    """Copies what git knows; files that say the same already keep their time, for the build."""
+    """Copies the files that git tracks. Unchanged files keep their time stamps, so that they are not rebuilt."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, text=True, capture_output=True, check=True).stdout.split("\n")
     for file in filter(None, listed):
         content = (ROOT / file).read_bytes()
@@ -165,7 +165,7 @@ def build(folder, preset):
 
 
 def run(folder, preset, command, number):
-    """Why the check fails with this line out, in a few words; empty when it passes."""
+    """The reason why the check fails without this line; empty if it passes."""
     environment = os.environ | {
         "LOCKSTEP_TAKEN_OUT": str(number), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
         "GTEST_FAIL_FAST": "1", "GTEST_COLOR": "no", "LOCKSTEP_TEST_SEEDS": "3", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -185,7 +185,7 @@ def run(folder, preset, command, number):
 
 
 def code_of(process, output):
-    """The exit code, or "hangs": then it is killed."""
+    """The exit code, or "hangs" if the process had to be killed."""
     size, changed = 0, time.monotonic()
     while time.monotonic() < changed + SILENT_SECONDS:
         try:
@@ -218,11 +218,11 @@ def table(all_lines, results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=pathlib.Path, help="for the copy and its builds; kept")
-    parser.add_argument("--list", action="store_true", help="list the lines")
-    parser.add_argument("--only", type=int, nargs="+", metavar="N", help="these lines only")
-    parser.add_argument("--presets", nargs="+", default=["cpu", "tsan"], help="builds to test (cpu tsan)")
-    parser.add_argument("--write", action="store_true", help="write the table into README.md")
+    parser.add_argument("folder", type=pathlib.Path, help="folder for the copy and its builds; it is kept")
+    parser.add_argument("--list", action="store_true", help="list the lines and exit")
+    parser.add_argument("--only", type=int, nargs="+", metavar="N", help="numbers of the lines to remove; default: all")
+    parser.add_argument("--presets", nargs="+", default=["cpu", "tsan"], help="builds to test; default: cpu tsan")
+    parser.add_argument("--write", action="store_true", help="write the table to README.md")
     options = parser.parse_args()
 
     all_lines = lines()

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ThreadSanitizer is told about the emulated device: the order that CUDA promises, and no other. The
-// emulator's own locks would order what a GPU does not, so they are hidden from it; order that CUDA gives is
-// announced. Without ThreadSanitizer all of this is nothing.
+// Announces to ThreadSanitizer exactly the order that CUDA guarantees. The emulator's own locks would order
+// work that a GPU does not order, so they are hidden. Without ThreadSanitizer all functions do nothing.
 //
-// Sources of the emulator that ThreadSanitizer shall not look into are compiled with -fno-sanitize=thread,
-// and with LOCKSTEP_THREAD_SANITIZER=1 where the program has it.
+// Sources of the emulator that must not be instrumented are compiled with -fno-sanitize=thread, and with
+// LOCKSTEP_THREAD_SANITIZER=1 in a build with ThreadSanitizer.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,7 @@ void AnnotateIgnoreReadsBegin(const char* file, int line);
 void AnnotateIgnoreReadsEnd(const char* file, int line);
 void AnnotateIgnoreWritesBegin(const char* file, int line);
 void AnnotateIgnoreWritesEnd(const char* file, int line);
-// For heaps of Java; what they do to the books holds for any memory.
+// Functions for the heap of Java. Their effect on ThreadSanitizer's records holds for any memory.
 void __tsan_java_alloc(unsigned long begin, unsigned long bytes);
 void __tsan_java_free(unsigned long begin, unsigned long bytes);
 }
@@ -34,8 +33,8 @@ void __tsan_java_free(unsigned long begin, unsigned long bytes);
 
 namespace lockstep::emulator {
 
-// What this thread has done so far comes before what any thread does after it has called follow() with the
-// same address.
+// Orders the earlier accesses of this thread before later accesses of every thread that calls follow() with
+// the same address.
 inline void announce([[maybe_unused]] void* address) {
 #if defined(LOCKSTEP_THREAD_SANITIZER)
   __tsan_release(address);
@@ -47,16 +46,17 @@ inline void follow([[maybe_unused]] void* address) {
 #endif
 }
 
-// Nobody has followed or announced here.
+// Discards all earlier calls of announce() for this address.
 inline void forget_order([[maybe_unused]] void* address) {
 #if defined(LOCKSTEP_THREAD_SANITIZER)
   __tsan_java_free(reinterpret_cast<unsigned long>(address), 8);
 #endif
 }
-// Nobody has read or written these bytes: from now on they are other memory. Whole multiples of 8 bytes.
+// Discards all earlier accesses of these bytes, as if they were new memory. Addresses and sizes are multiples
+// of 8.
 inline void forget_accesses([[maybe_unused]] void* begin, [[maybe_unused]] std::size_t bytes) {
 #if defined(LOCKSTEP_THREAD_SANITIZER)
-  constexpr std::size_t kPiece = 32 << 10;  // of larger ones the books are unmapped, which takes longer
+  constexpr std::size_t kPiece = 32 << 10;  // for larger pieces the records are unmapped, which takes longer
   for (std::size_t done = 0; done < bytes; done += kPiece) {
     const auto piece = reinterpret_cast<unsigned long>(begin) + done;
     const std::size_t size = std::min(kPiece, bytes - done);
@@ -66,8 +66,8 @@ inline void forget_accesses([[maybe_unused]] void* begin, [[maybe_unused]] std::
 #endif
 }
 
-// While it lives, ThreadSanitizer learns nothing from this thread's locks and reads and writes: for the
-// emulator's own books. Nests.
+// While an object lives, ThreadSanitizer ignores the locks, reads and writes of this thread. For the
+// emulator's own data. Objects can be nested.
 class Unseen {
  public:
   Unseen() {

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Around packs of lanes and chunks.
+// Sizes around packs of lanes and chunks.
 constexpr std::int64_t kUpdateCounts[] = {
     1, 7, 8, 9, 2049, kUpdateChunk - 1, kUpdateChunk, kUpdateChunk + 1, 20001};
 constexpr int kSteps = 3;
@@ -35,7 +35,7 @@ struct Result {
   }
 };
 
-// The update function of the CPU, or emulated.
+// Runs an update by the CPU or by the emulated kernel.
 using UpdateFunction = std::function<void(Stream&, const Update&, const UpdateRule&)>;
 
 class CudaUpdates : public testing::Test {
@@ -50,7 +50,7 @@ class CudaUpdates : public testing::Test {
     bool state_stays = false;
     float clip = 1;
 
-    // As the device sees it; the loss scale is in it.
+    // The gradient on the device, multiplied by the loss scale.
     Values gradient(int step) const {
       Values values = random_values(count, "gradient " + std::to_string(step));
       for (float& value : values) value *= kLossScale;
@@ -143,7 +143,7 @@ class CudaUpdates : public testing::Test {
   Backend& cpu_ = backend_for(Device{});
 };
 
-TEST_F(CudaUpdates, AreTheCpus) {
+TEST_F(CudaUpdates, EqualTheCpu) {
   for (const Rule rule : kRules) {
     for (const std::int64_t count : kUpdateCounts) {
       for (const DType type : kElementTypes) {
@@ -164,7 +164,7 @@ TEST_F(CudaUpdates, AreTheCpus) {
   }
 }
 
-TEST_F(CudaUpdates, LeaveElementsOfNoSegmentAloneAndTakeAnyPlace) {
+TEST_F(CudaUpdates, KeepElementsOutsideSegmentsAtAnyAlignment) {
   constexpr std::int64_t kCount = 2 * kUpdateChunk + 100;
   const Segments segments = {
       {.begin = 5, .count = 20, .weight_decay = 0.1f, .adaptive = true},
@@ -178,7 +178,7 @@ TEST_F(CudaUpdates, LeaveElementsOfNoSegmentAloneAndTakeAnyPlace) {
   }
 }
 
-TEST_F(CudaUpdates, ChangeNothingWhenGradientsAreNotFinite) {
+TEST_F(CudaUpdates, ChangeNothingIfGradientsAreNotFinite) {
   for (const Rule rule : kRules) {
     const Case c{.count = 9000,
                  .segments = {{.count = 9000, .weight_decay = 0.01f, .adaptive = true}},
@@ -195,7 +195,7 @@ TEST_F(CudaUpdates, ChangeNothingWhenGradientsAreNotFinite) {
   }
 }
 
-TEST_F(CudaUpdates, ChangeValuesAloneWhereStateStays) {
+TEST_F(CudaUpdates, ChangeOnlyValuesIfStateIsKept) {
   for (const Rule rule : kRules) {
     Case c{.count = 9000,
            .segments = {{.count = 9000, .weight_decay = 0.01f, .adaptive = true}},
@@ -211,7 +211,7 @@ TEST_F(CudaUpdates, ChangeValuesAloneWhereStateStays) {
   }
 }
 
-TEST_F(CudaUpdates, AnEmptyTableIsNoLaunch) {
+TEST_F(CudaUpdates, AnEmptyTableLaunchesNoKernel) {
   const UpdateTable table({}, {});
   const Update update{.table = table};
   for (const UpdateRule& rule :
@@ -219,7 +219,7 @@ TEST_F(CudaUpdates, AnEmptyTableIsNoLaunch) {
     cuda_update(stream_, update, rule);
 }
 
-TEST_F(CudaUpdates, WhatAStepChangedIsTakenBackWhereItWasSkipped) {
+TEST_F(CudaUpdates, RestoreUndoesASkippedStep) {
   const DeviceMemory control(sizeof(StepControl));
   for (const std::int64_t count : kUpdateCounts) {
     for (const std::size_t misaligned : {0, 4}) {
@@ -242,8 +242,8 @@ TEST_F(CudaUpdates, WhatAStepChangedIsTakenBackWhereItWasSkipped) {
   }
 }
 
-// Parts are added up in another order than on the CPU.
-TEST_F(CudaUpdates, AreClippedAsOnTheCpu) {
+// Partial sums are added in another order than on the CPU.
+TEST_F(CudaUpdates, ClippingEqualsTheCpu) {
   std::vector<double> parts(kSquareSums);
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = 1.0 / static_cast<double>(i + 1);
   const DeviceMemory sums(parts.size() * sizeof(double)), control(sizeof(StepControl));
@@ -261,7 +261,7 @@ TEST_F(CudaUpdates, AreClippedAsOnTheCpu) {
   }
 }
 
-TEST_F(CudaUpdates, AverageValuesAsTheCpuDoes) {
+TEST_F(CudaUpdates, AveragingEqualsTheCpu) {
   const DeviceMemory control(sizeof(StepControl));
   for (const std::int64_t count : kUpdateCounts) {
     for (const std::size_t misaligned : {0, 4}) {
@@ -295,7 +295,7 @@ TEST_F(CudaUpdates, AverageValuesAsTheCpuDoes) {
   }
 }
 
-TEST_F(CudaUpdates, ValuesChangePlaces) {
+TEST_F(CudaUpdates, SwapExchangesValues) {
   for (const std::int64_t count : kUpdateCounts) {
     for (const std::size_t misaligned : {0, 4}) {
       const Values ones = random_values(count, "ones"), others = random_values(count, "others");
@@ -307,7 +307,7 @@ TEST_F(CudaUpdates, ValuesChangePlaces) {
   }
 }
 
-TEST_F(CudaUpdates, AStepIsCountedAndMovesTheLossScaleAsOnTheCpu) {
+TEST_F(CudaUpdates, StepCountAndLossScaleEqualTheCpu) {
   const LossScaleRule rule{.growth = 2, .backoff = 0.5f, .interval = 3};
   const DeviceMemory control(sizeof(StepControl));
   auto* emulated_control = control.as<StepControl>();

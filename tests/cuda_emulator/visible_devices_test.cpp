@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CUDA_VISIBLE_DEVICES: which devices a process sees, and in which order. Each case runs in a new process.
+// CUDA_VISIBLE_DEVICES: the devices that a process sees, and their order. Each case runs in a new process.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace lockstep::emulator {
 namespace {
 
-// The devices that this process sees, by their places on the machine: "2,0".
+// The devices that this process sees, by their indices on the machine: "2,0".
 std::string seen() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaErrorNoDevice) return "none";
@@ -27,7 +27,7 @@ std::string seen() {
   return places;
 }
 
-// The place'th device's name.
+// The name of the device with this index.
 std::string uuid(int place, std::size_t digits = 36) {
   std::string text = "656d756c-6174-6564-2047-50550" + std::to_string(place) + "000000";
   return "GPU-" + text.substr(0, digits);
@@ -41,7 +41,7 @@ struct Case {
 
 class VisibleDevicesDeathTest : public testing::TestWithParam<Case> {};
 
-TEST_P(VisibleDevicesDeathTest, AreThoseOfTheListInItsOrder) {
+TEST_P(VisibleDevicesDeathTest, AreTheListedDevicesInOrder) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   setenv("LOCKSTEP_EMULATED_GPUS", "4", 1);
   setenv("CUDA_VISIBLE_DEVICES", GetParam().visible.c_str(), 1);
@@ -66,7 +66,7 @@ const Case kCases[] = {
     {"NoDeviceByConvention", "-1", "none"},
     {"RepeatedDevice", "1,2,1", "none"},
     {"Uuids", uuid(2) + "," + uuid(1), "2,1"},
-    {"ShortUuid", uuid(3, 26), "none"},  // begins as another's does
+    {"ShortUuid", uuid(3, 26), "none"},  // a prefix of two UUIDs
     {"UuidThatIsLongEnough", uuid(3, 30), "3"},
     {"UuidOfNoDevice", uuid(1) + "," + uuid(9) + "," + uuid(0), "1"},
     {"UuidAfterAnIndex", "1," + uuid(0), "1"},

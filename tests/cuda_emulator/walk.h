@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Walk: an order in which to visit all of 0, 1, .., count - 1 once, by equal steps around the ring.
+// Walk: an order that visits each of 0, 1, .., count - 1 once, in equal steps around the ring.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ inline Walk descending_walk(std::size_t count) {
   return {.count = count, .place = count - 1, .step = count - 1};
 }
 
-// Well mixed: neighbouring numbers give unlike ones (SplitMix64's finalizer).
+// Mixes the bits, so that neighbouring numbers give very different results (SplitMix64's finalizer).
 inline std::uint64_t mixed(std::uint64_t number) {
   number += 0x9e3779b97f4a7c15u;
   number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9u;
@@ -35,7 +35,7 @@ inline std::uint64_t mixed(std::uint64_t number) {
 inline Walk seeded_walk(std::size_t count, std::uint64_t seed) {
   if (count < 2) return {.count = count};
   std::size_t step = 1 + mixed(seed) % (count - 1);
-  while (std::gcd(step, count) != 1) ++step;  // count - 1 is a step
+  while (std::gcd(step, count) != 1) ++step;  // ends, because count - 1 is coprime
   return {.count = count, .place = mixed(seed + 1) % count, .step = step};
 }
 

@@ -71,7 +71,7 @@ TEST(BatchLoader, GivesTensorsOfTheWholeBatch) {
   EXPECT_EQ(batch.weights.dtype, DType::f32);
 }
 
-TEST(BatchLoader, SamplesSayTheirEpoch) {
+TEST(BatchLoader, SamplesContainTheirEpoch) {
   const NumberedDataset dataset(10);
   const auto epochs = [&](Tail tail, std::int64_t batches) {
     BatchLoader loader(dataset, {}, {.batch = 4, .tail = tail});
@@ -90,7 +90,7 @@ TEST(BatchLoader, SamplesSayTheirEpoch) {
 
 class BatchLoaderRanks : public testing::TestWithParam<int> {};
 
-TEST_P(BatchLoaderRanks, DropGivesNoSampleTwiceInAnEpoch) {
+TEST_P(BatchLoaderRanks, DropReturnsNoSampleTwiceInAnEpoch) {
   const NumberedDataset dataset(103);
   const LoaderOptions options{.batch = 4, .seed = 9};
   const std::int64_t global = 4 * GetParam();
@@ -110,7 +110,7 @@ TEST_P(BatchLoaderRanks, DropGivesNoSampleTwiceInAnEpoch) {
   }
 }
 
-TEST_P(BatchLoaderRanks, CarryLosesNothing) {
+TEST_P(BatchLoaderRanks, CarryReturnsEverySample) {
   const NumberedDataset dataset(103);
   const LoaderOptions options{.batch = 4, .tail = Tail::carry, .seed = 9};
   const std::int64_t global = 4 * GetParam();
@@ -150,7 +150,7 @@ TEST_P(BatchLoaderRanks, RepeatFillsTheLastBatchWithTheEpochsFirstSamples) {
 
 // Samples come in the order of the epoch, each once, as for one rank. A short batch is filled with samples of
 // the same micro-batch, or of the epoch's beginning, with weight 0.
-TEST_P(BatchLoaderRanks, ExactTakesEverySampleOnceAndEvenly) {
+TEST_P(BatchLoaderRanks, ExactReturnsEverySampleOnceAndDistributesEvenly) {
   const LoaderOptions options{.batch = 4, .accumulation = 2, .tail = Tail::exact, .seed = 9};
   const std::int64_t global = 8 * GetParam();
   for (const std::int64_t left : {std::int64_t{0}, std::int64_t{1}, global / 2, global - 1}) {
@@ -186,7 +186,7 @@ TEST_P(BatchLoaderRanks, ExactTakesEverySampleOnceAndEvenly) {
               } else if (taken.size() > before) {
                 EXPECT_NE(std::find(taken.begin() + static_cast<std::ptrdiff_t>(before), taken.end(), sample),
                           taken.end())
-                    << "of another micro-batch";
+                    << "the filling sample belongs to another micro-batch";
               } else {
                 EXPECT_EQ(sample, order(static_cast<std::int64_t>(i)));
               }
@@ -196,8 +196,8 @@ TEST_P(BatchLoaderRanks, ExactTakesEverySampleOnceAndEvenly) {
           }
         }
         EXPECT_NEAR(weights, static_cast<double>(global), 1e-4 * static_cast<double>(global))
-            << "so that the mean is one";
-        EXPECT_LE(most - least, 1) << "dealt evenly";
+            << "the mean weight must be one";
+        EXPECT_LE(most - least, 1) << "samples must be distributed evenly";
       }
       ASSERT_EQ(std::ssize(taken), size);
       for (std::int64_t i = 0; i < size; ++i) ASSERT_EQ(taken[static_cast<std::size_t>(i)], order(i)) << i;
@@ -205,7 +205,7 @@ TEST_P(BatchLoaderRanks, ExactTakesEverySampleOnceAndEvenly) {
   }
 }
 
-TEST_P(BatchLoaderRanks, PadGivesEverySampleOnce) {
+TEST_P(BatchLoaderRanks, PadReturnsEverySampleOnce) {
   for (const std::int64_t size : {1, 3, 4, 60, 103, 120}) {
     const NumberedDataset dataset(size);
     const LoaderOptions options{.batch = 4, .tail = Tail::pad, .seed = 9};
@@ -254,7 +254,7 @@ TEST(BatchLoader, RanksAndAccumulationAreInterchangeable) {
 
 // For any number of ranks, with one micro-batch each, the samples and their order are those of one rank. An
 // epoch has each sample once, and drops less than a batch.
-TEST(BatchLoader, AnyNumberOfRanksSeesTheSameGlobalBatches) {
+TEST(BatchLoader, GlobalBatchesDoNotDependOnTheNumberOfRanks) {
   const NumberedDataset dataset(259);
   constexpr std::int64_t kGlobal = 24;
   for (const Tail tail : {Tail::drop, Tail::carry, Tail::repeat, Tail::pad}) {
@@ -271,7 +271,7 @@ TEST(BatchLoader, AnyNumberOfRanksSeesTheSameGlobalBatches) {
 
 // Batch norm never gets an empty or a short batch: a training batch is full of real samples, or the
 // configuration is refused.
-TEST(BatchLoader, NoConfigurationGivesTrainingAShortBatch) {
+TEST(BatchLoader, TrainingBatchesAreNeverShort) {
   std::mt19937 random(7);
   const auto up_to = [&](std::uint32_t most) { return static_cast<std::int64_t>(random() % most + 1); };
   int refused = 0;
@@ -288,7 +288,8 @@ TEST(BatchLoader, NoConfigurationGivesTrainingAShortBatch) {
         ASSERT_GT(loader.steps_in_epoch(0), 0);
         for (const Samples& batch : take(loader, steps * options.accumulation)) {
           ASSERT_EQ(std::ssize(batch), options.batch);
-          ASSERT_EQ(std::ranges::count(batch, -1), 0) << "a sample of weight zero";
+          ASSERT_EQ(std::ranges::count(batch, -1), 0)
+              << "a training batch must not contain samples of weight zero";
         }
       } catch (const ConfigError&) {
         EXPECT_LT(dataset.size(), ranks * options.batch * options.accumulation);
@@ -299,7 +300,7 @@ TEST(BatchLoader, NoConfigurationGivesTrainingAShortBatch) {
   EXPECT_GT(refused, 50);
 }
 
-TEST(BatchLoader, ThreadsAndSlotsChangeNothing) {
+TEST(BatchLoader, BatchesDoNotDependOnThreadsAndSlots) {
   const NumberedDataset dataset(250);
   const LoaderOptions options{.batch = 3, .accumulation = 2, .tail = Tail::carry, .seed = 4};
   const Samples expected = seen(dataset, 2, options, 5);
@@ -318,7 +319,7 @@ TEST(BatchLoader, TheSeedChangesTheOrder) {
   EXPECT_NE(seen(dataset, 1, {.batch = 5, .seed = 1}, 1), seen(dataset, 1, {.batch = 5, .seed = 2}, 1));
 }
 
-TEST(BatchLoader, SeekGivesWhatRunningThereGives) {
+TEST(BatchLoader, SeekEqualsRunningToTheSameStep) {
   const NumberedDataset dataset(103);
   for (const Tail tail : {Tail::drop, Tail::carry, Tail::repeat, Tail::pad}) {
     const LoaderOptions options{.batch = 4, .accumulation = 2, .tail = tail, .seed = 3, .threads = 3};
@@ -383,7 +384,7 @@ TEST(BatchLoader, ADatasetSmallerThanAGlobalBatchIsAConfigurationError) {
   EXPECT_NO_THROW(BatchLoader(NumberedDataset(48), {.rank = 2, .size = 3}, {.batch = 4, .accumulation = 4}));
 }
 
-TEST(BatchLoader, AnExactTailMayBeAllThereIs) {
+TEST(BatchLoader, AnExactTailMayBeTheOnlyBatch) {
   const NumberedDataset dataset(3);
   BatchLoader loader(dataset, {.rank = 1, .size = 2}, {.batch = 4, .tail = Tail::exact, .seed = 9});
   EXPECT_EQ(loader.steps_in_epoch(0), 1);
@@ -412,7 +413,7 @@ class BreakingDataset final : public NumberedDataset {
   }
 };
 
-TEST(BatchLoader, AnErrorArrivesWithItsOwnBatch) {
+TEST(BatchLoader, AnErrorIsThrownWithItsOwnBatch) {
   const BreakingDataset dataset;
   const RankScope scope(3);
   for (const int threads : {1, 4}) {
@@ -422,7 +423,7 @@ TEST(BatchLoader, AnErrorArrivesWithItsOwnBatch) {
       for (int again = 0; again < 3; ++again) {
         try {
           loader.next();
-          ADD_FAILURE() << "a broken batch was given";
+          ADD_FAILURE() << "expected an exception for the broken batch";
         } catch (const DataError& error) {
           EXPECT_STREQ(error.what(), "rank 3: sample 40 is broken");
         }
@@ -460,7 +461,7 @@ class ClosedDataset final : public NumberedDataset {
   mutable bool open_ = false;
 };
 
-TEST(BatchLoader, PrefetchesWithoutBeingAsked) {
+TEST(BatchLoader, PrefetchesBeforeTheFirstCallOfNext) {
   const ClosedDataset dataset;
   BatchLoader loader(dataset, {}, {.batch = 1, .threads = 3, .slots = 4});
   dataset.wait_for_readers(3);

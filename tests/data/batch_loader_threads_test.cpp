@@ -59,7 +59,7 @@ TEST(BatchLoaderThreads, AllWorkOnOneBatch) {
   }
 }
 
-TEST(BatchLoaderThreads, MoreThanSamplesWorkOnTheBatchesAhead) {
+TEST(BatchLoaderThreads, MoreThreadsThanSamplesWorkOnSeveralBatches) {
   const MeetingDataset dataset(100, 12);
   BatchLoader loader(dataset, {}, {.batch = 4, .threads = 12, .slots = 4});
   loader.next();
@@ -99,7 +99,7 @@ TEST(BatchLoaderThreads, ChangeNoBitOfAnyBatch) {
   }
 }
 
-TEST(BatchLoaderThreads, NeedNoMoreMemory) {
+TEST(BatchLoaderThreads, MoreThreadsNeedNoMoreMemory) {
   const NumberedDataset dataset(100);
   const BatchLoader one(dataset, {}, {.batch = 8});
   const BatchLoader many(dataset, {}, {.batch = 8, .threads = 16});
@@ -122,7 +122,7 @@ class DamagedDataset final : public NumberedDataset {
   std::int64_t lost_;
 };
 
-TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedIsLeftOut) {
+TEST(BatchLoaderThreads, AnUndecodableSampleIsLeftOut) {
   const DamagedDataset dataset(3, -1);
   for (const int threads : {1, 4}) {
     testing::internal::CaptureStderr();
@@ -130,14 +130,14 @@ TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedIsLeftOut) {
     for (int round = 0; round < 2; ++round) {
       Samples samples;
       for (int i = 0; i < 4; ++i) {
-        const Samples batch = samples_of(loader.next());  // which checks that what is left out is all zero
+        const Samples batch = samples_of(loader.next());  // which checks that left-out samples are all zero
         samples.insert(samples.end(), batch.begin(), batch.end());
       }
       for (std::int64_t i = 0; i < 40; ++i) {
         EXPECT_EQ(samples[static_cast<std::size_t>(i)], i % 3 == 1 ? -1 : i);
       }
     }
-    EXPECT_EQ(loader.left_out(), 13) << "each counts once";
+    EXPECT_EQ(loader.left_out(), 13) << "each left-out sample must count once";
     loader.seek(0, 0);
     const std::string log = testing::internal::GetCapturedStderr();
     std::size_t named = 0;  // reported samples: the first that were found
@@ -145,12 +145,13 @@ TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedIsLeftOut) {
       named += log.find(fmt::format("sample {} is damaged", i)) != std::string::npos;
     EXPECT_EQ(named, 5u) << log;
     EXPECT_NE(log.find("10 samples"), std::string::npos) << log;
-    EXPECT_EQ(std::ranges::count(log, '\n'), 7) << "5 samples, a notice that it names no more, and the 10:\n"
-                                                << log;
+    EXPECT_EQ(std::ranges::count(log, '\n'), 7)
+        << "expected 5 samples, a notice that no more are named, and the total of 10:\n"
+        << log;
   }
 }
 
-TEST(BatchLoaderThreads, WhatIsLeftOutOfTrainingLeavesItsWeightToTheOthers) {
+TEST(BatchLoaderThreads, WeightsOfLeftOutSamplesGoToTheOtherSamples) {
   const DamagedDataset dataset(9, -1);
   for (const Tail tail :
        {Tail::drop, Tail::carry, Tail::exact}) {  // exact: a last batch of 4, whose samples weigh more
@@ -161,7 +162,8 @@ TEST(BatchLoaderThreads, WhatIsLeftOutOfTrainingLeavesItsWeightToTheOthers) {
         EXPECT_NEAR(std::accumulate(weights.begin(), weights.end(), 0.0), 12, 1e-5) << "batch " << i;
         const float most = *std::ranges::max_element(weights);
         const auto left_out = std::ranges::count(weights, 0.0f);
-        EXPECT_EQ(std::ranges::count(weights, most), 12 - left_out) << "all others weigh the same";
+        EXPECT_EQ(std::ranges::count(weights, most), 12 - left_out)
+            << "all other samples must have the same weight";
       }
       EXPECT_GT(loader.left_out(), 0);
     }
@@ -169,7 +171,7 @@ TEST(BatchLoaderThreads, WhatIsLeftOutOfTrainingLeavesItsWeightToTheOthers) {
 }
 
 // A last batch of 2 samples in 5 places contains one of them three times and the other twice.
-TEST(BatchLoaderThreads, ADamagedSampleOfAShortBatchCountsOnceWhateverItsCopies) {
+TEST(BatchLoaderThreads, ADamagedSampleOfAShortBatchCountsOnceForAllCopies) {
   class OneDamaged final : public NumberedDataset {
    public:
     explicit OneDamaged(std::int64_t damaged) : NumberedDataset(7), damaged_(damaged) {}
@@ -194,7 +196,7 @@ TEST(BatchLoaderThreads, ADamagedSampleOfAShortBatchCountsOnceWhateverItsCopies)
   }
 }
 
-TEST(BatchLoaderThreads, ASampleThatCannotBeDecodedEndsTheJobWhereThatIsAskedFor) {
+TEST(BatchLoaderThreads, AnUndecodableSampleThrowsIfOnErrorIsStop) {
   const DamagedDataset dataset(7, -1);
   for (const int threads : {1, 4}) {
     BatchLoader loader(dataset, {},
@@ -224,7 +226,7 @@ TEST(BatchLoaderThreads, ABatchOfMostlyDamagedSamplesIsAnError) {
       for (int i = 0; i < 2; ++i) lost.next();
       try {
         lost.next();
-        ADD_FAILURE() << "a file that is gone is no damaged image";
+        ADD_FAILURE() << "expected an IoError for the missing file";
       } catch (const IoError& error) {
         EXPECT_STREQ(error.what(), "sample 25 is gone");
       }
@@ -232,7 +234,7 @@ TEST(BatchLoaderThreads, ABatchOfMostlyDamagedSamplesIsAnError) {
       damaged.next();
       try {
         damaged.next();
-        ADD_FAILURE() << "6 of 10 were damaged";
+        ADD_FAILURE() << "expected an error for a batch with 6 of 10 samples damaged";
       } catch (const DataError& error) {
         EXPECT_STREQ(error.what(), "sample 14 is damaged");
       }
@@ -250,7 +252,7 @@ class SlowDataset final : public NumberedDataset {
   }
 };
 
-TEST(BatchLoaderThreads, BecomeMoreWhereBatchesAreWaitedForAndChangeNothing) {
+TEST(BatchLoaderThreads, IncreaseWhileTheCallerWaitsAndBatchesStayTheSame) {
   const SlowDataset dataset;
   BatchLoader loader(dataset, {}, {.batch = 8, .threads = 0, .most_threads = 4});
   BatchLoader one(dataset, {}, {.batch = 8});
@@ -271,7 +273,7 @@ TEST(BatchLoaderThreads, BecomeMoreWhereBatchesAreWaitedForAndChangeNothing) {
   EXPECT_EQ(samples_of(loader.next()), samples_of(one.next()));
 }
 
-TEST(LoaderPace, WantsWhatIsComputedWithABatchToCoverWhatItTakes) {
+TEST(LoaderPace, WantsEnoughThreadsToHideTheLoadingTime) {
   // Making a batch takes three times as long as computing on it.
   const LoaderPace slow{.threads = 1, .seconds = 3, .waited_seconds = 2, .processor_seconds = 3};
   EXPECT_EQ(threads_wanted(slow, 64), 4);
@@ -286,7 +288,8 @@ TEST(LoaderPace, WantsWhatIsComputedWithABatchToCoverWhatItTakes) {
   EXPECT_EQ(threads_wanted({.threads = 2, .seconds = 1, .waited_seconds = 1, .processor_seconds = 1}, 16),
             16);
   EXPECT_EQ(threads_wanted({.threads = 2, .seconds = 0}, 16), 2);
-  EXPECT_EQ(threads_wanted({.threads = 8, .seconds = 1, .waited_seconds = 1}, 4), 8) << "none are ended";
+  EXPECT_EQ(threads_wanted({.threads = 8, .seconds = 1, .waited_seconds = 1}, 4), 8)
+      << "threads are never removed";
 }
 
 }  // namespace

@@ -9,11 +9,11 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "core/crc32c.h"
 #include "core/error.h"
+#include "core/files/crc32c.h"
 #include "data/containers/tfrecord.h"
 #include "data/containers/webdataset.h"
-#include "data/png.h"
+#include "data/images/png.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
@@ -141,7 +141,7 @@ Bytes gzipped(const Bytes& bytes) {
   return packed;
 }
 
-TEST(TfRecord, FilesThatGzipHasPackedAreUnpackedOnce) {
+TEST(TfRecord, GzipFilesAreUnpackedOnce) {
   const TemporaryFolder folder;
   const auto unpacked = [&] {
     std::vector<std::string> names;
@@ -164,7 +164,7 @@ TEST(TfRecord, FilesThatGzipHasPackedAreUnpackedOnce) {
                {"train.tfrecord.gz", "gzip"});
 }
 
-TEST(TfRecord, SplitsAreWholeWordsOfNames) {
+TEST(TfRecord, SplitsAreWholeWordsInFileNames) {
   const TemporaryFolder folder;
   const Bytes one = as_bytes(image_example(colours(10), 1));
   folder.write("constrained.tfrecord", one);  // the name contains "train" but not as a word
@@ -178,14 +178,14 @@ TEST(TfRecord, SplitsAreWholeWordsOfNames) {
                {"train_and_test.tfrecord"});
 }
 
-TEST(TfRecord, ChannelsAreThoseOfMostTrainingImages) {
+TEST(TfRecord, ChannelsFollowTheMajorityOfTrainingImages) {
   const TemporaryFolder folder;
   folder.write("train.tfrecord", as_bytes(image_example(flat_jpeg({7}), 0) + image_example(colours(10), 1) +
                                           image_example(colours(20), 1)));
   EXPECT_EQ(open_tfrecord({.path = folder.path()}, Split::train)->image_shape(), kColour);
 }
 
-TEST(TfRecord, TheIndexServesUntilTheFileChanges) {
+TEST(TfRecord, TheIndexIsReusedUntilTheFileChanges) {
   const TemporaryFolder folder;
   const fs::path file = folder.path() / "train.tfrecord", index = file.string() + ".lsindex";
   // The number of images, and whether the whole file was read, which a log line with its name reports.
@@ -215,7 +215,7 @@ TEST(TfRecord, TheIndexServesUntilTheFileChanges) {
   EXPECT_EQ(opens(), std::pair(std::int64_t{2}, false));
 }
 
-TEST(TfRecord, AnImageThatChangesBelowItsIndexIsNamed) {
+TEST(TfRecord, AnImageThatChangesAfterIndexingIsNamed) {
   const TemporaryFolder folder;
   Bytes bytes = as_bytes(image_example(colours(10), 1) + image_example(colours(20), 0));
   folder.write("train.tfrecord", bytes);
@@ -254,7 +254,7 @@ TEST(TfRecord, EveryFlippedBitAndEveryTruncationIsNamed) {
   }
 }
 
-TEST(TfRecord, RecordsOfOtherThingsSayWhatIsMissing) {
+TEST(TfRecord, RecordsOfAnotherFormAreRefusedWithTheMissingFeature) {
   const auto complaint = [](const std::string& text) {
     const TemporaryFolder folder;
     folder.write("train.tfrecord", as_bytes(text));
@@ -270,14 +270,15 @@ TEST(TfRecord, RecordsOfOtherThingsSayWhatIsMissing) {
   for (const std::string& record : {framed("\xff\xff\xff"), framed(field(1, "\x0a\x7fx"))}) {
     const std::string message = complaint(record);
     expect_parts(message, {"byte 0", "tf.Example"});
-    EXPECT_EQ(message.find("image/encoded"), std::string::npos) << "it has no features: " << message;
+    EXPECT_EQ(message.find("image/encoded"), std::string::npos)
+        << "no feature names for a record without features: " << message;
   }
   expect_parts(complaint(example(image + number_feature("label", ~std::uint64_t{0}))), {"label -1"});
   expect_parts(complaint(example(image + number_feature("label", 1 << 20))), {"label 1048576"});
   expect_parts(complaint(std::string(40, 'x')), {"byte 0", "TFRecord"});
   const std::string empty = complaint("");
   expect_parts(empty, {"train.tfrecord"});
-  EXPECT_EQ(empty.find("byte"), std::string::npos) << "nothing in it is damaged: " << empty;
+  EXPECT_EQ(empty.find("byte"), std::string::npos) << "an empty file has no damaged byte: " << empty;
 
   const TemporaryFolder folder;
   expect_parts(message_of<IoError>([&] { open_tfrecord({.path = folder.path()}, Split::train); }),
@@ -319,7 +320,7 @@ TEST(WebDataset, ReadsImagesAndLabelsOfAllShardsInOrder) {
   folder.write("set-train-000001.tar",
                as_bytes(sample("b.c/x", colours(30), " 2 ") + member("README", "hello")));
   folder.write("set-val-000000.tar",
-               as_bytes(sample("v", colours(40), "1") + kEnd + "anything behind the end"));
+               as_bytes(sample("v", colours(40), "1") + kEnd + "anything after the end"));
   const auto train =
       open_dataset({.format = "webdataset", .path = folder.path(), .synthetic = {}}, Split::train);
   ASSERT_EQ(train->size(), 3);
@@ -332,7 +333,7 @@ TEST(WebDataset, ReadsImagesAndLabelsOfAllShardsInOrder) {
   expect_red(*test, 0, 40, 1);
 }
 
-TEST(WebDataset, LongNamesOfBothKinds) {
+TEST(WebDataset, LongNamesOfBothTarFormatsAreRead) {
   const TemporaryFolder folder;
   const std::string long_name = std::string(150, 'd') + "/image";
   const auto pax = [](const std::string& path) {
@@ -348,7 +349,7 @@ TEST(WebDataset, LongNamesOfBothKinds) {
   expect_red(*train, 0, 10, 1);
 }
 
-TEST(WebDataset, WhatIsWrongIsNamedWithItsPlace) {
+TEST(WebDataset, ErrorsNameTheirPlace) {
   const auto complaint = [](const std::string& text) {
     const TemporaryFolder folder;
     folder.write("train.tar", as_bytes(text));
@@ -370,7 +371,7 @@ TEST(WebDataset, WhatIsWrongIsNamedWithItsPlace) {
   expect_parts(complaint(""), {"train.tar", byte(0)});
   const std::string empty = complaint(kEnd);
   expect_parts(empty, {"train.tar"});
-  EXPECT_EQ(empty.find("byte"), std::string::npos) << "nothing in it is damaged: " << empty;
+  EXPECT_EQ(empty.find("byte"), std::string::npos) << "an empty file has no damaged byte: " << empty;
   expect_parts(complaint(sample("a", {1, 2, 3}, "0")), {"train.tar", byte(512), "JPEG"});
   expect_parts(complaint(member("x", "99 path=a", 'x')), {"train.tar", byte(512), "header"});
   // The header's checksum covers all its bytes.
@@ -385,7 +386,7 @@ TEST(WebDataset, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_NE(message_of<DataError>([&] { open_webdataset({.path = folder.path()}, Split::train); }), "");
 }
 
-TEST(StoredImages, OfAnySizeAreResized) {
+TEST(StoredImages, ImagesOfAnySizeAreResized) {
   const TemporaryFolder folder;
   const ImageShape wide{10, 30, 3};
   folder.write("train.tar", as_bytes(sample("a", colours(10), "0") +

@@ -42,7 +42,7 @@ class Steps {
   std::int64_t step_ = 0;
 };
 
-TEST(DeviceBatches, GiveTheLoadersBatchesInOrder) {
+TEST(DeviceBatches, ReturnTheBatchesOfTheLoaderInOrder) {
   const NumberedDataset dataset(30);
   const std::vector<Samples> wanted = expected(dataset, 24);
   for (const Staging staging : {Staging::automatic, Staging::always}) {
@@ -73,7 +73,7 @@ TEST(DeviceBatches, PrefetchingIsOptional) {
 
 // The memory of a step's batches is separate from the loader's, which the loader refills. Steps of one slot
 // share their memory.
-TEST(DeviceBatches, AStepsBatchesStayUntilTheNextStepAndTakeTurnsInMemory) {
+TEST(DeviceBatches, BatchesOfAStepStayValidUntilTheNextStepAndAlternateInMemory) {
   constexpr int kMicroBatches = 2;
   const NumberedDataset dataset(400);
   const std::vector<Samples> wanted = expected(dataset, 40);
@@ -99,7 +99,7 @@ TEST(DeviceBatches, AStepsBatchesStayUntilTheNextStepAndTakeTurnsInMemory) {
   EXPECT_EQ(batches.memory_bytes(), 2 * kMicroBatches * loader.batch_bytes());
 }
 
-TEST(DeviceBatches, SeekForgetsWhatWasCopiedAhead) {
+TEST(DeviceBatches, SeekDiscardsPrefetchedBatches) {
   const NumberedDataset dataset(30);
   const std::vector<Samples> wanted = expected(dataset, 6);
   for (const Staging staging : {Staging::automatic, Staging::always}) {
@@ -116,7 +116,7 @@ TEST(DeviceBatches, SeekForgetsWhatWasCopiedAhead) {
 }
 
 // For sanitizers: if a step is late, the copy that waits for its memory is late, too.
-TEST(DeviceBatches, CopiesAreDoneBeforeTheirMemoryIsGivenBack) {
+TEST(DeviceBatches, CopiesEndBeforeTheirMemoryIsReleased) {
   const NumberedDataset dataset(30);
   BatchLoader loader(dataset, {}, kOptions);
   Stream compute({}, StreamUse::communication);  // runs on a worker thread
@@ -128,7 +128,7 @@ TEST(DeviceBatches, CopiesAreDoneBeforeTheirMemoryIsGivenBack) {
 }
 
 // Batches prefetched for one slot do not serve another one: batches would be out of order.
-TEST(DeviceBatches, AStepBeginsInTheSlotThatWasPrefetched) {
+TEST(DeviceBatches, AStepMustBeginInThePrefetchedSlot) {
   const NumberedDataset dataset(30);
   BatchLoader loader(dataset, {}, kOptions);
   Stream compute({}, StreamUse::compute);

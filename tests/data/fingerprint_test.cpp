@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "data/idx.h"
-#include "data/image_folder.h"
+#include "data/formats/idx.h"
+#include "data/formats/image_folder.h"
 #include "tests/data/idx_files.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/data/numbered_dataset.h"
@@ -21,7 +21,7 @@ std::uint64_t of_idx(const Bytes& pixels, const Bytes& labels) {
   return open_idx(folder.path(), Split::train)->fingerprint();
 }
 
-TEST(Fingerprint, OfIdxHoldsEveryPixelAndLabel) {
+TEST(Fingerprint, DependsOnEveryPixelAndLabelOfIdx) {
   const std::uint64_t whole = of_idx({1, 2, 3, 4}, {0, 1});
   EXPECT_EQ(of_idx({1, 2, 3, 4}, {0, 1}), whole) << "a copy in another folder";
   EXPECT_NE(of_idx({1, 2, 3, 4}, {1, 0}), whole);
@@ -43,7 +43,7 @@ class JpegFingerprint : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(JpegFingerprint, HoldsNamesClassesAndBytes) {
+TEST_F(JpegFingerprint, DependsOnNamesClassesAndBytes) {
   const std::uint64_t whole = fingerprint();
   const TemporaryFolder copy;
   fill(copy);
@@ -66,7 +66,7 @@ TEST_F(JpegFingerprint, HoldsNamesClassesAndBytes) {
   EXPECT_NE(fingerprint(), whole) << "a class of another name";
 }
 
-TEST_F(JpegFingerprint, LeavesWhatCannotBeReadToTheReader) {
+TEST_F(JpegFingerprint, DoesNotThrowForUnreadableFiles) {
   folder_.remove("train/b/1.jpg");
   std::filesystem::create_symlink("nowhere", folder_.path() / "train/b/1.jpg");
   EXPECT_NO_THROW(fingerprint());
@@ -83,7 +83,7 @@ class SwappedDataset : public NumberedDataset {
   std::int64_t odd_;
 };
 
-TEST(Fingerprint, OfAnyDatasetHoldsTheFirstAndTheLastSample) {
+TEST(Fingerprint, DependsOnTheFirstAndTheLastSampleOfAnyDataset) {
   const std::uint64_t whole = NumberedDataset(1000).fingerprint();
   EXPECT_EQ(NumberedDataset(1000).fingerprint(), whole);
   EXPECT_NE(SwappedDataset(1000, 0).fingerprint(), whole);
@@ -91,7 +91,7 @@ TEST(Fingerprint, OfAnyDatasetHoldsTheFirstAndTheLastSample) {
   EXPECT_NE(NumberedDataset(999).fingerprint(), whole);
 }
 
-TEST(SomeSamples, AreSpreadOverAll) {
+TEST(SomeSamples, AreSpreadOverTheDataset) {
   EXPECT_EQ(some_samples(0, 4), Samples{});
   EXPECT_EQ(some_samples(1, 4), Samples{0});
   EXPECT_EQ(some_samples(3, 4), (Samples{0, 1, 2}));

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "core/job_signals.h"
+#include "core/system/job_signals.h"
 #include "data/hdf5/hdf5_images.h"
 #include "data/hdf5/hdf5_protocol.h"
 #include "data/records/pack.h"
@@ -112,7 +112,7 @@ void expect_all(const Dataset& dataset) {
   }
 }
 
-TEST(Hdf5, ImagesInEitherOrderPlainOrZippedAreRead) {
+TEST(Hdf5, ReadsImagesInEitherOrderPlainOrCompressed) {
   for (const bool zipped : {false, true}) {
     for (const bool channels_first : {false, true}) {
       const TemporaryFolder folder;
@@ -133,7 +133,7 @@ TEST(Hdf5, ImagesInEitherOrderPlainOrZippedAreRead) {
   }
 }
 
-TEST(Hdf5, PackedByManyThreadsItIsWhatItWas) {
+TEST(Hdf5, PackingWithSeveralThreadsKeepsTheData) {
   const TemporaryFolder folder;
   {
     const Writer train(folder.path() / "my-train.hdf5");
@@ -149,7 +149,7 @@ TEST(Hdf5, PackedByManyThreadsItIsWhatItWas) {
   expect_all(*open_records({.path = folder.path() / "records"}, Split::train));
 }
 
-TEST(Hdf5, GrayTestImagesHaveTheClassesOfTraining) {
+TEST(Hdf5, GrayTestImagesUseTheClassesOfTraining) {
   const TemporaryFolder folder;
   const auto write = [&](const char* name, const std::vector<std::int64_t>& labels) {
     const Writer file(folder.path() / name);
@@ -167,7 +167,7 @@ TEST(Hdf5, GrayTestImagesHaveTheClassesOfTraining) {
   EXPECT_TRUE(std::regex_search(message, std::regex(R"(val\.h5.*label 5\D+4\b)"))) << message;
 }
 
-TEST(Hdf5, WhatIsNoSetOfImagesIsNamed) {
+TEST(Hdf5, FilesWithoutASetOfImagesAreNamed) {
   const TemporaryFolder folder;
   const auto complaint = [&](const auto& fill) {
     {
@@ -203,7 +203,7 @@ TEST(Hdf5, WhatIsNoSetOfImagesIsNamed) {
                R"("images"\D+2\D+15\b)");
 }
 
-TEST(Hdf5, ArraysOfOtherFilesAreNotLookedInto) {
+TEST(Hdf5, ExternalLinksAreNotFollowed) {
   const TemporaryFolder folder;
   {
     const Writer other(folder.path() / "other.h5");
@@ -223,7 +223,7 @@ TEST(Hdf5, ArraysOfOtherFilesAreNotLookedInto) {
 }
 
 // Common ways to divide files: names that contain the split, images and labels in separate files or in one.
-TEST(Hdf5, NamesMayTellOfTheSplit) {
+TEST(Hdf5, NamesMayContainTheSplit) {
   const Bytes bytes(30, 9);
   const std::vector<std::int64_t> labels = {1, 0};
   const auto put = [&](const Writer& file, const std::string& images, const std::string& of_labels) {
@@ -265,7 +265,7 @@ TEST(Hdf5, NamesMayTellOfTheSplit) {
                {"images, labels", "split", "data.hdf5.images"});
 }
 
-TEST(Hdf5, NamesMayBeGivenForBothSplits) {
+TEST(Hdf5, NamesMayBeSetForBothSplits) {
   const TemporaryFolder folder;
   {
     const Writer file(folder.path() / "all.h5");
@@ -380,13 +380,13 @@ pid_t reader_process() {
 }
 
 // The library crashes on some damaged files.
-TEST(Hdf5, ALibraryThatCrashesIsAnErrorThatNamesTheFile) {
+TEST(Hdf5, ACrashOfTheLibraryIsAnErrorThatNamesTheFile) {
   const TemporaryFolder folder;
   write_train(folder);
   const auto dataset = open_dataset(options_of(folder), Split::train);
   expect_all(*dataset);
   const pid_t reader = reader_process();
-  ASSERT_GT(reader, 0) << "a process of its own reads it";
+  ASSERT_GT(reader, 0) << "a separate process must read the file";
   kill(reader, SIGSEGV);
   Bytes image(static_cast<std::size_t>(dataset->image_shape().bytes()));
   for (int time = 0; time < 2; ++time)
@@ -395,7 +395,7 @@ TEST(Hdf5, ALibraryThatCrashesIsAnErrorThatNamesTheFile) {
 
 // Ctrl-C and mpirun send these signals to the whole process group. Training must be able to read until it has
 // saved.
-TEST(Hdf5, SignalsForTheJobDoNotEndTheReader) {
+TEST(Hdf5, SignalsToTheJobDoNotEndTheReader) {
   const TemporaryFolder folder;
   write_train(folder);
   const auto dataset = open_dataset(options_of(folder), Split::train);
@@ -408,7 +408,7 @@ TEST(Hdf5, SignalsForTheJobDoNotEndTheReader) {
 
 // Otherwise a thread that waits for the end of a pipe, such as the signal watch, would wait for the reader,
 // too.
-TEST(Hdf5, TheReaderHoldsNoFilesOfTheJob) {
+TEST(Hdf5, TheReaderKeepsNoFilesOfTheJobOpen) {
   const TemporaryFolder folder;
   write_train(folder);
   int ends[2];
@@ -416,12 +416,12 @@ TEST(Hdf5, TheReaderHoldsNoFilesOfTheJob) {
   const auto dataset = open_dataset(options_of(folder), Split::train);
   close(ends[1]);
   pollfd end{.fd = ends[0], .events = POLLIN, .revents = 0};
-  EXPECT_EQ(poll(&end, 1, 0), 1) << "the reader holds the other end";
+  EXPECT_EQ(poll(&end, 1, 0), 1) << "the reader must not keep the other end open";
   close(ends[0]);
   expect_all(*dataset);
 }
 
-TEST(Hdf5, TheReaderHasALimitOfMemory) {
+TEST(Hdf5, TheReaderHasAMemoryLimit) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers map more than any limit";
 #else

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "data/image_folder.h"
+#include "data/formats/image_folder.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/message_of.h"
 
@@ -56,7 +56,7 @@ TEST(JpegDamage, CmykIsConvertedToRgb) {
   EXPECT_EQ(dataset->damaged(), 0);
 }
 
-TEST(JpegDamage, CmykIsConvertedToTheGrayOfAGrayDataset) {
+TEST(JpegDamage, CmykIsConvertedToGrayInAGrayDataset) {
   const TemporaryFolder folder;
   folder.write("train/a/0.jpg", flat_jpeg({7}));
   folder.write("train/a/1.jpg", ycck({255, 0, 0, 255}));
@@ -77,7 +77,7 @@ TEST(JpegDamage, AFolderMayBeginWithACmykImage) {
 }
 
 // Cameras and editors leave stray bytes before the end of an image. Decoders warn and continue.
-TEST(JpegDamage, AWarningIsNoError) {
+TEST(JpegDamage, WarningsOfTheDecoderAreNoErrors) {
   const TemporaryFolder folder;
   const Bytes sound = encode(kColour, noise(kColour, 1));
   Bytes stray = sound;
@@ -96,7 +96,7 @@ TEST(JpegDamage, AWarningIsNoError) {
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
 }
 
-TEST(JpegDamage, ATruncatedImageIsDecodedAsFarAsItGoes) {
+TEST(JpegDamage, ATruncatedImageIsDecodedUpToItsEnd) {
   const TemporaryFolder folder;
   constexpr ImageShape kTall{.height = 64, .width = 12, .channels = 3};
   const Bytes sound = encode(kTall, noise(kTall, 1));
@@ -106,7 +106,8 @@ TEST(JpegDamage, ATruncatedImageIsDecodedAsFarAsItGoes) {
   const std::unique_ptr<Dataset> dataset = open_image_folder({.path = folder.path()}, Split::train);
   const Bytes whole = read(*dataset, 0);
   const Bytes part = read(*dataset, 1);
-  EXPECT_TRUE(std::equal(part.begin(), part.begin() + 16 * 12 * 3, whole.begin())) << "the rows at the top";
+  EXPECT_TRUE(std::equal(part.begin(), part.begin() + 16 * 12 * 3, whole.begin()))
+      << "the upper rows must be intact";
   EXPECT_NE(part, whole);
   EXPECT_EQ(dataset->damaged(), 1);
 }
@@ -146,7 +147,7 @@ Bytes without_segments(const Bytes& jpeg, std::uint8_t marker) {
   return rest;
 }
 
-TEST(JpegDamage, AnImageWithoutTablesTakesNoneFromTheOneBeforeIt) {
+TEST(JpegDamage, AnImageWithoutTablesUsesNoneOfThePreviousImage) {
   constexpr std::uint8_t kQuantization = 0xdb;
   const TemporaryFolder folder;
   const Bytes sound = encode(kColour, noise(kColour, 2));
@@ -161,7 +162,7 @@ TEST(JpegDamage, AnImageWithoutTablesTakesNoneFromTheOneBeforeIt) {
   }
 }
 
-TEST(JpegDamage, RandomDamageNeverSpoilsAnotherImage) {
+TEST(JpegDamage, RandomDamageDoesNotAffectAnotherImage) {
   const TemporaryFolder folder;
   const Bytes sound = encode(kColour, noise(kColour, 2));
   const Bytes progressive = encode(kColour, noise(kColour, 2), {.flags = TJFLAG_PROGRESSIVE});
@@ -190,7 +191,7 @@ TEST(JpegDamage, RandomDamageNeverSpoilsAnotherImage) {
   testing::internal::GetCapturedStderr();
   EXPECT_GT(refused, 100);
   EXPECT_LT(refused, 3'000);
-  EXPECT_EQ(dataset->damaged(), 1) << "one file, however often it was damaged";
+  EXPECT_EQ(dataset->damaged(), 1) << "a file must count once, even if it was damaged several times";
 }
 
 }  // namespace

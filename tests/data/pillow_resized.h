@@ -3,7 +3,7 @@
 // Written by pillow_resized.py with Pillow 13.0.0.
 #pragma once
 
-#include "data/resample.h"
+#include "data/images/resample.h"
 
 namespace lockstep {
 

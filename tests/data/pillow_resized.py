@@ -34,7 +34,7 @@ def text():
     lines = [
         "// SPDX-License-Identifier: Apache-2.0", "//",
         f"// Written by pillow_resized.py with Pillow {PIL.__version__}.", "#pragma once", "",
-        '#include "data/resample.h"', "", "namespace lockstep {", "",
+        '#include "data/images/resample.h"', "", "namespace lockstep {", "",
         "struct PillowCase {", "  ImageShape image;", "  ImageBox box;", "  ImageShape resized;", "  const char* hex;",
         "};", "", "inline constexpr PillowCase kPillowCases[] = {",
     ]

@@ -14,10 +14,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "core/atomic_file.h"
-#include "core/crc32c.h"
 #include "core/error.h"
-#include "data/image_folder.h"
+#include "core/files/atomic_file.h"
+#include "core/files/crc32c.h"
+#include "data/formats/image_folder.h"
 #include "data/records/pack.h"
 #include "data/records/record_layout.h"
 #include "data/records/record_writer.h"
@@ -84,7 +84,7 @@ void expect_same(const Dataset& found, const Dataset& expected) {
   }
 }
 
-TEST(Records, HoldWhatWasPackedInAnyNumberOfShards) {
+TEST(Records, RoundTripInAnyNumberOfShards) {
   const NoiseDataset dataset(20);
   for (const std::int64_t in_shard : {1, 7, 20, 1000}) {
     const TemporaryFolder folder;
@@ -99,7 +99,7 @@ TEST(Records, HoldWhatWasPackedInAnyNumberOfShards) {
   }
 }
 
-TEST(Records, SplitsLieSideBySide) {
+TEST(Records, SplitsShareAFolder) {
   const TemporaryFolder folder;
   const NoiseDataset train(5), test(3);
   pack({{.name = "train", .dataset = &train}, {.name = "val", .dataset = &test}}, folder.path() / "r", {});
@@ -123,7 +123,7 @@ TEST(Records, BytesDoNotDependOnThreads) {
   EXPECT_EQ(first.size(), 8u);
 }
 
-TEST(Records, FingerprintHoldsEveryPixel) {
+TEST(Records, FingerprintDependsOnEveryPixel) {
   const auto print_of = [](const Dataset& dataset) {
     const TemporaryFolder folder;
     pack_train(dataset, folder.path() / "r");
@@ -135,7 +135,7 @@ TEST(Records, FingerprintHoldsEveryPixel) {
   EXPECT_NE(print_of(NoiseDataset(9, -1, 4)), print);
 }
 
-TEST(Records, ImageFilesStayAsTheyAre) {
+TEST(Records, ImageFilesAreStoredUnchanged) {
   const TemporaryFolder folder;
   for (const char* name : {"train/a/1.jpg", "train/b/1.jpg", "train/b/2.jpg", "test/a/1.jpg"})
     folder.write(name, encode(kColour, noise(kColour, static_cast<std::uint32_t>(name[8]))));
@@ -157,7 +157,7 @@ TEST(Records, ImageFilesStayAsTheyAre) {
                {"train", "pixels", "jpeg"});
 }
 
-TEST(Records, JpegIsMadeOfPixels) {
+TEST(Records, PixelsCanBePackedAsJpeg) {
   const TemporaryFolder folder;
   for (const char* name : {"train/a/1.jpg", "train/b/1.jpg"})
     folder.write(name, encode(kColour, flat(kColour, {90, 40, static_cast<std::uint8_t>(name[6])})));
@@ -196,7 +196,7 @@ TEST(Records, DamagedImagesEndPackingOrAreLeftOut) {
 }
 
 // The state after a killed process: some complete files, one unfinished.
-TEST(Records, PackingGoesOnToTheSameBytes) {
+TEST(Records, ResumedPackingGivesTheSameBytes) {
   const TemporaryFolder folder;
   const NoiseDataset dataset(30);
   pack_train(dataset, folder.path() / "whole", kSevenInAShard);
@@ -228,13 +228,13 @@ TEST(Records, PackingGoesOnToTheSameBytes) {
   EXPECT_EQ(files_in(folder.path() / "r"), whole);
 }
 
-TEST(Records, ASlashBehindTheFolderMeansNothing) {
+TEST(Records, ATrailingSlashOfTheFolderIsIgnored) {
   const TemporaryFolder folder;
   pack_train(NoiseDataset(3), folder.path().string() + "/r//");
   EXPECT_EQ(open_records({.path = folder.path() / "r"}, Split::train)->size(), 3);
 }
 
-TEST(Records, PackingKeepsWhatIsThere) {
+TEST(Records, PackingKeepsExistingFiles) {
   const TemporaryFolder folder;
   const NoiseDataset dataset(8);
   folder.write("r/mine.txt", {1});
@@ -312,7 +312,7 @@ TEST(Records, EveryTruncationAndEveryTailIsNamed) {
   expect_parts(file.complaint(), {file.path().string(), byte_text(longer.size() - sizeof(RecordFooter))});
 }
 
-TEST(Records, ADamagedImageIsFoundWhenItIsRead) {
+TEST(Records, ADamagedImageIsReportedWhenItIsRead) {
   const OneFile file;
   Bytes bytes = file.bytes();
   const NoiseDataset dataset(3);
@@ -331,7 +331,7 @@ TEST(Records, ADamagedImageIsFoundWhenItIsRead) {
 }
 
 // The checksums match, but the values are invalid.
-TEST(Records, ValuesThatNobodyWritesAreRefused) {
+TEST(Records, InvalidValuesAreRefused) {
   const OneFile file;
   const auto changed = [&](const auto& change) {
     Bytes bytes = file.bytes();
@@ -400,7 +400,7 @@ std::size_t resident_bytes() {
 // A sparse file: 200 GB of black images; only the table takes space on disk.
 TEST(Records, MemoryDoesNotGrowWithTheSet) {
   if (static_cast<double>(sysconf(_SC_PHYS_PAGES)) * 4096 > 750e9)
-    GTEST_SKIP() << "this machine has memory enough for all of it, and maps it";
+    GTEST_SKIP() << "this machine has enough memory to map the whole file";
   const TemporaryFolder folder;
   const ImageShape shape{224, 224, 3};
   const Bytes black(static_cast<std::size_t>(shape.bytes()));
@@ -433,7 +433,7 @@ TEST(Records, MemoryDoesNotGrowWithTheSet) {
     file << bytes_of(header);
     file.seekp(static_cast<std::streamoff>(images_end));
     file << table << bytes_of(footer);
-    if (!file.flush()) GTEST_SKIP() << "this file system has no files of 200 GB with holes";
+    if (!file.flush()) GTEST_SKIP() << "this file system does not support sparse files of 200 GB";
   }
   std::string().swap(table);
 
@@ -449,13 +449,13 @@ TEST(Records, MemoryDoesNotGrowWithTheSet) {
   EXPECT_EQ(image, black);
   EXPECT_LT(records->memory_bytes(), std::size_t{1} << 20);
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "what a sanitizer notes about memory is resident, too";
+  GTEST_SKIP() << "a sanitizer's records of memory are resident, too";
 #endif
   // The mapped table of 32 MB, and one bit for each image.
   EXPECT_LT(resident_bytes() - before, std::size_t{48} << 20);
 }
 
-TEST(Records, MissingAndForeignFiles) {
+TEST(Records, MissingAndForeignFilesAreNamed) {
   const TemporaryFolder folder;
   const fs::path records = folder.path() / "r";
   expect_parts(message_of<IoError>([&] { open_records({.path = records}, Split::train); }),

@@ -18,8 +18,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "data/image_decoder.h"
-#include "data/resized.h"
+#include "data/images/image_decoder.h"
+#include "data/images/resized.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/thinning.h"
 
@@ -280,7 +280,7 @@ bool in_whole_pixels(const ImageBox& box) {
 }
 
 // The centre of each image and a random part. A pixel at a part's border counts by its share in it.
-TEST(ReducedJpeg, ResizedImagesAreResizedMeans) {
+TEST(ReducedJpeg, ResizedImagesEqualResizedMeans) {
   Thinning thinning;
   std::vector<int> of_reduction(9);
   double worst = 0;
@@ -377,7 +377,7 @@ double luma_of(const ImageShape& shape, const Values& values, std::size_t at) {
 // much again. The roundings of many pixels average out in a pixel of the result; the resize leaves a level at
 // most. If a chroma value covers two pixels in one direction only, libjpeg keeps half of its resolution
 // there: the test then compares the luma only.
-TEST(ReducedJpeg, SoftImagesOfEveryColourFormatAreThoseOfAFullDecode) {
+TEST(ReducedJpeg, SmoothImagesOfEveryColourFormatMatchAFullDecode) {
   constexpr double kLevels = 2;
   Thinning thinning;
   int reduced = 0;

@@ -30,7 +30,7 @@ double chi_square(const std::vector<std::int64_t>& counts) {
 
 class SampleOrderSizes : public testing::TestWithParam<std::int64_t> {};
 
-TEST_P(SampleOrderSizes, EverySampleComesOnce) {
+TEST_P(SampleOrderSizes, EverySampleOccursOnce) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(GetParam()));
   std::iota(all.begin(), all.end(), 0);
   for (const std::uint64_t seed : {std::uint64_t{0}, std::uint64_t{7}, ~std::uint64_t{0}}) {
@@ -45,7 +45,7 @@ TEST_P(SampleOrderSizes, EverySampleComesOnce) {
 INSTANTIATE_TEST_SUITE_P(Sizes, SampleOrderSizes,
                          testing::Values(1, 2, 3, 4, 5, 7, 16, 17, 100, 255, 256, 257, 1000, 60'000, 65'537));
 
-TEST(SampleOrder, ReachesEveryCornerOfAHugeDataset) {
+TEST(SampleOrder, IsUniformOverAHugeDataset) {
   const std::int64_t size = (std::int64_t{1} << 40) + 12'345;
   const SampleOrder order(size, 3, 4);
   std::vector<std::int64_t> samples;

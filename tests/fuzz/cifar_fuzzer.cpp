@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file of CIFAR's binary version, of either.
+// A file in the binary version of CIFAR-10 or CIFAR-100.
 #include "core/error.h"
-#include "data/cifar.h"
+#include "data/formats/cifar.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/read_some.h"
 

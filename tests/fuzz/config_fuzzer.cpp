@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A configuration in TOML, and settings of the command line. What is accepted, printed and read again is the
-// same.
+// A configuration in TOML, and settings of the command line. An accepted configuration must round-trip
+// through its printed text.
 #include "core/error.h"
 #include "launch/program/config/config.h"
 #include "launch/program/setup/engine_options.h"
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// None is run here.
+// Fuzz targets run no commands.
 const std::vector<const CommandEntry*>& shipped_commands() {
   static const std::vector<const CommandEntry*> none;
   return none;
@@ -19,7 +19,7 @@ const std::vector<const CommandEntry*>& shipped_commands() {
 
 namespace lockstep::fuzz {
 
-// The file, and behind each \x01 a setting.
+// The input is the file; each \x01 begins a setting.
 void try_input(std::string_view input) {
   std::vector<std::string> settings;
   const std::size_t end = std::min(input.find('\1'), input.size());
@@ -32,8 +32,8 @@ void try_input(std::string_view input) {
   const std::string printed = to_toml(config);
   const Config again = load_config(put("again.toml", printed).string(), {});
   require(to_toml(again) == printed,
-          "what is printed is what is read: " + first_difference(printed, to_toml(again)));
-  require(differences(printed, to_toml(again)).empty(), "nothing differs from itself");
+          "the printed configuration must read back unchanged: " + first_difference(printed, to_toml(again)));
+  require(differences(printed, to_toml(again)).empty(), "differences() must be empty for equal texts");
 }
 
 std::vector<std::string> seeds() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that hold many images: TFRecord and tar, as they come or with checksums that are made right; and the
-// index beside a TFRecord file.
+// Files with many images: TFRecord and tar, with the input's checksums or corrected ones; and the index of a
+// TFRecord file.
 #include <cstring>
 
-#include "core/crc32c.h"
 #include "core/error.h"
+#include "core/files/crc32c.h"
 #include "data/containers/tfrecord.h"
 #include "data/containers/webdataset.h"
 #include "tests/fuzz/fuzz.h"
@@ -20,7 +20,7 @@ void put_number(std::string& bytes, std::size_t at, std::uint32_t value) {
   std::memcpy(bytes.data() + at, &value, sizeof(value));
 }
 
-// Frame by frame, as far as the lengths lead.
+// Corrects the checksums of all frames that lie within the bytes.
 std::string with_right_frames(std::string bytes) {
   std::size_t at = 0;
   while (bytes.size() - at >= 16) {
@@ -34,7 +34,7 @@ std::string with_right_frames(std::string bytes) {
   return bytes;
 }
 
-// Of every block, whether it is a header or not.
+// Corrects the checksum of every block, as if it were a header.
 std::string with_right_sums(std::string bytes) {
   for (std::size_t at = 0; at + 512 <= bytes.size(); at += 512) {
     if (bytes[at] == '\0') continue;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A table, to train with, of any options.
+// A training table with any options.
 #include "core/error.h"
-#include "data/csv.h"
+#include "data/formats/csv.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/read_some.h"
 

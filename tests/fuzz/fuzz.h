@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What libFuzzer runs: each target is a program of fuzz_main.cpp and one file that defines these two
-// functions. An input ends well or in an error that is meant for people; everything else, a failed CHECK or
-// any exception of another kind among it, is a finding.
+// The interface of a fuzz target: a program of fuzz_main.cpp and one file that defines try_input() and
+// seeds(). An input must succeed or throw an Error other than a failed CHECK. Any other outcome is a finding.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +15,13 @@
 
 namespace lockstep::fuzz {
 
-// Tries one input. Finds out for itself whether what it gets is right, and throws Broken where it is not.
+// Tries one input and checks the results. Throws Broken if a result is wrong.
 void try_input(std::string_view input);
 
-// What a corpus begins with: small, and of every kind that is worth changing.
+// The initial corpus: small inputs of every kind that is worth mutating.
 std::vector<std::string> seeds();
 
-// A promise that was not kept.
+// A violated requirement.
 struct Broken : std::exception {
   explicit Broken(std::string text) : what_happened(std::move(text)) {}
   const char* what() const noexcept override { return what_happened.c_str(); }
@@ -30,20 +29,20 @@ struct Broken : std::exception {
 };
 void require(bool kept, const std::string& promise);
 
-// In memory, of this process alone; gone at its end.
+// A folder in memory, for this process only. It is removed at exit.
 const std::filesystem::path& folder();
-// Creates or replaces a file there, and the folders it is in.
+// Creates or replaces a file in folder(). Creates its parent folders.
 std::filesystem::path put(const std::filesystem::path& name, std::string_view bytes);
 
-// Takes an input apart, from its front.
+// Splits an input into parts, from its front.
 class Parts {
  public:
   explicit Parts(std::string_view input) : rest_(input) {}
   std::uint8_t byte();
-  // As long as two bytes before it say, or the rest.
+  // A text whose length is in the two bytes before it, or the rest if that is shorter.
   std::string_view text();
   std::string_view rest() { return std::exchange(rest_, {}); }
-  // What text() takes apart.
+  // The bytes from which text() returns this text.
   static std::string of_text(std::string_view text);
 
  private:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Between libFuzzer and a target. --seeds=FOLDER, which libFuzzer leaves alone, writes the corpus to begin
-// with.
+// Connects libFuzzer with a target. --seeds=FOLDER, which libFuzzer ignores, writes the initial corpus.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -11,7 +10,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "core/printable.h"
+#include "core/system/printable.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {
@@ -27,7 +26,7 @@ struct OwnFolder {
   std::filesystem::path path;
 };
 
-// What people are shown of a message.
+// True if the message still has control characters after printable().
 bool orders_a_terminal(std::string_view message) {
   std::string shown = printable(message);
   std::erase_if(shown, [](char c) { return c == '\n' || c == '\t'; });
@@ -65,7 +64,7 @@ std::filesystem::path put(const std::filesystem::path& name, std::string_view by
     file.open(path, std::ios::binary | std::ios::trunc);
   }
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  require(file.flush().good(), "a file can be written: " + path.string());
+  require(file.flush().good(), "cannot write the file " + path.string());
   return path;
 }
 
@@ -107,12 +106,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     fuzz::try_input({reinterpret_cast<const char*>(data), size});
   } catch (const fuzz::Broken& broken) {
-    fuzz::found("broken promise", broken.what());
+    fuzz::found("violated requirement", broken.what());
   } catch (const Error& error) {
     if (error.exit_code() == exit_code::failed) fuzz::found("failed check", error.what());
     if (fuzz::orders_a_terminal(error.what())) fuzz::found("control characters in a message", error.what());
   } catch (const std::exception& exception) {
-    fuzz::found("an exception that nobody catches", exception.what());
+    fuzz::found("uncaught exception", exception.what());
   }
   return 0;
 }

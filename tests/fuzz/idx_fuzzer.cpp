@@ -4,7 +4,7 @@
 #include <array>
 
 #include "core/error.h"
-#include "data/idx.h"
+#include "data/formats/idx.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {
@@ -40,11 +40,11 @@ void try_input(std::string_view input) {
 
   const std::unique_ptr<Dataset> dataset = open_idx(folder() / "idx", Split::train);
   const ImageShape shape = dataset->image_shape();
-  require(dataset->size() >= 1 && shape.bytes() >= 1, "there is an image");
+  require(dataset->size() >= 1 && shape.bytes() >= 1, "a dataset must have at least one image");
   std::vector<std::uint8_t> image(static_cast<std::size_t>(shape.bytes()));
   for (std::int64_t i = 0; i < std::min<std::int64_t>(dataset->size(), 64); ++i) {
     const std::int32_t label = dataset->read(i, image);
-    require(label >= 0 && label < dataset->classes(), "labels are classes");
+    require(label >= 0 && label < dataset->classes(), "a label must be one of the classes");
   }
   dataset->fingerprint();
 }

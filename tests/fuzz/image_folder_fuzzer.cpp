@@ -2,14 +2,14 @@
 //
 // A folder of images: the names of a class and of a file in it, and the file's bytes.
 #include "core/error.h"
-#include "data/image_folder.h"
-#include "data/png.h"
+#include "data/formats/image_folder.h"
+#include "data/images/png.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {
 namespace {
 
-// The smallest baseline JPEG there is, gray, 8 x 8.
+// A minimal baseline JPEG: gray, 8 x 8 pixels.
 const unsigned char kGray[] = {
     0xff, 0xd8, 0xff, 0xdb, 0,  67,   0, 1, 1,    1,    1,    1,  1,    1,    1,   1, 1, 1, 1, 1,    1,
     1,    1,    1,    1,    1,  1,    1, 1, 1,    1,    1,    1,  1,    1,    1,   1, 1, 1, 1, 1,    1,
@@ -19,7 +19,7 @@ const unsigned char kGray[] = {
     3,    0xff, 0xc4, 0,    20, 0x10, 1, 0, 0,    0,    0,    0,  0,    0,    0,   0, 0, 0, 0, 0,    0,
     0,    0,    0xff, 0xda, 0,  8,    1, 1, 0,    0,    0x3f, 0,  0x37, 0xff, 0xd9};
 
-// As a name in a folder can be.
+// Turns the text into a valid file name, or "".
 std::string file_name(std::string_view text) {
   std::string name(text.substr(0, 100));
   std::erase_if(name, [](char c) { return c == '/' || c == '\0'; });
@@ -46,14 +46,14 @@ void try_input(std::string_view input) {
   std::vector<std::uint8_t> small(static_cast<std::size_t>(dataset->image_shape().bytes()));
   const std::unique_ptr<Dataset> as_it_is = open_image_folder({.path = top}, Split::train);
   const ImageShape shape = as_it_is->image_shape();
-  require(dataset->size() == 1 && dataset->classes() == 1, "one class, one image");
+  require(dataset->size() == 1 && dataset->classes() == 1, "expected one class and one image");
   dataset->fingerprint();
   dataset->probe(0);
-  // What is larger takes its time and tells no more.
+  // Larger images take long and show nothing new.
   if (shape.bytes() > 1 << 20) return;
   std::vector<std::uint8_t> image(static_cast<std::size_t>(shape.bytes()));
-  require(as_it_is->read(0, image) == 0, "of the one class");
-  require(dataset->read_augmented(0, {}, small) == 0, "of the one class");
+  require(as_it_is->read(0, image) == 0, "the label must be 0");
+  require(dataset->read_augmented(0, {}, small) == 0, "the label must be 0");
 }
 
 std::vector<std::string> seeds() {
@@ -65,7 +65,7 @@ std::vector<std::string> seeds() {
   wide[75] = wide[77] = '\xff';
   const ImageShape shape{.height = 3, .width = 2, .channels = 3};
   const std::vector<std::uint8_t> png = encode_png(shape, std::vector<std::uint8_t>(18, 7));
-  // Behind the first marker: turned to the right.
+  // An Exif segment after the first marker: rotated to the right.
   std::string turned = gray;
   turned.insert(2, std::string("\xff\xe1\0\x22"
                                "Exif\0\0II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\6\0\0\0\0\0\0\0",

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernel choices: those of a file that any process of the machine may have written, and those that a
-// checkpoint brings.
+// Kernel choices, from a file that any process of the machine may have written or from a checkpoint.
 #include "core/error.h"
 #include "launch/program/devices/kernel_cache.h"
 #include "tests/fuzz/fuzz.h"
@@ -22,7 +21,7 @@ void try_input(std::string_view input) {
     from_text(text, choices);
     KernelChoices again(ChooseBy::time, "time");
     from_text(to_text(choices), again);
-    require(to_text(again) == to_text(choices), "what is told is what is kept");
+    require(to_text(again) == to_text(choices), "the written choices must read back unchanged");
     return;
   }
   const KernelCache cache(folder() / "cache", kIdentity);
@@ -34,10 +33,10 @@ void try_input(std::string_view input) {
     choices.keep("a key of this very run",
                  {.candidate = "direct", .microseconds = 1, .waited = 0, .contests = 1});
   });
-  require(planned, "whatever is in the cache, the run goes on");
+  require(planned, "an invalid cache must not prevent planning");
   KernelChoices later(ChooseBy::time, "time");
   cache.use(later, [] {});
-  require(later.kept().contains("a key of this very run"), "what was chosen is kept");
+  require(later.kept().contains("a key of this very run"), "the cache must contain the new choice");
 }
 
 std::vector<std::string> seeds() {

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// manifest.json of a checkpoint: as it comes, and one of our own with fields that anybody chose, whose hashes
-// are right.
+// manifest.json of a checkpoint: the input itself, or a manifest with the input's fields and correct hashes.
 #include "core/error.h"
-#include "launch/train/checkpoint/manifest.h"
 #include "launch/program/config/config.h"
+#include "launch/train/checkpoint/manifest.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {
 namespace {
 
-// Whatever a manifest says, its files are those of its folder.
+// The files of every accepted manifest must be in its folder.
 void check(const Manifest& manifest, std::string_view text) {
-  require(to_text(manifest) == text, "one text for one manifest");
+  require(to_text(manifest) == text, "the text of a manifest must read back unchanged");
   require(manifest.ranks >= 1 && static_cast<std::int64_t>(manifest.files.size()) == manifest.ranks + 1,
-          "a file for each rank, and one for all");
+          "expected one file for each rank and one shared file");
   for (const ShardFile& file : manifest.files)
-    require(file.name.find('/') == std::string::npos, "files have names, not paths");
+    require(file.name.find('/') == std::string::npos, "files must have names, not paths");
 }
 
 Manifest chosen_by(Parts& parts) {

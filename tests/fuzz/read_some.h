@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every dataset promises, whatever its files hold.
+// Checks that hold for every dataset, whatever its files contain.
 #pragma once
 
 #include <algorithm>
@@ -12,17 +12,17 @@
 namespace lockstep::fuzz {
 
 inline void read_some(const Dataset& dataset) {
-  require(dataset.size() >= 1, "there is an image");
-  require(dataset.image_shape().bytes() >= 1, "images have pixels");
+  require(dataset.size() >= 1, "a dataset must have at least one image");
+  require(dataset.image_shape().bytes() >= 1, "images must have pixels");
   dataset.fingerprint();
   dataset.class_counts();
   dataset.class_names();
-  // What is larger takes its time and tells no more.
+  // Larger images take long and show nothing new.
   if (dataset.image_shape().bytes() > 1 << 20) return;
   std::vector<std::uint8_t> image(static_cast<std::size_t>(dataset.image_shape().bytes()));
   for (std::int64_t i = 0; i < std::min<std::int64_t>(dataset.size(), 8); ++i) {
     const std::int32_t label = dataset.read(i, image);
-    require(label >= 0 && label < dataset.classes(), "labels are classes");
+    require(label >= 0 && label < dataset.classes(), "a label must be one of the classes");
   }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A record file: as it comes, or one whose checksums are made right.
+// A record file, with the input's checksums or corrected ones.
 #include <cstring>
 
-#include "core/crc32c.h"
 #include "core/error.h"
-#include "data/jpeg_decoder.h"
+#include "core/files/crc32c.h"
+#include "data/images/jpeg_decoder.h"
 #include "data/records/record_layout.h"
 #include "data/records/record_writer.h"
 #include "data/records/records.h"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint8_t kMakeRight = 1;
 
-// What the sizes that it tells lead to, as far as that lies in the file.
+// Corrects the checksums of all parts that lie within the file, by the sizes in its header.
 std::string with_right_checksums(std::string bytes) {
   RecordHeader header;
   RecordFooter footer;
@@ -69,7 +69,7 @@ std::string file_of(ImageCoding coding, std::int64_t images, const std::vector<s
   std::string bytes(std::filesystem::file_size(path), '\0');
   std::FILE* file = std::fopen(path.c_str(), "rb");
   require(file != nullptr && std::fread(bytes.data(), 1, bytes.size(), file) == bytes.size(),
-          "it was written");
+          "cannot read the written file");
   std::fclose(file);
   return bytes;
 }
@@ -89,7 +89,7 @@ void try_input(std::string_view input) {
     if (dataset->own_shape(i).bytes() > 1 << 20) continue;
     dataset->read_own_size(
         i, [](const ImageShape& whole) { return whole; }, image);
-    require(std::ssize(image.pixels) == image.shape.bytes(), "an image has its pixels");
+    require(std::ssize(image.pixels) == image.shape.bytes(), "the number of pixels must match the shape");
   }
   read_some(*dataset);
 }

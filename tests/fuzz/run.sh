@@ -4,7 +4,7 @@
 #
 #   tests/fuzz/run.sh TARGET SECONDS [BUILD]      such as config 600; default of BUILD: build/fuzz
 set -euo pipefail
-target=${1:?which target} seconds=${2:?how many seconds} build=$(realpath "${3:-build/fuzz}")
+target=${1:?TARGET is missing} seconds=${2:?SECONDS is missing} build=$(realpath "${3:-build/fuzz}")
 program=$build/bin/${target}_fuzzer work=$build/fuzzing/$target
 mkdir -p "$work/corpus"
 cd "$work"
@@ -17,10 +17,10 @@ code=0
   corpus seeds >log 2>&1 || code=$?
 if [ $code != 0 ]; then
   grep -av '^#[0-9]\|^INFO' log | tail -60
-  echo "$target: a finding; try it again with $program $(ls -t "$work"/finding-* 2>/dev/null | head -1)"
+  echo "$target: found a failing input; repeat it with $program $(ls -t "$work"/finding-* 2>/dev/null | head -1)"
   exit 1
 fi
 awk -v target="$target" -v seconds="$seconds" '
   / cov: / { for (i = 1; i < NF; ++i) if ($i == "cov:") edges = $(i + 1) }
   /^stat::number_of_executed_units/ { inputs = $2 }
-  END { printf "%s: %d inputs in %d s, %d edges, no finding\n", target, inputs, seconds, edges }' log
+  END { printf "%s: %d inputs in %d s, %d edges, no failing input\n", target, inputs, seconds, edges }' log

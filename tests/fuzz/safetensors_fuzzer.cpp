@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A safetensors file: its header, its tensors, and the same as a shard of a checkpoint whose hash is right.
+// A safetensors file: its header, its tensors, and the same file as a checkpoint shard with the correct hash.
 #include <cstring>
 
 #include "core/error.h"
-#include "core/safetensors.h"
+#include "core/files/safetensors.h"
 #include "launch/train/checkpoint/shard.h"
 #include "launch/train/watch/content_hash.h"
 #include "tests/fuzz/fuzz.h"
@@ -16,13 +16,14 @@ void read_all(const std::filesystem::path& path, std::uint64_t file_bytes) {
   SafetensorsReader reader(path);
   std::uint64_t data = 0;
   for (const SafetensorsEntry& entry : reader.entries()) {
-    require(entry.end >= entry.begin && entry.end - entry.begin <= file_bytes, "a tensor fits into its file");
-    require(reader.find(entry.name) != nullptr, "a tensor is found by its name");
+    require(entry.end >= entry.begin && entry.end - entry.begin <= file_bytes,
+            "a tensor must fit into its file");
+    require(reader.find(entry.name) != nullptr, "a tensor must be found by its name");
     std::vector<std::byte> bytes(entry.end - entry.begin);
     reader.read(entry, bytes);
     data += bytes.size();
   }
-  require(data + 8 <= file_bytes, "tensors do not overlap");
+  require(data + 8 <= file_bytes, "tensors must not overlap");
 }
 
 std::string file_of(std::string_view header, std::size_t data) {
@@ -42,10 +43,10 @@ void try_input(std::string_view input) {
   std::uint64_t bytes = 0;
   for (const StateCopy::Tensor& tensor : state.tensors) {
     require(static_cast<std::int64_t>(tensor.values.size()) == tensor.shape.elements(),
-            "values as the shape says");
+            "the number of values must match the shape");
     bytes += 4 * tensor.values.size();
   }
-  require(bytes < input.size(), "no more state than the file has");
+  require(bytes < input.size(), "the state must not be larger than the file");
 }
 
 std::vector<std::string> seeds() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The watchdog's port: bytes that a stranger sends, and that a rank sends, up to 8 MiB of them. What they
-// cost the thread that reads them counts as much as whether it survives them.
+// The watchdog's port: up to 8 MiB from a foreign process and from a rank. The reading thread must survive
+// them and spend little processor time.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -21,7 +21,7 @@ namespace {
 
 const std::string kSecret = "0123456789abcdef0123456789abcdef";
 constexpr std::size_t kMostSent = std::size_t{8} << 20;
-constexpr double kMostSeconds = 10;  // for 8 MiB, with sanitizers: a million messages of a rank take two
+constexpr double kMostSeconds = 10;  // for 8 MiB, with sanitizers: a million messages of a rank take 2 s
 
 double thread_seconds() {
   timespec now = {};
@@ -31,12 +31,15 @@ double thread_seconds() {
 
 // Both ends of a connection.
 struct Wire {
-  Wire() { require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) == 0, "a socket pair"); }
+  Wire() {
+    require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) == 0,
+            "cannot create a socket pair");
+  }
   ~Wire() {
     for (const int end : ends)
       if (end >= 0) close(end);
   }
-  // What finds room there. Returns false where nothing does, or nobody reads any more.
+  // Sends as many bytes as fit. Returns false if none fits or the other end is closed.
   bool feed(std::string_view& bytes) {
     const ssize_t sent = send(ends[1], bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent <= 0) return false;
@@ -56,12 +59,13 @@ void try_stranger(std::string_view bytes) {
   for (int turn = 0; turn < 100; ++turn) {
     wire.feed(bytes);
     const Stranger::Is is = stranger.hear(kSecret, begin);
-    require(is != Stranger::Is::known || shows_it, "a connection entered without the secret");
+    require(is != Stranger::Is::known || shows_it, "a connection without the secret was accepted");
     if (is != Stranger::Is::unknown) return;
     if (bytes.empty()) break;
   }
-  require(bytes.empty(), "a stranger may not send for ever");
-  require(stranger.hear(kSecret, begin + Stranger::kPatience) == Stranger::Is::refused, "nor wait for ever");
+  require(bytes.empty(), "a foreign process must not send without limit");
+  require(stranger.hear(kSecret, begin + Stranger::kPatience) == Stranger::Is::refused,
+          "a foreign process must not wait without limit");
 }
 
 void try_rank(std::string_view bytes) {
@@ -88,7 +92,7 @@ std::string message(WatchWord word, std::string_view text) {
 
 }  // namespace
 
-// The first byte says how often the rest comes, as a power of two.
+// The first byte is the number of repetitions of the rest, as a power of two.
 void try_input(std::string_view input) {
   Parts parts(input);
   const std::size_t times = std::size_t{1} << (parts.byte() % 24);
@@ -100,7 +104,8 @@ void try_input(std::string_view input) {
   try_rank(sent);
   const double seconds = thread_seconds() - begin;
   require(seconds < kMostSeconds,
-          fmt::format("{} bytes are read in {} s, not {:.1f}", sent.size(), kMostSeconds, seconds));
+          fmt::format("{} bytes must be read within {} s of processor time, not {:.1f} s", sent.size(),
+                      kMostSeconds, seconds));
 }
 
 std::vector<std::string> seeds() {

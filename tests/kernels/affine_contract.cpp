@@ -79,7 +79,7 @@ void expect_forward(AffineRunner& runner, const Case& c) {
   const Values y = runner.forward(c.x, c.w, c.bias);
   c.expect_tensor(y, expected);
   EXPECT_EQ(runner.nonzero_outputs(), std::ranges::count_if(y, [](float value) { return value != 0; }))
-      << "padding is not zero";
+      << "expected zeros in the padding";
 }
 
 void expect_backward_data(AffineRunner& runner, const Case& c) {

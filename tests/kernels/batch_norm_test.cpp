@@ -170,7 +170,7 @@ TEST(BatchNorm, TrainingMatchesTheDefinition) {
   });
 }
 
-TEST(BatchNorm, MeansFarFromZeroDoNotDrownTheVariance) {
+TEST(BatchNorm, VarianceIsAccurateForMeansFarFromZero) {
   for (const Layout& layout : layouts_for({5, 17, 8, 8})) {
     SCOPED_TRACE(layout.describe());
     BatchNormCase c(layout, {}, 1000.0f);
@@ -311,7 +311,7 @@ TEST(BatchNorm, RunningStatisticsTakeTheUnbiasedVariance) {
   });
 }
 
-TEST(BatchNorm, ARepetitionLeavesTheRunningStatisticsAlone) {
+TEST(BatchNorm, ARepeatedForwardKeepsTheRunningStatistics) {
   BatchNormCase c(Layout({4, 17, 5, 5}, DType::f32), {.activation = Activation::relu});
   c.forward_training();
   const Values mean = c.mean_memory.values(), variance = c.variance_memory.values(), y = c.y_memory.values();
@@ -323,7 +323,7 @@ TEST(BatchNorm, ARepetitionLeavesTheRunningStatisticsAlone) {
   EXPECT_EQ(c.y_memory.values(), y);
 }
 
-TEST(BatchNorm, TheOutputMayTakeTheResidualsPlace) {
+TEST(BatchNorm, TheOutputMayOverwriteTheResidual) {
   for (const DType type : kTypes) {
     for (const Layout& layout : layouts_for({3, 17, 5, 6}, type)) {
       BatchNormCase c(layout, {.activation = Activation::relu, .residual = true});
@@ -356,7 +356,7 @@ TEST(BatchNorm, EvaluationUsesTheRunningStatisticsAndKeepsThem) {
 }
 
 // y is linear in x, so x's gradient is the slope times y's gradient where the activation passes it.
-TEST(BatchNorm, FrozenNormalisesWithTheRunningStatisticsAndPassesGradientsOn) {
+TEST(BatchNorm, FrozenLayersUseTheRunningStatisticsAndPropagateGradients) {
   for_each_batch_norm([](const Layout& layout, BatchNormOptions options) {
     options.frozen = true;
     BatchNormCase c(layout, options);
@@ -416,7 +416,7 @@ TEST(BatchNorm, FeaturesAreImagesOfOnePixel) {
   }
 }
 
-TEST(BatchNorm, RejectsWhatMakesNoSense) {
+TEST(BatchNorm, RejectsInvalidOptions) {
   const Layout image({2, 3, 4, 4}, DType::f32);
   EXPECT_THROW(cpu_backend().batch_norm({}, Layout({2, 3, 4}, DType::f32)), ConfigError);
   EXPECT_THROW(cpu_backend().batch_norm({}, Layout({2, 0, 4, 4}, DType::f32)), ConfigError);

@@ -25,7 +25,7 @@ CountedClasses counted_by_cpu(const CountedBatch& batch) {
   return counts;
 }
 
-TEST(ClassCounts, AreTheDefinitions) {
+TEST(ClassCounts, MatchTheDefinition) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
     for (const auto& [samples, classes] : {std::pair{1, 1}, {5, 3}, {33, 101}, {7, 1000}, {2500, 10}}) {
       SCOPED_TRACE(fmt::format("{} samples of {} classes in {}", samples, classes, name_of(type)));
@@ -35,7 +35,7 @@ TEST(ClassCounts, AreTheDefinitions) {
   }
 }
 
-TEST(ClassCounts, OfHardCasesAreTheDefinitions) {
+TEST(ClassCounts, MatchTheDefinitionForTiesInfinitiesAndNans) {
   for (const CountedBatch& batch : hard_batches()) EXPECT_EQ(counted_by_cpu(batch), reference_counts(batch));
 }
 
@@ -49,7 +49,7 @@ TEST(ClassCounts, EqualLogitsRankByTheirClass) {
   for (std::int64_t label = 0; label < 7; ++label) EXPECT_EQ(counts.confused(label, 0), 1);
 }
 
-TEST(ClassCounts, ASampleWithoutAPredictionIsOneOfItsClassAndNoMore) {
+TEST(ClassCounts, ASampleWithoutAPredictionCountsOnlyForItsClass) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float bad : {std::nanf(""), kInfinity}) {
     for (const std::size_t place : {0, 2, 5}) {
@@ -92,7 +92,7 @@ TEST(ClassCounts, AgreeWithTheLoss) {
   }
 }
 
-TEST(ClassCounts, AddToWhatIsThereAndLeaveOutWhatIsNotWanted) {
+TEST(ClassCounts, AreAddedAndNullOutputsAreSkipped) {
   const CountedBatch batch = CountedBatch::random(DType::f32, 40, 6);
   const CountedClasses once = counted_by_cpu(batch);
   CountedClasses twice = once;

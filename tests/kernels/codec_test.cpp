@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Codes, CodecKernels, testing::ValuesIn(kBlockCodes), []
   return std::string(type.param == BlockCode::int8 ? "int8" : "sign");
 });
 
-TEST_P(CodecKernels, WhatIsSentAndWhatIsLeftAreTheWhole) {
+TEST_P(CodecKernels, SentPlusResidualEqualsTheInput) {
   for (const std::int64_t count : kBlockCounts) {
     CodecBlocks blocks(GetParam(), count, "values");
     backend_.encode_blocks(stream_, blocks.encode());
@@ -75,7 +75,7 @@ TEST_P(CodecKernels, ErrorsAreBounded) {
   }
 }
 
-TEST_P(CodecKernels, WithoutAResidualNothingIsAddedOrKept) {
+TEST_P(CodecKernels, WithoutAResidualOnlyTheGradientIsSent) {
   CodecBlocks blocks(GetParam(), 5, "values");
   BlockEncode encode = blocks.encode();
   encode.residual = nullptr;
@@ -114,7 +114,7 @@ TEST_P(CodecKernels, SumsRanksInTheirOrder) {
   for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_NEAR(sum[i], expected[i], rounding) << i;
 }
 
-TEST_P(CodecKernels, ABlockThatIsNotFiniteStaysSo) {
+TEST_P(CodecKernels, ANonFiniteBlockStaysNonFinite) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -INFINITY}) {
     for (const bool in_residual : {false, true}) {
@@ -128,7 +128,7 @@ TEST_P(CodecKernels, ABlockThatIsNotFiniteStaysSo) {
   }
 }
 
-TEST_P(CodecKernels, OfNothingNothingIsSent) {
+TEST_P(CodecKernels, ZerosAreSentAsZeros) {
   CodecBlocks blocks(GetParam(), 2, "values");
   std::ranges::fill(blocks.values, 0.0f);
   std::ranges::fill(blocks.residual, 0.0f);
@@ -139,7 +139,7 @@ TEST_P(CodecKernels, OfNothingNothingIsSent) {
   EXPECT_NEAR(sent[3] + 8 * blocks.left[3], 1e-38f, 1e-43f);
 }
 
-TEST_P(CodecKernels, RunsInTheOrderOfAnotherStream) {
+TEST_P(CodecKernels, HasTheSameResultsOnAWorkerStream) {
   Stream worker(Device{}, StreamUse::communication);
   CodecBlocks blocks(GetParam(), 70, "values"), there(GetParam(), 70, "values");
   backend_.encode_blocks(stream_, blocks.encode());
@@ -152,7 +152,7 @@ TEST_P(CodecKernels, RunsInTheOrderOfAnotherStream) {
   EXPECT_EQ(values, decoded(blocks));
 }
 
-TEST(SignKernel, LeavesOutWhatIsNoGradient) {
+TEST(SignKernel, ExcludesPadding) {
   Backend& backend = backend_for(Device{});
   Stream stream(Device{}, StreamUse::compute);
   CodecBlocks blocks(BlockCode::sign, 4, "values");
@@ -180,7 +180,7 @@ TEST(SignKernel, LeavesOutWhatIsNoGradient) {
 
 // The worst block without a rotation: a bit for each value would carry almost no information about the large
 // one.
-TEST(SignKernel, OneLargeNumberIsSpreadOverTheBlock) {
+TEST(SignKernel, ALargeValueIsSpreadOverTheBlock) {
   Backend& backend = backend_for(Device{});
   Stream stream(Device{}, StreamUse::compute);
   for (const std::size_t place : {0, 7, 100, 255}) {
@@ -198,7 +198,7 @@ TEST(SignKernel, OneLargeNumberIsSpreadOverTheBlock) {
 
 // The gradient differs from step to step. The scale with the smallest error would send 2 / pi of it on
 // average.
-TEST(SignKernel, SendsOnAverageWhatThereIs) {
+TEST(SignKernel, IsUnbiasedOnAverage) {
   constexpr int kSteps = 2000;
   Backend& backend = backend_for(Device{});
   Stream stream(Device{}, StreamUse::compute);
@@ -223,7 +223,7 @@ TEST(SignKernel, SendsOnAverageWhatThereIs) {
   EXPECT_NEAR(along / squares, 0.5, 0.5 * 0.1);
 }
 
-TEST(Int8Kernel, RoundsAtRandomWithoutABias) {
+TEST(Int8Kernel, StochasticRoundingIsUnbiased) {
   constexpr int kSteps = 4000;
   Backend& backend = backend_for(Device{});
   Stream stream(Device{}, StreamUse::compute);
@@ -253,7 +253,7 @@ TEST(Int8Kernel, RoundsAtRandomWithoutABias) {
     EXPECT_NEAR(mean[i], blocks.values[i], 5 * step_of(i) / 2 / std::sqrt(kSteps)) << i;
 }
 
-TEST(KeepIfFinite, CountsBeyondTheWholeNumbersOfFp32) {
+TEST(KeepIfFinite, CountsBeyondTheIntegersOfFp32) {
   Backend& backend = backend_for(Device{});
   Stream stream(Device{}, StreamUse::compute);
   const std::int32_t finite = 1;
@@ -267,7 +267,7 @@ TEST(KeepIfFinite, CountsBeyondTheWholeNumbersOfFp32) {
   }
 }
 
-TEST(KeepIfFinite, TakesOverOnlyWhatIs) {
+TEST(KeepIfFinite, CopiesAndCountsOnlyIfFinite) {
   Backend& backend = backend_for(Device{});
   Stream stream(Device{}, StreamUse::compute);
   const Values from = {1, 2, 3};

@@ -99,7 +99,7 @@ std::vector<Rgb> expected_of(const Bytes& image, const Jitter::View& view, const
   return pixels;
 }
 
-TEST(ColorJitter, IsTorchvisionsToAByte) {
+TEST(ColorJitter, MatchesTorchvisionWithinOneLevel) {
   constexpr std::int64_t kImages = 60;
   const Bytes images = colorful(kImages, 3);
   const auto samples = samples_of_epoch(kImages, 2);
@@ -126,12 +126,12 @@ TEST(ColorJitter, IsTorchvisionsToAByte) {
             std::max(far, std::abs(wanted - images[static_cast<std::size_t>(image * kColorPixels * 3 + i)]));
       }
     }
-    EXPECT_GT(far, 10) << "images change";
+    EXPECT_GT(far, 10) << "the images must change";
   }
 }
 
 // The ends of the ranges occur, means are in the middle, and all orders are equally likely.
-TEST(ColorJitter, DrawsEvenlyAndInEveryOrder) {
+TEST(ColorJitter, DrawsFactorsAndOrdersUniformly) {
   constexpr int kDraws = 24 * 200;
   const Jitter jitter =
       Jitter::from({.channels = 3,
@@ -184,7 +184,7 @@ TEST(ColorJitter, DependsOnKeyEpochAndSampleAlone) {
   EXPECT_NE(jittered(how, one, {samples[1]}, 3, {5, 7}), image(1));
 }
 
-TEST(ColorJitter, GrayImagesHaveNoColor) {
+TEST(ColorJitter, GrayImagesIgnoreSaturationAndHue) {
   const Bytes images = colorful(20, 1);
   const auto samples = samples_of_epoch(20, 0);
   EXPECT_EQ(jittered({.saturation = 1, .hue = 0.5}, images, samples, 1), images);
@@ -197,7 +197,7 @@ TEST(ColorJitter, GrayImagesHaveNoColor) {
   for (std::size_t i = 0; i < images.size(); ++i) EXPECT_NEAR(rgb[3 * i], gray[i], 1);
 }
 
-TEST(ColorJitter, RefusesWhatMakesNoSense) {
+TEST(ColorJitter, RefusesInvalidOptions) {
   const Bytes two = colorful(1, 2);
   const auto samples = samples_of_epoch(1, 0);
   EXPECT_THROW(jittered({.brightness = 0.5}, two, samples, 2), ConfigError);

@@ -78,7 +78,7 @@ void expect_convolution(const ConvolutionShape& s, const Layout& input) {
   expect_affine_contract(*kernel, s);
 }
 
-TEST_P(Convolution, OfPlainInput) {
+TEST_P(Convolution, MatchesTheReferenceOnPlainInput) {
   for (const DType type : kTypes) {
     SCOPED_TRACE(name_of(type));
     expect_convolution(s, Layout({s.batch, s.in_channels, s.in_height, s.in_width}, type));
@@ -86,7 +86,7 @@ TEST_P(Convolution, OfPlainInput) {
 }
 
 // As inside a network: the input has the layout of the previous convolution's output.
-TEST_P(Convolution, OfAnotherOnesOutput) {
+TEST_P(Convolution, MatchesTheReferenceOnTheOutputOfAConvolution) {
   const ConvolutionShape before = {.batch = s.batch,
                                    .in_channels = 16,
                                    .in_height = s.in_height,
@@ -123,7 +123,7 @@ bool everywhere(const ConvolutionShape&) { return true; }
 
 class ConvolutionCandidate : public testing::TestWithParam<NamedCandidate> {};
 
-TEST_P(ConvolutionCandidate, ComputesTheSame) {
+TEST_P(ConvolutionCandidate, MatchesTheReference) {
   const NamedCandidate& c = GetParam();
   int found = 0;
   Thinning thinning;
@@ -200,7 +200,7 @@ TEST(ConvolutionActivation, IsAppliedToTheOutput) {
   }
 }
 
-TEST(ConvolutionOutput, TakesPlanningTwiceToTheSameLayouts) {
+TEST(ConvolutionOutput, PlanningTwiceGivesTheSameLayouts) {
   const ConvolutionShape s = shape(17, 33, 7, {.kernel = 3, .padding = 1});
   const Layout input({s.batch, 17, 7, 7}, DType::f32);
   const auto one = planned_convolution(s, input);

@@ -44,7 +44,7 @@ TEST_P(CudaAffineKernels, ConvolutionsMatchTheReferenceInEveryLayout) {
   }
 }
 
-TEST_P(CudaAffineKernels, WhatWasChosenByTimeIsKeptAndRight) {
+TEST_P(CudaAffineKernels, ATimedChoiceIsKeptAndMatchesTheReference) {
   const Side gpu(kGpu);
   KernelChoices choices(ChooseBy::time);
   const ConvolutionShape shape = convolutions().front();

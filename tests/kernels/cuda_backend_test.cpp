@@ -60,7 +60,7 @@ class CudaBackend : public testing::TestWithParam<DType> {
   }
 };
 
-TEST_P(CudaBackend, ActivationsSumsAndProducts) {
+TEST_P(CudaBackend, ActivationsSumsAndProductsMatchTheCpu) {
   for (const std::int64_t count : kElementCounts) {
     for (const Activation activation : kActivations) {
       SCOPED_TRACE(fmt::format("{} elements, activation {}", count, static_cast<int>(activation)));
@@ -80,7 +80,7 @@ TEST_P(CudaBackend, ActivationsSumsAndProducts) {
   }
 }
 
-TEST_P(CudaBackend, Casts) {
+TEST_P(CudaBackend, CastsMatchTheCpu) {
   Side gpu(kGpu);
   for (const std::int64_t count : kElementCounts) {
     for (const DType to : kTypes) {
@@ -92,7 +92,7 @@ TEST_P(CudaBackend, Casts) {
   }
 }
 
-TEST_P(CudaBackend, OneInfinityOrNaNAnywhereIsFound) {
+TEST_P(CudaBackend, FindsASingleInfinityOrNaN) {
   Side gpu(kGpu);
   Buffer flag(sizeof(std::int32_t), kGpu);
   for (const std::int64_t count : kElementCounts) {
@@ -138,7 +138,7 @@ TEST_P(CudaBackend, DropoutHasTheCpusMask) {
   }
 }
 
-TEST_P(CudaBackend, BatchNormInEveryLayout) {
+TEST_P(CudaBackend, BatchNormMatchesTheCpuInEveryLayout) {
   Side cpu(Device{}), gpu(kGpu);
   for (const Shape& shape : {Shape{16, 64, 9, 7}, Shape{8, 3, 13, 11}, Shape{65, 40}}) {
     for (const Activation activation : kActivations) {
@@ -160,7 +160,7 @@ TEST_P(CudaBackend, BatchNormInEveryLayout) {
   }
 }
 
-TEST_P(CudaBackend, PoolingInEveryLayout) {
+TEST_P(CudaBackend, PoolingMatchesTheCpuInEveryLayout) {
   Side cpu(Device{}), gpu(kGpu);
   for (const Shape& shape : {Shape{4, 64, 15, 14}, Shape{2, 5, 9, 7}}) {
     for (const PoolingKind kind : {PoolingKind::max, PoolingKind::average}) {
@@ -199,7 +199,7 @@ TEST_P(CudaBackend, ReordersBetweenAllLayouts) {
   }
 }
 
-TEST_P(CudaBackend, Images) {
+TEST_P(CudaBackend, ImagesMatchTheCpu) {
   const float mean[] = {0.1f, 0.5f, 0.9f, 0.3f}, deviation[] = {0.25f, 0.5f, 2.0f, 1.0f};
   for (const std::size_t channels : {1, 2, 3, 4}) {
     std::vector<std::uint8_t> images(3 * 31 * 33 * channels);
@@ -226,7 +226,7 @@ TEST_P(CudaBackend, Images) {
   }
 }
 
-TEST_P(CudaBackend, SoftmaxCrossEntropy) {
+TEST_P(CudaBackend, SoftmaxCrossEntropyMatchesTheCpu) {
   for (const auto& [batch, classes] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {33, 101}, {300, 10}}) {
     for (const float smoothing : {0.0f, 0.1f}) {
       expect_cpus([&, samples = batch, count = classes](Side& side, DType type) {
@@ -267,7 +267,7 @@ TEST_P(CudaBackend, SoftmaxCrossEntropy) {
 INSTANTIATE_TEST_SUITE_P(Types, CudaBackend, testing::ValuesIn(kTypes),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 
-TEST(CudaBackendItself, SaysWhatItIsAndIsTheSameForADevice) {
+TEST(CudaBackendItself, DescribesItselfAndIsCreatedOncePerDevice) {
   SKIP_WITHOUT_A_GPU();
   Backend& backend = backend_for(kGpu);
   EXPECT_EQ(&backend, &backend_for(kGpu));
@@ -277,17 +277,17 @@ TEST(CudaBackendItself, SaysWhatItIsAndIsTheSameForADevice) {
   EXPECT_NE(backend.identity().find("driver"), std::string::npos) << backend.identity();
 }
 
-TEST(CudaBackendItself, SaysWhichBatchesSuitTensorCores) {
+TEST(CudaBackendItself, ReportsTheBatchMultiplesForTensorCores) {
   SKIP_WITHOUT_A_GPU();
   Backend& backend = backend_for(kGpu);
   EXPECT_EQ(backend.batch_multiple(DType::f16), 8);
   EXPECT_EQ(backend.batch_multiple(DType::f32), 4);
 }
 
-TEST(CudaBackendItself, MeasuresCeilingsThatCanBeReached) {
+TEST(CudaBackendItself, MeasuresAPlausiblePeak) {
   SKIP_WITHOUT_A_GPU();
   if (cuda_status().devices[0].name == "emulated GPU")
-    GTEST_SKIP() << "an emulated device says nothing of speed";
+    GTEST_SKIP() << "an emulated device has no measurable speed";
   const Peak peak = backend_for(kGpu).measure_peak();
   EXPECT_GT(peak.gigaflops, 100);
   EXPECT_GT(peak.tf32_gigaflops, peak.gigaflops);
@@ -295,7 +295,7 @@ TEST(CudaBackendItself, MeasuresCeilingsThatCanBeReached) {
   EXPECT_GT(peak.gigabytes_per_second, 10);
 }
 
-TEST(CudaBackendItself, WithoutADeviceSaysWhatToDo) {
+TEST(CudaBackendItself, WithoutADeviceNamesTheOptionToChange) {
   EXPECT_TRUE(has_backend(DeviceKind::cuda));
   const Device none{.kind = DeviceKind::cuda, .index = 1000};
   const std::string message = message_of<ConfigError>([&] { backend_for(none); });

@@ -103,7 +103,7 @@ class CudaUpdates : public testing::Test {
   void SetUp() override { SKIP_WITHOUT_A_GPU(); }
 };
 
-TEST_F(CudaUpdates, AreTheCpus) {
+TEST_F(CudaUpdates, EqualTheCpu) {
   Side cpu(Device{}), gpu(kGpu);
   for (const Rule rule : kRules) {
     for (const DType type : kTypes) {
@@ -116,14 +116,14 @@ TEST_F(CudaUpdates, AreTheCpus) {
         for (std::size_t i = 0; i < expected.size(); ++i) {
           EXPECT_LT(relative_error(actual[i], widen(expected[i])), i == 3 ? 1e-3 : 1e-6)
               << "result " << i << " of rule " << static_cast<int>(rule) << ", gradients " << name_of(type)
-              << (state_stays ? ", whose state stays in the end" : "");
+              << (state_stays ? ", the last step keeps the state" : "");
         }
       }
     }
   }
 }
 
-TEST_F(CudaUpdates, ChangeNothingWhereTheStepIsSkipped) {
+TEST_F(CudaUpdates, ChangeNothingIfTheStepIsSkipped) {
   Side gpu(kGpu);
   for (const Rule rule : kRules) {
     Steps steps(gpu, {.rule = rule, .gradient_type = DType::f16, .finite = 0});
@@ -133,7 +133,7 @@ TEST_F(CudaUpdates, ChangeNothingWhereTheStepIsSkipped) {
   }
 }
 
-TEST_F(CudaUpdates, ASkippedStepIsTakenBackAndMovesTheLossScale) {
+TEST_F(CudaUpdates, ASkippedStepIsRestoredAndMovesTheLossScale) {
   Side gpu(kGpu);
   const Values before = random_values(1001, "before"), after = random_values(1001, "after");
   const LossScaleRule rule{.growth = 2, .backoff = 0.5f, .interval = 2};

@@ -135,7 +135,7 @@ TEST_P(CudnnConvolution, MatchesTheReferenceByItsFirstCandidatesAndRepeatsItsBit
       }
     }
   }
-  fmt::print("{} of {} candidates were run, at most {} of a problem\n", run, proposed, kMostPlans);
+  fmt::print("ran {} of {} candidates, at most {} per problem\n", run, proposed, kMostPlans);
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, CudnnConvolution, testing::ValuesIn(kPrecisions),

@@ -136,7 +136,7 @@ ConvolutionProblem convolution_3x3(const Precision& precision,
           .dtype = precision.dtype};
 }
 
-TEST_F(CudnnPlanning, KnowsEveryShippedNetwork) {
+TEST_F(CudnnPlanning, TestsEveryShippedNetworkWithConvolutions) {
   const std::set<std::string> listed = [] {
     std::set<std::string> names;
     for (const Images& images : kNetworks) names.insert(images.network);
@@ -148,7 +148,7 @@ TEST_F(CudnnPlanning, KnowsEveryShippedNetwork) {
   }
 }
 
-TEST_F(CudnnPlanning, ProposesTheSameInTheSameOrder) {
+TEST_F(CudnnPlanning, ProposesTheSamePlansInTheSameOrder) {
   const ConvolutionProblem problem = convolution_3x3(kFp16);
   const auto tags = tags_of(convolution_candidates(problem, target_of(kH200)));
   EXPECT_GT(tags.size(), 8u);
@@ -156,7 +156,7 @@ TEST_F(CudnnPlanning, ProposesTheSameInTheSameOrder) {
   EXPECT_EQ(std::set(tags.begin(), tags.end()).size(), tags.size());
 }
 
-TEST_F(CudnnPlanning, FindsAPlanAgainByItsTag) {
+TEST_F(CudnnPlanning, FindsAPlanByItsTag) {
   const CudnnTarget target = target_of(kH200);
   const ConvolutionProblem problem = convolution_3x3(kFp16, AffineDirection::backward_weights);
   for (const ConvolutionPlan& plan : plan_convolution(problem, target)) {
@@ -168,7 +168,7 @@ TEST_F(CudnnPlanning, FindsAPlanAgainByItsTag) {
   EXPECT_FALSE(find_convolution_plan(problem, target, "eng9999"));
 }
 
-TEST_F(CudnnPlanning, KeepsToItsLimits) {
+TEST_F(CudnnPlanning, RespectsTheLimitsOfWorkspaceAndPlans) {
   const CudnnTarget target = target_of(kH200);
   const ConvolutionProblem problem = convolution_3x3(kFp16, AffineDirection::backward_weights);
   const auto most_workspace = [&](const PlanLimits& limits) {
@@ -191,7 +191,7 @@ bool on_tensor_cores(const ConvolutionCandidate& candidate) {
   return std::ranges::count(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) > 0;
 }
 
-TEST_F(CudnnPlanning, KeepsFp32OffTensorCoresUnlessTf32IsMeant) {
+TEST_F(CudnnPlanning, Fp32AvoidsTensorCoresUnlessTf32IsRequested) {
   for (const GpuModel& gpu : {kH200, kA100}) {
     const auto exact = convolution_candidates(convolution_3x3(kFp32), target_of(gpu));
     const auto rounded = convolution_candidates(convolution_3x3(kTf32), target_of(gpu));
@@ -201,7 +201,7 @@ TEST_F(CudnnPlanning, KeepsFp32OffTensorCoresUnlessTf32IsMeant) {
   }
 }
 
-TEST_F(CudnnPlanning, SaysWhatHasNoPlan) {
+TEST_F(CudnnPlanning, NamesTheProblemWithoutAPlan) {
   const GpuModel t4{"Tesla T4", 750, 40, 64 << 10, 15'843'721'216, 4 << 20, 1'590'000, 5'001'000};
   EXPECT_FALSE(plan_convolution(convolution_3x3(kFp16), target_of(t4)).empty());
   const ConvolutionProblem problem = convolution_3x3(kBf16);
@@ -209,7 +209,7 @@ TEST_F(CudnnPlanning, SaysWhatHasNoPlan) {
                {describe(problem), "bf16", "28x28"});
 }
 
-TEST_F(CudnnPlanning, SaysWhatADescriptionLacks) {
+TEST_F(CudnnPlanning, NamesTheMissingFieldOfADescription) {
   const std::string message = message_of<Error>([] { CudnnTarget::described(R"({"warpSize":32})"); });
   EXPECT_NE(message.find("maxGridSize"), std::string::npos) << message;
 }

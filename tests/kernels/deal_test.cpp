@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-TEST(Deal, DoesEveryPieceOnceOnThreadsBelowTheBound) {
+TEST(Deal, RunsEveryPieceOnceOnThreadsBelowTheBound) {
   for (const int threads : {1, 2, 3, 70}) {
     for (const std::int64_t pieces : {0, 1, 2, 3, 69, 70, 1000}) {
       std::vector<std::atomic<int>> done(static_cast<std::size_t>(pieces));
@@ -31,7 +31,7 @@ TEST(Deal, DoesEveryPieceOnceOnThreadsBelowTheBound) {
 }
 
 // A thread whose core another process takes is suspended in its first piece.
-TEST(Deal, AThreadThatStandsStillHoldsUpOnlyThePieceItBegan) {
+TEST(Deal, ASuspendedThreadDelaysOnlyItsCurrentPiece) {
   constexpr std::int64_t kPieces = 64;
   std::atomic<std::int64_t> others = 0;
   std::int64_t meanwhile = 0;
@@ -48,7 +48,7 @@ TEST(Deal, AThreadThatStandsStillHoldsUpOnlyThePieceItBegan) {
 }
 
 // With more threads than cores, pieces go to different threads from run to run.
-TEST(Deal, SumsKeepTheirOrderWhoeverComputesThem) {
+TEST(Deal, SumsKeepTheirOrderOnAnyThread) {
   const ConvolutionShape shape{.batch = 8,
                                .in_channels = 32,
                                .in_height = 20,

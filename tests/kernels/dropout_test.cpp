@@ -51,7 +51,7 @@ Values mask_of(const DropoutCase& test, std::size_t place) {
   return {first, first + test.features};
 }
 
-TEST(Dropout, KeepsTheExpectedShareAndScalesItByExactlyThat) {
+TEST(Dropout, KeepsTheExpectedShareAndScalesByItsInverse) {
   for (const float probability : {0.1f, 0.2f, 0.5f, 0.9f}) {
     DropoutCase test{.features = 1001, .probability = probability};
     for (std::int32_t i = 0; i < 200; ++i) test.samples.push_back({.epoch = 3, .index = i});
@@ -83,7 +83,7 @@ TEST(Dropout, NeighboursAreIndependent) {
   }
 }
 
-TEST(Dropout, ASampleHasItsMaskWhereverItLies) {
+TEST(Dropout, TheMaskOfASampleDoesNotDependOnItsPlace) {
   const DropoutCase first{.samples = {{1, 7}, {1, 8}, {1, 9}}, .features = 13};
   const DropoutCase second{.samples = {{1, 9}, {0, 0}, {2, 2}, {1, 7}}, .features = 13};
   EXPECT_EQ(mask_of(first, 0), mask_of(second, 3));
@@ -105,7 +105,7 @@ TEST(Dropout, SampleEpochPurposeAndSeedEachChangeTheMask) {
   EXPECT_NE(mask_of(other, 0), mask);
 }
 
-TEST(Dropout, OfHalvesHasTheSameMaskAndRoundsOnce) {
+TEST(Dropout, SixteenBitInputHasTheSameMaskAndIsRoundedOnce) {
   for (const DType type : {DType::f16, DType::bf16}) {
     for (const std::int64_t features : {1, 7, 64, 999}) {
       DropoutCase test{.samples = {{1, 7}, {0, 8}, {1, 9}}, .features = features, .probability = 0.3f};
@@ -117,7 +117,7 @@ TEST(Dropout, OfHalvesHasTheSameMaskAndRoundsOnce) {
   }
 }
 
-TEST(Dropout, ThreadsChangeNothing) {
+TEST(Dropout, DoesNotDependOnThreads) {
   SKIP_WHERE_TEAMS_LOOK_LIKE_RACES();
   DropoutCase test{.features = 999};
   for (std::int32_t i = 0; i < 100; ++i) test.samples.push_back({.epoch = 0, .index = i});

@@ -56,7 +56,7 @@ std::vector<std::size_t> places(std::size_t size) {
   return indices;
 }
 
-TEST_P(Elementwise, ReluKeepsWhatIsPositive) {
+TEST_P(Elementwise, ReluKeepsPositiveValues) {
   for (const std::int64_t count : kElementCounts) {
     const Values x = random(count, "x");
     const auto expected = [&](std::int64_t i) { return x[i] > 0 ? x[i] : 0.0f; };
@@ -71,7 +71,7 @@ TEST_P(Elementwise, ReluKeepsWhatIsPositive) {
   }
 }
 
-TEST_P(Elementwise, Relu6StopsAtSix) {
+TEST_P(Elementwise, Relu6ClampsAtSix) {
   for (const std::int64_t count : kElementCounts) {
     Values x = random(count, "x");
     for (float& value : x) value *= 8;
@@ -85,7 +85,7 @@ TEST_P(Elementwise, Relu6StopsAtSix) {
   }
 }
 
-TEST_P(Elementwise, ReluBackwardPassesWhereTheOutputIsPositive) {
+TEST_P(Elementwise, ReluBackwardPassesGradientsOfPositiveOutputs) {
   for (const std::int64_t count : kElementCounts) {
     const Values gradient = random(count, "gradient");
     Values y = random(count, "y");
@@ -148,7 +148,7 @@ TEST_P(Elementwise, CastRoundsToNearest) {
   }
 }
 
-TEST_P(Elementwise, LargestMagnitudeIsThatOfAnySign) {
+TEST_P(Elementwise, LargestMagnitudeIgnoresTheSign) {
   const auto largest_of = [&](const Values& values) {
     const GuardedMemory elements = memory(values);
     std::int32_t bits = -1;
@@ -213,7 +213,7 @@ TEST_P(Elementwise, ACastMayMultiply) {
   }
 }
 
-TEST_P(Elementwise, ACastMayAddToWhatIsThere) {
+TEST_P(Elementwise, ACastMayAddToTheDestination) {
   const float factor = 0x1p-3f;
   for (const std::int64_t count : kElementCounts) {
     const Values sums = random_values(count, "sums"), x = random(count, "x"),
@@ -269,7 +269,7 @@ TEST_P(Elementwise, FindsOneBadValueAnywhere) {
   }
 }
 
-TEST_P(Elementwise, SeveralPiecesAreJudgedTogether) {
+TEST_P(Elementwise, AllFiniteCombinesSeveralPieces) {
   const GuardedMemory good = memory(Values{1, 2}), bad = memory(Values{1, std::nanf("")});
   std::int32_t finite = 1;
   const auto judge = [&](const GuardedMemory& piece) {
@@ -283,7 +283,7 @@ TEST_P(Elementwise, SeveralPiecesAreJudgedTogether) {
   EXPECT_EQ(judge(good), 0);
 }
 
-TEST_P(Elementwise, SquaresAddUpWhateverTheNumberOfThreads) {
+TEST_P(Elementwise, SumOfSquaresDoesNotDependOnThreads) {
   std::vector<double> sums(kSquareSums, -1);
   const auto add = [&](const Values& values, Write write) {
     const GuardedMemory elements = memory(values);
@@ -372,7 +372,7 @@ class HalfCast : public testing::TestWithParam<DType> {
 INSTANTIATE_TEST_SUITE_P(Types, HalfCast, testing::Values(DType::f16, DType::bf16),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 
-TEST_P(HalfCast, EveryValueMeansWhatItsFormatSaysAndComesBack) {
+TEST_P(HalfCast, EveryValueMatchesItsFormatAndRoundTrips) {
   const std::vector<std::uint16_t> bits = all_bits();
   const std::vector<float> wide = widen_bits(bits);
   const std::vector<std::uint16_t> back = narrow(wide);
@@ -414,14 +414,14 @@ TEST_P(HalfCast, RoundsToTheNearestAndTiesToEven) {
   for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(rounded_bits[i], expected[i]) << values[i];
 }
 
-TEST_P(HalfCast, NaNStaysNaNWhateverItsBits) {
+TEST_P(HalfCast, NanRemainsNanForEveryPayload) {
   std::vector<float> values;
   for (const std::uint32_t bits : {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0x7f80ffffu, 0xff800001u})
     for (int copy = 0; copy < 16; ++copy) values.push_back(std::bit_cast<float>(bits));
   for (const std::uint16_t bits : narrow(values)) EXPECT_GT(bits & 0x7fffu, infinity());
 }
 
-TEST_P(HalfCast, IsTheCastOfSingleValues) {
+TEST_P(HalfCast, EqualsTheCastOfSingleValues) {
   std::vector<float> values;
   for (std::uint64_t word = 0; word < (1ull << 32); word += 65521)
     values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(word)));

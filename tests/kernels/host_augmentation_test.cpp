@@ -60,7 +60,7 @@ std::vector<float> activations(const ImageSize& size, const Augmentation& augmen
   return output;
 }
 
-TEST(HostAugmentation, AndTheRestOnTheDeviceGiveTheDevicesBits) {
+TEST(HostAugmentation, SplitBetweenHostAndDeviceGivesTheBitsOfTheDevice) {
   const PhiloxKey key = augmentation_key(5);
   const Augmentation augmentations[] = {
       {.crop_padding = 3, .key = key},
@@ -96,7 +96,7 @@ TEST(HostAugmentation, AndTheRestOnTheDeviceGiveTheDevicesBits) {
   }
 }
 
-TEST(HostAugmentation, LeavesErasingAndMixingToTheDevice) {
+TEST(HostAugmentation, DoesNotEraseOrMix) {
   const Augmentation behind{.cutout = 4, .random_erasing = 1, .mixup = 0.4};
   EXPECT_FALSE(behind.changes_bytes());
   std::vector<std::uint8_t> image(48, 7);
@@ -104,7 +104,7 @@ TEST(HostAugmentation, LeavesErasingAndMixingToTheDevice) {
   EXPECT_EQ(image, std::vector<std::uint8_t>(48, 7));
 }
 
-TEST(HostAugmentation, RefusesWhatTheDeviceWould) {
+TEST(HostAugmentation, RefusesTheSameOptionsAsTheDevice) {
   EXPECT_THROW(HostAugmentation({.crop_padding = 9}, 8, 8, 3), ConfigError);
   EXPECT_THROW(HostAugmentation({.color = {.hue = 0.1}}, 8, 8, 2), ConfigError);
   std::vector<std::uint8_t> image(5);

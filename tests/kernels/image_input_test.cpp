@@ -57,7 +57,7 @@ TEST(ImageInput, WithoutStatisticsScalesToTheUnitInterval) {
   EXPECT_FLOAT_EQ(output[1], 1.0f);
 }
 
-TEST(ImageInput, HalvesAreTheRoundedFloats) {
+TEST(ImageInput, SixteenBitResultsAreTheRoundedFloats) {
   const std::array mean{0.1f, 0.5f, 0.9f};
   const std::array deviation{0.25f, 0.5f, 2.0f};
   ImageInput input{.batch = 3, .height = 7, .width = 5, .channels = 3, .mean = mean, .deviation = deviation};
@@ -76,7 +76,7 @@ TEST(ImageInput, HalvesAreTheRoundedFloats) {
   for (const DType type : {DType::f16, DType::bf16}) EXPECT_EQ(run(type), rounded(floats, type));
 }
 
-TEST(ImageInput, TakesNumbersAsTheyAre) {
+TEST(ImageInput, NumbersAreOnlyConvertedToTheType) {
   const Values numbers = random_values(3 * 7, "numbers");
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
     const auto kernel = cpu_backend().image_input(
@@ -156,7 +156,7 @@ class AugmentedImages : public testing::Test {
   const Augmentation both_ = {.crop_padding = kPadding, .horizontal_flip = true, .key = {7, 9}};
 };
 
-TEST_F(AugmentedImages, AreEveryWindowAndItsMirrorImage) {
+TEST_F(AugmentedImages, CoverEveryWindowAndItsMirrorImage) {
   std::map<std::tuple<int, int, bool>, int> seen;
   for (const Values& output : run(both_, samples_of(0))) {
     bool found = false;
@@ -189,14 +189,15 @@ TEST_F(AugmentedImages, DependOnSampleAndEpochAndNotOnThePlaceInTheBatch) {
   EXPECT_NE(first, run(other, samples_of(3)));
 }
 
-TEST_F(AugmentedImages, TakeOnlyWhatIsAskedFor) {
+TEST_F(AugmentedImages, ApplyOnlyTheRequestedAugmentation) {
   const Values whole = view(0, 0, false), mirrored = view(0, 0, true);
   for (const Values& output : run({.horizontal_flip = true}, samples_of(0)))
     EXPECT_TRUE(near(output, whole) || near(output, mirrored));
-  for (const Values& output : run(both_, {})) EXPECT_TRUE(near(output, whole)) << "in evaluation";
+  for (const Values& output : run(both_, {}))
+    EXPECT_TRUE(near(output, whole)) << "evaluation does not augment";
 }
 
-TEST_F(AugmentedImages, PaddingThatMakesNoSenseIsRefused) {
+TEST_F(AugmentedImages, InvalidPaddingIsRefused) {
   for (const std::int64_t padding : {-1, 6}) {
     EXPECT_THROW(cpu_backend().image_input({.batch = 1,
                                             .height = kHeight,
@@ -258,7 +259,7 @@ class ErasedImages : public testing::Test {
   }
 };
 
-TEST_F(ErasedImages, CutoutIsASquareAboutAnyPixel) {
+TEST_F(ErasedImages, CutoutIsASquareCentredOnAnyPixel) {
   std::map<std::pair<int, int>, int> corners;
   int whole = 0;
   for (const Box& box : erased({.cutout = 8, .key = {7, 9}})) {
@@ -272,12 +273,12 @@ TEST_F(ErasedImages, CutoutIsASquareAboutAnyPixel) {
     whole += box.rows() == 8 && box.columns() == 8 ? 1 : 0;
     ++corners[{box.top, box.left}];
   }
-  EXPECT_NEAR(whole, kBatch * (17.0 / 24) * (25.0 / 32), 90) << "centres are even over the image";
+  EXPECT_NEAR(whole, kBatch * (17.0 / 24) * (25.0 / 32), 90) << "centres must be uniform over the image";
   EXPECT_GT(corners.size(), 400u);
 }
 
 // torchvision's numbers: p = 0.25, scale = (0.02, 0.33), ratio = (0.3, 3.3).
-TEST_F(ErasedImages, RandomErasingTakesARectangleOfSomeImages) {
+TEST_F(ErasedImages, RandomErasingClearsARectangleOfSomeImages) {
   int count = 0, tall = 0, large = 0;
   for (const Box& box : erased({.random_erasing = 0.25, .key = {7, 9}})) {
     if (box.bottom == 0) continue;
@@ -360,14 +361,14 @@ TEST_F(MixedImages, MixupAddsThePartnersPixels) {
     sum += static_cast<double>(share);
   }
   EXPECT_NEAR(sum / kBatch, 0.5, 0.08);
-  EXPECT_NE(mixed.shares[0], mixed.shares[1]) << "each draws its own";
+  EXPECT_NE(mixed.shares[0], mixed.shares[1]) << "each sample draws its own share";
   // With a small alpha one of the two shares is close to 1.
   const Mixed unlike = run({.mixup = 0.1, .key = {7, 9}});
   EXPECT_GT(std::ranges::count_if(unlike.shares, [](float share) { return share < 0.1f || share > 0.9f; }),
             kBatch / 2);
 }
 
-TEST_F(MixedImages, CutmixPastesARectangleAndSaysHowMuchStays) {
+TEST_F(MixedImages, CutmixPastesARectangleAndReportsTheKeptShare) {
   const Mixed mixed = run({.cutmix = 1, .key = {7, 9}});
   double sum = 0;
   for (int i = 0; i < kBatch; ++i) {
@@ -386,11 +387,11 @@ TEST_F(MixedImages, CutmixPastesARectangleAndSaysHowMuchStays) {
     ASSERT_EQ(kPixels - own, own == kPixels ? 0 : (bottom - top) * (right - left)) << "a rectangle";
     sum += static_cast<double>(mixed.shares[static_cast<std::size_t>(i)]);
   }
-  EXPECT_GT(sum / kBatch, 0.5) << "what is cut off at the borders stays";
+  EXPECT_GT(sum / kBatch, 0.5) << "parts of the rectangle outside the image do not count";
   EXPECT_LT(sum / kBatch, 0.8);
 }
 
-TEST_F(MixedImages, WithBothEachIsTakenInHalfOfTheCases) {
+TEST_F(MixedImages, MixupAndCutmixTogetherAreEquallyLikely) {
   const Mixed mixed = run({.mixup = 1, .cutmix = 1, .key = {7, 9}});
   int pasted = 0;
   for (int i = 0; i < kBatch; ++i) {
@@ -402,7 +403,7 @@ TEST_F(MixedImages, WithBothEachIsTakenInHalfOfTheCases) {
 
 // A sample's random numbers depend on the sample only. A sample with weight 0 or without a partner is not
 // mixed.
-TEST_F(MixedImages, DependOnTheSampleAndLeaveOutWhatWeighsNothing) {
+TEST_F(MixedImages, DependOnTheSampleAndIgnoreSamplesOfZeroWeight) {
   const Augmentation augmentation{.mixup = 1, .key = {7, 9}};
   const Mixed whole = run(augmentation), later = run(augmentation, {}, 50);
   for (std::size_t i = 50; i < kBatch; ++i) ASSERT_EQ(whole.shares[i], later.shares[i - 50]);

@@ -13,7 +13,7 @@ case $set in
   *) echo "instruction_set_test.sh: unknown set \"$set\"; allowed are baseline, avx2, avx512" >&2; exit 64 ;;
 esac
 if ! grep -qwE "$larger" /proc/cpuinfo; then
-  echo "Skipped: this processor has nothing beyond $set"
+  echo "Skipped: this processor has no instruction set above $set"
   exit 77
 fi
 export LOCKSTEP_MAX_CPU_ISA=$set ONEDNN_MAX_CPU_ISA=$onednn

@@ -24,12 +24,12 @@ struct Contest {
   }
 };
 
-TEST(KernelChoices, ByTimeHoldsOneContest) {
+TEST(KernelChoices, ByTimeRunsOneContestPerShape) {
   KernelChoices choices(ChooseBy::time);
   Contest contest;
   EXPECT_EQ(contest.choose(choices), 1u);
   EXPECT_EQ(contest.choose(choices), 1u);
-  EXPECT_EQ(contest.held, 1) << "an equal shape was timed again";
+  EXPECT_EQ(contest.held, 1) << "an equal shape must not be timed again";
   EXPECT_EQ(choices.kept().at("shape").candidate, "quick");
   EXPECT_EQ(choices.kept().at("shape").microseconds, 10);
 }
@@ -42,7 +42,7 @@ TEST(KernelChoices, AKeptChoiceWinsOverAFasterCandidate) {
   EXPECT_EQ(contest.held, 0);
 }
 
-TEST(KernelChoices, AKeptChoiceThatCannotBeUsedIsReplaced) {
+TEST(KernelChoices, AnUnusableKeptChoiceIsReplaced) {
   KernelChoices choices(ChooseBy::time);
   choices.keep("shape", {.candidate = "gone", .microseconds = 1});
   Contest contest;
@@ -54,7 +54,7 @@ TEST(KernelChoices, AKeptChoiceThatCannotBeUsedIsReplaced) {
   EXPECT_EQ(contest.held, 2);
 }
 
-TEST(KernelChoices, ByNameTheFirstUsableIsTakenAndNothingWhereNoneIs) {
+TEST(KernelChoices, ByNameTheFirstUsableCandidateIsChosenIfThereIsOne) {
   KernelChoices named(ChooseBy::name, "quick");
   Contest contest;
   EXPECT_EQ(contest.choose(named, kNames, [](std::size_t i) { return i == 2; }), 2u);
@@ -64,7 +64,7 @@ TEST(KernelChoices, ByNameTheFirstUsableIsTakenAndNothingWhereNoneIs) {
   EXPECT_EQ(timed.choose("shape", {.names = one, .usable = [](std::size_t) { return false; }}), std::nullopt);
 }
 
-TEST(KernelChoices, ByNameHoldsNone) {
+TEST(KernelChoices, ByNameRunsNoContest) {
   Contest contest;
   KernelChoices named(ChooseBy::name, "middling");
   EXPECT_EQ(contest.choose(named), 2u);
@@ -74,14 +74,14 @@ TEST(KernelChoices, ByNameHoldsNone) {
   EXPECT_EQ(contest.held, 0);
 }
 
-TEST(KernelChoices, WithoutAContestTheFirstIsKept) {
+TEST(KernelChoices, WithoutAContestTheFirstCandidateIsKept) {
   KernelChoices choices(ChooseBy::time);
   EXPECT_EQ(choices.choose("shape", {.names = kNames}), 0u);
   EXPECT_EQ(choices.kept().at("shape").candidate, "careful");
   EXPECT_EQ(choices.progress().held, 0u);
 }
 
-TEST(KernelChoices, WhatABusyMachineChoseIsChosenAgain) {
+TEST(KernelChoices, AChoiceOfABusyMachineIsTimedAgain) {
   const KernelChoice busy{.candidate = "careful", .microseconds = 30, .waited = 0.5};
   ASSERT_FALSE(busy.settled());
   KernelChoices choices(ChooseBy::time);
@@ -89,12 +89,12 @@ TEST(KernelChoices, WhatABusyMachineChoseIsChosenAgain) {
   Contest contest;
   EXPECT_EQ(contest.choose(choices), 1u);
   EXPECT_EQ(contest.choose(choices), 1u);
-  EXPECT_EQ(contest.held, 1) << "once in a start is enough";
+  EXPECT_EQ(contest.held, 1) << "one contest per start is enough";
   EXPECT_EQ(choices.kept().at("shape").contests, 2);
   EXPECT_TRUE(choices.kept().at("shape").settled());
 }
 
-TEST(KernelChoices, OfTwoDisturbedContestsTheQuieterCounts) {
+TEST(KernelChoices, TheLessDisturbedOfTwoContestsCounts) {
   for (const double waited : {0.3, 0.7}) {
     KernelChoices choices(ChooseBy::time);
     choices.keep_in_doubt("shape", {.candidate = "careful", .waited = 0.5, .contests = 3});
@@ -105,12 +105,12 @@ TEST(KernelChoices, OfTwoDisturbedContestsTheQuieterCounts) {
   }
 }
 
-TEST(KernelChoices, WhereItIsAlwaysBusyTheyStayInTheEnd) {
+TEST(KernelChoices, ChoicesOfABusyMachineSettleAfterFiveContests) {
   EXPECT_FALSE((KernelChoice{.waited = 0.9, .contests = 4}).settled());
   EXPECT_TRUE((KernelChoice{.waited = 0.9, .contests = 5}).settled());
 }
 
-TEST(KernelChoices, WithoutContestsCountsWhatWouldBeTimed) {
+TEST(KernelChoices, WithoutContestsCountsUnknownShapes) {
   KernelChoices choices(ChooseBy::time);
   choices.keep("known", {.candidate = "middling"});
   KernelChoices untimed = KernelChoices::without_contests(choices);
@@ -123,7 +123,7 @@ TEST(KernelChoices, WithoutContestsCountsWhatWouldBeTimed) {
   EXPECT_EQ(untimed.unknown(), 1u);
 }
 
-TEST(KernelChoices, TellHowFarTheyAre) {
+TEST(KernelChoices, ReportTheirProgress) {
   KernelChoices choices(ChooseBy::time);
   std::vector<std::size_t> seen;
   choices.observe([&](const KernelChoices::Progress& progress) {

@@ -20,7 +20,7 @@ Layout blocked(std::int64_t channels, DType type = DType::f32) {
   return planned_convolution(shape, Layout({2, 16, 5, 6}, type))->output();
 }
 
-TEST(Layout, PlainOnesAreEqualExactlyIfShapeAndTypeAre) {
+TEST(Layout, PlainLayoutsAreEqualExactlyIfShapeAndTypeAre) {
   const Layout layout({2, 3}, DType::f32);
   EXPECT_TRUE(layout.is_plain());
   EXPECT_EQ(layout.bytes(), 24u);
@@ -30,7 +30,7 @@ TEST(Layout, PlainOnesAreEqualExactlyIfShapeAndTypeAre) {
   EXPECT_NE(layout.describe(), Layout({2, 3}, DType::i32).describe());
 }
 
-TEST(Layout, DescribesABlockedOneUnlikeAPlainOne) {
+TEST(Layout, BlockedLayoutsDifferFromPlainOnes) {
   const Layout layout = blocked(32);
   const Layout plain(layout.shape(), DType::f32);
   if (layout.is_plain()) GTEST_SKIP() << "this CPU's convolutions keep plain layouts";
@@ -40,7 +40,7 @@ TEST(Layout, DescribesABlockedOneUnlikeAPlainOne) {
   EXPECT_EQ(layout.describe(), blocked(32).describe());
 }
 
-TEST(Layout, OfAnotherTypeHasTheSameArrangement) {
+TEST(Layout, AsTypeKeepsTheArrangement) {
   for (const DType type : {DType::f16, DType::bf16}) {
     EXPECT_EQ(blocked(32).as_type(type), blocked(32, type));
     EXPECT_EQ(blocked(32, type).as_type(DType::f32), blocked(32));
@@ -86,7 +86,7 @@ void expect_view_of_all(const Layout& weights) {
   EXPECT_GE(view.rows(), layout.shape()[0]);
 }
 
-TEST(MatrixView, OfConvolutionsWeightsShowsEveryElementOnce) {
+TEST(MatrixView, ContainsEveryElementOfConvolutionWeightsOnce) {
   struct Weights {
     std::int64_t in, out, kernel, groups;
   };
@@ -114,7 +114,7 @@ TEST(MatrixView, OfConvolutionsWeightsShowsEveryElementOnce) {
   }
 }
 
-TEST(MatrixView, OfLinearWeightsShowsEveryElementOnce) {
+TEST(MatrixView, ContainsEveryElementOfLinearWeightsOnce) {
   for (const std::int64_t features : {1, 10, 33}) {
     for (const DType type : {DType::f32, DType::bf16}) {
       for (const std::int64_t channels : {3, 17, 32}) {
@@ -131,7 +131,7 @@ TEST(MatrixView, OfLinearWeightsShowsEveryElementOnce) {
   }
 }
 
-TEST(MatrixView, OfPlainLayoutsIsTheFirstDimensionByTheOthers) {
+TEST(MatrixView, HasTheFirstDimensionAsRowsForPlainLayouts) {
   const auto expect = [](const Shape& shape, std::int64_t rows, std::int64_t columns) {
     const MatrixView view = Layout(shape, DType::f32).matrix_view();
     EXPECT_EQ(view.rows(), rows) << to_string(shape);
@@ -147,7 +147,7 @@ TEST(MatrixView, OfPlainLayoutsIsTheFirstDimensionByTheOthers) {
 }
 
 // Weights are blocked in two dimensions, some of them twice.
-TEST(Reorder, OfHalvesMovesWhatItMovesOfFloats) {
+TEST(Reorder, MovesSixteenBitElementsLikeFloats) {
   const ConvolutionShape shape{
       .batch = 2, .in_channels = 48, .in_height = 5, .in_width = 6, .out_channels = 32, .kernel = 3};
   for (const char* candidate : {"direct", "direct bf16"}) {
@@ -166,7 +166,7 @@ TEST(Reorder, OfHalvesMovesWhatItMovesOfFloats) {
   }
 }
 
-TEST(Reorder, OfHalvesKeepsEveryBit) {
+TEST(Reorder, KeepsEveryBitOfSixteenBitElements) {
   for (const DType type : {DType::f16, DType::bf16}) {
     const ConvolutionShape shape{
         .batch = 64, .in_channels = 16, .in_height = 8, .in_width = 8, .out_channels = 16};
@@ -199,7 +199,7 @@ TEST(Reorder, FillsPaddingWithZeros) {
 }
 
 // Planned kernels run again with other addresses: nothing of the first run may remain.
-TEST(Reorder, FollowsItsAddresses) {
+TEST(Reorder, UsesTheAddressesOfEachRun) {
   const Layout layout = blocked(17);
   const Layout plain(layout.shape(), DType::f32);
   const auto there = cpu_backend().reorder(plain, layout);
@@ -215,7 +215,7 @@ TEST(Reorder, FollowsItsAddresses) {
   }
 }
 
-TEST(Backend, WithoutCudaSaysSo) {
+TEST(Backend, WithoutCudaRefusesCudaDevices) {
   if (cuda_status().built) GTEST_SKIP() << "this build has CUDA kernels";
   EXPECT_THROW(backend_for({.kind = DeviceKind::cuda, .index = 0}), ConfigError);
 }

@@ -38,7 +38,7 @@ void expect_linear(const LinearShape& s, const Layout& input) {
 
 class Linear : public testing::TestWithParam<std::tuple<LinearShape, DType>> {};
 
-TEST_P(Linear, OfPlainFeatures) {
+TEST_P(Linear, MatchesTheReferenceOnPlainFeatures) {
   const auto& [s, type] = GetParam();
   expect_linear(s, Layout({s.batch, s.in_features}, type));
 }
@@ -56,13 +56,13 @@ INSTANTIATE_TEST_SUITE_P(
 // Images flattened in C, H, W order, from a plain layout or from that of a convolution's output.
 class LinearOfImages : public testing::TestWithParam<std::tuple<std::int64_t, DType>> {};
 
-TEST_P(LinearOfImages, Plain) {
+TEST_P(LinearOfImages, MatchesTheReferenceOnPlainImages) {
   const auto [channels, type] = GetParam();
   const LinearShape s{.batch = 2, .in_features = channels * 35, .out_features = 11};
   expect_linear(s, Layout({2, channels, 5, 7}, type));
 }
 
-TEST_P(LinearOfImages, LyingAsAConvolutionLeftThem) {
+TEST_P(LinearOfImages, MatchesTheReferenceOnTheOutputOfAConvolution) {
   const auto [channels, type] = GetParam();
   const ConvolutionShape before{
       .batch = 2, .in_channels = 16, .in_height = 5, .in_width = 7, .out_channels = channels};
@@ -81,7 +81,7 @@ TEST(LinearActivation, IsAppliedToTheOutput) {
   for (const DType type : kTypes) expect_affine_contract(*planned_linear(s, Layout({3, 40}, type)), same);
 }
 
-TEST(LinearErrors, RefuseFeaturesThatTheInputDoesNotHave) {
+TEST(LinearErrors, RefuseAnotherNumberOfFeatures) {
   const LinearShape s{.batch = 4, .in_features = 100, .out_features = 10};
   EXPECT_THROW(planned_linear(s, Layout({5, 80}, DType::f32)), ConfigError);
   const auto refused = [&] { planned_linear(s, Layout({4, 99}, DType::f32)); };

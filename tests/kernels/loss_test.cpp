@@ -98,7 +98,7 @@ void expect_same_bits(const Outcome& a, const Outcome& b) {
 }
 
 // Targets with two labels each, which are equal for some samples.
-TEST(SoftmaxCrossEntropy, OfMixedSamplesMatchesTheDefinitionAndItsSlopes) {
+TEST(SoftmaxCrossEntropy, MixedTargetsMatchTheDefinitionAndItsSlopes) {
   for (const float smoothing : {0.0f, 0.1f}) {
     for (const auto& [samples, classes] : {std::pair{2, 3}, {34, 100}, {2500, 10}}) {
       SCOPED_TRACE(fmt::format("{} samples of {} classes, smoothing {}", samples, classes, smoothing));
@@ -217,7 +217,7 @@ TEST(SoftmaxCrossEntropy, LabelSmoothingMatchesTheDefinitionAndItsSlopes) {
 }
 
 // torch.nn.functional.cross_entropy([[1, 2, 3], [0.5, 0, -4]], [2, 1], label_smoothing=0.1, reduction="sum")
-TEST(SoftmaxCrossEntropy, LabelSmoothingIsPyTorchs) {
+TEST(SoftmaxCrossEntropy, LabelSmoothingMatchesPyTorch) {
   const Batch batch{.classes = 3,
                     .logits = {1, 2, 3, 0.5f, 0, -4},
                     .labels = {2, 1},
@@ -237,7 +237,7 @@ TEST(SoftmaxCrossEntropy, GradientScaleScalesTheGradientAlone) {
 }
 
 // Computed in fp32 from the same logits; the gradient is rounded once.
-TEST(SoftmaxCrossEntropy, OfHalvesIsThatOfTheirValues) {
+TEST(SoftmaxCrossEntropy, SixteenBitLogitsGiveTheLossOfTheirValues) {
   for (const DType type : {DType::f16, DType::bf16}) {
     for (const auto& [samples, classes] : {std::pair{1, 1}, {5, 3}, {33, 100}, {2500, 10}}) {
       SCOPED_TRACE(fmt::format("{} samples of {} classes, {}", samples, classes, name_of(type)));
@@ -274,7 +274,7 @@ TEST(SoftmaxCrossEntropy, TheLossScaleScalesTheGradientAlone) {
 }
 
 // The case that loss scaling exists for.
-TEST(SoftmaxCrossEntropy, ALossScaleKeepsGradientsThatHalvesCannotHold) {
+TEST(SoftmaxCrossEntropy, ALossScaleKeepsGradientsBelowTheRangeOfFp16) {
   Batch batch{.classes = 2, .logits = {10, 0}, .labels = {0}, .weights = {1}, .gradient_scale = 1e-4f};
   batch.type = DType::f16;
   EXPECT_EQ(batch.run().gradient, (Values{-0.0f, 0.0f}));
@@ -311,7 +311,7 @@ TEST(SoftmaxCrossEntropy, ANaNLogitMakesTheLossNaN) {
 
 // A single bad sample must not pass unnoticed: the check of gradients must detect it whenever the loss shows
 // it.
-TEST(SoftmaxCrossEntropy, TheGradientIsFiniteWhereTheLossIsAndOnlyThere) {
+TEST(SoftmaxCrossEntropy, TheGradientIsFiniteExactlyIfTheLossIs) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   struct Case {
     Values logits;  // of two samples with label 0; the second one is sound
@@ -345,7 +345,7 @@ TEST(SoftmaxCrossEntropy, TheGradientIsFiniteWhereTheLossIsAndOnlyThere) {
   }
 }
 
-TEST(SoftmaxCrossEntropy, TheGradientMayReplaceTheLogitsOrBeLeftOut) {
+TEST(SoftmaxCrossEntropy, TheGradientMayReplaceTheLogitsOrBeOmitted) {
   const Batch batch = Batch::random(40, 300);
   const Outcome expected = batch.run();
   Stream stream(Device{}, StreamUse::compute);

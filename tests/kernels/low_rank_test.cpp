@@ -156,7 +156,7 @@ TEST(LowRank, ColumnsAreTheProductWithTheTranspose) {
   });
 }
 
-TEST(LowRank, DecodingKeepsWhatWasNotSent) {
+TEST(LowRank, DecodingKeepsTheUnsentPartAsResidual) {
   Stream stream(Device{}, StreamUse::compute);
   for_each_case([&](const LowRankShape& shape, std::int64_t rank) {
     const Values matrix = random_values(shape.elements(), "matrix");
@@ -209,7 +209,7 @@ double product_of_columns(const Values& vectors, std::int64_t count, std::int64_
 }
 
 // For columns of any length, also nearly dependent ones, of which nothing may remain.
-TEST(LowRank, OrthogonalizedColumnsAreABasis) {
+TEST(LowRank, OrthogonalizedColumnsAreOrthonormalOrZero) {
   constexpr std::int64_t kRank = 4;
   for (const std::int64_t count : {8, 65, 1000}) {
     for (const float size : {1.0f, 1e-15f, 1e12f}) {
@@ -257,10 +257,10 @@ TEST(LowRank, ColumnsOfZerosStayZeroUntilTheyAreRevived) {
   EXPECT_LT(*fresh.rbegin(), 1.0f);
   EXPECT_EQ(revived(made, key_for(1, "a")), alive);
   EXPECT_NE(revived(made, key_for(1, "b")), alive);
-  EXPECT_EQ(revived(alive, key_for(1, "b")), alive) << "nothing is left to revive";
+  EXPECT_EQ(revived(alive, key_for(1, "b")), alive) << "columns that are not zero must stay unchanged";
 }
 
-TEST(LowRank, WhatIsNotFiniteReachesTheResult) {
+TEST(LowRank, NonFiniteValuesReachTheResult) {
   Stream stream(Device{}, StreamUse::compute);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for_each_case([&](const LowRankShape& shape, std::int64_t rank) {

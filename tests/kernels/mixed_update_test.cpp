@@ -11,7 +11,7 @@ namespace {
 using MixedUpdate = UpdateTest;
 
 // The result equals that of unscaled fp32 gradients, and the copy equals the rounded values.
-TEST_F(MixedUpdate, HalfGradientsOfAScaledLossAreTakenAtTheirValue) {
+TEST_F(MixedUpdate, SixteenBitGradientsAreDividedByTheLossScale) {
   constexpr float kScale = 1024;
   for (const DType type : {DType::f16, DType::bf16}) {
     for (const std::int64_t count : kCounts) {
@@ -49,7 +49,7 @@ TEST_F(MixedUpdate, HalfGradientsOfAScaledLossAreTakenAtTheirValue) {
   }
 }
 
-TEST_F(MixedUpdate, FloatGradientsOfAScaledLossAreTakenAtTheirValue) {
+TEST_F(MixedUpdate, FloatGradientsAreDividedByTheLossScale) {
   constexpr std::int64_t kCount = 1000;
   const UpdateTable table({}, Segments{{.count = kCount, .adaptive = true}});
   const Values plain = gradient_of(kCount, 1);
@@ -63,7 +63,7 @@ TEST_F(MixedUpdate, FloatGradientsOfAScaledLossAreTakenAtTheirValue) {
   }
 }
 
-TEST_F(MixedUpdate, TheCopyOfElementsInNoSegmentIsLeftAlone) {
+TEST_F(MixedUpdate, ElementsInNoSegmentKeepTheirCopy) {
   const UpdateTable table({}, Segments{{.begin = 3, .count = 5}, {.begin = 40, .count = 1500}});
   const Values gradient = gradient_of(1600, 1);
   for (const DType type : {DType::f16, DType::bf16}) {
@@ -104,7 +104,7 @@ TEST_F(MixedUpdate, ASkippedStepChangesNothing) {
 }
 
 // The values and their copies equal those after the step.
-TEST_F(MixedUpdate, AStepWhoseStateStaysChangesValuesAlone) {
+TEST_F(MixedUpdate, AStepThatKeepsItsStateChangesOnlyValues) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
     for (const std::int64_t count : kCounts) {
       const Segments segments{{.count = count, .weight_decay = 0.1f, .adaptive = true}};
@@ -188,7 +188,7 @@ TEST_F(MixedUpdate, WithoutAnIntervalTheLossScaleStays) {
   EXPECT_EQ(control.step, 4);
 }
 
-TEST_F(MixedUpdate, RestoreTakesBackWhatASkippedStepChanged) {
+TEST_F(MixedUpdate, RestoreUndoesASkippedStep) {
   const Values before = random_values(100, "before"), after = random_values(100, "after");
   for (const std::int32_t finite : {1, 0}) {
     const GuardedMemory from(before), to(after);

@@ -158,7 +158,7 @@ TEST(Pooling, GradientsMatchFiniteDifferences) {
   });
 }
 
-TEST(Pooling, MaximumNeedsWhatItsForwardSaved) {
+TEST(Pooling, MaximumNeedsTheMemorySavedByForward) {
   const auto kernel = cpu_backend().pooling({}, Layout({1, 16, 4, 4}, DType::f32));
   const GuardedMemory gradient(16 * 2 * 2 * sizeof(float)), result(16 * 4 * 4 * sizeof(float)),
       scratch(kernel->scratch_bytes());
@@ -166,7 +166,7 @@ TEST(Pooling, MaximumNeedsWhatItsForwardSaved) {
   EXPECT_THROW(kernel->backward(stream, gradient.data(), nullptr, result.data(), scratch.data()), Error);
 }
 
-TEST(Pooling, RejectsWindowsThatMakeNoSense) {
+TEST(Pooling, RejectsInvalidWindows) {
   const Layout image({2, 3, 4, 5}, DType::f32);
   EXPECT_THROW(cpu_backend().pooling({}, Layout({2, 3}, DType::f32)), ConfigError);
   EXPECT_THROW(cpu_backend().pooling({.global = true}, Layout({2, 3, 0, 5}, DType::f32)), ConfigError);

@@ -40,16 +40,16 @@ struct Offer {
   }
 };
 
-TEST(ProductChoice, OnlyMakesWhatIsUsed) {
+TEST(ProductChoice, CreatesOnlyTheKeptCandidate) {
   KernelChoices choices(ChooseBy::time);
   choices.keep("key", {.candidate = "second"});
   Offer offer;
   offer.plan(choices);
-  EXPECT_EQ(offer.first_made, 0) << "a second start pays for a candidate that it does not use";
+  EXPECT_EQ(offer.first_made, 0) << "a second start must not create a candidate that it does not use";
   EXPECT_EQ(offer.second_made, 1);
 }
 
-TEST(ProductChoice, MakesEachOnceToCompareThem) {
+TEST(ProductChoice, CreatesEachCandidateOnceForAContest) {
   KernelChoices choices(ChooseBy::time);
   Offer offer;
   offer.plan(choices);
@@ -57,17 +57,17 @@ TEST(ProductChoice, MakesEachOnceToCompareThem) {
   EXPECT_EQ(offer.second_made, 1);
 }
 
-TEST(ProductChoice, WhatTheLibraryLacksIsNotChosen) {
+TEST(ProductChoice, ACandidateThatTheLibraryLacksIsNotChosen) {
   KernelChoices choices(ChooseBy::time);
   choices.keep("key", {.candidate = "second"});  // by a rank on another processor
   Offer offer{.has_second = false};
   offer.plan(choices);
   EXPECT_EQ(choices.kept().at("key").candidate, "first");
-  EXPECT_EQ(choices.kept().at("key").microseconds, 0) << "one candidate was timed";
+  EXPECT_EQ(choices.kept().at("key").microseconds, 0) << "a single candidate must not be timed";
 }
 
 // A rank with a different number of threads uses rank 0's choices, because ranks must round alike.
-TEST(ProductChoice, HoldsForAnyNumberOfThreads) {
+TEST(ProductChoice, DoesNotDependOnTheNumberOfThreads) {
   Backend& backend = backend_for(Device{});
   const ConvolutionShape shape{.batch = 4,
                                .in_channels = 16,
@@ -84,13 +84,13 @@ TEST(ProductChoice, HoldsForAnyNumberOfThreads) {
   const std::size_t held = choices.progress().held;
   backend.set_threads(1);
   backend.convolution(shape, input, choices);
-  EXPECT_EQ(choices.progress().held, held) << "another number of threads times alone";
-  EXPECT_NE(backend.identity(), with_two) << "choices for other threads share a file";
+  EXPECT_EQ(choices.progress().held, held) << "another number of threads must not cause a new contest";
+  EXPECT_NE(backend.identity(), with_two) << "the identity must contain the number of threads";
   backend.set_threads(static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-TEST(ProcessorWait, SeesThreadsThatWaitForAProcessor) {
-  if (!std::ifstream("/proc/self/schedstat")) GTEST_SKIP() << "the system does not say who waits";
+TEST(ProcessorWait, ReportsTheShareOfTimeThatThreadsWait) {
+  if (!std::ifstream("/proc/self/schedstat")) GTEST_SKIP() << "the system has no /proc/self/schedstat";
   const ProcessorWait wait;
   std::atomic<bool> enough = false;
   std::vector<std::jthread> busy;
@@ -101,7 +101,7 @@ TEST(ProcessorWait, SeesThreadsThatWaitForAProcessor) {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const double fraction = wait.fraction();
   enough = true;
-  EXPECT_GT(fraction, 0.3) << "of four threads only one can have the processor";
+  EXPECT_GT(fraction, 0.3) << "only one of four threads can have the processor";
   EXPECT_LE(fraction, 1);
 }
 

@@ -35,22 +35,22 @@ TEST(Race, IsWonByTheFastest) {
   EXPECT_EQ(result.microseconds, 1000);
 }
 
-TEST(Race, CallsWhatIsBehindNoMore) {
+TEST(Race, StopsCallingSlowCandidates) {
   Track track{.times = {1000, 1020, 1400, 2500}};
   race(4, std::ref(track));
   EXPECT_EQ(track.calls[3], 1) << "more than twice as slow in the first round";
-  EXPECT_EQ(track.calls[2], 2) << "a quarter slower after the second";
+  EXPECT_EQ(track.calls[2], 2) << "a quarter slower after the second round";
   EXPECT_GE(track.calls[0], 4);
   EXPECT_LE(track.all_calls, 13);
 }
 
-TEST(Race, EndsWhenNobodyIsLeftToBeat) {
+TEST(Race, EndsWhenOneCandidateRemains) {
   Track track{.times = {1000, 5000}};
   race(2, std::ref(track));
   EXPECT_EQ(track.all_calls, 2);
 }
 
-TEST(Race, ForgivesASlowFirstCall) {
+TEST(Race, IgnoresASlowFirstCall) {
   Track track{.times = {1000, 900}, .first = {0, 900}};
   EXPECT_EQ(race(2, std::ref(track)).winner, 1u);
 }
@@ -75,7 +75,7 @@ TEST(Race, RepeatsShortCalls) {
   EXPECT_LE(track.all_calls, 100);
 }
 
-TEST(Race, IsNotWonByWhatCannotRun) {
+TEST(Race, CandidatesThatCannotRunDoNotWin) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   Track track{.times = {kNever, 1000, kNever}};
   EXPECT_EQ(race(3, std::ref(track)).winner, 1u);

@@ -101,7 +101,7 @@ Sent select(const Case& c) {
   return sent;
 }
 
-TEST(Sparse, WhatIsSentAndWhatIsKeptAreTheNumbers) {
+TEST(Sparse, SentPlusResidualEqualsTheInput) {
   for (const std::int64_t count : kSparseCounts) {
     for (const double density : {0.001, 0.01, 0.25, 1.0}) {
       SCOPED_TRACE(fmt::format("{} of {}", density, count));
@@ -119,7 +119,7 @@ TEST(Sparse, WhatIsSentAndWhatIsKeptAreTheNumbers) {
       std::int64_t last = -1;
       for (std::int64_t i = 0, count_sent = sent.count(); i < count_sent; ++i) {
         const std::int64_t index = sent.indices[to_size(i)];
-        ASSERT_GT(index, last) << "in the order of memory";
+        ASSERT_GT(index, last) << "indices must increase";
         last = index;
         ASSERT_EQ(sent.values[to_size(i)], rounded(numbers[to_size(index)]));
         together[to_size(index)] += sent.values[to_size(i)];
@@ -138,7 +138,7 @@ TEST(Sparse, WhatIsSentAndWhatIsKeptAreTheNumbers) {
   }
 }
 
-TEST(Sparse, TiesAreCutInTheOrderOfMemory) {
+TEST(Sparse, SendsTheFirstInMemoryOfEqualValues) {
   const Sent sent = select({.gradient = Values(5000, -0.25f), .kept = 50});
   ASSERT_EQ(sent.count(), 50);
   for (std::int64_t i = 0; i < 50; ++i) {
@@ -157,7 +157,7 @@ TEST(Sparse, ZerosAreNotSent) {
 
 // Algorithm 1 of the paper: sent elements clear their velocity and residual, except for the rounding error
 // and the kept share of the velocity.
-TEST(Sparse, MomentumIsPartOfTheNumbers) {
+TEST(Sparse, MomentumFollowsTheAlgorithmOfThePaper) {
   constexpr std::int64_t kCount = 3000;
   for (const auto& [nesterov, kept_velocity] : {std::pair{false, 0.0f}, {true, 0.0f}, {true, 0.25f}}) {
     const Case c{.gradient = peaked_values(kCount, "gradient"),
@@ -190,7 +190,7 @@ TEST(Sparse, MomentumIsPartOfTheNumbers) {
 }
 
 // Also where the sample misses it, and where more elements qualify than fit.
-TEST(Sparse, WhatIsNotFiniteIsAlwaysSent) {
+TEST(Sparse, NonFiniteValuesAreAlwaysSent) {
   for (const float bad : {std::nanf(""), kInfinity, -kInfinity}) {
     for (const std::int64_t count : {10, 4099, 1'000'000}) {
       for (const std::int64_t place : {std::int64_t{0}, count / 2 + 1, count - 1}) {
@@ -218,11 +218,11 @@ TEST(Sparse, ClippingKeepsTheDirection) {
   EXPECT_FLOAT_EQ(factor(1, gradient.floats()), 0.2f);
   const GuardedMemory bad(Values{1, std::nanf(""), 0}), endless(Values{1, kInfinity, 0});
   EXPECT_TRUE(std::isnan(factor(1, bad.floats())));
-  EXPECT_TRUE(std::isnan(factor(1, endless.floats()) * kInfinity)) << "what it is multiplied with";
+  EXPECT_TRUE(std::isnan(factor(1, endless.floats()) * kInfinity)) << "the factor times infinity must be NaN";
 }
 
 // Two pages, the second one short. Messages of three ranks, with other words between them.
-TEST(Sparse, SumsAreOfAllRanksInTheirOrder) {
+TEST(Sparse, SumsAddAllRanksInTheirOrder) {
   Stream stream(Device{}, StreamUse::compute);
   constexpr SparseMessage kShape{.count = SparseMessage::kPage + 3, .capacity = 3};
   static_assert(kShape.pages() == 2 && kShape.words() == 6);

@@ -17,7 +17,7 @@ constexpr std::int64_t kManyElements = 50'000;  // enough for several threads
 
 Values many_ones() { return Values(static_cast<std::size_t>(kManyElements), 1.0f); }
 
-TEST(StreamOrder, WorkersRunKernelsWhenTheirTurnComes) {
+TEST(StreamOrder, WorkersRunKernelsInStreamOrder) {
   Backend& backend = cpu_backend();
   Stream communication(Device{}, StreamUse::communication);
   Stream compute(Device{}, StreamUse::compute);
@@ -39,9 +39,9 @@ TEST(StreamOrder, WorkersRunKernelsWhenTheirTurnComes) {
                                .to = halves.data()});
   backend.all_finite(communication, {.count = kManyElements, .values = values.data(), .finite = &finite});
   backend.scale(compute, {.count = kManyElements, .factor = 5.0f, .values = computed.data()});
-  EXPECT_EQ(values.values(), many_ones()) << "before their turn";
+  EXPECT_EQ(values.values(), many_ones()) << "kernels must wait for earlier tasks of their stream";
   EXPECT_EQ(finite, 7);
-  EXPECT_EQ(computed.values(), Values(kManyElements, 5.0f)) << "compute goes on";
+  EXPECT_EQ(computed.values(), Values(kManyElements, 5.0f)) << "the compute stream must not wait";
   held.count_down();
   communication.synchronize();
   EXPECT_EQ(values.values(), Values(kManyElements, 6.0f));
@@ -49,7 +49,7 @@ TEST(StreamOrder, WorkersRunKernelsWhenTheirTurnComes) {
   EXPECT_EQ(finite, 1);
 }
 
-TEST(StreamOrder, OptimizersToo) {
+TEST(StreamOrder, WorkersRunOptimizersWithTheSameResults) {
   Backend& backend = cpu_backend();
   const UpdateSegment segment{.begin = 0, .count = kManyElements, .adaptive = true};
   const UpdateTable table({}, {&segment, 1});
@@ -94,7 +94,7 @@ TEST(StreamOrder, EachStreamHasItsOwnThreads) {
   communication.set_threads(3);
   const std::string three = identity_on(communication);
   EXPECT_TRUE(three.ends_with(", 3 threads")) << three;
-  EXPECT_EQ(cpu_backend().identity(), before) << "of the stream that computes";
+  EXPECT_EQ(cpu_backend().identity(), before) << "the threads of the compute stream must not change";
 }
 
 }  // namespace

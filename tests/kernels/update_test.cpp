@@ -60,7 +60,7 @@ TEST_F(UpdateTest, SgdFollowsItsFormula) {
 }
 
 // The codec has applied momentum. Weight decay, which no codec sees, has separate momentum.
-TEST_F(UpdateTest, AGradientWithMomentumIsGivenNoMore) {
+TEST_F(UpdateTest, GradientsThatContainMomentumGetNoMore) {
   constexpr double kDecay = 1e-2;
   for (const bool with_nesterov : {false, true}) {
     Memory memory(1000);
@@ -114,7 +114,7 @@ TEST_F(UpdateTest, AnAverageOfValuesFollowsItsFormula) {
   }
 }
 
-TEST_F(UpdateTest, TheFirstSgdStepGoesDownTheGradient) {
+TEST_F(UpdateTest, TheFirstSgdStepFollowsTheNegativeGradient) {
   const GuardedMemory value(Values{1.0f}), gradient(Values{0.5f}), buffer(Values{0.0f});
   const UpdateTable table({}, Segments{{.count = 1}});
   const StepControl control{.learning_rate = 0.25};
@@ -149,7 +149,7 @@ TEST_F(UpdateTest, AdamWFollowsItsFormula) {
   }
 }
 
-TEST_F(UpdateTest, TheFirstAdamWStepIsTheLearningRateWhateverTheGradient) {
+TEST_F(UpdateTest, TheFirstAdamWStepHasTheSizeOfTheLearningRate) {
   const UpdateTable table({}, Segments{{.count = 3}});
   const GuardedMemory value(Values{1, 1, 1}), gradient(Values{1e-4f, 10, -3}), m(Values{0, 0, 0}),
       v(Values{0, 0, 0});
@@ -203,7 +203,7 @@ TEST_F(UpdateTest, LarsWithoutANormOrAdaptionIsSgd) {
   EXPECT_EQ(memory.value.values(), (Values{-5, -10, 3, 3, 3 - 20, 3 - 25}));
 }
 
-TEST_F(UpdateTest, ElementsInNoSegmentAreLeftAlone) {
+TEST_F(UpdateTest, ElementsInNoSegmentAreUnchanged) {
   constexpr std::int64_t kCount = 3 * kUpdateChunk;
   const Segments segments = {{.begin = 5, .count = 20, .weight_decay = 0.1f, .adaptive = true},
                              {.begin = 1000, .count = kUpdateChunk + 7, .adaptive = true},
@@ -240,7 +240,7 @@ TEST_F(UpdateTest, EachSegmentHasItsOwnDecay) {
   }
 }
 
-TEST_F(UpdateTest, NeitherSegmentsNorThreadsChangeTheBits) {
+TEST_F(UpdateTest, BitsDoNotDependOnSegmentsAndThreads) {
   SKIP_WHERE_TEAMS_LOOK_LIKE_RACES();
   constexpr std::int64_t kCount = 50001;
   const Segments one = {{.count = kCount, .weight_decay = 0.1f}};

@@ -80,7 +80,7 @@ fs::path part_of_build(const Workplace& workplace) {
   return folder;
 }
 
-TEST(Bundle, TrainsWhereItIsUnpacked) {
+TEST(Bundle, TrainsAfterUnpacking) {
   const Workplace workplace("bundle");
   const fs::path archive = workplace.path("bundle.tar.xz");
   const ProgramResult packed =
@@ -101,7 +101,7 @@ TEST(Bundle, TrainsWhereItIsUnpacked) {
   expect_parts(unknown.output, {"\"lockstop\"", "kernel_bench", "data_test"});
 }
 
-TEST(Bundle, RefusesWhatItCannotPack) {
+TEST(Bundle, RefusesInvalidArgumentsAndBuilds) {
   const Workplace workplace("bundle_refused");
   const fs::path build = new_folder(workplace.path("build"));
   const auto expect = [](const std::string& arguments, int exit_code, const std::vector<std::string>& parts) {
@@ -129,7 +129,7 @@ TEST(Bundle, RefusesWhatItCannotPack) {
 }
 
 // A bundle with only a list of needs, on a node that has none of them, and then on one that has some.
-TEST(Bundle, SaysWhatTheNodeLacksAndTakesWhatItHas) {
+TEST(Bundle, ReportsMissingLibrariesAndUsesExistingOnes) {
   const Workplace workplace("bundle_needs");
   const fs::path root = new_folder(workplace.path("root"));
   new_folder(root / "share");
@@ -193,7 +193,7 @@ class BundleDriver : public testing::Test {
   fs::path root_ = workplace_.path("root");
 };
 
-TEST_F(BundleDriver, ThatIsTooOldEndsTheStartWithBothVersions) {
+TEST_F(BundleDriver, TooOldDriverEndsTheStartWithBothVersions) {
   const std::string old_one = library("550.54.15");
   expect_refused(run(old_one), "550.54.15");
   expect_refused(run("LOCKSTEP_BUNDLE_QUIET=1 " + old_one), "550.54.15");
@@ -204,7 +204,7 @@ TEST_F(BundleDriver, ThatIsTooOldEndsTheStartWithBothVersions) {
     EXPECT_FALSE(contains(recent.output, part)) << recent.output;
 }
 
-TEST_F(BundleDriver, IsTheKernelsWhereItsLibraryDoesNotTell) {
+TEST_F(BundleDriver, VersionFallsBackToTheKernelModule) {
   const std::string untold = library("1.1");
   const auto kernel = [&](const std::string& line) {
     std::ofstream(workplace_.path("version"))
@@ -217,7 +217,7 @@ TEST_F(BundleDriver, IsTheKernelsWhereItsLibraryDoesNotTell) {
   EXPECT_EQ(recent.exit_code, 0) << recent.output;
 }
 
-TEST_F(BundleDriver, ThatIsMissingIsSaidAndLeavesTheCpu) {
+TEST_F(BundleDriver, MissingDriverIsReportedAndTheProgramStarts) {
   if (fs::exists("/proc/driver/nvidia"))
     GTEST_SKIP() << "this machine has an NVIDIA driver (/proc/driver/nvidia)";
   const ProgramResult result = run("");

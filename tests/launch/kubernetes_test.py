@@ -4,7 +4,7 @@
 with valid Pods, that its numbers of ranks, slots and GPUs agree, and that lockstep accepts its arguments.
 Installs the validators into FOLDER.
 
-Exit codes: 0, 1 it is not valid, 77 the validators cannot be installed."""
+Exit codes: 0, 1 if it is not valid, 77 if the validators cannot be installed."""
 
 import copy
 import json
@@ -51,7 +51,7 @@ def errors_of(job, schema):
     without = [word for at, word in enumerate(told) if "--resume" not in told[max(0, at - 1):at + 1]]
     printed = subprocess.run([lockstep, *without, "--print-config"], capture_output=True, text=True)
     if printed.returncode or "--resume auto" not in " ".join(told):
-        errors.append(f"lockstep {' '.join(told)}: {printed.stderr}")
+        errors.append(f"lockstep refuses the arguments, or they lack --resume auto: {' '.join(told)}: {printed.stderr}")
     return errors
 
 
@@ -67,6 +67,6 @@ for spoil in (lambda job: job["spec"].update(slotPerWorker=8),
     bad = copy.deepcopy(job)
     spoil(bad)
     if len(errors_of(bad, schema)) != 1:
-        errors.append(f"a fault was not found: {errors_of(bad, schema)}")
+        errors.append(f"a fault was not reported: {errors_of(bad, schema)}")
 print("\n".join(errors) or "valid")
 sys.exit(1 if errors else 0)

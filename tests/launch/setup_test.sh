@@ -9,4 +9,4 @@ sudo() { "$@"; }
 
 set -- --set train.epochs=1
 source "$setup"
-[ "$*" = "--set train.epochs=1" ] || { echo "setup.sh left the arguments $*"; exit 1; }
+[ "$*" = "--set train.epochs=1" ] || { echo "setup.sh changed the arguments to $*"; exit 1; }

@@ -59,7 +59,7 @@ class Templates(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.02)
 
-    def test_systemd_stops_and_starts_again(self):
+    def test_systemd_stop_saves_and_the_next_start_resumes(self):
         text = (REPOSITORY / "launch/systemd/lockstep@.service").read_text()
         unit = dict(line.split("=", 1) for line in text.replace("\\\n", "").splitlines() if "=" in line and line[0] != "#")
         words = shlex.split(unit["ExecStart"].replace("%i", "name"))
@@ -78,16 +78,16 @@ class Templates(unittest.TestCase):
             code = process.wait(grace)
             self.expect_saved(code, (self.folder / "log").read_text())
             done = len((self.run_dir / "steps.jsonl").read_text().splitlines())
-        self.assertFalse((self.run_dir / "checkpoints.1").exists(), "a training that starts anew sets the checkpoint aside")
+        self.assertFalse((self.run_dir / "checkpoints.1").exists(), "a new training moves the checkpoint aside")
         # A stop (75) counts as success. Without a stop, exit code 75 (a hang) starts the job again.
         self.assertIn("75", unit["SuccessExitStatus"].split())
         self.assertIn("75", unit["RestartForceExitStatus"].split())
         self.assertNotIn("75", unit["RestartPreventExitStatus"].split())
 
-    def test_kubernetes_hooks_save_alone_and_one_after_the_other(self):
+    def test_kubernetes_hooks_save_alone_and_in_sequence(self):
         apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
         if subprocess.run([*apart, "true"], capture_output=True).returncode:
-            self.skipTest("this user may make no namespace of processes")
+            self.skipTest("this user may not create a PID namespace")
         text = (REPOSITORY / "launch/kubernetes/mpijob.yaml").read_text()
         hooks = [json.loads(f"[{found}]") for found in re.findall(r"command: \[(\"sh\", \"-c\", .*)\]", text)]
         self.assertEqual(len(hooks), 2)  # the launcher's, and the workers'
@@ -109,7 +109,9 @@ class Templates(unittest.TestCase):
                      *(f"{shlex.join(hooks[which])} & sleep 0.2" for which in order), "wait $job"]
             script.write_text("\n".join(lines) + "\n")
             done = subprocess.run([*apart, "timeout", "60", "bash", script], env=ENVIRONMENT, capture_output=True)
-            self.expect_saved(done.returncode, (self.folder / "log").read_text())
+            # The ranks may have saved and ended before mpirun gets the signal, which then ends it while it cleans up.
+            killed = order == (1, 0) and done.returncode == 128 + signal.SIGUSR1
+            self.expect_saved(75 if killed else done.returncode, (self.folder / "log").read_text())
 
 
 if __name__ == "__main__":

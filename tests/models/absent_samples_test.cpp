@@ -124,7 +124,7 @@ TEST(AbsentSamples, PixelsAndLabelsChangeNoBit) {
           std::int32_t& label = fixture.input().labels.as<std::int32_t>()[place];
           label = (label + 1) % 5;
         }
-        EXPECT_TRUE(train(fixture) == expected) << "other pixels and labels";
+        EXPECT_TRUE(train(fixture) == expected) << "pixels and labels of absent samples must not matter";
         for (const std::size_t place : absent) std::ranges::fill(image_of(fixture, place), std::uint8_t{0});
         EXPECT_TRUE(train(fixture) == expected) << "black images";
       }
@@ -132,7 +132,7 @@ TEST(AbsentSamples, PixelsAndLabelsChangeNoBit) {
   }
 }
 
-TEST(AbsentSamples, LossAndGradientsAreThoseOfABatchOfTheOthers) {
+TEST(AbsentSamples, LossAndGradientsEqualABatchWithoutThem) {
   for (const Build& build : {Build(linear_layers), Build(cnn_without_norm), Build(cnn_with_frozen_norm)}) {
     for (const NamedPrecision& type : kPrecisions) {
       for (const Places& absent : kAbsentPlaces) {
@@ -150,7 +150,7 @@ TEST(AbsentSamples, LossAndGradientsAreThoseOfABatchOfTheOthers) {
 }
 
 // Evaluation uses the running statistics, so an absent sample affects no other one.
-TEST(AbsentSamples, EvaluationCountsTheOthersAlone) {
+TEST(AbsentSamples, EvaluationCountsOnlyPresentSamples) {
   for (const NamedPrecision& type : kPrecisions) {
     NetworkFixture whole = fixture_of(cnn_with_norm, type.precision);
     whole.forward();
@@ -182,7 +182,7 @@ TEST(AbsentSamples, EvaluationCountsTheOthersAlone) {
 // data.tail = "exact" fills a batch with copies of its samples, with weight 0. If all samples have equally
 // many copies, batch norm gets the moments of the samples alone. PyTorch's running variance, however, is
 // divided by the number of values minus one, which the copies raise.
-TEST(AbsentSamples, CopiesOfEverySampleLeaveBatchNormItsMoments) {
+TEST(AbsentSamples, EqualCopiesOfEverySampleKeepBatchNormMoments) {
   constexpr double kMomentum = 0.1;
   for (const NamedPrecision& type : kPrecisions) {
     for (const std::size_t count : {2, 3}) {

@@ -135,7 +135,7 @@ void expect_little_added(const AccumulationCase& c, Precision precision, const c
   EXPECT_LT(each_time, c.more * once) << type;
 }
 
-TEST_P(Accumulation, InHalfAddsLittleToWhatTheFormatCosts) {
+TEST_P(Accumulation, RoundingAddsLittleToTheErrorOfTheFormat) {
   expect_little_added<BFloat16>(GetParam(), Precision::bf16, "bf16");
   expect_little_added<Half>(GetParam(), Precision::fp16, "fp16");
 }

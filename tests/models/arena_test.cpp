@@ -24,7 +24,7 @@ bool alive_together(const ArenaBlock& a, const ArenaBlock& b) {
   return false;
 }
 
-TEST(Arena, BlocksAliveTogetherNeverOverlap) {
+TEST(Arena, BlocksWithOverlappingLifetimesDoNotOverlap) {
   const Random random(3, "arena");
   for (std::uint64_t round = 0; round < 50; ++round) {
     std::vector<ArenaBlock> blocks;
@@ -55,7 +55,7 @@ TEST(Arena, DisjointLifetimesShareMemory) {
   EXPECT_EQ(plan_arena(blocks).bytes, 1024u);
 }
 
-TEST(Arena, AnotherBlockMayLiveBetweenTwoLives) {
+TEST(Arena, ABlockMayUseTheGapBetweenTwoLifetimes) {
   const std::vector<ArenaBlock> blocks = {{1024, {0, 1}, Lifetime{6, 7}}, {1024, {2, 5}}};
   EXPECT_EQ(plan_arena(blocks).bytes, 1024u);
   const std::vector<ArenaBlock> meeting = {{1024, {0, 1}, Lifetime{5, 7}}, {1024, {2, 5}}};

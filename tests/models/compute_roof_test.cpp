@@ -18,18 +18,18 @@ Graph images(std::int64_t batch, std::int64_t channels) {
 constexpr DeviceRates kFastMemory{.gigaflops = 100, .gigabytes_per_second = 1e9};
 constexpr DeviceRates kSlowMemory{.gigaflops = 1e9, .gigabytes_per_second = 10};
 
-TEST(ComputeRoof, IsTheProductsWhereMemoryIsFast) {
+TEST(ComputeRoof, EqualsTheProductsIfMemoryIsFast) {
   Graph graph = images(4, 16);
   graph.convolution(graph.input(), {.channels = 32, .kernel = 3, .padding = 1}, "conv");
   const ComputeRoof roof = compute_roof(graph, Precision::fp32, kFastMemory, 16);
   EXPECT_DOUBLE_EQ(roof.products, static_cast<double>(training_flops(graph)) / 100e9);
   EXPECT_EQ(roof.memory, 0);
-  EXPECT_EQ(roof.kernels, 2) << "nobody wants the gradient of the image";
+  EXPECT_EQ(roof.kernels, 2) << "no kernel computes the gradient of the image";
   EXPECT_TRUE(roof.bound_by_memory.empty());
   EXPECT_DOUBLE_EQ(roof.unfilled, 0);
 }
 
-TEST(ComputeRoof, LayersWithoutProductsAreMemorys) {
+TEST(ComputeRoof, LayersWithoutProductsAreBoundByMemory) {
   Graph graph = images(4, 16);
   const Value convolved =
       graph.convolution(graph.input(), {.channels = 16, .kernel = 1, .bias = false}, "conv");
@@ -39,13 +39,14 @@ TEST(ComputeRoof, LayersWithoutProductsAreMemorys) {
   for (const Layer& layer : graph.layers())
     bytes += 2 * static_cast<double>(forward_bytes(graph, layer, Precision::fp32));
   EXPECT_NEAR(roof.seconds(), bytes / 10e9, 1e-3 * bytes / 10e9);
-  EXPECT_LT(roof.weights, 0.05 * roof.memory) << "of 1,024 values to images of 16,384";
+  EXPECT_LT(roof.weights, 0.05 * roof.memory)
+      << "1,024 weights are few compared with images of 16,384 values";
   EXPECT_EQ(roof.kernels, 6);
   EXPECT_NE(std::ranges::find(roof.bound_by_memory, "batch norm"), roof.bound_by_memory.end());
 }
 
 // A larger batch shares the reads of the weights.
-TEST(ComputeRoof, WeightsOfASmallBatchAreWhatTravels) {
+TEST(ComputeRoof, WeightsDominateTheTrafficOfASmallBatch) {
   const auto roof_of_batch = [](std::int64_t batch) {
     Graph graph = images(batch, 16);
     graph.linear(graph.input(), {.features = 1024}, "fc");
@@ -57,7 +58,7 @@ TEST(ComputeRoof, WeightsOfASmallBatchAreWhatTravels) {
   EXPECT_LT(many.seconds(), 1.2 * one.seconds());
 }
 
-TEST(ComputeRoof, ChannelsThatFillNoVectorAreTold) {
+TEST(ComputeRoof, ReportsChannelsThatFillNoVector) {
   Graph graph = images(4, 16);
   const Value wide = graph.convolution(graph.input(), {.channels = 32, .kernel = 3, .padding = 1}, "wide");
   graph.convolution(wide, {.channels = 17, .kernel = 3, .padding = 1}, "odd");

@@ -27,7 +27,7 @@ Logits row(const Logits& logits, std::size_t sample) {
   return {first, first + kDropoutInput.classes};
 }
 
-TEST(DropoutLayer, EvaluationIsTheNetworkWithoutIt) {
+TEST(DropoutLayer, EvaluationEqualsTheNetworkWithoutDropout) {
   NetworkFixture with(kDropoutInput, [](Graph& graph) { mlp(graph, {.dropout = 0.5}); });
   NetworkFixture without(kDropoutInput, [](Graph& graph) { mlp(graph); });
   Batch unnamed = with.input();
@@ -38,7 +38,7 @@ TEST(DropoutLayer, EvaluationIsTheNetworkWithoutIt) {
 }
 
 // The same six images in another order: each sample's logits follow it.
-TEST(DropoutLayer, ASamplesMaskMovesWithIt) {
+TEST(DropoutLayer, TheMaskFollowsTheSample) {
   NetworkFixture fixture(kDropoutInput, [](Graph& graph) { mlp(graph, {.dropout = 0.5}); });
   const Batch input = fixture.input();
   const Logits logits = logits_of(fixture, input, Mode::training);
@@ -64,7 +64,7 @@ TEST(DropoutLayer, ASamplesMaskMovesWithIt) {
 }
 
 // A convolution writes its output in blocks of channels; the mask must not depend on that.
-TEST(DropoutLayer, CountsInPlainOrderWhateverTheLayout) {
+TEST(DropoutLayer, TheMaskDoesNotDependOnTheLayout) {
   Backend& backend = backend_for(Device{});
   const Layout plain({6, 32, 4, 4}, DType::f32);
   KernelChoices choices;
@@ -96,7 +96,7 @@ TEST(DropoutLayer, CountsInPlainOrderWhateverTheLayout) {
     layer->forward(pass, memory);
     layer->backward_inputs(pass, memory);
     backend.reorder(layout, plain)->run(stream, gradient.data(), x_gradient.data());
-    EXPECT_EQ(y, x_gradient) << "ones have the same mask both ways";
+    EXPECT_EQ(y, x_gradient) << "ones must have the same mask forward and backward";
     return y;
   };
   const std::vector<float> y = through(plain);

@@ -50,7 +50,7 @@ TEST(Extremes, BatchNormOfASingleValueStaysFinite) {
   expect_finite_state(fixture);
 }
 
-TEST(Extremes, OneClassIsCertain) {
+TEST(Extremes, OneClassHasZeroLossAndGradients) {
   for (const Build& build : kNetworks) {
     for (const std::int64_t batch : {1, 4}) {
       NetworkFixture fixture({.batch = batch, .height = 8, .width = 8, .channels = 3, .classes = 1}, build);
@@ -67,9 +67,9 @@ std::size_t resident_bytes() {
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-TEST(Extremes, ResidentMemoryIsThePlanned) {
+TEST(Extremes, ResidentMemoryEqualsThePlan) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers keep shadows of memory and what is freed";
+  GTEST_SKIP() << "sanitizers keep shadow memory and freed memory";
 #endif
   const auto build = [](Graph& graph) { build_network(graph, {.name = "resnet18"}); };
   const auto input = [](std::int64_t batch) {

@@ -58,7 +58,7 @@ void spread_statistics(Network& network) {
   network.visit_state(writer);
 }
 
-TEST(FrozenLayers, AreThoseOfWholeComponents) {
+TEST(FrozenLayers, FreezeMatchesWholeComponentsOfNames) {
   Graph graph(kSmall);
   Value x = graph.convolution(graph.input(), {.channels = 4}, "layer1.conv");
   x = graph.convolution(x, {.channels = 4}, "layer10.conv");
@@ -68,17 +68,17 @@ TEST(FrozenLayers, AreThoseOfWholeComponents) {
   EXPECT_EQ(graph.freeze("layer"), 0);
   EXPECT_EQ(graph.freeze(""), 0);
   EXPECT_EQ(graph.freeze("layer1.con"), 0);
-  EXPECT_EQ(graph.freeze("layer1.dropout"), 0) << "it has nothing to freeze";
+  EXPECT_EQ(graph.freeze("layer1.dropout"), 0) << "a dropout layer has no parameters";
   EXPECT_TRUE(graph.wants_gradient(x));
   EXPECT_EQ(graph.freeze("layer1"), 2);
   EXPECT_FALSE(graph.layers()[1].frozen);
-  EXPECT_TRUE(graph.wants_gradient(x)) << "layer10 is trained";
+  EXPECT_TRUE(graph.wants_gradient(x)) << "layer10 is still trained";
   EXPECT_EQ(graph.freeze("layer10"), 1);
   EXPECT_FALSE(graph.wants_gradient(y));
   EXPECT_TRUE(graph.wants_gradient(graph.logits()));
 }
 
-TEST(FrozenLayers, ChangeNoGradientOfTheOthers) {
+TEST(FrozenLayers, DoNotChangeGradientsOfOtherLayers) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     NetworkFixture whole(kSmall, plain_cnn, 1, Recompute::nothing, precision);
     whole.forward_backward();
@@ -97,7 +97,7 @@ TEST(FrozenLayers, ChangeNoGradientOfTheOthers) {
 
 // Frozen batch norm is a different function from trained batch norm: the tests compare slopes on both sides
 // of it and beside it.
-TEST(FrozenLayers, GradientsBelowThemAreTheSlopes) {
+TEST(FrozenLayers, GradientsBelowThemMatchFiniteDifferences) {
   for (const Prefixes& prefixes : {Prefixes{"bn1"}, Prefixes{"layer2"}, Prefixes{"layer2.0.downsample"},
                                    Prefixes{"layer1.0.bn2", "layer3"}, Prefixes{"conv1", "bn1", "layer1"}}) {
     SCOPED_TRACE(prefixes.back());
@@ -108,7 +108,7 @@ TEST(FrozenLayers, GradientsBelowThemAreTheSlopes) {
   }
 }
 
-TEST(FrozenLayers, StayBitForBit) {
+TEST(FrozenLayers, KeepTheirBits) {
   for (const Recompute recompute : {Recompute::nothing, Recompute::blocks}) {
     const Prefixes prefixes = {"conv1", "bn1", "layer1", "layer3.0.bn1"};
     NetworkFixture fixture(kSmall, frozen(small_resnet, prefixes), 1, recompute);
@@ -132,7 +132,7 @@ TEST(FrozenLayers, StayBitForBit) {
   }
 }
 
-TEST(FrozenLayers, ComputeInTrainingWhatTheyDoInEvaluation) {
+TEST(FrozenLayers, ComputeTheSameInTrainingAndEvaluation) {
   Graph graph(kSmall);
   frozen(small_resnet, {"conv1", "bn1", "layer1", "layer2", "layer3"})(graph);
   NetworkFixture fixture(kSmall, frozen(small_resnet, {"conv1", "bn1", "layer1", "layer2", "layer3"}));
@@ -144,7 +144,7 @@ TEST(FrozenLayers, ComputeInTrainingWhatTheyDoInEvaluation) {
 }
 
 // Everything before the head is frozen: no backward, and no memory kept for it.
-TEST(FrozenLayers, BelowTheLastTrainedOneBackwardDoesNotRun) {
+TEST(FrozenLayers, BackwardEndsAtTheLowestTrainedLayer) {
   struct Passes final : LayerObserver {
     void layer_ran(std::size_t node, Direction direction, std::int64_t, std::int64_t) override {
       if (direction != Direction::forward) backward.push_back(node);
@@ -174,7 +174,7 @@ TEST(FrozenLayers, BelowTheLastTrainedOneBackwardDoesNotRun) {
   EXPECT_EQ(training_flops(graph), forward + of_head);
 }
 
-TEST(FrozenLayers, AreSavedAndLoadedLikeOthers) {
+TEST(FrozenLayers, AreSavedAndLoaded) {
   const TemporaryFolder folder("frozen_layers");
   const auto file = folder.path() / "state.safetensors";
   NetworkFixture whole(kSmall, small_resnet, 1);

@@ -24,7 +24,7 @@ TEST(Graph, ComputesShapes) {
   EXPECT_EQ(graph.shape(graph.linear(x, {.features = 7}, "c")), (Shape{4, 7}));
 }
 
-TEST(Graph, RefusesWhatDoesNotFitNamingTheLayer) {
+TEST(Graph, RefusesMismatchedShapesAndNamesTheLayer) {
   Graph graph(kGraphInput);
   const Value x = graph.convolution(graph.input(), {.channels = 6}, "first");
   EXPECT_NE(message_of<ConfigError>([&] { graph.convolution(x, {.channels = 6}, "first"); }).find("first"),
@@ -43,7 +43,7 @@ TEST(Graph, RefusesWhatDoesNotFitNamingTheLayer) {
   expect_parts(message_of<ConfigError>([&] { graph.classify(flat); }), {"classify", "[4, 9]", "[4, 10]"});
 }
 
-TEST(Graph, DropoutOfNothingIsNoLayerAndOfEverythingIsRefused) {
+TEST(Graph, DropoutOfZeroIsNoLayerAndOfOneIsRefused) {
   Graph graph(kGraphInput);
   const Value x = graph.linear(graph.input(), {.features = 7}, "a");
   EXPECT_EQ(graph.dropout(x, 0, "none").id, x.id);
@@ -54,7 +54,7 @@ TEST(Graph, DropoutOfNothingIsNoLayerAndOfEverythingIsRefused) {
   }
 }
 
-TEST(Graph, OfABlockOnlyTheLastValueIsSeenOutside) {
+TEST(Graph, OnlyTheLastValueOfABlockIsVisibleOutside) {
   Graph graph(kGraphInput);
   Value inside, last;
   {
@@ -71,7 +71,7 @@ TEST(Graph, OfABlockOnlyTheLastValueIsSeenOutside) {
   EXPECT_NO_THROW(graph.convolution(graph.relu(last), {.channels = 6}, "next"));
 }
 
-TEST(Graph, LogitsAreNotHiddenInABlock) {
+TEST(Graph, LogitsInsideABlockAreRefused) {
   Graph graph(kGraphInput);
   Value logits;
   {

@@ -192,7 +192,7 @@ NetworkPlan planned(const std::function<void(Graph&)>& build) {
   return plan_network(graph, backend_for(Device{}), choices);
 }
 
-TEST(MemoryPlan, EveryReadFindsWhatItWants) {
+TEST(MemoryPlan, EveryReadFindsItsTensor) {
   for (const auto& [name, build] : graphs()) {
     NetworkPlan plan = planned(build);
     for (const Recompute recompute : {Recompute::nothing, Recompute::blocks}) {
@@ -204,7 +204,7 @@ TEST(MemoryPlan, EveryReadFindsWhatItWants) {
 }
 
 // Checks that the trace detects errors.
-TEST(MemoryPlan, TheTraceFindsWhatIsNotRecomputedAndWhatLiesOnTop) {
+TEST(MemoryPlan, TheTraceFindsMissingRecomputationAndOverlaps) {
   NetworkPlan plan = planned([](Graph& graph) { cifar_resnet(graph, 1); });
   int found = 0;
   int recomputed = 0;

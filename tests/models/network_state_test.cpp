@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/safetensors.h"
+#include "core/files/safetensors.h"
 #include "models/networks/networks.h"
 #include "tests/message_of.h"
 #include "tests/models/network_fixture.h"
@@ -41,7 +41,7 @@ TEST_F(NetworkStateTest, SavesAndLoadsTheSameNetwork) {
   }
 }
 
-TEST_F(NetworkStateTest, NamesAndShapesArePyTorchs) {
+TEST_F(NetworkStateTest, NamesAndShapesEqualPyTorch) {
   NetworkFixture fixture(kStateInput, [](Graph& graph) { cnn(graph); });
   const StateSnapshot snapshot(fixture.network());
   std::vector<std::string> names;
@@ -63,14 +63,14 @@ TEST_F(NetworkStateTest, NamesAndShapesArePyTorchs) {
   EXPECT_EQ(names, expected);
 }
 
-TEST_F(NetworkStateTest, RefusesAnotherNetworksFileAndChangesNothing) {
+TEST_F(NetworkStateTest, RefusesTheFileOfAnotherNetworkAndChangesNothing) {
   NetworkFixture small(kStateInput, [](Graph& graph) { cnn(graph, {.batch_norm = false}); });
   StateSnapshot(small.network()).save(file_);
   NetworkFixture other(kStateInput, [](Graph& graph) { cnn(graph); });
   const auto before = StateSnapshot(other.network()).entries()[0].values;
   try {
     load_state(other.network(), file_);
-    FAIL() << "a file without batch norm was taken for one with it";
+    FAIL() << "expected an error for a file without batch norm";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("conv1.bias"), std::string::npos) << error.what();
   }
@@ -104,7 +104,7 @@ std::string error_of_loading(Network& network, const std::filesystem::path& path
   return "no error";
 }
 
-TEST_F(NetworkStateTest, AHeadOfOtherClassesStartsAnewWhereThatIsWanted) {
+TEST_F(NetworkStateTest, AHeadWithOtherClassesIsInitialisedOnRequest) {
   const auto build = [](Graph& graph) { cnn(graph); };
   NetworkFixture trained(kStateInput, build, 1);
   StateSnapshot(trained.network()).save(file_);
@@ -121,7 +121,7 @@ TEST_F(NetworkStateTest, AHeadOfOtherClassesStartsAnewWhereThatIsWanted) {
   EXPECT_NE(values_of(fresh.network(), "fc1.bias"), values_of(untouched.network(), "fc1.bias"));
 }
 
-TEST_F(NetworkStateTest, NoOtherLayerIsAHead) {
+TEST_F(NetworkStateTest, OnlyTheLastLayerIsAHead) {
   NetworkFixture trained(kStateInput, [](Graph& graph) { cnn(graph); });
   StateSnapshot(trained.network()).save(file_);
   GraphInput larger = kStateInput;
@@ -133,7 +133,7 @@ TEST_F(NetworkStateTest, NoOtherLayerIsAHead) {
   EXPECT_THROW(load_state(other.network(), file_, {.keeps_head = true}), DataError);
 }
 
-TEST_F(NetworkStateTest, WhatWrapsANetworkIsTakenOffItsNames) {
+TEST_F(NetworkStateTest, PrefixesOfWrappersAreRemovedFromNames) {
   const auto build = [](Graph& graph) { cnn(graph); };
   NetworkFixture trained(kStateInput, build, 1);
   const StateSnapshot snapshot(trained.network());
@@ -152,7 +152,7 @@ TEST_F(NetworkStateTest, WhatWrapsANetworkIsTakenOffItsNames) {
 
 // torch's AveragedModel stores a counter beside the network, and training scripts store losses and optimizers
 // in the same file.
-TEST_F(NetworkStateTest, WhatIsKeptBesideANetworkIsIgnored) {
+TEST_F(NetworkStateTest, OtherTensorsInTheFileAreIgnored) {
   const auto build = [](Graph& graph) { cnn(graph); };
   NetworkFixture trained(kStateInput, build, 1);
   const StateSnapshot snapshot(trained.network());
@@ -181,7 +181,7 @@ TEST_F(NetworkStateTest, WhatIsKeptBesideANetworkIsIgnored) {
 }
 
 // The values are within fp16's range; both types round them.
-TEST_F(NetworkStateTest, HalvesAreReadAndWrittenToTheNearest) {
+TEST_F(NetworkStateTest, SixteenBitValuesAreReadAndRoundedToTheNearest) {
   const auto build = [](Graph& graph) { cnn(graph); };
   NetworkFixture trained(kStateInput, build, 1);
   trained.forward();
@@ -213,10 +213,11 @@ TEST_F(NetworkStateTest, AParameterThatFp16CannotHoldStaysFp32AndIsNamed) {
   NetworkFixture fresh(kStateInput, build, 2);
   load_state(fresh.network(), file_);
   EXPECT_EQ(values_of(fresh.network(), "bn1.weight"), values_of(trained.network(), "bn1.weight"));
-  EXPECT_TRUE(StateSnapshot(trained.network()).save(file_, {}, DType::bf16).empty()) << "bf16 holds it";
+  EXPECT_TRUE(StateSnapshot(trained.network()).save(file_, {}, DType::bf16).empty())
+      << "bf16 can represent the value";
 }
 
-TEST_F(NetworkStateTest, AnotherStemIsRefusedWithTheKeyThatTellsStems) {
+TEST_F(NetworkStateTest, AnotherStemIsRefusedWithTheKeyOfTheStem) {
   const auto with_kernel = [](std::int64_t kernel) {
     return [kernel](Graph& graph) {
       const Value x =

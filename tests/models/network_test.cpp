@@ -48,7 +48,7 @@ std::vector<NetworkCase> network_cases() {
 
 // The memory plan, made without the network, equals what a network, its gradients and its optimizers
 // allocate.
-TEST(Network, TakesThePlannedMemory) {
+TEST(Network, AllocatesThePlannedMemory) {
   for (const NetworkCase& test : network_cases()) {
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
       NetworkFixture fixture(test.input, test.build, 1, Recompute::nothing, precision);
@@ -130,7 +130,7 @@ TEST(Network, AnnouncesEveryGradientOnceInArenaOrder) {
   EXPECT_EQ(parameters.back().name, "conv1.weight");
 }
 
-TEST(Network, EvaluationLeavesStatisticsAlone) {
+TEST(Network, EvaluationKeepsTheRunningStatistics) {
   NetworkFixture fixture(kSmall, [](Graph& graph) { cnn(graph); });
   fixture.forward();
   const std::span<float> statistics = fixture.network().statistics();
@@ -141,7 +141,7 @@ TEST(Network, EvaluationLeavesStatisticsAlone) {
   EXPECT_FALSE(std::equal(before.begin(), before.end(), statistics.begin()));
 }
 
-TEST(Network, SeedDecidesTheInitialValues) {
+TEST(Network, InitialValuesDependOnTheSeed) {
   const auto build = [](Graph& graph) { cnn(graph); };
   NetworkFixture one(kSmall, build, 1);
   NetworkFixture same(kSmall, build, 1);
@@ -154,7 +154,7 @@ TEST(Network, SeedDecidesTheInitialValues) {
   EXPECT_NE(values(one), values(other));
 }
 
-TEST(Network, RefusesAnotherBatch) {
+TEST(Network, RefusesAnotherBatchSize) {
   NetworkFixture fixture(kSmall, [](Graph& graph) { mlp(graph); });
   Batch input = fixture.input();
   input.images.shape = {5, 8, 8, 3};

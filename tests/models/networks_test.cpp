@@ -51,7 +51,7 @@ TEST(Networks, EveryNameBuilds) {
                {"resnet21", "resnet20"});
 }
 
-TEST(Networks, HaveAsManyParametersAsThePapersSay) {
+TEST(Networks, HaveTheParameterCountsOfThePapers) {
   EXPECT_EQ(parameters(kCifar, {.name = "resnet18"}), 11'173'962);
   EXPECT_EQ(parameters(kImageNet, {.name = "resnet18"}), 11'689'512);
   EXPECT_EQ(parameters(kImageNet, {.name = "resnet34"}), 21'797'672);
@@ -60,7 +60,7 @@ TEST(Networks, HaveAsManyParametersAsThePapersSay) {
   EXPECT_EQ(parameters(kImageNet, {.name = "mobilenet_v2"}), 3'504'872);
 }
 
-TEST(Networks, ThePlannedNetworkHasTheGraphsParameters) {
+TEST(Networks, ThePlannedNetworkHasTheParametersOfTheGraph) {
   NetworkFixture fixture(kCifar, [](Graph& graph) { mobilenet_v2(graph); });
   std::int64_t planned = 0;
   for (const Parameter& parameter : fixture.network().parameters())
@@ -68,7 +68,7 @@ TEST(Networks, ThePlannedNetworkHasTheGraphsParameters) {
   EXPECT_EQ(planned, parameters(kCifar, {.name = "mobilenet_v2"}));
 }
 
-TEST(Networks, TheStemFollowsTheImageUnlessItIsChosen) {
+TEST(Networks, TheStemFollowsTheImageSizeByDefault) {
   GraphInput small = kCifar;
   small.height = small.width = 64;
   GraphInput large = kCifar;
@@ -91,7 +91,7 @@ TEST(Networks, TheStemFollowsTheImageUnlessItIsChosen) {
   EXPECT_EQ(map(Stem::cifar), 28);
 }
 
-TEST(Networks, ResNet50HasItsStrideInTheThreeByThree) {
+TEST(Networks, ResNet50HasItsStrideInThe3x3Convolution) {
   const Graph graph = built(kImageNet, {.name = "resnet50"});
   const auto options = [&](const std::string& name) {
     return std::get<ConvolutionOptions>(layer_of(graph, name).operation);
@@ -101,7 +101,7 @@ TEST(Networks, ResNet50HasItsStrideInTheThreeByThree) {
   EXPECT_EQ(graph.shape(layer_of(graph, "layer4.2.conv3").output), (Shape{1, 2048, 7, 7}));
 }
 
-TEST(Networks, VggTakesThePapersClassifierWhereItsMapIsLeft) {
+TEST(Networks, VggHasThePapersClassifierForLargeImagesOnly) {
   const Graph paper = built(kImageNet, {.name = "vgg11_bn"});
   const auto dropout = [&](const std::string& name) {
     return std::get<DropoutOptions>(layer_of(paper, name).operation).probability;
@@ -115,7 +115,7 @@ TEST(Networks, VggTakesThePapersClassifierWhereItsMapIsLeft) {
   expect_parts(message_of<ConfigError>([&] { built(tiny, {.name = "vgg11_bn"}); }), {"vgg11_bn", "28x32"});
 }
 
-TEST(Networks, DropoutIsTheNetworksOwnUnlessItIsChosen) {
+TEST(Networks, DropoutOfTheNetworkIsTheDefault) {
   const auto dropouts = [](const std::string& name, double dropout) {
     std::vector<double> found;
     const Graph graph = built(kCifar, {.name = name, .dropout = dropout});
@@ -141,7 +141,7 @@ NetworkChoice with_options(const std::string& name, const std::map<std::string, 
   return choice;
 }
 
-TEST(Networks, SmallOnesMayBeWiderAndDeeper) {
+TEST(Networks, WidthDepthAndKernelOfSmallNetworksAreOptions) {
   const Graph mlp = built(kCifar, with_options("mlp", {{"width", 100}, {"depth", 3}}));
   const auto features = [&](const std::string& name) { return mlp.shape(layer_of(mlp, name).output)[1]; };
   EXPECT_EQ(features("fc1"), 100);
@@ -195,7 +195,7 @@ TEST(Networks, ZeroInitResidualStartsTheLastGammaOfEachBlockAtZero) {
 }
 
 // A few names and shapes of each kind, as in torchvision's state_dict().
-TEST(Networks, NamesAreTorchvisions) {
+TEST(Networks, NamesEqualTorchvision) {
   struct Expected {
     std::string network;
     std::vector<std::string> tensors;
@@ -228,7 +228,7 @@ TEST(Networks, NamesAreTorchvisions) {
 }
 
 // Inverted residuals and in-place activations, which the small networks of network_test lack.
-TEST(Networks, MobileNetSharesMemoryWithoutHarm) {
+TEST(Networks, MobileNetSharesMemoryWithTheSameResults) {
   const GraphInput input{.batch = 4, .height = 32, .width = 32, .channels = 3, .classes = 5};
   const auto build = [](Graph& graph) { mobilenet_v2(graph); };
   NetworkFixture shared(input, build);

@@ -176,11 +176,11 @@ TEST(Optimizer, AdamWFollowsPyTorchsForm) {
   expect_follows(options, adamw_rule<true>);
 }
 
-TEST(Optimizer, LarsGivesEachTensorItsTrustRatioButVectorsNone) {
+TEST(Optimizer, LarsAppliesTrustRatiosToMatricesOnly) {
   expect_follows(LarsOptions{.weight_decay = kDecay, .trust_coefficient = 0.02, .epsilon = 1e-3}, lars_rule);
 }
 
-TEST(Optimizer, StateIsOneArenaForEachName) {
+TEST(Optimizer, StateIsOneArenaPerName) {
   Arena arena;
   const auto names = [&](const OptimizerOptions& options) {
     const auto optimizer = make_optimizer(arena.memory(), options);
@@ -195,7 +195,7 @@ TEST(Optimizer, StateIsOneArenaForEachName) {
 
 // state() and read_control() are all that must be saved: another optimizer with both continues with the same
 // bits, and one without the step count does not.
-TEST(Optimizer, GoesOnFromItsStateAndSteps) {
+TEST(Optimizer, ResumesFromStateAndStepCount) {
   const auto run = [](Optimizer& optimizer, Arena& arena, int begin, int end) {
     Stream stream({}, StreamUse::compute);
     for (int t = begin; t < end; ++t) {
@@ -227,7 +227,7 @@ TEST(Optimizer, GoesOnFromItsStateAndSteps) {
 
 // The values equal those of a step with these gradients, and the caller can restore them. Gradients that are
 // not finite change nothing.
-TEST(Optimizer, LooksAheadToWhereAStepWouldLead) {
+TEST(Optimizer, LookAheadEqualsAStepAndCanBeRestored) {
   for (const OptimizerOptions& options :
        {OptimizerOptions(SgdOptions{.weight_decay = kDecay}), OptimizerOptions(SgdOptions{.nesterov = true}),
         OptimizerOptions(AdamWOptions{}), OptimizerOptions(LarsOptions{})}) {
@@ -291,7 +291,7 @@ TEST(Optimizer, ClipsAsPyTorchDoes) {
 }
 
 // Each optimizer, and LARS with its norms: a clipped step equals a step with scaled gradients.
-TEST(Optimizer, AClippedStepIsOneWithScaledGradients) {
+TEST(Optimizer, AClippedStepEqualsAStepWithScaledGradients) {
   for (const OptimizerOptions& options :
        {OptimizerOptions(SgdOptions{.weight_decay = kDecay}), OptimizerOptions(SgdOptions{.nesterov = true}),
         OptimizerOptions(AdamWOptions{}), OptimizerOptions(LarsOptions{})}) {
@@ -319,7 +319,7 @@ TEST(Optimizer, AClippedStepIsOneWithScaledGradients) {
 }
 
 // Such a step is skipped, and its clip factor does not affect the next step.
-TEST(Optimizer, NothingFiniteClipsNothing) {
+TEST(Optimizer, NonFiniteGradientsDoNotAffectTheClipFactor) {
   Arena arena;
   const auto optimizer =
       make_optimizer(arena.memory(), SgdOptions{}, {.initial = 1, .rule = {.interval = 10}});
@@ -358,7 +358,7 @@ class LossScaleVisitor final : public StateVisitor {
 };
 
 // Zero gradients never overflow, whatever the loss scale.
-TEST(Optimizer, TheLossScaleOfGradientsOfZeroStaysInBounds) {
+TEST(Optimizer, TheLossScaleOfZeroGradientsStaysWithinItsLimits) {
   for (const OptimizerOptions& options :
        {OptimizerOptions(SgdOptions{}), OptimizerOptions(AdamWOptions{}), OptimizerOptions(LarsOptions{})}) {
     Arena arena;
@@ -378,7 +378,7 @@ TEST(Optimizer, TheLossScaleOfGradientsOfZeroStaysInBounds) {
 }
 
 // An earlier version may have saved such a loss scale.
-TEST(Optimizer, ARestoredLossScaleIsPutWithinItsLimits) {
+TEST(Optimizer, ARestoredLossScaleIsClampedToItsLimits) {
   Arena arena;
   const auto optimizer =
       make_optimizer(arena.memory(), SgdOptions{}, {.initial = 65536, .rule = {.interval = 1}});

@@ -60,7 +60,7 @@ TEST(PrecisionNames, AreParsedOrRefused) {
 }
 
 // Weights of convolutions and linear layers are 16-bit where layers read them; batch norm and biases are not.
-TEST(HalfNetwork, KeepsWeightsAndTheirGradientsInHalf) {
+TEST(HalfNetwork, KeepsWeightsAndTheirGradientsIn16Bits) {
   for (const HalfType& half : kHalves) {
     NetworkFixture fixture = fixture_in(half.precision);
     Network& network = fixture.network();
@@ -114,7 +114,7 @@ TEST(HalfNetwork, LossAndGradientsFollowFp32) {
 }
 
 // The copies equal the rounded values: initially, after a step, and after values were written.
-TEST(HalfNetwork, CopiesStayTrueToTheValues) {
+TEST(HalfNetwork, CopiesEqualTheRoundedValues) {
   for (const HalfType& half : kHalves) {
     NetworkFixture fixture = fixture_in(half.precision, "cnn");
     Network& network = fixture.network();

@@ -75,7 +75,7 @@ TEST(Recompute, NeedsLessMemory) {
   }
 }
 
-TEST(Recompute, AGraphWithoutBlocksStaysAsItIs) {
+TEST(Recompute, AGraphWithoutBlocksIsUnchanged) {
   const auto build = [](Graph& graph) { cnn(graph); };
   NetworkFixture kept(kRecomputeInput, build);
   NetworkFixture again(kRecomputeInput, build, 1, Recompute::blocks);

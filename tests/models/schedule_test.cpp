@@ -33,7 +33,7 @@ TEST(Schedule, CosineEndsAtItsFinalFraction) {
   EXPECT_NEAR(schedule.at(1000), 0.1, 1e-12);
 }
 
-TEST(Schedule, ARateFollowsTheSamplesOfAStepWhereItIsTold) {
+TEST(Schedule, TheRateScalesWithTheGlobalBatchOnRequest) {
   ScheduleSettings settings{.learning_rate = 0.1, .scale_batch = 256};
   EXPECT_EQ(scaled_rate(settings, 1024), 0.1);
   settings.scaling = RateScaling::linear;

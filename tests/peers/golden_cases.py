@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of the golden files, and the formulas of their inputs, which golden_test.cpp implements too.
+"""Cases of the golden files, and the formulas of their inputs, which golden_formulas.h implements, too.
 
 Random numbers are those of core/random.h: Philox4x32-10, keyed by a seed and a name, read at an index.
 """

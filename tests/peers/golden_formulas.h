@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What golden files leave out because both sides make it by one formula, that of golden_cases.py: weights and
-// images.
+// Weights and images, which golden files omit because both sides compute them by the formulas of
+// golden_cases.py.
 #pragma once
 
 #include <cmath>
@@ -31,8 +31,8 @@ inline float start_value(const std::string& name, const Shape& shape, std::int64
   return name.ends_with("weight") ? random.uniform(i, 0.7f, 1.3f) : random.uniform(i, -0.1f, 0.1f);
 }
 
-// Stripes as the class says, and noise: [batch, size, size, channels]. The label of image n is n modulo the
-// classes.
+// Stripes that depend on the class, plus noise: [batch, size, size, channels]. The label of image n is n
+// modulo the number of classes.
 inline std::vector<std::uint8_t> golden_pixels(std::int64_t batch, std::int64_t size, std::int64_t channels,
                                                const std::string& split) {
   constexpr std::uint64_t kSamplesSeed = 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training against files that PyTorch made (make_golden.py), from the configuration to every parameter and
-// running statistic after some steps. The yardstick is what the arithmetic costs PyTorch: each file tells how
-// far PyTorch's own fp32 and bf16 are from fp64, tensor by tensor.
+// Training compared with files that PyTorch wrote (make_golden.py): every parameter and running statistic
+// after some steps of a configuration. The bounds follow from PyTorch's own rounding errors: each file has
+// the error of PyTorch's fp32 and bf16 results against fp64, by tensor.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -14,8 +14,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/files/safetensors.h"
 #include "core/random.h"
-#include "core/safetensors.h"
 #include "launch/observe/run_files/training_reporters.h"
 #include "launch/program/setup/training.h"
 #include "models/network_state.h"
@@ -35,17 +35,17 @@ struct Mode {
   const char* choose;  // kernels.choose
   const char* precision;
   std::size_t column;     // of NAME.errors
-  double factor;          // how many times PyTorch's error ours may be
-  double floor;           // relative error that nobody is asked to beat
-  double undecided;       // error of PyTorch's from which on nothing can be said of a tensor
+  double factor;          // allowed error, as a multiple of PyTorch's error
+  double floor;           // relative error that is always allowed
+  double undecided;       // tensors with a larger error in PyTorch are not compared
   double first_loss;      // tolerance of the loss before any update, relative
   double loss_tolerance;  // of other losses
 };
-// How much a number is wrong that is rounded once.
+// The relative error of rounding once.
 constexpr double kFp32 = 0x1p-24, kBf16 = 0x1p-8;
-// Which kernels compute, and so how they round, depends on the machine. An element that rounding moves across
-// the kink of its ReLU changes the gradient at once, in networks and batches this small by up to this share,
-// and what follows from the update by a part of it.
+// The kernels, and hence the rounding, depend on the machine. An element that rounding moves across the kink
+// of its ReLU changes the gradient discontinuously: in such small networks and batches by up to the share
+// kKink, and later losses by up to kAfterKink.
 constexpr double kKink = 1e-2, kAfterKink = 2e-3;
 constexpr Mode kDirect{.name = "direct",
                        .choose = "direct",
@@ -104,7 +104,7 @@ void write_samples(const TemporaryFolder& folder, const Golden& golden, const st
   folder.write(split + "-labels-idx1-ubyte", idx_labels(labels));
 }
 
-// golden_cases.py's sketch of what training changed.
+// The sketch of a tensor's change by training, as in golden_cases.py.
 std::vector<double> sketch_of_change(const std::string& name, const Shape& shape,
                                      const std::vector<float>& values) {
   const auto change = [&](std::size_t i) {
@@ -128,12 +128,12 @@ double relative_error(const std::vector<double>& ours, const std::vector<float>&
     difference += (ours.at(i) - wanted) * (ours.at(i) - wanted);
     size += wanted * wanted;
   }
-  if (size == 0) return difference == 0 ? 0 : HUGE_VAL;  // of a frozen layer
+  if (size == 0) return difference == 0 ? 0 : HUGE_VAL;  // a frozen layer
   return std::sqrt(difference / size);
 }
 
 struct Trained {
-  std::vector<double> losses, test_losses;  // of each step, which is an epoch
+  std::vector<double> losses, test_losses;  // one for each step, which is an epoch
   std::vector<StateSnapshot::Entry> state;
 };
 
@@ -179,7 +179,7 @@ Trained train(const Golden& golden, const Mode& mode) {
   return trained;
 }
 
-// trained: each after its step, not before.
+// trained: the losses are computed after their step, otherwise before it.
 void expect_losses(const std::vector<double>& ours, const std::vector<float>& golden, const Mode& mode,
                    bool trained) {
   ASSERT_FALSE(ours.empty());
@@ -193,7 +193,7 @@ void expect_losses(const std::vector<double>& ours, const std::vector<float>& go
   }
 }
 
-// Prints how near it came: the worst tensor decides.
+// Prints the tensor whose error is closest to its bound.
 void expect_changes(const std::vector<StateSnapshot::Entry>& state, Golden& golden, const Mode& mode) {
   EXPECT_EQ(2 * state.size() + 2, golden.reader.entries().size());
   std::size_t decided = 0;
@@ -205,19 +205,19 @@ void expect_changes(const std::vector<StateSnapshot::Entry>& state, Golden& gold
     ++decided;
     const double error = relative_error(sketch_of_change(name, shape, values), golden.read(name));
     const double allowed = mode.factor * peers_error + mode.floor;
-    EXPECT_LT(error, allowed) << name << ", PyTorch's error is " << peers_error;
+    EXPECT_LT(error, allowed) << name << ", PyTorch's own error is " << peers_error;
     if (error / allowed > worst) {
       worst = error / allowed;
       worst_name = fmt::format("{}: {:.1e} of {:.1e}", name, error, allowed);
     }
   }
-  EXPECT_GE(2 * decided, state.size()) << "too few tensors are decided";
-  fmt::print("{} of {} tensors judged; nearest to its bound {}\n", decided, state.size(), worst_name);
+  EXPECT_GE(2 * decided, state.size()) << "too few tensors can be compared";
+  fmt::print("compared {} of {} tensors; closest to its bound: {}\n", decided, state.size(), worst_name);
 }
 
 class GoldenTest : public testing::TestWithParam<std::tuple<const char*, Mode>> {};
 
-TEST_P(GoldenTest, IsTrainedAsByPyTorch) {
+TEST_P(GoldenTest, TrainingMatchesPyTorch) {
   on_every_rank([] {
     const auto& [name, mode] = GetParam();
     Golden golden(name);
@@ -251,7 +251,7 @@ INSTANTIATE_TEST_SUITE_P(Frozen, GoldenTest,
                          testing::Combine(testing::Values("resnet20_frozen"),
                                           testing::Values(kDirect, kInBf16)),
                          name_of_case);
-// bf16 decides too little of it.
+// In bf16 too few tensors can be compared.
 INSTANTIATE_TEST_SUITE_P(Bottlenecks, GoldenTest,
                          testing::Combine(testing::Values("resnet50_sgd"), testing::Values(kDirect)),
                          name_of_case);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Single kernels against PyTorch in float64 (make_kernel_golden.py): random shapes and hyper-parameters, and
-// inputs from 2^-40 to 2^40. The golden file holds a bound for each result. kernel_peers.py derives it from
-// the roundings of fp32 arithmetic, for any order of summation, and states the rules for overflow and
-// underflow: an infinite result must be infinite here, a result whose bound is infinite is undecided.
+// Single kernels compared with PyTorch in float64 (make_kernel_golden.py): random shapes and
+// hyper-parameters, and inputs from 2^-40 to 2^40. The golden file holds a bound for each result.
+// kernel_peers.py derives it from the roundings of fp32 arithmetic, for any order of summation, and states
+// the rules for overflow and underflow: an infinite result must be infinite here, a result whose bound is
+// infinite is undecided.
 //
 // LOCKSTEP_KERNEL_GOLDEN names another folder of golden files: make_kernel_golden.py --check uses it for
 // other random cases.
@@ -20,8 +21,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/files/safetensors.h"
 #include "core/random.h"
-#include "core/safetensors.h"
 #include "tests/kernels/planned_memory.h"
 
 namespace lockstep {
@@ -32,15 +33,15 @@ class KernelGolden {
   explicit KernelGolden(const std::string& family)
       : reader_(folder() + "/" + family + ".safetensors"),
         cases_(nlohmann::json::parse(reader_.metadata().at("cases"))) {}
-  // Prints the result that is nearest to its bound.
+  // Prints the result whose error is closest to its bound.
   ~KernelGolden() {
     EXPECT_GT(decided_, 0);
-    EXPECT_LE(10 * undecided_, decided_) << "too few results are decided";
-    fmt::print("{} cases, {} results; nearest to its bound, {:.2f} of it: {}\n", cases_.size(), decided_,
+    EXPECT_LE(10 * undecided_, decided_) << "too few results can be compared";
+    fmt::print("{} cases, {} results; closest to its bound, at {:.2f} of it: {}\n", cases_.size(), decided_,
                nearest_, nearest_name_);
   }
 
-  // test() for each case.
+  // Calls test() for each case.
   template <typename Test>
   void for_each(Test test) {
     for (case_ = 0; case_ < cases_.size(); ++case_) {
@@ -264,7 +265,7 @@ BatchNormOptions batch_norm_options(const KernelGolden& golden) {
           .frozen = golden.get<bool>("frozen")};
 }
 
-// Moved to its channel's center.
+// The input plus the center of its channel.
 Values batch_norm_x(const KernelGolden& golden) {
   const Shape shape = shape_of(golden);
   const auto centers = golden.get<std::vector<float>>("centers");

@@ -12,7 +12,7 @@ Needs torch and numpy; the files name their versions. For each parameter and run
 
 and for loss and test_loss an array [3, steps]: in fp64, fp32 and bf16. The metadata has the configuration for
 the same training in Lockstep. Initial values and samples are not in the files: golden_cases.py and
-golden_test.cpp compute them by the same formulas.
+golden_formulas.h compute them by the same formulas.
 """
 
 import argparse

@@ -8,7 +8,7 @@ images, in evaluation mode, for torchvision_test.cpp.
 Needs torch, torchvision and numpy. For each network NAME the file has the logits [batch, classes], computed
 in fp64, and NAME.error, the error of PyTorch's logits in fp32 (largest difference over largest logit). The
 metadata has the state dict: names, types and shapes in order. Weights and images are not in the file:
-golden_cases.py and golden_test.cpp compute them by the same formulas."""
+golden_cases.py and golden_formulas.h compute them by the same formulas."""
 
 import json
 import pathlib

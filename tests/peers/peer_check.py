@@ -284,7 +284,7 @@ def same_as_torchvision(networks):
     for network in networks:
         theirs = shapes(getattr(torchvision.models, network)(weights=None))
         if shapes(models.build(network, 3, 1000, 224)) != theirs:
-            raise SystemExit(f"{network}: models.py has not the tensors of torchvision's")
+            raise SystemExit(f"{network}: the tensors of models.py differ from torchvision's")
     return networks
 
 
@@ -299,7 +299,7 @@ def main():
     if not chosen:
         parser.error(f"no such case; there are {', '.join(case.name for case in cases())}")
     networks = {case.network for case in chosen} & {"resnet18", "resnet34", "resnet50", "mobilenet_v2"}
-    print(f"PyTorch {torch.__version__}; tensors found to be torchvision's: "
+    print(f"PyTorch {torch.__version__}; networks with torchvision's tensors: "
           f"{', '.join(same_as_torchvision(sorted(networks))) or 'none'}\n"
           f"{'case':20} {'steps':>5} {'loss':>8} {'test':>8} {'tensor':>8} {'update':>8} {'PyTorch':>8}")
     failed = [case.name for case in chosen if not check(case, arguments)]

@@ -3,7 +3,7 @@
 # LOCKSTEP_PEER_PYTHON (default: python3). Exit code 77 (skipped) without it.
 python=${LOCKSTEP_PEER_PYTHON:-python3}
 if ! command -v "$python" >/dev/null; then
-  echo "Skipped: $python is not here. LOCKSTEP_PEER_PYTHON can name a Python that has torch and numpy."
+  echo "Skipped: $python is not installed. LOCKSTEP_PEER_PYTHON can name a Python that has torch and numpy."
   exit 77
 fi
 script=$1

@@ -27,7 +27,7 @@ class Recorded:
 
 
 class TakeTurns(unittest.TestCase):
-    def test_every_way_gets_every_turn_and_who_goes_first_alternates(self):
+    def test_every_way_runs_in_every_turn_and_the_order_alternates(self):
         recorded = Recorded(lockstep=[1, 2, 3], eager=[4, 5, 6], compiled=[7, 8, 9])
         turns = suite.take_turns(recorded.ways(), 3)
         self.assertEqual({name: suite.speeds(results) for name, results in turns.items()},
@@ -35,7 +35,7 @@ class TakeTurns(unittest.TestCase):
         forwards = ["lockstep", "eager", "compiled"]
         self.assertEqual(recorded.order, forwards + forwards[::-1] + forwards)
 
-    def test_a_way_that_fails_is_not_tried_again(self):
+    def test_a_failed_way_is_not_run_again(self):
         recorded = Recorded(lockstep=[1, 2, 3], eager=[4, None], compiled=[None])
         turns = suite.take_turns(recorded.ways(), 3)
         self.assertEqual(suite.speeds(turns["eager"]), [4, None, None])
@@ -46,7 +46,7 @@ class Compare(unittest.TestCase):
     def row(self, **speeds):
         return suite.compare(suite.take_turns(Recorded(**speeds).ways(), 3))
 
-    def test_the_ratio_is_the_median_of_each_turns(self):
+    def test_the_ratio_is_the_median_over_turns(self):
         # The machine is faster in the second turn. The ratio of the medians would be 1; the median ratio is
         # 2.
         row = self.row(lockstep=[10, 40, 20], eager=[5, 20, 20])
@@ -54,16 +54,16 @@ class Compare(unittest.TestCase):
         self.assertEqual((row["ratio"], row["ratio_spread"]), (2, [1, 2]))
         self.assertEqual(row["turns"]["eager"], [5, 20, 20])
 
-    def test_the_peers_best_way_is_the_one_with_the_best_median_not_the_best_first_turn(self):
+    def test_the_best_way_of_the_peer_has_the_best_median(self):
         row = self.row(lockstep=[10, 10, 10], eager=[9, 2, 2], compiled=[5, 5, 5])
         self.assertEqual((row["pytorch"]["best"], row["ratio"]), ("compiled", 2))
 
-    def test_direct_kernels_are_ours(self):
+    def test_direct_kernels_belong_to_lockstep(self):
         row = self.row(**{"lockstep": [10, 10, 10], "lockstep, direct kernels": [8, 8, 8], "eager": [4, 4, 4]})
         self.assertEqual((row["pytorch"]["best"], row["direct"]["ratio"]), ("eager", 2))
         self.assertRegex(suite.summary(row), r"direct.* 2\.00 ")
 
-    def test_a_side_that_failed_leaves_no_ratio(self):
+    def test_a_failed_side_has_no_ratio(self):
         self.assertNotIn("ratio", self.row(lockstep=[10, 10, 10], eager=[None]))
         self.assertNotIn("ratio", self.row(lockstep=[None], eager=[1, 1, 1]))
 

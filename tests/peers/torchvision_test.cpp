@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A state dict of torchvision's networks, as safetensors saves it, is read as it is, and answers what
-// torchvision answers (make_logits.py).
+// State dicts of torchvision's networks, as safetensors saves them, can be loaded without a conversion, and
+// the logits match torchvision's (make_logits.py).
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "core/safetensors.h"
+#include "core/files/safetensors.h"
 #include "models/network_state.h"
 #include "models/networks/networks.h"
 #include "tests/peers/golden_formulas.h"
@@ -27,7 +27,7 @@ using StateDict = nlohmann::ordered_json;  // a list of [name, type, shape]
 
 struct TorchvisionNetwork {
   const char* name;
-  const char* prefix;  // of a wrapper
+  const char* prefix;  // prefix of a wrapper
 };
 void PrintTo(const TorchvisionNetwork& network, std::ostream* out) { *out << network.name; }
 
@@ -65,7 +65,7 @@ void write_state_dict(const std::filesystem::path& path, const StateDict& state,
 
 class TorchvisionTest : public testing::TestWithParam<TorchvisionNetwork> {};
 
-TEST_P(TorchvisionTest, AnswersTheSame) {
+TEST_P(TorchvisionTest, LogitsMatchTorchvision) {
   SafetensorsReader golden(LOCKSTEP_SOURCE_DIR "/tests/peers/golden/torchvision_logits.safetensors");
   const auto& [name, prefix] = GetParam();
   const auto shape = nlohmann::json::parse(golden.metadata().at("case"));
@@ -95,7 +95,7 @@ TEST_P(TorchvisionTest, AnswersTheSame) {
   std::vector<float> theirs(ours.size()), error(1);
   golden.read(*golden.find(name), std::as_writable_bytes(std::span(theirs)));
   golden.read(*golden.find(name + std::string(".error")), std::as_writable_bytes(std::span(error)));
-  const float allowed = std::max(1e-5f, 10 * error[0]);  // kernels of other processors round otherwise
+  const float allowed = std::max(1e-5f, 10 * error[0]);  // kernels of other processors round differently
   float largest = 0;
   for (const float logit : theirs) largest = std::max(largest, std::abs(logit));
   for (std::size_t i = 0; i < theirs.size(); ++i) EXPECT_NEAR(ours[i], theirs[i], allowed * largest) << i;

@@ -8,14 +8,14 @@
 namespace lockstep {
 namespace {
 
-constexpr double kWorthAdvice = 0.05;  // of the step
+constexpr double kWorthAdvice = 0.05;  // share of the step
 
-// A change, what it leaves of a step for the samples of today's step, and how to say it.
+// A change, the estimated time of a step with it (for as many samples as a step has now), and its text.
 struct Change {
   std::string key;
   std::string value;
   double step_seconds = 0;
-  std::string text;  // "KEY=VALUE", or what else to do
+  std::string text;  // "KEY=VALUE", or another action
 };
 
 // Time per step that compute waits for each cause, on the rank that waits longest.
@@ -52,8 +52,8 @@ class Adviser {
     const double exposed = longest_.exposed / steps_;
     Causes causes{.late = std::min(std::max(0.0, epoch_.late() / steps_), exposed)};
     double starved = epoch_.mine.exposed_starved;
-    // Within a node there is no wire. Slow collectives are then threads that have no core, and ranks that are
-    // late in turn are threads that share cores.
+    // Within a node there is no wire: collectives are slow because a thread has no core, and ranks are late
+    // in turn because they share cores.
     const double under_way = epoch_.mine.exposed + epoch_.mine.hidden;
     if (context_.nodes == 1 && under_way > 0) {
       starved += std::min(1.0, epoch_.by_rank[0].no_core / under_way) * epoch_.mine.exposed_wire;
@@ -78,26 +78,28 @@ class Adviser {
     const auto least = std::ranges::min_element(epoch_.by_rank, {}, &RankCommunication::waited);
     if (least->starved / steps_ > late / 2) return no_core(late);
     const auto rank = least - epoch_.by_rank.begin();
-    return said("late_rank",
-                fmt::format("rank {} is late: the others wait {:.1f} ms a step for it ({:.0f} % of the step)",
-                            rank, ms(late), percent(late)),
-                {.step_seconds = context_.step_seconds - late,
-                 .text = "find out what slows it (its node, its data, other programs); without that"});
+    return said(
+        "late_rank",
+        fmt::format("rank {} is late: other ranks wait {:.1f} ms per step for it ({:.0f} % of the step)",
+                    rank, ms(late), percent(late)),
+        {.step_seconds = context_.step_seconds - late,
+         .text = "find out what slows it (its node, its data, other programs); without the delay"});
   }
 
   Advice no_core(double starved) const {
     Change change{.step_seconds = context_.step_seconds - starved,
-                  .text = "run fewer ranks on a node, or bind them to cores of their own"};
+                  .text = "run fewer ranks per node, or bind each rank to its own cores"};
     if (context_.threads > 1) {
       change.key = "train.threads";
       change.value = std::to_string(context_.threads - 1);
-      change.text = fmt::format("train.threads={} leaves one free", change.value);
+      change.text = fmt::format("train.threads={} leaves one core per rank free", change.value);
     }
     return said(
         "no_core",
-        fmt::format("cores are short: compute waits {:.1f} ms a step ({:.0f} %) for communication that is "
-                    "not run, or for ranks that take turns in being late",
-                    ms(starved), percent(starved)),
+        fmt::format(
+            "too few cores: compute waits {:.1f} ms per step ({:.0f} % of the step) for communication "
+            "threads that have no core, or for ranks that are late in turn",
+            ms(starved), percent(starved)),
         change);
   }
 
@@ -120,7 +122,7 @@ class Adviser {
     return {.key = "train.precision",
             .value = "bf16",
             .step_seconds = context_.step_seconds - gain,
-            .text = "train.precision=bf16 halves what travels"};
+            .text = "train.precision=bf16 halves the bytes sent"};
   }
 
   // The codec with the shortest estimated step.
@@ -152,12 +154,12 @@ class Adviser {
   // Assumes buckets so small that forward hardly waits for parameters that it does not need yet.
   Change cross_barrier() const {
     const double gain = std::min(context_.forward_seconds, longest_.exposed / steps_);
-    return {
-        .key = "comm.cross_barrier",
-        .value = "true",
-        .step_seconds = context_.step_seconds - gain,
-        .text =
-            "comm.cross_barrier=true has them travel beside the next forward pass, too, with the same bits"};
+    return {.key = "comm.cross_barrier",
+            .value = "true",
+            .step_seconds = context_.step_seconds - gain,
+            .text =
+                "comm.cross_barrier=true also overlaps communication with the next forward pass, with "
+                "bitwise identical results"};
   }
 
   // Twice the samples for the same communication.
@@ -166,7 +168,7 @@ class Adviser {
     return {.key = "train.accumulation",
             .value = value,
             .step_seconds = context_.step_seconds - longest_.exposed / steps_ / 2,
-            .text = fmt::format("train.accumulation={} does twice the work for each exchange", value)};
+            .text = fmt::format("train.accumulation={} doubles the work per exchange", value)};
   }
 
   Advice wire(double exposed) const {
@@ -181,8 +183,8 @@ class Adviser {
       best = change;
     return said(
         "slow_wire",
-        fmt::format("the wire is slow: a step's gradients take {:.1f} ms at {:.1f} MB/s, and backward "
-                    "hides {:.1f} ms of communication",
+        fmt::format("the wire is slow: a step's gradients take {:.1f} ms at {:.1f} MB/s, and the backward "
+                    "pass hides {:.1f} ms of communication",
                     ms(epoch_.wire() / steps_), 1e-6 * epoch_.wire_bytes_per_second(),
                     ms(epoch_.hidden() / steps_)),
         best);
@@ -194,16 +196,17 @@ class Adviser {
     if (last >= epoch_.mine.exposed / 2) {
       return said(
           "last_bucket",
-          fmt::format("the last bucket is too large: compute waits {:.1f} ms a step for its {:.1f} MB, "
-                      "which nothing hides",
+          fmt::format("the last bucket is too large: compute waits {:.1f} ms per step for its {:.1f} MB, "
+                      "which no computation hides",
                       ms(last / steps_), 1e-6 * epoch_.bucket_bytes.back()),
           buckets);
     }
-    return said("first_bucket",
-                fmt::format("buckets leave late: the first one {:.1f} ms into a backward of {:.1f} ms",
-                            ms((epoch_.mine.backward - mine.front().lead) / steps_),
-                            ms(epoch_.mine.backward / steps_)),
-                buckets);
+    return said(
+        "first_bucket",
+        fmt::format("buckets are sent late: the first one {:.1f} ms into a backward pass of {:.1f} ms",
+                    ms((epoch_.mine.backward - mine.front().lead) / steps_),
+                    ms(epoch_.mine.backward / steps_)),
+        buckets);
   }
 
   const EpochCommunication& epoch_;

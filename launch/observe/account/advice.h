@@ -21,7 +21,7 @@ namespace lockstep {
 struct Advice {
   std::string cause;  // late_rank, slow_wire, last_bucket, first_bucket, no_core
   std::string text;   // complete sentences
-  std::string key;    // of the configuration; empty: no setting helps
+  std::string key;    // configuration key; empty if no setting helps
   std::string value;
   double samples_per_second = 0;      // estimated, over all ranks
   std::string without_estimate = {};  // text without the estimated gain
@@ -29,11 +29,11 @@ struct Advice {
 
 // A possible value of comm.bucket_mib and the buckets that it makes.
 struct BucketChoice {
-  std::string value;  // of comm.bucket_mib
+  std::string value;  // for comm.bucket_mib
   std::vector<double> bucket_bytes;
 };
 
-// A value of comm.codec and what travels of each bucket with it.
+// A value of comm.codec, and the traffic of each bucket with it.
 struct CodecAdvice {
   std::string codec;
   std::vector<BucketTravel> travel;
@@ -48,8 +48,8 @@ struct AdviceContext {
   bool halves_are_fast = false;  // gradients are fp32; 16 bits halve the traffic and need no more compute
   std::vector<BucketChoice> buckets;
   bool may_cross = false;      // comm.cross_barrier is allowed and not set
-  double forward_seconds = 0;  // of a step's first micro-batch, which communication could overlap
-  // Called only where the wire is slow; returns the codecs to compare. Null: none.
+  double forward_seconds = 0;  // a step's first micro-batch; communication could overlap it
+  // Returns the codecs to compare. Called only where the wire is slow. Null: compares none.
   std::function<std::vector<CodecAdvice>()> codecs = nullptr;
 };
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "comm/bucket_plan.h"
+#include "comm/gradients/bucket_plan.h"
 
 namespace lockstep {
 namespace {

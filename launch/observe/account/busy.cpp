@@ -30,7 +30,8 @@ std::optional<Attainable> measure_attainable(Communicator& host, const Graph& gr
       mine = backend.measure_gigaflops(storage_type(network.precision()),
                                        network.precision() == Precision::tf32);
     } catch (const Error& error) {
-      log::info("the peak of {} is not measured: {}", to_string(network.device()), error.what());
+      log::info("cannot measure the peak rate of {}, so peak is not reported: {}",
+                to_string(network.device()), error.what());
     }
   });
   const std::vector<double> rates = gather_values(host, mine);
@@ -40,7 +41,7 @@ std::optional<Attainable> measure_attainable(Communicator& host, const Graph& gr
 }
 
 std::function<std::optional<ComputeRoof>()> roof_of(const Graph& graph, Network& network, double gigaflops) {
-  // Floats of a vector register, and channels that tensor cores take at once.
+  // The number of floats in a vector register, and of channels in a tile of tensor cores.
   constexpr int kChannelsOfCpu = 16, kChannelsOfGpu = 8;
   return [&graph, &network, gigaflops, roof = std::optional<ComputeRoof>(), asked = false]() mutable {
     if (std::exchange(asked, true)) return roof;
@@ -50,7 +51,8 @@ std::function<std::optional<ComputeRoof>()> roof_of(const Graph& graph, Network&
       roof = compute_roof(graph, network.precision(), rates,
                           is_host_memory(network.device()) ? kChannelsOfCpu : kChannelsOfGpu);
     } catch (const Error& error) {
-      log::info("what bounds the network is not known: {}", error.what());
+      log::info("cannot measure the memory bandwidth of {}, so run.peak_below has no effect: {}",
+                to_string(network.device()), error.what());
     }
     return roof;
   };

@@ -12,7 +12,8 @@
 namespace lockstep {
 namespace {
 
-// A device counts as busy again only this far above the threshold; else one near it is reported repeatedly.
+// A device counts as busy again only this far above the threshold; otherwise a device near the threshold is
+// reported repeatedly.
 constexpr double kMargin = 0.05;
 
 void add(StepLine& all, const StepLine& line) {
@@ -43,7 +44,7 @@ void BusyWatch::begin_anew() {
   low_lines_ = slowed_lines_ = 0;
 }
 
-// A throttled clock explains all other causes.
+// A throttled clock explains all other causes, so it comes first.
 std::optional<IdleCause> BusyWatch::cause_of_low_lines() const {
   if (slowed_ && slowed_lines_ == low_lines_) return cause_of(*slowed_, low_);
   if (is_low(low_)) return find_idle_cause(low_, context_, advice_);

@@ -15,18 +15,18 @@
 namespace lockstep {
 
 struct BusyOptions {
-  double below = 0.7;       // share of time; 0: no reports, not of slow lines either
-  double peak_below = 0.1;  // share of the attainable rate; 0: no line counts as slow
-  std::int64_t lines = 3;   // in a row
+  double below = 0.7;       // share of time; 0 disables all reports, also those of slow lines
+  double peak_below = 0.1;  // share of the attainable rate; 0 disables reports of slow lines
+  std::int64_t lines = 3;   // consecutive lines before a report
   double pause_seconds = 60;
   std::string command = "none";  // shell command that runs for each event
-  // False also for the placeholder that a run's files have in place of a command.
+  // False also for the placeholder that a run's files contain in place of a command.
   bool runs_command() const { return command != "none" && command != kRedacted; }
 };
 
 // A report on idle or slow lines.
 struct IdleEvent {
-  StepLine lines;  // all of them as one
+  StepLine lines;  // all lines of the report, merged
   std::int64_t first_step = 0;
   IdleCause cause;
 };
@@ -53,7 +53,7 @@ class BusyWatch {
   bool looks_ = false;  // false: the next line is ignored
   StepLine low_;        // idle or slow lines in a row, merged
   std::int64_t low_lines_ = 0;
-  std::int64_t slowed_lines_ = 0;  // of them, with a throttled device clock
+  std::int64_t slowed_lines_ = 0;  // lines among low_lines_ with a throttled device clock
   std::optional<SlowedDevice> slowed_;
   std::int64_t first_step_ = 0;
   std::int64_t high_lines_ = 0;  // busy lines since the last idle or slow one
@@ -61,7 +61,7 @@ class BusyWatch {
   std::optional<double> told_at_;
 };
 
-// "busy 41 % in steps 101 to 250: compute waits 3.2 ms a step for data (41 % of the time);
+// "busy 41 % in steps 101 to 250: compute waits 3.2 ms per step for data (41 % of the time);
 // data.loader=preload: about 12000 samples/s (+69 %)"
 std::string to_text(const IdleEvent& event);
 // A line of events.jsonl: kind ("idle"), step, first_step, busy, peak, cause, lost_seconds,

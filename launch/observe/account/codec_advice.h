@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 #include "comm/world.h"
 #include "launch/observe/account/advice.h"
 

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kWorthTelling = 0.05;  // of the time
+constexpr double kWorthTelling = 0.05;  // share of the time
 // Below this mean time a kernel mostly starts and ends, or fills only a part of the GPU: a resnet18 at batch
 // 1 takes 24 us per kernel on an H200, with 41 % of the multiprocessors active.
 constexpr double kShortKernelSeconds = 30e-6;
@@ -21,17 +21,17 @@ class IdleTime {
   IdleCause data() const {
     IdleCause cause = lost("data", line_.account[Phase::data_wait] + taken_by_loaders(),
                            taken_by_loaders() > line_.account[Phase::data_wait]
-                               ? "for cores that load data, or for ranks that wait for those"
+                               ? "for cores that loaders use, or for ranks that wait for such cores"
                                : "for data");
     if (context_.decodes) {
       cause.change =
-          "images are decoded for each epoch anew: lockstep pack makes records, which are only read";
+          "images are decoded in every epoch: lockstep pack writes records, which need no decoding";
     } else if (!context_.preloads) {
       set(cause, "data.loader", "preload");
     } else if (context_.loader_threads > 0) {
       set(cause, "data.loader_threads", "0");
     } else {
-      cause.change = "the loader has too few cores: train.threads one lower leaves it one";
+      cause.change = "the loader has too few cores: set train.threads one lower to leave a core for it";
     }
     return cause;
   }
@@ -59,7 +59,8 @@ class IdleTime {
     if (!context_.on_gpu && bound) {
       IdleCause cause = lost_to_cores();
       cause.change = fmt::format(
-          "the ranks may use {} of {} cores: mpirun --bind-to none, or whoever starts them, gives them more",
+          "the ranks may use {} of {} cores: run mpirun --bind-to none, or request more cores from the job "
+          "scheduler",
           context_.cores, context_.machine_cores);
       gain_at_most(cause, std::min(wanted, context_.machine_cores));
       return cause;
@@ -69,26 +70,27 @@ class IdleTime {
       const double waited = alone ? waited_for_cores() : line_.without_core_seconds;
       IdleCause cause = lost("allocation", std::max(0.0, waited - taken_by_loaders()), "for a core");
       cause.change = fmt::format(
-          "{} threads want {} cores, so something else takes them: end it, or bind the ranks to other cores "
-          "(top says which)",
-          wanted, context_.cores);
+          "{} thread{} may use {} core{}, and other programs use these cores: end them (top lists them), or "
+          "bind the ranks to other cores",
+          wanted, wanted == 1 ? "" : "s", context_.cores, context_.cores == 1 ? "" : "s");
       return cause;
     }
     IdleCause cause = lost_to_cores();
     const int ranks = std::max(1, context_.cores / context_.threads);
     const bool fewer_threads = context_.threads > 1 && context_.cores >= context_.local_ranks;
     cause.change = fmt::format(
-        "{} threads of {} ranks share {} cores: {} here", wanted, context_.local_ranks, context_.cores,
-        fewer_threads ? fmt::format("train.threads={}", context_.cores / context_.local_ranks)
-                      : fmt::format("start {} rank{}", ranks, ranks == 1 ? "" : "s"));
+        "{} threads of {} rank{} share {} core{}: {}", wanted, context_.local_ranks,
+        context_.local_ranks == 1 ? "" : "s", context_.cores, context_.cores == 1 ? "" : "s",
+        fewer_threads ? fmt::format("set train.threads={}", context_.cores / context_.local_ranks)
+                      : fmt::format("start {} rank{} on this node", ranks, ranks == 1 ? "" : "s"));
     gain_at_most(cause, context_.cores);
     return cause;
   }
 
-  // Fixed cost of a step, whatever its size.
+  // The fixed cost of a step, which does not depend on the batch size.
   IdleCause small_work() const {
     const double between = line_.account[Phase::idle] + line_.account[Phase::rest] - line_.telling_seconds;
-    IdleCause cause = lost("small_work", std::max(0.0, between), "between its kernels");
+    IdleCause cause = lost("small_work", std::max(0.0, between), "between kernels");
     if (context_.on_gpu && !context_.records_steps) {
       set(cause, "train.cuda_graph", "true");
     } else {
@@ -97,11 +99,12 @@ class IdleTime {
     return cause;
   }
 
-  // Time in which the device does not train.
+  // Evaluations and writing of reports, during which the device does not train.
   IdleCause monitoring() const {
     const bool evaluates = line_.evaluation_seconds > line_.telling_seconds;
-    IdleCause cause = lost("monitoring", line_.evaluation_seconds + line_.telling_seconds,
-                           evaluates ? "for evaluations within the epoch" : "for what is told of it");
+    IdleCause cause = lost(
+        "monitoring", line_.evaluation_seconds + line_.telling_seconds,
+        evaluates ? "for evaluations within the epoch" : "for writing steps.jsonl and TensorBoard events");
     if (evaluates) {
       set(cause, "run.metrics_every", std::to_string(2 * context_.metrics_every));
     } else {
@@ -119,8 +122,8 @@ class IdleTime {
         short_kernels(roof) ? std::max(0.0, passes_seconds() - passes() * roof.seconds()) : 0;
     IdleCause cause{.cause = "small_work", .lost_seconds = optimizer + weights + around};
     cause.evidence = fmt::format(
-        "{:.2g} ms of a step of {:.2g} ms cost the same for a larger batch (the update {:.2g}, weights that "
-        "are read {:.2g}, kernels of {:.0f} us each {:.2g})",
+        "{:.2g} ms of a step of {:.2g} ms do not depend on the batch size (optimizer {:.2g} ms, reading "
+        "weights {:.2g} ms, overhead of kernels of {:.0f} us each {:.2g} ms)",
         ms(cause.lost_seconds), ms(total()), ms(optimizer), ms(weights),
         1e6 * passes_seconds() / passes() / roof.kernels, ms(around));
     twice_the_batch(cause);
@@ -132,29 +135,32 @@ class IdleTime {
     const double memory = passes() * (roof.memory - roof.weights);
     const double slow = short_kernels(roof) ? 0 : std::max(0.0, passes_seconds() - passes() * roof.seconds());
     IdleCause cause{.cause = "architecture", .lost_seconds = memory + slow};
-    const std::string far = fmt::format("products of matrices would take {:.2g} ms of a step of {:.2g} ms",
-                                        ms(passes() * roof.products), ms(total()));
+    const std::string far =
+        fmt::format("at the peak rate, matrix products take {:.2g} ms of a step of {:.2g} ms",
+                    ms(passes() * roof.products), ms(total()));
     if (memory >= slow) {
-      cause.evidence = fmt::format("{}, but memory bounds {}: {:.2g} ms more at the least", far,
+      cause.evidence = fmt::format("{}, but memory bandwidth limits {}: at least {:.2g} ms more", far,
                                    fmt::join(roof.bound_by_memory, " and "), ms(memory));
       if (context_.halves_are_fast) {
         set(cause, "train.precision", "bf16");
         gain(cause, memory / 2);
       } else {
         cause.change =
-            "wider layers, or fewer of these, do more for each byte (lockstep profile tells of each)";
+            "use wider layers, or fewer of these, for more operations per byte (lockstep profile lists each "
+            "layer)";
         gain(cause, memory);
       }
     } else if (roof.unfilled >= kWorthTelling) {
-      cause.evidence = fmt::format("{}, and {:.0f} % of vectors stay empty, most in {}", far,
-                                   100 * roof.unfilled, roof.unfilled_layer);
-      cause.change = "channels in multiples of 16 cost the same time";
+      cause.evidence =
+          fmt::format("{}, and channels leave {:.0f} % of vector elements unused, most of them in {}", far,
+                      100 * roof.unfilled, roof.unfilled_layer);
+      cause.change = "use channels in multiples of 16, which fill the vectors";
       gain(cause, roof.unfilled * passes_seconds());
     } else {
-      cause.evidence = fmt::format("{}, and no layer waits for memory that long", far);
+      cause.evidence = fmt::format("{}, and memory bandwidth does not explain the remaining time", far);
       cause.change =
-          "lockstep profile tells which kernels are slow, and kernels.choose=time takes the fastest there "
-          "are";
+          "lockstep profile lists the slow kernels, and kernels.choose=time selects the fastest available "
+          "ones";
     }
     return cause;
   }
@@ -175,15 +181,15 @@ class IdleTime {
   double waited_for_cores() const {
     return line_.without_core_seconds + line_.account[Phase::exposed_communication];
   }
-  // If compute threads use all cores, compute waits for the time that loaders take: a rank for its core, its
-  // peers for that rank.
+  // If compute threads use all cores, loaders take core time from them: a rank waits for a core, and its
+  // peers wait for that rank.
   double taken_by_loaders() const {
     if (context_.on_gpu || context_.local_ranks * context_.threads < context_.cores) return 0;
     return std::min(line_.loader_seconds / context_.threads, waited_for_cores());
   }
   IdleCause lost_to_cores() const {
     return lost("allocation", waited_for_cores() - taken_by_loaders(),
-                "for a core, or for ranks that have none");
+                "for a core, or for ranks without a core");
   }
   // Limits the gain: compute never uses more than all cores.
   void gain_at_most(IdleCause& cause, int cores) const {
@@ -191,15 +197,15 @@ class IdleTime {
     const double most = computing > 0 ? std::max(1.0, cores / computing) : 1.0;
     cause.samples_per_second = std::min(cause.samples_per_second, overall_rate(line_) * most);
   }
-  // Halves how often a step's fixed cost occurs. If memory has no room for the larger batch, memory is the
-  // cause.
+  // Proposes twice the batch, which halves a step's fixed cost per sample. If the larger batch does not fit
+  // in memory, sets the cause to "memory".
   void twice_the_batch(IdleCause& cause) const {
     gain(cause, cause.lost_seconds / 2);
     const std::int64_t batch = 2 * context_.batch;
     const BatchRoom room = context_.room ? context_.room(batch) : BatchRoom{};
     if (room.fits) return set(cause, "train.batch", std::to_string(batch));
     cause.cause = "memory";
-    cause.evidence += fmt::format(", and a batch of {} needs {} of memory where there are {}", batch,
+    cause.evidence += fmt::format(", and a batch of {} needs {} of memory, but only {} are available", batch,
                                   in_units(room.needed), in_units(room.available));
     if (room.remedies.empty())
       return set(cause, "train.accumulation", std::to_string(2 * context_.accumulation));
@@ -208,9 +214,10 @@ class IdleTime {
 
   IdleCause lost(const char* name, double seconds, const char* what) const {
     IdleCause cause{.cause = name, .lost_seconds = seconds};
-    cause.evidence = fmt::format(
-        "{} {:.2g} ms a step {} ({:.0f} % of the time)", context_.on_gpu ? "the GPU waits" : "compute waits",
-        1e3 * seconds / static_cast<double>(line_.steps), what, 100 * seconds / total());
+    cause.evidence =
+        fmt::format("{} {:.2g} ms per step {} ({:.0f} % of the time)",
+                    context_.on_gpu ? "the GPU waits" : "compute waits",
+                    1e3 * seconds / static_cast<double>(line_.steps), what, 100 * seconds / total());
     gain(cause, seconds);
     return cause;
   }
@@ -250,9 +257,9 @@ std::optional<IdleCause> find_slow_cause(const StepLine& line, const IdleContext
 IdleCause cause_of(const SlowedDevice& device, const StepLine& line) {
   return {.cause = "allocation",
           .lost_seconds = (1 - device.share_of_clock) * line.account.total(),
-          .evidence = fmt::format("the clock of {} is held at {:.0f} % of what it has ({})", device.name,
+          .evidence = fmt::format("the clock of {} is limited to {:.0f} % of its maximum ({})", device.name,
                                   100 * device.share_of_clock, device.why),
-          .change = "look after its cooling and its power limit (nvidia-smi -q -d PERFORMANCE)",
+          .change = "check its cooling and its power limit (nvidia-smi -q -d PERFORMANCE)",
           .samples_per_second = line.samples_per_second / device.share_of_clock};
 }
 

@@ -22,19 +22,19 @@ namespace lockstep {
 // The settings and the machine that a change may concern.
 struct IdleContext {
   bool on_gpu = false;
-  bool records_steps = false;    // a GPU's are recorded and replayed (train.cuda_graph)
-  bool halves_are_fast = false;  // 16-bit types are fast, and the precision is another one
+  bool records_steps = false;    // a GPU's steps are recorded and replayed (train.cuda_graph)
+  bool halves_are_fast = false;  // 16-bit types are fast, and the training does not use them
   int ranks = 1;
-  int local_ranks = 1;    // of rank 0's node
-  int threads = 1;        // of a rank
-  int cores = 1;          // that the ranks of rank 0's node may use
-  int machine_cores = 0;  // of rank 0's node; 0: not known
+  int local_ranks = 1;    // on rank 0's node
+  int threads = 1;        // per rank
+  int cores = 1;          // available to the ranks on rank 0's node
+  int machine_cores = 0;  // all cores of rank 0's node; 0: not known
   std::int64_t batch = 1;
   std::int64_t accumulation = 1;
   bool decodes = false;  // loaders decode images; packed records need no decoding
   bool preloads = false;
   int loader_threads = 0;          // 0: automatic
-  std::int64_t metrics_every = 0;  // run.metrics_every; 0: evaluations lie between epochs
+  std::int64_t metrics_every = 0;  // run.metrics_every; 0: no evaluations within epochs
   std::int64_t log_every = 50;
   // Called only where the answer matters. Null, or an empty result: not known.
   std::function<std::optional<ComputeRoof>()> roof = {};
@@ -47,15 +47,15 @@ struct IdleCause {
   // "data", "communication", "allocation", "small_work", "memory", "monitoring"; for a device that is busy
   // and slow also "architecture"
   std::string cause;
-  double lost_seconds = 0;        // of the line's time
-  std::string evidence;           // "the ranks wait 3.2 ms a step for data (41 % of the time)"
+  double lost_seconds = 0;        // part of the line's time
+  std::string evidence;           // "compute waits 3.2 ms per step for data (41 % of the time)"
   std::string key, value;         // the setting to change; empty: none
   std::string change;             // "data.loader=preload", or another action
   double samples_per_second = 0;  // estimated with the change; 0: not known
 };
 
-// The largest loss of the line's steps. advice: on the communication of the last epoch, if any. Returns
-// nothing if the largest loss is below a twentieth of the time.
+// Returns the cause of the largest loss in the line's steps; nothing if that loss is below a twentieth of the
+// time. advice: on the communication of the last epoch, if any.
 std::optional<IdleCause> find_idle_cause(const StepLine& line, const IdleContext& context,
                                          const std::optional<Advice>& advice);
 

@@ -33,9 +33,9 @@ LongerStep longer_step(const TrainedEpoch& epoch, int ranks) {
 }
 
 std::string place_of(const RanksNow& now) {
-  if (now.on_gpu) return "on as many GPUs again";
-  return now.cores >= 2 * now.local_ranks * now.threads ? "on the cores that are left here"
-                                                        : "on as many cores of other nodes";
+  if (now.on_gpu) return "on twice as many GPUs";
+  return now.cores >= 2 * now.local_ranks * now.threads ? "on the free cores of this node"
+                                                        : "on as many additional cores of other nodes";
 }
 
 }  // namespace
@@ -43,14 +43,13 @@ std::string place_of(const RanksNow& now) {
 std::optional<MoreRanks> more_ranks(const TrainedEpoch& epoch, const RanksNow& now) {
   if (epoch.busy < kBusy || epoch.steps == 0) return std::nullopt;
   MoreRanks more{.ranks = 2 * now.ranks, .samples_per_second = 2 * epoch.samples_per_second};
-  const std::string begin = fmt::format("busy {:.0f} %: a rank has little left to gain; {} ranks, {}",
+  const std::string begin = fmt::format("busy {:.0f} %: settings can gain little more; {} ranks {}",
                                         100 * epoch.busy, more.ranks, place_of(now));
   if (now.ranks == 1) {
     const double backward = epoch.backward / epoch.steps;
     more.text = fmt::format(
-        "{}: up to {:.0f} samples/s (+100 %), where the {:.3g} MB of a step's gradients travel at {:.3g} "
-        "MB/s "
-        "or more, beside a backward of {:.2g} ms",
+        "{}: up to {:.0f} samples/s (+100 %) if the {:.3g} MB of a step's gradients are exchanged at {:.3g} "
+        "MB/s or more, during a backward pass of {:.2g} ms",
         begin, more.samples_per_second, 1e-6 * now.gradient_bytes, 1e-6 * now.gradient_bytes / backward,
         1e3 * backward);
     return more;
@@ -61,9 +60,8 @@ std::optional<MoreRanks> more_ranks(const TrainedEpoch& epoch, const RanksNow& n
   const LongerStep step = longer_step(epoch, now.ranks);
   more.samples_per_second *= step.now / step.then;
   more.text = fmt::format(
-      "{}: about {:.0f} samples/s ({:+.0f} %) with {:.2g} ms of communication exposed in a step of {:.2g} "
-      "ms, "
-      "where their wire carries the {:.3g} MB/s that this one does",
+      "{}: about {:.0f} samples/s ({:+.0f} %) with {:.2g} ms of exposed communication in a step of {:.2g} "
+      "ms, if their wire also carries {:.3g} MB/s",
       begin, more.samples_per_second, 100 * (more.samples_per_second / epoch.samples_per_second - 1),
       1e3 * step.exposed, 1e3 * step.then, 1e-6 * epoch.communication->wire_bytes_per_second());
   return more;

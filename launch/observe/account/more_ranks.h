@@ -15,7 +15,7 @@ namespace lockstep {
 // The ranks and their hardware.
 struct RanksNow {
   int ranks = 1;
-  int local_ranks = 1, threads = 1, cores = 1;  // of rank 0's node
+  int local_ranks = 1, threads = 1, cores = 1;  // on rank 0's node
   bool on_gpu = false;
   double gradient_bytes = 0;  // sent in a step
 };
@@ -25,9 +25,9 @@ struct TrainedEpoch {
   double busy = 0;  // the mean over ranks
   double samples_per_second = 0;
   double steps = 0;
-  double seconds = 0;                                 // of its steps
+  double seconds = 0;                                 // duration of its steps
   double backward = 0;                                // rank 0's, in its steps
-  const EpochCommunication* communication = nullptr;  // of several ranks; null: not known
+  const EpochCommunication* communication = nullptr;  // with several ranks; null: not known
 };
 
 struct MoreRanks {

@@ -10,7 +10,7 @@ namespace lockstep {
 
 StepSeries::StepSeries(std::int64_t every, const StepTotals& begin)
     : every_(every), last_(begin), last_ns_(now_ns()) {
-  CHECK(every > 0, "a line every {} steps", every);
+  CHECK(every > 0, "the interval of lines is {} steps", every);
 }
 
 StepLine StepSeries::take(const StepTotals& totals, std::int64_t global_batch) {
@@ -20,7 +20,7 @@ StepLine StepSeries::take(const StepTotals& totals, std::int64_t global_batch) {
   line.loss = (totals.losses.loss - last_.losses.loss) / (totals.losses.weight - last_.losses.weight);
   line.samples_per_second = static_cast<double>(line.steps * global_batch) / seconds;
   line.account = totals.account - last_.account;
-  // Time outside of a GPU's steps.
+  // On a GPU, adds the time outside of its steps.
   line.account[Phase::rest] = std::max(line.account[Phase::rest], seconds - line.account.total());
   line.without_core_seconds = totals.without_core_seconds - last_.without_core_seconds;
   line.loader_seconds = totals.loader_seconds - last_.loader_seconds;

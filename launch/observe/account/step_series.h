@@ -12,26 +12,27 @@
 
 namespace lockstep {
 
-// The steps since the line before, or since the epoch began.
+// The steps since the previous line, or since the epoch began.
 struct StepLine {
   std::int64_t epoch = 0;  // from 1
-  std::int64_t step = 0;   // number of the last of them since the start of training
+  std::int64_t step = 0;   // number of the last step, counted from the start of training
   std::int64_t steps = 0;
-  double loss = 0;  // the mean over this rank's samples, on a GPU of one step before; NaN: none
-  // Norm of the gradients that the last step's optimizer took: of the mean over the global batch, or a rank's
-  // own where each rank takes its own. On a GPU, of one step before. Not finite: not known.
+  double loss = 0;  // mean over this rank's samples, on a GPU one step older; NaN: no samples
+  // Norm of the gradients that the optimizer applied in the last step: the mean over the global batch, or
+  // this rank's own where each rank applies its own. On a GPU, that of one step before. Not finite: not
+  // known.
   double gradient_norm = 0;
-  double learning_rate = 0;         // of the last step
-  double loss_scale = 1;            // after it
+  double learning_rate = 0;         // in the last step
+  double loss_scale = 1;            // after the last step
   double samples_per_second = 0;    // over all ranks
   double busy = 0;                  // see busy_share()
-  std::optional<double> peak = {};  // samples per second over what is attainable (launch/observe/account/busy.h)
-  StepAccount account;              // of this rank; adds up to the wall time
-  double without_core_seconds = 0;  // of its compute threads, their mean (Backend::seconds_without_core)
+  std::optional<double> peak = {};  // samples per second over the attainable rate (busy.h)
+  StepAccount account;              // this rank's; adds up to the wall time
+  double without_core_seconds = 0;  // mean over its compute threads (Backend::seconds_without_core)
   double loader_seconds = 0;        // core time of this rank's loader
   // Evaluations within the epoch before these steps; not in the account.
   double evaluation_seconds = 0;
-  double telling_seconds = 0;  // of Phase::rest: writing the line before
+  double telling_seconds = 0;  // part of Phase::rest: writing the previous line
 };
 
 // Samples per second of a line, including the evaluations before it.

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// 1, 2 or 5 times a power of ten, of which about `wanted` make up the span.
+// Returns 1, 2 or 5 times a power of ten, so that about `wanted` steps make up the span.
 double tick_step(double span, int wanted) {
   const double rough = span / wanted;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/printable.h"
+#include "core/system/printable.h"
 
 namespace lockstep {
 

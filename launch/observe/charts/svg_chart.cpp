@@ -20,10 +20,10 @@ constexpr std::array<const char*, 6> kSeriesColors = {"#0072b2", "#d55e00", "#00
                                                       "#cc79a7", "#e69f00", "#56b4e9"};
 constexpr double kLeft = 70, kRight = 24, kTop = 72, kBottom = 58;  // margins of the frame
 constexpr double kLeastTickDistance = 30;                           // pixels, so that labels do not touch
-constexpr double kLetterWidth = 7;                                  // of legends, approximately
+constexpr double kLetterWidth = 7;                                  // pixels, approximately
 constexpr int kWantedTicks = 6;
 
-// An axis of the frame: from a value to a pixel.
+// An axis of the frame; maps values to pixels.
 struct Axis {
   double low = 0, high = 1;      // values at its ends
   double begin = 0, length = 1;  // pixels; a negative length goes up
@@ -37,7 +37,7 @@ struct Axis {
   }
 };
 
-// The points' places, without those too close to one that has a label.
+// Returns the places that get a label; skips those too close to the previous label.
 std::vector<double> ticks_at(std::vector<double> places, const Axis& axis) {
   std::ranges::sort(places);
   std::vector<double> ticks;
@@ -51,8 +51,8 @@ std::vector<double> ticks_at(std::vector<double> places, const Axis& axis) {
 Axis log_axis(const std::vector<double>& places, double begin, double length) {
   Axis axis{.begin = begin, .length = length, .logarithmic = true};
   const auto [least, most] = std::ranges::minmax(places);
-  CHECK(least > 0, "a logarithmic axis has no place for {}", least);
-  constexpr double kRoom = 1.15;  // beside the outermost points
+  CHECK(least > 0, "a logarithmic axis needs values above 0, got {}", least);
+  constexpr double kRoom = 1.15;  // factor of room around the outermost points
   axis.low = least / kRoom;
   axis.high = most * kRoom;
   axis.ticks = ticks_at(places, axis);
@@ -83,7 +83,7 @@ class Picture {
   void draw_series(const ChartSeries& series, const char* color);
 
   const LineChart& chart_;
-  std::vector<ChartSeries> series_;  // sorted, of finite points
+  std::vector<ChartSeries> series_;  // finite points only, sorted by x
   Axis x_, y_;
   std::string svg_;
 };

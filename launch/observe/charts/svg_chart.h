@@ -23,14 +23,14 @@ struct LineChart {
   std::string y_title = {};
   bool log_x = false;  // ticks are then at the points, as many as fit
   std::vector<ChartSeries> series = {};
-  double width = 720;  // of the whole picture, in pixels
+  double width = 720;  // size of the whole picture, in pixels
   double height = 420;
 };
 
 // The y axis begins at 0, or below the lowest point where that is negative. Names and titles may hold any
 // UTF-8 text. Throws an Error for a point of a logarithmic axis that is not above 0.
 std::string to_svg(const LineChart& chart);
-// One picture of several charts, one below the other.
+// Draws several charts in one picture, one below the other.
 std::string to_svg(std::span<const LineChart> charts);
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include "core/printable.h"
+#include "core/system/printable.h"
 #include "launch/observe/monitor/idle_device.h"
 
 namespace lockstep {
@@ -24,7 +24,7 @@ std::string clock_text(double seconds_since_1970) {
   return fmt::format("{:%H:%M:%S}", fmt::localtime(static_cast<std::time_t>(seconds_since_1970)));
 }
 
-// With the date if it is 12 h ago or more.
+// The time of day; with the date if it is 12 h ago or more.
 std::string since_text(double moment, double now) {
   constexpr double kLately = 12 * 3600;
   if (now - moment < kLately) return clock_text(moment);
@@ -97,13 +97,13 @@ std::string device_line(const std::string& device, const DeviceFigures& figures)
 std::string remark_of(const SeenRank& rank, const NodeView& view, double idle_seconds) {
   const std::int64_t number = rank.identity.rank;
   if (rank.life == RankLife::died)
-    return fmt::format("rank {} died: process {} was killed or has failed, {} after step {}", number,
-                       rank.identity.process, age_text(quiet_seconds(rank, view.time_ns)),
-                       rank.progress.step);
+    return fmt::format("rank {} died after step {}: process {} was killed or failed, last activity {} ago",
+                       number, rank.progress.step, rank.identity.process,
+                       age_text(quiet_seconds(rank, view.time_ns)));
   if (const auto idle = idle_device(rank, view, idle_seconds))
     return fmt::format("rank {} holds {} idle: {}", number, describe_device(rank.identity), idle->why);
   if (rank.waits)
-    return fmt::format("rank {} is in {} for {:.0f} s", number, rank.waits->what, rank.waits->seconds);
+    return fmt::format("rank {} has been in {} for {:.0f} s", number, rank.waits->what, rank.waits->seconds);
   return {};
 }
 
@@ -115,8 +115,8 @@ std::string end_of(const SeenJob& job, const NodeView& view) {
     step = std::max(step, rank.progress.step);
     quiet = std::min(quiet, quiet_seconds(rank, view.time_ns));
   }
-  return fmt::format("died {} ago, after step {}: its processes were killed or have failed", age_text(quiet),
-                     step);
+  return fmt::format("died after step {}: its processes were killed or failed, last activity {} ago", step,
+                     age_text(quiet));
 }
 
 }  // namespace
@@ -143,8 +143,8 @@ std::string table_of(const NodeView& view, double idle_seconds, const Terminal& 
       const std::string remark = remark_of(rank, view, idle_seconds);
       if (!remark.empty()) add_line(remark);
       for (const DeviceContext& context : idle_contexts(rank, view))
-        add_line(fmt::format("rank {} holds GPU {} idle: it has a context there, and computes elsewhere",
-                             rank.identity.rank, context.pci_bus_id));
+        add_line(fmt::format("rank {} holds GPU {} idle: it has a context on this GPU, but computes on {}",
+                             rank.identity.rank, context.pci_bus_id, rank.identity.device.str()));
     }
   }
   return text;

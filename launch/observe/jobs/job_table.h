@@ -6,8 +6,8 @@
 
 #include <string>
 
+#include "core/system/terminal.h"
 #include "launch/observe/jobs/node_view.h"
-#include "launch/observe/terminal/terminal.h"
 
 namespace lockstep {
 

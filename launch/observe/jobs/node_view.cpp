@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-#include "core/host_name.h"
+#include "core/system/host_name.h"
 #include "core/timeline.h"
 
 namespace lockstep {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/observe/monitor/nvml.h"
 #include "launch/observe/jobs/seen_ranks.h"
+#include "launch/observe/monitor/nvml.h"
 
 namespace lockstep {
 
@@ -32,12 +32,12 @@ struct NodeView {
   std::int64_t time_ns = 0;  // now_ns()
   std::vector<SeenJob> jobs;
   std::map<std::string, DeviceFigures> devices;  // by UUID; empty if the driver does not report
-  std::vector<DeviceContext> contexts;           // of any process; empty if the driver does not report
+  std::vector<DeviceContext> contexts;  // those of all processes; empty if the driver does not report
 
   bool anybody_lives() const;
 };
 
-// Takes views repeatedly.
+// Takes views repeatedly, and keeps NVML loaded between them.
 class NodeViewer {
  public:
   explicit NodeViewer(std::filesystem::path folder = kRankFolder, std::string nvml_library = Nvml::kLibrary)
@@ -57,12 +57,12 @@ class NodeViewer {
 // Removes the files of jobs without a living rank.
 void remove_dead_jobs(const NodeView& view);
 
-// "died", "stopped", "waiting" for other ranks, or else the word of its activity.
+// "died", "stopped", "waiting" for other ranks, or else the name of its activity.
 std::string_view state_of(const SeenRank& rank);
 // True if the figures of the last steps are current: the rank runs and, while training, its last step is
 // recent.
 bool figures_hold(const SeenRank& rank, std::int64_t now_ns);
-// Since the later of its last step and the start of its activity.
+// Seconds since its last step or the start of its activity, whichever is later.
 double quiet_seconds(const SeenRank& rank, std::int64_t now_ns);
 
 }  // namespace lockstep

@@ -30,7 +30,7 @@ void ProgressPublisher::begin_window() {
 }
 
 void ProgressPublisher::step_done(const StepRecord& record) {
-  // On a GPU the first step has only begun when it is enqueued: the window starts here.
+  // On a GPU this step is enqueued but has not run, so the window starts here.
   if (trainer_.settled_steps() == window_settled_) begin_window();
   const std::int64_t now = now_ns();
   shown_.tell([&](RankProgress& progress) {

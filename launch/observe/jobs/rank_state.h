@@ -61,7 +61,7 @@ enum class Activity : std::int64_t {
   training,  // steps
   evaluating,
   saving,     // a checkpoint that training waits for
-  finishing,  // what comes after the last step
+  finishing,  // work after the last step: such as the export
 };
 inline constexpr std::string_view kActivityWords[] = {"starting", "training", "evaluating", "saving",
                                                       "finishing"};
@@ -85,7 +85,7 @@ struct RankProgress {
   std::int64_t window_ns = 0;     // when it ended
   double loss = std::numeric_limits<double>::quiet_NaN();
   double learning_rate = 0;
-  double samples_per_second = 0;  // of all ranks
+  double samples_per_second = 0;  // all ranks together
   double busy = 0;
   double peak = std::numeric_limits<double>::quiet_NaN();  // NaN: not measured
   StepAccount account;                                     // sums to the wall time of the window

@@ -25,7 +25,7 @@ constexpr double kWaitWorthTelling = 1;  // seconds
 // An unlocked and incomplete file of this age was left by a process that died while creating it.
 constexpr std::chrono::minutes kMakingTakes{1};
 
-// Empty if it is no rank file, or one of another version.
+// Both are empty if the file is not a rank file, or has another version.
 struct RankReading {
   std::optional<RankIdentity> identity;
   std::optional<RankProgress> progress;
@@ -64,7 +64,7 @@ RankLife life_of(int descriptor, const std::optional<ProcessFigures>& process) {
 // to the host.
 std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t now) {
   std::optional<CollectiveWait> longest;
-  const double age = seconds_since_1970() - identity.since;  // older waits are of an earlier process
+  const double age = seconds_since_1970() - identity.since;  // older waits belong to an earlier process
   const std::string prefix = fmt::format("lockstep.{}.", identity.process);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(kRankFolder, ignored)) {

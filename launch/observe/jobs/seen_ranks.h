@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/observe/monitor/process.h"
 #include "launch/observe/jobs/rank_state.h"
 #include "launch/observe/jobs/shown_rank.h"
+#include "launch/observe/monitor/process.h"
 
 namespace lockstep {
 
@@ -37,7 +37,7 @@ struct SeenRank {
   RankProgress progress;
   RankLife life = RankLife::running;
   std::optional<ProcessFigures> process;  // if it exists and its PID namespace is this process's
-  std::optional<CollectiveWait> waits;    // of 1 s or longer
+  std::optional<CollectiveWait> waits;    // set if it has lasted 1 s or longer
 };
 
 // Ranks of this user, or of all users for root, sorted by job and rank.

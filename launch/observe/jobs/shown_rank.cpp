@@ -14,8 +14,8 @@
 
 #include "core/log.h"
 #include "core/timeline.h"
-#include "launch/observe/monitor/process.h"
 #include "launch/observe/jobs/seen_ranks.h"
+#include "launch/observe/monitor/process.h"
 
 namespace lockstep {
 namespace {
@@ -60,14 +60,14 @@ ShownRank::ShownRank(RankIdentity identity, const std::filesystem::path& folder)
                      ? MAP_FAILED
                      : mmap(nullptr, sizeof(RankFile), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (memory == MAP_FAILED) {
-    log::info("lockstep monitor does not see this training: {}: {}", path_.string(),
+    log::info("lockstep monitor cannot show this training: cannot create {}: {}", path_.string(),
               std::generic_category().message(errno));
     if (descriptor_ >= 0) unlink(path_.c_str());
     path_.clear();
     return;
   }
   removed_at_end_.emplace(path_);
-  file_ = std::construct_at(static_cast<RankFile*>(memory));  // of zeroed memory
+  file_ = std::construct_at(static_cast<RankFile*>(memory));  // the memory is zeroed
   file_->version = kRankStateVersion;
   file_->identity.show(identity_);
   file_->progress.show(progress_);

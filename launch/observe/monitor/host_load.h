@@ -22,12 +22,12 @@ struct HostFigures {
   std::optional<double> job_processor;  // the part of this job's processes
   std::optional<std::uint64_t> memory_bytes, memory_used_bytes;
   std::optional<double> network_received, network_sent;  // bytes per second, without the loopback
-  std::optional<double> joules;                          // of all processor packages, since construction
+  std::optional<double> joules;                          // all processor packages, since construction
 };
 
 class HostLoad {
  public:
-  // processes: this job's on this machine. root: of the file system.
+  // processes: those of this job on this machine. root: root folder of the file system.
   explicit HostLoad(std::vector<pid_t> processes = {}, std::filesystem::path root = "/");
 
   HostFigures sample();

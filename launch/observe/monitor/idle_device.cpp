@@ -36,13 +36,13 @@ Phase largest_loss(const StepAccount& account) {
 std::string what_is_lost_by(const StepAccount& account) {
   switch (largest_loss(account)) {
     case Phase::data_wait:
-      return "it waits for data";
+      return "the rank waits for data";
     case Phase::exposed_communication:
-      return "it waits for communication";
+      return "the rank waits for communication";
     case Phase::idle:
-      return "the host is late with its work";
+      return "the host launches work too late";
     default:
-      return "the time goes into other things than steps";
+      return "the rank spends its time outside of training steps";
   }
 }
 

@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
-#include "core/backtrace.h"
 #include "core/log.h"
-#include "core/processor_name.h"
+#include "core/system/backtrace.h"
+#include "core/system/processor_name.h"
 #include "launch/observe/monitor/monitor_file.h"
 #include "launch/observe/monitor/process.h"
 
@@ -115,8 +115,7 @@ void DeviceMonitor::State::run() {
     nvml.emplace(options.nvml_library);
     if (!nvml->problem().empty())
       log::info(
-          "what devices do is not watched, for the driver's NVML does not answer ({}); in a container it "
-          "takes "
+          "GPUs are not monitored because NVML of the driver is not available ({}); in a container, set "
           "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
           nvml->problem());
     for (const MonitoredDevice& each : options.devices)
@@ -142,20 +141,22 @@ DeviceMonitor::DeviceMonitor(const MonitorOptions& options) : state_(std::make_s
     try {
       state->run();
     } catch (const std::exception& error) {
-      log::warning("what watches devices has ended: {}; training goes on without", error.what());
+      log::warning("the device monitor failed: {}; {} gets no more rows, and training continues",
+                   error.what(), state->options.file.string());
     }
     const std::lock_guard lock(state->mutex);
     state->ended = true;
     state->changed.notify_all();
   };
-  // The training thread handles signals.
+  // Signals are blocked in the monitor thread: the training thread handles them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     state_->thread = std::thread(work);
   } catch (const std::system_error& error) {
-    log::warning("devices are not watched: {}", error.what());
+    log::warning("cannot start the device monitor: {}; training continues without {}", error.what(),
+                 state_->options.file.string());
     state_->ended = true;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

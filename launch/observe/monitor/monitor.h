@@ -32,8 +32,8 @@ struct MonitorOptions {
   bool goes_on = false;  // see MonitorFile
   double every_seconds = 1;
   std::vector<MonitoredDevice> devices = {};
-  std::string ranks = {};             // of the node, for rows without a device
-  std::vector<pid_t> processes = {};  // of the job
+  std::string ranks = {};             // ranks of the node, for rows without a device
+  std::vector<pid_t> processes = {};  // processes of the job on this node
   std::string nvml_library = Nvml::kLibrary;
   std::filesystem::path root = "/";  // root of HostLoad
 };
@@ -59,7 +59,7 @@ class DeviceMonitor {
   std::shared_ptr<State> state_;  // shared with the thread
 };
 
-// Where a rank runs; exchanged between ranks.
+// The node, process and device of a rank; exchanged between ranks.
 struct MonitoredRank {
   int node = 0;
   std::string host;
@@ -69,13 +69,13 @@ struct MonitoredRank {
 };
 
 // Options for a node's monitor: its devices, ranks, processes, and the file's name: monitor.csv for rank 0's
-// node, monitor.HOST.csv for others, monitor.HOST-NODE.csv if nodes share a host name. A device used by
+// node, monitor.HOST.csv for other nodes, monitor.HOST-NODE.csv if nodes share a host name. A device used by
 // several ranks is listed once.
 MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node);
 
 struct MonitorSettings {
-  std::filesystem::path folder;  // of the file
-  double every_seconds = 1;      // 0: no monitor
+  std::filesystem::path folder;  // folder of monitor.csv
+  double every_seconds = 1;      // 0 disables the monitor
   bool goes_on = false;          // see MonitorFile
 };
 

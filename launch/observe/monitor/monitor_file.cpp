@@ -149,7 +149,8 @@ void MonitorFile::set_earlier_aside() {
   std::error_code error;
   std::filesystem::rename(path_, earlier, error);
   if (!error) return;
-  log::warning("cannot rename {}: {}; rows are added to it", path_.string(), error.message());
+  log::warning("cannot rename {} to {}: {}; rows of this run are appended to it", path_.string(),
+               earlier.string(), error.message());
 }
 
 void MonitorFile::append(std::span<const MonitorRow> rows) {
@@ -160,7 +161,7 @@ void MonitorFile::append(std::span<const MonitorRow> rows) {
   const int error = append_whole(path_, text);
   if (error == 0 || warned_) return;
   warned_ = true;
-  log::warning("cannot write {}: {}; training goes on without", path_.string(), std::strerror(error));
+  log::warning("cannot write {}: {}; training continues without it", path_.string(), std::strerror(error));
 }
 
 }  // namespace lockstep

@@ -45,7 +45,7 @@ struct MonitorSums {
   MonitorMean processor, job_processor;
   std::uint64_t host_memory_used_bytes = 0, host_memory_bytes = 0;
   MonitorMean network_received, network_sent;
-  std::optional<double> host_joules;  // of processor packages
+  std::optional<double> host_joules;  // all processor packages
 
   void add(const DeviceFigures& device);  // adds a device's sample
   void add(const HostFigures& host);
@@ -61,11 +61,11 @@ struct EnergyTerms {
   double price_per_kwh = 0;  // 0: not given
 };
 
-// {provider, nodes, devices, slices, samples, seconds, utilization, memory_utilization, sm_activity,
-// tensor_activity, memory_activity, memory_used_bytes, memory_bytes, celsius, clock_reasons, device_joules,
-// host {processor, job_processor, memory_used_bytes, memory_bytes, received_bytes_per_second,
-// sent_bytes_per_second, joules}, joules, watts, kwh, samples_per_joule, cost}: shares from 0 to 1; what is
-// not known is null, and cost left out without a price. An object of JSON.
+// A JSON object {provider, nodes, devices, slices, samples, seconds, utilization, memory_utilization,
+// sm_activity, tensor_activity, memory_activity, memory_used_bytes, memory_bytes, celsius, clock_reasons,
+// device_joules, host {processor, job_processor, memory_used_bytes, memory_bytes, received_bytes_per_second,
+// sent_bytes_per_second, joules}, joules, watts, kwh, samples_per_joule, cost}. Shares range from 0 to 1.
+// Unknown values are null. Without a price, cost is omitted.
 std::string to_json(const MonitorSums& sums, const EnergyTerms& terms = {});
 
 // Integrates energy from samples. take() may be called between samples, even if epochs are shorter than the
@@ -81,7 +81,7 @@ class EnergyMeter {
   std::optional<double> take(Clock::time_point now);
 
  private:
-  std::optional<Clock::time_point> at_;  // of the last sample with energy or power
+  std::optional<Clock::time_point> at_;  // time of the last sample with energy or power
   std::optional<double> counter_;
   double watts_ = 0;
   double joules_ = 0;  // up to that sample

@@ -89,14 +89,14 @@ Nvml::Nvml(const std::string& library) {
   calls->library = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (calls->library == nullptr) {
     const char* why = dlerror();
-    problem_ = why != nullptr ? why : library + " cannot be loaded";
+    problem_ = why != nullptr ? why : "cannot load " + library;
     return;
   }
   Calls& c = *calls;
   c.error_string = reinterpret_cast<const char* (*)(NvmlResult)>(dlsym(c.library, "nvmlErrorString"));
   c.find(c.init);
   if (c.init.function == nullptr) {
-    problem_ = fmt::format("{} has no {}", library, c.init.name);
+    problem_ = fmt::format("{} lacks the function {}", library, c.init.name);
     return;
   }
   if (const NvmlResult result = c.init.function(); result != kNvmlSuccess) {
@@ -126,7 +126,7 @@ struct NvmlDevice::State {
   template <typename... Parameters, typename... Arguments>
   bool ask(const NvmlCall<Parameters...>& call, Arguments... arguments) {
     if (call.function == nullptr) {
-      refused.push_back(fmt::format("{}: not in this library", call.name));
+      refused.push_back(fmt::format("{}: missing in this version of the library", call.name));
       return false;
     }
     const NvmlResult result = call.function(arguments...);
@@ -157,7 +157,7 @@ struct NvmlDevice::State {
   NvmlDeviceRef device = nullptr;  // null: not found
   NvmlDeviceRef whole = nullptr;   // the device of a slice; else equal to device
   bool slice = false;
-  unsigned instance = 0;  // of the slice
+  unsigned instance = 0;  // GPU instance of the slice
   std::string name, pci_bus_id, driver_version;
   std::vector<std::string> unfound;  // errors of find()
   std::vector<std::string> refused;  // in this sample
@@ -177,7 +177,7 @@ void NvmlDevice::State::find(const std::string& uuid, const std::string& pci_add
   if (!found && !pci_address.empty()) found = ask(calls.by_pci, pci_address.c_str(), &device);
   if (!found) device = nullptr;
   if (device == nullptr) return;
-  refused.clear();  // found by its address after all
+  refused.clear();  // the device was found by its address
 
   whole = device;
   if (figure<unsigned>(calls.is_slice, device).value_or(0) != 0) {
@@ -291,7 +291,7 @@ void NvmlDevice::State::read_gpm(DeviceFigures& figures) {
 
 // Link rates that GPM does not provide. The driver samples PCIe for 20 ms per direction.
 void NvmlDevice::State::read_links(DeviceFigures& figures) {
-  if (slice) return;  // rates are of the whole device, which others use, too
+  if (slice) return;  // the rates are those of the whole device, which other processes share
   const bool waits_for_gpm = gpm && gpm_rounds < 2;
   if (!figures.pcie_sent && !waits_for_gpm) {
     if (const auto sent = figure<unsigned>(calls.pcie, whole, kNvmlPcieSent)) figures.pcie_sent = *sent * 1e3;

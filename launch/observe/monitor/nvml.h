@@ -17,7 +17,7 @@ namespace lockstep {
 struct DeviceFigures {
   std::string name, pci_bus_id, driver_version;  // in nvidia-smi's format; empty: unknown
   bool slice = false;  // if true, memory and activity are the slice's, all else the whole device's
-  std::optional<unsigned> performance_state;  // 0 (most) to 15
+  std::optional<unsigned> performance_state;  // 0 (highest) to 15
   std::optional<unsigned> pcie_generation_most, pcie_generation;
   std::optional<double> celsius;
   // Per cent of time in which any kernel ran, or memory was read or written. Empty for slices.
@@ -41,10 +41,10 @@ inline constexpr std::uint64_t kClocksOfIdleDevice = 1;  // bit for an idle GPU,
 
 // A process's use of a GPU: at least a context, which takes some hundred MiB.
 struct DeviceContext {
-  std::string uuid, pci_bus_id;  // of the whole GPU
+  std::string uuid, pci_bus_id;  // those of the whole GPU
   std::int64_t process = 0;
   std::optional<std::uint64_t> memory_bytes;  // GPU memory of the process
-  std::optional<double> utilization;          // of the GPU, by all processes
+  std::optional<double> utilization;          // the GPU's, by all processes
 };
 
 class Nvml {
@@ -73,7 +73,7 @@ class Nvml {
 // A device of an Nvml, which must outlive this.
 class NvmlDevice {
  public:
-  // By its UUID ("GPU-...", "MIG-..."), or else by its PCI address.
+  // Finds the device by its UUID ("GPU-...", "MIG-..."), or else by its PCI address.
   NvmlDevice(const Nvml& nvml, const std::string& uuid, const std::string& pci_address);
   ~NvmlDevice();
   NvmlDevice(const NvmlDevice&) = delete;

@@ -16,7 +16,7 @@ std::uint64_t own_process_space() {
   return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
-// proc(5): field 3 follows the name, which ends with the last bracket.
+// proc(5): field 3 follows the name, which ends with the last parenthesis.
 std::optional<ProcessFigures> process_figures(std::int64_t process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string line;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kAsFast = 0.9;
 // nvml.h's clocks event reasons: software's power cap, hardware's slowdown, heat by software and by hardware,
-// and the power brake. Others (application clocks, sync boost) are configured by users.
+// and the power brake. Other reasons (application clocks, sync boost) are configured by users.
 constexpr std::uint64_t kHeldDown = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SlowedDevice: a GPU whose clock is held down, by heat or by power, while it works.
+// SlowedDevice: a GPU whose clock is limited by heat or power while it works.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ struct SlowedDevice {
   double share_of_clock = 1;  // current clock over maximum clock
 };
 
-// Empty for clocks of at least 90 % of their maximum, and for clocks that no heat or power limit holds down.
+// Empty for clocks of at least 90 % of their maximum, and for clocks that neither heat nor power limits.
 std::optional<SlowedDevice> slowed(const DeviceFigures& device);
 
 }  // namespace lockstep

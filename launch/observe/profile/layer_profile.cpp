@@ -25,7 +25,7 @@ std::int64_t flops_in(const LayerFlops& flops, Direction direction) {
   return 0;
 }
 
-// Null: a fork.
+// Returns null for a fork.
 const Layer* layer_of(const Graph& graph, const PlannedNode& node) {
   return node.layer_index < 0 ? nullptr : &graph.layers()[static_cast<std::size_t>(node.layer_index)];
 }
@@ -52,7 +52,7 @@ std::string kind_of_node(const Layer* layer) {
   return layer == nullptr ? "fork" : std::string(kind_of(layer->operation));
 }
 
-// Convolution and linear layers compute the two gradients apart; all others compute them together.
+// Convolution and linear layers compute the two gradients separately; all other layers compute them together.
 std::string direction_name(const Layer* layer, Direction direction) {
   if (direction == Direction::forward) return "forward";
   if (direction == Direction::recompute) return "recomputation";
@@ -131,17 +131,17 @@ std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> r
   std::vector<std::string> lines;
   if (winograd) {
     lines.emplace_back(
-        "above 100 % of peak: Winograd kernels need fewer operations than are counted,\n"
-        "    which are those of direct convolution");
+        "above 100 % of peak: operations are counted as those of direct convolution,\n"
+        "    and Winograd kernels need fewer");
   }
   if (cached) {
     lines.emplace_back(
-        "above 100 % of peak: tensors that are still in a cache come faster than from\n"
-        "    memory, whose peak it is");
+        "above 100 % of peak: a cache returns tensors faster than memory, and the peak\n"
+        "    is that of memory");
   }
   if (slow_peak) {
     lines.emplace_back(
-        "above 100 % of peak: the machine had other work while its peak was measured;\n"
+        "above 100 % of peak: the machine was busy while its peak was measured;\n"
         "    profile again when it is idle");
   }
   return lines;

@@ -23,12 +23,12 @@ namespace lockstep {
 inline constexpr std::array kDirections = {Direction::forward, Direction::recompute,
                                            Direction::backward_parameters, Direction::backward_inputs};
 
-// By node: the name of its parameters or, for a layer without any, its kind and the layer before it
-// ("activation after bn1"). graph: the one that the network was planned from.
+// Names by node: the name of its parameters or, for a layer without parameters, its kind and the layer before
+// it ("activation after bn1"). graph: the one that the network was planned from.
 std::vector<std::string> names_of_nodes(const Graph& graph, const Network& network);
 // "convolution"; "fork" for null: forks are nodes of no layer in the graph.
 std::string kind_of_node(const Layer* layer);
-// "forward", "recomputation", "backward". Layers that compute the two gradients apart have "gradient of
+// "forward", "recomputation", "backward". Layers that compute the two gradients separately have "gradient of
 // weights" and "gradient of input" instead of the last.
 std::string direction_name(const Layer* layer, Direction direction);
 
@@ -49,7 +49,7 @@ class LayerProfile final : public LayerObserver {
     double milliseconds = 0;
     double gigaflops = 0;             // 10^9 operations per second, counted as direct convolution; 0: none
     double gigabytes_per_second = 0;  // reading and writing each tensor once
-    double share_of_peak = 0;         // of the lower roof: operations in its precision, or memory
+    double share_of_peak = 0;         // share of the lower roof: operations in its precision, or memory
     bool memory_bound = false;        // the lower roof is memory's
   };
   // Rows of one step, the longest first, after `steps` steps were observed.
@@ -63,10 +63,10 @@ class LayerProfile final : public LayerObserver {
   std::vector<std::array<double, 4>> seconds_;  // by node and direction
 };
 
-// By "KIND, DIRECTION", the longest first.
+// Sums by "KIND, DIRECTION", the longest first.
 std::vector<std::pair<std::string, double>> milliseconds_by_kind(std::span<const LayerProfile::Row> rows);
 
-// Why rows are above 100 % of peak, one text per reason; empty if none is.
+// Explains why rows are above 100 % of peak, one text per reason; empty if no row is.
 std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> rows);
 
 // Collective. Calls measure() on all ranks at the same time, because they share the memory and power of a

@@ -16,7 +16,7 @@ struct ProfileSettings {
 
   std::int64_t wait = 0;
   std::int64_t warmup = 0;
-  std::int64_t active = 0;  // 0: nothing is profiled
+  std::int64_t active = 0;  // 0 disables profiling
   std::int64_t repeat = 0;  // cycles; 0: until training ends
   std::string dir = kOwnFolder;
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 #include "core/log.h"
 #include "launch/observe/profile/layer_profile.h"
 #include "launch/observe/run_files/run_folder.h"
@@ -47,8 +47,8 @@ void set_folder_aside(const std::filesystem::path& folder) {
   const std::filesystem::path earlier = name_of_earlier(folder);
   std::filesystem::rename(folder, earlier, error);
   if (error) {
-    log::warning("{} holds profiles of an earlier run beside those of this one: {}", folder.string(),
-                 error.message());
+    log::warning("cannot rename {} to {}: {}; profiles of this run are added to those of an earlier run",
+                 folder.string(), earlier.string(), error.message());
   }
 }
 
@@ -145,7 +145,7 @@ bool StepProfiler::write_file(const std::filesystem::path& path, const TraceCloc
                      Links::replace);
     return true;
   } catch (const IoError& failure) {
-    log::warning("a profile is lost: {}", failure.what());
+    log::warning("cannot write the profile of this rank: {}; training continues without it", failure.what());
     problem_ = failure.what();
     return false;
   }
@@ -155,15 +155,16 @@ void StepProfiler::tell(std::int64_t lost) {
   const std::int64_t last_step = parts_.trainer.steps();
   const std::string steps = first_step_ == last_step ? fmt::format("step {}", last_step)
                                                      : fmt::format("steps {} to {}", first_step_, last_step);
-  if (lost > 0 && problem_.empty()) problem_ = fmt::format("{} ranks lost their profile of {}", lost, steps);
+  if (lost > 0 && problem_.empty())
+    problem_ = fmt::format("{} rank{} could not write the profile of {}", lost, lost == 1 ? "" : "s", steps);
   if (lost == 0) {
-    parts_.say(fmt::format("the profile of {} is in {}, a file for each rank", steps, folder_.string()));
+    parts_.say(fmt::format("the profile of {} is in {}, with one file per rank", steps, folder_.string()));
   }
   const std::size_t dropped = layers_.dropped + parts_.timeline.dropped();
   if (dropped == 0) return;
   log::shared_warning(
-      "the profile of {} lacks {} spans, for which there is no room: set profile.active lower", steps,
-      dropped);
+      "the profile of {} lacks {} span{} because its buffer is full: set profile.active lower", steps,
+      dropped, dropped == 1 ? "" : "s");
 }
 
 void StepProfiler::finish() {

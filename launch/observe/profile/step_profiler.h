@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepProfiler: profiles a training by a schedule (profile/schedule.h). In observed steps the timeline and
-// this record; in all others neither does. After each cycle every rank writes its file
-// (profile/torch_trace.h). A failed write is reported and does not end training.
+// StepProfiler: profiles a training by a schedule (schedule.h). It and the timeline record only in observed
+// steps. After each cycle every rank writes its file (torch_trace.h). A failed write is reported and does not
+// end training.
 #pragma once
 
 #include <filesystem>
@@ -12,9 +12,10 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
-#include "launch/observe/profile/trace.h"
 #include "launch/observe/profile/layer_facts.h"
+#include "launch/observe/profile/schedule.h"
 #include "launch/observe/profile/torch_trace.h"
+#include "launch/observe/profile/trace.h"
 #include "launch/train/trainer.h"
 #include "launch/train/training_observer.h"
 
@@ -33,9 +34,9 @@ class StepProfiler final : public TrainingObserver {
     std::function<void(const std::string&)> say;  // prints a line
   };
   struct Options {
-    ProfileSettings settings;  // dir: a folder of its own in run_dir if kOwnFolder
+    ProfileSettings settings;  // dir: kOwnFolder means run_dir/profile
     std::filesystem::path run_dir;
-    std::string optimizer;  // its name
+    std::string optimizer;  // name of the optimizer
     std::int64_t accumulation = 1;
     // The training resumes and keeps its default profile folder; otherwise an existing one is renamed.
     bool resumes = false;
@@ -51,7 +52,7 @@ class StepProfiler final : public TrainingObserver {
 
   // Collective, after training. Writes the recorded part of an interrupted cycle.
   void finish();
-  // The reason why a profile is missing; empty: none is.
+  // The reason why a profile is missing; empty if all are complete.
   const std::string& problem() const { return problem_; }
 
  private:
@@ -79,7 +80,7 @@ class StepProfiler final : public TrainingObserver {
   TraceHead head_;
   LayerFacts facts_;
   LayerRecorder layers_;
-  std::int64_t base_ns_ = 0;  // of rank 0's clock at the start
+  std::int64_t base_ns_ = 0;  // rank 0's clock at the start
   ClockOffset before_;        // clock offset before the first observed step
   ProfileStage stage_ = ProfileStage::idle;
   std::int64_t first_step_ = 0;  // first active step of the cycle, from 1; 0: none yet

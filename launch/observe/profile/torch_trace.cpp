@@ -37,7 +37,7 @@ class TorchTraceWriter {
       for (const BucketFlow& flow : timeline.flows()) add_flow(flow);
     }
     for (const LayerRun& run : layers) add_layer(run);
-    // traceEvents is the last array because torch-tb-profiler appends to it. HolisticTraceAnalysis finds the
+    // traceEvents is the last member because torch-tb-profiler appends to it. HolisticTraceAnalysis finds the
     // rank by the blank.
     return fmt::format(
         R"({{"schemaVersion":1,"deviceProperties":{},"distributedInfo":{{"backend":"{}","rank": {},"world_size":{}}},)"
@@ -114,10 +114,10 @@ class TorchTraceWriter {
     add_process(head_.process, "CPU", 2 * head_.rank);
     add_lane(Lane::training, "training");
     if (!on_gpu_) return add_lane(Lane::communication, "communication");
-    add_lane(Lane::layers, "layers, each waited for");
+    add_lane(Lane::layers, "layers (the host waits for each)");
     add_process(head_.device.index, fmt::format("GPU {}", head_.device.index), 2 * head_.rank + 1);
-    add_lane(Lane::compute_stream, "stream of compute");
-    add_lane(Lane::communication_stream, "stream of communication");
+    add_lane(Lane::compute_stream, "compute stream");
+    add_lane(Lane::communication_stream, "communication stream");
   }
 
   // Arguments of kernels only: tools count every event with a stream as a kernel. The correlation links a
@@ -134,9 +134,9 @@ class TorchTraceWriter {
                  span.end_ns, "");
     if (!on_gpu_) return;
     add_counter(span.begin_ns, facts_.arena_bytes());
-    add_duration("launch", kLaunch, Lane::training, span.begin_ns, span.begin_ns,
-                 fmt::format(R"("correlation":{},"what":"the host launched the step some time before")",
-                             span.index + 1));
+    add_duration(
+        "launch", kLaunch, Lane::training, span.begin_ns, span.begin_ns,
+        fmt::format(R"("correlation":{},"what":"the host launched the step earlier")", span.index + 1));
   }
 
   void add_span(const Span& span) {
@@ -165,7 +165,7 @@ class TorchTraceWriter {
     const Bucket& bucket = head_.buckets.at(static_cast<std::size_t>(span.index));
     const Lane lane = communication_lane();
     std::string arguments = fmt::format(
-        R"("bucket":{},"bytes":{},"Input Dims":[[{}]],"Input type":["{}"],"what":"the sum of a bucket of gradients over all ranks, by {}")",
+        R"("bucket":{},"bytes":{},"Input Dims":[[{}]],"Input type":["{}"],"what":"all-reduce of a gradient bucket by {}")",
         span.index, bucket.bytes(), bucket.count(), torch_name(bucket.type),
         on_gpu_ ? "NCCL" : "Lockstep's own collectives over MPI and shared memory");
     if (!on_gpu_)

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 #include "core/device.h"
 #include "core/timeline.h"
 #include "launch/observe/profile/layer_facts.h"
@@ -33,7 +33,7 @@ struct TraceHead {
   int rank = 0;
   int ranks = 1;
   Device device;
-  std::vector<CudaDevice> devices = {};  // of the node
+  std::vector<CudaDevice> devices = {};  // all devices of the node
   std::string optimizer = "sgd";
   std::vector<Bucket> buckets = {};
   std::size_t parameter_bytes = 0, gradient_bytes = 0;

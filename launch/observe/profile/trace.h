@@ -16,19 +16,19 @@ namespace lockstep {
 
 // How far rank 0's clock is ahead of this rank's, with a bound of error_ns.
 struct ClockOffset {
-  std::int64_t at_ns = 0;  // of this rank's clock
+  std::int64_t at_ns = 0;  // time of the measurement by this rank's clock
   std::int64_t offset_ns = 0;
   std::int64_t error_ns = 0;
 };
 
-// Collective, over host memory. node: of this rank; ranks on rank 0's node share its clock. Tests replace
-// `clock`.
+// Collective, over host memory. node: this rank's node; ranks on rank 0's node share its clock. clock: tests
+// replace it.
 ClockOffset measure_clock(Communicator& host, int node, const std::function<std::int64_t()>& clock = now_ns);
 
 // A clock whose offset changes linearly from `before` to `after`.
 TraceClock clock_between(const ClockOffset& before, const ClockOffset& after);
 
-// Collective, over host memory. Returns the trace on rank 0 and an empty text on the others. A timeline may
+// Collective, over host memory. Returns the trace on rank 0 and an empty text on other ranks. A timeline may
 // be null. otherData has each rank's clock offset before and after, and the larger of both errors.
 std::string trace_of_all(Communicator& host, const Timeline* timeline, const ClockOffset& before,
                          const ClockOffset& after);

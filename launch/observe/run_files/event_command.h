@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-// Environment variable with the command to run where run.event_command is not set.
+// Environment variable with the command to run if run.event_command is not set.
 inline constexpr const char* kEventCommandVariable = "LOCKSTEP_EVENT_COMMAND";
 
 // Replaces a secret value wherever a configuration is written.

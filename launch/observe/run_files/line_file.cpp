@@ -14,7 +14,7 @@ void LineFile::add(std::string_view line) {
   const int error = append_whole(path_, std::string(line) + '\n');
   if (error == 0) return;
   if (lost_++ == 0)
-    log::warning("cannot write {}: {}; training goes on without", path_.string(), std::strerror(error));
+    log::warning("cannot write {}: {}; training continues without it", path_.string(), std::strerror(error));
   problem_ = fmt::format("{} lacks {} line{}: {}", path_.string(), lost_, lost_ == 1 ? "" : "s",
                          std::strerror(error));
 }

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "launch/train/checkpoint/plain_file.h"
 #include "launch/observe/run_files/run_folder.h"
+#include "launch/train/checkpoint/plain_file.h"
 
 namespace lockstep {
 namespace {

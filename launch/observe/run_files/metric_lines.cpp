@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kWorthTelling = 0.02;  // of an epoch's time
+constexpr double kWorthTelling = 0.02;  // share of an epoch's time
 
 std::vector<double> numbers_of(const std::vector<ClassScore>& scores, double ClassScore::*number) {
   std::vector<double> numbers;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Formats evaluation metrics for metrics.jsonl, evaluations.jsonl and the epoch's line, and communication for
-// that line, and advises on their
-// cost.
+// that line. Advises what to omit if metrics take long.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +33,13 @@ std::vector<std::string> communication_parts(const EpochCommunication& communica
 // The cost of metrics in an epoch.
 struct MetricPrice {
   double train_seconds = 0;
-  double evaluation_seconds = 0;  // of all evaluations
-  double within_seconds = 0;      // of those within the epoch
-  double metrics_seconds = 0;     // of computing metrics, in all evaluations
+  double evaluation_seconds = 0;  // all evaluations
+  double within_seconds = 0;      // evaluations within the epoch
+  double metrics_seconds = 0;     // computing metrics, in all evaluations
   std::vector<std::string_view> names = {};
 };
 // Advises what to omit where metrics, or evaluations within the epoch, took more than 2 % of training and
-// evaluation together; empty: nothing.
+// evaluation together; otherwise returns nothing.
 std::vector<std::string> price_of_metrics(const MetricPrice& price);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "core/printable.h"
+#include "core/system/printable.h"
 #include "launch/observe/run_files/event_command.h"
 #include "launch/observe/run_files/report_json.h"
 #include "launch/observe/run_files/run_folder.h"
@@ -27,22 +27,7 @@ namespace {
 constexpr std::int64_t kRedrawNs = 100'000'000;
 constexpr const char* kIndent = "    ";
 
-// Printed names, in the order of Phase.
-constexpr const char* kPhaseNames[] = {"data",      "forward", "backward", "exposed comm",
-                                       "optimizer", "idle",    "device",   "rest"};
-static_assert(std::size(kPhaseNames) == kPhases);
-
 std::string loss_text(double loss) { return fmt::format("{:#.3g}", loss); }
-
-std::vector<std::string> account_parts(const StepAccount& account) {
-  const double total = account.total();
-  std::vector<std::string> parts;
-  for (std::size_t phase = 0; phase < kPhases; ++phase)
-    if (account.seconds[phase] > 0 || !is_of_gpus(static_cast<Phase>(phase)))
-      parts.push_back(fmt::format("{} {:.1f} %", kPhaseNames[phase],
-                                  total > 0 ? 100 * account.seconds[phase] / total : 0.0));
-  return parts;
-}
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words;
@@ -88,7 +73,7 @@ template <typename Told>
 void Report::write_events(std::int64_t step, const Told& told) {
   const int error = events_.add(step, told);
   if (error == 0) return;
-  log::warning("cannot write {}: {}; training goes on without", events_.path().string(),
+  log::warning("cannot write {}: {}; training continues without it", events_.path().string(),
                std::strerror(error));
   events_ = {};
 }
@@ -110,7 +95,7 @@ Report::Report(const ReportOptions& options)
     events_ = options_.goes_on_after ? EventFile::continue_after(charts, options_.goes_on_after_step)
                                      : EventFile::begin(charts);
   } catch (const IoError& error) {
-    log::warning("{}; training goes on without files for TensorBoard", error.what());
+    log::warning("{}; training continues without files for TensorBoard", error.what());
   }
 }
 
@@ -145,17 +130,17 @@ void Report::header(const std::string& line) {
                                                epochs, options_.steps_per_epoch);
   std::string tail;
   if (options_.dropped_samples > 0) {
-    tail = fmt::format("; each epoch leaves {} out (data.tail)", counted(options_.dropped_samples, "sample"));
+    tail = fmt::format("; each epoch skips {} (data.tail)", counted(options_.dropped_samples, "sample"));
   } else if (options_.repeated_samples > 0) {
     tail = fmt::format("; each epoch repeats {} (data.tail)", counted(options_.repeated_samples, "sample"));
   } else if (options_.last_batch_samples > 0) {
-    tail = fmt::format("; the last of an epoch has {} (data.tail)",
+    tail = fmt::format("; the last batch of an epoch has {} (data.tail)",
                        counted(options_.last_batch_samples, "sample"));
   }
   say(in_lines(words_of(printable(line)), " ") + '\n');
   say(in_lines(words_of(fmt::format("{}, global batch {}{}", amount, options_.global_batch, tail)), " ") +
       '\n');
-  this->line(fmt::format("metrics go to {}", metrics_path().string()));
+  this->line(fmt::format("metrics are written to {}", metrics_path().string()));
 }
 
 void Report::line(const std::string& text) {
@@ -208,19 +193,18 @@ void Report::epoch(const EpochReport& report) {
   std::vector<std::string> parts = {fmt::format("epoch {}/{}", report.epoch, options_.epochs),
                                     fmt::format("busy {:.0f} %", 100 * report.busy())};
   if (report.peak) parts.push_back(fmt::format("peak {:.0f} %", 100 * *report.peak));
-  parts.push_back("train loss " + loss_text(report.train_loss));
+  parts.push_back("loss " + loss_text(report.train_loss));
   if (const auto& evaluation = report.evaluation) {
     parts.push_back("test loss " + loss_text(evaluation->loss));
-    parts.push_back(fmt::format("test accuracy {:.2f} %", 100 * evaluation->accuracy));
-    if (evaluation->metrics) add_metrics(*evaluation->metrics, parts);
+    parts.push_back(fmt::format("accuracy {:.2f} %", 100 * evaluation->accuracy));
   }
   parts.push_back(thousands(report.samples_per_second) + " samples/s");
-  std::vector<std::string> account = account_parts(report.account);
-  account.front().insert(0, "| ");
-  parts.insert(parts.end(), account.begin(), account.end());
-  if (const ProcessorAccount& took = report.processor; took.communication > 0)
-    parts.push_back(fmt::format("| processor: comm {:.1f} %", 100 * took.communication / took.total()));
   say((options_.terminal ? kClearLine : "") + in_lines(parts, "  ") + '\n');
+  if (report.evaluation && report.evaluation->metrics) {
+    std::vector<std::string> metrics;
+    add_metrics(*report.evaluation->metrics, metrics);
+    if (!metrics.empty()) say("  " + in_lines(metrics, "  ") + '\n');
+  }
   if (report.communication) {
     std::vector<std::string> of_ranks = communication_parts(*report.communication);
     of_ranks.front().insert(0, "  ");
@@ -249,12 +233,13 @@ void Report::write_metrics(const EpochReport& report) {
   const int error = append_whole(metrics_path(), line.dump() + '\n');
   if (error == 0) return;
   if (lost_epochs_.empty()) {
-    log::warning("cannot write {}: {}; training goes on without", metrics_path().string(),
+    log::warning("cannot write {}: {}; training continues without it", metrics_path().string(),
                  std::strerror(error));
   }
   lost_epochs_.push_back(report.epoch);
-  metrics_problem_ = fmt::format("{} lacks epoch {}: {}", metrics_path().string(),
-                                 fmt::join(lost_epochs_, ", "), std::strerror(error));
+  metrics_problem_ =
+      fmt::format("{} lacks epoch{} {}: {}", metrics_path().string(), lost_epochs_.size() == 1 ? "" : "s",
+                  fmt::join(lost_epochs_, ", "), std::strerror(error));
 }
 
 void Report::watch_busy(const BusyOptions& options, const IdleContext& context) {
@@ -273,7 +258,8 @@ void Report::tell(const IdleEvent& event) {
   idle_events_.add(json);
   if (event_command_ == "none") return;
   if (const int error = tell_command(event_command_, json); error != 0)
-    log::warning("run.event_command cannot be started: {}", std::strerror(error));
+    log::warning("cannot start the command of run.event_command or {}: {}", kEventCommandVariable,
+                 std::strerror(error));
 }
 
 double Report::series(const StepLine& line) {

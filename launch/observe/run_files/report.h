@@ -16,28 +16,28 @@
 #include "core/buffer.h"
 #include "launch/observe/account/advice.h"
 #include "launch/observe/account/busy_watch.h"
-#include "launch/train/clock/communication.h"
 #include "launch/observe/account/more_ranks.h"
 #include "launch/observe/account/step_series.h"
-#include "launch/observe/tensorboard/event_file.h"
 #include "launch/observe/run_files/line_file.h"
 #include "launch/observe/run_files/metric_lines.h"
-#include "launch/train/watch/stragglers.h"
+#include "launch/observe/tensorboard/event_file.h"
 #include "launch/observe/terminal/progress_meter.h"
+#include "launch/train/clock/communication.h"
 #include "launch/train/training_records.h"
+#include "launch/train/watch/stragglers.h"
 
 namespace lockstep {
 
-// The record of rank 0, and what the ranks report of the epoch together.
+// Rank 0's record of an epoch, and values gathered from all ranks.
 struct EpochReport : EpochRecord {
-  std::optional<EpochCommunication> communication;        // nullopt: one rank
+  std::optional<EpochCommunication> communication;        // nullopt with one rank
   std::optional<Advice> advice = {};                      // on communication
   std::vector<Straggler> stragglers = {};                 // detected in the epoch
   std::vector<double> busy_by_rank = {};                  // see busy_share()
-  std::vector<std::int64_t> resident_bytes_by_rank = {};  // of their processes, after the epoch's steps
-  std::optional<DeviceMemoryUse> device_memory = {};      // of rank 0's GPU, likewise
-  std::string device = {};  // monitor's sums (launch/observe/monitor/monitor_sums.h) as JSON; empty: no monitor
-  std::optional<double> peak = {};           // samples per second over what is attainable (account/busy.h)
+  std::vector<std::int64_t> resident_bytes_by_rank = {};  // memory of each process after the epoch's steps
+  std::optional<DeviceMemoryUse> device_memory = {};      // rank 0's GPU, at the same time
+  std::string device = {};          // monitor's sums as JSON (monitor_sums.h); empty without a monitor
+  std::optional<double> peak = {};  // samples per second over the attainable rate (account/busy.h)
   std::optional<MoreRanks> more_ranks = {};  // where devices were busy; printed once
 
   double busy() const;  // the mean over ranks
@@ -46,14 +46,14 @@ struct EpochReport : EpochRecord {
 struct ReportOptions {
   bool speaks = true;     // true on rank 0 only
   bool terminal = false;  // draws the bar; else plain lines
-  int columns = 80;       // of the terminal
+  int columns = 80;       // width of the terminal
   std::filesystem::path directory;
-  std::int64_t epochs = 1;  // begun epochs
+  std::int64_t epochs = 1;  // epochs that the training begins, also a partial last one
   std::int64_t steps_per_epoch = 1;
   std::int64_t total_steps = 1;
   std::int64_t global_batch = 1;
-  std::int64_t dropped_samples = 0, repeated_samples = 0;  // of each epoch
-  std::int64_t last_batch_samples = 0;                     // of each epoch; 0: it is a full one
+  std::int64_t dropped_samples = 0, repeated_samples = 0;  // in each epoch
+  std::int64_t last_batch_samples = 0;                     // in each epoch; 0: a full batch
   // For a resumed run: see continue_metrics(). nullopt: begins new files.
   std::optional<std::int64_t> goes_on_after = {};  // epochs
   bool partial_line = false;
@@ -76,14 +76,14 @@ class Report {
   // Called after each of the `steps` steps of an evaluation. Draws a bar on a terminal; else prints a line
   // where the evaluation takes long.
   void evaluating(std::int64_t step, std::int64_t steps);
-  // Prints a summary with the step account in per cent and, where there is any, communication's share of the
-  // processor time; then lines of communication and advice, where there are any. Appends a line to
-  // metrics.jsonl.
+  // Prints a line of at most eight figures, then lines of metrics, communication and advice, where there are
+  // any. Appends a line to metrics.jsonl, which also holds the step account.
   void epoch(const EpochReport& report);
 
-  // At the start: writes the whole configuration and run_facts() (launch/program/train/run_facts.h) for TensorBoard.
+  // At the start: writes the whole configuration and run_facts() (launch/program/train/run_facts.h) for
+  // TensorBoard.
   void started(const std::string& config, const std::string& facts);
-  // Writes them for TensorBoard.
+  // Writes the histograms for TensorBoard.
   void histograms(std::int64_t step, const std::vector<Histogram>& histograms);
 
   // Appends a line to evaluations.jsonl.
@@ -94,11 +94,11 @@ class Report {
   double series(const StepLine& line);
   void watch_busy(const BusyOptions& options, const IdleContext& context);
 
-  // The next line of metrics.jsonl contains it.
+  // Adds a straggler to the next line of metrics.jsonl.
   void straggler(const Straggler& straggler) { stragglers_.push_back(straggler); }
 
-  // Describes the missing lines of each file: the epochs of metrics.jsonl, the number of lines of the others,
-  // and the error. Empty: none is missing. Each line is written whole or not at all.
+  // Describes the missing lines of each file: the epochs of metrics.jsonl, the number of lines of other
+  // files, and the error. Empty if no line is missing. Each line is written whole or not at all.
   std::vector<std::string> problems() const;
 
  private:
@@ -119,7 +119,7 @@ class Report {
   std::string metrics_problem_;
   std::optional<BusyWatch> busy_watch_;
   bool more_ranks_told_ = false;
-  std::optional<ProgressMeter> evaluation_;  // of the evaluation under way
+  std::optional<ProgressMeter> evaluation_;  // progress of the current evaluation
   std::string event_command_ = "none";
   std::int64_t last_drawn_ns_ = 0;
   std::int64_t started_ns_ = 0;  // end of the first reported step

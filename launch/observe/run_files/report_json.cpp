@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Rounds to microseconds, to keep lines short: there are ranks * buckets of these values.
+// Rounds to microseconds to keep lines short: a line has ranks * buckets of these values.
 std::vector<double> in_microseconds(std::vector<double> seconds) {
   for (double& each : seconds) each = std::round(each * 1e6) / 1e6;
   return seconds;

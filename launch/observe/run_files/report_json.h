@@ -8,8 +8,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "launch/observe/tensorboard/event_record.h"
 #include "launch/observe/run_files/report.h"
+#include "launch/observe/tensorboard/event_record.h"
 
 namespace lockstep {
 

@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 #include "core/log.h"
 #include "launch/train/checkpoint/plain_file.h"
 
@@ -63,8 +63,8 @@ void set_aside(const std::filesystem::path& path) {
   if (std::filesystem::is_regular_file(found) && std::filesystem::file_size(path, error) == 0) return;
   const std::filesystem::path earlier = name_of_earlier(path);
   std::filesystem::rename(path, earlier, error);
-  if (error) throw_io("rename what an earlier run left,", path, error.value());
-  log::info("{} is of the run before this one", earlier.string());
+  if (error) throw_io("rename the earlier run's file", path, error.value());
+  log::info("renamed {} of an earlier run to {}", path.filename().string(), earlier.string());
 }
 
 // Drops lines for which keeps() is false or that lack a line break. If there are any, copies the file first.
@@ -82,10 +82,12 @@ void keep_lines(const std::filesystem::path& path, const std::function<bool(cons
   if (all) return;
   const std::filesystem::path earlier = name_of_earlier(path);
   std::filesystem::copy_file(path, earlier, error);
-  if (error) throw_io("copy what an earlier run left,", path, error.value());
+  if (error) throw_io("copy the earlier run's file", path, error.value());
   write_atomically(path, kept, Links::replace);
-  log::info("{} is {} as it was: what comes after the checkpoint is trained again", earlier.string(),
-            path.filename().string());
+  log::info(
+      "removed the lines after the checkpoint from {}, because training repeats their steps; {} has all "
+      "lines",
+      path.filename().string(), earlier.string());
 }
 
 }  // namespace
@@ -115,7 +117,7 @@ int append_whole(const std::filesystem::path& path, std::string_view bytes) {
       error = errno;
   }
   if (error != 0 && ftruncate(descriptor, before.st_size) != 0)
-    log::debug("{} ends in what could not be written whole", path.string());
+    log::debug("{} ends with an incomplete record that cannot be removed", path.string());
   if (close(descriptor) != 0 && error == 0) error = errno;
   return error;
 }
@@ -126,8 +128,8 @@ FileClaim RunLock::lock(const std::filesystem::path& folder, std::chrono::millis
   const auto claimed = [&] { return FileClaim(folder / "run.lock", FileClaim::By::readers); };
   FileClaim claim = claimed();
   if (claim.state() != FileClaim::State::taken || patience.count() == 0) return claim;
-  log::info("run.dir {} is in use by another job ({}); this one waits {} s for its end", folder.string(),
-            claim.holder(), std::chrono::ceil<std::chrono::seconds>(patience).count());
+  log::info("run.dir {} is in use by another job ({}); waiting up to {} s until that job ends",
+            folder.string(), claim.holder(), std::chrono::ceil<std::chrono::seconds>(patience).count());
   const auto deadline = Clock::now() + patience;
   while (claim.state() == FileClaim::State::taken && Clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -144,16 +146,16 @@ RunLock::RunLock(const std::filesystem::path& folder, std::chrono::milliseconds 
     case FileClaim::State::taken:
       if (patience.count() > 0) {
         throw Error(exit_code::resumable,
-                    fmt::format("run.dir {} is still in use by another job ({}); the same command goes on "
-                                "where that one ends",
+                    fmt::format("run.dir {} is still in use by another job ({}); when that job has ended, "
+                                "the same command resumes its training",
                                 folder.string(), claim_.holder()));
       }
-      throw ConfigError(fmt::format(
-          "run.dir {} is in use by another job ({}); wait for its end, or give this one a folder of "
-          "its own: --set run.dir=...",
-          folder.string(), claim_.holder()));
+      throw ConfigError(
+          fmt::format("run.dir {} is in use by another job ({}); wait until that job ends, or choose another "
+                      "folder: --set run.dir=...",
+                      folder.string(), claim_.holder()));
     case FileClaim::State::unlockable:
-      log::warning("{} cannot be locked ({}): see that no other job writes there", folder.string(),
+      log::warning("cannot lock {} ({}): make sure that no other job writes to this folder", folder.string(),
                    claim_.problem());
       return;
     case FileClaim::State::unopened:

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "core/file_claim.h"
+#include "core/system/file_claim.h"
 
 namespace lockstep {
 
@@ -18,8 +18,8 @@ class RunLock {
  public:
   // Creates the folder. Throws ConfigError that names the job that holds it (host, process, since when), and
   // IoError. Logs a warning on a file system that cannot lock.
-  // patience: how long to wait for another job, which may still save. Above 0, the error for a folder that is
-  // still held then is Error with exit_code::resumable.
+  // patience: how long to wait for another job, which may still save. Above 0, a folder that is still held
+  // afterwards throws Error with exit_code::resumable.
   explicit RunLock(const std::filesystem::path& folder, std::chrono::milliseconds patience = {});
 
  private:

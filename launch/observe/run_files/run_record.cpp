@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 #include "core/log.h"
-#include "launch/train/checkpoint/plain_file.h"
 #include "launch/observe/run_files/run_folder.h"
+#include "launch/train/checkpoint/plain_file.h"
 
 namespace lockstep {
 namespace {
@@ -48,7 +48,7 @@ void write_run_record(const std::filesystem::path& folder, const std::string& co
     replace(toml, config_text, text_in(toml) == config_text);
     replace(json, facts, lasting_facts(text_in(json)) == lasting_facts(facts));
   } catch (const IoError& error) {
-    log::warning("{}; training goes on without", error.what());
+    log::warning("cannot record the configuration and the machine: {}; training continues", error.what());
   }
 }
 

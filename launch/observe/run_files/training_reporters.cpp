@@ -7,9 +7,9 @@
 
 #include "comm/agreement.h"
 #include "launch/observe/account/busy.h"
-#include "launch/train/clock/communication.h"
-#include "launch/observe/tensorboard/parameter_histograms.h"
 #include "launch/observe/account/resident_bytes.h"
+#include "launch/observe/tensorboard/parameter_histograms.h"
+#include "launch/train/clock/communication.h"
 
 namespace lockstep {
 
@@ -46,7 +46,7 @@ void EpochReporter::add_communication(const EpochRecord& record) {
   for (const Bucket& bucket : buckets_.buckets()) bytes.push_back(static_cast<double>(bucket.bytes()));
   epoch_.communication =
       gather_communication(host_, *record.ledger, std::move(bytes), record.communication_without_core);
-  if (!trainer_.in_lockstep()) return;  // there is no exchange to speed up
+  if (!trainer_.in_lockstep()) return;  // no exchange per step, so there is nothing to advise
   AdviceContext context = options_.advice;
   context.step_seconds = record.train_seconds / steps;
   context.samples_per_second = record.samples_per_second;

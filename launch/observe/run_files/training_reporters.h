@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/buckets.h"
 #include "comm/communicator.h"
+#include "comm/gradients/buckets.h"
 #include "core/stream.h"
 #include "launch/observe/account/advice.h"
 #include "launch/observe/account/more_ranks.h"
@@ -80,7 +80,7 @@ class SeriesReporter final : public TrainingObserver {
   Report& report_;
   std::int64_t every_, global_batch_;
   std::optional<double> attainable_;
-  std::optional<StepSeries> series_;  // since the epoch, a part of it, or training began
+  std::optional<StepSeries> series_;  // begins with the first step after steps_over()
   StepRecord last_;
   // Since the previous line: evaluations within the epoch, and seconds spent writing that line.
   double evaluation_seconds_ = 0, writing_seconds_ = 0;
@@ -103,7 +103,7 @@ class HistogramReporter final : public TrainingObserver {
   Network& network_;
   Report& report_;
   std::int64_t every_;
-  std::vector<Histogram> gradients_;  // of the epoch that was trained last
+  std::vector<Histogram> gradients_;  // gradients of the epoch that was trained last
 };
 
 }  // namespace lockstep

@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "core/host_name.h"
 #include "core/log.h"
+#include "core/system/host_name.h"
 #include "core/timeline.h"
 #include "launch/observe/run_files/run_folder.h"
 
@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
-// Readers sort files by name, so the time in the name is later than that of `before`, even where the clock is
-// not.
+// Readers sort files by name, so the time in the name is later than that of `before`, even if the clock was
+// set back.
 std::filesystem::path create_file(const std::filesystem::path& folder, const std::filesystem::path& before) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -37,7 +37,7 @@ std::filesystem::path create_file(const std::filesystem::path& folder, const std
   return path;
 }
 
-// Ignores entries that are not regular files. Returns an empty path where there is none.
+// Ignores entries that are not regular files. Returns an empty path if there is no such file.
 std::filesystem::path newest_file(const std::filesystem::path& folder) {
   std::filesystem::path newest;
   std::error_code ignored;

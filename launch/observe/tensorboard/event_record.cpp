@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "core/crc32c.h"
+#include "core/files/crc32c.h"
 
 namespace lockstep {
 namespace {
@@ -15,7 +15,7 @@ constexpr std::uint64_t kStart = 1;
 constexpr std::uint64_t kStringType = 7;
 constexpr std::uint64_t kTensorClass = 2;
 
-static_assert(std::endian::native == std::endian::little, "records are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "records are written in memory order");
 
 template <typename T>
 void append(std::string& bytes, T value) {

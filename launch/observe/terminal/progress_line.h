@@ -10,7 +10,7 @@ namespace lockstep {
 
 struct ProgressLine {
   std::string start;               // "epoch 2/5"
-  double fraction = 0;             // done, 0 to 1
+  double fraction = 0;             // completed share, 0 to 1
   std::vector<std::string> parts;  // the most important first
 };
 

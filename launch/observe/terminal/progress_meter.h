@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "core/system/terminal.h"
 #include "core/timeline.h"
-#include "launch/observe/terminal/terminal.h"
 
 namespace lockstep {
 

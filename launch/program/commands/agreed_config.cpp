@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 
 namespace lockstep {
 namespace {
@@ -18,13 +18,13 @@ void require_writable(const std::string& path) {
   if (path.empty()) return;
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
   if (access(folder.c_str(), W_OK) != 0) {
-    throw IoError(fmt::format("{}: the folder {} is not there or not writable", path, folder.string()));
+    throw IoError(fmt::format("{}: the folder {} does not exist or is not writable", path, folder.string()));
   }
   std::error_code unknown;
   const std::filesystem::file_status there = std::filesystem::status(path, unknown);
   if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there) &&
       !std::filesystem::is_directory(there))
-    return;  // the reader of a pipe would take the test file for the result
+    return;  // the reader of a pipe would read the test file as the result
   AtomicFile tried(path);
   tried.write(std::string(4096, '\0'));  // a full disk still has room for an empty file
 }
@@ -38,13 +38,13 @@ void require_same_config(Communicator& communicator, const std::string& toml) {
                               fmt::join(found.ranks, ", "), first_difference(found.reference, found.text))));
 }
 
-// Rank 0's file counts; another rank's would be ignored.
+// Rank 0 alone reads the file; a different file of another rank would be ignored.
 void require_same_init(Communicator& communicator, const std::string& path) {
   const Difference found = find_difference(communicator, path);
   if (found.ranks.empty()) return;
   throw_agreed(
-      ConfigError(fmt::format("rank {} has --init \"{}\", rank 0 has \"{}\": rank 0's file is every "
-                              "rank's; start every rank with the same command",
+      ConfigError(fmt::format("rank {} has --init \"{}\", rank 0 has \"{}\": all ranks use rank 0's file; "
+                              "start every rank with the same command",
                               fmt::join(found.ranks, ", "), found.text, found.reference)));
 }
 
@@ -57,10 +57,10 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
   run_agreed(communicator, [&] {
     config = load_config(command.config, command.overrides, command.registry);
     if (config.loader.batch == 0 && !options.finds_batch && !command.print_config) {
-      throw ConfigError(fmt::format(
-          "train.batch = \"auto\": lockstep {} finds none; give a number (lockstep find-batch tells one): "
-          "--set train.batch=64",
-          command.name));
+      throw ConfigError(
+          fmt::format("train.batch = \"auto\": lockstep {} does not search for a batch; set a number, such "
+                      "as the one that lockstep find-batch recommends: --set train.batch=64",
+                      command.name));
     }
     if (!first) return;
     for (const std::string* path : {&command.export_, &command.digest, &command.trace})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The start of every collective subcommand: each rank reads the configuration that it was given, and all
-// continue with the same one or fail together.
+// The start of every collective subcommand: each rank reads its configuration, and all ranks continue with
+// the same one or fail together.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Collective. Returns nothing if the command only prints the configuration, which is then done. Throws agreed
+// Collective. Returns nullopt if the command only prints the configuration, after printing it. Throws agreed
 // errors: those of load_config, ConfigError if ranks have different configurations, and IoError if a result
 // file cannot be written.
 // finds_batch: the command accepts train.batch = "auto"; otherwise it is a ConfigError.

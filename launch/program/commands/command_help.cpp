@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/wrapped_text.h"
+#include "core/system/wrapped_text.h"
 
 namespace lockstep {
 namespace {
@@ -30,8 +30,8 @@ std::string indented(const std::string& lines) { return wrapped(lines, {.indent 
 
 std::string overview(std::span<const CommandHelp> commands) {
   std::string text =
-      "Lockstep trains neural networks on many devices at once, by ranks of mpirun.\n"
-      "Usage: lockstep COMMAND [FLAGS]; lockstep help COMMAND has its flags. Commands:\n";
+      "Lockstep trains neural networks on many devices at once, as ranks of mpirun.\n"
+      "Usage: lockstep COMMAND [FLAGS]; lockstep help COMMAND lists flags. Commands:\n";
   for (const CommandHelp& command : commands)
     text += entry(command.name, command.description, kCommandColumns);
   return text +

@@ -30,8 +30,7 @@ struct Grammar {
 
 void add_log_level_flag(CLI::App& app, Command& command) {
   const std::vector<std::string> words(std::begin(log::kLevelWords), std::end(log::kLevelWords));
-  app.add_option("--log-level", command.log_level,
-                 "Which lines of the log to print: these and those that matter more (info)")
+  app.add_option("--log-level", command.log_level, "Lowest level of the log lines to print (default: info)")
       ->type_name(fmt::format("{}", fmt::join(words, "|")))
       ->check(CLI::IsMember(words));
 }
@@ -48,12 +47,12 @@ void add_ranks_flag(CLI::App& app, Command& command) {
 
 Grammar::Grammar(const Registry& registry) {
   parsed.registry = registry;
-  app.set_help_flag("-h,--help", "Print the commands and stop");
+  app.set_help_flag("-h,--help", "Print the commands and exit");
   app.require_subcommand(1);
   for (const CommandEntry* entry : registry.commands) {
     CLI::App* command = app.add_subcommand(std::string(entry->name), std::string(entry->description));
     command->footer(std::string(entry->example));
-    command->set_help_flag("-h,--help", "Print this and stop");
+    command->set_help_flag("-h,--help", "Print this help and exit");
     if (entry->flags != nullptr) entry->flags(*command, parsed);
     if (entry->text == nullptr) add_log_level_flag(*command, parsed);
     const bool has_own = command->get_option_no_throw("--ranks") != nullptr;  // the command defines --ranks

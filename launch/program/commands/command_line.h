@@ -27,7 +27,7 @@ struct Command {
 
   // For all other commands: which log lines are printed.
   std::string log_level = "info";
-  // Commands that run on ranks: how many to start; 0: none, use the existing ones.
+  // Ranks to start; 0: use the ranks that a launcher started, or this process alone.
   int ranks = 0;
 
   // commands that read a configuration
@@ -45,7 +45,7 @@ struct Command {
   int steps = 10;  // to average over
   int rows = 20;   // of the table; 0: all
   // init
-  std::string folder;  // of one's own images
+  std::string folder;  // of the user's images
   std::string output;  // TOML file to write; empty: the folder's name
   // help, completion, keys
   std::string topic;  // the name of a command; empty: all

@@ -33,9 +33,9 @@ void add_configuration_flags(CLI::App& app, Command& command) {
 
 void add_training_flags(CLI::App& app, Command& command) {
   add_configuration_flags(app, command);
-  app.add_option("--device", command.device, "Where to compute: short for --set world.device=...")
+  app.add_option("--device", command.device, "Device of the ranks: short for --set world.device=...")
       ->type_name("auto|cpu|cuda|idle");
-  app.add_flag("--print-config", command.print_config, "Print the configuration as TOML and stop");
+  app.add_flag("--print-config", command.print_config, "Print the configuration as TOML and exit");
 }
 
 void add_trace_flag(CLI::App& app, Command& command) {

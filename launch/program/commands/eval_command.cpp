@@ -7,19 +7,19 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/system/terminal.h"
 #include "core/timeline.h"
-#include "launch/program/resume/resume.h"
-#include "launch/program/resume/training_keeper.h"
-#include "launch/program/commands/agreed_config.h"
-#include "launch/program/commands/commands.h"
-#include "launch/program/setup/engine_options.h"
-#include "launch/train/job_end.h"
 #include "launch/observe/run_files/metric_lines.h"
 #include "launch/observe/terminal/progress_line.h"
 #include "launch/observe/terminal/progress_meter.h"
-#include "launch/observe/terminal/terminal.h"
-#include "launch/train/trainer.h"
+#include "launch/program/commands/agreed_config.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/resume/resume.h"
+#include "launch/program/resume/training_keeper.h"
+#include "launch/program/setup/engine_options.h"
 #include "launch/program/setup/training.h"
+#include "launch/train/job_end.h"
+#include "launch/train/trainer.h"
 
 namespace lockstep {
 namespace {
@@ -63,17 +63,19 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
   const std::optional<Config> agreed = agreed_config(communicator, command);
   if (!agreed) return exit_code::done;
   Config config = *agreed;
-  config.loader_mode = LoaderMode::stream;  // each sample is read once, and none of the training set
-  config.model.reset_head = false;          // the head is evaluated, too
+  config.loader_mode = LoaderMode::stream;  // test samples are read once, training samples never
+  config.model.reset_head = false;          // evaluation uses the saved head
   const auto& flags = command.own<EvalFlags>();
   if (flags.init.empty() == flags.resume.from.empty())
     throw_agreed(
-        UsageError("what is to be evaluated? --init FILE for an export, or --resume FOLDER for a "
-                   "checkpoint; one of them"));
+        UsageError("lockstep eval needs exactly one of --init FILE, for an export, and --resume FOLDER, for "
+                   "a checkpoint"));
   if (!flags.resume.from.empty()) {
     run.saved = find_saved(communicator, config, flags.resume, command.registry);
     if (!run.saved)
-      throw_agreed(UsageError(fmt::format("--resume {}: there is no checkpoint", flags.resume.from)));
+      throw_agreed(UsageError(fmt::format(
+          "--resume {}: there is no checkpoint to evaluate; give its folder, or set run.dir if this is auto",
+          flags.resume.from)));
   }
   Training& training = run.training.emplace(
       config, world, communicator, Training::Options{.init = flags.init, .registry = command.registry});
@@ -112,10 +114,10 @@ void eval_flags(CLI::App& app, Command& command) {
          "The trained network: the newest checkpoint of run.dir (auto), a checkpoint or a run's folder")
       ->type_name("auto|FOLDER");
   app.add_option("--resume-with", flags.resume.with,
-                 "Although this key differs from the saved configuration; repeatable")
+                 "Accept that this key differs from the saved configuration; repeatable")
       ->type_name("KEY")
       ->allow_extra_args(false);
-  app.add_flag("--json", flags.json, "Print an object of JSON");
+  app.add_flag("--json", flags.json, "Print a JSON object");
 }
 
 }  // namespace

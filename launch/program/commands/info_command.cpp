@@ -3,7 +3,8 @@
 
 #include "core/device.h"
 #include "core/error.h"
-#include "core/wrapped_text.h"
+#include "core/system/terminal.h"
+#include "core/system/wrapped_text.h"
 #include "kernels/backend.h"
 #include "kernels/library_versions.h"
 #include "launch/program/commands/commands.h"
@@ -11,7 +12,6 @@
 #include "launch/program/devices/cores.h"
 #include "launch/program/devices/device_choice.h"
 #include "launch/program/devices/device_use.h"
-#include "launch/observe/terminal/terminal.h"
 #include "launch/program/version.h"
 
 namespace lockstep {
@@ -27,7 +27,7 @@ std::string gpu_line(const CudaDevice& device, const NodeClaims& claims) {
                      static_cast<double>(device.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
                      device.compute_capability / 10, device.compute_capability % 10, device.uuid,
                      extent_of(device),
-                     holder ? "a Lockstep job has it: " + *holder : "which no Lockstep job has");
+                     holder ? "claimed by a Lockstep job: " + *holder : "not claimed by a Lockstep job");
 }
 
 int run_info(const Command& command) {
@@ -58,7 +58,7 @@ int run_info(const Command& command) {
 
 extern const CommandEntry info_command = {
     .name = "info",
-    .description = "Print what was built in and what was found on this machine",
+    .description = "Print the parts of this build and the devices of this machine",
     .example = "lockstep info",
     .alone = run_info};
 

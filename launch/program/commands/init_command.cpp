@@ -7,7 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/error.h"
-#include "core/wrapped_text.h"
+#include "core/system/wrapped_text.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/config/starter_config.h"
 
@@ -19,7 +19,7 @@ void write_new(const std::string& path, const std::string& text) {
   std::FILE* file = std::fopen(path.c_str(), "wbx");
   if (file == nullptr && errno == EEXIST) {
     throw IoError(
-        fmt::format("{} is there already and stays as it is; name another file with --output", path));
+        fmt::format("{} exists already and is not overwritten; name another file with --output", path));
   }
   const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
                        std::fflush(file) == 0;
@@ -57,10 +57,11 @@ int run_init(const Command& command) {
 }
 
 void init_flags(CLI::App& app, Command& command) {
-  app.add_option("FOLDER", command.folder, "Holds train/CLASS/*.jpg and test/CLASS/*.jpg (or .png; or val/)")
+  app.add_option("FOLDER", command.folder,
+                 "Folder of images: train/CLASS/*.jpg and test/CLASS/*.jpg (or .png; or val/)")
       ->required();
   app.add_option("--output", command.output,
-                 "File to write, never over another; by default FOLDER's name and .toml, here")
+                 "File to write, never overwritten (default: FOLDER's name and .toml, in the current folder)")
       ->type_name("FILE");
 }
 

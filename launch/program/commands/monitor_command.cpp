@@ -18,12 +18,12 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "core/host_name.h"
-#include "launch/program/commands/commands.h"
+#include "core/system/host_name.h"
+#include "core/system/terminal.h"
 #include "launch/observe/jobs/job_json.h"
 #include "launch/observe/jobs/job_table.h"
 #include "launch/observe/jobs/node_view.h"
-#include "launch/observe/terminal/terminal.h"
+#include "launch/program/commands/commands.h"
 
 namespace lockstep {
 namespace {
@@ -66,7 +66,7 @@ class Redrawn {
     std::size_t end = 0;
     for (std::ptrdiff_t line = 1; line < most; ++line) end = text.find('\n', end) + 1;
     return text.substr(0, end) +
-           fmt::format("{} lines more: make the terminal higher, or name a RUN\n", lines - most + 1);
+           fmt::format("{} lines are hidden: enlarge the terminal, or name a RUN\n", lines - most + 1);
   }
 
   std::ptrdiff_t drawn_ = 0;  // lines
@@ -112,17 +112,18 @@ int run_monitor(const Command& command) {
 
 void monitor_flags(CLI::App& app, Command& command) {
   auto& flags = command.own<MonitorFlags>();
-  app.add_option("RUN", flags.run, "Only the job that writes to this folder (its run.dir)");
-  app.add_flag("--json", flags.json, "A line of JSON for each look; one look, unless more are asked for");
+  app.add_option("RUN", flags.run, "Show only the job that writes to this folder (its run.dir)");
+  app.add_flag("--json", flags.json,
+               "Print a line of JSON for each sample; without --every and --count one sample");
   app.add_option("--every", flags.every_seconds,
-                 "Look again after so many seconds (1 on a terminal), until no training runs any more")
+                 "Sample again after this number of seconds (1 on a terminal), until no training runs")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.01, 86400.0));
-  app.add_option("--count", flags.count, "Look so many times, whether anything runs or not")
+  app.add_option("--count", flags.count, "Number of samples, even if no training runs")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()));
   app.add_option("--idle", flags.idle_seconds,
-                 "Name devices that a rank has held idle for so many seconds (30)")
+                 "Name devices that a rank has held idle for this number of seconds (default: 30)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 1e9));
 }

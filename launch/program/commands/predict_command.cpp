@@ -13,22 +13,22 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/agreement.h"
-#include "core/crc32c.h"
 #include "core/error.h"
+#include "core/files/crc32c.h"
 #include "core/log.h"
-#include "core/printable.h"
-#include "data/image_folder.h"
-#include "data/image_names.h"
-#include "data/resized.h"
-#include "launch/program/resume/resume.h"
+#include "core/system/printable.h"
+#include "data/formats/image_folder.h"
+#include "data/formats/image_names.h"
+#include "data/images/resized.h"
+#include "launch/observe/terminal/progress_line.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/devices/cores.h"
 #include "launch/program/devices/device_choice.h"
 #include "launch/program/network/export_facts.h"
+#include "launch/program/network/predictor.h"
+#include "launch/program/resume/resume.h"
 #include "launch/train/hold.h"
 #include "launch/train/job_end.h"
-#include "launch/program/network/predictor.h"
-#include "launch/observe/terminal/progress_line.h"
 
 namespace lockstep {
 namespace {
@@ -67,15 +67,14 @@ std::vector<std::string> image_paths(const std::vector<std::string>& given) {
   return paths;
 }
 
-// For a file without facts, as another program writes it, --config and its dataset supply them.
+// A file that another program wrote has no facts; --config and its dataset supply them.
 ExportFacts facts_of(const PredictFlags& flags, const Registry& registry) {
   if (std::optional<ExportFacts> facts = read_export_facts(flags.weights); facts && flags.config.empty())
     return *facts;
   if (flags.config.empty())
     throw UsageError(
-        fmt::format("{}: it does not say which network it is of (lockstep train --export writes that); give "
-                    "--config CONFIG "
-                    "with the model, and its dataset, that it was trained with",
+        fmt::format("{} does not contain the settings of its network, which lockstep train --export writes; "
+                    "give --config CONFIG with the model and the dataset that it was trained with",
                     flags.weights));
   const Config config = load_config(flags.config, {}, registry);
   return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
@@ -103,10 +102,10 @@ Source find_source(const PredictFlags& flags, const Registry& registry, Communic
   if (first_rank_where(host, std::filesystem::is_directory(flags.weights, error)) >= 0) {
     if (!flags.config.empty())
       throw_agreed(UsageError(fmt::format(
-          "--config {}: {} is the folder of a run, which says itself what it is of; leave --config out",
+          "--config {}: {} is the folder of a run, which contains its configuration; remove --config",
           flags.config, flags.weights)));
     source.saved = newest_saved(host, flags.weights);
-    log::info("the weights are those of {}", source.saved->folder.string());
+    log::info("using the weights of {}", source.saved->folder.string());
   }
   run_agreed(host, [&] {
     source.facts = source.saved ? facts_of(*source.saved, registry) : facts_of(flags, registry);
@@ -116,7 +115,7 @@ Source find_source(const PredictFlags& flags, const Registry& registry, Communic
 
 constexpr const char* kNotFinite = "the network's logits are not finite";
 
-// Prints rank 0's answers at once; other ranks keep theirs until rank 0 asks for them.
+// Prints rank 0's predictions at once; other ranks keep theirs until finish().
 class Printer {
  public:
   Printer(const std::vector<std::string>& paths, const std::vector<std::string>& classes,
@@ -133,16 +132,16 @@ class Printer {
     if (!decoded) ++undecoded_;
     if (!finite) ++not_finite_;
     std::error_code unknown;
-    const char* error = !decoded  ? std::filesystem::exists(path, unknown) ? "it cannot be read as an image"
-                                                                           : "there is no such file"
-                        : !finite ? kNotFinite
-                                  : nullptr;
+    const char* error =
+        !decoded  ? std::filesystem::exists(path, unknown) ? "cannot be decoded as an image" : "no such file"
+        : !finite ? kNotFinite
+                  : nullptr;
     flags_.csv ? put_csv(path, scores, error) : put_json(path, scores, error);
   }
   std::int64_t undecoded() const { return undecoded_; }
   // Number of images with logits that are not finite.
   std::int64_t not_finite() const { return not_finite_; }
-  // Collective, after the last image: prints the answers of the other ranks in rank order.
+  // Collective, after the last image: rank 0 prints the predictions of the other ranks in rank order.
   void finish() {
     constexpr std::size_t kPiece = 1 << 20;  // bytes that each rank receives at a time
     const std::vector<std::uint64_t> sizes = gather_values<std::uint64_t>(host_, kept_.size());
@@ -164,7 +163,7 @@ class Printer {
       throw_unwritten();
   }
   [[noreturn]] static void throw_unwritten() {
-    throw IoError("the answers cannot be written to standard output");
+    throw IoError("cannot write the predictions to standard output");
   }
   // A file name may contain control characters that a terminal would interpret.
   static std::string in_csv(const std::string& name) {
@@ -202,7 +201,7 @@ class Printer {
     return order;
   }
 
-  // error: why there is no class; null if there is one.
+  // error: the reason why the image has no class; null if it has one.
   void put_csv(const std::string& path, const Predictor::Scores& scores, const char* error) {
     if (error != nullptr) return put(fmt::format("{},,,{}\n", in_csv(path), flags_.logits ? "," : ""));
     for (const std::size_t label : best(scores.probabilities))
@@ -239,23 +238,23 @@ class Printer {
 
 ResizeOptions resize_of(const ExportFacts& facts, const Config& config) {
   if (facts.image.type != DType::u8)
-    throw ConfigError(
-        "the network was trained on rows of a table, not on images; lockstep eval evaluates it");
+    throw ConfigError("the network was trained on rows of a table, not on images; use lockstep eval");
   if (facts.image.height != facts.image.width)
-    throw ConfigError(fmt::format("the network takes images {} wide and {} high, and images are made square",
-                                  facts.image.width, facts.image.height));
+    throw ConfigError(fmt::format(
+        "the network takes images {} wide and {} high, but lockstep predict makes all images square",
+        facts.image.width, facts.image.height));
   return {.size = facts.image.height, .center_share = config.dataset.resize.center_share};
 }
 
-// Collective. All ranks need the same list, or each would answer for other images.
+// Collective. All ranks need the same list, because each predicts a part of it.
 void require_same_images(Communicator& host, const std::vector<std::string>& paths) {
   const Difference found = find_difference(
       host,
       fmt::format("{} images ({:08x})", paths.size(), crc32c(fmt::format("{}", fmt::join(paths, "\n")))));
   if (found.ranks.empty()) return;
   throw_agreed(
-      ConfigError(fmt::format("rank {} finds {}, rank 0 {}: every rank answers for some of the same images; "
-                              "put them where all of them find them",
+      ConfigError(fmt::format("rank {} finds {}, rank 0 finds {}: ranks share one list of images; put the "
+                              "images on storage that all ranks read",
                               fmt::join(found.ranks, ", "), found.text, found.reference)));
 }
 
@@ -277,9 +276,8 @@ void tell_end(std::size_t images, const Predictor& predictor, const Printer& pri
   log::info("{} images in {:.2f} s: {} images/s, busy {:.0f} %", images, all.seconds,
             thousands(static_cast<double>(images) / all.seconds), 100 * all.busy);
   if (all.not_finite > 0)
-    throw_agreed(Error(exit_code::failed,
-                       fmt::format("{} of {} images have no class: {}; the network needs other weights",
-                                   all.not_finite, images, kNotFinite)));
+    throw_agreed(Error(exit_code::failed, fmt::format("{} of {} images have no class: {}; use other weights",
+                                                      all.not_finite, images, kNotFinite)));
   if (all.undecoded > 0)
     throw_agreed(DataError(fmt::format("{} of {} images cannot be read", all.undecoded, images)));
 }
@@ -327,17 +325,17 @@ int run_predict(const Command& command, World& world) {
 void predict_flags(CLI::App& app, Command& command) {
   auto& flags = command.own<PredictFlags>();
   app.add_option("WEIGHTS", flags.weights,
-                 "A trained network: what lockstep train --export wrote, a run's folder (its newest "
-                 "checkpoint), or a "
-                 "checkpoint's")
+                 "Trained network: an export of lockstep train --export, a run's folder (its newest "
+                 "checkpoint) or a checkpoint's folder")
       ->required();
   app.add_option("IMAGES", flags.images, "JPEG and PNG files, and folders of them")->required();
-  app.add_option("--top", flags.top, "How many classes to tell of each image, the most probable first")
+  app.add_option("--top", flags.top,
+                 "Number of classes to print for each image, the most probable first (default: 1)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
-  app.add_flag("--csv", flags.csv, "Print CSV in place of lines of JSON");
-  app.add_flag("--logits", flags.logits, "Tell the logit beside the probability of each class");
-  app.add_option("--batch", flags.batch, "Images that are computed at once")
+  app.add_flag("--csv", flags.csv, "Print CSV instead of lines of JSON");
+  app.add_flag("--logits", flags.logits, "Also print the logit of each class");
+  app.add_option("--batch", flags.batch, "Images per batch (default: 64)")
       ->check(CLI::Range(1, 65536))
       ->type_name("N");
   app.add_option(
@@ -353,7 +351,7 @@ void predict_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry predict_command = {
     .name = "predict",
-    .description = "Tell the classes of images by a trained network",
+    .description = "Predict the classes of images with a trained network",
     .example =
         "lockstep predict own.safetensors photo.jpg photos/\n"
         "lockstep predict own.safetensors photos/ --top 5 --csv > classes.csv\n"

@@ -5,18 +5,18 @@
 
 #include <CLI/CLI.hpp>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
+#include "core/system/terminal.h"
+#include "launch/observe/profile/layer_profile.h"
+#include "launch/observe/terminal/progress_meter.h"
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/html_report/layer_page.h"
-#include "launch/train/job_end.h"
-#include "launch/observe/profile/layer_profile.h"
 #include "launch/program/network/layer_table.h"
-#include "launch/observe/terminal/progress_meter.h"
-#include "launch/observe/terminal/terminal.h"
-#include "launch/train/trainer.h"
 #include "launch/program/setup/training.h"
+#include "launch/train/job_end.h"
+#include "launch/train/trainer.h"
 #include "models/work.h"
 
 namespace lockstep {
@@ -81,9 +81,10 @@ void print_page(const LayerPage& page, int most_rows) {
 }
 
 std::string where_of(const Config& config, const World& world, Training& training, int steps) {
-  return fmt::format("on {}, {} rank{} x batch {} x accumulation {}, {} threads per rank, {} steps",
+  return fmt::format("on {}, {} rank{} x batch {} x accumulation {}, {} thread{} per rank, {} step{}",
                      to_string(training.network().device()), world.size(), world.size() == 1 ? "" : "s",
-                     config.loader.batch, config.loader.accumulation, training.threads(), steps);
+                     config.loader.batch, config.loader.accumulation, training.threads(),
+                     training.threads() == 1 ? "" : "s", steps, steps == 1 ? "" : "s");
 }
 
 int profile(ProfileRun& run, const Command& command, World& world) {
@@ -145,13 +146,13 @@ int run_profile(const Command& command, World& world) {
 void profile_flags(CLI::App& app, Command& command) {
   add_training_flags(app, command);
   add_trace_flag(app, command);
-  app.add_option("--steps", command.steps, "Steps to average over, at most 1000")
+  app.add_option("--steps", command.steps, "Steps to average over, at most 1000 (default: 10)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
   app.add_option("--html", command.own<HtmlFlag>().file,
-                 "Write this, with all layers, as a page to this file")
+                 "Also write the profile, with all layers, to this file as an HTML page")
       ->type_name("FILE");
-  app.add_option("--rows", command.rows, "Rows of the table of layers; 0: all")
+  app.add_option("--rows", command.rows, "Rows of the layer table (default: 20); 0 prints all")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
 }

@@ -5,12 +5,12 @@
 
 #include <CLI/CLI.hpp>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
-#include "core/printable.h"
+#include "core/files/atomic_file.h"
+#include "core/system/printable.h"
+#include "core/system/terminal.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/html_report/page.h"
-#include "launch/observe/terminal/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -27,7 +27,7 @@ void refuse_file_of_run(const fs::path& out, const fs::path& folder) {
   for (const fs::path& file : files_of_run(folder)) {
     std::error_code absent;
     if (fs::equivalent(out, file, absent))
-      throw UsageError(fmt::format("--out {} is a file of the run itself; name another", out.string()));
+      throw UsageError(fmt::format("--out {} is a file of the run itself; name another file", out.string()));
   }
 }
 
@@ -47,9 +47,8 @@ int run_report(const Command& command) {
 
 void report_flags(CLI::App& app, Command& command) {
   auto& flags = command.own<ReportFlags>();
-  app.add_option("RUN", flags.runs, "The folder of a run (its run.dir); of several, they are compared")
-      ->required();
-  app.add_option("--out", flags.out, "File to write; by default report.html in the first run's folder")
+  app.add_option("RUN", flags.runs, "Folder of a run (its run.dir); several runs are compared")->required();
+  app.add_option("--out", flags.out, "File to write (default: report.html in the first run's folder)")
       ->type_name("FILE");
 }
 

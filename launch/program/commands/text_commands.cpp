@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The commands that answer with a text about the program itself.
+// The commands that print a text about the program itself.
 #include <algorithm>
 
 #include <CLI/CLI.hpp>
@@ -35,8 +35,10 @@ extern const CommandEntry keys_command = {
     .name = "keys",
     .description = "Print every key of the configuration: default, meaning, range",
     .example = "lockstep keys",
-    .flags = [](CLI::App& app,
-                Command& command) { app.add_flag("--markdown", command.markdown, "As tables in Markdown"); },
+    .flags =
+        [](CLI::App& app, Command& command) {
+          app.add_flag("--markdown", command.markdown, "Print tables in Markdown");
+        },
     .text =
         [](const Command& command, std::span<const CommandHelp>) {
           return command.markdown ? keys_as_markdown(command.registry) : describe_keys(command.registry);
@@ -47,7 +49,7 @@ extern const CommandEntry completion_command = {
     .description = "Print a script that completes commands in a shell",
     .example = "source <(lockstep completion bash)",
     .flags = [](CLI::App& app,
-                Command& command) { app.add_option("SHELL", command.shell, "bash")->required(); },
+                Command& command) { app.add_option("SHELL", command.shell, "Shell: bash")->required(); },
     .text = completion_text};
 
 extern const CommandEntry help_command = {
@@ -56,7 +58,8 @@ extern const CommandEntry help_command = {
     .example = "lockstep help train",
     .flags =
         [](CLI::App& app, Command& command) {
-          app.add_option("COMMAND", command.topic, "One of the commands; without it: all of them");
+          app.add_option("COMMAND", command.topic,
+                         "Command whose flags to print; without it the commands are listed");
         },
     .text = help_text};
 

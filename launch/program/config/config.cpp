@@ -107,7 +107,7 @@ std::optional<std::int64_t> read_integer(const toml::node& node, const detail::I
   return given && !integer.set(integer.place, *given) ? given : std::nullopt;
 }
 
-// The same; 0 is reserved for the word "auto".
+// As above; 0 is reserved for the word "auto".
 std::optional<std::int64_t> read_integer(const toml::node& node, const detail::IntegerOrAuto& integer) {
   if (node.value_exact<std::string>() == detail::kAutoWord) {
     integer.set(integer.place, 0);
@@ -187,7 +187,8 @@ std::optional<toml::table> parse_toml_value(const std::string& text) {
   return table;
 }
 
-// The same, but throws. Anything except a list, a table or a quoted string may be a bare word.
+// As parse_toml_value(), but throws ConfigError. A value other than a list, a table or a quoted string may be
+// a bare word.
 toml::table parse_value(const std::string& text, bool is_string, const std::string& override_text) {
   const bool delimited = text.starts_with('"') || text.starts_with('\'');
   const bool word = is_string && !delimited;
@@ -242,7 +243,7 @@ class Loader {
   Config finish();
   // Checks each value that was read, without conflicts between keys.
   void check_each() {
-    all_read_ = false;  // keys that are not given here may be given elsewhere
+    all_read_ = false;  // a missing key is no error: the configuration may set it
     check_values();
     complaints_.throw_if_any();
   }
@@ -322,11 +323,10 @@ void Loader::read_section(const std::string& section, const toml::table& table, 
     const std::string full_name = fmt::format("{}.{}", section, key_name.str());
     const std::uint32_t line = key_name.source().begin.line;
     if (const Key* key = find_key(full_name); key != nullptr && is_refused_in_file(*key, node))
-      complaints_.add(
-          name, line,
-          fmt::format("{0}: what a program runs is not taken from a file, which may be another's: "
-                      "--set {0}=..., or the variable {1}",
-                      full_name, kEventCommandVariable));
+      complaints_.add(name, line,
+                      fmt::format("{0}: a command is not accepted from a file, which another user may have "
+                                  "written; set it with --set {0}=... or the environment variable {1}",
+                                  full_name, kEventCommandVariable));
     else if (key != nullptr)
       assign(*key, node, {.name = name, .line = line});
     else if (node.is_table() && holds_keys(full_name + '.'))
@@ -407,11 +407,10 @@ void Loader::check_together() {
   for (const ConfigConflict& conflict : conflicts_in(config_))
     complain(*find_key(conflict.key), conflict.what);
   if (config_.schedule.scaling != RateScaling::none && !given("optimizer.learning_rate")) {
-    complain(
-        *find_key("optimizer.scale_rate"),
-        fmt::format("optimizer.scale_rate = \"{}\": allowed with an optimizer.learning_rate that is given, "
-                    "as one that is chosen suits the samples of each rank already",
-                    kRateScalingWords[static_cast<std::size_t>(config_.schedule.scaling)]));
+    complain(*find_key("optimizer.scale_rate"),
+             fmt::format("optimizer.scale_rate = \"{}\": allowed only if optimizer.learning_rate is set, "
+                         "because a chosen rate already suits the samples of each rank",
+                         kRateScalingWords[static_cast<std::size_t>(config_.schedule.scaling)]));
   }
 }
 

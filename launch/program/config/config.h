@@ -11,20 +11,20 @@
 #include <string>
 #include <vector>
 
-#include "comm/buckets.h"
 #include "comm/communicator.h"
+#include "comm/gradients/buckets.h"
 #include "comm/world.h"
 #include "data/batch_loader.h"
-#include "data/preloaded.h"
-#include "data/verify.h"
+#include "data/sets/preloaded.h"
+#include "data/sets/verify.h"
 #include "launch/observe/account/busy_watch.h"
-#include "launch/train/evaluation/best_evaluation.h"
-#include "launch/train/checkpoint/settings.h"
+#include "launch/observe/profile/schedule.h"
 #include "launch/program/config/export_precision.h"
 #include "launch/program/devices/device_choice.h"
 #include "launch/program/devices/kernel_cache.h"
-#include "launch/observe/profile/schedule.h"
 #include "launch/program/registry.h"
+#include "launch/train/checkpoint/settings.h"
+#include "launch/train/evaluation/best_evaluation.h"
 #include "launch/train/trainer.h"
 #include "models/network.h"
 #include "models/optimizer.h"
@@ -71,7 +71,7 @@ struct Config {
   std::int64_t histograms_every = 0;  // epochs from one with histograms to the next; 0: none
   double price_per_kwh = 0;           // of energy, in any currency; 0: not given
   std::int64_t check_every = 1000;    // steps from one DesyncCheck to the next; 0: none
-  // The same; 0 where ranks differ by design.
+  // check_every, or 0 where ranks differ by design.
   std::int64_t compared_every() const { return trainer.average_every > 1 ? 0 : check_every; }
 };
 
@@ -113,7 +113,7 @@ std::vector<std::string> preset_names(const Registry& registry = {});
 // Each key with its name and default, and its meaning and allowed values indented below. For --help.
 std::string describe_keys(const Registry& registry = {});
 
-// The same as a page in Markdown, with a table for each section: launch/configuration.md.
+// The keys as a page in Markdown, with a table for each section: launch/configuration.md.
 std::string keys_as_markdown(const Registry& registry = {});
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ double gentle_learning_rate(const Config& config, const Registry& registry) {
   const double few_layers = find_network(registry.networks, config.model.name).shallow ? 2 : 1;
   const double rate =
       few_layers * optimizer_kind(config.optimizer.name, registry.optimizers).gentle_rate.of(samples);
-  return std::stod(fmt::format("{:.1e}", rate));  // as people would write it
+  return std::stod(fmt::format("{:.1e}", rate));  // two significant digits
 }
 
 double gentle_warmup_epochs(const Config& config) { return config.trainer.epochs > 1 ? 1 : 0.5; }

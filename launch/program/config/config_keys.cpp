@@ -12,10 +12,10 @@ namespace lockstep::detail {
 namespace {
 
 // Products of two of these, and of one with the samples of any dataset, stay below 2^63.
-constexpr double kMostSamples = 1 << 20;  // of a batch, and micro-batches of a step
+constexpr double kMostSamples = 1 << 20;  // samples of a batch, and micro-batches of a step
 constexpr double kMostEpochs = 1'000'000;
 constexpr double kMostSteps = 1e12;
-constexpr double kMostProfiledSteps = 10'000;  // of a cycle; they are kept in memory
+constexpr double kMostProfiledSteps = 10'000;  // per cycle; they are kept in memory
 constexpr double kMostThreads = 4096;
 constexpr double kMostPixels = 4096;
 constexpr double kMostSyntheticSamples = 2147483647;  // a SampleId's index
@@ -47,7 +47,7 @@ std::vector<std::string> names_in(const std::vector<Entry>& table) {
 }
 
 std::string codec_meaning(const Registry& registry) {
-  std::string text = "how gradients travel between nodes";
+  std::string text = "Exchange of gradients between nodes";
   for (const ExchangeKind* kind : registry.exchanges)
     text += fmt::format("; {}: {}", kind->name, kind->meaning);
   return text;
@@ -78,254 +78,264 @@ void add_own_keys(std::vector<Key>& keys, const std::string& section, const std:
 
 std::vector<Key> keys_of(const Registry& registry) {
   std::vector<Key> table = {
-      {"model.name", MEMBER(model.name), "network", {}, names_in(registry.networks)},
-      {"model.batch_norm", MEMBER(model.batch_norm), "batch normalisation in the cnn"},
+      {"model.name", MEMBER(model.name), "Network architecture", {}, names_in(registry.networks)},
+      {"model.batch_norm", MEMBER(model.batch_norm), "cnn: use batch normalisation"},
       {"model.stem", MEMBER(model.stem),
-       "first layers of resnets and mobilenet_v2, for small or large images; auto: cifar up to 64 high"},
+       "resnets and mobilenet_v2: first layers for small (cifar) or large (imagenet) images. auto: cifar for "
+       "images up to 64 pixels high, else imagenet"},
       {"model.zero_init_residual", MEMBER(model.zero_init_residual),
-       "resnets: last gamma of each block starts at 0"},
+       "resnets: initialise the last gamma of each block to 0"},
       {"model.sync_batch_norm", MEMBER(model.sync_batch_norm),
-       "batch norm takes its moments over the batches of all ranks, which then wait for each other in every "
-       "layer"},
+       "Compute batch norm moments over the batches of all ranks, which then wait for each other in every "
+       "such layer"},
       {"model.dropout",
        MEMBER(model.dropout),
-       "share of features dropped before classifying; -1: the network's own (vgg11_bn 0.5, mobilenet_v2 0.2)",
+       "Share of features that are dropped before the classifier. -1: the network's default (vgg11_bn 0.5, "
+       "mobilenet_v2 0.2, else 0)",
        {.least = -1, .most = 1, .below_most = true}},
       {"model.freeze", MEMBER(model.freeze),
-       "layers that are not trained, by the beginnings of their names (\"layer1\", \"layer2.0\"): parameters "
-       "stay "
-       "as they are, and batch norm normalises with its running statistics and leaves them alone"},
+       "Layers that are not trained, by prefixes of their names (\"layer1\", \"layer2.0\"). Their parameters "
+       "do not change, and their batch norm uses its running statistics without updating them. []: train all "
+       "layers"},
       {"model.reset_head", MEMBER(model.reset_head),
-       "with --init: the last linear layer, which tells the classes, is not read but starts anew, for other "
-       "classes than the file's"},
-      {"data.format", MEMBER(dataset.format), "file format of the dataset", {}, names_in(registry.formats)},
-      {"data.path", MEMBER(dataset.path), "folder of the dataset"},
+       "With --init: do not load the classifier head (the last linear layer) but initialise it randomly, so "
+       "that the classes may differ from the file's"},
+      {"data.format", MEMBER(dataset.format), "File format of the dataset", {}, names_in(registry.formats)},
+      {"data.path", MEMBER(dataset.path), "Folder of the dataset; for csv and hdf5 also a single file"},
       {"data.test_split", MEMBER(dataset.test_split),
-       "what is tested with: the folder, or a word in names of files, such as val; auto: the first that has "
-       "labelled samples of test, testing, val, valid, validation, dev and eval"},
+       "Test split: its folder, or a word in its file names, such as val. auto: the first of test, testing, "
+       "val, valid, validation, dev and eval that has labelled samples"},
       {"data.channels",
        MEMBER(dataset.images.channels),
-       "image files: 1 (grayscale) or 3 (RGB), which all are converted to; 0: what most of the training "
-       "images "
-       "have that are looked at",
+       "Image files: channels to which all images are converted, 1 (grayscale) or 3 (RGB). 0: the number of "
+       "channels of most training images (256 are read)",
        {0, 3}},
       {"data.exif_orientation", MEMBER(dataset.images.exif_orientation),
-       "image files: turn and mirror an image as its EXIF says, or leave it as it is stored"},
+       "Image files: apply rotates and mirrors an image as its EXIF data says, ignore uses it as stored"},
       {"data.recursive", MEMBER(dataset.recursive),
-       "image_folder: read folders within those of classes, too"},
-      {"data.synthetic.height", MEMBER(dataset.synthetic.height),
-       "synthetic: pixels of an image, from top to bottom", kSide},
-      {"data.synthetic.width", MEMBER(dataset.synthetic.width),
-       "synthetic: pixels of an image, from left to right", kSide},
+       "image_folder: also read folders inside the class folders"},
+      {"data.synthetic.height", MEMBER(dataset.synthetic.height), "synthetic: image height in pixels", kSide},
+      {"data.synthetic.width", MEMBER(dataset.synthetic.width), "synthetic: image width in pixels", kSide},
       {"data.synthetic.channels",
        MEMBER(dataset.synthetic.channels),
-       "synthetic: bytes of a pixel",
+       "synthetic: channels of an image, 1 byte each",
        {1, 1024}},
       {"data.synthetic.classes",
        MEMBER(dataset.synthetic.classes),
-       "synthetic: labels, in turn",
+       "synthetic: number of classes; successive images have successive labels",
        {1, 1000000}},
       {"data.synthetic.train_samples",
        MEMBER(dataset.synthetic.train_samples),
-       "synthetic: images to train with, computed as they are read",
+       "synthetic: number of training images, which are computed when they are read",
        {1, kMostSyntheticSamples}},
       {"data.synthetic.test_samples",
        MEMBER(dataset.synthetic.test_samples),
-       "synthetic: images to test with",
+       "synthetic: number of test images",
        {1, kMostSyntheticSamples}},
       {"data.csv.delimiter", MEMBER(dataset.csv.delimiter),
-       "csv: what stands between cells; auto: what makes the first rows a table of numbers"},
+       "csv: separator of cells. auto: the one that makes the first rows a table of numbers"},
       {"data.csv.header", MEMBER(dataset.csv.header),
-       "csv: whether the first row holds the columns' names; auto: what it looks like beside the rows below"},
+       "csv: whether the first row holds column names. auto: a guess from the first rows"},
       {"data.csv.label", MEMBER(dataset.csv.label),
-       "csv: the column of labels, by its name or its number from 1 on; auto: the one called label, labels, "
-       "class, target or y, or the last"},
+       "csv: label column, by name or by number from 1. auto: the column called label, labels, class, target "
+       "or y, else the last one"},
       {"data.csv.ignore", MEMBER(dataset.csv.ignore),
-       "csv: columns that are no features, by names or numbers with commas between them; none: all others "
-       "are"},
+       "csv: columns that are not features, as names or numbers separated by commas. none: all columns "
+       "except the label are features"},
       {"data.csv.scaling", MEMBER(dataset.csv.scaling),
-       "csv: numbers as they are, or by column made to lie in [0, 1], or to have mean 0 and deviation 1, in "
-       "the training set"},
+       "csv: scaling of each column by the statistics of the training set. none: no scaling; min_max: to [0, "
+       "1]; standard: to mean 0 and standard deviation 1"},
       {"data.tfrecord.image", MEMBER(dataset.tfrecord.image),
-       "tfrecord: the feature that holds the image; auto: image/encoded or image"},
+       "tfrecord: name of the feature that holds the image. auto: image/encoded or image"},
       {"data.tfrecord.label", MEMBER(dataset.tfrecord.label),
-       "tfrecord: the feature that holds the label; auto: image/class/label, label or class"},
+       "tfrecord: name of the feature that holds the label. auto: image/class/label, label or class"},
       {"data.hdf5.images", MEMBER(dataset.hdf5.images),
-       "hdf5: the array of images, such as group/images; {split} stands for train, and for what the other "
-       "split is called; auto: the one called images, image, img, x or data, also beside a word for the "
-       "split "
-       "(train_set_x, X_train)"},
+       "hdf5: name of the array of images, such as group/images; {split} is replaced by a word of the split. "
+       "auto: images, image, img, x or data, also combined with such a word (train_set_x, X_train)"},
       {"data.hdf5.labels", MEMBER(dataset.hdf5.labels),
-       "hdf5: the array of their labels, in the same file or in another one of the split; auto: the one "
-       "called "
-       "labels, label, y, targets or target, also beside a word for the split"},
+       "hdf5: name of the array of labels, in the same file or in another one of the split. auto: labels, "
+       "label, y, targets or target, also combined with a word of the split"},
       {"data.validation_share",
        MEMBER(dataset.validation_share),
-       "for data without test images: this share of the training images, chosen by their names, is tested "
-       "with "
-       "and not trained on; 0: none",
+       "For datasets without test images: share of the training images, selected by name, that is used for "
+       "testing and not for training. 0 disables it",
        {.least = 0, .most = 1, .below_most = true}},
       {"data.resize",
        MEMBER(dataset.resize.size),
-       "every image is made this high and wide; 0: they are left as they are, and must have one size",
+       "Height and width in pixels to which every image is resized. 0: no resizing; all images must then "
+       "have one size",
        {0, 65536}},
       {"data.random_resized_crop", MEMBER(dataset.resize.random_crop),
-       "training images: a random part of each, of 8 % of its area or more, is made that size"},
+       "Training images: resize a random part of each, 8 % to 100 % of its area, to data.resize"},
       {"data.center_crop",
        MEMBER(dataset.resize.center_share),
-       "images that are resized otherwise: so much of the shorter side is kept, about the middle",
+       "Images that are resized without a random crop: share of the shorter side that the center crop keeps",
        {0.01, 1}},
       {"data.mean",
        MEMBER(network.mean),
-       "subtracted from pixels in [0, 1], for each channel; []: 0",
+       "Mean per channel, subtracted from pixels in [0, 1]. []: 0",
        {.least = -1e12, .most = 1e12}},
-      {"data.deviation", MEMBER(network.deviation), "divides them, for each channel; []: 1", {1e-12, 1e12}},
+      {"data.deviation",
+       MEMBER(network.deviation),
+       "Standard deviation per channel, by which the pixels are then divided. []: 1",
+       {1e-12, 1e12}},
       {"data.crop_padding",
        MEMBER(network.augmentation.crop_padding),
-       "training images: random windows of their size out of the image with this many black pixels around it",
+       "Training images: width in pixels of a black border, from which a window of the image's size is "
+       "cropped at random. 0 disables it",
        {0, kMostPixels}},
       {"data.horizontal_flip", MEMBER(network.augmentation.horizontal_flip),
-       "training images: half of them mirrored"},
+       "Training images: mirror each with probability 1/2"},
       {"data.brightness", MEMBER(network.augmentation.color.brightness),
-       "training images: brightness times a factor from [1 - this, 1 + this], not below 0", kColorFactor},
+       "Training images: brightness is multiplied by a random factor from [1 - x, 1 + x], at least 0. 0 "
+       "disables it",
+       kColorFactor},
       {"data.contrast", MEMBER(network.augmentation.color.contrast),
-       "training images: distance from the mean gray times such a factor", kColorFactor},
+       "Training images: the distance from the image's mean gray is multiplied by a random factor from [1 - "
+       "x, 1 + x], at least 0. 0 disables it",
+       kColorFactor},
       {"data.saturation", MEMBER(network.augmentation.color.saturation),
-       "training images: distance from the pixel's gray times such a factor", kColorFactor},
+       "Training images: the distance from the pixel's own gray is multiplied by a random factor from [1 - "
+       "x, 1 + x], at least 0. 0 disables it",
+       kColorFactor},
       {"data.hue",
        MEMBER(network.augmentation.color.hue),
-       "training images: hue turned by up to this share of the circle, either way",
+       "Training images: the hue is shifted by a random part from [-x, x] of the color circle. 0 disables it",
        {0, 0.5}},
       {"data.augment_on", MEMBER(augment_on),
-       "whether color, crop and flip are the device's work or that of the loader's threads, with the same "
-       "result; auto: the device's, which reads the images in any case"},
+       "Where color, crop and flip are computed, with the same result: on the device, or on the host by the "
+       "loader's threads. auto: on the device"},
       {"data.cutout",
        MEMBER(network.augmentation.cutout),
-       "training images: side of a square about a random pixel that is erased; 0: none",
+       "Training images: side in pixels of a square around a random pixel that is erased. 0 disables it",
        {0, kMostPixels}},
       {"data.random_erasing",
        MEMBER(network.augmentation.random_erasing),
-       "training images: share of those of which a random rectangle, 2 % to 33 % of the image, is erased",
+       "Training images: probability that a random rectangle, 2 % to 33 % of the image, is erased. 0 "
+       "disables it",
        {.least = 0, .most = 1}},
       {"data.mixup",
        MEMBER(network.augmentation.mixup),
-       "training images and labels, in pairs: shares of both, drawn from Beta(alpha, alpha) with this alpha; "
-       "0: none",
+       "Training images and labels: alpha of the distribution Beta(alpha, alpha) of the shares with which "
+       "they are mixed in pairs. 0 disables it",
        {.least = 0, .most = 100}},
       {"data.cutmix",
        MEMBER(network.augmentation.cutmix),
-       "the same with a rectangle of the other image; with both, one of them at a time",
+       "Training images and labels: the same alpha where a rectangle of the other image is pasted; with "
+       "data.mixup each sample uses one of the two. 0 disables it",
        {.least = 0, .most = 100}},
       {"data.tail", MEMBER(loader.tail),
-       "samples left over by an epoch's batches: left out, kept for the next epoch, filled up with its "
-       "first, or trained as a short batch"},
+       "Samples that do not fill the last global batch of an epoch. drop: they are left out; carry: they "
+       "begin the next epoch; repeat: the epoch's first samples fill up the batch; exact: they form a short "
+       "batch"},
       {"data.loader", MEMBER(loader_mode),
-       "images are read and decoded each time, or decoded once, into memory that the ranks of a node share, "
-       "or into the device's; auto: a GPU's where they take a tenth of it at most, shared memory where they "
-       "are decoded at all and take a quarter of what is free at most"},
+       "stream: read and decode images each time; preload: decode them once, into memory that the ranks of a "
+       "node share; device: into the device's memory. auto, for several epochs: device if they take at most "
+       "a tenth of a GPU's free memory, else preload if they are decoded and take at most a quarter of the "
+       "free memory, else stream"},
       {"data.loader_threads",
        MEMBER(loader.threads),
-       "threads that prepare batches; 0: one, and more, up to the rank's cores, as long as batches are "
-       "waited for",
+       "Threads per rank that prepare batches. 0: one at first, and more, up to the rank's cores, while "
+       "training waits for batches",
        {0, 64}},
       {"data.on_error", MEMBER(dataset.on_error),
-       "an image that cannot be decoded, or a row that cannot be read: is left out and counted, or ends the "
-       "job with exit code 65"},
+       "If an image or a row cannot be read: leave_out omits and counts it, stop ends the job with exit code "
+       "65"},
       {"data.verify", MEMBER(verify.extent),
-       "before the first step: read the header of every image, decode every image whole, or neither"},
+       "Check before the first step. headers: read the header of every image; all: decode every image; none: "
+       "no check"},
       {"train.batch", [](Config& config) -> Member { return IntegerOrAuto(&config.loader.batch); },
-       "samples per rank and micro-batch; auto: what lockstep train measures before it begins to be the "
-       "smallest that is nearly the fastest",
+       "Samples per rank and micro-batch. auto: lockstep train measures and uses the smallest batch that "
+       "reaches 95 % of the highest samples/s",
        kSamples},
-      {"train.accumulation", MEMBER(loader.accumulation), "micro-batches per step", kSamples},
-      {"train.epochs", MEMBER(trainer.epochs), "passes over the training data", {1, kMostEpochs}},
+      {"train.accumulation", MEMBER(loader.accumulation), "Micro-batches per rank and step", kSamples},
+      {"train.epochs", MEMBER(trainer.epochs), "Passes over the training data", {1, kMostEpochs}},
       {"train.until_epoch",
        MEMBER(trainer.until_epoch),
-       "stop when so many epochs are done, in the middle of a training of train.epochs that --resume goes on "
-       "with: its schedule stays that of all epochs; 0: run all",
+       "Stop after this number of epochs; --resume can continue to train.epochs, for which the schedule is "
+       "made. 0: run all epochs",
        {0, kMostEpochs}},
       {"train.steps",
        MEMBER(trainer.max_steps),
-       "stop after this many steps; 0: run all epochs",
+       "Stop after this number of steps, where the schedule then ends. 0: run all epochs",
        {0, kMostSteps}},
       {"train.average_every",
        MEMBER(trainer.average_every),
-       "local SGD: each rank trains with its own gradients, and parameters are averaged over ranks after "
-       "every "
-       "so many steps; 0 or 1: gradients are averaged in every step",
+       "Local SGD: steps between averages of the parameters over ranks; between them each rank trains with "
+       "its own gradients. 0 or 1: average gradients in every step",
        {0, kMostSteps}},
       {"train.average_after",
        MEMBER(trainer.average_after),
-       "local SGD: steps that average gradients before it begins",
+       "Local SGD: number of steps with averaged gradients before it begins",
        {0, kMostSteps}},
       {"train.staleness",
        MEMBER(gradients.staleness),
-       "1: gradients are averaged while the next step computes, whose optimizer then takes them; 0: before "
-       "the "
-       "optimizer of their own step",
+       "Steps by which averaged gradients reach the optimizer late. 1: they are averaged while the next step "
+       "computes, and that step's optimizer applies them; 0: the step's own optimizer waits for them",
        {0, 1}},
-      {"train.seed", MEMBER(network.seed), "of initial weights, sample order and augmentation", {.least = 0}},
+      {"train.seed",
+       MEMBER(network.seed),
+       "Seed of initial weights, sample order and augmentation",
+       {.least = 0}},
       {"train.recompute", MEMBER(network.recompute),
-       "compute the insides of blocks again in backward: less memory, the same bits"},
+       "Recompute the insides of blocks in the backward pass instead of storing them: less memory, the same "
+       "bits"},
       {"train.reproducible", MEMBER(reproducible),
-       "add micro-batches and ranks along one tree: the same bits on any number of ranks with the same "
-       "micro-batches; CPUs only"},
+       "Add micro-batches and ranks along one tree: the same micro-batches per step give the same bits on "
+       "any number of ranks. CPUs only"},
       {"train.threads",
        MEMBER(threads),
-       "compute threads per rank; 0: cores / local ranks, or one fewer where a trial finds that faster (1 "
-       "where "
+       "Compute threads per rank. 0: cores / local ranks, or one fewer if a trial finds that faster (1 with "
        "train.reproducible)",
        {0, kMostThreads}},
       {"train.label_smoothing",
        MEMBER(network.label_smoothing),
-       "share of the target spread over all classes",
+       "Share of the target that is spread over all classes. 0 disables it",
        {.least = 0, .most = 1, .below_most = true}},
       {"train.precision", MEMBER(network.precision),
-       "of activations, weights' copies and gradients; master weights are fp32"},
-      {"train.loss_scale",
-       MEMBER(loss_scale.initial),
-       "fp16: what the loss is multiplied by at first",
-       {1e-3, kLargest}},
+       "Type of activations, gradients and the weights that layers compute with; master weights are fp32"},
+      {"train.loss_scale", MEMBER(loss_scale.initial), "fp16: initial loss scale", {1e-3, kLargest}},
       {"train.loss_scale_interval",
        MEMBER(loss_scale.rule.interval),
-       "fp16: good steps until it doubles (an overflow halves it and skips the step); 0: it stays",
+       "fp16: steps without overflow after which the loss scale doubles; an overflow halves it and skips the "
+       "step. 0: the scale is constant",
        {0, 1e9}},
       {"train.max_skipped_steps",
        MEMBER(trainer.max_skipped_steps),
-       "steps in a row that are skipped where gradients are not finite, before one more ends the training; "
-       "those "
-       "that fp16's loss scale can make good are not counted",
+       "Consecutive steps that may be skipped because gradients are not finite; one more ends the training. "
+       "Steps that fp16's loss scale handles do not count. 0: the first such step ends it",
        {0, kMostSteps}},
       {"train.ema_decay", MEMBER(trainer.ema_decay),
-       "average of the weights over the steps, which is evaluated and exported in their place: this much of "
-       "it, "
-       "at most (1 + step) / (10 + step), stays in a step; 0: there is none",
+       "Decay of an exponential moving average of the weights, limited to (1 + step) / (10 + step). "
+       "Evaluation and export use the averaged weights. 0 disables it",
        kFromZeroBelowOne},
       {"train.cuda_graph", MEMBER(trainer.record_steps),
-       "on a GPU: record a whole step once and replay it, the same bits at less cost for the host"},
-      {"optimizer.name", MEMBER(optimizer.name), "update rule", {}, names_in(registry.optimizers)},
+       "GPUs: record a whole step once and replay it: the same bits, less work for the host"},
+      {"optimizer.name", MEMBER(optimizer.name), "Update rule", {}, names_in(registry.optimizers)},
       {"optimizer.learning_rate",
        MEMBER(schedule.learning_rate),
-       "highest learning rate; left out: one that suits network, optimizer and train.batch x "
-       "train.accumulation, after an epoch of warm-up unless that is set",
+       "Highest learning rate. If not set: a rate that suits the network, the optimizer and train.batch x "
+       "train.accumulation, after an epoch of warm-up unless schedule.warmup_epochs is set",
        kAboveZero,
        {},
        false,
        "chosen"},
       {"optimizer.scale_rate", MEMBER(schedule.scaling),
-       "learning_rate, which must be given, is multiplied by the samples of all ranks' steps / scale_batch, "
-       "or by "
-       "the square root of that"},
+       "Scaling of learning_rate, which must be set, with the samples per step of all ranks. linear: times "
+       "samples / scale_batch; sqrt: times the square root of that; none: no scaling"},
       {"optimizer.scale_batch",
        MEMBER(schedule.scale_batch),
-       "scale_rate: samples of a step that learning_rate was chosen for",
+       "scale_rate: samples per step for which learning_rate was chosen",
        {1, 1e9}},
-      {"optimizer.momentum", MEMBER(optimizer.momentum), "of sgd and lars", kFromZeroBelowOne},
-      {"optimizer.nesterov", MEMBER(optimizer.nesterov), "sgd: Nesterov's momentum"},
+      {"optimizer.momentum", MEMBER(optimizer.momentum), "sgd, lars: momentum. 0 disables it",
+       kFromZeroBelowOne},
+      {"optimizer.nesterov", MEMBER(optimizer.nesterov), "sgd: use Nesterov momentum"},
       {"optimizer.weight_decay", MEMBER(optimizer.weight_decay),
-       "L2 penalty; adamw: decoupled, per step and learning rate", kFromZero},
+       "Weight decay: an L2 penalty; for adamw decoupled, multiplied by the learning rate in each step. 0 "
+       "disables it",
+       kFromZero},
       {"optimizer.decay_norm_and_bias", MEMBER(optimizer.decay_norm_and_bias),
-       "sgd, adamw: weight decay of batch norm and biases too; lars exempts them always"},
+       "sgd, adamw: apply weight decay to batch norm parameters and biases, too; lars never does"},
       {"optimizer.beta1", MEMBER(optimizer.beta1), "adamw: decay of the mean gradient", kFromZeroBelowOne},
       {"optimizer.beta2", MEMBER(optimizer.beta2), "adamw: decay of the mean squared gradient",
        kFromZeroBelowOne},
@@ -334,223 +344,225 @@ std::vector<Key> keys_of(const Registry& registry) {
        "adamw, lars: added to denominators",
        {kSmallest, kLargest}},
       {"optimizer.trust_coefficient", MEMBER(optimizer.trust_coefficient),
-       "lars: a tensor's change / its norm, before learning_rate", kAboveZero},
+       "lars: ratio of the change of a tensor to its norm, before learning_rate", kAboveZero},
       {"optimizer.clip_norm", MEMBER(trainer.clip_norm),
-       "a step's mean gradient is scaled to this L2 norm over all parameters where its own is larger; 0: "
-       "never",
+       "Largest L2 norm of a step's mean gradient over all parameters; a larger gradient is scaled to it. 0 "
+       "disables it",
        kFromZero},
       {"schedule.name",
        MEMBER(schedule.name),
-       "learning rate after warm-up",
+       "Learning rate schedule after the warm-up",
        {},
        names_in(registry.schedules)},
       {"schedule.warmup_epochs",
        MEMBER(schedule.warmup_epochs),
-       "epochs of linear warm-up; left out: 1 before a chosen learning_rate, else 0",
+       "Epochs of linear warm-up. If not set: 1 (0.5 if train.epochs is 1) with a chosen learning_rate, else "
+       "0. 0 disables it",
        kEpochs,
        {},
        false,
        "chosen"},
       {"schedule.milestones",
        MEMBER(schedule.milestones),
-       "step: epochs at which the rate is multiplied by gamma",
+       "step: epochs at which the learning rate is multiplied by gamma",
        {.least = 0, .most = kMostEpochs, .above_least = true},
        {},
        true},
       {"schedule.gamma",
        MEMBER(schedule.gamma),
-       "step: factor",
+       "step: factor of the learning rate at each milestone",
        {.least = 0, .most = 1, .above_least = true}},
       {"schedule.final_fraction", MEMBER(schedule.final_fraction),
-       "cosine: last learning rate / learning_rate", kUnit},
-      {"comm.overlap", MEMBER(gradients.overlap), "average gradients during the backward pass"},
+       "cosine: last learning rate as a fraction of learning_rate", kUnit},
+      {"comm.overlap", MEMBER(gradients.overlap),
+       "Average gradients during the backward pass instead of after it"},
       {"comm.sum_type", MEMBER(gradients.sum_type),
-       "the type in which gradients of 16 bits are added, over micro-batches and, where comm.codec is none, "
-       "over ranks by NCCL: fp32 costs memory and twice the bytes between ranks; gradients: their own; "
-       "auto: fp32 from 10 terms of bf16 and from 66 of fp16"},
+       "Type in which 16-bit gradients are added: over micro-batches and, if comm.codec is none, over ranks "
+       "by NCCL. fp32: more memory and twice the bytes between ranks; gradients: their own type; auto: fp32 "
+       "from 10 terms of bf16 and from 66 of fp16"},
       {"comm.cross_barrier", MEMBER(gradients.cross_barrier),
-       "go on averaging beside the next step's forward pass, which updates parameters as it needs them: "
-       "the same bits; comm.bucket_mib is then [1, 1, 1] where it is not given"},
+       "Continue averaging during the next step's forward pass, which waits for a parameter where it needs "
+       "it: the same bits. comm.bucket_mib is then [1, 1, 1] by default"},
       {"comm.bucket_mib",
        MEMBER(gradients.bucket_mib),
        "MiB of the first, the middle and the last gradient bucket",
        {.least = 0, .most = kMostMebibytes, .above_least = true}},
       {"comm.max_ctas",
        MEMBER(device_communicator.max_ctas),
-       "thread blocks NCCL may take from compute on a GPU; 0: NCCL's own choice",
+       "GPUs: largest number of thread blocks that NCCL uses beside compute. 0: NCCL's own choice",
        {.least = 0, .most = 64}},
       {"comm.register_buckets", MEMBER(device_communicator.register_memory),
-       "register gradient memory with NCCL, which then takes fewer thread blocks"},
+       "GPUs: register gradient memory with NCCL, which then uses fewer thread blocks"},
       {"comm.check", MEMBER(check),
-       "when ranks compare which collectives they call: never, in the first step of every plan, in every "
-       "step, or before each collective, which is slow"},
+       "When ranks compare the collectives that they call. off: never; plan: in the first step of every "
+       "plan; step: in every step; collective: before each collective (slow)"},
       {"comm.between_nodes", MEMBER(between_nodes),
-       "how sums on CPUs go between nodes: each rank's data straight to those that add it, or by recursive "
-       "halving and doubling, with the same bits; auto: the better for a size; mpi: MPI's own, other bits"},
+       "CPUs: algorithm of sums between nodes. direct: each rank sends its data to the ranks that add it; "
+       "halving: recursive halving and doubling, the same bits; auto: the faster of these for the size; mpi: "
+       "MPI's own all-reduce, other bits"},
       {"comm.priority",
        MEMBER(communication_niceness),
-       "on CPUs the nice value of the thread that communicates: below 0 it is given a core before threads "
-       "that "
-       "compute (root's to give: others go on without), above 0 after them; 0: as they are",
+       "CPUs: nice value of the communication thread. Below 0 it gets a core before compute threads (needs "
+       "root, else nothing changes), above 0 after them. 0: unchanged",
        {.least = -20, .most = 19}},
       {"comm.timeout_seconds",
        MEMBER(timeout_seconds),
-       "seconds that a rank waits for others, is in a step, or may not be heard of, before the job "
-       "ends as one hangs; 0: 20 times the longest step, and at least 30",
+       "Seconds for which a rank may wait for other ranks, be in one step or send no sign of life; then the "
+       "job ends as one that hangs. 0: 20 times the longest step, at least 30 s",
        {0, 1e6}},
       {"comm.topology", MEMBER(trainer.topology),
-       "ring, for research: each rank trains with its own gradients and averages parameters with its two "
-       "neighbours as they are, waiting for none; CPUs of one node only"},
+       "all: averages are over all ranks. ring, for research: each rank trains with its own gradients and "
+       "averages its parameters with the current ones of its two neighbours, without waiting; CPUs of one "
+       "node only"},
       {"comm.codec", MEMBER(gradients.codec), codec_meaning(registry), {}, names_in(registry.exchanges)},
       {"comm.codec_limit",
        MEMBER(gradients.codec_limit),
-       "what auto may choose and advice may name: nothing that loses more than this one",
+       "Most lossy codec that comm.codec = auto may choose and that advice may name",
        {},
        codec_limits()},
       {"comm.codec_for", MEMBER(gradients.codec_for),
-       "other codecs for parameters whose names match: \"PATTERN=CODEC, PATTERN=CODEC\", where * stands for "
-       "any "
-       "characters and the first match counts; none: comm.codec for all"},
+       "Codecs by parameter name: \"PATTERN=CODEC, PATTERN=CODEC\". * matches any characters, and the first "
+       "match counts. none: comm.codec for all parameters"},
       {"comm.compress_within_node", MEMBER(gradients.compress_within_node),
-       "compress between the ranks of a node, too, as if each were a node of its own"},
+       "Also compress between the ranks of a node, as if each rank were a node"},
       {"kernels.choose",
        MEMBER(kernels.choose),
-       "among kernels that compute the same: the fastest here (direct where train.reproducible), or by name",
+       "Selection among kernels that compute the same. time: the fastest on this machine (direct with "
+       "train.reproducible); else the kernel of that name where it exists",
        {},
        {"time", "direct", "winograd", "tiled winograd"}},
       {"kernels.cache", MEMBER(kernels.cache),
-       "folder that keeps the fastest; auto: the user's cache; none: keep nothing"},
+       "Folder that keeps the fastest kernels. auto: the user's cache folder; none: keep nothing"},
       {"world.device",
        MEMBER(device.device),
-       "where ranks compute; cuda: on the GPUs that no other job has, in their order; idle: on those of them "
-       "that are used least, by whomever; auto: on GPUs where there is one for each rank",
+       "Device of the ranks. cuda: GPUs that no other job has, in their order; idle: the same GPUs, the "
+       "least used by any program first; auto: GPUs if there is one for each rank, else the CPU",
        {},
        {"auto", "cpu", "cuda", "idle"}},
       {"world.share_device", MEMBER(device.share_device),
-       "let ranks share a GPU where there are too few: right results, meaningless times"},
+       "Let ranks share a GPU if there are too few: right results, meaningless times"},
       {"world.near_cores", MEMBER(device.near_cores),
-       "a rank on a GPU keeps to the cores of its NUMA node, of those that it may use; so does what it holds "
-       "in "
-       "memory"},
-      {"run.dir", MEMBER(run_dir), "folder for metrics and checkpoints"},
+       "Bind a rank on a GPU, and its memory, to those cores of the GPU's NUMA node that it may use"},
+      {"run.dir", MEMBER(run_dir), "Folder for metrics and checkpoints"},
       {"run.export_precision", MEMBER(export_precision),
-       "type in which --export stores parameters, rounded to the nearest; running statistics are fp32 in "
-       "any"},
+       "Type in which --export stores parameters, rounded to the nearest; running statistics are always "
+       "fp32"},
       {"run.log_every",
        MEMBER(log_every),
-       "steps from one line of steps.jsonl to the next; each epoch ends one. 0: none",
+       "Steps per line of steps.jsonl; the end of an epoch also ends a line. 0 disables it",
        {0, kMostSteps}},
       {"run.histograms",
        MEMBER(histograms_every),
-       "epochs from one that ends with histograms of weights and gradients in the files for TensorBoard to "
-       "the next; 0: none",
+       "Epochs between histograms of weights and gradients in the TensorBoard files, written at an epoch's "
+       "end. 0 disables them",
        {0, kMostSteps}},
       {.name = "run.metrics",
        .member = MEMBER(metrics),
-       .description = "what evaluations tell beside loss and accuracy, and take time for. top5: the share of "
-                      "samples whose label is among the five largest logits; f1: precision, recall and F1 of "
-                      "classes; confusion: how often each class was taken for each, of up to 100",
+       .description = "Metrics that evaluations compute besides loss and accuracy, which takes time. top5: "
+                      "share of samples whose label has one of the five largest logits; f1: precision, "
+                      "recall and F1 of each class; confusion: samples by class and predicted class, for up "
+                      "to 100 classes; none: no further metrics",
        .words = {kMetricNames.begin(), kMetricNames.end()},
        .several = true},
       {"run.evaluate_every", MEMBER(trainer.evaluate_epochs),
-       "epochs from one that is evaluated on the test set to the next; 0: none but the last, which always is",
+       "Epochs between evaluations on the test set. 0: only after the last epoch, which is always evaluated",
        kEpochs},
       {"run.stop_after_epochs", MEMBER(best.stop_after_epochs),
-       "training stops, with exit code 0, when so many epochs brought no better evaluation; 0: it does not",
+       "Stop training, with exit code 0, after this number of epochs without a better evaluation. 0 disables "
+       "it",
        kEpochs},
       {"run.stop_metric", MEMBER(best.by),
-       "which evaluation is better, for run.stop_after_epochs and run.keep_best: by the accuracy or the loss "
-       "on "
-       "the test set"},
+       "Figure of the test set by which run.stop_after_epochs and run.keep_best compare evaluations"},
       {"run.stop_min_delta", MEMBER(best.stop_min_delta),
-       "run.stop_after_epochs: an evaluation is better where it is so by more than this; of an accuracy a "
-       "fraction, such as 0.001",
+       "Improvement that run.stop_after_epochs requires: an evaluation is better only by more than this, in "
+       "units of the loss or, for the accuracy, as a fraction, such as 0.001",
        kFromZero},
       {"run.keep_best", MEMBER(best.keep),
-       "write the network to best.safetensors in run.dir whenever an epoch's evaluation is the best so far"},
+       "Write the network to best.safetensors in run.dir whenever the evaluation of an epoch is the best so "
+       "far"},
       {"run.metrics_every",
        MEMBER(trainer.evaluate_every),
-       "steps from one evaluation within an epoch to the next, each a line of evaluations.jsonl; 0: only "
-       "behind epochs",
+       "Steps between evaluations within an epoch, each a line of evaluations.jsonl. 0: only after epochs",
        {0, kMostSteps}},
       {"run.measure_peak", MEMBER(measure_peak),
-       "measure, before the first step, what the devices could do: the figure peak is held against it"},
+       "Measure before the first step how fast the devices can compute; the figure peak is relative to it"},
       {"run.busy_below",
        MEMBER(busy.below),
-       "share of time: devices that compute for less are told of, with the cause and what to change; 0: "
-       "never",
+       "Share of time: a warning names the cause and the change to make if devices compute for less. 0 "
+       "disables it, and run.peak_below",
        {0, 1}},
       {"run.peak_below",
        MEMBER(busy.peak_below),
-       "share of what is attainable: devices that are busy, and compute at less, are told of likewise; 0: "
-       "never",
+       "Share of the attainable rate: the same warning if devices are busy but compute more slowly. 0 "
+       "disables it",
        {0, 1}},
       {"run.busy_lines",
        MEMBER(busy.lines),
-       "lines of steps.jsonl in a row that are below it, before that is told",
+       "Consecutive lines of steps.jsonl that must be below the limit before the warning",
        {1, 1e6}},
       {"run.event_pause_seconds",
        MEMBER(busy.pause_seconds),
-       "the shortest time from one such event to the next",
+       "Shortest time between two such warnings in seconds",
        {0, 1e6}},
       {.name = "run.event_command",
        .member = MEMBER(busy.command),
        .description =
-           "command of sh that is told of each event: LOCKSTEP_EVENT is its line of events.jsonl; none: "
-           "nobody. By --set or the variable LOCKSTEP_EVENT_COMMAND alone, never from a file; what "
-           "is written of a run says \"redacted\"",
+           "Shell command (sh) that runs at each such warning, with its line of events.jsonl in "
+           "LOCKSTEP_EVENT. none disables it. Set it with --set or the variable LOCKSTEP_EVENT_COMMAND, "
+           "never in a file; the files of a run contain \"redacted\" instead",
        .secret = true},
       {"run.checkpoint_every",
        MEMBER(checkpoints.every),
-       "steps from one checkpoint to the next; 0: none by their number",
+       "Steps between checkpoints. 0 disables saving by steps",
        {0, kMostSteps}},
       {"run.checkpoint_minutes",
        MEMBER(checkpoints.minutes),
-       "minutes from one checkpoint to the next; 0: none by time. With either, the best after an epoch and "
-       "the last of a training are saved, too",
+       "Minutes between checkpoints. 0 disables saving by time. If either interval is set, a new best after "
+       "an epoch and the end of the training are saved, too",
        {0, 1e6}},
       {"run.keep",
        MEMBER(checkpoints.keep),
-       "newest checkpoints that stay, beside the one with the best test accuracy",
+       "Number of newest checkpoints to keep, besides the one with the best test accuracy",
        {1, 1e6}},
       {"run.checkpoint_errors", MEMBER(checkpoints.errors),
-       "a checkpoint that cannot be written: a warning, or the end of the training"},
+       "If a checkpoint cannot be written: warn and continue, or stop the training"},
       {"run.check_every",
        MEMBER(check_every),
-       "steps after which ranks compare what they share, bit by bit; 0: only at the end. Not with "
+       "Steps between comparisons, bit by bit, of the state that ranks share. 0: only at the end. Not with "
        "train.average_every",
        {0, kMostSteps}},
       {"run.monitor_seconds",
        MEMBER(monitor_seconds),
-       "seconds from one look at the devices and their machine to the next, for monitor.csv in run.dir; 0: "
-       "none",
+       "Seconds between two samples of the devices and their machine in monitor.csv of run.dir. 0 disables "
+       "it",
        {0, 1e6}},
       {"run.price_per_kwh",
        MEMBER(price_per_kwh),
-       "what a kilowatt-hour costs, in whatever currency: epochs are told what they cost; 0: they are not",
+       "Price of a kilowatt-hour, in any currency, from which the cost of each epoch is reported. 0 disables "
+       "it",
        {0, 1e6}},
       {"run.grace_seconds",
        MEMBER(checkpoints.grace_seconds),
-       "a signal that stops the training: the longest time to end the step and to save",
+       "Longest time in seconds to end the step and to save after a signal that stops the training",
        {.least = 0, .most = 1e6, .above_least = true}},
       {"profile.wait",
        MEMBER(profile.wait),
-       "steps at the beginning of each cycle that are left alone",
+       "First steps of each cycle, which are not observed",
        {0, kMostSteps}},
       {"profile.warmup",
        MEMBER(profile.warmup),
-       "steps behind them that are observed, and forgotten",
+       "Next steps of the cycle, which are observed and discarded",
        {0, kMostSteps}},
       {"profile.active",
        MEMBER(profile.active),
-       "steps behind those that are observed: each rank writes a file of them, which TensorBoard's "
-       "torch-tb-profiler and Perfetto open; 0: nothing is profiled",
+       "Last steps of the cycle, which are recorded: each rank writes a file that TensorBoard's "
+       "torch-tb-profiler and Perfetto open. 0 disables profiling",
        {0, kMostProfiledSteps}},
       {"profile.repeat",
        MEMBER(profile.repeat),
-       "cycles of wait, warmup and active; 0: as many as there are steps for",
+       "Cycles of wait, warmup and active. 0: until training ends",
        {0, kMostSteps}},
-      {"profile.dir", MEMBER(profile.dir), "folder of these files; auto: the folder profile in run.dir"},
+      {"profile.dir", MEMBER(profile.dir), "Folder of the profiles. auto: the folder profile in run.dir"},
   };
 #define OWN(part) [](Config& config) -> OwnNumbers& { return config.part.own; }
   add_own_keys(table, "model", registry.networks, OWN(model));

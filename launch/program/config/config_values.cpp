@@ -56,7 +56,7 @@ bool in_range(const Range& range, double value) {
          (range.below_most ? value < range.most : value <= range.most);
 }
 
-// Each call returns what is wrong; empty: nothing.
+// Each call returns an error message, or an empty string if the value is valid.
 struct Checker {
   const Key& key;
   const Member& member;
@@ -71,9 +71,8 @@ struct Checker {
     const auto narrow = static_cast<double>(static_cast<float>(value));
     const bool strict = (key.range.above_least && narrow <= key.range.least) ||
                         (key.range.below_most && narrow >= key.range.most);
-    return strict
-               ? refusal(fmt::format("computed with as fp32 it is {}; allowed are {}", narrow, allowed(key)))
-               : "";
+    return strict ? refusal(fmt::format("rounded to fp32 it is {}; allowed are {}", narrow, allowed(key)))
+                  : "";
   }
 
   std::string operator()(const Flag&) const { return {}; }
@@ -98,7 +97,7 @@ struct Checker {
     if (given.empty()) return refusal("allowed are " + allowed(key));
     for (const std::string& word : given) {
       if (std::ranges::count(key.words, word)) continue;
-      return refusal(fmt::format("{} is not known, allowed are {}{}", quoted(word), allowed(key),
+      return refusal(fmt::format("unknown word {}; allowed are {}{}", quoted(word), allowed(key),
                                  did_you_mean(suggested_word(word, key.words))));
     }
     return {};
@@ -167,8 +166,7 @@ std::string expected(const Key& key) {
 }
 
 std::string allowed(const Key& key) {
-  if (key.several)
-    return fmt::format("none, or some of {}, with commas between them", fmt::join(key.words, ", "));
+  if (key.several) return fmt::format("none, or some of {}, separated by commas", fmt::join(key.words, ", "));
   return key.words.empty() ? describe(key, &Noun::plural) : fmt::format("{}", fmt::join(key.words, ", "));
 }
 

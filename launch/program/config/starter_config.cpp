@@ -38,21 +38,22 @@ std::int64_t starter_epochs(std::int64_t steps_per_epoch) {
   return std::clamp<std::int64_t>(kSteps / steps_per_epoch, 15, 100);
 }
 
-// Text of the section up to the line that mirrors images.
+// The augmentation keys of [data], before horizontal_flip.
 std::string augmentation(const ImageSummary& summary) {
   if (summary.resized) {
     return fmt::format(
-        R"(# Images differ in size and are all made this one. To train, a random part of each is taken and, in half of
-# all cases, mirrored. Not for digits, letters or anything else that means something else in a mirror.
+        R"(# Images differ in size and are resized to this one; training takes a random part of each.
+# horizontal_flip mirrors half of them: not for digits, letters and other images whose mirror image is
+# another class.
 resize = {}
 random_resized_crop = true
-center_crop = 0.875  # of the shorter side, to test
+center_crop = 0.875  # share of the shorter side that is used for testing
 )",
         summary.shape.height);
   }
   return fmt::format(
-      R"(# Training images are moved by up to this many pixels and, in half of all cases, mirrored. Not for
-# digits, letters or anything else that means something else in a mirror.
+      R"(# Training images are moved by up to this number of pixels. horizontal_flip mirrors half of them:
+# not for digits, letters and other images whose mirror image is another class.
 crop_padding = {}
 )",
       std::max<std::int64_t>(summary.shape.height / 8, 1));
@@ -113,19 +114,19 @@ std::string starter_config(const ImageSummary& summary, const std::filesystem::p
   return fmt::format(
       R"(# {} training images of {} classes, {} x {} pixels, {}. All other keys: lockstep keys
 [model]
-name = {}  # see lockstep keys for others
+name = {}  # other networks: lockstep keys
 
 [data]
 format = "image_folder"
 path = {}
-# Of the images' pixels, measured.
+# Measured over the images, for pixels in [0, 1].
 mean = [{}]
 deviation = [{}]
 {}horizontal_flip = {}
 loader_threads = 2
 
 [train]
-batch = {}  # per rank; more is faster and needs more memory
+batch = {}  # per rank; a larger batch is faster and needs more memory
 epochs = {}
 
 [optimizer]

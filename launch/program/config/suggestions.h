@@ -18,7 +18,7 @@ std::string nearest(const std::string& word, std::span<const std::string> candid
 // another section, another program's name, or else a similar spelling. Empty if there is none.
 std::string suggested_key(const std::string& name, std::span<const detail::Key> keys = detail::keys());
 
-// The same without similar spellings.
+// As suggested_key(), without similar spellings.
 std::string known_key(const std::string& name, std::span<const detail::Key> keys = detail::keys());
 
 // The one of `words` that `given` means: "cuda" for "gpu", else the nearest.

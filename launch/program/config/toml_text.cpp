@@ -49,7 +49,8 @@ Separated separate_strings(std::string_view text) {
     } else if (open != 0) {
       if (c == open && open != '#') open = 0;
     } else if (text.substr(i, 3) == "\"\"\"" || text.substr(i, 3) == "'''") {
-      result.error = error_at(text, i, "strings of several lines are not supported");
+      result.error =
+          error_at(text, i, "strings of several lines are not supported; write the value on one line");
       result.goes_beyond_the_line = true;
       return result;
     } else if (static_cast<unsigned char>(c) >= 0x80) {

@@ -13,7 +13,7 @@
 
 #include "comm/agreement.h"
 #include "core/log.h"
-#include "core/near_processors.h"
+#include "core/system/near_processors.h"
 #include "launch/program/devices/device_choice.h"
 
 namespace lockstep {
@@ -32,7 +32,7 @@ RankCores cores_of_this_process(int node) {
   return mine;
 }
 
-constexpr double kRounding = 1e-6;  // three thirds are one
+constexpr double kRounding = 1e-6;  // tolerance, so that three times 1/3 counts as 1
 
 // The time that CPU quotas leave a rank, in cores; infinite without one.
 double time_of(const RankCores& rank, std::span<const RankCores> ranks) {
@@ -78,29 +78,27 @@ std::string describe_node(const NodeUse& node, std::span<const RankCores> ranks)
   const int cores = CPU_COUNT(&node.cores);
   const std::string which = fmt::format("{} core{}", cores, cores == 1 ? "" : "s");
   if (static_cast<int>(node.ranks.size()) > cores) {
-    return fmt::format("{} ranks share {}, and wait for each other instead of computing: start fewer ranks",
+    return fmt::format("{} ranks share {} and wait for each other instead of computing: start fewer ranks",
                        node.ranks.size(), which);
   }
   if (node.threads > cores) {
     return fmt::format(
-        "{} threads of {} rank{} compute on {}: lower train.threads (0: what there is), or bind ranks to "
-        "cores of their own",
+        "{} threads of {} rank{} compute on {}: lower train.threads (0: as many as there are cores), or bind "
+        "ranks to separate cores",
         node.threads, node.ranks.size(), node.ranks.size() == 1 ? "" : "s", which);
   }
   if (node.threads > node.quota + kRounding) {
     return fmt::format(
-        "{} thread{} of {} rank{} compute on {}, of which a CPU quota of the control group gives them the "
-        "time "
-        "of {:.3g}: start fewer ranks, lower train.threads (0: what there is), or raise the quota (docker "
-        "run "
-        "--cpus, Kubernetes' limits.cpu)",
+        "{} thread{} of {} rank{} compute on {}, of which a CPU quota of the control group grants them the "
+        "time of {:.3g}: start fewer ranks, lower train.threads (0: as many as the quota grants), or raise "
+        "the quota (docker run --cpus, Kubernetes' limits.cpu)",
         node.threads, node.threads == 1 ? "" : "s", node.ranks.size(), node.ranks.size() == 1 ? "" : "s",
         which, node.quota);
   }
   if (node.on_one_core.empty()) return {};
   return fmt::format(
-      "rank {} may use one core of {}, so communication has none to overlap on: start with mpirun --bind-to "
-      "none, or srun --cpus-per-task",
+      "rank {} may use one core of {}, so communication has no free core for overlap: start with mpirun "
+      "--bind-to none, or srun --cpus-per-task",
       fmt::join(node.on_one_core, ", "), ranks[node.on_one_core.front()].machine_cores);
 }
 
@@ -150,7 +148,7 @@ ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicato
   const NodeUse node = use_of_nodes(ranks, threads).at(world.node());
   if (host.rank() == 0 && wanted == 0 && node.quota < CPU_COUNT(&node.cores)) {
     log::info(
-        "{} thread{} per rank: a CPU quota of the control group gives this node's ranks the time of {:.3g} "
+        "{} thread{} per rank: a CPU quota of the control group grants this node's ranks the time of {:.3g} "
         "of {} cores",
         threads[0], threads[0] == 1 ? "" : "s", node.quota, CPU_COUNT(&node.cores));
   }
@@ -172,13 +170,12 @@ void keep_near(Device device) {
   const std::string& address = known->pci_address;
   const std::optional<cpu_set_t> near = processors_near(address);
   if (!near)
-    return log::debug("the system does not say which cores {} ({}) is near to", to_string(device), address);
+    return log::debug("the system does not report which cores are near {} ({})", to_string(device), address);
   if (const int count = keep_near(*near); count > 0)
-    return log::debug("keeps to {} cores, which {} ({}) hangs on", count, to_string(device), address);
+    return log::debug("bound to the {} usable cores near {} ({})", count, to_string(device), address);
   log::warning(
-      "{} ({}) hangs on none of the cores that this rank may use, so that copies to it go between sockets: "
-      "bind "
-      "ranks to the cores of their GPUs (mpirun --map-by numa, srun --gpu-bind=closest), or start them with "
+      "{} ({}) is near none of the cores that this rank may use, so copies to it cross sockets: bind ranks "
+      "to the cores of their GPUs (mpirun --map-by numa, srun --gpu-bind=closest), or start them with "
       "--bind-to none",
       to_string(device), address);
 }

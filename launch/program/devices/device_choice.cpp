@@ -80,13 +80,13 @@ void require_device_for_each(const std::string& wanted, std::span<const RankDevi
   const std::string taken = taken_table(ranks, dealt);
   if (!taken.empty()) {
     throw ConfigError(fmt::format(
-        "world.device = \"{}\": fewer free CUDA devices than ranks\n{}other jobs have\n{}Wait for "
-        "their end, start fewer ranks, make other devices visible (CUDA_VISIBLE_DEVICES), or, to "
-        "check results only, share with them by --set world.share_device=true",
+        "world.device = \"{}\": fewer free CUDA devices than ranks\n{}claimed by other jobs:\n{}Wait until "
+        "they end, start fewer ranks, make other devices visible (CUDA_VISIBLE_DEVICES), or, to check "
+        "results only, share their devices with --set world.share_device=true",
         wanted, device_table(ranks, dealt), taken));
   }
   throw ConfigError(
-      fmt::format("world.device = \"{}\": more ranks than CUDA devices\n{}Start one rank for each device, "
+      fmt::format("world.device = \"{}\": more ranks than CUDA devices\n{}Start one rank per device, "
                   "make more of them visible (CUDA_VISIBLE_DEVICES), or, to check results only, let ranks "
                   "share with --set world.share_device=true",
                   wanted, device_table(ranks, dealt)));
@@ -136,9 +136,8 @@ bool claim_dealt(std::span<const RankDevices> ranks, std::span<const int> dealt,
 void tell_of_taken(std::span<const RankDevices> ranks, std::span<const int> dealt) {
   if (const std::string taken = taken_table(ranks, dealt); !taken.empty()) {
     log::shared_warning(
-        "world.device = \"auto\": the CPU computes, as fewer CUDA devices are free than there are ranks; "
-        "other "
-        "jobs have\n{}With --device cuda this job would not start instead",
+        "world.device = \"auto\": the CPU is used, because fewer CUDA devices are free than there are ranks; "
+        "claimed by other jobs:\n{}With --device cuda this job would end with an error instead",
         taken);
   }
 }
@@ -168,10 +167,10 @@ Deal deal_and_claim(const DeviceSettings& settings, World& world, Communicator& 
       std::this_thread::sleep_for(kWait);
     }
   }
-  throw_agreed(ConfigError(
-      fmt::format("world.device = \"{}\": other jobs that started at the same time took each of {} deals of "
-                  "CUDA devices first; start this one again",
-                  settings.device, kMostDeals)));
+  throw_agreed(
+      ConfigError(fmt::format("world.device = \"{}\": other jobs that started at the same time claimed the "
+                              "CUDA devices first, {} times; start this job again",
+                              settings.device, kMostDeals)));
 }
 
 }  // namespace
@@ -299,7 +298,7 @@ DeviceChoice choose_device(const DeviceSettings& settings, World& world, Communi
   const bool shared = settings.share_device && devices_are_shared(deal.ranks, deal.devices);
   if (shared) {
     log::shared_warning(
-        "ranks share a GPU (world.share_device): correctness only; nothing it measures means anything");
+        "ranks share a GPU (world.share_device): results are right, but all measured times are meaningless");
   }
   return {.device = {.kind = DeviceKind::cuda, .index = deal.devices[rank]},
           .shared = shared,

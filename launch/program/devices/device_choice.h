@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Chooses the device of each rank. A rank sees only devices of its own node, and possibly only some of them.
+// Chooses the device of each rank. A rank sees only devices of its node, and possibly only some of them.
 // All ranks exchange what they see and compute the same assignment. Jobs that share a node avoid each other:
-// a rank claims its device for its job (comm/node_claims.h), and devices claimed by other jobs are not
+// a rank claims its device for its job (comm/job/node_claims.h), and devices claimed by other jobs are not
 // assigned.
 #pragma once
 
@@ -33,8 +33,8 @@ void keep_to_other_jobs(std::span<RankDevices> ranks);
 enum class DeviceSharing { refused, allowed };
 
 // Returns for each rank the index of its device in its uuids, or -1 if none is left. A rank keeps a device
-// that it has claimed. The other ranks of a node choose in rank order: each takes, of the devices that no
-// rank and no other job has, the first with the lowest use. So local rank i gets device i if all ranks see
+// that it has claimed. The other ranks of a node choose in rank order: each takes the first device with the
+// lowest use among those that no rank and no other job has. So local rank i gets device i if all ranks see
 // the same devices and use is unknown, and index 0 if a launcher, or MIG, shows each rank a separate device.
 // With DeviceSharing::allowed a rank takes the first device with the fewest ranks (then the lowest use), and
 // claims of other jobs are ignored.
@@ -70,7 +70,7 @@ struct DeviceChoice {
   std::string unused = {};  // see unused_devices()
 };
 
-// Collective over the host communicator. Returns the device that world.device asks for. "auto" selects GPUs
+// Collective over the host communicator. Returns the device that world.device selects. "auto" selects GPUs
 // if the build has CUDA and every rank can get one that no other job has, else the CPU. The claim lasts until
 // this process ends or chooses again. Throws agreed ConfigErrors.
 DeviceChoice choose_device(const DeviceSettings& settings, World& world, Communicator& host);

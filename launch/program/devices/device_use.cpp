@@ -45,8 +45,8 @@ std::map<std::string, int> use_of_devices(std::span<const CudaDevice> devices) {
   const Nvml nvml;
   if (!nvml.problem().empty()) {
     log::shared_warning(
-        "world.device = \"idle\": which GPUs are used cannot be told ({}); of those that no other job has, "
-        "ranks take them in their order",
+        "world.device = \"idle\": the use of GPUs is unknown ({}); ranks take the GPUs that no other job "
+        "has, in their order",
         nvml.problem());
     return use;
   }
@@ -64,9 +64,8 @@ std::map<std::string, int> use_of_devices(std::span<const CudaDevice> devices) {
 void warn_of_use(const std::string& uuid, int use) {
   if (use < kMuchUse) return;
   log::warning(
-      "world.device = \"idle\": others use {}, too, and no GPU is used less; steps will take longer, and "
-      "there "
-      "may be no room",
+      "world.device = \"idle\": other programs use {}, too, and no GPU is used less; steps take longer, and "
+      "memory may not suffice",
       uuid);
 }
 
@@ -91,8 +90,8 @@ std::string told_of_sharing(const CudaDevice& device) {
   const bool vgpu = is_vgpu(device);
   if (!mps && !vgpu) return {};
   return fmt::format(
-      "{}: others may compute there at the same time, so times, and how busy it is said to be, are not those "
-      "of this training alone",
+      "{}: other processes may compute there at the same time, so times and utilisation are not those of "
+      "this training alone",
       mps && vgpu ? "a vGPU, served by MPS (" + *mps + ")"
       : vgpu      ? "a vGPU, a part of a GPU"
                   : "GPUs are served by MPS (" + *mps + ")");

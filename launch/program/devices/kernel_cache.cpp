@@ -15,8 +15,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 #include "core/log.h"
 #include "launch/train/whole_number.h"
 
@@ -68,7 +68,7 @@ CacheJson parsed_choices(auto&& text) {
   constexpr int kMostDepth = 3;
   try {
     return CacheJson::parse(text, [](int depth, CacheJson::parse_event_t, CacheJson&) {
-      if (depth > kMostDepth) throw DataError("it is nested too deeply");
+      if (depth > kMostDepth) throw DataError("nested too deeply");
       return true;
     });
   } catch (const CacheJson::exception& error) {
@@ -123,7 +123,7 @@ Choices KernelCache::read() const {
   std::ifstream stream(file_);
   if (!stream) return {};
   const CacheJson document = parsed_choices(stream);
-  if (!document.is_object() || !document.contains("choices")) throw DataError("it has no choices");
+  if (!document.is_object() || !document.contains("choices")) throw DataError("the key choices is missing");
   return document.value("identity", CacheJson()) == identity_ ? from_json(document["choices"]) : Choices();
 }
 
@@ -131,7 +131,8 @@ Choices KernelCache::read_or_warn() const {
   try {
     return read();
   } catch (const DataError& error) {
-    log::warning("{}: not a file of kernel choices ({}); timing again", file_.string(), error.what());
+    log::warning("{}: not a file of kernel choices ({}); kernels are timed again", file_.string(),
+                 error.what());
     return {};
   }
 }
@@ -141,7 +142,8 @@ Choices KernelCache::read_or_warn() const {
 void KernelCache::add(const Choices& made) const {
   const BriefLock lock(folder_ / "lock");
   if (!lock.held())
-    log::warning("{}: cannot be locked; what another job adds now may be lost", file_.string());
+    log::warning("{}: cannot be locked; kernel choices that another job adds now may be lost",
+                 file_.string());
   Choices choices;
   try {
     choices = read();

@@ -21,8 +21,9 @@ void KernelProgress::show(const KernelChoices::Progress& progress) {
   if (!meter_) {
     meter_.emplace("timing kernels", "kernels", terminal_);
     if (!terminal_.present)
-      log::info("timing {} kernels on this machine{}", std::max<std::size_t>(progress.expected, 1),
-                file_.empty() ? std::string() : ", once: the choices are kept in " + file_.string());
+      log::info("timing {} kernel{} on this machine{}", std::max<std::size_t>(progress.expected, 1),
+                progress.expected > 1 ? "s" : "",
+                file_.empty() ? std::string() : ", once: the choices are saved in " + file_.string());
   }
   meter_->show(static_cast<std::int64_t>(progress.held), static_cast<std::int64_t>(expected));
 }

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <optional>
 
+#include "core/system/terminal.h"
 #include "kernels/kernel_choices.h"
 #include "launch/observe/terminal/progress_meter.h"
-#include "launch/observe/terminal/terminal.h"
 
 namespace lockstep {
 

@@ -62,14 +62,15 @@ std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch&
       "{} is out of memory: {} are planned per rank ({}), {} are available {}; ", to_string(shortage.device),
       in_units(planned.total()), parts_of(planned), in_units(shortage.available), ranks);
   if (planned.total() <= shortage.available) {
-    return text + "the plan would fit: something else uses the device's memory, end it or lower train.batch";
+    return text + "the plan would fit: another program uses the device's memory; end it or lower train.batch";
   }
   const std::int64_t largest = largest_batch(need, shortage.batch, shortage.available);
   std::vector<std::string> changes = shortage.remedies;
   if (largest > 0) {
-    changes.insert(changes.begin(), fmt::format("lower train.batch from {} (train.accumulation can make up "
-                                                "for it)",
-                                                shortage.batch));
+    changes.insert(
+        changes.begin(),
+        fmt::format("lower train.batch from {} (and raise train.accumulation to keep the samples per step)",
+                    shortage.batch));
   }
   return fmt::format(
       "{}{}: {}", text,

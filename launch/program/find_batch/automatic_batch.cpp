@@ -23,8 +23,8 @@ std::int64_t found_batch(World& world, Communicator& control, const Config& conf
   const FoundBatch found = find_batch(world, control, first, registry, options, teller);
   const std::int64_t batch = smallest_fast_batch(found.figures)->batch;
   log::info(
-      "train.batch = \"auto\": {}, the smallest with at least {:.0f} % of the most samples/s, found in "
-      "{:.0f} s",
+      "train.batch = \"auto\": using batch {}, the smallest that reaches {:.0f} % of the highest samples/s "
+      "(found in {:.0f} s)",
       batch, 100 * BatchSearch::kFast, found.seconds);
   return batch;
 }

@@ -5,9 +5,9 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
-#include "launch/program/resume/resume.h"
 #include "launch/program/commands/command_line.h"
 #include "launch/program/config/config.h"
+#include "launch/program/resume/resume.h"
 
 namespace lockstep {
 

@@ -19,7 +19,7 @@ constexpr double kTurnSeconds = 0.3;
 constexpr std::int64_t kMostSteps = 1000;  // steps per turn
 // A GPU records the third and fourth step.
 constexpr std::int64_t kGpuWarmUpSteps = 5;
-constexpr double kMostVisitSeconds = 10;  // after which no further pair starts
+constexpr double kMostVisitSeconds = 10;  // no further pair starts after this time
 
 // Gradients are read from local passes, without the exchanges of a step.
 Config without_late_exchanges(Config config) {
@@ -30,7 +30,7 @@ Config without_late_exchanges(Config config) {
   return config;
 }
 
-// For runs that are not measured: timing the kernels of large batches takes long.
+// Chooses kernels without timing them, which takes long for large batches. For runs that are not measured.
 Config untimed(Config config) {
   if (config.kernels.choose == "time") config.kernels.choose = "direct";
   return config;
@@ -79,7 +79,7 @@ std::unique_ptr<BatchBench::Built> BatchBench::build_smallest(std::int64_t& leas
   return build(untimed(with_batch(least)));
 }
 
-// With synchronised batch norm ranks cannot run apart.
+// With synchronised batch norm a rank cannot run alone.
 std::unique_ptr<BatchBench::Built> BatchBench::build_proven(const Config& config) {
   std::unique_ptr<Built> built = build(config);
   built->bench.warm_up(0);

@@ -14,9 +14,9 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
-#include "launch/program/setup/bench_training.h"
 #include "launch/program/find_batch/batch_search.h"
 #include "launch/program/find_batch/noise_scale.h"
+#include "launch/program/setup/bench_training.h"
 
 namespace lockstep {
 
@@ -37,7 +37,7 @@ class BatchBench {
   // of `pairs` pairs, or of fewer if `seconds` run out.
   double compare(std::int64_t batch, std::int64_t accumulation, int pairs, double seconds);
   // Runs one micro-batch on each rank, with kernels chosen without timing. Returns an empty string if it
-  // fits, else what was short.
+  // fits, else the error of the shortage.
   std::string prove(std::int64_t batch);
   // Trains the reference batch for about `seconds` and compares gradients of micro-batches.
   NoiseScale measure_noise(double seconds);

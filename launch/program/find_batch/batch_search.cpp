@@ -112,7 +112,7 @@ double BatchSearch::cost_of(std::int64_t batch) const {
 
 std::optional<std::int64_t> BatchSearch::next(double seconds_left) const {
   if (measured().empty()) {
-    // Without room for the start, tries half of it, and so on.
+    // If a batch does not fit, half of it is tried next.
     const std::int64_t largest = figures_.empty() ? limits_.most : figures_.front().batch / 2;
     const std::int64_t batch = limits_.start <= largest ? limits_.start : limits_.suited(largest);
     return batch < limits_.least ? std::nullopt : std::optional(batch);

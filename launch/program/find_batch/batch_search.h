@@ -32,9 +32,9 @@ struct BatchLimits {
   std::int64_t start = 1;
   std::int64_t least = 1;     // batches are multiples of it
   std::int64_t most = 1;      // by memory plan and dataset size
-  std::int64_t multiple = 1;  // suits the kernels; a multiple of least. Smaller batches: multiples of least
+  std::int64_t multiple = 1;  // suits the kernels; a multiple of least. Batches below it: multiples of least
 
-  // The largest suitable batch up to `batch`; 0: none.
+  // The largest suitable batch up to `batch`; 0 if there is none.
   std::int64_t suited(std::int64_t batch) const;
   bool suits(std::int64_t batch) const { return suited(batch) == batch; }
 };

@@ -43,7 +43,7 @@ class BatchFinder {
     found_.multiple = limits.multiple;
     search(limits);
     if (fastest_batch(found_.figures) == nullptr)
-      throw_agreed(MemoryError(fmt::format("no batch can be trained with: {}", last_problem())));
+      throw_agreed(MemoryError(fmt::format("no batch can be trained: {}", last_problem())));
     if (options_.measures_noise) {
       begins("comparing gradients");
       found_.noise = bench_.measure_noise(kNoiseShare * options_.seconds);
@@ -75,19 +75,20 @@ class BatchFinder {
     found_.figures = search.figures();
   }
 
-  // Measures the chosen batch once more: the figure that it was chosen for is biased upwards.
+  // Measures the chosen batch again, because the result that selected it is biased upwards.
   void recommend() {
     const BatchRecommendation& best = found_.recommended =
         *recommend_batch(found_.figures, found_.configured);
     const bool comparable = figure_of_batch(found_.figures, found_.configured.batch) != nullptr;
     if (!options_.confirms || !best.changes || !comparable) return;
-    begins(fmt::format("batch {} once more", best.batch));
+    begins(fmt::format("batch {} again, to confirm its gain", best.batch));
     found_.ratio =
         bench_.compare(best.batch, best.accumulation, kConfirmPairs, kConfirmShare * options_.seconds);
   }
 
   std::string last_problem() const {
-    return found_.figures.empty() ? "none was tried" : found_.figures.front().problem;
+    return found_.figures.empty() ? fmt::format("memory plan and dataset allow at most batch {}", found_.most)
+                                  : found_.figures.front().problem;
   }
 
   // Sets most_run to the largest measured batch. Returns a rank's seconds per sample at that batch.
@@ -112,8 +113,8 @@ class BatchFinder {
       const std::int64_t batch = next_to_prove();
       const double begin = elapsed();
       if (begin + seconds_of_sample * static_cast<double>(batch) > end) return;
-      begins(
-          fmt::format("batch {}, {}", batch, batch == found_.most ? "the largest by plan" : "a larger one"));
+      begins(fmt::format("batch {}, {}", batch,
+                         batch == found_.most ? "the largest by the memory plan" : "to check that it fits"));
       const std::string problem = bench_.prove(batch);
       if (problem.empty()) {
         found_.most_run = batch;

@@ -8,15 +8,15 @@
 #include <fmt/ranges.h>
 
 #include "comm/agreement.h"
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
+#include "core/system/terminal.h"
+#include "launch/observe/terminal/progress_line.h"
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/find_batch/find_batch.h"
 #include "launch/program/find_batch/report.h"
 #include "launch/train/job_end.h"
-#include "launch/observe/terminal/progress_line.h"
-#include "launch/observe/terminal/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -110,10 +110,10 @@ void write_and_tell(const Outcome& outcome, const Config& config, const Command&
   const std::vector<std::string> settings = recommended_settings(outcome.found);
   if (!settings.empty())
     print_fitted(fmt::format("lockstep train {} --set {}", command.config, fmt::join(settings, " --set ")));
-  print_fitted(
-      fmt::format("The configuration is in {}, the figures are beside it in found_batch.json and "
-                  "found_batch.svg.",
-                  (folder / "found_batch.toml").string()));
+  print_fitted(fmt::format(
+      "Wrote the configuration to {}, and the measurements to found_batch.json and found_batch.svg "
+      "in the same folder.",
+      (folder / "found_batch.toml").string()));
 }
 
 int find(FindBatchRun& run, const Command& command, World& world) {
@@ -144,7 +144,7 @@ int find(FindBatchRun& run, const Command& command, World& world) {
       if (each.measured()) batches.push_back(each.batch);
     outcome.accuracies =
         compare_accuracy(world, *config, command.registry, batches, outcome.found.configured, flags.epochs,
-                         [&](const std::string& what) { progress.line("training " + what); });
+                         [&](const std::string& what) { progress.line("training with " + what); });
   }
   run_agreed(control, [&] {
     if (first) write_and_tell(outcome, *config, command, folder);
@@ -160,24 +160,24 @@ int run_find_batch(const Command& command, World& world) {
 void find_batch_flags(CLI::App& app, Command& command) {
   add_training_flags(app, command);
   auto& flags = command.own<FindBatchFlags>();
-  app.add_option("--seconds", flags.seconds, "How long to measure, about; 45 where nothing is said")
+  app.add_option("--seconds", flags.seconds, "Approximate time to measure, in seconds (default 45)")
       ->check(CLI::Range(1.0, 100000.0))
       ->type_name("S");
-  app.add_option("--scaling", flags.scaling,
-                 "How the learning rate follows the samples of a step; where nothing is said linear for sgd, "
-                 "sqrt for adamw and lars")
+  app.add_option(
+         "--scaling", flags.scaling,
+         "Rule that scales the learning rate with the samples per step (default: linear for sgd, sqrt for "
+         "adamw and lars)")
       ->check(CLI::IsMember({"none", "linear", "sqrt"}))
       ->type_name("none|linear|sqrt");
-  CLI::Option* accuracy = app.add_flag(
-      "--accuracy", flags.accuracy,
-      "Also train with each batch, for equal epochs and for equal steps, and tell the test accuracy");
-  app.add_option("--epochs", flags.epochs, "Of --accuracy; 1 where nothing is said")
+  CLI::Option* accuracy = app.add_flag("--accuracy", flags.accuracy,
+                                       "Also train with each measured batch, for equal epochs and for equal "
+                                       "steps, and report the test accuracy");
+  app.add_option("--epochs", flags.epochs, "Epochs of each training of --accuracy (default 1)")
       ->check(CLI::Range(1, 1000000))
       ->type_name("N")
       ->needs(accuracy);
-  app.add_flag("--json", flags.json, "Print an object of JSON, and nothing else");
-  app.add_option("--out", flags.out,
-                 "Where to write found_batch.toml, .json and .svg; run.dir where nothing is said")
+  app.add_flag("--json", flags.json, "Print one JSON object and nothing else");
+  app.add_option("--out", flags.out, "Folder for found_batch.toml, .json and .svg (default: run.dir)")
       ->type_name("FOLDER");
 }
 
@@ -185,7 +185,7 @@ void find_batch_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry find_batch_command = {
     .name = "find-batch",
-    .description = "Find the batch that trains fastest here, and what fits",
+    .description = "Find the fastest batch on this machine, and the largest that fits",
     .example = "lockstep find-batch fashion_mnist_cnn --ranks 2",
     .flags = find_batch_flags,
     .in_world = run_find_batch};

@@ -9,8 +9,8 @@
 namespace lockstep {
 
 void NoiseScale::add(const NoiseSample& sample) {
-  CHECK(sample.large_batch > sample.small_batch, "batches of {} and {} tell no noise", sample.small_batch,
-        sample.large_batch);
+  CHECK(sample.large_batch > sample.small_batch, "the noise needs a batch above {}, not {}",
+        sample.small_batch, sample.large_batch);
   const double b = sample.small_batch, all = sample.large_batch;
   gradient_squares_ += (all * sample.large_square - b * sample.small_square) / (all - b);
   variances_ += (sample.small_square - sample.large_square) / (1 / b - 1 / all);
@@ -30,7 +30,8 @@ double NoiseScale::critical_batch() const {
 }
 
 void MicroBatchGradients::add(std::span<const float> gradient) {
-  CHECK(place_ + gradient.size() <= sum_.size(), "a micro-batch has {} elements", sum_.size());
+  CHECK(place_ + gradient.size() <= sum_.size(), "a micro-batch has {} elements, {} were added", sum_.size(),
+        place_ + gradient.size());
   float* sums = sum_.data() + place_;
   double squares = 0;
   for (std::size_t i = 0; i < gradient.size(); ++i) {

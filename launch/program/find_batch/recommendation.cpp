@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 std::string per_cent_of_peak(const BatchFigure& figure, const BatchFigure& peak) {
-  return fmt::format("{:.0f} % of the most samples/s that were measured",
+  return fmt::format("{:.0f} % of the highest measured samples/s",
                      100 * figure.samples_per_second / peak.samples_per_second);
 }
 
@@ -58,9 +58,9 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
                             .learning_rate = configured.learning_rate,
                             .warmup_epochs = configured.warmup_epochs};
   if (now != nullptr && now->samples_per_second >= BatchSearch::kFast * peak->samples_per_second) {
-    found.reason = "as configured it reaches " + per_cent_of_peak(*now, *peak);
+    found.reason = "the configured batch reaches " + per_cent_of_peak(*now, *peak);
     if (fast.batch < now->batch)
-      found.reason += fmt::format("; so does {}, where memory is short", fast.batch);
+      found.reason += fmt::format("; batch {} is also fast enough and needs less memory", fast.batch);
     return found;
   }
   const double wanted =
@@ -72,9 +72,10 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
   if (found.learning_rate > configured.learning_rate)
     found.warmup_epochs = std::max(found.warmup_epochs, configured.gentle_warmup);
   found.changes = true;
-  found.reason = fmt::format("the smallest batch with at least {:.0f} % of the most samples/s",
+  found.reason = fmt::format("the smallest batch that reaches {:.0f} % of the highest samples/s",
                              100 * BatchSearch::kFast);
-  if (now == nullptr) found.reason += fmt::format("; {} has no room", configured.batch);
+  if (now == nullptr)
+    found.reason += fmt::format("; the configured batch {} cannot be trained", configured.batch);
   return found;
 }
 
@@ -82,11 +83,12 @@ std::string describe_noise(double critical_batch, std::int64_t global_batch,
                            const std::vector<BatchFigure>& figures, const AsConfigured& configured) {
   if (critical_batch <= 0) return {};
   if (!std::isfinite(critical_batch))
-    return "the gradient cannot be told from its noise by as few samples: larger batches waste none";
+    return "gradient cannot be distinguished from noise with the measured samples: larger batches waste no "
+           "samples";
   const auto step = static_cast<double>(global_batch);
   std::string text = fmt::format(
-      "gradient noise scale (critical batch) at the start of training: {:.3g} samples; it grows as training "
-      "goes on. A step of {} needs {:.2f} times the samples of a small one for the same progress",
+      "gradient noise scale (critical batch) is {:.3g} samples at the start of training, and grows later. "
+      "Steps of {} samples need {:.2f} times the samples of small steps for the same progress",
       critical_batch, global_batch, 1 + step / critical_batch);
   if (step <= 2 * critical_batch) return text;
   const BatchFigure* below = nullptr;
@@ -95,8 +97,8 @@ std::string describe_noise(double critical_batch, std::int64_t global_batch,
     if (each.measured() && fits) below = &each;
   }
   if (below != nullptr)
-    text += fmt::format("; the largest measured batch below it is {}, with {:.0f} samples/s", below->batch,
-                        below->samples_per_second);
+    text += fmt::format("; the largest measured batch below the critical batch is {}, with {:.0f} samples/s",
+                        below->batch, below->samples_per_second);
   return text;
 }
 

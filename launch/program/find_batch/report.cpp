@@ -9,8 +9,8 @@
 
 #include "launch/observe/charts/markup.h"
 #include "launch/observe/charts/svg_chart.h"
-#include "launch/program/devices/memory_need.h"
 #include "launch/observe/terminal/progress_line.h"
+#include "launch/program/devices/memory_need.h"
 
 namespace lockstep {
 namespace {
@@ -121,35 +121,34 @@ std::vector<std::string> batch_verdict(const FoundBatch& found) {
   std::vector<std::string> lines;
   lines.push_back(
       found.most_run == found.most
-          ? fmt::format("The largest batch that fits, by the plan of memory, and run: {}.", found.most)
-          : fmt::format(
-                "The largest batch that fits, by the plan of memory: {}; the largest that was run: {}. "
-                "More --seconds run larger ones.",
-                found.most, found.most_run));
-  if (!found.most_problem.empty()) lines.push_back("A larger one was short of memory: " + found.most_problem);
+          ? fmt::format("The largest batch that fits by the memory plan is {}; a run confirmed it.",
+                        found.most)
+          : fmt::format("The largest batch that fits by the memory plan is {}; the largest that was run is "
+                        "{}. Increase --seconds to run larger ones.",
+                        found.most, found.most_run));
+  if (!found.most_problem.empty()) lines.push_back("A larger batch did not fit: " + found.most_problem);
   if (found.multiple > 1)
     lines.push_back(
-        fmt::format("What was tried from {0} up are multiples of {0}, which leave no lane of the kernels "
-                    "without work{1}.",
+        fmt::format("Other batches from {0} up are multiples of {0}, which use all lanes of the kernels{1}.",
                     found.multiple,
                     found.configured.batch % found.multiple == 0 || found.configured.batch < found.multiple
                         ? ""
-                        : fmt::format("; {}, as configured, is none", found.configured.batch)));
+                        : fmt::format("; the configured batch {} is not", found.configured.batch)));
   const std::string noise =
       describe_noise(found.noise.critical_batch(), best.global_batch, found.figures, found.configured);
   if (!noise.empty()) lines.push_back("The " + noise + ".");
   if (!best.changes) {
-    lines.push_back(fmt::format("Batch {} stays: {}.", best.batch, best.reason));
+    lines.push_back(fmt::format("Keep batch {}: {}.", best.batch, best.reason));
     return lines;
   }
-  lines.push_back(fmt::format(
-      "Recommended: batch {}, {}; steps of {} samples, learning rate {} ({} rule{}).", best.batch,
-      best.reason, best.global_batch, best.learning_rate,
-      kRateScalingWords[static_cast<std::size_t>(found.configured.scaling)],
-      found.configured.is_held_back(best.global_batch) ? ", held back by the noise of gradients" : ""));
+  lines.push_back(
+      fmt::format("Recommended: batch {}, {}; {} samples per step, learning rate {} ({} rule{}).", best.batch,
+                  best.reason, best.global_batch, best.learning_rate,
+                  kRateScalingWords[static_cast<std::size_t>(found.configured.scaling)],
+                  found.configured.is_held_back(best.global_batch) ? ", limited by gradient noise" : ""));
   if (figure_of_batch(found.figures, found.configured.batch) != nullptr)
     lines.push_back(
-        fmt::format("That is {:.2f} times the samples/s of the configuration as it is.", found.ratio));
+        fmt::format("This gives {:.2f} times the samples/s of the given configuration.", found.ratio));
   return lines;
 }
 
@@ -192,7 +191,8 @@ std::string batch_json(const FoundBatch& found, const std::vector<BatchAccuracy>
 
 std::string batch_charts(const FoundBatch& found, const std::vector<BatchAccuracy>& accuracies,
                          const std::string& network) {
-  ChartSeries rate{.name = "all ranks"}, busy{.name = "mean over ranks"}, memory{.name = "a rank, by plan"};
+  ChartSeries rate{.name = "all ranks"}, busy{.name = "mean over ranks"},
+      memory{.name = "per rank, by the memory plan"};
   for (const BatchFigure& figure : found.figures) {
     if (!figure.measured()) continue;
     const auto batch = static_cast<double>(figure.batch);

@@ -33,8 +33,8 @@ struct CurveChart {
 // A <figure>; empty if there is no point to draw.
 std::string to_figure(const CurveChart& chart);
 
-// The share of each phase over steps, as a <figure>. legend: an account with the phases of the legend; none
-// if it is empty.
+// The share of each phase over steps, as a <figure>. legend: an account with the phases of the legend;
+// without phases the figure has no legend.
 std::string account_figure(const std::string& title, const std::vector<AccountPoint>& points,
                            const StepAccount& legend);
 

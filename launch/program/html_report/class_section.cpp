@@ -50,9 +50,9 @@ std::string confusion_table(const RunFolder& run, const std::vector<std::vector<
                     .stands_out = label != taken};
       if (!small) cell.text = number_text(count);
       if (count > 0)
-        cell.title =
-            fmt::format("{} taken for {}: {} of {}, {}", class_name(run, label), class_name(run, taken),
-                        number_text(count), number_text(samples[label]), percent_text(share));
+        cell.title = fmt::format("{} predicted as {}: {} of {} samples, {}", class_name(run, label),
+                                 class_name(run, taken), number_text(count), number_text(samples[label]),
+                                 percent_text(share));
       row.push_back(std::move(cell));
     }
   }
@@ -74,8 +74,8 @@ std::string mistakes_table(const RunFolder& run, const std::vector<std::vector<d
   std::ranges::stable_sort(mistakes, std::greater<>(), &Mistake::count);
   mistakes.resize(std::min(mistakes.size(), kMostMistakes));
   const std::vector<double> samples = row_sums(confusion);
-  HtmlTable table{.heads = {text_cell("label"), text_cell("taken for"), number_cell("samples"),
-                            number_cell("of the label\u2019s")},
+  HtmlTable table{.heads = {text_cell("label"), text_cell("prediction"), number_cell("samples"),
+                            number_cell("share of the label")},
                   .rows = {}};
   for (const Mistake& each : mistakes) {
     const double share = each.count / samples[each.label];
@@ -123,8 +123,9 @@ std::string class_section(const RunFolder& run) {
            mistakes_table(run, metrics.confusion);
   if (!metrics.f1.empty()) html += scores_table(run, metrics);
   if (html.empty()) return {};
-  return fmt::format("<p class=\"soft\">Of the last evaluation{}.</p>\n<div class=\"pair\">\n{}</div>\n",
-                     metrics.confusion.empty() ? "" : "; what was taken for another class is orange", html);
+  return fmt::format(
+      "<p class=\"soft\">Results of the last evaluation{}.</p>\n<div class=\"pair\">\n{}</div>\n",
+      metrics.confusion.empty() ? "" : "; wrong predictions are orange", html);
 }
 
 }  // namespace lockstep

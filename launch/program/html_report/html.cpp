@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "launch/observe/charts/markup.h"
-#include "launch/program/html_report/style.h"
 #include "launch/observe/terminal/progress_line.h"
+#include "launch/program/html_report/style.h"
 #include "launch/program/version.h"
 
 namespace lockstep {

@@ -80,8 +80,9 @@ std::string layer_page(const LayerPage& page) {
       account_section(page) + kind_section(page) + layer_section(page);
   return html_page(
       page.network + ", layer by layer", body,
-      "Operations are counted as those of direct convolution, bytes as if each tensor were read and written "
-      "once; of peak: the least time that either needs, over the time taken.");
+      "Operations are those of direct convolution; bytes count each tensor as read and written "
+      "once. \u201cOf peak\u201d is the minimum time that the slower of the two needs, divided by "
+      "the measured time.");
 }
 
 }  // namespace lockstep

@@ -75,14 +75,14 @@ std::string parts_table(const std::vector<PlannedPart>& parts, double had, const
                                                html_bar(bytes / std::fmax(total, had), color)),
                            .number = true}});
   };
-  whole("planned in all", total, "s0");
+  whole("planned total", total, "s0");
   if (std::isfinite(had)) whole(what_it_had, had, "s1");
   return fmt::format("<div class=\"panel\">{}</div>", to_html(table));
 }
 
 // Resident memory of the ranks' processes after each epoch, and the planned memory.
 std::string resident_figure(const RunFolder& run, double planned) {
-  CurveChart chart{.title = "Memory of ranks\u2019 processes", .unit = "MiB"};
+  CurveChart chart{.title = "Resident memory of the ranks\u2019 processes", .unit = "MiB"};
   for (const EpochLine& epoch : run.epochs) {
     const std::size_t ranks = std::min(epoch.resident_bytes_by_rank.size(), kMostCurves);
     for (std::size_t rank = chart.curves.size(); rank < ranks; ++rank)
@@ -104,12 +104,14 @@ std::string resident_figure(const RunFolder& run, double planned) {
 std::string memory_section(const RunFolder& run) {
   std::string html;
   if (const auto parts = planned_parts(run, "device"); !parts.empty())
-    html += fmt::format("<div><h3>A rank\u2019s GPU</h3>\n{}</div>\n",
-                        parts_table(parts, used_bytes(run), "in use, by all on it, libraries included"));
+    html += fmt::format(
+        "<div><h3>A rank\u2019s GPU</h3>\n{}</div>\n",
+        parts_table(parts, used_bytes(run), "maximum in use, with libraries and other processes"));
   if (const auto parts = planned_parts(run, "host"); !parts.empty())
-    html += fmt::format("<div><h3>A rank\u2019s process</h3>\n{}</div>\n<div><h3>Over time</h3>\n{}</div>\n",
-                        parts_table(parts, most_resident(run), "resident, program and libraries included"),
-                        resident_figure(run, total_bytes(parts)));
+    html +=
+        fmt::format("<div><h3>A rank\u2019s process</h3>\n{}</div>\n<div><h3>Over time</h3>\n{}</div>\n",
+                    parts_table(parts, most_resident(run), "maximum resident, with program and libraries"),
+                    resident_figure(run, total_bytes(parts)));
   return html.empty() ? html : fmt::format("<div class=\"pair\">\n{}</div>\n", html);
 }
 

@@ -70,8 +70,8 @@ std::optional<double> leading_number(std::string_view cell) {
   return value;
 }
 
-// "2024/01/31 12:00:00.123", also with dashes or a T, or Unix seconds. In seconds of an unspecified clock:
-// only differences count.
+// Parses "2024/01/31 12:00:00.123", also with dashes or a T, or Unix seconds. The origin is unspecified: only
+// differences have a meaning.
 std::optional<double> seconds_of(std::string_view cell) {
   const std::string text(cell);
   int year = 0, month = 0, day = 0, hour = 0, minute = 0;
@@ -99,9 +99,10 @@ class CsvTable {
         const std::optional<double> seconds =
             row.cells.size() > time_ ? seconds_of(row.cells[time_]) : std::nullopt;
         if (row.cells.size() != columns_.size() || !seconds) {
-          throw DataError(
-              fmt::format("{}:{}: {} values, and a time among them, were expected; this line has {}", name,
-                          number, columns_.size(), row.cells.size()));
+          throw DataError(fmt::format(
+              "{}:{}: expected {} values with a valid timestamp, found {} values; remove this line, or "
+              "restore the file",
+              name, number, columns_.size(), row.cells.size()));
         }
         row.seconds = *seconds;
         rows_.push_back(std::move(row));
@@ -126,7 +127,9 @@ class CsvTable {
     header_ = line;
     for (const std::string_view cell : cells_of(line)) columns_.push_back(csv_column(cell));
     const auto found = std::ranges::find(columns_, "timestamp", &CsvColumn::name);
-    if (found == columns_.end()) throw DataError(fmt::format("{}:1: no column is named timestamp", name));
+    if (found == columns_.end())
+      throw DataError(
+          fmt::format("{}:1: no column is named timestamp; restore the file, or remove it", name));
     time_ = static_cast<std::size_t>(found - columns_.begin());
   }
 

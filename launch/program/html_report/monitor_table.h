@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // monitor.csv: the use of devices and hosts during a run, in the columns of `nvidia-smi --query-gpu=..
-// --format=csv`, followed by others. Columns are identified by their headers.
+// --format=csv`, followed by further columns. Columns are identified by their headers.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace lockstep {
 struct MonitorSeries {
   std::string column;              // "utilization.gpu"
   std::string unit;                // "%"; as the header has it
-  std::string device;              // distinguishes it from the others; empty: there is one
+  std::string device;              // label of the device or host; empty if there is only one
   std::vector<ChartPoint> points;  // x: minutes since the file's first line
 };
 

@@ -32,8 +32,8 @@ std::string subtitle_of(const RunFolder& run, const RunHeadline& headline) {
     parts.push_back("host " + host);
   if (const std::string started = fact_named(run.machine, "started"); !started.empty())
     parts.push_back("started " + started);
-  parts.push_back(fmt::format("{} steps", number_text(headline.steps)));
-  parts.push_back(fmt::format("{} epoch{} ended", headline.epochs, headline.epochs == 1 ? "" : "s"));
+  parts.push_back(fmt::format("{} step{}", number_text(headline.steps), headline.steps == 1 ? "" : "s"));
+  parts.push_back(fmt::format("{} completed epoch{}", headline.epochs, headline.epochs == 1 ? "" : "s"));
   return fmt::format("<p class=\"soft\">{}</p>\n",
                      in_markup(fmt::format("{}", fmt::join(parts, " \u00b7 "))));
 }
@@ -46,7 +46,7 @@ std::string cards_of(const RunHeadline& headline) {
          html_card("test accuracy", percent_text(headline.test_accuracy),
                    "test loss " + number_text(headline.test_loss)) +
          html_card("time", seconds_text(headline.train_seconds),
-                   "and " + seconds_text(headline.evaluation_seconds) + " of evaluation") +
+                   "plus " + seconds_text(headline.evaluation_seconds) + " of evaluation") +
          "</div>\n";
 }
 
@@ -55,7 +55,7 @@ std::string section(const std::string& title, const std::string& html) {
 }
 
 std::string charts_html(const std::string& figures) {
-  return figures.empty() ? "<p class=\"soft\">There is nothing to draw yet.</p>\n"
+  return figures.empty() ? "<p class=\"soft\">No data to draw yet.</p>\n"
                          : fmt::format("<div class=\"charts\">\n{}</div>\n", figures);
 }
 
@@ -99,13 +99,13 @@ std::string headline_table(const NamedRuns& named) {
   add("samples/s", [](const RunHeadline& run) { return number_text(run.samples_per_second); });
   add("test accuracy", [](const RunHeadline& run) { return percent_text(run.test_accuracy); });
   if (std::ranges::any_of(headlines, [](const RunHeadline& run) { return std::isfinite(run.top5); }))
-    add("among the five largest", [](const RunHeadline& run) { return percent_text(run.top5); });
+    add("top-5 accuracy", [](const RunHeadline& run) { return percent_text(run.top5); });
   if (std::ranges::any_of(headlines, [](const RunHeadline& run) { return std::isfinite(run.f1_macro); }))
     add("F1, mean over classes", [](const RunHeadline& run) { return percent_text(run.f1_macro); });
   add("test loss", [](const RunHeadline& run) { return number_text(run.test_loss); });
   add("training loss", [](const RunHeadline& run) { return number_text(run.train_loss); });
-  add("time of training", [](const RunHeadline& run) { return seconds_text(run.train_seconds); });
-  add("time of evaluation", [](const RunHeadline& run) { return seconds_text(run.evaluation_seconds); });
+  add("training time", [](const RunHeadline& run) { return seconds_text(run.train_seconds); });
+  add("evaluation time", [](const RunHeadline& run) { return seconds_text(run.evaluation_seconds); });
   add("steps", [](const RunHeadline& run) { return number_text(run.steps); });
   add("epochs", [](const RunHeadline& run) { return fmt::format("{}", run.epochs); });
   std::vector<HtmlCell> accounts = {text_cell("step account")};
@@ -137,11 +137,11 @@ std::string page_of_several(const NamedRuns& named) {
         absent_section(run));
   }
   return fmt::format("<h1>{} runs side by side</h1>\n", named.runs.size()) +
-         section("What differs", differences.empty()
-                                     ? "<p class=\"soft\">No key of the configuration, and no fact of run "
-                                       "and machine, that these runs tell of.</p>\n"
-                                     : differences) +
-         section("Figures", headline_table(named)) +
+         section("Differences", differences.empty()
+                                    ? "<p class=\"soft\">The runs do not differ in config.toml and "
+                                      "run.json.</p>\n"
+                                    : differences) +
+         section("Key figures", headline_table(named)) +
          section("Speed", legend_of_runs(named) + charts_html(speed_charts(named))) +
          section("Step account over time",
                  fmt::format("<p class=\"legend\">{}</p>\n", account_legend(account_of_all(named))) +
@@ -155,9 +155,10 @@ std::string page_of_several(const NamedRuns& named) {
 std::string report_page(std::span<const RunFolder> runs) {
   const NamedRuns named{.runs = runs, .names = run_names(runs)};
   const std::string title = runs.size() == 1 ? named.names[0] : fmt::format("{} runs", runs.size());
-  return html_page(title, runs.size() == 1 ? page_of_one(runs[0], named) : page_of_several(named),
-                   "A curve that is thinned shows the mean of each column, and behind it a band from the "
-                   "lowest to the highest value. Rest the pointer on a chart to read its numbers.");
+  return html_page(
+      title, runs.size() == 1 ? page_of_one(runs[0], named) : page_of_several(named),
+      "A thinned curve shows the mean of each column, with a band from the lowest to the highest "
+      "value. Move the pointer over a chart to see its values.");
 }
 
 }  // namespace lockstep

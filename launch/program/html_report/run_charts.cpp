@@ -24,7 +24,7 @@ std::vector<ChartPoint> points_of(const std::vector<Line>& lines, double Line::*
   return points;
 }
 
-// A value of steps.jsonl, or else of epochs.
+// The values of a chart: from steps.jsonl, or else from metrics.jsonl (epochs).
 struct TrainingNumber {
   const char* title;
   const char* unit;
@@ -68,7 +68,7 @@ constexpr TrainingNumber kLearningNumbers[] = {
      .of_evaluations = &EvaluationPoint::test_accuracy,
      .factor = 100,
      .from_zero = false},
-    {.title = "Among the five largest",
+    {.title = "Top-5 accuracy",
      .unit = "%",
      .of_evaluations = &EvaluationPoint::top5,
      .factor = 100,
@@ -133,8 +133,8 @@ std::string loss_figure(const RunFolder& run) {
        .unit = "nats",
        .from_zero = false,
        .curves = {
-           {"of steps", points_of(run.steps, &StepPoint::step, &StepPoint::loss), 7},
-           {"of the epoch", points_of(run.epochs, &EpochLine::steps, &EpochLine::train_loss), 0},
+           {"training, by step", points_of(run.steps, &StepPoint::step, &StepPoint::loss), 7},
+           {"training, by epoch", points_of(run.epochs, &EpochLine::steps, &EpochLine::train_loss), 0},
            {"test", points_of(evaluation_points(run), &EvaluationPoint::step, &EvaluationPoint::test_loss),
             1}}});
 }
@@ -225,7 +225,8 @@ std::string exposed_figure(const RunFolder& run) {
 
 std::string monitor_section(const RunFolder& run) {
   if (run.monitor.series.empty())
-    return "<p class=\"soft\">Nothing was written of how devices and hosts were used.</p>\n";
+    return "<p class=\"soft\">No use of devices and hosts was recorded (monitor.csv; see "
+           "run.monitor_seconds).</p>\n";
   const auto is_share = [](const MonitorSeries& series) { return series.unit == "%"; };
   const auto leads = [&](const MonitorSeries& series) { return is_share(series) || is_memory(series); };
   const auto is_total = [](const MonitorSeries& series) {
@@ -236,7 +237,8 @@ std::string monitor_section(const RunFolder& run) {
   return monitor_figures(run.monitor, leads) +
          (others.empty()
               ? ""
-              : fmt::format("<details><summary>More of monitor.csv</summary>\n{}</details>\n", others));
+              : fmt::format("<details><summary>Other columns of monitor.csv</summary>\n{}</details>\n",
+                            others));
 }
 
 }  // namespace lockstep

@@ -12,9 +12,9 @@
 #include <toml++/toml.h>
 
 #include "core/error.h"
-#include "launch/train/checkpoint/plain_file.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/toml_text.h"
+#include "launch/train/checkpoint/plain_file.h"
 
 namespace lockstep {
 namespace {
@@ -59,7 +59,7 @@ std::vector<Json> objects_in(const Json& object, const char* name) {
   return objects;
 }
 
-// The elements of a list as numbers; NaN for others.
+// The elements of a list; NaN for elements that are not numbers.
 std::vector<double> numbers_in(const Json& list) {
   std::vector<double> numbers;
   if (list.is_array())
@@ -120,19 +120,19 @@ void for_each_object(std::string_view text, const std::string& name, const What&
     const Json object = Json::parse(line.begin(), line.end(), nullptr, false);
     try {
       if (object.is_discarded()) throw DataError("is not JSON");
-      if (!object.is_object()) throw DataError("is no JSON object");
+      if (!object.is_object()) throw DataError("is not a JSON object");
       what(object);
     } catch (const DataError& error) {
       if (!whole) return;  // an active writer has not finished it
       throw DataError(
-          fmt::format("{}:{}: this line {}; remove it, or bring back the file", name, number, error.what()));
+          fmt::format("{}:{}: this line {}; remove it, or restore the file", name, number, error.what()));
     }
   });
 }
 
 double needed_number(const Json& object, const char* name) {
   const double value = number_in(object, name);
-  if (!(value >= 0 && value < 1e15)) throw DataError(fmt::format("has no number {}", name));
+  if (!(value >= 0 && value < 1e15)) throw DataError(fmt::format("has no valid number {}", name));
   return value;
 }
 
@@ -319,14 +319,16 @@ std::vector<RunFact> read_config_facts(std::string_view text, const std::string&
 std::vector<RunFact> read_machine_facts(std::string_view text, const std::string& name) {
   try {
     const auto document = nlohmann::ordered_json::parse(text.begin(), text.end());
-    if (!document.is_object()) throw DataError(fmt::format("{}:1: is no JSON object", name));
+    if (!document.is_object())
+      throw DataError(fmt::format("{}:1: is not a JSON object; restore the file, or remove it", name));
     std::vector<RunFact> facts;
     for (const auto& [member, value] : document.items())  // in the file's order; nested members are sorted
       add_json_facts(member, Json(value), facts);
     return facts;
   } catch (const nlohmann::json::parse_error& error) {
     const auto before = text.substr(0, std::min(error.byte, text.size()));
-    throw DataError(fmt::format("{}:{}: is not JSON", name, 1 + std::ranges::count(before, '\n')));
+    throw DataError(fmt::format("{}:{}: is not JSON; restore the file, or remove it", name,
+                                1 + std::ranges::count(before, '\n')));
   }
 }
 
@@ -343,7 +345,7 @@ RunFolder read_run_folder(const fs::path& folder) {
   const std::optional<std::string> text = text_of_file(metrics);
   if (!text) {
     throw IoError(
-        fmt::format("{} has no {}: give the folder of a run (its run.dir)", folder.string(), kMetrics));
+        fmt::format("{} has no {}; name the folder of a run (its run.dir)", folder.string(), kMetrics));
   }
   run.epochs = read_epoch_lines(*text, metrics.string());
   const auto read = [&](const char* name, const auto& reader, auto& result) {

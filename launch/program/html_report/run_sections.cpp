@@ -27,15 +27,15 @@ constexpr std::size_t kMostExposedRanks = 64;
 const char* remedy_for(Phase phase) {
   switch (phase) {
     case Phase::data_wait:
-      return "data.loader_threads (0: as many as it takes), data.loader = \"preload\", lockstep pack";
+      return "data.loader_threads (0 chooses the number), data.loader = \"preload\", lockstep pack";
     case Phase::forward:
     case Phase::backward:
       return "train.threads, train.batch, kernels.choose";
     case Phase::exposed_communication:
-      return "comm.cross_barrier, smaller comm.bucket_mib, more work for each step (train.batch, "
+      return "comm.cross_barrier, smaller comm.bucket_mib, more work per step (train.batch, "
              "train.accumulation), --bind-to none";
     case Phase::idle:
-      return "train.cuda_graph, more work for each step (train.batch), fewer things beside the ranks";
+      return "train.cuda_graph, more work per step (train.batch), fewer other programs on the machine";
     default:
       return "";
   }
@@ -67,20 +67,20 @@ std::string verdict_text(const RunHeadline& headline, const StepAccount& account
     if (std::isfinite(headline.peak))
       text += fmt::format(", at {} of their peak", percent_text(headline.peak));
   } else {
-    text =
-        fmt::format("This run does not tell how busy its devices were; {} of rank 0\u2019s time was compute",
-                    percent_text(compute_share(account)));
+    text = fmt::format(
+        "This run does not record how busy its devices were; compute took {} of rank 0\u2019s time",
+        percent_text(compute_share(account)));
   }
   const Phase wait = largest_wait(account);
   const double coreless = coreless_share(account, headline.busy);
   if (coreless > share_of(account, wait) && coreless >= kWorthAWord) {
     return text +
-           fmt::format(". Most of the rest was spent ready to compute, without a core: about {} of the time.",
+           fmt::format(". In most of the rest compute threads waited for a core: about {} of the time.",
                        percent_text(coreless));
   }
-  if (share_of(account, wait) < 0.005) return text + ". It hardly waited.";
-  return text + fmt::format(". Most of the rest is {}: {} of rank 0\u2019s time.", phase_text(wait),
-                            percent_text(share_of(account, wait)));
+  if (share_of(account, wait) < 0.005) return text + ". No kind of wait took 0.5 % of the time.";
+  return text + fmt::format(". The largest part of the rest is {}: {} of rank 0\u2019s time.",
+                            phase_text(wait), percent_text(share_of(account, wait)));
 }
 
 // KEY=VALUE, quoted for a shell.
@@ -96,15 +96,16 @@ std::string advice_html(const std::vector<GivenAdvice>& given, const StepAccount
     const AdviceLine& advice = each.advice;
     html += fmt::format("<div class=\"advice\"><p><b>{}</b></p><p class=\"soft\">", in_markup(advice.text));
     if (!advice.key.empty()) html += fmt::format("<code>--set {}</code>. ", in_markup(setting_text(advice)));
-    html += fmt::format("Cause: {}; said after {} epoch{}, the last {}.</p></div>\n", in_markup(advice.cause),
-                        each.times, each.times == 1 ? "" : "s", number_text(each.last_epoch));
+    html += fmt::format("Cause: {}; reported after {} epoch{}, last after epoch {}.</p></div>\n",
+                        in_markup(advice.cause), each.times, each.times == 1 ? "" : "s",
+                        number_text(each.last_epoch));
   }
   if (!html.empty()) return html;
   const Phase wait = largest_wait(account);
   const std::string remedy = remedy_for(wait);
   if (share_of(account, wait) < kWorthAWord)
-    return "<p class=\"soft\">Nothing but compute takes 5 % of the time: what is left to gain is in "
-           "compute.</p>\n";
+    return "<p class=\"soft\">No phase except compute takes 5 % of the time: only faster compute would "
+           "shorten the steps.</p>\n";
   if (remedy.empty()) return {};
   return fmt::format("<div class=\"advice\"><p><b>What to change: {}</b></p></div>\n", in_markup(remedy));
 }
@@ -116,8 +117,8 @@ HtmlCell wide_cell(const std::string& text) {
 
 std::string account_table(const WholeAccount& whole, double busy) {
   HtmlTable table{
-      .heads = {text_cell("part of rank 0\u2019s time"), number_cell("share"), number_cell("a step"),
-                number_cell("in all"), text_cell("what to change when it is large")},
+      .heads = {text_cell("part of rank 0\u2019s time"), number_cell("share"), number_cell("per step"),
+                number_cell("total"), text_cell("what to change if it is large")},
       .rows = {}};
   for (std::size_t i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
@@ -132,11 +133,11 @@ std::string account_table(const WholeAccount& whole, double busy) {
   }
   if (const double coreless = coreless_share(whole.account, busy); coreless >= kWorthAWord) {
     const double seconds = coreless * whole.account.total();
-    table.rows.push_back({text_cell("of compute, without a core"), number_cell(percent_text(coreless)),
+    table.rows.push_back({text_cell("part of compute without a core"), number_cell(percent_text(coreless)),
                           number_cell(seconds_text(seconds / whole.steps)),
                           number_cell(seconds_text(seconds)),
-                          wide_cell("fewer ranks or threads (train.threads) than cores; other programs "
-                                    "elsewhere; ranks bound to cores of their own")});
+                          wide_cell("fewer ranks or threads (train.threads) than cores; no other programs "
+                                    "on the machine; each rank bound to separate cores")});
   }
   return to_html(table);
 }
@@ -147,8 +148,8 @@ HtmlCell barred_cell(double seconds, double most, const char* color) {
 }
 
 std::string rank_table(const CommunicationLine& sum, const std::vector<double>& busy) {
-  HtmlTable table{.heads = {number_cell("rank"), number_cell("exposed a step"), number_cell("hidden"),
-                            number_cell("waited for others"), number_cell("wire"), number_cell("starved"),
+  HtmlTable table{.heads = {number_cell("rank"), number_cell("exposed per step"), number_cell("hidden"),
+                            number_cell("waited for peers"), number_cell("wire"), number_cell("starved"),
                             number_cell("no core"), number_cell("busy")},
                   .rows = {}};
   double most = 0;
@@ -165,8 +166,8 @@ std::string rank_table(const CommunicationLine& sum, const std::vector<double>& 
 }
 
 std::string bucket_table(const CommunicationLine& sum) {
-  HtmlTable table{.heads = {number_cell("bucket"), number_cell("size"), number_cell("exposed a step"),
-                            number_cell("hidden"), number_cell("waited for others"), number_cell("wire"),
+  HtmlTable table{.heads = {number_cell("bucket"), number_cell("size"), number_cell("exposed per step"),
+                            number_cell("hidden"), number_cell("waited for peers"), number_cell("wire"),
                             number_cell("starved")},
                   .rows = {}};
   double most = 0;
@@ -213,14 +214,14 @@ std::string exposed_table(const CommunicationLine& sum) {
       const std::string text = seconds_text(buckets[bucket] / sum.steps);
       row.push_back({.shade = most > 0 ? buckets[bucket] / most : 0,
                      .text = table.small ? "" : text,
-                     .title = fmt::format("rank {}, bucket {}: {} a step", i, bucket, text),
+                     .title = fmt::format("rank {}, bucket {}: {} per step", i, bucket, text),
                      .stands_out = true});
     }
   }
   if (table.rows.empty()) return {};
   return fmt::format("<div><h3>Exposed by rank and bucket{}</h3>\n<div class=\"panel\">{}</div></div>\n",
                      ranks.size() < sum.by_rank.size()
-                         ? fmt::format(", of the {} ranks that waited longest", ranks.size())
+                         ? fmt::format(", for the {} ranks that waited longest", ranks.size())
                          : "",
                      to_html(table));
 }
@@ -237,7 +238,7 @@ std::vector<EventLine> stragglers_of(const RunFolder& run) {
       events.push_back({.step = each.found_step,
                         .kind = "straggler",
                         .cause = fmt::format("rank {} on {}", number_text(each.rank), each.host),
-                        .text = fmt::format("{} a step of its own since step {}, the median of ranks {}",
+                        .text = fmt::format("own time per step {} since step {}, median of the ranks {}",
                                             seconds_text(each.seconds), number_text(each.since_step),
                                             seconds_text(each.median_seconds))});
     }
@@ -250,7 +251,7 @@ std::vector<EventLine> stragglers_of(const RunFolder& run) {
 std::string verdict_section(const RunFolder& run) {
   const WholeAccount whole = whole_account(run);
   if (!(whole.account.total() > 0))
-    return "<div class=\"panel\"><p>No step account was written yet.</p></div>\n";
+    return "<div class=\"panel\"><p>No step account has been written yet.</p></div>\n";
   const std::string over_time = account_figure(
       run.steps.empty() ? "Step account of each epoch" : "Step account over time", account_points(run), {});
   return fmt::format(
@@ -265,10 +266,12 @@ std::string verdict_section(const RunFolder& run) {
 std::string communication_section(const RunFolder& run) {
   const CommunicationLine sum = whole_communication(run);
   if (!(sum.steps > 0))
-    return "<p class=\"soft\">No communication is told of: one rank, or no epoch has ended.</p>\n";
+    return "<p class=\"soft\">No communication was recorded: the run has one rank, or no epoch has "
+           "ended.</p>\n";
   return fmt::format(
-      "<p class=\"soft\">Of {} steps, as means of a step. Exposed is what compute waited for; hidden "
-      "travelled beside backward.</p>\n<h3>By rank</h3>\n<div class=\"panel\">{}</div>\n"
+      "<p class=\"soft\">Mean times per step, over {} steps. Compute waited for exposed communication; "
+      "hidden communication ran during the backward pass.</p>\n<h3>By rank</h3>\n<div "
+      "class=\"panel\">{}</div>\n"
       "<h3>By bucket of rank 0</h3>\n<div class=\"panel\">{}</div>\n<div class=\"pair\">\n{}<div><h3>Over "
       "time</h3>\n{}</div>\n</div>\n",
       number_text(sum.steps), rank_table(sum, busy_by_rank(run)), bucket_table(sum), exposed_table(sum),
@@ -279,12 +282,12 @@ std::string events_section(const RunFolder& run) {
   std::vector<EventLine> events = run.events;
   const std::vector<EventLine> stragglers = stragglers_of(run);
   events.insert(events.end(), stragglers.begin(), stragglers.end());
-  if (events.empty()) return "<p class=\"soft\">Nothing happened that was worth a line.</p>\n";
+  if (events.empty()) return "<p class=\"soft\">No events were recorded.</p>\n";
   std::ranges::stable_sort(events, [](const EventLine& one, const EventLine& other) {
     return (std::isfinite(one.step) ? one.step : -1) < (std::isfinite(other.step) ? other.step : -1);
   });
   HtmlTable table{.heads = {number_cell("time (UTC)"), number_cell("step"), text_cell("kind"),
-                            text_cell("cause"), text_cell("what")},
+                            text_cell("cause"), text_cell("description")},
                   .rows = {}};
   const std::size_t left_out = events.size() - std::min(events.size(), kMostEvents);
   for (std::size_t i = left_out; i < events.size(); ++i) add_event_row(events[i], table);
@@ -296,7 +299,7 @@ std::string events_section(const RunFolder& run) {
 }
 
 std::string facts_section(const NamedRuns& named, bool only_differences) {
-  HtmlTable table{.heads = {text_cell("key"), text_cell("of")}, .rows = {}};
+  HtmlTable table{.heads = {text_cell("key"), text_cell("file")}, .rows = {}};
   for (const std::string& name : named.names)
     table.heads.push_back(text_cell(named.names.size() == 1 ? "value" : name));
   for (const auto& [facts, file] :
@@ -316,12 +319,12 @@ std::string facts_section(const NamedRuns& named, bool only_differences) {
 std::string absent_section(const RunFolder& run) {
   std::string html;
   for (const std::string& name : run.absent) {
-    const char* part = name == "steps.jsonl"    ? "charts have a point for each epoch, and no gradient norm"
-                       : name == "events.jsonl" ? "events are those of metrics.jsonl alone"
-                       : name == "config.toml"  ? "the configuration is left out"
-                       : name == "run.json"     ? "the machine is left out"
-                                                : "the use of devices and hosts is left out";
-    html += fmt::format("<p class=\"note\">{} is not there: {}.</p>\n", name, part);
+    const char* part = name == "steps.jsonl"    ? "charts have one point per epoch, without the gradient norm"
+                       : name == "events.jsonl" ? "only the events of metrics.jsonl are shown"
+                       : name == "config.toml"  ? "the configuration is omitted"
+                       : name == "run.json"     ? "the machine is omitted"
+                                                : "the use of devices and hosts is omitted";
+    html += fmt::format("<p class=\"note\">{} is missing: {}.</p>\n", name, part);
   }
   return html;
 }

@@ -52,13 +52,13 @@ void slow_down(double milliseconds) {
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
 }
 void run_out_of_memory(double) { throw std::bad_alloc(); }
-void fail_rank(double) { throw Error(exit_code::failed, "a fault that was made on purpose"); }
+void fail_rank(double) { throw Error(exit_code::failed, "an error injected by --inject fail"); }
 
 // Existing files stay readable, but no file can grow.
 void fill_disk(double) {
   std::signal(SIGXFSZ, SIG_IGN);
   const rlimit none{.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
-  CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0, "files cannot be limited");
+  CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0, "cannot limit the size of files (RLIMIT_FSIZE)");
 }
 
 std::uint64_t network_of(const char* process) {
@@ -72,8 +72,8 @@ void take_link_down(double) {
   const std::uint64_t mine = network_of("self"), machines = network_of("1");
   if (mine == 0 || machines == 0 || mine == machines)
     throw UsageError(
-        "--inject link-down: this rank has the network of its machine, which would be unreachable then; "
-        "start it in a network namespace, as tests/nodes.sh does");
+        "--inject link-down: this rank uses its machine's own network, and the machine would become "
+        "unreachable; start the rank in a network namespace, as tests/nodes.sh does");
   const int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   for (const struct if_nameindex* list = if_nameindex(); list != nullptr && list->if_index != 0; ++list) {
     ifreq request = {};
@@ -81,7 +81,8 @@ void take_link_down(double) {
     if (ioctl(any, SIOCGIFFLAGS, &request) != 0 || (request.ifr_flags & IFF_LOOPBACK) != 0) continue;
     request.ifr_flags = static_cast<short>(request.ifr_flags & ~IFF_UP);
     if (ioctl(any, SIOCSIFFLAGS, &request) != 0)
-      throw UsageError("--inject link-down: only root can take an interface down");
+      throw UsageError("--inject link-down: only root can take the network interface " +
+                       std::string(request.ifr_name) + " down");
   }
   close(any);
 }
@@ -214,26 +215,26 @@ std::unique_ptr<Fault> make_fault() {
 }
 
 constexpr FaultKind kFaultKinds[] = {
-    {"kill", "the rank's process is killed", "", 0, 0, 0, false, make_fault<OwnFault<kill_rank>>},
-    {"kill-saving", "it is killed so long after it has begun to save the next checkpoint", "ms", 0, 0, 1e6,
+    {"kill", "the rank's process is killed (SIGKILL)", "", 0, 0, 0, false, make_fault<OwnFault<kill_rank>>},
+    {"kill-saving", "it is killed this long after it starts to save the next checkpoint", "ms", 0, 0, 1e6,
      false, make_fault<KillWhileSaving>},
-    {"stop", "it is stopped (SIGSTOP), and stays so", "", 0, 0, 0, false, make_fault<OwnFault<stop_rank>>},
-    {"hang", "its main thread never goes on", "", 0, 0, 0, false, make_fault<OwnFault<hang_rank>>},
-    {"slow", "each step from that one on takes longer", "ms", 0, 50, 1e6, true,
+    {"stop", "it is stopped (SIGSTOP) and never continued", "", 0, 0, 0, false,
+     make_fault<OwnFault<stop_rank>>},
+    {"hang", "its main thread sleeps forever", "", 0, 0, 0, false, make_fault<OwnFault<hang_rank>>},
+    {"slow", "each step from step S on takes this much longer", "ms", 0, 50, 1e6, true,
      make_fault<OwnFault<slow_down>>},
-    {"slower", "each step from the one behind it on takes so many times as long", "factor", 1, 1.5, 1000,
-     true, make_fault<SlowerSteps>},
-    {"fail", "it ends with an error of its own", "", 0, 0, 0, false, make_fault<OwnFault<fail_rank>>},
+    {"slower", "each step after step S takes this many times as long", "factor", 1, 1.5, 1000, true,
+     make_fault<SlowerSteps>},
+    {"fail", "it throws an error", "", 0, 0, 0, false, make_fault<OwnFault<fail_rank>>},
     {"oom", "its memory runs out", "", 0, 0, 0, false, make_fault<OwnFault<run_out_of_memory>>},
-    {"disk-full", "no file that it writes grows any more", "", 0, 0, 0, false,
-     make_fault<OwnFault<fill_disk>>},
-    {"link-down", "its machine's network goes down; in a network namespace only, for root", "", 0, 0, 0,
-     false, make_fault<OwnFault<take_link_down>>},
-    {"nan", "its gradients are not finite in that step", "", 0, 0, 0, false, make_fault<NanGradients>},
+    {"disk-full", "no file that it writes can grow", "", 0, 0, 0, false, make_fault<OwnFault<fill_disk>>},
+    {"link-down", "its machine's network goes down; needs a network namespace and root", "", 0, 0, 0, false,
+     make_fault<OwnFault<take_link_down>>},
+    {"nan", "its gradients are not finite in step S", "", 0, 0, 0, false, make_fault<NanGradients>},
     {"bitflip", "the last bit of its first parameter is flipped", "", 0, 0, 0, false, make_fault<BitFlip>},
-    {"wrong-count", "it takes part in a sum with another count than the others", "", 0, 0, 0, false,
+    {"wrong-count", "it calls an all-reduce with another count than its peers", "", 0, 0, 0, false,
      make_fault<WrongCall<2, ReduceOp::sum>>},
-    {"wrong-op", "it takes part in a sum with a maximum", "", 0, 0, 0, false,
+    {"wrong-op", "it calls an all-reduce with max while its peers use sum", "", 0, 0, 0, false,
      make_fault<WrongCall<1, ReduceOp::max>>},
 };
 

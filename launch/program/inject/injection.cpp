@@ -18,7 +18,7 @@ namespace {
 
 [[noreturn]] void refuse_injection(const std::string& text, const std::string& why) {
   throw UsageError(
-      fmt::format("--inject {}: {}; give KIND:rank=R,step=S, such as kill:rank=1,step=20. There are:\n{}",
+      fmt::format("--inject {}: {}; expected KIND:rank=R,step=S, such as kill:rank=1,step=20. Kinds:\n{}",
                   text, why, describe_fault_kinds()));
 }
 
@@ -28,8 +28,8 @@ const FaultKind& kind_named(const std::string& text, const std::string& name) {
     if (kind.name == name) return kind;
     names.emplace_back(kind.name);
   }
-  refuse_injection(
-      text, fmt::format("there is no fault \"{}\"{}", name, did_you_mean(suggested_word(name, names))));
+  refuse_injection(text,
+                   fmt::format("unknown fault \"{}\"{}", name, did_you_mean(suggested_word(name, names))));
 }
 
 double number_in(const std::string& text, const std::string& word) {
@@ -37,7 +37,7 @@ double number_in(const std::string& text, const std::string& word) {
   const char* end = word.data() + word.size();
   const auto read = std::from_chars(word.data(), end, number);
   if (read.ec != std::errc() || read.ptr != end || !std::isfinite(number))
-    refuse_injection(text, fmt::format("\"{}\" is no number", word));
+    refuse_injection(text, fmt::format("\"{}\" is not a number", word));
   return number;
 }
 
@@ -55,7 +55,12 @@ void set_option(const std::string& text, const std::string& option, Injection& i
              number <= injection.kind->most) {
     injection.amount = number;
   } else {
-    refuse_injection(text, fmt::format("\"{}\" is not allowed", option));
+    const FaultKind& kind = *injection.kind;
+    refuse_injection(
+        text, fmt::format("\"{}\" is not allowed; rank is a whole number from 0, step from 1{}", option,
+                          kind.amount.empty()
+                              ? ""
+                              : fmt::format(", {} from {} to {}", kind.amount, kind.least, kind.most)));
   }
 }
 
@@ -66,8 +71,8 @@ std::string describe_fault_kinds() {
   for (const FaultKind& kind : fault_kinds()) {
     text += fmt::format("  {:<12} {}", kind.name, kind.meaning);
     if (!kind.amount.empty())
-      text += fmt::format(" ({}={} to {}, {} where it is left out)", kind.amount, kind.least, kind.most,
-                          kind.otherwise);
+      text +=
+          fmt::format(" ({} from {} to {}, default {})", kind.amount, kind.least, kind.most, kind.otherwise);
     text += "\n";
   }
   return text;
@@ -91,9 +96,11 @@ Injector::Injector(std::span<const std::string> texts, Trainer& trainer, Communi
   for (const std::string& text : texts) {
     const Injection injection = parse_injection(text);
     if (injection.rank >= host.size())
-      throw_agreed(UsageError(fmt::format("--inject {}: there are {} ranks, from 0", text, host.size())));
+      throw_agreed(
+          UsageError(fmt::format("--inject {}: rank {} does not exist; the job has {} rank{}, counted from 0",
+                                 text, injection.rank, host.size(), host.size() == 1 ? "" : "s")));
     planned_.push_back({injection, injection.kind->make()});
-    if (host.rank() == 0) log::warning("a fault is made on purpose: {}", text);
+    if (host.rank() == 0) log::warning("this job injects a fault on purpose: {}", text);
   }
 }
 

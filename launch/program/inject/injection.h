@@ -40,7 +40,7 @@ class Fault {
 struct FaultKind {
   std::string_view name;
   std::string_view meaning;
-  std::string_view amount;  // name of the third number, "ms"; empty: none
+  std::string_view amount;  // name of the third number, such as "ms"; empty if the kind has none
   double least, otherwise, most;
   bool lasts;  // applies to every step from that one on
   std::unique_ptr<Fault> (*make)();

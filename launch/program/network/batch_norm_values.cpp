@@ -6,8 +6,8 @@
 namespace lockstep {
 namespace {
 
-// The fewest distinct samples in a micro-batch of the last global batch, among those that have any; their
-// other places repeat them.
+// The fewest distinct samples in a micro-batch of the last global batch, among those that have any. The other
+// places of a micro-batch repeat its samples.
 std::int64_t fewest_in_tail(const BatchNormSamples& samples) {
   const std::int64_t each = samples.tail / samples.micro_batches;
   return each > 0 ? each : 1;
@@ -24,11 +24,11 @@ void require_batch_norm_values(const Graph& graph, const BatchNormSamples& sampl
     const std::int64_t pixels = shape.elements() / (shape[0] * shape[1]);
     if (pixels > 1) continue;
     if (shape[0] == 1) {
-      throw ConfigError(fmt::format(
-          "{}: batch norm over {} has one value per channel, whose variance is 0, so the layer cannot be "
-          "trained; raise train.batch, set model.sync_batch_norm = true on several ranks, take larger images "
-          "(data.resize), or freeze the layer (model.freeze)",
-          layer.name, to_string(shape)));
+      throw ConfigError(
+          fmt::format("{}: batch norm over {} has one value per channel, whose variance is 0, so the layer "
+                      "cannot be trained; raise train.batch, set model.sync_batch_norm = true on several "
+                      "ranks, use larger images (data.resize), or freeze the layer (model.freeze)",
+                      layer.name, to_string(shape)));
     }
     if (samples.tail > 0 && fewest_in_tail(samples) == 1) {
       throw ConfigError(fmt::format(

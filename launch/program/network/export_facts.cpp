@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/safetensors.h"
+#include "core/files/safetensors.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +34,7 @@ bool is_of_the_network(std::string_view key) {
 DType image_type(const std::string& name) {
   for (const DType type : {DType::u8, DType::f32})
     if (name == name_of(type)) return type;
-  throw DataError(fmt::format("images of type {}", name));
+  throw DataError(fmt::format("unknown image type {}", name));
 }
 
 ExportFacts facts_in(const std::map<std::string, std::string>& metadata) {
@@ -49,12 +49,12 @@ ExportFacts facts_in(const std::map<std::string, std::string>& metadata) {
   facts.mean = image.at("mean").get<std::vector<double>>();
   facts.deviation = image.at("deviation").get<std::vector<double>>();
   for (const std::int64_t side : {facts.image.height, facts.image.width, facts.image.channels})
-    if (side < 1 || side > kMostSide) throw DataError(fmt::format("an image has a side of {}", side));
+    if (side < 1 || side > kMostSide) throw DataError(fmt::format("invalid image side {}", side));
   if (facts.classes.empty() || std::ssize(facts.classes) > kMostNamedClasses)
-    throw DataError(fmt::format("{} classes", facts.classes.size()));
+    throw DataError(fmt::format("invalid number of classes {}", facts.classes.size()));
   for (const std::string& setting : facts.settings)
     if (!is_of_the_network(setting.substr(0, setting.find('='))))
-      throw DataError(fmt::format("{} is no setting of a network", setting));
+      throw DataError(fmt::format("{} is not a setting of a network", setting));
   return facts;
 }
 
@@ -93,8 +93,7 @@ std::optional<ExportFacts> read_export_facts(const std::filesystem::path& path) 
   try {
     return facts_in(file.metadata());
   } catch (const std::exception& error) {
-    throw DataError(
-        fmt::format("{}: what it says of its network makes no sense: {}", path.string(), error.what()));
+    throw DataError(fmt::format("{}: invalid metadata of the network: {}", path.string(), error.what()));
   }
 }
 

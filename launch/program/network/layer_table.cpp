@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "core/wrapped_text.h"
+#include "core/system/wrapped_text.h"
 
 namespace lockstep {
 namespace {

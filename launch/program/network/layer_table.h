@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
+#include "core/system/terminal.h"
 #include "launch/observe/profile/layer_profile.h"
-#include "launch/observe/terminal/terminal.h"
 
 namespace lockstep {
 

@@ -156,8 +156,8 @@ AllReducePath halving_path(std::size_t members) {
 }  // namespace
 
 AllReducePath all_reduce_path(int members, AllReduceWay way) {
-  CHECK(members > 0, "an all-reduce of {}", members);
-  CHECK(way != AllReduceWay::mpi, "there is no model of MPI's own all-reduce");
+  CHECK(members > 0, "an all-reduce needs at least 1 member, not {}", members);
+  CHECK(way != AllReduceWay::mpi, "MPI's own all-reduce has no model");
   const AllReducePath direct{.messages = 2.0 * (members - 1), .volume = 2.0 * (members - 1) / members};
   if (way == AllReduceWay::direct) return direct;
   const AllReducePath halving = halving_path(static_cast<std::size_t>(members));
@@ -185,9 +185,9 @@ double all_reduce_sent_bytes(double bytes, const Cluster& cluster) {
 AllReduceRun simulate_all_reduce(double bytes, int members, AllReduceWay way, const Tier& tier,
                                  std::span<const double> begin_seconds) {
   way = taken_way(bytes, members, way, tier);
-  CHECK(members > 0, "an all-reduce of {}", members);
+  CHECK(members > 0, "an all-reduce needs at least 1 member, not {}", members);
   CHECK(begin_seconds.empty() || begin_seconds.size() == static_cast<std::size_t>(members),
-        "{} beginnings of {} members", begin_seconds.size(), members);
+        "{} begin times for {} members", begin_seconds.size(), members);
   Messages messages(members, tier, begin_seconds);
   const auto count = static_cast<std::size_t>(members);
   way == AllReduceWay::halving ? run_halving(messages, bytes, count) : run_direct(messages, bytes, count);

@@ -58,7 +58,7 @@ double met_seconds(const StepTrace::Step& step, std::size_t i) {
 // Weights each sum by weight(sum) in addition to its bytes.
 template <typename Weight>
 TierFit fit_weighted(std::span<const MeasuredSum> sums, Weight weight) {
-  CHECK(!sums.empty(), "nothing to fit");
+  CHECK(!sums.empty(), "there are no sums to fit");
   std::set<double> speeds;
   std::vector<FitEquation> equations;
   for (const MeasuredSum& sum : sums) {
@@ -71,7 +71,9 @@ TierFit fit_weighted(std::span<const MeasuredSum> sums, Weight weight) {
                                   kWire | kLatency | kProcessing};
   const bool tells_processing = speeds.size() > 1;
   const std::optional<FitTerms> best = fit_terms(equations, std::span(kSets).first(tells_processing ? 4 : 2));
-  if (!best) throw ConfigError("the traces fit no link: their sums do not take longer for more bytes");
+  if (!best)
+    throw ConfigError(
+        "the traces do not fit a link, because larger sums do not take longer; trace more steps");
   TierFit fit{.latency_seconds = (*best)[0], .slowness = (*best)[1], .seconds_per_byte = (*best)[2]};
   std::vector<double> errors;
   for (const MeasuredSum& sum : sums)
@@ -98,13 +100,15 @@ bool tells_of_every_link(std::span<const MeasuredSum> sums, Weight weight) {
 std::vector<MeasuredSum> measured_sums(const StepTrace& trace, double bytes_per_second) {
   const TracedRun& run = trace.run;
   if (run.ranks < 2 || (run.nodes > 1 && run.nodes != run.ranks)) {
-    throw ConfigError(
-        fmt::format("a trace of {} rank{} on {} node{} does not tell what a link costs: give one of "
-                    "several ranks on one node, or of one rank on each of several",
-                    run.ranks, run.ranks == 1 ? "" : "s", run.nodes, run.nodes == 1 ? "" : "s"));
+    throw ConfigError(fmt::format(
+        "a trace of {} rank{} on {} node{} does not measure a link; use a trace of several ranks on one "
+        "node, or of one rank on each of several nodes",
+        run.ranks, run.ranks == 1 ? "" : "s", run.nodes, run.nodes == 1 ? "" : "s"));
   }
   if (run.nodes > 1 && run.between_nodes == AllReduceWay::mpi)
-    throw ConfigError("a trace of comm.between_nodes = mpi does not tell what Lockstep's own sums cost");
+    throw ConfigError(
+        "a trace with comm.between_nodes = mpi does not measure Lockstep's own sums; trace with "
+        "comm.between_nodes = auto, direct or halving");
   const AllReducePath path = path_of(run);
   std::vector<MeasuredSum> sums;
   for (std::size_t i = 0; i < run.bucket_bytes.size(); ++i) {

@@ -47,19 +47,18 @@ LinkSpeed parse_link_speed(std::string_view text, std::string_view what) {
   const std::size_t comma = text.find(',');
   const std::optional<double> speed = measure(text.substr(0, comma), kSpeeds);
   if (!speed || *speed <= 0) {
-    throw UsageError(
-        fmt::format("{} \"{}\": give a speed above 0 in GB/s, MB/s, KB/s (bytes) or Gb/s, Mb/s, "
-                    "Kb/s (bits), and after a comma a latency: 25GB/s,5us",
-                    what, text));
+    throw UsageError(fmt::format(
+        "{} \"{}\": expected a speed above 0 in GB/s, MB/s, KB/s (bytes) or Gb/s, Mb/s, Kb/s (bits), "
+        "and optionally a latency after a comma, as in 25GB/s,5us",
+        what, text));
   }
   LinkSpeed link{.bytes_per_second = *speed, .latency_seconds = std::nullopt};
   if (comma == std::string_view::npos) return link;
   link.latency_seconds = measure(text.substr(comma + 1), kTimes);
   if (!link.latency_seconds || *link.latency_seconds < 0) {
-    throw UsageError(
-        fmt::format("{} \"{}\": the latency behind the comma is in s, ms, us or ns, and not below 0: "
-                    "25GB/s,5us",
-                    what, text));
+    throw UsageError(fmt::format(
+        "{} \"{}\": the latency after the comma must be at least 0, in s, ms, us or ns, as in 25GB/s,5us",
+        what, text));
   }
   return link;
 }

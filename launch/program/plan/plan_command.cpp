@@ -7,15 +7,15 @@
 
 #include "comm/agreement.h"
 #include "comm/exchanges/exchanges.h"
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
+#include "core/system/terminal.h"
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
-#include "launch/train/job_end.h"
 #include "launch/program/plan/simulation.h"
 #include "launch/program/setup/rank_memory.h"
-#include "launch/observe/terminal/terminal.h"
 #include "launch/program/setup/training.h"
+#include "launch/train/job_end.h"
 
 namespace lockstep {
 namespace {
@@ -67,22 +67,22 @@ void print_memory(Training& training, const Communicator& communicator) {
       line("libraries", use->libraries, "CUDA, cuDNN, cuBLASLt and NCCL, measured before the first step");
       total += use->libraries;
     }
-    line("total", total, use ? "" : "and the libraries' own");
+    line("total", total, use ? "" : "without the memory of libraries");
     if (use) {
-      line("context", use->at_start, "and other processes, when this one started");
-      line("device", use->total, "in all");
+      line("context", use->at_start, "and other processes, when this process started");
+      line("device", use->total, "memory of the device");
     }
   };
   print_parts(fmt::format("memory per rank{}", on_gpu ? fmt::format(", on {}", to_string(device)) : ""),
               false);
-  if (on_gpu) print_parts("memory per rank, of the host", true);
+  if (on_gpu) print_parts("memory per rank, on the host", true);
 }
 
 void print_buckets(Training& training, const std::string& exchange, int ranks) {
   const auto parameters = training.network().parameters();
   const auto buckets = training.buckets().buckets();
-  print_fitted(
-      fmt::format("buckets, in the order they leave\n  {:>6}  {:>10}  {}", "bucket", "KiB", "parameters"));
+  print_fitted(fmt::format("buckets, in the order in which they are sent\n  {:>6}  {:>10}  {}", "bucket",
+                           "KiB", "parameters"));
   const DType sent_type = training.buckets().sent_type();
   std::size_t total = 0, travels = 0;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
@@ -95,11 +95,10 @@ void print_buckets(Training& training, const std::string& exchange, int ranks) {
                  first == last ? first : first + " .. " + last);
   }
   if (exchange != kDenseSum.name) {
-    return print_fitted(
-        fmt::format("bytes per step\n  {} in gradients; what ranks send of them is up to comm.codec = {}, "
-                    "and lockstep train "
-                    "counts it",
-                    total, exchange));
+    return print_fitted(fmt::format(
+        "bytes per step\n  {} in gradients; the bytes that ranks send depend on comm.codec = {}, and "
+        "lockstep train reports them",
+        total, exchange));
   }
   // All-reduce as reduce-scatter and all-gather: each rank sends 2 (n - 1) / n of the data.
   const double sent = static_cast<double>(travels) * 2.0 * (ranks - 1) / ranks;
@@ -123,9 +122,9 @@ void print_plan(Training& training, const Config& config, const Communicator& co
   print_memory(training, communicator);
   print_buckets(training, config.gradients.codec, communicator.size());
   BatchLoader& loader = training.train_loader();
-  print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {} epochs",
+  print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {} epoch{}",
                            training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),
-                           config.trainer.epochs));
+                           config.trainer.epochs, config.trainer.epochs == 1 ? "" : "s"));
 }
 
 int plan(PlanRun& run, const Command& command, World& world) {
@@ -164,7 +163,7 @@ void plan_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry plan_command = {
     .name = "plan",
-    .description = "Print a training's memory, buckets and bytes, or predict a cluster",
+    .description = "Print the memory, buckets and bytes of a training, or predict its steps on a cluster",
     .example =
         "mpirun -np 4 --bind-to none lockstep plan fashion_mnist_resnet20\n"
         "lockstep plan own.toml --ranks 512 --nodes 64 --link 25GB/s,5us --device-step trace.json",

@@ -119,24 +119,25 @@ std::vector<std::string> to_lines(const SimulationReport& report) {
   lines.push_back(
       report.knee == 0
           ? fmt::format(
-                "knee\n  none up to a million ranks: doubling them always brings {} times the samples/s",
+                "knee\n  none up to a million ranks: each doubling gives at least {} times the samples/s",
                 kWorthwhile)
-          : fmt::format("knee\n  from {} on doubling them brings less than {} times the samples/s",
+          : fmt::format("knee\n  from {} on, a doubling gives less than {} times the samples/s",
                         counted_of(report.knee, "rank"), kWorthwhile));
-  lines.push_back(fmt::format("changes that shorten a step of {}", counted_of(asked.ranks, "rank")));
-  if (report.changes.empty()) lines.emplace_back("  none of those that were tried");
+  lines.push_back(fmt::format("changes that shorten the step on {}", counted_of(asked.ranks, "rank")));
+  if (report.changes.empty()) lines.emplace_back("  none of the changes that were tried");
   for (const PlanChange& change : report.changes) {
-    lines.push_back(fmt::format("  {}: {:.1f} ms, {:.1f} of them exposed, {:+.1f} % samples/s", change.change,
+    lines.push_back(fmt::format("  {}: {:.1f} ms, {:.1f} ms exposed, {:+.1f} % samples/s", change.change,
                                 change.step.seconds * 1e3, change.step.exposed_seconds * 1e3,
                                 100 * (asked.seconds / change.step.seconds - 1)));
   }
   if (report.largest_sum) {
-    lines.push_back(fmt::format(
-        "the largest bucket between {}\n  {} messages, at most {} of a node; {} message by message",
-        counted_of(asked.nodes, "node"), report.largest_sum->messages, report.largest_sum->most_sent,
-        time_text(report.largest_sum->seconds)));
+    lines.push_back(
+        fmt::format("sum of the largest bucket between {}\n  {} messages, at most {} per node; {} if "
+                    "simulated message by message",
+                    counted_of(asked.nodes, "node"), report.largest_sum->messages,
+                    report.largest_sum->most_sent, time_text(report.largest_sum->seconds)));
   }
-  lines.emplace_back("where the numbers come from");
+  lines.emplace_back("sources of the numbers");
   for (const std::string& line : report.from) lines.push_back("  " + line);
   return lines;
 }

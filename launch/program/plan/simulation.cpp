@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 #include "core/error.h"
 #include "launch/program/plan/link_speed.h"
 
@@ -24,33 +24,34 @@ constexpr double kPriorStretch = 1.19;
 void require_possible(const SimulationFlags& flags) {
   if (flags.device_step.empty()) {
     throw UsageError(
-        "--ranks wants --device-step FILE, the trace of a run of one rank: lockstep train CONFIG --trace "
-        "FILE");
+        "--ranks needs --device-step FILE, the trace of a run with one rank; make it with lockstep train "
+        "CONFIG --trace FILE");
   }
   if (flags.nodes > flags.ranks || flags.ranks % flags.nodes != 0) {
-    throw UsageError(
-        fmt::format("--ranks {} --nodes {}: every node has equally many ranks, so the ranks are a "
-                    "multiple of the nodes",
-                    flags.ranks, flags.nodes));
+    throw UsageError(fmt::format(
+        "--ranks {} --nodes {}: --ranks must be a multiple of --nodes, because all nodes have the same "
+        "number of ranks",
+        flags.ranks, flags.nodes));
   }
   if (flags.nodes > 1 && flags.link.empty() && flags.fits.empty()) {
     throw UsageError(
-        "--nodes above 1 wants the link between them, as in --link 25GB/s,5us, or measured runs "
-        "over one with --fit FILE");
+        "--nodes above 1 needs the link between nodes, as in --link 25GB/s,5us, or traces of runs over a "
+        "link with --fit FILE");
   }
 }
 
 std::string fit_text(const TierFit& fit, const Tier& tier) {
-  return fmt::format("{} a message, {}{}, fitted; half of the sums are within {:.1f} % of it",
+  return fmt::format("{} per message, {}{}, fitted; half of the measured sums are within {:.1f} %",
                      time_text(tier.latency_seconds), speed_text(tier.bytes_per_second),
-                     tier.seconds_per_byte > 0 ? fmt::format(" and {} for each MB of copying and adding",
+                     tier.seconds_per_byte > 0 ? fmt::format(" and {} per MB to copy and add",
                                                              time_text(tier.seconds_per_byte * 1e6))
                                                : "",
                      100 * fit.residual);
 }
 
 std::string tier_text(const Tier& tier) {
-  return fmt::format("{} a message, {}", time_text(tier.latency_seconds), speed_text(tier.bytes_per_second));
+  return fmt::format("{} per message, {}", time_text(tier.latency_seconds),
+                     speed_text(tier.bytes_per_second));
 }
 
 }  // namespace
@@ -59,39 +60,39 @@ void add_simulation_flags(CLI::App& app, Command& command) {
   auto& flags = command.own<SimulationFlags>();
   constexpr int kMost = 1 << 20;
   app.add_option("--ranks", flags.ranks,
-                 "Predict steps of so many ranks that are not there, from a trace of one that is")
+                 "Predict the steps of N ranks from the trace of one rank (--device-step)")
       ->check(CLI::Range(1, kMost))
       ->type_name("N");
-  app.add_option("--nodes", flags.nodes, "On so many nodes of equally many ranks")
+  app.add_option("--nodes", flags.nodes,
+                 "Nodes of the predicted cluster, all with the same number of ranks (default 1)")
       ->check(CLI::Range(1, kMost))
       ->type_name("N");
   app.add_option(
          "--link", flags.link,
-         "Each node's link to the others, each way: its speed in GB/s, MB/s (bytes) or Gb/s, Mb/s (bits), "
-         "and the latency of a message, as in 25GB/s,5us")
+         "Link from each node to the other nodes: speed per direction in GB/s, MB/s (bytes) or Gb/s, Mb/s "
+         "(bits), and latency per message, as in 25GB/s,5us")
       ->type_name("SPEED[,LATENCY]");
-  app.add_option("--node-link", flags.node_link, "The same of a rank's link to the others of its node")
+  app.add_option("--node-link", flags.node_link,
+                 "Link from each rank to the other ranks of its node, written like --link")
       ->type_name("SPEED[,LATENCY]");
   app.add_option("--device-step", flags.device_step,
                  "Trace of one rank that trains this configuration: lockstep train CONFIG --trace FILE")
       ->type_name("FILE");
-  app.add_option(
-         "--fit", flags.fits,
-         "Trace of several ranks, from which latency, bandwidth and slowdown are fitted, and what their "
-         "link is called: two.json@200Mb/s; repeatable")
+  app.add_option("--fit", flags.fits,
+                 "Trace of several ranks, to which latency, bandwidth and slowdown are fitted, with the "
+                 "nominal speed of its link, as in two.json@200Mb/s; repeatable")
       ->type_name("FILE[@SPEED]")
       ->allow_extra_args(false);
-  app.add_option(
-         "--stretch", flags.stretch,
-         "How many times as long compute takes while gradients are under way; from --fit where it is not "
-         "given")
+  app.add_option("--stretch", flags.stretch,
+                 fmt::format("Factor by which compute takes longer while gradients are summed (default: "
+                             "fitted to --fit, else {})",
+                             kPriorStretch))
       ->check(CLI::Range(1.0, 100.0))
       ->type_name("FACTOR");
   app.add_option(
          "--cores", flags.cores,
-         "Cores of a node, which its ranks share: more compute threads than cores take as many times "
-         "as long, and so does what is done with messages. As many as the traced node has where it is "
-         "not given")
+         "Cores of a node, which its ranks share: with more compute threads than cores, compute and the "
+         "handling of messages slow down by that ratio (default: the cores of the traced node)")
       ->check(CLI::Range(1, kMost))
       ->type_name("N");
   app.add_option("--json", flags.json, "Write the prediction to this file")->type_name("FILE");
@@ -108,7 +109,7 @@ void require_ranks(const SimulationFlags& flags) {
                                                  {"--stretch", flags.stretch > 0},
                                                  {"--json", !flags.json.empty()}};
   for (const auto& [name, given] : others)
-    if (given) throw UsageError(fmt::format("{} wants --ranks N, how many ranks to predict", name));
+    if (given) throw UsageError(fmt::format("{} needs --ranks N, the number of ranks to predict", name));
 }
 
 PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& config)
@@ -116,7 +117,7 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
   require_possible(flags);
   if (flags.nodes > 1 && config.between_nodes == AllReduceWay::mpi) {
     throw ConfigError(
-        "comm.between_nodes = mpi: there is no model of MPI's own sums; predict with --set "
+        "comm.between_nodes = mpi: MPI's own sums have no model; predict with --set "
         "comm.between_nodes=halving");
   }
   if (!flags.link.empty()) parse_link_speed(flags.link, "--link");
@@ -124,10 +125,10 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
   device_ = read_step_trace(flags.device_step);
   require_same_run(device_, flags.device_step);
   if (!device_.run.overlap) {
-    throw ConfigError(
-        fmt::format("{} was traced with comm.overlap = false, and does not tell when gradients were "
-                    "final; trace with comm.overlap = true",
-                    flags.device_step));
+    throw ConfigError(fmt::format(
+        "{} was traced with comm.overlap = false and does not record when gradients were final; trace "
+        "with comm.overlap = true",
+        flags.device_step));
   }
   for (const std::string& fit : flags.fits) {
     const std::size_t at = fit.rfind('@');
@@ -138,7 +139,8 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
       read.bytes_per_second = parse_link_speed(fit.substr(at + 1), "--fit").bytes_per_second;
     if ((read.bytes_per_second > 0) != (fits_.front().bytes_per_second > 0) ||
         (read.bytes_per_second <= 0 && read.trace.run.nodes > 1 && !flags.link.empty())) {
-      throw UsageError(fmt::format("--fit {}: say what each link is called, as in {}@200Mb/s", fit, file));
+      throw UsageError(fmt::format(
+          "--fit {}: every --fit needs the nominal speed of its link, as in {}@200Mb/s", fit, file));
     }
     measured_sums(read.trace, read.bytes_per_second);  // throws for a trace without a usable link
   }
@@ -146,19 +148,19 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
   const std::vector<MeasuredSum> sums = sums_between_nodes();
   if (sums.empty())
     throw UsageError(
-        "--fit has no trace of several nodes; give the link between them with --link 25GB/s,5us");
+        "--fit has no trace of several nodes; set the link between nodes, as in --link 25GB/s,5us");
   if (sums.front().bytes_per_second > 0)
-    throw UsageError("--fit names links; name the one to predict, too: --link 500Mb/s");
+    throw UsageError("--fit gives the speeds of links; set the speed to predict, too, as in --link 500Mb/s");
 }
 
 void PlanSimulation::require_same_run(const StepTrace& trace, const std::string& file) const {
   const TracedRun& run = trace.run;
   const auto require = [&](const char* key, const auto& traced, const auto& given) {
     if (traced == given) return;
-    throw ConfigError(
-        fmt::format("{} was traced with {} = {}, and the configuration has {}; trace this "
-                    "configuration, or change it with --set",
-                    file, key, traced, given));
+    throw ConfigError(fmt::format(
+        "{} was traced with {} = {}, but the configuration has {}; trace this configuration, or change "
+        "the key with --set",
+        file, key, traced, given));
   };
   require("model.name", run.network, config_.model.name);
   require("train.batch", run.batch, config_.loader.batch);
@@ -197,8 +199,7 @@ double PlanSimulation::choose_pace(const ComputeModel& compute, SimulationReport
   if (runs.empty()) return 1;
   const double pace = pace_beside(compute, runs);
   about.from.push_back(fmt::format(
-      "the traced device takes {:.2f} times as long as the fitted runs to compute, and to copy and add",
-      pace));
+      "the traced device takes {:.2f} times as long as the fitted runs to compute, copy and add", pace));
   return pace;
 }
 
@@ -229,7 +230,7 @@ void PlanSimulation::choose_between_nodes(Cluster& cluster, double pace, Simulat
     return fitted;
   };
   tier = tier_of(about.link->waited_for, "");
-  cluster.beside_compute = tier_of(about.link->beside_compute, "beside compute ");
+  cluster.beside_compute = tier_of(about.link->beside_compute, "during compute ");
 }
 
 void PlanSimulation::choose_in_node(Cluster& cluster, SimulationReport& about, bool on_gpu) const {
@@ -251,7 +252,7 @@ void PlanSimulation::choose_in_node(Cluster& cluster, SimulationReport& about, b
     about.from.push_back(start + fit_text(*about.in_node, cluster.in_node));
     return;
   }
-  about.from.push_back(fmt::format("{}{}, assumed, not measured: {}; give --node-link", start,
+  about.from.push_back(fmt::format("{}{}, assumed, not measured: {}; set --node-link", start,
                                    tier_text(prior),
                                    on_gpu ? "8 H100 with NVLink" : "two cores that share memory"));
 }
@@ -263,18 +264,17 @@ NodeCores PlanSimulation::choose_cores(SimulationReport& about) const {
   const int ranks = flags_.ranks / flags_.nodes;
   if (run.threads == 0) return node;
   about.from.push_back(fmt::format(
-      "cores of a node: {}{}, for {} rank{} of {} thread{}: compute takes {:.2f} times as long as with cores "
-      "enough",
-      node.cores, flags_.cores > 0 ? ", as given" : ", as many as the traced one has; --cores changes it",
-      ranks, ranks == 1 ? "" : "s", run.threads, run.threads == 1 ? "" : "s", node.slowdown(ranks)));
+      "cores of a node: {}{}, for {} rank{} with {} thread{} each: compute takes {:.2f} times as long as "
+      "with enough cores",
+      node.cores, flags_.cores > 0 ? ", as given" : ", as on the traced node (--cores changes it)", ranks,
+      ranks == 1 ? "" : "s", run.threads, run.threads == 1 ? "" : "s", node.slowdown(ranks)));
   return node;
 }
 
 ComputeLoss PlanSimulation::choose_loss(const ComputeModel& compute, SimulationReport& about) const {
   const auto say = [&](const ComputeLoss& loss, const char* from) {
     about.from.push_back(
-        fmt::format("gradients under way take from compute: {:.1f} % of its time, and {} for each MB that a "
-                    "rank sends, {}",
+        fmt::format("compute lost during sums: {:.1f} % of its time, and {} per MB that a rank sends, {}",
                     100 * loss.per_second, time_text(1e6 * loss.per_byte), from));
     return loss;
   };
@@ -283,7 +283,7 @@ ComputeLoss PlanSimulation::choose_loss(const ComputeModel& compute, SimulationR
   std::vector<StepTrace> traces;
   for (const Fit& fit : fits_) traces.push_back(fit.trace);
   if (!traces.empty()) return say(fit_loss(compute, traces), "fitted");
-  return say(by_stretch(kPriorStretch), "assumed, not measured: the mean of published GPUs");
+  return say(by_stretch(kPriorStretch), "assumed, not measured: the mean of published measurements on GPUs");
 }
 
 SimulationReport PlanSimulation::report(Network& network) const {
@@ -305,14 +305,15 @@ SimulationReport PlanSimulation::report(Network& network) const {
   std::size_t planned = 0;
   for (const std::size_t bytes : model.bucket_bytes) planned += bytes;
   if (planned != device_.run.gradient_bytes()) {
-    throw ConfigError(
-        fmt::format("{} has {} bytes of gradients and the configuration {}: another number of classes, "
-                    "another option of the network or another train.precision; trace this configuration",
-                    flags_.device_step, device_.run.gradient_bytes(), planned));
+    throw ConfigError(fmt::format(
+        "{} has {} bytes of gradients, but the configuration has {}: the number of classes, an option of "
+        "the network or train.precision differs; trace this configuration",
+        flags_.device_step, device_.run.gradient_bytes(), planned));
   }
-  about.from.push_back(
-      fmt::format("a device's step: {:.1f} ms, the median of {} traced steps of rank 0 of {}",
-                  model.compute.step_seconds() * 1e3, device_.steps.size(), device_.run.ranks));
+  about.from.push_back(fmt::format(
+      "step of one device: {:.1f} ms, the median of {} traced step{} of rank 0 of {} rank{}",
+      model.compute.step_seconds() * 1e3, device_.steps.size(), device_.steps.size() == 1 ? "" : "s",
+      device_.run.ranks, device_.run.ranks == 1 ? "" : "s"));
   model.node = choose_cores(about);
   const bool on_gpu = !is_host_memory(network.device());
   // NCCL is modelled as automatic: it also chooses the faster algorithm (ring or tree).
@@ -324,17 +325,16 @@ SimulationReport PlanSimulation::report(Network& network) const {
   model.loss = choose_loss(model.compute, about);
   const bool wide = std::ranges::any_of(
       parameters, [](const Parameter& parameter) { return parameter.gradient_type == DType::f32; });
-  if (wide) about.from.emplace_back("gradients of 16 bits: half the bytes, with compute as it was traced");
+  if (wide) about.from.emplace_back("gradients of 16 bits: half the bytes, with the traced compute");
   about.from.emplace_back(
       model.node.slowdown(cluster.ranks_per_node) > 1
-          ? "slowest of n nodes: drawn from the traced steps; a late rank takes the cores of those that wait "
-            "for it"
+          ? "slowest of n nodes: drawn from the traced steps; a late rank uses the cores of the ranks that "
+            "wait for it"
           : "slowest of n ranks: drawn from the traced steps, as if ranks were late independently");
   if (config_.gradients.codec != kDenseSum.name)
-    about.from.push_back(
-        fmt::format("comm.codec = {}: predicted as the dense sum is", config_.gradients.codec));
+    about.from.push_back(fmt::format("comm.codec = {}: predicted as the dense sum", config_.gradients.codec));
   if (config_.model.sync_batch_norm)
-    about.from.emplace_back("model.sync_batch_norm: what its layers ask of other ranks is left out");
+    about.from.emplace_back("model.sync_batch_norm: the exchanges of its layers are not included");
   SimulationReport report = simulate(model, cluster, buckets, wide);
   report.link = about.link;
   report.in_node = about.in_node;

@@ -26,7 +26,7 @@ struct SimulationFlags {
   std::string node_link;
   std::string device_step;
   std::vector<std::string> fits;  // "FILE" or "FILE@LINK"
-  double stretch = 0;             // 0: fitted, or a prior
+  double stretch = 0;             // 0: fitted, or else a prior
   int cores = 0;                  // of a node; 0: those of the traced node
   std::string json;
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Predicts a training step on a cluster from measured compute, the real buckets and an alpha-beta model of
-// the links (launch/train/clock/overlap.h). The all-reduce of a bucket, called its sum, slows compute while it is
-// under way. Ranks wait for each other at every sum, so n ranks take as long as the slowest of n draws from
-// the measured steps, or of one draw for each node where ranks compete for its cores. Pure: no clock, no
-// ranks, no random numbers.
+// the links (launch/train/clock/overlap.h). The all-reduce of a bucket, called its sum, slows compute while
+// it runs. Ranks wait for each other at every sum, so n ranks take as long as the slowest of n draws from the
+// measured steps, or of one draw for each node where ranks compete for its cores. Pure: no clock, no ranks,
+// no random numbers.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
-#include "launch/train/clock/overlap.h"
 #include "launch/program/plan/all_reduce_cost.h"
 #include "launch/program/plan/step_trace.h"
+#include "launch/train/clock/overlap.h"
 
 namespace lockstep {
 

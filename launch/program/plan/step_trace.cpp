@@ -188,12 +188,11 @@ StepTrace parse_step_trace(std::string_view text, const std::string& name) {
   try {
     trace = parse(Json::parse(text));
   } catch (const std::exception& error) {  // from the JSON library, or for a number out of range
-    throw DataError(fmt::format("{}: not a trace of lockstep train ({}); {}", name, error.what(), kHowTo));
+    throw DataError(fmt::format("{} is not a trace of lockstep train ({}); {}", name, error.what(), kHowTo));
   }
   if (trace.steps.empty()) {
-    throw DataError(
-        fmt::format("{}: holds no complete step after the first {}, in which memory is allocated; {}", name,
-                    kFirstSteps, kHowTo));
+    throw DataError(fmt::format("{} has no complete step after the first {}, which allocate memory; {}", name,
+                                kFirstSteps, kHowTo));
   }
   return trace;
 }

@@ -61,7 +61,7 @@ struct StepTrace {
 // Reads rank 0 of a Chrome trace. Errors contain `name`. Throws DataError for text that is not a trace of
 // `lockstep train`, or has no complete step after the first two.
 StepTrace parse_step_trace(std::string_view text, const std::string& name);
-// The same for a file; throws IoError where it cannot be read.
+// Reads the trace from a file. Throws IoError where the file cannot be read.
 StepTrace read_step_trace(const std::filesystem::path& path);
 
 }  // namespace lockstep

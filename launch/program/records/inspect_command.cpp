@@ -6,19 +6,19 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
-#include "core/printable.h"
-#include "data/png.h"
+#include "core/files/atomic_file.h"
+#include "core/system/printable.h"
+#include "core/system/terminal.h"
+#include "data/images/png.h"
+#include "data/images/resample.h"
+#include "data/images/resized.h"
 #include "data/records/record_file.h"
 #include "data/records/records.h"
-#include "data/resample.h"
-#include "data/resized.h"
-#include "data/verify.h"
+#include "data/sets/verify.h"
+#include "launch/observe/terminal/progress_meter.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/devices/cores.h"
-#include "launch/observe/terminal/progress_meter.h"
-#include "launch/observe/terminal/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -105,7 +105,7 @@ void print_classes(const std::vector<Found>& splits) {
     fmt::print("{:<{}.{}}  {:>9}  {:>9}  {}\n", name_of(names, label), width, width, train[label],
                test[label], std::string(length, '#'));
   }
-  if (rows < train.size()) fmt::print("and {} more; --json has all\n", train.size() - rows);
+  if (rows < train.size()) fmt::print("and {} more; --json lists all\n", train.size() - rows);
 }
 
 // Scales down to at most kSheetSide in height and width.
@@ -122,7 +122,8 @@ ImageShape shape_on_sheet(const ImageShape& shape) {
 void write_sheet(const Dataset& dataset, const std::string& path) {
   const ImageShape shape = dataset.image_shape(), shown = shape_on_sheet(shape);
   if (shape.channels != 1 && shape.channels != 3)
-    throw ConfigError(fmt::format("--sheet: images of {} channels cannot be shown", shape.channels));
+    throw ConfigError(
+        fmt::format("--sheet: images must have 1 or 3 channels, these have {}", shape.channels));
   const std::int64_t classes = std::min(dataset.classes(), kSheetClasses);
   const ImageShape sheet{.height = classes * (shown.height + 1) + 1,
                          .width = kSheetColumns * (shown.width + 1) + 1,
@@ -180,24 +181,24 @@ int run_inspect(const Command& command) {
       options.told_progress = [&](std::int64_t done, std::int64_t all) { meter.show(done, all); };
     verify(*found.dataset, options);
   }
-  if (!flags.json) fmt::print("\nAll {} images are sound.\n", train.size() + splits[1].dataset->size());
+  if (!flags.json) fmt::print("\nAll {} images are valid.\n", train.size() + splits[1].dataset->size());
   return exit_code::done;
 }
 
 void inspect_flags(CLI::App& app, Command& command) {
   auto& flags = command.own<InspectFlags>();
-  app.add_option("FOLDER", flags.folder, "Record files, as lockstep pack writes them")->required();
-  app.add_option("--sheet", flags.sheet, "Write the first images of each class into one picture (PNG)")
+  app.add_option("FOLDER", flags.folder, "Folder of record files, written by lockstep pack")->required();
+  app.add_option("--sheet", flags.sheet, "Write the first images of each class to this PNG file")
       ->type_name("FILE");
-  app.add_flag("--quick", flags.quick, "Do not read the images, whose checksums are verified otherwise");
-  app.add_flag("--json", flags.json, "Print it as JSON");
+  app.add_flag("--quick", flags.quick, "Do not read the images; their checksums are then not verified");
+  app.add_flag("--json", flags.json, "Print the description as JSON");
 }
 
 }  // namespace
 
 extern const CommandEntry inspect_command = {
     .name = "inspect",
-    .description = "Print what record files hold, and verify every byte",
+    .description = "Print the content of record files, and verify every byte",
     .example = "lockstep inspect cifar10-records --sheet cifar10.png",
     .flags = inspect_flags,
     .alone = run_inspect};

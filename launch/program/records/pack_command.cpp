@@ -6,13 +6,13 @@
 #include <CLI/CLI.hpp>
 
 #include "core/error.h"
-#include "core/wrapped_text.h"
+#include "core/system/terminal.h"
+#include "core/system/wrapped_text.h"
 #include "data/records/pack.h"
+#include "launch/observe/terminal/progress_meter.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/config/config.h"
 #include "launch/program/devices/cores.h"
-#include "launch/observe/terminal/progress_meter.h"
-#include "launch/observe/terminal/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -38,7 +38,7 @@ PackProgress pack_or_say_how(const std::vector<PackSplit>& splits, const std::st
               [&](const PackProgress& progress) { bar.show(progress.done, progress.samples); });
 } catch (const DataError& error) {
   bar.clear();
-  throw DataError(fmt::format("{}\n--leave-out-damaged packs the others", error.what()));
+  throw DataError(fmt::format("{}\n--leave-out-damaged packs the other images", error.what()));
 }
 
 int run_pack(const Command& command) {
@@ -64,10 +64,11 @@ int run_pack(const Command& command) {
       fmt::format("Wrote {}: {}, {:.1f} MB, in {:.1f} s", flags.folder, summary_of(*train, *test),
                   static_cast<double>(bytes_in(flags.folder)) * 1e-6, bar.seconds());
   if (packed.kept_shards > 0)
-    text += fmt::format("; {} files of an earlier run were kept", packed.kept_shards);
+    text += fmt::format("; kept {} file{} of an earlier run", packed.kept_shards,
+                        packed.kept_shards == 1 ? "" : "s");
   if (packed.left_out > 0)
-    text += fmt::format("; {} image{} that cannot be decoded {} left out", packed.left_out,
-                        packed.left_out == 1 ? "" : "s", packed.left_out == 1 ? "was" : "were");
+    text += fmt::format("; skipped {} image{} that cannot be decoded", packed.left_out,
+                        packed.left_out == 1 ? "" : "s");
   fmt::print("{}.\n\nTrain on it with\n  --set data.format=records --set data.path={}{}\n", wrapped(text, {}),
              flags.folder,
              options.own_sizes ? fmt::format(" --set data.resize={}", config.dataset.resize.size) : "");
@@ -77,25 +78,26 @@ int run_pack(const Command& command) {
 void pack_flags(CLI::App& app, Command& command) {
   auto& flags = command.own<PackFlags>();
   add_configuration_flags(app, command);
-  app.add_option("FOLDER", flags.folder, "To be made; never over one that is there")->required();
+  app.add_option("FOLDER", flags.folder, "Folder to create; an existing folder is not overwritten")
+      ->required();
   app.add_option("--as", flags.as,
-                 "What an image is in the files: its pixels, which are read fastest; the JPEG or PNG file it "
-                 "was, of any size where data.resize is given; or a JPEG file made of the pixels, resized as "
-                 "they are. Files take less room and are decoded at every reading")
+                 "Content of an image. pixels: its pixels, which are read fastest (default); files: its "
+                 "original JPEG or PNG file, of any size if data.resize is set; jpeg: a JPEG file made from "
+                 "its pixels, resized like them. files and jpeg take less space and are decoded at each read")
       ->type_name("pixels|files|jpeg")
       ->check(CLI::IsMember({"pixels", "files", "jpeg"}));
-  app.add_option("--quality", flags.quality, "Of --as jpeg, as libjpeg counts it (90)")
+  app.add_option("--quality", flags.quality, "JPEG quality of --as jpeg, as defined by libjpeg (default 90)")
       ->type_name("1..100")
       ->check(CLI::Range(1, 100));
-  app.add_option("--shard-mib", flags.shard_mib, "Begin a new file after about so many MiB of pixels (1024)")
+  app.add_option("--shard-mib", flags.shard_mib,
+                 "Approximate size of the pixels in one file, in MiB (default 1024)")
       ->type_name("MIB")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-  app.add_option("--threads", flags.threads,
-                 "Threads that read images; by default as many as there are cores")
+  app.add_option("--threads", flags.threads, "Threads that read images (default: one per usable core)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
   app.add_flag("--leave-out-damaged", flags.leave_out_damaged,
-               "Leave out images that cannot be decoded, instead of ending with exit code 65");
+               "Skip images that cannot be decoded instead of failing with exit code 65");
 }
 
 }  // namespace

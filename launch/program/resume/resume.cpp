@@ -12,17 +12,17 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "launch/train/checkpoint/store.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/suggestions.h"
+#include "launch/train/checkpoint/store.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Keys that change only the speed, the places, the output or the end of a training. train.accumulation and
-// the number of ranks count together with train.batch: see require_same_batch().
+// Keys that change only the speed, the paths, the output or the end of a training. train.accumulation and the
+// number of ranks are checked together with train.batch: see require_same_batch().
 constexpr std::array<std::string_view, 21> kFree = {"comm.between_nodes",  "comm.bucket_mib",
                                                     "comm.check",          "comm.compress_within_node",
                                                     "comm.max_ctas",       "comm.overlap",
@@ -43,7 +43,7 @@ CheckpointCandidates candidates_for(const Config& config, const ResumeFlags& fla
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     throw IoError(fmt::format(
-        "--resume {}: there is no such folder; allowed are auto, never, a checkpoint and a run.dir",
+        "--resume {}: no such folder; allowed are auto, never, and the folder of a checkpoint or a run",
         flags.from));
   }
   return checkpoints_of(folder, "--resume " + flags.from);
@@ -63,8 +63,8 @@ void require_keys(const ResumeFlags& flags, const Registry& registry) {
   const std::vector<detail::Key> keys = detail::keys_of(registry);
   for (const std::string& name : flags.with) {
     if (std::ranges::find(keys, name, &detail::Key::name) != keys.end()) continue;
-    throw UsageError(fmt::format("--resume-with {}: there is no such key{}", name,
-                                 did_you_mean(suggested_key(name, keys))));
+    throw UsageError(
+        fmt::format("--resume-with {}: unknown key{}", name, did_you_mean(suggested_key(name, keys))));
   }
 }
 
@@ -79,30 +79,30 @@ void require_same_config(const Manifest& manifest, const std::string& toml, cons
     keys.push_back("--resume-with " + each.key);
   }
   if (told.empty()) return;
-  throw ConfigError(fmt::format(
-      "{} is of another training: {}. Give what was saved, {} to go on all the same, or a run.dir of its own "
-      "for another training",
-      folder.string(), fmt::join(told, "; "), fmt::join(keys, " ")));
+  throw ConfigError(
+      fmt::format("{} belongs to another training: {}. Set the saved values, accept the differences with {}, "
+                  "or set another run.dir for a new training",
+                  folder.string(), fmt::join(told, "; "), fmt::join(keys, " ")));
 }
 
-// Every step has the same number of samples.
+// Throws ConfigError if a step would have another number of samples.
 void require_same_batch(const Manifest& manifest, const Config& config, int ranks, const ResumeFlags& flags) {
   const std::int64_t of_one = config.loader.batch * ranks;
   if (of_one * config.loader.accumulation == manifest.global_batch) return;
   if (std::ranges::count(flags.with, "train.accumulation") > 0) return;
   if (flags.size == ResumeFlags::kAnySize && manifest.global_batch % of_one == 0) return;
   const std::string what = fmt::format(
-      "{} rank{} x train.batch = {} x train.accumulation = {} are {} samples a step, the saved training has "
-      "{}",
+      "{} rank{} x train.batch = {} x train.accumulation = {} are {} samples per step, the saved training "
+      "has {}",
       ranks, ranks == 1 ? "" : "s", config.loader.batch, config.loader.accumulation,
       of_one * config.loader.accumulation, manifest.global_batch);
   if (manifest.global_batch % of_one == 0) {
-    throw ConfigError(fmt::format("{}: set train.accumulation = {}, or have --resume-size any do it", what,
+    throw ConfigError(fmt::format("{}: set train.accumulation = {}, or give --resume-size any", what,
                                   manifest.global_batch / of_one));
   }
   throw ConfigError(
-      fmt::format("{}, and no train.accumulation gives as many: take a number of ranks that divides {}", what,
-                  manifest.global_batch / config.loader.batch));
+      fmt::format("{}, and no train.accumulation gives this number: use a number of ranks that divides {}",
+                  what, manifest.global_batch / config.loader.batch));
 }
 
 CheckpointCandidates agreed_candidates(Communicator& host, const Config& config, const ResumeFlags& flags,
@@ -128,7 +128,7 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
   const CheckpointCandidates candidates = agreed_candidates(host, config, flags, registry);
   if (candidates.folders.empty()) {
     if (flags.from != ResumeFlags::kNever)
-      log::info("--resume {}: there is no checkpoint in {}, training starts", flags.from, config.run_dir);
+      log::info("--resume {}: {} has no checkpoint, nothing is resumed", flags.from, config.run_dir);
     return std::nullopt;
   }
   SavedTraining saved = first_intact(host, candidates);
@@ -168,9 +168,9 @@ void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int
   if (flags.size != ResumeFlags::kAnySize || keeps * of_one != manifest.global_batch) return;
   if (keeps == config.loader.accumulation) return;
   log::info(
-      "--resume-size any: the checkpoint is of {} ranks, there {} {} now, so train.accumulation is {} and "
-      "not {}: a step keeps its {} samples",
-      manifest.ranks, ranks == 1 ? "is" : "are", ranks, keeps, config.loader.accumulation,
+      "--resume-size any: the checkpoint has {} rank{}, this job {}, so train.accumulation is {} instead of "
+      "{}: a step keeps its {} samples",
+      manifest.ranks, manifest.ranks == 1 ? "" : "s", ranks, keeps, config.loader.accumulation,
       manifest.global_batch);
   config.loader.accumulation = keeps;
 }

@@ -8,12 +8,12 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
-#include "core/job_signals.h"
 #include "core/log.h"
+#include "core/system/job_signals.h"
 #include "launch/program/mpirun.h"
-#include "launch/train/watch/replicas.h"
 #include "launch/program/own_command.h"
 #include "launch/program/version.h"
+#include "launch/train/watch/replicas.h"
 
 namespace lockstep {
 namespace {
@@ -59,16 +59,16 @@ void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicat
   run_agreed(host, [&] {
     const std::string data = describe_data(training.train_set(), training.test_set());
     if (data != saved.manifest.data && std::ranges::count(flags.with, "data.path") == 0) {
-      throw ConfigError(fmt::format(
-          "{} is of a training on other data: it had {}, data.path has {}; give data.path the saved data, or "
-          "go on all the same with --resume-with data.path",
-          saved.folder.string(), saved.manifest.data, data));
+      throw ConfigError(
+          fmt::format("{} belongs to a training on other data: it had {}, data.path has {}; set data.path to "
+                      "the saved data, or accept the difference with --resume-with data.path",
+                      saved.folder.string(), saved.manifest.data, data));
     }
   });
   StateCopy state = saved.state;
   if (saved.manifest.ranks != host.size()) {
-    log::info("the checkpoint is of {} ranks, training goes on with {}: the same samples in the same order",
-              saved.manifest.ranks, host.size());
+    log::info("the checkpoint has {} rank{}, training resumes with {}: the same samples in the same order",
+              saved.manifest.ranks, saved.manifest.ranks == 1 ? "" : "s", host.size());
     const std::vector<ExchangeState> mine = training.buckets().exchange().state();
     if (!saved.exchange.empty())
       std::ranges::move(deal(saved.exchange, mine, host), std::back_inserter(state.tensors));
@@ -89,8 +89,8 @@ void tell_changed_rate(const SavedTraining& saved, const Training& training, con
   const double kept = before.at(steps), next = now.at(steps);
   if (std::abs(next - kept) <= 1e-6 * std::max(std::abs(next), std::abs(kept))) return;
   log::shared_warning(
-      "the learning rate was {:.4g} in step {} and is {:.4g} in the next one, where the saved training had "
-      "{:.4g}: its schedule was of {} steps, this one is of {}",
+      "the learning rate was {:.4g} in step {} and is {:.4g} in the next step, where the saved training "
+      "would have {:.4g}: its schedule has {} steps, this one has {}",
       before.at(std::max<std::int64_t>(steps - 1, 0)), steps, next, kept, before.total_steps,
       now.total_steps);
 }
@@ -132,8 +132,8 @@ std::string stopped_line(const CheckpointKeeper& keeper, std::int64_t steps, int
     throw_agreed(IoError(fmt::format("{}: training stopped after step {}, which could not be saved: {}",
                                      signal, steps, keeper.problem())));
   }
-  return fmt::format("{}: training stopped after step {}, which is saved in {}. This goes on: {}", signal,
-                     steps, keeper.last().string(), command_that_goes_on(ranks));
+  return fmt::format("{}: training stopped after step {}, which is saved in {}. To resume: {}", signal, steps,
+                     keeper.last().string(), command_that_goes_on(ranks));
 }
 
 }  // namespace lockstep

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "comm/world.h"
-#include "launch/train/checkpoint/keeper.h"
 #include "launch/program/resume/resume.h"
 #include "launch/program/setup/training.h"
+#include "launch/train/checkpoint/keeper.h"
 
 namespace lockstep {
 

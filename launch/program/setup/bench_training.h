@@ -10,8 +10,8 @@
 #include "comm/communicator.h"
 #include "comm/world.h"
 #include "core/log.h"
-#include "launch/train/trainer.h"
 #include "launch/program/setup/training.h"
+#include "launch/train/trainer.h"
 
 namespace lockstep {
 

@@ -15,7 +15,7 @@ void require_momentum(const ExchangeChoice& choice, const OptimizerSettings& opt
   if (choice.kind->codec == nullptr || !choice.kind->codec->adds_momentum || optimizer.name == "sgd") return;
   throw ConfigError(
       fmt::format("comm.codec = \"{}\" adds SGD's momentum to gradients before it compresses them, which "
-                  "optimizer.name = \"{}\" has no use for: set optimizer.name = \"sgd\", or another codec",
+                  "optimizer.name = \"{}\" does not use: set optimizer.name = \"sgd\", or another codec",
                   choice.kind->name, optimizer.name));
 }
 
@@ -23,19 +23,19 @@ void require_momentum(const ExchangeChoice& choice, const OptimizerSettings& opt
 void require_no_clipping(const ExchangeChoice& choice, const Config& config) {
   if (choice.kind->codec == nullptr || !choice.kind->codec->adds_momentum || config.trainer.clip_norm == 0)
     return;
-  throw ConfigError(fmt::format(
-      "optimizer.clip_norm = {0}: comm.codec = \"{1}\" adds momentum to gradients before ranks know "
-      "their mean; set optimizer.clip_norm = 0 and comm.{1}.clip, by which each rank clips its own, "
-      "or another codec, such as \"topk\"",
-      config.trainer.clip_norm, choice.kind->name));
+  throw ConfigError(
+      fmt::format("optimizer.clip_norm = {0}: comm.codec = \"{1}\" adds momentum to gradients before their "
+                  "mean is computed; set optimizer.clip_norm = 0 and comm.{1}.clip, with which each rank "
+                  "clips its own gradients, or another codec, such as \"topk\"",
+                  config.trainer.clip_norm, choice.kind->name));
 }
 
 // Differences of parameters already include the momentum of their steps.
 void require_no_momentum(const ExchangeChoice& choice, const Config& config) {
   if (choice.kind->codec == nullptr || !choice.kind->codec->adds_momentum) return;
   throw ConfigError(
-      fmt::format("train.average_every = {}: comm.codec = \"{}\" adds momentum to gradients, and what ranks "
-                  "exchange are differences of parameters; set another codec, such as \"topk\"",
+      fmt::format("train.average_every = {}: comm.codec = \"{}\" adds momentum to gradients, but ranks "
+                  "exchange differences of parameters; set another codec, such as \"topk\"",
                   config.trainer.average_every, choice.kind->name));
 }
 
@@ -92,25 +92,23 @@ std::vector<std::string_view> cross_barrier_needs(const Config& config) {
     if (!given) needs.push_back(what);
   };
   require(config.gradients.overlap,
-          "comm.overlap = true, without which gradients wait for the end of backward");
+          "comm.overlap = true, because otherwise gradients wait for the end of the backward pass");
   require(config.trainer.max_skipped_steps == 0,
-          "train.max_skipped_steps = 0, as what a step has begun to change is not taken back but once");
+          "train.max_skipped_steps = 0, because a partially applied step can be rolled back only once");
   require(config.gradients.staleness == 0,
-          "train.staleness = 0, as late gradients have the whole next step to arrive anyway");
+          "train.staleness = 0, because late gradients already have the whole next step to arrive");
   require(config.trainer.average_every <= 1,
-          "train.average_every = 0, as ranks then exchange no gradients that forward could wait for");
+          "train.average_every = 0, because local SGD exchanges no gradients");
   require(!config.reproducible,
-          "train.reproducible = false, which moves running statistics by what all ranks tell behind a step");
+          "train.reproducible = false, because it updates running statistics from all ranks after each step");
   require(config.trainer.topology != Topology::ring,
-          "comm.topology = \"all\", as neighbours on a ring exchange no gradients");
-  require(
-      config.check != CallCheck::step,
-      "comm.check = \"plan\", \"collective\" or \"off\", as ranks that compare every step's calls wait for "
-      "all of them");
-  require(
-      config.network.precision != Precision::fp16 || !config.loss_scale.dynamic(),
-      "train.precision = \"fp32\" or \"bf16\", or train.loss_scale_interval = 0, as a step that fp16's loss "
-      "scale skips must not have begun");
+          "comm.topology = \"all\", because ranks on a ring exchange no gradients");
+  require(config.check != CallCheck::step,
+          "comm.check = \"plan\", \"collective\" or \"off\", because comparing the calls of every step waits "
+          "for all ranks");
+  require(config.network.precision != Precision::fp16 || !config.loss_scale.dynamic(),
+          "train.precision = \"fp32\" or \"bf16\", or train.loss_scale_interval = 0, because a step that "
+          "fp16's loss scale skips must not be partially applied");
   return needs;
 }
 

@@ -41,9 +41,9 @@ std::vector<std::string> first_components(const std::vector<std::string>& prefix
   const std::string layer = prefix.substr(0, prefix.rfind('.'));
   const bool of_a_layer = layer != prefix && std::ranges::count(known, layer) > 0;
   if (of_a_layer && (prefix.ends_with(".weight") || prefix.ends_with(".bias")))
-    throw ConfigError(fmt::format(
-        "model.freeze: \"{}\" is one parameter, and layers are frozen whole: \"{}\"", prefix, layer));
-  throw ConfigError(fmt::format("model.freeze: no layer's name begins with {}{} There are {}",
+    throw ConfigError(
+        fmt::format("model.freeze: \"{}\" is a parameter; freeze its whole layer, \"{}\"", prefix, layer));
+  throw ConfigError(fmt::format("model.freeze: no layer's name begins with {}{} The network has {}",
                                 detail::quoted(prefix),
                                 nearest(prefix, known).empty() ? "." : did_you_mean(nearest(prefix, known)),
                                 fmt::join(first_components(known), ", ")));
@@ -56,7 +56,7 @@ void freeze_layers(Graph& graph, std::span<const std::string> prefixes) {
     if (graph.freeze(prefix) == 0) refuse_unknown(graph, prefix);
   if (!graph.wants_gradient(graph.logits()))
     throw ConfigError(
-        fmt::format("model.freeze = [{}] leaves no layer to train: leave out the last one, \"{}\"",
+        fmt::format("model.freeze = [{}] leaves no layer to train; do not freeze the last one, \"{}\"",
                     fmt::join(prefixes, ", "), graph.head().name));
 }
 

@@ -3,12 +3,12 @@
 
 #include "comm/agreement.h"
 #include "core/log.h"
-#include "launch/program/network/batch_norm_values.h"
+#include "core/system/terminal.h"
 #include "launch/program/devices/kernel_cache.h"
 #include "launch/program/devices/kernel_progress.h"
+#include "launch/program/network/batch_norm_values.h"
 #include "launch/program/setup/engine_options.h"
 #include "launch/program/setup/frozen_layers.h"
-#include "launch/observe/terminal/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -88,9 +88,8 @@ void NetworkPlanning::tell_of_others() const {
     others += kernels_.kept().at(key).candidate != choice.candidate;
   if (others == 0) return;
   log::shared_warning(
-      "{} of the {} kernels that the saved training used are not to be had here: others compute the same, "
-      "but "
-      "for rounding",
+      "{} of the {} kernels of the saved training are not available here; other kernels replace them, and "
+      "results may differ in rounding",
       others, preferred_.size());
 }
 

@@ -34,8 +34,8 @@ class NetworkPlanning {
   Device device() const { return device_; }
   // Memory of the network for micro-batches of this size, without allocating it.
   MemoryPlan memory(std::int64_t batch);
-  // Throws ConfigError if batch norm cannot be trained (launch/program/network/batch_norm_values.h). samples: size of the
-  // training set.
+  // Throws ConfigError if batch norm cannot be trained (launch/program/network/batch_norm_values.h).
+  // samples: size of the training set.
   void require_batch_norm_values(std::int64_t samples) const;
   // Settings that would reduce memory() and are not set yet.
   std::vector<MemoryRemedy> remedies() const;

@@ -24,8 +24,8 @@ std::shared_ptr<Dataset> kept(std::shared_ptr<Dataset> dataset, Communicator& no
   return preloaded(std::move(dataset), {.places = std::move(places), .owner = std::move(own)});
 }
 
-// Checks before memory is allocated, because gradients need shared memory later. Unless the user asked for
-// it, leaves half free.
+// Checks before memory is allocated, because gradients need shared memory later. Leaves half free unless the
+// user requested the mode (asked).
 bool fits_shared(const Communicator& node, std::size_t bytes, bool asked) {
   return node.size() == 1 || bytes <= free_shared_memory() / (asked ? 1 : 2);
 }
@@ -77,9 +77,11 @@ Preloading preload_on_host(const Datasets& sets, bool several_epochs, bool asked
   const std::string size = megabytes(bytes);
   const std::size_t available = available_memory({});
   if (!asked && !on_all(node, bytes <= available / 4)) {
-    return {.sets = sets,
-            .told = fmt::format("images are decoded in every epoch: they take {}, of {} that are free", size,
-                                megabytes(available))};
+    return {
+        .sets = sets,
+        .told = fmt::format(
+            "images are decoded in every epoch: they need {}, more than a quarter of the {} that are free",
+            size, megabytes(available))};
   }
   Preloading made{.sets = sets};
   if (on_all(node, fits_shared(node, bytes, asked)) && keep_on_host(made, chosen, node)) {
@@ -91,7 +93,7 @@ Preloading preload_on_host(const Datasets& sets, bool several_epochs, bool asked
       "no room for {} in memory that the ranks of a node share: make /dev/shm larger (containers "
       "often give it 64 MiB: --shm-size)",
       size);
-  if (asked) return {.sets = sets, .failed = reason + ", or set \"stream\""};
+  if (asked) return {.sets = sets, .failed = reason + ", or set data.loader = \"stream\""};
   return {.sets = sets, .told = "images are decoded in every epoch: " + reason};
 }
 
@@ -123,13 +125,14 @@ Preloading preload(const Datasets& sets, const PreloadOptions& options, Communic
   if (on_all(node, bytes <= available / (asked ? 1 : 10))) {
     return {.sets = sets,
             .to_device = options.reads_images ? shared_on_the_way(sets, chosen, node) : chosen.of(sets),
-            .told = fmt::format("{} lie in the memory of the device, {} of it", chosen.images(),
+            .told = fmt::format("{} are in the memory of the device and take {}", chosen.images(),
                                 megabytes(bytes))};
   }
   if (!asked) return preload_on_host(sets, options.several_epochs, asked, node);
   return {.sets = sets,
-          .failed = fmt::format("no room for {} in the memory of {}, of which {} are free: set \"preload\"",
-                                megabytes(bytes), to_string(options.device), megabytes(available))};
+          .failed = fmt::format(
+              "no room for {} in the memory of {}, of which {} are free: set data.loader = \"preload\"",
+              megabytes(bytes), to_string(options.device), megabytes(available))};
 }
 
 Datasets move_to_device(const Preloading& made, const PreloadOptions& options, const Shard& shard) {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "comm/communicator.h"
-#include "data/preloaded.h"
-#include "data/resident.h"
+#include "data/sets/preloaded.h"
+#include "data/sets/resident.h"
 
 namespace lockstep {
 
@@ -32,8 +32,8 @@ struct PreloadOptions {
 struct Preloading {
   Datasets sets;       // to read from now on
   Datasets to_device;  // source for move_to_device(), of the sets that it moves; else null
-  std::string told;    // what was chosen, for the log; empty if there was no choice
-  std::string failed;  // why the requested mode has no room; empty: it has
+  std::string told;    // the choice, for the log; empty if there was none
+  std::string failed;  // why the requested mode does not fit; empty: it fits
 };
 
 // Collective over the ranks of a node. Keeps sets as `mode` says, except those that draw new samples in each
@@ -44,7 +44,7 @@ struct Preloading {
 Preloading preload(const Datasets& sets, const PreloadOptions& options, Communicator& node);
 
 // Returns the sets, with those of `to_device` moved to the device; reads them whole. Throws what resident()
-// throws (data/resident.h).
+// throws (data/sets/resident.h).
 Datasets move_to_device(const Preloading& made, const PreloadOptions& options, const Shard& shard);
 
 }  // namespace lockstep

@@ -32,7 +32,7 @@ std::vector<MemoryPart> memory_parts(Training& training, const Communicator& com
   add("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
   add("copies", memory.weight_copies, "weights in half precision");
   add("frozen", memory.frozen, "of layers that are not trained: parameters, statistics, copies");
-  add("statistics", memory.statistics, "batch norm's: of training, before the step, of evaluation");
+  add("statistics", memory.statistics, "of batch norm: in training, before the step, in evaluation");
   const StepStatistics* sums = training.step_statistics();
   GradientBuckets& buckets = training.buckets();
   const std::size_t in_sums = buckets.sum_bytes() + (sums == nullptr ? 0 : sums->memory_bytes());
@@ -42,17 +42,17 @@ std::vector<MemoryPart> memory_parts(Training& training, const Communicator& com
                   sums == nullptr ? "comm.sum_type" : "train.reproducible"));
   add("codecs", training.codec_bytes(),
       buckets.exchange().to_choose() == nullptr
-          ? "what is packed, sent and remembered"
-          : "at most, about, of those that comm.codec = auto may choose");
+          ? "packed and sent values, and state"
+          : "estimated maximum of the codecs that comm.codec = auto may choose");
   add("optimizer", training.optimizer().state().size_bytes(),
       fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
-  add("average", training.average_bytes(), "of the parameters over the steps: train.ema_decay");
-  add("batches", training.device_batch_bytes(), "of this step and the next, to train and to evaluate");
+  add("average", training.average_bytes(), "of the parameters over the steps (train.ema_decay)");
+  add("batches", training.device_batch_bytes(), "of this step and the next, for training and evaluation");
   add("dataset", training.train_set().on_device().size() + training.test_set().on_device().size(),
       "images that batches are gathered from");
   on_host = !is_host_memory(training.network().device());
   add("loaders", training.train_loader().memory_bytes() + training.test_loader().memory_bytes(),
-      "slots of batches that wait");
+      "slots of prefetched batches");
   add("dataset", training.train_set().memory_bytes() + training.test_set().memory_bytes(),
       "images and labels held in memory");
   add("staging", communicator.memory_bytes(), "messages to and from other ranks");

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "comm/pending_sums.h"
+#include "comm/gradients/pending_sums.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -25,11 +25,12 @@ void make_reproducible(Config& config, Device device, int ranks) {
   }
   if (config.threads == 0) {
     config.threads = 1;
-    log::info("train.threads = 0: 1 thread per rank, as bits depend on their number (train.reproducible)");
+    log::info("train.threads = 0: 1 thread per rank, because their number changes bits (train.reproducible)");
   }
   if (config.kernels.choose == "time") {
     config.kernels.choose = "direct";
-    log::info("kernels.choose = \"time\": direct kernels, as bits depend on the choice (train.reproducible)");
+    log::info(
+        "kernels.choose = \"time\": direct kernels, because the choice changes bits (train.reproducible)");
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requirements of train.reproducible besides sums along one tree (comm/micro_batch_sums.h,
+// Requirements of train.reproducible besides sums along one tree (comm/gradients/micro_batch_sums.h,
 // step_statistics.h): a number of micro-batches per rank that fits the tree, and kernels that give the same
 // bits on any machine.
 #pragma once

@@ -8,12 +8,12 @@
 #include "launch/observe/account/codec_advice.h"
 #include "launch/program/devices/cores.h"
 #include "launch/program/setup/engine_options.h"
-#include "launch/train/watch/replicas.h"
 #include "launch/program/setup/reproducible.h"
 #include "launch/train/step_ends/cross_barrier.h"
 #include "launch/train/step_ends/delayed_gradients.h"
 #include "launch/train/step_ends/gossip.h"
 #include "launch/train/step_ends/local_sgd.h"
+#include "launch/train/watch/replicas.h"
 #include "launch/train/watch/step_watch.h"
 #include "models/network_state.h"
 
@@ -30,9 +30,8 @@ Training::Training(const Config& config, World& world, Communicator& host, const
     bucket_options(config_, registry_);  // refuses codecs that conflict with other keys
     if (config_.trainer.topology == Topology::ring && choice.device.kind != DeviceKind::cpu) {
       throw ConfigError(
-          fmt::format("comm.topology = \"ring\": on {} neighbours cannot look into each other's memory; set "
-                      "world.device = "
-                      "\"cpu\", or comm.topology = \"all\"",
+          fmt::format("comm.topology = \"ring\": on {} neighbours cannot read each other's memory; set "
+                      "world.device = \"cpu\", or comm.topology = \"all\"",
                       to_string(choice.device)));
     }
   });

@@ -8,19 +8,19 @@
 #include <optional>
 #include <string>
 
-#include "comm/buckets.h"
 #include "comm/communicator_gather.h"
+#include "comm/gradients/buckets.h"
 #include "comm/world.h"
 #include "core/timeline.h"
 #include "launch/observe/account/advice.h"
 #include "launch/program/config/config.h"
 #include "launch/program/devices/device_choice.h"
 #include "launch/program/devices/memory_need.h"
-#include "launch/program/setup/network_planning.h"
 #include "launch/program/plan/step_trace.h"
-#include "launch/train/trainer.h"
+#include "launch/program/setup/network_planning.h"
 #include "launch/program/setup/training_data.h"
 #include "launch/program/setup/training_length.h"
+#include "launch/train/trainer.h"
 #include "models/optimizer.h"
 #include "models/schedule.h"
 

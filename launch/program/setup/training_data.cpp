@@ -5,11 +5,11 @@
 
 #include "core/error.h"
 #include "data/device_batches.h"
-#include "data/set_checks.h"
-#include "data/verify.h"
+#include "data/sets/set_checks.h"
+#include "data/sets/verify.h"
 #include "kernels/host_augmentation.h"
-#include "launch/program/setup/engine_options.h"
 #include "launch/observe/terminal/progress_meter.h"
+#include "launch/program/setup/engine_options.h"
 
 namespace lockstep {
 namespace {
@@ -20,16 +20,14 @@ void check_images(const Config& config, const Dataset& dataset) {
   const auto need = [](bool right, std::string_view allowed) {
     if (right) return;
     throw ConfigError(
-        fmt::format("{} is needed where samples are rows of a table, as only images are normalised and "
-                    "augmented",
-                    allowed));
+        fmt::format("set {}: samples that are rows of a table are not normalised or augmented", allowed));
   };
   const Augmentation& augmentation = config.network.augmentation;
   need(config.network.mean.empty(), "data.mean = []");
   need(config.network.deviation.empty(), "data.deviation = []");
   need(augmentation.crop_padding == 0, "data.crop_padding = 0");
   need(!augmentation.horizontal_flip, "data.horizontal_flip = false");
-  need(!augmentation.color.any(), "0 for data.brightness, data.contrast, data.saturation and data.hue");
+  need(!augmentation.color.any(), "data.brightness, data.contrast, data.saturation and data.hue to 0");
   need(augmentation.cutout == 0, "data.cutout = 0");
   need(augmentation.random_erasing == 0, "data.random_erasing = 0");
   need(augmentation.mixup == 0, "data.mixup = 0");
@@ -39,8 +37,9 @@ void check_images(const Config& config, const Dataset& dataset) {
 void check_channels(const Config& config, const Dataset& dataset) {
   const auto channels = static_cast<std::size_t>(dataset.image_shape().channels);
   if (!config.network.mean.empty() && config.network.mean.size() != channels) {
-    throw ConfigError(fmt::format("data.mean and data.deviation have {} values, the images {} channels",
-                                  config.network.mean.size(), channels));
+    throw ConfigError(fmt::format(
+        "data.mean and data.deviation have {} values, but images have {} channels; set one value per channel",
+        config.network.mean.size(), channels));
   }
 }
 
@@ -74,8 +73,11 @@ void TrainingData::open(const Config& config, const std::vector<DatasetFormat>& 
   const auto& [train_set, test_set] = sets = {.train = open_dataset(config.dataset, Split::train, formats),
                                               .test = open_dataset(config.dataset, Split::test, formats)};
   if (test_set->image_shape() != train_set->image_shape() || test_set->classes() > train_set->classes()) {
-    throw DataError(
-        fmt::format("{}: training and test samples differ in shape or classes", config.dataset.path));
+    const ImageShape train = train_set->image_shape(), test = test_set->image_shape();
+    throw DataError(fmt::format(
+        "{}: test samples of {}x{}x{} in {} classes do not fit training samples of {}x{}x{} in {} classes",
+        config.dataset.path, test.height, test.width, test.channels, test_set->classes(), train.height,
+        train.width, train.channels, train_set->classes()));
   }
   check_images(config, *train_set);
   check_channels(config, *train_set);

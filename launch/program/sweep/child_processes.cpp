@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "core/job_signals.h"
+#include "core/system/job_signals.h"
 
 namespace lockstep {
 namespace {
@@ -33,7 +33,7 @@ ChildProcesses::ChildProcesses() {
   sigaddset(&ends, SIGCHLD);
   sigprocmask(SIG_BLOCK, &ends, &masked_before_);
   ends_ = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (ends_ < 0) throw IoError(fmt::format("cannot wait for processes: {}", std::strerror(errno)));
+  if (ends_ < 0) throw IoError(fmt::format("cannot wait for child processes: {}", std::strerror(errno)));
 }
 
 ChildProcesses::~ChildProcesses() {
@@ -76,7 +76,8 @@ pid_t ChildProcesses::start(const ChildCommand& command) {
   if (process == 0) become(command, output, parent);
   const int problem = errno;
   close(output);
-  if (process < 0) throw IoError(fmt::format("cannot start a process: {}", std::strerror(problem)));
+  if (process < 0)
+    throw IoError(fmt::format("cannot start {}: {}", command.words.front(), std::strerror(problem)));
   setpgid(process, process);  // parent and child both call it: either may run first
   running_.insert(process);
   return process;

@@ -14,7 +14,7 @@ namespace {
 using SweepJson = nlohmann::ordered_json;
 
 constexpr const char* kSweepMark = "lockstep_sweep";
-constexpr const char* kSweepRemedy = "name another dir in [sweep], or remove the file to begin anew";
+constexpr const char* kSweepRemedy = "set another dir in [sweep], or remove the file to start over";
 
 SweepJson as_json(const SweepResult& result) {
   SweepJson json = {{"event", result.problem.empty() ? "end" : "failure"},
@@ -70,8 +70,8 @@ void SweepJournal::read(const std::string& base, const std::string& identity) {
         std::string differs = first_difference(json.at("sweep"), identity);
         if (differs.empty()) differs = first_difference(json.at("base"), base);
         if (differs.empty()) continue;
-        throw ConfigError(
-            fmt::format("{} is of another sweep ({}); {}", lines_.path().string(), differs, kSweepRemedy));
+        throw ConfigError(fmt::format("{} belongs to another sweep ({}); {}", lines_.path().string(), differs,
+                                      kSweepRemedy));
       }
       const SweepJob job{.trial = json.at("trial"), .rung = json.at("rung")};
       const bool starts = json.at("event") == "start";
@@ -79,7 +79,7 @@ void SweepJournal::read(const std::string& base, const std::string& identity) {
       if (!starts) found_.back().end = result_from(json, job);
     }
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("{}:{} is not what lockstep sweep writes ({}); {}", lines_.path().string(),
+    throw DataError(fmt::format("{}:{} was not written by lockstep sweep ({}); {}", lines_.path().string(),
                                 number + 1, one_line(error.what()), kSweepRemedy));
   }
 }

@@ -38,8 +38,9 @@ std::string sweep_file_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (file.is_open() && !file.bad() && (errno == 0 || !text.empty())) return text;
-  throw IoError(fmt::format("cannot read the sweep {}: {}; a TOML file is expected, see lockstep help sweep",
-                            path, std::strerror(errno)));
+  throw IoError(
+      fmt::format("cannot read the sweep file {}: {}; expected a TOML file (see lockstep help sweep)", path,
+                  std::strerror(errno)));
 }
 
 // A value as TOML, on one line.
@@ -71,7 +72,7 @@ class SweepReader {
     if (problems_.empty()) return;
     if (problems_.size() == 1) throw ConfigError(problems_.front());
     throw ConfigError(
-        fmt::format("{} errors in the sweep:\n  {}", problems_.size(), fmt::join(problems_, "\n  ")));
+        fmt::format("{} errors in the sweep file:\n  {}", problems_.size(), fmt::join(problems_, "\n  ")));
   }
 
   void read_sweep_section(const toml::table& table);
@@ -137,7 +138,8 @@ void SweepReader::text(const toml::node& node, const std::string& name, std::str
   if (given && !given->empty())
     into = *given;
   else
-    complain(node, fmt::format("sweep.{} = {}: a string is expected", name, sweep_value(node)));
+    complain(node,
+             fmt::format("sweep.{} = {}: expected a string that is not empty", name, sweep_value(node)));
 }
 
 void SweepReader::read_set(const toml::node& node) {
@@ -149,8 +151,7 @@ void SweepReader::read_set(const toml::node& node) {
     if (list == nullptr) break;
   }
   if (list == nullptr)
-    complain(node, fmt::format("sweep.set = {}: a list of strings is expected, such as "
-                               "[\"train.epochs=3\"]",
+    complain(node, fmt::format("sweep.set = {}: expected a list of strings, such as [\"train.epochs=3\"]",
                                sweep_value(node)));
 }
 
@@ -195,11 +196,13 @@ bool SweepReader::may_be_searched(const std::string& key, const toml::node& node
   }
   const bool own = key.starts_with("run.") || key == "train.until_epoch";
   const bool length = key == "train.epochs" || key == "train.steps";
-  if (own) complain(node, fmt::format("{}: the sweep gives each trial its own; search other keys", key));
+  if (own)
+    complain(node, fmt::format("{}: the sweep sets this key for each trial; remove it from [keys]", key));
   if (length && plan_.method == SweepMethod::halving)
-    complain(node, fmt::format("{}: halving decides how long a trial is trained; take method = \"grid\" or "
-                               "\"random\" to search it",
-                               key));
+    complain(node,
+             fmt::format("{}: halving sets the length of each trial; use method = \"grid\" or \"random\" "
+                         "to search this key",
+                         key));
   return !own && !(length && plan_.method == SweepMethod::halving);
 }
 
@@ -217,14 +220,15 @@ std::optional<SweepAxis> SweepReader::read_range(SweepAxis axis, const toml::tab
   const auto known = [](std::string_view name) { return std::ranges::count(kRangeKeys, name) > 0; };
   for (const auto& [name, node] : table)
     if (!known(name.str()))
-      complain(node, fmt::format("{}.{}: a range has {}", axis.key, std::string(name.str()),
-                                 fmt::join(kRangeKeys, ", ")));
+      complain(node, fmt::format("{}.{}: unknown key of a range; allowed are {}", axis.key,
+                                 std::string(name.str()), fmt::join(kRangeKeys, ", ")));
   const auto key = std::ranges::find(keys_, axis.key, &detail::Key::name);
   Config defaults;
   const detail::Member member = key->member(defaults);
   const bool whole = std::holds_alternative<detail::Integer>(member) || key->whole;
   if (!whole && !std::holds_alternative<double*>(member)) {
-    complain(table, fmt::format("{}: a range is for numbers; list its values, as in [..]", axis.key));
+    complain(table, fmt::format("{}: a range needs a key with numbers; list the values instead, as in [..]",
+                                axis.key));
     return std::nullopt;
   }
   const auto min = table["min"].value<double>(), max = table["max"].value<double>();
@@ -234,15 +238,15 @@ std::optional<SweepAxis> SweepReader::read_range(SweepAxis axis, const toml::tab
       .min = min.value_or(0), .max = max.value_or(0), .logarithmic = scale == "log", .whole = whole};
   std::string wrong;
   if (!min || !max || !(*min < *max))
-    wrong = "min and max are expected, and min < max";
+    wrong = "expected numbers min and max with min < max";
   else if (scale != "linear" && scale != "log")
-    wrong = "scale may be \"linear\" or \"log\"";
+    wrong = "scale must be \"linear\" or \"log\"";
   else if (axis.range.logarithmic && *min <= 0)
-    wrong = "with scale = \"log\" min is above 0";
+    wrong = "min must be above 0 if scale = \"log\"";
   else if (table.contains("points") && (points < 1 || points > 10'000))
-    wrong = "points are 1 to 10000";
+    wrong = "points must be an integer from 1 to 10000";
   else if (points == 0 && plan_.method == SweepMethod::grid)
-    wrong = "a grid needs points = N, into how many values the range is divided; or list the values";
+    wrong = "a grid needs points = N, the number of values in the range, or a list of values";
   if (!wrong.empty()) {
     complain(table, fmt::format("{} = {}: {}", axis.key, sweep_value(table), wrong));
     return std::nullopt;
@@ -258,10 +262,9 @@ std::optional<SweepAxis> SweepReader::read_axis(const std::string& key, const to
   if (const toml::table* table = node.as_table()) return read_range(axis, *table);
   const toml::array* list = node.as_array();
   if (list == nullptr || list->empty()) {
-    complain(node,
-             fmt::format("{} = {}: a list of values is expected, or a range such as {{ min = 0.001, max "
-                         "= 1.0, scale = \"log\" }}",
-                         key, sweep_value(node)));
+    complain(node, fmt::format("{} = {}: expected a list of values, or a range such as {{ min = 0.001, max = "
+                               "1.0, scale = \"log\" }}",
+                               key, sweep_value(node)));
     return std::nullopt;
   }
   for (const toml::node& each : *list) {
@@ -313,9 +316,10 @@ void SweepReader::load_base() {
   }
   if (plan_.method != SweepMethod::halving) return;
   if (plan_.base.trainer.max_steps > 0)
-    complain("train.steps ends a training by steps, and halving counts epochs: set train.steps=0");
+    complain(fmt::format("train.steps = {} limits the steps, but halving counts epochs; set train.steps=0",
+                         plan_.base.trainer.max_steps));
   if (plan_.base.trainer.epochs < plan_.min_epochs)
-    complain(fmt::format("sweep.min_epochs = {} is more than train.epochs = {}", plan_.min_epochs,
+    complain(fmt::format("sweep.min_epochs = {} must be at most train.epochs = {}", plan_.min_epochs,
                          plan_.base.trainer.epochs));
 }
 
@@ -323,10 +327,10 @@ void SweepReader::choose_trials() {
   const std::optional<std::int64_t> size = plan_.space.size();
   if (plan_.method == SweepMethod::grid) {
     if (size.value_or(0) > kMostSweepTrials)
-      complain(
-          fmt::format("the grid has {} trials; {} are the most: list fewer values, or take method = "
-                      "\"random\" with trials = N",
-                      *size, kMostSweepTrials));
+      complain(fmt::format(
+          "the grid has {} trials, but at most {} are allowed; list fewer values, or use method = \"random\" "
+          "with trials = N",
+          *size, kMostSweepTrials));
     else
       plan_.trials = plan_.space.grid();
     return;
@@ -343,7 +347,8 @@ SweepPlan SweepReader::read() {
   const toml::table root = toml::parse(readable.text);
   for (const auto& [name, node] : root)
     if (!node.is_table() || (name.str() != "sweep" && name.str() != "keys"))
-      complain(node, fmt::format("{}: a sweep has the sections [sweep] and [keys]", std::string(name.str())));
+      complain(node, fmt::format("{}: a sweep file has only the sections [sweep] and [keys]",
+                                 std::string(name.str())));
   const toml::table* sweep = root["sweep"].as_table();
   const toml::table* keys = root["keys"].as_table();
   if (sweep != nullptr) read_sweep_section(*sweep);
@@ -351,9 +356,9 @@ SweepPlan SweepReader::read() {
   if (readable.errors.empty()) {
     if (sweep == nullptr || !sweep->contains("config"))
       complain(
-          "config = \"..\" is missing from [sweep]: a preset or a TOML file, as lockstep train takes it");
+          "config = \"..\" is missing in [sweep]; set it to a preset or a TOML file, as for lockstep train");
     if (keys == nullptr || keys->empty())
-      complain("[keys] is missing, with what is to be searched, such as \"train.batch\" = [32, 64]");
+      complain("[keys] is missing or empty; list the keys to search, such as \"train.batch\" = [32, 64]");
   }
   if (!plan_.config.empty()) load_base();
   throw_if_any();

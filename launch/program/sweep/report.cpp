@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "core/wrapped_text.h"
+#include "core/system/wrapped_text.h"
 #include "launch/observe/terminal/progress_line.h"
 #include "launch/program/version.h"
 
@@ -80,15 +80,15 @@ std::string sweep_header(const SweepPlan& plan, const SweepSlots& slots, std::in
                         fmt::join(rules.rungs.begin(), rules.rungs.end() - 1, ", "), rules.rungs.back());
   const std::int64_t whole = rules.trials * rules.rungs.back();
   text += epochs == whole ? fmt::format("; {}", counted_of(epochs, "epoch"))
-                          : fmt::format("; about {}, {} if each were trained whole",
+                          : fmt::format("; about {}, or {} if every trial were trained to its end",
                                         counted_of(epochs, "epoch"), thousands(static_cast<double>(whole)));
-  if (epochs_done > 0) text += fmt::format("; {} were done before", counted_of(epochs_done, "epoch"));
+  if (epochs_done > 0) text += fmt::format("; {} already done", counted_of(epochs_done, "epoch"));
   return text;
 }
 
 std::string sweep_result_line(const SweepResult& result, const TuneSettings& settings, std::int64_t epochs) {
   if (!result.problem.empty())
-    return fmt::format("trial {}: failed: {} ({})", result.job.trial, result.problem, describe(settings));
+    return fmt::format("trial {} failed: {} ({})", result.job.trial, result.problem, describe(settings));
   return fmt::format("trial {}: {:.2f} % after {} of {}, {} samples/s ({})", result.job.trial,
                      100 * result.measure.accuracy, result.epochs,
                      counted_of(std::max(epochs, result.epochs), "epoch"),
@@ -115,7 +115,7 @@ std::string sweep_table(const SweepOutcome& outcome, const Terminal& terminal) {
         sweep_line(start, describe(row.settings) + (row.problem.empty() ? "" : ", then failed"), terminal);
   }
   if (std::ranges::any_of(outcome.rows, &SweepRow::pareto))
-    text += "* on the Pareto front of accuracy and samples/s, of those trained whole\n";
+    text += "* on the Pareto front of accuracy and samples/s (complete trials only)\n";
   for (const SweepRow& row : outcome.rows)
     if (!row.problem.empty())
       text += sweep_line(fmt::format("  trial {} failed: ", row.trial),
@@ -123,10 +123,11 @@ std::string sweep_table(const SweepOutcome& outcome, const Terminal& terminal) {
   const std::int64_t steps = outcome.steps(), all = outcome.steps_of_all();
   if (all > 0) {
     const double percent = 100.0 * static_cast<double>(steps) / static_cast<double>(all);
-    text += sweep_line("",
-                       fmt::format("{}, {:.0f} % of the {} that training all of them whole would take",
-                                   counted_of(steps, "step"), percent, thousands(static_cast<double>(all))),
-                       terminal);
+    text += sweep_line(
+        "",
+        fmt::format("{}, {:.0f} % of the {} steps that complete training of every trial would take",
+                    counted_of(steps, "step"), percent, thousands(static_cast<double>(all))),
+        terminal);
   }
   if (outcome.busy_share)
     text += fmt::format("{} in {}, slots busy {:.1f} % of the time\n", counted_of(outcome.jobs, "job"),
@@ -171,7 +172,7 @@ std::string sweep_csv(const SweepOutcome& outcome, const SweepSpace& space) {
 
 std::string best_toml(const SweepRow& best, const Config& config, const Registry& registry) {
   return fmt::format(
-      "# Written by lockstep sweep: trial {}, {:.2f} % after {}, {} samples/s beside the other trials.\n# "
+      "# Written by lockstep sweep: trial {}, {:.2f} % after {}, {} samples/s while other trials ran.\n# "
       "{}\n{}",
       best.trial, 100 * best.measure.accuracy, counted_of(best.epochs, "epoch"),
       thousands(best.measure.samples_per_second), describe(best.settings), to_toml(config, registry));

@@ -6,15 +6,15 @@
 #include <cstdint>
 #include <string>
 
+#include "core/system/terminal.h"
 #include "launch/program/sweep/journal.h"
 #include "launch/program/sweep/outcome.h"
 #include "launch/program/sweep/plan.h"
 #include "launch/program/sweep/slots.h"
-#include "launch/observe/terminal/terminal.h"
 
 namespace lockstep {
 
-// The text before the first job. epochs_done: by earlier starts.
+// The text before the first job. epochs_done: epochs that earlier starts completed.
 std::string sweep_header(const SweepPlan& plan, const SweepSlots& slots, std::int64_t epochs,
                          std::int64_t epochs_done);
 // The line of a job that has ended.

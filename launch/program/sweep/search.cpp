@@ -25,7 +25,9 @@ SweepSearch::SweepSearch(SweepRules rules)
       begun_(trials_.size()),
       started_in_(rules_.rungs.size()),
       epoch_seconds_(trials_.size()) {
-  CHECK(!rules_.rungs.empty() && rules_.slots >= 1 && rules_.eta > 1, "impossible rules of a sweep");
+  CHECK(!rules_.rungs.empty() && rules_.slots >= 1 && rules_.eta > 1,
+        "invalid rules of a sweep: {} rungs, {} slots, eta {}", rules_.rungs.size(), rules_.slots,
+        rules_.eta);
 }
 
 std::int64_t SweepSearch::epochs_in(const SweepJob& job) const {

@@ -7,7 +7,7 @@
 
 #include <fmt/ranges.h>
 
-#include "comm/node_claims.h"
+#include "comm/job/node_claims.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "launch/program/devices/cores.h"
@@ -63,10 +63,11 @@ SweepSlots deal_slots(const SweepPlan& plan, const SweepResources& resources) {
   if (wants_gpus && !device.share_device) {
     const std::int64_t fits = gpus / plan.ranks;
     if (fits < std::max<std::int64_t>(plan.jobs, 1))
-      throw ConfigError(fmt::format(
-          "sweep.jobs = {} with sweep.ranks = {} need {} GPUs, and {} are free: take fewer at once, "
-          "or set world.device=cpu",
-          plan.jobs, plan.ranks, std::max<std::int64_t>(plan.jobs, 1) * plan.ranks, gpus));
+      throw ConfigError(
+          fmt::format("sweep.jobs = {} with sweep.ranks = {} need {} GPUs, but {} {} free; reduce sweep.jobs "
+                      "or sweep.ranks, or set world.device=cpu",
+                      plan.jobs, plan.ranks, std::max<std::int64_t>(plan.jobs, 1) * plan.ranks, gpus,
+                      gpus == 1 ? "is" : "are"));
     if (slots.count == 0) slots.count = fits;
     slots.devices = dealt(resources.gpus, slots.count, plan.ranks);
   }

@@ -9,16 +9,16 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
+#include "core/system/terminal.h"
 #include "core/timeline.h"
-#include "launch/train/checkpoint/stop_signals.h"
+#include "launch/observe/terminal/progress_line.h"
 #include "launch/program/config/config_keys.h"
-#include "launch/train/hold.h"
 #include "launch/program/mpirun.h"
 #include "launch/program/sweep/report.h"
-#include "launch/observe/terminal/progress_line.h"
-#include "launch/observe/terminal/terminal.h"
+#include "launch/train/checkpoint/stop_signals.h"
+#include "launch/train/hold.h"
 
 namespace lockstep {
 namespace {
@@ -59,8 +59,8 @@ std::string last_error_in(const std::string& output) {
 }
 
 std::string how_it_ended(int code) {
-  if (code == 128 + SIGKILL) return "it was killed (signal 9), as where the machine runs out of memory";
-  if (code > 128) return fmt::format("signal {} ended it", code - 128);
+  if (code == 128 + SIGKILL) return "it was killed (signal 9), possibly because memory ran out";
+  if (code > 128) return fmt::format("it was ended by signal {}", code - 128);
   return fmt::format("it ended with exit code {}", code);
 }
 
@@ -116,8 +116,10 @@ void Sweep::replay() {
   for (const SweepJournal::Event& event : journal_.found()) {
     if (event.job.trial < 0 || event.job.trial >= std::ssize(accounts_) ||
         event.job.rung >= search_.rules().rungs.size())
-      throw DataError(fmt::format("{} tells of trial {}, rung {}, which this sweep does not have",
-                                  (folder_ / "sweep.jsonl").string(), event.job.trial, event.job.rung));
+      throw DataError(
+          fmt::format("{} records trial {}, rung {}, which this sweep does not have; set another dir in "
+                      "[sweep], or remove the file to start over",
+                      (folder_ / "sweep.jsonl").string(), event.job.trial, event.job.rung));
     if (!event.end) {
       accounts_[static_cast<std::size_t>(event.job.trial)].begun = true;
       search_.started(event.job, 0);
@@ -210,7 +212,8 @@ void Sweep::start(const SweepJob& job, std::size_t slot) {
     std::filesystem::remove_all(folder_of(job.trial), error);
   std::filesystem::create_directories(folder_of(job.trial), error);
   if (error)
-    throw IoError(fmt::format("cannot create {}: {}", folder_of(job.trial).string(), error.message()));
+    throw IoError(
+        fmt::format("cannot create the folder {}: {}", folder_of(job.trial).string(), error.message()));
   write_atomically(folder_of(job.trial) / "trial.toml", to_toml(config, registry_), Links::replace);
   const double now = seconds_now();
   const ChildCommand command = command_of(job, slot);
@@ -273,7 +276,7 @@ SweepResult Sweep::result_of(const Running& running) const {
                       .loss = line.at("test_loss"),
                       .samples_per_second = line.at("samples_per_second")};
   } catch (const nlohmann::json::exception&) {
-    result.problem = fmt::format("{} has no line of its epochs", path.string());
+    result.problem = fmt::format("the last line of {} has no results of an epoch", path.string());
   }
   return result;
 }

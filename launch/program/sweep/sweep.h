@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "launch/observe/run_files/run_folder.h"
+#include "launch/observe/terminal/progress_meter.h"
 #include "launch/program/sweep/child_processes.h"
 #include "launch/program/sweep/journal.h"
 #include "launch/program/sweep/outcome.h"
 #include "launch/program/sweep/plan.h"
 #include "launch/program/sweep/slots.h"
-#include "launch/observe/terminal/progress_meter.h"
 
 namespace lockstep {
 

@@ -7,10 +7,12 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "comm/launcher.h"
-#include "core/atomic_file.h"
+#include "comm/job/launcher.h"
 #include "core/error.h"
-#include "core/job_signals.h"
+#include "core/files/atomic_file.h"
+#include "core/system/job_signals.h"
+#include "core/system/terminal.h"
+#include "launch/observe/terminal/progress_line.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/own_command.h"
 #include "launch/program/sweep/coordinates.h"
@@ -18,8 +20,6 @@
 #include "launch/program/sweep/report.h"
 #include "launch/program/sweep/slots.h"
 #include "launch/program/sweep/sweep.h"
-#include "launch/observe/terminal/progress_line.h"
-#include "launch/observe/terminal/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -35,8 +35,8 @@ void require_no_launcher() {
   const Launch launch = find_launch([](const char* name) { return std::getenv(name); });
   if (launch.launcher == Launcher::none || (launch.launcher == Launcher::srun && launch.size == 1)) return;
   throw UsageError(
-      "lockstep sweep starts its trainings itself: start it once, without a launcher, and say in the file "
-      "how many ranks each training has ([sweep] ranks = N)");
+      "lockstep sweep starts its trainings itself; start it once, without a launcher, and set the number "
+      "of ranks of each training in the file ([sweep] ranks = N)");
 }
 
 void write_outcome(const Sweep& sweep, const SweepPlan& plan, const SweepOutcome& outcome,
@@ -56,11 +56,11 @@ void tell_outcome(const Sweep& sweep, const SweepPlan& plan, const SweepOutcome&
   say('\n' + sweep_table(outcome, find_terminal()) + '\n');
   const std::filesystem::path folder = plan.dir;
   if (const SweepRow* best = outcome.best())
-    print_fitted(
-        fmt::format("the best, trial {}, is {}: lockstep train {}; what it trained is in {}, all "
-                    "trials in trials.csv and sweep.svg beside it",
-                    best->trial, (folder / "best.toml").string(), (folder / "best.toml").string(),
-                    sweep.folder_of(best->trial).string()));
+    print_fitted(fmt::format(
+        "the best is trial {}: its configuration is in {} (lockstep train {}), its network in {}; trials.csv "
+        "and sweep.svg in the folder of the sweep show all trials",
+        best->trial, (folder / "best.toml").string(), (folder / "best.toml").string(),
+        sweep.folder_of(best->trial).string()));
 }
 
 int run_sweep(const Command& command) {
@@ -77,35 +77,36 @@ int run_sweep(const Command& command) {
   if (const int signal = sweep.run(); signal != 0) {
     throw Error(
         exit_code::resumable,
-        fmt::format("{}: the sweep stopped, and its trainings have saved what they could; this goes on: {}",
-                    signal_name(signal), shell_command(own_arguments())));
+        fmt::format(
+            "{}: the sweep stopped, after its trainings saved checkpoints where they could; resume with: {}",
+            signal_name(signal), shell_command(own_arguments())));
   }
   const SweepOutcome outcome = sweep.outcome();
   write_outcome(sweep, plan, outcome, command.registry);
   tell_outcome(sweep, plan, outcome, flags);
   if (outcome.best() == nullptr)
-    throw Error(exit_code::failed,
-                fmt::format("no trial was trained to its end; the first to fail, trial {}: {}",
-                            outcome.rows.front().trial, outcome.rows.front().problem));
+    throw Error(exit_code::failed, fmt::format("no trial was trained to its end; trial {} failed: {}",
+                                               outcome.rows.front().trial, outcome.rows.front().problem));
   return exit_code::done;
 }
 
 void sweep_flags(CLI::App& app, Command& command) {
   auto& flags = command.own<SweepFlags>();
-  app.add_option("FILE", flags.file,
-                 "A TOML file. [sweep] has config (a preset or a file), set, method (grid, random, halving), "
-                 "objective (accuracy, samples_per_second, pareto), jobs, ranks, trials, epochs, min_epochs, "
-                 "eta, seed, dir; [keys] has values, or a range, for each key to search")
+  app.add_option(
+         "FILE", flags.file,
+         "TOML file. [sweep] has the keys config (a preset or a file), set, method (grid, random, halving), "
+         "objective (accuracy, samples_per_second, pareto), jobs, ranks, trials, epochs, min_epochs, "
+         "eta, seed and dir; [keys] has a list of values or a range for each key to search")
       ->required();
-  app.add_flag("--print", flags.print, "Print the trials and stop");
-  app.add_flag("--json", flags.json, "Print an object of JSON at the end, and nothing before");
+  app.add_flag("--print", flags.print, "Print the trials without training them");
+  app.add_flag("--json", flags.json, "Print only one JSON object, at the end");
 }
 
 }  // namespace
 
 extern const CommandEntry sweep_command = {
     .name = "sweep",
-    .description = "Search over settings: many trainings side by side",
+    .description = "Search over settings with many trainings at once",
     .example =
         "lockstep sweep sweep.toml, where sweep.toml is\n"
         "  [sweep]\n"

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/device.h"
-#include "core/processor_name.h"
+#include "core/system/processor_name.h"
 #include "kernels/library_versions.h"
 #include "launch/observe/account/account_json.h"
-#include "launch/program/setup/rank_memory.h"
 #include "launch/program/own_command.h"
+#include "launch/program/setup/rank_memory.h"
 #include "launch/program/version.h"
 
 namespace lockstep {

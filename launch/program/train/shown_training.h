@@ -5,8 +5,8 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
-#include "launch/program/config/config.h"
 #include "launch/observe/jobs/rank_state.h"
+#include "launch/program/config/config.h"
 #include "launch/program/setup/training.h"
 
 namespace lockstep {

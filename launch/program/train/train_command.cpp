@@ -14,26 +14,26 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "launch/observe/profile/trace.h"
-#include "launch/program/commands/agreed_config.h"
-#include "launch/program/commands/commands.h"
-#include "launch/train/watch/desync_check.h"
-#include "launch/program/devices/device_use.h"
-#include "launch/program/find_batch/automatic_batch.h"
-#include "launch/train/hold.h"
-#include "launch/program/inject/injection.h"
-#include "launch/train/job_end.h"
 #include "launch/observe/jobs/progress_publisher.h"
-#include "launch/program/train/shown_training.h"
-#include "launch/train/watch/replicas.h"
-#include "launch/program/train/run_facts.h"
+#include "launch/observe/profile/trace.h"
 #include "launch/observe/run_files/run_record.h"
 #include "launch/observe/run_files/training_reporters.h"
-#include "launch/train/watch/step_watch.h"
-#include "launch/train/watch/stragglers.h"
+#include "launch/program/commands/agreed_config.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/devices/device_use.h"
+#include "launch/program/find_batch/automatic_batch.h"
+#include "launch/program/inject/injection.h"
+#include "launch/program/train/run_facts.h"
+#include "launch/program/train/shown_training.h"
 #include "launch/program/train/train_results.h"
 #include "launch/program/train/train_run.h"
 #include "launch/program/version.h"
+#include "launch/train/hold.h"
+#include "launch/train/job_end.h"
+#include "launch/train/watch/desync_check.h"
+#include "launch/train/watch/replicas.h"
+#include "launch/train/watch/step_watch.h"
+#include "launch/train/watch/stragglers.h"
 
 namespace lockstep {
 namespace {
@@ -55,7 +55,7 @@ std::string rate_line(const Config& config, Training& training) {
   if (settings.scaling == RateScaling::none) return {};
   const std::string ratio =
       fmt::format("{} / {}", training.train_loader().global_batch(), settings.scale_batch);
-  return fmt::format("learning rate {:.6g} = {:.6g} x {} samples a step (optimizer.scale_rate)",
+  return fmt::format("learning rate {:.6g} = {:.6g} x {} samples per step (optimizer.scale_rate)",
                      training.schedule().base, settings.learning_rate,
                      settings.scaling == RateScaling::linear ? ratio : fmt::format("sqrt({})", ratio));
 }
@@ -63,18 +63,16 @@ std::string rate_line(const Config& config, Training& training) {
 // Warns where model.reset_head or model.freeze is set without --init. Called before the first step.
 void warn_of_random_start(const Config& config) {
   if (config.model.reset_head)
-    log::shared_warning("model.reset_head = true, and there is no --init: the whole network starts anew");
+    log::shared_warning("model.reset_head = true without --init: the whole network is initialised randomly");
   if (!config.model.freeze.empty())
-    log::shared_warning(
-        "model.freeze is set, and there is no --init: frozen layers keep the random values that they start "
-        "with");
+    log::shared_warning("model.freeze is set without --init: frozen layers keep their random initial values");
 }
 
 // Logs the digest of a training resumed on another number of ranks, for comparison with the saved one.
 void tell_digest(TrainRun& run) {
   std::string state;
   run_agreed(*run.communicator, [&] { state = digest_of(run); });
-  log::info("its digest is {}", state);
+  log::info("the digest of the resumed state is {}", state);
 }
 
 // Collective.
@@ -107,14 +105,14 @@ void refuse_what_excludes_each_other(const TrainRun& run, const std::vector<std:
                                      bool traced) {
   if (!faults.empty() && run.config.trainer.topology == Topology::ring)
     throw_agreed(UsageError(fmt::format(
-        "--inject {}: a fault is made before a step that all ranks take together, and with comm.topology = "
-        "\"ring\" each takes its own; set it to \"all\"",
+        "--inject {}: a fault needs a step that all ranks take together, but with comm.topology = \"ring\" "
+        "each rank takes its own; set comm.topology to \"all\"",
         faults.front())));
   if (traced && run.config.profile.any())
-    throw_agreed(
-        UsageError(fmt::format("--trace has all steps, profile.active = {} some of them, each in files of "
-                               "its own: leave one of them out",
-                               run.config.profile.active)));
+    throw_agreed(UsageError(fmt::format(
+        "--trace records all steps, and profile.active = {} some of them in other files; use only one "
+        "of the two",
+        run.config.profile.active)));
 }
 
 // Sets what depends on the machine (train.batch) or on the resumed training (train.accumulation).
@@ -150,10 +148,10 @@ void tell_what_trains(TrainRun& run, const Command& command, const World& world)
     report.line("data: " + summary_of(training.train_set(), training.test_set()));
   if (!training.told_of_data().empty()) report.line("data: " + training.told_of_data());
   if (const std::string& unused = training.unused_devices(); !unused.empty())
-    report.line(
-        fmt::format("GPUs that this job sees and no rank uses: {}; start a rank for each, or leave them to "
-                    "others (CUDA_VISIBLE_DEVICES)",
-                    unused));
+    report.line(fmt::format(
+        "GPUs that this job sees but no rank uses: {}; start one rank per GPU, or hide them from this "
+        "job (CUDA_VISIBLE_DEVICES)",
+        unused));
   tell_of_shared_gpus(run);
   if (world.rank() != 0) return;
   const std::string toml = to_toml(run.config, command.registry),
@@ -165,13 +163,14 @@ void tell_what_trains(TrainRun& run, const Command& command, const World& world)
 // Reports where the training starts, and frees run.saved.
 void tell_from_where(TrainRun& run, const Command& command) {
   if (run.saved) {
-    run.report->line(fmt::format("training goes on after step {} from {}", run.saved->manifest.steps,
+    run.report->line(fmt::format("training resumes after step {} from {}", run.saved->manifest.steps,
                                  run.saved->folder.string()));
     run.saved.reset();
   } else if (!command.init.empty()) {
-    run.report->line(
-        "training starts from " + command.init +
-        (run.config.model.reset_head ? fmt::format(", \"{}\" anew", run.training->network().head()) : ""));
+    run.report->line("training starts from " + command.init +
+                     (run.config.model.reset_head
+                          ? fmt::format(", with \"{}\" initialised randomly", run.training->network().head())
+                          : ""));
   } else {
     warn_of_random_start(run.config);
   }
@@ -374,21 +373,21 @@ void train_flags(CLI::App& app, Command& command) {
   auto& resume = command.own<ResumeFlags>();
   app.add_option(
          "--resume", resume.from,
-         "Go on from the newest checkpoint of run.dir (auto), from a checkpoint or a run's folder, or "
-         "start anew (never, the default)")
+         "Resume from the newest checkpoint of run.dir (auto), or from a checkpoint or a run's folder "
+         "(FOLDER); never (default) starts a new training")
       ->type_name("auto|never|FOLDER");
   app.add_option(
          "--resume-size", resume.size,
-         "On another number of ranks than was saved: any changes train.accumulation so that a step keeps "
-         "its samples, where they divide; same (the default) refuses")
+         "Resume on another number of ranks than was saved: any sets train.accumulation so that a step keeps "
+         "its samples, if they divide evenly; same (default) refuses")
       ->type_name("any|same")
       ->check(CLI::IsMember({"any", "same"}));
   app.add_option("--resume-with", resume.with,
-                 "Go on although this key differs from the saved configuration; repeatable")
+                 "Resume although this key differs from the saved configuration; repeatable")
       ->type_name("KEY")
       ->allow_extra_args(false);
   app.add_option("--inject", command.own<InjectFlags>().faults,
-                 "Make a fault on purpose, for a drill; repeatable. There are:\n" + describe_fault_kinds())
+                 "Inject a fault on purpose, for a drill; repeatable. Kinds:\n" + describe_fault_kinds())
       ->type_name("KIND:rank=R,step=S")
       ->allow_extra_args(false)
       ->each([](const std::string& text) { parse_injection(text); });

@@ -6,11 +6,11 @@
 
 #include <fmt/ranges.h>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 #include "core/log.h"
-#include "launch/train/digest.h"
 #include "launch/program/network/export_facts.h"
+#include "launch/train/digest.h"
 #include "models/network_state.h"
 
 namespace lockstep {
@@ -29,8 +29,10 @@ void save_evaluated(TrainRun& run, const Registry& registry, const std::filesyst
                      stored_type(precision));
   });
   if (kept.empty()) return;
-  log::warning("{}: {} has values beyond what {} holds, and {} fp32", path.string(), fmt::join(kept, ", "),
-               words_of(precision)[static_cast<std::size_t>(precision)], kept.size() == 1 ? "stays" : "stay");
+  const bool one = kept.size() == 1;
+  log::warning("{}: {} {} values outside the range of {} and {} fp32", path.string(), fmt::join(kept, ", "),
+               one ? "has" : "have", words_of(precision)[static_cast<std::size_t>(precision)],
+               one ? "stays" : "stay");
 }
 
 Unwritten write_results(const Command& command, TrainRun& run, const std::string& digest) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The results of a training beside its report: the trained network, its digest and its trace.
+// The results of a training in addition to its report: the trained network, its digest and its trace.
 #pragma once
 
 #include <filesystem>

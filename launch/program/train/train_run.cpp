@@ -5,10 +5,10 @@
 
 #include "comm/agreement.h"
 #include "core/log.h"
+#include "core/system/terminal.h"
 #include "launch/program/devices/cores.h"
 #include "launch/program/setup/engine_options.h"
 #include "launch/train/hold.h"
-#include "launch/observe/terminal/terminal.h"
 #include "launch/train/trials/thread_trial.h"
 
 namespace lockstep {

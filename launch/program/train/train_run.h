@@ -14,19 +14,19 @@
 #include "comm/world.h"
 #include "launch/observe/account/busy.h"
 #include "launch/observe/account/idle_cause.h"
-#include "launch/train/evaluation/best_evaluation.h"
-#include "launch/train/evaluation/best_keeper.h"
-#include "launch/program/resume/resume.h"
-#include "launch/program/resume/training_keeper.h"
-#include "launch/program/commands/commands.h"
-#include "launch/program/config/config.h"
-#include "launch/observe/monitor/monitor.h"
 #include "launch/observe/jobs/shown_rank.h"
+#include "launch/observe/monitor/monitor.h"
 #include "launch/observe/profile/step_profiler.h"
 #include "launch/observe/run_files/report.h"
 #include "launch/observe/run_files/run_folder.h"
-#include "launch/train/trainer.h"
+#include "launch/program/commands/commands.h"
+#include "launch/program/config/config.h"
+#include "launch/program/resume/resume.h"
+#include "launch/program/resume/training_keeper.h"
 #include "launch/program/setup/training.h"
+#include "launch/train/evaluation/best_evaluation.h"
+#include "launch/train/evaluation/best_keeper.h"
+#include "launch/train/trainer.h"
 
 namespace lockstep {
 
@@ -52,13 +52,12 @@ struct TrainRun {
 // errors.
 void build(TrainRun& run, const Command& command, World& world);
 
-// The number of epochs whose lines metrics.jsonl keeps; nullopt where the file begins anew.
+// The number of epochs whose lines metrics.jsonl keeps; nullopt where a new file begins.
 std::optional<std::int64_t> saved_epochs(const TrainRun& run);
 
-// Collective. On a CPU, tries whether one thread fewer per rank is faster (launch/train/trials/thread_trial.h). Does
-// nothing where train.threads is set, with train.reproducible or --trace, and where the trial's steps could
-// not be
-// undone: with an exchange that has state, or on a ring.
+// Collective. On a CPU, tries whether one thread fewer per rank is faster
+// (launch/train/trials/thread_trial.h). Does nothing where train.threads is set, with train.reproducible or
+// --trace, and where the trial's steps could not be undone: with an exchange that has state, or on a ring.
 void choose_threads_by_trial(TrainRun& run, const Command& command);
 
 // The facts of this run that explain idle devices. The result refers to all arguments but attainable.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TuneBench: measures settings against the configuration as it is, in this process, by training steps on the
+// TuneBench: measures settings against the given configuration, in this process, by training steps on the
 // user's data. The trained parameters are discarded. The configuration stays built; a candidate is built
 // beside it for one visit, and the two run in turns. Where memory has room for only one, each is built for
 // its turn.
@@ -24,7 +24,7 @@ class TuneBench {
   // Collective, as all members that measure. Ranks agree over `control`. world and control outlive this.
   TuneBench(World& world, Communicator& control, const Config& as_configured, const Registry& registry);
 
-  // Facts of the configuration as it is.
+  // Facts of the given configuration.
   struct Facts {
     Device device;
     int threads = 1;
@@ -34,7 +34,7 @@ class TuneBench {
   };
   const Facts& facts() const { return facts_; }
 
-  // Measures a block of the configuration as it is, long enough to estimate the time of a step.
+  // Measures a block of the given configuration, long enough to estimate the time of a step.
   // steps_at_most: of the block; at least 2 are allowed.
   TuneVisit calibrate(std::int64_t steps_at_most);
   // Sets the length of later turns. steps_at_most: of a block.
@@ -42,7 +42,7 @@ class TuneBench {
   std::int64_t block_steps() const { return block_steps_; }
   std::int64_t steps_of_pair() const { return 2 * (block_steps_ + settling_steps_); }
 
-  // Measures pairs of the configuration as it is and the candidate. Equal on every rank, except `seconds`. If
+  // Measures pairs of the given configuration and the candidate. Equal on every rank, except `seconds`. If
   // all ranks agree that the candidate is invalid or lacks memory, sets `problem`; passes on other errors.
   TuneVisit visit(const Config& candidate, int pairs);
   // Called after each turn of a visit with the seconds, on this rank, and the steps of the visit so far.

@@ -19,7 +19,7 @@ namespace {
 using TuneJson = nlohmann::ordered_json;
 
 constexpr const char* kHeaderMark = "lockstep_tune";
-constexpr const char* kWhatToDo = "remove the file, or say --fresh, which keeps it under another name";
+constexpr const char* kWhatToDo = "remove the file, or use --fresh, which renames it";
 
 TuneJson as_json(const TuneVisit& visit) {
   TuneJson blocks = TuneJson::array();
@@ -75,7 +75,9 @@ void TuneJournal::set_aside() const {
   };
   while (std::filesystem::exists(earlier(), error)) ++number;
   std::filesystem::rename(path_, earlier(), error);
-  if (error) throw IoError(fmt::format("cannot rename {}: {}", path_.string(), error.message()));
+  if (error)
+    throw IoError(
+        fmt::format("cannot rename {} to {}: {}", path_.string(), earlier().string(), error.message()));
 }
 
 void TuneJournal::read(const TuneHeader& header) {
@@ -90,12 +92,13 @@ void TuneJournal::read(const TuneHeader& header) {
         visits_[key_of(json.at("settings").get<TuneSettings>(), json.at("confirms"))].push_back(
             visit_from(json));
       } else if (const std::string difference = header_difference(json, here); !difference.empty()) {
-        throw ConfigError(fmt::format("{} holds measurements of something else ({}); {}", path_.string(),
-                                      difference, kWhatToDo));
+        throw ConfigError(
+            fmt::format("{} has measurements of another configuration, program or machine ({}); {}",
+                        path_.string(), difference, kWhatToDo));
       }
     }
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("{}:{} is not what lockstep tune writes ({}); {}", path_.string(), number,
+    throw DataError(fmt::format("{}:{} was not written by lockstep tune ({}); {}", path_.string(), number,
                                 one_line(error.what()), kWhatToDo));
   }
   found_ = std::max(number - 1, 0);

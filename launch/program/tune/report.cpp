@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/wrapped_text.h"
+#include "core/system/wrapped_text.h"
 #include "launch/observe/charts/svg_chart.h"
-#include "launch/train/quantile.h"
 #include "launch/program/tune/dimensions.h"
+#include "launch/train/quantile.h"
 
 namespace lockstep {
 namespace {
@@ -90,7 +90,7 @@ std::string comment_for(const std::string& key, const TuneOutcome& outcome) {
 }  // namespace
 
 std::string visit_line(const TuneSettings& settings, const TuneFigure* figure, const std::string& problem) {
-  if (!problem.empty()) return fmt::format("{}: cannot be run: {}", describe(settings), problem);
+  if (!problem.empty()) return fmt::format("{}: cannot run: {}", describe(settings), problem);
   if (figure == nullptr) return describe(settings);
   return fmt::format("{}: {} in {} pair{}", describe(settings), describe(*figure), figure->pairs,
                      figure->pairs == 1 ? "" : "s");
@@ -98,7 +98,7 @@ std::string visit_line(const TuneSettings& settings, const TuneFigure* figure, c
 
 std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const Terminal& terminal) {
   std::string text = fmt::format("{:>9}  {:>10}  {:>9}  {:<25}{}\n", "step ms", "exposed ms", "samples/s",
-                                 "of the default", "settings");
+                                 "speedup (interval)", "settings");
   text += beside(table_row(outcome.default_blocks, "1", facts), describe(TuneSettings{}), terminal);
   std::vector<const TuneCandidate*> measured;
   for (const TuneCandidate& candidate : outcome.candidates)
@@ -110,12 +110,12 @@ std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const
                    describe(candidate->settings), terminal);
   if (!outcome.confirmation.empty()) {
     text += beside(table_row(outcome.confirmed_blocks, describe(figure_of(outcome.confirmation)), facts),
-                   "once more: " + describe(outcome.chosen), terminal);
+                   "confirmation: " + describe(outcome.chosen), terminal);
   }
   for (const TuneCandidate& candidate : outcome.candidates) {
     if (!candidate.ratios.empty()) continue;
     text += beside("  not measured: ",
-                   candidate.problem.empty() ? describe(candidate.settings) + " (no time was left)"
+                   candidate.problem.empty() ? describe(candidate.settings) + " (the budget was spent)"
                                              : visit_line(candidate.settings, nullptr, candidate.problem),
                    terminal);
   }
@@ -124,11 +124,11 @@ std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const
 
 std::string tuned_toml(const Config& winner, const TuneOutcome& outcome, const TuneFacts& facts,
                        const Registry& registry) {
-  std::string text = fmt::format("{} on {} with {}, {} rank{} on {} node{}.\n# {}.\n", kTunedMark,
-                                 facts.date.substr(0, 10), facts.processor, facts.ranks,
-                                 facts.ranks == 1 ? "" : "s", facts.nodes, facts.nodes == 1 ? "" : "s",
-                                 outcome.winner.empty() ? "This is the default: " + outcome.reason
-                                                        : "All changes together: " + outcome.reason);
+  std::string text = fmt::format(
+      "{} on {} with {}, {} rank{} on {} node{}.\n# {}.\n", kTunedMark, facts.date.substr(0, 10),
+      facts.processor, facts.ranks, facts.ranks == 1 ? "" : "s", facts.nodes, facts.nodes == 1 ? "" : "s",
+      outcome.winner.empty() ? "The default configuration was kept: " + outcome.reason
+                             : "All changes together: " + outcome.reason);
   std::istringstream lines(to_toml(winner, registry));
   std::string section;
   for (std::string line; std::getline(lines, line);) {

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "core/system/terminal.h"
 #include "launch/program/config/config.h"
-#include "launch/observe/terminal/terminal.h"
 #include "launch/program/tune/search.h"
 
 namespace lockstep {

@@ -29,7 +29,7 @@ double at_most_heads(int count, int tosses) {
   return sum;
 }
 
-// The number of lowest and of highest values of n to leave out, so that the others enclose the median with a
+// The number of lowest and of highest values of n to leave out, so that the rest encloses the median with a
 // probability of 95 %.
 int left_out_of(int n) {
   int count = 0;
@@ -151,10 +151,10 @@ int TuneSearch::first_pairs(std::size_t candidates, double share) const {
 }
 
 std::string TuneSearch::why_none_was_chosen() const {
-  if (outcome_.candidates.empty()) return "there was nothing else to try";
+  if (outcome_.candidates.empty()) return "there were no other settings to try";
   const bool measured = std::ranges::any_of(
       outcome_.candidates, [](const TuneCandidate& candidate) { return !candidate.ratios.empty(); });
-  return measured ? "nothing was faster beyond noise" : "nothing else could be measured";
+  return measured ? "no other settings were faster beyond noise" : "no other settings could be measured";
 }
 
 void TuneSearch::confirm() {
@@ -174,7 +174,7 @@ void TuneSearch::confirm() {
   const std::string evidence = fmt::format("{} of the default's samples/s over {} pairs of measurements",
                                            describe(figure), figure.pairs);
   if (!visit.problem.empty()) {
-    outcome_.reason = "the best settings could not be run once more: " + visit.problem;
+    outcome_.reason = "the confirmation of the best settings failed: " + visit.problem;
   } else if (figure.low > 1) {
     outcome_.winner = outcome_.chosen;
     outcome_.reason = evidence;

@@ -3,7 +3,7 @@
 // TuneSearch: finds the settings of a configuration with the fastest steps, from measurements by a callback.
 // It tries one dimension after the other, each on top of the best settings so far, and halves the candidates
 // of a dimension repeatedly: the better half is measured twice as often. Each measurement of a candidate
-// alternates with the configuration as it is (the default), and only the ratio of the two counts, so other
+// alternates with the given configuration (the default), and only the ratio of the two counts, so other
 // load on the machine cancels out. The best settings must show their gain again in separate measurements.
 // Pure: the same measurements give the same decisions on every rank.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// Changed keys and their values in TOML; empty: the configuration as it is.
+// Changed keys and their values in TOML; empty: the given configuration.
 using TuneSettings = std::map<std::string, std::string>;
 
 // "comm.overlap=false, train.threads=1"; "as configured" for empty settings.

@@ -18,25 +18,25 @@
 #include <xxhash.h>
 
 #include "comm/agreement.h"
-#include "core/atomic_file.h"
 #include "core/error.h"
-#include "core/processor_name.h"
+#include "core/files/atomic_file.h"
+#include "core/system/processor_name.h"
+#include "core/system/terminal.h"
+#include "launch/observe/run_files/run_folder.h"
+#include "launch/observe/terminal/progress_line.h"
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/devices/cores.h"
-#include "launch/program/setup/engine_options.h"
-#include "launch/train/hold.h"
-#include "launch/train/job_end.h"
 #include "launch/program/own_command.h"
-#include "launch/observe/run_files/run_folder.h"
-#include "launch/observe/terminal/progress_line.h"
-#include "launch/observe/terminal/terminal.h"
+#include "launch/program/setup/engine_options.h"
 #include "launch/program/tune/bench.h"
 #include "launch/program/tune/dimensions.h"
 #include "launch/program/tune/journal.h"
 #include "launch/program/tune/report.h"
 #include "launch/program/tune/search.h"
 #include "launch/program/version.h"
+#include "launch/train/hold.h"
+#include "launch/train/job_end.h"
 
 namespace lockstep {
 namespace {
@@ -93,9 +93,9 @@ void require_same_flags(Communicator& communicator, const TuneFlags& flags) {
       communicator, fmt::format("--minutes {} --steps {} --fresh {} --allow-inexact {} --out {}",
                                 flags.minutes, flags.steps, flags.fresh, flags.allow_inexact, flags.out));
   if (found.ranks.empty()) return;
-  throw_agreed(
-      ConfigError(fmt::format("rank {} was told {}, rank 0 {}: start every rank with the same command",
-                              found.ranks.front(), found.text, found.reference)));
+  throw_agreed(ConfigError(
+      fmt::format("rank {} has the flags {}, but rank 0 has {}; start every rank with the same command",
+                  found.ranks.front(), found.text, found.reference)));
 }
 
 std::filesystem::path out_folder(const TuneRun& run, const TuneFlags& flags) {
@@ -109,10 +109,9 @@ void prepare_folder(const std::filesystem::path& folder) {
   if (error) throw IoError(fmt::format("cannot create the folder {}: {}", folder.string(), error.message()));
   const std::filesystem::path tuned = folder / "tuned.toml";
   if (std::filesystem::exists(tuned, error) && !whole_file(tuned.c_str()).starts_with(kTunedMark)) {
-    throw ConfigError(
-        fmt::format("{} is there and was not written by lockstep tune; move it, or name another "
-                    "folder with --out",
-                    tuned.string()));
+    throw ConfigError(fmt::format(
+        "{} exists and was not written by lockstep tune; move it, or choose another folder with --out",
+        tuned.string()));
   }
   const AtomicFile writable(folder / "tuned.json");  // tests write access; removed uncommitted
 }
@@ -138,7 +137,7 @@ class TuneProgress {
     const std::string line =
         visit_line(request.settings, figure.pairs > 0 ? &figure : nullptr, visit.problem);
     say((terminal_.present ? kClearLine : "") +
-        fitted((request.confirms ? "once more: " : "") + line, terminal_) + '\n');
+        fitted((request.confirms ? "confirmation: " : "") + line, terminal_) + '\n');
   }
 
  private:
@@ -228,20 +227,19 @@ void open_journal(TuneRun& run, const TuneFlags& flags, const Registry& registry
 
 void say_what_comes(const TuneRun& run, const TuneFlags& flags, const TuneBlock& as_configured) {
   const TuneFacts& facts = run.facts;
-  say_line(fmt::format("Lockstep {}: tuning {} on {}, {} rank{} on {} node{}: {:.1f} ms a step as configured",
-                       kVersion, run.config.model.name, facts.device, facts.ranks,
-                       facts.ranks == 1 ? "" : "s", facts.nodes, facts.nodes == 1 ? "" : "s",
-                       1e3 * as_configured.step_seconds));
-  if (facts.ranks == 1) say_line("one rank exchanges nothing: only how it computes is tried");
-  if (run.journal->measurements_found() > 0)
-    say_line(fmt::format("going on with {} measurements of {}", run.journal->measurements_found(),
-                         (std::filesystem::path(run.config.run_dir) / "tune.jsonl").string()));
   say_line(
-      fmt::format("turns of {} step{}, {}; what is left of a run that is ended goes on with the same "
-                  "command",
-                  facts.block_steps, facts.block_steps == 1 ? "" : "s",
-                  flags.steps > 0 ? fmt::format("{} steps in all", flags.steps)
-                                  : fmt::format("{:.3g} minutes in all", flags.minutes)));
+      fmt::format("Lockstep {}: tuning {} on {}, {} rank{} on {} node{}: {:.1f} ms per step as configured",
+                  kVersion, run.config.model.name, facts.device, facts.ranks, facts.ranks == 1 ? "" : "s",
+                  facts.nodes, facts.nodes == 1 ? "" : "s", 1e3 * as_configured.step_seconds));
+  if (facts.ranks == 1) say_line("one rank exchanges no gradients: only compute settings are tried");
+  if (run.journal->measurements_found() > 0)
+    say_line(fmt::format("reusing {} measurement{} of {}", run.journal->measurements_found(),
+                         run.journal->measurements_found() == 1 ? "" : "s",
+                         (std::filesystem::path(run.config.run_dir) / "tune.jsonl").string()));
+  say_line(fmt::format("turns of {} step{}, {}; the same command continues an interrupted run",
+                       facts.block_steps, facts.block_steps == 1 ? "" : "s",
+                       flags.steps > 0 ? fmt::format("{} steps in total", flags.steps)
+                                       : fmt::format("{:.3g} minutes in total", flags.minutes)));
 }
 
 void write_tuned(const TuneRun& run, const TuneFlags& flags, const TuneOutcome& outcome,
@@ -249,15 +247,15 @@ void write_tuned(const TuneRun& run, const TuneFlags& flags, const TuneOutcome& 
   const std::filesystem::path folder = out_folder(run, flags);
   const Config winner = with_settings(run.config, outcome.winner, registry);
   say('\n' + tune_table(outcome, run.facts, find_terminal()) + '\n');
-  say_line(fmt::format("{}: {}", outcome.winner.empty() ? "the default stays" : describe(outcome.winner),
+  say_line(fmt::format("{}: {}", outcome.winner.empty() ? "the default is kept" : describe(outcome.winner),
                        outcome.reason));
   write_atomically(folder / "tuned.toml", tuned_toml(winner, outcome, run.facts, registry));
   write_atomically(folder / "tuned.json", tune_evidence(outcome, run.facts));
   const std::optional<std::string> chart = bucket_chart(run.config, outcome, run.facts);
   if (chart) write_atomically(folder / "tuned.svg", *chart);
-  say_line(fmt::format("the configuration is in {}, its evidence beside it in tuned.json{}",
+  say_line(fmt::format("the configuration is in {}; in the same folder, tuned.json has the measurements{}",
                        (folder / "tuned.toml").string(),
-                       chart ? ", step time over bucket size in tuned.svg" : ""));
+                       chart ? ", and tuned.svg step time over bucket size" : ""));
 }
 
 TuneOutcome search_settings(TuneRun& run, const TuneFlags& flags, World& world, const Registry& registry) {
@@ -332,21 +330,20 @@ void tune_flags(CLI::App& app, Command& command) {
   add_training_flags(app, command);
   auto& flags = command.own<TuneFlags>();
   CLI::Option* minutes =
-      app.add_option("--minutes", flags.minutes,
-                     "How long to measure, about; confirming the winner may take longer. 2 "
-                     "where nothing is said")
+      app.add_option(
+             "--minutes", flags.minutes,
+             "Approximate time to measure, in minutes (default 2); the confirmation of the best settings may "
+             "exceed it")
           ->check(CLI::Range(0.01, 10000.0))
           ->type_name("M");
-  app.add_option("--steps", flags.steps, "How many steps to train instead, those of warm-up included")
+  app.add_option("--steps", flags.steps, "Budget in training steps, including warm-up, instead of minutes")
       ->check(CLI::Range(1, 1'000'000'000))
       ->type_name("N")
       ->excludes(minutes);
-  app.add_flag("--fresh", flags.fresh, "Begin anew; measurements of an earlier run stay under another name");
+  app.add_flag("--fresh", flags.fresh, "Start over, and rename the file of earlier measurements");
   app.add_flag("--allow-inexact", flags.allow_inexact,
-               "Also try what changes bits or meaning: other exchanges of gradients, MPI's own sums");
-  app.add_option("--out", flags.out,
-                 "Where to write tuned.toml, tuned.json and tuned.svg; run.dir where nothing "
-                 "is said")
+               "Also try settings that change the result: other exchanges of gradients, and MPI's own sums");
+  app.add_option("--out", flags.out, "Folder for tuned.toml, tuned.json and tuned.svg (default: run.dir)")
       ->type_name("FOLDER");
 }
 
@@ -354,7 +351,7 @@ void tune_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry tune_command = {
     .name = "tune",
-    .description = "Find the settings that train fastest here, with their evidence",
+    .description = "Find the fastest settings on this machine, with the measurements",
     .example = "lockstep tune fashion_mnist_cnn --minutes 5 --ranks 2",
     .flags = tune_flags,
     .in_world = run_tune};

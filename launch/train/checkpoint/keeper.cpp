@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-using ToldJson = nlohmann::json;
+using PhaseJson = nlohmann::json;
 
 // Indices into Wishes.
 constexpr std::size_t kStop = 0, kSave = 1, kPhasesLeft = 2;
@@ -28,7 +28,7 @@ constexpr std::int32_t kMostPhases = std::numeric_limits<std::int32_t>::max();
 
 double seconds_from(std::int64_t ns) { return 1e-9 * static_cast<double>(now_ns() - ns); }
 
-StateSnapshotTaker::Shared part_of_shared(const CheckpointKeeper::Parts& parts) {
+StateSnapshotTaker::Shared shared_mode(const CheckpointKeeper::Parts& parts) {
   using Shared = StateSnapshotTaker::Shared;
   if (parts.host.rank() == 0) return Shared::takes;
   return parts.compares ? Shared::hashes : Shared::ignores;
@@ -47,15 +47,15 @@ class Waiting {
 };
 
 // The result of a thread as JSON: the files it wrote, or the problem.
-std::string told_by(const std::function<std::vector<ShardFile>()>& work) {
-  ToldJson told = {{"problem", ""}, {"files", ToldJson::array()}};
+std::string result_text(const std::function<std::vector<ShardFile>()>& work) {
+  PhaseJson result = {{"problem", ""}, {"files", PhaseJson::array()}};
   try {
     for (const ShardFile& file : work())
-      told["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.xxh3}});
+      result["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.xxh3}});
   } catch (const std::exception& error) {
-    told["problem"] = as_error(error).what();
+    result["problem"] = as_error(error).what();
   }
-  return told.dump(-1, ' ', false, ToldJson::error_handler_t::replace);
+  return result.dump(-1, ' ', false, PhaseJson::error_handler_t::replace);
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ CheckpointKeeper::CheckpointKeeper(const Parts& parts, const CheckpointSettings&
       store_(run_dir),
       manifest_(std::move(manifest)),
       agreement_(parts.host),
-      snapshot_(parts.device, part_of_shared(parts)),
+      snapshot_(parts.device, shared_mode(parts)),
       saved_steps_(parts.trainer.steps()),
       last_ns_(now_ns()) {
   run_agreed(parts_.host, [&] {
@@ -108,8 +108,8 @@ StepAgreement::Wishes CheckpointKeeper::wishes() {
   return wishes;
 }
 
-void CheckpointKeeper::heed(const StepAgreement::Wishes& agreed) {
-  if (writing_ && agreed[kPhasesLeft] == kMostPhases - phases_) go_on_writing();
+void CheckpointKeeper::apply(const StepAgreement::Wishes& agreed) {
+  if (writing_ && agreed[kPhasesLeft] == kMostPhases - phases_) continue_writing();
   if (agreed[kSave] == agreed_saves_ + 1) {
     ++agreed_saves_;
     wants_to_save_ = false;
@@ -128,9 +128,9 @@ bool CheckpointKeeper::goes_on() {
   accuracy_.reset();
   if (parts_.trainer.in_lockstep()) {
     hold_in("step");
-    if (const auto agreed = agreement_.after_step(wishes())) heed(*agreed);
+    if (const auto agreed = agreement_.after_step(wishes())) apply(*agreed);
   } else {
-    heed(agreement_.at_once(wishes()));
+    apply(agreement_.at_once(wishes()));
   }
   if (stopped_by_ != 0) {
     save_now(std::nullopt);
@@ -140,7 +140,7 @@ bool CheckpointKeeper::goes_on() {
   if (parts_.trainer.epoch_ends_next()) {
     postponed_ = postponed_ || by_number;
   } else if (by_number) {
-    wait_for_the_last();
+    wait_for_previous();
     begin(std::nullopt);
   } else if (postponed_ && !writing_) {
     begin(std::nullopt);
@@ -151,51 +151,51 @@ bool CheckpointKeeper::goes_on() {
 bool CheckpointKeeper::evaluating(std::int64_t batch, std::int64_t) {
   if (batch == 0) return true;
   hold_in("evaluation");
-  if (const auto agreed = agreement_.after_step(wishes())) heed(*agreed);
-  gave_up_evaluation_ = stopped_by_ != 0;
-  return !gave_up_evaluation_;
+  if (const auto agreed = agreement_.after_step(wishes())) apply(*agreed);
+  evaluation_abandoned_ = stopped_by_ != 0;
+  return !evaluation_abandoned_;
 }
 
 void CheckpointKeeper::epoch_over(const EpochRecord& record) {
   accuracy_ = record.evaluation ? std::optional(record.evaluation->accuracy) : std::nullopt;
   const bool best = settings_.regular() && accuracy_ && *accuracy_ > best_accuracy_;
   if (!best && !postponed_) return;
-  wait_for_the_last();
+  wait_for_previous();
   begin(accuracy_);
 }
 
 // Reports once why training is slow if checkpoints are due faster than they can be written.
-void CheckpointKeeper::wait_for_the_last() {
+void CheckpointKeeper::wait_for_previous() {
   if (!writing_) return;
   const std::int64_t from = writing_->steps, begin_ns = now_ns();
   wait();
-  if (std::exchange(told_of_waiting_, true)) return;
+  if (std::exchange(reported_wait_, true)) return;
   log::info(
-      "the checkpoint of step {} was still being written when the next one was due: training waited "
-      "{:.2f} s for it, and will again where they are that frequent",
+      "the checkpoint of step {} was still being written when the next one was due: training waited {:.2f} s "
+      "for it; later waits are not reported; a larger run.checkpoint_every avoids them",
       from, seconds_from(begin_ns));
 }
 
 void CheckpointKeeper::finish() {
-  if (gave_up_evaluation_) save_now(std::nullopt);
+  if (evaluation_abandoned_) save_now(std::nullopt);
   if (stopped_by_ != 0) return;
   wait();
   const bool has_this = saved_steps_ == parts_.trainer.steps() && (saved_evaluated_ || !accuracy_);
   if (settings_.regular() && (!has_this || !problem_.empty())) save_now(accuracy_);
 }
 
-// The error that ends the training is thrown whatever happens here.
+// Only adds to the message of the error that ends the training, also if saving fails.
 std::string CheckpointKeeper::save_last_good() {
   try {
     save_now(std::nullopt);
   } catch (const Error& error) {
     if (!error.agreed()) throw;
-    return fmt::format(" ({})", error.what());
+    return fmt::format("; {}", error.what());
   }
   if (!problem_.empty()) return "";
   return fmt::format(
-      ", and with all that training depends on in the checkpoint of step {}: --resume auto goes "
-      "on from it, with --resume-with for what you change",
+      "; the checkpoint of step {} holds the complete training state: resume with --resume auto, and name "
+      "each key that you change with --resume-with",
       parts_.trainer.steps());
 }
 
@@ -204,11 +204,12 @@ std::string CheckpointKeeper::save_for_results() {
     save_now(std::nullopt);
   } catch (const Error& error) {
     if (!error.agreed()) throw;
-    return fmt::format("; nor can the training be saved: {}", error.what());
+    return fmt::format("; the trained state cannot be saved either: {}", error.what());
   }
   if (!problem_.empty()) return {};
-  return fmt::format("; what was trained is in {}, and the same command with --resume auto writes the rest",
-                     last_.string());
+  return fmt::format(
+      "; the trained state is in {}: repeat the command with --resume auto to write the missing results",
+      last_.string());
 }
 
 void CheckpointKeeper::save_now(std::optional<double> test_accuracy) {
@@ -239,7 +240,7 @@ void CheckpointKeeper::begin(std::optional<double> test_accuracy) {
 }
 
 std::string CheckpointKeeper::write_shards(std::int64_t steps) {
-  return told_by([&] {
+  return result_text([&] {
     hold_in("checkpoint");
     const int rank = parts_.host.rank();
     std::vector<ShardFile> files;
@@ -252,27 +253,27 @@ std::string CheckpointKeeper::write_shards(std::int64_t steps) {
   });
 }
 
-void CheckpointKeeper::go_on_writing() {
+void CheckpointKeeper::continue_writing() {
   if (writing_->shards_done) {
     // Rank 0's result; the other ranks' threads had no work.
     const std::string mine = thread_.valid() ? thread_.get() : std::string();
-    return end_with(broadcast_text(parts_.host, mine, 0));
+    return finish_writing(broadcast_text(parts_.host, mine, 0));
   }
   Manifest manifest = manifest_;
   manifest.files.clear();
   std::string problem;
   int rank = 0;
   for (const std::string& text : gather_texts(parts_.host, thread_.get())) {
-    const ToldJson told = ToldJson::parse(text);
-    if (problem.empty() && told["problem"] != "")
+    const PhaseJson result = PhaseJson::parse(text);
+    if (problem.empty() && result["problem"] != "")
       problem = parts_.host.size() == 1
-                    ? told["problem"].get<std::string>()
-                    : fmt::format("rank {}: {}", rank, told["problem"].get<std::string>());
-    for (const ToldJson& file : told["files"])
+                    ? result["problem"].get<std::string>()
+                    : fmt::format("rank {}: {}", rank, result["problem"].get<std::string>());
+    for (const PhaseJson& file : result["files"])
       manifest.files.push_back({file["name"], file["bytes"], file["xxh3"]});
     ++rank;
   }
-  if (!problem.empty()) return end_with(problem);
+  if (!problem.empty()) return finish_writing(problem);
   if (parts_.compares) require_same_copies();
   writing_->shards_done = true;
   if (parts_.host.rank() != 0) return start_phase(nullptr);
@@ -298,21 +299,22 @@ void CheckpointKeeper::require_same_copies() {
 
 void CheckpointKeeper::commit(const Manifest& manifest) {
   last_ = store_.commit(manifest.steps, manifest);
-  log::info("checkpoint {}: {:.1f} MB of rank 0, {:.2f} s in writing, {:.1f} ms of training", last_.string(),
-            1e-6 * static_cast<double>(snapshot_.bytes()), seconds_from(begun_ns_), 1e3 * snapshot_seconds_);
-  store_.remove_partials();  // of failed checkpoints, from while the folder could not be written
+  log::info("checkpoint {}: {:.1f} MB on rank 0, written in {:.2f} s, training paused for {:.1f} ms",
+            last_.string(), 1e-6 * static_cast<double>(snapshot_.bytes()), seconds_from(begun_ns_),
+            1e3 * snapshot_seconds_);
+  store_.remove_partials();  // left by failed checkpoints
   store_.prune(settings_.keep);
 }
 
-void CheckpointKeeper::end_with(const std::string& problem) {
+void CheckpointKeeper::finish_writing(const std::string& problem) {
   const std::int64_t steps = writing_->steps;
   writing_.reset();
   problem_ = problem;
   if (problem.empty()) return;
   if (parts_.host.rank() == 0) store_.remove_partial(steps);
-  const std::string told = fmt::format("the checkpoint of step {} cannot be written: {}", steps, problem);
-  if (settings_.errors == CheckpointErrors::stop) throw_agreed(IoError(told));
-  log::shared_warning("{}; training goes on, and earlier checkpoints stay", told);
+  const std::string message = fmt::format("the checkpoint of step {} cannot be written: {}", steps, problem);
+  if (settings_.errors == CheckpointErrors::stop) throw_agreed(IoError(message));
+  log::shared_warning("{}; training continues, and earlier checkpoints are kept", message);
 }
 
 void CheckpointKeeper::wait() {
@@ -320,8 +322,8 @@ void CheckpointKeeper::wait() {
   const Waiting waiting(parts_);
   while (writing_) {
     if (thread_.valid()) thread_.wait();
-    // All ranks reach this point: go_on_writing() waits for all of them.
-    go_on_writing();
+    // All ranks reach this point: continue_writing() waits for all of them.
+    continue_writing();
   }
 }
 

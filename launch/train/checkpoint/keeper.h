@@ -83,18 +83,18 @@ class CheckpointKeeper final : public TrainingObserver {
   };
 
   StepAgreement::Wishes wishes();
-  void heed(const StepAgreement::Wishes& agreed);
-  void wait_for_the_last();
+  void apply(const StepAgreement::Wishes& agreed);
+  void wait_for_previous();
   // Copies the state and starts to write it. No other checkpoint is being written.
   void begin(std::optional<double> test_accuracy);
   // Collective. The threads of all ranks have ended the phase; starts the next one, or ends the checkpoint.
-  void go_on_writing();
-  // Until no checkpoint is being written.
+  void continue_writing();
+  // Waits until no checkpoint is being written.
   void wait();
   void save_now(std::optional<double> test_accuracy);
   // Collective, on ranks whose threads have ended.
   void require_same_copies();
-  void end_with(const std::string& problem);
+  void finish_writing(const std::string& problem);
   void commit(const Manifest& manifest);
   std::string write_shards(std::int64_t steps);
   void start_phase(std::function<std::string()> work);
@@ -109,13 +109,13 @@ class CheckpointKeeper final : public TrainingObserver {
   std::optional<Writing> writing_;
   std::future<std::string> thread_;  // of this rank; returns its result as text
   std::int32_t phases_ = 0;          // started so far, over all checkpoints: shards, then a manifest
-  bool gave_up_evaluation_ = false;
+  bool evaluation_abandoned_ = false;
   bool postponed_ = false;      // save once the current checkpoint is written, or after the epoch
   bool wants_to_save_ = false;  // this rank
   std::int32_t agreed_saves_ = 0;
-  bool told_of_waiting_ = false;
+  bool reported_wait_ = false;
   std::int64_t saved_steps_ = -1;   // of the last checkpoint that was begun or resumed from
-  bool saved_evaluated_ = false;    // and its manifest has the accuracy
+  bool saved_evaluated_ = false;    // its manifest has the accuracy
   std::optional<double> accuracy_;  // of exactly this state
   double best_accuracy_ = -1;
   std::int64_t last_ns_ = 0;  // when the last one was begun or agreed on; rank 0's value counts

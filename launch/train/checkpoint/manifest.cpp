@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/printable.h"
+#include "core/system/printable.h"
 #include "launch/train/checkpoint/plain_file.h"
 #include "launch/train/watch/content_hash.h"
 #include "launch/train/whole_number.h"
@@ -49,7 +49,8 @@ ManifestJson manifest_json(const Manifest& manifest) {
 // Refuses nesting deeper than a manifest's during parsing.
 ManifestJson parsed_manifest(std::string_view text) {
   const auto shallow = [](int depth, ManifestJson::parse_event_t, ManifestJson&) {
-    if (depth > kMostManifestDepth) throw DataError("it is nested too deeply");
+    if (depth > kMostManifestDepth)
+      throw DataError(fmt::format("its JSON has more than {} levels", kMostManifestDepth));
     return true;
   };
   return ManifestJson::parse(text.begin(), text.end(), shallow);
@@ -64,17 +65,20 @@ std::string line_in(const ManifestJson& json, const char* name) {
 
 void check_files(const Manifest& manifest) {
   if (static_cast<std::int64_t>(manifest.files.size()) != manifest.ranks + 1)
-    throw DataError(fmt::format("it lists {} files for {} ranks", manifest.files.size(), manifest.ranks));
+    throw DataError(fmt::format("it lists {} files for {} rank{}, expected {} files", manifest.files.size(),
+                                manifest.ranks, manifest.ranks == 1 ? "" : "s", manifest.ranks + 1));
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     const std::string name = i == 0 ? shared_shard() : rank_shard(static_cast<std::int64_t>(i) - 1);
-    if (manifest.files[i].name != name) throw DataError(fmt::format("file {} is not {}", i, name));
+    if (manifest.files[i].name != name)
+      throw DataError(fmt::format("file {} is \"{}\", expected \"{}\"", i, manifest.files[i].name, name));
   }
 }
 
 Manifest manifest_of(const ManifestJson& json) {
-  if (json.at("format") != kManifestFormat) throw DataError("it is of no checkpoint");
+  if (json.at("format") != kManifestFormat)
+    throw DataError(fmt::format("\"format\" is not \"{}\"", kManifestFormat));
   if (json.at("version") != Manifest::kVersion)
-    throw DataError(fmt::format("it has version {}, version {} is read here", json.at("version").dump(),
+    throw DataError(fmt::format("it has version {}, this program reads version {}", json.at("version").dump(),
                                 Manifest::kVersion));
   Manifest manifest{.lockstep = line_in(json, "lockstep"),
                     .steps = whole_number(json, "steps", 0, kMostSavedSteps),
@@ -102,7 +106,7 @@ Manifest manifest_of(const ManifestJson& json) {
 std::string shared_shard() { return "shared.safetensors"; }
 std::string rank_shard(std::int64_t rank) { return fmt::format("rank-{:05}.safetensors", rank); }
 
-// Indented, for people. The last key is the hash of all others.
+// Indented, for people. The last key is the hash of all other keys.
 std::string to_text(const Manifest& manifest) {
   ManifestJson json = manifest_json(manifest);
   json["xxh3"] = hash_of(dumped(json, -1));
@@ -112,7 +116,7 @@ std::string to_text(const Manifest& manifest) {
 Manifest manifest_from(std::string_view text, const std::filesystem::path& path) {
   try {
     const Manifest manifest = manifest_of(parsed_manifest(text));
-    if (to_text(manifest) != text) throw DataError("its contents and their hash do not belong together");
+    if (to_text(manifest) != text) throw DataError("its contents do not match its hash");
     return manifest;
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("{}: not a checkpoint's manifest: {}", path.string(), error.what()));

@@ -46,7 +46,7 @@ bool is_count(const PieceName& name, std::int64_t elements) {
   return elements <= 2 && name.range && name.range->count() != elements;
 }
 
-bool has_twin(const StateCopy& shared, const StateCopy::Tensor& tensor) {
+bool has_shared_tensor(const StateCopy& shared, const StateCopy::Tensor& tensor) {
   return std::ranges::any_of(shared.tensors, [&](const StateCopy::Tensor& other) {
     return other.name == tensor.name && other.shape == tensor.shape;
   });
@@ -58,18 +58,18 @@ class Means {
   void add(const StateCopy::Tensor& tensor) {
     const auto [place, is_new] = sums_.try_emplace(tensor.name, tensor);
     if (!is_new) {
-      CHECK(place->second.shape == tensor.shape, "{} has two shapes", tensor.name);
+      CHECK(place->second.shape == tensor.shape, "{} has different shapes on the saved ranks", tensor.name);
     }
     std::vector<double>& sum = doubles_[tensor.name];
     sum.resize(tensor.values.size());
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(tensor.values[i]);
   }
-  void give(std::int64_t ranks, std::vector<StateCopy::Tensor>& to) {
+  void append_to(std::int64_t ranks, std::vector<StateCopy::Tensor>& tensors) {
     for (auto& [name, tensor] : sums_) {
       const std::vector<double>& sum = doubles_[name];
       for (std::size_t i = 0; i < sum.size(); ++i)
         tensor.values[i] = static_cast<float>(sum[i] / static_cast<double>(ranks));
-      to.push_back(std::move(tensor));
+      tensors.push_back(std::move(tensor));
     }
   }
 
@@ -90,7 +90,8 @@ void merge_values(std::vector<StateCopy::Value>& merged, std::span<const StateCo
       std::visit([](auto& number) { number = 0; }, found->value);
     }
     if (!counts) continue;
-    if (found->value.index() != value.value.index()) throw DataError("ranks have numbers of other types");
+    if (found->value.index() != value.value.index())
+      throw DataError(fmt::format("the saved ranks have numbers of different types for \"{}\"", value.name));
     std::visit([&]<typename T>(T& number) { number += std::get<T>(value.value); }, found->value);
   }
 }
@@ -131,7 +132,8 @@ const MergedPiece* of_same_kind(const MergedExchange& merged, const std::string&
 double saved_total(const MergedExchange& merged,
                    const std::map<std::string, std::vector<std::int32_t>>& holders) {
   if (holders.empty())
-    log::shared_warning("what codecs of gradients had not sent yet is lost: here nothing is compressed");
+    log::shared_warning(
+        "the unsent gradients of the saved codec are dropped, because no codec of this training keeps any");
   double total = 0;
   for (const auto& [name, count] : holders) {
     const std::vector<double>& sum = merged.at(name).sum;
@@ -152,7 +154,8 @@ void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces) {
     if (count) continue;
     const std::int64_t begin = name.range ? name.range->begin : 0;
     if (name.range && name.range->count() != elements)
-      throw DataError(fmt::format("\"{}\" has {} elements", tensor.name, elements));
+      throw DataError(
+          fmt::format("\"{}\" has {} elements, expected {}", tensor.name, elements, name.range->count()));
     piece.sum.resize(std::max(piece.sum.size(), static_cast<std::size_t>(begin + elements)));
     for (std::int64_t i = 0; i < elements; ++i)
       piece.sum[static_cast<std::size_t>(begin + i)] +=
@@ -173,13 +176,14 @@ RankState state_for(const std::filesystem::path& folder, const Manifest& manifes
   std::vector<StateCopy::Value> epoch;
   for (std::size_t file = 1; file < manifest.files.size(); ++file) {
     StateCopy own = read_shard(folder, manifest.files[file]);
-    const auto others = std::stable_partition(own.tensors.begin(), own.tensors.end(),
-                                              [&](const auto& tensor) { return has_twin(state, tensor); });
+    const auto others =
+        std::stable_partition(own.tensors.begin(), own.tensors.end(),
+                              [&](const auto& tensor) { return has_shared_tensor(state, tensor); });
     for (auto each = own.tensors.begin(); each != others; ++each) means.add(*each);
     merge(result.exchange, std::span(others, own.tensors.end()));
     merge_values(epoch, own.values, rank == 0);
   }
-  means.give(manifest.ranks, state.tensors);
+  means.append_to(manifest.ranks, state.tensors);
   std::ranges::move(epoch, std::back_inserter(state.values));
   return result;
 }
@@ -198,20 +202,20 @@ std::vector<StateCopy::Tensor> deal(const MergedExchange& merged, std::span<cons
       tensor.name = piece.name;
       tensor.scope = piece.scope;
       tensor.shape = piece.memory.shape;
-      const auto lacks = [&] {
-        return DataError(
-            fmt::format("the checkpoint lacks \"{}\", which this number of ranks needs", piece.name));
+      const auto missing = [&] {
+        return DataError(fmt::format("the checkpoint has no \"{}\", which {} rank{} need{}", piece.name,
+                                     host.size(), host.size() == 1 ? "" : "s", host.size() == 1 ? "s" : ""));
       };
       if (piece.on_other_ranks == OnOtherRanks::same) {
         const MergedPiece* of = found != merged.end() && !found->second.first.empty()
                                     ? &found->second
                                     : of_same_kind(merged, name.base);
-        if (of == nullptr || of->first.size() != elements) throw lacks();
+        if (of == nullptr || of->first.size() != elements) throw missing();
         tensor.values = of->first;
         continue;
       }
       const auto begin = static_cast<std::size_t>(name.range ? name.range->begin : 0);
-      if (found == merged.end() || begin + elements > found->second.sum.size()) throw lacks();
+      if (found == merged.end() || begin + elements > found->second.sum.size()) throw missing();
       for (std::size_t i = begin; i < begin + elements; ++i) {
         const double part = found->second.sum[i] / holders.at(name.base)[i];
         tensor.values.push_back(static_cast<float>(part));
@@ -220,10 +224,9 @@ std::vector<StateCopy::Tensor> deal(const MergedExchange& merged, std::span<cons
     }
   });
   const std::vector<double> totals = gather_values(host, total);
-  log::info(
-      "gradients that were not sent yet add up to {:.6g}, as they were saved, and to {:.6g} on {} rank{}",
-      saved_total(merged, holders), std::accumulate(totals.begin(), totals.end(), 0.0), host.size(),
-      host.size() == 1 ? "" : "s");
+  log::info("unsent gradients add up to {:.6g} in the checkpoint and to {:.6g} on {} rank{}",
+            saved_total(merged, holders), std::accumulate(totals.begin(), totals.end(), 0.0), host.size(),
+            host.size() == 1 ? "" : "s");
   return dealt;
 }
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/gradient_exchange.h"
+#include "comm/gradients/gradient_exchange.h"
 #include "launch/train/checkpoint/manifest.h"
 #include "models/state_copy.h"
 

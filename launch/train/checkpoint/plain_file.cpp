@@ -22,15 +22,16 @@ namespace {
 std::uint64_t plain_file_bytes(const std::filesystem::path& path) {
   struct stat status = {};
   if (lstat(path.c_str(), &status) != 0) {
-    if (errno == ENOENT || errno == ENOTDIR) throw DataError(fmt::format("{}: is not there", path.string()));
+    if (errno == ENOENT || errno == ENOTDIR)
+      throw DataError(fmt::format("{}: does not exist", path.string()));
     cannot_read(path, errno);
   }
-  if (!S_ISREG(status.st_mode)) throw DataError(fmt::format("{}: is no regular file", path.string()));
+  if (!S_ISREG(status.st_mode)) throw DataError(fmt::format("{}: is not a regular file", path.string()));
   return static_cast<std::uint64_t>(status.st_size);
 }
 
 std::string read_plain_file(const std::filesystem::path& path, std::uint64_t most) {
-  plain_file_bytes(path);  // throws if it is no regular file
+  plain_file_bytes(path);  // throws if it is not a regular file
   const int descriptor = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) cannot_read(path, errno);
   struct stat status = {};
@@ -47,10 +48,9 @@ std::string read_plain_file(const std::filesystem::path& path, std::uint64_t mos
     done += static_cast<std::size_t>(got);
   }
   close(descriptor);
-  if (!regular) throw DataError(fmt::format("{}: is no regular file", path.string()));
+  if (!regular) throw DataError(fmt::format("{}: is not a regular file", path.string()));
   if (bytes > most)
-    throw DataError(
-        fmt::format("{}: {} bytes are more than the {} that are read", path.string(), bytes, most));
+    throw DataError(fmt::format("{}: has {} bytes, the limit is {} bytes", path.string(), bytes, most));
   if (error != 0) cannot_read(path, error);
   text.resize(done);
   return text;

@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// Size in bytes. Throws DataError if the path is no regular file (a symbolic link, a pipe, nothing), IoError
-// if the system reports an error.
+// Size in bytes. Throws DataError if the path is missing or not a regular file (a symbolic link, a pipe),
+// IoError if the system reports an error.
 std::uint64_t plain_file_bytes(const std::filesystem::path& path);
 // The whole file. Throws the same errors, and DataError before reading if it has more than `most` bytes.
 std::string read_plain_file(const std::filesystem::path& path, std::uint64_t most);

@@ -59,10 +59,13 @@ CheckpointCandidates checkpoints_of(const fs::path& folder, const std::string& a
     return {.folders = {folder}, .named = true};
   CheckpointCandidates found = checkpoints_in(folder);
   if (found.folders.empty() && folder.filename().string().starts_with("step-"))
-    throw DataError(fmt::format("{}: has no {}: it is no whole checkpoint", asked, Manifest::kFileName));
+    throw DataError(
+        fmt::format("{}: is not a complete checkpoint: it has no {}", asked, Manifest::kFileName));
   if (found.folders.empty())
-    throw DataError(fmt::format(
-        "{}: there is no checkpoint in it; run.checkpoint_every = N of the training saves them", asked));
+    throw DataError(
+        fmt::format("{}: has no checkpoint; set run.checkpoint_every or run.checkpoint_minutes in the "
+                    "training to save some",
+                    asked));
   return found;
 }
 
@@ -74,10 +77,10 @@ SavedTraining first_intact(Communicator& host, const CheckpointCandidates& candi
     if (!problem) return saved;
     if (candidates.named) throw_agreed(*problem);
     if (i + 1 == count) {
-      throw_agreed(DataError(fmt::format("none of {} checkpoint{} can be read; the last one: {}", count,
+      throw_agreed(DataError(fmt::format("none of the {} checkpoint{} can be read; the oldest: {}", count,
                                          count == 1 ? "" : "s", problem->what())));
     }
-    log::shared_warning("{}; the checkpoint before it is taken", problem->what());
+    log::shared_warning("{}; the next older checkpoint is tried", problem->what());
   }
   throw_agreed(DataError("no checkpoint was found"));
 }
@@ -107,8 +110,8 @@ void set_aside_others(Communicator& host, const std::filesystem::path& run_dir, 
     const fs::path kept = saved != nullptr && saved->in_run_dir ? saved->folder : fs::path();
     const fs::path aside = CheckpointStore(run_dir).set_aside(kept);
     if (aside.empty()) return;
-    log::info("{} holds {} checkpoints", aside.string(),
-              kept.empty() ? "an earlier run's" : "what was behind this one of the");
+    log::info("moved the checkpoints {} to {}",
+              kept.empty() ? "of an earlier run" : "that are newer than the resumed one", aside.string());
   });
 }
 

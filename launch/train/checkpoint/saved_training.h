@@ -33,10 +33,10 @@ struct CheckpointCandidates {
   bool named = false;  // the user named this checkpoint: no other may be used
 };
 
-// Those of a run's folder.
+// The checkpoints of a run's folder.
 CheckpointCandidates checkpoints_in(const std::filesystem::path& run_dir);
-// The checkpoint that this folder is, or those of this run's folder. asked: how the user named it, for
-// messages. Throws DataError if there is none.
+// The checkpoint of this checkpoint folder, or all checkpoints of this run's folder. asked: how the user
+// named it, for messages. Throws DataError if there is none.
 CheckpointCandidates checkpoints_of(const std::filesystem::path& folder, const std::string& asked);
 // Collective over host memory. Rank 0's candidates, on every rank.
 CheckpointCandidates candidates_of_rank_0(Communicator& host, CheckpointCandidates mine);
@@ -48,8 +48,8 @@ SavedTraining first_intact(Communicator& host, const CheckpointCandidates& candi
 // one in this checkpoint folder, of any training. Throws IoError and DataError.
 SavedTraining newest_saved(Communicator& host, const std::filesystem::path& folder);
 
-// Collective, before the first step: moves checkpoints of run_dir that are not the past of this training to a
-// new folder. saved: null if training starts from the beginning. Throws an agreed IoError.
+// Collective, before the first step: moves checkpoints of run_dir that do not precede this training's first
+// step to a new folder. saved: null if training starts from the beginning. Throws an agreed IoError.
 void set_aside_others(Communicator& host, const std::filesystem::path& run_dir, const SavedTraining* saved);
 
 }  // namespace lockstep

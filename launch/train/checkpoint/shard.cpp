@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/safetensors.h"
+#include "core/files/safetensors.h"
 #include "kernels/backend.h"
 #include "launch/train/checkpoint/plain_file.h"
 #include "launch/train/watch/content_hash.h"
@@ -48,7 +48,7 @@ std::variant<std::int64_t, double> number_of(std::string_view text, const std::f
   if (text.starts_with(kInteger) && parse_number(text.substr(kInteger.size()), whole, 10)) return whole;
   if (text.starts_with(kDouble) && parse_number(text.substr(kDouble.size()), bits, 16))
     return std::bit_cast<double>(bits);
-  throw DataError(fmt::format("{}: a number in the metadata cannot be read", path.string()));
+  throw DataError(fmt::format("{}: a value in the metadata is not a number", path.string()));
 }
 
 // An element's offset is the sum of its row's offset and its column's.
@@ -69,18 +69,18 @@ void make_plain(const Layout& layout, std::vector<float>& values, std::vector<fl
 
 void StateSnapshotTaker::take(const std::function<void(StateVisitor&)>& show) {
   for (Part* part : {&shared_, &own_}) {
-    part->shown = 0;
+    part->visited = 0;
     part->copy.values.clear();
   }
   hashes_.clear();
   show(*this);
-  for (Part* part : {&shared_, &own_}) part->copy.tensors.resize(part->shown);
+  for (Part* part : {&shared_, &own_}) part->copy.tensors.resize(part->visited);
 }
 
 void StateSnapshotTaker::arrange() {
   std::vector<float> scratch;
   for (Part* part : {&shared_, &own_}) {
-    for (std::size_t i = 0; i < part->shown; ++i) {
+    for (std::size_t i = 0; i < part->visited; ++i) {
       if (part->layouts[i]) make_plain(*part->layouts[i], part->copy.tensors[i].values, scratch);
       part->layouts[i].reset();
     }
@@ -95,14 +95,14 @@ std::uint64_t StateSnapshotTaker::bytes() const {
 }
 
 std::vector<TensorHash> StateSnapshotTaker::shared_hashes() const {
-  if (of_shared_ != Shared::takes) return hashes_;
+  if (shared_mode_ != Shared::takes) return hashes_;
   std::vector<TensorHash> hashes;
   for (const StateCopy::Tensor& tensor : shared_.copy.tensors)
     hashes.push_back({tensor.name, hash_of_values(tensor.values)});
   return hashes;
 }
 
-const Layout* StateSnapshotTaker::copied_as_it_lies(const StateTensor& tensor) const {
+const Layout* StateSnapshotTaker::copied_layout(const StateTensor& tensor) const {
   const Layout& layout = tensor.layout;
   if (!is_host_memory(stream_.device())) return nullptr;
   const bool whole = layout.physical_elements() == layout.shape().elements();
@@ -111,7 +111,7 @@ const Layout* StateSnapshotTaker::copied_as_it_lies(const StateTensor& tensor) c
 
 void StateSnapshotTaker::read(const StateTensor& tensor, std::vector<float>& values) {
   values.resize(static_cast<std::size_t>(tensor.layout.shape().elements()));
-  if (copied_as_it_lies(tensor) != nullptr) {
+  if (copied_layout(tensor) != nullptr) {
     stream_.copy(values.data(), tensor.value, values.size() * sizeof(float));
     return stream_.synchronize();
   }
@@ -121,10 +121,10 @@ void StateSnapshotTaker::read(const StateTensor& tensor, std::vector<float>& val
 }
 
 void StateSnapshotTaker::tensor(const StateTensor& tensor, StateScope scope) {
-  if (scope == StateScope::replicated && of_shared_ != Shared::takes) {
-    if (of_shared_ == Shared::ignores) return;
+  if (scope == StateScope::replicated && shared_mode_ != Shared::takes) {
+    if (shared_mode_ == Shared::ignores) return;
     std::span<const float> values(tensor.value, static_cast<std::size_t>(tensor.layout.shape().elements()));
-    if (copied_as_it_lies(tensor) == nullptr) {
+    if (copied_layout(tensor) == nullptr) {
       read(tensor, hashed_);
       values = hashed_;
     }
@@ -133,21 +133,21 @@ void StateSnapshotTaker::tensor(const StateTensor& tensor, StateScope scope) {
   }
   Part& part = scope == StateScope::replicated ? shared_ : own_;
   std::vector<StateCopy::Tensor>& tensors = part.copy.tensors;
-  if (part.shown == tensors.size()) tensors.emplace_back();
-  StateCopy::Tensor& piece = tensors[part.shown++];
+  if (part.visited == tensors.size()) tensors.emplace_back();
+  StateCopy::Tensor& piece = tensors[part.visited++];
   piece.name = tensor.name;
   piece.scope = scope;
   piece.shape = tensor.layout.shape();
   read(tensor, piece.values);
   part.layouts.resize(tensors.size());
-  const Layout* layout = copied_as_it_lies(tensor);
-  if (layout != nullptr && !layout->is_plain()) part.layouts[part.shown - 1] = *layout;
+  const Layout* layout = copied_layout(tensor);
+  if (layout != nullptr && !layout->is_plain()) part.layouts[part.visited - 1] = *layout;
 }
 
 void StateSnapshotTaker::value(const std::string& name, StateScope scope, StateValue value) {
-  if (scope == StateScope::replicated && of_shared_ != Shared::takes) return;
+  if (scope == StateScope::replicated && shared_mode_ != Shared::takes) return;
   Part& part = scope == StateScope::replicated ? shared_ : own_;
-  std::visit([&](const auto* theirs) { part.copy.values.push_back({name, scope, *theirs}); }, value);
+  std::visit([&](const auto* number) { part.copy.values.push_back({name, scope, *number}); }, value);
 }
 
 ShardFile write_shard(const std::filesystem::path& folder, const std::string& name, const StateCopy& state) {
@@ -168,7 +168,8 @@ ShardFile write_shard(const std::filesystem::path& folder, const std::string& na
   });
   file.xxh3 = hash.hex();
   if (hash_of_file(folder / name) != file.xxh3)
-    throw IoError(fmt::format("{}: what was written is not what is read", (folder / name).string()));
+    throw IoError(fmt::format("{}: reading the file back gives another hash than was written; check the disk",
+                              (folder / name).string()));
   return file;
 }
 
@@ -179,13 +180,13 @@ StateCopy read_shard(const std::filesystem::path& folder, const ShardFile& expec
         fmt::format("{}: has {} bytes, the manifest says {}", path.string(), bytes, expected.bytes));
   }
   if (hash_of_file(path) != expected.xxh3)
-    throw DataError(fmt::format("{}: is damaged: its hash is not the manifest's", path.string()));
+    throw DataError(fmt::format("{}: is damaged: its hash differs from the manifest's", path.string()));
   SafetensorsReader reader(path);
   const StateScope scope = expected.name == shared_shard() ? StateScope::replicated : StateScope::per_rank;
   StateCopy state;
   for (const SafetensorsEntry& entry : reader.entries()) {
     if (entry.dtype != DType::f32)
-      throw DataError(fmt::format("{}: \"{}\" is not F32", path.string(), entry.name));
+      throw DataError(fmt::format("{}: \"{}\" must be F32", path.string(), entry.name));
     auto [name, of] = name_in_state(entry.name, scope);
     StateCopy::Tensor& piece = state.tensors.emplace_back();
     piece.name = std::move(name);

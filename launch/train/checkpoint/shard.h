@@ -29,7 +29,7 @@ class StateSnapshotTaker final : public StateVisitor {
   // comparison with that rank. ignores: neither.
   enum class Shared { takes, hashes, ignores };
   StateSnapshotTaker(Device device, Shared shared)
-      : stream_(device, StreamUse::compute), of_shared_(shared) {}
+      : stream_(device, StreamUse::compute), shared_mode_(shared) {}
 
   // Replaces the snapshot with the state that `show` visits.
   void take(const std::function<void(StateVisitor&)>& show);
@@ -48,17 +48,17 @@ class StateSnapshotTaker final : public StateVisitor {
  private:
   struct Part {
     StateCopy copy;
-    std::size_t shown = 0;                       // tensors visited
+    std::size_t visited = 0;                     // tensors visited
     std::vector<std::optional<Layout>> layouts;  // of tensors that are not plain yet
   };
 
   // The tensor's layout if it is in host memory and stores every element once; else null.
-  const Layout* copied_as_it_lies(const StateTensor& tensor) const;
+  const Layout* copied_layout(const StateTensor& tensor) const;
   void read(const StateTensor& tensor, std::vector<float>& values);
 
   Stream stream_;
   Buffer staging_;
-  Shared of_shared_;
+  Shared shared_mode_;
   Part shared_, own_;
   std::vector<TensorHash> hashes_;  // where they are computed in take()
   std::vector<float> hashed_;       // values of one tensor
@@ -67,7 +67,7 @@ class StateSnapshotTaker final : public StateVisitor {
 // Writes the file and verifies its hash by reading it again. Throws IoError, also if the hash differs.
 ShardFile write_shard(const std::filesystem::path& folder, const std::string& name, const StateCopy& state);
 // Throws DataError if the size or hash is not the expected one, before any tensor is allocated, or if the
-// file is no shard; IoError.
+// file is not a shard. Throws IoError if it cannot be read.
 StateCopy read_shard(const std::filesystem::path& folder, const ShardFile& expected);
 
 }  // namespace lockstep

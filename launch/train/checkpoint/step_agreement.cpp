@@ -24,7 +24,7 @@ StepAgreement::~StepAgreement() {
   try {
     arrived_.synchronize();
   } catch (const std::exception& error) {
-    log::debug("what ranks wished for last is not known: {}", error.what());
+    log::debug("the last exchange of requests failed: {}", error.what());
   }
 }
 

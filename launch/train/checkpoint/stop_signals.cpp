@@ -10,11 +10,11 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "comm/launcher.h"
-#include "core/backtrace.h"
+#include "comm/job/launcher.h"
 #include "core/error.h"
-#include "core/job_signals.h"
-#include "core/last_words.h"
+#include "core/system/backtrace.h"
+#include "core/system/job_signals.h"
+#include "core/system/last_words.h"
 
 namespace lockstep {
 namespace {
@@ -45,7 +45,7 @@ void handle_signal(int number, void (*handler)(int)) {
 
 // True on the one rank that prints the line. A launcher also sends SIGTERM after another rank has failed and
 // reported why.
-bool tells_of(int number) {
+bool prints_line_for(int number) {
   const Launch launch = find_launch(&std::getenv);
   return launch.launcher == Launcher::none || (launch.rank == 0 && number != SIGTERM);
 }
@@ -64,7 +64,7 @@ StopSignals& StopSignals::of_process() {
 
 StopSignals::StopSignals() {
   int pipe[2];
-  CHECK(pipe2(pipe, O_CLOEXEC) == 0, "no pipe");
+  CHECK(pipe2(pipe, O_CLOEXEC) == 0, "cannot create a pipe");
   wake_ = pipe[0];
   wake_watcher = pipe[1];
   for (const JobSignal& each : kStopSignals) handle_signal(each.number, ask_to_stop);
@@ -87,25 +87,24 @@ void StopSignals::watch() {
   while (read(wake_, &byte, 1) < 0 && errno == EINTR) continue;
   const double grace = grace_seconds_;
   if (grace < 0) {
-    end_process(exit_code::resumable,
-                tells_of(stop()) ? fmt::format("lockstep: {}: stopped with nothing to save; the same command "
-                                               "starts again\n",
-                                               signal_name(stop()))
-                                 : std::string());
+    end_process(exit_code::resumable, prints_line_for(stop())
+                                          ? fmt::format("lockstep: {}: stopped before there was anything to "
+                                                        "save; repeat the command to start again\n",
+                                                        signal_name(stop()))
+                                          : std::string());
   }
   const auto deadline =
       std::chrono::steady_clock::now() +
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(grace));
   write_last_words(
-      fmt::format("lockstep: rank {}: {} asks to stop; within {:g} s this ends and what was trained is "
-                  "saved\n",
+      fmt::format("lockstep: rank {}: {} asks to stop; the trained state is saved and the process ends "
+                  "within {:g} s (run.grace_seconds)\n",
                   current_rank(), signal_name(stop()), grace));
   std::this_thread::sleep_until(deadline);
-  end_process(
-      exit_code::resumable,
-      fmt::format("lockstep: rank {}: {}, and what it was doing did not end in run.grace_seconds = {:g}: "
-                  "it ends now, and --resume auto goes on from the last checkpoint\n",
-                  current_rank(), signal_name(stop()), grace));
+  end_process(exit_code::resumable,
+              fmt::format("lockstep: rank {}: {}: not ended within run.grace_seconds = {:g}; the process "
+                          "ends now without saving, and --resume auto resumes from the last checkpoint\n",
+                          current_rank(), signal_name(stop()), grace));
 }
 
 void StopSignals::allow_grace(double seconds) { grace_seconds_ = seconds; }

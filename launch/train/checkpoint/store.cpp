@@ -10,8 +10,8 @@
 
 #include <sys/stat.h>
 
-#include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 #include "core/log.h"
 #include "launch/train/checkpoint/plain_file.h"
 
@@ -68,10 +68,10 @@ bool make_folder(const fs::path& folder) {
   if (mkdir(folder.c_str(), 0777) == 0) return true;
   const int error = errno;
   if (error == ENOENT) {
-    throw IoError(fmt::format(
-        "cannot create {}: the folder it is in is not there; it was moved, removed or unmounted, or "
-        "not all ranks see the same run.dir",
-        folder.string()));
+    throw IoError(
+        fmt::format("cannot create {}: its parent folder does not exist; it was moved, removed or unmounted, "
+                    "or ranks do not see the same run.dir",
+                    folder.string()));
   }
   if (error != EEXIST) failed_to("create", folder, error);
   std::error_code unknown;
@@ -80,10 +80,10 @@ bool make_folder(const fs::path& folder) {
 
 // Renames it first, so that a checkpoint under its final name is complete or absent.
 void remove_checkpoint(const fs::path& folder) {
-  const fs::path dying = folder.string() + std::string(kPartial);
+  const fs::path renamed = folder.string() + std::string(kPartial);
   std::error_code error;
-  fs::rename(folder, dying, error);
-  if (!error) fs::remove_all(dying, error);
+  fs::rename(folder, renamed, error);
+  if (!error) fs::remove_all(renamed, error);
   if (error) log::warning("cannot remove {}: {}", folder.string(), error.message());
 }
 
@@ -125,7 +125,8 @@ void CheckpointStore::make_partial(std::int64_t steps) const {
   if (!make_folder(folder_)) failed_to("create", folder_, ENOTDIR);
   std::error_code unknown;  // a symbolic link would lead elsewhere
   if (!make_folder(partial(steps)) || fs::is_symlink(partial(steps), unknown))
-    throw IoError(fmt::format("cannot create {}: something else has its name", partial(steps).string()));
+    throw IoError(
+        fmt::format("cannot create {}: a file or a symbolic link has this name", partial(steps).string()));
 }
 
 fs::path CheckpointStore::commit(std::int64_t steps, const Manifest& manifest) const {
@@ -134,8 +135,9 @@ fs::path CheckpointStore::commit(std::int64_t steps, const Manifest& manifest) c
   try {
     whole_manifest(from);
   } catch (const DataError& error) {
-    throw IoError(fmt::format("{}; do all ranks see the same run.dir, and does nothing else write there?",
-                              error.what()));
+    throw IoError(
+        fmt::format("{}; check that all ranks see the same run.dir and that no other program writes there",
+                    error.what()));
   }
   sync_folder(from);
   std::int64_t number = 1;
@@ -162,7 +164,7 @@ void CheckpointStore::prune(std::int64_t keep) const {
     try {
       whole.push_back({entry.folder, whole_manifest(entry.folder).test_accuracy});
     } catch (const Error& error) {
-      log::debug("{} stays: {}", entry.folder.string(), error.what());
+      log::debug("{} is kept for inspection: {}", entry.folder.string(), error.what());
     }
   }
   const auto accuracy = [](const Whole& each) { return each.accuracy.value_or(-1); };

@@ -28,7 +28,7 @@ class CheckpointStore {
   const std::filesystem::path& folder() const { return folder_; }
   // Newest first, found by their names only.
   std::vector<Entry> entries() const;
-  // Removes what an earlier job left while it wrote or removed checkpoints.
+  // Removes the *.partial folders of an earlier job that ended while it wrote or removed checkpoints.
   void remove_partials() const;
   // The folder for the files of a new checkpoint. Any rank may call both. make_partial() creates the folder
   // in an existing run.dir; all ranks may call it. Throws IoError.

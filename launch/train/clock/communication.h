@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EpochCommunication: this rank's ledger of an epoch (launch/train/clock/ledger.h) and the sums of all ranks, for
-// the report. Ranks exchange a few numbers once an epoch and need no common clock: the late rank is the one
-// that does not wait while its peers do.
+// EpochCommunication: this rank's ledger of an epoch (launch/train/clock/ledger.h) and the sums of all ranks,
+// for the report. Ranks exchange a few numbers once an epoch and need no common clock: the late rank is the
+// one that does not wait while its peers do.
 #pragma once
 
 #include <cstdint>

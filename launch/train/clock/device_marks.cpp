@@ -18,7 +18,7 @@ void DeviceMarks::begin(StepSlot slot, std::int64_t step) {
   steps_[slot.index].store(step, std::memory_order_release);
 }
 
-void DeviceMarks::behind_backward(Stream& stream, StepSlot slot) {
+void DeviceMarks::after_backward(Stream& stream, StepSlot slot) {
   if (marks_.bytes() > 0) stream.copy(mark(slot.index), one_.data(), sizeof(std::uint32_t));
 }
 

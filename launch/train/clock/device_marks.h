@@ -24,7 +24,7 @@ class DeviceMarks {
   // Call before a step, numbered from 1, is enqueued. The last step with its slot has ended.
   void begin(StepSlot slot, std::int64_t step);
   // Call when all work of the step's backward pass is on the stream. May be recorded.
-  void behind_backward(Stream& stream, StepSlot slot);
+  void after_backward(Stream& stream, StepSlot slot);
   // Call when the host knows that the step has ended.
   void ended(StepSlot slot);
 

@@ -38,7 +38,8 @@ struct ComputeMoments {
   std::int64_t backward_ns = 0;  // the last micro-batch's backward pass began
   std::int64_t waited_ns = 0;    // it ended, and compute began to wait for buckets
   std::int64_t resumed_ns = 0;   // compute resumed
-  // Waits after that, where the next step waits for buckets one by one (launch/train/step_ends/cross_barrier.h).
+  // Waits after that, where the next step waits for buckets one by one
+  // (launch/train/step_ends/cross_barrier.h).
   std::span<const BucketWait> waits = {};
 };
 
@@ -55,7 +56,7 @@ struct BucketSums {
 
 struct LedgerSums {
   std::int64_t steps = 0;
-  std::int64_t without_exchange = 0;  // of them
+  std::int64_t without_exchange = 0;  // steps that exchanged nothing
   double backward = 0;                // from its beginning to the wait
   double exposed = 0;                 // compute waited: the sum of the next four
   double exposed_starved = 0;
@@ -79,7 +80,7 @@ class Ledger {
   // Adds the log of another communicator that carries buckets; it outlives this, too.
   void read_also(const CollectiveLog& log);
 
-  // To the step under way.
+  // Adds to the step under way.
   void add(std::size_t bucket, const CollectiveMoments& moments, std::uint64_t sent_bytes);
   // Adds the records that are new in the logs since the last call, as far as the logs reach back.
   void read_log();
@@ -94,7 +95,7 @@ class Ledger {
   const ComputeMoments& compute() const { return compute_; }
 
   const LedgerSums& sums() const { return sums_; }
-  // Returns the sums since the last call, scaled to all steps: skipped steps count like the others.
+  // Returns the sums since the last call, scaled to all steps, as if skipped steps were like the summed ones.
   LedgerSums take();
   // A second, independent sum of the same steps, since the last begin_window().
   void begin_window() { clear(window_); }

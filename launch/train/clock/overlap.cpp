@@ -59,7 +59,8 @@ class Backward {
 }  // namespace
 
 void GradientArrivals::add(double bytes, double seconds) {
-  CHECK(bytes >= points_.back().bytes, "{} bytes of gradients behind {}", bytes, points_.back().bytes);
+  CHECK(bytes >= points_.back().bytes, "{} bytes of gradients after {}: they must not decrease", bytes,
+        points_.back().bytes);
   points_.push_back({.bytes = bytes, .seconds = std::max(seconds, points_.back().seconds)});
 }
 
@@ -81,7 +82,8 @@ GradientArrivals GradientArrivals::slowed(double factor) const {
 OverlappedBackward overlap_backward(std::span<const BucketInBackward> buckets, double backward_seconds) {
   Backward backward;
   for (const BucketInBackward& bucket : buckets) {
-    CHECK(bucket.lost_share >= 0 && bucket.lost_share < 1, "{} of compute is lost", bucket.lost_share);
+    CHECK(bucket.lost_share >= 0 && bucket.lost_share < 1, "lost_share = {}, must be at least 0 and below 1",
+          bucket.lost_share);
     backward.compute_until(std::min(bucket.final_seconds, backward_seconds));
     backward.begin_sum(bucket);
   }

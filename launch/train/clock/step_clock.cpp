@@ -94,8 +94,8 @@ void StepClock::record_piece(Phase phase, std::int64_t end_ns) {
   record_span(span_name(phase), phase == Phase::data_wait ? Track::data : Track::compute, begin_ns_, end_ns);
 }
 
-void StepClock::exchange_goes_on() {
-  exchange_goes_on_ = true;
+void StepClock::defer_exchange() {
+  exchange_deferred_ = true;
   waits_.clear();
   compute_.waited_ns = compute_.resumed_ns = now_ns();
 }
@@ -105,7 +105,7 @@ std::optional<Phase> StepClock::interrupt() {
   return phase_;
 }
 
-void StepClock::go_on(std::optional<Phase> interrupted) {
+void StepClock::resume(std::optional<Phase> interrupted) {
   if (interrupted) return begin_phase(*interrupted);
   phase_.reset();
   enter(Phase::rest);
@@ -130,7 +130,7 @@ void StepClock::end_update(StepSlot slot, std::size_t bucket) {
 }
 
 void StepClock::exchange_ended() {
-  exchange_goes_on_ = false;
+  exchange_deferred_ = false;
   close_ledger();
 }
 
@@ -150,7 +150,7 @@ std::span<BucketMoments> StepClock::buckets() {
 
 void StepClock::end() {
   if (times_) times_->ended(stream_, slot_);
-  if (!exchange_goes_on_) close_ledger();
+  if (!exchange_deferred_) close_ledger();
 }
 
 void StepClock::fetch(const std::function<void()>& work) {

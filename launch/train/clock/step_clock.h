@@ -49,7 +49,7 @@ class StepClock {
   }
   // The step's exchange continues after the step has ended. Later steps call before_bucket() once for each
   // bucket, then exchange_ended().
-  void exchange_goes_on();
+  void defer_exchange();
   // May interrupt time(). `wait` counts as exposed_communication, `update` as optimizer. slot: of the step
   // that made the gradients.
   template <typename Wait, typename Update>
@@ -60,10 +60,11 @@ class StepClock {
     end_wait(slot, bucket);
     update();
     end_update(slot, bucket);
-    go_on(interrupted);
+    resume(interrupted);
   }
   void exchange_ended();
-  // Where a GPU takes the moments of the step's buckets; empty on a CPU and in steps that are not observed.
+  // The places to which a GPU writes the moments of the step's buckets; empty on a CPU and in steps that are
+  // not observed.
   std::span<BucketMoments> buckets();
   void end();
   // Phases of the host: it fetches the batches of the next step; waits for steps of a GPU; does other work.
@@ -98,7 +99,7 @@ class StepClock {
   // The CPU's work of the phase since it began or resumed.
   void record_piece(Phase phase, std::int64_t end_ns);
   std::optional<Phase> interrupt();
-  void go_on(std::optional<Phase> interrupted);
+  void resume(std::optional<Phase> interrupted);
   void begin_wait(StepSlot slot, std::size_t bucket);
   void end_wait(StepSlot slot, std::size_t bucket);
   void end_update(StepSlot slot, std::size_t bucket);
@@ -109,7 +110,7 @@ class StepClock {
   Ledger* ledger_;
   ComputeMoments compute_;  // of a CPU's step under way, or of its exchange
   std::vector<BucketWait> waits_;
-  bool exchange_goes_on_ = false;
+  bool exchange_deferred_ = false;
   std::optional<Phase> phase_;  // that time() runs
   std::int64_t begin_ns_ = 0;   // when the phase began or resumed
   PhaseClock host_;

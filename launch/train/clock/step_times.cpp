@@ -22,7 +22,7 @@ StepTimes::Moments::Moments(Device device, std::int64_t micro_batches, std::size
 
 TimedEvent& StepTimes::Moments::end_of(Phase phase, std::int64_t micro_batch) {
   if (phase == Phase::exposed_communication) return exchanged;
-  CHECK(phase == Phase::forward || phase == Phase::backward, "a {} has no end of its own", name_of(phase));
+  CHECK(phase == Phase::forward || phase == Phase::backward, "{} has no event at its end", name_of(phase));
   return (phase == Phase::forward ? forward : backward)[static_cast<std::size_t>(micro_batch)];
 }
 
@@ -40,7 +40,7 @@ StepTimes::StepTimes(Stream& stream, std::int64_t micro_batches, std::size_t buc
 void StepTimes::begun(Stream& stream, StepSlot slot, std::int64_t step, double host_waited_seconds,
                       bool observed) {
   Moments& moments = slots_[slot.index];
-  CHECK(!moments.enqueued, "step {} was not accounted for", moments.step);
+  CHECK(!moments.enqueued, "step {} is not accounted for yet", moments.step);
   moments.first = std::exchange(restarted_, false);
   last_begun_ = slot;
   moments.exchanges = true;
@@ -120,10 +120,10 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
   CHECK(std::exchange(step.enqueued, false), "no step to account for");
   const double gap = step.begun.seconds_since(last_ended_);
   if (!step.first) {
-    const double nothing_to_do = std::max(0.0, gap - drained_seconds_);
-    const double data = std::min(nothing_to_do, step.host_waited_seconds);
+    const double idle_seconds = std::max(0.0, gap - drained_seconds_);
+    const double data = std::min(idle_seconds, step.host_waited_seconds);
     account[Phase::data_wait] += data;
-    account[Phase::idle] += nothing_to_do - data;
+    account[Phase::idle] += idle_seconds - data;
   }
   accounted_seconds_ += gap;
   const double step_begin = accounted_seconds_;

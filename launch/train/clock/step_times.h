@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 #include "core/step_slot.h"
 #include "core/stream.h"
 #include "core/timeline.h"
@@ -26,9 +26,9 @@ class StepTimes {
   StepTimes(Stream& stream, std::int64_t micro_batches, std::size_t buckets = 0, std::size_t crossings = 0);
 
   // The calls of a step on the stream, in this order. begun(), has_data() and ended() stay outside of
-  // recorded work; the others may be recorded, for each slot separately. step: its number, for the timeline.
-  // Call begun() before the step waits for its batches. host_waited_seconds: how long the host waited for
-  // them since the step before. observed: whether moments of its buckets are taken.
+  // recorded work; the other calls may be recorded, for each slot separately. step: its number, for the
+  // timeline. Call begun() before the step waits for its batches. host_waited_seconds: how long the host
+  // waited for them since the step before. observed: whether moments of its buckets are taken.
   void begun(Stream& stream, StepSlot slot, std::int64_t step, double host_waited_seconds,
              bool observed = true);
   void has_data(Stream& stream, StepSlot slot);  // after that wait

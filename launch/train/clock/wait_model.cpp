@@ -44,7 +44,8 @@ double WaitModel::exposed(std::span<const double> bucket_bytes, double wire_spee
 }
 
 OverlappedBackward WaitModel::with(std::span<const BucketTravel> travel) const {
-  CHECK(travel.size() == final_seconds_.size(), "{} buckets for {}", travel.size(), final_seconds_.size());
+  CHECK(travel.size() == final_seconds_.size(), "{} buckets, the model has {}", travel.size(),
+        final_seconds_.size());
   constexpr double kMostLost = 0.95;
   std::vector<BucketInBackward> buckets;
   for (std::size_t i = 0; i < travel.size(); ++i) {

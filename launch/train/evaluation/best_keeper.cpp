@@ -9,19 +9,19 @@
 
 namespace lockstep {
 
-// A resumed training may have met the stop condition already.
+// A resumed training may fulfil the stop condition already.
 BestKeeper::BestKeeper(const Parts& parts, std::function<void()> save)
     : parts_(parts), save_(std::move(save)) {
-  end_where_it_stops();
+  end_if_stopped();
 }
 
 void BestKeeper::epoch_over(const EpochRecord& record) {
   if (!record.evaluation) return;
   if (parts_.best.add(*record.evaluation, record.epoch) && save_) keep();
-  end_where_it_stops();
+  end_if_stopped();
 }
 
-void BestKeeper::end_where_it_stops() {
+void BestKeeper::end_if_stopped() {
   if (!parts_.best.stops()) return;
   if (!parts_.trainer.done()) parts_.say(parts_.best.reason());
   parts_.trainer.end();
@@ -35,7 +35,8 @@ void BestKeeper::keep() {
       save_();
       problem_.clear();
     } catch (const IoError& error) {
-      if (problem_.empty()) log::warning("{}; training goes on, and an earlier best stays", error.what());
+      if (problem_.empty())
+        log::warning("{}; training continues, and the file of an earlier best is kept", error.what());
       problem_ = error.what();
     }
   }

@@ -35,7 +35,7 @@ class BestKeeper final : public TrainingObserver {
   const std::string& problem() const { return problem_; }
 
  private:
-  void end_where_it_stops();
+  void end_if_stopped();
   void keep();
 
   Parts parts_;

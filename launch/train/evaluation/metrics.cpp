@@ -18,12 +18,12 @@ double quotient(std::int64_t part, std::int64_t whole) {
 
 MetricChoice feasible(MetricChoice choice, std::int64_t classes) {
   if (choice.top5 && classes <= ClassCounts::kTop)
-    throw_agreed(ConfigError(
-        fmt::format("run.metrics: top5 is always right where there are {} classes; leave it out", classes)));
+    throw_agreed(
+        ConfigError(fmt::format("run.metrics: remove top5, which is always 100 % with {} classes", classes)));
   if (choice.confusion && classes > MetricCounter::kMostConfusedClasses) {
     log::info(
-        "run.metrics: confusion is left out: a matrix of {} x {} counts is more than metrics.jsonl "
-        "should hold; it is told of up to {} classes",
+        "run.metrics: confusion is omitted: its matrix would have {} x {} counts, and metrics.jsonl has it "
+        "for at most {} classes",
         classes, classes, MetricCounter::kMostConfusedClasses);
     choice.confusion = false;
   }

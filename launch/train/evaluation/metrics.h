@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Metrics: what an evaluation reports besides loss and accuracy (run.metrics). Each rank counts its samples
-// on its device. Counts are integers, so metrics do not depend on the number of ranks. The time that counting
-// takes is measured.
+// Metrics: values that an evaluation reports besides loss and accuracy (run.metrics). Each rank counts its
+// samples on its device. Counts are integers, so metrics do not depend on the number of ranks. The time that
+// counting takes is measured.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ inline constexpr std::array<std::string_view, 3> kMetricNames = {"top5", "f1", "
 
 // Splits at commas and spaces; "none": no words.
 std::vector<std::string> listed_words(std::string_view text);
-// Parses words of kMetricNames; ignores others.
+// Parses words of kMetricNames; ignores other words.
 MetricChoice metric_choice(std::string_view words);
 
 // Fractions; 0 if the denominator is 0.
@@ -65,7 +65,7 @@ class MetricCounter {
   static constexpr std::int64_t kMostConfusedClasses = 100;
 
   // Collective over host memory. The network, `host` and the stream outlive this. top5 with at most five
-  // classes throws ConfigError on every rank. The confusion matrix is left out, with a log line, for more
+  // classes throws ConfigError on every rank. The confusion matrix is omitted, with a log line, for more
   // than kMostConfusedClasses classes.
   MetricCounter(const MetricChoice& choice, Network& network, Communicator& host, Stream& stream);
 

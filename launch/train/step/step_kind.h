@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 
 namespace lockstep {
 
@@ -12,5 +14,21 @@ enum class StepKind {
   averaging,    // a local step, then the ranks average parameters
 };
 inline constexpr std::size_t kStepKinds = 3;
+
+// Determines the kind of each step of a training.
+struct LocalSgdOptions {
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+  // Steps from one average to the next; 1: average after every step. kNever: no averaging steps; the last
+  // average is the initial parameters, or set by LocalSgd::remember_average().
+  std::int64_t every = 1;
+  std::int64_t after = 0;  // synchronous steps before the first local one; kNever: all steps
+
+  // The kind of a step of the training, from 0. The same on every rank.
+  StepKind kind_of(std::int64_t step) const {
+    if (step < after) return StepKind::synchronous;
+    return (step - after + 1) % every == 0 ? StepKind::averaging : StepKind::local;
+  }
+};
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StepRecordings: enqueues the work of steps. On a GPU a step of each kind, in each slot, is recorded once
-// and then replayed as a whole; elsewhere, and if a rank cannot record it, each step is enqueued anew. All
+// and then replayed as a whole; elsewhere, and if a rank cannot record it, each step is enqueued again. All
 // ranks do the same. It also decides when ranks compare which collectives they call: a plan is new when it is
 // first enqueued, and when it is recorded.
 #pragma once

@@ -54,12 +54,12 @@ void StepResults::copy_gradient_squares(Stream& stream, StepSlot slot) {
 void StepResults::enqueued(Stream& stream, StepSlot slot) { stream.record(slots_[slot.index].done); }
 
 StepResult StepResults::result(StepSlot slot) {
-  Slot& of = slots_[slot.index];
-  of.done.synchronize();
-  StepResult result{.losses = {of.losses(), static_cast<std::size_t>(micro_batches_)},
-                    .control = *of.control()};
-  if (of.norm) {
-    result.gradient_squares = {reinterpret_cast<const double*>(of.squares.data()),
+  Slot& stored = slots_[slot.index];
+  stored.done.synchronize();
+  StepResult result{.losses = {stored.losses(), static_cast<std::size_t>(micro_batches_)},
+                    .control = *stored.control()};
+  if (stored.norm) {
+    result.gradient_squares = {reinterpret_cast<const double*>(stored.squares.data()),
                                static_cast<std::size_t>(kSquareSums)};
   }
   return result;

@@ -2,15 +2,16 @@
 //
 // StepStatistics: updates batch norm's running statistics once per step, with all micro-batches of all ranks.
 // With r before the step and m the moments of a micro-batch, the new value is the mean of (1 - momentum) * r
-// + momentum * m over micro-batches. It sums along the tree of the gradients (comm/micro_batch_sums.h), so
-// the bits are the same on every rank and for any distribution of micro-batches over ranks.
+// + momentum * m over micro-batches. It sums along the tree of the gradients
+// (comm/gradients/micro_batch_sums.h), so the bits are the same on every rank and for any distribution of
+// micro-batches over ranks.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
 #include "comm/communicator.h"
-#include "comm/pending_sums.h"
+#include "comm/gradients/pending_sums.h"
 #include "models/network.h"
 
 namespace lockstep {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ApartEnd: each rank takes its own gradients, and ranks average their parameters every few steps: see
+// ApartEnd: each rank applies its own gradients, and ranks average their parameters every few steps: see
 // LocalSgd. Steps before the first local one are synchronous.
 #pragma once
 
@@ -13,23 +13,12 @@ class ApartEnd : public SynchronousEnd {
  public:
   ApartEnd(const StepEndParts& parts, const LocalSgdOptions& options);
 
-  StepKind kind_of(std::int64_t step) const override { return local_.kind_of(step); }
-  bool judges_alone() const override { return true; }
-  bool skip_restores_state() const override { return false; }
-  void begin_step(const StepPlace& place) override { local_.begin_step(parts_.stream, place.step); }
-  // An averaging step overwrites them with differences of parameters.
-  bool holds_gradients(std::int64_t step) const override { return kind_of(step) != StepKind::averaging; }
-  bool exchanges(const StepPlace& place) const override { return kind_of(place.step) != StepKind::local; }
-  bool buckets_leave(const StepPlace& place) const override {
-    return kind_of(place.step) == StepKind::synchronous;
-  }
-  void behind_backward(const StepPlace& place) override;
+  StepPlan begin_step(const StepPlace& place) override;
+  void after_backward(const StepPlace& place) override;
 
   std::optional<StepFailure> failure(const StepVerdict& verdict, bool fatal, StepSlot slot) override;
-  std::optional<StepFailure> show_evaluated(std::int64_t steps) override;
-  void show_saved(std::int64_t steps) override;
-  bool show_last_average(std::int64_t step) override;
-  void visit_state(StateVisitor& visitor) override;
+  std::optional<StepFailure> share_state(StateUse use, std::int64_t steps) override;
+  void visit_state(StateVisitor& visitor) override { local_.visit_state(visitor, parts_.stream); }
 
  protected:
   LocalSgd& local() { return local_; }

@@ -39,8 +39,9 @@ CrossBarrier::CrossBarrier(Network& network, GradientBuckets& buckets, Optimizer
       updated_(buckets.buckets().size(), true),
       values_(network.values().size_bytes(), network.device()),
       statistics_(network.statistics().size_bytes(), network.device()) {
-  CHECK(buckets.one_by_one(), "the buckets are waited for together");
-  CHECK(!optimizer.loss_scale_options().dynamic(), "a step may be skipped when parts of it are done");
+  CHECK(buckets.one_by_one(), "CrossBarrier requires BucketOptions::one_by_one");
+  CHECK(!optimizer.loss_scale_options().dynamic(),
+        "CrossBarrier excludes a dynamic loss scale: it skips steps that are partly applied");
 }
 
 std::size_t CrossBarrier::planned_bytes(const MemoryPlan& network) {
@@ -67,7 +68,7 @@ void CrossBarrier::learn(const Ledger& ledger, Communicator& host) {
                  .recv = order.data(),
                  .count = order.size() * sizeof(std::size_t)});
   buckets_.set_order(order);
-  log::info("gradients are exchanged beside the next forward pass, in the order of buckets {}",
+  log::info("the exchange of gradients overlaps the next forward pass, in the order of buckets {}",
             fmt::join(order, " "));
 }
 
@@ -78,14 +79,14 @@ void CrossBarrier::keep_statistics(Stream& compute) {
     compute.copy(statistics_.data(), network_.statistics().data(), statistics_.bytes());
 }
 
-void CrossBarrier::leave(Stream& compute, StepSlot slot) {
+void CrossBarrier::defer(Stream& compute, StepSlot slot) {
   under_way_ = true;
   compute_ = &compute;
   slot_ = slot;
   next_ = 0;
   statistics_kept_ = false;
   updated_.assign(updated_.size(), false);
-  clock_.exchange_goes_on();
+  clock_.defer_exchange();
   optimizer_.begin_step(compute, slot);
 }
 

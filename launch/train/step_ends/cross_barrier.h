@@ -8,10 +8,10 @@
 //   compute         backward of step t       |w0 layers of w0|w1 layers of w1| ..  |backward of step t + 1
 //   communication    [ late layers ][ w0 ][ w1 ][ w2 ][ w3 ] ..
 //
-// Buckets are exchanged in the order in which forward needs them (comm/bucket_order.h), not in the order of
-// backward. To find it, the first steps of a training wait for their gradients and are timed; rank 0's times
-// give all ranks one order. A step's exchange completes before gradients are written again, or the state is
-// read: at most one step is under way.
+// Buckets are exchanged in the order in which forward needs them (comm/gradients/bucket_order.h), not in the
+// order of backward. To find it, the first steps of a training wait for their gradients and are timed; rank
+// 0's times give all ranks one order. A step's exchange completes before gradients are written again, or the
+// state is read: at most one step is under way.
 //
 // A bucket's gradients are judged before its parameters are updated, but after the update of earlier buckets.
 // So the values and running statistics before the step are kept until all buckets are judged, and restored if
@@ -24,8 +24,8 @@
 #include <span>
 #include <vector>
 
-#include "comm/bucket_order.h"
-#include "comm/buckets.h"
+#include "comm/gradients/bucket_order.h"
+#include "comm/gradients/buckets.h"
 #include "core/buffer.h"
 #include "core/step_slot.h"
 #include "launch/train/clock/ledger.h"
@@ -60,9 +60,9 @@ class CrossBarrier final : public ParameterGate {
   // Call after that pass, or to complete all enqueued work: enqueues the remaining buckets and the end of
   // their step. Does nothing if no step is under way.
   void finish();
-  // Call after the backward pass that completes the gradients: leaves the end of this slot's step to the next
+  // Call after the backward pass that completes the gradients: defers the end of this slot's step to the next
   // step.
-  void leave(Stream& compute, StepSlot slot);
+  void defer(Stream& compute, StepSlot slot);
 
  private:
   static constexpr int kTimedSteps = 3;  // the first allocates, and is not counted

@@ -6,16 +6,22 @@
 namespace lockstep {
 
 CrossingEnd::CrossingEnd(const StepEndParts& parts)
-    : SynchronousEnd(parts),
+    : SynchronousEnd(parts, {.crosses = true}),
       barrier_(parts.network, parts.buckets, parts.optimizer, parts.clock, parts.results) {
-  CHECK(parts.statistics == nullptr, "statistics that all ranks wait for cross no step");
+  CHECK(parts.statistics == nullptr,
+        "CrossBarrier excludes step statistics, for which all ranks wait in each step");
 }
 
-void CrossingEnd::behind_backward(const StepPlace& place) {
-  if (barrier_.learns() || place.stops_behind) return SynchronousEnd::behind_backward(place);
+StepPlan CrossingEnd::begin_step(const StepPlace& place) {
+  if (place.exchange_changed) barrier_.learn_again();
+  return {.has_norm = false, .learns = barrier_.learns(), .gate = barrier_.gate()};
+}
+
+void CrossingEnd::after_backward(const StepPlace& place) {
+  if (barrier_.learns() || place.before_pause) return SynchronousEnd::after_backward(place);
   const std::int64_t last = parts_.last_micro_batch;
   parts_.clock.time(Phase::exposed_communication, last, [] {});
-  barrier_.leave(parts_.stream, place.slot);
+  barrier_.defer(parts_.stream, place.slot);
   parts_.clock.time(Phase::optimizer, last, [] {});
 }
 

@@ -14,7 +14,7 @@ DelayedGradients::DelayedGradients(Network& network, GradientBuckets& buckets, O
       ranks_(ranks),
       values_(planned_bytes(network.values().size_bytes()), network.device()),
       control_(sizeof(StepControl) + 2 * sizeof(float), network.device()) {
-  CHECK(buckets.delayed(), "the buckets exchange gradients where they are made");
+  CHECK(buckets.delayed(), "DelayedGradients requires BucketOptions::delayed");
 }
 
 void DelayedGradients::exchange(Stream& compute, std::span<BucketMoments> moments) {
@@ -33,20 +33,20 @@ void DelayedGradients::look_ahead(Stream& compute, StepSlot slot) {
 }
 
 // Copies the weights, because a skipped step does not.
-void DelayedGradients::come_back(Stream& compute) {
+void DelayedGradients::restore_parameters(Stream& compute) {
   compute.copy(network_.values().data(), values_.data(), values_.bytes());
   network_.copy_weights(compute);
 }
 
 // The optimizer divides by the scale that the gradients were made with, and adjusts that scale.
-void DelayedGradients::take_scale(Stream& compute) {
+void DelayedGradients::use_late_scale(Stream& compute) {
   float* current = &optimizer_.control()->loss_scale;
   compute.copy(scale() + 1, current, sizeof(float));
   compute.copy(current, scale(), sizeof(float));
 }
 
 // The adjusted scale is for the next backward pass; the last backward pass used the other one.
-void DelayedGradients::give_scale(Stream& compute) { compute.copy(scale(), scale() + 1, sizeof(float)); }
+void DelayedGradients::keep_new_scale(Stream& compute) { compute.copy(scale(), scale() + 1, sizeof(float)); }
 
 void DelayedGradients::judge_statistics(Stream& compute) {
   judge(compute);

@@ -2,13 +2,13 @@
 //
 // DelayedGradients: each step's averaged gradients reach the optimizer one step late, and are exchanged
 // during a whole step. At the end of a step the rank's gradients are copied to a second arena. There they are
-// exchanged during the forward and backward passes of the next step, whose optimizer takes their sum:
+// exchanged during the forward and backward passes of the next step, whose optimizer applies their mean:
 //
 //   parameters(t + 1) = optimizer(parameters(t), mean over ranks of the gradients of step t - 1)
 //
 // Momentum and the gradients under way change the parameters noticeably until then: with gradients at the
 // current parameters, only a fraction of the learning rate would be stable. So each rank computes a step's
-// gradients at the parameters that it expects when they are taken: after an optimizer step with its own
+// gradients at the parameters that it expects when they are applied: after an optimizer step with its own
 // gradients in place of the mean under way. This needs no communication, and is exact for a single rank. It
 // is weight prediction as in pipelined training (Chen, Yang and Cheng, "Efficient and Robust Parallel DNN
 // Training through Model Parallelism on Multi-GPU Platform", 2018: SpecTrain), which predicts from momentum
@@ -24,7 +24,7 @@
 #include <cstdint>
 #include <span>
 
-#include "comm/buckets.h"
+#include "comm/gradients/buckets.h"
 #include "core/buffer.h"
 #include "core/state.h"
 #include "core/stream.h"
@@ -45,15 +45,15 @@ class DelayedGradients {
 
   // The calls of a step, in this order; all but end_step() may be recorded.
   // If under_way(), before the first forward pass: starts the exchange of the gradients that wait. Call the
-  // optimizer's step after GradientBuckets::wait(), between take_scale() and give_scale().
+  // optimizer's step after GradientBuckets::wait(), between use_late_scale() and keep_new_scale().
   void exchange(Stream& compute, std::span<BucketMoments> moments);
   // Then: sets the network to the parameters expected after this step's optimizer. slot: the step's, for its
   // learning rate. If this rank's own gradients are not finite, all ranks will skip them, and the parameters
-  // stay. come_back(), after the last backward pass, restores the parameters.
+  // stay. restore_parameters(), after the last backward pass, restores the parameters.
   void look_ahead(Stream& compute, StepSlot slot);
-  void come_back(Stream& compute);
-  void take_scale(Stream& compute);
-  void give_scale(Stream& compute);
+  void restore_parameters(Stream& compute);
+  void use_late_scale(Stream& compute);
+  void keep_new_scale(Stream& compute);
   // After the last backward pass: restores running statistics from before the step if this rank's own
   // gradients are not finite. The next step skips them.
   void judge_statistics(Stream& compute);
@@ -76,7 +76,7 @@ class DelayedGradients {
   Optimizer& optimizer_;
   int ranks_;
   Buffer values_;   // the parameters, while the network has predicted ones
-  Buffer control_;  // for this rank's own gradients; then the scale of those that wait, and a place to swap
+  Buffer control_;  // for this rank's own gradients; then the scale of those that wait, and the current scale
   std::int64_t under_way_ = 0;
 };
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/step_ends/gossip.h"
 
-#include <utility>
-
 #include "core/error.h"
 #include "kernels/backend.h"
 
@@ -10,35 +8,17 @@ namespace lockstep {
 
 Gossip::Gossip(Network& network, Communicator& communicator)
     : network_(network),
-      ranks_(communicator.size()),
       slots_(communicator, static_cast<std::int64_t>(network.values().size())),
+      steps_(slots_, communicator),
       theirs_(network.values().size_bytes(), network.device()),
-      seen_(slots_.neighbours().size()),
-      before_(static_cast<std::size_t>(ranks_)) {
-  CHECK(is_host_memory(network.device()), "neighbours look into the memory of a CPU");
+      seen_(slots_.neighbours().size()) {
+  CHECK(is_host_memory(network.device()),
+        "gossip requires a CPU: ranks read the host memory of their neighbours");
 }
 
 std::size_t Gossip::planned_bytes(std::size_t parameter_bytes) {
   return parameter_bytes +
          NeighbourSlots::planned_bytes(static_cast<std::int64_t>(parameter_bytes / sizeof(float)));
-}
-
-void Gossip::begin_epoch(std::int64_t first, std::int64_t each) {
-  first_ = first;
-  begin_ = end_;
-  end_ += each * ranks_;
-}
-
-std::int64_t Gossip::place() const { return first_ + (slots_.steps_taken() - 1 - begin_) / ranks_; }
-
-std::vector<std::int64_t> Gossip::end_epoch() {
-  std::vector<std::int64_t> steps;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    const std::int64_t taken = slots_.steps_taken(rank);
-    steps.push_back(taken - std::exchange(before_[static_cast<std::size_t>(rank)], taken));
-  }
-  end_ = slots_.steps_taken();
-  return steps;
 }
 
 void Gossip::average(Stream& compute) {

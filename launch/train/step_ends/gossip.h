@@ -14,9 +14,9 @@
 // to their mean, here each rank only reads, without locks). Each published version is averaged only once: a
 // late rank would otherwise hold its neighbours back.
 //
-// Ranks share the steps of an epoch and take them one by one, so a fast rank takes more of them; if its own
-// share of samples ends, it continues in the next order of samples. Ranks meet when an epoch is evaluated.
-// The result depends on timing: no two runs have the same bits.
+// Ranks share the steps of an epoch (SharedSteps). If a rank's own share of samples ends, it continues in the
+// next order of samples. Ranks wait for each other when an epoch is evaluated. The result depends on timing:
+// no two runs have the same bits.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +26,7 @@
 #include "comm/neighbour_slots.h"
 #include "core/buffer.h"
 #include "core/stream.h"
+#include "launch/train/step/shared_steps.h"
 #include "models/network.h"
 
 namespace lockstep {
@@ -37,32 +38,16 @@ class Gossip {
   // Memory for this size of fp32 parameters.
   static std::size_t planned_bytes(std::size_t parameter_bytes);
 
-  // Collective, when all ranks are at step `first` of an epoch. They share `each` times their number of
-  // steps.
-  void begin_epoch(std::int64_t first, std::int64_t each);
-  // Call before a step. False: the steps of the epoch are all taken, or given up.
-  bool take_step() { return slots_.take_step(end_); }
-  // No rank begins another step of this epoch.
-  void give_up_epoch() { slots_.give_up_steps(end_); }
-  // Call after take_step(). The step's number in the epoch: `first` plus the steps that all ranks had taken
-  // before, divided by the number of ranks.
-  std::int64_t place() const;
-  // Collective, when no rank takes steps. Ends the epoch and returns each rank's steps in it.
-  std::vector<std::int64_t> end_epoch();
-
+  SharedSteps& steps() { return steps_; }
   // Call after a step's optimizer: publishes the parameters and averages them with the neighbours'.
   void average(Stream& compute);
 
  private:
   Network& network_;
-  int ranks_;
   NeighbourSlots slots_;
+  SharedSteps steps_;
   Buffer theirs_;
   std::vector<std::int64_t> seen_;  // version of each neighbour's parameters that was averaged last
-  std::int64_t first_ = 0;          // see begin_epoch()
-  std::int64_t begin_ = 0;          // the epoch's range, in steps of all ranks since the start
-  std::int64_t end_ = 0;
-  std::vector<std::int64_t> before_;  // steps of each rank before this epoch
 };
 
 }  // namespace lockstep

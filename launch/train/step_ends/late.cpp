@@ -8,8 +8,17 @@
 namespace lockstep {
 
 LateEnd::LateEnd(const StepEndParts& parts)
-    : StepEnd(parts), delayed_(parts.network, parts.buckets, parts.optimizer, parts.communicator.size()) {
-  CHECK(parts.statistics == nullptr, "gradients that are late, and statistics that are not");
+    : StepEnd(parts, {.keeps_gradients = false, .first_exchange = 1}),
+      delayed_(parts.network, parts.buckets, parts.optimizer, parts.communicator.size()) {
+  CHECK(parts.statistics == nullptr, "DelayedGradients excludes step statistics, which are not delayed");
+}
+
+// With a dynamic loss scale, two scales alternate: the norm is not computed.
+StepPlan LateEnd::begin_step(const StepPlace&) {
+  const bool under_way = delayed_.under_way();
+  return {.exchanges = under_way,
+          .sends_during_backward = false,
+          .has_norm = under_way && !parts_.optimizer.loss_scale_options().dynamic()};
 }
 
 void LateEnd::before_forward(const StepPlace& place) {
@@ -19,7 +28,7 @@ void LateEnd::before_forward(const StepPlace& place) {
   parts_.clock.time(Phase::optimizer, 0, [&] { delayed_.look_ahead(parts_.stream, place.slot); });
 }
 
-void LateEnd::behind_backward(const StepPlace& place) {
+void LateEnd::after_backward(const StepPlace& place) {
   Stream& stream = parts_.stream;
   const std::int64_t last = parts_.last_micro_batch;
   const bool under_way = delayed_.under_way();
@@ -31,12 +40,12 @@ void LateEnd::behind_backward(const StepPlace& place) {
   parts_.clock.time(Phase::optimizer, last, [&] {
     delayed_.judge_statistics(stream);
     if (under_way) {
-      delayed_.come_back(stream);
-      delayed_.take_scale(stream);
+      delayed_.restore_parameters(stream);
+      delayed_.use_late_scale(stream);
       update(place);
     }
     parts_.results.copy_control(stream, place.slot, parts_.optimizer.control());
-    if (under_way) delayed_.give_scale(stream);
+    if (under_way) delayed_.keep_new_scale(stream);
     delayed_.keep(stream);
   });
 }

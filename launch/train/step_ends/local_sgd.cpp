@@ -33,9 +33,9 @@ LocalSgd::LocalSgd(Network& network, GradientBuckets& buckets, Communicator& com
       negative_(reinterpret_cast<float*>(memory_.data())),
       own_(negative_ + count()),
       device_(sizeof(OnDevice), network.device()),
-      told_(StepSlot::kCount * sizeof(std::int32_t), network.device(), MemoryKind::pinned_host) {
-  CHECK(options.every >= 1 && options.after >= 0, "averages every {} steps after {}", options.every,
-        options.after);
+      finite_by_slot_(StepSlot::kCount * sizeof(std::int32_t), network.device(), MemoryKind::pinned_host) {
+  CHECK(options.every >= 1 && options.after >= 0, "every = {} must be at least 1, after = {} at least 0",
+        options.every, options.after);
   Stream stream(network.device(), StreamUse::compute);
   if (options.every == LocalSgdOptions::kNever) {
     stream.copy(negative_, network_.values().data(), bytes());
@@ -44,18 +44,13 @@ LocalSgd::LocalSgd(Network& network, GradientBuckets& buckets, Communicator& com
   stream.synchronize();
 }
 
-StepKind LocalSgd::kind_of(std::int64_t step) const {
-  if (step < options_.after) return StepKind::synchronous;
-  return (step - options_.after + 1) % options_.every == 0 ? StepKind::averaging : StepKind::local;
-}
-
 bool LocalSgd::apart_before(std::int64_t step) const {
-  return step > 0 && kind_of(step - 1) == StepKind::local;
+  return step > 0 && options_.kind_of(step - 1) == StepKind::local;
 }
 
 void LocalSgd::begin_step(Stream& compute, std::int64_t step) {
-  if (std::exchange(shown_, false)) set_values(compute, own_, 1);
-  if (scales_ && kind_of(step) == StepKind::averaging)
+  if (std::exchange(holds_average_, false)) set_values(compute, own_, 1);
+  if (scales_ && options_.kind_of(step) == StepKind::averaging)
     has_unsent_ = std::ranges::any_of(buckets_.exchange().state(), &ExchangeState::unsent);
   if (step != options_.after || options_.every == LocalSgdOptions::kNever) return;
   compute.copy(negative_, network_.values().data(), bytes());
@@ -144,7 +139,7 @@ void LocalSgd::drop_unsent(Stream& compute) {
 }
 
 void LocalSgd::show_average(Stream& compute, std::int64_t step) {
-  if (std::exchange(shown_, true)) return;
+  if (std::exchange(holds_average_, true)) return;
   compute.copy(own_, network_.values().data(), bytes());
   if (!apart_before(step)) return;
   average_over_ranks(compute, communicator_, network_.values(), communicator_.size());
@@ -152,25 +147,26 @@ void LocalSgd::show_average(Stream& compute, std::int64_t step) {
 }
 
 void LocalSgd::remember_average(Stream& compute) {
-  CHECK(shown_, "the network has one rank's parameters");
+  CHECK(holds_average_, "call show_average() first: the network has this rank's own parameters");
   compute.copy(negative_, network_.values().data(), bytes());
   scale(compute, negative_, -1);
 }
 
 void LocalSgd::show_last_average(Stream& compute) {
-  if (!std::exchange(shown_, true)) compute.copy(own_, network_.values().data(), bytes());
+  if (!std::exchange(holds_average_, true)) compute.copy(own_, network_.values().data(), bytes());
   set_values(compute, negative_, -1);
 }
 
 void LocalSgd::visit_state(StateVisitor& visitor, Stream& compute) {
-  CHECK(shown_ || visitor.writes(), "the network has one rank's parameters");
+  CHECK(holds_average_ || visitor.writes(),
+        "call show_average() first: the network has this rank's own parameters");
   visit(visitor, "", own_, StateScope::per_rank);
   scale(compute, negative_, -1);
   compute.synchronize();
   visit(visitor, ".last_average", negative_, StateScope::replicated);
   scale(compute, negative_, -1);
   compute.synchronize();
-  shown_ = true;
+  holds_average_ = true;
 }
 
 void LocalSgd::visit(StateVisitor& visitor, const char* suffix, float* values, StateScope scope) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LocalSgd: ranks train apart and average parameters every H steps. In a local step a rank takes its own
-// gradients, the mean over its own samples, and exchanges nothing. In an averaging step it then subtracts the
-// last average from its parameters, sends the difference through the buckets' exchange in place of gradients,
-// and adds the mean over ranks to the last average: all ranks have the same bits again. Optimizer moments
-// (momentum, AdamW's) stay each rank's own and are not averaged, as in post-local SGD (Lin, Stich, Patel,
-// Jaggi, "Don't Use Large Mini-Batches, Use Local SGD", 2020) and in PyTorch's PostLocalSGDOptimizer.
+// LocalSgd: ranks train separately and average parameters every H steps. In a local step a rank applies its
+// own gradients, the mean over its own samples, and exchanges nothing. In an averaging step it then subtracts
+// the last average from its parameters, sends the difference through the buckets' exchange in place of
+// gradients, and adds the mean over ranks to the last average: all ranks have the same bits again. Optimizer
+// moments (momentum, AdamW's) stay each rank's own and are not averaged, as in post-local SGD (Lin, Stich,
+// Patel, Jaggi, "Don't Use Large Mini-Batches, Use Local SGD", 2020) and in PyTorch's PostLocalSGDOptimizer.
 //
 // The difference has the gradients' type, fp32 or 16-bit. A codec's unsent part is added to the next
 // difference.
@@ -18,11 +18,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 
-#include "comm/buckets.h"
 #include "comm/communicator.h"
+#include "comm/gradients/buckets.h"
 #include "core/buffer.h"
 #include "core/state.h"
 #include "core/step_slot.h"
@@ -32,14 +31,6 @@
 
 namespace lockstep {
 
-struct LocalSgdOptions {
-  // No averaging steps; the last average is the initial parameters, or set by remember_average().
-  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-
-  std::int64_t every = 1;  // steps from one average to the next; 1: average after every step
-  std::int64_t after = 0;  // synchronous steps before the first local one
-};
-
 class LocalSgd {
  public:
   // Collective. All outlive this; the communicator is the buckets'.
@@ -48,8 +39,6 @@ class LocalSgd {
   // Memory for this size of fp32 parameters.
   static std::size_t planned_bytes(std::size_t parameter_bytes) { return 2 * parameter_bytes; }
 
-  // The kind of a step of the training, from 0. The same on every rank.
-  StepKind kind_of(std::int64_t step) const;
   // True if ranks may have different parameters before this step.
   bool apart_before(std::int64_t step) const;
 
@@ -81,7 +70,7 @@ class LocalSgd {
  private:
   std::int64_t count() const { return static_cast<std::int64_t>(network_.values().size()); }
   std::size_t bytes() const { return network_.values().size_bytes(); }
-  std::int32_t* flags() const { return reinterpret_cast<std::int32_t*>(told_.data()); }
+  std::int32_t* flags() const { return reinterpret_cast<std::int32_t*>(finite_by_slot_.data()); }
   struct OnDevice {
     std::int32_t finite = 0;              // 1: the last average was finite
     std::int32_t largest_difference = 0;  // see LargestMagnitude
@@ -111,9 +100,9 @@ class LocalSgd {
   float* negative_;
   // The rank's own parameters while the network holds the average; the difference during average().
   float* own_;
-  bool shown_ = false;
-  Buffer device_;  // OnDevice
-  Buffer told_;    // OnDevice::finite by slot, in pinned memory
+  bool holds_average_ = false;  // the network holds an average, own_ this rank's parameters
+  Buffer device_;               // OnDevice
+  Buffer finite_by_slot_;       // OnDevice::finite by slot, in pinned memory
 };
 
 }  // namespace lockstep

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StepEnd: how a step uses the gradients that a rank has computed. The Trainer runs the micro-batches of
-// every step alike. What ranks exchange, when, and what the optimizer takes is one of five ways, each a file
-// of this folder. The Trainer chooses one before the first step:
+// every step alike. A StepEnd determines what ranks exchange, when, and what the optimizer applies. There are
+// five, each in a file of this folder; the Trainer chooses one before the first step:
 //
-//   synchronous   gradients are averaged during backward, waited for, and taken
-//   crossing      the rest of the exchange overlaps the next step's forward pass (CrossBarrier)
-//   late          gradients are exchanged during the next step, and taken one step late (DelayedGradients)
-//   apart         each rank takes its own; parameters are averaged every few steps (LocalSgd)
-//   ring          each rank takes its own, and averages with its neighbours without waiting (Gossip)
+//   synchronous   gradients are averaged during backward; the step waits for them and applies them
+//   crossing      the remaining exchange overlaps the next step's forward pass (CrossBarrier)
+//   late          gradients are exchanged during the next step, and applied one step late (DelayedGradients)
+//   apart         each rank applies its own; ranks average parameters every few steps (LocalSgd)
+//   ring          each rank applies its own, and averages with its neighbours without waiting (Gossip)
 //
-// The defaults are those of the synchronous way. The training thread makes all calls.
+// StepEndTraits holds the properties of each; the virtual functions of StepEnd do its work. Their default
+// implementations are those of the synchronous one. The training thread makes all calls.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
-#include "comm/buckets.h"
 #include "comm/communicator.h"
+#include "comm/gradients/buckets.h"
 #include "core/state.h"
 #include "core/step_slot.h"
 #include "core/stream.h"
@@ -33,6 +33,8 @@
 #include "models/weight_average.h"
 
 namespace lockstep {
+
+class SharedSteps;
 
 // References must outlive the StepEnd.
 struct StepEndParts {
@@ -50,12 +52,40 @@ struct StepEndParts {
   WeightAverage* average = nullptr;  // updated by each step; null: no EMA
 };
 
+// The properties of a way to end a step, the same for all of its steps.
+struct StepEndTraits {
+  // The end of a step may be enqueued within the next one: then steps are not recorded, and the host reads
+  // each result one step later.
+  bool crosses = false;
+  // A rank may skip a step that other ranks take.
+  bool judges_alone = false;
+  // A skipped step restores, on every rank alike, all state that the next step depends on.
+  bool skip_restores_state = false;
+  // After a step, the buckets hold the gradients that it applied, unless it averages parameters: that
+  // overwrites them.
+  bool keeps_gradients = true;
+  // The first step, from 0, that exchanges something in a training from its beginning.
+  std::int64_t first_exchange = 0;
+  // The default: all steps are synchronous.
+  LocalSgdOptions kinds{.after = LocalSgdOptions::kNever};
+};
+
 // The step that is being enqueued.
 struct StepPlace {
   std::int64_t step = 0;  // number in the training, from 0
   // Selects its recording, batches, learning rate, event times and results.
   StepSlot slot;
-  bool stops_behind = false;  // an evaluation or the end of the epoch follows
+  bool before_pause = false;      // an evaluation or the end of the epoch follows
+  bool exchange_changed = false;  // since the last step: other codecs, or a state was restored
+};
+
+// Describes the step that begins.
+struct StepPlan {
+  bool exchanges = true;              // exchanges something with other ranks
+  bool sends_during_backward = true;  // full buckets, in the last micro-batch
+  bool has_norm = true;               // applies its own gradients, so that their norm is known
+  bool learns = false;                // is timed for learn()
+  ParameterGate* gate = nullptr;      // the first forward pass waits here for each parameter; null: none
 };
 
 // The verdict on a completed step.
@@ -72,84 +102,55 @@ struct StepFailure {
   bool loss_finite = true;  // this rank's, in it
 };
 
+// The purpose for which ranks share parameters.
+enum class StateUse {
+  evaluation,
+  checkpoint,
+  last_good,  // the last average is saved, because a local or averaging step ended the training
+};
+
 class StepEnd {
  public:
-  explicit StepEnd(const StepEndParts& parts) : parts_(parts) {}
+  StepEnd(const StepEndParts& parts, const StepEndTraits& traits) : parts_(parts), traits_(traits) {}
   virtual ~StepEnd() = default;
   StepEnd(const StepEnd&) = delete;
   StepEnd& operator=(const StepEnd&) = delete;
 
-  virtual StepKind kind_of(std::int64_t) const { return StepKind::synchronous; }
-  // True if the end of a step may be enqueued within the next one: then steps are not recorded, and the host
-  // reads each result one step later.
-  virtual bool crosses() const { return false; }
-  // The first step, from 0, that exchanges something in a training from its beginning.
-  virtual std::int64_t first_exchange() const { return 0; }
-  // True if all ranks are at the same step between steps.
-  virtual bool in_lockstep() const { return true; }
-  // True if a rank may skip a step that other ranks take.
-  virtual bool judges_alone() const { return false; }
-
-  // True if a skipped step restores, on every rank alike, all state that the next step depends on.
-  virtual bool skip_restores_state() const { return false; }
-
-  // Collective; begins the epoch's steps from `first` to `end` (exclusive).
-  virtual void begin_epoch(std::int64_t, std::int64_t) {}
-  // Before a step: its number in the epoch, for a rank at step `stands_at`; nullopt after the last one.
-  virtual std::optional<std::int64_t> next_step(std::int64_t stands_at, std::int64_t end) {
-    if (stands_at < end) return stands_at;
-    return std::nullopt;
+  const StepEndTraits& traits() const { return traits_; }
+  // step: its number in the training, from 0.
+  StepKind kind_of(std::int64_t step) const { return traits_.kinds.kind_of(step); }
+  // True if the buckets hold the gradients that this step applied, after it and before the next one.
+  bool holds_gradients(std::int64_t step) const {
+    return traits_.keeps_gradients && kind_of(step) != StepKind::averaging;
   }
-  // Not collective; if ranks are not in lockstep: no rank begins another step of this epoch.
-  virtual void give_up_epoch() {}
-  // Collective, if ranks are not in lockstep; called after the epoch's steps. Returns each rank's steps in
-  // the epoch.
-  virtual std::vector<std::int64_t> end_epoch() { return {}; }
 
-  // The calls of a step, in this order. Those between begin_step() and end_step() may be recorded.
-  virtual void begin_step(const StepPlace&) {}
-  // True if the step takes its own gradients at once, so that their norm is known.
-  virtual bool has_norm() const { return true; }
-  // True if the buckets still hold the gradients that this step, from 0, took, when it has ended and no step
-  // has followed.
-  virtual bool holds_gradients(std::int64_t) const { return true; }
-  // True if the step exchanges something with other ranks.
-  virtual bool exchanges(const StepPlace&) const { return true; }
+  // An epoch: the counter from which each rank takes steps; null: all ranks are at the same step between
+  // steps.
+  virtual SharedSteps* shared_steps() { return nullptr; }
+
+  // A step: the calls, in this order. before_forward() and after_backward() may be recorded.
+  virtual StepPlan begin_step(const StepPlace& place);
   virtual void before_forward(const StepPlace&) { parts_.network.keep_statistics(parts_.stream); }
-  // The gate at which the first forward pass waits for each parameter; null: none.
-  virtual ParameterGate* gate() { return nullptr; }
-  // Called after each forward pass, before backward writes gradients again.
-  virtual void behind_forward() {}
-  // True if full buckets leave during the last micro-batch's backward pass.
-  virtual bool buckets_leave(const StepPlace&) const { return true; }
-  virtual void behind_backward(const StepPlace& place) = 0;
+  virtual void after_backward(const StepPlace& place) = 0;
   virtual void end_step(const StepPlace& place) { parts_.results.enqueued(parts_.stream, place.slot); }
-
-  // True if the step that ended was timed for learn().
-  virtual bool learns() const { return false; }
-  virtual void learn(const Ledger&) {}  // collective
-  // Discards the times that learn() has collected, because later steps may differ.
-  virtual void learn_again() {}
-
-  // Enqueues the rest of the steps that have begun.
+  // Enqueues the rest of the step before, if its end was deferred. Also called after each forward pass,
+  // before backward writes gradients again.
   virtual void finish() {}
-  // Judges the step of this number, from 1, which the device has completed. scale_before: the loss scale
-  // before it.
+  // Collective; called after a step that learns, when it is settled and in the ledger.
+  virtual void learn(const Ledger&) {}
+
+  // A result: judges the step of this number, from 1, which the device has completed. scale_before: the loss
+  // scale before it.
   virtual StepVerdict judge(std::int64_t number, const StepResult& result, float scale_before);
   // The failure that ends the training, on all ranks alike; nullopt: none. fatal: the verdict's step ends
-  // this rank's training. Collective after steps that ranks judged alone and then met.
+  // this rank's training. Where ranks judge alone, collective after steps at which they wait for each other.
   virtual std::optional<StepFailure> failure(const StepVerdict& verdict, bool fatal, StepSlot slot);
 
-  // Collective; called before an evaluation after this number of steps, with no step under way. Gives the
-  // network the parameters that all ranks share, until the next step begins. Returns a failure that ends the
-  // training instead.
-  virtual std::optional<StepFailure> show_evaluated(std::int64_t) { return std::nullopt; }
-  // The same before the state is saved.
-  virtual void show_saved(std::int64_t) {}
-  // The same after this step, from 1, ended the training. True: the network holds the last average instead of
-  // the parameters before the step.
-  virtual bool show_last_average(std::int64_t) { return false; }
-  // Visits what a step leaves to the next one. No step is under way.
+  // The state, with no step under way. Collective; called after this number of steps. Gives the network the
+  // parameters that all ranks share, until the next step begins. Before an evaluation it may return a failure
+  // that ends the training instead.
+  virtual std::optional<StepFailure> share_state(StateUse, std::int64_t) { return std::nullopt; }
+  // Visits this object's state.
   virtual void visit_state(StateVisitor&) {}
 
  protected:
@@ -157,6 +158,9 @@ class StepEnd {
   void update(const StepPlace& place);
 
   StepEndParts parts_;
+
+ private:
+  StepEndTraits traits_;
 };
 
 }  // namespace lockstep

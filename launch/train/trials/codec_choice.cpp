@@ -61,7 +61,7 @@ class Chooser {
 
 CodecChoice choose_codecs(const WaitModel& model, std::span<const std::vector<BucketTravel>> ways,
                           double negligible) {
-  CHECK(!ways.empty() && !ways.front().empty(), "{} ways for no bucket", ways.size());
+  CHECK(!ways.empty() && !ways.front().empty(), "{} codecs, and no bucket", ways.size());
   Chooser chooser(model, ways);
   CodecChoice choice = chooser.uniform();
   for (int sweep = 0; sweep < kSweeps; ++sweep) chooser.improve(choice, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Chooses a codec per bucket, by the model of what backward hides (launch/train/clock/overlap.h) on a measured
-// link. Pure.
+// Chooses a codec per bucket, by the model of what backward hides (launch/train/clock/overlap.h) on a
+// measured link. Pure.
 #pragma once
 
 #include <span>

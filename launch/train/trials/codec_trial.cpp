@@ -80,7 +80,7 @@ CodecTrial::Choice CodecTrial::begin_trial(double seconds, const LedgerSums& sum
                           ms(seconds), ms(exposed), 1e-6 * epoch.wire_bytes_per_second());
   // The numbers are the same on every rank.
   if (exposed <= options_.least_gain * seconds || sums.steps == 0) {
-    decide(fmt::format("none: {}, which is little", measured_));
+    decide(fmt::format("none: {}, which is at most {:g} % of a step", measured_, 100 * options_.least_gain));
     return std::nullopt;
   }
   const std::vector<double> speeds = measure_codecs();
@@ -123,14 +123,14 @@ CodecTrial::Choice CodecTrial::try_next(std::string found) {
     gain = all - choice.seconds;
     if (gain < options_.least_gain * dense_seconds_) choice.by_bucket.assign(buckets_.size(), 0);
   }
-  choice.by_bucket = told(std::move(choice.by_bucket));
+  choice.by_bucket = broadcast_choice(std::move(choice.by_bucket));
   if (!is_dense(choice.by_bucket)) {
     expected_ = dense_seconds_ - gain;
     return choice.by_bucket;
   }
   if (found.empty()) {
-    found =
-        ways_.size() > 1 ? fmt::format("the best codec would save {:.1f} ms", ms(gain)) : "no codec is left";
+    found = ways_.size() > 1 ? fmt::format("the best codec would save {:.1f} ms", ms(gain))
+                             : "no codec is left to try";
   }
   decide(fmt::format("none: {}; {}", measured_, found));
   return is_dense(exchange_.chosen()) ? Choice() : choice.by_bucket;
@@ -145,10 +145,10 @@ CodecTrial::Choice CodecTrial::judge(double seconds) {
   }
   const int lossiest = *std::ranges::max_element(exchange_.chosen());
   ways_.resize(static_cast<std::size_t>(lossiest));
-  return try_next(fmt::format("{} took {:.1f} ms", names, ms(seconds)));
+  return try_next(fmt::format("{} took {:.1f} ms a step", names, ms(seconds)));
 }
 
-std::vector<int> CodecTrial::told(std::vector<int> by_bucket) {
+std::vector<int> CodecTrial::broadcast_choice(std::vector<int> by_bucket) {
   host_.complete({.kind = CollectiveKind::broadcast,
                   .dtype = DType::i32,
                   .recv = by_bucket.data(),

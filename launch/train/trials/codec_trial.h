@@ -2,9 +2,9 @@
 //
 // CodecTrial: comm.codec = "auto". A few steps with dense sums show the link's speed, when gradients are
 // final and what compute waits for. The trial then measures how long codecs compute on this machine, lets the
-// model choose one per bucket (launch/train/trials/codec_choice.h), and times as many steps with that choice. If they are
-// not faster, it tries less lossy codecs, and in the end uses none. All these are steps of the training, at
-// fixed numbers. Rank 0 decides and broadcasts.
+// model choose one per bucket (launch/train/trials/codec_choice.h), and times as many steps with that choice.
+// If they are not faster, it tries less lossy codecs, and in the end uses none. All these are steps of the
+// training, at fixed numbers. Rank 0 decides and broadcasts.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ class CodecTrial {
   Choice try_next(std::string found);
   std::vector<double> measure_codecs();
   // Broadcasts rank 0's choice.
-  std::vector<int> told(std::vector<int> by_bucket);
+  std::vector<int> broadcast_choice(std::vector<int> by_bucket);
   void start(bool decided);
   void decide(const std::string& text);
   std::string names_of(std::span<const int> by_bucket) const;

@@ -61,10 +61,11 @@ bool sparing_is_open(Communicator& host, int threads, std::int64_t steps) {
 
 std::string describe(const ThreadTrial& trial, int threads) {
   return fmt::format(
-      "train.threads = 0: {} thread{} per rank, {}: {:.4g} ms a step with {}, {:.4g} ms with one fewer",
+      "train.threads = 0: {} thread{} per rank, {}: {:.4g} ms a step with {} thread{}, {:.4g} ms with one "
+      "fewer",
       trial.threads, trial.threads == 1 ? "" : "s",
-      trial.spares ? "a core is left to communication" : "no core is spared for communication",
-      1e3 * trial.all_seconds, threads, 1e3 * trial.spared_seconds);
+      trial.spares ? "one core is left to communication" : "no core is left to communication",
+      1e3 * trial.all_seconds, threads, threads == 1 ? "" : "s", 1e3 * trial.spared_seconds);
 }
 
 }  // namespace lockstep

@@ -5,7 +5,6 @@
 #include <map>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -14,6 +13,7 @@
 #include "core/error.h"
 #include "core/state.h"
 #include "core/stream.h"
+#include "launch/train/watch/replicas.h"
 
 namespace lockstep {
 namespace {
@@ -53,6 +53,10 @@ std::uint64_t most_frequent(const std::vector<std::uint64_t>& values) {
   return best;
 }
 
+std::string counted_ranks(std::size_t count) {
+  return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
+}
+
 std::vector<std::uint64_t> numbers_of(const std::vector<TensorHash>& hashes) {
   std::vector<std::uint64_t> numbers;
   for (const TensorHash& each : hashes) numbers.push_back(each.hash);
@@ -86,15 +90,17 @@ void require_same_tensors(Communicator& host, const std::vector<TensorHash>& min
   gather_bytes(host, numbers.data(), all.data(), bytes);
   const auto like_most = static_cast<std::size_t>(std::ranges::find(wholes, most) - wholes.begin());
   std::size_t first = 0;
-  const auto of = [&](std::size_t rank) { return all[rank * numbers.size() + first]; };
-  while (first + 1 < numbers.size() && of(static_cast<std::size_t>(differ.front())) == of(like_most)) ++first;
-  throw_agreed(Error(
-      exit_code::failed,
-      fmt::format(
-          "{} rank {} {} other parameters than the other {} ranks, first in {}: look for failing memory or "
-          "a failing device there; --resume auto goes on from the last checkpoint",
-          when, fmt::join(differ, ", "), differ.size() == 1 ? "has" : "have", wholes.size() - differ.size(),
-          mine[first].name)));
+  const auto rank_hash = [&](std::size_t rank) { return all[rank * numbers.size() + first]; };
+  while (first + 1 < numbers.size() &&
+         rank_hash(static_cast<std::size_t>(differ.front())) == rank_hash(like_most))
+    ++first;
+  throw_agreed(
+      Error(exit_code::failed,
+            fmt::format(
+                "{}, {} {} other parameters than the other {}, first in {}: check the memory and the device "
+                "of {}; --resume auto resumes from the last checkpoint",
+                when, named_ranks(differ), differ.size() == 1 ? "has" : "have",
+                counted_ranks(wholes.size() - differ.size()), mine[first].name, named_ranks(differ))));
 }
 
 bool DesyncCheck::goes_on() {

@@ -37,11 +37,10 @@ std::string NotFiniteSearch::layer_name(std::size_t node) const {
   while (named > 0 && network_.nodes()[named].name.empty()) --named;
   const std::string& name = network_.nodes()[named].name;
   if (named == node && !name.empty()) return name;
-  return name.empty() ? fmt::format("layer {}", node + 1)
-                      : fmt::format("layer {}, behind {}", node + 1, name);
+  return name.empty() ? fmt::format("layer {}", node + 1) : fmt::format("layer {}, after {}", node + 1, name);
 }
 
-void NotFiniteSearch::look_at_state() {
+void NotFiniteSearch::check_state() {
   struct Visitor final : StateVisitor {
     explicit Visitor(NotFiniteSearch& owner) : search(owner) {}
     bool writes() const override { return false; }
@@ -76,18 +75,18 @@ void NotFiniteSearch::layer_ran(std::size_t node, Direction direction, std::int6
   }
 }
 
-void NotFiniteSearch::look_at_loss(double loss) {
+void NotFiniteSearch::check_loss(double loss) {
   if (found_.empty() && !std::isfinite(loss)) found_ = "the loss";
 }
 
 std::string not_finite_state(Network& network) {
   Stream stream(network.device(), StreamUse::compute);
   NotFiniteSearch search(network, stream);
-  search.look_at_state();
+  search.check_state();
   return search.found();
 }
 
-std::string where_it_began(Communicator& host, const std::string& found) {
+std::string describe_origin(Communicator& host, const std::string& found) {
   const std::vector<std::string> all = gather_texts(host, found);
   std::vector<std::string> places;
   for (std::size_t first = 0; first < all.size(); ++first) {
@@ -98,7 +97,7 @@ std::string where_it_began(Communicator& host, const std::string& found) {
       if (all[rank] == all[first]) ranks.push_back(rank);
     places.push_back(fmt::format("on rank {} in {}", fmt::join(ranks, ", "), all[first]));
   }
-  return places.empty() ? "" : fmt::format("; it began {}", fmt::join(places, ", "));
+  return places.empty() ? "" : fmt::format("; the origin is {}", fmt::join(places, ", "));
 }
 
 }  // namespace lockstep

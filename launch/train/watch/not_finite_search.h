@@ -20,11 +20,11 @@ class NotFiniteSearch final : public LayerObserver {
   NotFiniteSearch(Network& network, Stream& stream);
 
   // Call in this order. Checks the parameters and the evaluation statistics; waits for the stream.
-  void look_at_state();
+  void check_state();
   // Called by each forward and backward pass.
   void layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns, std::int64_t end_ns) override;
   // Call between the two passes.
-  void look_at_loss(double loss);
+  void check_loss(double loss);
 
   // "parameter conv1.weight", "statistic bn1.running_var", "the activations of conv2", "the loss", "the
   // gradient of fc.weight", "the gradient of the activations before conv2"; empty: all was finite.
@@ -41,11 +41,11 @@ class NotFiniteSearch final : public LayerObserver {
   std::string found_;
 };
 
-// The result of look_at_state() alone.
+// The result of check_state() alone.
 std::string not_finite_state(Network& network);
 
-// Collective over host memory. "; it began on rank 1 in parameter conv1.weight", for all ranks whose `found`
-// is not empty; empty: none.
-std::string where_it_began(Communicator& host, const std::string& found);
+// Collective over host memory. "; the origin is on rank 1 in parameter conv1.weight", for all ranks whose
+// `found` is not empty; empty: none.
+std::string describe_origin(Communicator& host, const std::string& found);
 
 }  // namespace lockstep

@@ -8,6 +8,10 @@
 
 namespace lockstep {
 
+std::string named_ranks(std::span<const int> ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
 std::string describe_data(const Dataset& train, const Dataset& test) {
   return fmt::format("{} (hashes {:016x}, {:016x})", counted_images(train, test), train.fingerprint(),
                      test.fingerprint());
@@ -19,10 +23,10 @@ void require_same_data(Communicator& host, const Dataset& train, const Dataset& 
   run_agreed(host, [&] { mine = describe_data(train, test); });
   const Difference found = find_difference(host, mine);
   if (found.ranks.empty()) return;
-  throw_agreed(DataError(fmt::format(
-      "{}: the data of rank {} differ from rank 0's: rank {} has {}, rank 0 has {}; copy them again to where "
-      "these ranks run, or keep them where all ranks read the same files",
-      path, fmt::join(found.ranks, ", "), found.ranks.front(), found.text, found.reference)));
+  throw_agreed(DataError(
+      fmt::format("{}: the data of {} differ from rank 0's: rank {} has {}, rank 0 has {}; copy the data "
+                  "again to the nodes of ranks that differ, or use storage that all nodes share",
+                  path, named_ranks(found.ranks), found.ranks.front(), found.text, found.reference)));
 }
 
 void broadcast_state(Communicator& communicator, Network& network) {
@@ -42,9 +46,9 @@ void require_same_state(Communicator& host, const std::string& digest) {
   if (found.ranks.empty()) return;
   throw_agreed(
       Error(exit_code::failed,
-            fmt::format("rank {} ended with other parameters than rank 0, which must never happen: look "
-                        "for failing memory or a failing device there; what was exported is rank 0's",
-                        fmt::join(found.ranks, ", "))));
+            fmt::format("{} ended with other parameters than rank 0: check the memory and the device of {}; "
+                        "exported files hold the parameters of rank 0",
+                        named_ranks(found.ranks), named_ranks(found.ranks))));
 }
 
 }  // namespace lockstep

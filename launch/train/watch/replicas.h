@@ -4,6 +4,7 @@
 // gradients of different models can be summed, too. `host` is a communicator of host memory.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "comm/communicator.h"
@@ -11,6 +12,9 @@
 #include "models/network.h"
 
 namespace lockstep {
+
+// "rank 1" or "ranks 1, 3", for messages.
+std::string named_ranks(std::span<const int> ranks);
 
 // Text that identifies the data, independent of their folder.
 std::string describe_data(const Dataset& train, const Dataset& test);

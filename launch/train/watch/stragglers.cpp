@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "comm/agreement.h"
-#include "core/host_name.h"
 #include "core/log.h"
+#include "core/system/host_name.h"
 
 namespace lockstep {
 namespace {
@@ -35,9 +35,9 @@ std::vector<Straggler> StragglerScore::window(std::span<const double> seconds, s
     if (slow && rank.slow == 0) rank.since_step = first_step;
     rank.slow = slow ? rank.slow + 1 : 0;
     rank.fast = slow ? 0 : rank.fast + 1;
-    if (rank.fast >= kWindows) rank.told = false;
-    if (rank.slow < kWindows || rank.told) continue;
-    rank.told = true;
+    if (rank.fast >= kWindows) rank.reported = false;
+    if (rank.slow < kWindows || rank.reported) continue;
+    rank.reported = true;
     found.push_back({.rank = static_cast<int>(i),
                      .host = {},
                      .since_step = rank.since_step,
@@ -62,7 +62,7 @@ StragglerWatch::~StragglerWatch() {
   try {
     arrived_.synchronize();
   } catch (const std::exception& error) {
-    log::debug("how fast ranks were last is not known: {}", error.what());
+    log::debug("the last exchange of step times failed: {}", error.what());
   }
 }
 
@@ -108,10 +108,10 @@ void StragglerWatch::receive() {
     each.host = hosts_[static_cast<std::size_t>(each.rank)];
     each.found_step = trainer_.steps();
     log::shared_warning(
-        "rank {} on {} is slow: since step {} it needs {:.1f} ms a step where the median rank needs {:.1f} "
-        "ms "
-        "({:.2f} times as long, waits not counted), and all wait for it; look at its device's clock and "
-        "temperature, its share of cores, memory and disk, and at what else runs on {}",
+        "rank {} on {} is slow, and all ranks wait for it: since step {} it needs {:.1f} ms a step, the "
+        "median rank {:.1f} ms ({:.2f} times as long, without waits); check its device's clock and "
+        "temperature, "
+        "its cores, memory and disk, and other programs on {}",
         each.rank, each.host, each.since_step, 1e3 * each.seconds, 1e3 * each.median_seconds, each.factor(),
         each.host);
     found_(each);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stragglers: ranks that need longer for a step than others. Every step takes as long as the slowest rank's,
-// so ranks are compared by their own time (OwnTime, or a GPU's compute time): each rank's median over a
-// window of steps, which ranks exchange during later steps. The score of a rank is the median rank's time
+// Stragglers: ranks that need longer for a step than their peers. Every step takes as long as the slowest
+// rank's, so ranks are compared by their own time (OwnTime, or a GPU's compute time): each rank's median over
+// a window of steps, which ranks exchange during later steps. The score of a rank is the median rank's time
 // divided by its own. Below 0.75 in three windows in a row, the rank is reported once.
 #pragma once
 
@@ -48,7 +48,7 @@ class StragglerScore {
   struct Rank {
     std::int64_t slow = 0, fast = 0;  // windows in a row
     std::int64_t since_step = 0;
-    bool told = false;
+    bool reported = false;
   };
   std::vector<Rank> ranks_;
 };

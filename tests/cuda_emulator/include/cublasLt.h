@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In place of cuBLASLt's header: products of matrices on emulated devices. Names, values and signatures are
-// cuBLAS 13's; what is not here is not emulated, and a use of it does not compile. What is here and still not
-// emulated is refused with CUBLAS_STATUS_NOT_SUPPORTED and a line on stderr (libraries/cublas_lt.cpp says
-// what is).
+// Replaces cuBLASLt's header: matrix products on emulated devices. Names, values and signatures are those of
+// cuBLAS 13. Code that uses other parts of the API does not compile. Declared but unemulated features are
+// refused with CUBLAS_STATUS_NOT_SUPPORTED and a line on stderr (libraries/cublas_lt.cpp lists the emulated
+// ones).
 #pragma once
 
 #include <cstddef>
@@ -107,7 +107,7 @@ using cublasLtHandle_t = struct cublasLtContext*;
 using cublasLtMatmulDesc_t = struct cublasLtMatmulDescOpaque_t*;
 using cublasLtMatrixLayout_t = struct cublasLtMatrixLayoutOpaque_t*;
 using cublasLtMatmulPreference_t = struct cublasLtMatmulPreferenceOpaque_t*;
-// Copied at will by those who hold one.
+// Callers may copy it.
 struct cublasLtMatmulAlgo_t {
   std::uint64_t data[8];
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In place of CUDA's header of this name: the conversions kernels use.
+// Replaces CUDA's header of this name: the conversions that kernels use.
 #pragma once
 
 #include "core/dtype.h"

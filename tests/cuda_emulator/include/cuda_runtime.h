@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In place of CUDA's header of this name: what the language adds for device code, on top of the emulator. An
-// operation a kernel uses that is not here does not compile; floating-point atomics are missing on purpose,
-// because their order, and with it the result, changes from run to run.
+// Replaces CUDA's header of this name: the language extensions for device code, implemented by the emulator.
+// A kernel that uses another operation does not compile. Floating-point atomics are missing on purpose,
+// because their order, and hence the result, changes from run to run.
 #pragma once
 
 #include <algorithm>
@@ -25,14 +25,14 @@
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-// One copy for the host thread that runs a kernel; the emulator fills it with garbage before each block.
+// Each host thread that runs kernels has one copy; the emulator fills it with NaNs before each block.
 #define __shared__ thread_local
 
 using dim3 = ::lockstep::emulator::Size3;
 
 namespace lockstep::emulator {
 
-// threadIdx and its like: objects that look up what they are where they are read.
+// threadIdx, blockIdx and so on: objects that look up their value when they are read.
 template <Size3 Position::*kWhich, unsigned Size3::*kCoordinate>
 struct Coordinate {
   __forceinline__ operator unsigned() const { return position().*kWhich.*kCoordinate; }
@@ -75,7 +75,7 @@ enum cudaLaunchAttributeID {
   cudaLaunchAttributePreferredSharedMemoryCarveout = 14,
   cudaLaunchAttributeNvlinkUtilCentricScheduling = 16,
 };
-// Of those that the emulator does not refuse whatever their value is.
+// Values of the attributes that the emulator accepts with some value.
 union cudaLaunchAttributeValue {
   char pad[64];
   int cooperative;
@@ -104,22 +104,22 @@ extern "C" cudaError_t cudaFuncGetName(const char** name, const void* kernel);
 
 namespace lockstep::emulator {
 
-// Gives a kernel whose arguments are bound to the configuration's stream. What a GPU or the emulator would
-// not take is refused now; a KernelError ends the device when the kernel runs.
+// Enqueues a kernel with bound arguments in the configuration's stream. Refuses launches that a GPU or the
+// emulator does not support; a KernelError breaks the device when the kernel runs.
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> thread);
 
 template <typename... Parameters>
 cudaError_t launch_with(const cudaLaunchConfig_t& config, void (*kernel)(Parameters...),
                         Parameters... parameters) {
   static_assert((std::is_trivially_copyable_v<Parameters> && ...),
-                "parameters travel to the device as bytes");
+                "parameters are copied to the device as bytes");
   return launch(config, reinterpret_cast<const void*>(kernel),
                 [kernel, bound = std::tuple<Parameters...>(parameters...)] { std::apply(kernel, bound); });
 }
 
 }  // namespace lockstep::emulator
 
-// The arguments become the kernel's parameters, copies of them, before this returns.
+// The arguments are copied into the kernel's parameters before this returns.
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
@@ -157,8 +157,8 @@ inline int __all_sync(unsigned mask, int predicate, Site site = Site::current())
 
 namespace lockstep::emulator {
 
-// The value of another lane; choose(lane, first lane of its segment, one past the last) names it. A lane
-// outside the segment means: its own.
+// Returns the value of the lane that choose(lane, first lane of its segment, one past the last) returns. A
+// negative result selects the own lane.
 template <typename T, typename Choose>
 T shuffle(unsigned mask, T value, int width, Site site, Choose choose) {
   static_assert(sizeof(T) <= sizeof(std::uint64_t));
@@ -200,10 +200,10 @@ T __shfl_up_sync(unsigned mask, T value, int delta, int width = 32, Site site = 
   });
 }
 
-// Integers only. Kernels of several streams and the host's atomics may touch the same place.
+// Integers only. Kernels of several streams and atomics of the host may access the same address.
 template <typename T, typename Change>
 T lockstep_atomic(T* place, Change change) {
-  static_assert(std::is_integral_v<T>, "floating-point atomics give other bits in every run");
+  static_assert(std::is_integral_v<T>, "floating-point atomics give different bits in every run");
   lockstep::emulator::before_atomic(place);
   const std::atomic_ref<T> value(*place);
   T old = value.load(std::memory_order_relaxed);

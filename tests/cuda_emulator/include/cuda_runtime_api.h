@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In place of CUDA's header of this name: the part of the runtime that Lockstep uses, for devices made of
-// threads (tests/cuda_emulator/README.md). Names, values and signatures are CUDA 13's; a function that is not
-// here is not emulated, and a use of it does not compile.
+// Replaces CUDA's header of this name: the part of the runtime that Lockstep uses, for devices made of
+// threads (tests/cuda_emulator/README.md). Names, values and signatures are those of CUDA 13. Code that uses
+// other functions does not compile.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,7 @@ inline constexpr unsigned cudaEventBlockingSync = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaEventRecordDefault = 0;
 inline constexpr unsigned cudaEventRecordExternal =
-    1;  // a node of its own in a captured graph: can be asked afterwards
+    1;  // a separate node in a captured graph; the event can be queried after a launch
 inline constexpr unsigned cudaEventWaitDefault = 0;
 inline constexpr unsigned cudaHostAllocDefault = 0;
 inline constexpr unsigned cudaHostAllocPortable = 1;
@@ -98,7 +98,7 @@ enum cudaComputeMode {
 struct cudaUUID_t {
   char bytes[16];
 };
-// The members Lockstep reads.
+// The members that Lockstep reads.
 struct cudaDeviceProp {
   char name[256];
   cudaUUID_t uuid;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In place of cuDNN's header of this name: the backend API, for emulated devices. Names, values and
-// signatures are cuDNN 9's; what is not here is not emulated, and a use of it does not compile. What is here
-// and still not emulated is refused with a CUDNN_STATUS_NOT_SUPPORTED and a line on stderr.
+// Replaces cuDNN's header of this name: the backend API for emulated devices. Names, values and signatures
+// are those of cuDNN 9. Code that uses other parts of the API does not compile. Declared but unemulated
+// features are refused with a CUDNN_STATUS_NOT_SUPPORTED and a line on stderr.
 #pragma once
 
 #include <cstddef>

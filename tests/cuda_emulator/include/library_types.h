@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In place of CUDA's header of this name: the vocabulary that CUDA's libraries share.
+// Replaces CUDA's header of this name: the types that CUDA's libraries share.
 #pragma once
 
 enum cudaDataType_t {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In place of NCCL's header of this name: the part that Lockstep uses, between devices made of threads
-// (tests/cuda_emulator/nccl). Names, values and signatures are those of NCCL 2.28; a function that is not
-// here is not emulated, and a use of it does not compile.
+// Replaces NCCL's header of this name: the part that Lockstep uses, between devices made of threads
+// (tests/cuda_emulator/nccl). Names, values and signatures are those of NCCL 2.28. Code that uses other
+// functions does not compile.
 #pragma once
 
 #include <climits>
@@ -34,7 +34,7 @@ enum ncclResult_t {
   ncclNumResults = 8,
 };
 enum ncclRedOp_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4, ncclNumOps = 5 };
-enum ncclDataType_t {  // 10 and 11, of 8 bits, are not emulated
+enum ncclDataType_t {  // 10 and 11, the 8-bit floating-point types, are not emulated
   ncclInt8 = 0,
   ncclUint8 = 1,
   ncclInt32 = 2,
@@ -67,7 +67,7 @@ struct ncclConfig_t {
   int nChannelsPerNetPeer = NCCL_CONFIG_UNDEF_INT;
   int nvlinkCentricSched = NCCL_CONFIG_UNDEF_INT;
 };
-// What is not initialized with it has no magic number, and is refused.
+// A configuration that is not initialized with it has no magic number and is refused.
 #define NCCL_CONFIG_INITIALIZER \
   { sizeof(ncclConfig_t), 0xcafebeef }
 

@@ -11,7 +11,7 @@ namespace {
 
 std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-// Uninitialised floats.
+// An array of floats that is allocated without initialisation.
 class Floats {
  public:
   explicit Floats(std::int64_t count)
@@ -38,7 +38,7 @@ void accumulate(const float* from, std::int64_t count, float* to) {
   for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
-// visit(offset in x, or -1 outside; offset in the window) for each place of the kernel over one pixel of y.
+// Calls visit(offset in x, or -1 outside x; offset in the window) for each kernel position of one pixel of y.
 template <typename Visit>
 void each_place(const ConvolutionSizes& s, std::int64_t pixel, std::int64_t group, Visit visit) {
   const std::int64_t column = pixel % s.out_width, row = pixel / s.out_width % s.out_height;
@@ -82,7 +82,7 @@ void scatter_windows(const ConvolutionSizes& s, const float* windows, std::int64
   }
 }
 
-// visit(group, first pixel, pixels) until all are done.
+// Calls visit(group, first pixel, pixels) until all pixels of all groups are processed.
 template <typename Visit>
 void each_block(const ConvolutionSizes& s, std::int64_t first, std::int64_t last, Visit visit) {
   for (std::int64_t group = 0; group < s.groups; ++group) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions of floats by products of matrices: x [batch][height][width][in_channels], w
+// Float convolutions as matrix products: x [batch][height][width][in_channels], w
 // [out_channels][kernel height][kernel width][in_channels / groups], y
-// [batch][out_height][out_width][out_channels]. Memory is one thread's; compiled for speed, without
+// [batch][out_height][out_width][out_channels]. All memory belongs to one thread; compiled for speed, without
 // sanitizers.
 #pragma once
 
@@ -18,7 +18,7 @@ struct ConvolutionSizes {
   std::int64_t pixels() const { return batch * out_height * out_width; }
   std::int64_t group_in() const { return in_channels / groups; }
   std::int64_t group_out() const { return out_channels / groups; }
-  // Products that one element of y sums.
+  // The number of products summed for one element of y.
   std::int64_t window() const { return kernel_height * kernel_width * group_in(); }
   std::int64_t x_elements() const { return batch * height * width * in_channels; }
   std::int64_t w_elements() const { return out_channels * window(); }
@@ -26,14 +26,14 @@ struct ConvolutionSizes {
 };
 
 enum class Direction { forward, backward_data, backward_filter };
-// How many terms a sum has that may be split: of an element of the direction's result.
+// The number of terms summed for one element of the direction's result; this sum may be split.
 std::int64_t depth_of(const ConvolutionSizes& sizes, Direction direction);
 
-// The most pixels whose windows are laid out at a time.
+// The maximum number of pixels whose windows are expanded at a time.
 inline constexpr std::int64_t kPixelsAtATime = 256;
 
-// What is done with the windows of some pixels, [pixels][window], before they are multiplied: an algorithm
-// that keeps them in device memory takes them there and back.
+// Processes the windows of some pixels, [pixels][window], before they are multiplied. An algorithm that keeps
+// them in device memory copies them there and back.
 class WindowStore {
  public:
   virtual ~WindowStore() = default;
@@ -43,13 +43,13 @@ class WindowStore {
 struct Convolution {
   ConvolutionSizes sizes;
   Direction direction;
-  // The direction's result is written, whole; the other two are read.
+  // The direction's result is written completely; the other two are read.
   float* x;
   float* w;
   float* y;
-  // The part of the sums that is taken.
+  // The range of the sums' terms to compute.
   std::int64_t first, last;
-  std::int64_t block;  // of a sum, see multiply.h
+  std::int64_t block;  // terms per block of a sum, see multiply.h
   WindowStore* store = nullptr;
 };
 void convolve(const Convolution& convolution);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x4c74616cu;
 
-// What cublasLtMatmulAlgo_t holds.
+// The contents of a cublasLtMatmulAlgo_t.
 struct Packed {
   std::uint32_t magic;
   std::uint32_t index;  // in algorithms()
@@ -22,7 +22,7 @@ struct Packed {
 };
 static_assert(sizeof(Packed) <= sizeof(cublasLtMatmulAlgo_t));
 
-// A matrix, column-major without gaps.
+// Reads a matrix into column-major memory without gaps.
 Floats read(const void* data, const Operand& o, std::int64_t batch) {
   const auto* from = static_cast<const std::byte*>(data) +
                      static_cast<std::size_t>(batch * o.batch_stride) * size_of(o.type);
@@ -48,7 +48,7 @@ void write(const Floats& matrix, const Operand& o, std::int64_t batch, void* dat
   }
 }
 
-// op(A) of column-major memory, seen with rows and columns exchanged: k x m.
+// The transpose of op(A) as a view of column-major memory: k x m.
 Matrix turned_a(const Problem& p, const Floats& a) {
   return p.transpose_a ? Matrix{a.data(), 1, p.k} : Matrix{a.data(), p.m, 1};
 }
@@ -56,7 +56,7 @@ Matrix turned_b(const Problem& p, const Floats& b) {
   return p.transpose_b ? Matrix{b.data(), 1, p.n} : Matrix{b.data(), p.k, 1};
 }
 
-// Column-major m x n.
+// Returns the product as a column-major m x n matrix.
 Floats product(const Call& call, const Floats& a, const Floats& b) {
   const Problem& p = call.problem;
   const auto compute = [&](std::int64_t first, std::int64_t last, float* result) {
@@ -106,7 +106,7 @@ void apply_epilogue(const Call& call, std::int64_t batch, Floats& matrix) {
   activate(p.epilogue, matrix);
 }
 
-// The sums of an operand over k.
+// Writes the sums of an operand over k.
 void write_bias_gradient(const Call& call, std::int64_t batch, const Floats& a, const Floats& b) {
   const Problem& p = call.problem;
   if (!p.writes_bias()) return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The algorithms that the emulated cuBLASLt has for a problem, and how one of them computes it. They differ
-// in the order in which they sum, hence in last bits; those that split sums keep the parts in their
-// workspace.
+// The algorithms of the emulated cuBLASLt for a problem, and the computation of one of them. They sum in
+// different orders, so their results differ in the last bits. Algorithms that split sums store the partial
+// sums in their workspace.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace lockstep::emulator::cublas {
 
-// Promised of every pointer, in bytes.
+// The guaranteed alignment of each pointer, in bytes.
 struct Alignments {
   std::uint32_t a, b, c, d;
 };
@@ -23,22 +23,22 @@ struct Algorithm {
   std::int32_t split;
   std::uint32_t reduction;
   std::uint16_t cluster;
-  std::int64_t block;  // of a sum, see multiply.h
+  std::int64_t block;  // terms per block of a sum, see multiply.h
   std::uint32_t operand_alignment;
 
   std::size_t workspace_bytes(const Problem& problem) const;
 };
-// Best guess first.
+// The algorithm that is expected to be fastest comes first.
 const std::vector<Algorithm>& algorithms();
 
-// An algorithm as a caller keeps it: with the problem it was proposed for.
+// An algorithm as a caller stores it: together with the problem it was proposed for.
 struct Proposal {
   Algorithm algorithm;
   std::uint64_t problem;  // its fingerprint
   Alignments alignments;
 
   cublasLtMatmulAlgo_t pack() const;
-  // Empty for what no heuristic has filled in.
+  // Empty if the structure was not filled in by a heuristic.
   static std::optional<Proposal> unpack(const cublasLtMatmulAlgo_t& packed);
 };
 
@@ -49,7 +49,7 @@ struct Call {
   const void *a = nullptr, *b = nullptr, *c = nullptr;
   void *d = nullptr, *bias = nullptr;
   void* workspace = nullptr;
-  // Computes, in a stream's order.
+  // Does the computation; called in stream order.
   void run() const;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every function of the emulated cuBLASLt does around its work: the fault that was asked for, and a
-// refusal as a status and a line on stderr that says why.
+// The wrapper around every function of the emulated cuBLASLt: it injects a requested fault, and reports a
+// Refusal as a status and a line on stderr with the reason.
 #pragma once
 
 #include <new>
@@ -11,7 +11,7 @@
 
 namespace lockstep::emulator::cublas {
 
-// Says why on stderr. Returns the status.
+// Prints the reason on stderr and returns the status.
 cublasStatus_t refused(const char* function, cublasStatus_t status, const char* why);
 
 template <typename Work>
@@ -23,7 +23,7 @@ cublasStatus_t answer(const char* function, Work work) {
   } catch (const Refusal& refusal) {
     return refused(function, refusal.status, refusal.what());
   } catch (const std::bad_alloc&) {
-    return refused(function, CUBLAS_STATUS_ALLOC_FAILED, "out of the host's memory");
+    return refused(function, CUBLAS_STATUS_ALLOC_FAILED, "out of host memory");
   }
 }
 

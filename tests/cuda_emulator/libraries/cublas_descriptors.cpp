@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The descriptors of the emulated cuBLASLt, matrix layouts, preferences and algorithms: their attributes,
-// read and written with the sizes that the documents give.
+// The emulated cuBLASLt's matmul descriptors, matrix layouts, preferences and algorithms: reads and writes
+// their attributes, which have the documented sizes.
 #include <cstring>
 
 #include <cublasLt.h>
@@ -12,7 +12,7 @@
 namespace lockstep::emulator::cublas {
 namespace {
 
-// An attribute's memory.
+// The memory of one attribute.
 struct Field {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -93,26 +93,26 @@ Field field_of(cublasLtMatmulPreferenceOpaque_t& p, cublasLtMatmulPreferenceAttr
 
 template <typename Object, typename Attribute>
 void set(Object* object, Attribute attribute, const void* value, std::size_t bytes) {
-  require(object != nullptr && value != nullptr, "a null pointer was given");
+  require(object != nullptr && value != nullptr, "a pointer is null");
   const Field field = field_of(*object, attribute);
-  require(bytes == field.bytes, "the attribute has another size");
+  require(bytes == field.bytes, "wrong size for this attribute");
   std::memcpy(field.data, value, bytes);
 }
 
 void get(const Field& field, void* value, std::size_t bytes, std::size_t* written) {
   if (bytes == 0) {
-    require(written != nullptr, "neither a value nor its size can be written");
+    require(written != nullptr, "the pointer for the written size is null");
     *written = field.bytes;
     return;
   }
-  require(value != nullptr && bytes == field.bytes, "the attribute has another size");
+  require(value != nullptr && bytes == field.bytes, "wrong size for this attribute");
   std::memcpy(value, field.data, bytes);
   if (written != nullptr) *written = bytes;
 }
 
 template <typename Object>
 void destroy(Object* object) {
-  require(object != nullptr, "a null pointer was given");
+  require(object != nullptr, "a pointer is null");
   delete object;
 }
 
@@ -124,7 +124,7 @@ using namespace lockstep::emulator::cublas;
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* descriptor, cublasComputeType_t compute_type,
                                         cudaDataType_t scale_type) {
   return answer(__func__, [&] {
-    require(descriptor != nullptr, "a null pointer was given");
+    require(descriptor != nullptr, "a pointer is null");
     *descriptor = new cublasLtMatmulDescOpaque_t{.compute_type = compute_type, .scale_type = scale_type};
   });
 }
@@ -140,7 +140,7 @@ cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t descriptor,
                                               cublasLtMatmulDescAttributes_t attribute, void* value,
                                               std::size_t bytes, std::size_t* written) {
   return answer(__func__, [&] {
-    require(descriptor != nullptr, "a null pointer was given");
+    require(descriptor != nullptr, "a pointer is null");
     get(field_of(*descriptor, attribute), value, bytes, written);
   });
 }
@@ -149,7 +149,7 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
                                           std::uint64_t rows, std::uint64_t columns,
                                           std::int64_t leading_dimension) {
   return answer(__func__, [&] {
-    require(layout != nullptr, "a null pointer was given");
+    require(layout != nullptr, "a pointer is null");
     *layout = new cublasLtMatrixLayoutOpaque_t{
         .type = type, .rows = rows, .columns = columns, .leading_dimension = leading_dimension};
   });
@@ -165,7 +165,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
   return answer(__func__, [&] {
-    require(preference != nullptr, "a null pointer was given");
+    require(preference != nullptr, "a pointer is null");
     *preference = new cublasLtMatmulPreferenceOpaque_t;
   });
 }
@@ -182,9 +182,9 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute,
                                                     void* value, std::size_t bytes, std::size_t* written) {
   return answer(__func__, [&] {
-    require(algorithm != nullptr, "a null pointer was given");
+    require(algorithm != nullptr, "a pointer is null");
     const std::optional<Proposal> proposal = Proposal::unpack(*algorithm);
-    require(proposal.has_value(), "the algorithm is none that a heuristic has filled in");
+    require(proposal.has_value(), "the algorithm was not filled in by a heuristic");
     Algorithm of = proposal->algorithm;
     std::uint32_t none = 0;
     std::uint16_t none_short = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuBLASLt's functions on emulated devices, but for those of descriptors (cublas_descriptors.cpp). Emulated:
-// column-major products of fp32, fp16 and bf16 matrices, summed in fp32 (also of operands rounded to tf32),
-// batches, the epilogues that add a bias, apply ReLU or GELU, or sum a bias' gradient. What a call does not
-// allow is refused when it is made, with a line on stderr that says why.
+// cuBLASLt's functions for emulated devices; those for descriptors are in cublas_descriptors.cpp. Emulated:
+// column-major products of fp32, fp16 and bf16 matrices, summed in fp32 (also with operands rounded to tf32),
+// batches, and the epilogues that add a bias, apply ReLU or GELU, or sum a bias gradient. An invalid call
+// fails immediately and prints the reason on stderr.
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -31,18 +31,19 @@ namespace {
 
 constexpr int kMajor = 13, kMinor = 1, kPatch = 0;
 constexpr std::size_t kWorkspaceAlignment = 256;
-constexpr double kHandleMemory = 1.0 / 16;  // of a context's
+constexpr double kHandleMemory = 1.0 / 16;  // share of a context's memory
 
 bool is_alignment(std::uint32_t bytes) { return bytes > 0 && (bytes & (bytes - 1)) == 0; }
 
-// What speaks against an algorithm; null when nothing does.
+// The reason that an algorithm cannot be used, or null if it can.
 const char* obstacle(const Algorithm& algorithm, const Problem& problem,
                      const cublasLtMatmulPreferenceOpaque_t& p) {
-  if (algorithm.workspace_bytes(problem) > p.most_workspace_bytes) return "its workspace";
-  if (algorithm.split > problem.k) return "fewer products than parts of a sum";
-  if (algorithm.reduction != 0 && (algorithm.reduction & p.reduction_schemes) == 0) return "its reduction";
+  if (algorithm.workspace_bytes(problem) > p.most_workspace_bytes) return "workspace too large";
+  if (algorithm.split > problem.k) return "more parts than terms in a sum";
+  if (algorithm.reduction != 0 && (algorithm.reduction & p.reduction_schemes) == 0)
+    return "reduction scheme not allowed";
   if (p.alignment_a < algorithm.operand_alignment || p.alignment_b < algorithm.operand_alignment)
-    return "alignment";
+    return "alignment too small";
   return nullptr;
 }
 
@@ -78,9 +79,9 @@ void check_memory(const Extent& extent, std::size_t alignment, int device, const
     throw Refusal(CUBLAS_STATUS_INVALID_VALUE, std::string(what) + " " + why);
   };
   if (extent.data == nullptr) fail("is null");
-  if (!is_aligned(extent.data, alignment)) fail("is not aligned as was promised");
+  if (!is_aligned(extent.data, alignment)) fail("does not have the alignment given to the heuristic");
   if (!is_device_memory(extent.data, extent.bytes, device))
-    fail("is not, whole, in memory of the stream's device");
+    fail("is not completely in memory of the stream's device");
 }
 
 void check_apart(const Extent& written, const Extent& other, const char* what) {
@@ -106,18 +107,18 @@ void check_operands(const Call& call, const Alignments& promised, const Extent& 
   for (const Extent& other : {a, b, c, d, bias})
     check_apart(workspace, other, "the workspace and an operand");
   if (c.bytes > 0 && c.data == d.data) {
-    require(p.c == p.d, "C is D, with another layout");
+    require(p.c == p.d, "C and D are the same memory with different layouts");
   } else {
-    check_apart(d, c, "D and C, which are not the same");
+    check_apart(d, c, "D and C");
   }
 }
 
-// Without an algorithm: the first that the pointers and the workspace allow.
+// The given algorithm, or the first one that the pointers and the workspace allow.
 Proposal chosen(const cublasLtMatmulAlgo_t* given, const Problem& problem, std::size_t workspace_bytes) {
   if (given != nullptr) {
     const std::optional<Proposal> proposal = Proposal::unpack(*given);
-    require(proposal.has_value(), "the algorithm is none that a heuristic has filled in");
-    require(proposal->problem == problem.fingerprint(), "the algorithm was made for another problem");
+    require(proposal.has_value(), "the algorithm was not filled in by a heuristic");
+    require(proposal->problem == problem.fingerprint(), "the algorithm was proposed for another problem");
     return *proposal;
   }
   const auto size = static_cast<std::uint32_t>(size_of(problem.a.type));
@@ -130,7 +131,7 @@ Proposal chosen(const cublasLtMatmulAlgo_t* given, const Problem& problem, std::
   for (const auto& result : proposals(problem, preference)) {
     if (result.state == CUBLAS_STATUS_SUCCESS) return *Proposal::unpack(result.algo);
   }
-  throw Refusal(CUBLAS_STATUS_NOT_SUPPORTED, "no algorithm does it in this workspace");
+  throw Refusal(CUBLAS_STATUS_NOT_SUPPORTED, "no algorithm supports the problem with this workspace");
 }
 
 int current_device() {
@@ -140,7 +141,7 @@ int current_device() {
 }
 
 void require_handle(cublasLtHandle_t handle) {
-  require(handle != nullptr, "no handle was given", CUBLAS_STATUS_NOT_INITIALIZED);
+  require(handle != nullptr, "the handle is null", CUBLAS_STATUS_NOT_INITIALIZED);
 }
 
 }  // namespace
@@ -151,11 +152,11 @@ using namespace lockstep::emulator::cublas;
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return answer(__func__, [&] {
-    require(handle != nullptr, "a null pointer was given");
+    require(handle != nullptr, "a pointer is null");
     const int device = current_device();
     require(cudaFree(nullptr) == cudaSuccess, "the device has no context", CUBLAS_STATUS_NOT_INITIALIZED);
     auto made = std::make_unique<cublasLtContext>(device);
-    require(made->memory.grow(kHandleMemory) == cudaSuccess, "the device has no memory for the handle",
+    require(made->memory.grow(kHandleMemory) == cudaSuccess, "out of device memory for the handle",
             CUBLAS_STATUS_ALLOC_FAILED);
     *handle = made.release();
   });
@@ -196,7 +197,7 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
 
 const char* cublasLtGetStatusString(cublasStatus_t status) {
   return status == CUBLAS_STATUS_SUCCESS ? "emulated cuBLASLt: success"
-                                         : "emulated cuBLASLt: refused; the reason is on stderr";
+                                         : "emulated cuBLASLt: the call failed; the reason is on stderr";
 }
 
 std::size_t cublasLtGetVersion() { return kMajor * 10000 + kMinor * 100 + kPatch; }
@@ -215,8 +216,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t results[], int* returned) {
   return answer(__func__, [&] {
     require_handle(handle);
-    require(preference != nullptr && results != nullptr && returned != nullptr, "a null pointer was given");
-    require(requested > 0, "no algorithm was asked for");
+    require(preference != nullptr && results != nullptr && returned != nullptr, "a pointer is null");
+    require(requested > 0, "the number of requested algorithms is not positive");
     *returned = 0;
     const Problem problem = problem_of(descriptor, a, b, c, d);
     bool any = false;
@@ -225,7 +226,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
       results[(*returned)++] = result;
       any = any || result.state == CUBLAS_STATUS_SUCCESS;
     }
-    require(any, "no algorithm keeps to the preference", CUBLAS_STATUS_NOT_SUPPORTED);
+    require(any, "no algorithm satisfies the preference", CUBLAS_STATUS_NOT_SUPPORTED);
   });
 }
 
@@ -239,18 +240,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     require_handle(handle);
     require(alpha != nullptr && beta != nullptr, "alpha or beta is null");
     const Problem problem = problem_of(descriptor, a_layout, b_layout, c_layout, d_layout);
-    require(current_device() == handle->device, "another device than the handle's is current",
+    require(current_device() == handle->device, "the current device is not the handle's device",
             CUBLAS_STATUS_EXECUTION_FAILED);
-    require(device_of(stream) == handle->device, "the stream is another device's than the handle");
+    require(device_of(stream) == handle->device, "the stream and the handle belong to different devices");
     const Proposal proposal = chosen(algorithm, problem, workspace_bytes);
     Call call{.problem = problem, .algorithm = proposal.algorithm, .alpha = 0, .beta = 0};
     std::memcpy(&call.alpha, alpha, sizeof(float));
     std::memcpy(&call.beta, beta, sizeof(float));
     call.a = a, call.b = b, call.c = c, call.d = d, call.bias = descriptor->bias, call.workspace = workspace;
     require(workspace_bytes >= proposal.algorithm.workspace_bytes(problem),
-            "the workspace is less than the algorithm's");
+            "the workspace is smaller than the algorithm needs");
     check_operands(call, proposal.alignments, {workspace, workspace_bytes}, handle->device);
     require(enqueue(stream, "cublasLtMatmul", [call] { call.run(); }) == cudaSuccess,
-            "the stream takes no work", CUBLAS_STATUS_EXECUTION_FAILED);
+            "the stream does not accept work", CUBLAS_STATUS_EXECUTION_FAILED);
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The emulated cuBLASLt: results against sums in double precision, and what it refuses.
+// The emulated cuBLASLt: its results against sums in double precision, and the calls it refuses.
 #include <cmath>
 #include <memory>
 #include <ostream>
@@ -24,7 +24,8 @@ struct Case {
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 const Case kFloat{.name = "fp32", .type = CUDA_R_32F, .dtype = DType::f32};
 
-// op(A) is m x k. Every matrix lies with a gap of two rows, every batch with one of three elements.
+// op(A) is m x k. Every matrix has a gap of two rows after each column, and every batch a gap of three
+// elements.
 struct Shape {
   std::int64_t m = 5, n = 7, k = 300;
   bool transpose_a = false, transpose_b = false;
@@ -60,7 +61,7 @@ struct Layout {
   cublasLtMatrixLayout_t handle = nullptr;
 };
 
-// One product with everything it takes. A test changes one thing and looks at the answer.
+// One product with all its arguments. A test changes one of them and checks the returned status.
 struct Matmul {
   explicit Matmul(const Case& of = kFloat, const Shape& of_shape = {})
       : c(of),
@@ -137,7 +138,7 @@ struct Matmul {
   float op_b(std::int64_t batch, std::int64_t l, std::int64_t j) const {
     return b_values[s.transpose_b ? b_layout.at(batch, j, l) : b_layout.at(batch, l, j)];
   }
-  // finish(value, row) of each element of D; gaps keep what they held.
+  // The expected elements of D, each passed through finish(value, row); gaps keep their previous contents.
   template <typename Finish>
   Doubles expected(Finish finish) const {
     Doubles all = widen(d_values);
@@ -243,7 +244,7 @@ TEST(CublasLt, DoesNotReadCWithoutBeta) {
   EXPECT_TRUE(std::isnan(result[matmul.d_layout.at(0, 4, 0) + 1])) << "a gap was written";
 }
 
-TEST(CublasLt, Epilogues) {
+TEST(CublasLt, ComputesEpilogues) {
   for (const auto epilogue : {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS}) {
     Matmul matmul;
     const Values bias = random_values(matmul.s.m, "bias");
@@ -294,7 +295,7 @@ TEST(CublasLt, RunsWhenACapturedGraphIsLaunched) {
   cudaGraphDestroy(graph);
 }
 
-TEST(CublasLt, TakesTheScalarsWhenItIsCalled) {
+TEST(CublasLt, ReadsTheScalarsAtTheCall) {
   Matmul matmul;
   matmul.alpha = 3;
   const Doubles expected = matmul.expected([](double value, auto) { return value; });
@@ -303,7 +304,7 @@ TEST(CublasLt, TakesTheScalarsWhenItIsCalled) {
   EXPECT_LT(relative_error(matmul.d.read(DType::f32), expected), 2e-6);
 }
 
-TEST(CublasLt, WorkspaceIsUsedWhereItWasAskedFor) {
+TEST(CublasLt, UsesExactlyTheRequestedWorkspace) {
   Matmul matmul;
   for (const auto& proposal : matmul.proposals()) {
     EXPECT_EQ(cudaMemset(matmul.workspace.data(), 0, matmul.workspace.bytes()), cudaSuccess);
@@ -314,7 +315,7 @@ TEST(CublasLt, WorkspaceIsUsedWhereItWasAskedFor) {
   }
 }
 
-TEST(CublasLt, AlgorithmsWithoutRoomForTheirWorkspaceAreNoSuccess) {
+TEST(CublasLt, AlgorithmsWithoutEnoughWorkspaceAreNotSupported) {
   Matmul matmul;
   const std::size_t with_room = matmul.proposals().size();
   matmul.prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{0});
@@ -325,7 +326,7 @@ TEST(CublasLt, AlgorithmsWithoutRoomForTheirWorkspaceAreNoSuccess) {
   for (const auto& proposal : matmul.proposals()) EXPECT_EQ(proposal.workspaceSize, 0u);
 }
 
-TEST(CublasLt, KeepsToReductionsAndAlignmentsAsPreferred) {
+TEST(CublasLt, RespectsPreferredReductionsAndAlignments) {
   Matmul matmul;
   matmul.prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
   EXPECT_EQ(matmul.proposals().size(), 2u);
@@ -333,7 +334,7 @@ TEST(CublasLt, KeepsToReductionsAndAlignmentsAsPreferred) {
   EXPECT_EQ(matmul.proposals().size(), 1u);
 }
 
-TEST(CublasLt, AlgorithmsSayWhatTheyAre) {
+TEST(CublasLt, AlgorithmsReportTheirAttributes) {
   Matmul matmul;
   std::int32_t parts = 0;
   std::size_t written = 0;
@@ -349,7 +350,7 @@ TEST(CublasLt, AlgorithmsSayWhatTheyAre) {
       CUBLAS_STATUS_INVALID_VALUE);
 }
 
-// What a call that was changed in one thing answers.
+// Each test changes one argument of a valid call and checks the status.
 class CublasLtRefuses : public testing::Test {
  protected:
   cublasStatus_t run() { return matmul.run(&algorithm); }
@@ -358,7 +359,7 @@ class CublasLtRefuses : public testing::Test {
   cublasLtMatmulAlgo_t algorithm = matmul.proposals()[1].algo;  // with a workspace
 };
 
-TEST_F(CublasLtRefuses, AnAlgorithmOfAnotherProblemOrOfNone) {
+TEST_F(CublasLtRefuses, InvalidAlgorithmsAndThoseOfAnotherProblem) {
   Matmul other(kFloat, {.n = 41});
   EXPECT_EQ(other.run(&algorithm), CUBLAS_STATUS_INVALID_VALUE);
   algorithm = {};
@@ -384,12 +385,12 @@ TEST_F(CublasLtRefuses, BatchesThatDiffer) {
   EXPECT_EQ(run(), CUBLAS_STATUS_INVALID_VALUE);
 }
 
-TEST_F(CublasLtRefuses, TypesThatDoNotGoTogether) {
+TEST_F(CublasLtRefuses, IncompatibleTypes) {
   matmul.b_layout.set(CUBLASLT_MATRIX_LAYOUT_TYPE, std::uint32_t{CUDA_R_16F});
   EXPECT_EQ(run(), CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
-TEST_F(CublasLtRefuses, WhatIsNotEmulated) {
+TEST_F(CublasLtRefuses, UnemulatedOptions) {
   matmul.set(CUBLASLT_MATMUL_DESC_EPILOGUE, std::uint32_t{CUBLASLT_EPILOGUE_RELU_AUX});
   EXPECT_EQ(run(), CUBLAS_STATUS_NOT_SUPPORTED);
   matmul.set(CUBLASLT_MATMUL_DESC_EPILOGUE, std::uint32_t{CUBLASLT_EPILOGUE_DEFAULT});
@@ -406,7 +407,7 @@ TEST_F(CublasLtRefuses, WhatIsNotEmulated) {
   EXPECT_EQ(run(), CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
-// A call whose pointers are given one by one.
+// The pointers of one call.
 struct Pointers {
   const void *a, *b, *c;
   void *d, *workspace;
@@ -418,7 +419,7 @@ cublasStatus_t call(Matmul& m, const cublasLtMatmulAlgo_t& algorithm, const Poin
                         p.workspace_bytes, m.stream);
 }
 
-TEST_F(CublasLtRefuses, PointersThatAreNotWhatWasPromised) {
+TEST_F(CublasLtRefuses, InvalidPointers) {
   Matmul& m = matmul;
   const Pointers good{m.a.data(), m.b.data(),         m.d.data(),
                       m.d.data(), m.workspace.data(), m.workspace.bytes()};
@@ -498,7 +499,7 @@ TEST(CublasLt, HandleHoldsMemoryUntilItIsDestroyed) {
   EXPECT_EQ(free_memory(), before);
 }
 
-TEST(CublasLt, SaysThatItIsEmulated) {
+TEST(CublasLt, VersionAndStatusTextsNameTheEmulation) {
   int major = 0;
   EXPECT_EQ(cublasLtGetProperty(MAJOR_VERSION, &major), CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(major, 13);

@@ -21,7 +21,7 @@ Element element_of(std::uint32_t type) {
 }
 
 Operand operand_of(cublasLtMatrixLayout_t layout) {
-  require(layout != nullptr, "no layout was given");
+  require(layout != nullptr, "a matrix layout is null");
   require(layout->order == CUBLASLT_ORDER_COL, "not emulated: an order other than column-major",
           CUBLAS_STATUS_NOT_SUPPORTED);
   const Operand operand{.type = element_of(layout->type),
@@ -31,14 +31,14 @@ Operand operand_of(cublasLtMatrixLayout_t layout) {
                         .batch_stride = layout->batch_stride};
   require(operand.rows > 0 && operand.columns > 0, "a matrix has no rows or no columns");
   require(operand.leading_dimension >= operand.rows, "a leading dimension is less than the matrix has rows");
-  require(layout->batch_count > 0, "a batch has no matrices");
-  require(operand.batch_stride >= 0, "a batch's stride is negative");
+  require(layout->batch_count > 0, "the batch count is not positive");
+  require(operand.batch_stride >= 0, "a batch stride is negative");
   return operand;
 }
 
 bool transposes(std::int32_t operation) {
   require(operation == CUBLAS_OP_N || operation == CUBLAS_OP_T || operation == CUBLAS_OP_C,
-          "an operation on a matrix that does not exist");
+          "unknown transpose operation");
   return operation != CUBLAS_OP_N;
 }
 
@@ -48,13 +48,13 @@ void check_types(const cublasLtMatmulDescOpaque_t& descriptor, const Problem& p)
               descriptor.compute_type == CUBLAS_COMPUTE_32F_PEDANTIC,
           "not emulated: a compute type other than 32F, 32F_PEDANTIC and 32F_FAST_TF32",
           CUBLAS_STATUS_NOT_SUPPORTED);
-  require(descriptor.scale_type == CUDA_R_32F, "computing in fp32 takes alpha and beta in fp32",
+  require(descriptor.scale_type == CUDA_R_32F, "fp32 computation needs fp32 alpha and beta",
           CUBLAS_STATUS_NOT_SUPPORTED);
-  require(p.a.type == p.b.type && p.c.type == p.d.type, "A and B, and C and D, are of one type",
+  require(p.a.type == p.b.type && p.c.type == p.d.type, "A and B, or C and D, differ in type",
           CUBLAS_STATUS_NOT_SUPPORTED);
-  require(p.d.type == p.a.type || p.d.type == Element::f32, "D is of the operands' type or fp32",
+  require(p.d.type == p.a.type || p.d.type == Element::f32, "D must have the operands' type or fp32",
           CUBLAS_STATUS_NOT_SUPPORTED);
-  require(!tf32 || p.a.type == Element::f32, "tf32 is for fp32 operands", CUBLAS_STATUS_NOT_SUPPORTED);
+  require(!tf32 || p.a.type == Element::f32, "tf32 needs fp32 operands", CUBLAS_STATUS_NOT_SUPPORTED);
   require(
       descriptor.bias_type == -1 || element_of(static_cast<std::uint32_t>(descriptor.bias_type)) == p.d.type,
       "not emulated: a bias that is not of D's type", CUBLAS_STATUS_NOT_SUPPORTED);
@@ -70,7 +70,7 @@ void check_modes(const cublasLtMatmulDescOpaque_t& descriptor) {
       "not emulated: this epilogue", CUBLAS_STATUS_NOT_SUPPORTED);
   require(descriptor.pointer_mode == CUBLASLT_POINTER_MODE_HOST,
           "not emulated: alpha and beta in device memory", CUBLAS_STATUS_NOT_SUPPORTED);
-  require(descriptor.transpose_c == CUBLAS_OP_N, "C is never transposed", CUBLAS_STATUS_NOT_SUPPORTED);
+  require(descriptor.transpose_c == CUBLAS_OP_N, "C cannot be transposed", CUBLAS_STATUS_NOT_SUPPORTED);
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ std::uint64_t Problem::fingerprint() const {
 
 Problem problem_of(cublasLtMatmulDesc_t descriptor, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d) {
-  require(descriptor != nullptr, "no matmul descriptor was given");
+  require(descriptor != nullptr, "the matmul descriptor is null");
   Problem p{.transpose_a = transposes(descriptor->transpose_a),
             .transpose_b = transposes(descriptor->transpose_b),
             .tf32 = descriptor->compute_type == CUBLAS_COMPUTE_32F_FAST_TF32,
@@ -107,13 +107,14 @@ Problem problem_of(cublasLtMatmulDesc_t descriptor, cublasLtMatrixLayout_t a, cu
   p.k = p.transpose_a ? p.a.rows : p.a.columns;
   p.n = p.transpose_b ? p.b.rows : p.b.columns;
   p.batch = d->batch_count;
-  require((p.transpose_b ? p.b.columns : p.b.rows) == p.k, "op(A) has not as many columns as op(B) has rows");
-  require(p.d.rows == p.m && p.d.columns == p.n, "D is not as large as op(A) * op(B)");
-  require(p.c.rows == p.m && p.c.columns == p.n, "C is not as large as D");
+  require((p.transpose_b ? p.b.columns : p.b.rows) == p.k,
+          "op(A)'s columns and op(B)'s rows differ in number");
+  require(p.d.rows == p.m && p.d.columns == p.n, "D and op(A) * op(B) differ in size");
+  require(p.c.rows == p.m && p.c.columns == p.n, "C and D differ in size");
   for (const cublasLtMatrixLayout_t layout : {a, b, c}) {
-    require(layout->batch_count == p.batch, "the matrices' batches differ in size");
+    require(layout->batch_count == p.batch, "the matrices' batch counts differ");
   }
-  require(p.batch == 1 || p.d.batch_stride >= p.d.extent(), "the matrices of D's batch overlap");
+  require(p.batch == 1 || p.d.batch_stride >= p.d.extent(), "the matrices in D's batch overlap");
   return p;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the emulated cuBLASLt's descriptors hold, and the problem that some of them describe together:
-// D = epilogue(alpha * op(A) * op(B) + beta * C), column-major, for each matrix of a batch. A Problem that
-// was made has been checked: its dimensions agree and its types, epilogue and modes are emulated.
+// The contents of the emulated cuBLASLt's descriptors, and the problem that they describe together:
+// D = epilogue(alpha * op(A) * op(B) + beta * C), column-major, for each matrix of a batch. Every Problem has
+// been checked: its dimensions agree and its types, epilogue and modes are emulated.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 #include "tests/cuda_emulator/libraries/elements.h"
 
-// The members have the sizes that the API promises for the attributes.
+// The members have the sizes that the API documents for the attributes.
 struct cublasLtMatrixLayoutOpaque_t {
   std::uint32_t type;
   std::uint64_t rows;
@@ -52,7 +52,7 @@ inline void require(bool holds, const char* text, cublasStatus_t status = CUBLAS
   if (!holds) throw Refusal(status, text);
 }
 
-// As it lies in memory.
+// A matrix operand's layout in memory.
 struct Operand {
   Element type;
   std::int64_t rows, columns, leading_dimension, batch_stride;
@@ -77,7 +77,7 @@ struct Problem {
   // Equal for equal problems.
   std::uint64_t fingerprint() const;
 };
-// Throws Refusal.
+// Throws Refusal if the descriptors do not describe an emulated problem.
 Problem problem_of(cublasLtMatmulDesc_t descriptor, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d);
 

@@ -13,13 +13,13 @@ namespace {
 
 enum class Access { required, optional, read_only };
 
-// What the API says about one attribute of one type of descriptor.
+// The API's rule for one attribute of one descriptor type.
 struct Rule {
   cudnnBackendDescriptorType_t descriptor;
   cudnnBackendAttributeName_t name;
   cudnnBackendAttributeType_t type;
   Access access = Access::required;
-  std::int64_t most = 1;  // elements
+  std::int64_t most = 1;  // maximum number of elements
   std::vector<cudnnBackendDescriptorType_t> referred = {};
 };
 
@@ -212,7 +212,7 @@ const Rule& rule_for(const Descriptor& descriptor, cudnnBackendAttributeName_t n
   const auto found = std::ranges::find_if(
       all_rules(), [&](const Rule& rule) { return rule.descriptor == descriptor.type && rule.name == name; });
   require(found != all_rules().end(), CUDNN_STATUS_BAD_PARAM,
-          "attribute " + std::to_string(name) + " is none of descriptor type " +
+          "attribute " + std::to_string(name) + " does not belong to descriptor type " +
               std::to_string(descriptor.type) + ", or is not emulated");
   return *found;
 }
@@ -243,26 +243,26 @@ std::vector<std::shared_ptr<Descriptor>> referred(const Rule& rule, std::int64_t
   for (std::int64_t i = 0; i < count; ++i) {
     found.push_back(find_descriptor(static_cast<const cudnnBackendDescriptor_t*>(elements)[i]));
     require(std::ranges::count(rule.referred, found.back()->type) > 0, CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE,
-            "the attribute refers to a descriptor of another type");
+            "the attribute refers to a descriptor of the wrong type");
     require(found.back()->finalized, CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED,
             "the attribute refers to a descriptor that is not finalized");
   }
   return found;
 }
 
-// The descriptors a caller made for it are filled in.
+// Fills in the descriptors that the caller created for the attribute's values.
 void fill_in(const Rule& rule, const Attribute& attribute, std::int64_t count, void* elements) {
   for (std::int64_t i = 0; i < count; ++i) {
     Descriptor& target = *find_descriptor(static_cast<cudnnBackendDescriptor_t*>(elements)[i]);
     require(target.type == rule.referred.front(), CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE,
-            "a descriptor to be filled in is of another type");
-    require(!target.finalized, CUDNN_STATUS_BAD_PARAM, "a descriptor to be filled in is finalized");
+            "a descriptor to be filled in has the wrong type");
+    require(!target.finalized, CUDNN_STATUS_BAD_PARAM, "a descriptor to be filled in is already finalized");
     target = *attribute.descriptors[static_cast<std::size_t>(i)];
   }
 }
 
-// All that callers have. Its lock is hidden: a program that uses a descriptor from two threads gets no order
-// from it.
+// All descriptors that callers hold. ThreadSanitizer does not see its lock, so the lock does not hide a data
+// race of a program that uses a descriptor from two threads.
 class Registry {
  public:
   cudnnBackendDescriptor_t add(std::shared_ptr<Descriptor> descriptor) {
@@ -295,7 +295,7 @@ class Registry {
 };
 
 Registry& registry() {
-  static Registry& all = *new Registry;  // used until the process ends
+  static Registry& all = *new Registry;  // never destroyed: used until the process ends
   return all;
 }
 
@@ -325,13 +325,14 @@ cudnnBackendDescriptor_t keep_descriptor(std::shared_ptr<Descriptor> descriptor)
 std::shared_ptr<Descriptor> find_descriptor(cudnnBackendDescriptor_t descriptor) {
   require(descriptor != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "a descriptor is null");
   std::shared_ptr<Descriptor> found = registry().find(descriptor);
-  require(found != nullptr, CUDNN_STATUS_BAD_PARAM, "a descriptor does not exist (any more)");
+  require(found != nullptr, CUDNN_STATUS_BAD_PARAM, "a descriptor does not exist or was destroyed");
   return found;
 }
 
 void forget_descriptor(cudnnBackendDescriptor_t descriptor) {
   require(descriptor != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "a descriptor is null");
-  require(registry().remove(descriptor), CUDNN_STATUS_BAD_PARAM, "a descriptor does not exist (any more)");
+  require(registry().remove(descriptor), CUDNN_STATUS_BAD_PARAM,
+          "a descriptor does not exist or was destroyed");
 }
 
 bool is_emulated(cudnnBackendDescriptorType_t type) {
@@ -342,11 +343,11 @@ void set_attribute(Descriptor& descriptor, cudnnBackendAttributeName_t name, cud
                    std::int64_t count, const void* elements) {
   require(!descriptor.finalized, CUDNN_STATUS_BAD_PARAM, "the descriptor is finalized");
   const Rule& rule = rule_for(descriptor, name);
-  require(rule.access != Access::read_only, CUDNN_STATUS_BAD_PARAM, "the attribute can only be read");
-  require(is_type(rule, type), CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, "the attribute is of another type");
+  require(rule.access != Access::read_only, CUDNN_STATUS_BAD_PARAM, "the attribute is read-only");
+  require(is_type(rule, type), CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, "wrong type for this attribute");
   const bool empty_list = count == 0 && rule.most > 1 && type == CUDNN_TYPE_BACKEND_DESCRIPTOR;
   require(empty_list || (count >= 1 && count <= rule.most), CUDNN_STATUS_BAD_PARAM,
-          "the attribute takes " + std::to_string(rule.most) + " elements at most and one at least");
+          "the attribute takes 1 to " + std::to_string(rule.most) + " elements");
   require(elements != nullptr || empty_list, CUDNN_STATUS_BAD_PARAM_NULL_POINTER,
           "the attribute's values are null");
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
@@ -362,21 +363,21 @@ void get_attribute(Descriptor& descriptor, cudnnBackendAttributeName_t name, cud
                    std::int64_t requested, std::int64_t* count, void* elements) {
   require(descriptor.finalized, CUDNN_STATUS_NOT_INITIALIZED, "the descriptor is not finalized");
   const Rule& rule = rule_for(descriptor, name);
-  require(is_type(rule, type), CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, "the attribute is of another type");
-  require(requested >= 0, CUDNN_STATUS_BAD_PARAM, "less than no elements were asked for");
+  require(is_type(rule, type), CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, "wrong type for this attribute");
+  require(requested >= 0, CUDNN_STATUS_BAD_PARAM, "the requested number of elements is negative");
   require(count != nullptr || requested == 1, CUDNN_STATUS_BAD_PARAM_NULL_POINTER,
-          "the number of elements is null");
+          "the pointer for the number of elements is null");
   const auto found = descriptor.attributes.find(name);
   const std::int64_t held = found == descriptor.attributes.end() ? 0 : found->second.count;
   const std::int64_t given = std::min(held, requested);
-  // How many there are is asked for with no room for any.
+  // A caller asks for the number of elements by giving no array.
   const bool only_counts = requested == 0 && elements == nullptr;
   if (count != nullptr) *count = only_counts ? held : given;
   if (given == 0) return;
-  require(elements != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "the room for the values is null");
+  require(elements != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "the array for the values is null");
   const Attribute& attribute = found->second;
   require(attribute.type == type, CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE,
-          "the attribute was set in another type");
+          "the attribute was set with another type");
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) return fill_in(rule, attribute, given, elements);
   std::memcpy(elements, attribute.bytes.data(), static_cast<std::size_t>(given) * element_bytes(type));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Descriptors of the emulated cuDNN: attributes that are set one by one, in the types and numbers the API
-// states, and what finalizing makes of them. A descriptor that refers to another keeps that alive; what was
-// finalized never changes, but for those that cuDNN fills in for a caller.
+// Descriptors of the emulated cuDNN: attributes, which are set one by one with the types and counts that the
+// API documents, and the body that finalizing creates. A descriptor that refers to another keeps it alive. A
+// finalized descriptor never changes, except for those that cuDNN fills in for a caller.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ struct cudnnContext {
   int device;
   cudaStream_t stream = nullptr;
   lockstep::emulator::LibraryMemory memory{device};
-  std::set<const void*> executed{};  // plans
-  // Two threads that use one handle at a time race for it, as they would inside the real library: this is for
-  // ThreadSanitizer to see.
+  std::set<const void*> executed{};  // plans that were executed with this handle
+  // Written without synchronization by every use, so that ThreadSanitizer reports two threads that use one
+  // handle at the same time: they would also race inside the real library.
   unsigned uses = 0;
 };
 
@@ -35,7 +35,7 @@ struct Attribute {
   cudnnBackendAttributeType_t type;
   std::int64_t count;
   std::vector<std::byte> bytes;
-  std::vector<std::shared_ptr<struct Descriptor>> descriptors;  // in place of bytes
+  std::vector<std::shared_ptr<struct Descriptor>> descriptors;  // instead of bytes
 };
 
 using Body =
@@ -48,9 +48,9 @@ struct Descriptor {
   cudnnBackendDescriptorType_t type;
   bool finalized = false;
   std::map<int, Attribute> attributes{};
-  Body body{};  // once finalized, for those that need more than their attributes
+  Body body{};  // set when finalized, for descriptors that need more than their attributes
 
-  // Copies of an attribute's values; throws Refusal when it was not set.
+  // Copies an attribute's values. Throws Refusal if it was not set.
   template <typename T>
   std::vector<T> all(cudnnBackendAttributeName_t name) const {
     const Attribute& attribute = set_attribute(name);
@@ -65,13 +65,13 @@ struct Descriptor {
   T one_or(cudnnBackendAttributeName_t name, T otherwise) const {
     return has(name) ? one<T>(name) : otherwise;
   }
-  // float or double, as it was given.
+  // An attribute that may be set as float or double.
   double number_or(cudnnBackendAttributeName_t name, double otherwise) const;
   bool has(cudnnBackendAttributeName_t name) const { return attributes.contains(name); }
   const std::vector<std::shared_ptr<Descriptor>>& referred(cudnnBackendAttributeName_t name) const {
     return set_attribute(name).descriptors;
   }
-  // What an attribute's only descriptor was finalized to; the body of it.
+  // The body of the attribute's only descriptor.
   template <typename T>
   std::shared_ptr<const T> referred_to(cudnnBackendAttributeName_t name) const {
     return std::get<std::shared_ptr<const T>>(referred(name).front()->body);
@@ -97,9 +97,9 @@ struct Descriptor {
   const Attribute& set_attribute(cudnnBackendAttributeName_t name) const;
 };
 
-// All descriptors that callers have and have not destroyed.
+// Registers a descriptor until the caller destroys it.
 cudnnBackendDescriptor_t keep_descriptor(std::shared_ptr<Descriptor> descriptor);
-// Throws Refusal for what is none.
+// Throws Refusal if it is not a registered descriptor.
 std::shared_ptr<Descriptor> find_descriptor(cudnnBackendDescriptor_t descriptor);
 void forget_descriptor(cudnnBackendDescriptor_t descriptor);
 
@@ -108,9 +108,9 @@ void set_attribute(Descriptor& descriptor, cudnnBackendAttributeName_t name, cud
                    std::int64_t count, const void* elements);
 void get_attribute(Descriptor& descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                    std::int64_t requested, std::int64_t* count, void* elements);
-// Throws Refusal when a required attribute is missing.
+// Throws Refusal if a required attribute is missing.
 void require_attributes(const Descriptor& descriptor);
-// cudnn_finalize.cpp.
+// Defined in cudnn_finalize.cpp.
 void finalize(Descriptor& descriptor);
 
 }  // namespace lockstep::emulator::cudnn

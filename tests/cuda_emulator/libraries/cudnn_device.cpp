@@ -6,7 +6,7 @@
 namespace lockstep::emulator::cudnn {
 namespace {
 
-// In the order in which cuDNN asks for them.
+// In the order in which cuDNN reads them.
 constexpr const char* kLists[] = {"maxGridSize", "maxBlockSize"};
 constexpr const char* kNumbers[] = {"regsPerBlock",
                                     "multiProcessorCount",
@@ -31,11 +31,11 @@ constexpr const char* kNumbers[] = {"regsPerBlock",
 
 Target target_of_json(const std::vector<char>& text) {
   const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
-  require(json.is_object(), CUDNN_STATUS_BAD_PARAM, "a device's description is no JSON object");
+  require(json.is_object(), CUDNN_STATUS_BAD_PARAM, "a device description is not a JSON object");
   const auto need = [&](const char* name, auto is) {
-    require(json.contains(name), CUDNN_STATUS_BAD_PARAM, std::string("a device's description lacks ") + name);
+    require(json.contains(name), CUDNN_STATUS_BAD_PARAM, std::string("a device description lacks ") + name);
     require(is(json[name]), CUDNN_STATUS_BAD_PARAM,
-            std::string("a device's description has another type of ") + name);
+            std::string("a device description has the wrong type of ") + name);
   };
   const auto is_number = [](const auto& value) { return value.is_number_integer(); };
   const auto is_list = [&](const auto& value) {

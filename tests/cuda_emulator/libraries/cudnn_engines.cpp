@@ -32,8 +32,8 @@ bool is_per_channel(const Tensor& tensor) {
   return tensor.sizes[0] == 1 && tensor.sizes[2] == 1 && tensor.sizes[3] == 1;
 }
 
-// What has a precompiled engine: forward in fp16, then the statistics of its result, or a bias in fp16 and
-// ReLU.
+// The fusions with a precompiled engine: a forward convolution in fp16, followed by the statistics of its
+// result, or by a bias in fp16 and ReLU.
 bool is_known_fusion(const Graph& graph) {
   const auto& operations = graph.operations;
   const Operation& first = operations.front();
@@ -53,7 +53,7 @@ bool is_known_fusion(const Graph& graph) {
           operations[2].kind == OperationKind::pointwise);
 }
 
-// Where mode B proposes others than mode A, as cuDNN 9 does.
+// The graphs for which mode B proposes other engines than mode A, as in cuDNN 9.
 bool is_unusual(const Graph& graph) {
   const Operation* convolution = graph.convolution();
   if (convolution == nullptr) return false;
@@ -68,11 +68,11 @@ bool is_aligned(const Graph& graph) {
 void check_tensor_cores(const Graph& graph, const Target& target) {
   const bool new_types = !of_type(graph, Element::f16);
   require(target.compute_capability >= (new_types ? 800 : 700), CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH,
-          "the device's tensor cores do not take this type");
+          "the device's tensor cores do not support this type");
   require(is_aligned(graph), CUDNN_STATUS_NOT_SUPPORTED, "tensors are aligned to less than 16 bytes");
 }
 
-// Of the whole device, not of tensor cores alone: nothing computes in bf16 before compute capability 8.0.
+// This limits the whole device, not only tensor cores: no bf16 arithmetic before compute capability 8.0.
 void check_types(const Engine& engine, const Graph& graph, const Target& target) {
   bool equal = true;
   for (const auto& [id, tensor] : graph.io) {
@@ -81,22 +81,23 @@ void check_types(const Engine& engine, const Graph& graph, const Target& target)
             CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH, "the device does not compute in bf16");
   }
   const bool takes_any = engine.index == kRuntimeCompiled || engine.index == kFused;
-  require(equal || takes_any, CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the engine takes tensors of one type");
+  require(equal || takes_any, CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the engine needs tensors of one type");
 }
 
 void check_support(const Engine& engine, const Graph& graph, const Target& target) {
   check_types(engine, graph, target);
   if (engine.index == kFused) {
     require(is_known_fusion(graph), CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN,
-            "the engine is for other fusions");
+            "the engine does not support this fusion");
   } else if (engine.index != kRuntimeCompiled) {
     require(is_alone(graph), CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN,
-            "the engine is for a convolution alone");
+            "the engine supports only a single convolution");
   }
   if (engine.notes(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || engine.index == kTooLarge)
     check_tensor_cores(graph, target);
   if (engine.index == kDownConvert) {
-    require(of_type(graph, Element::f32), CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the engine takes fp32");
+    require(of_type(graph, Element::f32), CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE,
+            "the engine supports only fp32");
   }
 }
 
@@ -119,11 +120,11 @@ void check_knobs(const Configuration& configuration, const Engine& engine) {
     const auto knob = std::ranges::find(engine.knobs, type, &Knob::type);
     require(knob != engine.knobs.end(), CUDNN_STATUS_BAD_PARAM, "the engine does not have this knob");
     require(value >= knob->least && value <= knob->most && (value - knob->least) % knob->step == 0,
-            CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND, "the knob does not take this value");
+            CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND, "the value is outside the knob's range");
   }
 }
 
-// True for the configurations that the seed lets fail at this moment: the same in every process.
+// True for the configurations that the seed selects to fail at this moment; the same in every process.
 bool fails(const Configuration& configuration, std::uint64_t moment) {
   if (machine().plan_failures == 0) return false;
   std::seed_seq::result_type mixed[1];
@@ -143,7 +144,7 @@ bool fails(const Configuration& configuration, std::uint64_t moment) {
   return static_cast<int>(mixed[0] % 100) < machine().plan_failures;
 }
 
-// Of an operation alone.
+// The workspace of one operation.
 std::size_t workspace_bytes(const Operation& operation, const Algorithm& algorithm) {
   const auto floats = [](std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); };
   if (operation.kind == OperationKind::statistics)
@@ -189,7 +190,7 @@ const Engine& engine_for(std::int64_t index, const Graph& graph, const Target& t
   require(index >= 0 && index < engine_global_count(), CUDNN_STATUS_NOT_SUPPORTED,
           "no engine has this index");
   const auto found = std::ranges::find(engines(), index, &Engine::index);
-  require(found != engines().end(), CUDNN_STATUS_NOT_SUPPORTED, "the engine does not do this graph");
+  require(found != engines().end(), CUDNN_STATUS_NOT_SUPPORTED, "the engine does not support this graph");
   check_support(*found, graph, target);
   return *found;
 }
@@ -224,7 +225,7 @@ Algorithm algorithm_of(const Configuration& configuration) {
   const Operation* convolution = configuration.graph->convolution();
   if (algorithm.split > 1 && convolution != nullptr) {
     require(depth_of(convolution->sizes, convolution->direction) >= algorithm.split,
-            CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "the sums have fewer terms than parts");
+            CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "the sums are split into more parts than they have terms");
   }
   return algorithm;
 }
@@ -273,7 +274,7 @@ std::vector<std::shared_ptr<const Configuration>> propose(const std::shared_ptr<
                   direct(0),
                   with(kRuntimeCompiled),
                   split(kSplit, 2)};
-    // Sums over all pixels are long: there it is the split ones that come first.
+    // Sums over all pixels are long, so engines that split sums come first there.
     const Operation* convolution = graph->convolution();
     if (convolution != nullptr && convolution->direction == Direction::backward_filter) {
       std::ranges::stable_partition(considered, [](const auto& configuration) {
@@ -291,18 +292,20 @@ std::vector<std::shared_ptr<const Configuration>> propose(const std::shared_ptr<
       last = refusal;
     }
   }
-  if (proposed.empty()) throw Refusal(last->status, std::string("no engine does the graph: ") + last->what());
+  if (proposed.empty())
+    throw Refusal(last->status, std::string("no engine supports the graph: ") + last->what());
   return proposed;
 }
 
 void check_plan(const Configuration& configuration) {
   require(configuration.engine != kTooLarge, CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT,
-          "the engine needs more shared memory than a block of the device has");
-  require(!fails(configuration, 1), CUDNN_STATUS_NOT_SUPPORTED, "the plan fails, as the seed has it");
+          "the engine needs more shared memory per block than the device has");
+  require(!fails(configuration, 1), CUDNN_STATUS_NOT_SUPPORTED, "the plan fails: selected by the seed");
 }
 
 void check_execution(const Configuration& configuration) {
-  require(!fails(configuration, 2), CUDNN_STATUS_EXECUTION_FAILED, "the execution fails, as the seed has it");
+  require(!fails(configuration, 2), CUDNN_STATUS_EXECUTION_FAILED,
+          "the execution fails: selected by the seed");
 }
 
 }  // namespace lockstep::emulator::cudnn

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The engines that the emulated cuDNN has, and which of them it proposes for a graph. They sum in different
-// orders, so that each gives its own last bits; some carry notes that a careful caller filters by and mean
-// what they say; one is proposed and then refused when a plan is finalized.
+// The engines of the emulated cuDNN, and which of them it proposes for a graph. They sum in different orders,
+// so their results differ in the last bits. Some have numerical or behaviour notes, and behave accordingly,
+// so that tests can check a caller that filters by notes. One engine is proposed and then refused when its
+// plan is finalized.
 #pragma once
 
 #include <vector>
@@ -26,32 +27,33 @@ struct Engine {
   bool notes(cudnnBackendBehaviorNote_t note) const;
 };
 const std::vector<Engine>& engines();
-// One more than the highest index.
+// The highest index plus one.
 std::int64_t engine_global_count();
-// Throws Refusal when there is none, or when it does not do the graph on the device.
+// Throws Refusal if no engine has this index, or if it does not support the graph on the device.
 const Engine& engine_for(std::int64_t index, const Graph& graph, const Target& target);
 
-// Parts of the sums of GENSTATS, kept in the workspace.
+// The number of partial sums of GENSTATS, which are stored in the workspace.
 inline constexpr std::int64_t kStatisticsParts = 4;
 
-// How an engine with its knobs computes.
+// The computation of an engine with the values of its knobs.
 struct Algorithm {
-  std::int64_t block = 128;  // of a sum, see multiply.h
-  std::int64_t split = 1;    // parts of a sum, kept in the workspace
+  std::int64_t block = 128;  // terms per block of a sum, see multiply.h
+  std::int64_t split = 1;    // partial sums, stored in the workspace
   bool windows_in_workspace = false;
   bool tensor_cores = false;  // rounds fp32 operands to tf32
   bool halves = false;        // rounds fp32 operands to fp16
-  bool any_order = false;     // sums parts in an order that changes from run to run
+  bool any_order = false;     // adds the partial sums in an order that changes from run to run
 };
-// Throws Refusal for knobs that the engine does not have or values that they do not take.
+// Throws Refusal for a knob that the engine does not have or a value outside the knob's range.
 Algorithm algorithm_of(const Configuration& configuration);
 std::size_t workspace_bytes(const Configuration& configuration);
 
-// Best guess first. Throws Refusal when nothing does the graph.
+// The configuration that is expected to be fastest comes first. Throws Refusal if no engine supports the
+// graph.
 std::vector<std::shared_ptr<const Configuration>> propose(const std::shared_ptr<const Graph>& graph,
                                                           const Target& target, cudnnBackendHeurMode_t mode);
-// Throws Refusal when a plan cannot be had of the configuration after all, or cannot be executed. Each
-// refuses a share of all configurations that the machine's seed chooses (LOCKSTEP_EMULATED_PLAN_FAILURES).
+// Throw Refusal if the configuration's plan cannot be built, or cannot be executed. Each also fails for a
+// share of all configurations that the machine's seed selects (LOCKSTEP_EMULATED_PLAN_FAILURES).
 void check_plan(const Configuration& configuration);
 void check_execution(const Configuration& configuration);
 

@@ -16,7 +16,7 @@ constexpr std::size_t kWorkspaceAlignment = 256;
 
 std::int64_t count_of(const Floats& values) { return static_cast<std::int64_t>(values.size()); }
 
-// The windows of some pixels, on their way through the workspace.
+// Passes the windows of some pixels through the workspace.
 class WindowsInWorkspace final : public WindowStore {
  public:
   explicit WindowsInWorkspace(const Workspace& workspace) : workspace_(workspace) {}
@@ -29,7 +29,7 @@ class WindowsInWorkspace final : public WindowStore {
   const Workspace& workspace_;
 };
 
-// One run of a plan. Tensors are floats in channels-last order while it lasts.
+// One run of a plan. It holds tensors as floats in channels-last order.
 class Run {
  public:
   explicit Run(const Execution& execution)
@@ -74,7 +74,7 @@ class Run {
     return ordered;
   }
 
-  // As the tensor can hold them: later operations see no more.
+  // Rounds to the tensor's type, since later operations must not see more precision.
   void finish(const Tensor& tensor, Floats result) {
     round_to(tensor.type, result.data(), count_of(result));
     if (!tensor.is_virtual) {
@@ -141,7 +141,7 @@ class Run {
     return result;
   }
 
-  // Which part comes first: always the same, but for engines that sum in any order.
+  // The part that is summed first: always the same, except for engines that sum in any order.
   std::int64_t turn() {
     if (!algorithm_.any_order) return 0;
     if (!turn_) {
@@ -183,7 +183,7 @@ class Run {
       case CUDNN_POINTWISE_RELU_FWD:
         relu(clip, count_of(result), result.data());
         break;
-      default:  // the identity
+      default:  // identity
         break;
     }
     blend(operation.alpha, 0, nullptr, count_of(result), result.data());
@@ -220,22 +220,22 @@ void check_memory(const Execution& execution, int device) {
     require(found != execution.memory.end(), CUDNN_STATUS_BAD_PARAM, name + " is not in the variant pack");
     require(found->second != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, name + " is null");
     require(is_aligned(found->second, static_cast<std::size_t>(tensor->alignment)),
-            CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER, name + " is not aligned as its descriptor says");
+            CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER, name + " does not have its descriptor's alignment");
     require(is_device_memory(found->second, tensor->bytes(), device), CUDNN_STATUS_BAD_PARAM,
-            name + " is not, whole, in memory of the handle's device");
+            name + " is not completely in memory of the handle's device");
   }
   require(execution.memory.size() == graph.io.size(), CUDNN_STATUS_BAD_PARAM,
-          "the variant pack has a tensor that the plan has not");
+          "the variant pack has a tensor that is not in the plan");
   const std::size_t bytes = execution.plan->workspace_bytes;
   if (bytes == 0) return;
   require(execution.workspace != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "the plan needs a workspace");
   require(is_aligned(execution.workspace, kWorkspaceAlignment), CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER,
           "the workspace is not aligned to 256 bytes");
   require(is_device_memory(execution.workspace, bytes, device), CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT,
-          "the plan's workspace is not, whole, in memory of the handle's device");
+          "the plan's workspace is not completely in memory of the handle's device");
 }
 
-// What an operation writes lies apart from all else; an operation on elements may write where it reads.
+// An operation's result must not overlap other tensors, except that elementwise operations may work in place.
 void check_overlaps(const Execution& execution) {
   const Graph& graph = *execution.plan->configuration->graph;
   const Extent workspace{execution.workspace, execution.plan->workspace_bytes};
@@ -268,14 +268,14 @@ void Execution::run() const { Run(*this).all(); }
 Execution make_execution(const Descriptor& plan, const Descriptor& pack, int device) {
   require(plan.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR &&
               pack.type == CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR,
-          CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "not a plan and a variant pack");
+          CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "the descriptors are not a plan and a variant pack");
   require(plan.finalized && pack.finalized, CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED,
           "the plan or the variant pack is not finalized");
   Execution execution{.plan = std::get<const Plan*>(plan.body),
                       .memory = {},
                       .workspace = pack.one_or<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr)};
   require(execution.plan->device == device, CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH,
-          "the plan was made for another device, or for one that is only described");
+          "the plan was made for another device or for a described device");
   const auto ids = pack.all<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto pointers = pack.all<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   for (std::size_t i = 0; i < ids.size(); ++i) execution.memory.emplace(ids[i], pointers[i]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A plan on a variant pack's memory.
+// The execution of a plan on the memory of a variant pack.
 #pragma once
 
 #include <map>
@@ -11,14 +11,14 @@ namespace lockstep::emulator::cudnn {
 
 struct Execution {
   const Plan* plan;
-  std::map<std::int64_t, void*> memory;  // by the tensors' ids
+  std::map<std::int64_t, void*> memory;  // by tensor id
   void* workspace;
 
-  // Computes, in a stream's order.
+  // Does the computation; called in stream order.
   void run() const;
 };
 
-// Throws Refusal when a plan cannot be run so on the device.
+// Throws Refusal if the plan cannot run on the device with this variant pack.
 Execution make_execution(const Descriptor& plan, const Descriptor& variant_pack, int device);
 
 }  // namespace lockstep::emulator::cudnn

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What finalizing checks, and makes of a descriptor's attributes: engines, configurations and plans here,
-// graphs in cudnn_operations.cpp.
+// Finalizing descriptors: checks their attributes and creates their bodies. This file handles engines,
+// configurations and plans; cudnn_operations.cpp handles graphs.
 #include <atomic>
 #include <deque>
 #include <mutex>
@@ -16,11 +16,11 @@
 namespace lockstep::emulator::cudnn {
 namespace {
 
-// The device that is planned for: as described, or the graph's handle's.
+// The device to plan for: the described device, or the device of the graph's handle.
 Target target_of(const Descriptor& d, cudnnBackendAttributeName_t properties, const Graph& graph) {
   if (d.has(properties)) return *d.referred_to<Target>(properties);
   require(graph.device >= 0, CUDNN_STATUS_BAD_PARAM_NULL_POINTER,
-          "neither the graph has a handle nor are there properties of a device");
+          "the graph has no handle, and no device properties are given");
   return target_of_device(graph.device);
 }
 
@@ -61,14 +61,14 @@ Body make_configuration(const Descriptor& d) {
       const auto type = choice->one<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE);
       const auto value = choice->one<std::int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
       require(configuration.knobs.emplace(type, value).second, CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES,
-              "a knob is chosen twice");
+              "a knob is set twice");
     }
   }
   algorithm_of(configuration);
   return std::make_shared<const Configuration>(std::move(configuration));
 }
 
-// As a caller would have made it.
+// The same descriptor that a caller could have created with the API.
 std::shared_ptr<Descriptor> descriptor_of(const std::shared_ptr<const Configuration>& configuration) {
   auto engine = finalized(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   fill_engine(*engine, engine_for(configuration->engine, *configuration->graph, configuration->target));
@@ -93,7 +93,7 @@ void find_results(Descriptor& d) {
   const auto graph = d.referred_to<Graph>(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
   const auto mode = d.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
   require(mode >= CUDNN_HEUR_MODE_INSTANT && mode < CUDNN_HEUR_MODES_COUNT, CUDNN_STATUS_BAD_PARAM,
-          "no mode of heuristics");
+          "unknown heuristics mode");
   std::vector<std::shared_ptr<Descriptor>> results;
   for (const auto& configuration :
        propose(graph, target_of(d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *graph), mode)) {
@@ -122,7 +122,7 @@ Body make_plan(Descriptor& d) {
     plan.device = handle->device;
   } else {
     require(d.has(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP), CUDNN_STATUS_BAD_PARAM_NULL_POINTER,
-            "a plan has neither a handle nor properties of a device");
+            "a plan has neither a handle nor device properties");
     plan.device = d.referred_to<Target>(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP)->device;
   }
   check_plan(*configuration);
@@ -134,9 +134,9 @@ Body make_plan(Descriptor& d) {
 void check_pack(const Descriptor& d) {
   const auto ids = d.all<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto pointers = d.all<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
-  require(ids.size() == pointers.size(), CUDNN_STATUS_BAD_PARAM, "not one pointer for each id");
+  require(ids.size() == pointers.size(), CUDNN_STATUS_BAD_PARAM, "the numbers of ids and pointers differ");
   require(std::set(ids.begin(), ids.end()).size() == ids.size(), CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES,
-          "an id is there twice");
+          "an id is given twice");
 }
 
 Body make_body(Descriptor& d) {
@@ -175,7 +175,7 @@ Body make_body(Descriptor& d) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
       return make_convolution_operation(d);
-    default:  // its attributes are all there is
+    default:  // has no body, only attributes
       return {};
   }
 }
@@ -185,7 +185,7 @@ Body make_body(Descriptor& d) {
 std::uint64_t plans_built() { return built_plans; }
 
 void finalize(Descriptor& descriptor) {
-  require(!descriptor.finalized, CUDNN_STATUS_BAD_PARAM, "the descriptor is finalized already");
+  require(!descriptor.finalized, CUDNN_STATUS_BAD_PARAM, "the descriptor is already finalized");
   require_attributes(descriptor);
   descriptor.body = make_body(descriptor);
   descriptor.finalized = true;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuDNN's backend API on emulated devices. Emulated: graphs of at most one convolution (two-dimensional, in
-// any direction, in groups) and of operations on elements, statistics and sums, on tensors of four packed
-// dimensions in fp32, fp16 and bf16. Statuses are those that cuDNN 9.19 gave where it was asked (for
-// descriptors and plans); where it crashed or took what its documentation forbids, this refuses.
+// cuDNN's backend API for emulated devices. Emulated: graphs of at most one convolution (two-dimensional, in
+// any direction, optionally grouped) and of elementwise operations, statistics and sums, on packed
+// four-dimensional tensors in fp32, fp16 and bf16. Statuses were taken from cuDNN 9.19 for descriptors and
+// plans. Where cuDNN 9.19 crashed or accepted something that its documentation forbids, the emulation returns
+// an error.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -23,11 +24,11 @@ cudnnStatus_t refused(const char* function, cudnnStatus_t status, const char* wh
   return status;
 }
 
-// What every function of the API does around its work.
+// The wrapper around every function of the API.
 template <typename Work>
 cudnnStatus_t answer(const char* function, Work work) {
   if (const int status = injected_fault(function)) {
-    return refused(function, static_cast<cudnnStatus_t>(status), "a fault that was asked for");
+    return refused(function, static_cast<cudnnStatus_t>(status), "injected fault");
   }
   try {
     work();
@@ -37,23 +38,23 @@ cudnnStatus_t answer(const char* function, Work work) {
   } catch (const std::bad_variant_access&) {
     return refused(function, CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a descriptor is not finalized");
   } catch (const std::bad_alloc&) {
-    return refused(function, CUDNN_STATUS_INTERNAL_ERROR, "out of the host's memory");
+    return refused(function, CUDNN_STATUS_INTERNAL_ERROR, "out of host memory");
   }
 }
 
 void require_pointer(const void* pointer) {
-  require(pointer != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "a null pointer was given");
+  require(pointer != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "a pointer is null");
 }
 
-// Shares of a context's memory.
+// Shares of a context's device memory.
 constexpr double kHandleMemory = 1.0 / 8, kPlanMemory = 1.0 / 2048;
 
-// A plan's first execution with a handle allocates: kernels are loaded, and some engines want memory of their
-// own.
+// A plan's first execution with a handle allocates device memory: it loads kernels, and some engines need
+// additional memory.
 void prepare_plan(cudnnHandle_t handle, const void* plan) {
   if (handle->executed.contains(plan)) return;
   require(handle->memory.grow(kPlanMemory) == cudaSuccess, CUDNN_STATUS_EXECUTION_FAILED,
-          "the plan's first execution cannot allocate: memory has run out, or a stream is captured");
+          "the plan's first execution cannot allocate: out of memory, or a stream is being captured");
   handle->executed.insert(plan);
 }
 
@@ -156,7 +157,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
             CUDNN_STATUS_NOT_INITIALIZED, "there is no device, or it has no context");
     auto made = std::make_unique<cudnnContext>(device);
     require(made->memory.grow(kHandleMemory) == cudaSuccess, CUDNN_STATUS_NOT_INITIALIZED,
-            "the device has no memory for the handle");
+            "out of device memory for the handle");
     *handle = made.release();
   });
 }
@@ -172,7 +173,7 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   return answer(__func__, [&] {
     use(handle);
     require(device_of(stream) == handle->device, CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH,
-            "the stream is another device's than the handle");
+            "the stream and the handle belong to different devices");
     handle->stream = stream;
   });
 }
@@ -223,11 +224,11 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     use(handle);
     int device = -1;
     require(cudaGetDevice(&device) == cudaSuccess && device == handle->device,
-            CUDNN_STATUS_EXECUTION_FAILED_CUDART, "another device than the handle's is current");
+            CUDNN_STATUS_EXECUTION_FAILED_CUDART, "the current device is not the handle's device");
     const Execution execution =
         make_execution(*find_descriptor(plan), *find_descriptor(variant_pack), device);
     prepare_plan(handle, execution.plan);
     require(enqueue(handle->stream, "cudnnBackendExecute", [execution] { execution.run(); }) == cudaSuccess,
-            CUDNN_STATUS_EXECUTION_FAILED_CUDART, "the stream takes no work");
+            CUDNN_STATUS_EXECUTION_FAILED_CUDART, "the stream does not accept work");
   });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the emulated cuDNN's descriptors say, once finalized: tensors, operations on them, graphs of
-// operations, the device a graph is planned for, an engine's configuration and a plan.
+// The bodies of the emulated cuDNN's finalized descriptors: tensors, operations, graphs of operations, the
+// device that a graph is planned for, engine configurations and plans.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace lockstep::emulator::cudnn {
 
-// A call's status that is no success, and what cudnnGetLastErrorString says about it.
+// A call's error status and the text for cudnnGetLastErrorString.
 struct Refusal : std::runtime_error {
   Refusal(cudnnStatus_t reason, const std::string& text) : std::runtime_error(text), status(reason) {}
   cudnnStatus_t status;
@@ -28,7 +28,7 @@ struct Refusal : std::runtime_error {
 inline void require(bool holds, cudnnStatus_t status, const std::string& text) {
   if (!holds) throw Refusal(status, text);
 }
-// For what cuDNN has and the emulator has not: also says so on stderr.
+// For features of cuDNN that the emulator lacks. Also prints a line on stderr.
 [[noreturn]] void refuse_unemulated(cudnnStatus_t status, const std::string& what);
 
 using Sizes = std::array<std::int64_t, 4>;  // N, C, H, W or K, C, R, S
@@ -61,28 +61,28 @@ enum class OperationKind { convolution, pointwise, statistics, reduction };
 
 struct Operation {
   OperationKind kind;
-  std::vector<TensorPointer> inputs{};  // convolution: the two that its direction reads, in the order x, w, y
+  std::vector<TensorPointer> inputs{};   // convolution: the two tensors it reads, in the order x, w, y
   std::vector<TensorPointer> outputs{};  // statistics: sums, sums of squares
-  float alpha = 1, beta = 0;             // pointwise: of its inputs
+  float alpha = 1, beta = 0;             // pointwise: factors of its inputs
   Direction direction = Direction::forward;
   ConvolutionSizes sizes{};
   PointwiseSettings pointwise{};
 };
 
 struct Graph {
-  std::vector<Operation> operations;         // each after those whose results it reads
-  std::map<std::int64_t, TensorPointer> io;  // those that are not virtual
-  int device = -1;                           // of the handle it was made with
+  std::vector<Operation> operations;         // each after the operations whose results it reads
+  std::map<std::int64_t, TensorPointer> io;  // tensors that are not virtual
+  int device = -1;                           // the device of the graph's handle
 
-  // Null unless there is exactly one.
+  // Null unless the graph has exactly one convolution.
   const Operation* convolution() const;
 };
 
-// A device that is planned for.
+// A device to plan for.
 struct Target {
   int compute_capability;  // times 100
   int multiprocessors;
-  int device;  // -1: only described
+  int device;  // -1: given only by a description
 };
 
 struct Configuration {
@@ -92,14 +92,14 @@ struct Configuration {
   std::map<cudnnBackendKnobType_t, std::int64_t> knobs;
 };
 
-// Plans that were finalized in this process.
+// The number of plans finalized in this process.
 std::uint64_t plans_built();
 
-// Lives as long as the process: work in a stream may need it when its descriptor is gone, and counting
-// references would tell ThreadSanitizer of an order that CUDA does not give.
+// Is never destroyed: work in a stream may need it after its descriptor is destroyed, and ThreadSanitizer
+// would see a reference count as synchronization, which CUDA does not provide.
 struct Plan {
   std::shared_ptr<const Configuration> configuration;
-  int device;  // -1: only described
+  int device;  // -1: given only by a description
   std::size_t workspace_bytes;
 };
 

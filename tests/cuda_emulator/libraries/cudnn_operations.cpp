@@ -17,11 +17,11 @@ Element element_of(cudnnDataType_t type) {
 
 void require_fp32(const Descriptor& d, cudnnBackendAttributeName_t name) {
   if (d.one<cudnnDataType_t>(name) != CUDNN_DATA_FLOAT) {
-    refuse_unemulated(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "computing in another precision than fp32");
+    refuse_unemulated(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "compute types other than fp32");
   }
 }
 
-// Whether the elements lie side by side, in any order of the dimensions.
+// True if the elements are contiguous, in any order of the dimensions.
 bool is_packed(const Tensor& t) {
   std::array<std::size_t, 4> order = {0, 1, 2, 3};
   std::ranges::sort(order, {}, [&](std::size_t i) { return std::pair(t.strides[i], t.sizes[i]); });
@@ -45,7 +45,7 @@ Body make_tensor(const Descriptor& d) {
   const auto sizes = d.all<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
   const auto strides = d.all<std::int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
   require(sizes.size() == strides.size(), CUDNN_STATUS_BAD_PARAM,
-          "a tensor has other numbers of sizes and strides");
+          "a tensor's numbers of sizes and strides differ");
   if (sizes.size() != 4)
     refuse_unemulated(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "tensors of other than four dimensions");
   Tensor tensor{.id = d.one<std::int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID),
@@ -55,14 +55,14 @@ Body make_tensor(const Descriptor& d) {
   std::ranges::copy(sizes, tensor.sizes.begin());
   std::ranges::copy(strides, tensor.strides.begin());
   require(std::ranges::all_of(sizes, [](auto size) { return size > 0; }), CUDNN_STATUS_BAD_PARAM,
-          "a size below one");
+          "a size is less than one");
   require(std::ranges::all_of(strides, [](auto stride) { return stride > 0; }), CUDNN_STATUS_BAD_PARAM,
-          "a stride below one");
+          "a stride is less than one");
   const auto size = static_cast<std::int64_t>(size_of(tensor.type));
   require(tensor.alignment > 0 && tensor.alignment % size == 0, CUDNN_STATUS_BAD_PARAM,
-          "a tensor's alignment is no multiple of its elements' size");
+          "a tensor's alignment is not a multiple of the element size");
   if (!is_packed(tensor)) {
-    refuse_unemulated(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensors whose elements do not lie side by side");
+    refuse_unemulated(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensors whose elements are not contiguous");
   }
   return std::make_shared<const Tensor>(tensor);
 }
@@ -71,9 +71,10 @@ namespace {
 
 std::array<std::int64_t, 2> two(const Descriptor& d, cudnnBackendAttributeName_t name, std::int64_t least) {
   const auto values = d.all<std::int64_t>(name);
-  require(values.size() == 2, CUDNN_STATUS_BAD_PARAM, "not one value for each of two spatial dimensions");
+  require(values.size() == 2, CUDNN_STATUS_BAD_PARAM,
+          "not exactly one value for each of two spatial dimensions");
   require(values[0] >= least && values[1] >= least, CUDNN_STATUS_BAD_PARAM,
-          "a padding below zero, or a stride or a dilation below one");
+          "a padding is negative, or a stride or dilation is less than one");
   return {values[0], values[1]};
 }
 
@@ -84,7 +85,7 @@ Body make_convolution(const Descriptor& d) {
     refuse_unemulated(CUDNN_STATUS_NOT_SUPPORTED, "convolutions in other than two dimensions");
   }
   if (d.one<cudnnConvolutionMode_t>(CUDNN_ATTR_CONVOLUTION_CONV_MODE) != CUDNN_CROSS_CORRELATION) {
-    refuse_unemulated(CUDNN_STATUS_NOT_SUPPORTED, "convolutions that turn the kernel");
+    refuse_unemulated(CUDNN_STATUS_NOT_SUPPORTED, "convolutions with a flipped kernel");
   }
   require_fp32(d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE);
   return std::make_shared<const ConvolutionSettings>(
@@ -115,7 +116,7 @@ Body make_pointwise(const Descriptor& d) {
 
 namespace {
 
-// The convolution's attributes, by direction.
+// The names of the convolution's attributes, by direction.
 struct ConvolutionNames {
   Direction direction;
   cudnnBackendAttributeName_t settings, x, w, y, alpha, beta;
@@ -152,16 +153,19 @@ ConvolutionSizes convolution_sizes(const ConvolutionSettings& s, const Tensor& x
                                    const Tensor& y) {
   const auto& [batch, in_channels, height, width] = x.sizes;
   const auto& [out_channels, group_in, kernel_height, kernel_width] = w.sizes;
-  require(in_channels % group_in == 0, CUDNN_STATUS_BAD_PARAM, "w's channels do not divide x's into groups");
+  require(in_channels % group_in == 0, CUDNN_STATUS_BAD_PARAM,
+          "x's channels are not a multiple of w's channels");
   const std::int64_t groups = in_channels / group_in;
-  require(out_channels % groups == 0, CUDNN_STATUS_BAD_PARAM, "the groups do not divide w's output channels");
+  require(out_channels % groups == 0, CUDNN_STATUS_BAD_PARAM,
+          "w's output channels are not a multiple of the groups");
   require(y.sizes[0] == batch, CUDNN_STATUS_BAD_PARAM, "x and y differ in batch size");
-  require(y.sizes[1] == out_channels, CUDNN_STATUS_BAD_PARAM, "y has not as many channels as w makes");
+  require(y.sizes[1] == out_channels, CUDNN_STATUS_BAD_PARAM,
+          "y's channels and w's output channels differ in number");
   for (std::size_t i = 0; i < 2; ++i) {
     const std::int64_t padded = x.sizes[2 + i] + s.before[i] + s.after[i];
     const std::int64_t kernel = s.dilation[i] * (w.sizes[2 + i] - 1) + 1;
     require(padded >= kernel && (padded - kernel) / s.stride[i] + 1 == y.sizes[2 + i], CUDNN_STATUS_BAD_PARAM,
-            "y is not as high or wide as x, w, padding, stride and dilation make it");
+            "y's height or width does not match x, w, padding, stride and dilation");
   }
   return {.batch = batch,
           .groups = groups,
@@ -212,7 +216,7 @@ namespace {
 void require_broadcast(const Tensor& from, const Tensor& to) {
   for (std::size_t i = 0; i < 4; ++i) {
     require(from.sizes[i] == to.sizes[i] || from.sizes[i] == 1, CUDNN_STATUS_BAD_PARAM,
-            "a tensor is neither as large as the result nor of one element in a dimension");
+            "a tensor's size in a dimension is neither one nor the result's size");
   }
 }
 
@@ -247,7 +251,7 @@ Body make_statistics_operation(const Descriptor& d) {
   const auto squares = d.referred_to<Tensor>(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC);
   for (const TensorPointer& output : {sums, squares}) {
     require(output->sizes == Sizes{1, x->sizes[1], 1, 1} && output->type == Element::f32,
-            CUDNN_STATUS_BAD_PARAM, "statistics are fp32, one for each channel");
+            CUDNN_STATUS_BAD_PARAM, "statistics must be fp32 with one element per channel");
   }
   return std::make_shared<const Operation>(
       Operation{.kind = OperationKind::statistics, .inputs = {x}, .outputs = {sums, squares}});
@@ -268,7 +272,7 @@ Body make_reduction_operation(const Descriptor& d) {
 
 namespace {
 
-// Each after those whose results it reads.
+// Sorts operations so that each comes after the operations whose results it reads.
 std::vector<Operation> sorted(const std::vector<Operation>& operations) {
   const auto writes = [](const Operation& operation, std::int64_t id) {
     return std::ranges::any_of(operation.outputs, [&](const TensorPointer& t) { return t->id == id; });
@@ -295,21 +299,21 @@ void check_tensors(Graph& graph) {
       for (const TensorPointer& tensor : *tensors) {
         const auto [found, inserted] = all.try_emplace(tensor->id, tensor);
         require(inserted || *found->second == *tensor, CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES,
-                "different tensors have one id");
+                "different tensors have the same id");
         if (tensors == &operation.inputs) read.insert(tensor->id);
         if (tensors == &operation.outputs) {
           require(written.insert(tensor->id).second, CUDNN_STATUS_BAD_PARAM,
-                  "two operations write one tensor");
+                  "two operations write the same tensor");
         }
       }
     }
     require(operation.kind != OperationKind::convolution || operation.beta == 0 ||
                 !operation.outputs[0]->is_virtual,
-            CUDNN_STATUS_BAD_PARAM, "a virtual tensor holds nothing that could be added to");
+            CUDNN_STATUS_BAD_PARAM, "a virtual tensor has no previous values to add to");
   }
   for (const auto& [id, tensor] : all) {
     require(!tensor->is_virtual || (written.contains(id) && read.contains(id)), CUDNN_STATUS_BAD_PARAM,
-            "a virtual tensor is not both written and read");
+            "a virtual tensor is not both written and read in the graph");
     if (!tensor->is_virtual) graph.io.emplace(id, tensor);
   }
 }
@@ -332,7 +336,7 @@ Body make_graph(const Descriptor& d) {
   const auto convolutions =
       std::ranges::count(graph.operations, OperationKind::convolution, &Operation::kind);
   if (convolutions > 1) {
-    refuse_unemulated(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "graphs of more than one convolution");
+    refuse_unemulated(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "graphs with more than one convolution");
   }
   return std::make_shared<const Graph>(std::move(graph));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What finalizing makes of a graph's descriptors: tensors, the settings of operations, operations and the
-// graph itself, checked against each other. Each throws a Refusal for what cuDNN refuses or nobody emulates.
+// The bodies that finalizing creates for a graph's descriptors: tensors, settings of operations, operations
+// and the graph itself. They are checked against each other. Each function throws a Refusal for descriptors
+// that cuDNN refuses or that are not emulated.
 #pragma once
 
 #include "tests/cuda_emulator/libraries/cudnn_descriptor.h"

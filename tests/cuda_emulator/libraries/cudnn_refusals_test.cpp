@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the emulated cuDNN does not let pass.
+// The calls that the emulated cuDNN refuses.
 #include <functional>
 #include <string>
 
@@ -23,12 +23,12 @@ const ConvolutionShape kShape{.batch = 2,
 
 using Integers = std::vector<std::int64_t>;
 
-TEST(CudnnRefuses, AttributesThatAreNotTheDescriptors) {
+TEST(CudnnRefuses, InvalidAttributes) {
   CudnnObject tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   EXPECT_EQ(tensor.try_set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, std::vector{0}),
             CUDNN_STATUS_BAD_PARAM);
   EXPECT_NE(CudnnObject::last_error().find("attribute 101"), std::string::npos);
-  EXPECT_EQ(CudnnObject::last_error(), "") << "an error is told once";
+  EXPECT_EQ(CudnnObject::last_error(), "") << "the last error is reported only once";
   EXPECT_EQ(tensor.try_set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_INT64, Integers{0}),
             CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE);
   EXPECT_EQ(tensor.try_set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{0, 0}),
@@ -43,10 +43,10 @@ TEST(CudnnRefuses, AttributesThatAreNotTheDescriptors) {
   CudnnObject engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   EXPECT_EQ(engine.try_set(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, std::vector{0}),
             CUDNN_STATUS_BAD_PARAM)
-      << "can only be read";
+      << "read-only attribute";
 }
 
-TEST(CudnnRefuses, DescriptorsThatAreNone) {
+TEST(CudnnRefuses, InvalidDescriptors) {
   cudnnBackendDescriptor_t descriptor = nullptr;
   EXPECT_EQ(cudnnBackendCreateDescriptor(CUDNN_BACKEND_MATMUL_DESCRIPTOR, &descriptor),
             CUDNN_STATUS_NOT_SUPPORTED);
@@ -59,7 +59,7 @@ TEST(CudnnRefuses, DescriptorsThatAreNone) {
   EXPECT_EQ(cudnnBackendDestroyDescriptor(descriptor), CUDNN_STATUS_BAD_PARAM);
 }
 
-TEST(CudnnRefuses, ToChangeWhatIsFinalizedAndToReadWhatIsNot) {
+TEST(CudnnRefuses, ChangesOfFinalizedAndReadsOfUnfinalizedDescriptors) {
   CudnnObject open = open_tensor(1, {2, 3, 4, 5});
   std::int64_t value = 0, count = 0;
   EXPECT_EQ(
@@ -76,7 +76,7 @@ TEST(CudnnRefuses, ToChangeWhatIsFinalizedAndToReadWhatIsNot) {
   EXPECT_EQ(done.get<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 2), (Integers{2, 3}));
 }
 
-TEST(CudnnRefuses, TensorsThatLackSomethingOrMakeNoSense) {
+TEST(CudnnRefuses, IncompleteOrInvalidTensors) {
   CudnnObject empty(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   EXPECT_EQ(empty.finalize(), CUDNN_STATUS_BAD_PARAM);
   const auto changed = [](cudnnBackendAttributeName_t name, const Integers& values) {
@@ -94,7 +94,7 @@ TEST(CudnnRefuses, TensorsThatLackSomethingOrMakeNoSense) {
   EXPECT_EQ(wide.finalize(), CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE);
 }
 
-TEST(CudnnRefuses, ConvolutionsThatMakeNoSense) {
+TEST(CudnnRefuses, InvalidConvolutions) {
   const auto changed = [&](cudnnBackendAttributeName_t name, const Integers& values) {
     CudnnObject convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
     convolution.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, Integers{2})
@@ -127,10 +127,11 @@ TEST(CudnnRefuses, OperationsWhoseTensorsDisagree) {
   EXPECT_EQ(with({2, 8, 6, 5}, {12, 8, 3, 3}, {1, 12, 6, 5}), CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(with({2, 8, 6, 5}, {12, 8, 3, 3}, {2, 11, 6, 5}), CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(with({2, 8, 6, 5}, {12, 3, 3, 3}, {2, 12, 6, 5}), CUDNN_STATUS_BAD_PARAM);
-  EXPECT_EQ(with({2, 8, 6, 5}, {13, 4, 3, 3}, {2, 13, 6, 5}), CUDNN_STATUS_BAD_PARAM) << "groups of 6.5";
+  EXPECT_EQ(with({2, 8, 6, 5}, {13, 4, 3, 3}, {2, 13, 6, 5}), CUDNN_STATUS_BAD_PARAM)
+      << "6.5 output channels per group";
 }
 
-TEST(CudnnRefuses, OperationsThatLackATensorOrReferToWhatIsNotFinalized) {
+TEST(CudnnRefuses, OperationsWithMissingOrUnfinalizedParts) {
   CudnnObject operation(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
   const CudnnObject of = settings(kShape), open = open_tensor(kXId, x_sizes(kShape));
   EXPECT_EQ(operation.try_set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, {&open}),
@@ -146,7 +147,7 @@ class CudnnGraphs : public testing::Test {
   OnDevice device;
 };
 
-TEST_F(CudnnGraphs, HaveOneTensorForAnIdAndUseWhatIsVirtual) {
+TEST_F(CudnnGraphs, HaveOneTensorPerIdAndUseEveryVirtualTensor) {
   const CudnnObject x = tensor(kXId, x_sizes(kShape)), w = tensor(kWId, w_sizes(kShape)),
                     y = tensor(kYId, y_sizes(kShape));
   const CudnnObject twin = tensor(kXId, w_sizes(kShape)),
@@ -165,7 +166,7 @@ TEST_F(CudnnGraphs, HaveOneTensorForAnIdAndUseWhatIsVirtual) {
   EXPECT_NE(open_graph({&one, &two}, device.handle).finalize(), CUDNN_STATUS_SUCCESS);
 }
 
-TEST_F(CudnnGraphs, AreProposedTheSameEnginesInTheSameOrder) {
+TEST_F(CudnnGraphs, GetTheSameEngineProposalsInTheSameOrder) {
   ConvolutionShape shape = kShape;
   const auto indices = [&](cudnnBackendHeurMode_t mode) {
     const CudnnObject operation = convolution_operation(0, shape);
@@ -183,7 +184,7 @@ TEST_F(CudnnGraphs, AreProposedTheSameEnginesInTheSameOrder) {
   EXPECT_NE(indices(CUDNN_HEUR_MODE_A), indices(CUDNN_HEUR_MODE_B));
 }
 
-TEST_F(CudnnGraphs, NeedADeviceToBePlannedFor) {
+TEST_F(CudnnGraphs, NeedADeviceForPlanning) {
   const CudnnObject operation = convolution_operation(0, kShape);
   const CudnnObject graph = open_graph({&operation}, nullptr).finalized();
   EXPECT_EQ(open_heuristics(graph, CUDNN_HEUR_MODE_A).finalize(), CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
@@ -221,7 +222,7 @@ TEST_F(CudnnGraphs, HaveEnginesWithKnobsInTheirRange) {
   EXPECT_EQ(configured(CUDNN_KNOB_TYPE_STAGES, 2), CUDNN_STATUS_BAD_PARAM);
 }
 
-TEST_F(CudnnGraphs, MayBeRefusedAPlanThatWasProposed) {
+TEST_F(CudnnGraphs, MayHaveAProposedPlanRefused) {
   const CudnnObject operation = convolution_operation(0, kShape);
   const CudnnObject graph = open_graph({&operation}, device.handle).finalized();
   int refused = 0, compiled = 0;
@@ -239,7 +240,7 @@ TEST_F(CudnnGraphs, MayBeRefusedAPlanThatWasProposed) {
   EXPECT_EQ(compiled, 1);
 }
 
-// A plan with a workspace, and what it runs on.
+// A plan with a workspace, and the memory it runs on.
 class CudnnRuns : public CudnnGraphs {
  protected:
   CudnnRuns()
@@ -268,10 +269,10 @@ class CudnnRuns : public CudnnGraphs {
   DeviceArray x, w, y, workspace;
 };
 
-TEST_F(CudnnRuns, RefuseIdsThatAreNotThePlans) {
+TEST_F(CudnnRuns, RefuseIdsThatDoNotMatchThePlan) {
   EXPECT_EQ(run(x.data(), w.data(), y.data(), workspace.data()), CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(run({kXId, kWId}, {x.data(), w.data()}, workspace.data()), CUDNN_STATUS_BAD_PARAM)
-      << "one is missing";
+      << "one id is missing";
   EXPECT_EQ(run({kXId, kWId, 99}, {x.data(), w.data(), y.data()}, workspace.data()), CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(run({kXId, kWId, kYId, 99}, {x.data(), w.data(), y.data(), y.data()}, workspace.data()),
             CUDNN_STATUS_BAD_PARAM);
@@ -280,7 +281,7 @@ TEST_F(CudnnRuns, RefuseIdsThatAreNotThePlans) {
   EXPECT_EQ(open_pack({kXId, kWId, kYId}, {x.data(), w.data()}, nullptr).finalize(), CUDNN_STATUS_BAD_PARAM);
 }
 
-TEST_F(CudnnRuns, RefuseMemoryThatIsNotTheDevices) {
+TEST_F(CudnnRuns, RefuseInvalidTensorMemory) {
   Values host(x.bytes());
   DeviceArray large(1 << 16);
   EXPECT_EQ(run(host.data(), w.data(), y.data(), workspace.data()), CUDNN_STATUS_BAD_PARAM)
@@ -293,7 +294,7 @@ TEST_F(CudnnRuns, RefuseMemoryThatIsNotTheDevices) {
   EXPECT_EQ(run(large.at((1 << 16) - x.bytes()), w.data(), y.data(), workspace.data()), CUDNN_STATUS_SUCCESS);
 }
 
-TEST_F(CudnnRuns, RefuseAWorkspaceThatIsMissingTooSmallOrInTheWay) {
+TEST_F(CudnnRuns, RefuseAMissingSmallOrOverlappingWorkspace) {
   DeviceArray small(workspace.bytes() - 4), large(1 << 18);
   EXPECT_EQ(run(x.data(), w.data(), y.data(), nullptr), CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
   EXPECT_EQ(run(x.data(), w.data(), y.data(), small.data()), CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT);
@@ -303,7 +304,7 @@ TEST_F(CudnnRuns, RefuseAWorkspaceThatIsMissingTooSmallOrInTheWay) {
       << "y over x";
 }
 
-TEST_F(CudnnRuns, RefuseWhatIsNoPlanOrNotFinalized) {
+TEST_F(CudnnRuns, RefuseInvalidAndUnfinalizedDescriptors) {
   const CudnnObject pack = open_pack({kXId, kWId, kYId}, {x.data(), w.data(), y.data()}, workspace.data());
   EXPECT_EQ(cudnnBackendExecute(device.handle, plan.get(), pack.get()), CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED);
   EXPECT_EQ(cudnnBackendExecute(device.handle, pack.get(), plan.get()),
@@ -312,7 +313,7 @@ TEST_F(CudnnRuns, RefuseWhatIsNoPlanOrNotFinalized) {
   EXPECT_EQ(cudnnBackendExecute(nullptr, plan.get(), pack.get()), CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
 }
 
-// A library that allocates when it runs something for the first time.
+// The library allocates memory in a plan's first execution.
 TEST_F(CudnnRuns, FirstExecutionFailsInACapture) {
   const auto capture = [&](cudnnStatus_t status) {
     cudaGraph_t graph = nullptr;
@@ -325,7 +326,7 @@ TEST_F(CudnnRuns, FirstExecutionFailsInACapture) {
   EXPECT_EQ(capture(CUDNN_STATUS_EXECUTION_FAILED), cudaErrorStreamCaptureInvalidated);
   EXPECT_EQ(cudaGetLastError(), cudaErrorStreamCaptureInvalidated);
   EXPECT_EQ(run(x.data(), w.data(), y.data(), workspace.data()), CUDNN_STATUS_SUCCESS);
-  EXPECT_EQ(capture(CUDNN_STATUS_SUCCESS), cudaSuccess) << "it has run before";
+  EXPECT_EQ(capture(CUDNN_STATUS_SUCCESS), cudaSuccess) << "the plan has already run once";
 }
 
 std::size_t free_memory() {
@@ -363,7 +364,7 @@ TEST_F(CudnnRuns, RefuseAnotherDevice) {
     EXPECT_EQ(other.run(plan, {kXId, kWId, kYId}, {x.data(), w.data(), y.data()}, workspace.data()),
               CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH);
     EXPECT_EQ(run(x.data(), w.data(), y.data(), workspace.data()), CUDNN_STATUS_EXECUTION_FAILED_CUDART)
-        << "another device is current";
+        << "the current device is not the handle's";
   }
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
 }
@@ -387,7 +388,7 @@ CudnnObject open_device(const std::string& json) {
   return device;
 }
 
-TEST(CudnnDescribedDevices, AreDescribedWhole) {
+TEST(CudnnDescribedDevices, NeedACompleteDescription) {
   EXPECT_EQ(open_device(description("", "")).finalize(), CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(open_device("[]").finalize(), CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(open_device("{").finalize(), CUDNN_STATUS_BAD_PARAM);
@@ -397,7 +398,7 @@ TEST(CudnnDescribedDevices, AreDescribedWhole) {
             CUDNN_STATUS_BAD_PARAM);
 }
 
-TEST(CudnnDescribedDevices, ArePlannedForButNotRunOn) {
+TEST(CudnnDescribedDevices, SupportPlanningButNotExecution) {
   const CudnnObject target = open_device(description("", "")).finalized();
   const auto heuristics = [&](cudnnDataType_t type) {
     const CudnnObject operation = convolution_operation(0, kShape, {.tensors = {.type = type}});
@@ -412,7 +413,8 @@ TEST(CudnnDescribedDevices, ArePlannedForButNotRunOn) {
       halves.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, 1);
   CudnnObject plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, {&configurations.front()});
-  EXPECT_EQ(cudnnBackendFinalize(plan.get()), CUDNN_STATUS_BAD_PARAM_NULL_POINTER) << "for no device";
+  EXPECT_EQ(cudnnBackendFinalize(plan.get()), CUDNN_STATUS_BAD_PARAM_NULL_POINTER)
+      << "neither a handle nor a device description";
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, {&target});
   ASSERT_EQ(plan.finalize(), CUDNN_STATUS_SUCCESS);
   const OnDevice device;
@@ -421,7 +423,7 @@ TEST(CudnnDescribedDevices, ArePlannedForButNotRunOn) {
             CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH);
 }
 
-TEST(Cudnn, SaysWhatItIs) {
+TEST(Cudnn, ReportsItsVersionAndErrors) {
   int major = 0;
   EXPECT_EQ(cudnnGetProperty(MAJOR_VERSION, &major), CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(major, 9);

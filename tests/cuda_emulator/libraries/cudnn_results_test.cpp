@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the emulated cuDNN computes, by every engine it proposes, against the reference in double precision.
+// Compares the results of every proposed engine of the emulated cuDNN with a reference in double precision.
 #include <algorithm>
 #include <cmath>
 #include <ostream>
@@ -33,7 +33,7 @@ const ConvolutionShape kShape{.batch = 3,
                               .kernel = 3,
                               .padding = 1};
 
-// The elements of a tensor in N, C, H, W order, as they lie.
+// The elements of a tensor given in N, C, H, W order, rearranged to its order in memory (or back).
 Values arranged(const Values& values, const FourSizes& s, bool plain, bool back = false) {
   if (plain) return values;
   Values result(values.size());
@@ -145,7 +145,7 @@ TEST_P(CudnnResults, MatchTheReferenceByEveryEngine) {
   EXPECT_GE(seen.size(), 7u);
 }
 
-TEST_P(CudnnResults, ScaleAndAdd) {
+TEST_P(CudnnResults, SupportAlphaAndBeta) {
   const OnDevice device;
   for (const int direction : {0, 1, 2}) {
     const Problem problem(kShape, direction, GetParam());
@@ -163,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Types, CudnnResults,
                                          Case{"bf16", CUDNN_DATA_BFLOAT16, DType::bf16, false}),
                          [](const auto& type) { return type.param.name; });
 
-TEST(CudnnEngines, DifferInTheirLastBitsAndRepeatThemUnlessTheyAreNoted) {
+TEST(CudnnEngines, DifferInLastBitsAndRepeatThemUnlessNondeterministic) {
   const OnDevice device;
   const Problem problem(kShape, 2, kFloat);
   std::set<Values> results;
@@ -181,11 +181,11 @@ TEST(CudnnEngines, DifferInTheirLastBitsAndRepeatThemUnlessTheyAreNoted) {
     ++runs;
   }
   EXPECT_TRUE(varied);
-  // Sums of few terms are of one block for some of them.
+  // For short sums, some engines have a single block and so give equal results.
   EXPECT_GE(results.size(), 5u) << "of " << runs;
 }
 
-TEST(CudnnEngines, RoundOperandsAsTheirNotesSay) {
+TEST(CudnnEngines, RoundOperandsOnlyIfTheirNotesListTensorCores) {
   const OnDevice device;
   const Problem problem(kShape, 0, kFloat);
   for (const CudnnObject& configuration : proposals(problem.graph(device.handle))) {
@@ -231,7 +231,7 @@ TEST(CudnnEngines, RunWhenACapturedGraphIsLaunched) {
                        {problem.y.memory.data(), problem.x.memory.data(), problem.w.memory.data()},
                        workspace.data()),
             CUDNN_STATUS_SUCCESS)
-      << "the first execution, which no capture allows";
+      << "the first execution, which must not be captured";
   ASSERT_EQ(cudaStreamSynchronize(device.stream), cudaSuccess);
   problem.y.restore();
   ASSERT_EQ(cudaStreamBeginCapture(device.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
@@ -248,7 +248,7 @@ TEST(CudnnEngines, RunWhenACapturedGraphIsLaunched) {
   cudaGraphDestroy(captured);
 }
 
-// Graphs of more than a convolution.
+// Graphs with more operations than a single convolution.
 class CudnnFusions : public testing::Test {
  protected:
   static constexpr std::int64_t kSumId = 10, kReluId = 11, kBiasId = 12, kOutId = 13, kSquaresId = 14;
@@ -283,7 +283,7 @@ class CudnnFusions : public testing::Test {
   const TensorOptions io{.type = CUDNN_DATA_HALF}, inner{.type = CUDNN_DATA_FLOAT, .is_virtual = true};
 };
 
-TEST_F(CudnnFusions, ConvolutionBiasAndRelu) {
+TEST_F(CudnnFusions, ComputeConvolutionBiasAndRelu) {
   const Problem problem(kShape, 0, half);
   const FourSizes channels{1, kShape.out_channels, 1, 1};
   const Operand bias(channels, half, "bias"), out(y_sizes(kShape), half, "out");
@@ -293,7 +293,7 @@ TEST_F(CudnnFusions, ConvolutionBiasAndRelu) {
                     result = tensor(kOutId, y_sizes(kShape), io);
   const CudnnObject first = open_convolution(0, settings(kShape), x, w, y).finalized();
   const CudnnObject second = binary(CUDNN_POINTWISE_ADD, y, b, sum), third = relu(sum, result);
-  // In any order: a graph is sorted.
+  // The operations may be given in any order, since the graph sorts them.
   const CudnnObject graph = open_graph({&third, &first, &second}, device.handle).finalized();
   Doubles expected =
       reference_forward(kShape, widen(problem.x.values), widen(problem.w.values), widen(bias.values));
@@ -315,7 +315,7 @@ TEST_F(CudnnFusions, ConvolutionBiasAndRelu) {
   EXPECT_EQ(fallback.finalize(), CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN);
 }
 
-TEST_F(CudnnFusions, ConvolutionAndItsStatistics) {
+TEST_F(CudnnFusions, ComputeConvolutionAndItsStatistics) {
   const Problem problem(kShape, 0, half);
   const FourSizes channels{1, kShape.out_channels, 1, 1};
   const Operand sums(channels, kFloat, "sums"), squares(channels, kFloat, "squares");
@@ -354,7 +354,7 @@ TEST_F(CudnnFusions, ConvolutionAndItsStatistics) {
   EXPECT_LT(relative_error(squares.read(), expected_squares), 1e-5);
 }
 
-TEST_F(CudnnFusions, ReluBackwardOfAScaledTensor) {
+TEST_F(CudnnFusions, ComputeReluBackwardOfAScaledTensor) {
   const FourSizes sizes{2, 5, 3, 4}, channels{1, 5, 1, 1};
   const Operand x(sizes, kFloat, "x"), scale(channels, kFloat, "scale"), gradient(sizes, kFloat, "gradient"),
       out(sizes, kFloat, "out");
@@ -383,7 +383,7 @@ TEST_F(CudnnFusions, ReluBackwardOfAScaledTensor) {
   }
 }
 
-TEST_F(CudnnFusions, SumsOverPixels) {
+TEST_F(CudnnFusions, ComputeSumsOverPixels) {
   const FourSizes sizes{3, 4, 5, 6}, channels{1, 4, 1, 1};
   const Operand x(sizes, kFloat, "x"), y(channels, kFloat, "y");
   const CudnnObject from = tensor(kXId, sizes), to = tensor(kYId, channels);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuDNN's descriptors for the tests of the emulated cuDNN: every call's status is looked at.
+// cuDNN descriptors for the tests of the emulated cuDNN. The status of every call is checked.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ class CudnnObject {
   template <typename T>
   std::vector<T> get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                      std::size_t most = 64) const {
-    // char in place of bool, of which a vector has no data().
+    // char instead of bool, because std::vector<bool> has no data().
     std::vector<T> values(most);
     std::int64_t count = -1;
     EXPECT_EQ(
@@ -99,10 +99,10 @@ inline FourSizes plain_strides(const FourSizes& s) { return {s[1] * s[2] * s[3],
 struct TensorOptions {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   bool is_virtual = false;
-  bool plain = false;  // rather than channels last
+  bool plain = false;  // N, C, H, W instead of channels last
   std::int64_t alignment = 16;
 };
-// Not finalized.
+// Returns a tensor descriptor that is not yet finalized.
 inline CudnnObject open_tensor(std::int64_t id, const FourSizes& sizes, const TensorOptions& options = {}) {
   const FourSizes strides = options.plain ? plain_strides(sizes) : channels_last_strides(sizes);
   CudnnObject tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -144,8 +144,8 @@ inline FourSizes y_sizes(const ConvolutionShape& s) {
 
 constexpr std::int64_t kXId = 1, kWId = 2, kYId = 3;
 
-// direction: 0 forward, 1 backward data, 2 backward filter. Attributes of a direction's operation are
-// numbered alike.
+// direction: 0 forward, 1 backward data, 2 backward filter. The attributes of the three operations are
+// numbered in the same way.
 inline CudnnObject open_convolution(int direction, const CudnnObject& of, const CudnnObject& x,
                                     const CudnnObject& w, const CudnnObject& y, float alpha = 1,
                                     float beta = 0) {
@@ -239,7 +239,7 @@ inline CudnnObject open_pack(const std::vector<std::int64_t>& ids, const std::ve
   return pack;
 }
 
-// A handle on the current device, and a stream of its own.
+// A handle and a new stream on the current device.
 struct OnDevice {
   OnDevice() {
     EXPECT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);

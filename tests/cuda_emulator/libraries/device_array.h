@@ -29,14 +29,14 @@ class DeviceArray {
   void* at(std::size_t byte) const { return static_cast<std::byte*>(data_) + byte; }
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
-  // Waits for the device.
+  // Waits for the device and copies the elements to the host.
   Values read(DType type) const {
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     std::vector<std::byte> elements(bytes_);
     EXPECT_EQ(cudaMemcpy(elements.data(), data_, bytes_, cudaMemcpyDeviceToHost), cudaSuccess);
     return from_elements(elements.data(), bytes_, type);
   }
-  // NaN in every type.
+  // Fills the memory with NaN, in every type.
   void poison() const { EXPECT_EQ(cudaMemset(data_, 0xff, bytes_), cudaSuccess); }
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elements of the emulated libraries' operands and the floats they are computed with. Everything here works
-// on memory of one thread and is compiled for speed, without sanitizers; device memory is read and written in
-// operands.h.
+// Conversions between the element types of the emulated libraries' operands and the floats used for
+// computing. All functions work on memory of a single thread and are compiled for speed, without sanitizers;
+// operands.h reads and writes device memory.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ constexpr std::size_t size_of(Element type) { return type == Element::f32 ? 4 : 
 const char* name_of(Element type);
 
 void to_floats(const void* elements, Element type, std::int64_t count, float* values);
-// To the nearest, ties to even.
+// Rounds to nearest, ties to even.
 void from_floats(const float* values, std::int64_t count, Element type, void* elements);
-// To the nearest number of 10 bits of mantissa, as tensor cores take fp32 operands.
+// Rounds to the nearest number with 10 bits of mantissa, as tensor cores do with fp32 operands.
 void round_to_tf32(float* values, std::int64_t count);
-// To the nearest number that the type can hold.
+// Rounds to the nearest number of the type.
 void round_to(Element type, float* values, std::int64_t count);
 
 // sum[i] += values[i].

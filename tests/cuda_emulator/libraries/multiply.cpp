@@ -8,11 +8,11 @@
 namespace lockstep::emulator {
 namespace {
 
-constexpr std::int64_t kRows = 6, kColumns = 16;  // of the tile that is kept in registers
+constexpr std::int64_t kRows = 6, kColumns = 16;  // the tile that is kept in registers
 using Vector [[gnu::vector_size(32), gnu::aligned(4), gnu::may_alias]] = float;
 constexpr std::int64_t kLanes = 8;
 
-// Grows and is never given back while its thread lives.
+// A buffer that grows and is freed when its thread ends.
 class Scratch {
  public:
   Scratch() = default;
@@ -34,8 +34,8 @@ class Scratch {
   std::int64_t count_ = 0;
 };
 
-// Of `count` rows (or columns, turned), `step` of them side by side for each place of the depth; zeros
-// beyond.
+// Packs `count` rows (or transposed columns) into a group of `step`: for each depth position, the elements of
+// the group are adjacent. The missing rows are zeros.
 void pack(const float* from, std::int64_t across, std::int64_t along, std::int64_t count, std::int64_t step,
           std::int64_t depth, float* to) {
   if (across == 1 && count == step) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products of matrices of floats, summed in fp32 in an order that the caller fixes: blocks of the sum one
-// after the other, within a block one product after the other. Other orders give other last bits, as other
-// algorithms of a GPU do. Memory is one thread's; compiled for speed, without sanitizers.
+// Products of float matrices, summed in fp32 in an order that the caller determines: the blocks of a sum are
+// added in sequence, and so are the products within a block. Different orders give different last bits, like
+// different GPU algorithms. All memory belongs to one thread; compiled for speed, without sanitizers.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct Product {
   Matrix a, b;
   float* result;  // row-major, rows row_stride apart
   std::int64_t row_stride;
-  std::int64_t block = 256;  // of depth, that is summed before it is added to the result
-  bool add = false;          // to what the result holds
+  std::int64_t block = 256;  // depth that is summed before it is added to the result
+  bool add = false;          // add to the previous contents of the result
 };
 void multiply(const Product& product);
 

@@ -46,13 +46,15 @@ Workspace::Workspace(void* data, std::size_t bytes) : data_(static_cast<std::byt
 
 void Workspace::write(std::size_t at_byte, const float* values, std::int64_t count) const {
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
-  if (at_byte + bytes > bytes_) throw DeviceFault("an emulated algorithm needs more workspace than it said");
+  if (at_byte + bytes > bytes_)
+    throw DeviceFault("an emulated algorithm uses more workspace than it requested");
   std::memcpy(data_ + at_byte, values, bytes);
 }
 
 void Workspace::read(std::size_t at_byte, std::int64_t count, float* values) const {
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
-  if (at_byte + bytes > bytes_) throw DeviceFault("an emulated algorithm needs more workspace than it said");
+  if (at_byte + bytes > bytes_)
+    throw DeviceFault("an emulated algorithm uses more workspace than it requested");
   std::memcpy(values, data_ + at_byte, bytes);
 }
 

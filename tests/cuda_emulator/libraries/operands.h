@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the emulated libraries touch device memory: whole operands are copied in before they are computed with
-// and results are copied out afterwards, by functions that sanitizers see; what happens in between is on
-// memory of one thread. Called in a stream's order, on the runtime's thread.
+// Device memory access of the emulated libraries: whole operands are copied in before a computation and
+// results are copied out after it, by functions that are compiled with sanitizers; the computation itself
+// works on memory of one thread. Called in stream order on the runtime's thread.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,11 @@ struct Extent {
 bool overlap(const Extent& a, const Extent& b);
 bool is_aligned(const void* data, std::size_t bytes);
 
-// `count` elements side by side.
+// Reads `count` contiguous elements.
 Floats read_elements(const void* data, Element type, std::int64_t count);
 void write_elements(const Floats& values, Element type, void* data);
 
-// Memory on the device that an algorithm computes in. Holds NaNs when work begins.
+// The device memory that an algorithm works in. It is filled with NaNs at the start.
 class Workspace {
  public:
   Workspace(void* data, std::size_t bytes);
@@ -40,8 +40,8 @@ class Workspace {
   std::size_t bytes_;
 };
 
-// Sums `parts` partial results, each of `count` floats, that compute(part, floats) makes: one after the
-// other, through the workspace's first parts * count floats.
+// Sums `parts` partial results of `count` floats each, which compute(part, floats) computes, in sequence.
+// They are stored in the workspace's first parts * count floats.
 template <typename Compute>
 Floats sum_of_parts(const Workspace& workspace, std::int64_t parts, std::int64_t count, Compute compute) {
   Floats part(static_cast<std::size_t>(count));

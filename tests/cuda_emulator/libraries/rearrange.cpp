@@ -4,7 +4,7 @@
 namespace lockstep::emulator {
 namespace {
 
-// visit(index channels-last, offset by the strides) for each element.
+// Calls visit(channels-last index, offset by the strides) for each element.
 template <typename Visit>
 void each(const Four& sizes, const Four& strides, Visit visit) {
   const auto [batch, channels, height, width] = sizes;
@@ -21,7 +21,7 @@ void each(const Four& sizes, const Four& strides, Visit visit) {
 
 Four channels_last_strides(const Four& s) { return {s[2] * s[3] * s[1], 1, s[3] * s[1], s[1]}; }
 
-// 0 in dimensions of one element.
+// The channels-last strides, with 0 in dimensions of size one.
 Four broadcast_strides(const Four& sizes) {
   Four strides = channels_last_strides(sizes);
   for (std::size_t i = 0; i < 4; ++i) strides[i] = sizes[i] == 1 ? 0 : strides[i];

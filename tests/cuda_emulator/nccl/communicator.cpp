@@ -14,22 +14,22 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kNap{50};         // after which a rank that waits looks whether it is aborted
-constexpr milliseconds kLookEvery{200};  // for peers that are gone
-constexpr milliseconds kPatience{2000};  // with graphs that were destroyed but still run
-constexpr milliseconds kSayAfter{200};   // that an end waits for graphs
-constexpr double kMemory = 0.25;         // of a context's
+constexpr milliseconds kNap{50};         // interval at which a waiting rank checks for an abort
+constexpr milliseconds kLookEvery{200};  // interval of checks for lost peers
+constexpr milliseconds kPatience{2000};  // limit for destroyed graphs that still run
+constexpr milliseconds kSayAfter{200};   // time after which waiting for graphs is reported
+constexpr double kMemory = 0.25;         // share of a context's memory
 
 int current_device_of_thread() {
   int device = 0;
-  // Makes the device's context, too.
+  // Also creates the device's context.
   if (cudaGetDevice(&device) != cudaSuccess || cudaFree(nullptr) != cudaSuccess) {
     throw NcclError(ncclUnhandledCudaError, "no CUDA device for the communicator");
   }
   return device;
 }
 
-// Shared by the ranks of this process.
+// The order of a communicator, shared by its ranks in this process.
 std::shared_ptr<MeetingOrder> order_of(std::uint64_t secret, int ranks) {
   static std::mutex mutex;
   static auto& orders = *new std::map<std::uint64_t, std::weak_ptr<MeetingOrder>>;
@@ -68,7 +68,7 @@ void EmulatedCommunicator::join() {
   Presence before = Presence::absent;
   if (!me.presence.compare_exchange_strong(before, Presence::arriving)) {
     segment_.meeting().refused = 1;
-    throw NcclError(ncclInvalidUsage, fmt::format("rank {} of {} has come twice", rank_, ranks_));
+    throw NcclError(ncclInvalidUsage, fmt::format("rank {} of {} has joined twice", rank_, ranks_));
   }
   me.process = this_process();
   me.host = host_identity();
@@ -81,7 +81,7 @@ void EmulatedCommunicator::join() {
                   fmt::format("rank {} cannot join: {}", rank_, find_lost_peer(Need::to_go_on)));
 }
 
-// The message begins as NCCL's does, which people search for.
+// The message begins like NCCL's, which users search for.
 void EmulatedCommunicator::refuse_shared_devices() const {
   for (int a = 0; a < ranks_; ++a) {
     for (int b = a + 1; b < ranks_; ++b) {
@@ -119,7 +119,7 @@ bool EmulatedCommunicator::arrive() {
   return true;
 }
 
-// While ranks join, one that is lost ends the wait. Later it is an asynchronous error, and the wait goes on.
+// While ranks join, a lost rank ends the wait. Later it is an asynchronous error, and the wait continues.
 bool EmulatedCommunicator::worth_waiting(std::uint32_t seen) {
   if (!joined_) return find_lost_peer(Need::to_go_on).empty() || segment_.meeting().passed != seen;
   const std::string lost = look_for_lost_peer(Need::to_go_on);
@@ -127,7 +127,7 @@ bool EmulatedCommunicator::worth_waiting(std::uint32_t seen) {
   return true;
 }
 
-// Only what is still so at the second look: a rank that ends together with its peers has no error to tell of.
+// Reports a peer only if a second check confirms it: a rank that ends together with its peers is no error.
 std::string EmulatedCommunicator::look_for_lost_peer(Need need) {
   const std::lock_guard lock(lookout_mutex_);
   Lookout& lookout = need == Need::to_go_on ? waiting_ : asking_;
@@ -150,7 +150,8 @@ std::string EmulatedCommunicator::find_lost_peer(Need need) const {
                          presence == Presence::left ? "destroyed" : "aborted");
     }
     if (presence == Presence::here && !alive(member.process)) {
-      return fmt::format("rank {} has lost rank {}: process {} is gone", rank_, peer, member.process.number);
+      return fmt::format("rank {} has lost rank {}: process {} has ended", rank_, peer,
+                         member.process.number);
     }
   }
   return "";
@@ -162,14 +163,14 @@ void EmulatedCommunicator::count() {
   ++collectives_;
   if (!async_fault_ || collectives_ != async_fault_->after) return;
   fail(async_fault_->status,
-       fmt::format("LOCKSTEP_EMULATED_NCCL_ASYNC wants an error of rank {} after collective {}", rank_,
+       fmt::format("LOCKSTEP_EMULATED_NCCL_ASYNC requests an error of rank {} after collective {}", rank_,
                    collectives_));
 }
 
 void EmulatedCommunicator::fail(ncclResult_t status, const std::string& message) {
   const std::lock_guard lock(mutex_);
   if (error_ != ncclSuccess) return;
-  complain(status, message);  // before anybody sees the error, and asks what it was
+  complain(status, message);  // before other threads can see the error and read its message
   error_ = status;
   error_message_ = message;
 }
@@ -190,7 +191,7 @@ std::string EmulatedCommunicator::async_error_message() {
   return error_message_;
 }
 
-// NCCL counts the graphs that hold its kernels (localPersistentRefs), and polls until they are destroyed.
+// NCCL counts the graphs with its kernels (localPersistentRefs), and polls until they are destroyed.
 void EmulatedCommunicator::wait_for_graphs(const char* function) {
   const std::size_t captured = ledger_.captured_after(kSayAfter);
   if (captured == 0) return;
@@ -236,8 +237,9 @@ void EmulatedCommunicator::remove_registration(void* handle) {
     const std::lock_guard lock(mutex_);
     const auto found = registrations_.find(handle);
     if (found == registrations_.end()) {
-      throw NcclError(ncclInvalidArgument,
-                      "ncclCommDeregister: no handle of this communicator, or not any more");
+      throw NcclError(
+          ncclInvalidArgument,
+          "ncclCommDeregister: the handle does not belong to this communicator or was deregistered");
     }
     range = found->second;
   }

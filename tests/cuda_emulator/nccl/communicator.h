@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EmulatedCommunicator: one rank's end of what ncclCommInitRank makes. Ranks meet in shared memory
-// (segment.h): each puts what it gives into its slot, waits until all have, and takes what it needs
-// (exchange.h runs that, on a thread of the runtime). Whoever waits sleeps, and looks after its peers a few
-// times a second.
+// EmulatedCommunicator: one rank's part of a communicator of ncclCommInitRank. Ranks meet in shared memory
+// (segment.h): each copies its data into its slot, waits for all ranks, and reads the data that it needs
+// (exchange.h, on a thread of the runtime). Waiting ranks sleep, and check their peers a few times a second.
 //
-// A rank that was killed, that has aborted or destroyed the communicator while others need it, leaves them an
-// asynchronous error (ncclRemoteError), and their work waiting until ncclCommAbort, as kernels would. Ranks
-// that ask for different things, which NCCL answers with a hang or with wrong data, all get ncclInvalidUsage
-// as their asynchronous error, say on stderr who asked for what, and end their devices' work.
+// If a rank is killed, or aborts or destroys the communicator while peers need it, the peers get an
+// asynchronous error (ncclRemoteError), and their work waits until ncclCommAbort, like kernels. If ranks make
+// different calls, where NCCL would hang or return wrong data, all ranks get the asynchronous error
+// ncclInvalidUsage, print the calls on stderr, and break their devices.
 //
-// All of it but next_number() is to be called while an Unseen lives.
+// All functions except next_number() must be called while an Unseen lives.
 #pragma once
 
 #include <atomic>
@@ -32,8 +31,8 @@
 
 namespace lockstep::emulator {
 
-// What ThreadSanitizer is told on between the ranks of one process: an address for each rank and parity of
-// chunks.
+// Addresses by which the ranks of one process announce order to ThreadSanitizer: one for each rank and parity
+// of chunks.
 class MeetingOrder {
  public:
   explicit MeetingOrder(int ranks) : addresses_(static_cast<std::size_t>(2 * ranks)) {}
@@ -45,8 +44,8 @@ class MeetingOrder {
 
 class EmulatedCommunicator {
  public:
-  // On the calling thread's device. Returns when all ranks are in. Throws NcclError.
-  // channels: blocks of each of its operations.
+  // Uses the calling thread's device. Returns when all ranks have joined. Throws NcclError.
+  // channels: number of blocks of each operation.
   EmulatedCommunicator(const ncclUniqueId& id, int rank, int ranks, int channels);
 
   int rank() const { return rank_; }
@@ -57,38 +56,37 @@ class EmulatedCommunicator {
   const Ring& ring() const { return ring_; }
   Ledger& ledger() { return ledger_; }
   MeetingOrder& order() { return *order_; }
-  // The address for ThreadSanitizer that one operation announces and the next follows.
+  // The address by which each operation is ordered before the next for ThreadSanitizer.
   void* turns() { return &turns_; }
 
-  // The number of the next call outside of graphs. Not hidden from ThreadSanitizer: two threads may not call
-  // collectives of one communicator without an order of their own.
+  // The number of the next call outside graphs. It is visible to ThreadSanitizer, because two threads must
+  // order their calls of one communicator's collectives themselves.
   std::uint64_t next_number() { return ++numbers_; }
 
-  // For the operation that runs. All ranks come to its meetings; false when this rank aborts instead. Which
-  // of its slots each rank uses is the parity, since the others may still be reading the last chunk.
+  // For the running operation: waits for all ranks. Returns false if this rank aborts. The parity selects the
+  // slot of each rank, because peers may still read the previous chunk.
   bool meet();
   int parity() const { return parity_; }
   void next_chunk() { parity_ ^= 1; }
-  // Another collective has run.
+  // Counts a collective that has run.
   void count();
 
-  // The asynchronous error, unless there is one already; says it on stderr.
+  // Sets the asynchronous error, unless there is one already, and prints it on stderr.
   void fail(ncclResult_t status, const std::string& message);
-  // Looks for peers whose processes are gone, first.
+  // First checks for peers whose processes have ended.
   ncclResult_t async_error();
   std::string async_error_message();
-  // Ranks did not ask for the same: nothing more can run.
+  // True if ranks made different calls: no operation can run any more.
   bool broken() const { return broken_; }
   void set_broken() { broken_ = true; }
 
-  // Each of these waits until no graph holds operations of the communicator, as long as that takes, and says
-  // so on stderr.
-  // Waits for what was given to streams; no collective can be called from now on.
+  // The following functions wait, without a limit, until no graph holds operations of the communicator, and
+  // report the wait on stderr. Waits for operations in streams. No collective can be called from then on.
   void finalize();
   bool finalized() const { return finalized_; }
-  // Waits for what was given to streams.
+  // Waits for operations in streams.
   void leave();
-  // Nothing waits for peers any more, from its beginning; returns when nothing runs.
+  // Ends all waits for peers. Returns when no operation runs.
   void abort();
 
   // Throws NcclError.
@@ -102,12 +100,12 @@ class EmulatedCommunicator {
     const std::byte* data;
     std::size_t bytes;
   };
-  // Who asks for a peer: a wait cannot go on without one that has destroyed or aborted its end; one that only
-  // looks is interested in processes that are gone.
+  // The reason to check peers. to_go_on: a wait fails if a peer has destroyed or aborted the communicator.
+  // to_look: only peers whose processes have ended count.
   enum class Need { to_go_on, to_look };
   struct Lookout {
     std::int64_t at = 0;  // in milliseconds
-    int times = 0;        // that somebody was missing, in a row
+    int times = 0;        // consecutive checks that found a lost peer
   };
 
   void join();
@@ -123,7 +121,7 @@ class EmulatedCommunicator {
   int ranks_;
   std::size_t channels_;
   int device_;
-  LibraryMemory memory_;  // of its channels
+  LibraryMemory memory_;  // memory of the channels
   Segment segment_;
   Ring ring_;
   std::optional<AsyncFault> async_fault_;

@@ -19,10 +19,11 @@ void check_number(int value, int least, int most, const char* name) {
   throw NcclError(ncclInvalidArgument, fmt::format("{} = {}", name, value));
 }
 
-// What changes only times is accepted; what would change behaviour is not emulated.
+// Accepts options that only affect times, and refuses options that would change the behaviour.
 void check_config(const ncclConfig_t& config) {
   if (config.magic != 0xcafebeef || config.size != sizeof(ncclConfig_t)) {
-    throw NcclError(ncclInvalidArgument, "the configuration was not made with NCCL_CONFIG_INITIALIZER");
+    throw NcclError(ncclInvalidArgument,
+                    "the configuration was not initialized with NCCL_CONFIG_INITIALIZER");
   }
   check_number(config.blocking, 0, 1, "blocking");
   check_number(config.cgaClusterSize, 0, 8, "cgaClusterSize");
@@ -32,14 +33,14 @@ void check_config(const ncclConfig_t& config) {
   check_number(config.CTAPolicy, 0, 3, "CTAPolicy");
   const bool both = config.minCTAs != NCCL_CONFIG_UNDEF_INT && config.maxCTAs != NCCL_CONFIG_UNDEF_INT;
   if (both && config.minCTAs > config.maxCTAs)
-    throw NcclError(ncclInvalidArgument, "minCTAs are more than maxCTAs");
+    throw NcclError(ncclInvalidArgument, "minCTAs is larger than maxCTAs");
   if (config.blocking == 0) throw NcclError(ncclInvalidUsage, "blocking = 0 is not emulated");
   if (config.netName != nullptr && std::string(config.netName) != "Socket") {
     throw NcclError(ncclInvalidUsage, fmt::format("the network {} is not emulated", config.netName));
   }
 }
 
-// Blocks of each operation; NCCL's own number depends on the links.
+// The number of blocks of each operation. NCCL's own number depends on the links.
 int channels_of(const ncclConfig_t* config) {
   constexpr int kChannels = 2;
   if (config == nullptr) return kChannels;
@@ -54,13 +55,12 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclU
   if (const ncclResult_t fault = requested_fault(function)) return fault;
   const Unseen unseen;
   try {
-    if (comm == nullptr) throw NcclError(ncclInvalidArgument, "no place for the communicator");
+    if (comm == nullptr) throw NcclError(ncclInvalidArgument, "the pointer for the communicator is null");
     *comm = nullptr;
     if (ranks < 1 || rank < 0 || rank >= ranks) {
-      throw NcclError(ncclInvalidArgument, fmt::format("rank {} of {}", rank, ranks));
+      throw NcclError(ncclInvalidArgument, fmt::format("rank {} is invalid for {} ranks", rank, ranks));
     }
-    if (in_group())
-      throw NcclError(ncclInvalidUsage, "communicators that are made in a group are not emulated");
+    if (in_group()) throw NcclError(ncclInvalidUsage, "creating communicators in a group is not emulated");
     if (config != nullptr) check_config(*config);
     *comm = add_handle(std::make_shared<EmulatedCommunicator>(id, rank, ranks, channels_of(config)));
     return ncclSuccess;
@@ -69,14 +69,14 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclU
   }
 }
 
-// Where a function may be given a null pointer for its result, or a communicator that is none, it ends here.
+// Runs a query. Refuses a null pointer for the result and an invalid communicator.
 template <typename T, typename F>
 ncclResult_t ask(const char* function, ncclComm_t comm, T* result, F answer) {
   if (const ncclResult_t fault = requested_fault(function)) return fault;
   const CommunicatorPointer communicator = find_handle(comm);
   if (!communicator) return refuse_handle(function, comm);
   if (result == nullptr)
-    return complain(ncclInvalidArgument, fmt::format("{}: no place for the result", function));
+    return complain(ncclInvalidArgument, fmt::format("{}: the pointer for the result is null", function));
   *result = [&] {
     const Unseen unseen;
     return answer(*communicator);
@@ -91,7 +91,8 @@ using namespace lockstep::emulator;
 
 ncclResult_t ncclGetVersion(int* version) {
   if (const ncclResult_t fault = requested_fault("ncclGetVersion")) return fault;
-  if (version == nullptr) return complain(ncclInvalidArgument, "ncclGetVersion: no place for the version");
+  if (version == nullptr)
+    return complain(ncclInvalidArgument, "ncclGetVersion: the pointer for the version is null");
   *version = NCCL_VERSION_CODE;
   return ncclSuccess;
 }
@@ -103,7 +104,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
                                     "internal error",
                                     "invalid argument",
                                     "invalid usage",
-                                    "a remote process is gone, or the network failed",
+                                    "a remote process has ended or the network failed",
                                     "in progress"};
   return result >= 0 && result < ncclNumResults ? kWords[result] : "unknown result code";
 }
@@ -112,10 +113,10 @@ const char* ncclGetLastError(ncclComm_t) { return last_complaint(); }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   if (const ncclResult_t fault = requested_fault("ncclGetUniqueId")) return fault;
-  if (id == nullptr) return complain(ncclInvalidArgument, "ncclGetUniqueId: no place for the id");
+  if (id == nullptr) return complain(ncclInvalidArgument, "ncclGetUniqueId: the pointer for the id is null");
   const Unseen unseen;
   try {
-    host_identity();  // from now on it stays what it is
+    host_identity();  // is fixed from the first call on
     *id = Segment::create();
     return ncclSuccess;
   } catch (const NcclError& error) {

@@ -14,7 +14,7 @@
 namespace lockstep::emulator {
 namespace {
 
-// Whoever has asked for the last complaint may keep the pointer, so none is ever freed.
+// Messages are never freed, because callers may keep the pointer to the last one.
 struct Complaints {
   std::mutex mutex;
   std::list<std::string> all;
@@ -50,7 +50,7 @@ ncclResult_t requested_fault(const char* function) {
   const int status = injected_fault(function);
   if (status == 0) return ncclSuccess;
   const Unseen unseen;
-  keep(fmt::format("{} fails because LOCKSTEP_EMULATED_FAULTS says so", function));
+  keep(fmt::format("{} fails as requested by LOCKSTEP_EMULATED_FAULTS", function));
   return status > 0 && status < ncclNumResults ? static_cast<ncclResult_t>(status) : ncclInternalError;
 }
 

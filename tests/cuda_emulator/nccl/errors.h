@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the emulated NCCL says when it refuses a call or finds a mistake: one line on stderr, which
-// ncclGetLastError() then answers, too; and a status for the caller.
+// Errors of the emulated NCCL for refused calls and mistakes: one line on stderr, which ncclGetLastError()
+// also returns, and a status for the caller.
 #pragma once
 
 #include <stdexcept>
@@ -12,18 +12,18 @@
 
 namespace lockstep::emulator {
 
-// Thrown inside of a call, returned by it.
+// Thrown within a call; the call returns the status.
 struct NcclError : std::runtime_error {
   NcclError(ncclResult_t with, const std::string& message) : std::runtime_error(message), status(with) {}
   ncclResult_t status;
 };
 
-// Says it on stderr and keeps it for ncclGetLastError(). Returns the status.
+// Prints the message on stderr and stores it for ncclGetLastError(). Returns the status.
 ncclResult_t complain(ncclResult_t status, std::string_view message);
-// Of this process, by any thread; stays readable for ever.
+// The last message of any thread of this process. The pointer stays valid.
 const char* last_complaint();
 
-// The status that LOCKSTEP_EMULATED_FAULTS asks this call of the function to return.
+// The status that LOCKSTEP_EMULATED_FAULTS specifies for this call of the function.
 ncclResult_t requested_fault(const char* function);
 
 }  // namespace lockstep::emulator

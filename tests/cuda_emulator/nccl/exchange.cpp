@@ -18,7 +18,7 @@ namespace {
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-// Whose share of a chunk begins where.
+// The first element of a rank's share of a chunk.
 std::size_t share_begin(std::size_t count, int rank, int ranks) { return count * index(rank) / index(ranks); }
 
 }  // namespace
@@ -47,7 +47,7 @@ void compare_calls(EmulatedCommunicator& communicator, const Call& mine) {
   while (other < communicator.ranks() && call_of(other) == mine) ++other;
   if (other == communicator.ranks()) return;
   end_with_mistake(communicator,
-                   fmt::format("ranks must all ask for the same, but rank {} asks for {}, rank {} for {}",
+                   fmt::format("all ranks must make the same call, but rank {} called {}, rank {} called {}",
                                communicator.rank(), describe(mine), other, describe(call_of(other))));
 }
 
@@ -67,7 +67,8 @@ void Exchange::run() {
   require_memory(communicator_, call_, operation_.recv, operation_.recv_bytes);
   {
     const Unseen unseen;
-    if (communicator_.broken()) throw DeviceFault("a communicator whose ranks did not ask for the same");
+    if (communicator_.broken())
+      throw DeviceFault("the communicator is broken, because its ranks made different calls");
     communicator_.segment().member(rank_).calls[communicator_.parity()] = call_;
   }
   if (!run_chunks()) return;
@@ -142,7 +143,7 @@ bool Exchange::collect(std::size_t first, std::size_t count) {
     case Kind::broadcast:
       if (operation_.recv != operation_.send) std::memcpy(to, slot(call_.root), count * element_bytes_);
       break;
-    case Kind::transfers:  // TransferExchange runs those
+    case Kind::transfers:  // handled by TransferExchange
       break;
   }
   return true;
@@ -151,7 +152,8 @@ bool Exchange::collect(std::size_t first, std::size_t count) {
 bool Exchange::all_reduce(std::size_t first, std::size_t count) {
   const auto offset = [&](int rank) { return share_begin(count, rank, ranks_) * element_bytes_; };
   const std::size_t mine = (offset(rank_ + 1) - offset(rank_)) / element_bytes_;
-  reduce_slots(offset(rank_), slot(rank_) + offset(rank_), mine);  // which nobody else reads before they meet
+  reduce_slots(offset(rank_), slot(rank_) + offset(rank_),
+               mine);  // no peer reads this share before the meeting
   if (!meet()) return false;
   for (int peer = 0; peer < ranks_; ++peer) {
     std::memcpy(operation_.recv + first * element_bytes_ + offset(peer), slot(peer) + offset(peer),

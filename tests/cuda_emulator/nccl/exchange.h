@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exchange: one collective as it runs on a thread of the runtime. The ranks' memory is cut into chunks; for
-// each, every rank copies what it gives into its slot, they meet, and every rank takes what it receives out
-// of the others' slots. An all-reduce meets once more: each rank reduces its share of the chunk within its
-// own slot before all take all shares. The device's memory is read and written by plain copies and loops, so
+// Exchange: runs one collective on a thread of the runtime. The memory is divided into chunks. For each
+// chunk, every rank copies its data into its slot, the ranks meet, and every rank reads its result from the
+// slots of its peers. An all-reduce meets twice: each rank reduces its share of the chunk in its own slot
+// before all ranks copy all shares. Device memory is read and written by plain copies and loops, so that
 // sanitizers see every access.
 //
-// At the first meeting of an operation the ranks' calls are compared.
+// The first meeting of an operation compares the ranks' calls.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@
 
 namespace lockstep::emulator {
 
-// At the first meeting of an operation: throws DeviceFault where the ranks' calls differ. All ranks see the
-// same calls, so either none of them goes on or all do.
+// Called at the first meeting of an operation. Throws DeviceFault if the ranks' calls differ. All ranks see
+// the same calls, so either all of them continue or none.
 void compare_calls(EmulatedCommunicator& communicator, const Call& mine);
-// Of what all ranks see alike.
+// Breaks the communicator because of a mistake that all ranks detect.
 [[noreturn]] void end_with_mistake(EmulatedCommunicator& communicator, const std::string& message);
-// Throws DeviceFault where an operation's memory is gone.
+// Throws DeviceFault if the memory of an operation was freed.
 void require_memory(const EmulatedCommunicator& communicator, const Call& call, const void* data,
                     std::size_t bytes);
 
@@ -29,21 +29,21 @@ class Exchange {
  public:
   Exchange(EmulatedCommunicator& communicator, const Operation& operation);
 
-  // Returns when this rank's part is done or the communicator is aborted, which leaves what was received
-  // undefined. Throws DeviceFault where the ranks' calls differ or the memory is gone.
+  // Returns when this rank's part is done or the communicator is aborted; after an abort the received data
+  // are undefined. Throws DeviceFault if the ranks' calls differ or the memory was freed.
   void run();
 
  private:
   bool run_chunks();
   bool meet();
   void publish(std::size_t first, std::size_t count);
-  // False when aborted.
+  // Returns false if aborted.
   bool collect(std::size_t first, std::size_t count);
   bool all_reduce(std::size_t first, std::size_t count);
   void gather(std::size_t first, std::size_t count);
-  // Of all ranks' slots, from `offset` bytes on, into `to`.
+  // Reduces the slots of all ranks, from `offset` bytes on, into `to`.
   void reduce_slots(std::size_t offset, std::byte* to, std::size_t count);
-  // What ThreadSanitizer is told: who receives comes after who contributes.
+  // Announce to ThreadSanitizer that receivers come after contributors.
   void announce_contribution();
   void follow_contributions();
   std::byte* slot(int rank);

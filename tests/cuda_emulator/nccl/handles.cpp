@@ -9,7 +9,7 @@
 
 #include "tests/cuda_emulator/nccl/errors.h"
 
-// What handles point to. Never freed, so that a handle of what is gone is never another's.
+// The objects that handles point to. They are never freed, so that handles are never reused.
 struct ncclComm {};
 
 namespace lockstep::emulator {
@@ -50,7 +50,7 @@ void remove_handle(ncclComm_t handle) {
 }
 
 ncclResult_t refuse_handle(const char* function, ncclComm_t handle) {
-  const char* what = handle == nullptr ? "null" : "one that was destroyed or aborted, or never was";
+  const char* what = handle == nullptr ? "null" : "destroyed, aborted or invalid";
   return complain(ncclInvalidArgument, fmt::format("{}: the communicator is {}", function, what));
 }
 

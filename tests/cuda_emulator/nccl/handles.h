@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicators that an ncclComm_t of this process can stand for.
+// The communicators of this process by their ncclComm_t.
 #pragma once
 
 #include <memory>
@@ -15,12 +15,12 @@ namespace lockstep::emulator {
 using CommunicatorPointer = Hidden<std::shared_ptr<EmulatedCommunicator>>;
 
 ncclComm_t add_handle(std::shared_ptr<EmulatedCommunicator> communicator);
-// Null for one that was destroyed or aborted, or never was.
+// Returns null for a destroyed, aborted or invalid handle.
 CommunicatorPointer find_handle(ncclComm_t handle);
 void remove_handle(ncclComm_t handle);
-// Says so, where find_handle() finds none.
+// Reports that find_handle() found no communicator.
 ncclResult_t refuse_handle(const char* function, ncclComm_t handle);
-// Whether some communicator has registered some of these bytes.
+// Returns whether a communicator has registered some of these bytes.
 bool is_registered_somewhere(const void* data, std::size_t bytes);
 
 }  // namespace lockstep::emulator

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hidden<T>: a value, say a shared_ptr, whose copies and end tell ThreadSanitizer nothing: counting who holds
-// it orders the threads that do, which the library that is emulated does not promise.
+// Hidden<T>: a value, such as a shared_ptr, whose copies and destruction are hidden from ThreadSanitizer. Its
+// reference count would order the owning threads, which the emulated library does not guarantee.
 #pragma once
 
 #include <utility>

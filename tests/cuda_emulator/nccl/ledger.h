@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ledger: the operations of one communicator on one rank that were given to streams, or to graphs that may
-// run them again. As NCCL does, it lets them run one at a time, and those outside of graphs in the order of
-// their calls, whatever streams they are on. ThreadSanitizer must not see its lock: call it while an Unseen
-// lives.
+// Ledger: the operations of one communicator on one rank that are in streams, or in graphs that may run them
+// again. Like NCCL, it lets them run one at a time, and those outside graphs in call order, in any stream.
+// ThreadSanitizer must not see its lock: call its functions while an Unseen lives.
 #pragma once
 
 #include <atomic>
@@ -21,35 +20,35 @@ class Ledger {
  public:
   struct Entry {
     Operation operation;
-    std::uint64_t turn = 0;  // in the order of calls
+    std::uint64_t turn = 0;  // position in call order
     bool running = false;
-    bool over = false;  // ran, and will not again
+    bool over = false;  // has run and will not run again
 
     bool pending() const { return !operation.call.captured && !over; }
   };
 
   void add(Entry& entry);
-  // Its stream or graph has dropped it.
+  // Called when its stream or graph has released it.
   void remove(Entry& entry);
-  // Waits for the operation's turn. False when the communicator is aborted.
+  // Waits for the operation's turn. Returns false if the communicator is aborted.
   bool begin(Entry& entry);
   void end(Entry& entry);
 
-  // Nothing waits any more, from now on.
+  // Ends all current and later waits.
   void abort();
   bool aborted() const { return aborted_; }
-  // False when aborted meanwhile.
+  // Returns false if aborted meanwhile.
   bool sleep_until(std::chrono::steady_clock::time_point time);
 
   void wait_until_none_runs();
-  // Until all operations outside of graphs have run, or are dropped, or the communicator is aborted.
+  // Waits until all operations outside graphs have run or are released, or the communicator is aborted.
   void wait_until_none_is_pending();
-  // How many operations are in graphs that still live a while later: graphs that were destroyed may be
-  // running still.
+  // The number of operations in graphs that still exist after this time. Destroyed graphs may still be
+  // running.
   std::size_t captured_after(std::chrono::milliseconds patience);
   void wait_until_none_is_captured();
-  // Whether an operation that has not run yet, or may run again, uses some of these bytes; asked again for a
-  // while.
+  // Returns whether an operation that has not run yet, or may run again, uses some of these bytes. Polls for
+  // this time.
   bool uses_after(const std::byte* data, std::size_t bytes, std::chrono::milliseconds patience);
 
  private:

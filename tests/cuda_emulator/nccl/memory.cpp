@@ -14,10 +14,10 @@
 namespace lockstep::emulator {
 namespace {
 
-// Memory that other ranks can map comes in physical pieces of this size.
+// Memory that peers can map consists of physical pieces of this size.
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
-// What ncclMemAlloc gave: bytes, by address.
+// Sizes in bytes of the allocations of ncclMemAlloc, by address.
 struct Allocated {
   std::mutex mutex;
   std::map<void*, std::size_t> bytes;
@@ -32,7 +32,7 @@ ncclResult_t refuse_cuda(const char* function, cudaError_t status) {
   return complain(ncclUnhandledCudaError, fmt::format("{}: {}", function, cudaGetErrorString(status)));
 }
 
-// Throws NcclError. From now on it can be allocated again.
+// Removes an allocation. Throws NcclError if it is invalid or registered.
 void forget(void* data) {
   const Unseen unseen;
   const std::lock_guard lock(allocated().mutex);
@@ -61,7 +61,7 @@ using namespace lockstep::emulator;
 ncclResult_t ncclMemAlloc(void** data, std::size_t bytes) {
   if (const ncclResult_t fault = requested_fault("ncclMemAlloc")) return fault;
   if (data == nullptr || bytes == 0)
-    return complain(ncclInvalidArgument, "ncclMemAlloc: nothing to allocate");
+    return complain(ncclInvalidArgument, "ncclMemAlloc: the pointer is null or the size is 0");
   if (const cudaError_t status = allocate(data, bytes, kGranularity))
     return refuse_cuda("ncclMemAlloc", status);
   remember(*data, bytes);
@@ -88,7 +88,7 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, std::size_t bytes, vo
   if (!usable || handle == nullptr) {
     return complain(ncclInvalidArgument,
                     fmt::format("ncclCommRegister: {} bytes at {} are not memory of device {}, or "
-                                "there is no place for the handle",
+                                "the pointer for the handle is null",
                                 bytes, data, communicator->device()));
   }
   const Unseen unseen;

@@ -16,7 +16,7 @@ namespace {
   std::_Exit(78);
 }
 
-// A number times what its unit stands for; 0 where the variable is not set.
+// A number times the value of its unit; 0 if the variable is not set.
 double read_amount_of(const char* variable, const std::map<std::string, double>& units,
                       const char* expected) {
   const char* text = std::getenv(variable);
@@ -38,15 +38,15 @@ Link read_link(const std::string& prefix, const Link& otherwise) {
   const double bytes =
       read_amount_of((prefix + "BANDWIDTH").c_str(),
                      {{"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}},
-                     "bytes in a second, as in 1GB/s");
+                     "bytes per second, as in 1GB/s");
   return {.latency = seconds > 0 ? nanoseconds(seconds) : otherwise.latency,
           .bytes_per_second = bytes > 0 ? bytes : otherwise.bytes_per_second};
 }
 
-// How often each piece of a collective goes from rank to rank, all the way round but for one link.
+// The number of times that each piece of a collective travels around the ring, except for one link.
 int rounds(Kind kind) { return kind == Kind::all_reduce ? 2 : 1; }
 
-// What the busiest link of a ring carries.
+// The bytes on the busiest link of a ring.
 double bytes_on_a_link(const Call& call, int ranks) {
   const double bytes = static_cast<double>(call.count) * static_cast<double>(size_of_type(call.type));
   const int others = ranks - 1;
@@ -56,7 +56,7 @@ double bytes_on_a_link(const Call& call, int ranks) {
     case Kind::reduce_scatter:
     case Kind::all_gather:
       return bytes * others;
-    default:  // a broadcast and a reduction, in pieces that follow one another
+    default:  // a pipelined broadcast or reduction
       return ranks > 1 ? bytes : 0;
   }
 }
@@ -103,7 +103,7 @@ std::optional<AsyncFault> AsyncFault::from_environment(int rank) {
   const int read = std::sscanf(mine.c_str(), "%llu:%d%n", &after, &status, &used);
   if (read != 2 || static_cast<std::size_t>(used) != mine.size() || after == 0 || status <= 0 ||
       status >= ncclNumResults) {
-    refuse_variable(kVariable, text, "COLLECTIVE:STATUS, perhaps behind RANK/");
+    refuse_variable(kVariable, text, "COLLECTIVE:STATUS, optionally after RANK/");
   }
   return AsyncFault{.after = after, .status = static_cast<ncclResult_t>(status)};
 }

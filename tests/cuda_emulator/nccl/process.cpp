@@ -18,7 +18,8 @@ struct ProcessStatus {
   std::uint64_t started = 0;
 };
 
-// proc(5): the 3rd and the 22nd field of stat; the 2nd, a name in parentheses, may hold anything.
+// proc(5): reads the 3rd and the 22nd field of stat. The 2nd, a name in parentheses, may contain any
+// character.
 ProcessStatus read_status(std::int64_t number) {
   std::ifstream file(fmt::format("/proc/{}/stat", number));
   std::stringstream text;

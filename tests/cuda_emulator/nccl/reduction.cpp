@@ -10,7 +10,7 @@
 namespace lockstep::emulator {
 namespace {
 
-// What a type is computed in: wide enough, and without undefined overflow.
+// The type of computations for a type: wide enough and without undefined overflow.
 template <typename T>
 struct Computed {
   using type = std::conditional_t<std::is_same_v<T, double>, double, float>;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The arithmetic of the emulated NCCL's reductions: always in the order of ranks, one element at a time, so
-// that its bits depend on nothing else. fp16 and bf16 are rounded after each addition, as a ring of ranks
-// rounds them, and overflow where it would.
+// The arithmetic of the emulated NCCL's reductions: always in rank order, one element at a time, so that the
+// bits depend on nothing else. fp16 and bf16 are rounded after each addition, like in a ring of ranks, and
+// overflow like there.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,7 @@ constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// What an id says.
+// The contents of an id.
 struct Address {
   long process = 0;
   int file = -1;
@@ -38,12 +38,12 @@ Address read_address(const ncclUniqueId& id) {
   Address address;
   const std::string text(id.internal, strnlen(id.internal, sizeof id.internal));
   if (std::sscanf(text.c_str(), kForm, &address.process, &address.file, &address.secret) != 3) {
-    throw NcclError(ncclInvalidArgument, "the id is not one that ncclGetUniqueId made");
+    throw NcclError(ncclInvalidArgument, "the id was not created by ncclGetUniqueId");
   }
   return address;
 }
 
-// The files of ids that this process made, until they are closed.
+// The open files of ids that this process created.
 struct OpenFiles {
   std::mutex mutex;
   std::map<unsigned long long, int> by_secret;
@@ -81,8 +81,8 @@ class File {
     if (found && secret == address.secret) return;
     if (file_ >= 0) ::close(file_);
     throw NcclError(ncclSystemError,
-                    fmt::format("process {}, which made the communicator's id, is gone, or all ranks "
-                                "of the id are in already",
+                    fmt::format("process {}, which created the communicator's id, has ended, or all ranks "
+                                "of the id have already joined",
                                 address.process));
   }
   ~File() { ::close(file_); }
@@ -94,7 +94,7 @@ class File {
   int file_;
 };
 
-// The first to come says how many there are.
+// The first rank sets the number of ranks.
 void agree_on_ranks(const File& file, int ranks) {
   auto* meeting = static_cast<Meeting*>(map(file.get(), kPage));
   std::uint32_t before = 0;
@@ -104,7 +104,7 @@ void agree_on_ranks(const File& file, int ranks) {
   munmap(meeting, kPage);
   if (!agreed) {
     throw NcclError(ncclInvalidArgument,
-                    fmt::format("a communicator of {} ranks: another rank says {}", ranks, before));
+                    fmt::format("this rank expects {} ranks, another rank {}", ranks, before));
   }
 }
 
@@ -129,7 +129,7 @@ Segment::Segment(const ncclUniqueId& id, int ranks)
     : ranks_(ranks), bytes_(slots_offset() + static_cast<std::size_t>(ranks) * 2 * kChunkBytes) {
   const File file(read_address(id));
   agree_on_ranks(file, ranks);
-  if (ftruncate(file.get(), static_cast<off_t>(bytes_)) != 0) fail("size");  // all ranks give it the same
+  if (ftruncate(file.get(), static_cast<off_t>(bytes_)) != 0) fail("size");  // all ranks set the same size
   memory_ = map(file.get(), bytes_);
 }
 

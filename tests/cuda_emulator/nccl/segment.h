@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Segment: the memory that the ranks of one communicator share. It is a file without a name, which the
-// process that made the communicator's id holds open and the others open through /proc until all are in; so
-// whoever crashes, the kernel takes everything back. The id says where it is. Each rank has its own mapping,
-// also where ranks are threads.
+// Segment: the memory that the ranks of one communicator share. It is an unnamed file. The process that
+// created the communicator's id keeps it open, and its peers open it through /proc until all have joined, so
+// that the kernel releases it even after crashes. The id contains its location. Each rank has its own
+// mapping, even if ranks are threads.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace lockstep::emulator {
 
-// A rank's memory for each of the two chunks that can be under way.
+// A rank's memory for each of the two chunks that can be in use at the same time.
 inline constexpr std::size_t kChunkBytes = std::size_t{512} << 10;
 
 enum class Presence : std::uint32_t { absent, arriving, here, left, aborted };
@@ -28,14 +28,14 @@ struct alignas(64) Member {
   Process process;
   std::uint64_t host;
   int device;
-  Call calls[2];  // of the chunks of these parities, where they are an operation's first
+  Call calls[2];  // by parity: the call whose first chunk this is
 };
 
-// All ranks' meeting place. `passed` is what those who wait sleep on.
+// The meeting point of all ranks. Waiting ranks sleep on `passed`.
 struct alignas(64) Meeting {
   std::uint64_t secret;  // as in the id
   std::atomic<std::uint32_t> ranks;
-  std::atomic<std::uint32_t> refused;  // some rank cannot come
+  std::atomic<std::uint32_t> refused;  // a rank cannot join
   std::atomic<std::uint32_t> arrived;
   std::atomic<std::uint32_t> passed;
 };
@@ -54,11 +54,11 @@ class Segment {
   Member& member(int rank) const;
   std::byte* slot(int rank, int parity) const;
 
-  // All ranks are in: nobody else can come any more.
+  // Called when all ranks have joined: no other process can join any more.
   static void close(const ncclUniqueId& id);
 
   void wake_all() const;
-  // Sleeps while meeting().passed is `seen`, at most so long.
+  // Sleeps while meeting().passed is `seen`, at most this long.
   void sleep(std::uint32_t seen, std::chrono::milliseconds longest) const;
 
  private:

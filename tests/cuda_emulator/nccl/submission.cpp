@@ -18,9 +18,9 @@
 namespace lockstep::emulator {
 namespace {
 
-constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;  // whose bytes can be counted
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;  // their bytes can still be counted
 
-// An operation's place in its communicator's ledger, for as long as a stream or a graph holds its work.
+// An operation's entry in the ledger of its communicator, while a stream or a graph holds its work.
 class Submitted {
  public:
   Submitted(std::shared_ptr<EmulatedCommunicator> communicator, const Operation& operation)
@@ -31,7 +31,7 @@ class Submitted {
   Submitted(const Submitted&) = delete;
   Submitted& operator=(const Submitted&) = delete;
 
-  // On a thread of the runtime.
+  // Runs on a thread of the runtime.
   void run() {
     if (!begin()) return;
     const End end{*this};
@@ -50,8 +50,8 @@ class Submitted {
     ~End() { of.end(); }
   };
 
-  // A communicator's operations run one after another, whatever streams they are on; ThreadSanitizer is told
-  // so.
+  // A communicator's operations run one after another in any stream. This order is announced to
+  // ThreadSanitizer.
   bool begin() {
     {
       const Unseen unseen;
@@ -78,7 +78,7 @@ struct Pending {
 
 struct Group {
   int depth = 0;
-  ncclResult_t refused = ncclSuccess;  // of its calls the first that was
+  ncclResult_t refused = ncclSuccess;  // status of the first refused call
   std::vector<Pending> calls;
 };
 
@@ -87,7 +87,7 @@ Group& group() {
   return of_thread;
 }
 
-// Makes a communicator's device the calling thread's for a scope, as NCCL does.
+// Makes a communicator's device the calling thread's current device for a scope, like NCCL.
 class OnDevice {
  public:
   explicit OnDevice(int device) {
@@ -106,7 +106,7 @@ class OnDevice {
   bool changed_ = false;
 };
 
-// Of a call that is refused.
+// Records the refusal of a call in the group.
 ncclResult_t refuse(ncclResult_t status) {
   if (in_group() && group().refused == ncclSuccess) group().refused = status;
   return status;
@@ -118,11 +118,11 @@ void require(bool condition, ncclResult_t status, const std::string& message) {
 
 void check_call(const Call& call, int ranks) {
   require(size_of_type(call.type) > 0, ncclInvalidArgument,
-          fmt::format("type {} is none, or not emulated", call.type));
+          fmt::format("type {} is invalid or not emulated", call.type));
   require(!is_reduction(call.kind) || (call.op >= 0 && call.op < ncclNumOps), ncclInvalidArgument,
-          fmt::format("operation {} is none, or not emulated", call.op));
+          fmt::format("operation {} is invalid or not emulated", call.op));
   require(!has_root(call.kind) || (call.root >= 0 && call.root < ranks), ncclInvalidArgument,
-          fmt::format("root {} of {} ranks", call.root, ranks));
+          fmt::format("root {} is invalid for {} ranks", call.root, ranks));
   require(call.count <= kMostElements, ncclInvalidArgument, fmt::format("{} elements", call.count));
 }
 
@@ -137,7 +137,7 @@ void check_range(const void* data, std::size_t bytes, std::size_t element_bytes,
 
 void check_stream(cudaStream_t stream, const EmulatedCommunicator& communicator) {
   require(device_of(stream) == communicator.device(), ncclUnhandledCudaError,
-          fmt::format("a stream of device {}, a communicator of device {}", device_of(stream),
+          fmt::format("the stream belongs to device {}, the communicator to device {}", device_of(stream),
                       communicator.device()));
 }
 
@@ -147,11 +147,11 @@ void check_memory(const Operation& operation, EmulatedCommunicator& communicator
   check_range(operation.send, operation.send_bytes, element_bytes, communicator.device());
   check_range(operation.recv, operation.recv_bytes, element_bytes, communicator.device());
   require(well_placed(operation, communicator.rank()), ncclInvalidArgument,
-          "what is sent and what is received overlap, and not as operations in place do");
+          "sent and received memory overlap, but not like in-place operations");
   check_stream(stream, communicator);
 }
 
-// A communicator with an error refuses all that comes later.
+// A communicator with an error refuses all later calls.
 void check_state(EmulatedCommunicator& communicator) {
   const Unseen unseen;
   const ncclResult_t error = communicator.async_error();
@@ -160,13 +160,13 @@ void check_state(EmulatedCommunicator& communicator) {
 }
 
 bool all_registered(EmulatedCommunicator& communicator, const Operation& operation) {
-  if (operation.call.kind == Kind::transfers) return false;  // which nobody asks of them
+  if (operation.call.kind == Kind::transfers) return false;  // ranks need not agree on it
   const Unseen unseen;
   return (operation.send_bytes == 0 || communicator.registered(operation.send, operation.send_bytes)) &&
          (operation.recv_bytes == 0 || communicator.registered(operation.recv, operation.recv_bytes));
 }
 
-// Read once, as NCCL does.
+// Read once, like in NCCL.
 bool orders_launches() {
   static const bool orders = [] {
     const char* value = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
@@ -187,8 +187,8 @@ ncclResult_t give_to_stream(const CommunicatorPointer& communicator, Operation o
     const Unseen unseen;
     return Hidden(std::make_shared<Submitted>(communicator.get(), operation));
   }();
-  // NCCL captures every operation after the communicator's last in the graph, whatever the streams are; where
-  // it orders launches, after the last of any communicator on the device.
+  // NCCL captures every operation after the communicator's last one in the graph, in any stream. If it orders
+  // launches, then after the last one of any communicator on the device.
   const void* chain = &*communicator;
   if (orders_launches()) chain = &launch_order.at(static_cast<std::size_t>(communicator->device()));
   const cudaError_t status = enqueue(
@@ -205,7 +205,7 @@ void add_to_group(const CommunicatorPointer& communicator, const Operation& oper
     require(&*pending.communicator != &*communicator ||
                 (operation.call.kind != Kind::transfers && pending.operation.call.kind != Kind::transfers),
             ncclInvalidUsage,
-            "collectives beside sends and receives of one communicator in one group are not emulated");
+            "collectives together with sends and receives of one communicator in one group are not emulated");
   }
   group().calls.push_back({communicator, operation, stream});
 }
@@ -214,7 +214,7 @@ ncclResult_t submit_checked(const Call& call, const void* send, void* recv,
                             const CommunicatorPointer& communicator, cudaStream_t stream) {
   check_state(*communicator);
   check_call(call, communicator->ranks());
-  if (call.count == 0) {  // nothing to do; but the others must not do anything either
+  if (call.count == 0) {  // nothing to do; but all ranks must pass 0 elements
     if (!is_captured(stream)) communicator->next_number();
     return ncclSuccess;
   }
@@ -240,19 +240,18 @@ bool overlap(const Transfer& a, const Transfer& b) {
   return a.data < b.data + b.bytes() && b.data < a.data + a.bytes();
 }
 
-// What is received lies apart from all else that the group sends and receives.
+// Received memory must not overlap other memory of the group.
 void add_transfer(Direction direction, const Transfer& transfer, Operation& operation) {
   std::vector<Transfer>& same = direction == Direction::out ? operation.sends : operation.receives;
   for (const Transfer& other : same) {
     require(other.peer != transfer.peer, ncclInvalidUsage,
-            fmt::format("several for rank {} in one group are not emulated", transfer.peer));
+            fmt::format("several transfers with rank {} in one group are not emulated", transfer.peer));
     require(direction == Direction::out || !overlap(other, transfer), ncclInvalidArgument,
-            fmt::format("what is received from ranks {} and {} overlaps", other.peer, transfer.peer));
+            fmt::format("received memory of ranks {} and {} overlaps", other.peer, transfer.peer));
   }
   for (const Transfer& other : direction == Direction::out ? operation.receives : operation.sends) {
     require(!overlap(other, transfer), ncclInvalidArgument,
-            fmt::format("what is sent and what is received overlap, of ranks {} and {}", other.peer,
-                        transfer.peer));
+            fmt::format("sent and received memory of ranks {} and {} overlap", other.peer, transfer.peer));
   }
   same.push_back(transfer);
 }
@@ -263,7 +262,7 @@ void submit_checked(Direction direction, const Transfer& transfer, const Communi
   check_call({.kind = Kind::transfers, .type = transfer.type, .count = transfer.count},
              communicator->ranks());
   require(transfer.peer >= 0 && transfer.peer < communicator->ranks(), ncclInvalidArgument,
-          fmt::format("peer {} of {} ranks", transfer.peer, communicator->ranks()));
+          fmt::format("peer {} is invalid for {} ranks", transfer.peer, communicator->ranks()));
   const OnDevice on_device(communicator->device());
   check_range(transfer.data, transfer.bytes(), size_of_type(transfer.type), communicator->device());
   check_stream(stream, *communicator);

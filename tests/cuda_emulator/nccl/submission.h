@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a collective gets from its call to its stream: what can be known to be wrong at once is refused; the
-// rest is work of the stream, or a node of the graph that the stream is captured into. In a group calls wait
-// for its end.
+// Submission of collectives: invalid calls are refused at once. Valid ones become work of the stream, or a
+// node of the graph if the stream is captured. Calls in a group are submitted at its end.
 #pragma once
 
 #include <nccl.h>
@@ -11,14 +10,14 @@
 
 namespace lockstep::emulator {
 
-// What ncclAllReduce and its likes do.
+// Implements the collectives, such as ncclAllReduce.
 ncclResult_t submit(const Call& call, const void* send, void* recv, ncclComm_t handle, cudaStream_t stream);
 
 enum class Direction { out, in };
-// What ncclSend and ncclRecv do: begins with the others of its group.
+// Implements ncclSend and ncclRecv. A transfer begins together with the others of its group.
 ncclResult_t submit(Direction direction, const Transfer& transfer, ncclComm_t handle, cudaStream_t stream);
 
-// Of the calling thread. What a group refuses, its end refuses, too, and does nothing.
+// The group of the calling thread. If a call of the group was refused, end_group() refuses the whole group.
 void begin_group();
 ncclResult_t end_group();
 bool in_group();

@@ -42,7 +42,8 @@ void TransferExchange::run() {
     require_memory(communicator_, operation_.call, receive.data, receive.bytes());
   {
     const Unseen unseen;
-    if (communicator_.broken()) throw DeviceFault("a communicator whose ranks did not ask for the same");
+    if (communicator_.broken())
+      throw DeviceFault("the communicator is broken, because its ranks made different calls");
     communicator_.segment().member(rank_).calls[communicator_.parity()] = operation_.call;
   }
   publish_table();

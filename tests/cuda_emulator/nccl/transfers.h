@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TransferExchange: the sends and receives of one group as they run on a thread of the runtime. All ranks of
-// the communicator come, whoever sends to whom: groups in which some have no part are not emulated. Each
-// rank's slot holds a table of what it sends and receives, and a part for each peer. At the first meeting
-// tables are compared: what one rank sends another must receive, as many elements of the same type; NCCL
-// would wait for ever, or answer wrong data. Then parts are taken, as often as the longest transfer needs.
+// TransferExchange: runs the sends and receives of one group on a thread of the runtime. All ranks of the
+// communicator must take part; groups of some ranks are not emulated. Each rank's slot contains a table of
+// its sends and receives, and a part for each peer. The first meeting compares the tables: every send needs a
+// receive with the same number of elements and type, where NCCL would wait forever or return wrong data. Then
+// parts are copied in as many rounds as the longest transfer needs.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class TransferExchange {
  public:
   TransferExchange(EmulatedCommunicator& communicator, const Operation& operation);
 
-  // As Exchange::run().
+  // Like Exchange::run().
   void run();
 
  private:
@@ -27,7 +27,7 @@ class TransferExchange {
     std::int32_t present;
     std::uint64_t count;
   };
-  struct Row {  // of a peer
+  struct Row {  // the transfers with a peer
     Side send;
     Side receive;
   };
@@ -35,13 +35,13 @@ class TransferExchange {
   void publish_table();
   void publish(std::size_t round);
   void collect(std::size_t round);
-  // Throws DeviceFault where what is sent is not what is received.
+  // Throws DeviceFault if a send and its receive differ.
   void compare_tables();
-  // How often parts are taken, and for how long at least: of the longest transfer, and the busiest rank.
+  // The number of rounds, given by the longest transfer, and the most bytes that a rank sends or receives.
   std::size_t rounds();
   double most_bytes();
   Row* table(int rank);
-  // What rank `from` has for rank `to`.
+  // The part of rank `from` for rank `to`.
   std::byte* part(int from, int to);
 
   EmulatedCommunicator& communicator_;

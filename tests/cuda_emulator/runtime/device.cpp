@@ -19,7 +19,7 @@
 namespace lockstep::emulator {
 namespace {
 
-constexpr int kL2Bytes = 1 << 16;  // of a cache that is not there
+constexpr int kL2Bytes = 1 << 16;  // size of a cache that does not exist
 
 thread_local int device_of_thread = 0;
 thread_local cudaError_t last_error = cudaSuccess;
@@ -79,17 +79,19 @@ const Name* find_name(cudaError_t status) {
   return nullptr;
 }
 
-// In compute mode "exclusive process" one process may have a context: LOCKSTEP_EMULATED_EXCLUSIVE names the
-// files, one for each device, whose locks say who has it.
+// In compute mode "exclusive process" only one process may have a context on a device.
+// LOCKSTEP_EMULATED_EXCLUSIVE is the prefix of files, one for each device, whose locks represent the
+// contexts.
 bool take_device(int device) {
   const char* prefix = std::getenv("LOCKSTEP_EMULATED_EXCLUSIVE");
   if (prefix == nullptr || *prefix == '\0') return true;
   const std::string path = std::string(prefix) + "." + std::to_string(place_of(device));
-  const int file = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);  // until the process ends
+  const int file =
+      open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);  // stays open until the process ends
   return file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
 }
 
-// At the process's end, where LOCKSTEP_EMULATED_REPORT names a file: one line of JSON.
+// Runs at exit: appends one line of JSON to the file LOCKSTEP_EMULATED_REPORT, if it is set.
 void report() {
   const char* path = std::getenv("LOCKSTEP_EMULATED_REPORT");
   if (path == nullptr || *path == '\0') return;
@@ -123,7 +125,7 @@ cudaError_t make_context(int device) {
 }  // namespace
 
 Books& books() {
-  // Never destroyed: streams' threads use it until the process ends.
+  // Never destroyed: threads of streams use it until the process ends.
   static Books& all = *[] {
     auto* made = new Books;
     made->devices = std::vector<DeviceBooks>(static_cast<std::size_t>(machine().devices));
@@ -202,7 +204,7 @@ cudaError_t cudaPeekAtLastError() {
   if (machine().devices > 0) {
     const BooksLock lock;
     const cudaError_t fault = books().devices[static_cast<std::size_t>(current_device())].fault;
-    if (fault != cudaSuccess) return fault;  // nothing takes it away
+    if (fault != cudaSuccess) return fault;  // permanent
   }
   return last_error;
 }
@@ -229,7 +231,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->major = 9;
   properties->minor = 0;
   properties->multiProcessorCount = machine().multiprocessors;
-  properties->pciDomainID = 0xe0e0;  // of no machine
+  properties->pciDomainID = 0xe0e0;  // does not exist on any machine
   properties->pciBusID = place_of(device);
   return cudaSuccess;
 }
@@ -256,7 +258,7 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
-// Makes the device's context, as CUDA does since version 12.
+// Creates the device's context, like CUDA since version 12.
 cudaError_t cudaSetDevice(int device) {
   if (machine().devices == 0) return answer(cudaErrorNoDevice);
   if (device < 0 || device >= machine().devices) return answer(cudaErrorInvalidDevice);
@@ -267,7 +269,7 @@ cudaError_t cudaSetDevice(int device) {
   return answer(make_context(device));
 }
 
-// Of a device that has its context already they are overwritten.
+// Overwrites the flags if the device already has a context.
 cudaError_t cudaSetDeviceFlags(unsigned flags) {
   const unsigned schedule = flags & cudaDeviceScheduleMask;
   const unsigned others = cudaDeviceMapHost | cudaDeviceLmemResizeToMax | cudaDeviceSyncMemops;
@@ -279,7 +281,7 @@ cudaError_t cudaSetDeviceFlags(unsigned flags) {
   return cudaSuccess;
 }
 
-// Makes no context. Mapped pinned memory is always possible.
+// Creates no context. Mapped pinned memory is always possible.
 cudaError_t cudaGetDeviceFlags(unsigned* flags) {
   if (machine().devices == 0) return answer(cudaErrorNoDevice);
   if (flags == nullptr) return answer(cudaErrorInvalidValue);

@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kReadyAtOnce = std::size_t{4} << 20;
-constexpr std::size_t kReturned = std::size_t{8} << 20;  // to the system when they are freed
+constexpr std::size_t kReturned = std::size_t{8}
+                                  << 20;  // blocks of this size return to the system when they are freed
 constexpr std::size_t kMostReserved = std::size_t{16} << 40;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -28,7 +29,7 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-// Rights of this thread to memory with the key.
+// Access rights of this thread for memory with the key.
 #if defined(PKEY_DISABLE_ACCESS)
 int new_key() { return pkey_alloc(0, PKEY_DISABLE_ACCESS); }
 int rights(int key) { return pkey_get(key); }
@@ -50,15 +51,16 @@ std::uintptr_t arena_begin = 0;
 std::uintptr_t arena_end = 0;
 struct sigaction action_before = {};
 
-// Says what happened; the access is then tried again, under the action that was there before.
+// Reports the access. Then the access is repeated under the previous signal action.
 void report(int, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   if (address >= arena_begin && address < arena_end) {
     char text[320];
     const int length = std::snprintf(
         text, sizeof text,
-        "emulated GPU: process %d: host code touches device memory, or device work touches memory that no "
-        "allocation has, at %p. Copy it with cudaMemcpyAsync (LOCKSTEP_EMULATED_HOST_ACCESS=allowed permits "
+        "emulated GPU: process %d: host code touches device memory, or device work touches memory outside "
+        "all "
+        "allocations, at %p. Copy it with cudaMemcpyAsync (LOCKSTEP_EMULATED_HOST_ACCESS=allowed permits "
         "it).\n",
         static_cast<int>(getpid()), info->si_addr);
     if (write(STDERR_FILENO, text, static_cast<std::size_t>(length)) < 0) _exit(1);
@@ -74,8 +76,7 @@ void install_handler() {
   sigaction(SIGSEGV, &action, &action_before);
 }
 
-// Addresses that are reserved once; from their beginning up to some place they are memory, in ranges that
-// are used or free.
+// A range of addresses that is reserved once. Its first part is memory, in used and free ranges.
 class Arena {
  public:
   enum class Way { unprotected, keys, pages };
@@ -91,7 +92,7 @@ class Arena {
   Way way() const { return way_; }
   int key() const { return key_; }
 
-  // With whole pages.
+  // bytes must be whole pages.
   void* allocate(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto fits = [bytes](const auto& range) { return range.second >= bytes; };
@@ -112,7 +113,7 @@ class Arena {
     add_free(static_cast<std::size_t>(static_cast<std::byte*>(data) - begin_), bytes);
   }
 
-  // Way::pages: device work of any thread.
+  // For Way::pages: begins and ends device work of any thread.
   void begin_work() {
     const std::lock_guard lock(mutex_);
     ++working_;
@@ -183,17 +184,17 @@ class Arena {
 
   std::mutex mutex_;
   std::size_t ready_ = 0;                         // bytes
-  std::map<std::size_t, std::size_t> free_ = {};  // bytes, by where they begin; no two are neighbours
+  std::map<std::size_t, std::size_t> free_ = {};  // sizes in bytes by start; no two are adjacent
   int working_ = 0;
   bool open_ = false;
 };
 
 Arena& arena() {
-  static Arena& made = *new Arena;  // streams' threads use it until the process ends
+  static Arena& made = *new Arena;  // threads of streams use it until the process ends
   return made;
 }
 
-// ThreadSanitizer must not see the arena made.
+// ThreadSanitizer must not see the creation of the arena.
 Arena::Way way() { return kSanitized ? Arena::Way::unprotected : arena().way(); }
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }

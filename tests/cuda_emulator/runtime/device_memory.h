@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The addresses of all devices' memory, and who may touch it: device work may, host code may not
-// (LOCKSTEP_EMULATED_HOST_ACCESS). Host code that does ends the process with SIGSEGV and a line on standard
-// error.
+// The addresses of all devices' memory and the rights to access it: device work has access, host code has not
+// (LOCKSTEP_EMULATED_HOST_ACCESS). An access by host code ends the process with SIGSEGV and a line on
+// standard error.
 //
-// Where the processor has memory protection keys, access rights are per thread. Elsewhere the pages'
-// protection holds for the whole process: the memory is open from the beginning of device work until a host
-// thread has waited for the device (deny_host_access()) and no device work runs. So host code may go unseen,
-// and device work is never refused. A sanitizer's memory is not protected: it comes from the sanitizer's
-// allocator, which knows its bounds and its end.
+// If the processor has memory protection keys, access rights are per thread. Otherwise page protection
+// applies to the whole process: the memory is accessible from the beginning of device work until a host
+// thread has waited for the device (deny_host_access()) and no device work runs. Some accesses by host code
+// are then missed, but device work is never refused. Under sanitizers memory is not protected: it comes from
+// the sanitizer's allocator, which checks bounds and lifetimes.
 #pragma once
 
 #include <cstddef>
 
 namespace lockstep::emulator {
 
-// Null when there is none left. Whatever it holds; device work may write it.
+// Returns null if no memory is left. The contents are undefined. Only device work may access the memory.
 void* allocate_device_memory(std::size_t bytes);
 void free_device_memory(void* data, std::size_t bytes);
 
-// While it lives, this thread does a device's work.
+// While an object lives, this thread runs device work.
 class DeviceWork {
  public:
   DeviceWork();
@@ -31,7 +31,7 @@ class DeviceWork {
   int before_ = 0;
 };
 
-// While it lives, this thread runs host code in the middle of a device's work.
+// While an object lives, this thread runs host code within device work.
 class HostCode {
  public:
   HostCode();
@@ -43,7 +43,8 @@ class HostCode {
   int before_ = 0;
 };
 
-// After a host thread has waited for the device: closes memory that is open to the whole process.
+// Called after a host thread has waited for the device: protects memory that is accessible to the whole
+// process.
 void deny_host_access();
 
 }  // namespace lockstep::emulator

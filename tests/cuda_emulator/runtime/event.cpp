@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events. A record puts a place into its stream's order, and a wait takes the place that the event stands for
-// when it is called: a later record changes nothing about it. Recorded while its stream is captured, an event
-// stands for a place in the graph instead.
+// Events. A record adds a position to its stream's order. A wait uses the event's position at the time of the
+// call; a later record does not change it. If the stream is captured, the event's position is a node of the
+// graph.
 #include <algorithm>
 
 #include "tests/cuda_emulator/runtime/books.h"
@@ -26,7 +26,7 @@ cudaError_t create(cudaEvent_t* event, unsigned flags, const char* function) {
   return cudaSuccess;
 }
 
-// With the books.
+// With the lock.
 void record_in_capture(cudaEvent_t event, cudaStream_t stream, bool external) {
   if (!external) {
     event->captured = true;
@@ -61,7 +61,7 @@ cudaError_t record(const char* function, cudaEvent_t event, cudaStream_t stream,
   return cudaSuccess;
 }
 
-// With the books: what a captured event's place means for the stream.
+// With the lock: makes the captured stream depend on the position of a captured event.
 cudaError_t wait_in_capture(cudaStream_t stream, cudaEvent_t event) {
   const std::shared_ptr<Capture> capture = event->capture.lock();
   if (capture == nullptr || !books().captures.contains(capture)) return cudaErrorCapturedEvent;
@@ -71,7 +71,7 @@ cudaError_t wait_in_capture(cudaStream_t stream, cudaEvent_t event) {
     return cudaErrorStreamCaptureMerge;
   }
   if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
-  if (stream->capture == nullptr) {  // it joins
+  if (stream->capture == nullptr) {  // the stream joins the capture
     stream->capture = capture;
     stream->tail.clear();
     capture->streams.insert(stream);
@@ -82,7 +82,7 @@ cudaError_t wait_in_capture(cudaStream_t stream, cudaEvent_t event) {
   return cudaSuccess;
 }
 
-// The operation of the event's last record; a status other than success says why it must not be asked for.
+// The operation of the event's last record. Returns an error if the record is in a capture.
 cudaError_t last_record(cudaEvent_t event, StreamOperationPointer& last) {
   const BooksLock lock;
   if (event->captured) {
@@ -162,7 +162,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   StreamOperationPointer last;
   if (const cudaError_t status = last_record(event, last); status != cudaSuccess) return answer(status);
   if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
-  if ((event->flags & cudaEventBlockingSync) == 0) {  // whatever the device's flags say
+  if ((event->flags & cudaEventBlockingSync) == 0) {  // independent of the device's flags
     const BooksLock lock;
     ++books().spinning_waits;
   }

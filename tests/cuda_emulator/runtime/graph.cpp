@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Capture and graphs. A captured stream runs nothing: what it is given becomes nodes behind the stream's
-// tail, and events carry the capture to other streams. A launch is one operation of its stream, within which
-// the nodes run in any order that their dependencies leave, on two threads: another one each time.
+// Capture and graphs. A captured stream runs nothing: enqueued work becomes nodes after the stream's tail,
+// and events extend the capture to other streams. A launch is one operation of its stream. Within it, two
+// threads run the nodes in an order that respects the dependencies and differs from launch to launch.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -16,7 +16,7 @@ namespace {
 
 thread_local cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
 
-// With the books: whether the thread's unsafe calls may not be made while this capture goes on.
+// With the lock: returns whether the capture forbids unsafe calls of this thread.
 bool forbids(const Capture& capture) {
   if (mode_of_thread == cudaStreamCaptureModeRelaxed || capture.mode == cudaStreamCaptureModeRelaxed)
     return false;
@@ -24,7 +24,7 @@ bool forbids(const Capture& capture) {
   return mode_of_thread == cudaStreamCaptureModeGlobal && capture.mode == cudaStreamCaptureModeGlobal;
 }
 
-// With the books: everything that these come after, with themselves.
+// With the lock: these nodes and all nodes that they depend on.
 std::set<const Node*> with_all_before(const std::vector<std::shared_ptr<Node>>& nodes) {
   std::set<const Node*> all;
   std::vector<const Node*> found;
@@ -38,14 +38,15 @@ std::set<const Node*> with_all_before(const std::vector<std::shared_ptr<Node>>& 
   return all;
 }
 
-// With the books: whether all of the capture's work comes before where its first stream has got to.
+// With the lock: returns whether the tail of the capture's first stream depends on all of the capture's
+// nodes.
 bool joined(const Capture& capture) {
   const std::set<const Node*> reached = with_all_before(capture.origin->tail);
   return std::ranges::all_of(capture.graph.nodes,
                              [&](const auto& node) { return reached.contains(node.get()); });
 }
 
-// With the books.
+// With the lock.
 void leave(const std::shared_ptr<Capture>& capture) {
   for (const cudaStream_t stream : capture->streams) {
     stream->capture = nullptr;
@@ -54,7 +55,7 @@ void leave(const std::shared_ptr<Capture>& capture) {
   books().captures.erase(capture);
 }
 
-// One launch of a graph: which nodes have run, and which may.
+// One launch of a graph: the nodes that have run and those that may run.
 class Replay {
  public:
   Replay(std::vector<std::shared_ptr<Node>> nodes, std::map<const Node*, StreamOperationPointer> records,
@@ -64,9 +65,9 @@ class Replay {
     for (std::size_t i = 0; i < nodes_.size(); ++i) state_[nodes_[i].get()].number = i;
   }
 
-  // On the launch's thread: returns when all nodes have run.
+  // Called on the thread of the launch. Returns when all nodes have run.
   void run() {
-    const HostCode between_nodes;  // each of which is device work, but for host functions
+    const HostCode between_nodes;  // nodes are device work, except for host functions
     std::thread second([this] { serve(); });
     serve();
     second.join();
@@ -93,7 +94,7 @@ class Replay {
   }
 
 #if defined(__SANITIZE_THREAD__)
-  // Nodes that one thread runs would be ordered: each gets one of its own.
+  // Nodes on one thread would be ordered, so each node gets its own thread.
   void run_apart(const Node& node) {
     std::thread thread([this, &node] { run(node); });
     const Unseen unseen;
@@ -103,7 +104,7 @@ class Replay {
   }
 #endif
 
-  // Any that may run; null when there is nothing left to begin.
+  // Waits for a node that may run, and returns it; null if all nodes have begun.
   const Node* next() {
     const Unseen unseen;
     std::unique_lock lock(mutex_);
@@ -155,7 +156,7 @@ class Replay {
   std::vector<std::thread> apart_;
 };
 
-// True when work was captured from streams of different priorities.
+// True if the graph has work of streams with different priorities.
 bool has_priorities(const CUgraph_st& graph) {
   std::set<int> found;
   for (const auto& node : graph.nodes) {
@@ -164,9 +165,9 @@ bool has_priorities(const CUgraph_st& graph) {
   return found.size() > 1;
 }
 
-// True when nodes of different chains, which are collectives of several NCCL communicators, may run side by
-// side. Their blocks wait for peers: where a device has room for those of one only, two ranks may start
-// different ones and wait for each other for ever.
+// True if nodes of different chains, which are collectives of several NCCL communicators, may run
+// concurrently. Their blocks wait for peers: if a device has space for only one of them, two ranks may start
+// different ones and wait for each other forever.
 bool may_deadlock(const CUgraph_st& graph) {
   const Node* last = nullptr;
   for (const auto& node : graph.nodes) {
@@ -182,7 +183,7 @@ cudaError_t refuse_graph(const char* reason) {
   return answer(cudaErrorInvalidValue);
 }
 
-// With the books: the events that the graph records stand for this launch's places from now on.
+// With the lock: sets the positions of events that the graph records to this launch.
 std::map<const Node*, StreamOperationPointer> record_events(const CUgraphExec_st& executable) {
   std::map<const Node*, StreamOperationPointer> records;
   for (const auto& node : executable.nodes) {
@@ -239,7 +240,7 @@ cudaError_t allow_work(cudaStream_t stream) {
   if (stream->capture != nullptr)
     return stream->capture->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
   if (stream != books().devices[static_cast<std::size_t>(stream->device)].legacy) return cudaSuccess;
-  bool implicit = false;  // the legacy stream would wait for a stream that is captured
+  bool implicit = false;  // the legacy stream would wait for a captured stream
   for (const auto& capture : books().captures) {
     for (const cudaStream_t captured : capture->streams) {
       if (!captured->blocking || captured->device != stream->device) continue;
@@ -339,11 +340,11 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
   if (flags == 0 && has_priorities(*graph)) {
     return refuse_graph(
-        "the streams' priorities would be lost; cudaGraphInstantiateFlagUseNodePriority keeps them");
+        "the priorities of streams would be lost; use cudaGraphInstantiateFlagUseNodePriority to keep them");
   }
   if (may_deadlock(*graph)) {
     return refuse_graph(
-        "nothing orders the collectives of several communicators, which may deadlock; "
+        "the collectives of several communicators are unordered and may deadlock; "
         "NCCL_LAUNCH_ORDER_IMPLICIT=1 orders them");
   }
   const BooksLock lock;
@@ -382,7 +383,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return status;
 }
 
-// A launch under way is not interrupted. The nodes are freed on a device that has failed, too.
+// Does not interrupt a running launch. Frees the nodes even if the device is broken.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   const cudaError_t status = enter("cudaGraphExecDestroy");
   delete executable;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The machine and the faults that the environment asks for.
+// The machine and the faults that the environment specifies.
 #include <cctype>
 #include <charconv>
 #include <cstdio>
@@ -25,7 +25,7 @@ namespace {
   std::_Exit(78);
 }
 
-// A number and what is left of the text behind it.
+// A number and the rest of the text after it.
 struct Amount {
   std::uint64_t number = 0;
   std::string unit;
@@ -39,7 +39,7 @@ Amount read_amount(const char* variable, std::string_view text, const char* expe
   return amount;
 }
 
-// Calls visit(text) where the variable is set.
+// Calls visit(text) if the variable is set and not empty.
 template <typename Visit>
 void read(const char* variable, Visit visit) {
   const char* text = std::getenv(variable);
@@ -113,9 +113,9 @@ Machine read_machine() {
   return machine;
 }
 
-// One of LOCKSTEP_EMULATED_FAULTS.
+// A fault of LOCKSTEP_EMULATED_FAULTS.
 struct Fault {
-  int call = 0;  // the n-th from 1; 0: any
+  int call = 0;  // number of the call, from 1; 0: any call
   std::size_t least_bytes = 0;
   int status = 0;
 };
@@ -126,7 +126,7 @@ std::string_view before(std::string_view text, char separator) {
 
 const char* const kFaults = "LOCKSTEP_EMULATED_FAULTS";
 const char* const kFaultForm =
-    "FUNCTION:CALL=STATUS or FUNCTION@BYTES=STATUS, perhaps behind RANK/, separated by commas";
+    "FUNCTION:CALL=STATUS or FUNCTION@BYTES=STATUS, optionally after RANK/, separated by commas";
 
 int rank_of_this_process() {
   const char* text = std::getenv("OMPI_COMM_WORLD_RANK");

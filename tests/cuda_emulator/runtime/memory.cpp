@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of devices and pinned memory, copies and fills. Which addresses devices' memory has, and who may
-// touch it: device_memory.h.
+// Device memory and pinned memory, copies and fills. device_memory.h manages addresses and access rights.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -18,7 +17,7 @@ constexpr std::size_t kAlignment = 256;
 
 std::atomic<std::uint64_t> filled{0};
 
-// With the books: the allocation that the address lies in.
+// With the lock: the allocation that contains the address.
 const std::pair<const std::byte* const, Allocation>* find_allocation(const void* data) {
   const auto& all = books().allocations;
   auto found = all.upper_bound(static_cast<const std::byte*>(data));
@@ -27,7 +26,7 @@ const std::pair<const std::byte* const, Allocation>* find_allocation(const void*
   return static_cast<const std::byte*>(data) < found->first + found->second.bytes ? &*found : nullptr;
 }
 
-enum class Home { pageable, pinned, device, outside };  // outside: begins in an allocation, ends behind it
+enum class Home { pageable, pinned, device, outside };  // outside: starts in an allocation and ends beyond it
 
 Home home_of(const void* data, std::size_t bytes) {
   const BooksLock lock;
@@ -37,7 +36,7 @@ Home home_of(const void* data, std::size_t bytes) {
   return found->second.device == kPinned ? Home::pinned : Home::device;
 }
 
-// Memory filled with NaNs of every type, so that a read before the first write shows.
+// Memory filled with NaNs of every type, so that reads before the first write are visible.
 void* allocate_filled(std::size_t bytes, int device) {
   if (device == kPinned) {
     void* data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
@@ -50,7 +49,7 @@ void* allocate_filled(std::size_t bytes, int device) {
   return data;
 }
 
-// With the books: takes `bytes` of the device's memory; false when it has less.
+// With the lock: takes `bytes` of the device's memory. Returns false if less is free.
 bool take(int device, std::size_t bytes) {
   std::size_t& used = books().devices[static_cast<std::size_t>(device)].used_bytes;
   if (bytes > machine().memory_bytes - used) return false;
@@ -80,7 +79,7 @@ cudaError_t keep(void** data, std::size_t bytes, int device, std::size_t granula
   return cudaSuccess;
 }
 
-// Waits for everything the current device has to do, as CUDA does.
+// Waits for all work of the current device, like CUDA.
 cudaError_t give_back(void* data, bool pinned) {
   if (data == nullptr) return cudaSuccess;
   std::vector<StreamOperationPointer> all;
@@ -127,15 +126,15 @@ bool allowed(cudaMemcpyKind kind, Home from, Home to) {
   return false;
 }
 
-// Whether a copy on the stream touches pageable memory only when it runs.
+// Returns whether a copy in the stream accesses pageable memory only when it runs.
 bool is_late(cudaStream_t stream) {
   const BooksLock lock;
   return machine().pageable_late || books().held_back > 0 || stream->capture != nullptr;
 }
 
-// Pageable memory is read before the call returns, and written, too; pinned memory when the copy runs. CUDA's
-// documents say that a copy of pageable memory "might" be synchronous: no program may count on it, and on a
-// machine where it is not, such memory is as pinned memory is.
+// Pageable memory is read and written before the call returns, pinned memory when the copy runs. CUDA's
+// documentation says that a copy of pageable memory "might" be synchronous, so programs must not rely on it.
+// If is_late(), pageable memory is treated like pinned memory.
 cudaError_t copy(const char* function, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                  cudaStream_t stream) {
   stream = resolve(stream);

@@ -18,8 +18,8 @@ struct Room {
   std::mutex mutex;
   std::condition_variable changed;
   std::size_t taken = 0;
-  std::size_t kernels = 0;                      // that hold some of it
-  std::map<std::string, int> collectives = {};  // that do, by name
+  std::size_t kernels = 0;                      // kernels that hold blocks
+  std::map<std::string, int> collectives = {};  // collectives that hold blocks, by name
 };
 
 std::size_t all_blocks() {
@@ -54,9 +54,9 @@ Residence::Residence(int device, Kind kind, std::size_t blocks, const char* name
     if (given_up()) return;
     room.changed.wait_for(lock, kLook);
     const auto now = std::chrono::steady_clock::now();
-    if (room.kernels > 0) hopeless_at = now + kPatience;  // they end, and make room
+    if (room.kernels > 0) hopeless_at = now + kPatience;  // kernels end and release their blocks
     if (now < hopeless_at) continue;
-    throw DeviceFault("no room for " + std::to_string(least) + " blocks of " + name + ": of " +
+    throw DeviceFault("no space for " + std::to_string(least) + " blocks of " + name + ": of " +
                       std::to_string(all_blocks()) + " that device " + std::to_string(device) +
                       " can hold, " + std::to_string(room.taken) +
                       " belong to collectives that wait for their peers (" + names(room) +

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Residence: the place of one operation among the blocks that a device can hold at a time
-// (LOCKSTEP_EMULATED_RESIDENT blocks on each multiprocessor). A kernel's blocks come in waves: it begins when
-// one block has room, and takes no more than there are. A collective's blocks wait for those of its peers: it
-// begins when all of them have room, and holds them until it ends.
+// Residence: the blocks that one operation occupies of the blocks that a device can hold at a time
+// (LOCKSTEP_EMULATED_RESIDENT blocks on each multiprocessor). The blocks of a kernel run in waves: the kernel
+// begins when there is space for one block, and takes at most the free space. The blocks of a collective wait
+// for those of its peers: it begins when there is space for all of them, and holds it until it ends.
 //
-// So collectives of several communicators can starve: on one rank the first holds the room that the second
-// needs, on another rank the second holds what the first needs. On a GPU this is a hang. Here an operation
-// that finds nothing but other collectives in its way for kPatience reports them and ends its device's work.
+// Collectives of several communicators can therefore deadlock: on one rank the first one holds the space that
+// the second one needs, on another rank it is the opposite. On a GPU the job hangs. Here, an operation that
+// only waits for other collectives for kPatience reports them and breaks its device.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,8 @@ class Residence {
   static constexpr std::chrono::seconds kPatience{3};
   enum class Kind { kernel, collective };
 
-  // The name outlives this. given_up: looked at while this waits; true: the operation does not run at all.
-  // Throws DeviceFault.
+  // The name must outlive the object. given_up is polled during the wait; if it returns true, the operation
+  // must not run. Throws DeviceFault.
   Residence(
       int device, Kind kind, std::size_t blocks, const char* name,
       const std::function<bool()>& given_up = [] { return false; });
@@ -30,7 +30,7 @@ class Residence {
   Residence(const Residence&) = delete;
   Residence& operator=(const Residence&) = delete;
 
-  // False when it was given up.
+  // False if the operation was given up.
   bool granted() const { return taken_ > 0; }
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams: a queue each, and a thread that serves it. An operation begins when all that CUDA puts before it
-// is done, and not at once: the machine's seed and delay hold some back until somebody waits for them or the
-// delay is over, so that what CUDA does not order happens in another order each time.
+// Streams: each has a queue and a thread that runs its operations. An operation begins when all operations
+// that CUDA orders before it are done. By the machine's seed and delay, some operations are delayed until a
+// thread waits for them or the delay has passed, so that unordered work runs in a different order each time.
 #include <algorithm>
 #include <cstdio>
 #include <thread>
@@ -16,13 +16,13 @@
 namespace lockstep::emulator {
 namespace {
 
-// With the books.
+// With the lock.
 bool can_begin(const StreamOperation& operation) {
   return std::ranges::all_of(operation.after,
                              [](const StreamOperationPointer& before) { return before->done; });
 }
 
-// With the books: somebody waits for these, and so for all before them.
+// With the lock: marks these operations, and all operations before them, as wanted.
 void want(const std::vector<StreamOperationPointer>& operations) {
   std::vector<StreamOperationPointer> found = operations;
   while (!found.empty()) {
@@ -35,7 +35,8 @@ void want(const std::vector<StreamOperationPointer>& operations) {
   books().changed.notify_all();
 }
 
-// The next operation of a stream, once it may begin; null when the stream is destroyed and empty.
+// Waits until the next operation of a stream may begin, and returns it; null if the stream is destroyed and
+// empty.
 StreamOperationPointer next_of(cudaStream_t stream) {
   BooksLock lock;
   while (true) {
@@ -55,7 +56,7 @@ StreamOperationPointer next_of(cudaStream_t stream) {
   }
 }
 
-// What the thread has done before is the stream's own: it comes before, and no more need be told.
+// Earlier operations of the stream ran on this thread, so their order need not be announced.
 void run(StreamOperation& operation, int device) {
   follow(&operation.issued);
   for (const StreamOperationPointer& before : operation.after) follow(&before->finished);
@@ -109,7 +110,7 @@ HeldBack::~HeldBack() {
 }
 
 void finish(StreamOperation& operation) {
-  Work finished_work;  // what it holds is released without the lock
+  Work finished_work;  // its captures are released without the lock
   const BooksLock lock;
   operation.done = true;
   operation.ended = Clock::now();
@@ -119,11 +120,11 @@ void finish(StreamOperation& operation) {
 }
 
 void run_work(const Work& work, const char* name, int device) {
-  if (!work || fault_of(device) != cudaSuccess) return;  // nothing runs in a context that has failed
+  if (!work || fault_of(device) != cudaSuccess) return;  // nothing runs in a broken context
   cudaError_t fault = static_cast<cudaError_t>(injected_fault("operation"));
   if (fault == static_cast<cudaError_t>(kHang)) {
-    std::fprintf(stderr, "emulated GPU: %s hangs in process %d, as LOCKSTEP_EMULATED_FAULTS asks\n", name,
-                 static_cast<int>(getpid()));
+    std::fprintf(stderr, "emulated GPU: %s hangs in process %d, as requested by LOCKSTEP_EMULATED_FAULTS\n",
+                 name, static_cast<int>(getpid()));
     while (true) std::this_thread::sleep_for(std::chrono::hours(1));
   }
   if (fault == cudaSuccess) {
@@ -240,7 +241,7 @@ using namespace lockstep::emulator;
 
 namespace {
 
-// The stream of a call, checked; null when the status says why not.
+// Checks and resolves the stream of a call. Returns null, and sets the status, if it is invalid.
 cudaStream_t find_stream(const char* function, cudaStream_t stream, cudaError_t& status) {
   status = enter(function);
   if (status != cudaSuccess) return nullptr;
@@ -277,7 +278,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   return create(stream, flags, "cudaStreamCreateWithPriority", priority);
 }
 
-// What the stream still has to do is done; its thread then frees it.
+// The stream's remaining operations still run. Its thread then frees it.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   cudaError_t status = cudaSuccess;
   if (find_stream("cudaStreamDestroy", stream, status) == nullptr) return status;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "GPU-";
 
-// As nvidia-smi writes it.
+// In the format of nvidia-smi.
 std::string text_of(const cudaUUID_t& uuid) {
   std::string text(kPrefix);
   for (int i = 0; i < 16; ++i) {
@@ -32,13 +32,13 @@ std::optional<int> place_by_uuid(std::string_view item, int devices) {
   std::optional<int> found;
   for (int place = 0; place < devices; ++place) {
     if (!text_of(uuid_of(place)).starts_with(item)) continue;
-    if (found) return std::nullopt;  // more digits are needed
+    if (found) return std::nullopt;  // the prefix is not unique
     found = place;
   }
   return found;
 }
 
-// The number that the item begins with: CUDA takes "1gpu" for 1.
+// The number at the start of the item: CUDA reads "1gpu" as 1.
 std::optional<int> place_by_index(std::string_view item, int devices) {
   int index = 0;
   std::size_t digits = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CUDA_VISIBLE_DEVICES: which of the machine's devices a process sees. A device's place is its number on the
-// machine, whatever the process sees.
+// CUDA_VISIBLE_DEVICES: the devices of the machine that a process sees. A device's place is its index on the
+// machine, independent of the visible devices.
 #pragma once
 
 #include <vector>
@@ -11,9 +11,9 @@
 namespace lockstep::emulator {
 
 cudaUUID_t uuid_of(int place);
-// The places that the list names, in its order. The list holds indices, or beginnings of UUIDs as
-// "GPU-656d756c..", which must be one device's alone; its first item decides which. The first item that is
-// invalid ends the list. A device that is named twice makes it empty. Null: all devices.
+// The places of the list's devices, in its order. The list contains indices, or prefixes of UUIDs such as
+// "GPU-656d756c..", which must be unique; its first item determines the kind. The first invalid item ends the
+// list. A device that occurs twice makes it empty. Null selects all devices.
 std::vector<int> visible_places(const char* list, int devices);
 
 }  // namespace lockstep::emulator

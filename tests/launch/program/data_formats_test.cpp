@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "data/png.h"
+#include "data/images/png.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/launch/program/program.h"
 #include "tests/message_of.h"
@@ -94,7 +94,7 @@ TEST(DataFormats, CifarBinaryIsLearned) {
   expect_failure(run_ranks(2, command), exit_code::io, {"data_batch_5.bin", "No such file or directory"});
 }
 
-// Two columns determine the class. The others do not: one has large values, one is constant, and one holds
+// Two columns determine the class. Of the other columns one has large values, one is constant, and one holds
 // names.
 TEST(DataFormats, TablesAreLearned) {
   const TemporaryFolder folder;
@@ -199,7 +199,7 @@ std::string train_photos(const TemporaryFolder& folder, const std::vector<std::s
 }
 
 // Caching decoded images changes no bit of a training.
-TEST(DataFormats, ImagesMayBeDecodedOnce) {
+TEST(DataFormats, CachingDecodedImagesChangesNoBit) {
   const TemporaryFolder folder;
   // Trains, and returns the bytes that rank 0 holds of the dataset.
   const auto held_bytes = [&](int ranks, const std::vector<std::string>& more) {
@@ -231,7 +231,7 @@ TEST(DataFormats, ImagesMayBeDecodedOnce) {
 }
 
 // The loader's threads augment images that are read again or cached.
-TEST(DataFormats, ImagesMayBeAugmentedOnTheHost) {
+TEST(DataFormats, AugmentingOnTheHostChangesNoBit) {
   const TemporaryFolder folder;
   const auto digest = [&](const std::vector<std::string>& more) {
     std::vector<std::string> settings = {
@@ -251,7 +251,7 @@ TEST(DataFormats, ImagesMayBeAugmentedOnTheHost) {
                       {"data.loader = \"device\"", "data.augment_on"});
 }
 
-TEST(DataFormats, ImagesThatRanksHaveNoRoomToShareAreStreamed) {
+TEST(DataFormats, ImagesThatDoNotFitInSharedMemoryAreStreamed) {
   const TemporaryFolder folder;
   const std::string in_little_memory =
       "unshare -m sh -c 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec \"$@\"' sh ";
@@ -272,7 +272,7 @@ TEST(DataFormats, ImagesThatRanksHaveNoRoomToShareAreStreamed) {
 }
 
 // More files than a process may open by default: the program raises the limit.
-TEST(DataFormats, ManyFilesMayBeOpen) {
+TEST(DataFormats, LimitOfOpenFilesIsRaised) {
   const TemporaryFolder folder;
   for (int shard = 0; shard < 60; ++shard)
     folder.write(fmt::format("photos/{}/a/{:02}.jpg", shard < 40 ? "train" : "test", shard),

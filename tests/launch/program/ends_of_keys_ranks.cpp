@@ -15,10 +15,9 @@
 #include "core/error.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/setup/engine_options.h"
+#include "launch/program/setup/training.h"
 #include "launch/train/job_end.h"
 #include "launch/train/trainer.h"
-#include "launch/program/setup/training.h"
-#include "tests/launch/program/rank_program.h"
 #include "tests/thinning.h"
 
 namespace lockstep {
@@ -153,4 +152,4 @@ int run(World& world) {
 }  // namespace
 }  // namespace lockstep
 
-int main() { return lockstep::run_rank(lockstep::run); }
+int main() { return lockstep::run_job(lockstep::run); }

@@ -67,7 +67,7 @@ class Ends(unittest.TestCase):
         process.send_signal(name)
         self.assertEqual(process.wait(40), 75)
 
-    def test_grace_holds_where_output_is_not_read(self):
+    def test_unread_output_does_not_extend_the_grace_period(self):
         _, writer = self.full_pipe()
 
         def blocks(process):
@@ -78,12 +78,12 @@ class Ends(unittest.TestCase):
                 time.sleep(1)
         self.end_where_nothing_is_read(signal.SIGTERM, blocks, writer)
 
-    def test_a_process_with_nothing_to_save_ends_where_output_is_not_read(self):
+    def test_process_with_nothing_to_save_ends_with_unread_output(self):
         _, writer = self.full_pipe()
         os.write(writer, b"x" * 4096)
         self.end_where_nothing_is_read(signal.SIGINT, lambda process: self.wait_for((self.run_dir / "run.lock").exists), writer)
 
-    def test_a_long_evaluation_is_given_up_and_its_epoch_saved(self):
+    def test_signal_cancels_a_long_evaluation_and_saves_its_epoch(self):
         process = subprocess.Popen(self.command(data__synthetic__test_samples=2 * 10 ** 6, run__grace_seconds=20),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(process.wait)
@@ -97,9 +97,9 @@ class Ends(unittest.TestCase):
 
     def expect_refused(self, code, said):
         self.assertEqual(code, 74, said)
-        self.assertEqual(self.steps(), 0, "it has trained before it looked")
+        self.assertEqual(self.steps(), 0, "training started before the check")
 
-    def test_results_that_cannot_be_written_are_found_before_training(self):
+    def test_unwritable_results_are_refused_before_training(self):
         (self.folder / "folder").mkdir()
         for flag in ("--export", "--digest", "--trace"):
             for path in ("folder", "x" * 250, "nowhere/weights"):
@@ -108,15 +108,15 @@ class Ends(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertFalse(list(self.folder.glob("*.partial*")))
 
-    def test_a_full_disk_is_found_before_training(self):
+    def test_full_disk_is_refused_before_training(self):
         (self.folder / "full").mkdir()
         code, said = self.run_all(["unshare", "-rm", "bash", "-c", FULL_DISK, "bash", self.folder / "full",
                                    *self.command("--export", self.folder / "full/weights")])
         if code in (1, 77) and "Lockstep" not in said and self.steps() == 0:
-            self.skipTest(f"this user may make no mounts: {said}")
+            self.skipTest(f"this user may not mount file systems: {said}")
         self.expect_refused(code, said)
 
-    def test_a_result_that_fails_leaves_a_checkpoint_that_writes_it(self):
+    def test_failed_result_leaves_a_checkpoint_that_writes_it(self):
         results, held = self.folder / "results", self.folder / "held"
         results.mkdir()
         command = self.command("--export", results / "weights", run__checkpoint_minutes=0)
@@ -134,11 +134,11 @@ class Ends(unittest.TestCase):
         code, said = self.run_all([*command, "--resume", "auto"])
         self.assertEqual(code, 0, said)
         self.assertIn(str(saved), said)
-        self.assertFalse((self.run_dir / "checkpoints.1").exists(), "a training that starts anew sets the checkpoint aside")
+        self.assertFalse((self.run_dir / "checkpoints.1").exists(), "a new training moves the checkpoint aside")
         self.assertEqual(self.run_all(self.command("--export", self.folder / "whole", run__dir=self.folder / "other"))[0], 0)
         self.assertEqual((results / "weights").read_bytes(), (self.folder / "whole").read_bytes())
 
-    def test_a_folder_that_is_in_use_is_waited_for_by_who_goes_on(self):
+    def test_resuming_run_waits_for_a_folder_in_use(self):
         self.run_dir.mkdir()
         with (self.run_dir / "run.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -154,10 +154,10 @@ class Ends(unittest.TestCase):
     def warnings_of(self, said, step):
         return [line for line in said.splitlines() if "warning [rank 0]" in line and re.search(rf"\bstep {step}\b", line)]
 
-    def test_another_rate_than_was_saved_is_told_once(self):
+    def test_changed_learning_rate_is_reported_once(self):
         settings = {"optimizer__learning_rate": 0.05, "schedule__name": "cosine"}
         self.assertEqual(self.run_all(self.command(**settings))[0], 0)
-        self.assertTrue((self.run_dir / "checkpoints/step-000000040").is_dir(), "the end is saved, where nothing is set")
+        self.assertTrue((self.run_dir / "checkpoints/step-000000040").is_dir(), "the last step is saved by default")
         goes_on = ("--resume", "auto", "--resume-with", "train.epochs")
         code, said = self.run_all(self.command(*goes_on, **settings, train__epochs=4))
         self.assertEqual(code, 0, said)

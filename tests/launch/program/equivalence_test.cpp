@@ -53,7 +53,7 @@ void expect_equal(const Settings& settings, const std::vector<Share>& splits) {
 TEST(Equivalence, CnnOnFourRanks) { expect_equal({"model.name=cnn"}, {{1, 4}, {2, 2}, {4, 1}}); }
 
 // The comparisons between ranks change nothing, and batch norm is synchronized where configured.
-TEST(Digest, IsTheSameWithEveryCheckOfCallsAndAnotherWithSynchronisedBatchNorm) {
+TEST(Digest, CallChecksKeepItAndSyncBatchNormChangesIt) {
   const Workplace workplace("checked");
   const auto digest_with = [&](std::vector<std::string> settings) {
     settings.insert(settings.begin(), {"model.name=cnn", "train.steps=4"});
@@ -66,7 +66,7 @@ TEST(Digest, IsTheSameWithEveryCheckOfCallsAndAnotherWithSynchronisedBatchNorm) 
 }
 
 // With one thread and direct kernels, on any machine.
-TEST(Digest, OfReproducibleTrainingIsThatOfAnyNumberOfRanks) {
+TEST(Digest, ReproducibleTrainingDoesNotDependOnTheNumberOfRanks) {
   const Workplace workplace("reproducible");
   const auto digest_on = [&](int ranks, std::vector<std::string> settings) {
     settings.insert(settings.begin(), {"model.name=cnn", "train.steps=2", "train.batch=2", "train.threads=0",
@@ -81,7 +81,7 @@ TEST(Digest, OfReproducibleTrainingIsThatOfAnyNumberOfRanks) {
 }
 
 // The exchange overlaps a whole step, over MPI.
-TEST(Digest, OfDelayedGradientsDependsNeitherOnBucketsNorOnChance) {
+TEST(Digest, DelayedGradientsAreDeterministicWithAnyBuckets) {
   const Workplace workplace("delayed");
   const auto digest_with = [&](std::vector<std::string> settings) {
     settings.insert(settings.begin(), {"model.name=cnn", "train.steps=12", "train.staleness=1"});
@@ -97,7 +97,7 @@ TEST(Digest, OfDelayedGradientsDependsNeitherOnBucketsNorOnChance) {
 }
 
 // The exchange overlaps the next forward pass, over MPI.
-TEST(Digest, OfGradientsThatCrossIntoTheNextStepIsThatOfOthers) {
+TEST(Digest, CrossBarrierEqualsSynchronousTraining) {
   const Workplace workplace("cross_barrier");
   for (const int ranks : {1, 2, 4}) {
     for (const char* accumulation : {"train.accumulation=1", "train.accumulation=2"}) {
@@ -113,7 +113,7 @@ TEST(Digest, OfGradientsThatCrossIntoTheNextStepIsThatOfOthers) {
 }
 
 // Over MPI, with a training that ends between two averages.
-TEST(Digest, OfLocalSgdIsThatOfAllRanks) {
+TEST(Digest, LocalSgdEndsWithOneDigestOnAllRanks) {
   const Workplace workplace("local_sgd");
   const auto digest_with = [&](std::vector<std::string> settings) {
     settings.insert(settings.begin(), {"model.name=cnn", "train.steps=11", "train.average_every=4"});
@@ -125,7 +125,7 @@ TEST(Digest, OfLocalSgdIsThatOfAllRanks) {
   EXPECT_NE(digest_with({"comm.codec=int8", "comm.compress_within_node=true"}), digest);
 }
 
-TEST(Digest, DependsOnTheSeedAndNotOnBucketsOverlapOrChance) {
+TEST(Digest, DependsOnTheSeedAndNotOnBucketsOrOverlap) {
   const Workplace workplace("digest");
   const auto digest_with = [&](std::vector<std::string> settings) {
     settings.insert(settings.begin(), {"model.name=cnn", "train.steps=12"});

@@ -35,7 +35,7 @@ EvalJson evaluated(int ranks, const std::string& command) {
   return evaluation_in(run_ranks(ranks, command + " --json"));
 }
 
-TEST(EvalProgram, TellsWhatTrainingTold) {
+TEST(EvalProgram, ReportsTheValuesOfTraining) {
   const Workplace workplace("eval");
   const std::string weights = workplace.path("trained.safetensors").string();
   const ProgramResult trained =
@@ -63,7 +63,7 @@ TEST(EvalProgram, TellsWhatTrainingTold) {
 
 // Each parameter and running statistic in turn. Statistics that are not finite spoil every evaluation, and
 // once went unnoticed: the training ended with 0.
-TEST(EvalProgram, OfANetworkThatIsNotFiniteNamesWhereAndTrainingEnds) {
+TEST(EvalProgram, NamesTheTensorThatIsNotFiniteAndTrainingEnds) {
   const Workplace workplace("eval_poison");
   const auto weights = workplace.path("trained.safetensors"),
              poisoned = workplace.path("poisoned.safetensors");
@@ -103,7 +103,7 @@ TEST(EvalProgram, NamesTheLayerWhoseActivationsOverflow) {
       << told.output;
 }
 
-TEST(EvalProgram, RefusesWithoutExactlyOneNetwork) {
+TEST(EvalProgram, NeedsExactlyOneNetwork) {
   const Workplace workplace("eval_what");
   for (const std::string flags : {"", "--init x --resume auto"}) {
     const ProgramResult result = run_ranks(2, eval_of(workplace, flags));

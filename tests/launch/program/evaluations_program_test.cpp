@@ -62,7 +62,7 @@ std::map<std::string, std::vector<float>> weights_after(const Workplace& workpla
   return tensors_of(file);
 }
 
-TEST(Evaluations, AreOfTheEpochsThatAreAskedForAndChangeNothing) {
+TEST(Evaluations, RunAfterTheConfiguredEpochsAndChangeNothing) {
   for (const int ranks : {1, 2}) {
     const Workplace workplace("evaluate_every");
     const std::string every = digest_of(workplace, ranks, {"train.epochs=5"});
@@ -87,7 +87,7 @@ TEST(Evaluations, AreOfTheEpochsThatAreAskedForAndChangeNothing) {
 }
 
 // The last epoch is evaluated, wherever it ends.
-TEST(Evaluations, TheLastEpochAlwaysHasOneAndThePageOfARunShowsIt) {
+TEST(Evaluations, LastEpochIsAlwaysEvaluatedAndShownInTheReport) {
   const Workplace workplace("evaluate_last");
   const auto lines =
       trained_epochs(workplace, 2, {"train.epochs=3", "train.steps=40", "run.evaluate_every=0"});
@@ -105,7 +105,7 @@ TEST(Evaluations, TheLastEpochAlwaysHasOneAndThePageOfARunShowsIt) {
 // With this rate no weight changes, and no evaluation is better than the first.
 const EvaluationSettings kStandstill = {"optimizer.learning_rate=1e-30", "train.epochs=10"};
 
-TEST(Evaluations, WithoutABetterOneTrainingStops) {
+TEST(Evaluations, TrainingStopsWithoutImprovement) {
   for (const int ranks : {1, 2}) {
     for (const char* by : {"accuracy", "loss"}) {
       const Workplace workplace("stops");
@@ -119,7 +119,7 @@ TEST(Evaluations, WithoutABetterOneTrainingStops) {
       EXPECT_EQ(count(reason, "\n"), 1) << result.output;
       expect_parts(reason, {"epoch 3", "epoch 1", by});
       EXPECT_EQ(epochs_of(workplace).size(), 3u);
-      EXPECT_FALSE(tensors_of(file).empty()) << "what was asked for is written";
+      EXPECT_FALSE(tensors_of(file).empty()) << "the requested file is written";
     }
   }
   const Workplace workplace("goes_on");
@@ -127,13 +127,13 @@ TEST(Evaluations, WithoutABetterOneTrainingStops) {
 }
 
 // An improvement below the threshold does not count. Epochs count whether or not they are evaluated.
-TEST(Evaluations, ABetterOneMustBeBetterByEnough) {
+TEST(Evaluations, SmallImprovementsDoNotCount) {
   const Workplace workplace("delta");
   const EvaluationSettings settings = {"train.epochs=8", "run.stop_after_epochs=3", "run.stop_metric=loss"};
   const auto far = trained_epochs(workplace, 2, joined(settings, {"run.stop_min_delta=100"}));
   EXPECT_EQ(far.size(), 4u);
   EXPECT_LT(far.back()["test_loss"].get<double>(), far.front()["test_loss"].get<double>())
-      << "it did improve";
+      << "the accuracy improved";
   EXPECT_EQ(
       trained_epochs(workplace, 1, joined(kStandstill, {"run.stop_after_epochs=3", "run.evaluate_every=2"}))
           .size(),
@@ -141,7 +141,7 @@ TEST(Evaluations, ABetterOneMustBeBetterByEnough) {
       << "epochs 2, 4 and 6";
 }
 
-TEST(Evaluations, WhatWasBestIsKnownWhereATrainingGoesOn) {
+TEST(Evaluations, ResumedTrainingKnowsTheBestEvaluation) {
   for (const int ranks : {1, 2}) {
     const Workplace workplace("stop_resumed");
     const EvaluationSettings settings =
@@ -158,7 +158,7 @@ TEST(Evaluations, WhatWasBestIsKnownWhereATrainingGoesOn) {
     const std::string reason = lines_naming(again.output, "run.stop_after_epochs");
     EXPECT_EQ(count(reason, "\n"), 1) << again.output;
     expect_parts(reason, {"epoch 4", "epoch 1"});
-    EXPECT_EQ(epochs_of(workplace).size(), 4u) << "it had stopped";
+    EXPECT_EQ(epochs_of(workplace).size(), 4u) << "training had stopped";
     EXPECT_EQ(trained_epochs(workplace, ranks, joined(settings, {"run.stop_after_epochs=4"}), "--resume auto")
                   .size(),
               5u);
@@ -166,7 +166,7 @@ TEST(Evaluations, WhatWasBestIsKnownWhereATrainingGoesOn) {
 }
 
 // A resumed training whose weight decay undoes the learning: the best evaluation is an earlier one.
-TEST(Evaluations, TheBestNetworkIsKept) {
+TEST(Evaluations, BestNetworkIsKept) {
   for (const int ranks : {1, 2}) {
     for (const char* by : {"accuracy", "loss"}) {
       const Workplace workplace("keep_best");
@@ -198,7 +198,7 @@ TEST(Evaluations, TheBestNetworkIsKept) {
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run/best.safetensors")));
 }
 
-TEST(Evaluations, WhereTheBestCannotBeWrittenTrainingGoesOn) {
+TEST(Evaluations, UnwritableBestNetworkDoesNotEndTraining) {
   const Workplace workplace("best_nowhere");
   std::filesystem::create_directories(workplace.path("run/best.safetensors/in_the_way"));
   const ProgramResult result = run_ranks(2, workplace.train({"train.epochs=2", "run.keep_best=true"}));
@@ -209,7 +209,7 @@ TEST(Evaluations, WhereTheBestCannotBeWrittenTrainingGoesOn) {
 }
 
 // Computes the average from each step's weights, which another training exports.
-TEST(WeightAverage, IsWhatIsExportedAndEvaluated) {
+TEST(WeightAverage, IsExportedAndEvaluated) {
   for (const int ranks : {1, 2}) {
     const Workplace workplace("ema");
     const EvaluationSettings settings = {"optimizer.learning_rate=0.2"};
@@ -233,12 +233,12 @@ TEST(WeightAverage, IsWhatIsExportedAndEvaluated) {
     const auto plain = weights_after(workplace, ranks, 5, settings);
     EXPECT_NE(plain.at("fc1.weight"), average.at("fc1.weight"));
     EXPECT_EQ(epochs_of(workplace).back()["train_loss"], line["train_loss"])
-        << "training has its own weights";
+        << "training continues with the raw weights";
   }
 }
 
 // A checkpoint contains the weights and their average, and the reported values are the same.
-TEST(WeightAverage, GoesOnBitForBitAndIsWhatEvalReads) {
+TEST(WeightAverage, ResumesBitForBitAndIsReadByEval) {
   for (const EvaluationSettings& way :
        {EvaluationSettings{},
         {"train.precision=fp16", "train.loss_scale=1e9", "train.loss_scale_interval=20"},
@@ -264,7 +264,7 @@ TEST(WeightAverage, GoesOnBitForBitAndIsWhatEvalReads) {
     EXPECT_EQ(text_of(file), whole);
     EXPECT_EQ(epochs_of(workplace).back()["test_loss"], expected["test_loss"]);
     EXPECT_NE(digest_of(workplace, 2, joined(settings, {"train.ema_decay=0.9"})), whole)
-        << "it is in the digest";
+        << "the average is part of the digest";
   }
 }
 
@@ -279,7 +279,7 @@ TEST(WeightAverage, IsPartOfThePlan) {
   expect_parts(part, {"average"});
 }
 
-TEST(ScaledRate, IsThatOfTheSamplesOfAllRanks) {
+TEST(ScaledRate, FollowsTheSamplesOfAllRanks) {
   const Workplace workplace("scaled_rate");
   const EvaluationSettings settings = {"optimizer.scale_batch=4", "schedule.warmup_epochs=0.5"};
   const ProgramResult linear =
@@ -301,7 +301,7 @@ TEST(ScaledRate, IsThatOfTheSamplesOfAllRanks) {
 }
 
 // The length of a step is the rate times the gradient norm.
-TEST(ClippedGradients, GoAsFarAsTheirNormAllowsOnAnyNumberOfRanks) {
+TEST(ClippedGradients, HaveTheLimitedNormOnAnyNumberOfRanks) {
   for (const int ranks : {1, 2}) {
     const Workplace workplace("clipped");
     const EvaluationSettings settings = {"optimizer.momentum=0", "run.log_every=1"};
@@ -325,13 +325,13 @@ TEST(ClippedGradients, GoAsFarAsTheirNormAllowsOnAnyNumberOfRanks) {
     ASSERT_GT(norm, 0.1);
     EXPECT_NEAR(went(weights_after(workplace, ranks, 1, joined(settings, {"optimizer.clip_norm=0.05"}))),
                 0.05, 1e-4);
-    EXPECT_NEAR(norm_told(), norm, 1e-6 * norm) << "that before clipping";
+    EXPECT_NEAR(norm_told(), norm, 1e-6 * norm) << "the norm before clipping";
     EXPECT_NEAR(went(weights_after(workplace, ranks, 1, joined(settings, {"optimizer.clip_norm=1e6"}))), norm,
                 1e-3 * norm);
   }
 }
 
-TEST(ClippedGradients, AreRefusedWithWhatHasNoMean) {
+TEST(ClippedGradients, AreRefusedWithCodecsThatAddMomentum) {
   const Workplace workplace("clip_refused");
   const ProgramResult result = run_ranks(2, workplace.train({"optimizer.clip_norm=1", "comm.codec=dgc"}));
   expect_failure(result, exit_code::config, {"comm.codec", "comm.dgc.clip"});

@@ -16,8 +16,8 @@
 #include "core/error.h"
 #include "launch/train/digest.h"
 #include "launch/train/job_end.h"
-#include "launch/train/watch/replicas.h"
 #include "launch/train/trainer.h"
+#include "launch/train/watch/replicas.h"
 #include "models/networks/networks.h"
 
 namespace lockstep {

@@ -58,7 +58,7 @@ class FineTuning : public ::testing::Test {
   Tensors trained_;
 };
 
-TEST_F(FineTuning, AHeadOfOtherClassesStartsAsInAnyTrainingOfTheSeed) {
+TEST_F(FineTuning, HeadForOtherClassesIsInitialisedFromTheSeed) {
   const Settings still = together(kOtherClasses, kStandStill);
   const ProgramResult refused = run_ranks(2, command(still, from_trained()));
   expect_failure(refused, exit_code::data, {"fc2.weight", "[4, 128]", "[7, 128]", "model.reset_head"});
@@ -91,7 +91,7 @@ TEST_F(FineTuning, FrozenLayersStayBitForBitOnAnyNumberOfRanks) {
 }
 
 // With every feature that stores, averages, restores or predicts parameters and statistics.
-TEST_F(FineTuning, FrozenLayersStayBitForBitHoweverRanksMeet) {
+TEST_F(FineTuning, FrozenLayersStayBitForBitWithEveryTrainingMode) {
   const std::string frozen = R"(model.freeze=["conv1", "bn1", "fc1"])";
   for (const Settings& way : std::vector<Settings>{{"train.staleness=1"},
                                                    {"comm.cross_barrier=true"},
@@ -134,7 +134,7 @@ TEST_F(FineTuning, FrozenLayersAreInNoBucketAndHaveNoStateOfTheOptimizer) {
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return result.output;
   };
-  // Whether the table of memory has a row of this name.
+  // True if the memory table has a row of this name.
   const auto has_row = [](const std::string& text, const std::string& name) {
     return std::regex_search(text, std::regex("\\n +" + name + " +[\\d.]+ MiB"));
   };
@@ -147,7 +147,7 @@ TEST_F(FineTuning, FrozenLayersAreInNoBucketAndHaveNoStateOfTheOptimizer) {
   EXPECT_FALSE(has_row(part, "statistics")) << "no statistics change:\n" << part;
 }
 
-TEST_F(FineTuning, GoesOnFromACheckpointAsIfItHadNotStopped) {
+TEST_F(FineTuning, ResumesBitForBit) {
   const Settings settings = together(kOtherClasses, {kFrozen, "model.reset_head=true", "train.epochs=2",
                                                      "run.checkpoint_every=4", "optimizer.momentum=0.9"});
   const std::string whole = workplace_.path("whole").string(), resumed = workplace_.path("resumed").string();
@@ -165,7 +165,7 @@ TEST_F(FineTuning, GoesOnFromACheckpointAsIfItHadNotStopped) {
                  {"[\"conv1\", \"bn1\", \"conv2\", \"bn2\"]", "--resume-with model.freeze"});
 }
 
-TEST_F(FineTuning, PrefixesThatMeanNothingAreRefused) {
+TEST_F(FineTuning, InvalidPrefixesAreRefused) {
   const ProgramResult unknown = run_ranks(2, command({R"(model.freeze=["conv"])"}, ""));
   expect_failure(unknown, exit_code::config, {"\"conv\"", "bn1, conv2, bn2, fc1, fc2"});
   EXPECT_EQ(count(unknown.output, "conv1"), 2) << "the suggestion, and the list:\n" << unknown.output;
@@ -186,7 +186,7 @@ int lines_with(const std::string& text, const std::string& part, const std::stri
   return found;
 }
 
-TEST_F(FineTuning, SaysWhereARandomStartIsHardlyMeant) {
+TEST_F(FineTuning, WarnsAboutFineTuningKeysWithoutInit) {
   const ProgramResult result = run_ranks(2, command({kFrozen, "model.reset_head=true", "train.steps=1"}, ""));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(lines_with(result.output, "model.freeze", "--init"), 1) << result.output;
@@ -200,7 +200,7 @@ double test_loss_in(const std::string& json) {
 }
 
 // With the settings of a training that reset its head, eval still loads the trained head.
-TEST_F(FineTuning, AnExportOfFewerBitsIsEvaluatedWithItsHead) {
+TEST_F(FineTuning, HalfPrecisionExportIsEvaluatedWithItsHead) {
   const Settings settings = together(
       kOtherClasses, {kFrozen, "model.reset_head=true", "train.epochs=8", "optimizer.learning_rate=0.05"});
   std::map<std::string, double> losses;
@@ -218,14 +218,14 @@ TEST_F(FineTuning, AnExportOfFewerBitsIsEvaluatedWithItsHead) {
     losses[precision] = test_loss_in(result.output);
     bytes[precision] = std::filesystem::file_size(file);
   }
-  EXPECT_LT(losses["fp32"], 1.5) << "of a new head: the logarithm of 7";
+  EXPECT_LT(losses["fp32"], 1.5) << "a new head would have ln 7 = 1.95";
   EXPECT_NEAR(losses["fp16"], losses["fp32"], 0.01);
   EXPECT_NEAR(losses["bf16"], losses["fp32"], 0.05);
   EXPECT_LT(bytes["fp16"], bytes["fp32"] * 6 / 10);
   EXPECT_LT(bytes["bf16"], bytes["fp32"] * 6 / 10);
 }
 
-TEST_F(FineTuning, AFileOfTorchSaveIsToldHowToConvert) {
+TEST_F(FineTuning, TorchSaveFileGetsConversionInstructions) {
   const std::string file = workplace_.path("resnet18.pth").string();
   std::ofstream(file, std::ios::binary) << "PK\3\4 an archive of PyTorch's";
   const ProgramResult result = run_ranks(2, command({}, "--init " + file));

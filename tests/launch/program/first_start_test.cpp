@@ -10,7 +10,7 @@ namespace {
 
 // A second start times nothing, unless the machine was busy at the first: then up to four more starts time
 // the kernels again.
-TEST(FirstStart, SaysThatItTimesKernelsAndLaterOnesDoNot) {
+TEST(FirstStart, OnlyTheFirstStartReportsKernelTiming) {
   const Workplace workplace("first_start");
   // 16-bit types have several candidates on every processor.
   const std::string cache = workplace.path("cache").string();  // named only where kernels are timed

@@ -29,7 +29,7 @@ double accuracy_in(const std::string& precision) {
 
 // So early the accuracy of one seed varies by two points with the order of a sum.
 // benchmarks/results/half_precision_cnn.json has three seeds of five epochs.
-TEST(HalfTraining, LearnsAsFp32Does) {
+TEST(HalfTraining, ReachesTheAccuracyOfFp32) {
   if (!std::filesystem::exists(kDataset)) GTEST_SKIP() << "no " << kDataset;
   const double fp32 = accuracy_in("fp32");
   EXPECT_GT(fp32, 80);

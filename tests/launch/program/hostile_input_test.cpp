@@ -26,7 +26,7 @@ void expect_refusal(const ProgramResult& result, int exit_code, const std::vecto
     EXPECT_EQ(count(result.output, order), 0) << result.output;
 }
 
-TEST(HostileInput, OfACheckpointLeadsNowhereElse) {
+TEST(HostileInput, CheckpointCannotPointOutsideItsFolder) {
   const Workplace place("hostile");
   const std::vector<std::string> settings = {"train.steps=4", "run.checkpoint_every=4",
                                              "kernels.choose=direct"};
@@ -74,7 +74,7 @@ TEST(HostileInput, OfACheckpointLeadsNowhereElse) {
   EXPECT_EQ(text_of(shard), kept);
 }
 
-TEST(HostileInput, GivesNoOrdersToATerminal) {
+TEST(HostileInput, EscapeSequencesAreNotPrinted) {
   const Workplace place("orders");
   std::ofstream(place.path("config.toml"), std::ios::app) << "\"\\u001b]0;title\\u0007\" = \"\\u001b[2J\"\n";
   expect_refusal(run_ranks(1, place.train({})), exit_code::config, {"config.toml:", "title"});
@@ -92,7 +92,7 @@ TEST(HostileInput, GivesNoOrdersToATerminal) {
                  {"fc1.weight", "\"\\x1b[2J\""});
 }
 
-TEST(HostileInput, OfARunsFolderIsNotWrittenThrough) {
+TEST(HostileInput, LinksInARunFolderAreNotFollowed) {
   const Workplace place("links");
   fs::create_directories(place.path("run"));
   replace_text(place.path("precious"), "");
@@ -104,7 +104,7 @@ TEST(HostileInput, OfARunsFolderIsNotWrittenThrough) {
   EXPECT_EQ(count(text_of(place.path("run/metrics.jsonl")), "\"epoch\":1"), 1);
 }
 
-TEST(HostileInput, RunsNoCommandOfARunsFolder) {
+TEST(HostileInput, CommandsInARunFolderAreNotRun) {
   const Workplace place("command");
   const std::string mark = place.path("mark").string();
   std::string told = "--set run.event_command='touch " + mark + "; exit 0'";

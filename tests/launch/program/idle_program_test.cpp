@@ -55,12 +55,12 @@ Json event_of(const ProgramResult& result, const std::filesystem::path& run, con
     EXPECT_TRUE(estimate.is_null() || estimate >= event["samples_per_second"]) << event;
     return event;
   }
-  ADD_FAILURE() << cause << " was not told:\n" << result.output;
+  ADD_FAILURE() << cause << " was not reported:\n" << result.output;
   return {{"text", ""}, {"account", {{"exposed_communication", 0}, {"data_wait", 0}}}};
 }
 
 // LOCKSTEP_EVENT_COMMAND runs for each event; it may end after the training.
-TEST(IdleProgram, ARankThatOthersWaitForIsCommunication) {
+TEST(IdleProgram, LateRankIsCommunication) {
   const Workplace workplace("idle_late");
   const std::string told = workplace.path("told");
   setenv("LOCKSTEP_EVENT_COMMAND", ("echo \"$LOCKSTEP_EVENT\" >> " + told).c_str(), 1);
@@ -77,7 +77,7 @@ TEST(IdleProgram, ARankThatOthersWaitForIsCommunication) {
   for (std::string line; std::getline(lines, line);) EXPECT_EQ(count(text_of(told), line + "\n"), 1) << line;
 }
 
-TEST(IdleProgram, RanksThatShareACoreWaitForIt) {
+TEST(IdleProgram, RanksThatShareACoreAreAllocation) {
   NEEDS_QUIET_CORES();
   const Workplace workplace("idle_core");
   const std::string ranks = "--oversubscribe --bind-to none -np 4 taskset -c 0 ";
@@ -94,7 +94,7 @@ TEST(IdleProgram, RanksThatShareACoreWaitForIt) {
 
 // Large images for a small network. Some schedulers keep the rank and its loader on one core for a whole
 // training; then the cause is "allocation".
-TEST(IdleProgram, ImagesThatAreDecodedTooSlowlyAreData) {
+TEST(IdleProgram, SlowImageDecodingIsData) {
   NEEDS_QUIET_CORES();
   const TemporaryFolder folder;
   constexpr ImageShape kLarge{.height = 600, .width = 600, .channels = 3};
@@ -124,7 +124,7 @@ TEST(IdleProgram, BatchesOfOneAreSmallWork) {
 }
 
 // Half of its layers compute no matrix products.
-TEST(IdleProgram, ANetworkThatMemoryBoundsIsArchitecture) {
+TEST(IdleProgram, MemoryBoundNetworkIsArchitecture) {
   const Workplace workplace("idle_network", "lockstep", 32);
   const ProgramResult result =
       run_shell(workplace.train(with({"model.name=mobilenet_v2", "train.batch=16", "train.steps=25",

@@ -40,7 +40,7 @@ void expect_skipped(const ProgramResult& result, int step, int rank) {
   EXPECT_EQ(count(warning, fmt::format("rank {}", 1 - rank)), 0) << warning;
 }
 
-TEST(Inject, EndsTheJobAsTheFaultDoes) {
+TEST(Inject, InjectedFaultEndsTheJobLikeARealOne) {
   struct Case {
     std::string fault;
     int code;
@@ -78,7 +78,7 @@ TEST(Inject, EndsTheJobAsTheFaultDoes) {
 }
 
 // The result of a mismatched collective reaches neither the parameters nor a checkpoint.
-TEST(Inject, NoStepIsTakenBehindACollectiveThatDiffers) {
+TEST(Inject, NoStepFollowsAMismatchedCollective) {
   const Workplace workplace("inject_guard");
   for (const char* fault : {"wrong-count:rank=1,step=5", "wrong-op:rank=1,step=5"}) {
     std::filesystem::remove_all(workplace.path("run"));
@@ -91,7 +91,7 @@ TEST(Inject, NoStepIsTakenBehindACollectiveThatDiffers) {
 }
 
 // If ranks differ, a resumed run would load one checkpoint on all of them and hide the difference.
-TEST(Inject, ABitThatFlipsBetweenTwoComparisonsGetsIntoNoCheckpoint) {
+TEST(Inject, BitFlipBetweenComparisonsReachesNoCheckpoint) {
   const Workplace workplace("inject_flip");
   const std::vector<std::string> settings = {"train.steps=40",         "train.epochs=4",
                                              "run.checkpoint_every=6", "run.check_every=1000",
@@ -112,7 +112,7 @@ TEST(Inject, ABitThatFlipsBetweenTwoComparisonsGetsIntoNoCheckpoint) {
   EXPECT_EQ(text_of(digest), whole);
 }
 
-TEST(Inject, RanksThatAreSoundAreFoundSoInEveryComparison) {
+TEST(Inject, CorrectRanksPassEveryComparison) {
   const Workplace workplace("inject_clean");
   const ProgramResult result = run_ranks(
       3, workplace.train({"train.epochs=10", "train.steps=200", "run.check_every=1", "comm.check=step"}));
@@ -121,7 +121,7 @@ TEST(Inject, RanksThatAreSoundAreFoundSoInEveryComparison) {
 }
 
 // Nothing fails, but all ranks run at the speed of the slowest.
-TEST(Inject, ARankThatIsSlowIsNamedByTheReport) {
+TEST(Inject, SlowRankIsNamedInTheReport) {
   const Workplace workplace("inject_slow");
   const ProgramResult result = run_with(workplace, "slow:rank=1,step=2,ms=50");
   EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
@@ -134,7 +134,7 @@ TEST(Inject, ARankThatIsSlowIsNamedByTheReport) {
 }
 
 // Steps take 20 ms. A rank with 32 ms is reported; with equal delays no rank is.
-TEST(Inject, ARankThatIsSlowerThanTheOthersIsNamedWithin20StepsAndOnceAndNoOtherIs) {
+TEST(Inject, OnlyTheSlowRankIsNamedOnceWithin20Steps) {
   NEEDS_QUIET_CORES();
   const Workplace workplace("inject_slower");
   std::string alike_flags;
@@ -159,7 +159,7 @@ TEST(Inject, ARankThatIsSlowerThanTheOthersIsNamedWithin20StepsAndOnceAndNoOther
 }
 
 // With a loss scale one such step is skipped without leaving a trace in the state.
-TEST(Inject, GradientsThatAreNotFiniteOnceAreSkippedInHalfPrecision) {
+TEST(Inject, SingleNonFiniteGradientIsSkippedInHalfPrecision) {
   const Workplace workplace("inject_nan");
   const ProgramResult result =
       run_with(workplace, "nan:rank=1,step=5", {"train.precision=fp16", "train.loss_scale=128"});
@@ -169,7 +169,7 @@ TEST(Inject, GradientsThatAreNotFiniteOnceAreSkippedInHalfPrecision) {
 }
 
 // The gradients of rank 0, which saves. Its checkpoint is sound, and the training resumes from it.
-TEST(Inject, GradientsThatAreNotFiniteLeaveAStateToGoOnFrom) {
+TEST(Inject, NonFiniteGradientsLeaveAResumableState) {
   const Workplace workplace("inject_last_good");
   const std::vector<std::string> settings = {"train.steps=12"};
   const std::string whole = digest_of(workplace, 2, settings);
@@ -190,7 +190,7 @@ TEST(Inject, GradientsThatAreNotFiniteLeaveAStateToGoOnFrom) {
   EXPECT_EQ(text_of(digest), whole);
 }
 
-TEST(Inject, GradientsThatAreNotFiniteAreSkippedAsOftenAsAllowed) {
+TEST(Inject, NonFiniteGradientsAreSkippedUpToTheLimit) {
   const Workplace workplace("inject_skipped");
   const std::vector<std::string> settings = {"train.max_skipped_steps=1"};
   const std::string once = "nan:rank=1,step=5 --inject nan:rank=0,step=7";
@@ -205,7 +205,7 @@ TEST(Inject, GradientsThatAreNotFiniteAreSkippedAsOftenAsAllowed) {
 
 // While ranks train separately, only the rank with such gradients skips. Too many skips end the job at the
 // next average.
-TEST(Inject, RanksThatTrainApartSkipAloneAndEndTogether) {
+TEST(Inject, LocalSgdRanksSkipAloneAndEndTogether) {
   const Workplace workplace("inject_skipped_apart");
   const std::vector<std::string> settings = {"train.max_skipped_steps=1", "train.average_every=4"};
   const ProgramResult skipped = run_with(workplace, "nan:rank=1,step=5 --inject nan:rank=1,step=7", settings);
@@ -218,7 +218,7 @@ TEST(Inject, RanksThatTrainApartSkipAloneAndEndTogether) {
 }
 
 // With gradients that are applied one step late.
-TEST(Inject, LateGradientsThatAreNotFiniteAreSkippedAndEndTheJob) {
+TEST(Inject, DelayedNonFiniteGradientsAreSkippedOrEndTheJob) {
   const Workplace workplace("inject_skipped_late");
   const ProgramResult ended = run_with(workplace, "nan:rank=1,step=5 --inject nan:rank=1,step=6",
                                        {"train.max_skipped_steps=1", "train.staleness=1"});
@@ -226,7 +226,7 @@ TEST(Inject, LateGradientsThatAreNotFiniteAreSkippedAndEndTheJob) {
   expect_not_finite(ended, 6, 1);
 }
 
-TEST(Inject, ADiskThatIsFullCostsACheckpointAndTheMetrics) {
+TEST(Inject, FullDiskKeepsTheEarlierCheckpoint) {
   const Workplace workplace("inject_disk");
   const ProgramResult result =
       run_with(workplace, "disk-full:rank=0,step=8", {"run.checkpoint_every=3", "run.keep=9"});
@@ -237,7 +237,7 @@ TEST(Inject, ADiskThatIsFullCostsACheckpointAndTheMetrics) {
 }
 
 // tests/faults.sh repeats this fifty times.
-TEST(Inject, ARankThatIsKilledWhileItSavesLosesNothingThatWasSaved) {
+TEST(Inject, RankKilledWhileSavingLosesNoCheckpoint) {
   const Workplace workplace("inject_saving");
   const std::vector<std::string> settings = {"train.steps=40", "run.checkpoint_every=5", "model.name=cnn",
                                              "kernels.choose=direct"};
@@ -256,7 +256,7 @@ TEST(Inject, ARankThatIsKilledWhileItSavesLosesNothingThatWasSaved) {
   EXPECT_EQ(text_of(digest), whole);
 }
 
-TEST(Inject, RefusesWhatThereIsNot) {
+TEST(Inject, RefusesUnknownFaultsAndRanks) {
   const Workplace workplace("inject_refused");
   // The first line has the suggestion beside the example "kill:rank=..".
   for (const auto& [fault, pattern] :

@@ -65,7 +65,7 @@ class Photos {
   TemporaryFolder folder_;
 };
 
-TEST(JpegProgram, ThePresetTrainsOnTenImagesAClass) {
+TEST(JpegProgram, PresetTrainsOnTenImagesPerClass) {
   const Photos photos;
   const ProgramResult result = run_ranks(2, photos.train({"train.epochs=1"}));
   ASSERT_EQ(result.exit_code, 0) << result.output;
@@ -77,7 +77,7 @@ TEST(JpegProgram, ThePresetTrainsOnTenImagesAClass) {
               1e-6);
 }
 
-TEST(JpegProgram, GoesOnPastDamagedImages) {
+TEST(JpegProgram, DamagedImagesCauseOneWarning) {
   const Photos photos;
   const Bytes sound = image_of(3, 7);
   Bytes stray = sound;
@@ -94,7 +94,7 @@ TEST(JpegProgram, GoesOnPastDamagedImages) {
                                                                     << result.output;
 }
 
-TEST(JpegProgram, RefusesAtTheStartWhatCannotBeRead) {
+TEST(JpegProgram, RefusesUnreadableImagesAtTheStart) {
   const Photos photos;
   photos.folder().write("train/class7/05.jpg", {'G', 'I', 'F', '8'});
   const ProgramResult result = run_ranks(2, photos.train({}));

@@ -24,7 +24,7 @@ Json metrics_of(const Workplace& workplace, int ranks, const std::vector<std::st
   return Json::parse(text_of(workplace.path("run") / "metrics.jsonl"));
 }
 
-TEST(ManyRanks, SixToEightTrainAsOneDoesThatAccumulates) {
+TEST(ManyRanks, SixToEightEqualOneThatAccumulates) {
   const Workplace workplace("many");
   for (const int ranks : {6, 7, 8}) {
     const Json many = metrics_of(workplace, ranks, {"train.batch=2", "train.steps=5"});
@@ -48,7 +48,7 @@ void shorten(const Workplace& workplace, const std::string& prefix, char count) 
   cut("-labels-idx1-ubyte", 8, 1);
 }
 
-TEST(ManyRanks, MoreThanThereAreTestSamplesCountEachOnce) {
+TEST(ManyRanks, MoreThanTestSamplesCountEachSampleOnce) {
   const Workplace workplace("few_tests");
   shorten(workplace, "t10k", 3);
   const std::vector<std::string> settings = {"train.steps=1", "train.batch=4",
@@ -59,14 +59,14 @@ TEST(ManyRanks, MoreThanThereAreTestSamplesCountEachOnce) {
   EXPECT_EQ(many["test_accuracy"], one["test_accuracy"]);
 }
 
-TEST(ManyRanks, MoreThanThereAreTrainingSamplesAreRefused) {
+TEST(ManyRanks, MoreThanTrainingSamplesAreRefused) {
   const Workplace workplace("few_samples");
   shorten(workplace, "train", 4);
   expect_failure(run_ranks(5, workplace.train({"train.batch=1"})), exit_code::config,
                  {"4 samples", "train.batch", "train.accumulation"});
 }
 
-TEST(ManyRanks, MoreThanCoresIsSaidOnce) {
+TEST(ManyRanks, MoreThanCoresIsReportedOnce) {
   const Workplace workplace("crowd");
   const ProgramResult result = run_ranks(3, "taskset -c 0 " + workplace.train({"train.steps=1"}));
   EXPECT_EQ(result.exit_code, 0) << result.output;
@@ -81,7 +81,7 @@ TEST(ManyRanks, MoreThanCoresIsSaidOnce) {
 // Open MPI's variables that allow root are not set, and there is one core.
 const std::string kPlain = "env -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM taskset -c 0 ";
 
-TEST(StartedRanks, TrainWhateverTheMachineIs) {
+TEST(StartedRanks, TrainAsRootAndOnOneCore) {
   const Workplace workplace("started");
   const ProgramResult result = run_shell(
       kPlain + workplace.train({"train.steps=3"}, "--ranks 3 --export " + workplace.path("x").string()) +
@@ -98,7 +98,7 @@ TEST(StartedRanks, TrainWhateverTheMachineIs) {
 }
 
 // The printed command is complete: it resumes the training.
-TEST(StartedRanks, GoOnByTheCommandThatTheyPrint) {
+TEST(StartedRanks, ResumeByThePrintedCommand) {
   const Workplace workplace("started_again");
   const std::string metrics = workplace.path("run/metrics.jsonl").string();
   const ProgramResult stopped =
@@ -114,12 +114,12 @@ TEST(StartedRanks, GoOnByTheCommandThatTheyPrint) {
   const ProgramResult again =
       run_shell(fmt::format("{}{} --set train.until_epoch={} 2>&1", kPlain, command, until));
   EXPECT_EQ(again.exit_code, 0) << again.output;
-  const std::string after = text_of(metrics);  // a new training would begin this file anew
+  const std::string after = text_of(metrics);  // a new training would start a new file
   EXPECT_TRUE(after.starts_with(before)) << again.output;
   EXPECT_EQ(std::ranges::count(after, '\n'), until) << again.output;
 }
 
-TEST(StartedRanks, AreRefusedWhereSomethingElseStartsRanks) {
+TEST(StartedRanks, AreRefusedUnderAnotherLauncher) {
   const Workplace workplace("started_twice");
   expect_failure(run_ranks(2, workplace.train({}, "--ranks 2")), exit_code::usage, {"--ranks 2", " 2 ranks"});
   expect_failure(run_ranks(2, workplace.train({}, "--ranks 1")), exit_code::usage, {"--ranks 1", " 2 ranks"});
@@ -130,7 +130,7 @@ TEST(StartedRanks, AreRefusedWhereSomethingElseStartsRanks) {
                    exit_code::usage, {"--ranks"});
 }
 
-TEST(WrongLauncher, TasksThatMpiDoesNotJoinDoNotTrain) {
+TEST(WrongLauncher, TasksOutsideMpiDoNotTrain) {
   const Workplace workplace("split");
   const std::string train = workplace.train({"train.steps=1"});
   // The variables of the first task of `srun -n 2` without PMI.

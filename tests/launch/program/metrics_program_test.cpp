@@ -72,14 +72,14 @@ TEST(Metrics, AreTheSameOnAnyNumberOfRanks) {
       for (const int count : confusion[label]) samples += count;
       right += confusion[label][label];
     }
-    EXPECT_EQ(samples, kTestSamples) << "each once, and no padding";
+    EXPECT_EQ(samples, kTestSamples) << "each sample counts once, and padding does not";
     EXPECT_DOUBLE_EQ(line["test_accuracy"], static_cast<double>(right) / kTestSamples);
     EXPECT_GE(line["top5"], line["test_accuracy"]);
-    EXPECT_LT(line["test_accuracy"], 1) << "and not all are right";
+    EXPECT_LT(line["test_accuracy"], 1) << "some predictions are wrong";
   }
 }
 
-TEST(Metrics, AreOnTheEpochsLineAndNowhereWhereNobodyAsks) {
+TEST(Metrics, AreOnTheEpochLineOnlyIfConfigured) {
   const Workplace workplace("metrics_line");
   const ProgramResult with =
       run_shell(workplace.train(of_ten_classes({"train.steps=4", "run.metrics=top5 f1"})));
@@ -94,7 +94,7 @@ TEST(Metrics, AreOnTheEpochsLineAndNowhereWhereNobodyAsks) {
 }
 
 // With each kind of step end, and with per-rank running statistics.
-TEST(Metrics, ChangeNothingThatIsTrained) {
+TEST(Metrics, DoNotChangeTheTraining) {
   const Workplace workplace("metrics_digest");
   for (const MetricSettings& way :
        {MetricSettings{}, {"train.average_every=3"}, {"train.staleness=1"}, {"comm.cross_barrier=true"}}) {
@@ -109,7 +109,7 @@ TEST(Metrics, ChangeNothingThatIsTrained) {
   }
 }
 
-TEST(Metrics, AreToldWithinAnEpoch) {
+TEST(Metrics, AreReportedWithinAnEpoch) {
   const Workplace workplace("metrics_within");
   // Epochs of 32 steps on two ranks.
   const MetricSettings settings =
@@ -135,14 +135,14 @@ TEST(Metrics, AreToldWithinAnEpoch) {
     within += line["evaluations_within"]["seconds"].get<double>();
     double account = 0;
     for (const auto& [phase, part] : line["account"].items()) account += part.get<double>();
-    EXPECT_NEAR(account, line["train_seconds"], 0.02 * account + 0.002) << "evaluations are no part of it";
+    EXPECT_NEAR(account, line["train_seconds"], 0.02 * account + 0.002) << "evaluations are not part of it";
   }
   EXPECT_GE(within, seconds);
   EXPECT_GE(count(result.output, "run.metrics_every=0"), 1) << result.output;
 }
 
 // A checkpoint precedes the evaluation of its step.
-TEST(Metrics, AreToldOnceWhereATrainingGoesOn) {
+TEST(Metrics, AreReportedOnceAfterAResume) {
   const Workplace workplace("metrics_resumed");
   const MetricSettings settings = of_ten_classes({"train.epochs=2", "run.metrics=top5", "run.metrics_every=5",
                                                   "run.checkpoint_every=20", "run.keep=1000"});
@@ -162,7 +162,7 @@ TEST(Metrics, AreToldOnceWhereATrainingGoesOn) {
   }
 }
 
-TEST(Metrics, AreRefusedOrLeftOutByTheNumberOfClasses) {
+TEST(Metrics, TooFewClassesAreRefusedAndTooManyOmitTheMatrix) {
   const Workplace workplace("metrics_classes");
   const MetricSettings settings = {"train.steps=2", "run.metrics=top5,confusion"};
   expect_failure(run_ranks(2, workplace.train(of_classes(5, settings))), exit_code::config,

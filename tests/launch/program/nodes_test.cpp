@@ -79,7 +79,7 @@ double least_share_sent(const nlohmann::json& trace) {
   return least;
 }
 
-TEST(Nodes, TrainToTheDigestOfRanksThatShareMemory) {
+TEST(Nodes, DigestEqualsThatOfRanksThatShareMemory) {
   const Workplace workplace("nodes");
   const std::vector<std::string> settings = {"model.name=cnn", "train.steps=4", "kernels.choose=direct"};
   const std::string expected = digest_of(workplace, 3, settings);
@@ -99,7 +99,7 @@ TEST(Nodes, TrainToTheDigestOfRanksThatShareMemory) {
 }
 
 // A slow link that backward cannot hide. The bits equal those of a training that waits, also with a codec.
-TEST(Nodes, GradientsThatCrossIntoTheNextStepChangeNoBit) {
+TEST(Nodes, CrossBarrierChangesNoBit) {
   const Workplace workplace("crossing_nodes");
   const auto file = workplace.path("of_nodes"), trace = workplace.path("trace.json");
   for (const char* codec : {"comm.codec=none", "comm.codec=int8"}) {
@@ -123,7 +123,7 @@ TEST(Nodes, GradientsThatCrossIntoTheNextStepChangeNoBit) {
 
 // mpirun's node loses its link. mpirun waits for the other node until the system drops the connection: here a
 // few seconds, by default a quarter of an hour.
-TEST(Nodes, ALinkThatGoesDownEndsTheJobAndNamesTheRankAndTheRecord) {
+TEST(Nodes, BrokenLinkEndsTheJobAndNamesRankAndCollective) {
   const Workplace workplace("link");
   const std::string ranks =
       workplace.script("echo 3 > /proc/sys/net/ipv4/tcp_retries2\nexec " +
@@ -137,7 +137,7 @@ TEST(Nodes, ALinkThatGoesDownEndsTheJobAndNamesTheRankAndTheRecord) {
 }
 
 // The stopped rank is alone on its node.
-TEST(Nodes, ARankThatIsStoppedOnAnotherNodeIsNamed) {
+TEST(Nodes, StoppedRankOnAnotherNodeIsNamed) {
   const Workplace workplace("stopped_node");
   const std::string ranks =
       workplace.train({"train.epochs=1000000", "comm.timeout_seconds=2"}, "--inject stop:rank=2,step=20");
@@ -151,7 +151,7 @@ TEST(Nodes, ARankThatIsStoppedOnAnotherNodeIsNamed) {
 
 // Backward ends long before the exchange. Both nodes have the same clock, and the measured offset must show
 // it.
-TEST(Nodes, OnASlowLinkTheWireIsNamed) {
+TEST(Nodes, SlowLinkIsNamed) {
   const Workplace workplace("slow_link");
   const auto trace = workplace.path("trace.json");
   const ProgramResult result = run_nodes(
@@ -170,7 +170,7 @@ TEST(Nodes, OnASlowLinkTheWireIsNamed) {
 
 // The decision is one line with its numbers. It obeys the limit and takes effect. The program itself checks
 // that the ranks end with equal state.
-TEST(Nodes, OnASlowLinkAutoChoosesACodecAndSaysSo) {
+TEST(Nodes, AutoChoosesAndReportsACodecOnASlowLink) {
   NEEDS_QUIET_CORES();
   const Workplace workplace("auto_codec");
   const auto trace = workplace.path("trace.json");
@@ -199,7 +199,7 @@ TEST(Nodes, OnASlowLinkAutoChoosesACodecAndSaysSo) {
 }
 
 // Sums in shared memory cost almost nothing: no codec is chosen, and the output says so.
-TEST(Nodes, OneAloneHasNoCodecToChoose) {
+TEST(Nodes, SingleNodeChoosesNoCodec) {
   const Workplace workplace("one_node");
   const ProgramResult result =
       run_ranks(2, workplace.train({"train.steps=12", "train.threads=1", "comm.codec=auto"}));
@@ -210,7 +210,7 @@ TEST(Nodes, OneAloneHasNoCodecToChoose) {
 
 // On this link dense sums take many times as long as a step's compute, so a codec is the best advice. If
 // other programs make ranks late, too, half as many exchanges may be advised.
-TEST(Nodes, OnASlowLinkACodecWithinTheLimitIsAdvised) {
+TEST(Nodes, CodecWithinTheLimitIsAdvisedOnASlowLink) {
   NEEDS_QUIET_CORES();
   const Workplace workplace("advised_codec");
   for (const std::string limit : {"int8", "none"}) {
@@ -230,7 +230,7 @@ TEST(Nodes, OnASlowLinkACodecWithinTheLimitIsAdvised) {
 // All gradients are in one bucket, sent after backward, on a link that could have carried most of them
 // earlier. If other programs delay a rank longer, or leave communication no core, the advice names that
 // cause.
-TEST(Nodes, ABucketThatLeavesLateIsNamed) {
+TEST(Nodes, LateBucketIsNamed) {
   NEEDS_QUIET_CORES();
   const Workplace workplace("late_bucket", "lockstep", 28);
   const ProgramResult result =
@@ -245,7 +245,7 @@ TEST(Nodes, ABucketThatLeavesLateIsNamed) {
   EXPECT_GE(count(result.output, "comm.bucket_mib=["), 1) << result.output;
 }
 
-TEST(Nodes, HaveNamesAndSharedMemoryOfTheirOwn) {
+TEST(Nodes, HaveSeparateHostNamesAndSharedMemory) {
   const ProgramResult result =
       run_nodes("none", 3, "1,2,1", "sh -c 'touch /dev/shm/$(hostname)-$$; sleep 0.5; ls /dev/shm'");
   REQUIRE_NODES(result);
@@ -255,13 +255,13 @@ TEST(Nodes, HaveNamesAndSharedMemoryOfTheirOwn) {
   EXPECT_EQ(count(result.output, "node2"), 1) << result.output;
 }
 
-TEST(Nodes, EndWithTheExitCodeOfTheirRanks) {
+TEST(Nodes, ReturnTheExitCodeOfTheirRanks) {
   const ProgramResult result = run_nodes("none", 2, "1", "sh -c 'exit 42'");
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, 42) << result.output;
 }
 
-TEST(Nodes, TakeTheirRanksWithThemWhenTheyAreEnded) {
+TEST(Nodes, EndTheirRanksOnSigterm) {
   const Workplace workplace("ended_nodes");
   const std::string started = workplace.path("started").string();
   const ProgramResult result = run_shell(
@@ -277,7 +277,7 @@ TEST(Nodes, TakeTheirRanksWithThemWhenTheyAreEnded) {
 }
 
 // Keeps a core of the node busy for a second.
-TEST(Nodes, HaveNoMoreOfTheProcessorsThanTheyAreGiven) {
+TEST(Nodes, AreLimitedToTheirCores) {
   const ProgramResult result =
       run_shell(fmt::format("export LOCKSTEP_NODES_CORES=0.3; {}/tests/nodes.sh none 1 1 "
                             R"(bash -c 'timeout 1 bash -c "while :; do :; done"; times')",
@@ -295,7 +295,7 @@ TEST(Nodes, HaveNoMoreOfTheProcessorsThanTheyAreGiven) {
   EXPECT_GT(seconds, 0);
 }
 
-TEST(Nodes, RefuseWhatMakesNoSense) {
+TEST(Nodes, RefuseInvalidArguments) {
   const std::string script = LOCKSTEP_SOURCE_DIR "/tests/nodes.sh ";
   for (const auto& [command, line] :
        {std::pair{script + "fast 2 1 true", "nodes.sh: .*RATE.*\"fast\""},
@@ -312,7 +312,7 @@ TEST(Nodes, RefuseWhatMakesNoSense) {
 }
 
 // Docker creates such a bridge on every machine.
-TEST(Nodes, ABridgeOfOneAddressOnBothNodesIsNamedWithTheParameterThatAvoidsIt) {
+TEST(Nodes, DuplicateBridgeIsNamedWithTheParameterThatAvoidsIt) {
   const Workplace workplace("bridge");
   const std::string ranks = workplace.script(
       "ip link add docker0 type bridge && ip address add 172.17.0.1/16 dev docker0 && ip link set dev "
@@ -330,7 +330,7 @@ TEST(Nodes, ABridgeOfOneAddressOnBothNodesIsNamedWithTheParameterThatAvoidsIt) {
 }
 
 // Containers with the same host name but separate shared memory.
-TEST(Nodes, RanksOfAMachineWithoutCommonSharedMemoryAreRefused) {
+TEST(Nodes, RanksWithoutCommonSharedMemoryAreRefused) {
   if (run_shell("unshare --mount mount -t tmpfs own /dev/shm").exit_code != 0)
     GTEST_SKIP() << "needs root, to mount";
   const Workplace workplace("apart");

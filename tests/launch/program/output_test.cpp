@@ -58,7 +58,7 @@ Json last_metrics(const Workplace& workplace) {
   return lines.empty() ? Json::object() : Json::parse(lines.back());
 }
 
-TEST(Output, SaysWhereEverythingIs) {
+TEST(Output, NamesThePathOfEveryFile) {
   const Workplace workplace("places");
   const std::string start = workplace.path("start.safetensors").string();
   const std::vector<std::string> settings = {"train.steps=2"};
@@ -73,7 +73,7 @@ TEST(Output, SaysWhereEverythingIs) {
     EXPECT_TRUE(says(result, path)) << path << " in\n" << result.output;
 }
 
-TEST(Output, HasTheLinesOfTheLogThatAreAskedFor) {
+TEST(Output, LogLevelSelectsTheLines) {
   const Workplace workplace("log_level");
   const auto said = [&](const std::string& flags) {
     const ProgramResult result =
@@ -109,7 +109,7 @@ ProgramResult with_unwritable(const Workplace& workplace, const std::string& nam
 }
 
 // A failure to write metrics must not lose the weights of a long training.
-TEST(Output, MetricsThatCannotBeWrittenCostNoExport) {
+TEST(Output, UnwritableMetricsDoNotPreventTheExport) {
   const Workplace workplace("full_metrics");
   const fs::path exported = workplace.path("end.safetensors");
   const ProgramResult result = with_unwritable(workplace, "metrics.jsonl", [&] {
@@ -124,7 +124,7 @@ TEST(Output, MetricsThatCannotBeWrittenCostNoExport) {
   EXPECT_EQ(tensors_of(exported).count("fc1.weight"), 1u);
 }
 
-TEST(Output, StepsThatCannotBeWrittenEndNothing) {
+TEST(Output, UnwritableStepsDoNotEndTraining) {
   const Workplace workplace("full_steps");
   const ProgramResult result = with_unwritable(workplace, "steps.jsonl", [&] {
     return run_shell(workplace.train({"train.epochs=2", "run.log_every=1000"}));
@@ -136,7 +136,7 @@ TEST(Output, StepsThatCannotBeWrittenEndNothing) {
 }
 
 // The run's folder records what ran, so that a reader can run it again.
-TEST(Output, TheRunsFolderSaysWhatTrainedAndOnWhat) {
+TEST(Output, RunFolderRecordsConfigurationAndMachine) {
   const Workplace workplace("record");
   const fs::path first = workplace.path("first"), again = workplace.path("again");
   ASSERT_EQ(
@@ -153,15 +153,15 @@ TEST(Output, TheRunsFolderSaysWhatTrainedAndOnWhat) {
   ASSERT_EQ(run_ranks(2, program("lockstep") + " train " + toml + " --digest " + again.string()).exit_code,
             0);
   EXPECT_EQ(text_of(first), text_of(again));
-  EXPECT_FALSE(fs::exists(workplace.path("run") / "config.1.toml")) << "it is the same";
-  EXPECT_FALSE(fs::exists(workplace.path("run") / "run.1.json")) << "so is the machine";
+  EXPECT_FALSE(fs::exists(workplace.path("run") / "config.1.toml")) << "the configuration is unchanged";
+  EXPECT_FALSE(fs::exists(workplace.path("run") / "run.1.json")) << "the machine is unchanged";
   ASSERT_EQ(run_shell(workplace.train({"train.steps=2"})).exit_code, 0);
-  EXPECT_TRUE(fs::exists(workplace.path("run") / "config.1.toml")) << "another one does not replace it";
+  EXPECT_TRUE(fs::exists(workplace.path("run") / "config.1.toml")) << "a different one does not replace it";
   EXPECT_EQ(Json::parse(text_of(workplace.path("run") / "run.1.json"))["ranks"], 2);
 }
 
 // Folders in place of files: root can write everywhere else.
-TEST(Output, AFileThatCannotBeWrittenCostsNoOther) {
+TEST(Output, UnwritableFileDoesNotPreventTheOthers) {
   const Workplace workplace("not_written");
   const fs::path trace = workplace.path("trace"), exported = workplace.path("exported"),
                  digest = workplace.path("digest");
@@ -177,7 +177,7 @@ TEST(Output, AFileThatCannotBeWrittenCostsNoOther) {
 }
 
 // `lockstep train .. | head`, whose reader exits before the first line.
-TEST(Output, AClosedPipeEndsNothing) {
+TEST(Output, ClosedPipeDoesNotEndTraining) {
   const Workplace workplace("pipe");
   const fs::path exported = workplace.path("end.safetensors"), code = workplace.path("code");
   run_shell("{ " + workplace.train({"train.epochs=2"}, "--export " + exported.string()) +
@@ -202,7 +202,7 @@ TEST(Output, EveryLineOfATrainingFitsATerminal) {
   for (const std::string& line : lines) EXPECT_TRUE(line.size() <= 80 || line == "    " + exported) << line;
 }
 
-TEST(Output, AnEvaluationHasABarWhereSomebodyWatches) {
+TEST(Output, EvaluationHasABarOnATerminal) {
   const Workplace workplace("bars");
   const std::string command =
       lockstep("train " + workplace.path("config.toml").string() + " --set train.epochs=1");
@@ -234,7 +234,7 @@ TEST(Output, EveryCommandFitsATerminal) {
 }
 
 // A wide terminal and a pipe get whole words and whole lines.
-TEST(Output, WhereThereIsRoomNothingIsShortOrBroken) {
+TEST(Output, WideOutputIsNeitherShortenedNorWrapped) {
   const Workplace workplace("room");
   const std::string config = workplace.path("config.toml").string() + " --set model.name=resnet20 ";
   const std::string profile = lockstep("profile " + config + "--steps 1"), plan = lockstep("plan " + config);
@@ -249,7 +249,7 @@ TEST(Output, WhereThereIsRoomNothingIsShortOrBroken) {
   }
 }
 
-TEST(Output, LogLinesAreBrokenOnATerminalOnly) {
+TEST(Output, LogLinesAreWrappedOnATerminalOnly) {
   const Workplace workplace("log_lines");
   const std::string plan =
       lockstep("plan " + workplace.path("config.toml").string() +
@@ -263,7 +263,7 @@ TEST(Output, LogLinesAreBrokenOnATerminalOnly) {
   EXPECT_LE(longest_line(shown.output), 80u) << shown.output;
 }
 
-TEST(Steps, AreWhatScheduleHeaderAndProgressGoBy) {
+TEST(Steps, ScheduleHeaderAndProgressUseTheSameCount) {
   const Workplace workplace("steps");
   const auto run = [&](std::vector<std::string> settings) {
     settings.insert(settings.end(),

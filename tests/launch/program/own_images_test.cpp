@@ -96,7 +96,7 @@ TEST(OwnImages, InitNeverOverwrites) {
   EXPECT_EQ(run_shell(images.here("plan other.toml") + kQuick).exit_code, 0);
 }
 
-TEST(OwnImages, InitNamesWhatIsMissing) {
+TEST(OwnImages, InitNamesTheMissingPath) {
   const OwnImages images(2, 1, 16);
   const ProgramResult nothing = run_shell(images.here("init nowhere"));
   EXPECT_EQ(nothing.exit_code, exit_code::io);
@@ -119,7 +119,7 @@ TEST(OwnImages, DefaultsTrainResNet18OnFewImages) {
 }
 
 // This preset needs a dataset that few machines have.
-TEST(OwnImages, PresetOfCifar10RunsOnAFewImages) {
+TEST(OwnImages, PresetForCifar10RunsOnAFewImages) {
   const OwnImages images(10, 10, 32);
   const ProgramResult trained = run_ranks(
       2, program("lockstep") + " train cifar10_resnet18 --set data.path=" + images.path("flowers").string() +
@@ -132,7 +132,7 @@ TEST(OwnImages, PresetOfCifar10RunsOnAFewImages) {
 }
 
 // Each value of these keys runs through the program and has an effect.
-TEST(OwnImages, OptimizersSchedulesAndPrecisionsGoThroughTheProgram) {
+TEST(OwnImages, EveryOptimizerScheduleAndPrecisionHasAnEffect) {
   const OwnImages images(2, 12, 16);
   images.write("own.toml",
                "[model]\nname = \"cnn\"\n[data]\nformat = \"image_folder\"\npath = \"flowers\"\n"

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/safetensors.h"
+#include "core/files/safetensors.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/launch/program/program.h"
 #include "tests/message_of.h"
@@ -79,7 +79,7 @@ double accuracy_of(const std::vector<PredictJson>& answers) {
   return right / static_cast<double>(answers.size());
 }
 
-TEST_F(Predicted, IsWhatTrainingCounted) {
+TEST_F(Predicted, MatchesTheAccuracyOfTraining) {
   for (const char* batch : {"7", "64"}) {
     const ProgramResult result = predict(weights() + " " + test_images() + " --top 3 --batch " + batch);
     EXPECT_EQ(result.exit_code, 0) << result.output;
@@ -90,14 +90,14 @@ TEST_F(Predicted, IsWhatTrainingCounted) {
       ASSERT_EQ(answer["top"].size(), 3u);
       double sum = 0;
       for (const PredictJson& each : answer["top"]) sum += each["probability"].get<double>();
-      EXPECT_NEAR(sum, 1, 1e-5) << "of all three classes";
+      EXPECT_NEAR(sum, 1, 1e-5) << "the sum over all three classes";
       EXPECT_EQ(answer["top"][0]["class"], answer["class"]);
       EXPECT_GE(answer["top"][0]["probability"], answer["top"][1]["probability"]);
     }
   }
 }
 
-TEST_F(Predicted, SaysSoAsCsv) {
+TEST_F(Predicted, IsWrittenAsCsv) {
   const ProgramResult result = predict(weights() + " " + test_images() + "/ant/60.jpg --csv --top 2");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(result.output.find("file,class,label,probability\n"), 0u) << result.output;
@@ -109,7 +109,7 @@ TEST_F(Predicted, SaysSoAsCsv) {
 }
 
 // The softmax of the logits equals the probabilities.
-TEST_F(Predicted, TellsLogitsWhereTheyAreWanted) {
+TEST_F(Predicted, IncludesLogitsIfRequested) {
   const std::string image = test_images() + "/ant/60.jpg";
   const std::vector<PredictJson> answers = json_lines(predict(weights() + " " + image + " --top 3 --logits"));
   ASSERT_EQ(answers.size(), 1u);
@@ -122,7 +122,7 @@ TEST_F(Predicted, TellsLogitsWhereTheyAreWanted) {
   EXPECT_EQ(csv.output.find("file,class,label,probability,logit\n"), 0u) << csv.output;
 }
 
-TEST_F(Predicted, ANetworkThatIsNotFiniteHasNoClassForAnImage) {
+TEST_F(Predicted, NonFiniteNetworkPredictsNoClass) {
   const std::string poisoned = (folder_.path() / "poisoned.safetensors").string();
   for (const std::string name : {"conv1.weight", "bn2.running_var", "fc2.bias"}) {
     write_poisoned(weights(), poisoned, name, std::nanf(""));
@@ -138,7 +138,7 @@ TEST_F(Predicted, ANetworkThatIsNotFiniteHasNoClassForAnImage) {
   }
 }
 
-TEST_F(Predicted, WhatIsNoImageIsToldApart) {
+TEST_F(Predicted, FileThatIsNoImageHasAnErrorLine) {
   folder_.write("test/ant/61.jpg", {1, 2, 3});
   const ProgramResult result = predict(weights() + " " + test_images());
   EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
@@ -155,7 +155,7 @@ TEST_F(Predicted, WhatIsNoImageIsToldApart) {
 }
 
 // Every input has its line, in order, however many inputs cannot be read.
-TEST_F(Predicted, EveryInputHasItsLine) {
+TEST_F(Predicted, EveryInputHasOneLine) {
   const std::string broken = (folder_.path() / "broken.jpg").string();
   folder_.write("broken.jpg", {1, 2, 3});
   for (const std::string& good : {std::string(), (folder_.path() / "test/ant/60.jpg").string()}) {
@@ -171,7 +171,7 @@ TEST_F(Predicted, EveryInputHasItsLine) {
 }
 
 // A file as PyTorch writes it: tensors without metadata.
-TEST_F(Predicted, AFileThatSaysNothingOfItselfNeedsAConfiguration) {
+TEST_F(Predicted, WeightsWithoutMetadataNeedAConfiguration) {
   SafetensorsReader reader(weights());
   EXPECT_EQ(reader.metadata().at("format"), "pt");
   std::vector<std::vector<std::byte>> values;
@@ -196,18 +196,18 @@ TEST_F(Predicted, AFileThatSaysNothingOfItselfNeedsAConfiguration) {
   EXPECT_DOUBLE_EQ(accuracy_of(json_lines(with)), told_accuracy());
 }
 
-TEST_F(Predicted, WrongQuestionsAreAnswered) {
+TEST_F(Predicted, InvalidArgumentsAreRefused) {
   EXPECT_EQ(predict("/nowhere.safetensors " + test_images()).exit_code, exit_code::io);
   const std::string run = (folder_.path() / "run").string();
   EXPECT_EQ(predict(folder_.path().string() + " " + test_images()).exit_code, exit_code::data)
-      << "no run's folder";
+      << "the folder is not a run";
   const ProgramResult twice = predict(run + " " + test_images() + " --config cifar10_resnet18");
   EXPECT_EQ(twice.exit_code, exit_code::usage) << twice.output;
   expect_parts(twice.output, {run, "--config"});
 }
 
 // Batches do not depend on the number of ranks, and the output does not show which rank computed them.
-TEST_F(Predicted, SeveralRanksAnswerWhatOneDoes) {
+TEST_F(Predicted, SeveralRanksGiveTheOutputOfOne) {
   folder_.write("test/ant/61.jpg", {1, 2, 3});  // one rank cannot decode it
   const auto answers_of = [&](int ranks, const std::string& flags) {
     const std::string file = (folder_.path() / "answers").string();
@@ -225,7 +225,7 @@ TEST_F(Predicted, SeveralRanksAnswerWhatOneDoes) {
   }
 }
 
-TEST_F(Predicted, ARunsFolderAnswersByItsNewestCheckpoint) {
+TEST_F(Predicted, RunFolderUsesItsNewestCheckpoint) {
   const auto answers_of = [&](const std::string& source) {
     const ProgramResult result = predict(source + " " + test_images() + " --top 3 --set train.threads=1");
     EXPECT_EQ(result.exit_code, 0) << result.output;
@@ -241,11 +241,11 @@ TEST_F(Predicted, ARunsFolderAnswersByItsNewestCheckpoint) {
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
   const std::string exported = answers_of(weights());
   const std::filesystem::path run = folder_.path() / "run";
-  EXPECT_EQ(answers_of(run.string()), exported) << "what is saved at the end";
+  EXPECT_EQ(answers_of(run.string()), exported) << "the checkpoint of the last step";
   EXPECT_NE(answers_of((run / "checkpoints/step-000000003").string()), exported);
 }
 
-TEST_F(Predicted, NamesGiveNoOrdersToATerminal) {
+TEST_F(Predicted, FileNamesPrintNoEscapeSequences) {
   const std::string name = "\x1b[2J\xc2\x9b\x7f.jpg";
   std::filesystem::copy_file(folder_.path() / fmt::format("test/{}/60.jpg", kClasses[0]),
                              folder_.path() / name);

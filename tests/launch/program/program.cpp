@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 
 #include "core/error.h"
+#include "core/files/safetensors.h"
 #include "core/random.h"
-#include "core/safetensors.h"
 
 namespace lockstep {
 namespace {
@@ -52,8 +52,8 @@ void write_dataset(const std::filesystem::path& folder, const std::string& prefi
 }
 
 // Test programs run side by side. Their emulated devices have equal names, so each program needs a separate
-// folder of claims (comm/node_claims.h). An mpirun that starts while another one removes their common folder
-// /tmp/ompi.HOST.USER fails.
+// folder of claims (comm/job/node_claims.h). An mpirun that starts while another one removes their common
+// folder /tmp/ompi.HOST.USER fails.
 class OwnFolders {
  public:
   OwnFolders() {
@@ -106,7 +106,7 @@ ProgramResult run_shell(const std::string& command) {
 std::string wait_until(const std::string& condition) {
   return fmt::format(
       "waits=0\nuntil {}; do\n  kill -0 $run || break\n  waits=$((waits + 1))\n"
-      "  [ $waits -lt 6000 ] || {{ echo waited in vain; kill -KILL $run; break; }}\n  sleep 0.02\ndone\n",
+      "  [ $waits -lt 6000 ] || {{ echo timed out waiting; kill -KILL $run; break; }}\n  sleep 0.02\ndone\n",
       condition);
 }
 

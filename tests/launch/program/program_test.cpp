@@ -16,7 +16,7 @@
 #include "core/buffer.h"
 #include "core/device.h"
 #include "core/error.h"
-#include "core/safetensors.h"
+#include "core/files/safetensors.h"
 #include "tests/launch/program/trace_check.h"
 #include "tests/message_of.h"
 
@@ -39,7 +39,7 @@ double processor_seconds_of_children() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-TEST(Train, LearnsAndLeavesMetrics) {
+TEST(Train, LearnsAndWritesMetrics) {
   const Workplace workplace("metrics");
   const double before = processor_seconds_of_children();
   const ProgramResult result = run_ranks(2, workplace.train({"model.name=cnn", "train.epochs=3"}));
@@ -66,7 +66,6 @@ TEST(Train, LearnsAndLeavesMetrics) {
   }
   EXPECT_EQ(lines[0]["processor"].size(), 3u);
   EXPECT_LE(took, processor_seconds_of_children() - before);
-  EXPECT_EQ(count(result.output, "processor"), 3) << result.output;
 }
 
 TEST(Train, AccumulationAndRanksCountEveryTestSampleOnce) {
@@ -85,7 +84,7 @@ TEST(Train, AccumulationAndRanksCountEveryTestSampleOnce) {
   }
 }
 
-TEST(Train, AugmentsTrainingImagesAndNotThoseOfTheTest) {
+TEST(Train, AugmentsOnlyTrainingImages) {
   Json lines[2];
   for (const bool augmented : {false, true}) {
     const Workplace workplace("augmented");
@@ -152,7 +151,7 @@ std::vector<int> steps_inside_backward(const Workplace& workplace, const std::st
 
 // The operating system schedules the communication thread and the other rank, so a bucket in a single step
 // proves nothing. Over many steps each bucket must succeed at least once, and without overlap never.
-TEST(Train, BucketsTravelBeforeBackwardEnds) {
+TEST(Train, BucketsAreSentBeforeBackwardEnds) {
   const Workplace workplace("overlap");
   const std::vector<int> overlapped = steps_inside_backward(workplace, "true");
   for (std::size_t bucket = 0; bucket < overlapped.size(); ++bucket)
@@ -220,7 +219,7 @@ double mebibytes(const std::string& output, const std::string& name) {
   return at == std::string::npos ? -1 : std::stod(output.substr(at + name.size() + 3));
 }
 
-TEST(Plan, PrintsRanksMemoryAndBucketsAndRunsNothing) {
+TEST(Plan, PrintsRanksMemoryAndBucketsWithoutTraining) {
   const Workplace workplace("plan");
   const ProgramResult result =
       run_ranks(2, program("lockstep") + " plan " + workplace.path("config.toml").string());
@@ -256,7 +255,7 @@ TEST(Plan, AddsUpTheMemoryAndShowsWhatRecomputationSaves) {
   EXPECT_LT(totals[1], totals[0]);
 }
 
-TEST(Plan, TellsWhatSumsInFp32Cost) {
+TEST(Plan, ReportsTheMemoryOfFp32Sums) {
   const Workplace workplace("plan_sums");
   const auto planned = [&](const std::string& settings) {
     const ProgramResult result =
@@ -275,7 +274,7 @@ TEST(Plan, TellsWhatSumsInFp32Cost) {
     EXPECT_EQ(mebibytes(planned(without), "sums"), -1) << without;
 }
 
-TEST(Profile, NamesTheMostExpensiveLayersAndLeavesATrace) {
+TEST(Profile, NamesTheMostExpensiveLayersAndWritesATrace) {
   const Workplace workplace("profile");
   const ProgramResult result =
       run_ranks(2, program("lockstep") + " profile " + workplace.path("config.toml").string() +
@@ -291,10 +290,10 @@ TEST(Profile, NamesTheMostExpensiveLayersAndLeavesATrace) {
   int forward = 0;
   for (const Json& event : trace["traceEvents"]) forward += event["name"] == "layer1.0.conv1";
   EXPECT_EQ(forward, 2 * 3) << "forward and two gradients, in each of two steps";
-  EXPECT_FALSE(std::filesystem::exists(workplace.path("run"))) << "a profile leaves no run behind";
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run"))) << "a profile creates no run folder";
 }
 
-TEST(Info, NamesWhatIsBuiltIn) {
+TEST(Info, ListsLibrariesDevicesAndPresets) {
   const ProgramResult result = run_shell(program("lockstep") + " info");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   for (const char* part : {"oneDNN", "Open MPI", "cuda", "fashion_mnist_cnn"}) {
@@ -305,10 +304,10 @@ TEST(Info, NamesWhatIsBuiltIn) {
     EXPECT_EQ(count(result.output, part), cuda.built ? 1 : 0) << part << " in\n" << result.output;
   }
   for (const CudaDevice& device : cuda.devices) EXPECT_EQ(count(result.output, device.uuid), 1);
-  EXPECT_NE(result.output.find(cuda.message), std::string::npos) << "why there is no device";
+  EXPECT_NE(result.output.find(cuda.message), std::string::npos) << "the reason why there is no device";
 }
 
-TEST(Usage, WrongCommandLinesNameTheNearest) {
+TEST(Usage, WrongCommandLinesSuggestTheNearest) {
   const std::string lockstep = program("lockstep");
   const ProgramResult command = run_shell(lockstep + " trian x");
   expect_failure(command, exit_code::usage, {"trian", "train"});
@@ -323,7 +322,7 @@ TEST(Usage, WrongCommandLinesNameTheNearest) {
 }
 
 // mpirun ends a job when its first rank fails. That rank must not be one that leaves the message to rank 0.
-TEST(Usage, TheErrorIsToldThoughRank0IsLast) {
+TEST(Usage, ErrorIsPrintedIfRank0StartsLast) {
   const Workplace workplace("last");
   const std::string late =
       workplace.script("if [ $OMPI_COMM_WORLD_RANK = 0 ]; then sleep 0.3; fi\nexec \"$@\"\n");
@@ -339,7 +338,7 @@ TEST(Usage, ErrorsFitATerminal) {
   EXPECT_GE(count(result.output, "\n"), 2) << result.output;
 }
 
-TEST(BadInput, NumbersInNamesOfProcessesAreNotTheMessage) {
+TEST(BadInput, ProcessNamesAreNotPartOfTheMessage) {
   const std::string told =
       "a global batch of 800\n  Process name: [[3800,1],1]\n[node-1.example:8001] ended\n";
   expect_failure({exit_code::config, told}, exit_code::config, {"800"});
@@ -377,7 +376,7 @@ TEST(BadInput, BatchNormOfOneValuePerChannelIsRefused) {
   EXPECT_EQ(synchronized.exit_code, 0) << synchronized.output;
 }
 
-TEST(BadInput, ADeviceThatIsNotThereIsRefused) {
+TEST(BadInput, MissingDeviceIsRefused) {
   const CudaStatus cuda = cuda_status();
   if (!cuda.devices.empty()) GTEST_SKIP() << "there is a CUDA device";
   const Workplace workplace("device");
@@ -391,7 +390,7 @@ TEST(BadInput, ADeviceThatIsNotThereIsRefused) {
   EXPECT_EQ(run_record(workplace)["device"], "cpu");
 }
 
-TEST(BadInput, DataNamesTheFile) {
+TEST(BadInput, DataErrorsNameTheFile) {
   const Workplace workplace("data");
   expect_failure(run_ranks(2, workplace.train({"data.path=/nowhere"})), exit_code::io,
                  {"dataset-fashion-mnist"});
@@ -400,7 +399,7 @@ TEST(BadInput, DataNamesTheFile) {
 }
 
 // The error comes before kernels are timed, and before the system would kill the process.
-TEST(BadInput, ABatchThatDoesNotFitIntoMemoryNamesTheLargestThatDoes) {
+TEST(BadInput, TooLargeBatchNamesTheLargestThatFits) {
   const char* const dataset = "/usr/share/datasets/fashion-mnist";  // Debian's dataset-fashion-mnist
   if (!std::filesystem::exists(dataset)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
   if (available_memory({}) > std::size_t{500} << 30) GTEST_SKIP() << "this machine has memory for it";
@@ -413,7 +412,7 @@ TEST(BadInput, ABatchThatDoesNotFitIntoMemoryNamesTheLargestThatDoes) {
   }
 }
 
-TEST(BadInput, UnwritablePlacesAreFoundBeforeTraining) {
+TEST(BadInput, UnwritablePathsAreRefusedBeforeTraining) {
   const Workplace workplace("unwritable");
   expect_failure(run_ranks(2, workplace.train({}, "--export /nowhere/x.safetensors")), exit_code::io,
                  {"/nowhere/x"});
@@ -455,7 +454,7 @@ TEST(Failure, LossThatIsNotFiniteStopsWithTheLastGoodState) {
     std::smatch step;
     ASSERT_TRUE(std::regex_search(error, step, std::regex(R"(\bstep (\d+))"))) << result.output;
     const int failing = std::stoi(step[1].str());
-    ASSERT_GT(failing, 1) << "nothing had changed yet";
+    ASSERT_GT(failing, 1) << "no step was taken before the failure";
 
     const auto oracle = workplace.path("oracle.safetensors");
     settings.push_back(fmt::format("train.steps={}", failing - 1));

@@ -32,20 +32,20 @@ void expect_failed_rank(const ProgramResult& result, int exit_code, int rank, co
   EXPECT_EQ(matches_in(result.output, line), 1) << result.output;
 }
 
-TEST(Failure, DataThatCannotBeReadOnAnyRankEndTheJob) {
+TEST(Failure, UnreadableDataOnAnyRankEndsTheJob) {
   for (const int rank : {0, 2})
     expect_failed_rank(run_failing("data", rank), exit_code::data, rank, "sample is broken");
 }
 
-TEST(Failure, AnExceptionThatIsNoErrorEndsTheJob) {
+TEST(Failure, OtherExceptionEndsTheJob) {
   expect_failed_rank(run_failing("exception", 1), exit_code::failed, 1, "not an Error of Lockstep");
 }
 
-TEST(Failure, MemoryThatRunsOutOnOneRankEndsTheJob) {
+TEST(Failure, OutOfMemoryOnOneRankEndsTheJob) {
   expect_failed_rank(run_failing("memory", 1), exit_code::io, 1, "std::bad_alloc");
 }
 
-TEST(Failure, AKilledRankEndsTheJob) {
+TEST(Failure, KilledRankEndsTheJob) {
   const ProgramResult result = run_failing("killed", 1);
   EXPECT_EQ(result.exit_code, 128 + 9) << result.output;
   EXPECT_NE(result.output.find("signal 9"), std::string::npos) << result.output;
@@ -53,7 +53,7 @@ TEST(Failure, AKilledRankEndsTheJob) {
 
 // No watchdog: the peers detect the hang by timeout. They may detect it at the same instant, so one or both
 // of them report it.
-TEST(Failure, ARankThatHangsEndsTheJob) {
+TEST(Failure, HangingRankEndsTheJob) {
   const ProgramResult result = run_failing("stopped", 1);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
   EXPECT_GE(matches_in(result.output, R"(\brank [02]\b[^\n]*\ball_reduce \d+\b[^\n]*\bbucket \d+)"), 1)
@@ -62,7 +62,7 @@ TEST(Failure, ARankThatHangsEndsTheJob) {
 }
 
 // The watchdog reports the stopped rank, what its peers wait for, and the steps of both.
-TEST(Failure, ARankThatIsStoppedIsNamed) {
+TEST(Failure, StoppedRankIsNamed) {
   for (const int stopped : {0, 2}) {
     const Workplace workplace("stopped");
     const ProgramResult result =
@@ -92,7 +92,7 @@ TEST(Failure, ARankThatIsStoppedIsNamed) {
 }
 
 // MPI waits for the rank without a limit, and no watchdog knows any rank yet.
-TEST(Failure, ARankThatIsStoppedBeforeMpiStartsEndsTheJobAndIsNamed) {
+TEST(Failure, StoppedRankBeforeMpiStartsEndsTheJobAndIsNamed) {
   for (const int stopped : {0, 2}) {
     const Workplace workplace("never_starts");
     const std::string command =
@@ -109,7 +109,7 @@ TEST(Failure, ARankThatIsStoppedBeforeMpiStartsEndsTheJobAndIsNamed) {
   }
 }
 
-TEST(Failure, ATimeToStartThatIsNoNumberIsRefused) {
+TEST(Failure, InvalidStartTimeoutIsRefused) {
   const ProgramResult result =
       run_shell("LOCKSTEP_START_SECONDS=soon " + program("lockstep") + " train fashion_mnist_mlp");
   EXPECT_EQ(result.exit_code, exit_code::config) << result.output;
@@ -117,7 +117,7 @@ TEST(Failure, ATimeToStartThatIsNoNumberIsRefused) {
     EXPECT_GE(count(result.output, part), 1) << part << ":\n" << result.output;
 }
 
-TEST(Failure, ParametersThatDifferInOneBitAreFoundAtTheEnd) {
+TEST(Failure, OneDifferingBitIsFoundAtTheEnd) {
   const ProgramResult result = run_failing("parameter", 2);
   EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
   EXPECT_EQ(matches_in(result.output, R"(\brank 2\b[^\n]*\bparameters\b[^\n]*\brank 0\b)"), 1)
@@ -144,7 +144,7 @@ class FullDisk {
 };
 
 // A small /dev/shm, as in containers. MPI's own messages use TCP, because they would not fit there either.
-TEST(Failure, ASmallSharedMemoryIsDoneWithout) {
+TEST(Failure, SmallSharedMemoryCausesOneWarning) {
   const Workplace workplace("small");
   const std::string in_little_memory =
       "unshare -m sh -c 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec \"$@\"' sh ";
@@ -159,14 +159,14 @@ TEST(Failure, ASmallSharedMemoryIsDoneWithout) {
   EXPECT_EQ(count(result.output, "--shm-size"), 1) << result.output;
 }
 
-TEST(Failure, AnExportToAFullDiskEndsTheJobWithTheReason) {
+TEST(Failure, ExportToAFullDiskEndsTheJobWithTheReason) {
   const Workplace workplace("full");
   const FullDisk disk(workplace.path("disk"));
   if (!disk.mounted()) GTEST_SKIP() << "a file system can only be mounted by root";
   const auto file = workplace.path("disk") / "x.safetensors";
   expect_failure(run_ranks(3, workplace.train({"train.steps=1"}, "--export " + file.string())), exit_code::io,
                  {"No space left on device", file.string()});
-  EXPECT_FALSE(std::filesystem::exists(file)) << "a file that is not whole";
+  EXPECT_FALSE(std::filesystem::exists(file)) << "an incomplete file";
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ int count_words(std::string text, const std::string& words) {
   return count(text, words);
 }
 
-TEST_F(Records, OfAFolderTrainToTheBitsOfTheFolder) {
+TEST_F(Records, TrainToTheBitsOfTheFolder) {
   write_photos();
   const std::string photos = " --set data.path=" + path("photos");
   const ProgramResult packed = pack("pixels", photos);
@@ -102,7 +102,7 @@ TEST_F(Records, OfAFolderTrainToTheBitsOfTheFolder) {
   }
 }
 
-TEST_F(Records, OfPhotosOfAnySizeTrainToTheBitsOfTheFolder) {
+TEST_F(Records, PhotosOfAnySizeTrainToTheBitsOfTheFolder) {
   for (int i = 0; i < 36; ++i) {
     const ImageShape shape{.height = 20 + i, .width = 60 - i, .channels = 3};
     folder_.write(
@@ -140,7 +140,7 @@ TEST_F(Records, OfPhotosOfAnySizeTrainToTheBitsOfTheFolder) {
   EXPECT_EQ(json["test"]["samples"], 12);
 }
 
-TEST_F(Records, AreNeverWrittenOverWhatIsThere) {
+TEST_F(Records, NeverOverwriteExistingFiles) {
   write_photos();
   const std::string photos = " --set data.path=" + path("photos");
   expect_failure(pack("photos", photos), exit_code::config, {path("photos")});
@@ -149,7 +149,7 @@ TEST_F(Records, AreNeverWrittenOverWhatIsThere) {
   EXPECT_FALSE(fs::exists(path("r")));
 }
 
-TEST_F(Records, ADamagedPhotoEndsPackingWithTheWayRound) {
+TEST_F(Records, DamagedPhotoEndsPackingAndNamesTheFlag) {
   write_photos();
   folder_.write("photos/train/dog/01.jpg", {'n', 'o'});
   const std::string photos = " --set data.path=" + path("photos");
@@ -162,7 +162,7 @@ TEST_F(Records, ADamagedPhotoEndsPackingWithTheWayRound) {
   EXPECT_EQ(description("r")["train"]["samples"], 23);
 }
 
-TEST_F(Records, InspectTellsWhatIsThereAndVerifiesIt) {
+TEST_F(Records, InspectDescribesAndVerifies) {
   ASSERT_EQ(pack("r", kSynthetic).exit_code, 0);
   const ProgramResult told = inspect("r --sheet sheet.png");
   ASSERT_EQ(told.exit_code, 0) << told.output;
@@ -191,7 +191,7 @@ std::string last_line_of(const std::string& text) {
 
 // On a terminal a long operation shows a progress bar with its rate and removes it at the end. Elsewhere
 // there is no bar, and JSON output never contains one.
-TEST_F(Records, SayHowFarTheyAreToWhoWatchesAlone) {
+TEST_F(Records, ProgressIsShownOnATerminalOnly) {
   const auto command = [&](const std::string& arguments) { return program("lockstep") + " " + arguments; };
   const std::string pack_it = command(fmt::format("pack cifar10_resnet18 {}{}", path("r"), kSynthetic));
   const std::string inspect_it = command("inspect " + path("r"));
@@ -230,7 +230,7 @@ void wait_for_files(const fs::path& folder, std::size_t files, pid_t process) {
 }
 
 // SIGKILL ends the program while it writes one of its files.
-TEST_F(Records, PackKilledAtFiftyMomentsLeavesNothingThatOpens) {
+TEST_F(Records, KilledPackLeavesNothingThatOpens) {
   const std::string small = std::string(kSynthetic) + " --shard-mib 1 --threads 2";
   ASSERT_EQ(pack("whole", small).exit_code, 0);
   const std::map<std::string, std::string> whole = files_in("whole");

@@ -71,7 +71,7 @@ std::string text_of(std::vector<const char*> words) {
   return parse_command_line(static_cast<int>(words.size()), words.data(), registry()).text;
 }
 
-TEST(Registry, EntriesAreNamedByKeysAndHaveKeysOfTheirOwn) {
+TEST(Registry, KeysSelectEntriesAndSetTheirOptions) {
   const std::vector<std::string> settings = {"model.name=tiny",
                                              "model.tiny.width=8",
                                              "optimizer.name=jump",
@@ -103,7 +103,7 @@ TEST(Registry, EntriesAreNamedByKeysAndHaveKeysOfTheirOwn) {
   expect_parts(message_of([&] { load_config(path, {}, registry()); }), {path + ":5", "comm.dens"});
 }
 
-TEST(Registry, ItsNumbersAreCheckedAndSuggested) {
+TEST(Registry, OptionsAreCheckedAndSuggested) {
   expect_parts(message_of([] { loaded({"comm.sparse.density=2"}); }), {"comm.sparse.density = 2", "0 to 1"});
   expect_parts(message_of([] { loaded({"comm.sparse.densty=1"}); }),
                {"comm.sparse.densty", "comm.sparse.density"});
@@ -114,7 +114,7 @@ TEST(Registry, ItsNumbersAreCheckedAndSuggested) {
   EXPECT_NE(rest.find("sparse"), std::string::npos) << "no suggestion: " << error;
 }
 
-TEST(Registry, IsInHelpKeysAndCompletion) {
+TEST(Registry, EntriesAreInHelpKeysAndCompletion) {
   EXPECT_NE(text_of({"help"}).find("greet"), std::string::npos);
   EXPECT_NE(text_of({"help", "greet"}).find("--whom NAME"), std::string::npos);
   // The text wraps its lines.
@@ -133,7 +133,7 @@ TEST(Registry, IsInHelpKeysAndCompletion) {
     EXPECT_NE(completion.find(part), std::string::npos) << part;
 }
 
-TEST(Registry, ACommandHasFlagsOfItsOwn) {
+TEST(Registry, CommandHasItsOwnFlags) {
   EXPECT_EQ(text_of({"greet", "--whom", "you"}), "hello you\n");
   expect_parts(message_of([] { text_of({"gret"}); }), {"gret", "greet"});
 }

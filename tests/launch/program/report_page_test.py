@@ -17,7 +17,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "benchmarks"))
 import training_runs
 
 LOCKSTEP = None
@@ -100,7 +100,7 @@ class ReportPage(unittest.TestCase):
         for drawing in drawings:
             self.assertNotRegex(drawing, r"\b(nan|inf)\b")
             root = xml.etree.ElementTree.fromstring(drawing)
-            self.assertTrue(root.findall(".//{http://www.w3.org/2000/svg}title"), "numbers to be read")
+            self.assertTrue(root.findall(".//{http://www.w3.org/2000/svg}title"), "the points have no titles with their values")
         self.expect_to_fit(path)
         return page
 
@@ -125,17 +125,17 @@ class ReportPage(unittest.TestCase):
             found = re.search(r"<title>is (\d+) (\d+)</title>", shown.stdout)
             self.assertTrue(found, shown.stdout[:500] + shown.stderr[-2000:])
             self.assertEqual(int(found[2]), width)
-            self.assertLessEqual(int(found[1]), width, f"sticks out of a page of {width} pixels")
+            self.assertLessEqual(int(found[1]), width, f"is wider than a page of {width} pixels")
 
     def tearDown(self):
         if getattr(self, "no_chromium", False):
-            self.skipTest("pages are sound; how they are laid out was not looked at: that takes chromium and LOCKSTEP_TEST_CLIENTS=1")
+            self.skipTest("pages are valid; their layout was not checked, which needs chromium and LOCKSTEP_TEST_CLIENTS=1")
 
     def row_starts(self, html):
         """The first cells of the rows of each table, except tables whose rows start with a heading."""
         return [re.findall(r"<tr><td[^>]*>(.*?)</td>", table) for table in re.findall(r"<table>.*?</table>", html, re.DOTALL)]
 
-    def test_one_run(self):
+    def test_page_of_one_run(self):
         run = self.train("run", 'run.metrics="top5, f1, confusion"', "run.metrics_every=1", ranks=2)
         path = self.report(run)
         self.assertEqual(path, run / "report.html")
@@ -163,7 +163,7 @@ class ReportPage(unittest.TestCase):
         for name in ("steps.jsonl", "config.toml", "run.json", "monitor.csv"):
             self.assertEqual(name in notes, not (run / name).exists(), name)
 
-    def test_layers_of_a_profile(self):
+    def test_page_shows_the_layers_of_a_profile(self):
         page = self.folder / "layers.html"
         done = self.lockstep("profile", "fashion_mnist_cnn", "--steps", 1, "--rows", 0, "--html", page, "--set", "train.batch=16",
                              "--set", "train.epochs=1")
@@ -182,7 +182,7 @@ class ReportPage(unittest.TestCase):
         for phase in (2, 3):  # backward and exposed communication, by their colours
             self.assertIn(f'class="key p{phase}"', html)
 
-    def test_several_runs(self):
+    def test_page_compares_several_runs(self):
         runs = [self.train("one"), self.train("other", "optimizer.learning_rate=0.01")]
         for run, rate in zip(runs, (0.1, 0.01)):
             if not (run / "config.toml").exists():
@@ -194,7 +194,7 @@ class ReportPage(unittest.TestCase):
         self.assertIn("one", text)
         self.assertIn("other", text)
 
-    def test_long_words_and_hostile_ones(self):
+    def test_long_and_hostile_words_are_escaped_and_fit(self):
         run = self.train("run")
         word = "<i>&'\"" + "x" * 2000
         rows = [{"time": 1.7e9, "step": 1, "kind": word, "cause": word, "text": word}]
@@ -207,7 +207,7 @@ class ReportPage(unittest.TestCase):
         self.assertIn(word, page.text())
         self.assertNotIn("i", page.tags[page.tags.index("table"):page.tags.index("figure")])
 
-    def test_errors_say_what_to_do(self):
+    def test_errors_name_the_path_and_change_nothing(self):
         run = self.train("run")
         nothing, metrics = self.folder / "nothing", run / "metrics.jsonl"
         cases = [((), 64, ["RUN"]),

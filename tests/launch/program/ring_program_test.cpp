@@ -63,7 +63,7 @@ TEST(Ring, RanksShareTheStepsAndEndWithOneAverage) {
   EXPECT_FALSE(text_of(file).empty());
 }
 
-TEST(Ring, ATrainingGoesOnBehindAnEpoch) {
+TEST(Ring, TrainingResumesAfterAnEpoch) {
   const Workplace workplace("ring_goes_on");
   const RingSettings settings = on_a_ring({"run.checkpoint_minutes=1e-6", "train.epochs=1"});
   const ProgramResult first = run_ranks(2, workplace.train(settings));
@@ -81,7 +81,7 @@ TEST(Ring, ATrainingGoesOnBehindAnEpoch) {
 }
 
 // An epoch that takes minutes: a signal to one rank ends it, and a resumed run trains the remaining steps.
-TEST(Ring, ASignalEndsAnEpochWithinIt) {
+TEST(Ring, SignalStopsWithinAnEpoch) {
   const Workplace workplace("ring_signal");
   const RingSettings settings =
       on_a_ring({"data.format=synthetic", "data.synthetic.height=8", "data.synthetic.width=8",
@@ -107,7 +107,7 @@ TEST(Ring, ASignalEndsAnEpochWithinIt) {
   EXPECT_EQ(sums_of_steps(workplace), std::vector<int>{2 * 20}) << resumed.output;
 }
 
-TEST(Ring, IsRefusedWithWhatNeedsAllRanks) {
+TEST(Ring, RefusesKeysThatNeedAllRanks) {
   const Workplace workplace("ring_refused");
   expect_failure(run_ranks(2, workplace.train(on_a_ring({"train.staleness=1"}))), 78,
                  {"comm.topology", "train.staleness"});

@@ -10,7 +10,7 @@ file or file in /dev/shm is left. The same command resumes and ends with the dig
 cells cover as many pairs of phase, signal, target and number of signals as possible: 64 cells cover all
 pairs. LOCKSTEP_SIGNAL_CELLS sets their number, at most 336.
 
-Exit codes: 0, 1 a cell is wrong."""
+Exit codes: 0, 1 if a cell fails."""
 
 import argparse
 import concurrent.futures
@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 import random_faults  # tests/random_faults.py
 
 GRACE = 30
@@ -111,7 +111,7 @@ def wait_for(condition, what, seconds=LONGEST):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise Wrong(f"waited {seconds} s, and there was not {what}")
+            raise Wrong(f"timed out after {seconds} s waiting for {what}")
         time.sleep(0.005)
 
 
@@ -184,7 +184,7 @@ class Job:
         try:
             code = self.process.wait(LONGEST)
         except subprocess.TimeoutExpired:
-            raise Wrong(f"it did not end within {LONGEST} s") from None
+            raise Wrong(f"the job did not end within {LONGEST} s") from None
         finally:
             self.said = self.log()
         wait_for(lambda: not processes_of(self.folder), "the end of its processes", GRACE)
@@ -272,12 +272,12 @@ class Runner:
     def expect_nothing_left(self, job, shared_before, whole):
         left = [entry for entry in job.folder.rglob("*") if ".partial" in entry.name]
         if left and whole:
-            raise Wrong(f"it left {left}")
+            raise Wrong(f"the job left {left}")
         # A process that ends loses its command line before it closes its files and releases the lock.
         wait_for(lambda: not is_locked(job.run_dir / "run.lock"), "the end of the lock", GRACE)
         shared = set(os.listdir("/dev/shm")) - shared_before
         if shared and whole:
-            raise Wrong(f"it left {sorted(shared)} in /dev/shm")
+            raise Wrong(f"the job left {sorted(shared)} in /dev/shm")
 
     def cell(self, cell, folder, expected):
         job = Job(self.lockstep, cell, folder)
@@ -288,7 +288,7 @@ class Runner:
             job.start(cell.held)
             wait_for(lambda: job.hold.exists() or job.process.poll() is not None, f"rank {cell.held} in {cell.phase}")
             if job.process.poll() is not None:
-                raise Wrong(f"it ended with {job.process.returncode} before it was held")
+                raise Wrong(f"the job ended with {job.process.returncode} before a rank was held")
             done = self.steps_done(job)
             begin = time.monotonic()
             self.send(job)
@@ -297,21 +297,21 @@ class Runner:
             seconds = time.monotonic() - begin
             whole = not self.kills_launcher(cell)
             if code not in self.expected_codes(cell):
-                raise Wrong(f"it ended with {code}, right is one of {self.expected_codes(cell)}")
+                raise Wrong(f"the job ended with {code}, expected is one of {self.expected_codes(cell)}")
             if seconds > GRACE + 10:
-                raise Wrong(f"it ended after {seconds:.0f} s")
+                raise Wrong(f"the job took {seconds:.0f} s to end")
             if cell.phase in TRAINING and whole and code != 0 and self.newest(job) < done:
-                raise Wrong(f"of {done} steps {self.newest(job)} are saved")
+                raise Wrong(f"{self.newest(job)} of {done} steps are saved")
             if cell.phase == "evaluation" and whole and (job.run_dir / "metrics.jsonl").read_text():
-                raise Wrong("the evaluation was not given up")
+                raise Wrong("the evaluation was not cancelled")
             self.expect_nothing_left(job, shared_before, whole)
             first = job.said
             job.start()
             again = job.end()
             if again != 0:
-                raise Wrong(f"the same command ended with {again} then; at first:\n{first}")
+                raise Wrong(f"the same command then ended with {again}; the first output was:\n{first}")
             if cell.phase in (*EARLY, *TRAINING) and (folder / "digest").read_text() != expected:
-                raise Wrong("the digest is another one than undisturbed")
+                raise Wrong("the digest differs from that of an undisturbed run")
             self.expect_nothing_left(job, shared_before, whole)
         except Wrong as wrong:
             return f"{wrong}\n{job.log()[-3000:]}"

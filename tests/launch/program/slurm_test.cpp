@@ -39,7 +39,7 @@ std::string arguments_of(const std::string& train) { return train.substr(train.f
 std::string wait_for(const std::string& condition) {
   return fmt::format(
       "waits=0\nuntil {0}; do\n  waits=$((waits + 1))\n"
-      "  [ $waits -lt 1200 ] || {{ echo \"waited in vain for {0}\"; cat log; squeue; exit 1; }}\n  sleep "
+      "  [ $waits -lt 1200 ] || {{ echo \"timed out waiting for {0}\"; cat log; squeue; exit 1; }}\n  sleep "
       "0.05\ndone\n",
       condition);
 }
@@ -51,7 +51,7 @@ constexpr const char* kCountStarts = "grep -c 'start [0-9]' log";
 
 std::string wait_for_end() { return wait_for("[ -z \"$(squeue --noheader --jobs=$job)\" ]"); }
 
-TEST(Slurm, RanksThatSrunStartsAreOneWorldAndEndWithTheDigestOfMpirun) {
+TEST(Slurm, SrunGivesTheDigestOfMpirun) {
   const Workplace workplace("srun");
   const std::vector<std::string> settings = {"train.steps=8"};
   const auto file = workplace.path("of_srun");
@@ -63,7 +63,7 @@ TEST(Slurm, RanksThatSrunStartsAreOneWorldAndEndWithTheDigestOfMpirun) {
 }
 
 // Interruptions of long jobs: the time limit ends, a rank dies, a job of higher priority preempts.
-TEST(Slurm, AJobThatIsDisturbedThreeTimesEndsWithTheDigestOfOneThatIsNot) {
+TEST(Slurm, JobInterruptedThreeTimesKeepsItsDigest) {
   const Workplace workplace("requeue");
   constexpr int kEpochs = 400;
   const std::vector<std::string> settings = {fmt::format("train.epochs={}", kEpochs),
@@ -96,7 +96,7 @@ TEST(Slurm, AJobThatIsDisturbedThreeTimesEndsWithTheDigestOfOneThatIsNot) {
 }
 
 // A restart would not help, or the user has cancelled the job.
-TEST(Slurm, AJobThatFailsOrIsCancelledDoesNotStartAgain) {
+TEST(Slurm, FailedOrCancelledJobIsNotRestarted) {
   const Workplace workplace("cancel");
   const std::string state = "scontrol show job $job | grep -o 'JobState=[A-Z]*\\|ExitCode=[0-9]*'\n";
   const std::string lines = "cd " + workplace.path("").string() + "\n" +

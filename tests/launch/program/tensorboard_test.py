@@ -19,7 +19,7 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "benchmarks"))
 import training_runs
 
 LOCKSTEP = None
@@ -142,13 +142,13 @@ class TensorBoard(unittest.TestCase):
                     found.append((step, values))
         return found
 
-    def test_files_say_what_metrics_say(self):
+    def test_event_files_match_the_metrics(self):
         self.train(6)
         self.assertEqual(len(self.steps_of_metrics()), 3)
         self.assertEqual(self.steps_of_series(), [1, 2, 3, 4, 5, 6])
         self.expect_what_lines_say(self.events())
 
-    def test_lines_of_steps_add_up_to_those_of_epochs(self):
+    def test_step_lines_add_up_to_epoch_lines(self):
         self.train(6)
         for epoch in self.lines("metrics.jsonl"):
             steps = [line for line in self.lines("steps.jsonl") if line["epoch"] == epoch["epoch"]]
@@ -157,7 +157,7 @@ class TensorBoard(unittest.TestCase):
             for phase in ("forward", "backward", "exposed_communication", "optimizer"):
                 self.assertAlmostEqual(sum(line["account"][phase] for line in steps), epoch["account"][phase], places=5)
 
-    def test_a_training_that_goes_on_has_no_gap_and_shortens_no_file(self):
+    def test_resumed_training_has_no_gap_and_shortens_no_file(self):
         self.train(4, "--set", "run.checkpoint_every=2", "--set", "run.keep=9")
         shutil.rmtree(self.run_dir / "checkpoints/step-000000004")  # as if the run had been killed after step 4
         (before,) = self.event_files()
@@ -169,7 +169,7 @@ class TensorBoard(unittest.TestCase):
         self.assertEqual(self.steps_of_series(), [1, 2, 3, 4, 5, 6])
         self.expect_what_lines_say(self.events())
 
-    def test_an_open_reader_ends_at_the_last_step(self):
+    def test_open_reader_sees_each_step_once_after_a_resume(self):
         self.need_tensorboard()
         self.train(4, "--set", "run.checkpoint_every=2", "--set", "run.keep=9")
         reader = self.accumulator()
@@ -193,7 +193,7 @@ class TensorBoard(unittest.TestCase):
             self.skipTest("the Python package tensorboard is not installed")
         self.event_accumulator = EventAccumulator
 
-    def test_tensorboard_reads_what_the_run_was_told(self):
+    def test_tensorboard_reads_configuration_and_machine(self):
         self.need_tensorboard()
         self.train(3, "--set", "run.checkpoint_every=1")
         first = (self.run_dir / "config.toml").read_text()
@@ -220,7 +220,7 @@ class TensorBoard(unittest.TestCase):
         self.assertEqual(html.count("<pre>"), 1)
         self.assertNotIn("<h1>", html)
 
-    def test_tensorboard_reads_the_histograms_of_what_is_exported(self):
+    def test_histograms_match_the_exported_tensors(self):
         self.need_tensorboard()
         exported = self.run_dir.parent / "end.safetensors"
         self.train(4, "--set", "run.histograms=2", "--export", str(exported))
@@ -267,11 +267,11 @@ class TensorBoard(unittest.TestCase):
             norm = math.sqrt(sum(told[step].sum_squares for told in gradients.values()))
             self.assertTrue(math.isclose(norm, norms[step], rel_tol=1e-5), (norm, norms[step]))
 
-    def test_histograms_of_gradients_are_of_the_mean_over_all_samples(self):
+    def test_gradient_histograms_show_the_mean_over_all_samples(self):
         self.need_tensorboard()
         self.expect_gradients_to_move_weights(ranks=2, tolerance=1e-5)
 
-    def test_histograms_of_gradients_have_no_loss_scale(self):
+    def test_gradient_histograms_exclude_the_loss_scale(self):
         self.need_tensorboard()
         self.expect_gradients_to_move_weights("--set", "train.precision=fp16", ranks=1, tolerance=1e-4)
 
@@ -283,7 +283,7 @@ class TensorBoard(unittest.TestCase):
             digests.append(digest.read_text())
         self.assertEqual(*digests)
 
-    def test_tensorboard_reads_them(self):
+    def test_tensorboard_reads_the_scalars(self):
         self.need_tensorboard()
         self.train(6)
         accumulator = self.accumulator()

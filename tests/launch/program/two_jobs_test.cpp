@@ -23,7 +23,7 @@ std::string warnings_about(const std::string& output, const std::filesystem::pat
 }
 
 // The first job trains for days; the second starts when the first has finished an epoch.
-TEST(TwoJobs, TheSecondInARunFolderEndsNamingTheFirst) {
+TEST(TwoJobs, SecondJobInARunFolderEndsAndNamesTheFirst) {
   const Workplace workplace("two_jobs");
   const std::string metrics = workplace.path("run/metrics.jsonl").string();
   const std::string second =

@@ -10,8 +10,8 @@
 #include "comm/codecs/auto_exchange.h"
 #include "launch/train/digest.h"
 #include "launch/train/step_ends/local_sgd.h"
-#include "launch/train/trials/thread_trial.h"
 #include "launch/train/trainer.h"
+#include "launch/train/trials/thread_trial.h"
 #include "models/networks/networks.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/train/grays.h"
@@ -109,14 +109,14 @@ void on_ranks(const std::function<void(Communicator&, const Dataset&)>& body,
       node_of_rank);
 }
 
-TEST(ContinuedTraining, EndsWithTheBitsOfOneThatWasNotInterrupted) {
+TEST(ContinuedTraining, EqualsAnUninterruptedTraining) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     Objects whole(communicator, dataset, kSteps);
     whole.fit();
     const StateCopy expected = whole.state();
     const auto done = std::get<std::int64_t>(value_of(expected, "optimizer.steps").value);
-    EXPECT_GE(done, kSteps / 2) << "hardly a step was not skipped";
-    EXPECT_LE(done, kSteps - 3) << "hardly a step was skipped";
+    EXPECT_GE(done, kSteps / 2) << "too many steps were skipped";
+    EXPECT_LE(done, kSteps - 3) << "too few steps were skipped";
 
     // Stops within the first epoch, within the second, at its end, and within the last.
     for (const std::int64_t stop : {std::int64_t{1}, std::int64_t{7}, 2 * kStepsInEpoch, kSteps - 1}) {
@@ -149,7 +149,7 @@ class StopsAfter final : public TrainingObserver {
 };
 
 // An epoch is evaluated once: where it ends, or after a resume if training was stopped exactly there.
-TEST(ContinuedTraining, EvaluatesWhatWasTrainedBeforeItWasStopped) {
+TEST(ContinuedTraining, EvaluatesEachEpochOnce) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     StopsAfter never(0);
     Objects whole(communicator, dataset, kSteps);
@@ -171,13 +171,13 @@ TEST(ContinuedTraining, EvaluatesWhatWasTrainedBeforeItWasStopped) {
       Objects third(communicator, dataset, kSteps);
       third.go_on_from(second.state());
       third.fit({&nor_then});
-      EXPECT_EQ(nor_then.evaluations(), 0) << "nothing is left";
+      EXPECT_EQ(nor_then.evaluations(), 0) << "no evaluation is left";
     }
   });
 }
 
 // A codec's residuals are part of the state. A skipped step does not change them.
-TEST(ContinuedTraining, GoesOnWithWhatACodecRemembers) {
+TEST(ContinuedTraining, RestoresTheResidualsOfCodecs) {
   const auto stochastic = ExchangeChoice{.kind = &kInt8Codec, .settings = {{"stochastic", 1}}};
   const ExchangeChoice choices[] = {
       stochastic,
@@ -214,7 +214,7 @@ TEST(ContinuedTraining, GoesOnWithWhatACodecRemembers) {
 }
 
 // Between two averages each rank has its own parameters, moments and loss scale.
-TEST(ContinuedTraining, GoesOnBetweenTwoAveragesOfLocalSgd) {
+TEST(ContinuedTraining, ResumesBetweenTwoAveragesOfLocalSgd) {
   constexpr LocalSgdOptions kLocal{.every = 3, .after = 2};  // averages after steps 5, 8 and 11
   const ExchangeChoice choices[] = {{.kind = &kDenseSum},
                                     {.kind = &kInt8Codec, .settings = {{"stochastic", 1}}},
@@ -249,7 +249,7 @@ TEST(ContinuedTraining, GoesOnBetweenTwoAveragesOfLocalSgd) {
 }
 
 // The state contains the gradients that the next step applies and their loss scale.
-TEST(ContinuedTraining, GoesOnWithGradientsThatAreUnderWay) {
+TEST(ContinuedTraining, RestoresPendingGradients) {
   const ExchangeChoice choices[] = {
       {.kind = &kDenseSum},
       {.kind = &kInt8Codec, .settings = {{"stochastic", 1}}},
@@ -285,7 +285,7 @@ TEST(ContinuedTraining, GoesOnWithGradientsThatAreUnderWay) {
 }
 
 // An evaluation, which averages the parameters, and reading the state change nothing.
-TEST(Evaluation, ChangesNothingThatLocalSgdSees) {
+TEST(Evaluation, DoesNotChangeLocalSgd) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     constexpr LocalSgdOptions kLocal{.every = 4};
     Objects plain(communicator, dataset, kSteps, 3, {}, kLocal);
@@ -304,7 +304,7 @@ TEST(Evaluation, ChangesNothingThatLocalSgdSees) {
 }
 
 // Steps without an exchange send nothing.
-TEST(LocalSgdTraffic, FallsByTheStepsBetweenAverages) {
+TEST(LocalSgdTraffic, IsDividedByTheStepsBetweenAverages) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     const auto sent = [&](std::int64_t every) {
       Objects objects(communicator, dataset, kSteps, 3, {}, {.every = every});
@@ -320,7 +320,7 @@ TEST(LocalSgdTraffic, FallsByTheStepsBetweenAverages) {
 }
 
 // The codec chosen for each bucket is part of the state.
-TEST(ContinuedTraining, GoesOnWithTheCodecsThatWereChosen) {
+TEST(ContinuedTraining, RestoresTheChosenCodecs) {
   on_ranks(
       [](Communicator& communicator, const Dataset& dataset) {
         BucketOptions options{.first_bytes = 1024, .middle_bytes = 8192, .exchange = {.kind = &kAutoCodec}};
@@ -368,7 +368,7 @@ TEST(ContinuedTraining, GoesOnWithTheCodecsThatWereChosen) {
 
 // Restoring an earlier state into objects that have trained discards what they have prefetched, counted and
 // summed since.
-TEST(ContinuedTraining, GoesBackToAnEarlierStep) {
+TEST(ContinuedTraining, RestoresAnEarlierStep) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     Objects objects(communicator, dataset, kSteps);
     for (int step = 0; step < 4; ++step) objects.trainer().step();
@@ -385,7 +385,7 @@ TEST(ContinuedTraining, GoesBackToAnEarlierStep) {
 }
 
 // Whichever thread count is faster, the trial's steps are undone, and training continues with the same bits.
-TEST(ThreadTrial, LeavesNoTrace) {
+TEST(ThreadTrial, ChangesNoBit) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "computes with two threads, whose barriers ThreadSanitizer does not see";
 #endif
@@ -399,7 +399,7 @@ TEST(ThreadTrial, LeavesNoTrace) {
     EXPECT_EQ(trial.threads, trial.spares ? 1 : 2);
     EXPECT_EQ(trial.spares, trial.spared_seconds <= 0.97 * trial.all_seconds);
     const std::vector<std::int32_t> of_all = gather_values<std::int32_t>(communicator, trial.threads);
-    EXPECT_EQ(of_all.front(), of_all.back()) << "every rank chooses alike";
+    EXPECT_EQ(of_all.front(), of_all.back()) << "every rank makes the same choice";
     backend_for({}).set_threads(1);
     expect_equal_states(tried.state(), plain.state(), "before the first step");
     plain.fit();
@@ -409,16 +409,16 @@ TEST(ThreadTrial, LeavesNoTrace) {
   });
 }
 
-TEST(ThreadTrial, IsHeldWhereThereIsSomethingToTry) {
+TEST(ThreadTrial, RunsOnlyIfItCanGain) {
   run_thread_ranks(kRanks, [](Communicator& communicator) {
     EXPECT_TRUE(sparing_is_open(communicator, communicator.rank() == 0 ? 1 : 2, 1000));
-    EXPECT_FALSE(sparing_is_open(communicator, 1, 1000)) << "nothing to spare";
+    EXPECT_FALSE(sparing_is_open(communicator, 1, 1000)) << "the only thread cannot be spared";
     EXPECT_FALSE(sparing_is_open(communicator, 2, 999)) << "the trial would take longer than it gains";
   });
-  EXPECT_FALSE(sparing_is_open(*make_self_communicator(), 2, 1000)) << "nobody to talk to";
+  EXPECT_FALSE(sparing_is_open(*make_self_communicator(), 2, 1000)) << "a single rank does not communicate";
 }
 
-TEST(ContinuedTraining, RefusesAnotherSeedAndAPlaceThatNoEpochHas) {
+TEST(ContinuedTraining, RefusesAnotherSeedAndAStepBeyondTheEpoch) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     Objects objects(communicator, dataset, kSteps);
     Objects other(communicator, dataset, kSteps, 4);
@@ -434,7 +434,7 @@ TEST(ContinuedTraining, RefusesAnotherSeedAndAPlaceThatNoEpochHas) {
 
 // Evaluation, exports and digests use the mean of running statistics over ranks, equal on all ranks. Training
 // continues with each rank's own statistics.
-TEST(Evaluation, ChangesNothingThatTrainingSees) {
+TEST(Evaluation, DoesNotChangeTraining) {
   std::vector<std::string> digests(kRanks);
   on_ranks([&](Communicator& communicator, const Dataset& dataset) {
     Objects plain(communicator, dataset, kSteps), evaluated(communicator, dataset, kSteps);

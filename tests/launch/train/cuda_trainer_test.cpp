@@ -21,7 +21,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kSteps = 9;  // odd: both recordings are replayed
-// ThreadSanitizer's books of a kernel's threads take seconds for each step of a small network.
+// ThreadSanitizer tracks each thread of a kernel, which takes seconds per step of a small network.
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kTiny = true;
 #else
@@ -29,7 +29,7 @@ constexpr bool kTiny = false;
 #endif
 constexpr std::int64_t kBatch = kTiny ? 4 : 16, kSide = kTiny ? 8 : 16;
 
-// An emulated device takes the tests' time: it is asked for less.
+// An emulated device is slow, so tests train less on it.
 bool emulated() {
   const CudaStatus status = cuda_status();
   return !status.devices.empty() && status.devices[0].name == "emulated GPU";
@@ -47,14 +47,14 @@ struct TrainingRun {
   bool record = true;
   std::int64_t accumulation = 1;
   const char* network = "resnet20";
-  int batches = 8;  // of images there are, on an emulated device
+  int batches = 8;  // number of batches in the dataset of an emulated device
   int steps = kSteps;
-  int stop = 0;  // after so many of them other objects go on; 0: none
+  int stop = 0;  // new objects resume after this step; 0 disables it
   LocalSgdOptions local = {.every = 0};
   bool delayed = false;
 };
 
-// Few threads, which an emulated device runs one after the other and ThreadSanitizer keeps books of.
+// Few threads: an emulated device runs them one after the other, and ThreadSanitizer tracks each one.
 void build_tiny(Graph& graph) {
   Value x =
       graph.convolution(graph.input(), {.channels = 8, .kernel = 3, .padding = 1, .bias = false}, "conv");
@@ -66,14 +66,14 @@ void build_tiny(Graph& graph) {
 
 Graph graph_of(const TrainingRun& run) {
   Graph graph({.batch = kBatch, .height = kSide, .width = kSide, .channels = 3, .classes = 4});
-  if (kTiny || (emulated() && run.network == std::string("mlp")))  // of whose threads most do the same
+  if (kTiny || (emulated() && run.network == std::string("mlp")))  // whose threads mostly do the same work
     build_tiny(graph);
   else
     build_network(graph, {.name = run.network});
   return graph;
 }
 
-// The parts of a training.
+// The objects of a training.
 struct Parts {
   explicit Parts(const TrainingRun& run)
       : graph(graph_of(run)),
@@ -98,7 +98,7 @@ struct Parts {
   Graph graph;
   Grays dataset;
   std::unique_ptr<Communicator> communicator;
-  KernelChoices first;  // no choice by time: two runs must plan alike
+  KernelChoices first;  // no timed choices: two runs must choose the same kernels
   Network network;
   GradientBuckets buckets;
   std::unique_ptr<Optimizer> optimizer;
@@ -106,7 +106,7 @@ struct Parts {
   Trainer trainer;
 };
 
-// Trains from `state`, or from the start where it is empty, to step `end`, and leaves there what it has then.
+// Trains from `state`, or from the start if it is empty, to step `end`. Stores the final state in `state`.
 Outcome train(const TrainingRun& run, StateCopy& state, int end) {
   Parts parts(run);
   Trainer& trainer = parts.trainer;
@@ -136,7 +136,7 @@ class CudaTraining : public testing::Test {
   }
   static std::vector<Precision> precisions() {
     if (kTiny) return {Precision::fp32};
-    if (emulated()) return {Precision::fp16};  // its program's tests train in the others
+    if (emulated()) return {Precision::fp16};  // tests of its program use the other precisions
     return {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16};
   }
   Device device_{.kind = DeviceKind::cuda, .index = 0};
@@ -152,7 +152,7 @@ TEST_F(CudaTraining, TheLossFallsAndTheSameRunGivesTheSameBits) {
   }
 }
 
-TEST_F(CudaTraining, AReplayedStepGivesTheBitsOfAnEagerOne) {
+TEST_F(CudaTraining, ReplayedStepsGiveTheBitsOfEagerOnes) {
   for (const Precision precision : precisions()) {
     for (const std::int64_t accumulation : {1, 2, 3}) {
       if ((emulated() && accumulation == 2) || (kTiny && accumulation == 3)) continue;
@@ -170,8 +170,7 @@ TEST_F(CudaTraining, AReplayedStepGivesTheBitsOfAnEagerOne) {
   }
 }
 
-// The exchange of the step before is a branch of the recording, and what it leaves for the next step is
-// there.
+// The exchange of the previous step is a branch of the recording, and the next step finds its result.
 TEST_F(CudaTraining, ReplayedStepsOfDelayedGradientsGiveTheBitsOfEagerOnes) {
   for (const Precision precision : precisions()) {
     const TrainingRun recorded{.device = device_,
@@ -192,8 +191,8 @@ TEST_F(CudaTraining, ReplayedStepsOfDelayedGradientsGiveTheBitsOfEagerOnes) {
   }
 }
 
-// Each kind of step is recorded apart: synchronous ones, local ones, and those behind which parameters are
-// averaged, in both turns.
+// Each kind of step has two alternating recordings: synchronous steps, local steps, and steps followed by an
+// average.
 TEST_F(CudaTraining, ReplayedStepsOfLocalSgdGiveTheBitsOfEagerOnes) {
   const TrainingRun recorded{.device = device_,
                              .precision = precisions().back(),
@@ -211,8 +210,8 @@ TEST_F(CudaTraining, ReplayedStepsOfLocalSgdGiveTheBitsOfEagerOnes) {
   EXPECT_EQ(train(continued).digest, digest) << "between two averages";
 }
 
-// An odd number of steps, so that those that are recorded take the other turns.
-TEST_F(CudaTraining, WhatOtherObjectsGoOnWithGivesTheBitsOfOneTraining) {
+// Resumes after an odd number of steps, so that the two alternating recordings swap their steps.
+TEST_F(CudaTraining, ResumedTrainingGivesTheBitsOfOneTraining) {
   const TrainingRun whole{
       .device = device_, .precision = precisions().back(), .network = "cnn", .batches = 4, .steps = 7};
   TrainingRun continued = whole;
@@ -222,8 +221,8 @@ TEST_F(CudaTraining, WhatOtherObjectsGoOnWithGivesTheBitsOfOneTraining) {
   EXPECT_EQ(digest, train(whole).digest);
 }
 
-// Two trainings that take turns on one device, as in lockstep find-batch, each idle in the other's turns.
-TEST_F(CudaTraining, WhatADeviceDoesBetweenTwoAccountsIsInNeither) {
+// Two trainings alternate on one device, as in lockstep find-batch. Each one is idle during the other's turn.
+TEST_F(CudaTraining, DeviceTimeBetweenTwoAccountsIsInNeither) {
   Parts parts({.device = device_, .network = "mlp", .batches = 2});
   for (int step = 0; step < 2; ++step) parts.trainer.step();
   parts.trainer.take_account();
@@ -236,7 +235,7 @@ TEST_F(CudaTraining, WhatADeviceDoesBetweenTwoAccountsIsInNeither) {
 }
 
 TEST_F(CudaTraining, TheCpuAgrees) {
-  if (kTiny) GTEST_SKIP() << "ThreadSanitizer looks at one training only";
+  if (kTiny) GTEST_SKIP() << "under ThreadSanitizer only one training is checked";
   // Batch norm of small batches and many ReLUs double a difference in each step: by the third step of
   // resnet20 two orders of sums differ by 0.2 %, by the ninth by a quarter.
   for (const auto& [network, steps] : {std::pair{"mlp", kSteps}, {"cnn", kSteps}, {"resnet20", 2}}) {

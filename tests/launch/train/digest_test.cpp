@@ -28,7 +28,7 @@ class Digest : public testing::Test {
   FlatRange range_{.end = static_cast<std::int64_t>(gradients_.size()), .data = gradients_.data()};
 };
 
-TEST_F(Digest, HoldsEveryValueAndState) {
+TEST_F(Digest, CoversEveryValueAndState) {
   const auto adamw = optimizer(AdamWOptions{});
   const std::string before = digest(network_, *adamw);
   EXPECT_EQ(digest(network_, *adamw), before);
@@ -42,7 +42,7 @@ TEST_F(Digest, HoldsEveryValueAndState) {
 }
 
 // With equal parameters and moments but another bias correction, training would continue differently.
-TEST_F(Digest, HoldsTheStepsOfAdamW) {
+TEST_F(Digest, CoversTheStepCountOfAdamW) {
   const auto adamw = optimizer(AdamWOptions{});
   const std::string before = digest(network_, *adamw);
   Stream stream({}, StreamUse::compute);

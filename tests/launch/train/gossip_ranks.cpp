@@ -11,7 +11,6 @@
 #include "core/error.h"
 #include "launch/train/job_end.h"
 #include "tests/launch/train/on_ring.h"
-#include "tests/launch/program/rank_program.h"
 
 namespace lockstep {
 namespace {
@@ -28,20 +27,20 @@ int train(World& world) {
     rank.fit();
     const std::vector<std::int64_t> steps = rank.trainer().steps_by_rank();
     CHECK(std::accumulate(steps.begin(), steps.end(), std::int64_t{0}) == world.size() * kRingSteps,
-          "not as many steps as an epoch has");
+          "the steps of all ranks are not those of an epoch");
     for (int other = 0; other < world.size(); ++other) {
       const std::int64_t taken = steps[static_cast<std::size_t>(other)];
       if (other == kSlow) CHECK(taken < kRingSteps / 2, "rank {} took {} steps", other, taken);
     }
     const Evaluation evaluation = rank.trainer().evaluate();
-    CHECK(evaluation.loss < 0.8 * before, "a loss of {}, and {} before", evaluation.loss, before);
+    CHECK(evaluation.loss < 0.8 * before, "the loss is {}, and was {} before", evaluation.loss, before);
     const std::vector<double> losses = gather_values(*communicator, evaluation.loss);
     for (const double loss : losses) CHECK(loss == losses[0], "ranks evaluate different parameters");
     const std::span<const float> values = rank.network().values();
     const std::uint64_t mine =
         std::hash<std::string_view>()({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
     for (const std::uint64_t other : gather_values(*communicator, mine))
-      CHECK(other == mine, "ranks show different parameters");
+      CHECK(other == mine, "ranks publish different parameters");
     return 0;
   });
 }
@@ -49,4 +48,4 @@ int train(World& world) {
 }  // namespace
 }  // namespace lockstep
 
-int main() { return lockstep::run_rank(lockstep::train); }
+int main() { return lockstep::run_job(lockstep::train); }

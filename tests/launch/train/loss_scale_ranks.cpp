@@ -12,7 +12,6 @@
 #include "launch/train/trainer.h"
 #include "models/networks/networks.h"
 #include "tests/launch/train/grays.h"
-#include "tests/launch/program/rank_program.h"
 
 namespace lockstep {
 namespace {
@@ -95,11 +94,12 @@ int train(World& world) {
       const std::vector<float> statistics = statistics_of(network);
       trainer.step();
       CHECK((digest(network, *optimizer) == state) == overflows, "step {}", step);
-      CHECK((statistics_of(network) == statistics) == overflows, "step {}: running statistics", step);
+      CHECK((statistics_of(network) == statistics) == overflows,
+            "step {}: only a skipped step may keep its running statistics", step);
       done += overflows ? 0 : 1;
       const StepControl control = optimizer->read_control(stream);
-      CHECK(control.loss_scale == scale, "step {}: a scale of {}", step, control.loss_scale);
-      CHECK(control.step == done + 1, "step {}: {} counted", step, control.step);
+      CHECK(control.loss_scale == scale, "step {}: the loss scale is {}", step, control.loss_scale);
+      CHECK(control.step == done + 1, "step {}: the optimizer counts {} steps", step, control.step);
       expect_equal_on_all_ranks(network, *communicator);
     }
     CHECK(trainer.evaluate().loss < 0.8 * before, "the loss does not fall");
@@ -110,4 +110,4 @@ int train(World& world) {
 }  // namespace
 }  // namespace lockstep
 
-int main() { return lockstep::run_rank(lockstep::train); }
+int main() { return lockstep::run_job(lockstep::train); }

@@ -71,7 +71,7 @@ TEST(Reproducible, OnThreeAndSixRanks) {
   for (const int ranks : {3, 6}) EXPECT_EQ(digest_on(training, ranks, 6), digest) << ranks << " ranks";
 }
 
-TEST(Reproducible, WithEverythingThatIsDrawnAtRandomAndWithOtherBuckets) {
+TEST(Reproducible, WithAllRandomFeaturesAndOtherBuckets) {
   ThreadTraining training = small({.name = "cnn", .dropout = 0.5});
   training.augmentation = {.crop_padding = 2, .horizontal_flip = true};
   training.label_smoothing = 0.1f;
@@ -108,7 +108,7 @@ TEST(Reproducible, WithALossScaleThatIsTooLargeAtFirst) {
 
 // A step updates running statistics once, by the mean of the updates of its micro-batches, and equally on
 // every rank, also between evaluations.
-TEST(Reproducible, MovesRunningStatisticsOnceByTheMeanOfTheMicroBatches) {
+TEST(Reproducible, UpdatesRunningStatisticsOncePerStep) {
   ThreadTraining training = small({.name = "cnn"});
   training.learning_rate = 1e-30;  // parameters stay constant, so micro-batches are comparable
   training.samples = 16;           // one epoch of one step
@@ -143,7 +143,7 @@ TEST(Reproducible, MovesRunningStatisticsOnceByTheMeanOfTheMicroBatches) {
   EXPECT_EQ(statistics, 4);
 }
 
-TEST(Reproducible, TheMemoryOfSumsIsPlanned) {
+TEST(Reproducible, PlanIncludesTheMemoryOfSums) {
   Graph graph({.batch = 2, .height = 8, .width = 8, .channels = 1, .classes = 4});
   build_network(graph, {.name = "cnn"});
   Network network(graph, {});

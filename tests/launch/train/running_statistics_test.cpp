@@ -121,7 +121,7 @@ void train(Communicator& communicator, const Dataset& dataset, const std::vector
 
 class RunningStatistics : public testing::TestWithParam<int> {};
 
-TEST_P(RunningStatistics, AreEachRanksOwnAndInEvaluationTheirMean) {
+TEST_P(RunningStatistics, ArePerRankInTrainingAndAveragedInEvaluation) {
   const Grays dataset(kImage);
   const std::vector<Expected> expected = expected_statistics(GetParam(), dataset);
   run_thread_ranks(GetParam(), [&](Communicator& communicator) {

@@ -114,7 +114,7 @@ TEST(TrainerRanks, ClippedGradientsOnFourRanks) {
   for (const ExchangeKind* codec : {&kFp16Codec, &kInt8Codec}) {
     training.buckets.exchange = {.kind = codec};
     training.buckets.codecs.compress_within_node = true;
-    EXPECT_NE(digest_of(training), clipped) << "and all ranks alike, which digest_of sees";
+    EXPECT_NE(digest_of(training), clipped) << "the codec has an effect; digest_of() compares the ranks";
   }
   training.buckets = kSmallBuckets;
   EXPECT_EQ(digest_of(training), clipped);
@@ -154,7 +154,7 @@ void expect_sums_in_f32(const ThreadTraining& training, ThreadTraining along_tre
   EXPECT_GT(far, kOneOf == 1 ? 0.008 : close);
 }
 
-TEST(TrainerRanks, ManyMicroBatchesOf16BitsAreSummedInFp32HoweverAStepEnds) {
+TEST(TrainerRanks, ManyMicroBatchesOf16BitsAreSummedInFp32WithEveryStepEnd) {
   const ThreadTraining plain{.network = {.name = "cnn", .batch_norm = false},
                              .batch = 1,
                              .accumulation = kOneOf == 1 ? 128 : 16,
@@ -174,7 +174,7 @@ TEST(TrainerRanks, ManyMicroBatchesOf16BitsAreSummedInFp32HoweverAStepEnds) {
 }
 
 // In fp16 clipping applies to unscaled gradients, and a step that overflows is skipped.
-TEST(TrainerRanks, ClippedStepsInHalfPrecisionKnowTheLossScale) {
+TEST(TrainerRanks, ClippingDoesNotDependOnTheLossScale) {
   ThreadTraining training = kCnn;
   training.precision = Precision::fp16;
   training.ranks = 2;
@@ -257,10 +257,10 @@ void expect_one_large_batch(ThreadTraining training, int ranks, int steps) {
       most_apart = std::max(most_apart, distance(apart.at(after).at(name), values));
     }
   }
-  EXPECT_GT(most_apart, 100 * most) << "each for itself they train something else";
+  EXPECT_GT(most_apart, 100 * most) << "without synchronization the result differs";
 }
 
-TEST(SyncBatchNorm, OfAPlainNetworkIsThatOfOneLargeBatch) {
+TEST(SyncBatchNorm, PlainNetworkEqualsOneLargeBatch) {
   const ThreadTraining training{.network = {.name = "cnn", .batch_norm = true}};
   for (const int ranks : {2, 3, 4}) expect_one_large_batch(training, ranks, 1);
 }
@@ -278,11 +278,11 @@ void smooth_residual_network(Graph& graph) {
   graph.classify(graph.linear(y, {.features = graph.input_shape().classes}, "fc"));
 }
 
-TEST(SyncBatchNorm, OfAResidualNetworkIsThatOfOneLargeBatch) {
+TEST(SyncBatchNorm, ResidualNetworkEqualsOneLargeBatch) {
   for (const int ranks : {2, 3}) expect_one_large_batch({.build = smooth_residual_network}, ranks, 10);
 }
 
-TEST(SyncBatchNorm, IsTheSameOnAllRanksWhateverIsRecomputedOrAccumulated) {
+TEST(SyncBatchNorm, IsTheSameOnAllRanksWithRecomputationAndAccumulation) {
   ThreadTraining training{.network = {.name = "resnet20"}, .ranks = 3, .accumulation = 2, .steps = 2};
   training.sync_batch_norm = true;
   const std::string digest = digest_of(training);
@@ -293,7 +293,7 @@ TEST(SyncBatchNorm, IsTheSameOnAllRanksWhateverIsRecomputedOrAccumulated) {
 }
 
 // In half precision gradients overflow at first: all ranks skip the same steps, then train.
-TEST(TrainerRanks, ALossScaleThatIsTooLargeIsHalvedOnAllRanksAlike) {
+TEST(TrainerRanks, TooLargeLossScaleIsHalvedOnAllRanks) {
   for (const int ranks : {2, 3}) {
     constexpr float kScale = 0x1p36f;
     std::vector<std::vector<float>> scales(static_cast<std::size_t>(ranks));
@@ -318,7 +318,7 @@ TEST(TrainerRanks, ALossScaleThatIsTooLargeIsHalvedOnAllRanksAlike) {
 
 // If an exchange gives ranks different gradients, only some ranks see an overflow. They agree, and all skip
 // the same steps.
-TEST(TrainerRanks, RanksThatFindDifferentGradientsSkipTheSameSteps) {
+TEST(TrainerRanks, RanksWithDifferentGradientsSkipTheSameSteps) {
   constexpr int kSharing = 3;
   std::vector<std::vector<float>> scales(kSharing);
   BucketOptions buckets = kSmallBuckets;
@@ -339,7 +339,7 @@ TEST(TrainerRanks, RanksThatFindDifferentGradientsSkipTheSameSteps) {
 }
 
 // Each epoch has a full batch and a short one. With five samples some of eight ranks have none.
-TEST(TrainerRanks, AnExactTailIsTheShortBatchOfOneRankOnAnyRanks) {
+TEST(TrainerRanks, ExactTailEqualsTheShortBatchOfOneRank) {
   constexpr std::int64_t kGlobal = 24;
   for (const std::int64_t left : {10, 5}) {
     ThreadTraining training = kCnn;
@@ -378,7 +378,8 @@ TEST(TrainerRanks, AnExactTailIsTheShortBatchOfOneRankOnAnyRanks) {
             << name << ", " << ranks << " ranks, " << left << " left";
     }
     training.tail = Tail::repeat;
-    EXPECT_GT(std::abs(train(2, 1).first.loss - alone.loss), 1e-5) << "this can tell them apart";
+    EXPECT_GT(std::abs(train(2, 1).first.loss - alone.loss), 1e-5)
+        << "control: repeated samples change the loss";
   }
 }
 

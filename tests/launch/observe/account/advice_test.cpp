@@ -76,18 +76,18 @@ void add_late_rank(EpochCommunication& epoch, int late_rank, double late) {
   epoch.mine.exposed_late += late;
 }
 
-TEST(Advice, IsSilentWhereLittleIsExposed) {
+TEST(Advice, IsAbsentIfLittleIsExposed) {
   EXPECT_FALSE(advise(steady({1e6, 1e6, 1e6, 1e6}, 1e9), context()));
   EXPECT_FALSE(advise(EpochCommunication(), context())) << "one rank";
 }
 
 // 50 ms are exposed. Twice the work for each exchange saves half of them; a forward pass of 30 ms saves 30
 // ms.
-TEST(Advice, NamesTheNextForwardPassWhereItHidesMost) {
+TEST(Advice, ProposesCrossBarrierIfItHidesMost) {
   AdviceContext crossing = context();
   crossing.forward_seconds = 0.03;
   const EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 5e7);
-  EXPECT_EQ(advise(epoch, crossing)->key, "train.accumulation") << "it may not, or does already";
+  EXPECT_EQ(advise(epoch, crossing)->key, "train.accumulation") << "crossing the barrier is not possible";
   crossing.may_cross = true;
   const std::optional<Advice> advice = advise(epoch, crossing);
   ASSERT_TRUE(advice);
@@ -99,7 +99,7 @@ TEST(Advice, NamesTheNextForwardPassWhereItHidesMost) {
 }
 
 // 4 MB take 0.4 s, a tenth of them 0.04 s, of which one bucket's share is exposed after backward.
-TEST(Advice, NamesTheCodecThatGainsMost) {
+TEST(Advice, ProposesTheCodecThatGainsMost) {
   const EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 1e7);
   AdviceContext quick = with_codecs(0);
   quick.step_seconds = 0.06 + kBackward + epoch.mine.exposed;
@@ -112,7 +112,7 @@ TEST(Advice, NamesTheCodecThatGainsMost) {
   EXPECT_NEAR(advice->samples_per_second, 1000 * quick.step_seconds / (0.06 + kBackward + 0.01), 20);
   AdviceContext slow = with_codecs(0.3);
   slow.step_seconds = quick.step_seconds;
-  EXPECT_EQ(advise(epoch, slow)->value, "half") << "it takes longer than what it saves";
+  EXPECT_EQ(advise(epoch, slow)->value, "half") << "encoding takes longer than the codec saves";
   slow.codecs = nullptr;
   EXPECT_EQ(advise(epoch, slow)->key, "train.accumulation");
 }
@@ -156,7 +156,7 @@ TEST(Advice, NamesALastBucketThatIsTooLarge) {
   EXPECT_GT(advice->samples_per_second, 1100);
 }
 
-TEST(Advice, NamesBucketsThatLeaveLate) {
+TEST(Advice, NamesBucketsThatAreSentLate) {
   const EpochCommunication epoch = steady({3.4e6, 0.3e6, 0.3e6}, 90e6);
   const auto advice = advise(epoch, context());
   ASSERT_TRUE(advice);
@@ -176,11 +176,11 @@ TEST(Advice, NamesCommunicationWithoutACore) {
   EXPECT_EQ(advice->value, "1");
   auto one_thread = context();
   one_thread.threads = 1;
-  EXPECT_EQ(advise(epoch, one_thread)->key, "") << "there is none to give";
+  EXPECT_EQ(advise(epoch, one_thread)->key, "") << "no thread can be removed";
 }
 
 // Within a node, an apparently slow wire is a thread without a core, if the system reports that.
-TEST(Advice, InANodeASlowWireMayBeAMissingCore) {
+TEST(Advice, SlowWireWithinANodeMayBeAMissingCore) {
   EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 50e6);
   EXPECT_EQ(advise(epoch, context(1))->cause, "slow_wire");
   epoch.by_rank[0].no_core = 0.07;
@@ -188,8 +188,8 @@ TEST(Advice, InANodeASlowWireMayBeAMissingCore) {
   EXPECT_EQ(advise(epoch, context(2))->cause, "slow_wire");
 }
 
-// Each waits for the other equally long.
-TEST(Advice, RanksOfANodeThatTakeTurnsInBeingLateShareCores) {
+// Both ranks wait equally long for each other.
+TEST(Advice, AlternatingLateRanksOfANodeShareCores) {
   EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 1e9);
   epoch.mine.buckets[0].late += 0.02;
   epoch.mine.exposed += 0.02;
@@ -202,14 +202,14 @@ TEST(Advice, RanksOfANodeThatTakeTurnsInBeingLateShareCores) {
 }
 
 // A rank whose communication thread gets no core makes its peers wait.
-TEST(Advice, ALateRankMayLackACore) {
+TEST(Advice, LateRankMayLackACore) {
   EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 1e9);
   add_late_rank(epoch, 1, 0.02);
   epoch.by_rank[1].starved = 0.018;
   EXPECT_EQ(advise(epoch, context())->cause, "no_core");
 }
 
-TEST(WaitModel, FindsWhatItWasMadeFrom) {
+TEST(WaitModel, RecoversTheSimulatedConstants) {
   const std::vector<double> bytes = {1e6, 3e6, 2e6};
   EpochCommunication epoch = steady(bytes, 100e6);
   for (BucketSums& bucket : epoch.mine.buckets) bucket.wire += 1e-3;  // latency
@@ -218,7 +218,7 @@ TEST(WaitModel, FindsWhatItWasMadeFrom) {
   EXPECT_NEAR(model.wire_seconds(1e6), 11e-3, 1e-9);
   EXPECT_NEAR(model.lead(0), kBackward, 1e-9);
   EXPECT_NEAR(model.lead(6e6), 0, 1e-9);
-  EXPECT_NEAR(model.lead(1.5e6), kBackward * 0.75, 1e-9) << "between what is known";
+  EXPECT_NEAR(model.lead(1.5e6), kBackward * 0.75, 1e-9) << "between two known points";
   const double one = model.exposed(std::vector<double>{6e6}), many = model.exposed(bytes);
   EXPECT_NEAR(one, 61e-3, 1e-9);
   EXPECT_LT(many, one);
@@ -226,7 +226,7 @@ TEST(WaitModel, FindsWhatItWasMadeFrom) {
 }
 
 // One bucket shows no latency, but allows a prediction.
-TEST(WaitModel, LearnsFromOneBucket) {
+TEST(WaitModel, FitsASingleBucket) {
   const EpochCommunication epoch = steady({4e6}, 100e6);
   const WaitModel model(epoch.mine, epoch.bucket_bytes, 0);
   EXPECT_NEAR(model.exposed(epoch.bucket_bytes), epoch.mine.exposed, 1e-9);

@@ -42,18 +42,18 @@ std::string cause_of(const StepLine& line, const IdleContext& context = kTwoRank
   return cause ? cause->cause + ": " + cause->change : "none";
 }
 
-TEST(IdleCause, IsWhatTheStepsLostMostBy) {
+TEST(IdleCause, IsTheLargestLoss) {
   EXPECT_EQ(cause_of(line_of(10, Phase::data_wait, 4)), "data: data.loader=preload");
   EXPECT_EQ(cause_of(line_of(10, Phase::exposed_communication, 4)), "communication: train.accumulation=2");
   EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4)), "small_work: train.batch=2");
   EXPECT_EQ(cause_of(without_core(10, 4)).substr(0, 12), "allocation: ");
-  EXPECT_EQ(cause_of(line_of(10, Phase::data_wait, 0.4)), "none") << "less than a twentieth";
+  EXPECT_EQ(cause_of(line_of(10, Phase::data_wait, 0.4)), "none") << "less than 1/20 of the time";
   StepLine both = line_of(10, Phase::data_wait, 3);
   both.account[Phase::exposed_communication] = 4;
   EXPECT_EQ(cause_of(both).substr(0, 13), "communication");
 }
 
-TEST(IdleCause, ProposesWhatIsNotSetYet) {
+TEST(IdleCause, ProposesASettingNotYetUsed) {
   const StepLine data = line_of(10, Phase::data_wait, 4);
   EXPECT_NE(cause_of(data, {.decodes = true}).find("lockstep pack"), std::string::npos);
   EXPECT_EQ(cause_of(data, {.preloads = true, .loader_threads = 1}), "data: data.loader_threads=0");
@@ -75,7 +75,7 @@ TEST(IdleCause, ProposesWhatIsNotSetYet) {
 }
 
 // Peers wait for a rank without a core: the apparent communication time is caused by missing cores.
-TEST(IdleCause, OfMoreThreadsThanCoresIsTheCores) {
+TEST(IdleCause, MoreThreadsThanCoresIsAllocation) {
   StepLine line = line_of(10, Phase::exposed_communication, 5);
   line.without_core_seconds = 1;
   line.busy = 0.4;
@@ -86,13 +86,13 @@ TEST(IdleCause, OfMoreThreadsThanCoresIsTheCores) {
   EXPECT_DOUBLE_EQ(cause->samples_per_second, 125) << "1.6 of the 2 cores compute already";
 }
 
-TEST(IdleCause, RanksThatMayUseFewOfTheCoresAreBound) {
+TEST(IdleCause, RestrictedAffinityIsAllocation) {
   const IdleContext context{.local_ranks = 2, .threads = 1, .cores = 1, .machine_cores = 8};
   expect_parts(cause_of(without_core(10, 4), context), {"allocation: ", "8 cores", "mpirun --bind-to none"});
 }
 
 // All cores compute. Loaders take cores that ranks lack, so peers wait for these ranks.
-TEST(IdleCause, LoadersThatTakeTheCoresAreData) {
+TEST(IdleCause, LoadersThatOccupyTheCoresAreData) {
   StepLine line = line_of(10, Phase::exposed_communication, 2);
   line.without_core_seconds = 1;
   line.loader_seconds = 2.5;
@@ -103,15 +103,17 @@ TEST(IdleCause, LoadersThatTakeTheCoresAreData) {
   EXPECT_DOUBLE_EQ(cause->lost_seconds, 2.5);
   EXPECT_NE(cause->evidence.find("cores"), std::string::npos) << cause->evidence;
   context.cores = 4;
-  EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "communication") << "they have their own";
+  EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "communication")
+      << "the loader threads have enough cores";
   line = without_core(10, 3);
   line.loader_seconds = 2;
   context.cores = 2;
-  EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "data") << "a third is somebody else's";
+  EXPECT_EQ(find_idle_cause(line, context, std::nullopt)->cause, "data")
+      << "other programs take only a third";
 }
 
 // Time outside training (evaluation) may compute, but the line counts as idle.
-TEST(IdleCause, WhatIsMeasuredAndToldTakesTimeToo) {
+TEST(IdleCause, EvaluationAndReportingIsMonitoring) {
   StepLine line = line_of(10, Phase::rest, 0);
   line.evaluation_seconds = 10;
   EXPECT_DOUBLE_EQ(overall_busy(line), 0.5);
@@ -129,13 +131,13 @@ TEST(IdleCause, WhatIsMeasuredAndToldTakesTimeToo) {
 }
 
 // A single rank waits for its own thread.
-TEST(IdleCause, OfOneRankIsNoCommunication) {
+TEST(IdleCause, SingleRankHasNoCommunication) {
   const StepLine line = line_of(10, Phase::exposed_communication, 4);
   EXPECT_EQ(cause_of(line, {.cores = 2}).substr(0, 12), "allocation: ");
 }
 
 // Twice the batch does not fit: the cause is memory.
-TEST(IdleCause, ABatchThatHasNoRoomIsMemory) {
+TEST(IdleCause, BatchThatDoesNotFitIsMemory) {
   IdleContext context{.batch = 64};
   context.room = [](std::int64_t batch) {
     EXPECT_EQ(batch, 128);
@@ -164,7 +166,7 @@ std::string slow_cause(const ComputeRoof& roof, const IdleContext& context = {})
   return cause ? cause->cause + ": " + cause->change : "none";
 }
 
-TEST(SlowCause, IsWhatComputingLosesMostBy) {
+TEST(SlowCause, IsTheLargestLossOfCompute) {
   EXPECT_EQ(slow_cause({.products = 0.01, .memory = 0.8, .weights = 0.7, .kernels = 10}),
             "small_work: train.batch=2");
   const ComputeRoof bound{.products = 0.01, .memory = 0.8, .kernels = 10, .bound_by_memory = {"batch norm"}};
@@ -190,7 +192,7 @@ TEST(SlowCause, IsWhatComputingLosesMostBy) {
   EXPECT_FALSE(find_slow_cause(line_of(10, Phase::rest, 0), {})) << "nothing was measured";
 }
 
-TEST(SlowCause, TheUpdateIsSharedByALargerBatch) {
+TEST(SlowCause, LargerBatchSharesTheUpdate) {
   IdleContext context;
   context.roof = [] { return ComputeRoof{.products = 0.3, .kernels = 10}; };
   const auto cause = find_slow_cause(line_of(10, Phase::optimizer, 6), context);
@@ -200,11 +202,11 @@ TEST(SlowCause, TheUpdateIsSharedByALargerBatch) {
   EXPECT_NEAR(cause->samples_per_second, 100 / 0.7, 1e-9);
 }
 
-TEST(IdleCause, TheGainIsTheTimeThatWasLost) {
+TEST(IdleCause, GainEqualsTheLostTime) {
   const auto data = find_idle_cause(line_of(10, Phase::data_wait, 5), {}, std::nullopt);
   EXPECT_DOUBLE_EQ(data->samples_per_second, 200);
   const auto half = find_idle_cause(line_of(10, Phase::rest, 5), {}, std::nullopt);
-  EXPECT_NEAR(half->samples_per_second, 100 / 0.75, 1e-9) << "of twice the batch a sample has half the cost";
+  EXPECT_NEAR(half->samples_per_second, 100 / 0.75, 1e-9) << "twice the batch halves the cost of a sample";
   Advice advice{.cause = "slow_wire"};
   advice.key = "comm.codec";
   const auto known = find_idle_cause(line_of(10, Phase::exposed_communication, 5), kTwoRanks, advice);
@@ -221,7 +223,7 @@ BusyWatch watching(const BusyOptions& options, const IdleContext& context = {}) 
   return watch;
 }
 
-TEST(BusyWatch, TellsOnceOfSeveralLinesInARow) {
+TEST(BusyWatch, ConsecutiveIdleLinesCauseOneEvent) {
   BusyWatch watch = watching(kOptions);
   int told = 0;
   for (std::int64_t i = 1; i <= 20; ++i) {
@@ -237,10 +239,10 @@ TEST(BusyWatch, TellsOnceOfSeveralLinesInARow) {
     expect_parts(to_text(*event), {"50 %", "data.loader=preload", "200 samples/s", "+100 %"});
     EXPECT_TRUE(std::regex_search(to_text(*event), std::regex(R"(\bsteps? 1\D+30\b)"))) << to_text(*event);
   }
-  EXPECT_EQ(told, 1) << "the same cause goes on";
+  EXPECT_EQ(told, 1) << "the cause is the same";
 }
 
-TEST(BusyWatch, ALineThatIsBusyBetweenThemTellsOfNothing) {
+TEST(BusyWatch, BusyLineInBetweenPreventsTheEvent) {
   BusyWatch watch = watching(kOptions);
   for (std::int64_t i = 1; i <= 30; ++i)
     EXPECT_FALSE(watch.look(line_of(i, Phase::data_wait, i % 3 == 0 ? 1 : 5), 0));
@@ -250,7 +252,7 @@ TEST(BusyWatch, ALineThatIsBusyBetweenThemTellsOfNothing) {
 
 // A value near the threshold is reported once. A new event follows, after a pause, when the device was busy
 // for long or the cause changes.
-TEST(BusyWatch, TellsAgainWhenTheDeviceWasBusyOrTheCauseIsAnother) {
+TEST(BusyWatch, NewEventFollowsABusyPeriodOrAnotherCause) {
   BusyWatch watch = watching(kOptions);
   double now = 0;
   const auto told = [&](Phase phase, double lost, int lines) {
@@ -261,16 +263,16 @@ TEST(BusyWatch, TellsAgainWhenTheDeviceWasBusyOrTheCauseIsAnother) {
   EXPECT_EQ(told(Phase::data_wait, 5, 6), 1);
   now = 1000;
   EXPECT_EQ(told(Phase::data_wait, 2.8, 5), 0) << "72 %";
-  EXPECT_EQ(told(Phase::data_wait, 5, 6), 0) << "it was never busy in between";
+  EXPECT_EQ(told(Phase::data_wait, 5, 6), 0) << "the device was never busy in between";
   EXPECT_EQ(told(Phase::data_wait, 1, 3), 0);
   EXPECT_EQ(told(Phase::data_wait, 5, 6), 1);
   now += 59;
-  EXPECT_EQ(told(Phase::exposed_communication, 5, 3), 0) << "too soon";
+  EXPECT_EQ(told(Phase::exposed_communication, 5, 3), 0) << "too soon after the last event";
   now += 1;
   EXPECT_EQ(told(Phase::exposed_communication, 5, 3), 1);
 }
 
-TEST(BusyWatch, AnEventIsOneLineOfJson) {
+TEST(BusyWatch, EventIsOneLineOfJson) {
   BusyWatch watch = watching({.below = 0.7, .lines = 1});
   const auto event = watch.look(line_of(10, Phase::data_wait, 5), 0);
   ASSERT_TRUE(event);
@@ -288,7 +290,7 @@ TEST(BusyWatch, AnEventIsOneLineOfJson) {
   EXPECT_EQ(json["samples_per_second_estimated"], 200);
 }
 
-TEST(BusyWatch, ADeviceThatIsBusyMayBeSlow) {
+TEST(BusyWatch, BusyDeviceMayBeSlow) {
   IdleContext context;
   int asked = 0;
   context.roof = [&] {
@@ -300,7 +302,7 @@ TEST(BusyWatch, ADeviceThatIsBusyMayBeSlow) {
   line.peak = 0.11;
   EXPECT_FALSE(watch.look(line, 0));
   EXPECT_FALSE(watch.look(line, 0));
-  EXPECT_EQ(asked, 0) << "measured for who is told";
+  EXPECT_EQ(asked, 0) << "nothing is measured above the threshold";
   line.peak = 0.05;
   EXPECT_FALSE(watch.look(line, 0));
   line.peak = 0.03;
@@ -316,7 +318,7 @@ TEST(BusyWatch, ADeviceThatIsBusyMayBeSlow) {
 }
 
 // The steps are equally busy but slower.
-TEST(BusyWatch, AClockThatIsHeldDownIsAllocation) {
+TEST(BusyWatch, ThrottledClockIsAllocation) {
   std::optional<SlowedDevice> slowed;
   IdleContext context;
   context.slowed = [&] { return slowed; };
@@ -333,7 +335,7 @@ TEST(BusyWatch, AClockThatIsHeldDownIsAllocation) {
   expect_parts(to_text(*event), {"GPU 0", "50 %", "hw_thermal_slowdown"});
 }
 
-TEST(EventCommand, FindsTheEventAndHoldsNobodyUp) {
+TEST(EventCommand, ReceivesTheEventWithoutBlockingTheCaller) {
   const TemporaryFolder folder("event");
   const std::string file = (folder.path() / "event").string(), gate = (folder.path() / "gate").string();
   const std::string event = R"({"text": "it's \"here\" $HOME"})";
@@ -341,7 +343,7 @@ TEST(EventCommand, FindsTheEventAndHoldsNobodyUp) {
                              file + ".part; mv " + file + ".part " + file,
                          event),
             0);
-  EXPECT_NE(access(file.c_str(), F_OK), 0) << "it is not waited for";
+  EXPECT_NE(access(file.c_str(), F_OK), 0) << "the caller does not wait for the command";
   std::ofstream(gate).put('\n');
   for (int turn = 0; turn < 500 && access(file.c_str(), F_OK) != 0; ++turn)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -349,7 +351,7 @@ TEST(EventCommand, FindsTheEventAndHoldsNobodyUp) {
   std::string text;
   std::getline(stream, text);
   EXPECT_EQ(text, event);
-  EXPECT_EQ(tell_command("exit 3", event), 0) << "what the command comes to is the user's";
+  EXPECT_EQ(tell_command("exit 3", event), 0) << "the exit code of the command is ignored";
 }
 
 }  // namespace

@@ -11,13 +11,13 @@ namespace {
 constexpr TrainedEpoch kEpoch{
     .busy = 0.95, .samples_per_second = 1000, .steps = 10, .seconds = 10, .backward = 6};
 
-TEST(MoreRanks, AreNothingForADeviceThatIsIdle) {
+TEST(MoreRanks, AreNotProposedForAnIdleDevice) {
   TrainedEpoch epoch = kEpoch;
   epoch.busy = 0.89;
   EXPECT_FALSE(more_ranks(epoch, {}));
 }
 
-TEST(MoreRanks, OfOneAreTwiceAtTheMost) {
+TEST(MoreRanks, DoubleTheRateOfOneRankAtMost) {
   const auto more = more_ranks(kEpoch, {.cores = 2, .gradient_bytes = 3e6});
   ASSERT_TRUE(more);
   EXPECT_EQ(more->ranks, 2);
@@ -29,7 +29,7 @@ TEST(MoreRanks, OfOneAreTwiceAtTheMost) {
 
 // One bucket that is final when backward ends. Its sum is completely exposed, and on a ring of 4 ranks takes
 // half as long again as with 2.
-TEST(MoreRanks, WaitForALongerRing) {
+TEST(MoreRanks, IncludeTheCostOfALongerRing) {
   EpochCommunication communication;
   communication.mine.steps = 10;
   communication.mine.backward = 6;
@@ -46,7 +46,7 @@ TEST(MoreRanks, WaitForALongerRing) {
   EXPECT_EQ(more->ranks, 4);
   EXPECT_NEAR(more->samples_per_second, 2000 * 1 / 1.05, 1);
   expect_parts(more->text, {"4 ranks", "nodes"});
-  EXPECT_FALSE(more_ranks(kEpoch, {.ranks = 2})) << "their communication is not known";
+  EXPECT_FALSE(more_ranks(kEpoch, {.ranks = 2})) << "the communication of these ranks is unknown";
 }
 
 }  // namespace

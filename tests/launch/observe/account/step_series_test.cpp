@@ -18,7 +18,7 @@ StepAccount account(double forward, double backward, double rest) {
   return account;
 }
 
-TEST(Busy, IsWhatTheDeviceComputedOfAllTime) {
+TEST(Busy, IsTheComputeShareOfAllTime) {
   StepAccount all = account(2, 3, 1);
   all[Phase::optimizer] = 1;
   all[Phase::data_wait] = all[Phase::exposed_communication] = all[Phase::idle] = 1;
@@ -29,11 +29,11 @@ TEST(Busy, IsWhatTheDeviceComputedOfAllTime) {
 }
 
 // Lines end at multiples of the interval, wherever the epoch was entered, or after one.
-TEST(StepSeries, IsDueAtTheStepsOfAnEpoch) {
+TEST(StepSeries, IsDueAtMultiplesOfTheInterval) {
   StepSeries series(10, {.epoch_step = 7});
   EXPECT_FALSE(series.due(9));
   EXPECT_TRUE(series.due(10));
-  EXPECT_TRUE(series.due(23)) << "a rank of a ring that was overtaken";
+  EXPECT_TRUE(series.due(23)) << "on a ring a rank may skip step 20";
   EXPECT_FALSE(series.open(7));
   EXPECT_TRUE(series.open(8));
   series.take({.epoch_step = 23}, 1);
@@ -42,7 +42,7 @@ TEST(StepSeries, IsDueAtTheStepsOfAnEpoch) {
   EXPECT_FALSE(series.open(23));
 }
 
-TEST(StepSeries, LinesAreOfTheStepsSinceTheLast) {
+TEST(StepSeries, LineCoversTheStepsSinceThePreviousLine) {
   const std::int64_t begin = now_ns();
   StepSeries series(2, {.epoch_step = 4,
                         .account = account(1, 2, 1000),
@@ -64,7 +64,7 @@ TEST(StepSeries, LinesAreOfTheStepsSinceTheLast) {
 }
 
 // On a GPU only the phases of steps are known.
-TEST(StepSeries, TimeThatNoStepTookIsRest) {
+TEST(StepSeries, TimeOutsideStepsIsRest) {
   StepSeries series(1, {});
   const std::int64_t begin = now_ns();
   while (now_ns() - begin < 2'000'000) continue;

@@ -66,7 +66,7 @@ LineChart two_series() {
           .series = {{"step", {{64, 12}, {1, 20}, {8, 10}}}, {"exposed", {{1, 5}, {8, 0}, {64, 2.5}}}}};
 }
 
-TEST(SvgChart, PointsLieWhereTheAxesSay) {
+TEST(SvgChart, PointsMatchTheAxes) {
   const std::string svg = to_svg(two_series());
   expect_well_formed(svg);
   const std::vector<Pixel> points = circles(svg);
@@ -90,7 +90,7 @@ TEST(SvgChart, PointsLieWhereTheAxesSay) {
   EXPECT_EQ(places[1].first, 8);
 }
 
-TEST(SvgChart, AnyTextAndTheSameChartTwice) {
+TEST(SvgChart, EscapesTextAndIsDeterministic) {
   LineChart chart = two_series();
   chart.title = "a < b & \"c\"\n\x01 \xc3\xa9";
   chart.series[0].name = "<script>";
@@ -101,7 +101,7 @@ TEST(SvgChart, AnyTextAndTheSameChartTwice) {
   EXPECT_EQ(svg, to_svg(chart));
 }
 
-TEST(SvgChart, WhatCannotBeDrawn) {
+TEST(SvgChart, OmitsPointsThatAreNotFiniteAndRefusesLogOfZero) {
   LineChart chart = two_series();
   chart.series[0].points.push_back({16, std::numeric_limits<double>::quiet_NaN()});
   chart.series[1].points.push_back({std::numeric_limits<double>::infinity(), 1});

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "core/timeline.h"
-#include "launch/observe/monitor/idle_device.h"
 #include "launch/observe/jobs/job_json.h"
 #include "launch/observe/jobs/job_table.h"
+#include "launch/observe/monitor/idle_device.h"
 #include "tests/launch/observe/monitor/nvml_stub.h"
 #include "tests/message_of.h"
 
@@ -75,7 +75,7 @@ std::string why_idle(const SeenRank& rank, std::optional<double> utilization = s
 
 void rest_for(SeenRank& rank, std::int64_t seconds) { rank.progress.step_ns = kNow - seconds * kSecond; }
 
-TEST(IdleDevice, IsOneWithoutAStepForLong) {
+TEST(IdleDevice, NoStepForALongTimeIsReported) {
   SeenRank rank = training_rank();
   EXPECT_EQ(why_idle(rank), "");
   rest_for(rank, 29);
@@ -89,10 +89,10 @@ TEST(IdleDevice, IsOneWithoutAStepForLong) {
   expect_parts(why_idle(rank), {"step", "95 s", "stopped"});
   EXPECT_EQ(why_idle(rank).find("all_reduce"), std::string::npos) << why_idle(rank);
   rank.life = RankLife::died;
-  EXPECT_EQ(why_idle(rank), "") << "who is dead holds nothing";
+  EXPECT_EQ(why_idle(rank), "") << "a dead rank holds no device";
 }
 
-TEST(IdleDevice, StepsMayTakeLong) {
+TEST(IdleDevice, LongStepsAreNotReported) {
   SeenRank rank = training_rank();
   for (double& seconds : rank.progress.account.seconds) seconds *= 500;  // 50 s a step
   rest_for(rank, 95);
@@ -101,7 +101,7 @@ TEST(IdleDevice, StepsMayTakeLong) {
   expect_parts(why_idle(rank), {"step", "200 s"});
 }
 
-TEST(IdleDevice, IsOneThatIsHardlyBusy) {
+TEST(IdleDevice, LowBusyShareIsReported) {
   SeenRank rank = training_rank();
   rank.progress.busy = 0.02;
   rank.progress.account[Phase::data_wait] = 40;
@@ -111,7 +111,7 @@ TEST(IdleDevice, IsOneThatIsHardlyBusy) {
   expect_parts(why_idle(rank), {"2 %", "60 s", "data"});
 }
 
-TEST(IdleDevice, OutsideOfStepsTheGpuSaysWhetherItWorks) {
+TEST(IdleDevice, UtilizationDecidesOutsideSteps) {
   SeenRank rank = training_rank();
   rank.progress.activity_ns = kNow - 95 * kSecond;
   rest_for(rank, 96);
@@ -133,7 +133,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-TEST(JobTable, OfAJobThatDiedIsALine) {
+TEST(JobTable, DeadJobIsOneLine) {
   SeenRank rank = training_rank();
   rank.life = RankLife::died;
   rank.progress.step = 41;
@@ -153,7 +153,7 @@ TEST(JobTable, HasARowForEachRank) {
   EXPECT_EQ(lines[4], "   3 cuda:3  training    2/20     120/469  80%    -      1000   5%  15%  0.1s");
 }
 
-TEST(JobTable, FiguresThatDoNotHoldAreNotShown) {
+TEST(JobTable, StaleFiguresAreNotShown) {
   SeenRank rank = training_rank();
   rest_for(rank, 95);
   const std::vector<std::string> lines = lines_of(table_of(view_of(rank), kIdle, {}));
@@ -162,7 +162,7 @@ TEST(JobTable, FiguresThatDoNotHoldAreNotShown) {
   expect_parts(lines[5], {"rank 3", "cuda:3", "0000:3b:00.0", "NVIDIA H100", why_idle(rank)});
 }
 
-TEST(JobTable, FitsATerminalWhateverIsInIt) {
+TEST(JobTable, FitsATerminalWithAnyContent) {
   SeenRank rank = training_rank();
   rank.identity.epochs = 1'000'000;
   rank.progress.epoch = 99'999;
@@ -184,14 +184,14 @@ TEST(JobTable, FitsATerminalWhateverIsInIt) {
     EXPECT_LE(line.size(), 80u) << line;
 }
 
-TEST(JobTable, ControlCharactersAreNoOrders) {
+TEST(JobTable, ControlCharactersAreNotPrinted) {
   SeenRank rank = training_rank();
   rank.identity.run_dir = "/runs/\x1b[2J";
   rank.identity.device = "\x1b[H";
   EXPECT_EQ(table_of(view_of(rank), kIdle, {}).find('\x1b'), std::string::npos);
 }
 
-TEST(JobJson, HasWhatIsKnownAndNullForTheRest) {
+TEST(JobJson, UnknownValuesAreNull) {
   SeenRank rank = training_rank();
   ViewJson json = ViewJson::parse(to_json(view_of(rank), kIdle));
   const ViewJson job = json["jobs"][0], here = job["here"][0];
@@ -226,7 +226,7 @@ RankIdentity of_job(const std::string& job, std::int64_t rank, const std::string
   return {.rank = rank, .ranks = 2, .job = job, .run_dir = "/runs/" + job, .device_uuid = uuid};
 }
 
-TEST_F(NodeViews, HaveRanksByJobAndWhatTheDriverTellsOfTheirGpus) {
+TEST_F(NodeViews, GroupRanksByJobAndAddGpuFigures) {
   const ShownRank b1(of_job("b", 1), folder_.path()), a0(of_job("a", 0, "GPU-one"), folder_.path()),
       b0(of_job("b", 0, "GPU-two"), folder_.path());
   NodeViewer viewer(folder_.path(), LOCKSTEP_NVML_STUB);
@@ -247,7 +247,7 @@ TEST_F(NodeViews, HaveRanksByJobAndWhatTheDriverTellsOfTheirGpus) {
 
 // A context on the second GPU that uses memory and computes nothing. Contexts of other processes are not
 // reported.
-TEST_F(NodeViews, NameContextsOnGpusThatDoNothing) {
+TEST_F(NodeViews, NameContextsOnIdleGpus) {
   ShownRank shown(of_job("a", 0, "GPU-one"), folder_.path());
   shown.introduce([](RankIdentity& rank) { rank.device_address = "0000:3b:00.0"; });
   const std::string own = std::to_string(getpid());
@@ -273,7 +273,7 @@ TEST_F(NodeViews, NameContextsOnGpusThatDoNothing) {
   EXPECT_EQ(viewer.look().contexts.size(), 1u);
 }
 
-TEST_F(NodeViews, WithoutTheDriversLibraryHaveNoDevices) {
+TEST_F(NodeViews, HaveNoDevicesWithoutNvml) {
   const ShownRank shown(of_job("a", 0, "GPU-one"), folder_.path());
   const NodeView view = NodeViewer(folder_.path(), "libthere-is-none.so.1").look();
   EXPECT_EQ(view.jobs.size(), 1u);

@@ -69,13 +69,13 @@ struct Numbers {
   std::array<std::uint64_t, 40> all;
 };
 
-TEST(LatestValue, NothingIsThereBeforeTheFirst) {
+TEST(LatestValue, IsEmptyBeforeTheFirstWrite) {
   const auto value = std::make_unique<LatestValue<Numbers>>();
   EXPECT_FALSE(value->look());
 }
 
 // A reader gets complete values only, and never one older than a value it has seen.
-TEST(LatestValue, AReaderNeverSeesPartsOfTwo) {
+TEST(LatestValue, ReadersSeeOnlyCompleteValues) {
   const auto value = std::make_unique<LatestValue<Numbers>>();
   constexpr std::uint64_t kLast = 100'000;
   const auto show = [&](std::uint64_t number) {
@@ -96,7 +96,7 @@ TEST(LatestValue, AReaderNeverSeesPartsOfTwo) {
   }
 }
 
-TEST(FixedText, KeepsTheEndOfWhatIsTooLong) {
+TEST(FixedText, KeepsTheEndOfALongText) {
   EXPECT_EQ(FixedText<8>("runs/x").str(), "runs/x");
   EXPECT_EQ(FixedText<8>("far/runs/x").str(), "/runs/x");
   EXPECT_EQ(FixedText<8>("").str(), "");
@@ -112,7 +112,7 @@ class ShownRanks : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(ShownRanks, AreSeenAsTheyAreAndGoWithTheirEnd) {
+TEST_F(ShownRanks, ShowTheirStateAndRemoveItAtTheirEnd) {
   {
     ShownRank second(identity_of(1), folder_.path()), first(identity_of(0), folder_.path());
     first.introduce([](RankIdentity& rank) { rank.device = "cuda:3"; });
@@ -137,12 +137,12 @@ TEST_F(ShownRanks, AreSeenAsTheyAreAndGoWithTheirEnd) {
     EXPECT_EQ(ranks[1].progress.activity, Activity::starting);
     struct stat status = {};
     ASSERT_EQ(stat(first.path().c_str(), &status), 0);
-    EXPECT_EQ(status.st_mode & 077, 0u) << "others may not read it";
+    EXPECT_EQ(status.st_mode & 077, 0u) << "only the owner may read the file";
   }
   EXPECT_EQ(files(), 0u);
 }
 
-TEST_F(ShownRanks, WhatARankDidBeforeItGoesOnWith) {
+TEST_F(ShownRanks, RestoreThePreviousActivity) {
   ShownRank shown(identity_of(0), folder_.path());
   shown.enter(Activity::training);
   {
@@ -153,7 +153,7 @@ TEST_F(ShownRanks, WhatARankDidBeforeItGoesOnWith) {
   EXPECT_EQ(seen().at(0).progress.activity, Activity::training);
 }
 
-TEST_F(ShownRanks, OneThatIsStoppedOrKilledIsKnownAsSuch) {
+TEST_F(ShownRanks, ShowStoppedAndKilledRanks) {
   std::optional<ShownRank> shown;
   OtherProcess other([&] {
     shown.emplace(identity_of(0), folder_.path());
@@ -166,23 +166,23 @@ TEST_F(ShownRanks, OneThatIsStoppedOrKilledIsKnownAsSuch) {
   EXPECT_EQ(seen().at(0).life, RankLife::stopped);
   other.kill_it();
   EXPECT_EQ(seen().at(0).life, RankLife::died);
-  EXPECT_EQ(seen()[0].progress.step, 5) << "what it showed last";
+  EXPECT_EQ(seen()[0].progress.step, 5) << "the last step that it published";
   EXPECT_FALSE(seen()[0].process);
 
   remove_dead_ranks(std::chrono::hours(1), folder_.path());
-  EXPECT_EQ(files(), 1u) << "somebody may still want to know";
+  EXPECT_EQ(files(), 1u) << "a monitor may still show the dead rank";
   remove_dead_ranks(std::chrono::seconds(0), folder_.path());
   EXPECT_EQ(files(), 0u);
 }
 
-TEST_F(ShownRanks, ThoseThatLiveAreNotRemoved) {
+TEST_F(ShownRanks, RemainWhileTheirProcessLives) {
   const ShownRank shown(identity_of(0), folder_.path());
   remove_dead_ranks(std::chrono::seconds(0), folder_.path());
   EXPECT_EQ(seen().size(), 1u);
 }
 
 // A later process with the same id is a different process.
-TEST_F(ShownRanks, ANumberThatIsUsedAgainIsNoSignOfLife) {
+TEST_F(ShownRanks, ReusedProcessIdCountsAsDead) {
   std::optional<ShownRank> shown;
   OtherProcess other([&] {
     shown.emplace(identity_of(0), folder_.path());
@@ -196,17 +196,18 @@ TEST_F(ShownRanks, ANumberThatIsUsedAgainIsNoSignOfLife) {
   EXPECT_FALSE(seen()[0].process);
 }
 
-TEST_F(ShownRanks, WhatIsNoneIsLeftAlone) {
+TEST_F(ShownRanks, UnrelatedFilesAreNeitherReadNorRemoved) {
   folder_.write("lockstep-rank.0.cut.0", Bytes(100, std::uint8_t{1}));
   folder_.write("lockstep-rank.0.other.0", Bytes(sizeof(RankFile), std::uint8_t{1}));
-  ASSERT_EQ(mkfifo((folder_.path() / "lockstep-rank.0.pipe.0").c_str(), 0600), 0) << "it would be waited for";
+  ASSERT_EQ(mkfifo((folder_.path() / "lockstep-rank.0.pipe.0").c_str(), 0600), 0)
+      << "opening this FIFO would block";
   folder_.write("another", Bytes(sizeof(RankFile), std::uint8_t{0}));
   EXPECT_TRUE(seen().empty());
   remove_dead_ranks(std::chrono::seconds(0), folder_.path());
-  EXPECT_EQ(files(), 4u) << "they may be being made";
+  EXPECT_EQ(files(), 4u) << "another process may be writing them";
 }
 
-TEST_F(ShownRanks, WithoutAFolderNothingIsShownAndNothingFails) {
+TEST_F(ShownRanks, MissingFolderOnlyCausesAWarning) {
   testing::internal::CaptureStderr();
   {
     ShownRank shown(identity_of(0), folder_.path() / "absent");

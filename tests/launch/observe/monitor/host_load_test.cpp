@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "core/processor_time.h"
+#include "core/system/processor_time.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -36,7 +36,7 @@ class HostFiles : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(HostFiles, ThatAreNotThereAreNoFigures) {
+TEST_F(HostFiles, MissingFilesGiveNoFigures) {
   HostLoad load({getpid()}, folder_.path());
   const HostFigures figures = load.sample();
   EXPECT_FALSE(figures.processor || figures.job_processor || figures.memory_bytes ||
@@ -44,7 +44,7 @@ TEST_F(HostFiles, ThatAreNotThereAreNoFigures) {
                figures.joules);
 }
 
-TEST_F(HostFiles, OfProcessorsTellTheShareThatWasNotIdle) {
+TEST_F(HostFiles, ProcessorShareExcludesIdleTime) {
   processor(100, 1000);
   write("proc/7/stat", "7 (a (b) c d) S 1 1 1 0 -1 4194560 1 2 3 4 30 10 0 0 20 0 1 0 5 6 7\n");
   HostLoad load({7, 8}, folder_.path());
@@ -56,14 +56,14 @@ TEST_F(HostFiles, OfProcessorsTellTheShareThatWasNotIdle) {
   EXPECT_DOUBLE_EQ(figures.job_processor.value(), 20);
 }
 
-TEST_F(HostFiles, OfMemory) {
+TEST_F(HostFiles, UsedMemoryExcludesAvailableMemory) {
   write("proc/meminfo", "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    400 kB\n");
   const HostFigures figures = HostLoad({}, folder_.path()).sample();
   EXPECT_EQ(figures.memory_bytes, 1000u * 1024);
   EXPECT_EQ(figures.memory_used_bytes, 600u * 1024);
 }
 
-TEST_F(HostFiles, OfNetworksLeaveTheLoopbackOut) {
+TEST_F(HostFiles, NetworkRatesExcludeTheLoopback) {
   network(1000, 2000);
   HostLoad load({}, folder_.path());
   network(4000, 3000);
@@ -73,7 +73,7 @@ TEST_F(HostFiles, OfNetworksLeaveTheLoopbackOut) {
   EXPECT_FALSE(load.sample().network_received);
 }
 
-TEST_F(HostFiles, OfEnergyAddUpPackagesAndGoOnWhereTheyBeginAgain) {
+TEST_F(HostFiles, EnergyAddsUpPackagesAndHandlesWraparound) {
   const auto package = [&](const std::string& name, const std::string& microjoules) {
     write("sys/class/powercap/" + name + "/energy_uj", microjoules);
     write("sys/class/powercap/" + name + "/max_energy_range_uj", "10000000");
@@ -89,7 +89,7 @@ TEST_F(HostFiles, OfEnergyAddUpPackagesAndGoOnWhereTheyBeginAgain) {
   EXPECT_DOUBLE_EQ(load.sample().joules.value(), 2.5);
 }
 
-TEST(HostLoad, OfThisMachineIsPlausible) {
+TEST(HostLoad, ThisMachineHasPlausibleFigures) {
   if (!std::filesystem::exists("/proc/stat")) GTEST_SKIP() << "there is no /proc";
   HostLoad load({getpid()});
   HostFigures figures;

@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "benchmarks"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[4] / "benchmarks"))
 import training_runs
 
 LOCKSTEP = MPIEXEC = None
@@ -55,7 +55,7 @@ class Monitor(unittest.TestCase):
             self.assertEqual(len(row), len(header))
         return [dict(zip(header, row)) for row in rows]
 
-    def test_rows_say_when_and_what_the_machine_did(self):
+    def test_rows_have_times_and_host_figures(self):
         before = datetime.datetime.now()
         self.train(4)
         after = datetime.datetime.now()
@@ -74,7 +74,7 @@ class Monitor(unittest.TestCase):
         busy = [number(row["host.job [%]"], "%") for row in rows if row["host.job [%]"] != "[N/A]"]
         self.assertGreater(max(busy), 0)
 
-    def test_a_run_that_goes_on_adds_rows_and_a_new_one_begins_anew(self):
+    def test_resumed_run_adds_rows_and_new_run_starts_a_new_file(self):
         self.train(2, "--set", "run.checkpoint_every=1")
         first = (self.run_dir / "monitor.csv").read_text()
         self.train(4, "--resume", "auto", "--resume-with", "train.steps")
@@ -85,11 +85,11 @@ class Monitor(unittest.TestCase):
         self.assertEqual((self.run_dir / "monitor.1.csv").read_text(), both)
         self.assertGreaterEqual(len(self.rows()), 2)
 
-    def test_none_where_none_is_wanted(self):
+    def test_interval_of_zero_writes_no_file(self):
         self.train(2, seconds=0)
         self.assertEqual(list(self.run_dir.glob("monitor*")), [])
 
-    def test_a_file_that_cannot_be_written_does_not_end_the_training(self):
+    def test_unwritable_file_does_not_end_the_training(self):
         held, file = self.images / "held", self.run_dir / "monitor.csv"
 
         def make_link():  # the training must never write through this link

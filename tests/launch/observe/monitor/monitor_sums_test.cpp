@@ -27,7 +27,7 @@ MonitorSums node(double utilization, std::optional<double> joules) {
   return sums;
 }
 
-TEST(MonitorSums, AreMeansAndTheMost) {
+TEST(MonitorSums, ReportMeansAndMaxima) {
   MonitorSums sums;
   sums.nodes = sums.devices = 1;
   sums.samples = 2;
@@ -37,20 +37,21 @@ TEST(MonitorSums, AreMeansAndTheMost) {
   sums.add(HostFigures{.processor = 30, .memory_bytes = 400, .memory_used_bytes = 100});
   sums.add(HostFigures{.processor = 50, .memory_bytes = 400, .memory_used_bytes = 300, .network_sent = 7});
   const nlohmann::json json = parsed(sums);
-  EXPECT_EQ(json["utilization"], 0.9) << "of the samples that told";
+  EXPECT_EQ(json["utilization"], 0.9) << "mean of the samples with a value";
   EXPECT_EQ(json["sm_activity"], 0.5);
   EXPECT_TRUE(json["tensor_activity"].is_null());
   EXPECT_EQ(json["celsius"], 70);
   EXPECT_EQ(json["memory_used_bytes"], 20);
   EXPECT_TRUE(json["memory_bytes"].is_null());
-  EXPECT_EQ(json["clock_reasons"], nlohmann::json({"hw_thermal_slowdown"})) << "being idle slows nothing";
+  EXPECT_EQ(json["clock_reasons"], nlohmann::json({"hw_thermal_slowdown"}))
+      << "an idle device is not slowed down";
   EXPECT_EQ(json["host"]["processor"], 0.4);
   EXPECT_EQ(json["host"]["memory_used_bytes"], 300);
   EXPECT_EQ(json["host"]["sent_bytes_per_second"], 7);
   EXPECT_EQ(json["provider"], "none");
 }
 
-TEST(MonitorSums, TellWhatEnergyIsWorth) {
+TEST(MonitorSums, ConvertEnergyToPowerAndCost) {
   MonitorSums sums = node(90, 5.4e6);
   sums.host_joules = 1.8e6;
   sums.seconds = 3600;
@@ -65,17 +66,17 @@ TEST(MonitorSums, TellWhatEnergyIsWorth) {
   EXPECT_FALSE(parsed(sums).contains("cost"));
 }
 
-TEST(MonitorSums, WhereADeviceDoesNotTellItsEnergyKnowNone) {
+TEST(MonitorSums, UnknownDeviceEnergyMakesTheSumNull) {
   MonitorSums sums = node(90, std::nullopt);
   sums.host_joules = 10;
   const nlohmann::json json = parsed(sums, {.samples = 1, .price_per_kwh = 1});
   for (const char* key : {"joules", "watts", "kwh", "samples_per_joule", "cost"})
     EXPECT_TRUE(json[key].is_null()) << key;
   sums.devices = 0;
-  EXPECT_EQ(parsed(sums)["joules"], 10) << "all there is";
+  EXPECT_EQ(parsed(sums)["joules"], 10) << "without devices the host's energy is the sum";
 }
 
-TEST(MonitorSums, OfNodesAddUp) {
+TEST(MonitorSums, AddUpOverNodes) {
   MonitorSums all;
   all += MonitorSums{};
   all += node(80, 100);
@@ -95,12 +96,13 @@ TEST(MonitorSums, OfNodesAddUp) {
 
 using Seconds = std::chrono::seconds;
 
-TEST(EnergyMeter, AddsUpToTheCounterHoweverOftenItIsAsked) {
+TEST(EnergyMeter, ReadingsAddUpToTheCounter) {
   EnergyMeter meter;
   const EnergyMeter::Clock::time_point begin{};
   EXPECT_FALSE(meter.take(begin));
   meter.add(begin, 1000, 100);
-  EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(1)).value(), 100) << "by the power of the last sample";
+  EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(1)).value(), 100)
+      << "estimated from the power of the last sample";
   meter.add(begin + Seconds(2), 1180, 80);
   EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(2)).value(), 80);
   EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(3)).value(), 80);
@@ -110,7 +112,7 @@ TEST(EnergyMeter, AddsUpToTheCounterHoweverOftenItIsAsked) {
   EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(12)).value(), 20);
 }
 
-TEST(EnergyMeter, TakesOneOfPowerAndCounter) {
+TEST(EnergyMeter, WorksWithPowerOrCounterAlone) {
   const EnergyMeter::Clock::time_point begin{};
   EnergyMeter power;
   power.add(begin, std::nullopt, 100);

@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/processor_name.h"
+#include "core/system/processor_name.h"
 #include "launch/observe/monitor/monitor_file.h"
 #include "tests/launch/observe/monitor/nvml_stub.h"
 #include "tests/message_of.h"
@@ -91,7 +91,7 @@ class Monitor : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Monitor, HeaderBeginsAsNvidiaSmisDoes) {
+TEST_F(Monitor, HeaderStartsWithTheColumnsOfNvidiaSmi) {
   EXPECT_EQ(monitor_header().substr(0, kNvidiaSmi.size()), kNvidiaSmi);
   EXPECT_EQ(monitor_header().substr(kNvidiaSmi.size()),
             ", ranks, power.draw [W], energy [J], clocks.sm [MHz], clocks.memory [MHz], clocks.reasons, "
@@ -137,7 +137,7 @@ TEST_F(Monitor, WritesARowForEachDeviceAsNvidiaSmiDoes) {
   EXPECT_TRUE(cell_of(table, 1, "host.memory.total [MiB]").ends_with(" MiB"));
 }
 
-TEST_F(Monitor, WritesTheMachineWhereThereIsNoDevice) {
+TEST_F(Monitor, WritesHostFiguresWithoutDevices) {
   const MonitorSums sums = run(options());
   const Table table = table_in(file());
   ASSERT_EQ(table.size(), 3u);
@@ -151,7 +151,7 @@ TEST_F(Monitor, WritesTheMachineWhereThereIsNoDevice) {
 }
 
 // Without the driver's library the monitor writes what CUDA and the system report.
-TEST_F(Monitor, WithoutNvmlWritesWhatElseIsKnown) {
+TEST_F(Monitor, WritesOtherFiguresWithoutNvml) {
   MonitorOptions absent = with_devices();
   absent.nvml_library = "libthere-is-none.so.1";
   testing::internal::CaptureStderr();
@@ -168,7 +168,7 @@ TEST_F(Monitor, WithoutNvmlWritesWhatElseIsKnown) {
   EXPECT_FALSE(sums.nvml || sums.device_joules);
 }
 
-TEST_F(Monitor, TellsWhatWasSeenSinceItWasAskedLast) {
+TEST_F(Monitor, SumsCoverTheSamplesSinceTheLastCall) {
   MonitorOptions often = with_devices();
   often.every_seconds = 0.001;
   DeviceMonitor monitor(often);
@@ -177,13 +177,14 @@ TEST_F(Monitor, TellsWhatWasSeenSinceItWasAskedLast) {
   EXPECT_TRUE(first.nvml);
   EXPECT_GE(first.samples, 3);
   EXPECT_EQ(first.utilization.mean(), 97);
-  EXPECT_EQ(first.utilization.count, 2 * first.samples) << "of two devices";
+  EXPECT_EQ(first.utilization.count, 2 * first.samples) << "each sample has two devices";
   EXPECT_EQ(first.memory_used_bytes, 10737418240u);
   EXPECT_EQ(first.clock_reasons, 4u);
   stub_.say({{"power", "0"}, {"utilization.gpu", "10"}, {"1.energy", "123556789"}, {"reasons", "0x40"}});
   wait_for_rows(6);
   const MonitorSums between = monitor.take();
-  EXPECT_GE(first.device_joules.value() + between.device_joules.value(), 100) << "the counter's";
+  EXPECT_GE(first.device_joules.value() + between.device_joules.value(), 100)
+      << "at least the counter's increase";
   wait_for_rows(6);
   const MonitorSums last = monitor.take();
   EXPECT_EQ(last.utilization.mean(), 10);
@@ -191,7 +192,7 @@ TEST_F(Monitor, TellsWhatWasSeenSinceItWasAskedLast) {
   EXPECT_EQ(last.device_joules, 0);
 }
 
-TEST_F(Monitor, CountsTheEnergyOfADeviceOnceHoweverManySlicesOfItThereAre) {
+TEST_F(Monitor, CountsDeviceEnergyOnceForSeveralSlices) {
   MonitorOptions slices = options();
   stub_.say({{"1.uuid", "MIG-four"}, {"energy!", "3"}, {"power", "100000"}});
   slices.devices = {{.uuid = "MIG-three", .pci_address = "0000:3b:00.0", .name = "three", .ranks = "0"},
@@ -205,7 +206,7 @@ TEST_F(Monitor, CountsTheEnergyOfADeviceOnceHoweverManySlicesOfItThereAre) {
   EXPECT_LE(joules, 100 * most.count());
 }
 
-TEST_F(Monitor, ARunThatGoesOnAddsRowsAndANewOneKeepsTheOld) {
+TEST_F(Monitor, ResumedRunAddsRowsAndANewRunKeepsTheOldFile) {
   run(options());
   MonitorOptions more = options();
   more.goes_on = true;
@@ -220,7 +221,7 @@ TEST_F(Monitor, ARunThatGoesOnAddsRowsAndANewOneKeepsTheOld) {
   EXPECT_EQ(table_in(folder_.path() / "run" / "monitor.1.csv"), table);
 }
 
-TEST_F(Monitor, AFileWithOtherColumnsIsKept) {
+TEST_F(Monitor, FileWithOtherColumnsIsKept) {
   fs::create_directories(file().parent_path());
   std::ofstream(file()) << "timestamp, name\n2026, old\n";
   MonitorOptions more = options();
@@ -231,7 +232,7 @@ TEST_F(Monitor, AFileWithOtherColumnsIsKept) {
 }
 
 // The monitor does not write to the mount point of an unmounted disk.
-TEST_F(Monitor, AFolderThatGoesAwayIsNotMadeAgain) {
+TEST_F(Monitor, RemovedFolderIsNotCreatedAgain) {
   MonitorFile rows(file(), false);
   const std::vector<MonitorRow> one = {{.device = {.name = "a name"}}};
   rows.append(one);
@@ -247,7 +248,7 @@ TEST_F(Monitor, AFolderThatGoesAwayIsNotMadeAgain) {
 }
 
 // After a full disk has space again, the header exists and all rows are complete.
-TEST_F(Monitor, RowsThatFoundNoRoomAreLeftOutWhole) {
+TEST_F(Monitor, FullDiskOmitsWholeRows) {
   fs::create_directories(file().parent_path());
   MonitorFile rows(file(), false);
   const std::vector<MonitorRow> one = {{.device = {.name = "a, \"quoted\"\nname"}}};
@@ -262,10 +263,10 @@ TEST_F(Monitor, RowsThatFoundNoRoomAreLeftOutWhole) {
   ASSERT_EQ(table.size(), 3u);
   EXPECT_EQ(text_in(file()).substr(0, monitor_header().size()), monitor_header());
   EXPECT_EQ(table[1].size(), table[0].size());
-  EXPECT_EQ(table[1][1], "a   quoted  name") << "nothing in it breaks a row";
+  EXPECT_EQ(table[1][1], "a   quoted  name") << "no character breaks the row";
 }
 
-TEST(MonitorOptions, AreThoseOfTheNodesRanks) {
+TEST(MonitorOptions, ListDevicesAndProcessesOfTheNode) {
   const MonitoredDevice one{.uuid = "GPU-one", .pci_address = "0000:3b:00.0", .name = "one"};
   const MonitoredDevice two{.uuid = "GPU-two", .pci_address = "0000:86:00.0", .name = "two"};
   std::vector<MonitoredRank> ranks = {
@@ -277,7 +278,7 @@ TEST(MonitorOptions, AreThoseOfTheNodesRanks) {
   const MonitorOptions far = monitor_options(ranks, 1);
   EXPECT_EQ(far.file, "monitor.far.csv");
   EXPECT_EQ(far.ranks, "1 2 3");
-  EXPECT_EQ(far.processes, (std::vector<pid_t>{10, 11})) << "of one space of numbers";
+  EXPECT_EQ(far.processes, (std::vector<pid_t>{10, 11})) << "only processes of the same PID namespace";
   ASSERT_EQ(far.devices.size(), 2u);
   EXPECT_EQ(far.devices[0].ranks, "1");
   EXPECT_EQ(far.devices[1].ranks, "2 3");

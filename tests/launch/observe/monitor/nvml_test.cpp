@@ -42,7 +42,7 @@ class NvmlFigures : public testing::Test {
   NvmlStub stub_;
 };
 
-TEST(NvmlLibrary, ThatIsNotThereIsAnAnswer) {
+TEST(NvmlLibrary, MissingLibraryIsReported) {
   const Nvml absent("libthere-is-none.so.1");
   EXPECT_STREQ(absent.provider(), "none");
   EXPECT_NE(absent.problem().find("libthere-is-none.so.1"), std::string::npos) << absent.problem();
@@ -51,20 +51,20 @@ TEST(NvmlLibrary, ThatIsNotThereIsAnAnswer) {
   EXPECT_FALSE(figures.utilization || figures.watts || figures.memory_bytes);
 }
 
-TEST(NvmlLibrary, ThatIsAnotherOneIsAnAnswer) {
+TEST(NvmlLibrary, WrongLibraryIsReported) {
   const Nvml other("libm.so.6");
   EXPECT_STREQ(other.provider(), "none");
   expect_parts(other.problem(), {"libm.so.6", "nvmlInit_v2"});
 }
 
-TEST_F(NvmlFigures, ADriverThatIsNotLoadedIsAnAnswer) {
+TEST_F(NvmlFigures, UnloadedDriverIsReported) {
   stub_.say("init!", "9");
   const Nvml nvml(LOCKSTEP_NVML_STUB);
   EXPECT_STREQ(nvml.provider(), "none");
   expect_parts(nvml.problem(), {"nvmlInit_v2", "Something Else"});
 }
 
-TEST_F(NvmlFigures, AreThoseOfTheDeviceWithThatUuid) {
+TEST_F(NvmlFigures, AreReadByUuid) {
   stub_.say("2.power", "70000");
   const DeviceFigures one = once("GPU-one"), two = once("GPU-two");
   EXPECT_EQ(one.name, "NVIDIA H100 80GB HBM3");
@@ -79,7 +79,7 @@ TEST_F(NvmlFigures, AreThoseOfTheDeviceWithThatUuid) {
   EXPECT_EQ(one.utilization, 97);
   EXPECT_EQ(one.memory_utilization, 42);
   EXPECT_EQ(one.memory_bytes, 85520809984u);
-  EXPECT_EQ(one.memory_used_bytes, 10737418240u) << "without what the driver keeps for itself";
+  EXPECT_EQ(one.memory_used_bytes, 10737418240u) << "without the memory that the driver reserves";
   EXPECT_EQ(one.memory_free_bytes, 85520809984u - 10737418240u - 546308096u);
   EXPECT_DOUBLE_EQ(one.watts.value(), 654.321);
   EXPECT_DOUBLE_EQ(two.watts.value(), 70);
@@ -93,7 +93,7 @@ TEST_F(NvmlFigures, AreThoseOfTheDeviceWithThatUuid) {
   EXPECT_FALSE(one.sm_activity);
 }
 
-TEST_F(NvmlFigures, OfAUuidThatNobodyHasAreFoundByTheAddress) {
+TEST_F(NvmlFigures, UnknownUuidFallsBackToThePciAddress) {
   const DeviceFigures figures = once("GPU-unknown", "0000:86:00.0");
   EXPECT_EQ(figures.pci_bus_id, "00000000:86:00.0");
   EXPECT_EQ(std::ranges::count(figures.refused, "nvmlDeviceGetHandleByUUID: Something Else"), 0);
@@ -103,18 +103,18 @@ TEST_F(NvmlFigures, OfAUuidThatNobodyHasAreFoundByTheAddress) {
                                  "nvmlDeviceGetHandleByPciBusId_v2: Something Else"}));
 }
 
-TEST_F(NvmlFigures, ThatAreRefusedAreLeftOutAndTold) {
+TEST_F(NvmlFigures, RefusedFiguresAreOmittedAndReported) {
   stub_.say({{"power!", "3"}, {"utilization.gpu!", "15"}, {"pstate", "32"}});
   const DeviceFigures figures = once("GPU-one");
   EXPECT_FALSE(figures.watts || figures.utilization || figures.memory_utilization);
-  EXPECT_FALSE(figures.performance_state) << "32 is an unknown one";
+  EXPECT_FALSE(figures.performance_state) << "32 means unknown";
   EXPECT_TRUE(figures.joules && figures.celsius);
   for (const char* refused :
        {"nvmlDeviceGetPowerUsage: Not Supported", "nvmlDeviceGetUtilizationRates: GPU is lost"})
     EXPECT_EQ(std::ranges::count(figures.refused, refused), 1) << refused;
 }
 
-TEST_F(NvmlFigures, OfADeviceThatIsLostAreNone) {
+TEST_F(NvmlFigures, LostDeviceHasNone) {
   const Nvml nvml(LOCKSTEP_NVML_STUB);
   NvmlDevice device(nvml, "GPU-one", "");
   EXPECT_TRUE(device.sample().utilization);
@@ -131,14 +131,15 @@ TEST_F(NvmlFigures, OfADeviceThatIsLostAreNone) {
       13);
 }
 
-TEST_F(NvmlFigures, OfAnOldLibraryAreThoseItHas) {
+TEST_F(NvmlFigures, OldLibraryReportsWhatItSupports) {
   const Nvml old(LOCKSTEP_OLD_NVML_STUB);
   EXPECT_STREQ(old.provider(), "nvml");
   const DeviceFigures figures = NvmlDevice(old, "GPU-one", "").sample();
   EXPECT_EQ(figures.name, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(figures.pci_bus_id, "");
   EXPECT_EQ(figures.celsius, 61);
-  EXPECT_EQ(figures.memory_used_bytes, 10737418240u + 546308096u) << "it counts all";
+  EXPECT_EQ(figures.memory_used_bytes, 10737418240u + 546308096u)
+      << "the old function includes reserved memory";
   EXPECT_EQ(figures.clock_reasons, 4u);
   EXPECT_EQ(figures.utilization, 97);
   EXPECT_FALSE(figures.joules || figures.sm_mhz || figures.pcie_sent || figures.nvlink_sent ||
@@ -150,7 +151,7 @@ TEST_F(NvmlFigures, OfAnOldLibraryAreThoseItHas) {
             1);
 }
 
-TEST_F(NvmlFigures, NvlinkIsTheCountersRate) {
+TEST_F(NvmlFigures, NvlinkRateComesFromItsCounter) {
   const Nvml nvml(LOCKSTEP_NVML_STUB);
   NvmlDevice device(nvml, "GPU-one", "");
   stub_.say({{"field.138", "1000"}, {"field.139", "2000"}});  // KiB
@@ -165,7 +166,7 @@ TEST_F(NvmlFigures, NvlinkIsTheCountersRate) {
   EXPECT_FALSE(device.sample().nvlink_sent);
 }
 
-TEST_F(NvmlFigures, OfADevicesOwnCountersLieBetweenTwoSamples) {
+TEST_F(NvmlFigures, GpmCountersCoverTheTimeBetweenTwoSamples) {
   stub_.say({{"1.gpm", "yes"}, {"gpm.2", "88.5"}, {"gpm.5", "41.25"}, {"gpm.10", "63"}});
   stub_.say({{"gpm.20", "10"}, {"gpm.21", "20"}, {"gpm.60", "300"}, {"gpm.61", "400"}});
   const Nvml nvml(LOCKSTEP_NVML_STUB);
@@ -175,13 +176,13 @@ TEST_F(NvmlFigures, OfADevicesOwnCountersLieBetweenTwoSamples) {
   EXPECT_EQ(figures.sm_activity, 88.5);
   EXPECT_EQ(figures.tensor_activity, 41.25);
   EXPECT_EQ(figures.memory_activity, 63);
-  EXPECT_EQ(figures.pcie_sent, 10 * 1048576.0) << "not what 20 ms say";
+  EXPECT_EQ(figures.pcie_sent, 10 * 1048576.0) << "from the GPM counters, not from a sample of 20 ms";
   EXPECT_EQ(figures.pcie_received, 20 * 1048576.0);
   EXPECT_EQ(figures.nvlink_received, 300 * 1048576.0);
   EXPECT_EQ(figures.nvlink_sent, 400 * 1048576.0);
 }
 
-TEST_F(NvmlFigures, ThatADevicesOwnCountersRefuseComeFromElsewhere) {
+TEST_F(NvmlFigures, RefusedGpmCountersAreReplacedOrOmitted) {
   stub_.say({{"1.gpm", "yes"}, {"gpm.2", "nan"}, {"gpm.5", "41"}});
   const Nvml nvml(LOCKSTEP_NVML_STUB);
   NvmlDevice device(nvml, "GPU-one", "");
@@ -192,7 +193,7 @@ TEST_F(NvmlFigures, ThatADevicesOwnCountersRefuseComeFromElsewhere) {
 }
 
 // NVML reports no utilisation of slices, but the counters of their instance.
-TEST_F(NvmlFigures, OfASliceAreItsOwnWhereTheyCanBe) {
+TEST_F(NvmlFigures, SliceReportsItsOwnFiguresIfAvailable) {
   stub_.say({{"1.gpm", "yes"}, {"gpm.2", "99"}, {"gpm.7.2", "55"}, {"gpm.7.5", "5"}, {"gpm.7.10", "6"}});
   const Nvml nvml(LOCKSTEP_NVML_STUB);
   NvmlDevice device(nvml, "MIG-three", "");
@@ -203,10 +204,10 @@ TEST_F(NvmlFigures, OfASliceAreItsOwnWhereTheyCanBe) {
   EXPECT_FALSE(figures.utilization || figures.memory_utilization || figures.pcie_sent);
   EXPECT_EQ(figures.sm_activity, 55);
   EXPECT_EQ(figures.memory_used_bytes, 1073741824u);
-  EXPECT_DOUBLE_EQ(figures.watts.value(), 654.321) << "of the whole device";
+  EXPECT_DOUBLE_EQ(figures.watts.value(), 654.321) << "the power of the whole device";
 }
 
-TEST(ClockReasons, HaveWords) {
+TEST(ClockReasons, HaveNames) {
   EXPECT_EQ(clock_reason_words(0), Words{});
   EXPECT_EQ(clock_reason_words(kClocksOfIdleDevice), Words{"gpu_idle"});
   EXPECT_EQ(clock_reason_words(0x4 | 0x8 | 0x20 | 0x40 | 0x80),

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 // A rank that measured alone would wait for its peers forever.
-TEST(MeasureTogether, HasAllRanksMeasureAtOnce) {
+TEST(MeasureTogether, AllRanksMeasureTogether) {
   constexpr int kRanks = 3;
   const auto hub = make_thread_hub(kRanks);
   std::barrier all_measure(kRanks);
@@ -25,7 +25,7 @@ TEST(MeasureTogether, HasAllRanksMeasureAtOnce) {
         all_measure.arrive_and_wait();
         ++done;
       });
-      EXPECT_EQ(done, kRanks) << "rank " << rank << " went on while others measured";
+      EXPECT_EQ(done, kRanks) << "rank " << rank << " continued while its peers measured";
     });
   }
 }
@@ -44,7 +44,7 @@ Row row_in(Precision precision, const Peak& peak) {
   return rows.size() == 1 ? rows.front() : Row{};
 }
 
-TEST(LayerProfile, HoldsALayerAgainstThePeakOfWhatItComputesAndMoves) {
+TEST(LayerProfile, ComparesALayerWithComputeAndMemoryPeaks) {
   constexpr double kOperations = 2 * 4 * 16 * 8, kElements = 4 * 16 + 16 * 8 + 4 * 8;
   const Peak fast_memory{.gigaflops = 0.01, .half_gigaflops = 0.08, .gigabytes_per_second = 1000};
   const Peak slow_memory{.gigaflops = 1000, .half_gigaflops = 8000, .gigabytes_per_second = 0.01};
@@ -57,7 +57,7 @@ TEST(LayerProfile, HoldsALayerAgainstThePeakOfWhatItComputesAndMoves) {
   }
 }
 
-TEST(ExplainAbovePeak, SaysNothingOfWhatIsBelow) {
+TEST(ExplainAbovePeak, IsEmptyBelowThePeak) {
   const Row rows[] = {{.kernel = "tiled winograd", .share_of_peak = 1.004}, {.share_of_peak = 0.3}};
   EXPECT_TRUE(explain_above_peak(rows).empty());
 }

@@ -54,7 +54,7 @@ ProfileSettingsText with(ProfileSettingsText settings, const ProfileSettingsText
   return settings;
 }
 
-TEST(ProfileProgram, EveryRankWritesTheStepsOfEachCycleAndTrainsAsWithoutIt) {
+TEST(ProfileProgram, EveryRankWritesEachCycleAndTrainingIsUnchanged) {
   const Workplace workplace("profile");
   const std::string plain = digest_of(workplace, 2, {"model.name=cnn", "train.threads=1", "train.steps=14"});
   const std::string output =
@@ -70,7 +70,7 @@ TEST(ProfileProgram, EveryRankWritesTheStepsOfEachCycleAndTrainsAsWithoutIt) {
   EXPECT_EQ(count(output, workplace.path("run/profile").string()), 3) << output;
 }
 
-TEST(ProfileProgram, GoesOnWithTheStepsOfTheWholeTraining) {
+TEST(ProfileProgram, ResumedRunCountsStepsOfTheWholeTraining) {
   const Workplace workplace("profile_resumed");
   trained_by_two(workplace, with(kCycles, {"train.steps=4", "run.checkpoint_every=4", "profile.repeat=1"}));
   trained_by_two(workplace, with(kCycles, {"train.steps=9", "run.checkpoint_every=4", "profile.repeat=2"}),
@@ -84,7 +84,7 @@ TEST(ProfileProgram, GoesOnWithTheStepsOfTheWholeTraining) {
   EXPECT_TRUE(std::filesystem::exists(workplace.path("run/profile.1")));
 }
 
-TEST(ProfileProgram, TrainsToTheEndWhereItCannotWrite) {
+TEST(ProfileProgram, UnwritableFolderDoesNotEndTraining) {
   const Workplace workplace("profile_lost");
   std::ofstream(workplace.path("file")) << "no folder";
   const ProgramResult result = run_ranks(
@@ -99,7 +99,7 @@ TEST(ProfileProgram, TrainsToTheEndWhereItCannotWrite) {
   EXPECT_TRUE(std::filesystem::exists(workplace.path("digest")));
 }
 
-TEST(ProfileProgram, RefusesWhatItCannotProfile) {
+TEST(ProfileProgram, RefusesARingAndASecondTrace) {
   const Workplace workplace("profile_refused");
   expect_failure(run_ranks(2, workplace.train(with(kCycles, {"comm.topology=ring"}))), exit_code::config,
                  {"comm.topology", "profile.active"});

@@ -19,7 +19,7 @@ import tempfile
 import unittest
 
 LOCKSTEP = MPIEXEC = EMULATED = None
-SCHEMA = pathlib.Path(__file__).parent.parent / "trace_event_schema.json"
+SCHEMA = pathlib.Path(__file__).resolve().parents[2] / "trace_event_schema.json"
 RANKS = 2
 CYCLES = [[4, 5], [9, 10]]
 os.environ.setdefault("TORCH_PROFILER_START_METHOD", "fork")  # for the plugin's processes
@@ -104,7 +104,7 @@ class Profile(unittest.TestCase):
             self.assertEqual([[int(event["name"].split("#")[1]) for event in named(trace, "ProfilerStep#")]
                               for trace in self.of_rank(rank)], CYCLES)
 
-    def test_perfetto_imports_them(self):
+    def test_traces_follow_the_schema_of_trace_events(self):
         try:
             import jsonschema
         except ImportError:
@@ -127,7 +127,7 @@ class Profile(unittest.TestCase):
         step["dur"] /= 2
         self.assertNotEqual(crossing(spoiled), [])
 
-    def test_every_arrow_leads_from_a_span_through_one_to_another(self):
+    def test_every_arrow_connects_three_spans(self):
         for name, trace in self.traces.items():
             lanes, arrows = durations(trace), {}
             for event in trace["traceEvents"]:
@@ -142,7 +142,7 @@ class Profile(unittest.TestCase):
                     around = [span for span in lanes[event["pid"], event["tid"]] if span[1] <= moment <= span[2]]
                     self.assertNotEqual(around, [], (name, event))
 
-    def test_memory_is_what_the_plan_has_alive(self):
+    def test_memory_matches_the_plan(self):
         for trace in self.profiles:
             counted = [event["args"]["activations"] for event in trace["traceEvents"] if event["ph"] == "C"]
             self.assertGreater(max(counted), 0)
@@ -151,7 +151,7 @@ class Profile(unittest.TestCase):
             self.assertEqual(len(told), 2 * 3 * 2 * 2)  # layers, directions, micro-batches and steps
             self.assertTrue(set(told) <= set(counted))
 
-    def test_ranks_of_a_node_have_one_clock(self):
+    def test_ranks_of_a_node_share_one_clock(self):
         for first, second in zip(self.of_rank(0), self.of_rank(1)):
             self.assertEqual(first["baseTimeNanoseconds"], second["baseTimeNanoseconds"])
             for mine, other in zip(named(first, "ProfilerStep#"), named(second, "ProfilerStep#")):
@@ -169,7 +169,7 @@ class Profile(unittest.TestCase):
             with self.assertNoLogs("pytorch_profiler", "WARNING"):
                 return RunLoader("run", str(folder), cache).load()
 
-    def test_profiles_of_gpus(self):
+    def test_gpu_profiles_of_replayed_steps_have_phases(self):
         """GPUs replay recorded steps, so the profile has phases instead of layers."""
         if not EMULATED.exists():
             self.skipTest("there is no emulated device in this build")
@@ -203,7 +203,7 @@ class Profile(unittest.TestCase):
                                   for each in named(trace, name) if begin <= each["ts"] < end])
                 self.assertAlmostEqual(row[columns.index("Kernel")], computed, places=2)
 
-    def test_profiles_of_gpus_that_enqueue_their_steps_have_layers(self):
+    def test_gpu_profiles_of_enqueued_steps_have_layers(self):
         if not EMULATED.exists():
             self.skipTest("there is no emulated device in this build")
         folder = pathlib.Path(self.place.name) / "enqueued"
@@ -215,7 +215,7 @@ class Profile(unittest.TestCase):
             self.assertEqual(len(named(trace, "ProfilerStep#")), 1)
             self.assertEqual(len(named(trace, "convolution forward")), 2 * 2)  # layers and micro-batches
 
-    def test_torch_tb_profiler_opens_them(self):
+    def test_torch_tb_profiler_opens_the_profiles(self):
         opened = self.opened(self.folder)
         workers = [worker for worker in opened.workers if worker != "All"]
         self.assertEqual([worker.rsplit("_", 1)[1] for worker in workers], ["0", "1"])

@@ -19,25 +19,25 @@ std::string stages(const ProfileSettings& settings, std::int64_t from, std::int6
   return text;
 }
 
-TEST(ProfileSchedule, WaitsWarmsUpAndIsActiveAsOftenAsItIsTo) {
+TEST(ProfileSchedule, RepeatsWaitWarmUpAndActiveSteps) {
   const ProfileSettings settings{.wait = 2, .warmup = 1, .active = 3, .repeat = 2};
   EXPECT_EQ(stages(settings, 0, 20), "..waaA..waaA........");
   EXPECT_EQ(profiled_step(settings, 4).cycle, 0);
   EXPECT_EQ(profiled_step(settings, 10).cycle, 1);
 }
 
-TEST(ProfileSchedule, GoesOnForEverWhereNobodySaysHowOften) {
+TEST(ProfileSchedule, RepeatsForeverByDefault) {
   const ProfileSettings settings{.wait = 1, .active = 1};
   EXPECT_EQ(stages(settings, 0, 8), ".A.A.A.A");
   EXPECT_EQ(profiled_step(settings, 2'000'001).stage, ProfileStage::active);
 }
 
-TEST(ProfileSchedule, HasNoStepWithoutActiveOnes) {
+TEST(ProfileSchedule, ZeroActiveStepsDisableIt) {
   EXPECT_EQ(stages({.wait = 1, .warmup = 2, .repeat = 3}, 0, 6), "......");
   EXPECT_EQ(stages({.active = 2}, 0, 4), "aAaA");
 }
 
-TEST(ProfileSchedule, OfATrainingThatGoesOnIsThatOfTheWhole) {
+TEST(ProfileSchedule, ResumedTrainingKeepsTheSchedule) {
   const ProfileSettings settings{.wait = 2, .warmup = 1, .active = 3, .repeat = 2};
   const std::string whole = stages(settings, 0, 20);
   for (std::int64_t step = 0; step < 20; ++step)

@@ -68,7 +68,7 @@ class TorchTrace : public testing::Test {
   TraceHead head_{.host = "here", .process = 4321, .rank = 1, .ranks = 12};
 };
 
-TEST_F(TorchTrace, OfACpuHasStepsAndLayersWithShapesAndTheirPlaceInTheNetworksFile) {
+TEST_F(TorchTrace, CpuTraceHasStepsAndLayersWithShapesAndSourceLines) {
   timeline_.record({.name = "step",
                     .track = Track::step,
                     .index = 6,
@@ -92,17 +92,17 @@ TEST_F(TorchTrace, OfACpuHasStepsAndLayersWithShapesAndTheirPlaceInTheNetworksFi
             json::parse("[[4, 64, 6, 6], [4, 32, 6, 6], [64, 32, 3, 3]]"));
 }
 
-class TorchTraceOf : public TorchTrace,
-                     public testing::WithParamInterface<std::pair<const char*, Recompute>> {
+class TorchTracePerNetwork : public TorchTrace,
+                             public testing::WithParamInterface<std::pair<const char*, Recompute>> {
  protected:
-  TorchTraceOf() : TorchTrace(GetParam().first, GetParam().second) {}
+  TorchTracePerNetwork() : TorchTrace(GetParam().first, GetParam().second) {}
 };
-INSTANTIATE_TEST_SUITE_P(Networks, TorchTraceOf,
+INSTANTIATE_TEST_SUITE_P(Networks, TorchTracePerNetwork,
                          testing::Values(std::pair("cnn", Recompute::nothing),
                                          std::pair("resnet20", Recompute::nothing),
                                          std::pair("resnet20", Recompute::blocks)));
 
-TEST_P(TorchTraceOf, TellsTheMemoryThatThePlanHasAliveAndNoMore) {
+TEST_P(TorchTracePerNetwork, MemoryStaysWithinThePlan) {
   std::vector<LayerRun> layers = layers_of_a_step(0);
   const std::vector<LayerRun> second = layers_of_a_step(500 * kLayerNs);
   layers.insert(layers.end(), second.begin(), second.end());
@@ -130,7 +130,7 @@ TEST_P(TorchTraceOf, TellsTheMemoryThatThePlanHasAliveAndNoMore) {
   EXPECT_EQ(counters.back().at("args").at("activations"), 0);
 }
 
-TEST_F(TorchTrace, OfAGpuHasPhasesAndSumsAsKernelsOfStreams) {
+TEST_F(TorchTrace, GpuTraceHasPhasesAndSumsAsStreamKernels) {
   head_.rank = 1, head_.ranks = 2;
   head_.device = {.kind = DeviceKind::cuda, .index = 1};
   head_.devices = {{.name = "A"}, {.name = "B", .memory_bytes = 1 << 30, .compute_capability = 90}};
@@ -178,7 +178,7 @@ TEST_F(TorchTrace, OfAGpuHasPhasesAndSumsAsKernelsOfStreams) {
   }
 }
 
-TEST_F(TorchTrace, NamesSortByRank) {
+TEST_F(TorchTrace, FileNamesSortByRank) {
   EXPECT_EQ(torch_trace_name(head_, 1712), "here_01.1712.pt.trace.json");
 }
 

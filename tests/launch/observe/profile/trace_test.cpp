@@ -14,7 +14,7 @@ namespace {
 // The clock of a rank's node, with a different start and rate.
 std::int64_t clock_of(int rank, std::int64_t ns) { return rank == 0 ? ns : 7'000'000'000 + ns + ns / 10'000; }
 
-TEST(ClockOffset, IsWithinWhatItSaysOfTheTruth) {
+TEST(ClockOffset, ErrorIsWithinTheReportedBound) {
   run_thread_ranks(2, [](Communicator& communicator) {
     const int rank = communicator.rank();
     const std::int64_t start = now_ns();
@@ -33,7 +33,7 @@ TEST(ClockOffset, IsWithinWhatItSaysOfTheTruth) {
   });
 }
 
-TEST(ClockOffset, OfRanksOfANodeIsNone) {
+TEST(ClockOffset, IsZeroWithinANode) {
   run_thread_ranks(2, [](Communicator& communicator) {
     const ClockOffset offset = measure_clock(communicator, 0);
     EXPECT_EQ(offset.offset_ns, 0);
@@ -41,7 +41,7 @@ TEST(ClockOffset, OfRanksOfANodeIsNone) {
   });
 }
 
-TEST(Trace, HasAllRanksByOneClock) {
+TEST(Trace, AllRanksShareOneClock) {
   run_thread_ranks(3, [](Communicator& communicator) {
     const int rank = communicator.rank();
     Timeline timeline;

@@ -124,27 +124,17 @@ void run_epoch(Report& report, std::int64_t epoch, std::int64_t steps) {
   for (std::int64_t step = 1; step <= steps; ++step) report.step(step_of(epoch, step, steps));
 }
 
-TEST_F(ReportTest, SummaryHasLossesAccuracySpeedAndWhereTheTimeWent) {
+TEST_F(ReportTest, SummaryFits100Columns) {
   Report report(options(false));
   const std::string output = output_of([&] { report.epoch(example()); });
   EXPECT_EQ(std::ranges::count(output, '\n'), 1) << output;
   EXPECT_TRUE(output.starts_with("epoch 2/5 ")) << output;
-  expect_parts(output, {"busy 91 %", "peak 34 %", "train", "loss 0.312", "test", "loss 0.298", "89.31 %",
-                        "12,345 samples/s", "data 0.1 %", "forward 31.0 %", "backward 60.2 %", "exposed",
-                        " 1.1 %", "optimizer 2.0 %", "rest 5.6 %", " 7.9 %"});
+  EXPECT_LE(output.size(), 100u) << output;
+  expect_parts(output,
+               {"busy 91 %", "peak 34 %", "loss 0.312", "test loss 0.298", "89.31 %", "12,345 samples/s"});
 }
 
-// All phases of the account take time, so 0.0 % could only be the processor time of communication.
-TEST_F(ReportTest, SummaryOfARankThatAsksNobodyEndsWithTheAccount) {
-  EpochReport alone = example();
-  alone.processor.communication = 0;
-  Report report(options(false));
-  const std::string output = output_of([&] { report.epoch(alone); });
-  expect_parts(output, {"rest 5.6 %"});
-  EXPECT_EQ(output.find(" 0.0 %"), std::string::npos) << output;
-}
-
-TEST_F(ReportTest, SeveralRanksGetALineOfCommunicationAndOneOfAdvice) {
+TEST_F(ReportTest, SeveralRanksGetCommunicationAndAdviceLines) {
   Report report(options(false));
   const EpochReport of_ranks = example_of_ranks();
   const std::vector<std::string> lines = split(output_of([&] { report.epoch(of_ranks); }), '\n');
@@ -153,7 +143,7 @@ TEST_F(ReportTest, SeveralRanksGetALineOfCommunicationAndOneOfAdvice) {
   expect_parts(lines[2], {of_ranks.advice->text});
 }
 
-TEST_F(ReportTest, HeaderSaysHowMuchThereIsToDo) {
+TEST_F(ReportTest, HeaderShowsEpochsStepsAndBatch) {
   Report report(options(false));
   const std::string output = output_of([&] { report.header("Lockstep: cnn, 2 ranks on cpu"); });
   EXPECT_TRUE(output.starts_with("Lockstep: cnn, 2 ranks on cpu\n")) << output;
@@ -162,7 +152,7 @@ TEST_F(ReportTest, HeaderSaysHowMuchThereIsToDo) {
   EXPECT_EQ(output.find("data.tail"), std::string::npos) << "every sample is used once: " << output;
 }
 
-TEST_F(ReportTest, HeaderSaysWhereTrainingStopsShort) {
+TEST_F(ReportTest, HeaderShowsAnEarlyEnd) {
   ReportOptions cut = options(false);
   cut.epochs = 2;
   cut.total_steps = 1000;
@@ -174,7 +164,7 @@ TEST_F(ReportTest, HeaderSaysWhereTrainingStopsShort) {
     EXPECT_EQ(shortest.find(plural), std::string::npos) << shortest;
 }
 
-TEST_F(ReportTest, HeaderSaysWhatAnEpochLeavesOutOrRepeats) {
+TEST_F(ReportTest, HeaderShowsDroppedAndRepeatedSamples) {
   const std::tuple<std::int64_t ReportOptions::*, std::int64_t, const char*> cases[] = {
       {&ReportOptions::dropped_samples, 1, "1 sample"},
       {&ReportOptions::repeated_samples, 50, "50 samples"},
@@ -195,7 +185,8 @@ TEST_F(ReportTest, PlainOutputHasTenLinesAnEpochAndNoControlCharacters) {
   ASSERT_EQ(lines.size(), 10u) << output;
   expect_parts(lines.front(), {"epoch 2/5", " 94/937", "loss 0.457", "1,234,568 samples/s"});
   expect_parts(lines.back(), {"epoch 2/5", "937/937"});
-  EXPECT_TRUE(std::regex_search(lines.back(), std::regex(R"(\d:\d\d\b)"))) << "no time left: " << output;
+  EXPECT_TRUE(std::regex_search(lines.back(), std::regex(R"(\d:\d\d\b)")))
+      << "the remaining time is missing: " << output;
   EXPECT_EQ(output.find_first_of("\r\x1b["), std::string::npos) << output;
 }
 
@@ -225,7 +216,7 @@ TEST_F(ReportTest, BarIsRedrawnInPlaceAndFitsTheLine) {
       << "a full bar";
 }
 
-TEST_F(ReportTest, BarGivesWayToHugeNumbers) {
+TEST_F(ReportTest, BarFitsTheLineWithLargeNumbers) {
   ReportOptions huge = options(true);
   huge.epochs = 1'000'000'000'000;
   huge.total_steps = 1'000'000'000'000'000'000;
@@ -243,7 +234,7 @@ TEST_F(ReportTest, SummaryReplacesTheBar) {
     report.epoch(example());
   });
   const std::string last = output.substr(output.rfind("\r\x1b[K"));
-  expect_parts(last, {"\r\x1b[Kepoch 2/5 ", "busy 91 %", "loss 0.312", " 7.9 %"});
+  expect_parts(last, {"\r\x1b[Kepoch 2/5 ", "busy 91 %", "loss 0.312", "12,345 samples/s"});
   EXPECT_TRUE(last.ends_with('\n')) << output;
 }
 
@@ -257,7 +248,7 @@ TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
 }
 
 // As many steps remain as were seen, so the remaining time is equal.
-TEST_F(ReportTest, TimeLeftIsThatOfTheStepsThatWillRun) {
+TEST_F(ReportTest, TimeLeftCountsOnlyStepsThatWillRun) {
   ReportOptions cut = options(false);
   cut.total_steps = 3;
   Report report(cut);
@@ -300,8 +291,8 @@ TEST_F(ReportTest, EveryLineFitsATerminal) {
       EXPECT_LT(line.size(), static_cast<std::size_t>(columns)) << line;
       longest = std::max(longest, line.size());
     }
-    EXPECT_GT(longest, static_cast<std::size_t>(columns) * 3 / 4) << "broken too early";
-    EXPECT_NE(output.find(" 7.9 %\n"), std::string::npos) << "a value and its unit stay together: " << output;
+    EXPECT_GT(longest, static_cast<std::size_t>(columns) * 3 / 4) << "lines are wrapped too early";
+    EXPECT_NE(output.find(" 12,345,678 samples/s\n"), std::string::npos) << "a value and its unit stay together: " << output;
   }
 }
 
@@ -309,7 +300,7 @@ TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
   Report report(options(false));
   output_of([&] {
     report.epoch(example());
-    ASSERT_EQ(metrics().size(), 1u) << "readable while the run goes on";
+    ASSERT_EQ(metrics().size(), 1u) << "readable during the run";
     report.epoch(example());
   });
   ASSERT_EQ(metrics().size(), 2u);
@@ -334,7 +325,7 @@ TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
   EXPECT_EQ(line.size(), 16u);
 }
 
-TEST_F(ReportTest, WhatDevicesDidIsPartOfTheLine) {
+TEST_F(ReportTest, DeviceFiguresArePartOfTheLine) {
   EpochReport watched = example();
   watched.device = R"({"utilization": 0.75, "clock_reasons": ["none"]})";
   const json line = json::parse(to_json(watched));
@@ -342,7 +333,7 @@ TEST_F(ReportTest, WhatDevicesDidIsPartOfTheLine) {
   EXPECT_EQ(line["device"]["clock_reasons"], json::parse(R"(["none"])"));
 }
 
-TEST_F(ReportTest, MetricsAreToldWithTheirPrice) {
+TEST_F(ReportTest, MetricsAreReportedWithTheirCost) {
   EpochReport of_metrics = example();
   of_metrics.evaluation->metrics =
       EvaluationMetrics{.top5 = 0.931, .by_class = class_scores({4, 2, 3, 3, 3, 2})};
@@ -352,10 +343,11 @@ TEST_F(ReportTest, MetricsAreToldWithTheirPrice) {
   Report report(options(false));
   const std::string output = output_of([&] { report.epoch(of_metrics); });
   const std::vector<std::string> lines = split(output, '\n');
-  ASSERT_EQ(lines.size(), 3u) << output;
-  expect_parts(lines[0], {"89.31 %", "top5 93.10 %", "f1 0.829", "12,345 samples/s"});
-  expect_parts(lines[1], {" 4.3 %", "top5", "f1"});
-  expect_parts(lines[2], {" 13.0 %", "run.metrics_every", " 8.7 %"});
+  ASSERT_EQ(lines.size(), 4u) << output;
+  expect_parts(lines[0], {"89.31 %", "12,345 samples/s"});
+  expect_parts(lines[1], {"top5 93.10 %", "f1 0.829"});
+  expect_parts(lines[2], {" 4.3 %", "top5", "f1"});
+  expect_parts(lines[3], {" 13.0 %", "run.metrics_every", " 8.7 %"});
   const json line = json::parse(metrics().front());
   EXPECT_EQ(line["top5"], 0.931);
   EXPECT_EQ(line["metrics_seconds"], 0.5);
@@ -363,7 +355,7 @@ TEST_F(ReportTest, MetricsAreToldWithTheirPrice) {
   EXPECT_EQ(line.size(), 16u + 7u);
 }
 
-TEST_F(ReportTest, EvaluationsWithinAnEpochHaveLinesOfTheirOwn) {
+TEST_F(ReportTest, EvaluationsWithinAnEpochHaveSeparateLines) {
   Report report(options(false));
   const EvaluationRecord within{.epoch = 1, .step = 20, .evaluation = {.loss = 0.5, .accuracy = 0.75}};
   const std::filesystem::path path = directory_ / "run" / "evaluations.jsonl";
@@ -385,7 +377,7 @@ TEST_F(ReportTest, EvaluationsWithinAnEpochHaveLinesOfTheirOwn) {
   expect_parts(report.problems()[0], {path.string(), "1 line", "File too large"});
 }
 
-TEST_F(ReportTest, APeakThatIsNotKnownIsNotTold) {
+TEST_F(ReportTest, UnknownPeakIsOmitted) {
   EpochReport unknown = example();
   unknown.peak.reset();
   EXPECT_TRUE(json::parse(to_json(unknown))["peak"].is_null());
@@ -395,7 +387,7 @@ TEST_F(ReportTest, APeakThatIsNotKnownIsNotTold) {
   EXPECT_EQ(output.find("peak"), std::string::npos) << output;
 }
 
-TEST_F(ReportTest, StepsHaveLinesOfTheirOwn) {
+TEST_F(ReportTest, StepsHaveSeparateLines) {
   StepLine of_steps{.epoch = 2, .step = 100, .steps = 50, .loss = 0.5, .learning_rate = 0.1};
   of_steps.samples_per_second = 1234.5;
   of_steps.busy = 0.75;
@@ -403,7 +395,7 @@ TEST_F(ReportTest, StepsHaveLinesOfTheirOwn) {
   of_steps.loss_scale = 256;
   of_steps.account[Phase::forward] = 2.5;
   Report report(options(false));
-  EXPECT_EQ(output_of([&] { report.series(of_steps); }), "") << "nothing to look at while it trains";
+  EXPECT_EQ(output_of([&] { report.series(of_steps); }), "") << "lines of steps are not printed";
   std::ifstream file(directory_ / "run" / "steps.jsonl");
   std::string text;
   ASSERT_TRUE(std::getline(file, text));
@@ -420,7 +412,7 @@ TEST_F(ReportTest, StepsHaveLinesOfTheirOwn) {
       "optimizer": 0.0, "idle": 0.0, "device_wait": 0.0, "rest": 0.0}})"));
 }
 
-TEST_F(ReportTest, MetricsOfSeveralRanksHaveTheirCommunication) {
+TEST_F(ReportTest, MetricsOfSeveralRanksIncludeCommunication) {
   const json line = json::parse(to_json(example_of_ranks()));
   EXPECT_EQ(line.size(), 17u);
   const json& told = line["communication"];
@@ -439,7 +431,7 @@ TEST_F(ReportTest, MetricsOfSeveralRanksHaveTheirCommunication) {
   EXPECT_EQ(told["by_rank"][0], json::parse(R"({"exposed_seconds": 0.11, "hidden_seconds": 0.99,
       "waited_seconds": 0.5, "wire_seconds": 0.5, "starved_seconds": 0.01, "no_core_seconds": 0.3,
       "exposed_seconds_by_bucket": [0.1]})"))
-      << "to the microsecond";
+      << "written to the microsecond";
   ASSERT_EQ(told["by_bucket"].size(), 1u);
   EXPECT_EQ(told["by_bucket"][0], json::parse(R"({"bytes": 5e6, "lead_seconds": 3.0, "starved_seconds": 0.01,
       "late_seconds": 0.5, "wire_seconds": 0.5, "exposed_seconds": 0.1, "hidden_seconds": 0.99})"));
@@ -453,7 +445,7 @@ TEST_F(ReportTest, MetricsOfSeveralRanksHaveTheirCommunication) {
   EXPECT_TRUE(nothing["late_rank"].is_null());
 }
 
-TEST_F(ReportTest, RanksOnARingAreToldTheirSteps) {
+TEST_F(ReportTest, RingListsTheStepsOfEachRank) {
   EpochReport ring = example();
   ring.steps_by_rank = {120, 61, 119};
   Report report(options(false));
@@ -473,7 +465,7 @@ TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {
 }
 
 // Values that were not measured are omitted, neither zero nor null.
-TEST_F(ReportTest, AnEpochThatWasNotEvaluatedTellsNothingOfTheTestSet) {
+TEST_F(ReportTest, EpochWithoutEvaluationHasNoTestFigures) {
   EpochReport epoch = example();
   epoch.evaluation.reset();
   epoch.evaluation_seconds = 0;
@@ -486,12 +478,7 @@ TEST_F(ReportTest, AnEpochThatWasNotEvaluatedTellsNothingOfTheTestSet) {
   EXPECT_EQ(line["train_loss"], 0.312);
 }
 
-TEST_F(ReportTest, AnEpochWithoutTimeHasAnAccountOfZeros) {
-  Report report(options(false));
-  EXPECT_NE(output_of([&] { report.epoch(EpochReport()); }).find("forward 0.0 %"), std::string::npos);
-}
-
-TEST_F(ReportTest, ANewRunStartsNewMetrics) {
+TEST_F(ReportTest, NewRunStartsNewMetrics) {
   for (int run = 0; run < 2; ++run) {
     Report report(options(false));
     output_of([&] { report.epoch(example()); });
@@ -534,7 +521,7 @@ TEST_F(ReportTest, ErrorsNameThePath) {
 }
 
 // Training continues, and so do metrics when there is space again. No line is ever incomplete.
-TEST_F(ReportTest, AFullDiskCostsTheEpochsItLasts) {
+TEST_F(ReportTest, FullDiskOmitsOnlyTheEpochsItLasts) {
   Report report(options(false));
   output_of([&] {
     EpochReport line = example();

@@ -36,7 +36,7 @@ class RunFolder : public testing::Test {
   std::filesystem::path folder_ = temporary_.path() / "made" / "run";
 };
 
-TEST_F(RunFolder, IsOneJobsAtATime) {
+TEST_F(RunFolder, ServesOneJobAtATime) {
   std::optional<RunLock> first(folder_);
   for (int turn = 0; turn < 2; ++turn) {
     const std::string message = message_of<ConfigError>([&] { RunLock second(folder_); });
@@ -46,7 +46,7 @@ TEST_F(RunFolder, IsOneJobsAtATime) {
   // With a wait, the error says that the same command can be started again.
   try {
     const RunLock late(folder_, std::chrono::milliseconds(60));
-    ADD_FAILURE() << "it is taken";
+    ADD_FAILURE() << "another job uses the folder";
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), exit_code::resumable);
   }
@@ -55,7 +55,7 @@ TEST_F(RunFolder, IsOneJobsAtATime) {
   const RunLock later(folder_);
 }
 
-TEST_F(RunFolder, MetricsOfEarlierRunsStay) {
+TEST_F(RunFolder, EarlierMetricsAreKept) {
   for (const char* run : {"one", "two", "three"}) write(run);
   EXPECT_EQ(text_of("metrics.jsonl"), "three");
   EXPECT_EQ(text_of("metrics.1.jsonl"), "one");
@@ -63,7 +63,7 @@ TEST_F(RunFolder, MetricsOfEarlierRunsStay) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.3.jsonl"));
 }
 
-TEST_F(RunFolder, TheBestNetworkOfAnEarlierRunStaysUnlessThatGoesOn) {
+TEST_F(RunFolder, NewRunMovesTheBestNetworkAsideAndAResumedOneKeepsIt) {
   begin_metrics(folder_);
   std::ofstream(folder_ / kBestFile) << "weights";
   continue_metrics(folder_, 0, false);
@@ -73,13 +73,13 @@ TEST_F(RunFolder, TheBestNetworkOfAnEarlierRunStaysUnlessThatGoesOn) {
   EXPECT_EQ(text_of("best.1.safetensors"), "weights");
 }
 
-TEST_F(RunFolder, ARunThatGoesOnKeepsTheLinesOfWhatWasSaved) {
+TEST_F(RunFolder, ResumedRunKeepsTheLinesOfSavedEpochs) {
   const std::string one = "{\"epoch\":1,\"steps\":5}\n", two = "{\"epoch\":2,\"steps\":10}\n",
                     three = "{\"epoch\":3,\"steps\":12}\n";
   write(one + two);
   continue_metrics(folder_, 2, false);
   EXPECT_EQ(text_of("metrics.jsonl"), one + two);
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.1.jsonl")) << "nothing was taken away";
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.1.jsonl")) << "no line was removed";
   // An epoch that is trained again, and an incomplete line.
   std::ofstream(folder_ / "metrics.jsonl") << one + two + three + "{\"epoch\":4,";
   continue_metrics(folder_, 2, true);
@@ -90,7 +90,7 @@ TEST_F(RunFolder, ARunThatGoesOnKeepsTheLinesOfWhatWasSaved) {
   EXPECT_EQ(text_of("metrics.2.jsonl"), one + two + three);
 }
 
-TEST_F(RunFolder, ARunThatGoesOnKeepsTheStepsThatWereSaved) {
+TEST_F(RunFolder, ResumedRunKeepsTheLinesOfSavedSteps) {
   const std::string five = "{\"epoch\":1,\"step\":5,\"steps\":5}\n", ten = "{\"epoch\":2,\"step\":10}\n",
                     twelve = "{\"epoch\":2,\"step\":12}\n";
   write("");
@@ -103,14 +103,14 @@ TEST_F(RunFolder, ARunThatGoesOnKeepsTheStepsThatWereSaved) {
   continue_steps(folder_, 12);
   EXPECT_EQ(text_of("steps.jsonl"), five + ten + twelve) << "each step once";
   continue_steps(folder_, 12);
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "steps.3.jsonl")) << "nothing was taken away";
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "steps.3.jsonl")) << "no line was removed";
   begin_metrics(folder_);
   EXPECT_EQ(text_of("steps.jsonl"), "");
   EXPECT_EQ(text_of("steps.3.jsonl"), five + ten + twelve);
 }
 
 // A checkpoint precedes the evaluation of its step, so a resumed run repeats it.
-TEST_F(RunFolder, ARunThatGoesOnKeepsTheEvaluationsBeforeItsStep) {
+TEST_F(RunFolder, ResumedRunKeepsTheEvaluationsBeforeItsStep) {
   const std::string five = "{\"epoch\":1,\"step\":5}\n", ten = "{\"epoch\":1,\"step\":10}\n";
   write("");
   std::ofstream(folder_ / "evaluations.jsonl") << five + ten;
@@ -122,21 +122,21 @@ TEST_F(RunFolder, ARunThatGoesOnKeepsTheEvaluationsBeforeItsStep) {
   EXPECT_EQ(text_of("evaluations.2.jsonl"), five);
 }
 
-TEST_F(RunFolder, ARunThatWroteNothingLeavesNothing) {
+TEST_F(RunFolder, RunWithoutMetricsLeavesNoFile) {
   begin_metrics(folder_);
   write("second");
   EXPECT_EQ(text_of("metrics.jsonl"), "second");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.1.jsonl"));
 }
 
-TEST_F(RunFolder, APlaceThatCannotBeWrittenIsNamed) {
+TEST_F(RunFolder, UnwritablePathIsNamed) {
   const std::filesystem::path nowhere = "/proc/nowhere";
   EXPECT_NE(message_of<IoError>([&] { RunLock lock(nowhere); }).find("/proc/nowhere"), std::string::npos);
   EXPECT_NE(message_of<IoError>([&] { begin_metrics(nowhere); }).find("/proc/nowhere"), std::string::npos);
 }
 
 // An unpacked folder may contain links to any place.
-TEST_F(RunFolder, NothingIsWrittenThroughALinkThatIsFound) {
+TEST_F(RunFolder, ExistingLinksAreNotFollowed) {
   const std::filesystem::path elsewhere = folder_.parent_path() / "elsewhere";
   const auto link_all = [&](const std::filesystem::path& to) {
     for (const char* name : {"metrics.jsonl", "steps.jsonl"}) {
@@ -162,7 +162,7 @@ TEST_F(RunFolder, NothingIsWrittenThroughALinkThatIsFound) {
   EXPECT_EQ(text_of("../elsewhere"), two_lines);
 }
 
-TEST_F(RunFolder, TheLockFollowsTheUmask) {
+TEST_F(RunFolder, LockFollowsTheUmask) {
   const mode_t before = umask(077);
   const RunLock lock(folder_);
   umask(before);

@@ -12,13 +12,13 @@
 
 #include <gtest/gtest.h>
 
-#include "core/crc32c.h"
+#include "core/files/crc32c.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
-TEST(Crc32c, IsCastagnolis) {
+TEST(Crc32c, UsesTheCastagnoliPolynomial) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
   EXPECT_EQ(crc32c(""), 0u);
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u) << "RFC 3720, B.4";
@@ -48,7 +48,7 @@ class EventFiles : public testing::Test {
   std::filesystem::path folder_ = temporary_.path() / "tensorboard";
 };
 
-TEST_F(EventFiles, AreWhatTensorBoardWrites) {
+TEST_F(EventFiles, HaveTheBytesThatTensorBoardWrites) {
   const std::string payload(
       "\x09\0\0\0\0\0\0\xf8\x3f"  // wall_time 1.5
       "\x10\xac\x02"              // step 300
@@ -60,14 +60,14 @@ TEST_F(EventFiles, AreWhatTensorBoardWrites) {
   EXPECT_EQ(record.substr(12, record.size() - 16), payload);
 }
 
-TEST_F(EventFiles, LeaveOutWhatIsNotFinite) {
+TEST_F(EventFiles, OmitValuesThatAreNotFinite) {
   const std::vector<Scalar> all = {{.tag = "nan", .value = std::numeric_limits<double>::quiet_NaN()},
                                    {.tag = "infinity", .value = std::numeric_limits<double>::infinity()},
                                    {.tag = "loss", .value = 0.5}};
   EXPECT_EQ(event_record(1, 2, all), event_record(1, 2, kScalars));
 }
 
-TEST_F(EventFiles, OfAnEarlierRunStay) {
+TEST_F(EventFiles, KeepFilesOfAnEarlierRun) {
   const std::string before = bytes_of(written({5, 10}));
   const EventFile second = written({5});
   EXPECT_EQ(second.path().parent_path(), folder_);
@@ -83,14 +83,14 @@ TEST_F(EventFiles, OfAnEarlierRunStay) {
 }
 
 // A reader may have the file open, and a killed run may have left half a record at its end.
-TEST_F(EventFiles, OfAStartThatGoesOnAreNewAndLeaveTheOthersWhole) {
+TEST_F(EventFiles, ResumedRunAddsAFileAndKeepsTheEarlierOnes) {
   const EventFile first = written({5, 10, 15});
   std::ofstream(first.path(), std::ios::app) << "half";
   const std::string before = bytes_of(first);
   std::string last = first.path().filename();
   for (int start = 0; start < 3; ++start) {  // within one second
     const EventFile next = EventFile::continue_after(folder_, 10);
-    EXPECT_GT(next.path().filename().string(), last) << "readers go by the order of names";
+    EXPECT_GT(next.path().filename().string(), last) << "readers sort files by name";
     last = next.path().filename();
     EXPECT_EQ(next.add(11, kScalars), 0);
   }
@@ -98,7 +98,7 @@ TEST_F(EventFiles, OfAStartThatGoesOnAreNewAndLeaveTheOthersWhole) {
   EXPECT_EQ(files_in(folder_), 4);
 }
 
-TEST_F(EventFiles, OfAStartThatGoesOnSayFromWhichStep) {
+TEST_F(EventFiles, ResumedRunRecordsItsFirstStep) {
   const std::string payload(
       "\x09\0\0\0\0\0\0\xf8\x3f"  // wall_time 1.5
       "\x10\x0b"                  // step 11
@@ -111,7 +111,7 @@ TEST_F(EventFiles, OfAStartThatGoesOnSayFromWhichStep) {
   EXPECT_NE(bytes.find(payload.substr(9)), std::string::npos);
 }
 
-TEST_F(EventFiles, BeginWhereThereIsNothingToGoOnWith) {
+TEST_F(EventFiles, ResumedRunWithoutEarlierFilesStartsANewFile) {
   const std::size_t empty = bytes_of(written({})).size();
   std::filesystem::remove_all(folder_);
   EXPECT_EQ(bytes_of(EventFile::continue_after(folder_, 10)).size(), empty);

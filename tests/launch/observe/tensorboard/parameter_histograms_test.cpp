@@ -27,23 +27,23 @@ TEST(Histogram, CountsEachValueOnce) {
   EXPECT_EQ(histogram.limits.front(), -90);
   EXPECT_EQ(histogram.limits.back(), 200);
   for (std::size_t i = 0; i < 29; ++i) EXPECT_EQ(histogram.counts[i], 10) << i;
-  EXPECT_EQ(histogram.counts.back(), 11) << "with the largest";
+  EXPECT_EQ(histogram.counts.back(), 11) << "includes the largest value";
 }
 
-TEST(Histogram, HasTheLossScaleTakenOut) {
+TEST(Histogram, IsDividedByTheLossScale) {
   const Histogram histogram = histogram_of("tag", std::vector<float>{-1024, 2048}, 1024);
   EXPECT_EQ(histogram.min, -1);
   EXPECT_EQ(histogram.max, 2);
   EXPECT_EQ(histogram.sum_of_squares, 5);
 }
 
-TEST(Histogram, OfEqualValuesIsOneBucket) {
+TEST(Histogram, PutsEqualValuesIntoOneBucket) {
   const Histogram histogram = histogram_of("tag", std::vector<float>(7, 0.5f));
   EXPECT_EQ(histogram.limits, std::vector<double>{0.5});
   EXPECT_EQ(histogram.counts, std::vector<double>{7});
 }
 
-TEST(Histogram, LeavesOutWhatIsNotFinite) {
+TEST(Histogram, OmitsValuesThatAreNotFinite) {
   const float infinity = std::numeric_limits<float>::infinity();
   const Histogram histogram = histogram_of(
       "tag", std::vector<float>{infinity, 1, std::numeric_limits<float>::quiet_NaN(), 3, -infinity});

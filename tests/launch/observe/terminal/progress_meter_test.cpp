@@ -17,20 +17,20 @@ TEST(ProgressMeter, DrawsABarWithRateAndTimeLeft) {
                 "packing  [######.....................]  3,000/12,000  1,500 images/s  0:06 left");
 }
 
-TEST(ProgressMeter, IsOnATerminalAtOnceAndNotTooOften) {
+TEST(ProgressMeter, TerminalUpdatesStartAtOnceAndAreRateLimited) {
   ProgressMeter meter("packing", "images", {.present = true, .columns = 60}, 0);
   EXPECT_NE(meter.text(0, 0, 10), "");
   EXPECT_EQ(meter.text(kSecond / 20, 1, 10), "");
   EXPECT_NE(meter.text(kSecond / 8, 2, 10), "");
 }
 
-TEST(ProgressMeter, SaysNothingElsewhereOfWhatIsShort) {
+TEST(ProgressMeter, ShortOperationsPrintNothingWithoutATerminal) {
   ProgressMeter meter("packing", "images", {.present = false}, 0);
   for (std::int64_t tenth = 0; tenth < 100; ++tenth)
     EXPECT_EQ(meter.text(tenth * kSecond / 10, tenth, 100), "");
 }
 
-TEST(ProgressMeter, WritesALineEveryTenSecondsElsewhere) {
+TEST(ProgressMeter, WritesALineEveryTenSecondsWithoutATerminal) {
   ProgressMeter meter("packing", "images", {.present = false}, 0);
   EXPECT_EQ(meter.text(10 * kSecond, 25, 100), "packing  25/100  2.5 images/s  0:30 left\n");
   EXPECT_EQ(meter.text(19 * kSecond, 49, 100), "");
@@ -45,7 +45,7 @@ TEST(ProgressMeter, FitsInItsColumns) {
   }
 }
 
-TEST(ProgressMeter, KnowsNoRateBeforeThereIsOne) {
+TEST(ProgressMeter, OmitsTheRateBeforeTheFirstItem) {
   ProgressMeter meter("packing", "images", {.present = true, .columns = 40}, 0);
   EXPECT_EQ(meter.text(kSecond, 0, 12), std::string(kClearLine) + "packing  [......................]  0/12");
 }

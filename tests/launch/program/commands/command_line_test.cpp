@@ -33,7 +33,7 @@ std::size_t longest_line(const std::string& text) {
   return longest;
 }
 
-TEST(CommandLine, SetTakesOneValueWhereverThePresetStands) {
+TEST(CommandLine, SetTakesOneValueBeforeAndAfterThePreset) {
   for (const std::vector<const char*>& words :
        {std::vector<const char*>{"train", "--set", "a=1", "PRESET", "--print-config", "--set", "b=2"},
         {"train", "PRESET", "--print-config", "--set", "a=1", "--set", "b=2"},
@@ -49,7 +49,7 @@ TEST(CommandLine, SetTakesOneValueWhereverThePresetStands) {
   expect_parts(usage_error({"train", "x", "--set", "a=1", "b=2"}), {"--set b=2"});
 }
 
-TEST(CommandLine, EveryFlagReachesItsPlace) {
+TEST(CommandLine, EveryFlagSetsItsOption) {
   const Command train = parse(
       {"train", "x", "--init", "i", "--export", "e", "--digest", "d", "--trace", "t", "--device", "cuda"});
   EXPECT_EQ(train.init, "i");
@@ -88,7 +88,7 @@ TEST(CommandLine, EveryCommandThatLogsTakesALevel) {
   expect_parts(usage_error({"version", "--log-level", "info"}), {"--log-level"});
 }
 
-TEST(CommandLine, AFlagThatIsAKeyNamesTheKey) {
+TEST(CommandLine, FlagNamedLikeAKeySuggestsTheKey) {
   expect_parts(usage_error({"train", "x", "--epochs", "3"}), {"--epochs", "--set train.epochs="});
   expect_parts(usage_error({"train", "x", "--batch-size=3"}), {"--batch-size", "--set train.batch=3"});
   EXPECT_NE(usage_error({"plan", "x", "--lr", "0.1"}).find("optimizer.learning_rate"), std::string::npos);
@@ -101,7 +101,7 @@ TEST(CommandLine, TuneTakesMinutesOrSteps) {
   EXPECT_NE(usage_error({"tune", "x", "--minutes", "1", "--steps", "9"}).find("--steps"), std::string::npos);
 }
 
-TEST(CommandLine, WrongWordsNameTheNearest) {
+TEST(CommandLine, WrongWordsSuggestTheNearest) {
   expect_parts(usage_error({"train", "x", "--exprot", "y"}), {"--exprot", "--export"});
   expect_parts(usage_error({"trian", "x"}), {"trian", "train"});
   expect_parts(usage_error({"help", "trian"}), {"trian", "train"});
@@ -113,7 +113,7 @@ TEST(CommandLine, WrongWordsNameTheNearest) {
   EXPECT_EQ(init.find("train.epochs"), std::string::npos) << "init takes no configuration: " << init;
 }
 
-TEST(CommandLine, Version) {
+TEST(CommandLine, VersionIsPrinted) {
   for (const char* word : {"version", "--version", "-V"})
     EXPECT_EQ(parse({word}).text, fmt::format("lockstep {}\n", kVersion)) << word;
 }
@@ -150,12 +150,12 @@ TEST(CommandLine, HelpOfEachCommandHasAnExampleAndFitsATerminal) {
 }
 
 // launch/configuration.md equals the program's output.
-TEST(CommandLine, ThePageOfKeysIsWhatTheProgramPrints) {
+TEST(CommandLine, ConfigurationPageMatchesTheProgram) {
   std::ifstream file(LOCKSTEP_SOURCE_DIR "/launch/configuration.md");
   std::stringstream page;
   page << file.rdbuf();
   EXPECT_EQ(page.str(), parse({"keys", "--markdown"}).text)
-      << "write it again: build/cpu/bin/lockstep keys --markdown > launch/configuration.md";
+      << "regenerate it: build/cpu/bin/lockstep keys --markdown > launch/configuration.md";
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ class Completion : public testing::Test {
 
 using Words = std::set<std::string>;
 
-TEST_F(Completion, Commands) {
+TEST_F(Completion, OffersCommands) {
   EXPECT_EQ(offered({"p"}), (Words{"pack", "plan", "predict", "profile"}));
   EXPECT_EQ(offered({"r"}), Words{"report"});
   EXPECT_EQ(offered({"sw"}), Words{"sweep"});
@@ -68,24 +68,24 @@ TEST_F(Completion, Commands) {
   EXPECT_EQ(offered({"--v"}), Words{"--version"});
 }
 
-TEST_F(Completion, FlagsOfTheCommand) {
+TEST_F(Completion, OffersFlagsOfTheCommand) {
   EXPECT_EQ(offered({"train", "--e"}), Words{"--export"});
   EXPECT_EQ(offered({"plan", "x", "--e"}), Words{});
   EXPECT_EQ(offered({"profile", "x", "--st"}), Words{"--steps"});
 }
 
-TEST_F(Completion, PresetsConfigurationsAndFolders) {
+TEST_F(Completion, OffersPresetsConfigurationsAndFolders) {
   EXPECT_EQ(offered({"train", "fashion_mnist_c"}), Words{"fashion_mnist_cnn"});
   EXPECT_EQ(offered({"train", "o"}), Words{"own.toml"});
   EXPECT_EQ(offered({"train", "tw"}), Words{"two words.toml"});
   EXPECT_EQ(offered({"train", "w"}), Words{});
-  EXPECT_EQ(offered({"train", "fl"}), Words{"flowers"}) << "there may be a configuration in it";
+  EXPECT_EQ(offered({"train", "fl"}), Words{"flowers"}) << "the folder may contain a configuration";
   EXPECT_EQ(offered({"init", ""}), Words{"flowers"});
   EXPECT_EQ(offered({"report", "x", "f"}), Words{"flowers"});
   EXPECT_EQ(offered({"sweep", "o"}), Words{"own.toml"});
 }
 
-TEST_F(Completion, ValuesOfFlags) {
+TEST_F(Completion, OffersValuesOfFlags) {
   EXPECT_EQ(offered({"train", "--init", "w"}), Words{"weights.safetensors"});
   EXPECT_EQ(offered({"train", "--init", "=", "w"}), Words{"weights.safetensors"});
   EXPECT_EQ(offered({"train", "--device", ""}), (Words{"auto", "cpu", "cuda", "idle"}));
@@ -95,7 +95,7 @@ TEST_F(Completion, ValuesOfFlags) {
   EXPECT_EQ(offered({"report", "x", "--out", "w"}), Words{"weights.safetensors"});
 }
 
-TEST_F(Completion, KeysAndTheirValues) {
+TEST_F(Completion, OffersKeysAndTheirValues) {
   EXPECT_EQ(offered({"train", "x", "--set", "train.b"}), Words{"train.batch="});
   EXPECT_EQ(offered({"train", "x", "--set", "optimizer.name", "="}), (Words{"adamw", "lars", "sgd"}));
   EXPECT_EQ(offered({"train", "x", "--set", "optimizer.name", "=", "a"}), Words{"adamw"});

@@ -41,7 +41,7 @@ class MonitorCommand(unittest.TestCase):
         self.wait_for_end()  # ranks whose launcher was killed end by themselves
 
     def wait_for_end(self):
-        self.assertTrue(any(not look["jobs"] for look in self.looks()), "ranks are there after two minutes")
+        self.assertTrue(any(not look["jobs"] for look in self.looks()), "ranks are still running after two minutes")
 
     # Yields the monitor's lines, for at most two minutes (6000 x 0.02 s).
     def looks(self, *flags):
@@ -61,7 +61,7 @@ class MonitorCommand(unittest.TestCase):
             ranks = {rank["rank"]: rank for job in look["jobs"] for rank in job["here"]}
             if len(ranks) == 2 and holds(ranks[0], ranks[1]):
                 return ranks
-        self.fail("it did not come to that in two minutes")
+        self.fail("the condition did not hold within two minutes")
 
     def wait_for_steps(self, steps=1):
         return self.ranks_when(lambda *ranks: all(rank["step"] >= steps for rank in ranks))
@@ -69,7 +69,7 @@ class MonitorCommand(unittest.TestCase):
     def shown_files(self, job):
         return [file for file in os.listdir("/dev/shm") if file.startswith("lockstep-rank.") and job in file]
 
-    def test_both_ranks_are_seen_and_get_on(self):
+    def test_shows_both_ranks_with_increasing_steps(self):
         self.train()
         before = self.wait_for_steps()
         after = self.wait_for_steps(before[0]["step"] + 50)
@@ -82,7 +82,7 @@ class MonitorCommand(unittest.TestCase):
         command = pathlib.Path(f"/proc/{after[1]['process']}/cmdline").read_text().split("\0")
         self.assertIn("fashion_mnist_mlp", command)
 
-    def test_figures_are_those_of_the_runs_own_files(self):
+    def test_figures_match_the_files_of_the_run(self):
         self.train()
         seen = self.ranks_when(lambda first, _: first["state"] == "training" and first["window_steps"] > 20 and
                                first["window_step"] > 200)[0]
@@ -98,7 +98,7 @@ class MonitorCommand(unittest.TestCase):
             told = sum(line["account"][phase] for line in window)
             self.assertAlmostEqual(told, seen["account"][phase], delta=0.01 * told + 1e-3)
 
-    def test_a_rank_that_is_stopped_holds_an_idle_device_and_goes_on(self):
+    def test_stopped_rank_is_idle_and_resumes(self):
         self.train()
         stopped = self.wait_for_steps()[1]["process"]
         os.kill(stopped, signal.SIGSTOP)
@@ -120,7 +120,7 @@ class MonitorCommand(unittest.TestCase):
         ranks = self.ranks_when(lambda first, second: first["step"] > ranks[0]["step"] + 20 and second["state"] == "training")
         self.assertIsNone(ranks[1]["idle"])
 
-    def test_a_rank_that_is_killed_is_told_of_and_nothing_stays(self):
+    def test_killed_rank_is_reported_and_its_files_are_removed(self):
         job = self.train()
         self.wait_for_steps()
         look = next(self.looks())
@@ -134,7 +134,7 @@ class MonitorCommand(unittest.TestCase):
         self.wait_for_end()
         self.assertEqual(self.shown_files(name), [])
 
-    def test_looking_on_ends_with_the_training_which_leaves_nothing(self):
+    def test_monitor_ends_with_the_training_and_no_file_remains(self):
         job = self.train("train.steps=400")
         name = next(look["jobs"][0]["job"] for look in self.looks() if look["jobs"])
         until_end = subprocess.run([LOCKSTEP, "monitor", str(self.run_dir), "--json", "--every", "0.05"],
@@ -148,7 +148,7 @@ class MonitorCommand(unittest.TestCase):
         self.assertEqual(job.wait(), 0)
         self.assertEqual(self.shown_files(name), [])
 
-    def test_without_a_training_it_says_so(self):
+    def test_reports_that_no_training_runs(self):
         command = [LOCKSTEP, "monitor", str(self.run_dir)]
         told = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(told.returncode, 0)
@@ -182,7 +182,7 @@ class MonitorCommand(unittest.TestCase):
             self.assertLessEqual(max(map(len, table.split("\n"))), 80, table)
         return parts[0::2]
 
-    def test_a_terminal_gets_one_table_that_is_drawn_again(self):
+    def test_terminal_redraws_one_table(self):
         self.train()
         self.wait_for_steps()
         for table in self.drawn(rows=24):

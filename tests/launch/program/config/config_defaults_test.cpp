@@ -17,7 +17,7 @@ Config with(std::vector<std::string> overrides) {
 
 double rate(const std::vector<std::string>& overrides) { return with(overrides).schedule.learning_rate; }
 
-TEST(ConfigDefaults, ALearningRateLeftOutSuitsNetworkOptimizerAndBatch) {
+TEST(ConfigDefaults, LearningRateDependsOnNetworkOptimizerAndBatch) {
   EXPECT_EQ(rate({"model.name=resnet18", "train.batch=256"}), 0.1) << "Goyal et al., 2017";
   EXPECT_EQ(rate({"model.name=resnet18", "train.batch=16"}), 0.0063);
   EXPECT_EQ(rate({"model.name=resnet18", "train.batch=16", "train.accumulation=8"}), 0.05);
@@ -31,18 +31,18 @@ TEST(ConfigDefaults, ALearningRateLeftOutSuitsNetworkOptimizerAndBatch) {
   EXPECT_EQ(rate({"model.name=resnet18", "train.batch=64", "optimizer.name=lars"}), 0.5);
 }
 
-TEST(ConfigDefaults, WhatIsGivenStays) {
+TEST(ConfigDefaults, GivenValuesAreKept) {
   EXPECT_EQ(rate({"model.name=resnet18", "optimizer.learning_rate=0.1"}), 0.1);
   EXPECT_EQ(with({"model.name=resnet18", "optimizer.learning_rate=0.1"}).schedule.warmup_epochs, 0);
   EXPECT_EQ(with({"model.name=resnet18", "schedule.warmup_epochs=3"}).schedule.warmup_epochs, 3);
 }
 
-TEST(ConfigDefaults, AChosenRateHasAnEpochOfWarmUp) {
+TEST(ConfigDefaults, ChosenRateHasOneEpochOfWarmUp) {
   EXPECT_EQ(with({"train.epochs=5"}).schedule.warmup_epochs, 1);
   EXPECT_EQ(with({"train.epochs=1"}).schedule.warmup_epochs, 0.5);
 }
 
-TEST(ConfigDefaults, ArePrintedSoThatARunCanBeRepeated) {
+TEST(ConfigDefaults, PrintedConfigurationRepeatsTheRun) {
   const Config config = with({"model.name=resnet18", "train.epochs=5"});
   const TemporaryFolder folder;
   const std::string text = to_toml(config);

@@ -100,7 +100,7 @@ std::string error_of_text(const std::string& text, const std::vector<std::string
 }
 
 // The parser words a syntax error; lockstep adds its place and the other errors.
-TEST(ConfigErrors, ASyntaxErrorHidesNoOther) {
+TEST(ConfigErrors, SyntaxErrorHidesNoOtherError) {
   expect_error_lines(
       error_of_text("[optimizer]\nname = \"adam\"\nlr = 0.1\n[train]\nbatch = = 3\nepochs = 0\nseed 3\n",
                     {"comm.overlap=7"}),
@@ -114,7 +114,7 @@ TEST(ConfigErrors, ASyntaxErrorHidesNoOther) {
 }
 
 // The keys of a section with an unreadable name belong to no other section.
-TEST(ConfigErrors, ABrokenSectionTakesItsKeysAlong) {
+TEST(ConfigErrors, KeysOfABrokenSectionAreNotChecked) {
   expect_error_lines(error_of_text("[data]\npath = 1\n[optimizer\nname = \"adam\"\n[train]\nbatch = 0\n"),
                      {{"3 errors"},
                       {"own.toml:2:", "data.path = 1", "string"},
@@ -123,13 +123,13 @@ TEST(ConfigErrors, ABrokenSectionTakesItsKeysAlong) {
 }
 
 // Keys that were not read cause no errors: neither that they are missing nor that they conflict.
-TEST(ConfigErrors, ASyntaxErrorBringsNoFalseOnes) {
+TEST(ConfigErrors, SyntaxErrorCausesNoFalseErrors) {
   expect_error_lines(error_of_text("[data]\npath = \"x\n[optimizer]\nnesterov = true\nmomentum = 0.9.\n"),
                      {{"2 errors"}, {"own.toml:2:10:"}, {"own.toml:5:"}});
 }
 
 // An unterminated list swallows the following lines, so no other error can be reported.
-TEST(ConfigErrors, AnErrorWithoutAClearLineIsReportedAlone) {
+TEST(ConfigErrors, ErrorWithoutAClearLineIsReportedAlone) {
   for (const char* text :
        {"[data]\nmean = [0.5\ndeviation = [1]\n[train]\nbatch = 0\n",
         "train:\n  batch: 0\n  epochs: 0\n  seed: 1\ndata:\n  path: x\n  mean: 1\n  tail: 1\n"
@@ -142,7 +142,7 @@ TEST(ConfigErrors, AnErrorWithoutAClearLineIsReportedAlone) {
 }
 
 // Columns are counted in characters from 1, as in an editor, although strings are replaced before parsing.
-TEST(ConfigErrors, ColumnsAreThoseOfTheFile) {
+TEST(ConfigErrors, ColumnsMatchTheFile) {
   const auto place = [](const std::string& text) {
     const std::string error = error_of_text(text);
     return error.substr(0, error.find(": "));
@@ -154,7 +154,7 @@ TEST(ConfigErrors, ColumnsAreThoseOfTheFile) {
   EXPECT_EQ(place("[run]\ndir = \"\"\"a\"\"\"\n"), "own.toml:2:7");
 }
 
-TEST(ConfigErrors, AMissingFileIsNamed) {
+TEST(ConfigErrors, MissingFileIsNamed) {
   const WorkingFolder folder;
   const auto error = [](const std::string& path) {
     return message_of<IoError>([&] { load_config(path, {}); });
@@ -168,7 +168,7 @@ TEST(ConfigErrors, AMissingFileIsNamed) {
   expect_parts(error("./"), {"./", "Is a directory"});
 }
 
-TEST(ConfigErrors, AnUnknownPresetNamesTheLikelyFileAndThePresets) {
+TEST(ConfigErrors, UnknownPresetSuggestsTheFileAndListsThePresets) {
   const WorkingFolder folder;
   folder.write("own.toml", "");
   folder.write("bare", "");
@@ -195,7 +195,7 @@ TEST(ConfigErrors, ValuesThatWouldOverflowAreRefused) {
   }
 }
 
-TEST(ConfigErrors, TheLargestValuesHaveProductsThatFit) {
+TEST(ConfigErrors, LargestValuesHaveProductsThatFit) {
   const auto most = [](const char* name) {
     for (const detail::Key& key : detail::keys())
       if (key.name == name) return key.range.most;
@@ -209,7 +209,7 @@ TEST(ConfigErrors, TheLargestValuesHaveProductsThatFit) {
   EXPECT_LE(most("train.loss_scale"), 3e38) << "it is a float";
 }
 
-TEST(Suggestions, OtherProgramsNamesOfKeys) {
+TEST(Suggestions, TranslateKeysOfOtherPrograms) {
   const std::pair<const char*, const char*> cases[] = {{"lr", "optimizer.learning_rate"},
                                                        {"optimizer.lr", "optimizer.learning_rate"},
                                                        {"train.lr", "optimizer.learning_rate"},
@@ -223,7 +223,7 @@ TEST(Suggestions, OtherProgramsNamesOfKeys) {
   for (const auto& [given, meant] : cases) EXPECT_EQ(suggested_key(given), meant) << given;
 }
 
-TEST(Suggestions, OtherProgramsNamesOfValues) {
+TEST(Suggestions, TranslateValuesOfOtherPrograms) {
   const std::vector<std::string> devices = {"auto", "cpu", "cuda"}, optimizers = {"sgd", "adamw", "lars"};
   EXPECT_EQ(suggested_word("gpu", devices), "cuda");
   EXPECT_EQ(suggested_word("cpu0", devices), "cpu");
@@ -243,7 +243,7 @@ TEST(Suggestions, EveryWordSuggestedForAKeyIsAllowed) {
   }
 }
 
-TEST(Suggestions, NearestInSpelling) {
+TEST(Suggestions, FindTheNearestSpelling) {
   const std::vector<std::string> words = {"batch", "epochs", "steps"};
   EXPECT_EQ(nearest("bacth", words), "batch");
   EXPECT_EQ(nearest("step", words), "steps");
@@ -254,7 +254,7 @@ TEST(Suggestions, NearestInSpelling) {
 }
 
 // A configuration may come from another person, and so may a run's folder and a preset.
-TEST(ConfigErrors, AFileCannotSetACommand) {
+TEST(ConfigErrors, FileCannotSetAnEventCommand) {
   const WorkingFolder folder;
   folder.write("own.toml", "[data]\npath = \"x\"\n[run]\nevent_command = \"touch here\"\n");
   expect_error_lines(error_of("own.toml"),

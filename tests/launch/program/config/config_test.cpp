@@ -77,7 +77,7 @@ void expect_no_suggestion(const std::string& message, const std::vector<std::str
     EXPECT_EQ(message.find(did_you_mean(word)), std::string::npos) << message;
 }
 
-TEST(Config, PresetSetsWhatItsFileSays) {
+TEST(Config, PresetSetsTheValuesOfItsFile) {
   const Config config = with({});
   EXPECT_EQ(config.model.name, "cnn");
   EXPECT_EQ(config.dataset.path, "/usr/share/datasets/fashion-mnist");
@@ -85,7 +85,7 @@ TEST(Config, PresetSetsWhatItsFileSays) {
   EXPECT_EQ(config.loader.batch, 64);
   EXPECT_EQ(config.optimizer.weight_decay, 5e-4);
   EXPECT_EQ(config.schedule.warmup_epochs, 0.5);
-  EXPECT_EQ(config.loader.accumulation, 1) << "what the preset leaves out keeps its default";
+  EXPECT_EQ(config.loader.accumulation, 1) << "a key that the preset omits keeps its default";
 }
 
 TEST(Config, EveryPresetFileIsBuiltIn) {
@@ -111,7 +111,7 @@ TEST(Config, TextOfEveryPresetLoadsToTheSameText) {
   }
 }
 
-TEST(Config, TextKeepsAwkwardValues) {
+TEST(Config, TextKeepsSpecialCharactersAndExtremeNumbers) {
   Config config = with({});
   config.dataset.path = "a \"b\" \\ #c = [d]\n\te\x7f \xc3\xa9";
   config.schedule.learning_rate = 0.1 + 0.2;
@@ -157,7 +157,7 @@ TEST(Config, OverrideValuesAreTomlOrABareWord) {
   EXPECT_TRUE(config.network.mean.empty());
 }
 
-TEST(Config, BoundariesThatAreAllowed) {
+TEST(Config, BoundaryValuesAreAllowed) {
   for (const char* text :
        {"train.batch=1", "train.steps=0", "train.threads=0", "train.seed=0", "data.loader_threads=0",
         "optimizer.momentum=0", "optimizer.weight_decay=0", "optimizer.beta1=0", "optimizer.beta2=0",
@@ -174,7 +174,7 @@ TEST(Config, EveryDatasetFormatIsAllowed) {
 }
 
 // The message names the value and the bounds.
-TEST(Config, ValuesOutOfRange) {
+TEST(Config, ValuesOutOfRangeAreRefused) {
   const std::map<std::string, std::vector<std::string>> errors = {
       {"train.batch=0", {"train.batch = 0", "1", "1048576", "\"auto\""}},
       {"train.accumulation=0", {"train.accumulation = 0", "1", "1048576"}},
@@ -221,7 +221,7 @@ TEST(Config, ValuesOutOfRange) {
 }
 
 // The message names both keys.
-TEST(Config, CrossBarrierRefusesWhatItMakesNoSenseWith) {
+TEST(Config, CrossBarrierRefusesIncompatibleKeys) {
   const std::pair<const char*, const char*> others[] = {
       {"comm.overlap=false", "comm.overlap = true"},
       {"train.staleness=1", "train.staleness = 0"},
@@ -240,7 +240,7 @@ TEST(Config, CrossBarrierRefusesWhatItMakesNoSenseWith) {
   with({"comm.cross_barrier=true", "train.precision=fp16", "train.loss_scale_interval=0"});
 }
 
-TEST(Config, CrossBarrierHasSmallBucketsUnlessTheyAreGiven) {
+TEST(Config, CrossBarrierDefaultsToSmallBuckets) {
   using Mib = std::array<double, 3>;
   EXPECT_EQ(with({"comm.cross_barrier=true"}).gradients.bucket_mib, (Mib{1, 1, 1}));
   EXPECT_EQ(with({"comm.cross_barrier=true", "comm.bucket_mib=[1, 25, 1]"}).gradients.bucket_mib,
@@ -260,7 +260,7 @@ TEST(Config, ClippingNeedsTheMeanOfAllGradients) {
   EXPECT_EQ(with({"optimizer.clip_norm=1", "train.average_every=1", "comm.codec=topk"}).trainer.clip_norm, 1);
 }
 
-TEST(Config, AnAverageOfWeightsNeedsWeightsThatAllRanksShare) {
+TEST(Config, WeightAverageNeedsSharedWeights) {
   const std::pair<const char*, const char*> refused[] = {
       {"comm.cross_barrier=true", "comm.cross_barrier = false"},
       {"train.average_every=8", "train.average_every = 0"},
@@ -272,13 +272,13 @@ TEST(Config, AnAverageOfWeightsNeedsWeightsThatAllRanksShare) {
   EXPECT_EQ(with({"train.ema_decay=0.999", "train.staleness=1"}).trainer.ema_decay, 0.999);
 }
 
-TEST(Config, WhatStopsATrainingNeedsEvaluations) {
+TEST(Config, EarlyStoppingNeedsEvaluations) {
   const std::string error = config_error([] { with({"run.stop_after_epochs=3", "run.evaluate_every=0"}); });
   expect_in_order(error, {"run.stop_after_epochs = 3", "run.evaluate_every"});
   with({"run.keep_best=true", "run.evaluate_every=0"});
 }
 
-TEST(Config, ARateIsScaledWhereItIsGiven) {
+TEST(Config, RateScalingNeedsALearningRate) {
   const auto scaled = [](const std::string& text) { return from_text("[data]\npath = \"x\"\n" + text); };
   expect_parts(text_error("[optimizer]\nscale_rate = \"linear\"\n"),
                {"FILE:2: ", "optimizer.scale_rate = \"linear\"", "optimizer.learning_rate"});
@@ -316,7 +316,7 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
                   {"train.average_every = 2", "model.sync_batch_norm = false"});
 }
 
-TEST(Config, ARingIsRefusedWithWhatHasRanksWaitForEachOther) {
+TEST(Config, RingRefusesKeysThatSynchronizeRanks) {
   const std::pair<const char*, const char*> refused[] = {
       {"train.average_every=8", "train.average_every = 0"},
       {"train.staleness=1", "train.staleness = 0"},
@@ -338,7 +338,7 @@ TEST(Config, ARingIsRefusedWithWhatHasRanksWaitForEachOther) {
 }
 
 // The message names the value, and the type and the range of the key.
-TEST(Config, ValuesOfTheWrongType) {
+TEST(Config, ValuesOfTheWrongTypeAreRefused) {
   const std::map<std::string, std::vector<std::string>> errors = {
       {"train.batch=1.5", {"train.batch = 1.5", "1", "1048576", "\"auto\""}},
       {"train.batch=64.0", {"train.batch = 64.0", "1", "1048576", "\"auto\""}},
@@ -365,7 +365,7 @@ TEST(Config, ValuesOfTheWrongType) {
                 "mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, mobilenet_v2"});
 }
 
-TEST(Config, SomeOfSeveralWords) {
+TEST(Config, WordListsAreParsedAndChecked) {
   EXPECT_EQ(with({"run.metrics=top5, f1"}).metrics, "top5, f1");
   EXPECT_EQ(with({"run.metrics=confusion"}).metrics, "confusion");
   EXPECT_EQ(with({"run.metrics=none"}).metrics, "none");
@@ -426,7 +426,7 @@ TEST(Config, UnknownKeysSuggestTheNearest) {
   expect_no_suggestion(far_section, sections);
 }
 
-TEST(Config, MalformedOverrides) {
+TEST(Config, MalformedOverridesAreRefused) {
   for (const char* text : {"train.batch", "=3", ""})
     expect_parts(set_error(text), {fmt::format("--set {}", text), "section.key=value"});
   expect_parts(set_error("train.batch="),
@@ -434,7 +434,7 @@ TEST(Config, MalformedOverrides) {
   for (const char* text : {"data.mean=[0.1", "data.path=\"x"})
     expect_parts(set_error(text), {fmt::format("--set {}", text), "TOML"});
   EXPECT_NE(set_error("train.batch=1\nother=2").find("train.batch = "), std::string::npos)
-      << "a second assignment does not slip in";
+      << "one override cannot contain a second assignment";
 }
 
 TEST(Config, SyntaxErrorsNameFileAndLine) {
@@ -447,7 +447,7 @@ TEST(Config, SyntaxErrorsNameFileAndLine) {
   EXPECT_FALSE(text_error("x = " + std::string(5000, '[')).empty()) << "nested too deep";
 }
 
-TEST(Config, LettersBeyondAsciiAreForStringsAndComments) {
+TEST(Config, NonAsciiIsAllowedInStringsAndComments) {
   EXPECT_EQ(
       from_text("\xef\xbb\xbf# \xc3\xa9\n[data]\npath = 'a\\' # \"\xc3\xa9\n[run]\ndir = \"\\\"\xc3\xa9\"\n")
           .run_dir,
@@ -458,7 +458,7 @@ TEST(Config, LettersBeyondAsciiAreForStringsAndComments) {
   EXPECT_EQ(with({"run.dir=\xc3\xa9"}).run_dir, "\xc3\xa9");
 }
 
-TEST(Config, FilesThatCannotBeRead) {
+TEST(Config, UnreadableFilesAreNamed) {
   for (const std::string& path :
        {std::string("missing.toml"), std::string("/"), testing::TempDir() + "none/x.toml"})
     try {
@@ -470,11 +470,11 @@ TEST(Config, FilesThatCannotBeRead) {
   expect_parts(config_error([] { load_config("/dev/zero", {}); }), {"/dev/zero", "1 MiB"});
 }
 
-TEST(Config, EmptyFileLacksTheData) {
+TEST(Config, EmptyFileLacksDataPath) {
   expect_parts(config_error([] { from_text(""); }), {"data.path", "--set data.path="});
 }
 
-TEST(Config, UnknownPresetsNameTheNearestAndListAll) {
+TEST(Config, UnknownPresetsSuggestTheNearestAndListAll) {
   const std::string message = config_error([] { load_config("fashion_mnist_cn", {}); });
   EXPECT_TRUE(std::regex_search(message, std::regex("\\bfashion_mnist_cn\\b"))) << message;
   expect_parts(message, {did_you_mean("fashion_mnist_cnn")});
@@ -492,7 +492,8 @@ TEST(Config, FirstDifferenceNamesKeyAndValues) {
   const std::string one = "[a]\nx = 1\n", two = "[a]\nx = 1\ny = 2\n";
   expect_in_order(first_difference(one, two), {"a.y", "2"});
   expect_in_order(first_difference(two, one), {"a.y", "2"});
-  EXPECT_NE(first_difference(one, two), first_difference(two, one)) << "which of them lacks the key";
+  EXPECT_NE(first_difference(one, two), first_difference(two, one))
+      << "the text names the side without the key";
   expect_in_order(first_difference(one, "[b]\nx = 1\n"), {"a.x", "1"});
 }
 
@@ -513,7 +514,7 @@ TEST(Config, EveryKeyIsDescribedAndPrinted) {
   }
 }
 
-TEST(Config, TextKeepsSecretsToItself) {
+TEST(Config, TextHidesSecrets) {
   const Config config = with({"run.event_command=curl https://hooks.example/token"});
   EXPECT_TRUE(config.busy.runs_command());
   const std::string text = to_toml(config);

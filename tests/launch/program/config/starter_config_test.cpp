@@ -60,24 +60,24 @@ TEST(StarterConfig, MeasuresMeanAndDeviationOfEachChannel) {
   EXPECT_NEAR(summary.mean[1], 100.0 / 255, 1e-9);
   EXPECT_NEAR(summary.mean[2], 100.0 / 255, 1e-9);
   EXPECT_NEAR(summary.deviation[0], std::sqrt((101.0 * 101 - 1) / 12) / 255, 1e-9);
-  EXPECT_EQ(summary.deviation[1], 1) << "nothing to divide by";
+  EXPECT_EQ(summary.deviation[1], 1) << "a constant channel has the deviation 1";
   EXPECT_NEAR(summary.deviation[2], 100.0 / 255, 1e-9);
 }
 
-TEST(StarterConfig, ASampleOfManyImagesIsEnough) {
+TEST(StarterConfig, SamplesTheWholeFolderOfManyImages) {
   const ImageSummary summary = summarize(Stripes(250 * 200, {.height = 2, .width = 2, .channels = 3}));
   EXPECT_NEAR(summary.mean[2], 100.0 / 255, 1e-9);
-  EXPECT_NEAR(summary.mean[0], 127.5 / 255, 0.05) << "from all over the folder, not its beginning";
+  EXPECT_NEAR(summary.mean[0], 127.5 / 255, 0.05) << "sampled from the whole folder, not from its start";
 }
 
-TEST(StarterConfig, TheBatchFitsTheImages) {
+TEST(StarterConfig, BatchFitsTheImages) {
   const std::pair<std::int64_t, std::int64_t> batches[] = {{1, 1},    {3, 2},    {9, 8},     {100, 8},
                                                            {256, 16}, {600, 32}, {1024, 64}, {1'000'000, 64}};
   for (const auto& [count, batch] : batches)
     EXPECT_EQ(loaded(images(count, kColourImage)).loader.batch, batch) << count;
 }
 
-TEST(StarterConfig, SmallImagesGetASmallNetworkAndOnlyColourIsMirrored) {
+TEST(StarterConfig, SmallImagesGetASmallNetworkAndColourImagesAreFlipped) {
   const Config colour = loaded(images(100, kColourImage));
   EXPECT_EQ(colour.model.name, "resnet20");
   EXPECT_TRUE(colour.network.augmentation.horizontal_flip);
@@ -89,13 +89,13 @@ TEST(StarterConfig, SmallImagesGetASmallNetworkAndOnlyColourIsMirrored) {
   EXPECT_EQ(gray.network.deviation, std::vector<double>{0.25});
 }
 
-TEST(StarterConfig, TheRateIsChosenWithWarmUp) {
+TEST(StarterConfig, RateIsChosenWithWarmUp) {
   const Config config = loaded(images(100, kColourImage));
   EXPECT_LT(config.schedule.learning_rate, 0.01);
   EXPECT_EQ(config.schedule.warmup_epochs, 1);
 }
 
-TEST(StarterConfig, AwkwardFoldersAreQuoted) {
+TEST(StarterConfig, FoldersWithSpecialCharactersAreQuoted) {
   EXPECT_EQ(loaded(images(10, kColourImage), "/a \"b\" \\c\n#").dataset.path, "/a \"b\" \\c\n#");
 }
 

@@ -22,7 +22,7 @@ using Ranks = std::vector<RankCores>;
 using Threads = std::vector<int>;
 const std::vector<int> kAll = {0, 1, 2, 3, 4, 5, 6, 7};
 
-TEST(DivideCores, RanksThatAreNotBoundShareThem) {
+TEST(DivideCores, UnboundRanksShareCores) {
   EXPECT_EQ(divide_cores(Ranks(1, rank_on(kAll)), 0), Threads{8});
   EXPECT_EQ(divide_cores(Ranks(2, rank_on(kAll)), 0), Threads(2, 4));
   EXPECT_EQ(divide_cores(Ranks(3, rank_on(kAll)), 0), Threads(3, 2));
@@ -30,7 +30,7 @@ TEST(DivideCores, RanksThatAreNotBoundShareThem) {
   EXPECT_EQ(divide_cores(Ranks(9, rank_on(kAll)), 0), Threads(9, 1));
 }
 
-TEST(DivideCores, RanksBoundToCoresOfTheirOwnKeepThem) {
+TEST(DivideCores, BoundRanksKeepTheirCores) {
   EXPECT_EQ(divide_cores(Ranks{rank_on({0, 1, 2, 3}), rank_on({4, 5, 6, 7})}, 0), (Threads{4, 4}));
   EXPECT_EQ(divide_cores(Ranks{rank_on({0}), rank_on({1, 2, 3})}, 0), (Threads{1, 3}));
   // Two sockets with two ranks each.
@@ -41,11 +41,13 @@ TEST(DivideCores, RanksBoundToCoresOfTheirOwnKeepThem) {
   EXPECT_EQ(divide_cores(Ranks{rank_on({0, 1, 2}), rank_on({2, 3, 4})}, 0), (Threads{2, 2}));
 }
 
-TEST(DivideCores, NodesDoNotShare) {
+TEST(DivideCores, NodesDoNotShareCores) {
   EXPECT_EQ(divide_cores(Ranks{rank_on(kAll, 0), rank_on({0, 1}, 1)}, 0), (Threads{8, 2}));
 }
 
-TEST(DivideCores, WhatIsWantedCounts) { EXPECT_EQ(divide_cores(Ranks(2, rank_on(kAll)), 6), Threads(2, 6)); }
+TEST(DivideCores, ConfiguredThreadsAreUsed) {
+  EXPECT_EQ(divide_cores(Ranks(2, rank_on(kAll)), 6), Threads(2, 6));
+}
 
 RankCores with_quota(RankCores rank, double cores, std::uint64_t group = 1) {
   *std::ranges::find(rank.quotas, 0.0, &ProcessorQuota::cores) = {.group = group, .cores = cores};
@@ -61,19 +63,19 @@ TEST(DivideCores, RanksOfOneControlGroupShareItsQuota) {
   EXPECT_EQ(divide_cores(Ranks{with_quota(all, 2, 1), with_quota(all, 4, 2)}, 0), (Threads{2, 4}));
   EXPECT_EQ(divide_cores(Ranks{with_quota(rank_on(kAll, 0), 3), with_quota(rank_on(kAll, 1), 3)}, 0),
             (Threads{3, 3}))
-      << "numbers of groups are a node's own";
+      << "group numbers are local to a node";
   // Two containers of two cores each in a pod of three.
   EXPECT_EQ(divide_cores(
                 Ranks{with_quota(with_quota(all, 2, 1), 3, 9), with_quota(with_quota(all, 2, 2), 3, 9)}, 0),
             (Threads{1, 1}));
-  EXPECT_EQ(divide_cores(Ranks(1, with_quota(all, 1)), 6), Threads{6}) << "what is wanted counts";
+  EXPECT_EQ(divide_cores(Ranks(1, with_quota(all, 1)), 6), Threads{6}) << "the configured number is used";
 }
 
 std::string contention(const Ranks& ranks, std::int64_t wanted = 0) {
   return describe_contention(ranks, divide_cores(ranks, wanted));
 }
 
-TEST(Contention, IsMoreRanksOrThreadsThanCoresOrOneCoreOfMany) {
+TEST(Contention, ReportsTooManyRanksOrThreadsAndSingleCoreBinding) {
   EXPECT_EQ(contention(Ranks(2, rank_on(kAll))), "");
   EXPECT_EQ(contention(Ranks(2, rank_on(kAll)), 4), "");
   EXPECT_EQ(contention(Ranks{rank_on({0, 1}), rank_on({2, 3})}), "");
@@ -86,7 +88,7 @@ TEST(Contention, IsMoreRanksOrThreadsThanCoresOrOneCoreOfMany) {
   EXPECT_EQ(contention(Ranks{alone}), "") << "there is no other core";
 }
 
-TEST(Contention, IsMoreThreadsThanAQuotaHasTimeFor) {
+TEST(Contention, ReportsThreadsBeyondTheCpuQuota) {
   const RankCores limited = with_quota(rank_on(kAll), 2);
   EXPECT_EQ(contention(Ranks(1, limited)), "");
   EXPECT_EQ(contention(Ranks(2, limited)), "");
@@ -98,7 +100,7 @@ TEST(Contention, IsMoreThreadsThanAQuotaHasTimeFor) {
             "1 thread of 1 rank compute on 8 cores, of which a ");
 }
 
-TEST(Contention, IsSaidOnceForManyNodes) {
+TEST(Contention, IsReportedOnceForManyNodes) {
   const Ranks ranks = {rank_on({0}, 0), rank_on({0, 1}, 1), rank_on({0}, 2), rank_on({1}, 3)};
   const std::string text = contention(ranks);
   EXPECT_TRUE(text.starts_with("rank 0 may use one core of 8")) << text;
@@ -114,7 +116,7 @@ int niceness_of(Stream& stream) {
   return niceness;
 }
 
-TEST(Niceness, IsOfTheThreadThatCommunicatesAlone) {
+TEST(Niceness, AppliesOnlyToTheCommunicationThread) {
   const int before = niceness_of_this_thread();
   Stream communication(Device{}, StreamUse::communication);
   set_niceness(communication, 0);
@@ -125,7 +127,7 @@ TEST(Niceness, IsOfTheThreadThatCommunicatesAlone) {
 }
 
 // The niceness is lowered for root, and for users that the system allows it.
-TEST(Niceness, IsLeftWhereItMayNotBeLowered) {
+TEST(Niceness, IsUnchangedWithoutPermission) {
   const int before = niceness_of_this_thread();
   Stream communication(Device{}, StreamUse::communication);
   set_niceness(communication, -20);
@@ -142,7 +144,7 @@ cpu_set_t usable() {
   return set;
 }
 
-TEST(KeepNear, TakesThoseThatAreNearOfThoseThatMayBeUsed) {
+TEST(KeepNear, KeepsTheAllowedCoresThatAreNear) {
   in_thread([] {
     const cpu_set_t all = usable();
     std::size_t first = 0;
@@ -161,7 +163,7 @@ TEST(KeepNear, TakesThoseThatAreNearOfThoseThatMayBeUsed) {
   });
 }
 
-TEST(KeepNear, LeavesAllWhereNoneIsNear) {
+TEST(KeepNear, KeepsAllCoresIfNoneIsNear) {
   in_thread([] {
     const cpu_set_t all = usable();
     cpu_set_t far = {};

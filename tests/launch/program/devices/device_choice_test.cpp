@@ -25,18 +25,18 @@ TEST(DealDevices, RanksBeyondTheDevicesGetNoneOrShareRoundRobin) {
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::allowed), (Devices{0, 1, 0, 1, 0}));
 }
 
-TEST(DealDevices, NothingIsSharedWhereNothingIsVisible) {
+TEST(DealDevices, RanksGetNoneIfNoneIsVisible) {
   EXPECT_EQ(deal_devices(ranks_that_see(2, {}), DeviceSharing::allowed), (Devices{-1, -1}));
 }
 
-TEST(DealDevices, EachNodeHasItsOwn) {
+TEST(DealDevices, NodesHaveSeparateDevices) {
   std::vector<RankDevices> ranks = ranks_that_see(4, {"a", "b"});
   ranks[1].node = ranks[3].node = 1;  // the order of mpirun --map-by node
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 0, 1, 1}));
 }
 
 // With Slurm's --gpus-per-task and with MIG every rank sees one device, as number 0.
-TEST(DealDevices, ADeviceShownToOneRankIsThatRanks) {
+TEST(DealDevices, DeviceVisibleToOneRankBelongsToIt) {
   std::vector<RankDevices> ranks = ranks_that_see(2, {"a"});
   ranks[1].uuids = {"b"};
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 0}));
@@ -44,16 +44,17 @@ TEST(DealDevices, ADeviceShownToOneRankIsThatRanks) {
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 1}));
 }
 
-TEST(DealDevices, WhatOtherJobsHaveIsNotDealt) {
+TEST(DealDevices, DevicesOfOtherJobsAreNotAssigned) {
   std::vector<RankDevices> ranks = ranks_that_see(2, {"a", "b", "c"});
   for (RankDevices& rank : ranks) rank.taken = {{"b", "another"}};
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 2}));
   for (RankDevices& rank : ranks) rank.taken = {{"a", "another"}, {"b", "another"}};
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{2, -1}));
-  EXPECT_EQ(deal_devices(ranks, DeviceSharing::allowed), (Devices{0, 1})) << "shares with them";
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::allowed), (Devices{0, 1}))
+      << "devices of other jobs may be shared";
 }
 
-TEST(DealDevices, ARankKeepsWhatItHas) {
+TEST(DealDevices, RankKeepsItsDevice) {
   std::vector<RankDevices> ranks = ranks_that_see(3, {"a", "b", "c"});
   ranks[0].own = {"c"};
   ranks[2].own = {"a"};
@@ -63,7 +64,7 @@ TEST(DealDevices, ARankKeepsWhatItHas) {
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{2, 1, 0}));
 }
 
-TEST(DealDevices, TheLeastUsedComeFirstAndAmongEqualsTheFirst) {
+TEST(DealDevices, LeastUsedDevicesComeFirst) {
   std::vector<RankDevices> ranks = ranks_that_see(4, {"a", "b", "c", "d"});
   for (RankDevices& rank : ranks) rank.use = {{"a", 9}, {"b", 1}, {"d", 1}};  // c is unused
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{2, 1, 3, 0}));
@@ -72,7 +73,7 @@ TEST(DealDevices, TheLeastUsedComeFirstAndAmongEqualsTheFirst) {
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{1, 3, 0, -1}));
 }
 
-TEST(DealDevices, SharingIsTheSameDeviceOrSlicesOfOne) {
+TEST(DealDevices, SharingMeansTheSameDeviceOrSlicesOfOne) {
   const auto shared = [](const std::vector<RankDevices>& ranks) {
     return devices_are_shared(ranks, deal_devices(ranks, DeviceSharing::allowed));
   };
@@ -85,7 +86,7 @@ TEST(DealDevices, SharingIsTheSameDeviceOrSlicesOfOne) {
   EXPECT_FALSE(shared(slices));
 }
 
-TEST(UnusedDevices, AreThoseThatSomeRankSeesAndNoneTakes) {
+TEST(UnusedDevices, AreVisibleAndNotAssigned) {
   const auto unused = [](const std::vector<RankDevices>& ranks) {
     return unused_devices(ranks, deal_devices(ranks, DeviceSharing::allowed));
   };
@@ -104,7 +105,7 @@ TEST(UnusedDevices, AreThoseThatSomeRankSeesAndNoneTakes) {
   EXPECT_EQ(unused(ranks), "");
 }
 
-TEST(TakenTable, NamesTheJobsOfTheNodeThatHasTooFew) {
+TEST(TakenTable, NamesTheJobsOnTheNodeWithTooFewDevices) {
   std::vector<RankDevices> ranks = ranks_that_see(3, {"GPU-a", "GPU-b"});
   ranks[0].node = 1;
   ranks[0].taken = {{"GPU-x", "nobody here"}};
@@ -113,7 +114,7 @@ TEST(TakenTable, NamesTheJobsOfTheNodeThatHasTooFew) {
   EXPECT_EQ(taken_table(ranks, deal_devices(ranks, DeviceSharing::allowed)), "");
 }
 
-TEST(DeviceTable, ShowsTheNodeThatHasTooFew) {
+TEST(DeviceTable, ShowsTheNodeWithTooFewDevices) {
   std::vector<RankDevices> ranks = ranks_that_see(2, {"GPU-a", "GPU-b"});
   for (const RankDevices& rank : ranks_that_see(2, {"GPU-c"})) {
     ranks.push_back(rank);

@@ -52,7 +52,7 @@ class KernelCacheTest : public testing::Test {
   std::filesystem::path folder_ = temporary_.path() / "made";
 };
 
-TEST_F(KernelCacheTest, ASecondStartTimesNothing) {
+TEST_F(KernelCacheTest, SecondStartTimesNothing) {
   EXPECT_TRUE(start("library 1 on a processor", "3x3").timed);
   const Start second = start("library 1 on a processor", "3x3");
   EXPECT_FALSE(second.timed);
@@ -67,7 +67,7 @@ TEST_F(KernelCacheTest, AnotherLibraryOrProcessorTimesAgain) {
   EXPECT_FALSE(start("library 1 on a processor", "3x3").timed);
 }
 
-TEST_F(KernelCacheTest, ABrokenFileIsReplaced) {
+TEST_F(KernelCacheTest, BrokenFileIsReplaced) {
   EXPECT_TRUE(start("library 1", "3x3").timed);
   const std::filesystem::path file = KernelCache(folder_, "library 1").file();
   for (const char* text :
@@ -78,28 +78,28 @@ TEST_F(KernelCacheTest, ABrokenFileIsReplaced) {
   }
 }
 
-TEST_F(KernelCacheTest, AFolderThatCannotBeWrittenCostsOnlyTheTiming) {
+TEST_F(KernelCacheTest, UnwritableFolderOnlyRepeatsTheTiming) {
   std::ofstream(folder_) << "a file where the folder should be";
   EXPECT_TRUE(start("library 1", "3x3").timed);
   EXPECT_TRUE(start("library 1", "3x3").timed);
 }
 
 // If a start held the lock while timing kernels, this test would deadlock.
-TEST_F(KernelCacheTest, AStartWaitsForNobodyAndKeepsWhatOthersAdded) {
+TEST_F(KernelCacheTest, ConcurrentStartsDoNotBlockAndKeepAllChoices) {
   EXPECT_TRUE(start("library 1", "3x3", {.candidate = "winograd"}, [&] {
                 EXPECT_TRUE(start("library 1", "5x5").timed);
               }).timed);
   EXPECT_FALSE(start("library 1", "3x3").timed);
-  EXPECT_FALSE(start("library 1", "5x5").timed) << "what another job added meanwhile was lost";
+  EXPECT_FALSE(start("library 1", "5x5").timed) << "the choice of a concurrent job was lost";
 }
 
-TEST_F(KernelCacheTest, TheFirstOfTwoEqualChoicesStays) {
+TEST_F(KernelCacheTest, FirstOfTwoConcurrentChoicesIsKept) {
   start("library 1", "3x3", {.candidate = "winograd"},
         [&] { start("library 1", "3x3", {.candidate = "direct"}); });
   EXPECT_EQ(start("library 1", "3x3").chosen, "direct");
 }
 
-TEST_F(KernelCacheTest, ManyStartsAtOnceLoseNothing) {
+TEST_F(KernelCacheTest, ManyConcurrentStartsLoseNothing) {
   constexpr int kStarts = 16;
   {
     std::vector<std::jthread> starts;
@@ -111,13 +111,13 @@ TEST_F(KernelCacheTest, ManyStartsAtOnceLoseNothing) {
   EXPECT_EQ(left_over(), std::vector<std::string>());
 }
 
-TEST_F(KernelCacheTest, ALockThatCannotBeHadCostsAWarning) {
+TEST_F(KernelCacheTest, UnavailableLockCausesAWarning) {
   std::filesystem::create_directories(folder_ / "lock");  // a folder cannot be opened as a file
   EXPECT_TRUE(start("library 1", "3x3").timed);
   EXPECT_FALSE(start("library 1", "3x3").timed);
 }
 
-TEST_F(KernelCacheTest, WhatABusyMachineChoseIsTimedAgainUntilItIsQuiet) {
+TEST_F(KernelCacheTest, ChoicesOfABusyMachineAreTimedAgain) {
   const KernelChoice busy{.candidate = "direct", .microseconds = 9, .waited = 0.5};
   EXPECT_TRUE(start("library 1", "3x3", busy).timed);
   EXPECT_TRUE(start("library 1", "3x3", busy).timed);
@@ -126,14 +126,14 @@ TEST_F(KernelCacheTest, WhatABusyMachineChoseIsTimedAgainUntilItIsQuiet) {
   EXPECT_EQ(start("library 1", "3x3", busy).chosen, "winograd");
 }
 
-TEST_F(KernelCacheTest, WhereItIsAlwaysBusyTimingEnds) {
+TEST_F(KernelCacheTest, TimingEndsAfterFiveBusyStarts) {
   const KernelChoice busy{.candidate = "direct", .microseconds = 9, .waited = 0.5};
   int timed = 0;
   for (int i = 0; i < 10; ++i) timed += start("library 1", "3x3", busy).timed ? 1 : 0;
   EXPECT_EQ(timed, 5);
 }
 
-TEST(KernelChoicesText, GoesToOtherRanksAndBack) {
+TEST(KernelChoicesText, RoundTrips) {
   KernelChoices choices(ChooseBy::time);
   choices.keep("a \"quoted\" key",
                {.candidate = "winograd in 2 pieces", .microseconds = 12.5, .waited = 0.5});
@@ -144,7 +144,7 @@ TEST(KernelChoicesText, GoesToOtherRanksAndBack) {
 }
 
 // A checkpoint contains them, and may come from an untrusted source.
-TEST(KernelChoicesText, OfStrangersIsRefused) {
+TEST(KernelChoicesText, MalformedTextIsRefused) {
   const auto refused = [](const std::string& text) {
     KernelChoices choices(ChooseBy::time);
     return message_of<DataError>([&] { from_text(text, choices); });
@@ -159,7 +159,8 @@ TEST(KernelChoicesText, OfStrangersIsRefused) {
     EXPECT_NE(refused(with(contests)).find("\"contests\""), std::string::npos) << contests;
   const std::string nested = refused(std::string(1000000, '['));
   EXPECT_NE(nested.find("kernel"), std::string::npos) << nested;
-  EXPECT_EQ(nested.find("json.exception"), std::string::npos) << "refused before the end: " << nested;
+  EXPECT_EQ(nested.find("json.exception"), std::string::npos)
+      << "the nesting is refused before the parser fails: " << nested;
   for (const char* text :
        {"", "7", "[1]", "{\"3x3\": 7}", "{\"3x3\": {\"kernel\": 7}}", "{\"3x3\": {}}", "\xff"})
     EXPECT_NE(refused(text).find("kernel"), std::string::npos) << text;

@@ -34,16 +34,16 @@ void expect_largest(Need need, std::int64_t too_large, std::size_t available) {
   EXPECT_LE(need.calls, 40);
 }
 
-TEST(LargestBatch, OfMemoryThatGrowsEvenly) {
+TEST(LargestBatch, IsFoundIfMemoryIsLinear) {
   Need need{[](std::int64_t batch) { return static_cast<std::size_t>(batch) * 3 * kMiB; }, 100 * kMiB};
   expect_largest(need, 1000, 500 * kMiB);
   EXPECT_EQ(largest_batch(need.function(), 1000, 500 * kMiB), 133);
-  EXPECT_LE(need.calls, 6) << "guesses lie on the line";
+  EXPECT_LE(need.calls, 6) << "linear guesses need few calls";
   expect_largest(need, 1'000'000'000, 500 * kMiB);
   expect_largest(need, 134, 500 * kMiB);
 }
 
-TEST(LargestBatch, OfMemoryThatDoesNot) {
+TEST(LargestBatch, IsFoundIfMemoryIsNotLinear) {
   const auto batch_of = [](std::int64_t batch) { return static_cast<std::size_t>(batch); };
   expect_largest({[&](std::int64_t batch) { return batch_of(batch) * batch_of(batch) * 64; }, kMiB}, 100'000,
                  64 * kMiB);
@@ -51,13 +51,13 @@ TEST(LargestBatch, OfMemoryThatDoesNot) {
   expect_largest({[&](std::int64_t batch) { return batch < 700 ? kMiB : 100 * kMiB; }}, 5000, 21 * kMiB);
 }
 
-TEST(LargestBatch, IsZeroWhereNoneFits) {
+TEST(LargestBatch, IsZeroIfNoneFits) {
   Need need{[](std::int64_t batch) { return static_cast<std::size_t>(batch) * kMiB; }, 100 * kMiB};
   EXPECT_EQ(largest_batch(need.function(), 64, 100 * kMiB), 0);
   EXPECT_EQ(largest_batch(need.function(), 1, 10 * kMiB), 0);
 }
 
-TEST(MemoryShortage, SaysWhatIsPlannedAndAvailableAndWhatToChange) {
+TEST(MemoryShortage, NamesPlannedAndAvailableMemoryAndTheChange) {
   Need need{[](std::int64_t batch) { return static_cast<std::size_t>(batch) * 8 * kMiB; }, 100 * kMiB};
   const MemoryShortage shortage{.device = {DeviceKind::cuda, 1},
                                 .batch = 256,
@@ -67,10 +67,10 @@ TEST(MemoryShortage, SaysWhatIsPlannedAndAvailableAndWhatToChange) {
   const std::string text = describe_shortage(shortage, need.function());
   expect_parts(text, {"cuda:1", "2.10 GiB", "activations 2.00 GiB", "parameters 100.0 MiB", "1.10 GiB",
                       "2 ranks", " 128", "train.batch", " 256", "train.accumulation", "buy more"});
-  EXPECT_EQ(text.find("optimizer"), std::string::npos) << "needs nothing: " << text;
+  EXPECT_EQ(text.find("optimizer"), std::string::npos) << "the optimizer needs no memory: " << text;
 }
 
-TEST(MemoryShortage, WithoutABatchThatFitsNamesNone) {
+TEST(MemoryShortage, NamesNoBatchIfNoneFits) {
   Need need{[](std::int64_t batch) { return static_cast<std::size_t>(batch) * kMiB; }, 100 * kMiB};
   const std::string text =
       describe_shortage({.batch = 4, .available = kMiB, .remedies = {"buy more"}}, need.function());
@@ -79,7 +79,7 @@ TEST(MemoryShortage, WithoutABatchThatFitsNamesNone) {
 }
 
 // The plan fits, but other programs use the memory.
-TEST(MemoryShortage, OfAPlanThatFitsBlamesOthers) {
+TEST(MemoryShortage, NamesOtherProgramsIfThePlanFits) {
   Need need{[](std::int64_t batch) { return static_cast<std::size_t>(batch) * kMiB; }};
   const std::string text = describe_shortage({.batch = 4, .available = 100 * kMiB}, need.function());
   expect_parts(text, {"4.0 MiB", "100.0 MiB", "train.batch"});

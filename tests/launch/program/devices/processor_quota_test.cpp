@@ -40,7 +40,7 @@ class QuotaTree {
 
 using Cores = std::vector<double>;
 
-TEST(ProcessorQuota, OfVersion2IsReadWithThoseOfTheGroupsAround) {
+TEST(ProcessorQuota, Version2IncludesParentGroups) {
   const QuotaTree tree;
   tree.put("proc/self/cgroup", "0::/kubepods/pod7/box\n");
   tree.mount("/", "/sys/fs/cgroup", "cgroup2 cgroup2 rw,nsdelegate");
@@ -50,7 +50,7 @@ TEST(ProcessorQuota, OfVersion2IsReadWithThoseOfTheGroupsAround) {
   EXPECT_EQ(tree.cores(), (Cores{1.5, 3}));
 }
 
-TEST(ProcessorQuota, OfVersion1IsRead) {
+TEST(ProcessorQuota, Version1IsRead) {
   const QuotaTree tree;
   tree.put("proc/self/cgroup", "9:name=systemd:/x\n4:memory:/y\n3:cpu,cpuacct:/docker/ab\n0::/z\n");
   tree.mount("/", "/sys/fs/cgroup/memory", "cgroup cgroup rw,memory");
@@ -63,7 +63,7 @@ TEST(ProcessorQuota, OfVersion1IsRead) {
 }
 
 // In a container the file shows the host's path, and the group is mounted at the top.
-TEST(ProcessorQuota, OfAContainerIsFoundWhereItsGroupIsMounted) {
+TEST(ProcessorQuota, ContainerQuotaIsFoundAtTheMountPoint) {
   const QuotaTree tree;
   tree.put("proc/self/cgroup", "3:cpu:/docker/ab\n");
   tree.mount("/docker/other", "/elsewhere", "cgroup cgroup rw,cpu");
@@ -76,7 +76,7 @@ TEST(ProcessorQuota, OfAContainerIsFoundWhereItsGroupIsMounted) {
   EXPECT_EQ(tree.cores(), Cores{2});
 }
 
-TEST(ProcessorQuota, IsNoneWhereNothingIsTold) {
+TEST(ProcessorQuota, IsEmptyWithoutQuotaFiles) {
   const QuotaTree tree;
   EXPECT_EQ(tree.cores(), Cores{}) << "no /proc";
   tree.put("proc/self/cgroup", "0::/\nnonsense\n7:cpu\n");
@@ -90,7 +90,7 @@ TEST(ProcessorQuota, IsNoneWhereNothingIsTold) {
   }
 }
 
-TEST(ProcessorQuota, OfOneGroupHasOneNumber) {
+TEST(ProcessorQuota, ProcessesOfOneGroupGetTheSameNumber) {
   const QuotaTree tree;
   tree.put("proc/self/cgroup", "0::/a\n");
   tree.mount("/", "/sys/fs/cgroup", "cgroup2 cgroup2 rw");

@@ -40,11 +40,11 @@ double saturating(double batch) { return 1000 * batch / (batch + 16); }
 
 using Batches = std::vector<std::int64_t>;
 
-TEST(BatchSearch, DoublesUntilSamplesGetNoFasterThenLooksBelow) {
+TEST(BatchSearch, DoublesUntilThroughputStopsRisingThenSearchesBelow) {
   EXPECT_EQ(searched({.start = 128, .most = 100'000}, saturating), (Batches{128, 256, 512, 1024, 2048, 384}));
 }
 
-TEST(BatchSearch, HalvesAsLongAsThatIsFast) {
+TEST(BatchSearch, HalvesWhileThroughputStaysHigh) {
   const auto flat = [](double batch) { return batch < 6 ? 500.0 : 1000.0; };
   EXPECT_EQ(searched({.start = 32, .most = 64}, flat), (Batches{32, 64, 16, 8, 4, 6}));
 }
@@ -60,14 +60,14 @@ TEST(BatchSearch, FindsTheSmallestFastBatch) {
   }
 }
 
-TEST(BatchSearch, GoesNoFurtherThanThereIsRoom) {
+TEST(BatchSearch, StopsAtTheLargestBatchThatFits) {
   EXPECT_EQ(searched({.start = 8, .most = 20}, [](double batch) { return batch; }), (Batches{8, 16, 12}));
   EXPECT_EQ(searched(
                 {.start = 8, .most = 100}, [](double batch) { return batch; }, kPlenty, 40),
             (Batches{8, 16, 32, 64, 24}));
 }
 
-TEST(BatchSearch, StartsWhereThereIsRoom) {
+TEST(BatchSearch, StartsWithABatchThatFits) {
   EXPECT_EQ(searched({.start = 64, .most = 8}, [](double batch) { return batch; }), (Batches{8, 4, 6}));
   EXPECT_EQ(searched(
                 {.start = 64, .most = 64}, [](double batch) { return batch; }, kPlenty, 10),
@@ -76,7 +76,7 @@ TEST(BatchSearch, StartsWhereThereIsRoom) {
   EXPECT_EQ(searched({.start = 4, .most = 4}, saturating, kPlenty, 0), (Batches{4, 2, 1}));
 }
 
-TEST(BatchSearch, MeasuresMultiplesAlone) {
+TEST(BatchSearch, MeasuresOnlyMultiples) {
   for (const std::int64_t batch : searched({.start = 10, .least = 2, .most = 50}, saturating))
     EXPECT_EQ(batch % 2, 0) << batch;
 }
@@ -89,24 +89,24 @@ TEST(BatchSearch, MeasuresMultiplesThatSuitTheKernels) {
             (Batches{100, 200, 400, 800, 1600, 296}));
   EXPECT_EQ(searched({.start = 100, .most = 333, .multiple = 8}, saturating), (Batches{100, 200, 144}));
   EXPECT_EQ(searched({.start = 64, .most = 37, .multiple = 8}, saturating), (Batches{32, 16, 24}))
-      << "the first has no room";
+      << "the first batch does not fit";
   EXPECT_EQ(searched({.start = 3, .most = 64, .multiple = 8}, saturating),
             (Batches{3, 6, 8, 16, 32, 64, 48}));
 }
 
-TEST(BatchSearch, FindsTheMultipleNextToAFirstThatIsNone) {
+TEST(BatchSearch, MeasuresTheMultiplesNextToAnotherFirstBatch) {
   const auto found = [](std::int64_t start, std::int64_t most) {
     BatchSearch search({.start = start, .most = most, .multiple = 8});
     while (const auto batch = search.next(kPlenty)) search.tell(measured_at(*batch, in_eights));
     return search;
   };
   EXPECT_NE(figure_of_batch(found(31, 47).figures(), 32), nullptr);
-  EXPECT_EQ(figure_of_batch(found(31, 31).figures(), 32), nullptr) << "has no room";
+  EXPECT_EQ(figure_of_batch(found(31, 31).figures(), 32), nullptr) << "32 does not fit";
   EXPECT_EQ(smallest_fast_batch(found(9, 15).figures())->batch, 8) << "9 takes the time of 16";
-  EXPECT_EQ(figure_of_batch(found(32, 63).figures(), 40), nullptr) << "it is one";
+  EXPECT_EQ(figure_of_batch(found(32, 63).figures(), 40), nullptr) << "32 is a multiple";
 }
 
-TEST(BatchSearch, EndsWithItsTime) {
+TEST(BatchSearch, EndsAtItsTimeLimit) {
   const Batches all = searched({.start = 128, .most = 100'000}, saturating);
   const Batches some = searched({.start = 128, .most = 100'000}, saturating, 20);
   EXPECT_LT(some.size(), all.size());

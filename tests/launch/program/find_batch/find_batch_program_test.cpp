@@ -96,7 +96,7 @@ TEST(FindBatch, TrainsEachBatchForItsAccuracy) {
   }
 }
 
-TEST(AutomaticBatch, TrainsAsIfItHadBeenGiven) {
+TEST(AutomaticBatch, TrainsLikeTheSameBatchGivenExplicitly) {
   const Workplace workplace("auto_batch");
   const auto digest = workplace.path("digest");
   const std::vector<std::string> settings = {"model.name=cnn", "train.epochs=2", "run.checkpoint_every=5"};
@@ -125,7 +125,7 @@ TEST(AutomaticBatch, TrainsAsIfItHadBeenGiven) {
   EXPECT_EQ(text_of(digest), of_automatic);
 }
 
-TEST(AutomaticBatch, IsOfTrainingAlone) {
+TEST(AutomaticBatch, IsRefusedOutsideTraining) {
   const Workplace workplace("auto_batch_elsewhere");
   const std::string config = workplace.path("config.toml").string() + " --set train.batch=auto";
   expect_failure(run_shell(program("lockstep") + " plan " + config), exit_code::config,

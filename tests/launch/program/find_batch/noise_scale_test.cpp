@@ -42,7 +42,7 @@ NoiseScale measured(const PlantedNoise& planted, int micro_batches, int batch, i
   return scale;
 }
 
-TEST(NoiseScale, FindsWhatWasPlantedWithAnyBatch) {
+TEST(NoiseScale, RecoversTheSimulatedNoiseWithAnyBatch) {
   const PlantedNoise planted;
   ASSERT_DOUBLE_EQ(planted.variance() / planted.gradient_square(), 100);
   for (const int batch : {4, 64}) {
@@ -57,7 +57,7 @@ TEST(NoiseScale, FindsWhatWasPlantedWithAnyBatch) {
   }
 }
 
-TEST(NoiseScale, SaysWhereThereIsNothingToTell) {
+TEST(NoiseScale, IsZeroOrInfiniteWithoutNoiseOrSignal) {
   EXPECT_EQ(NoiseScale().critical_batch(), 0);
   NoiseScale noise_alone;
   noise_alone.add({.small_square = 4, .large_square = 1, .small_batch = 1, .large_batch = 4});

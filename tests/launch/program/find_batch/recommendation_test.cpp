@@ -24,7 +24,7 @@ AsConfigured configured(std::int64_t batch, std::int64_t accumulation = 1,
   return {.batch = batch, .accumulation = accumulation, .ranks = 2, .learning_rate = 0.1, .scaling = scaling};
 }
 
-TEST(Recommendation, LeavesWhatIsFastEnough) {
+TEST(Recommendation, KeepsABatchThatIsFastEnough) {
   for (const std::int64_t batch : {32, 64}) {
     const auto found = recommend_batch(kFigures, configured(batch));
     EXPECT_FALSE(found->changes);
@@ -34,21 +34,21 @@ TEST(Recommendation, LeavesWhatIsFastEnough) {
   }
 }
 
-TEST(Recommendation, TakesALargerBatchAndTheRateFollows) {
+TEST(Recommendation, TakesALargerBatchAndScalesTheRate) {
   const auto linear = recommend_batch(kFigures, configured(8));
   EXPECT_TRUE(linear->changes);
   EXPECT_EQ(linear->batch, 32);
   EXPECT_EQ(linear->accumulation, 1);
   EXPECT_EQ(linear->global_batch, 64);
   EXPECT_DOUBLE_EQ(linear->learning_rate, 0.4);
-  EXPECT_EQ(linear->warmup_epochs, 1) << "before a higher rate";
+  EXPECT_EQ(linear->warmup_epochs, 1) << "a higher rate needs a warm-up";
   EXPECT_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::none))->warmup_epochs, 0);
   EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::root))->learning_rate, 0.2);
   EXPECT_DOUBLE_EQ(recommend_batch(kFigures, configured(8, 1, RateScaling::none))->learning_rate, 0.1);
 }
 
 // Linear scaling from 8 to 1024 samples would multiply the rate by 128.
-TEST(Recommendation, ARateRisesNoFurtherThanNoiseAllows) {
+TEST(Recommendation, NoiseScaleLimitsTheRate) {
   AsConfigured noisy = configured(4);
   noisy.learning_rate = 0.01;
   EXPECT_DOUBLE_EQ(noisy.rate_for(1024), 1.28);
@@ -60,11 +60,11 @@ TEST(Recommendation, ARateRisesNoFurtherThanNoiseAllows) {
   noisy.critical_batch = 1e9;  // noise only: proportional
   EXPECT_DOUBLE_EQ(noisy.rate_for(16), 0.02);
   noisy.critical_batch = 72;
-  EXPECT_DOUBLE_EQ(noisy.rate_for(4), 0.005) << "downwards by the rule";
+  EXPECT_DOUBLE_EQ(noisy.rate_for(4), 0.005) << "a smaller batch follows the scaling rule";
   EXPECT_FALSE(noisy.is_held_back(4));
 }
 
-TEST(Recommendation, KeepsTheSamplesOfAStepByAccumulation) {
+TEST(Recommendation, KeepsTheSamplesPerStepByAccumulation) {
   // A batch that does not fit in one piece fits in four.
   const auto in_pieces = recommend_batch(kFigures, configured(128));
   EXPECT_EQ(in_pieces->batch, 32);
@@ -87,7 +87,7 @@ TEST(Recommendation, FollowsTheOptimizersRule) {
   EXPECT_EQ(scaling_for("lars"), RateScaling::root);
 }
 
-TEST(Recommendation, TellsWhatACriticalBatchMeans) {
+TEST(Recommendation, ExplainsTheCriticalBatch) {
   const auto told = [&](double critical, std::int64_t global) {
     return describe_noise(critical, global, kFigures, configured(64));
   };
@@ -117,7 +117,7 @@ TEST(BatchReport, HasALineForEachBatch) {
   expect_parts(lines_naming(table, "out of memory"), {"  128 "});
 }
 
-TEST(BatchReport, SaysWhatToChange) {
+TEST(BatchReport, NamesTheRecommendedSettings) {
   EXPECT_EQ(recommended_settings(found()),
             (std::vector<std::string>{"train.batch=32", "optimizer.learning_rate=0.4",
                                       "schedule.warmup_epochs=1"}));
@@ -127,14 +127,14 @@ TEST(BatchReport, SaysWhatToChange) {
   EXPECT_EQ(numbers_named_in(batch_verdict(found()).front()), std::vector<double>{100});
 }
 
-TEST(BatchReport, SaysWhichBatchWasRun) {
+TEST(BatchReport, NamesTheBatchThatWasUsed) {
   FoundBatch far = found();
   far.most = 1000;
   EXPECT_EQ(numbers_named_in(batch_verdict(far).front()), (std::vector<double>{1000, 100}));
   expect_parts(batch_verdict(far).front(), {"--seconds"});
 }
 
-TEST(BatchReport, IsJsonAndPictures) {
+TEST(BatchReport, WritesJsonAndCharts) {
   const auto json = nlohmann::json::parse(batch_json(found(), {}));
   EXPECT_EQ(json["batches"].size(), 4u);
   EXPECT_EQ(json["batches"][3]["problem"], "out of memory");

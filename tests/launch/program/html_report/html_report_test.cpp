@@ -84,13 +84,13 @@ std::string failure_told(const Action& action) {
   return {};
 }
 
-TEST(Markup, HasNothingThatIsMarkup) {
+TEST(Markup, IsEscaped) {
   EXPECT_EQ(in_markup("<b a=\"1\">&amp;"), "&lt;b a=&quot;1&quot;&gt;&amp;amp;");
   EXPECT_EQ(in_markup("a\x01\n\x1b[0m\xff"), "a   [0m\\xff");
   EXPECT_EQ(in_markup("\xc3\xa9"), "\xc3\xa9");
 }
 
-TEST_F(RunFolders, OfARunAloneWithMetricsSayWhatIsNotThere) {
+TEST_F(RunFolders, MissingFilesAreListed) {
   write("a/metrics.jsonl", kEpoch);
   const RunFolder run = read("a");
   EXPECT_EQ(run.absent, (std::vector<std::string>{"steps.jsonl", "events.jsonl", "config.toml", "run.json",
@@ -104,10 +104,10 @@ TEST_F(RunFolders, OfARunAloneWithMetricsSayWhatIsNotThere) {
   EXPECT_TRUE(page_has(page, "<b>25.0 %</b>")) << "peak";
   EXPECT_LT(page.find("<b>75.0 %</b>"), page.find("<svg"));
   expect_parts(verdict_on(page), {phase_text(Phase::exposed_communication), "20.0 %"});
-  EXPECT_TRUE(page_has(page, "comm.cross_barrier")) << "what to change";
+  EXPECT_TRUE(page_has(page, "comm.cross_barrier")) << "the proposed change";
 }
 
-TEST_F(RunFolders, ThatHasJustBegunHasAPage) {
+TEST_F(RunFolders, NewRunHasAPage) {
   write("a/metrics.jsonl", "");
   EXPECT_EQ(verdict_on(page_of("a")), "") << "no step account was written yet";
   write("a/steps.jsonl", step_line(10) + step_line(20));
@@ -119,7 +119,7 @@ TEST_F(RunFolders, ThatHasJustBegunHasAPage) {
 }
 
 // More ranks than cores: the account shows compute, although the device is not busy.
-TEST_F(RunFolders, OfRanksWithoutCoresSaySo) {
+TEST_F(RunFolders, MissingCoresAreReported) {
   std::string epoch = kEpoch;
   epoch.replace(epoch.find("\"busy\":0.75"), 11, "\"busy\":0.25");
   write("a/metrics.jsonl", epoch);
@@ -128,14 +128,14 @@ TEST_F(RunFolders, OfRanksWithoutCoresSaySo) {
   EXPECT_TRUE(page_has(page, "<td class=\"n\">45.0 %</td>")) << "a row of the account";
 }
 
-TEST_F(RunFolders, WithoutMetricsAreNone) {
+TEST_F(RunFolders, FolderWithoutMetricsIsRefused) {
   write("a/steps.jsonl", step_line(1));
   for (const char* name : {"a", "nothing"})
     expect_parts(failure_told<IoError>([&] { read(name); }),
                  {(folder_.path() / name).string(), "metrics.jsonl"});
 }
 
-TEST_F(RunFolders, ThatAreDamagedNameTheFileAndTheLine) {
+TEST_F(RunFolders, DamagedFilesAreNamedWithTheirLine) {
   struct Damage {
     std::string place;  // FILE:LINE:
     std::string fact;   // in the message after the place
@@ -168,7 +168,7 @@ TEST_F(RunFolders, ThatAreDamagedNameTheFileAndTheLine) {
   }
 }
 
-TEST_F(RunFolders, OfARunThatGoesOnLackTheLineThatIsBeingWritten) {
+TEST_F(RunFolders, IncompleteLastLineIsIgnored) {
   const std::string row = "2024/01/31 12:00:00.000, 3 %\n";
   write("a/metrics.jsonl", std::string(kEpoch) + "{\"epoch\":2,\"ste");
   write("a/steps.jsonl", step_line(1) + step_line(2).substr(0, 20));
@@ -179,10 +179,10 @@ TEST_F(RunFolders, OfARunThatGoesOnLackTheLineThatIsBeingWritten) {
   ASSERT_EQ(run.monitor.series.size(), 1u);
   EXPECT_EQ(run.monitor.series[0].points.size(), 1u);
   write("a/metrics.jsonl", std::string(kEpoch).substr(0, std::string(kEpoch).size() - 1));
-  EXPECT_EQ(read("a").epochs.size(), 1u) << "whole, but for the line's end";
+  EXPECT_EQ(read("a").epochs.size(), 1u) << "complete except for the line break";
 }
 
-TEST(StepLines, OfARunThatWentBackAreTheNewestOnes) {
+TEST(StepLines, RepeatedStepsHaveTheirNewestLine) {
   const auto steps =
       read_step_lines(step_line(10, 1) + step_line(20, 2) + step_line(30, 3) + step_line(20, 4), "x");
   ASSERT_EQ(steps.size(), 2u);
@@ -190,7 +190,7 @@ TEST(StepLines, OfARunThatWentBackAreTheNewestOnes) {
   EXPECT_EQ(steps[1].loss, 4);
 }
 
-TEST(StepLines, MayLackAnythingButTheStep) {
+TEST(StepLines, RequireOnlyTheStep) {
   const auto steps =
       read_step_lines("{\"step\":1,\"loss\":null,\"gradient_norm\":\"high\",\"account\":[]}\n", "x");
   ASSERT_EQ(steps.size(), 1u);
@@ -198,7 +198,7 @@ TEST(StepLines, MayLackAnythingButTheStep) {
   EXPECT_EQ(steps[0].account.total(), 0);
 }
 
-TEST(MonitorTable, IsReadByItsHeaders) {
+TEST(MonitorTable, ColumnsAreFoundByTheirHeaders) {
   const MonitorTable file = read_monitor_table(
       "timestamp, name, pci.bus_id, utilization.gpu [%], memory.used [MiB], temperature.gpu, host.processor "
       "[%]\n"
@@ -206,7 +206,7 @@ TEST(MonitorTable, IsReadByItsHeaders) {
       "2024/01/31 23:59:30.500, A, 0:02, [N/A], 99 MiB, 50, 12.5 %\n"
       "2024/02/01 00:00:30.500, A, 0:01, 39 %, 1235 MiB, 50, 13 %\n",
       "x");
-  ASSERT_EQ(file.series.size(), 4u) << "what has a unit, of each device, where there are numbers";
+  ASSERT_EQ(file.series.size(), 4u) << "columns with a unit and numbers, by device";
   EXPECT_EQ(file.series[0].column, "utilization.gpu");
   EXPECT_EQ(file.series[0].unit, "%");
   EXPECT_EQ(file.series[0].device, "0:01");
@@ -216,7 +216,7 @@ TEST(MonitorTable, IsReadByItsHeaders) {
   EXPECT_EQ(file.series[2].device, "0:02");
   EXPECT_EQ(file.series[3].column, "host.processor");
   EXPECT_EQ(file.series[3].device, "") << "one host";
-  EXPECT_EQ(file.series[3].points.size(), 2u) << "once a time, not once a device";
+  EXPECT_EQ(file.series[3].points.size(), 2u) << "one point per time, not per device";
 }
 
 TEST(Thinning, KeepsFewPointsAndTheBoundsOfMany) {
@@ -234,7 +234,7 @@ TEST(Thinning, KeepsFewPointsAndTheBoundsOfMany) {
     high = std::max(high, column.high);
     count += column.points;
   }
-  EXPECT_EQ(high, 17) << "a single spike stays to be seen";
+  EXPECT_EQ(high, 17) << "a single spike stays visible";
   EXPECT_EQ(count, 99'999u);
   points.resize(100);
   EXPECT_EQ(thinned(points, 100).size(), 100u);
@@ -244,7 +244,7 @@ TEST(Thinning, KeepsFewPointsAndTheBoundsOfMany) {
   EXPECT_EQ(thinned(one_place, 100).size(), 1u);
 }
 
-TEST(Thinning, OfAccountsLosesNoTime) {
+TEST(Thinning, KeepsTheTotalTimeOfAccounts) {
   std::vector<AccountPoint> points;
   for (int i = 1; i <= 12'345; ++i) {
     points.push_back({.step = static_cast<double>(i)});
@@ -257,7 +257,7 @@ TEST(Thinning, OfAccountsLosesNoTime) {
   EXPECT_NEAR(total_of(thin).total(), total_of(points).total(), 1e-6);
 }
 
-TEST(Charts, OfWhatCannotBeDrawnAreNone) {
+TEST(Charts, CurvesWithoutFinitePointsHaveNoChart) {
   EXPECT_EQ(to_figure({.title = "x"}), "");
   EXPECT_EQ(to_figure({.title = "x", .curves = {{"y", {{1, std::nan("")}, {1, 1e300}}}}}), "");
   EXPECT_EQ(account_figure("x", {{.step = 1}}, {}), "");
@@ -270,7 +270,7 @@ TEST(Charts, OfWhatCannotBeDrawnAreNone) {
   }
 }
 
-TEST_F(RunFolders, SideBySideBeginWithWhatDiffers) {
+TEST_F(RunFolders, ComparisonStartsWithTheDifferences) {
   for (const char* run : {"a", "b", "c"}) write(std::string(run) + "/metrics.jsonl", kEpoch);
   write("a/config.toml", "[train]\nbatch = 64\nsteps = 9\n[comm]\nbucket_mib = [0.1, 25, 1]\n");
   write("b/config.toml", "[train]\nbatch = 32\nsteps = 9\n");
@@ -287,7 +287,7 @@ TEST_F(RunFolders, SideBySideBeginWithWhatDiffers) {
             "comm.bucket_mib: [0.1, 25, 1]|\u2013|\u2013\ntrain.batch: 64|32|\u2013\ntrain.steps: 9|9|\u2013 "
             "alike\n"
             "ranks: 2|2|\u2013 alike\nlibraries.cuda: 13.0|12.4|\u2013\n")
-      << "a run without the file differs in nothing";
+      << "a run without the file has no differences";
   const std::string page = report_page(runs);
   const std::size_t differs = page.find("<h2>"), figures = page.find("<h2>", differs + 1);
   ASSERT_LT(figures, page.find("<svg"));
@@ -296,13 +296,13 @@ TEST_F(RunFolders, SideBySideBeginWithWhatDiffers) {
   EXPECT_FALSE(page_has(head, "train.steps")) << head;
 }
 
-TEST_F(RunFolders, OfOneNameAreToldApartByTheirPaths) {
+TEST_F(RunFolders, RunsOfOneNameAreDistinguishedByPath) {
   for (const char* run : {"a/run", "b/run"}) write(std::string(run) + "/metrics.jsonl", kEpoch);
   const std::vector<RunFolder> runs = {read("a/run"), read("b/run")};
   EXPECT_EQ(run_names(runs)[0], (folder_.path() / "a/run").string());
 }
 
-TEST_F(RunFolders, BringNoMarkup) {
+TEST_F(RunFolders, TextOfFilesIsEscaped) {
   const std::string evil = R"(</title></svg><script>alert(1)</script><img src=\"http://h/x\" onerror=\"a\">)";
   const std::string name = "<script>alert(2)<";
   const std::string communication = fmt::format(
@@ -329,7 +329,7 @@ TEST_F(RunFolders, BringNoMarkup) {
   }
 }
 
-TEST_F(RunFolders, TellAdviceOnceAndTheNewestFirst) {
+TEST_F(RunFolders, AdviceIsListedOnceAndNewestFirst) {
   std::string text;
   for (const char* key : {"x", "comm.bucket_mib", "comm.bucket_mib"})
     text += fmt::format(
@@ -349,7 +349,7 @@ std::string epoch_with(const std::string& members) {
   return "{" + members + "," + std::string(kEpoch).substr(1);
 }
 
-TEST_F(RunFolders, TellWhichClassesWereTakenForWhich) {
+TEST_F(RunFolders, ConfusedClassesAreListed) {
   const std::string earlier = R"("top5":0.5,"confusion":[[1,1,1],[1,1,1],[1,1,1]])";
   const std::string last =
       R"("top5":0.99,"f1_macro":0.7,"f1_by_class":[0.9,0.8,0.4],"precision_by_class":[0.91,0.81,0.41],)"
@@ -369,17 +369,17 @@ TEST_F(RunFolders, TellWhichClassesWereTakenForWhich) {
   EXPECT_TRUE(page_has(report_page(std::vector<RunFolder>{run, run}), "<td>99.0 %</td><td>99.0 %</td>"));
 }
 
-TEST_F(RunFolders, WithoutCountsOfClassesHaveNoSectionOfThem) {
+TEST_F(RunFolders, NoConfusionGivesNoSectionOfClasses) {
   write("a/metrics.jsonl", kEpoch);
   EXPECT_EQ(class_section(read("a")), "");
   write("a/metrics.jsonl", epoch_with(R"("confusion":[[1,2],[3]],"f1_by_class":"none")"));
-  EXPECT_EQ(class_section(read("a")), "") << "what is no matrix";
+  EXPECT_EQ(class_section(read("a")), "") << "the value is no matrix";
   EXPECT_FALSE(page_has(page_of("a"), kHeatTable));
   write("a/metrics.jsonl", epoch_with(R"("confusion":[[0,0],[0,null]])"));
   EXPECT_TRUE(page_has(page_of("a"), kHeatTable));
 }
 
-TEST_F(RunFolders, OfAHundredClassesMakeASmallPage) {
+TEST_F(RunFolders, HundredClassesMakeASmallPage) {
   std::string rows;
   for (int label = 0; label < 100; ++label) {
     rows += rows.empty() ? "[" : ",[";
@@ -390,7 +390,7 @@ TEST_F(RunFolders, OfAHundredClassesMakeASmallPage) {
   EXPECT_LT(page_of("a").size(), 2'000'000u);
 }
 
-TEST_F(RunFolders, DrawEvaluationsWithinEpochsToo) {
+TEST_F(RunFolders, EvaluationsWithinEpochsAreDrawn) {
   write("a/metrics.jsonl", kEpoch);  // at step 100
   write("a/evaluations.jsonl", R"({"epoch":1,"step":25,"test_loss":1.5,"test_accuracy":0.25,"top5":null})"
                                "\n"
@@ -409,11 +409,11 @@ TEST_F(RunFolders, DrawEvaluationsWithinEpochsToo) {
   write("a/evaluations.jsonl", R"({"epoch":1,"step":25,"test_loss":1.5,"test_accuracy":0.25,"top5":0.5})"
                                "\n");
   EXPECT_EQ(times_on_page(page_of("a"), "<figure>"), times_on_page(page, "<figure>") + 1)
-      << "top5 has a chart where a line has it";
+      << "top5 has a chart if a line contains it";
 }
 
 // run.evaluate_every: an epoch without an evaluation has no point and hides no other.
-TEST_F(RunFolders, LeaveOutWhatWasNotEvaluated) {
+TEST_F(RunFolders, EpochsWithoutEvaluationHaveNoPoint) {
   const std::string without =
       R"({"epoch":2,"steps":200,"train_loss":0.4,"samples_per_second":1000,"train_seconds":10,"busy":0.5})"
       "\n";
@@ -427,13 +427,13 @@ TEST_F(RunFolders, LeaveOutWhatWasNotEvaluated) {
   EXPECT_EQ(headline.train_loss, 0.4);
   const std::string page = report_page({&run, 1});
   EXPECT_TRUE(page_has(page, "80.0 %"));
-  EXPECT_TRUE(page_has(page, kHeatTable)) << "of the evaluation before";
+  EXPECT_TRUE(page_has(page, kHeatTable)) << "from the previous evaluation";
   write("b/metrics.jsonl", without);
   EXPECT_TRUE(evaluation_points(read("b")).empty());
   EXPECT_FALSE(page_has(page_of("b"), "nan"));
 }
 
-TEST_F(RunFolders, TellWhatWasExposedByRankAndBucket) {
+TEST_F(RunFolders, ExposedTimeIsShownByRankAndBucket) {
   const std::string communication =
       R"("communication":{"steps":100,"by_rank":[{"exposed_seconds":1,"exposed_seconds_by_bucket":[0.25,0.75]},)"
       R"({"exposed_seconds":4,"exposed_seconds_by_bucket":[0,4]}],"by_bucket":[{"bytes":1048576},{"bytes":2097152}]})";
@@ -445,10 +445,10 @@ TEST_F(RunFolders, TellWhatWasExposedByRankAndBucket) {
   EXPECT_TRUE(page_has(page, kHeatTable));
   write("a/metrics.jsonl",
         epoch_with(R"("communication":{"steps":100,"by_rank":[{"exposed_seconds":1}],"by_bucket":[{}]})"));
-  EXPECT_FALSE(page_has(page_of("a"), kHeatTable)) << "of an older run";
+  EXPECT_FALSE(page_has(page_of("a"), kHeatTable)) << "metrics of an older version";
 }
 
-TEST_F(RunFolders, OfManyRanksShowThoseThatWaitedLongest) {
+TEST_F(RunFolders, LongestWaitsOfManyRanksAreShown) {
   std::string ranks;
   for (int rank = 0; rank < 512; ++rank)
     ranks +=
@@ -467,7 +467,7 @@ TEST_F(RunFolders, OfManyRanksShowThoseThatWaitedLongest) {
   EXPECT_LT(page.size(), 1'000'000u);
 }
 
-TEST_F(RunFolders, HoldMemoryAgainstItsPlan) {
+TEST_F(RunFolders, MemoryIsComparedWithItsPlan) {
   write("a/metrics.jsonl", epoch_with(R"("resident_bytes_by_rank":[3145728,4194304])"));
   write("a/run.json", R"({"planned_bytes":{"host":{"activations":1048576,"gradients":2097152}}})");
   const std::string memory = memory_section(read("a"));
@@ -477,15 +477,15 @@ TEST_F(RunFolders, HoldMemoryAgainstItsPlan) {
   EXPECT_LT(memory.find("<td>gradients</td>"), smaller) << "the largest first";
   EXPECT_TRUE(page_has(memory, "</td><td class=\"n\"><b>3 MiB</b>")) << "planned";
   EXPECT_TRUE(page_has(memory, "</td><td class=\"n\"><b>4 MiB</b>")) << "resident";
-  EXPECT_EQ(times_on_page(memory, "<table"), 1u) << "of the process only";
+  EXPECT_EQ(times_on_page(memory, "<table"), 1u) << "the table of the process only";
   write("a/run.json",
         R"({"planned_bytes":{"host":{"activations":1048576},"device":{"activations":1048576}}})");
   write("a/monitor.csv", "timestamp, name, memory.used [MiB]\n2024/01/31 12:00:00.000, A, 7 MiB\n");
-  EXPECT_EQ(times_on_page(memory_section(read("a")), "<table"), 2u) << "of the GPU, too";
-  EXPECT_TRUE(page_has(page_of("a"), "<b>7 MiB</b>")) << "of the device, by the monitor";
+  EXPECT_EQ(times_on_page(memory_section(read("a")), "<table"), 2u) << "the table of the GPU, too";
+  EXPECT_TRUE(page_has(page_of("a"), "<b>7 MiB</b>")) << "device memory from the monitor";
 }
 
-TEST(Numbers, AreAsPeopleReadThem) {
+TEST(Numbers, HaveReadableUnitsAndDigits) {
   EXPECT_EQ(number_text(1234567.4), "1,234,567");
   EXPECT_EQ(number_text(0.01234567), "0.01235");
   EXPECT_EQ(number_text(kNotTold), "\u2013");
@@ -501,7 +501,7 @@ TEST(Numbers, AreAsPeopleReadThem) {
   EXPECT_EQ(utc_text(1'706'702'400), "2024-01-31 12:00:00");
 }
 
-TEST_F(RunFolders, OfManyStepsMakeASmallPage) {
+TEST_F(RunFolders, ManyStepsMakeASmallPage) {
   std::string steps;
   for (int step = 1; step <= 20'000; ++step) steps += step_line(step, 1 + 1 / static_cast<double>(step));
   write("a/metrics.jsonl", kEpoch);

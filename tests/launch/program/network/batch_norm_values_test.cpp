@@ -29,7 +29,7 @@ TEST(BatchNormValues, OneValuePerChannelIsRefused) {
   expect_parts(message_of<ConfigError>([] { require_batch_norm_values(two_norms(1, 1), {}); }), {"bn1"});
 }
 
-TEST(BatchNormValues, SeveralValuesAreTrained) {
+TEST(BatchNormValues, SeveralValuesPerChannelAreAllowed) {
   EXPECT_NO_THROW(require_batch_norm_values(two_norms(2, 4), {}));
   EXPECT_NO_THROW(require_batch_norm_values(two_norms(1, 4), {.synchronized_ranks = 2}));
   EXPECT_NO_THROW(require_batch_norm_values(two_norms(1, 4, true), {}));

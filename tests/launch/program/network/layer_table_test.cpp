@@ -65,7 +65,7 @@ TEST(LayerTable, NarrowTerminalsGetShortNamesAndAllNumbers) {
   EXPECT_EQ(longest(lines), 80u);
 }
 
-TEST(LayerTable, IsWholeWhereThereIsRoom) {
+TEST(LayerTable, IsCompleteOnAWideTerminal) {
   const std::vector<std::string> plain = lines_for(0);
   ASSERT_EQ(plain.size(), 4u);
   expect_parts(plain[0], {" ms ", " GFLOP/s ", " GB/s "});
@@ -78,7 +78,7 @@ TEST(LayerTable, IsWholeWhereThereIsRoom) {
   EXPECT_LE(longest(lines_for(width - 1)), static_cast<std::size_t>(width - 1));
 }
 
-TEST(LayerTable, PerCentAreOfAllRowsThoughFewAreShown) {
+TEST(LayerTable, PercentagesIncludeHiddenRows) {
   const std::vector<std::string> lines = lines_for(0, 1);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_NE(lines[1].find(" 100.0 "), std::string::npos) << lines[1];

@@ -36,7 +36,7 @@ class SimulatedPlan : public ::testing::Test {
   std::string trace_ = workplace_.path("trace.json").string();
 };
 
-TEST_F(SimulatedPlan, PredictsTheStepsOfAClusterAndSaysWhatItAssumes) {
+TEST_F(SimulatedPlan, PredictsTheStepsOfAClusterAndNamesItsAssumptions) {
   const auto file = workplace_.path("plan.json");
   const ProgramResult result = plan("--ranks 512 --nodes 64 --link 25GB/s,5us --json " + file.string());
   ASSERT_EQ(result.exit_code, 0) << result.output;
@@ -59,7 +59,7 @@ TEST_F(SimulatedPlan, PredictsTheStepsOfAClusterAndSaysWhatItAssumes) {
 }
 
 // Ranks with one thread; the traced node has this machine's cores.
-TEST_F(SimulatedPlan, KnowsThatRanksOfANodeShareItsCores) {
+TEST_F(SimulatedPlan, RanksOfANodeShareItsCores) {
   const auto file = workplace_.path("plan.json");
   const ProgramResult given = plan("--ranks 64 --cores 8 --json " + file.string());
   ASSERT_EQ(given.exit_code, 0) << given.output;
@@ -78,7 +78,7 @@ TEST_F(SimulatedPlan, KnowsThatRanksOfANodeShareItsCores) {
 }
 
 // Each rank counts as a node.
-TEST_F(SimulatedPlan, CountsWhatCodecsHold) {
+TEST_F(SimulatedPlan, CountsTheMemoryOfCodecs) {
   const auto plan_of = [&](const std::string& codec) {
     return run_ranks(2, fmt::format("{} plan {} --set comm.codec={} --set comm.compress_within_node=true",
                                     program("lockstep"), workplace_.path("config.toml").string(), codec));
@@ -92,7 +92,7 @@ TEST_F(SimulatedPlan, CountsWhatCodecsHold) {
   EXPECT_TRUE(std::regex_search(chosen.output, row_of_choice)) << chosen.output;
 }
 
-TEST_F(SimulatedPlan, RefusesWhatCannotBe) {
+TEST_F(SimulatedPlan, RefusesImpossibleClusters) {
   expect_failure(plan("--ranks 6 --nodes 4 --link 1GB/s"), exit_code::usage, {"--ranks 6", "--nodes 4"});
   expect_failure(plan("--ranks 4 --nodes 4 --link 0GB/s"), exit_code::usage, {"--link \"0GB/s\""});
   expect_failure(plan("--ranks 4 --nodes 4"), exit_code::usage, {"--nodes", "--link", "--fit"});

@@ -41,7 +41,7 @@ Cluster nodes(int count, double bytes_per_second, double latency_seconds = 0) {
   return cluster;
 }
 
-TEST(AllReduceCost, IsThatOfTheMessagesOneByOne) {
+TEST(AllReduceCost, FormulaMatchesSimulatedMessages) {
   const Tier tier{.latency_seconds = 1e-3, .bytes_per_second = 1e6, .seconds_per_byte = 1e-7};
   const auto formula = [&](int members, AllReduceWay way) {
     return all_reduce_seconds(96e3, members, way, tier);
@@ -65,7 +65,7 @@ TEST(AllReduceCost, IsThatOfTheMessagesOneByOne) {
   }
 }
 
-TEST(AllReduceCost, OfAFewMembersIsWhatOneCountsByHand) {
+TEST(AllReduceCost, MatchesManualCountsForFewMembers) {
   EXPECT_DOUBLE_EQ(all_reduce_path(2, AllReduceWay::halving).volume, 1);
   EXPECT_DOUBLE_EQ(all_reduce_path(4, AllReduceWay::halving).volume, 1.5);
   EXPECT_DOUBLE_EQ(all_reduce_path(4, AllReduceWay::halving).messages, 4);
@@ -77,7 +77,7 @@ TEST(AllReduceCost, OfAFewMembersIsWhatOneCountsByHand) {
 
 // The same choice as in comm: direct sends less between three nodes, and halving needs fewer messages between
 // four. If only the number of messages matters, halving wins between five, too.
-TEST(AllReduceCost, TakesTheShorterWayWhereNobodyChose) {
+TEST(AllReduceCost, ChoosesTheFasterAlgorithmByDefault) {
   const Tier slow{.latency_seconds = 1e-5, .bytes_per_second = 1e6};
   const auto is = [&](double bytes, int members, AllReduceWay way) {
     const double shortest = all_reduce_seconds(bytes, members, AllReduceWay::automatic, slow);
@@ -93,7 +93,7 @@ TEST(AllReduceCost, TakesTheShorterWayWhereNobodyChose) {
   EXPECT_THROW(all_reduce_path(2, AllReduceWay::mpi), Error);
 }
 
-TEST(AllReduceCost, OfAThousandRanksGrowsAsNLogNAndTakesNoMoreMemoryForEach) {
+TEST(AllReduceCost, MessagesGrowAsNLogNWithConstantMemoryPerRank) {
   const Tier tier{.latency_seconds = 1e-6, .bytes_per_second = 1e9};
   const AllReduceRun few = simulate_all_reduce(1 << 20, 8, AllReduceWay::halving, tier);
   for (const int members : {1024, 4096}) {
@@ -115,7 +115,7 @@ TEST(AllReduceCost, WaitsForALateMember) {
               7 + all_reduce_seconds(1e4, 16, AllReduceWay::halving, tier), 1e-12);
 }
 
-TEST(PredictedStep, OfOneRankIsTheMeasuredOne) {
+TEST(PredictedStep, OneRankEqualsTheMeasurement) {
   const StepPrediction step = predict_step(even_model({40'000'000}), nodes(1, 1));
   EXPECT_DOUBLE_EQ(step.seconds, 0.055);
   EXPECT_DOUBLE_EQ(step.efficiency, 1);
@@ -124,7 +124,7 @@ TEST(PredictedStep, OfOneRankIsTheMeasuredOne) {
 
 // 40 MB over 1 GB/s take 40 ms. One bucket is exposed completely after backward; of four, the last and the
 // queue are exposed.
-TEST(PredictedStep, ExposesWhatBucketsCannotHide) {
+TEST(PredictedStep, ExposesTheTimeThatBucketsCannotHide) {
   EXPECT_NEAR(predict_step(even_model({40'000'000}), nodes(2, 1e9)).exposed_seconds, 0.040, 1e-9);
   EXPECT_NEAR(
       predict_step(even_model(std::vector<std::size_t>(4, 10'000'000)), nodes(2, 1e9)).exposed_seconds, 0.010,
@@ -134,13 +134,13 @@ TEST(PredictedStep, ExposesWhatBucketsCannotHide) {
   EXPECT_NEAR(predict_step(behind, nodes(2, 1e9)).exposed_seconds, 0.040, 1e-9);
 }
 
-TEST(PredictedStep, OfTinyBucketsIsAMatterOfLatencyAlone) {
+TEST(PredictedStep, TinyBucketsCostOnlyLatency) {
   const StepPrediction step =
       predict_step(even_model(std::vector<std::size_t>(10, 4)), nodes(1024, 1e12, 1e-3));
   EXPECT_NEAR(step.exposed_seconds, 10 * 20e-3 - 0.040, 1e-6) << "all ten are final when backward begins";
 }
 
-TEST(PredictedStep, IsNeverShorterWithMoreRanksOrASlowerLinkAndTheSameTwice) {
+TEST(PredictedStep, MoreRanksOrASlowerLinkNeverShortenIt) {
   StepModel model = even_model(std::vector<std::size_t>(8, 5'000'000));
   model.compute.factors = {0.9, 0.95, 1, 1.02, 1.3};
   double before = 0;
@@ -155,7 +155,7 @@ TEST(PredictedStep, IsNeverShorterWithMoreRanksOrASlowerLinkAndTheSameTwice) {
   }
 }
 
-TEST(PredictedStep, OfManyRanksTakesAsLongAsTheSlowest) {
+TEST(PredictedStep, TakesAsLongAsTheSlowestRank) {
   StepModel model = even_model({});
   model.compute.factors = {1, 1, 1, 1, 1, 1, 1, 1, 1, 2};
   EXPECT_NEAR(predict_step(model, nodes(1, 1)).seconds, 0.055, 1e-6);
@@ -164,7 +164,7 @@ TEST(PredictedStep, OfManyRanksTakesAsLongAsTheSlowest) {
 
 // Two cores: two ranks with one thread have one core each; four ranks compute and handle messages half as
 // fast.
-TEST(PredictedStep, OfRanksThatShareCoresComputesMoreSlowly) {
+TEST(PredictedStep, SharedCoresSlowDownCompute) {
   StepModel model = even_model({});
   model.node = {.threads_per_rank = 1, .cores = 2};
   Cluster cluster = nodes(1, 1e9);
@@ -178,7 +178,7 @@ TEST(PredictedStep, OfRanksThatShareCoresComputesMoreSlowly) {
   EXPECT_DOUBLE_EQ(seconds(3), 0.0825);
   EXPECT_DOUBLE_EQ(seconds(4), 0.110);
   model.node.threads_per_rank = 0;
-  EXPECT_DOUBLE_EQ(seconds(4), 0.055) << "devices of their own";
+  EXPECT_DOUBLE_EQ(seconds(4), 0.055) << "each rank has its own device";
 
   model.node.threads_per_rank = 1;
   model.bucket_bytes = {40'000'000};
@@ -191,7 +191,7 @@ TEST(PredictedStep, OfRanksThatShareCoresComputesMoreSlowly) {
 }
 
 // On shared cores, ranks that wait for a late rank leave their cores to it.
-TEST(PredictedStep, OfANodeWhoseRanksShareCoresHasNoSlowestRank) {
+TEST(PredictedStep, SharedCoresHaveNoSlowestRank) {
   StepModel model = even_model({});
   model.compute.factors = {1, 1, 1, 1, 1, 1, 1, 1, 1, 2};
   Cluster cluster = nodes(1, 1e9);
@@ -203,7 +203,7 @@ TEST(PredictedStep, OfANodeWhoseRanksShareCoresHasNoSlowestRank) {
 }
 
 // 40 MB in ten buckets. Each of the nine hidden ones costs 1 ms of compute for its 4 MB.
-TEST(PredictedStep, LosesComputeForEachByteOnAnyLink) {
+TEST(PredictedStep, HiddenSumsCostComputePerByteOnAnyLink) {
   StepModel model = even_model(std::vector<std::size_t>(10, 4'000'000));
   model.loss.per_byte = 0.25e-9;
   for (const double speed : {2e9, 1.2e9}) {
@@ -216,7 +216,7 @@ TEST(PredictedStep, LosesComputeForEachByteOnAnyLink) {
   EXPECT_GT(slow.seconds - slow.exposed_seconds, fast.seconds - fast.exposed_seconds);
 }
 
-TEST(PredictedScaling, GoesThroughTheNodeAndThenOverNodes) {
+TEST(PredictedScaling, FillsANodeBeforeItAddsNodes) {
   Cluster cluster = nodes(6, 1e9);
   cluster.ranks_per_node = 4;
   cluster.in_node = {.bytes_per_second = 1e11};
@@ -231,7 +231,7 @@ TEST(PredictedScaling, GoesThroughTheNodeAndThenOverNodes) {
 
 // A step is 55 ms. With a latency of 11 ms each doubling adds 22 ms: two ranks reach 2 * 55 / 77 = 1.43 times
 // the throughput of one. With 8 ms it is 1.55 times, and more at every further doubling.
-TEST(Knee, IsWhereDoublingBringsLessThanHalfAsMuchAgain) {
+TEST(Knee, IsWhereDoublingGainsLessThanHalf) {
   const StepModel model = even_model({4});
   EXPECT_EQ(find_knee(model, nodes(8, 1e12, 0.0001)), 0);
   StepModel behind = model;
@@ -244,7 +244,7 @@ TEST(Knee, IsWhereDoublingBringsLessThanHalfAsMuchAgain) {
   EXPECT_EQ(find_knee(even_model({40'000'000}), fast), 4) << "the first link between nodes";
 }
 
-TEST(PlanChanges, AreThoseThatMakeTheStepShorter) {
+TEST(PlanChanges, ListOnlyChangesThatShortenTheStep) {
   const PlanBuckets buckets = [](const BucketMib& mib) {
     const auto count = static_cast<std::size_t>(std::max(1.0, 40 / mib[1]));
     return std::vector<std::size_t>(count, 40'000'000 / count);
@@ -259,7 +259,7 @@ TEST(PlanChanges, AreThoseThatMakeTheStepShorter) {
   EXPECT_TRUE(find_changes(model, nodes(2, 1e15), buckets, true).empty());
 }
 
-TEST(LinkSpeed, IsReadInBytesAndBits) {
+TEST(LinkSpeed, IsParsedInBytesAndBits) {
   EXPECT_DOUBLE_EQ(parse_link_speed("25GB/s,5us", "--link").bytes_per_second, 25e9);
   EXPECT_DOUBLE_EQ(*parse_link_speed("25GB/s,5us", "--link").latency_seconds, 5e-6);
   EXPECT_DOUBLE_EQ(parse_link_speed("200Mb/s", "--link").bytes_per_second, 25e6);
@@ -285,7 +285,7 @@ std::vector<MeasuredSum> sums_of(const TierFit& truth, const std::vector<double>
   return sums;
 }
 
-TEST(TierFit, FindsTheConstantsThatSumsWereMadeWith) {
+TEST(TierFit, RecoversTheSimulatedConstants) {
   const TierFit truth{.latency_seconds = 80e-6, .slowness = 1.05, .seconds_per_byte = 4e-10};
   const TierFit fit = fit_tier(sums_of(truth, {25e6, 125e6}));
   EXPECT_NEAR(fit.latency_seconds, 80e-6, 1e-9);
@@ -295,7 +295,7 @@ TEST(TierFit, FindsTheConstantsThatSumsWereMadeWith) {
   EXPECT_NEAR(fit.at(62.5e6).bytes_per_second, 62.5e6 / 1.05, 1);
 }
 
-TEST(TierFit, OfOneLinkTakesAllForTheWire) {
+TEST(TierFit, OneLinkAttributesAllTimeToTheWire) {
   const TierFit truth{.latency_seconds = 80e-6, .slowness = 1 / 25e6, .seconds_per_byte = 0};
   const TierFit fit = fit_tier(sums_of(truth, {0}));
   EXPECT_NEAR(fit.latency_seconds, 80e-6, 1e-9);
@@ -303,7 +303,7 @@ TEST(TierFit, OfOneLinkTakesAllForTheWire) {
 }
 
 // A link may pass small messages at once: sums of 100 KB took half of the link's predicted time.
-TEST(TierFit, IsAboutLargeSums) {
+TEST(TierFit, LargeSumsDominate) {
   const TierFit truth{.latency_seconds = 0, .slowness = 1.02, .seconds_per_byte = 3e-9};
   std::vector<MeasuredSum> sums;
   for (const double speed : {25e6, 125e6}) {
@@ -322,7 +322,7 @@ TEST(TierFit, IsAboutLargeSums) {
 }
 
 // Compute may keep a message-handling thread from its core.
-TEST(LinkFit, TellsSumsBesideComputeFromThoseThatItWaitsFor) {
+TEST(LinkFit, SeparatesHiddenFromExposedSums) {
   const TierFit alone{.latency_seconds = 0, .slowness = 1, .seconds_per_byte = 1e-9};
   const TierFit beside{.latency_seconds = 0, .slowness = 1, .seconds_per_byte = 9e-9};
   std::vector<MeasuredSum> sums;
@@ -344,14 +344,14 @@ TEST(LinkFit, TellsSumsBesideComputeFromThoseThatItWaitsFor) {
 }
 
 // 40 MB, half of which are in flight when backward ends: 20 ms of the 40 ms that they take beside compute.
-TEST(PredictedStep, WaitsForSumsThatAreFasterOnceComputeIsDone) {
+TEST(PredictedStep, SumsAreFasterAfterCompute) {
   Cluster cluster = nodes(2, 1e9);
   cluster.beside_compute = Tier{.bytes_per_second = 5e8};
   StepModel model = even_model({20'000'000, 20'000'000});
   EXPECT_NEAR(predict_step(model, cluster).exposed_seconds, 0.5 * 0.020 + 0.020, 1e-9);
 }
 
-TEST(TierFit, LeavesOutWhatWouldBeBelowZeroAndSaysHowFarItIsOff) {
+TEST(TierFit, DropsNegativeTermsAndReportsTheError) {
   std::vector<MeasuredSum> sums =
       sums_of({.latency_seconds = 0, .slowness = 1, .seconds_per_byte = 0}, {25e6, 125e6});
   for (std::size_t i = 0; i < sums.size(); ++i) sums[i].seconds *= i % 2 == 0 ? 0.9 : 1.1;

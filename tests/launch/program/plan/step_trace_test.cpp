@@ -67,7 +67,7 @@ TracedRun run_of_two_buckets(int ranks = 1) {
           .bucket_bytes = {1'000'000, 3'000'000}};
 }
 
-TEST(StepTrace, HasTheStepsOfATraceWithoutTheFirstTwoAndTheLast) {
+TEST(StepTrace, OmitsTheFirstTwoStepsAndTheLast) {
   const StepTrace trace = traced(6, run_of_two_buckets());
   EXPECT_EQ(trace.run.network, "cnn");
   EXPECT_EQ(trace.run.gradient_bytes(), 4'000'000U);
@@ -81,7 +81,7 @@ TEST(StepTrace, HasTheStepsOfATraceWithoutTheFirstTwoAndTheLast) {
   EXPECT_NEAR(step.sums[1].begin, 0.040, 1e-9);
 }
 
-TEST(StepTrace, TellsWhenGradientsOfOtherBucketsWouldBeFinal) {
+TEST(StepTrace, PredictsWhenOtherBucketsAreFinal) {
   const ComputeModel compute = ComputeModel::of(traced(6, run_of_two_buckets()));
   EXPECT_NEAR(compute.step_seconds(), 0.100, 1e-9);
   EXPECT_NEAR(compute.rest_seconds, 0.025, 1e-9);
@@ -91,7 +91,7 @@ TEST(StepTrace, TellsWhenGradientsOfOtherBucketsWouldBeFinal) {
   EXPECT_NEAR(compute.arrivals.final_seconds(4'000'000), 0.040, 1e-9);
 }
 
-TEST(StepTrace, OfSeveralRanksTellsWhatSumsCost) {
+TEST(StepTrace, MeasuresTheCostOfSums) {
   const StepTrace trace = traced(6, run_of_two_buckets(2), 8, 8);
   const std::vector<MeasuredSum> sums = measured_sums(trace, 125e6);
   ASSERT_EQ(sums.size(), 2U);
@@ -101,7 +101,7 @@ TEST(StepTrace, OfSeveralRanksTellsWhatSumsCost) {
   EXPECT_THROW(measured_sums(traced(6, run_of_two_buckets()), 0), ConfigError);
 }
 
-TEST(StepTrace, TellsWhichWaySumsWent) {
+TEST(StepTrace, CountsBytesByTheAllReduceAlgorithm) {
   TracedRun run = run_of_two_buckets(3);
   run.between_nodes = AllReduceWay::halving;
   EXPECT_NEAR(measured_sums(traced(6, run, 8, 8), 125e6)[1].bytes, 1.5 * 3e6, 1);
@@ -123,7 +123,7 @@ StepTrace traced_with_waits(std::int64_t sum) {
   return parse_step_trace(text, "trace.json");
 }
 
-TEST(StepTrace, LeavesOutWaitsForOtherRanksWhereItTellsOfThem) {
+TEST(StepTrace, ExcludesRecordedWaitsForPeers) {
   const StepTrace trace = traced_with_waits(8);
   EXPECT_TRUE(trace.tells_meetings);
   const std::vector<MeasuredSum> sums = measured_sums(trace, 0);
@@ -132,12 +132,12 @@ TEST(StepTrace, LeavesOutWaitsForOtherRanksWhereItTellsOfThem) {
 }
 
 // The first sum ends when the second begins: all ranks took part in it.
-TEST(StepTrace, TakesNoWaitBetweenTwoSumsForALateRanks) {
+TEST(StepTrace, WaitBetweenTwoSumsIsNotALateRank) {
   EXPECT_NEAR(measured_sums(traced_with_waits(30), 0)[1].seconds, 0.030, 1e-9);
 }
 
 // The same code on a processor of half the speed: all phases take twice as long.
-TEST(StepTrace, TellsThePaceOfADeviceByItsForwardPasses) {
+TEST(StepTrace, ForwardPassesGiveTheSpeedOfADevice) {
   ComputeModel slow = ComputeModel::of(traced(6, run_of_two_buckets()));
   const StepTrace runs[] = {traced(6, run_of_two_buckets(2), 8, 8)};
   EXPECT_NEAR(pace_beside(slow, runs), 1, 1e-9);
@@ -145,26 +145,26 @@ TEST(StepTrace, TellsThePaceOfADeviceByItsForwardPasses) {
   slow.backward_seconds = 2 * 0.036;
   EXPECT_NEAR(pace_beside(slow, runs), 2, 1e-9);
   EXPECT_NEAR(fit_loss(slow, runs).per_second, 0.5, 1e-6)
-      << "as beside a backward of 36 ms at the runs' pace";
+      << "as if backward took 36 ms at the speed of the run";
 }
 
 // Two single-threaded ranks that share a core are as slow as one on a core of half the speed. This says
 // nothing about the device.
-TEST(StepTrace, TellsOfRanksThatShareCores) {
+TEST(StepTrace, DetectsRanksThatShareCores) {
   TracedRun run = run_of_two_buckets(2);
   run.nodes = 1;
   run.threads = 1;
   run.node_cores = 1;
   EXPECT_EQ(slowdown_of(run), 2);
-  EXPECT_EQ(slowdown_of(run_of_two_buckets(2)), 1) << "of a trace that does not tell";
+  EXPECT_EQ(slowdown_of(run_of_two_buckets(2)), 1) << "the trace has no such value";
   const StepTrace runs[] = {traced(6, run, 8, 8)};
-  EXPECT_EQ(slowdown_of(runs[0].run), 2) << "as written and read";
+  EXPECT_EQ(slowdown_of(runs[0].run), 2) << "the value survives writing and reading";
   const ComputeModel device = ComputeModel::of(traced(6, run_of_two_buckets())).slowed(0.5);
   EXPECT_NEAR(pace_beside(device, runs), 1, 1e-9);
 }
 
 // Backward takes 40 ms with 8 ms of hidden sums, and 36 ms alone: 4 of 8 ms are lost.
-TEST(StepTrace, TellsHowMuchSumsSlowComputeDown) {
+TEST(StepTrace, MeasuresHowMuchSumsSlowCompute) {
   ComputeModel alone = ComputeModel::of(traced(6, run_of_two_buckets()));
   alone.backward_seconds = 0.036;
   TracedRun run = run_of_two_buckets(2);
@@ -177,12 +177,13 @@ TEST(StepTrace, TellsHowMuchSumsSlowComputeDown) {
   EXPECT_EQ(fit_loss(alone, on_cores).per_second, 0);
   EXPECT_NEAR(fit_loss(alone, on_cores).per_byte, 0.004 / 1e6, 1e-12) << "the first bucket is hidden, 1 MB";
   const StepTrace two_links[] = {traced(6, run, 8, 8), traced(6, run, 16, 16)};
-  EXPECT_NEAR(fit_loss(alone, two_links).per_byte, 0.004 / 1e6, 1e-12) << "on a slower link as much is lost";
+  EXPECT_NEAR(fit_loss(alone, two_links).per_byte, 0.004 / 1e6, 1e-12)
+      << "a slower link costs as much compute";
   alone.backward_seconds = 0.050;
   EXPECT_EQ(fit_loss(alone, on_gpu).per_second, 0) << "a run that is faster with sums shows noise";
 }
 
-TEST(StepTrace, NumbersThatMakeNoSenseAreRefusedByName) {
+TEST(StepTrace, InvalidNumbersAreRefusedByName) {
   const std::string sound = trace_text(6, run_of_two_buckets(), 0, 0);
   const auto message = [&](const std::string& part, const std::string& instead) {
     std::string text = sound;
@@ -199,7 +200,7 @@ TEST(StepTrace, NumbersThatMakeNoSenseAreRefusedByName) {
   EXPECT_NE(message("\"threads\":0", "\"threads\":1e300").find("\"threads\""), std::string::npos);
 }
 
-TEST(StepTrace, IsRefusedWhereItTellsOfNoStep) {
+TEST(StepTrace, TraceWithoutStepsIsRefused) {
   const auto message = [](std::string_view text) {
     return message_of<DataError>([&] { parse_step_trace(text, "a.json"); });
   };

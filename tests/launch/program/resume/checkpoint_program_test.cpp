@@ -53,7 +53,7 @@ bool names_setting(const std::string& text, const std::string& key, const std::s
 
 using Names = std::vector<std::string>;
 
-TEST(Checkpoints, TheNewestStayAndANewRunTouchesNone) {
+TEST(Checkpoints, NewestAreKeptAndANewRunMovesThemAside) {
   const Workplace workplace("kept");
   const auto folder = workplace.path("run/checkpoints");
   ASSERT_EQ(run_ranks(2, workplace.train(saving(25))).exit_code, 0);
@@ -76,7 +76,7 @@ TEST(Checkpoints, TheNewestStayAndANewRunTouchesNone) {
   EXPECT_EQ(checkpoints_in(workplace.path("run/checkpoints.2")), (Names{"step-000000010", "step-000000012"}));
 }
 
-TEST(Checkpoints, TheBestStays) {
+TEST(Checkpoints, BestIsKept) {
   const Workplace workplace("best");
   // A rate at which later epochs destroy what the first one learned: 4 epochs of 64 steps.
   const Settings settings = saving(0, {"run.keep=1", "optimizer.learning_rate=0.02"});
@@ -96,7 +96,7 @@ TEST(Checkpoints, TheBestStays) {
   EXPECT_EQ(checkpoints_in(folder).back(), "step-000000256");
 }
 
-TEST(Checkpoints, AreSavedWhenSomebodyAsks) {
+TEST(Checkpoints, AreSavedOnASignal) {
   const Workplace workplace("asked");
   const auto folder = workplace.path("run/checkpoints").string();
   const ProgramResult result = run_shell(
@@ -109,7 +109,7 @@ TEST(Checkpoints, AreSavedWhenSomebodyAsks) {
   EXPECT_EQ(checkpoints_in(folder).size(), 2u) << "one for each signal";
 }
 
-TEST(Checkpoints, OneThatIsDamagedIsRefusedByNameAndElseThoseBeforeItCount) {
+TEST(Checkpoints, DamagedOneIsRefusedByNameOrAnEarlierOneIsUsed) {
   const Workplace workplace("damaged");
   const std::string whole =
       digest_of(workplace, 2, saving(35, {"run.dir=" + workplace.path("whole").string()}));
@@ -131,7 +131,7 @@ TEST(Checkpoints, OneThatIsDamagedIsRefusedByNameAndElseThoseBeforeItCount) {
   EXPECT_TRUE(names_checkpoint(result, 10)) << result.output;
   EXPECT_EQ(text_of(digest), whole);
   EXPECT_EQ(checkpoints_in(workplace.path("run/checkpoints.1")), (Names{"step-000000020", "step-000000025"}))
-      << "to look at";
+      << "kept for inspection";
 
   const Names names = checkpoints_in(workplace.path("run/checkpoints"));
   for (const std::string& name : names)
@@ -141,7 +141,7 @@ TEST(Checkpoints, OneThatIsDamagedIsRefusedByNameAndElseThoseBeforeItCount) {
   expect_parts(none.output, names);
 }
 
-TEST(Checkpoints, OfAnotherTrainingAreRefusedNamingTheKey) {
+TEST(Checkpoints, OtherTrainingsAreRefusedByKey) {
   const Workplace workplace("other");
   ASSERT_EQ(run_ranks(2, workplace.train(saving(10))).exit_code, 0);
   const auto with = [](Settings more) { return saving(20, std::move(more)); };
@@ -171,7 +171,7 @@ TEST(Checkpoints, OfAnotherTrainingAreRefusedNamingTheKey) {
 
 // The samples and their order are the same. Without batch norm the parameters are equal up to rounding, and
 // the codec's residuals are not lost.
-TEST(Checkpoints, GoOnWithAnotherNumberOfRanks) {
+TEST(Checkpoints, ResumeOnAnotherNumberOfRanks) {
   const Workplace workplace("ranks");
   const Settings network = {"model.batch_norm=false", "comm.codec=sign", "comm.compress_within_node=true"};
   const auto settings = [&](int steps, int accumulation) {
@@ -183,7 +183,7 @@ TEST(Checkpoints, GoOnWithAnotherNumberOfRanks) {
   const ProgramResult two = go_on(workplace, 2, settings(20, 2));
   ASSERT_EQ(two.exit_code, 0) << two.output;
   EXPECT_EQ(count(two.output, "4 ranks"), 1) << two.output;
-  // The sums of the residuals, as they were saved and on two ranks, are the only fractions in such a line.
+  // The sums of the residuals, before and after the change of ranks, are the only fractions in such a line.
   std::vector<double> sums;
   for (const double number : numbers_named_in(lines_naming(lines_naming(two.output, "info"), "2 ranks")))
     if (number != std::floor(number)) sums.push_back(number);
@@ -197,7 +197,7 @@ TEST(Checkpoints, GoOnWithAnotherNumberOfRanks) {
   EXPECT_EQ(line["steps"], 40);
 }
 
-TEST(Checkpoints, GoOnWithTheSameSamplesOnAnotherNumberOfRanks) {
+TEST(Checkpoints, ResumeWithTheSameSamplesOnAnotherNumberOfRanks) {
   const Workplace workplace("samples");
   const auto export_of = [&](int ranks, int steps, const std::string& flags, const std::string& folder) {
     const auto file = workplace.path("weights.safetensors").string();
@@ -224,7 +224,7 @@ TEST(Checkpoints, GoOnWithTheSameSamplesOnAnotherNumberOfRanks) {
 }
 
 // One command on the available number of ranks: 4, then 2, then 4 again.
-TEST(Checkpoints, GoOnWithAsManyRanksAsThereAreWhereAskedTo) {
+TEST(Checkpoints, ResumeOnAnyNumberOfRanksIfAllowed) {
   const Workplace workplace("resized");
   const std::string digest = workplace.path("digest").string();
   const auto train = [&](int ranks, int steps, const std::string& folder, const std::string& flags) {
@@ -262,7 +262,7 @@ TEST(Checkpoints, GoOnWithAsManyRanksAsThereAreWhereAskedTo) {
 
 // A folder that cannot be created, a full disk: saved checkpoints stay. Training continues or ends cleanly,
 // as configured.
-TEST(Checkpoints, ThatCannotBeWrittenCostAWarningOrEndTheTraining) {
+TEST(Checkpoints, FailedSaveWarnsOrEndsTheTraining) {
   const Workplace workplace("unwritable");
   std::filesystem::create_directories(workplace.path("run"));
   std::ofstream(workplace.path("run/checkpoints")) << "in the way";
@@ -278,7 +278,7 @@ TEST(Checkpoints, ThatCannotBeWrittenCostAWarningOrEndTheTraining) {
   expect_parts(error, {"step 10"});
 }
 
-TEST(Checkpoints, OnAFullDiskLeaveTheEarlierOnesWhole) {
+TEST(Checkpoints, FullDiskKeepsTheEarlierOnes) {
   const Workplace workplace("full");
   const auto folder = workplace.path("run");
   std::filesystem::create_directories(folder);
@@ -290,7 +290,7 @@ TEST(Checkpoints, OnAFullDiskLeaveTheEarlierOnesWhole) {
                   folder.string(), workplace.train(saving(45, settings)), workplace.path("copy").string()));
   const ProgramResult result = run_shell("unshare -rm " + command);
   if (!std::filesystem::exists(workplace.path("copy")) && count(result.output, "2 MiB are there\n") == 0)
-    GTEST_SKIP() << "this user may make no mounts here: " << result.output;
+    GTEST_SKIP() << "this user may not mount file systems: " << result.output;
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_GE(count(result.output, "No space left on device"), 1) << result.output;
   EXPECT_EQ(checkpoints_in(workplace.path("copy")), (Names{"step-000000005", "step-000000010"}));
@@ -298,7 +298,7 @@ TEST(Checkpoints, OnAFullDiskLeaveTheEarlierOnesWhole) {
   const ProgramResult resumed = go_on(workplace, 1, saving(46, settings));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_TRUE(names_checkpoint(resumed, 10)) << resumed.output;
-  EXPECT_FALSE(names_checkpoint(resumed, 5)) << "the newest is whole: " << resumed.output;
+  EXPECT_FALSE(names_checkpoint(resumed, 5)) << "the newest checkpoint is complete: " << resumed.output;
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ Undisturbed undisturbed(int ranks, const Workplace& workplace, Settings settings
   settings.push_back("run.dir=" + workplace.path("whole").string());
   Undisturbed run{.digest = digest_of(workplace, ranks, settings),
                   .metrics = lines_of(workplace.path("whole/metrics.jsonl"))};
-  EXPECT_FALSE(std::filesystem::exists(workplace.path("whole/checkpoints"))) << "nobody asked for any";
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("whole/checkpoints"))) << "no checkpoint was requested";
   return run;
 }
 
@@ -131,7 +131,7 @@ void expect_stopped(const Workplace& workplace, const ProgramResult& stopped, co
 class Resume : public testing::TestWithParam<int> {};
 
 // A killed process loses the steps after the last checkpoint and trains them again.
-TEST_P(Resume, EndsWithTheBitsOfARunThatWasNotKilled) {
+TEST_P(Resume, ContinuesBitForBitAfterAKill) {
   const int ranks = GetParam();
   const Workplace workplace(fmt::format("killed_{}", ranks));
   Settings settings = demanding(ranks);
@@ -151,7 +151,7 @@ TEST_P(Resume, EndsWithTheBitsOfARunThatWasNotKilled) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Resume, testing::Values(1, 2, 4));
 
 // For every stop and every kind of tail: the learning rate follows the schedule of all epochs.
-TEST(Continued, InPartsOfSomeEpochsEndsWithTheBitsOfOneTraining) {
+TEST(Continued, PartsOfSomeEpochsEqualOneTraining) {
   for (const char* tail : {"data.tail=drop", "data.tail=carry"}) {
     const Workplace workplace("in_parts");
     const Settings settings = {"schedule.name=cosine", "train.epochs=5", "train.batch=30", tail};
@@ -170,7 +170,7 @@ TEST(Continued, InPartsOfSomeEpochsEndsWithTheBitsOfOneTraining) {
 }
 
 // The signal arrives at any step; the step that is saved follows from it.
-TEST(Preemption, SavesEndsWith75AndGoesOnWithTheSameBits) {
+TEST(Preemption, SavesEndsWith75AndResumesBitForBit) {
   const Workplace workplace("preempted");
   Settings settings = demanding(2);
   const Undisturbed whole = undisturbed(2, workplace, settings);
@@ -185,7 +185,7 @@ TEST(Preemption, SavesEndsWith75AndGoesOnWithTheSameBits) {
 }
 
 // Without a launcher and without periodic checkpoints: a run that receives a signal saves one.
-TEST(Preemption, OfOneProcessByAnySignal) {
+TEST(Preemption, AnySignalStopsASingleProcess) {
   for (const char* signal : {"TERM", "INT", "HUP"}) {
     const Workplace workplace(fmt::format("signal_{}", signal));
     const Settings settings = {"model.name=cnn", "train.epochs=100000"};
@@ -200,7 +200,7 @@ TEST(Preemption, OfOneProcessByAnySignal) {
 
 // A signal can arrive at any instruction, also within matrix products, whose kernels have their stack in the
 // heap.
-TEST(Preemption, SignalsByTheHundredDisturbNothing) {
+TEST(Preemption, HundredsOfSignalsChangeNoBit) {
   const Workplace workplace("signals");
   const Settings settings = {"train.epochs=40"};
   const Undisturbed whole = undisturbed(1, workplace, settings);

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-TEST(QuietBuilds, LeaveTheLogAsLoudAsItWas) {
+TEST(QuietBuilds, RestoreTheLogLevel) {
   for (const log::Level level : {log::Level::debug, log::Level::warning, log::Level::off}) {
     const log::Level before = log::set_level(level);
     {

@@ -487,7 +487,7 @@ std::vector<Case> cases() {
   };
 }
 
-TEST(EngineOptions, EachKeyChangesWhatItNamesAndNothingElse) {
+TEST(EngineOptions, EachKeyChangesOnlyItsOption) {
   for (const Case& wanted : cases()) {
     std::vector<std::string> settings = wanted.also;
     const auto base = told(config_of(settings));
@@ -535,7 +535,7 @@ TEST(EngineOptions, MomentumGoesToCodecsThatAddIt) {
 
 // If another optimizer applies momentum, if parameter differences are exchanged, or if the trial chooses
 // codecs during training, topk works without momentum.
-TEST(EngineOptions, TopKCorrectsTheMomentumOfSgdAlone) {
+TEST(EngineOptions, TopKCorrectsTheMomentumOfSgdOnly) {
   const auto corrects = [](const std::vector<std::string>& settings) {
     const BucketOptions options = bucket_options(config_of(settings));
     const bool everywhere = adds_momentum(options.exchange, options.momentum);
@@ -557,7 +557,7 @@ TEST(EngineOptions, TopKCorrectsTheMomentumOfSgdAlone) {
     EXPECT_FALSE(adds_momentum(each, options.momentum));
 }
 
-TEST(EngineOptions, NoKeyIsForgotten) {
+TEST(EngineOptions, EveryKeyHasACase) {
   std::set<std::string> covered;
   for (const Case& wanted : cases()) covered.insert(wanted.setting.substr(0, wanted.setting.find('=')));
   for (const detail::Key& key : detail::keys()) {
@@ -566,7 +566,7 @@ TEST(EngineOptions, NoKeyIsForgotten) {
   }
 }
 
-TEST(EngineOptions, EveryWordOfEveryKeyIsTried) {
+TEST(EngineOptions, EveryWordOfEveryKeyHasACase) {
   std::set<std::string> tried;
   for (const Case& wanted : cases()) tried.insert(wanted.setting);
   for (const char* key :
@@ -583,7 +583,7 @@ TEST(EngineOptions, EveryWordOfEveryKeyIsTried) {
   }
 }
 
-TEST(EngineOptions, ADeviceIsHandedOn) {
+TEST(EngineOptions, DeviceIsPassedToTheEngine) {
   const auto all = told(config_of({}));
   EXPECT_EQ(all.at("loader.device"), "cuda:3");
   EXPECT_EQ(all.at("network.device"), "cuda:3");

@@ -16,7 +16,7 @@ Config wanted(std::int64_t accumulation) {
   return config;
 }
 
-TEST(MakeReproducible, TakesWhatIsLeftToTheMachineAndLeavesTheRest) {
+TEST(MakeReproducible, FixesOnlyMachineDependentSettings) {
   Config config = wanted(4);
   make_reproducible(config, {}, 2);
   EXPECT_EQ(config.threads, 1);
@@ -32,7 +32,7 @@ TEST(MakeReproducible, TakesWhatIsLeftToTheMachineAndLeavesTheRest) {
   EXPECT_EQ(other.kernels.choose, "time");
 }
 
-TEST(MakeReproducible, RefusesWhatTheTreeDoesNotHave) {
+TEST(MakeReproducible, RefusesSumsOutsideTheTree) {
   const auto refusal = [](std::int64_t accumulation, int ranks, Device device = {}) {
     Config config = wanted(accumulation);
     return message_of<ConfigError>([&] { make_reproducible(config, device, ranks); });

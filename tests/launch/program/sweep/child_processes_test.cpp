@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/job_signals.h"
+#include "core/system/job_signals.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -35,7 +35,7 @@ ChildCommand shell(const std::string& lines, const std::filesystem::path& output
   return {.words = {"sh", "-c", lines}, .output = output};
 }
 
-TEST(ChildProcesses, EndWithTheirCodesAndWriteToTheirFiles) {
+TEST(ChildProcesses, ReturnTheirCodesAndWriteToTheirFiles) {
   const TemporaryFolder folder;
   ChildProcesses children;
   const pid_t fails = children.start(shell("echo one; echo two >&2; exit 65", folder.path() / "fails"));
@@ -52,7 +52,7 @@ TEST(ChildProcesses, EndWithTheirCodesAndWriteToTheirFiles) {
 }
 
 // Trainings get their GPUs through their environment.
-TEST(ChildProcesses, HaveAnEnvironmentOfTheirOwn) {
+TEST(ChildProcesses, HaveSeparateEnvironments) {
   const TemporaryFolder folder;
   ChildProcesses children;
   for (const char* gpus : {"0,1", "2,3"}) {
@@ -65,7 +65,7 @@ TEST(ChildProcesses, HaveAnEnvironmentOfTheirOwn) {
   EXPECT_EQ(written_to(folder.path() / "2,3"), "2,3\n");
 }
 
-TEST(ChildProcesses, SignalsThatThisProcessBlocksReachThem) {
+TEST(ChildProcesses, ReceiveSignalsThatTheParentBlocks) {
   const TemporaryFolder folder;
   sigset_t before;
   const sigset_t signals = job_signals();
@@ -79,7 +79,7 @@ TEST(ChildProcesses, SignalsThatThisProcessBlocksReachThem) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-TEST(ChildProcesses, NoneOutlivesTheObject) {
+TEST(ChildProcesses, EndWithTheObject) {
   const TemporaryFolder folder;
   pid_t child = 0;
   {

@@ -35,16 +35,16 @@ SweepOutcome made_up_outcome() {
   return outcome;
 }
 
-TEST(SweepOutcome, TheBestWasTrainedWhole) {
+TEST(SweepOutcome, BestTrialIsFullyTrained) {
   const SweepOutcome outcome = made_up_outcome();
   ASSERT_NE(outcome.best(), nullptr);
   EXPECT_EQ(outcome.best()->trial, 1);
   EXPECT_EQ(outcome.steps(), 1200);
-  EXPECT_EQ(outcome.steps_of_all(), 1800) << "of what failed at once nothing is known";
+  EXPECT_EQ(outcome.steps_of_all(), 1800) << "the trial that failed at once has no steps";
   EXPECT_EQ(SweepOutcome{}.best(), nullptr);
 }
 
-TEST(SweepOutcome, AsATableForPrograms) {
+TEST(SweepOutcome, IsWrittenAsCsv) {
   EXPECT_EQ(sweep_csv(made_up_outcome(), kSpace),
             "trial,state,epochs,steps,accuracy,loss,samples_per_second,seconds,pareto,model.name,"
             "optimizer.learning_rate,problem\n"
@@ -53,7 +53,7 @@ TEST(SweepOutcome, AsATableForPrograms) {
             "2,failed,0,0,,,,0.000,no,mlp,0.1,\"no room, \"\"none\"\" at all\"\n");
 }
 
-TEST(SweepOutcome, AsJson) {
+TEST(SweepOutcome, IsWrittenAsJson) {
   const auto told = nlohmann::json::parse(sweep_json(made_up_outcome(), "runs/sweep"));
   EXPECT_EQ(told["best"], 1);
   EXPECT_EQ(told["busy_share"], 0.975);
@@ -71,16 +71,16 @@ int count_in(const std::string& text, const std::string& part) {
   return found;
 }
 
-TEST(SweepOutcome, AsParallelCoordinates) {
+TEST(SweepOutcome, IsDrawnAsParallelCoordinates) {
   const std::string svg = parallel_coordinates(made_up_outcome(), kSpace);
-  EXPECT_EQ(count_in(svg, "<title>trial "), 2) << "what failed at once has no line";
-  EXPECT_EQ(count_in(svg, "<b"), 0) << "names are text";
-  EXPECT_EQ(count_in(svg, "a&lt;b"), 2) << "on the axis, and of the trial";
+  EXPECT_EQ(count_in(svg, "<title>trial "), 2) << "the trial that failed at once has no line";
+  EXPECT_EQ(count_in(svg, "<b"), 0) << "names are escaped";
+  EXPECT_EQ(count_in(svg, "a&lt;b"), 2) << "on the axis and in the title of the trial";
   for (const char* title : {">learning_rate<", ">name<", ">samples/s<", ">accuracy, %<"})
     EXPECT_EQ(count_in(svg, title), 1) << title;
   EXPECT_EQ(parallel_coordinates(made_up_outcome(), kSpace), svg);
-  EXPECT_EQ(count_in(svg, "nan") + count_in(svg, "inf"), 0) << "all samples/s are alike";
-  EXPECT_EQ(count_in(parallel_coordinates({}, kSpace), "<svg"), 1) << "nothing was trained";
+  EXPECT_EQ(count_in(svg, "nan") + count_in(svg, "inf"), 0) << "all samples/s are equal";
+  EXPECT_EQ(count_in(parallel_coordinates({}, kSpace), "<svg"), 1) << "a sweep without results has a chart";
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ MadeUpTrainings with_optimum(std::int64_t optimum, std::uint64_t seed) {
   return {.measure = measure, .epoch_seconds = seconds};
 }
 
-TEST(SweepSearch, HalvingFindsAPlantedOptimumInLessThanAThirdOfTheGridsEpochs) {
+TEST(SweepSearch, HalvingFindsTheOptimumInAThirdOfTheGridsEpochs) {
   struct Size {
     std::int64_t slots, epochs;
   };
@@ -108,7 +108,7 @@ TEST(SweepSearch, HalvingFindsAPlantedOptimumInLessThanAThirdOfTheGridsEpochs) {
   }
 }
 
-TEST(SweepSearch, SlotsAreBusy) {
+TEST(SweepSearch, SlotsStayBusy) {
   for (const std::int64_t slots : {1, 2, 4, 8}) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       const SweepRules rules{.trials = 27 * slots, .rungs = halving_rungs(9, 1, 3), .eta = 3, .slots = slots};
@@ -117,7 +117,7 @@ TEST(SweepSearch, SlotsAreBusy) {
   }
 }
 
-TEST(SweepSearch, ATrialGoesOnAsSoonAsItIsAmongTheBest) {
+TEST(SweepSearch, TrialIsPromotedAsSoonAsItIsAmongTheBest) {
   SweepSearch search({.trials = 9, .rungs = {1, 3, 9}, .eta = 3, .slots = 1});
   for (std::int64_t trial = 0; trial < 3; ++trial) {
     const auto job = search.next(0);
@@ -125,10 +125,10 @@ TEST(SweepSearch, ATrialGoesOnAsSoonAsItIsAmongTheBest) {
     search.started(*job, 0);
     search.finished(*job, {.accuracy = trial == 1 ? 0.8 : 0.2}, 1);
   }
-  EXPECT_EQ(search.next(0), (SweepJob{.trial = 1, .rung = 1})) << "six others have not begun";
+  EXPECT_EQ(search.next(0), (SweepJob{.trial = 1, .rung = 1})) << "six trials have not started";
 }
 
-TEST(SweepSearch, EveryTrialIsTrainedOnceForEachOfItsRungsInTurn) {
+TEST(SweepSearch, TrialsRunEachRungOnceInOrder) {
   const MadeUpSweep sweep =
       played({.trials = 20, .rungs = {2, 5, 10}, .eta = 2, .slots = 3}, with_optimum(4, 1));
   std::map<std::int64_t, std::size_t> next;
@@ -136,14 +136,14 @@ TEST(SweepSearch, EveryTrialIsTrainedOnceForEachOfItsRungsInTurn) {
   EXPECT_EQ(next.size(), 20u);
 }
 
-TEST(SweepSearch, GridAndRandomTrainEveryTrialWholeAndOnce) {
+TEST(SweepSearch, GridAndRandomTrainEveryTrialFullyAndOnce) {
   const MadeUpSweep sweep = played({.trials = 7, .rungs = {4}, .slots = 2}, with_optimum(3, 1));
   EXPECT_EQ(sweep.epochs, 28);
   EXPECT_EQ(sweep.jobs.size(), 7u);
   EXPECT_EQ(sweep.ranking.front(), 3);
 }
 
-TEST(SweepSearch, OneTrialAtLeastIsTrainedWhole) {
+TEST(SweepSearch, AtLeastOneTrialIsFullyTrained) {
   for (const std::int64_t trials : {1, 2, 3, 5}) {
     const MadeUpSweep sweep =
         played({.trials = trials, .rungs = {1, 4, 16}, .eta = 4, .slots = 1}, with_optimum(0, 2));
@@ -152,7 +152,7 @@ TEST(SweepSearch, OneTrialAtLeastIsTrainedWhole) {
   }
 }
 
-TEST(SweepSearch, ATrialThatFailsIsTheWorstOfItsRung) {
+TEST(SweepSearch, FailedTrialIsTheWorstOfItsRung) {
   SweepSearch search({.trials = 3, .rungs = {1, 3}, .eta = 3, .slots = 1});
   for (std::int64_t trial = 0; trial < 3; ++trial) {
     const SweepJob job{.trial = trial, .rung = 0};
@@ -166,7 +166,7 @@ TEST(SweepSearch, ATrialThatFailsIsTheWorstOfItsRung) {
   EXPECT_EQ(search.ranking(), std::vector<std::int64_t>{1});
 }
 
-TEST(SweepSearch, AllMayFail) {
+TEST(SweepSearch, EndsIfAllTrialsFail) {
   SweepSearch search({.trials = 2, .rungs = {1, 3}, .eta = 3, .slots = 2});
   for (std::int64_t trial = 0; trial < 2; ++trial) {
     search.started({.trial = trial, .rung = 0}, 0);
@@ -176,7 +176,7 @@ TEST(SweepSearch, AllMayFail) {
   EXPECT_TRUE(search.ranking().empty());
 }
 
-TEST(SweepSearch, WhatWasInterruptedComesFirst) {
+TEST(SweepSearch, InterruptedTrialsComeFirst) {
   SweepSearch search({.trials = 4, .rungs = {1, 3}, .eta = 3, .slots = 2});
   search.started({.trial = 0, .rung = 0}, 0);
   search.started({.trial = 1, .rung = 0}, 0);
@@ -195,16 +195,17 @@ TEST(SweepSearch, RungsDivideAllEpochsByEta) {
   EXPECT_EQ(halving_rungs(1, 1, 3), Rungs{1});
 }
 
-TEST(SweepRanking, ByOneFigure) {
+TEST(SweepRanking, OrdersByOneFigure) {
   const std::vector<SweepMeasure> measures = {{.accuracy = 0.5, .loss = 0, .samples_per_second = 30},
                                               {.accuracy = 0.9, .loss = 0, .samples_per_second = 10},
                                               {.accuracy = 0.5, .loss = 0, .samples_per_second = 20}};
   using Order = std::vector<std::size_t>;
-  EXPECT_EQ(ranked(SweepObjective::accuracy, measures), (Order{1, 0, 2})) << "of equal ones the earlier";
+  EXPECT_EQ(ranked(SweepObjective::accuracy, measures), (Order{1, 0, 2}))
+      << "of equal trials the earlier comes first";
   EXPECT_EQ(ranked(SweepObjective::samples_per_second, measures), (Order{0, 2, 1}));
 }
 
-TEST(SweepRanking, ParetoFrontsOneBehindTheOther) {
+TEST(SweepRanking, OrdersByParetoFronts) {
   const auto at = [](double accuracy, double speed) {
     return SweepMeasure{.accuracy = accuracy, .loss = 0, .samples_per_second = speed};
   };
@@ -213,7 +214,8 @@ TEST(SweepRanking, ParetoFrontsOneBehindTheOther) {
                                               at(0.75, 55), at(0.5, 90), at(0.4, 20)};
   EXPECT_EQ(pareto_front(measures), (std::vector<std::size_t>{1, 2, 3, 4}));
   const std::vector<std::size_t> order = ranked(SweepObjective::pareto, measures);
-  EXPECT_EQ((std::set<std::size_t>{order[0], order[1]}), (std::set<std::size_t>{1, 4})) << "the ends first";
+  EXPECT_EQ((std::set<std::size_t>{order[0], order[1]}), (std::set<std::size_t>{1, 4}))
+      << "the ends of the front come first";
   EXPECT_EQ(order[4], 0u);
   EXPECT_EQ(order[5], 5u);
 }
@@ -223,14 +225,14 @@ SweepSpace small_space() {
                      {.key = "model.name", .values = {"\"mlp\"", "\"cnn\""}}});
 }
 
-TEST(SweepSpace, AGridHasEverySetting) {
+TEST(SweepSpace, GridHasEverySetting) {
   const std::vector<TuneSettings> grid = small_space().grid();
   EXPECT_EQ(grid.size(), 6u);
   EXPECT_EQ(std::set<TuneSettings>(grid.begin(), grid.end()).size(), 6u);
   EXPECT_EQ(grid[1], (TuneSettings{{"train.batch", "8"}, {"model.name", "\"cnn\""}}));
 }
 
-TEST(SweepSpace, WhatIsDrawnOfListsComesOnceAndDependsOnTheSeed) {
+TEST(SweepSpace, DrawsFromListsAreUniqueAndDependOnTheSeed) {
   const std::vector<TuneSettings> all = small_space().draw(100, 1);
   EXPECT_EQ(all.size(), 6u);
   EXPECT_EQ(std::set<TuneSettings>(all.begin(), all.end()).size(), 6u);
@@ -240,7 +242,7 @@ TEST(SweepSpace, WhatIsDrawnOfListsComesOnceAndDependsOnTheSeed) {
   EXPECT_GT(orders.size(), 5u);
 }
 
-TEST(SweepSpace, RangesAreDrawnFromEndToEnd) {
+TEST(SweepSpace, DrawsCoverTheWholeRange) {
   const SweepSpace space(
       {{.key = "rate", .values = {}, .range = {.min = 1e-4, .max = 1, .logarithmic = true}},
        {.key = "width", .values = {}, .range = {.min = 3, .max = 7, .whole = true}}});
@@ -258,11 +260,11 @@ TEST(SweepSpace, RangesAreDrawnFromEndToEnd) {
   EXPECT_EQ(widths, (std::set<std::string>{"3", "4", "5", "6", "7"}));
 }
 
-TEST(SweepSpace, PointsOfARangeHaveBothEnds) {
+TEST(SweepSpace, PointsOfARangeIncludeBothEnds) {
   using Values = std::vector<std::string>;
   EXPECT_EQ(values_of({.min = 0.001, .max = 1, .logarithmic = true}, 4),
             (Values{"0.001", "0.01", "0.1", "1"}));
-  EXPECT_EQ(values_of({.min = 1, .max = 3, .whole = true}, 9), (Values{"1", "2", "3"})) << "each once";
+  EXPECT_EQ(values_of({.min = 1, .max = 3, .whole = true}, 9), (Values{"1", "2", "3"})) << "each value once";
   EXPECT_EQ(values_of({.min = 0.5, .max = 3}, 1), Values{"0.5"});
 }
 
@@ -282,14 +284,14 @@ TEST(SweepSlots, CoresAreDividedAmongTrainings) {
   EXPECT_EQ(deal_slots(plan_of(0, 1, 0, "cpu"), machine).threads, 1);
   EXPECT_EQ(deal_slots(plan_of(0, 2, 3, "cpu"), machine).count, 2);
   EXPECT_EQ(deal_slots(plan_of(3, 2, 0, "auto"), machine).threads, 2);
-  EXPECT_EQ(deal_slots(plan_of(0, 64, 0, "cpu"), machine).count, 1) << "more than there are";
+  EXPECT_EQ(deal_slots(plan_of(0, 64, 0, "cpu"), machine).count, 1) << "more cores than the machine has";
   SweepPlan few = plan_of(0, 1, 0, "cpu");
   few.trials.resize(3);
   EXPECT_EQ(deal_slots(few, machine).count, 3) << "no more than trials";
   EXPECT_EQ(deal_slots(few, machine).threads, 4);
 }
 
-TEST(SweepSlots, EachTrainingHasGpusOfItsOwn) {
+TEST(SweepSlots, TrainingsGetSeparateGpus) {
   const SweepResources machine{.cores = 16, .gpus = {"4", "5", "6", "7"}};
   EXPECT_EQ(deal_slots(plan_of(0, 2, 0, "auto"), machine).devices, (std::vector<std::string>{"4,5", "6,7"}));
   EXPECT_EQ(deal_slots(plan_of(3, 1, 0, "cuda"), machine).devices, (std::vector<std::string>{"4", "5", "6"}));

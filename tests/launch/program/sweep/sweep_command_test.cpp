@@ -76,7 +76,7 @@ std::string last_line_with(const std::string& text, const std::string& part) {
   return text.substr(begin, text.find('\n', at) - begin);
 }
 
-TEST(Sweep, AGridTrainsEverySettingAndWritesWhatItFound) {
+TEST(Sweep, GridTrainsEverySettingAndWritesItsResults) {
   const SweepPlace place("sweep_grid");
   const std::string keys = "train.batch = [8, 16]\noptimizer.learning_rate = [1e-6, 0.02]";
   const std::string sweep = place.command("method = \"grid\"\njobs = 2", keys);
@@ -148,7 +148,7 @@ TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
   EXPECT_EQ(line["test_accuracy"], best["accuracy"]);
 }
 
-TEST(Sweep, GoesOnAfterItWasKilled) {
+TEST(Sweep, ResumesAfterAKill) {
   const SweepPlace place("sweep_killed");
   constexpr int kTrials = 12;  // two of them end before the kill, and not all can
   const std::string sweep = place.command("method = \"grid\"\njobs = 2\nepochs = 3",
@@ -171,7 +171,7 @@ TEST(Sweep, GoesOnAfterItWasKilled) {
   for (const int trial : ended) EXPECT_EQ(place.events_of("start", trial), 1) << trial;
 }
 
-TEST(Sweep, ATrialThatFailsIsToldAndStopsNothing) {
+TEST(Sweep, FailedTrialIsReportedAndStopsNoOther) {
   const SweepPlace place("sweep_failing");
   const ProgramResult result =
       run_shell(place.command("method = \"grid\"\njobs = 2\nset = [\"data.mixup=0.2\"]",
@@ -199,7 +199,7 @@ TEST(Sweep, ATrialThatFailsIsToldAndStopsNothing) {
   expect_parts(last_line_with(failed.output, "lockstep: "), {"trial ", "/nowhere"});
 }
 
-TEST(Sweep, StopsWhenItIsAskedAndGoesOnFromCheckpoints) {
+TEST(Sweep, StopsOnASignalAndResumesFromCheckpoints) {
   const SweepPlace place("sweep_stopped");
   const std::string sweep =
       place.command("method = \"grid\"\njobs = 2\nepochs = 2000", "train.seed = [1, 2]");
@@ -224,7 +224,7 @@ TEST(Sweep, StopsWhenItIsAskedAndGoesOnFromCheckpoints) {
   EXPECT_EQ(again.exit_code, exit_code::resumable) << again.output;
 }
 
-TEST(Sweep, ATrainingMayHaveSeveralRanks) {
+TEST(Sweep, TrialMayHaveSeveralRanks) {
   const SweepPlace place("sweep_ranks");
   const ProgramResult result =
       run_shell(place.command("method = \"random\"\ntrials = 2\njobs = 1\nranks = 2",
@@ -239,7 +239,7 @@ TEST(Sweep, ATrainingMayHaveSeveralRanks) {
   EXPECT_TRUE(std::regex_search(launched.output, std::regex(R"(sweep\W+ranks\b)"))) << launched.output;
 }
 
-TEST(Sweep, EverythingThatIsWrongWithAFileIsToldAtOnce) {
+TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
   const SweepPlace place("sweep_wrong");
   const std::string sweep = place.command(
       "method = \"halvng\"\njobs = -1\nepoch = 3\nset = [\"train.bach=3\"]",
@@ -273,7 +273,7 @@ TEST(Sweep, EverythingThatIsWrongWithAFileIsToldAtOnce) {
                  {"sweep.toml:"});
 }
 
-TEST(Sweep, FitsATerminalAndShowsHowFarItIs) {
+TEST(Sweep, FitsATerminalAndShowsProgress) {
   const SweepPlace place("sweep_terminal");
   const ProgramResult result = run_on_terminal(
       place.command("method = \"grid\"\njobs = 1\nepochs = 6",

@@ -99,7 +99,7 @@ TEST(TuneSearch, FindsTheFastestUnderNoiseAndDrift) {
   EXPECT_EQ(outcome.default_blocks.size(), default_blocks);
 }
 
-TEST(TuneSearch, WhatIsWithinNoiseChangesNothing) {
+TEST(TuneSearch, DifferencesWithinNoiseChangeNothing) {
   MadeUpMachine machine{.cost = [](const TuneSettings&) { return 1.0; }, .noise = 0.2};
   const TuneOutcome outcome = TuneSearch({.total = 1000, .pair_cost = 2}, std::ref(machine)).run(kTwoStages);
   EXPECT_EQ(outcome.winner, TuneSettings{}) << outcome.reason;
@@ -110,7 +110,7 @@ TEST(TuneSearch, WhatIsWithinNoiseChangesNothing) {
 }
 
 // The candidate leads by luck in the search, and not in the confirmation.
-TEST(TuneSearch, TheChosenHaveToShowItOnceMore) {
+TEST(TuneSearch, CandidatesMustBeConfirmed) {
   MadeUpMachine machine{.cost = cost_of_two};
   const auto measure = [&](const TuneRequest& request) {
     machine.noise = 0;
@@ -127,17 +127,17 @@ TEST(TuneSearch, TheChosenHaveToShowItOnceMore) {
   expect_parts(outcome.reason, {describe(outcome.chosen), describe(figure)});
 }
 
-TEST(TuneSearch, ASmallBudgetIsKept) {
+TEST(TuneSearch, SmallBudgetIsRespected) {
   for (const double total : {1.0, 20.0, 60.0}) {
     MadeUpMachine machine{.cost = cost_of_two};
     const TuneOutcome outcome =
         TuneSearch({.total = total, .pair_cost = 2}, std::ref(machine)).run(kTwoStages);
     EXPECT_LE(outcome.spent, total + 2 * (TuneSearch::kConfirmingPairs + 1) + 12) << total;
-    EXPECT_EQ(outcome.candidates.size(), 7u) << "what was not measured is told, too";
+    EXPECT_EQ(outcome.candidates.size(), 7u) << "candidates without a measurement are listed, too";
   }
 }
 
-TEST(TuneSearch, WhatCannotBeRunIsOut) {
+TEST(TuneSearch, SettingsThatCannotRunAreDropped) {
   MadeUpMachine machine{.cost = cost_of_two};
   const auto measure = [&](const TuneRequest& request) {
     if (request.settings.contains("bucket") && request.settings.at("bucket") == "4")
@@ -177,7 +177,7 @@ class TuneDimensions : public testing::Test {
   Config config_;
 };
 
-TEST_F(TuneDimensions, OneRankTriesHowItComputes) {
+TEST_F(TuneDimensions, OneRankTriesComputeSettings) {
   const TuneSituation situation{.threads = 8, .cores = 8, .buckets = as_given};
   EXPECT_EQ(tried(situation),
             (std::set<std::string>{"train.threads=7", "train.threads=6", "train.threads=4"}));
@@ -185,12 +185,12 @@ TEST_F(TuneDimensions, OneRankTriesHowItComputes) {
   EXPECT_TRUE(tried(situation).empty());
 }
 
-TEST_F(TuneDimensions, RanksTryBucketsThatDiffer) {
+TEST_F(TuneDimensions, RanksTryDistinctBuckets) {
   TuneSituation situation{.ranks = 2, .threads = 1, .buckets = as_given};
   std::set<std::string> found = tried(situation);
   EXPECT_TRUE(found.contains("comm.bucket_mib=[1, 4, 1]"));
   EXPECT_TRUE(found.contains("comm.bucket_mib=[1, 25, 0.25]"));
-  EXPECT_FALSE(found.contains("comm.bucket_mib=[1, 25, 1]")) << "that is the configuration";
+  EXPECT_FALSE(found.contains("comm.bucket_mib=[1, 25, 1]")) << "this is the configured value";
   EXPECT_TRUE(found.contains("comm.overlap=false"));
   EXPECT_EQ(found.size(), 9u) << "5 sizes, 3 ends, overlap";
   // A network of 5 MiB: larger bucket sizes give one bucket.
@@ -206,7 +206,7 @@ TEST_F(TuneDimensions, RanksTryBucketsThatDiffer) {
             (std::array<double, 3>{0.25, 8, 1}));
 }
 
-TEST_F(TuneDimensions, GpusTryWhatOnlyTheyHave) {
+TEST_F(TuneDimensions, GpusTryGpuSettings) {
   const std::set<std::string> found =
       tried({.ranks = 2, .gpu = true, .threads = 4, .cores = 4, .buckets = as_given});
   for (const char* key : {"comm.max_ctas=2", "comm.register_buckets=false", "train.cuda_graph=false"})
@@ -238,7 +238,7 @@ class TuneJournalFile : public testing::Test {
   TuneRequest request_{.settings = {{"comm.overlap", "false"}}};
 };
 
-TEST_F(TuneJournalFile, GoesOnWhereAJobWasEnded) {
+TEST_F(TuneJournalFile, ResumesAnInterruptedSearch) {
   MadeUpMachine machine{.cost = cost_of_two, .noise = 0.1};
   const TuneBudget budget{.total = 300, .pair_cost = 2};
   int measured = 0;
@@ -269,7 +269,7 @@ TEST_F(TuneJournalFile, GoesOnWhereAJobWasEnded) {
   EXPECT_EQ(TuneJournal(path(), header_, false).measurements_found(), 4 + rest);
 }
 
-TEST_F(TuneJournalFile, MeasurementsOfSomethingElseAreNotMixedIn) {
+TEST_F(TuneJournalFile, MeasurementsOfAnotherSetupAreNotReused) {
   TuneJournal(path(), header_, false).append(request_, {.blocks = {{1, 0.5}}, .problem = {}});
   EXPECT_EQ(error(header_), "");
   TuneHeader other = header_;
@@ -290,7 +290,7 @@ TEST_F(TuneJournalFile, MeasurementsOfSomethingElseAreNotMixedIn) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path() / "tune.1.jsonl"));
 }
 
-TEST_F(TuneJournalFile, WhatIsNoJournalIsToldWithItsLine) {
+TEST_F(TuneJournalFile, MalformedJournalIsRefusedWithItsLine) {
   TuneJournal(path(), header_, false);
   const std::string first = text();
   for (const char* line : {"nonsense\n", "{}\n"}) {
@@ -305,7 +305,7 @@ TEST_F(TuneJournalFile, WhatIsNoJournalIsToldWithItsLine) {
   EXPECT_EQ(text(), first);
 }
 
-TEST(TuneReport, TheWinnersConfigurationSaysWhy) {
+TEST(TuneReport, WinningConfigurationStatesItsGains) {
   MadeUpMachine machine{.cost = [](const TuneSettings& settings) { return settings.empty() ? 1.0 : 0.5; }};
   const TuneOutcome outcome = TuneSearch({.total = 300, .pair_cost = 2}, std::ref(machine))
                                   .run({stage_of("comm.overlap", {"false"})});
@@ -332,7 +332,7 @@ TEST(TuneReport, TheWinnersConfigurationSaysWhy) {
   std::istringstream table(tune_table(outcome, facts, {.present = true, .columns = 80}));
   int lines = 0;
   for (std::string line; std::getline(table, line); ++lines) EXPECT_LE(line.size(), 80u) << line;
-  EXPECT_GE(lines, 4) << "titles, the default, the candidate, and that once more";
+  EXPECT_GE(lines, 4) << "header, default, candidate and its confirmation";
 
   const auto evidence = nlohmann::json::parse(tune_evidence(outcome, facts));
   EXPECT_EQ(evidence["winner"]["comm.overlap"], "false");

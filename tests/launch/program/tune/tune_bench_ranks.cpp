@@ -10,10 +10,9 @@
 
 #include "core/error.h"
 #include "launch/program/config/config.h"
-#include "launch/train/job_end.h"
 #include "launch/program/tune/bench.h"
+#include "launch/train/job_end.h"
 #include "tests/launch/train/grays.h"
-#include "tests/launch/program/rank_program.h"
 
 namespace lockstep {
 namespace {
@@ -108,4 +107,4 @@ int measure(World& world) {
 }  // namespace
 }  // namespace lockstep
 
-int main() { return lockstep::run_rank(lockstep::measure); }
+int main() { return lockstep::run_job(lockstep::measure); }

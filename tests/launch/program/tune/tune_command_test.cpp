@@ -24,7 +24,7 @@ std::vector<std::string> lines_in(const std::filesystem::path& path) {
   return lines;
 }
 
-TEST(Tune, MeasuresWritesAndGoesOn) {
+TEST(Tune, MeasuresWritesAndResumes) {
   const Workplace workplace("tune");
   const auto run = workplace.path("run");
   const std::string tune =

@@ -83,7 +83,7 @@ void overwrite(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-TEST_F(Checkpoint, IsReadToTheBit) {
+TEST_F(Checkpoint, IsReadBitForBit) {
   const fs::path folder = save(40, 0.1);
   EXPECT_EQ(folder.filename(), "step-000000040");
   const Manifest manifest = whole_manifest(folder);
@@ -144,7 +144,7 @@ std::string edited(std::string text, const std::string& from, const std::string&
   return text.replace(at, from.size(), to);
 }
 
-TEST_F(Checkpoint, ManifestsLeadNowhereElse) {
+TEST_F(Checkpoint, ManifestsCannotPointOutsideTheFolder) {
   const fs::path folder = save(7);
   const std::string text = bytes_of(folder / Manifest::kFileName);
   const auto refused = [&](const std::string& from, const std::string& to) {
@@ -204,7 +204,7 @@ TEST_F(Checkpoint, IsNotWrittenThroughALink) {
   EXPECT_TRUE(fs::is_empty(elsewhere));
 }
 
-TEST_F(Checkpoint, IsNotWrittenWhereTheRunsFolderWas) {
+TEST_F(Checkpoint, IsNotWrittenIfTheRunFolderIsGone) {
   const CheckpointStore store(run_ / "gone");
   expect_parts(message_of<IoError>([&] { store.make_partial(20); }), {(run_ / "gone").string(), "run.dir"});
   EXPECT_FALSE(fs::exists(run_ / "gone"));
@@ -219,7 +219,7 @@ TEST_F(Checkpoint, SizesAreComparedBeforeAnythingIsRead) {
                {(folder / file.name).string(), bytes, std::to_string(file.bytes)});
 }
 
-TEST_F(Checkpoint, TheNewestAndTheBestStay) {
+TEST_F(Checkpoint, NewestAndBestAreKept) {
   const CheckpointStore store(run_);
   for (const auto& [steps, accuracy] : {std::pair{10, 0.5}, {20, 0.9}, {30, 0.9}, {40, 0.7}}) {
     save(steps, accuracy);
@@ -234,12 +234,12 @@ TEST_F(Checkpoint, TheNewestAndTheBestStay) {
   store.prune(2);
   EXPECT_EQ(names(), (std::vector<std::string>{"step-000000060", "step-000000050", "step-000000040",
                                                "step-000000030"}));
-  EXPECT_EQ(save(60).filename(), "step-000000060.2") << "after the same step there may be two";
+  EXPECT_EQ(save(60).filename(), "step-000000060.2") << "a step may have two checkpoints";
   store.prune(1);
   EXPECT_EQ(names(), (std::vector<std::string>{"step-000000060.2", "step-000000050", "step-000000030"}));
 }
 
-TEST_F(Checkpoint, WhatIsNotThePastIsSetAside) {
+TEST_F(Checkpoint, LaterCheckpointsAreSetAside) {
   const CheckpointStore store(run_);
   EXPECT_EQ(store.set_aside({}), fs::path());
   for (const int steps : {10, 20, 30}) save(steps);
@@ -252,7 +252,7 @@ TEST_F(Checkpoint, WhatIsNotThePastIsSetAside) {
   EXPECT_NO_THROW(read_all(run_ / "checkpoints.2" / "step-000000010"));
 }
 
-TEST_F(Checkpoint, WhatAJobLeftUnfinishedIsNoneAndGoes) {
+TEST_F(Checkpoint, UnfinishedCheckpointsAreIgnoredAndRemoved) {
   const CheckpointStore store(run_);
   save(10);
   store.make_partial(20);

@@ -44,7 +44,7 @@ MergedExchange saved_by_two() {
   return merged;
 }
 
-TEST(OtherRanks, KeepTheSumOfWhatWasNotSent) {
+TEST(OtherRanks, KeepTheSumOfResiduals) {
   for (const int ranks : {1, 3, 4}) {
     std::mutex mutex;
     double w = 0, v = 0;
@@ -60,7 +60,7 @@ TEST(OtherRanks, KeepTheSumOfWhatWasNotSent) {
       EXPECT_FLOAT_EQ(dealt[1].values[2], 44.0f / static_cast<float>(ranks));
       if (communicator.rank() == 0) {
         EXPECT_EQ(dealt[2].values, (std::vector<float>{1, 1, 1, 2, 2, 2}));
-        EXPECT_EQ(dealt[3].values, std::vector<float>{9}) << "a count is no sum";
+        EXPECT_EQ(dealt[3].values, std::vector<float>{9}) << "counts are not added up";
       }
       const std::lock_guard lock(mutex);
       w += sum_of(dealt, "w.residual");
@@ -71,7 +71,7 @@ TEST(OtherRanks, KeepTheSumOfWhatWasNotSent) {
   }
 }
 
-TEST(OtherRanks, NameWhatWasNotSaved) {
+TEST(OtherRanks, NameMissingTensors) {
   const std::vector<std::string> errors = try_thread_ranks(2, [](Communicator& communicator) {
     const std::vector<ExchangeState> mine = {
         place(communicator.rank() == 1 ? "u.residual" : "w.residual", 4)};
@@ -81,7 +81,7 @@ TEST(OtherRanks, NameWhatWasNotSaved) {
 }
 
 // One rank requests; all learn of it after the same step.
-TEST(StepAgreement, TellsEveryRankAfterTheSameStep) {
+TEST(StepAgreement, InformsEveryRankAfterTheSameStep) {
   constexpr int kRanks = 3, kSteps = 40;
   std::vector<std::vector<int>> told(kRanks);
   run_thread_ranks(kRanks, [&](Communicator& communicator) {
@@ -90,7 +90,7 @@ TEST(StepAgreement, TellsEveryRankAfterTheSameStep) {
       StepAgreement::Wishes mine = {};
       if (communicator.rank() == 1 && step >= 7) mine[2] = 10;
       if (communicator.rank() == 2 && step >= 7) mine[2] = 12;
-      float gradient = 1;  // a step's sum: it ends on no rank before all have begun it
+      float gradient = 1;  // like a step's sum: no rank ends it before all ranks have started it
       communicator.all_reduce(&gradient, 1, DType::f32, ReduceOp::sum);
       communicator.stream().synchronize();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -99,13 +99,13 @@ TEST(StepAgreement, TellsEveryRankAfterTheSameStep) {
     }
   });
   EXPECT_FALSE(told[0].empty());
-  EXPECT_GT(told[0].front(), 7) << "what a step wishes is known after the next one";
+  EXPECT_GT(told[0].front(), 7) << "a request of a step is known after the next step";
   EXPECT_EQ(told[1], told[0]);
   EXPECT_EQ(told[2], told[0]);
 }
 
-// At a common point, whatever is pending.
-TEST(StepAgreement, AtOnceIsOfTheseWishes) {
+// At a common point all ranks know the current requests, without those that are pending.
+TEST(StepAgreement, AtOnceUsesOnlyTheCurrentRequests) {
   run_thread_ranks(3, [](Communicator& communicator) {
     StepAgreement agreement(communicator);
     for (const int turn : {1, 2, 3}) {
@@ -116,7 +116,7 @@ TEST(StepAgreement, AtOnceIsOfTheseWishes) {
   });
 }
 
-TEST(StepAgreement, OfOneRankIsAtOnce) {
+TEST(StepAgreement, SingleRankAgreesAtOnce) {
   const auto self = make_self_communicator();
   StepAgreement agreement(*self);
   EXPECT_EQ(agreement.after_step({0, 5, 0, 0}), (StepAgreement::Wishes{0, 5, 0, 0}));

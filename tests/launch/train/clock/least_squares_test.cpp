@@ -25,7 +25,7 @@ TEST(LeastSquares, FindsCoefficientsOfDifferentMagnitudes) {
   EXPECT_EQ((*fit)[2], 0);
 }
 
-TEST(LeastSquares, LeavesOutATermThatWouldBeBelowZero) {
+TEST(LeastSquares, DropsATermThatWouldBeNegative) {
   const auto steep = fit_terms(line(-1, 2, {1, 2, 3}), kLines);
   EXPECT_EQ((*steep)[0], 0);
   EXPECT_NEAR((*steep)[1], (1 * 1 + 2 * 3 + 3 * 5) / 14.0, 1e-12);
@@ -34,13 +34,13 @@ TEST(LeastSquares, LeavesOutATermThatWouldBeBelowZero) {
   EXPECT_EQ((*falling)[1], 0);
 }
 
-TEST(LeastSquares, TakesTheFirstOfSetsThatFitAlike) {
+TEST(LeastSquares, PrefersTheFirstOfEqualFits) {
   const auto fit = fit_terms(line(0, 7, {3, 3, 3}), kLines);
-  EXPECT_EQ((*fit)[0], 0) << "points of one size tell no constant";
+  EXPECT_EQ((*fit)[0], 0) << "points of one size determine no constant";
   EXPECT_NEAR((*fit)[1], 7, 1e-12);
 }
 
-TEST(LeastSquares, HasNothingToSayWhereNoSetCanBeToldApart) {
+TEST(LeastSquares, IsEmptyIfNoSetIsDetermined) {
   EXPECT_FALSE(fit_terms(line(0, 1, {0, 0}), std::vector<FitTermSet>{kLinear}));
   EXPECT_FALSE(fit_terms(line(0, -1, {1, 2}), std::vector<FitTermSet>{kLinear}));
 }

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "comm/agreement.h"
-#include "launch/train/clock/communication.h"
 #include "launch/observe/run_files/metric_lines.h"
+#include "launch/train/clock/communication.h"
 #include "tests/comm/thread_ranks.h"
 
 namespace lockstep {
@@ -35,7 +35,7 @@ void expect_parts_are_the_whole(const LedgerSums& sums) {
   EXPECT_NEAR(sums.hidden, hidden, 1e-9);
 }
 
-TEST(Ledger, TellsWhatComputeWaitedFor) {
+TEST(Ledger, DividesExposedTimeByCause) {
   Ledger ledger(3, nullptr);
   ledger.add(0, moments(120, 120, 130, 150), 10);  // hidden
   ledger.add(1, moments(160, 170, 190, 220),
@@ -76,16 +76,16 @@ TEST(Ledger, CountsWaitsForSingleBuckets) {
   EXPECT_NEAR(sums.exposed_wire, 0.056, 1e-9);
   EXPECT_NEAR(sums.exposed_rest, 0.002, 1e-9) << "compute was not woken yet";
   EXPECT_NEAR(sums.exposed_starved, 0, 1e-9);
-  EXPECT_NEAR(sums.buckets[1].starved, 0.002, 1e-9) << "behind the bucket that left before it";
+  EXPECT_NEAR(sums.buckets[1].starved, 0.002, 1e-9) << "queued after the previous bucket";
   EXPECT_NEAR(sums.buckets[1].hidden, 0.042, 1e-9);
   EXPECT_NEAR(sums.buckets[2].exposed, 0.030, 1e-9);
   EXPECT_EQ(ledger.compute().waits.size(), 3u);
   expect_parts_are_the_whole(sums);
   ledger.end_step(kCompute);
-  EXPECT_TRUE(ledger.compute().waits.empty()) << "another step's";
+  EXPECT_TRUE(ledger.compute().waits.empty()) << "the waits belong to the previous step";
 }
 
-TEST(Ledger, AddsUpStepsUntilItIsTaken) {
+TEST(Ledger, AddsUpStepsUntilTake) {
   Ledger ledger(1, nullptr);
   for (int step = 0; step < 3; ++step) {
     ledger.add(0, moments(150, 150, 160, 240), 8);
@@ -101,7 +101,7 @@ TEST(Ledger, AddsUpStepsUntilItIsTaken) {
 }
 
 // An exchange may run several collectives for one bucket. A broadcast does not record when all ranks met.
-TEST(Ledger, TakesAllCollectivesOfABucketForOne) {
+TEST(Ledger, CountsAllCollectivesOfABucketAsOne) {
   Ledger ledger(1, nullptr);
   ledger.add(0, moments(150, 150, 160, 210), 8);
   ledger.add(0, moments(0, 210, 0, 230), 4);
@@ -113,7 +113,7 @@ TEST(Ledger, TakesAllCollectivesOfABucketForOne) {
   expect_parts_are_the_whole(ledger.sums());
 }
 
-TEST(Ledger, ABucketThatNothingIsKnownOfCostsNothing) {
+TEST(Ledger, BucketWithoutRecordsCostsNothing) {
   Ledger ledger(2, nullptr);
   ledger.add(1, moments(150, 150, 160, 210), 8);
   ledger.end_step(kCompute);
@@ -154,7 +154,7 @@ TEST(Ledger, ReadsEachRecordOnce) {
 }
 
 // The rank that does not wait while its peers wait is late. Waits that all ranks share count as wire time.
-TEST(Communication, NamesTheRankThatTheOthersWaitFor) {
+TEST(Communication, NamesTheLateRank) {
   run_thread_ranks(3, [](Communicator& communicator) {
     LedgerSums sums{.steps = 2, .exposed = 0.2, .hidden = 0.8};
     sums.buckets.push_back({.late = communicator.rank() == 1 ? 0.02 : 0.22, .wire = 0.5, .sent_bytes = 1e6});
@@ -170,18 +170,18 @@ TEST(Communication, NamesTheRankThatTheOthersWaitFor) {
   });
 }
 
-TEST(Communication, OfRanksThatWaitAlikeNobodyIsLate) {
+TEST(Communication, EqualWaitsReportNoLateRank) {
   run_thread_ranks(2, [](Communicator& communicator) {
     LedgerSums sums{.steps = 1, .exposed = 0.2, .hidden = 0.8};
     sums.buckets.push_back({.late = communicator.rank() == 1 ? 0.050 : 0.052, .wire = 0.5});
     const EpochCommunication epoch = gather_communication(communicator, sums, {1e6}, 0);
     EXPECT_EQ(epoch.late_rank(), -1);
-    EXPECT_NEAR(epoch.sent_bytes, 1e6, 1) << "of a device, whose log does not tell: a ring's";
+    EXPECT_NEAR(epoch.sent_bytes, 1e6, 1) << "the bytes of a ring, as the log of a device has none";
   });
 }
 
 // A GPU records moments in one of several steps; the epoch's sums extrapolate to all steps.
-TEST(Ledger, SkippedStepsCountAsTheOthersInTheSumsThatAreTaken) {
+TEST(Ledger, SumsExtrapolateToSkippedSteps) {
   Ledger ledger(1, nullptr);
   const auto step = [&] {
     ledger.add(0, {.final_ns = 10, .enqueued_ns = 10, .started_ns = 10, .finished_ns = 50}, 7);

@@ -8,27 +8,27 @@
 namespace lockstep {
 namespace {
 
-TEST(Overlap, HidesNothingOfOneBucketThatIsFinalAtItsEnd) {
+TEST(Overlap, SingleBucketIsFullyExposed) {
   const BucketInBackward bucket{.final_seconds = 2, .sum_seconds = 3, .lost_share = 0.5};
   const OverlappedBackward backward = overlap_backward({&bucket, 1}, 2);
   EXPECT_DOUBLE_EQ(backward.seconds, 2);
   EXPECT_DOUBLE_EQ(backward.exposed_seconds, 3);
 }
 
-TEST(Overlap, HidesAllButTheLastBucketWhereTheLinkIsFast) {
+TEST(Overlap, FastLinkHidesAllButTheLastBucket) {
   const BucketInBackward buckets[] = {{1, 0.5}, {2, 0.5}, {3, 0.5}, {4, 0.25}};
   const OverlappedBackward backward = overlap_backward(buckets, 4);
   EXPECT_DOUBLE_EQ(backward.seconds, 4);
   EXPECT_DOUBLE_EQ(backward.exposed_seconds, 0.25);
 }
 
-TEST(Overlap, QueuesSumsWhereTheLinkIsSlow) {
+TEST(Overlap, SlowLinkQueuesSums) {
   const BucketInBackward buckets[] = {{1, 5}, {2, 5}, {4, 5}};
   EXPECT_DOUBLE_EQ(overlap_backward(buckets, 4).exposed_seconds, 1 + 3 * 5 - 4);
 }
 
 // From second 1 a sum runs for 2 seconds, in which half of compute's speed is lost.
-TEST(Overlap, ComputesMoreSlowlyBesideASum) {
+TEST(Overlap, SumsSlowDownCompute) {
   const BucketInBackward bucket{.final_seconds = 1, .sum_seconds = 2, .lost_share = 0.5};
   const OverlappedBackward hidden = overlap_backward({&bucket, 1}, 4);
   EXPECT_DOUBLE_EQ(hidden.seconds, 5);
@@ -53,7 +53,7 @@ TEST(Overlap, EachSumTakesItsOwnShareOfCompute) {
 
 // The first sum takes 2 seconds, or 4 beside compute: 3 quarters are done when backward ends. The next one is
 // completely exposed.
-TEST(Overlap, SumsMayTakeLongerBesideCompute) {
+TEST(Overlap, ComputeMaySlowDownSums) {
   const BucketInBackward buckets[] = {{.final_seconds = 0, .sum_seconds = 2, .beside_seconds = 4},
                                       {.final_seconds = 1, .sum_seconds = 1, .beside_seconds = 5}};
   EXPECT_DOUBLE_EQ(overlap_backward(buckets, 3).exposed_seconds, 0.25 * 2 + 1);
@@ -63,14 +63,14 @@ TEST(Overlap, SumsMayTakeLongerBesideCompute) {
 // A bucket cannot be sent before the previous one, even if its gradients are final earlier.
 TEST(GradientArrivals, AreLinearBetweenBucketsAndNeverEarlierForMoreBytes) {
   GradientArrivals arrivals;
-  EXPECT_EQ(arrivals.final_seconds(5), 0) << "nothing is known";
+  EXPECT_EQ(arrivals.final_seconds(5), 0) << "no arrival is known";
   arrivals.add(10, 2);
   arrivals.add(20, 1);
   arrivals.add(20, 4);
   EXPECT_DOUBLE_EQ(arrivals.final_seconds(0), 0);
   EXPECT_DOUBLE_EQ(arrivals.final_seconds(5), 1);
   EXPECT_DOUBLE_EQ(arrivals.final_seconds(15), 2);
-  EXPECT_DOUBLE_EQ(arrivals.final_seconds(30), 4) << "behind all that is known";
+  EXPECT_DOUBLE_EQ(arrivals.final_seconds(30), 4) << "after the last known arrival";
   EXPECT_THROW(arrivals.add(19, 5), Error);
 }
 

@@ -18,17 +18,17 @@ StateCopy saved(BestEvaluation& best) {
   return reader.copy();
 }
 
-TEST(BestEvaluation, IsTheFirstAndEachThatIsBetterThanAllBefore) {
+TEST(BestEvaluation, IsTheFirstAndEachImprovement) {
   BestEvaluation best({.keep = true});
   EXPECT_TRUE(best.add(evaluation(0.5), 1));
-  EXPECT_FALSE(best.add(evaluation(0.5), 2)) << "as good is not better";
+  EXPECT_FALSE(best.add(evaluation(0.5), 2)) << "an equal accuracy is no improvement";
   EXPECT_TRUE(best.add(evaluation(0.6), 3));
   EXPECT_FALSE(best.add(evaluation(0.55), 4));
   EXPECT_TRUE(best.add(evaluation(0.61), 5));
-  EXPECT_FALSE(best.stops()) << "nobody asked for that";
+  EXPECT_FALSE(best.stops()) << "run.stop_after_epochs is not set";
 }
 
-TEST(BestEvaluation, MayBeJudgedByTheLossWhichMustBeANumber) {
+TEST(BestEvaluation, CanUseTheLossWhichMustBeFinite) {
   BestEvaluation best({.stop_after_epochs = 2, .by = BestBy::loss});
   EXPECT_FALSE(best.add(evaluation(0.9, std::nan("")), 1));
   EXPECT_TRUE(best.add(evaluation(0.1, 2.0), 2));
@@ -44,7 +44,7 @@ TEST(BestEvaluation, MayBeJudgedByTheLossWhichMustBeANumber) {
 }
 
 // Slow improvements are kept, but do not prevent the stop.
-TEST(BestEvaluation, SmallStepsAreKeptAndDoNotKeepTrainingGoing) {
+TEST(BestEvaluation, SmallImprovementsAreKeptButDoNotPreventTheStop) {
   BestEvaluation best({.stop_after_epochs = 3, .stop_min_delta = 0.01, .keep = true});
   EXPECT_TRUE(best.add(evaluation(0.5), 1));
   EXPECT_TRUE(best.add(evaluation(0.504), 2));
@@ -61,7 +61,7 @@ TEST(BestEvaluation, SmallStepsAreKeptAndDoNotKeepTrainingGoing) {
             "more than 1.00 % in 3 epochs (run.stop_after_epochs = 3)");
 }
 
-TEST(BestEvaluation, IsRememberedUnlessItWasOfTheOtherFigure) {
+TEST(BestEvaluation, IsRestoredIfTheFigureIsTheSame) {
   const BestSettings settings{.stop_after_epochs = 2};
   BestEvaluation first(settings);
   first.add(evaluation(0.7), 1);
@@ -76,7 +76,7 @@ TEST(BestEvaluation, IsRememberedUnlessItWasOfTheOtherFigure) {
   EXPECT_FALSE(by_loss.stops());
   BestEvaluation of_older(settings);
   of_older.take({});
-  EXPECT_TRUE(of_older.add(evaluation(0.1), 3)) << "a checkpoint without them";
+  EXPECT_TRUE(of_older.add(evaluation(0.1), 3)) << "a checkpoint without these values";
 }
 
 }  // namespace

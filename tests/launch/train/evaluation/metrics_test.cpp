@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-TEST(Metrics, AreWordsWithCommasOrSpacesBetweenThem) {
+TEST(Metrics, AreSeparatedByCommasOrSpaces) {
   EXPECT_EQ(listed_words("none"), Words{});
   EXPECT_EQ(listed_words("top5"), Words{"top5"});
   EXPECT_EQ(listed_words(" top5, f1 confusion,"), (Words{"top5", "f1", "confusion"}));
@@ -31,7 +31,7 @@ TEST(Metrics, AreWordsWithCommasOrSpacesBetweenThem) {
 //   class 3: 0 of 1, never predicted: precision 0 / 0, which is 0
 //   class 4: no sample, predicted once: recall 0 / 0, which is 0
 //   class 5: neither
-TEST(Metrics, F1IsOfPrecisionAndRecall) {
+TEST(Metrics, F1CombinesPrecisionAndRecall) {
   const std::vector<std::int64_t> by_class = {4, 3, 2, 1, 0, 0,   // samples
                                               4, 2, 2, 0, 1, 0,   // predictions
                                               3, 1, 2, 0, 0, 0};  // right
@@ -45,7 +45,7 @@ TEST(Metrics, F1IsOfPrecisionAndRecall) {
     EXPECT_DOUBLE_EQ(scores[k].f1, f1[k]) << k;
     EXPECT_EQ(scores[k].occurs, k != 5) << k;
   }
-  EXPECT_DOUBLE_EQ(macro_f1(scores), (0.75 + 0.4 + 1) / 5) << "of the classes that occur";
+  EXPECT_DOUBLE_EQ(macro_f1(scores), (0.75 + 0.4 + 1) / 5) << "the mean over the classes that occur";
   EXPECT_EQ(macro_f1({}), 0);
 }
 
@@ -71,7 +71,7 @@ TEST(Metrics, AreWrittenUnderTheirNames) {
   EXPECT_EQ(top5_alone.size(), 1u);
 }
 
-TEST(Metrics, AnEvaluationWithinAnEpochIsALine) {
+TEST(Metrics, EvaluationWithinAnEpochIsOneLine) {
   EvaluationRecord line{
       .epoch = 2, .step = 20, .evaluation = {.loss = std::nan(""), .accuracy = 0.5}, .seconds = 0.25};
   EXPECT_EQ(to_json(line), R"({"epoch":2,"step":20,"test_loss":null,"test_accuracy":0.5,"seconds":0.25})");
@@ -81,9 +81,9 @@ TEST(Metrics, AnEvaluationWithinAnEpochIsALine) {
       R"({"epoch":2,"step":20,"test_loss":null,"test_accuracy":0.5,"top5":0.75,"seconds":0.25,"metrics_seconds":0.125})");
 }
 
-TEST(Metrics, ArePricedWhereTheyCost) {
+TEST(Metrics, NoticeableCostIsReported) {
   MetricPrice price{.train_seconds = 8, .evaluation_seconds = 2, .metrics_seconds = 0.2, .names = {"f1"}};
-  EXPECT_EQ(price_of_metrics(price), Words{}) << "2 %";
+  EXPECT_EQ(price_of_metrics(price), Words{}) << "2 % is not reported";
   price.metrics_seconds = 0.41;
   price.names = {"f1", "confusion"};
   EXPECT_EQ(price_of_metrics(price),

@@ -148,8 +148,9 @@ void expect_the_same_bits(const Way& way, const std::string& what) {
     }
     const auto buckets = std::ssize(crossing.buckets().buckets());
     CHECK(buckets > 3, "{} buckets", buckets);
-    for (const std::int32_t step : {0, 1, 2}) EXPECT_EQ(crossing.waits(step), 1) << "nothing is known yet";
-    EXPECT_EQ(crossing.waits(10), buckets + 1) << "those of the step before, and no other";
+    for (const std::int32_t step : {0, 1, 2})
+      EXPECT_EQ(crossing.waits(step), 1) << "the first steps do not cross";
+    EXPECT_EQ(crossing.waits(10), buckets + 1) << "waits only for the previous step";
   });
 }
 
@@ -161,7 +162,7 @@ TEST(CrossBarrier, ChangesNoBit) {
   expect_the_same_bits({.precision = Precision::bf16}, "bf16");
 }
 
-TEST(CrossBarrier, ChangesNoBitThatACodecSendsOrRemembers) {
+TEST(CrossBarrier, ChangesNoBitWithCodecs) {
   const ExchangeChoice choices[] = {
       {.kind = &kFp16Codec},
       {.kind = &kInt8Codec, .settings = {{"stochastic", 1}}},
@@ -173,7 +174,7 @@ TEST(CrossBarrier, ChangesNoBitThatACodecSendsOrRemembers) {
 }
 
 // All pending exchanges finish before an evaluation, and training continues as if there were none.
-TEST(CrossBarrier, IsOverBeforeAnEvaluation) {
+TEST(CrossBarrier, EndsBeforeAnEvaluation) {
   const Way way;
   on_ranks_of(way, [&](Communicator& communicator, const Dataset& dataset) {
     CrossingRank plain(communicator, dataset, way, false), crossing(communicator, dataset, way, true);
@@ -188,7 +189,7 @@ TEST(CrossBarrier, IsOverBeforeAnEvaluation) {
   });
 }
 
-TEST(CrossBarrier, GoesOnFromAStateInMidRun) {
+TEST(CrossBarrier, ResumesWithinARun) {
   const Way way{.exchange = {.kind = &kInt8Codec, .settings = {{"stochastic", 1}}}};
   on_ranks_of(way, [&](Communicator& communicator, const Dataset& dataset) {
     CrossingRank whole(communicator, dataset, way, false);
@@ -232,7 +233,7 @@ TEST(CrossBarrier, CountsWaitsWithinForwardAsExposed) {
 }
 
 // In a step that waits, the first that crosses, a later one, and the last of an epoch.
-TEST(CrossBarrier, AGradientThatIsNotFiniteLeavesTheStateBeforeItsStep) {
+TEST(CrossBarrier, NonFiniteGradientKeepsTheStateBeforeItsStep) {
   const Way way{.precision = Precision::fp16};
   const TemporaryFolder folder("cross_barrier");
   const std::filesystem::path file = folder.path() / "last_good.safetensors";
@@ -271,7 +272,7 @@ TEST(CrossBarrier, AGradientThatIsNotFiniteLeavesTheStateBeforeItsStep) {
   }
 }
 
-TEST(CrossBarrier, WantsTheSameInABucketOnEveryRank) {
+TEST(CrossBarrier, RefusesCodecsThatLeaveRanksDifferentValues) {
   run_thread_ranks(2, [](Communicator& communicator) {
     const Grays dataset({8, 8, 3});
     const Way way{.exchange = {.kind = &kKeepsItsShare}};

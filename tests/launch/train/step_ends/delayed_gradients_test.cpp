@@ -89,7 +89,7 @@ std::vector<Values> naive_delayed_sgd(const ThreadTraining& training,
   return after;
 }
 
-TEST(DelayedGradients, GiveTheBitsOfANaiveLoop) {
+TEST(DelayedGradients, MatchANaiveLoopBitForBit) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::int64_t accumulation : {1, 2}) {
       ThreadTraining training{
@@ -115,7 +115,7 @@ TEST(DelayedGradients, GiveTheBitsOfANaiveLoop) {
 
 // A single rank knows all pending gradients, so it predicts its parameters exactly: the training equals one
 // with gradients in time, one step later.
-TEST(DelayedGradients, OfOneRankGiveTheBitsOfGradientsInTime) {
+TEST(DelayedGradients, OnOneRankMatchGradientsInTimeBitForBit) {
   for (const OptimizerOptions& optimizer :
        {OptimizerOptions(SgdOptions{.weight_decay = kDecay}), OptimizerOptions(SgdOptions{.nesterov = true}),
         OptimizerOptions(AdamWOptions{}), OptimizerOptions(LarsOptions{.trust_coefficient = 0.02})}) {
@@ -145,7 +145,7 @@ TEST(DelayedGradients, OfOneRankGiveTheBitsOfGradientsInTime) {
 
 // The learning rate is too high for gradients at the current parameters: with those the network learns
 // nothing of its four classes, for which the initial loss is 1.39.
-TEST(DelayedGradients, BearTheLearningRateOfGradientsInTime) {
+TEST(DelayedGradients, TrainAtTheLearningRateOfGradientsInTime) {
   for (const bool nesterov : {false, true}) {
     ThreadTraining training{.ranks = 4,
                             .steps = 60,
@@ -158,11 +158,12 @@ TEST(DelayedGradients, BearTheLearningRateOfGradientsInTime) {
     training.after_step = [&](int, int step, Trainer&, Network& network, Optimizer&) {
       if (step == training.steps) std::ranges::copy(unpredicted, network.values().begin());
     };
-    EXPECT_GT(train_on_threads(training)[0].evaluation.loss, 1.1) << "the control";
+    EXPECT_GT(train_on_threads(training)[0].evaluation.loss, 1.1)
+        << "control: gradients in time do not learn";
   }
 }
 
-TEST(DelayedGradients, HaveTheSameBitsOnEveryRankWhateverTheBucketsAndCodecs) {
+TEST(DelayedGradients, HaveTheSameBitsOnEveryRankWithAnyBucketsAndCodecs) {
   const ExchangeChoice choices[] = {
       {.kind = &kDenseSum},
       {.kind = &kInt8Codec},
@@ -194,7 +195,7 @@ TEST(DelayedGradients, HaveTheSameBitsOnEveryRankWhateverTheBucketsAndCodecs) {
 }
 
 // Each scale is halved for gradients that overflow it, until both fit. Skipped gradients change nothing.
-TEST(DelayedGradients, AreSkippedWhereTheyOverflow) {
+TEST(DelayedGradients, AreSkippedIfTheyOverflow) {
   ThreadTraining training{.network = {.name = "cnn", .batch_norm = true},
                           .ranks = 2,
                           .steps = 40,
@@ -217,8 +218,7 @@ TEST(DelayedGradients, AreSkippedWhereTheyOverflow) {
                                     .to = halves.data()});
     for (std::size_t i = 0; i < halves.size(); ++i) {
       const float value = values[at].back()[i];
-      ASSERT_NEAR(halves[i], value, 1e-3 * std::abs(value) + 1e-7)
-          << "of the step's parameters, not of others";
+      ASSERT_NEAR(halves[i], value, 1e-3 * std::abs(value) + 1e-7) << "copies of the parameters of this step";
     }
   };
   const std::vector<TrainedRank> trained = train_on_threads(training);
@@ -231,13 +231,14 @@ TEST(DelayedGradients, AreSkippedWhereTheyOverflow) {
     EXPECT_EQ(values[0][step] == values[0][step - 1], skips) << "step " << step + 1;
   }
   EXPECT_GE(skipped, 4);
-  EXPECT_EQ(controls[0].back().step, 40 - skipped) << "the first step is none of the optimizer's";
+  EXPECT_EQ(controls[0].back().step, 40 - skipped) << "the first step applies no gradients";
   const float last = controls[0].back().loss_scale, other = controls[0][controls[0].size() - 2].loss_scale;
   EXPECT_LT(std::max(last, other), 0x1p24f);
-  EXPECT_EQ(std::exp2(skipped), 0x1p24 / last * (0x1p24 / other)) << "both scales fell, and no other step's";
+  EXPECT_EQ(std::exp2(skipped), 0x1p24 / last * (0x1p24 / other))
+      << "each skipped step halves one of the two scales";
 }
 
-TEST(DelayedGradients, ThatAreNotFiniteEndTheTrainingAndNameTheirStep) {
+TEST(DelayedGradients, NonFiniteOnesEndTheTrainingAndNameTheirStep) {
   ThreadTraining training{.ranks = 3, .steps = 8, .buckets = kLate};
   training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
     if (rank == 1 && step == 3) network.values()[0] = std::numeric_limits<float>::quiet_NaN();

@@ -25,7 +25,7 @@ void on_ring(const RingTraining& training, const std::function<void(Communicator
 }
 
 // Reading takes 80 ms or more for each step of the slow rank, and 8 ms for its peers.
-TEST(Gossip, ASlowRankTakesFewerStepsAndTheOthersTheRest) {
+TEST(Gossip, SlowRankTakesFewerStepsAndItsPeersMore) {
   const RingTraining training{.slow = 1, .epochs = 2};
   on_ring(training, [&](Communicator& communicator, OnRing& rank) {
     rank.fit();
@@ -34,7 +34,7 @@ TEST(Gossip, ASlowRankTakesFewerStepsAndTheOthersTheRest) {
     EXPECT_EQ(std::accumulate(steps.begin(), steps.end(), std::int64_t{0}), 3 * kRingSteps);
     // The difference depends on the load of the machine.
     EXPECT_LT(steps[1], std::min(steps[0], steps[2])) << "rank " << communicator.rank();
-    EXPECT_EQ(rank.trainer().steps(), 2 * kRingSteps) << "of a rank, on the average";
+    EXPECT_EQ(rank.trainer().steps(), 2 * kRingSteps) << "the mean over the ranks";
     EXPECT_EQ(rank.trainer().epochs(), 2);
   });
 }
@@ -50,13 +50,13 @@ TEST(Gossip, RanksLearnTogether) {
       EXPECT_EQ(evaluation.samples, 512);
       losses[static_cast<std::size_t>(communicator.rank())] = evaluation.loss;
     });
-    for (const double loss : losses) EXPECT_EQ(loss, losses[0]) << "all evaluate the average";
+    for (const double loss : losses) EXPECT_EQ(loss, losses[0]) << "every rank evaluates the average";
   }
 }
 
-// Ranks average one after another without gradients: each gets the mean of its own values and those that its
-// neighbours published last.
-TEST(Gossip, AStepTakesTheMeanWithWhatTheNeighboursShowedLast) {
+// Ranks average one after another without gradients. Each one gets the mean of its values and the last ones
+// that its neighbours published.
+TEST(Gossip, StepAveragesWithTheLastValuesOfTheNeighbours) {
   constexpr int kRingRanks = 4;
   run_thread_ranks(kRingRanks, [&](Communicator& communicator) {
     Graph graph({.batch = 1, .height = 8, .width = 8, .channels = 1, .classes = 4});
@@ -88,7 +88,7 @@ TEST(Gossip, AStepTakesTheMeanWithWhatTheNeighboursShowedLast) {
       gossip.average(stream);  // with what 1 and 3 have published since
       const std::vector<float> third(network.values().begin(), network.values().end());
       gossip.average(stream);
-      EXPECT_TRUE(std::ranges::equal(network.values(), third)) << "the neighbours have shown nothing new";
+      EXPECT_TRUE(std::ranges::equal(network.values(), third)) << "the neighbours have published nothing new";
     }
     communicator.barrier();  // before any rank frees its memory
     communicator.stream().synchronize();
@@ -96,7 +96,7 @@ TEST(Gossip, AStepTakesTheMeanWithWhatTheNeighboursShowedLast) {
 }
 
 // Each rank continues with its own parameters; the export is their average.
-TEST(Gossip, EvaluationChangesNothingThatARankGoesOnWith) {
+TEST(Gossip, EvaluationDoesNotChangeTheStateOfARank) {
   on_ring({.ranks = 2}, [](Communicator& communicator, OnRing& rank) {
     for (int step = 0; step < 5; ++step) rank.trainer().step();
     const std::vector<float> own(rank.network().values().begin(), rank.network().values().end());
@@ -119,7 +119,7 @@ TEST(Gossip, EvaluationChangesNothingThatARankGoesOnWith) {
       EXPECT_TRUE(std::ranges::equal(
           tensor.values,
           std::span(own).subspan(static_cast<std::size_t>(bias->offset), tensor.values.size())))
-          << "a checkpoint has its own";
+          << "a checkpoint has the rank's own parameters";
     }
     EXPECT_TRUE(found);
   });

@@ -90,7 +90,7 @@ void expect_near(const TrainedState& state, const TrainedState& expected, double
     EXPECT_LE(distance(state.at(name), values), tolerance) << what << ": " << name;
 }
 
-TEST(LocalSgd, IsWhatRanksAloneWithAveragedParametersTrain) {
+TEST(LocalSgd, EqualsLoneRanksWithAveragedParameters) {
   constexpr int kEvery = 3;
   for (const int count : {2, 3, 4}) {
     const Grays dataset(kTinyImage, 512);
@@ -113,7 +113,7 @@ TEST(LocalSgd, IsWhatRanksAloneWithAveragedParametersTrain) {
 }
 
 // A step of plain SGD is linear in the gradient.
-TEST(LocalSgd, AveragingParametersInEachStepIsAveragingGradientsWithoutMomentum) {
+TEST(LocalSgd, AveragingEachStepEqualsAveragingGradientsWithoutMomentum) {
   for (const int ranks : {1, 2, 3, 4}) {
     ThreadTraining training{.ranks = ranks, .accumulation = 2, .optimizer = SgdOptions{.momentum = 0}};
     const TrainedState gradients = averaged(training, 10);
@@ -122,7 +122,7 @@ TEST(LocalSgd, AveragingParametersInEachStepIsAveragingGradientsWithoutMomentum)
   }
 }
 
-TEST(LocalSgd, BeginsWhenItIsToldTo) {
+TEST(LocalSgd, StartsAfterTheConfiguredStep) {
   ThreadTraining training{.ranks = 2};
   const TrainedState synchronous = averaged(training, 5);
   training.average_every = 4;
@@ -166,7 +166,7 @@ TEST(LocalSgd, EveryRankHasTheSameBitsWithAnyCodec) {
       const std::string what =
           fmt::format("{}, precision {}", buckets.exchange.describe(), static_cast<int>(precision));
       for (std::size_t rank = 1; rank < 3; ++rank) {
-        EXPECT_EQ(values[rank], values[0]) << what << ", behind an average, rank " << rank;
+        EXPECT_EQ(values[rank], values[0]) << what << ", after an average, rank " << rank;
         EXPECT_EQ(trained[rank].digest, trained[0].digest) << what << ", rank " << rank;
       }
       EXPECT_LT(trained[0].evaluation.loss, 0.95 * first_loss[0]) << what;
@@ -175,7 +175,7 @@ TEST(LocalSgd, EveryRankHasTheSameBitsWithAnyCodec) {
 }
 
 // A weight that starts at 0 changes by less than the smallest fp16 number.
-TEST(LocalSgd, SmallDifferencesTravelThroughFp16) {
+TEST(LocalSgd, SmallDifferencesSurviveFp16) {
   const auto weights_with = [](const BucketOptions& buckets) {
     std::vector<float> weights;
     ThreadTraining training{.ranks = 2,
@@ -204,7 +204,7 @@ TEST(LocalSgd, SmallDifferencesTravelThroughFp16) {
 }
 
 // The sum of differences over ranks would overflow the type of gradients.
-TEST(LocalSgd, LargeDifferencesOfHalvesAreFinite) {
+TEST(LocalSgd, LargeDifferencesInHalfPrecisionAreFinite) {
   ThreadTraining training{.ranks = 4, .steps = 2, .precision = Precision::fp16, .average_every = 2};
   std::vector<float> averages(4);
   training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
@@ -219,7 +219,7 @@ TEST(LocalSgd, LargeDifferencesOfHalvesAreFinite) {
 }
 
 // A codec's gradient residuals are no differences of parameters: they would be added without a learning rate.
-TEST(LocalSgd, DropsWhatWasNotSentOfGradients) {
+TEST(LocalSgd, DropsGradientResiduals) {
   ThreadTraining training{.ranks = 2,
                           .buckets = with_codec(kTopKCodec, {{"density", 0.01}}),
                           .learning_rate = 1e-6,
@@ -230,7 +230,7 @@ TEST(LocalSgd, DropsWhatWasNotSentOfGradients) {
 }
 
 // A rank that overflows skips the step and halves its scale; its peers do not.
-TEST(LocalSgd, ARankThatOverflowsSkipsItsOwnStep) {
+TEST(LocalSgd, RankThatOverflowsSkipsOnlyItsOwnStep) {
   ThreadTraining training{.ranks = 2,
                           .steps = 8,
                           .precision = Precision::fp16,
@@ -248,14 +248,14 @@ TEST(LocalSgd, ARankThatOverflowsSkipsItsOwnStep) {
   };
   const std::vector<TrainedRank> trained = train_on_threads(training);
   EXPECT_EQ(trained[1].digest, trained[0].digest);
-  EXPECT_EQ(controls[0].step, 9) << "all done";
+  EXPECT_EQ(controls[0].step, 9) << "no step was skipped";
   EXPECT_EQ(controls[0].loss_scale, 1024);
   EXPECT_LT(controls[1].step, 9) << "some were skipped";
   EXPECT_LT(controls[1].loss_scale, 0x1p40f);
 }
 
 // No rank hangs or continues: the next average, or an earlier evaluation, ends the training on all ranks.
-TEST(LocalSgd, ALossThatIsNotFiniteEndsTheTrainingOnAllRanks) {
+TEST(LocalSgd, NonFiniteLossEndsTheTrainingOnAllRanks) {
   for (const int steps : {8, 3}) {
     ThreadTraining training{.ranks = 3, .steps = steps, .average_every = 4};
     std::vector<int> last(3);

@@ -37,13 +37,13 @@ WaitModel model_of(const std::vector<double>& bytes, double bytes_per_second, do
 }
 
 // 3 ms are exposed.
-TEST(CodecChoice, LeavesAloneWhatBackwardHides) {
+TEST(CodecChoice, HiddenBucketsStayDense) {
   const std::vector<double> bytes = {4e6, 4e6, 1e5};
   const CodecChoice choice = choose_codecs(model_of(bytes, 1e9), ways_of(bytes), 5e-3);
   EXPECT_EQ(choice.by_bucket, (std::vector<int>{0, 0, 0}));
 }
 
-TEST(CodecChoice, TakesWhatSendsLeastOnASlowLink) {
+TEST(CodecChoice, SlowLinkTakesTheSmallestCodec) {
   const std::vector<double> bytes = {4e6, 5e6, 3e6};
   const WaitModel model = model_of(bytes, 1e7);
   const CodecChoice choice = choose_codecs(model, ways_of(bytes), 1e-3);
@@ -53,7 +53,7 @@ TEST(CodecChoice, TakesWhatSendsLeastOnASlowLink) {
 }
 
 // Only the last buckets are exposed. Earlier ones are hidden and stay dense.
-TEST(CodecChoice, IsMadeForEachBucket) {
+TEST(CodecChoice, IsMadePerBucket) {
   const std::vector<double> bytes = {2e6, 1e5, 4e6};
   const CodecChoice choice = choose_codecs(model_of(bytes, 1e8), ways_of(bytes), 1e-3);
   EXPECT_EQ(choice.by_bucket[0], 0);
@@ -61,7 +61,7 @@ TEST(CodecChoice, IsMadeForEachBucket) {
   EXPECT_EQ(choice.by_bucket[2], 2);
 }
 
-TEST(CodecChoice, CountsTheTimeOfEncoding) {
+TEST(CodecChoice, IncludesTheTimeOfEncoding) {
   const std::vector<double> bytes = {4e6, 5e6, 3e6};
   const WaitModel model = model_of(bytes, 5e7);
   // The last codec costs more than it saves; the middle one pays off.
@@ -71,7 +71,7 @@ TEST(CodecChoice, CountsTheTimeOfEncoding) {
 }
 
 // Hidden messages are not free if the compute cores copy them: sending less is faster then.
-TEST(CodecChoice, CountsWhatMessagesTakeFromCompute) {
+TEST(CodecChoice, IncludesTheComputeLostToMessages) {
   const std::vector<double> early = {2e6, 4e6};
   WaitModel hidden = model_of(early, 1e9 / 10);
   const CodecChoice free = choose_codecs(hidden, ways_of(early), 1e-3);
@@ -82,7 +82,7 @@ TEST(CodecChoice, CountsWhatMessagesTakeFromCompute) {
   EXPECT_GE(taken.seconds, free.seconds);
 }
 
-TEST(CodecChoice, PrefersWhatLosesLessWhereItIsAsFast) {
+TEST(CodecChoice, PrefersTheLessLossyOfEqualCodecs) {
   const std::vector<double> bytes = {1e6, 1e6};
   const WaitModel model = model_of(bytes, 4e7);
   const auto ways = ways_of(bytes);

@@ -73,7 +73,7 @@ Found trial_on(const Link& link) {
           mine.tried.push_back(*next);
         }
         CHECK(trial.decided());
-        CHECK(!trial.step_done(1, ledger), "once decided, nothing is tried");
+        CHECK(!trial.step_done(1, ledger), "a trial follows the decision");
         mine.chosen.assign(exchange.chosen().begin(), exchange.chosen().end());
       },
       std::vector<int>{0, 1});
@@ -82,11 +82,11 @@ Found trial_on(const Link& link) {
   return found[0];
 }
 
-TEST(CodecTrial, LeavesAFastLinkAloneAndTriesNothing) {
+TEST(CodecTrial, FastLinkTriesNoCodec) {
   const Found found = trial_on({.bytes_per_second = 1e9});
   EXPECT_TRUE(found.tried.empty());
   EXPECT_EQ(std::ranges::count(found.chosen, 0), std::ssize(found.chosen));
-  EXPECT_EQ(found.steps, 8) << "two that settle, and six";
+  EXPECT_EQ(found.steps, 8) << "2 steps to settle and 6 measured ones";
 }
 
 TEST(CodecTrial, ChoosesCodecsOnASlowLink) {
@@ -94,23 +94,23 @@ TEST(CodecTrial, ChoosesCodecsOnASlowLink) {
   ASSERT_EQ(found.tried.size(), 1u);
   EXPECT_EQ(found.chosen, found.tried[0]);
   EXPECT_GT(*std::ranges::max_element(found.chosen), 0);
-  EXPECT_EQ(found.steps, 16) << "as many with the codecs";
+  EXPECT_EQ(found.steps, 16) << "8 more steps with codecs";
 }
 
-TEST(CodecTrial, HoldsToTheCandidates) {
+TEST(CodecTrial, UsesOnlyTheCandidates) {
   const Found found = trial_on({.bytes_per_second = 1e4, .candidates = {{.kind = &kBf16Codec}}});
   EXPECT_EQ(*std::ranges::max_element(found.chosen), 1);
 }
 
 // The model does not predict the codecs' cost, but the measured steps show it.
-TEST(CodecTrial, GoesBackWhereCodecsDoNotPay) {
+TEST(CodecTrial, ReturnsToDenseIfCodecsDoNotPay) {
   const Found found = trial_on({.bytes_per_second = 1e4, .codec_seconds = 100});
-  EXPECT_EQ(std::ranges::count(found.chosen, 0), std::ssize(found.chosen)) << "dense in the end";
-  ASSERT_GE(found.tried.size(), 3u) << "others were tried before";
+  EXPECT_EQ(std::ranges::count(found.chosen, 0), std::ssize(found.chosen)) << "the decision is dense";
+  ASSERT_GE(found.tried.size(), 3u) << "codecs were tried before";
   int most = 4;
   for (const std::vector<int>& tried : found.tried) {
     const int lossiest = *std::ranges::max_element(tried);
-    EXPECT_LT(lossiest, most) << "each loses less than the one before";
+    EXPECT_LT(lossiest, most) << "each choice loses less than the previous one";
     most = lossiest;
   }
 }

@@ -27,13 +27,13 @@ TEST(DesyncCheck, NamesTheRankThatDiffersFromMostAndTheFirstTensor) {
     expect_parts(told, {"step 20", "rank 0", "2 ranks", "fc.weight"});
 }
 
-TEST(DesyncCheck, OfTwoRanksRankZeroCounts) {
+TEST(DesyncCheck, TwoRanksAreComparedWithRankZero) {
   for (const int changed : {0, 1})
     for (const std::string& told : told_by_ranks(2, {changed}))
       expect_parts(told, {"step 20", "rank 1", "fc.weight"});
 }
 
-TEST(DesyncCheck, SaysNothingWhereAllAreTheSame) {
+TEST(DesyncCheck, EqualRanksReportNothing) {
   for (const std::string& told : told_by_ranks(3, {})) EXPECT_EQ(told, "");
 }
 

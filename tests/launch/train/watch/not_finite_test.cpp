@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/safetensors.h"
+#include "core/files/safetensors.h"
 #include "tests/launch/train/thread_training.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
@@ -32,7 +32,7 @@ std::string failure_of(const ThreadTraining& training) {
 Parameter& parameter_of(Network& network, const std::string& name) {
   for (Parameter& parameter : network.parameters())
     if (parameter.name == name) return parameter;
-  throw std::runtime_error("there is no " + name);
+  throw std::runtime_error("no parameter has the name " + name);
 }
 
 // Applies the fault after the second step, on rank 1 only.
@@ -50,7 +50,7 @@ void expect_rank_1(const std::string& error) {
   EXPECT_EQ(error.find("rank 0"), std::string::npos) << error;
 }
 
-TEST(NotFinite, AParameterIsNamedWithItsRank) {
+TEST(NotFinite, ParameterIsNamedWithItsRank) {
   const std::string error = failure_of(
       with([](Network& network, Optimizer&) { parameter_of(network, "fc2.weight").value[3] = kNan; }));
   expect_rank_1(error);
@@ -66,7 +66,7 @@ TEST(NotFinite, NanInTheFirstLayerReachesTheLoss) {
 }
 
 // The layer's parameters are finite.
-TEST(NotFinite, ALayersActivationsAreNamed) {
+TEST(NotFinite, ActivationsAreNamedWithTheirLayer) {
   const std::string error = failure_of(with([](Network& network, Optimizer&) {
     const Parameter& weight = parameter_of(network, "conv2.weight");
     for (std::int64_t i = 0; i < weight.layout.physical_elements(); ++i) weight.value[i] = 3e38f;
@@ -76,7 +76,7 @@ TEST(NotFinite, ALayersActivationsAreNamed) {
 }
 
 // Activations and loss are finite: half precision overflows with such a loss scale.
-TEST(NotFinite, AGradientIsNamed) {
+TEST(NotFinite, GradientIsNamed) {
   const std::string error =
       failure_of({.ranks = 2, .steps = 1, .precision = Precision::fp16, .loss_scale = {.initial = 0x1p40}});
   expect_parts(error, {"step 1", "gradient", "rank 0, 1", "fc2.weight"});
@@ -84,7 +84,7 @@ TEST(NotFinite, AGradientIsNamed) {
 }
 
 // All ranks skip the step, whichever rank fails, and it leaves no trace.
-TEST(NotFinite, StepsInARowAreSkippedByAllRanksAlike) {
+TEST(NotFinite, ConsecutiveStepsAreSkippedOnAllRanks) {
   std::vector<std::vector<std::int64_t>> done(2);
   ThreadTraining training{.ranks = 2, .steps = 6, .max_skipped_steps = 2};
   float sound = 0;
@@ -108,7 +108,7 @@ TEST(NotFinite, StepsInARowAreSkippedByAllRanksAlike) {
 }
 
 // A dynamic loss scale falls to its lower limit; an overflow there has another cause.
-TEST(NotFinite, OverflowAtTheLeastLossScaleEndsTheTraining) {
+TEST(NotFinite, OverflowAtTheMinimumLossScaleEndsTheTraining) {
   ThreadTraining training{.ranks = 2,
                           .steps = 40,
                           .precision = Precision::fp16,
@@ -129,7 +129,7 @@ TEST(NotFinite, OverflowAtTheLeastLossScaleEndsTheTraining) {
 }
 
 // The state is saved by a sound rank, also if rank 0 is the damaged one.
-TEST(NotFinite, TheLastGoodStateIsThatOfARankThatIsSound) {
+TEST(NotFinite, LastGoodStateComesFromACorrectRank) {
   const TemporaryFolder folder("not_finite");
   const std::filesystem::path file = folder.path() / "last_good.safetensors";
   ThreadTraining training{.ranks = 2, .steps = 4};

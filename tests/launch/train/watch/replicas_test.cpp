@@ -30,7 +30,7 @@ void make_folders(const Workplace& workplace) {
   }
 }
 
-TEST(Replicas, ARankWithOtherDataIsNamed) {
+TEST(Replicas, RankWithOtherDataIsNamed) {
   const Workplace workplace("other_data");
   make_folders(workplace);
   std::fstream labels(workplace.path("other") / "data" / "train-labels-idx1-ubyte");
@@ -54,7 +54,7 @@ std::string digest_of(const Workplace& workplace, const std::string& command) {
   return text_of(file);
 }
 
-TEST(Replicas, EveryRankStartsFromRankZerosFile) {
+TEST(Replicas, EveryRankStartsFromTheFileOfRankZero) {
   const Workplace workplace("other_init");
   make_folders(workplace);
   for (const auto& [folder, seed] : {std::pair{"usual", "1"}, std::pair{"other", "2"}}) {
@@ -68,12 +68,12 @@ TEST(Replicas, EveryRankStartsFromRankZerosFile) {
   const std::string digest = digest_of(workplace, command);
   const fs::path other = workplace.path("other") / "start.safetensors";
   fs::remove(other);
-  EXPECT_EQ(digest_of(workplace, command), digest) << "where only rank 0's node has the file";
+  EXPECT_EQ(digest_of(workplace, command), digest) << "only rank 0's node has the file";
   fs::copy(workplace.path("usual") / "start.safetensors", other);
-  EXPECT_EQ(digest_of(workplace, command), digest) << "where all have the same";
+  EXPECT_EQ(digest_of(workplace, command), digest) << "all nodes have the same file";
 }
 
-TEST(Replicas, ARankWithAnotherInitFlagIsNamed) {
+TEST(Replicas, RankWithAnotherInitFlagIsNamed) {
   const Workplace workplace("init_flag");
   const std::string script =
       workplace.script("[ $OMPI_COMM_WORLD_RANK = 1 ] && init='--init x.safetensors'\nexec " +
@@ -82,7 +82,7 @@ TEST(Replicas, ARankWithAnotherInitFlagIsNamed) {
 }
 
 // Every job of several ranks ends with a comparison of their digests, and with code 70 if they differ (see
-// Failure.ParametersThatDifferInOneBitAreFoundAtTheEnd).
+// Failure.OneDifferingBitIsFoundAtTheEnd).
 TEST(Replicas, StayEqualThroughEveryKindOfTraining) {
   const Workplace workplace("kinds");
   const std::vector<std::vector<std::string>> kinds = {

@@ -40,7 +40,7 @@ std::string data_message(const CountingDataset& other) {
   });
 }
 
-TEST(SameData, HoldsCountShapeAndClasses) {
+TEST(SameData, ComparesCountShapeAndClasses) {
   EXPECT_EQ(data_message({100, {4, 4, 1}, 10}), "");
   expect_parts(data_message({99, {4, 4, 1}, 10}),
                {"/data", "rank 2", "rank 0", "99 training", "100 training", "100 test"});
@@ -48,7 +48,7 @@ TEST(SameData, HoldsCountShapeAndClasses) {
   expect_parts(data_message({100, {4, 4, 1}, 9}), {"rank 2", "9 classes", "10 classes"});
 }
 
-TEST(BroadcastState, MakesParametersAndStatisticsRankZeros) {
+TEST(BroadcastState, CopiesParametersAndStatisticsFromRankZero) {
   Graph graph({.batch = 2, .height = 8, .width = 8, .channels = 1, .classes = 3});
   cnn(graph);
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
@@ -76,7 +76,7 @@ TEST(BroadcastState, MakesParametersAndStatisticsRankZeros) {
   }
 }
 
-TEST(SameState, NamesTheRanks) {
+TEST(SameState, NamesTheDifferingRanks) {
   const std::string message = agreed_message(4, exit_code::failed, [](Communicator& communicator) {
     require_same_state(communicator, communicator.rank() % 2 == 0 ? "0123" : "0124");
   });

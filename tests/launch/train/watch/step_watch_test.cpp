@@ -6,9 +6,9 @@
 namespace lockstep {
 namespace {
 
-TEST(StepTimeout, FollowsTheLongestStepAndIsNeverShort) {
+TEST(StepTimeout, FollowsTheLongestStepWithAMinimum) {
   using std::chrono::milliseconds, std::chrono::seconds;
-  EXPECT_EQ(step_timeout(milliseconds(10), 2), JobState::kDefaultTimeout) << "nobody knows yet";
+  EXPECT_EQ(step_timeout(milliseconds(10), 2), JobState::kDefaultTimeout) << "too few steps for an estimate";
   EXPECT_EQ(step_timeout(milliseconds(10), 3), seconds(30));
   EXPECT_EQ(step_timeout(milliseconds(1500), 3), seconds(30));
   EXPECT_EQ(step_timeout(seconds(4), 100), seconds(80));

@@ -23,7 +23,7 @@ std::vector<double> window_of(int number, double factor, std::size_t ranks = 4) 
   return window;
 }
 
-TEST(StragglerScore, NamesARankThatIsHalfAsSlowAgainInItsThirdWindowAndOnce) {
+TEST(StragglerScore, NamesASlowRankOnceInItsThirdWindow) {
   StragglerScore score;
   for (int window = 0; window < 50; ++window) {
     const std::vector<Straggler> found =
@@ -31,23 +31,23 @@ TEST(StragglerScore, NamesARankThatIsHalfAsSlowAgainInItsThirdWindowAndOnce) {
     ASSERT_EQ(found.size(), window == 12 ? 1 : 0) << window;
     if (found.empty()) continue;
     EXPECT_EQ(found[0].rank, 2);
-    EXPECT_EQ(found[0].since_step, 41) << "which is 12 steps before";
+    EXPECT_EQ(found[0].since_step, 41) << "12 steps before the report";
     EXPECT_NEAR(found[0].factor(), 1.5, 0.15);
   }
 }
 
-TEST(StragglerScore, SaysNothingOfRanksThatAreAlike) {
+TEST(StragglerScore, EqualRanksAreNotNamed) {
   StragglerScore score;
   for (int window = 0; window < 500; ++window) EXPECT_TRUE(score.window(window_of(window, 1), 1).empty());
 }
 
-TEST(StragglerScore, SaysNothingOfASlowWindowNowAndThen) {
+TEST(StragglerScore, OccasionalSlowWindowsAreNotNamed) {
   StragglerScore score;
   for (int window = 0; window < 60; ++window)
     EXPECT_TRUE(score.window(window_of(window, window % 3 == 2 ? 1 : 5), 1).empty()) << window;
 }
 
-TEST(StragglerScore, NamesARankAgainThatWasFastMeanwhile) {
+TEST(StragglerScore, NamesARankAgainAfterItRecovered) {
   StragglerScore score;
   int told = 0;
   for (int window = 0; window < 20; ++window)
@@ -55,7 +55,7 @@ TEST(StragglerScore, NamesARankAgainThatWasFastMeanwhile) {
   EXPECT_EQ(told, 2);
 }
 
-TEST(StragglerScore, MindsNoTinyStepsAndComparesTwoRanksWithTheFaster) {
+TEST(StragglerScore, IgnoresTinyStepsAndComparesTwoRanksWithTheFaster) {
   StragglerScore tiny, two;
   for (int window = 0; window < 9; ++window) {
     EXPECT_TRUE(tiny.window(std::vector<double>{1e-4, 9e-4}, 1).empty());
@@ -67,7 +67,7 @@ TEST(StragglerScore, MindsNoTinyStepsAndComparesTwoRanksWithTheFaster) {
   }
 }
 
-TEST(OwnTime, CountsWhatIsNoWait) {
+TEST(OwnTime, ExcludesWaits) {
   using std::chrono::milliseconds;
   OwnTime own;
   const std::int64_t begin = now_ns();

@@ -24,14 +24,14 @@ std::string spin_count(const std::string& environment) {
   return last;
 }
 
-TEST(Waiting, IsBounded) {
+TEST(Waiting, SpinCountIsBounded) {
   const std::string spins = spin_count("");
   ASSERT_FALSE(spins.empty());
   EXPECT_GT(std::stol(spins), 0);
   EXPECT_LT(std::stol(spins), 10000);  // OpenMP's default is 300000
 }
 
-TEST(Waiting, IsLeftAsTheUserWantsIt) {
+TEST(Waiting, UserSettingIsKept) {
   EXPECT_EQ(spin_count("GOMP_SPINCOUNT=777"), "777");
   EXPECT_EQ(spin_count("OMP_WAIT_POLICY=passive"), "0");
 }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/job/start_guard.h"
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string_view>
+
+#include <unistd.h>
+
+#include "comm/job/networks.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/system/backtrace.h"
+#include "core/system/host_name.h"
+#include "core/system/last_words.h"
+
+namespace lockstep {
+namespace {
+
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+// The environment of another process of this user; empty if it cannot be read.
+Variables variables_of(int process) {
+  std::ifstream file(fmt::format("/proc/{}/environ", process));
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  Variables variables;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\0', begin), text.size());
+    const std::size_t equals = text.find('=', begin);
+    if (equals < end)
+      variables[text.substr(begin, equals - begin)] = text.substr(equals + 1, end - equals - 1);
+    begin = end + 1;
+  }
+  return variables;
+}
+
+// A name that the launcher gives all processes of this launch and no others; "" if it gives none.
+std::string launch_name(const Environment& environment) {
+  const auto text = [&](const char* name) -> std::string {
+    const char* value = environment(name);
+    return value == nullptr ? "" : value;
+  };
+  for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID"}) {
+    if (!text(name).empty()) return text(name);
+  }
+  return text("SLURM_STEP_ID").empty() ? "" : text("SLURM_JOB_ID") + '.' + text("SLURM_STEP_ID");
+}
+
+// The process of each other rank with the highest number: those before it are shells that wait for it.
+std::map<int, int> processes_of_launch() {
+  std::map<int, int> last;
+  const std::string launch = launch_name(&std::getenv);
+  if (launch.empty()) return last;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename();
+    int process = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), process);
+    if (error != std::errc{} || end != name.data() + name.size() || process == getpid()) continue;
+    const Variables variables = variables_of(process);
+    const Environment environment = [&](const char* variable) -> const char* {
+      const auto found = variables.find(std::string_view(variable));
+      return found == variables.end() ? nullptr : found->second.c_str();
+    };
+    if (launch_name(environment) != launch) continue;
+    int& known = last[find_launch(environment).rank];
+    known = std::max(known, process);
+  }
+  last.erase(find_launch(&std::getenv).rank);
+  return last;
+}
+
+// Additional time for a rank: rank 0 reports first; if it does not start, another rank does.
+std::chrono::seconds turn_of(int rank) { return std::chrono::seconds(2 * std::min(rank, 3)); }
+
+}  // namespace
+
+std::chrono::seconds start_limit(const Environment& environment) {
+  constexpr int kMost = 1'000'000;
+  const char* value = environment(kStartSecondsVariable);
+  if (value == nullptr) return std::chrono::minutes(5);
+  const std::string_view text(value);
+  int seconds = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc{} || end != text.data() + text.size() || seconds < 0 || seconds > kMost) {
+    throw ConfigError(fmt::format(
+        "{} = \"{}\": allowed are whole seconds from 0 to {} for the start of a job; 0 is unlimited",
+        kStartSecondsVariable, text, kMost));
+  }
+  return std::chrono::seconds(seconds);
+}
+
+std::string describe_other_ranks() {
+  std::string text;
+  for (const auto& [rank, process] : processes_of_launch()) {
+    const std::string all = describe_process(process);
+    if (all.empty()) continue;
+    const bool stopped = process_state(process) == 'T';
+    text += fmt::format("{}rank {}: {}", text.empty() ? "" : "\n", rank,
+                        stopped ? all : all.substr(0, all.find('\n')));
+  }
+  return text;
+}
+
+StartGuard::StartGuard(std::chrono::seconds limit) : limit_(limit) {
+  if (limit <= std::chrono::seconds{0}) return;
+  // Other threads handle signals.
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  thread_ = std::thread([this] {
+    name_thread("ls-start");
+    run();
+  });
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+StartGuard::~StartGuard() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    started_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void StartGuard::run() {
+  const Launch launch = find_launch(&std::getenv);
+  const RankScope scope(launch.rank);
+  std::unique_lock lock(mutex_);
+  // Waits second by second: time in which this process was stopped counts as one second at most.
+  for (auto left = limit_ + turn_of(launch.rank); left.count() > 0; --left) {
+    if (changed_.wait_for(lock, std::chrono::seconds(1), [this] { return started_; })) return;
+  }
+  const std::string others = describe_other_ranks();
+  const std::string networks = describe_choice_of_network(addresses_of_job(own_addresses(), &std::getenv));
+  end_within(std::chrono::seconds(5), exit_code::resumable);
+  log::last_error(fmt::format(
+      "not all {} processes of the job started MPI within {} s; the job ends with code {}. A process is "
+      "stopped or hangs, or machines cannot reach each other; {} sets the limit in seconds\n{}{}",
+      launch.size, limit_.count(), exit_code::resumable, kStartSecondsVariable,
+      networks.empty() ? "" : networks + '\n',
+      others.empty() ? host_name() + " runs none of the other ranks"
+                     : fmt::format("the other ranks on {}:\n{}", host_name(), others)));
+  end_process(exit_code::resumable, {});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/files/atomic_file.h"
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Random, because a process on another node that shares the folder can have the same process id.
+fs::path temporary_for(const fs::path& target) {
+  std::random_device random;
+  const std::uint64_t number = std::uint64_t{random()} << 32 | random();
+  return target.string() + fmt::format("{}{:016x}", kPartialMark, number);
+}
+
+// True for a link that Linux refuses to follow if fs.protected_symlinks is set. Reading the link bypasses
+// that check.
+bool is_anothers_trap(const fs::path& link) {
+  struct stat own = {}, folder = {};
+  if (lstat(link.c_str(), &own) != 0 || !S_ISLNK(own.st_mode)) return false;
+  if (stat(link.parent_path().c_str(), &folder) != 0) return false;
+  const bool everybodys = (folder.st_mode & S_ISVTX) != 0 && (folder.st_mode & S_IWOTH) != 0;
+  return everybodys && own.st_uid != geteuid() && own.st_uid != folder.st_uid;
+}
+
+// True if a symbolic link on the absolute path is_anothers_trap(), or if there are more than `left` links.
+bool leads_through_trap(const fs::path& path, int& left) {
+  fs::path way;
+  for (const fs::path& part : path) {
+    way /= part;
+    std::error_code error;
+    if (!fs::is_symlink(fs::symlink_status(way, error))) continue;
+    if (--left < 0 || is_anothers_trap(way)) return true;
+    const fs::path to = fs::read_symlink(way, error);
+    if (!error && leads_through_trap(way.parent_path() / to, left)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const fs::path& path, Links links) : path_(path) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(path);
+  int most_links = 100;
+  if (leads_through_trap(links == Links::replace ? whole.parent_path() : whole, most_links)) {
+    throw IoError(
+        fmt::format("{}: cannot be written: the path contains another user's symbolic link in a "
+                    "world-writable folder; use a path without this link",
+                    path.string()));
+  }
+  const bool replaces_link = links == Links::replace && fs::is_symlink(fs::symlink_status(whole, error));
+  target_ = replaces_link ? whole : fs::canonical(path, error);
+  if (error) target_ = whole;  // the path does not exist yet
+  const fs::file_status status =
+      replaces_link ? fs::file_status(fs::file_type::not_found) : fs::status(target_, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    descriptor_ = open(target_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (descriptor_ < 0) fail(errno);
+    return;
+  }
+  const fs::path temporary = temporary_for(target_);
+  descriptor_ = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail(errno);
+  temporary_ = temporary;
+  removed_at_end_.emplace(temporary_);
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* data, std::size_t bytes) {
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = ::write(descriptor_, at, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(errno);
+    at += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+void AtomicFile::commit() {
+  CHECK(descriptor_ >= 0, "{} is already committed", path_.string());
+  if (!temporary_.empty() && fsync(descriptor_) != 0) fail(errno);
+  if (close(std::exchange(descriptor_, -1)) != 0) fail(errno);
+  if (temporary_.empty()) return;
+  if (rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
+  temporary_.clear();
+  removed_at_end_.reset();
+  // The new name is durable only after the folder is on disk.
+  sync_folder(target_.parent_path());
+}
+
+void AtomicFile::fail(int error) const {
+  throw IoError(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(error)));
+}
+
+void sync_folder(const fs::path& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  const int error = fsync(descriptor) == 0 ? 0 : errno;
+  close(descriptor);
+  if (error == EIO || error == ENOSPC || error == EDQUOT)
+    throw IoError(fmt::format("{}: cannot be written: {}", folder.string(), std::strerror(error)));
+}
+
+void write_atomically(const fs::path& path, std::string_view text, Links links) {
+  AtomicFile file(path, links);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/formats/csv.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/system/printable.h"
+#include "data/containers/split_files.h"
+#include "data/formats/csv_file.h"
+#include "data/sets/held_images.h"
+#include "data/sets/subset.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Names of a label column, in lower case, in order of preference.
+constexpr std::string_view kLabelNames[] = {"label", "labels", "class", "target", "y"};
+
+// The columns of a file.
+struct Columns {
+  Cells names;  // or none
+  CsvDialect dialect;
+  std::size_t label = 0;
+  const char* label_reason = "";
+  std::vector<std::size_t> features;
+
+  std::size_t count() const { return features.size(); }
+  std::string describe(std::size_t column) const {
+    return names.empty() ? fmt::format("column {}", column + 1)
+                         : fmt::format("column {} (\"{}\")", column + 1, printable(names[column]));
+  }
+};
+
+// Returns true if the first row holds the column names. With CsvHeader::auto_ the signs are: it has no
+// numbers; or a text above a column of numbers; or a usual name of the label column; or it is 0, 1, 2 and so
+// on, which pandas writes for columns without names. The last three are uncertain and logged as a warning.
+bool has_header(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
+                CsvHeader wanted, bool tells) {
+  if (wanted != CsvHeader::auto_) return wanted == CsvHeader::yes;
+  const Cells& first = rows.front();
+  const auto is_number = [&](const std::string& cell) { return number_of_cell(cell, dialect).has_value(); };
+  if (std::ranges::none_of(first, is_number)) return true;
+  const char* sign = nullptr;
+  for (std::size_t column = 0; column < first.size() && rows.size() > 1; ++column) {
+    if (is_number(first[column]) || is_missing(first[column])) continue;
+    if (std::ranges::count(kLabelNames, lower_case(first[column])) > 0)
+      sign = "it contains a usual name of the label column";
+    const bool numbers_below = std::all_of(rows.begin() + 1, rows.end(), [&](const Cells& row) {
+      return column < row.size() && is_number(row[column]);
+    });
+    if (numbers_below) sign = "it has text above a column of numbers";
+  }
+  bool counts = first.size() >= 3;
+  for (std::size_t column = 0; column < first.size(); ++column)
+    counts &= first[column] == std::to_string(column);
+  if (counts) sign = "it numbers the columns";
+  if (sign != nullptr && tells) {
+    log::shared_warning("{}: the first row is read as column names because {} (data.csv.header sets this)",
+                        file, sign);
+  }
+  return sign != nullptr;
+}
+
+class ColumnFinder {
+ public:
+  // rows: the first rows of the file. tells: log guesses.
+  ColumnFinder(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
+               CsvHeader header, bool tells)
+      : file_(file), dialect_(dialect), cells_(rows.front().size()) {
+    if (has_header(file, rows, dialect, header, tells)) names_ = rows.front();
+  }
+
+  // Returns true if the file has the label column; test files of competitions have none.
+  bool has_label(const Columns& training) const {
+    return names_.empty() || training.names.empty() ||
+           std::ranges::count(names_, training.names[training.label]) > 0;
+  }
+
+  Columns find(const CsvOptions& options) const {
+    Columns columns{.names = names_, .dialect = dialect_};
+    std::tie(columns.label, columns.label_reason) = label(options.label);
+    const std::vector<std::size_t> ignored = listed(options.ignore);
+    for (std::size_t column = 0; column < cells_; ++column) {
+      if (column != columns.label && std::ranges::count(ignored, column) == 0)
+        columns.features.push_back(column);
+    }
+    if (columns.features.empty()) {
+      throw DataError(
+          fmt::format("{}: a row has {} cell{}; expected a label and at least one number (data.csv.delimiter "
+                      "sets what separates them)",
+                      file_, cells_, cells_ == 1 ? "" : "s"));
+    }
+    return columns;
+  }
+
+ private:
+  // The label column, and why it was chosen.
+  std::pair<std::size_t, const char*> label(const std::string& wanted) const {
+    if (wanted != "auto") return {column("data.csv.label", wanted), "set by data.csv.label"};
+    for (const std::string_view name : kLabelNames)
+      for (std::size_t column = 0; column < names_.size(); ++column)
+        if (lower_case(names_[column]) == name) return {column, "chosen by its name"};
+    return {cells_ - 1, "the last column"};
+  }
+
+  std::vector<std::size_t> listed(std::string_view names) const {
+    std::vector<std::size_t> columns;
+    if (names == "none") return columns;
+    while (!names.empty()) {
+      const std::size_t comma = std::min(names.find(','), names.size());
+      std::string_view name = names.substr(0, comma);
+      while (name.starts_with(' ')) name.remove_prefix(1);
+      while (name.ends_with(' ')) name.remove_suffix(1);
+      columns.push_back(column("data.csv.ignore", name));
+      names.remove_prefix(std::min(comma + 1, names.size()));
+    }
+    return columns;
+  }
+
+  std::size_t column(std::string_view key, std::string_view wanted) const {
+    const auto called = std::ranges::find(names_, wanted);
+    if (called != names_.end()) return static_cast<std::size_t>(called - names_.begin());
+    const std::optional<std::int32_t> number = class_of_cell(wanted, {});
+    if (number && *number >= 1 && static_cast<std::size_t>(*number) <= cells_)
+      return static_cast<std::size_t>(*number) - 1;
+    throw ConfigError(fmt::format(
+        "{} = \"{}\": no such column; {} has {}", key, wanted, file_,
+        names_.empty()
+            ? fmt::format("columns 1 to {}, without names", cells_)
+            : fmt::format("the columns {}", printable(fmt::format("{}", fmt::join(names_, ", "))))));
+  }
+
+  std::string file_;
+  CsvDialect dialect_;
+  std::size_t cells_;
+  Cells names_;
+};
+
+// The rows of a split, in the order of its files.
+struct Rows {
+  std::string name;  // of the first file
+  Columns columns;
+  std::vector<double> values;  // [rows, columns.count()]
+  Cells labels;
+
+  std::size_t size() const { return labels.size(); }
+};
+
+class RowReader {
+ public:
+  // tells: log guesses.
+  RowReader(const CsvOptions& options, OnError on_error, bool tells)
+      : options_(options), on_error_(on_error), tells_(tells) {}
+
+  // knows(label) returns true if the label is a class; other rows are left out.
+  template <typename Knows>
+  Rows read(const std::vector<fs::path>& files, Knows&& knows) {
+    Rows rows;
+    for (const fs::path& path : files) {
+      const CsvDialect dialect = dialect_of(path, options_.delimiter);
+      const std::vector<Cells> first = first_rows(path, dialect.delimiter);
+      CsvFile file(path, dialect.delimiter);
+      Cells cells;
+      if (!file.next(cells)) throw DataError(fmt::format("{}: the file is empty", file.name()));
+      const Columns columns =
+          ColumnFinder(file.name(), first, dialect, options_.header, tells_).find(options_);
+      if (rows.name.empty()) {
+        rows.name = file.name();
+        rows.columns = columns;
+      } else if (columns.names != rows.columns.names || columns.features != rows.columns.features) {
+        throw DataError(fmt::format("{}: its columns differ from those of {}", file.name(), rows.name));
+      }
+      const std::size_t wanted = cells.size();
+      for (bool there = columns.names.empty() || file.next(cells); there; there = file.next(cells)) {
+        ++seen_;
+        const std::string fault = add(rows, cells, wanted, knows);
+        if (!fault.empty()) leave_out(fmt::format("{}:{}: {}", file.name(), file.line(), fault));
+      }
+    }
+    if (2 * faults_.size() > seen_) {
+      throw DataError(
+          fmt::format("{}; {} of {} rows have such errors", faults_.front(), faults_.size(), seen_));
+    }
+    if (rows.size() == 0) throw DataError(fmt::format("{}: the table has no rows", rows.name));
+    return rows;
+  }
+
+  // Logs the guesses, and warnings about decimal commas and columns of row numbers.
+  void tell_table(const Rows& rows) const {
+    const Columns& columns = rows.columns;
+    log::info("{}: {} rows; {}; the label is {}, {} (data.csv.header and data.csv.label set this)", rows.name,
+              rows.size(),
+              columns.names.empty() ? "columns have no names" : "the first row names the columns",
+              columns.describe(columns.label), columns.label_reason);
+    if (columns.dialect.decimal_comma) {
+      log::shared_warning(
+          "{}: a comma in a number is read as the decimal point (\"1,5\" is 1.5); remove commas that "
+          "separate thousands",
+          rows.name);
+    }
+    for (std::size_t i = 0; i < columns.count(); ++i) {
+      if (counts_rows(rows, i))
+        log::shared_warning("{}: {} only numbers the rows; data.csv.ignore = \"{}\" leaves it out", rows.name,
+                            columns.describe(columns.features[i]), columns.features[i] + 1);
+    }
+  }
+
+  // Logs the first five rows left out, and their total number if there are more.
+  void tell() const {
+    constexpr std::size_t kNamed = 5;
+    for (std::size_t i = 0; i < std::min(faults_.size(), kNamed); ++i)
+      log::shared_warning("{}; the row is left out", faults_[i]);
+    if (faults_.size() > kNamed) log::shared_warning("{} of {} rows are left out", faults_.size(), seen_);
+  }
+
+ private:
+  static bool counts_rows(const Rows& rows, std::size_t column) {
+    constexpr std::size_t kLeast = 10;
+    const std::size_t width = rows.columns.count();
+    for (std::size_t row = 1; row < rows.size(); ++row)
+      if (rows.values[row * width + column] != rows.values[column] + static_cast<double>(row)) return false;
+    return rows.size() >= kLeast && (rows.values[column] == 0 || rows.values[column] == 1);
+  }
+
+  // Adds the row and returns an empty string, or returns what is wrong with it.
+  template <typename Knows>
+  static std::string add(Rows& rows, const Cells& cells, std::size_t wanted, Knows&& knows) {
+    if (cells.size() != wanted)
+      return fmt::format("the row has {} cell{}, but the first row has {}", cells.size(),
+                         cells.size() == 1 ? "" : "s", wanted);
+    const std::string& label = cells[rows.columns.label];
+    if (label.empty()) return fmt::format("{} has no label", rows.columns.describe(rows.columns.label));
+    if (!knows(label)) return fmt::format("no training row has the label \"{}\"", printable(label));
+    const std::size_t begin = rows.values.size();
+    for (const std::size_t column : rows.columns.features) {
+      const std::optional<double> value = number_of_cell(cells[column], rows.columns.dialect);
+      if (!value) {
+        rows.values.resize(begin);
+        return fmt::format(
+            "{} contains \"{}\", which is not a number; write a number, or list the column in "
+            "data.csv.ignore",
+            rows.columns.describe(column), printable(cells[column]));
+      }
+      rows.values.push_back(*value);
+    }
+    rows.labels.push_back(label);
+    return {};
+  }
+
+  void leave_out(const std::string& fault) {
+    if (on_error_ == OnError::stop) throw DataError(fault);
+    faults_.push_back(fault);
+  }
+
+  const CsvOptions& options_;
+  OnError on_error_;
+  bool tells_;
+  std::size_t seen_ = 0;
+  std::vector<std::string> faults_;  // of rows that are left out
+};
+
+// The classes: numbers, or names in bytewise order.
+class Classes {
+ public:
+  explicit Classes(const Rows& rows) : dialect_(rows.columns.dialect) {
+    bool numbered = true;
+    for (const std::string& label : rows.labels) {
+      const std::optional<std::int32_t> number = class_of_cell(label, dialect_);
+      numbered = numbered && number.has_value();
+      if (number) count_ = std::max<std::int64_t>(count_, *number + 1);
+      classes_.emplace(label, 0);
+    }
+    if (numbered) return;
+    count_ = 0;
+    for (auto& [name, number] : classes_) number = static_cast<std::int32_t>(count_++);
+    for (const auto& [name, number] : classes_) names_.push_back(name);
+  }
+
+  std::int64_t count() const { return count_; }
+  std::size_t values() const { return classes_.size(); }  // different label texts
+  const Cells& names() const { return names_; }           // empty: labels are numbers
+  std::optional<std::int32_t> find(const std::string& label) const {
+    if (names_.empty()) {
+      const std::optional<std::int32_t> number = class_of_cell(label, dialect_);
+      return number && *number < count_ ? number : std::nullopt;
+    }
+    const auto found = classes_.find(label);
+    return found == classes_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  CsvDialect dialect_;
+  std::map<std::string, std::int32_t> classes_;
+  std::int64_t count_ = 0;
+  Cells names_;
+};
+
+// Scales a column's values: (value - shift) * factor.
+struct Scale {
+  std::vector<double> shift, factor;
+
+  // takes(row) returns true if the row counts for the statistics.
+  template <typename Takes>
+  static Scale of(const Rows& rows, ColumnScaling scaling, Takes&& takes) {
+    const std::size_t columns = rows.columns.count();
+    Scale scale{.shift = std::vector<double>(columns, 0.0), .factor = std::vector<double>(columns, 1.0)};
+    if (scaling == ColumnScaling::none) return scale;
+    for (std::size_t column = 0; column < columns; ++column) {
+      double least = HUGE_VAL, most = -HUGE_VAL, mean = 0, squares = 0;
+      std::int64_t count = 0;
+      for (std::size_t row = 0; row < rows.size(); ++row) {
+        if (!takes(row)) continue;
+        const double value = rows.values[row * columns + column];
+        least = std::min(least, value);
+        most = std::max(most, value);
+        const double apart = value - mean;  // Welford's
+        mean += apart / static_cast<double>(++count);
+        squares += apart * (value - mean);
+      }
+      const double width = scaling == ColumnScaling::min_max
+                               ? most - least
+                               : std::sqrt(squares / static_cast<double>(std::max<std::int64_t>(count, 1)));
+      scale.shift[column] = scaling == ColumnScaling::min_max ? least : mean;
+      scale.factor[column] = width > 0 && std::isfinite(1 / width) ? 1 / width : 0;
+    }
+    return scale;
+  }
+
+  float operator()(std::size_t column, double value) const {
+    return static_cast<float>((value - shift[column]) * factor[column]);
+  }
+};
+
+constexpr SplitNames kCsvNames{.mark = ".csv", .expected = "train.csv and test.csv, or val.csv"};
+
+std::vector<fs::path> files_of(const DatasetOptions& options, Split split) {
+  const std::string& path = options.path;
+  if (!fs::is_regular_file(path)) return split_files(options, split, kCsvNames);
+  if (split == Split::train) return {path};
+  throw ConfigError(
+      fmt::format("data.path = \"{}\": a single file has no test rows; set data.validation_share, for "
+                  "example to 0.2, or name a folder with train.csv and test.csv",
+                  path));
+}
+
+// Detects a label column that holds no classes but measured numbers, names or row numbers.
+void check_labels(const Rows& rows, const Classes& classes) {
+  constexpr std::size_t kFew = 20;
+  const std::string column = rows.columns.describe(rows.columns.label);
+  if (classes.values() == rows.size() && rows.size() >= kFew) {
+    throw DataError(
+        fmt::format("{}: {} is used as the label but has a different value in each of {} rows, so its values "
+                    "are not classes; set data.csv.label to the label column",
+                    rows.name, column, rows.size()));
+  }
+  if (classes.values() > kFew && 10 * classes.values() > rows.size()) {
+    log::shared_warning(
+        "{}: {} is used as the label but has {} different values in {} rows, like a measured number; "
+        "data.csv.label selects the label column",
+        rows.name, column, classes.values(), rows.size());
+  }
+}
+
+// The files of the test split. With test_split = "auto", files of val replace test files without labels, as
+// competitions have them.
+std::vector<fs::path> labelled_files(const DatasetOptions& options, const Columns& training) {
+  std::vector<fs::path> files = files_of(options, Split::test);
+  const auto lacks_label = [&](const fs::path& path) {
+    const CsvDialect dialect = dialect_of(path, options.csv.delimiter);
+    const std::vector<Cells> first = first_rows(path, dialect.delimiter);
+    return !first.empty() &&
+           !ColumnFinder(path.string(), first, dialect, options.csv.header, false).has_label(training);
+  };
+  if (!lacks_label(files.front())) return files;
+  const std::string fault = fmt::format("{}: the label column \"{}\" is missing", files.front().string(),
+                                        printable(training.names[training.label]));
+  DatasetOptions others = options;
+  others.test_split = "val";
+  try {
+    files = split_files(others, Split::test, kCsvNames);
+  } catch (const IoError&) {
+    files.clear();
+  }
+  if (options.test_split != "auto" || files.empty() || lacks_label(files.front())) {
+    throw DataError(
+        fmt::format("{}; set data.test_split to use other files, or data.validation_share to test with a "
+                    "part of the training rows",
+                    fault));
+  }
+  log::shared_warning("{}; {} is used for testing instead (data.test_split sets this)", fault,
+                      files.front().filename().string());
+  return files;
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_csv(const DatasetOptions& options, Split split) {
+  const auto any = [](const std::string&) { return true; };
+  RowReader train_reader(options.csv, options.on_error, split == Split::train);
+  Rows rows = train_reader.read(files_of(options, Split::train), any);
+  const Classes classes(rows);
+  if (split == Split::train) {
+    train_reader.tell();
+    train_reader.tell_table(rows);
+    check_labels(rows, classes);
+  }
+  const Scale scale = Scale::of(rows, options.csv.scaling, [&](std::size_t row) {
+    return options.validation_share == 0 || !is_kept_to_test(row, options.validation_share);
+  });
+  if (split == Split::test) {
+    const Columns columns = rows.columns;
+    const std::string train = rows.name;
+    const auto known = [&](const std::string& label) { return classes.find(label).has_value(); };
+    RowReader test_reader(options.csv, options.on_error, false);
+    rows = test_reader.read(labelled_files(options, columns), known);
+    test_reader.tell();
+    if (rows.columns.names != columns.names || rows.columns.features != columns.features)
+      throw DataError(fmt::format("{}: its columns differ from those of {}", rows.name, train));
+  }
+  const std::size_t width = rows.columns.count();
+  const ImageShape shape{
+      .height = 1, .width = static_cast<std::int64_t>(width), .channels = 1, .type = DType::f32};
+  std::vector<std::uint8_t> bytes(rows.size() * width * sizeof(float));
+  std::vector<std::int32_t> labels;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    labels.push_back(*classes.find(rows.labels[row]));
+    for (std::size_t column = 0; column < width; ++column) {
+      const std::size_t at = row * width + column;
+      const float value = scale(column, rows.values[at]);
+      std::memcpy(bytes.data() + at * sizeof(float), &value, sizeof(float));
+    }
+  }
+  return std::make_unique<HeldImages>(shape, classes.count(), std::move(bytes), std::move(labels),
+                                      classes.names());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/images/orientation.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace lockstep {
+namespace {
+
+using Bytes = std::span<const std::uint8_t>;
+
+bool begins_with(Bytes bytes, std::string_view text) {
+  return bytes.size() >= text.size() &&
+         std::equal(text.begin(), text.end(), bytes.begin(),
+                    [](char c, std::uint8_t byte) { return static_cast<std::uint8_t>(c) == byte; });
+}
+
+// Numbers of a TIFF header, in the byte order that it names.
+class Tiff {
+ public:
+  explicit Tiff(Bytes bytes) : bytes_(bytes), little_(begins_with(bytes, "II")) {}
+
+  // Returns 0 if the header ends before.
+  std::uint32_t number(std::size_t at, std::size_t size) const {
+    if (at > bytes_.size() || bytes_.size() - at < size) return 0;
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < size; ++i) value = value << 8 | bytes_[little_ ? at + size - 1 - i : at + i];
+    return value;
+  }
+
+  int orientation() const {
+    constexpr std::uint32_t kMagic = 42, kOrientation = 0x0112, kShort = 3;
+    constexpr std::size_t kEntry = 12;
+    if (!(little_ || begins_with(bytes_, "MM")) || number(2, 2) != kMagic) return 1;
+    const std::size_t directory = number(4, 4);
+    const std::uint32_t entries = number(directory, 2);
+    for (std::uint32_t i = 0; i < entries; ++i) {
+      const std::size_t entry = directory + 2 + kEntry * i;
+      if (entry + kEntry > bytes_.size()) break;
+      if (number(entry, 2) != kOrientation) continue;
+      const std::uint32_t value = number(entry + 8, 2);
+      return number(entry + 2, 2) == kShort && value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+    }
+    return 1;
+  }
+
+ private:
+  Bytes bytes_;
+  bool little_;
+};
+
+// Searches the segments before the first scan.
+int of_jpeg(Bytes image) {
+  constexpr std::uint8_t kApp1 = 0xe1, kScan = 0xda;
+  constexpr std::string_view kExif("Exif\0\0", 6);
+  for (std::size_t at = 2; at + 4 <= image.size() && image[at] == 0xff;) {
+    const std::uint8_t marker = image[at + 1];
+    const auto length = static_cast<std::size_t>(image[at + 2] << 8 | image[at + 3]);
+    if (marker == kScan || length < 2) break;
+    const Bytes content = image.subspan(at + 4, std::min(length - 2, image.size() - at - 4));
+    if (marker == kApp1 && begins_with(content, kExif))
+      return Tiff(content.subspan(kExif.size())).orientation();
+    at += 2 + length;
+  }
+  return 1;
+}
+
+// Searches only the chunks before the pixels, although some programs write eXIf after them.
+int of_png(Bytes image) {
+  constexpr std::size_t kSignature = 8, kFrame = 12;
+  const auto length_at = [&](std::size_t at) {
+    return std::size_t{image[at]} << 24 | std::size_t{image[at + 1]} << 16 | std::size_t{image[at + 2]} << 8 |
+           image[at + 3];
+  };
+  for (std::size_t at = kSignature; at + kFrame <= image.size(); at += kFrame + length_at(at)) {
+    const Bytes kind = image.subspan(at + 4);
+    if (begins_with(kind, "IDAT")) break;
+    if (begins_with(kind, "eXIf")) {
+      const Bytes content = image.subspan(at + 8);
+      return Tiff(content.first(std::min(content.size(), length_at(at)))).orientation();
+    }
+  }
+  return 1;
+}
+
+}  // namespace
+
+int exif_orientation(std::span<const std::uint8_t> image) {
+  if (begins_with(image, "\xff\xd8")) return of_jpeg(image);
+  if (begins_with(image, "\x89PNG\r\n\x1a\n")) return of_png(image);
+  return 1;
+}
+
+void turn(std::span<const std::uint8_t> stored, const ImageShape& shape, int orientation,
+          std::span<std::uint8_t> shown) {
+  CHECK(orientation >= 1 && orientation <= 8 && static_cast<std::int64_t>(stored.size()) == shape.bytes() &&
+            shown.size() == stored.size(),
+        "orientation {}, {} and {} bytes", orientation, stored.size(), shown.size());
+  const std::int64_t height = shape.height, width = shape.width, channels = shape.channels;
+  // Stored pixel (y, x) is shown at (down, right), with the two exchanged if the sides are swapped.
+  const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  const bool from_bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  const std::int64_t shown_width = swaps_sides(orientation) ? height : width;
+  for (std::int64_t y = 0; y < height; ++y) {
+    for (std::int64_t x = 0; x < width; ++x) {
+      const std::int64_t down = from_bottom ? height - 1 - y : y, right = from_right ? width - 1 - x : x;
+      const std::int64_t to =
+          swaps_sides(orientation) ? right * shown_width + down : down * shown_width + right;
+      std::copy_n(stored.data() + (y * width + x) * channels, channels, shown.data() + to * channels);
+    }
+  }
+}
+
+}  // namespace lockstep

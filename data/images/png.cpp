@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/images/png.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include <spng.h>
+
+#include "core/error.h"
+#include "data/images/luma.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint8_t kSignature[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+constexpr std::uint32_t kMostSide = 1 << 20;
+constexpr std::size_t kMostChunk = std::size_t{64} << 20;  // also of all cached chunks together
+
+struct FreeContext {
+  void operator()(spng_ctx* context) const { spng_ctx_free(context); }
+};
+using Context = std::unique_ptr<spng_ctx, FreeContext>;
+
+[[noreturn]] void fail(std::string_view name, int error) {
+  throw DataError(fmt::format("{}: not a PNG image, truncated or corrupt: {}", name, spng_strerror(error)));
+}
+
+struct Opened {
+  Context context;
+  spng_ihdr header;
+};
+
+Opened open_image(std::string_view name, std::span<const std::uint8_t> image) {
+  Opened opened{.context = Context(spng_ctx_new(0)), .header = {}};
+  spng_ctx* context = opened.context.get();
+  CHECK(context != nullptr, "cannot allocate a PNG decoder");
+  int error = spng_set_image_limits(context, kMostSide, kMostSide);
+  if (error == 0) error = spng_set_chunk_limits(context, kMostChunk, kMostChunk);
+  if (error == 0) error = spng_set_png_buffer(context, image.data(), image.size());
+  if (error == 0) error = spng_get_ihdr(context, &opened.header);
+  if (error != 0) fail(name, error);
+  return opened;
+}
+
+// Decodes the pixels and reads the file to its end, because the checksum after the last pixel is checked only
+// then.
+void decode_all(std::string_view name, const Opened& opened, spng_format format, void* to,
+                std::size_t bytes) {
+  int error = spng_decode_image(opened.context.get(), to, bytes, format, 0);
+  if (error == 0) error = spng_decode_chunks(opened.context.get());
+  if (error != 0) fail(name, error);
+}
+
+// Decodes to 16-bit RGBA.
+std::span<const std::uint16_t> decode_wide(std::string_view name, const Opened& opened) {
+  thread_local std::vector<std::uint16_t> values;
+  values.resize(std::size_t{4} * opened.header.height * opened.header.width);
+  decode_all(name, opened, SPNG_FMT_RGBA16, values.data(), values.size() * sizeof(std::uint16_t));
+  return values;
+}
+
+// 65535 / 255 = 257.
+std::uint8_t rounded_to_byte(std::uint16_t value) { return static_cast<std::uint8_t>((value + 128) / 257); }
+
+bool is_gray(const spng_ihdr& header) {
+  return header.color_type == SPNG_COLOR_TYPE_GRAYSCALE ||
+         header.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA;
+}
+
+}  // namespace
+
+bool is_png(std::span<const std::uint8_t> image) {
+  return image.size() >= sizeof(kSignature) &&
+         std::equal(std::begin(kSignature), std::end(kSignature), image.begin());
+}
+
+ImageShape png_shape(std::string_view name, std::span<const std::uint8_t> image) {
+  const spng_ihdr header = open_image(name, image).header;
+  return {.height = header.height, .width = header.width, .channels = is_gray(header) ? 1 : 3};
+}
+
+// A chunk is a length, a name, data of that length and a checksum; acTL comes before the first IDAT (PNG 3rd
+// edition).
+bool is_animated_png(std::span<const std::uint8_t> image) {
+  if (!is_png(image)) return false;
+  constexpr std::size_t kName = 4, kBesideData = 12;
+  for (std::size_t at = sizeof(kSignature); at + kBesideData <= image.size();) {
+    const std::string_view name(reinterpret_cast<const char*>(image.data() + at + kName), kName);
+    if (name == "acTL" || name == "IDAT") return name == "acTL";
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < kName; ++i) length = length << 8 | image[at + i];
+    if (length > image.size() - at - kBesideData) return false;
+    at += kBesideData + length;
+  }
+  return false;
+}
+
+std::optional<std::uint32_t> largest_16_bit_gray(std::string_view name, std::span<const std::uint8_t> image) {
+  if (!is_png(image)) return std::nullopt;
+  const Opened opened = open_image(name, image);
+  if (opened.header.bit_depth < 16 || !is_gray(opened.header)) return std::nullopt;
+  const std::span<const std::uint16_t> values = decode_wide(name, opened);
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < values.size(); i += 4) largest = std::max<std::uint32_t>(largest, values[i]);
+  return largest;
+}
+
+void decode_png(std::string_view name, std::span<const std::uint8_t> image, const ImageShape& shape,
+                std::span<std::uint8_t> pixels) {
+  const Opened opened = open_image(name, image);
+  CHECK(shape.height == opened.header.height && shape.width == opened.header.width &&
+            static_cast<std::int64_t>(pixels.size()) == shape.bytes(),
+        "{} is {} x {}, not {} x {} in {} bytes", name, opened.header.height, opened.header.width,
+        shape.height, shape.width, pixels.size());
+  const auto decode = [&](std::span<std::uint8_t> to) {
+    if (opened.header.bit_depth < 16) return decode_all(name, opened, SPNG_FMT_RGB8, to.data(), to.size());
+    const std::span<const std::uint16_t> values = decode_wide(name, opened);
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = rounded_to_byte(values[i / 3 * 4 + i % 3]);
+  };
+  if (shape.channels == 3) return decode(pixels);
+  thread_local std::vector<std::uint8_t> colours;
+  colours.resize(3 * pixels.size());
+  decode(colours);
+  for (std::size_t i = 0; i < pixels.size(); ++i)
+    pixels[i] = luma(colours[3 * i], colours[3 * i + 1], colours[3 * i + 2]);
+}
+
+std::vector<std::uint8_t> encode_png(const ImageShape& shape, std::span<const std::uint8_t> pixels) {
+  CHECK((shape.channels == 1 || shape.channels == 3) &&
+            static_cast<std::int64_t>(pixels.size()) == shape.bytes(),
+        "{} bytes of {} channels", pixels.size(), shape.channels);
+  const Context context(spng_ctx_new(SPNG_CTX_ENCODER));
+  spng_ihdr header = {.width = static_cast<std::uint32_t>(shape.width),
+                      .height = static_cast<std::uint32_t>(shape.height),
+                      .bit_depth = 8,
+                      .color_type = static_cast<std::uint8_t>(
+                          shape.channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR)};
+  int error = context == nullptr ? SPNG_EMEM : spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1);
+  if (error == 0) error = spng_set_ihdr(context.get(), &header);
+  if (error == 0)
+    error =
+        spng_encode_image(context.get(), pixels.data(), pixels.size(), SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
+  std::size_t size = 0;
+  const std::unique_ptr<void, decltype(&std::free)> png(
+      error == 0 ? spng_get_png_buffer(context.get(), &size, &error) : nullptr, &std::free);
+  CHECK(error == 0, "libspng: {}", spng_strerror(error));
+  const auto* bytes = static_cast<const std::uint8_t*>(png.get());
+  return {bytes, bytes + size};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/images/resized.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/error.h"
+#include "core/random.h"
+
+namespace lockstep {
+namespace {
+
+// The random numbers of one sample in one epoch.
+class Uniforms {
+ public:
+  Uniforms(const Draw& draw, std::int64_t index)
+      : key_(key_for(draw.seed, "random resized crop")),
+        counter_{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(draw.epoch), 0, 0} {}
+
+  // In [0, 1).
+  double next() {
+    if (used_ == 4) {
+      words_ = philox(counter_, key_);
+      ++counter_[2];
+      used_ = 0;
+    }
+    return static_cast<double>(words_[used_++]) * 0x1p-32;
+  }
+  double next(double low, double high) { return low + (high - low) * next(); }
+  // In [0, most].
+  std::int64_t whole(std::int64_t most) {
+    return std::min(most, static_cast<std::int64_t>(next() * static_cast<double>(most + 1)));
+  }
+
+ private:
+  PhiloxKey key_;
+  PhiloxCounter counter_;
+  PhiloxCounter words_ = {};
+  std::size_t used_ = 4;
+};
+
+constexpr double kLeastArea = 0.08, kMostArea = 1;
+constexpr double kLeastRatio = 3.0 / 4, kMostRatio = 4.0 / 3;  // of width to height
+
+// The largest centered box with an allowed ratio.
+ImageBox widest_box(const ImageShape& image) {
+  const auto height = static_cast<double>(image.height), width = static_cast<double>(image.width);
+  double cut_height = height, cut_width = width;
+  if (width < kLeastRatio * height) cut_height = std::round(width / kLeastRatio);
+  if (width > kMostRatio * height) cut_width = std::round(height * kMostRatio);
+  return {.y = std::floor((height - cut_height) / 2),
+          .x = std::floor((width - cut_width) / 2),
+          .height = cut_height,
+          .width = cut_width};
+}
+
+class Resized final : public Dataset {
+ public:
+  Resized(std::unique_ptr<Dataset> dataset, const ResizeOptions& options)
+      : dataset_(std::move(dataset)), options_(options) {
+    shape_ = {.height = options.size, .width = options.size, .channels = dataset_->image_shape().channels};
+  }
+
+  std::int64_t size() const override { return dataset_->size(); }
+  ImageShape image_shape() const override { return shape_; }
+  std::int64_t classes() const override { return dataset_->classes(); }
+  std::vector<std::int64_t> class_counts() const override { return dataset_->class_counts(); }
+  std::vector<std::string> class_names() const override { return dataset_->class_names(); }
+  std::uint64_t key(std::int64_t index) const override { return dataset_->key(index); }
+  void will_read(std::int64_t index) const override { dataset_->will_read(index); }
+  bool draws() const override { return options_.random_crop; }
+  bool decodes() const override { return true; }
+  bool resizes() const override { return true; }
+  ImageShape own_shape(std::int64_t index) const override { return dataset_->own_shape(index); }
+  std::uint64_t content_hash(std::int64_t index) const override { return dataset_->content_hash(index); }
+  void probe(std::int64_t index) const override { dataset_->probe(index); }
+  bool verified() const override { return dataset_->verified(); }
+  std::int64_t damaged() const override { return dataset_->damaged(); }
+  std::size_t memory_bytes() const override { return dataset_->memory_bytes(); }
+  std::uint64_t fingerprint() const override { return dataset_->fingerprint(); }
+
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    return read_box(index, image, [&](const ImageShape& own) { return center_box(own, options_); });
+  }
+  std::int32_t read_augmented(std::int64_t index, const Draw& draw,
+                              std::span<std::uint8_t> image) const override {
+    if (!options_.random_crop) return read(index, image);
+    return read_box(index, image, [&](const ImageShape& own) { return random_box(own, draw, index); });
+  }
+
+ private:
+  template <typename Choose>
+  std::int32_t read_box(std::int64_t index, std::span<std::uint8_t> image, Choose choose) const {
+    thread_local OwnSizeImage own;
+    ImageBox box;
+    // Decodes at least twice the wanted size, so that a reduction while decoding is not visible.
+    const auto least = [&](const ImageShape& whole) {
+      box = choose(whole);
+      const auto scaled = [&](std::int64_t side, double cut) {
+        return static_cast<std::int64_t>(
+            std::ceil(2 * static_cast<double>(options_.size) * static_cast<double>(side) / cut));
+      };
+      return ImageShape{.height = scaled(whole.height, box.height), .width = scaled(whole.width, box.width)};
+    };
+    const std::int32_t label = dataset_->read_own_size(index, least, own);
+    draw_box(own, box, image);
+    return label;
+  }
+
+  // Cuts a box of whole pixels out first, so that pixels beside it do not contribute to its edges; in a
+  // reduced image, pixels on its border are weighted by their share inside.
+  void draw_box(const OwnSizeImage& own, const ImageBox& box, std::span<std::uint8_t> image) const {
+    ImageView whole = ImageView::of(own.pixels, own.shape);
+    const double scale = 1 / static_cast<double>(own.reduction);
+    const ImageBox scaled{
+        .y = box.y * scale, .x = box.x * scale, .height = box.height * scale, .width = box.width * scale};
+    const auto is_whole = [](double value) { return value == std::floor(value); };
+    if (!is_whole(box.y) || !is_whole(box.x) || !is_whole(box.height) || !is_whole(box.width)) {
+      whole.counted = {.height = static_cast<double>(own.whole.height) * scale,
+                       .width = static_cast<double>(own.whole.width) * scale};
+      return resample(whole, scaled, shape_, image);
+    }
+    const double top = std::floor(scaled.y), left = std::floor(scaled.x);
+    ImageView part = whole.part(static_cast<std::int64_t>(top), static_cast<std::int64_t>(left),
+                                static_cast<std::int64_t>(std::ceil(scaled.y + scaled.height) - top),
+                                static_cast<std::int64_t>(std::ceil(scaled.x + scaled.width) - left));
+    const ImageBox moved{
+        .y = scaled.y - top, .x = scaled.x - left, .height = scaled.height, .width = scaled.width};
+    part.counted = moved;
+    resample(part, moved, shape_, image);
+  }
+
+  std::unique_ptr<Dataset> dataset_;
+  ResizeOptions options_;
+  ImageShape shape_;
+};
+
+}  // namespace
+
+ImageBox random_box(const ImageShape& image, const Draw& draw, std::int64_t index) {
+  Uniforms uniforms(draw, index);
+  const double area = static_cast<double>(image.height) * static_cast<double>(image.width);
+  constexpr int kTries = 10;
+  for (int i = 0; i < kTries; ++i) {
+    const double cut = area * uniforms.next(kLeastArea, kMostArea);
+    const double ratio = std::exp(uniforms.next(std::log(kLeastRatio), std::log(kMostRatio)));
+    const auto width = static_cast<std::int64_t>(std::round(std::sqrt(cut * ratio)));
+    const auto height = static_cast<std::int64_t>(std::round(std::sqrt(cut / ratio)));
+    if (width < 1 || width > image.width || height < 1 || height > image.height) continue;
+    const std::int64_t y = uniforms.whole(image.height - height), x = uniforms.whole(image.width - width);
+    return {.y = static_cast<double>(y),
+            .x = static_cast<double>(x),
+            .height = static_cast<double>(height),
+            .width = static_cast<double>(width)};
+  }
+  return widest_box(image);
+}
+
+ImageBox center_box(const ImageShape& image, const ResizeOptions& options) {
+  const auto height = static_cast<double>(image.height), width = static_cast<double>(image.width);
+  const auto size = static_cast<double>(options.size);
+  const double shorter = std::round(size / options.center_share);
+  const double longer = std::floor(shorter * std::max(height, width) / std::min(height, width));
+  const double resized_height = height <= width ? shorter : longer;
+  const double resized_width = height <= width ? longer : shorter;
+  const double down = height / resized_height, across = width / resized_width;
+  return {.y = std::nearbyint((resized_height - size) / 2) * down,
+          .x = std::nearbyint((resized_width - size) / 2) * across,
+          .height = size * down,
+          .width = size * across};
+}
+
+std::unique_ptr<Dataset> resized(std::unique_ptr<Dataset> dataset, const ResizeOptions& options) {
+  return std::make_unique<Resized>(std::move(dataset), options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/sets/set_checks.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/system/printable.h"
+
+namespace lockstep {
+namespace {
+
+// Indices of the samples that are compared.
+std::vector<std::int64_t> looked_at(const Dataset& set) {
+  constexpr std::int64_t kMostDecoded = 4096;
+  return some_samples(set.size(), set.decodes() ? kMostDecoded : set.size());
+}
+
+template <typename Take>
+void for_each_hash(const Dataset& set, Take take) {
+  for (const std::int64_t index : looked_at(set)) {
+    try {
+      take(index, set.content_hash(index));
+    } catch (const DataError&) {  // reported when the sample is read
+    } catch (const IoError&) {
+    }
+  }
+}
+
+void tell_of_classes(const Dataset& train, const std::string& path) {
+  const std::vector<std::int64_t> counts = train.class_counts();
+  if (train.classes() == 1)
+    log::shared_warning("{}: there is only one class, so the model learns nothing", path);
+  const std::vector<std::string> names = train.class_names();
+  const auto classes_of = [&](std::int64_t samples) {
+    constexpr std::size_t kNamed = 5;
+    std::vector<std::string> found;
+    std::size_t count = 0;
+    for (std::size_t label = 0; label < counts.size(); ++label) {
+      if (counts[label] != samples || ++count > kNamed) continue;
+      found.push_back(names.empty() ? std::to_string(label) : printable(names[label]));
+    }
+    if (count > kNamed) found.push_back(fmt::format("{} more", count - kNamed));
+    return fmt::format("{}", fmt::join(found, ", "));
+  };
+  if (const std::string none = classes_of(0); !none.empty())
+    log::shared_warning("{}: classes without training samples: {} (labels start at 0)", path, none);
+  if (const std::string single = classes_of(1); !single.empty() && train.size() > 2 * train.classes())
+    log::shared_warning("{}: classes with a single training sample: {}", path, single);
+}
+
+}  // namespace
+
+bool SharedSamples::are_remarkable() const {
+  constexpr std::int64_t kNatural = 2;  // times the rate at which training samples repeat
+  return shared > kNatural * repeated && 1000 * shared > looked_at;
+}
+
+SharedSamples shared_samples(const Dataset& train, const Dataset& test) {
+  std::unordered_map<std::uint64_t, std::int64_t> known;  // content hash to the first training sample
+  SharedSamples found;
+  std::int64_t trained = 0, repeated = 0;
+  for_each_hash(train, [&](std::int64_t index, std::uint64_t hash) {
+    ++trained;
+    if (!known.emplace(hash, index).second) ++repeated;
+  });
+  for_each_hash(test, [&](std::int64_t index, std::uint64_t hash) {
+    ++found.looked_at;
+    const auto same = known.find(hash);
+    if (same == known.end()) return;
+    if (found.shared++ > 0) return;
+    found.first_test = index;
+    found.first_train = same->second;
+  });
+  if (trained > 0) found.repeated = repeated * found.looked_at / trained;
+  return found;
+}
+
+void tell_of_sets(const Dataset& train, const Dataset& test, const std::string& path) {
+  tell_of_classes(train, path);
+  const SharedSamples found = shared_samples(train, test);
+  if (!found.are_remarkable()) return;
+  log::shared_warning(
+      "{}: {} of {} examined test samples ({:.1f} %) are also training samples (the first: test sample {}, "
+      "training sample {}); results on them do not show how the model performs on new samples",
+      path, found.shared, found.looked_at,
+      100 * static_cast<double>(found.shared) / static_cast<double>(found.looked_at), found.first_test,
+      found.first_train);
+}
+
+}  // namespace lockstep

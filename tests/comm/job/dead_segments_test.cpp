@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/job/dead_segments.h"
+
+#include <chrono>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class DeadSegmentsTest : public testing::Test {
+ protected:
+  DeadSegmentsTest() {
+    fs::create_directories(memory_);
+    fs::create_directories(processes_ / "17");
+    fs::create_directories(processes_ / "self");
+  }
+
+  void make_segment(const std::string& name, std::chrono::minutes age) const {
+    std::ofstream(memory_ / name, std::ios::binary) << std::string(std::size_t{1} << 20, 'x');
+    fs::last_write_time(memory_ / name, fs::file_time_type::clock::now() - age);
+  }
+  void map(const std::string& name) const {
+    std::ofstream(processes_ / "17/maps", std::ios::app)
+        << "7f01-7f02 rw-s 00000000 00:19 42 " << (memory_ / name).string() << '\n';
+  }
+  DeadSegments found() const { return dead_segments(memory_, processes_); }
+
+  const TemporaryFolder folder_{"dead_segments"};
+  const fs::path memory_ = folder_.path() / "shm", processes_ = folder_.path() / "proc";
+};
+
+TEST_F(DeadSegmentsTest, AreSegmentsOfOpenMpiThatNoProcessMaps) {
+  EXPECT_EQ(found().files, 0);
+  make_segment("vader_segment.node.0.1a0001.0", std::chrono::minutes(10));
+  make_segment("sm_segment.node.0.1a0001.1", std::chrono::minutes(10));
+  make_segment("vader_segment.node.0.2b0001.0", std::chrono::minutes(10));
+  make_segment("vader_segment.node.0.3c0001.0", std::chrono::minutes(0));
+  make_segment("lockstep.17.0", std::chrono::minutes(10));
+  map("vader_segment.node.0.2b0001.0");
+  const DeadSegments dead = found();
+  EXPECT_EQ(dead.files, 2);
+  EXPECT_EQ(dead.first, "sm_segment.node.0.1a0001.1");
+  EXPECT_GE(dead.bytes, std::uint64_t{2} << 20);
+  EXPECT_TRUE(fs::exists(memory_ / dead.first)) << "the search must not remove files";
+}
+
+TEST_F(DeadSegmentsTest, AreReportedWithTheCommandThatRemovesThem) {
+  DeadSegments dead{.files = 12, .bytes = 48 << 20, .first = "vader_segment.a", .capacity = 1 << 30};
+  EXPECT_EQ(describe(DeadSegments{}, "node"), "");
+  EXPECT_EQ(describe(dead, "node"), "") << "no report while there is enough space";
+  dead.capacity = 64 << 20;
+  expect_parts(describe(dead, "node7"), {"/dev/shm", "node7", "48 MiB", "12 files", "vader_segment.a",
+                                         "! -exec fuser -s {} \\; -delete"});
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/files/atomic_file.h"
+
+#include <cstddef>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "tests/core/file_size_limit.h"
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AtomicFileTest : public testing::Test {
+ protected:
+  static std::string content(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::ptrdiff_t files() const { return std::distance(fs::directory_iterator(folder_), {}); }
+  // Expects an IoError with the path, which is not the temporary file's, and the system's reason.
+  template <typename Work>
+  static void expect_io_error(const fs::path& path, const std::string& reason, Work&& work) {
+    const std::string message = message_of<IoError>(work);
+    expect_parts(message, {path.string(), reason});
+    EXPECT_EQ(message.find(kPartialMark), std::string::npos) << message;
+  }
+
+  TemporaryFolder temporary_{"atomic_file"};
+  fs::path folder_ = temporary_.path();
+  fs::path path_ = folder_ / "file";
+};
+
+TEST_F(AtomicFileTest, AppearsOnlyAfterCommit) {
+  write_atomically(path_, "old");
+  AtomicFile file(path_);
+  file.write("new ");
+  file.write("and longer");
+  EXPECT_EQ(content(path_), "old");
+  file.commit();
+  EXPECT_EQ(content(path_), "new and longer");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, WithoutCommitNoFileRemains) {
+  { AtomicFile(path_).write("half"); }
+  EXPECT_EQ(files(), 0);
+}
+
+// The second writer replaces the first one's file as a whole and never writes into it.
+TEST_F(AtomicFileTest, TwoWritersDoNotDisturbEachOther) {
+  AtomicFile first(path_);
+  AtomicFile second(path_);
+  second.write("22");
+  first.write("1");
+  second.commit();
+  EXPECT_EQ(content(path_), "22");
+  first.commit();
+  EXPECT_EQ(content(path_), "1");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, KeepsTheOldFileWhenTheDiskIsFull) {
+  write_atomically(path_, "old");
+  {
+    const FileSizeLimit limit(4096);
+    expect_io_error(path_, "File too large", [&] { write_atomically(path_, std::string(10'000, 'x')); });
+  }
+  EXPECT_EQ(content(path_), "old");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, KeepsTheOldFileWhenNoTemporaryFileCanBeCreated) {
+  write_atomically(path_, "old");
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  expect_io_error(path_, "Too many open files", [&] { write_atomically(path_, "new"); });
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(content(path_), "old");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, ErrorsNameThePathAndTheReason) {
+  const fs::path nowhere = folder_ / "no" / "file";
+  expect_io_error(nowhere, "No such file or directory", [&] { AtomicFile file(nowhere); });
+  expect_io_error(folder_, "Is a directory", [&] { AtomicFile file(folder_); });
+}
+
+TEST_F(AtomicFileTest, AFailedRenameRemovesTheTemporaryFile) {
+  {
+    AtomicFile file(path_);
+    fs::create_directory(path_);  // in place of the file
+    expect_io_error(path_, "Is a directory", [&] { file.commit(); });
+  }
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, FollowsASymbolicLink) {
+  const fs::path link = folder_ / "link";
+  write_atomically(path_, "old");
+  fs::create_symlink("file", link);
+  write_atomically(link, "new");
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(content(path_), "new");
+  EXPECT_EQ(files(), 2);
+}
+
+// Writes directly: a temporary file must not replace /dev/stdout.
+TEST_F(AtomicFileTest, WritesIntoAPipe) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] { read = content(path_); });
+  write_atomically(path_, "through");
+  reader.join();
+  EXPECT_EQ(read, "through");
+  EXPECT_TRUE(fs::is_fifo(path_));
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, HasTheModeOfAnyNewFile) {
+  const mode_t before = umask(027);
+  write_atomically(path_, "");
+  umask(before);
+  EXPECT_EQ(fs::status(path_).permissions(), fs::perms(0640));
+}
+
+TEST_F(AtomicFileTest, ReplacesASymbolicLinkOnRequest) {
+  write_atomically(folder_ / "precious", "old");
+  for (const fs::path& to : {folder_ / "precious", folder_ / "nowhere"}) {
+    fs::remove(path_);
+    fs::create_symlink(to, path_);
+    write_atomically(path_, "new", Links::replace);
+    EXPECT_FALSE(fs::is_symlink(path_));
+    EXPECT_EQ(content(path_), "new");
+  }
+  EXPECT_EQ(content(folder_ / "precious"), "old");
+  EXPECT_FALSE(fs::exists(folder_ / "nowhere"));
+}
+
+TEST_F(AtomicFileTest, FollowsNoLinkOfAnotherUserInAWorldWritableFolder) {
+  if (getuid() != 0) GTEST_SKIP() << "needs root to create files of another user";
+  const fs::path shared = folder_ / "shared", mine = folder_ / "mine";
+  fs::create_directories(shared);
+  fs::create_directories(mine);
+  write_atomically(mine / "precious", "old");
+  ASSERT_EQ(chmod(shared.c_str(), 01777), 0);
+  fs::create_symlink(mine / "precious", shared / "file");
+  fs::create_symlink(mine, shared / "folder");
+  fs::create_symlink(shared / "file", mine / "link");
+  write_atomically(shared / "file", "by my own link");
+  EXPECT_EQ(content(mine / "precious"), "by my own link");
+  for (const char* link : {"file", "folder"}) ASSERT_EQ(lchown((shared / link).c_str(), 1, 1), 0);
+  for (const fs::path& path : {shared / "file", shared / "folder/precious", mine / "link"})
+    expect_io_error(path, "symbolic link", [&] { write_atomically(path, "stolen"); });
+  EXPECT_EQ(content(mine / "precious"), "by my own link");
+  ASSERT_EQ(chmod(shared.c_str(), 0777), 0);
+  write_atomically(shared / "file", "without the sticky bit any link is followed");
+}
+
+}  // namespace
+}  // namespace lockstep

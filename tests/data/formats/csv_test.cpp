@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/formats/csv.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+class CsvTables : public testing::Test {
+ protected:
+  void write(const std::string& name, std::string_view text) const {
+    folder_.write(name, Bytes(text.begin(), text.end()));
+  }
+  std::string path(const std::string& name = ".") const { return (folder_.path() / name).string(); }
+
+  std::unique_ptr<Dataset> open(Split split = Split::train) {
+    if (options_.path.empty()) options_.path = path();
+    return open_csv(options_, split);
+  }
+  template <typename E>
+  std::string error(Split split = Split::train) {
+    std::string message = message_of<E>([&] { open(split); });
+    for (std::size_t at = message.find(path()); at != std::string::npos; at = message.find(path()))
+      message.replace(at, path().size(), "");
+    return message;
+  }
+
+  struct Row {
+    std::vector<float> values;
+    std::int32_t label;
+    bool operator==(const Row&) const = default;
+    friend std::ostream& operator<<(std::ostream& out, const Row& row) {
+      return out << fmt::format("{} of class {}", fmt::join(row.values, " "), row.label);
+    }
+  };
+  static Row row(const Dataset& dataset, std::int64_t index) {
+    const ImageShape shape = dataset.image_shape();
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(shape.bytes()));
+    Row row{.values = std::vector<float>(static_cast<std::size_t>(shape.width)), .label = 0};
+    row.label = dataset.read(index, bytes);
+    std::memcpy(row.values.data(), bytes.data(), bytes.size());
+    return row;
+  }
+  static std::vector<Row> rows(const Dataset& dataset) {
+    std::vector<Row> all;
+    for (std::int64_t i = 0; i < dataset.size(); ++i) all.push_back(row(dataset, i));
+    return all;
+  }
+
+  DatasetOptions options_ = {.format = "csv", .csv = {.scaling = ColumnScaling::none}};
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(CsvTables, ContainNumbersAndTheLabelInTheLastColumn) {
+  write("train.csv", "1,-2.5,0\n+3,4e-2,2\r\n\n 5 ,\"6\",1");
+  write("test.csv", "7,8,2\n");
+  const std::unique_ptr<Dataset> train = open(), test = open(Split::test);
+  EXPECT_EQ(train->image_shape(), (ImageShape{.height = 1, .width = 2, .channels = 1, .type = DType::f32}));
+  EXPECT_EQ(train->classes(), 3);
+  EXPECT_TRUE(train->class_names().empty());
+  EXPECT_EQ(rows(*train), (std::vector<Row>{{{1, -2.5f}, 0}, {{3, 0.04f}, 2}, {{5, 6}, 1}}));
+  EXPECT_EQ(rows(*test), (std::vector<Row>{{{7, 8}, 2}}));
+  EXPECT_TRUE(train->verified());
+}
+
+TEST_F(CsvTables, MayHaveAHeader) {
+  write("train.csv", "label,id,length,width\ncat,17,1,2\ndog,18,3,4\nbird,19,5,6\n");
+  write("val.csv", "label,id,length,width\ndog,20,7,8\n");
+  options_.csv.ignore = "id";
+  const std::unique_ptr<Dataset> train = open();
+  EXPECT_EQ(train->class_names(), (std::vector<std::string>{"bird", "cat", "dog"}));
+  EXPECT_EQ(train->class_counts(), (std::vector<std::int64_t>{1, 1, 1}));
+  EXPECT_EQ(rows(*train), (std::vector<Row>{{{1, 2}, 1}, {{3, 4}, 2}, {{5, 6}, 0}}));
+  EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{7, 8}, 2}}));
+
+  options_.csv = {.label = "2", .ignore = "label, width", .scaling = ColumnScaling::none};
+  EXPECT_EQ(row(*open(), 0), (Row{{1}, 17}));
+}
+
+TEST_F(CsvTables, QuotedCellsMayContainAnyText) {
+  write("train.csv", "\"a, \"\"b\"\"\",size\n\"1\n2\",0\n3,1\n4,0\n5,0\n");
+  write("test.csv", "\"a, \"\"b\"\"\",size\n3,1\n");
+  const std::unique_ptr<Dataset> train = open();
+  EXPECT_EQ(rows(*train),
+            (std::vector<Row>{{{3}, 1}, {{4}, 0}, {{5}, 0}}));  // the line break in row 2 makes it no number
+  options_.on_error = OnError::stop;
+  expect_parts(error<DataError>(),
+               {"/train.csv:2", "column 1", "\"a, \"b\"\"", "\"1\n2\"", "data.csv.ignore"});
+}
+
+// 1, 2, 3, 6: mean 3, deviation sqrt(3.5).
+TEST_F(CsvTables, AreScaledByTheTrainingRows) {
+  write("train.csv", "1,7,1e9,0\n2,7,1000000001,0\n3,7,1000000002,1\n6,7,1000000003,1\n");
+  write("test.csv", "8,9,1000000004,1\n");
+  options_.csv.scaling = ColumnScaling::min_max;
+  EXPECT_EQ(row(*open(), 1), (Row{{0.2f, 0, 1.0f / 3}, 0}));
+  EXPECT_EQ(row(*open(Split::test), 0), (Row{{1.4f, 0, 4.0f / 3}, 1}));
+  options_.csv.scaling = ColumnScaling::standard;
+  const auto deviations = [](double value) { return static_cast<float>((value - 3) / std::sqrt(3.5)); };
+  const Row first = row(*open(), 0), other = row(*open(Split::test), 0);
+  EXPECT_FLOAT_EQ(first.values[0], deviations(1));
+  EXPECT_EQ(first.values[1], 0);
+  EXPECT_FLOAT_EQ(first.values[2], static_cast<float>(-1.5 / std::sqrt(1.25)));
+  EXPECT_FLOAT_EQ(other.values[0], deviations(8));
+  EXPECT_EQ(other.values[1], 0);
+}
+
+// One file, divided by rows: test rows do not affect the scale.
+TEST_F(CsvTables, OneFileCanBeSplit) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += fmt::format("{},{}\n", i % 10 == 3 ? 1000 + i : i, i % 2);
+  write("all.csv", text);
+  options_.path = path("all.csv");
+  options_.csv.scaling = ColumnScaling::min_max;
+  options_.validation_share = 0.3;
+  const std::unique_ptr<Dataset> train = open_dataset(options_, Split::train);
+  const std::unique_ptr<Dataset> test = open_dataset(options_, Split::test);
+  EXPECT_EQ(train->size() + test->size(), 200);
+  EXPECT_GT(test->size(), 30);
+  float least = 1, most = 0;
+  for (const Row& each : rows(*train)) {
+    least = std::min(least, each.values[0]);
+    most = std::max(most, each.values[0]);
+  }
+  EXPECT_EQ(least, 0);
+  EXPECT_EQ(most, 1);
+
+  options_.validation_share = 0;
+  expect_parts(error<ConfigError>(Split::test), {"data.path", path("all.csv"), "data.validation_share"});
+}
+
+TEST_F(CsvTables, MayConsistOfSeveralFiles) {
+  write("train-0.csv", "a,label\n1,0\n");
+  write("train-1.csv", "a,label\n2,1\n");
+  write("test.csv", "a,label\n3,0\n");
+  EXPECT_EQ(rows(*open()), (std::vector<Row>{{{1}, 0}, {{2}, 1}}));
+  write("train-1.csv", "b,label\n2,1\n");
+  expect_parts(error<DataError>(), {"/train-1.csv", "/train-0.csv"});
+}
+
+TEST_F(CsvTables, UnreadableRowsAreLeftOutOrNamed) {
+  const std::string place = "/train.csv:3";
+  struct Case {
+    std::string row;
+    std::vector<std::string> parts;  // of the error, apart from the place
+    std::vector<double> numbers = {};
+  };
+  const Case cases[] = {{"1,2", {"2 cells"}, {2, 3}},
+                        {"1,2,3,4", {"4 cells"}, {4, 3}},
+                        {"1,2,", {"column 3", "\"kind\""}},
+                        {"1,,0", {"column 2", "\"b\"", "\"\"", "data.csv.ignore"}},
+                        {"x,2,0", {"column 1", "\"a\"", "\"x\"", "data.csv.ignore"}},
+                        {"nan,2,0", {"column 1", "\"a\"", "\"nan\"", "data.csv.ignore"}},
+                        {"1e39,2,0", {"column 1", "\"a\"", "\"1e39\"", "data.csv.ignore"}}};
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.row);
+    write("train.csv", "a,b,kind\n1,2,0\n" + each.row + "\n3,4,1\n");
+    options_.on_error = OnError::leave_out;
+    EXPECT_EQ(open()->size(), 2);
+    options_.on_error = OnError::stop;
+    std::string message = error<DataError>();
+    ASSERT_NE(message.find(place), std::string::npos) << message;
+    message.erase(message.find(place), place.size());
+    expect_parts(message, each.parts);
+    for (const double number : each.numbers)
+      EXPECT_GE(std::ranges::count(numbers_named_in(message), number), 1) << number << ": " << message;
+  }
+  // More than half of the rows are unreadable: refuse the file.
+  write("train.csv", "a,b,kind\n1,2,0\nx,2,0\ny,2,0\n");
+  options_.on_error = OnError::leave_out;
+  expect_parts(error<DataError>(), {place, "column 1", "\"a\"", "\"x\"", "data.csv.ignore", "2 of 3 rows"});
+}
+
+TEST_F(CsvTables, TestRowsHaveTheClassesOfTrainingRows) {
+  write("train.csv", "1,cat\n2,dog\n");
+  write("test.csv", "1,cat\n2,cow\n3,dog\n");
+  EXPECT_EQ(open(Split::test)->size(), 2);
+  options_.on_error = OnError::stop;
+  expect_parts(error<DataError>(Split::test), {"/test.csv:2", "\"cow\""});
+  write("train.csv", "1,0\n2,1\n");
+  write("test.csv", "1,0\n2,2\n");
+  expect_parts(error<DataError>(Split::test), {"/test.csv:2", "\"2\""});
+}
+
+TEST_F(CsvTables, FilesThatAreNoTablesAreRefused) {
+  expect_parts(message_of<IoError>([&] { open(); }), {path(), "train.csv", "test.csv", "val.csv"});
+  write("train.csv", "");
+  const std::string empty = error<DataError>();
+  write("train.csv", "a,b\n");
+  const std::string only_names = error<DataError>();
+  for (const std::string& message : {empty, only_names}) expect_parts(message, {"/train.csv"});
+  EXPECT_NE(only_names, empty);
+  write("train.csv", "1\n2\n");
+  expect_parts(error<DataError>(), {"/train.csv", "1 cell"});
+  const std::string strict = "strict checking";  // a text of libcsv
+  write("train.csv", "1,0\n2,\"1\n3,0\n");
+  const std::string unclosed = error<DataError>();
+  expect_parts(unclosed, {"/train.csv:2"});
+  EXPECT_EQ(unclosed.find(strict), std::string::npos) << unclosed;
+  write("train.csv", "1,0\n2,1\"1\n");
+  expect_parts(error<DataError>(), {"/train.csv:2", strict});
+  write("train.csv", "a,kind\n1,0\n");
+  options_.csv.label = "species";
+  expect_parts(error<ConfigError>(), {"data.csv.label", "\"species\"", "/train.csv", "a, kind"});
+  options_.csv = {.ignore = "a, b"};
+  expect_parts(error<ConfigError>(), {"data.csv.ignore", "\"b\"", "/train.csv", "a, kind"});
+}
+
+// As spreadsheets save tables: a byte order mark, CRLF line ends, and the label in any column.
+TEST_F(CsvTables, MayBeginWithAByteOrderMark) {
+  write("train.csv", "\xef\xbb\xbflabel,x,visit\r\n1,2.5,0\r\n0,-1,2\r\n");
+  write("test.csv", "\xef\xbb\xbflabel,x,visit\r\n1,4,1\r\n");
+  EXPECT_EQ(rows(*open()), (std::vector<Row>{{{2.5f, 0}, 1}, {{-1, 2}, 0}}));
+  EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{4, 1}, 1}}));
+  write("train.csv", std::string_view("\xff\xfel\0a\0", 6));
+  expect_parts(error<DataError>(), {"/train.csv", "UTF-16"});
+}
+
+// The format of countries with decimal commas.
+TEST_F(CsvTables, MayHaveSemicolonsAndDecimalCommas) {
+  write("train.csv", "breite;höhe;art\n1,5;-2,25;rot\n3;4,0;blau\n");
+  const std::vector<Row> expected = {{{1.5f, -2.25f}, 1}, {{3, 4}, 0}};
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(rows(*open()), expected);
+  expect_parts(testing::internal::GetCapturedStderr(), {"warning", "1,5"});
+  write("train.csv", "1.5\t-2.25\trot\n3\t4.0\tblau\n");
+  EXPECT_EQ(rows(*open()), expected);
+  // Text with commas does not change the delimiter from semicolon to comma.
+  write("train.csv", "1.5;-2.25;\"rot, hell\"\n3;4.0;blau\n");
+  EXPECT_EQ(rows(*open()), expected);
+  options_.csv.delimiter = CsvDelimiter::semicolon;
+  EXPECT_EQ(rows(*open()), expected);
+}
+
+TEST_F(CsvTables, AHeaderIsDetectedInTheFirstRow) {
+  struct Case {
+    std::string text;
+    std::size_t rows;
+    bool guessed;  // and reported as a warning
+  };
+  const Case cases[] = {{"a,b,kind\n1,2,0\n3,4,1\n", 2, false},       // no numbers
+                        {"1,2,0\n3,4,1\n", 2, false},                 // only numbers
+                        {"5.1,3.5,setosa\n4.9,3,other\n", 2, false},  // text above text
+                        {"id,2019,2020\n1,2,0\n3,4,1\n", 2, true},    // text above numbers
+                        {"2019,2020,class\n1,2,cat\n3,4,dog\n", 2, true},
+                        {"0,1,2\n7,2,0\n3,4,1\n", 2, true},           // pandas without names
+                        {"?,2,0\n3,4,1\n5,6,0\n7,8,1\n", 3, false}};  // a missing number
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.text);
+    write("train.csv", each.text);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(static_cast<std::size_t>(open()->size()), each.rows);
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(lines_naming(log, "warning").find("data.csv.header") != std::string::npos, each.guessed) << log;
+  }
+  write("train.csv", "0,1,2\n7,2,0\n3,4,1\n");
+  options_.csv.header = CsvHeader::no;
+  EXPECT_EQ(open()->size(), 3);
+}
+
+TEST_F(CsvTables, ALabelColumnWithTooManyClassesIsRefusedOrReported) {
+  std::string every, many;
+  for (int i = 0; i < 100; ++i) {
+    every += fmt::format("{},{:.2f}\n", i % 7, 0.37 * i);
+    many += fmt::format("{},{:.1f}\n", i % 7, 0.1 * (i % 60));
+  }
+  write("train.csv", every);
+  expect_parts(error<DataError>(), {"column 2", "100 rows", "data.csv.label"});
+  write("train.csv", many);
+  testing::internal::CaptureStderr();
+  open();
+  const std::string warning = lines_naming(testing::internal::GetCapturedStderr(), "warning");
+  expect_parts(warning, {"column 2", "100 rows", "data.csv.label"});
+  EXPECT_GE(std::ranges::count(numbers_named_in(warning), 60.0), 1) << warning;
+  // Whole numbers that another program wrote as fractions are classes.
+  write("train.csv", "1,0.0\n2,1.0\n3,2.0\n");
+  EXPECT_EQ(row(*open(), 2), (Row{{3}, 2}));
+}
+
+TEST_F(CsvTables, AColumnOfRowNumbersIsReported) {
+  std::string text = ",x,label\n";
+  for (int i = 0; i < 20; ++i) text += fmt::format("{},{},{}\n", i, i % 3, i % 2);
+  write("train.csv", text);
+  testing::internal::CaptureStderr();
+  open();
+  expect_parts(testing::internal::GetCapturedStderr(), {"warning", "column 1", "data.csv.ignore = \"1\""});
+}
+
+TEST_F(CsvTables, UnlabelledTestRowsAreReplacedByValidationRows) {
+  write("train.csv", "a,label\n1,0\n2,1\n");
+  write("test.csv", "a\n3\n");
+  expect_parts(error<DataError>(Split::test),
+               {"test.csv", "\"label\"", "data.test_split", "data.validation_share"});
+  write("val.csv", "a,label\n4,1\n");
+  EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{4}, 1}}));
+  options_.test_split = "test";
+  EXPECT_NE(error<DataError>(Split::test), "");
+}
+
+TEST_F(CsvTables, FingerprintDependsOnTheContent) {
+  write("train.csv", "1,0\n2,1\n");
+  const std::uint64_t first = open()->fingerprint();
+  EXPECT_EQ(open()->fingerprint(), first);
+  write("train.csv", "1,0\n2.5,1\n");
+  EXPECT_NE(open()->fingerprint(), first);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/images/orientation.h"
+
+#include <array>
+#include <string_view>
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include "data/formats/image_folder.h"
+#include "data/images/image_decoder.h"
+#include "data/images/png.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+void append(Bytes& to, std::string_view text) { to.insert(to.end(), text.begin(), text.end()); }
+
+// A TIFF header with one directory; the orientation is its second entry.
+Bytes exif(int orientation, bool little) {
+  Bytes tiff;
+  const auto number = [&](std::uint32_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i)
+      tiff.push_back(static_cast<std::uint8_t>(value >> 8 * (little ? i : bytes - 1 - i)));
+  };
+  append(tiff, little ? "II" : "MM");
+  number(42, 2);
+  number(8, 4);
+  number(2, 2);
+  for (const auto& [tag, value] : {std::pair(0x0100, 640), std::pair(0x0112, orientation)}) {
+    number(static_cast<std::uint32_t>(tag), 2);
+    number(3, 2);
+    number(1, 4);
+    number(static_cast<std::uint32_t>(value), 2);
+    number(0, 2);
+  }
+  number(0, 4);
+  return tiff;
+}
+
+Bytes with_exif(const Bytes& jpeg, int orientation, bool little = true) {
+  Bytes content;
+  append(content, std::string_view("Exif\0\0", 6));
+  const Bytes tiff = exif(orientation, little);
+  content.insert(content.end(), tiff.begin(), tiff.end());
+  Bytes marked(jpeg.begin(), jpeg.begin() + 2);
+  const std::size_t length = content.size() + 2;
+  marked.insert(marked.end(),
+                {0xff, 0xe1, static_cast<std::uint8_t>(length >> 8), static_cast<std::uint8_t>(length)});
+  marked.insert(marked.end(), content.begin(), content.end());
+  marked.insert(marked.end(), jpeg.begin() + 2, jpeg.end());
+  return marked;
+}
+
+// The stored image is "ab/cd/ef". The expected images follow the figure of the Exif standard.
+TEST(Orientation, RotatesAndMirrorsAsInTheExifStandard) {
+  const Bytes stored = {'a', 'b', 'c', 'd', 'e', 'f'};
+  const ImageShape shape{.height = 3, .width = 2, .channels = 1};
+  constexpr std::string_view kShown[] = {"abcdef", "badcfe", "fedcba", "efcdab",
+                                         "acebdf", "ecafdb", "fdbeca", "bdface"};
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    Bytes shown(stored.size());
+    turn(stored, shape, orientation, shown);
+    EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(shown.data()), shown.size()),
+              kShown[orientation - 1])
+        << orientation;
+  }
+}
+
+TEST(Orientation, IsReadInBothByteOrdersAndOnlyIfValid) {
+  const Bytes plain = flat_jpeg({1, 2, 3});
+  EXPECT_EQ(exif_orientation(plain), 1);
+  for (const bool little : {false, true}) {
+    for (int orientation = 1; orientation <= 8; ++orientation)
+      EXPECT_EQ(exif_orientation(with_exif(plain, orientation, little)), orientation);
+    EXPECT_EQ(exif_orientation(with_exif(plain, 0, little)), 1);
+    EXPECT_EQ(exif_orientation(with_exif(plain, 9, little)), 1);
+  }
+  const Bytes whole = with_exif(plain, 6);
+  for (std::size_t length = 0; length < 60; ++length) {
+    const int found = exif_orientation(std::span(whole).first(length));
+    EXPECT_TRUE(found == 1 || found == 6) << length;
+  }
+  EXPECT_EQ(exif_orientation({}), 1);
+}
+
+// As stored: upper half white, lower half black. Turned right (6), the top becomes the right side.
+Bytes halves(const ImageShape& shape) {
+  Bytes pixels(static_cast<std::size_t>(shape.bytes()));
+  std::fill_n(pixels.begin(), pixels.size() / 2, std::uint8_t{255});
+  return pixels;
+}
+
+TEST(Orientation, ImagesAreReadUpright) {
+  const ImageShape stored{.height = 32, .width = 48, .channels = 3};
+  const TemporaryFolder folder;
+  folder.write("train/a/1.jpg", with_exif(encode(stored, halves(stored)), 6));
+  DatasetOptions options{.path = folder.path()};
+  testing::internal::CaptureStderr();
+  const auto shown = open_image_folder(options, Split::train);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("data.exif_orientation"), std::string::npos);
+  ASSERT_EQ(shown->image_shape(), (ImageShape{.height = 48, .width = 32, .channels = 3}));
+  const Bytes pixels = read(*shown, 0);
+  const auto red = [&](std::int64_t row, std::int64_t column) {
+    return pixels[static_cast<std::size_t>((row * 32 + column) * 3)];
+  };
+  for (const std::int64_t row : {0, 24, 47}) {
+    EXPECT_LT(red(row, 2), 20) << row;
+    EXPECT_GT(red(row, 29), 235) << row;
+  }
+  options.images.exif_orientation = ExifOrientation::ignore;
+  EXPECT_EQ(open_image_folder(options, Split::train)->image_shape(), stored);
+}
+
+// Decoding at reduced size equals the reduction of the full image, turned, also for sides that leave partial
+// pixels.
+TEST(Orientation, IsAppliedToReducedImages) {
+  for (const ImageShape& stored : {ImageShape{.height = 256, .width = 384, .channels = 3},
+                                   ImageShape{.height = 251, .width = 379, .channels = 3}}) {
+    const Bytes jpeg = with_exif(encode(stored, halves(stored)), 8);  // the top becomes the left side
+    ImageDecoder& decoder = ImageDecoder::of_this_thread();
+    const ImageShape whole = decoder.open("x.jpg", jpeg, ExifOrientation::apply);
+    EXPECT_EQ(whole, (ImageShape{.height = stored.width, .width = stored.height, .channels = 3}));
+    OwnSizeImage image;
+    decode_own_size(
+        whole, 3, [](const ImageShape&) { return ImageShape{.height = 40, .width = 40}; }, image);
+    EXPECT_EQ(image.reduction, stored.height % 8 == 0 ? 4 : 1);
+    const auto red = [&](std::int64_t row, std::int64_t column) {
+      return image.pixels[static_cast<std::size_t>((row * image.shape.width + column) * 3)];
+    };
+    EXPECT_GT(red(5, 2), 235);
+    EXPECT_LT(red(5, image.shape.width - 3), 20);
+  }
+}
+
+TEST(Orientation, IsReadFromTheExifChunkOfPngFiles) {
+  const ImageShape stored{.height = 2, .width = 3, .channels = 1};
+  Bytes png = encode_png(stored, Bytes{1, 2, 3, 4, 5, 6});
+  const Bytes tiff = exif(3, false);
+  Bytes chunk;
+  const auto word = [&](std::size_t value) {
+    for (int shift = 24; shift >= 0; shift -= 8) chunk.push_back(static_cast<std::uint8_t>(value >> shift));
+  };
+  word(tiff.size());
+  append(chunk, "eXIf");
+  chunk.insert(chunk.end(), tiff.begin(), tiff.end());
+  word(crc32(0, chunk.data() + 4, static_cast<unsigned>(chunk.size() - 4)));
+  constexpr std::ptrdiff_t kBehindHeader = 8 + 25;
+  png.insert(png.begin() + kBehindHeader, chunk.begin(), chunk.end());
+  ImageDecoder& decoder = ImageDecoder::of_this_thread();
+  EXPECT_EQ(decoder.open("x.png", png, ExifOrientation::apply), stored);
+  Bytes pixels(6);
+  decoder.decode(stored, pixels);
+  EXPECT_EQ(pixels, (Bytes{6, 5, 4, 3, 2, 1}));
+}
+
+}  // namespace
+}  // namespace lockstep

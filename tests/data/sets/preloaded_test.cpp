@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/sets/preloaded.h"
+
+#include <atomic>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "core/buffer.h"
+#include "core/error.h"
+#include "data/batch_loader.h"
+#include "data/formats/synthetic.h"
+#include "data/images/resized.h"
+
+namespace lockstep {
+namespace {
+
+// Computed images that count how often each was read.
+class Counted final : public Dataset {
+ public:
+  explicit Counted(std::int64_t samples)
+      : images_(open_synthetic(
+            {.height = 5, .width = 3, .channels = 3, .classes = 1, .train_samples = samples}, Split::train)),
+        reads_(static_cast<std::size_t>(samples)) {}
+
+  std::int64_t size() const override { return images_->size(); }
+  ImageShape image_shape() const override { return images_->image_shape(); }
+  std::int64_t classes() const override { return images_->classes(); }
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    ++reads_[static_cast<std::size_t>(index)];
+    if (index == broken) throw DataError("sample is broken");
+    return images_->read(index, image);
+  }
+  int reads(std::int64_t index) const { return reads_[static_cast<std::size_t>(index)]; }
+
+  std::int64_t broken = -1;
+
+ private:
+  std::unique_ptr<Dataset> images_;
+  mutable std::vector<std::atomic<int>> reads_;
+};
+
+// One buffer for each of the processes that share the images, here in one process.
+std::shared_ptr<std::vector<Buffer>> places_for(const Dataset& dataset, int places) {
+  auto memory = std::make_shared<std::vector<Buffer>>();
+  for (int i = 0; i < places; ++i)
+    memory->emplace_back(PreloadMemory::bytes_of_place(dataset, places), Device{});
+  return memory;
+}
+std::unique_ptr<Dataset> preloaded_in(const std::shared_ptr<const Dataset>& dataset,
+                                      const std::shared_ptr<std::vector<Buffer>>& memory) {
+  PreloadMemory places{.owner = memory};
+  for (const Buffer& place : *memory) places.places.push_back(place.data());
+  return preloaded(dataset, std::move(places));
+}
+
+std::vector<std::uint8_t> image_of(const Dataset& dataset, std::int64_t index, std::int32_t& label) {
+  std::vector<std::uint8_t> image(static_cast<std::size_t>(dataset.image_shape().bytes()));
+  label = dataset.read(index, image);
+  return image;
+}
+
+TEST(Preloaded, EqualsTheDataset) {
+  for (const int places : {1, 2, 3, 7}) {
+    for (const std::int64_t samples : {1, 2, 50}) {
+      const auto counted = std::make_shared<Counted>(samples);
+      const std::unique_ptr<Dataset> kept = preloaded_in(counted, places_for(*counted, places));
+      EXPECT_EQ(kept->size(), samples);
+      EXPECT_EQ(kept->image_shape(), counted->image_shape());
+      EXPECT_EQ(kept->classes(), counted->classes());
+      for (int round = 0; round < 3; ++round) {
+        for (std::int64_t i = 0; i < samples; ++i) {
+          std::int32_t label = -1, own = -1;
+          EXPECT_EQ(image_of(*kept, i, label), image_of(*counted, i, own));
+          EXPECT_EQ(label, own);
+          EXPECT_EQ(counted->reads(i), round + 2);  // once for all rounds, and the reads just now
+        }
+      }
+    }
+  }
+}
+
+// Like processes: each has a separate dataset, and all share the memory.
+TEST(Preloaded, IsDecodedOnceByAllSharers) {
+  constexpr std::int64_t kSamples = 400;
+  constexpr int kSharers = 3;
+  std::vector<std::shared_ptr<Counted>> own;
+  for (int i = 0; i < kSharers; ++i) own.push_back(std::make_shared<Counted>(kSamples));
+  const auto memory = places_for(*own[0], kSharers);
+  std::vector<std::jthread> threads;
+  std::atomic<int> wrong{0};
+  for (int sharer = 0; sharer < kSharers; ++sharer) {
+    threads.emplace_back([&, sharer] {
+      const std::unique_ptr<Dataset> kept = preloaded_in(own[static_cast<std::size_t>(sharer)], memory);
+      const Counted expected(kSamples);
+      for (int round = 0; round < 2; ++round) {
+        for (std::int64_t i = 0; i < kSamples; ++i) {
+          std::int32_t label = -1, right = -1;
+          if (image_of(*kept, i, label) != image_of(expected, i, right) || label != right) ++wrong;
+        }
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(wrong, 0);
+  const std::unique_ptr<Dataset> late = preloaded_in(own[0], memory);
+  for (std::int64_t i = 0; i < kSamples; ++i) {
+    const int before = own[0]->reads(i);
+    std::int32_t label = -1;
+    image_of(*late, i, label);
+    EXPECT_EQ(own[0]->reads(i), before) << "sample " << i << " was decoded again";
+    EXPECT_LE(own[0]->reads(i) + own[1]->reads(i) + own[2]->reads(i), kSharers)
+        << "each sharer may decode a sample at most once";
+  }
+}
+
+TEST(Preloaded, AnUndecodableSampleIsRetried) {
+  const auto counted = std::make_shared<Counted>(10);
+  counted->broken = 4;
+  const std::unique_ptr<Dataset> kept = preloaded_in(counted, places_for(*counted, 2));
+  std::int32_t label = -1;
+  EXPECT_THROW(image_of(*kept, 4, label), DataError);
+  EXPECT_THROW(image_of(*kept, 4, label), DataError);
+  counted->broken = -1;
+  EXPECT_NO_THROW(image_of(*kept, 4, label));
+  image_of(*kept, 4, label);
+  EXPECT_EQ(counted->reads(4), 3);
+}
+
+TEST(Preloaded, RandomCropsAreDrawnInEveryEpoch) {
+  const std::shared_ptr<const Dataset> drawn =
+      resized(std::make_unique<Counted>(6), {.size = 4, .random_crop = true});
+  EXPECT_TRUE(drawn->draws() && drawn->decodes());
+  const std::unique_ptr<Dataset> kept = preloaded_in(drawn, places_for(*drawn, 1));
+  std::vector<std::uint8_t> image(4 * 4 * 3), own(image.size()), middle(image.size());
+  kept->read(2, middle);  // preloaded now
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+    kept->read_augmented(2, {.seed = 1, .epoch = epoch}, image);
+    drawn->read_augmented(2, {.seed = 1, .epoch = epoch}, own);
+    EXPECT_EQ(image, own);
+    EXPECT_NE(image, middle);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/sets/set_checks.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "data/formats/image_folder.h"
+#include "data/sets/held_images.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+constexpr ImageShape kPixel{.height = 1, .width = 1, .channels = 1};
+
+HeldImages held(const Bytes& pixels, std::int64_t classes = 2) {
+  std::vector<std::int32_t> labels(pixels.size());
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    labels[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % classes);
+  return {kPixel, classes, pixels, labels};
+}
+
+std::string told(const Dataset& train, const Dataset& test) {
+  testing::internal::CaptureStderr();
+  tell_of_sets(train, test, "/data/set");
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(SetChecks, SharedSamplesOfTrainAndTestAreReported) {
+  const HeldImages train = held({1, 2, 3, 4}), apart = held({5, 6, 7}), mixed = held({9, 3, 8, 1});
+  EXPECT_EQ(shared_samples(train, apart).shared, 0);
+  EXPECT_EQ(told(train, apart), "");
+  const SharedSamples found = shared_samples(train, mixed);
+  EXPECT_EQ(found.looked_at, 4);
+  EXPECT_EQ(found.shared, 2);
+  EXPECT_EQ(found.first_test, 1);
+  EXPECT_EQ(found.first_train, 2);
+  expect_parts(told(train, mixed),
+               {"warning", "/data/set", "2 of 4", "50.0 %", "test sample 1", "training sample 2"});
+}
+
+// Rows of a few integers are often equal by chance, within training as well as between sets.
+TEST(SetChecks, FrequentlyRepeatedSamplesAreNotReported) {
+  Bytes train(100), test(50);
+  for (std::size_t i = 0; i < train.size(); ++i) train[i] = static_cast<std::uint8_t>(i % 5);
+  for (std::size_t i = 0; i < test.size(); ++i) test[i] = static_cast<std::uint8_t>(i % 5);
+  EXPECT_EQ(shared_samples(held(train), held(test)).shared, 50);
+  EXPECT_EQ(told(held(train), held(test)), "");
+}
+
+TEST(SetChecks, FilesAreComparedByContentNotByName) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 6; ++i)
+    folder.write(fmt::format("{}/{}/{}.jpg", i < 4 ? "train" : "test", i % 2 == 0 ? "a" : "b", i),
+                 flat_jpeg({static_cast<std::uint8_t>(20 * i), 9, 9}));
+  folder.write("test/a/copy.jpg", flat_jpeg({40, 9, 9}));
+  for (const std::int64_t size : {0, 4}) {
+    const DatasetOptions options{.format = "image_folder", .path = folder.path(), .resize = {.size = size}};
+    const SharedSamples found =
+        shared_samples(*open_dataset(options, Split::train), *open_dataset(options, Split::test));
+    EXPECT_EQ(found.looked_at, 3);
+    EXPECT_EQ(found.shared, 1);
+  }
+}
+
+// 40 classes with three samples each, except for class 37.
+HeldImages with_rare_class(int samples) {
+  std::vector<std::int32_t> labels;
+  for (std::int32_t label = 0; label < 40; ++label)
+    labels.insert(labels.end(), static_cast<std::size_t>(label == 37 ? samples : 3), label);
+  Bytes pixels(labels.size());
+  std::iota(pixels.begin(), pixels.end(), std::uint8_t{0});
+  return {kPixel, 40, pixels, labels};
+}
+
+TEST(SetChecks, ClassesWithTooFewSamplesAreReported) {
+  const HeldImages test = held({200, 201});
+  const std::string one_class = told(held({1, 2, 3, 4}, 1), test);
+  expect_parts(one_class, {"warning", "/data/set", "class"});
+  EXPECT_EQ(std::ranges::count(one_class, '\n'), 1) << one_class;
+  EXPECT_EQ(told(with_rare_class(3), test), "");
+  for (const int samples : {0, 1}) {
+    const std::string rare = told(with_rare_class(samples), test);
+    expect_parts(rare, {"warning", "/data/set", "37"});
+    EXPECT_EQ(std::ranges::count(rare, '\n'), 1) << rare;
+  }
+  // Class 0 has no sample and class 2 has one.
+  const HeldImages gap(kPixel, 4, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 1, 1, 1, 1, 2, 3, 3});
+  EXPECT_EQ(std::ranges::count(told(gap, test), '\n'), 2);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/sets/subset.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/data/jpeg_files.h"
+#include "tests/data/numbered_dataset.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+std::set<std::int64_t> numbers_of(std::int64_t size, Split split, double share) {
+  const auto side = side_of(std::make_unique<NumberedDataset>(size), split, share);
+  std::set<std::int64_t> numbers;
+  std::vector<std::uint8_t> image(4);
+  for (std::int64_t i = 0; i < side->size(); ++i) numbers.insert(side->read(i, image));
+  EXPECT_EQ(std::ssize(numbers), side->size());
+  return numbers;
+}
+
+TEST(Subset, SidesAreDisjointAndComplete) {
+  const std::set train = numbers_of(5000, Split::train, 0.2), test = numbers_of(5000, Split::test, 0.2);
+  EXPECT_EQ(train.size() + test.size(), 5000u);
+  for (const std::int64_t number : test) EXPECT_FALSE(train.contains(number));
+  EXPECT_NEAR(static_cast<double>(test.size()), 1000, 100);
+  // With more samples, or a larger share, test samples remain test samples.
+  const std::set later = numbers_of(6000, Split::test, 0.2), larger = numbers_of(5000, Split::test, 0.3);
+  for (const std::int64_t number : test) {
+    EXPECT_TRUE(later.contains(number));
+    EXPECT_TRUE(larger.contains(number));
+  }
+}
+
+TEST(Subset, AnEmptySideIsRefused) {
+  expect_parts(message_of<ConfigError>([] { numbers_of(3, Split::test, 1e-9); }),
+               {"data.validation_share", "1e-09", "3 samples"});
+}
+
+TEST(Subset, ImagesOfAFolderAreChosenByTheirNames) {
+  const auto names_of = [](const std::vector<std::string>& names) {
+    const TemporaryFolder folder;
+    for (const std::string& name : names) folder.write("train/a/" + name, flat_jpeg({1, 2, 3}));
+    folder.write("train/b/x.jpg", flat_jpeg({1, 2, 3}));
+    const DatasetOptions options{
+        .format = "image_folder", .path = folder.path(), .validation_share = 0.5, .synthetic = {}};
+    const auto test = open_dataset(options, Split::test);
+    EXPECT_EQ(test->size() + open_dataset(options, Split::train)->size(), std::ssize(names) + 1);
+    EXPECT_EQ(test->class_names(), (std::vector<std::string>{"a", "b"}));
+    std::set<std::uint64_t> keys;
+    for (std::int64_t i = 0; i < test->size(); ++i) keys.insert(test->key(i));
+    return keys;
+  };
+  std::vector<std::string> names;
+  for (int i = 0; i < 20; ++i) names.push_back(fmt::format("{}.jpg", i));
+  const std::set before = names_of(names);
+  names.push_back("00.jpg");  // changes the indices of all other samples
+  const std::set after = names_of(names);
+  for (const std::uint64_t key : before) EXPECT_TRUE(after.contains(key));
+}
+
+}  // namespace
+}  // namespace lockstep

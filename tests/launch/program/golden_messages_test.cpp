@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The whole text of the errors that users meet most often. All other tests assert facts of a message, so only
+// this table changes when messages are reworded.
+#include <fstream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/launch/program/program.h"
+
+namespace lockstep {
+namespace {
+
+struct Golden {
+  std::string arguments;  // of lockstep; DIR is the test's folder
+  int exit_code;
+  std::string message;
+};
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+TEST(GoldenMessages, AreWhatUsersRead) {
+  const Workplace workplace("golden");
+  std::ofstream(workplace.path("key.toml")) << "data.path = \"data\"\n[optimizer]\nlr = 0.1\n";
+  std::ofstream(workplace.path("value.toml")) << "data.path = \"data\"\n[optimizer]\nname = \"adam\"\n";
+  const Golden goldens[] = {
+      {"trian", exit_code::usage, "unknown command trian; did you mean train?"},
+      {"train", exit_code::usage, "CONFIG is required; see lockstep help"},
+      {"train DIR/config.toml --batch-size 3", exit_code::usage,
+       "unknown flag --batch-size; did you mean the configuration's key train.batch? Set it with --set "
+       "train.batch=..."},
+      {"train fashion_mnist_cn", exit_code::config,
+       "unknown preset fashion_mnist_cn; did you mean fashion_mnist_cnn? Presets: cifar10_resnet18, "
+       "cifar10_resnet20, fashion_mnist_cnn, fashion_mnist_mlp, fashion_mnist_resnet20, imagenet_resnet50; a "
+       "file is given as PATH.toml"},
+      {"train DIR/none.toml", exit_code::io,
+       "cannot read the configuration DIR/none.toml: No such file or directory"},
+      {"train DIR/key.toml", exit_code::config,
+       "DIR/key.toml:3: unknown key optimizer.lr; did you mean optimizer.learning_rate?"},
+      {"train DIR/value.toml", exit_code::config,
+       "DIR/value.toml:3: optimizer.name = \"adam\": allowed are sgd, adamw, lars; did you mean adamw?"},
+      {"train DIR/config.toml --set train.batch=0", exit_code::config,
+       "train.batch = 0: allowed are integers from 1 to 1048576, or \"auto\""},
+      {"train DIR/config.toml --set optimizer.learning_rate=fast", exit_code::config,
+       "optimizer.learning_rate = \"fast\": a number > 0 and <= 1e+30 is expected"},
+      {"train DIR/config.toml --set comm.codec=spars", exit_code::config,
+       "comm.codec = \"spars\": allowed are none, fp16, bf16, int8, sign, powersgd, topk, dgc, auto"},
+      {"train DIR/config.toml --set comm.topology=ring --set train.staleness=1", exit_code::config,
+       "comm.topology = \"ring\": allowed only with train.staleness = 0, because no gradients are exchanged"},
+      {"train DIR/config.toml --set data.mixup=0.5 --set train.batch=31", exit_code::config,
+       "data.mixup above 0: allowed only with an even train.batch, because images are mixed in pairs"},
+      {"train DIR/config.toml --set data.path=/nowhere", exit_code::io,
+       "/nowhere/train-images-idx3-ubyte: not found, with or without .gz; data.path must name a folder with "
+       "images and labels in IDX format, such as /usr/share/datasets/fashion-mnist after apt-get install "
+       "dataset-fashion-mnist"},
+      {"train DIR/config.toml --set train.batch=600", exit_code::config,
+       "the dataset has 512 samples, fewer than one global batch of 600 (1 rank x batch 600 x accumulation "
+       "1); lower train.batch or train.accumulation, or start fewer ranks"},
+      {"train DIR/config.toml --init /nowhere", exit_code::io,
+       "/nowhere: cannot be read: No such file or directory"},
+      {"train DIR/config.toml --resume /nowhere", exit_code::io,
+       "--resume /nowhere: no such folder; allowed are auto, never, and the folder of a checkpoint or a run"},
+      {"train DIR/config.toml --resume-with train.bach --resume auto", exit_code::usage,
+       "--resume-with train.bach: unknown key; did you mean train.batch?"},
+      {"eval DIR/config.toml", exit_code::usage,
+       "lockstep eval needs exactly one of --init FILE, for an export, and --resume FOLDER, for a "
+       "checkpoint"},
+      {"report /nowhere", exit_code::io,
+       "/nowhere has no metrics.jsonl; name the folder of a run (its run.dir)"},
+      {"sweep /nowhere.toml", exit_code::io,
+       "cannot read the sweep file /nowhere.toml: No such file or directory; expected a TOML file (see "
+       "lockstep help sweep)"},
+      {"predict /nowhere x.png", exit_code::io, "/nowhere: cannot be read: No such file or directory"}};
+  const std::string folder = workplace.path("config.toml").parent_path().string();
+  for (const Golden& golden : goldens) {
+    const ProgramResult result =
+        run_shell(program("lockstep") + " " + replaced(golden.arguments, "DIR", folder));
+    EXPECT_EQ(result.exit_code, golden.exit_code) << golden.arguments;
+    EXPECT_EQ(replaced(result.output, folder, "DIR"), "lockstep: " + golden.message + "\n");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
