@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/profiler_range.h"
+#include "launch/train/compatibility.h"
 #include "launch/train/step/shared_steps.h"
 #include "launch/train/step_ends/apart.h"
 #include "launch/train/step_ends/crossing.h"
@@ -22,6 +23,36 @@
 
 namespace lockstep {
 namespace {
+
+// Fails a CHECK if features of the training exclude each other.
+const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Parts& parts) {
+  const struct {
+    Feature feature;
+    std::string_view name;
+    bool on;
+  } features[] = {
+      {Feature::reproducible, "step statistics", parts.step_statistics != nullptr},
+      {Feature::sync_batch_norm, "synchronised batch norm", parts.across != nullptr},
+      {Feature::clip_norm, "clip_norm", options.clip_norm > 0},
+      {Feature::ema_decay, "ema_decay", options.ema_decay > 0},
+      {Feature::staleness, "delayed buckets", parts.buckets.delayed()},
+      {Feature::average_every, "average_every", options.average_every > 0},
+      {Feature::ring, "a ring", options.topology == Topology::ring},
+      {Feature::cross_barrier, "cross_barrier", options.cross_barrier},
+      {Feature::max_skipped_steps, "max_skipped_steps", options.max_skipped_steps > 0},
+      {Feature::dynamic_loss_scale, "a dynamic loss scale", parts.optimizer.loss_scale_options().dynamic()},
+      {Feature::metrics_every, "evaluate_every", options.evaluate_every > 0},
+      {Feature::gpu, "a GPU", !is_host_memory(parts.network.device())}};
+  for (const auto& each : features) {
+    for (const auto& other : features) {
+      const Exclusion* row = each.on && other.on ? find_exclusion(each.feature, other.feature) : nullptr;
+      CHECK(row == nullptr, "{} excludes {}: {}", each.name, other.name, row->reason);
+    }
+  }
+  CHECK(options.clip_norm == 0 || parts.buckets.exchange().same_on_every_rank(),
+        "clip_norm requires an exchange with the same result on every rank");
+  return options;
+}
 
 std::optional<Ledger> make_ledger(const Trainer::Parts& parts, bool on_host) {
   if (parts.communicator.size() == 1 && parts.timeline == nullptr) return std::nullopt;
@@ -58,23 +89,13 @@ std::vector<Communicator*> communicators_of(const Trainer::Parts& parts) {
 
 // The only function that names every StepEnd; see step_ends/step_end.h.
 std::unique_ptr<StepEnd> choose_step_end(const StepEndParts& parts, const TrainerOptions& options) {
-  const bool ring = options.topology == Topology::ring, apart = options.average_every > 0;
-  const bool late = parts.buckets.delayed(), crossing = options.cross_barrier;
-  CHECK(ring + apart + late + crossing <= 1,
-        "at most one of a ring, average_every, delayed buckets and cross_barrier may be set");
-  CHECK(parts.average == nullptr || !(ring || apart || crossing),
-        "ema_decay requires the same parameters on all ranks after each step: no ring, average_every or "
-        "cross_barrier");
-  CHECK(options.clip_norm == 0 || ring + apart + late + crossing == 0,
-        "clip_norm requires the step's averaged gradients: no ring, average_every, delayed buckets or "
-        "cross_barrier");
-  if (ring) return std::make_unique<RingEnd>(parts);
-  if (apart) {
+  if (options.topology == Topology::ring) return std::make_unique<RingEnd>(parts);
+  if (options.average_every > 0) {
     return std::make_unique<ApartEnd>(
         parts, LocalSgdOptions{.every = options.average_every, .after = options.average_after});
   }
-  if (late) return std::make_unique<LateEnd>(parts);
-  if (crossing) return std::make_unique<CrossingEnd>(parts);
+  if (parts.buckets.delayed()) return std::make_unique<LateEnd>(parts);
+  if (options.cross_barrier) return std::make_unique<CrossingEnd>(parts);
   return std::make_unique<SynchronousEnd>(parts);
 }
 
@@ -95,7 +116,7 @@ bool records_steps(const Trainer::Parts& parts, const StepEnd& end) {
 Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOptions& options)
     : parts_(parts),
       schedule_(schedule),
-      options_(options),
+      options_(checked(options, parts)),
       stream_(parts.network.device(), StreamUse::compute),
       train_(parts.train, {.device = parts.network.device(), .micro_batches = options.accumulation}),
       test_(parts.test, {.device = parts.network.device()}),
@@ -122,20 +143,10 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
                            options)),
       traces_(first_rank_where(parts.communicator.host(), parts.timeline != nullptr) >= 0) {
   settled_.loss_scale = parts_.optimizer.read_control(stream_).loss_scale;
-  CHECK(!end_->traits().judges_alone || parts.across == nullptr,
-        "synchronised batch norm requires that no rank skips a step alone");
-  CHECK(options.clip_norm == 0 || parts.buckets.exchange().same_on_every_rank(),
-        "clip_norm requires an exchange with the same result on every rank");
-  if (options_.max_skipped_steps > 0) {
-    CHECK(!options_.cross_barrier,
-          "max_skipped_steps excludes cross_barrier: the next step has begun before a step is judged");
-    parts_.optimizer.judge_each_step();
-  }
+  if (options_.max_skipped_steps > 0) parts_.optimizer.judge_each_step();
   if (options.metrics.any())
     metrics_.emplace(options.metrics, parts.network, parts.communicator.host(), stream_);
   if (metrics_ && !metrics_->any()) metrics_.reset();
-  CHECK(options.evaluate_every == 0 || in_lockstep(),
-        "evaluate_every requires ranks in lockstep: on a ring they wait for each other only after an epoch");
   const bool may_record = options.record_steps && stream_.can_record();
   codec_trial_ = make_codec_trial(parts, may_record, options.codec_trial);
   recordings_.begin(may_record && records_steps(parts, *end_), end_->traits().first_exchange);

@@ -404,8 +404,8 @@ void Loader::check_values() {
 }
 
 void Loader::check_together() {
-  for (const ConfigConflict& conflict : conflicts_in(config_))
-    complain(*find_key(conflict.key), conflict.what);
+  for (const std::string& conflict : conflicts_in(config_))
+    complain(*find_key(conflict.substr(0, conflict.find(' '))), conflict);
   if (config_.schedule.scaling != RateScaling::none && !given("optimizer.learning_rate")) {
     complain(*find_key("optimizer.scale_rate"),
              fmt::format("optimizer.scale_rate = \"{}\": allowed only if optimizer.learning_rate is set, "

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conflicts between values of a configuration that are each valid.
+// Conflicts between values of a configuration that are each valid: the features of
+// launch/train/compatibility.h, in the words of the keys.
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "launch/program/config/config.h"
+#include "launch/train/compatibility.h"
 
 namespace lockstep {
 
-struct ConfigConflict {
-  std::string_view key;  // the key to report; it may not have been given
-  std::string what;      // the value, the value it needs elsewhere, and why
-};
+// All conflicts. Each text begins with the key to report, which may not have been given, and has its value,
+// the value that it needs elsewhere, and the reason. Each value alone is valid.
+std::vector<std::string> conflicts_in(const Config& config);
 
-// All conflicts. Each value alone is valid.
-std::vector<ConfigConflict> conflicts_in(const Config& config);
+// True if the configuration has nothing off that the feature, which it need not have, requires.
+bool meets_needs_of(Feature feature, const Config& config);
+
+// All rows of the table, for the page of keys.
+std::string conflicts_as_markdown();
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 
 #include "core/system/wrapped_text.h"
 #include "launch/program/config/config.h"
+#include "launch/program/config/config_conflicts.h"
 #include "launch/program/config/config_keys.h"
 
 namespace lockstep {
@@ -99,7 +100,7 @@ std::string keys_as_markdown(const Registry& registry) {
     text += fmt::format("| `{}` | `{}` | {} | {} |\n", key.short_name(), detail::default_of(key),
                         detail::allowed(key), key.description);
   }
-  return text;
+  return text + conflicts_as_markdown();
 }
 
 }  // namespace lockstep

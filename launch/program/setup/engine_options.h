@@ -4,9 +4,6 @@
 // device.
 #pragma once
 
-#include <string_view>
-#include <vector>
-
 #include "launch/program/config/config.h"
 
 namespace lockstep {
@@ -19,7 +16,5 @@ BucketOptions bucket_options(const Config& config, const Registry& registry = {}
 // LossScaleOptions{} unless the precision is fp16.
 LossScaleOptions loss_scale_options(const Config& config);
 TrainerOptions trainer_options(const Config& config);
-// Settings that comm.cross_barrier requires and this configuration lacks, each with the reason; empty: none.
-std::vector<std::string_view> cross_barrier_needs(const Config& config);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include "comm/agreement.h"
 #include "launch/observe/account/bucket_choices.h"
 #include "launch/observe/account/codec_advice.h"
+#include "launch/program/config/config_conflicts.h"
 #include "launch/program/devices/cores.h"
 #include "launch/program/setup/engine_options.h"
 #include "launch/program/setup/reproducible.h"
@@ -245,7 +246,7 @@ AdviceContext Training::advice_context(const World& world) const {
           .halves_are_fast = halves_are_fast(),
           .buckets = bucket_choices(network_->parameters(), host_.size()),
           .may_cross = is_host_memory(device) && !config_.gradients.cross_barrier &&
-                       cross_barrier_needs(config_).empty(),
+                       meets_needs_of(Feature::cross_barrier, config_),
           .codecs = codecs_to_advise(bucket_options(config_, registry_), network_->parameters(),
                                      buckets_->buckets(), device, world.nodes())};
 }

@@ -2,15 +2,12 @@
 #include "launch/train/step_ends/apart.h"
 
 #include "comm/agreement.h"
-#include "core/error.h"
 
 namespace lockstep {
 
 ApartEnd::ApartEnd(const StepEndParts& parts, const LocalSgdOptions& options)
     : SynchronousEnd(parts, {.judges_alone = true, .kinds = options}),
       local_(parts.network, parts.buckets, parts.communicator, options) {
-  CHECK(parts.statistics == nullptr,
-        "local steps exclude step statistics, which all ranks exchange in each step");
   parts.optimizer.set_state_scope(StateScope::per_rank);
 }
 

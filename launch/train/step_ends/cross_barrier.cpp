@@ -40,8 +40,6 @@ CrossBarrier::CrossBarrier(Network& network, GradientBuckets& buckets, Optimizer
       values_(network.values().size_bytes(), network.device()),
       statistics_(network.statistics().size_bytes(), network.device()) {
   CHECK(buckets.one_by_one(), "CrossBarrier requires BucketOptions::one_by_one");
-  CHECK(!optimizer.loss_scale_options().dynamic(),
-        "CrossBarrier excludes a dynamic loss scale: it skips steps that are partly applied");
 }
 
 std::size_t CrossBarrier::planned_bytes(const MemoryPlan& network) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/step_ends/gossip.h"
 
-#include "core/error.h"
 #include "kernels/backend.h"
 
 namespace lockstep {
@@ -11,10 +10,7 @@ Gossip::Gossip(Network& network, Communicator& communicator)
       slots_(communicator, static_cast<std::int64_t>(network.values().size())),
       steps_(slots_, communicator),
       theirs_(network.values().size_bytes(), network.device()),
-      seen_(slots_.neighbours().size()) {
-  CHECK(is_host_memory(network.device()),
-        "gossip requires a CPU: ranks read the host memory of their neighbours");
-}
+      seen_(slots_.neighbours().size()) {}
 
 std::size_t Gossip::planned_bytes(std::size_t parameter_bytes) {
   return parameter_bytes +

@@ -3,15 +3,11 @@
 
 #include <utility>
 
-#include "core/error.h"
-
 namespace lockstep {
 
 LateEnd::LateEnd(const StepEndParts& parts)
     : StepEnd(parts, {.keeps_gradients = false, .first_exchange = 1}),
-      delayed_(parts.network, parts.buckets, parts.optimizer, parts.communicator.size()) {
-  CHECK(parts.statistics == nullptr, "DelayedGradients excludes step statistics, which are not delayed");
-}
+      delayed_(parts.network, parts.buckets, parts.optimizer, parts.communicator.size()) {}
 
 // With a dynamic loss scale, two scales alternate: the norm is not computed.
 StepPlan LateEnd::begin_step(const StepPlace&) {

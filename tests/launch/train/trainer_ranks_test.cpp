@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "launch/train/compatibility.h"
 #include "tests/comm/keeps_its_share.h"
 #include "tests/distance.h"
 #include "tests/launch/train/state_of.h"
 #include "tests/launch/train/thread_training.h"
+#include "tests/message_of.h"
 #include "tests/thinning.h"
 
 namespace lockstep {
@@ -123,6 +125,14 @@ TEST(TrainerRanks, ClippedGradientsOnFourRanks) {
   training.clip_norm = 0;
   EXPECT_EQ(digest_of(training), far) << "a norm that is never reached changes nothing";
   EXPECT_NE(far, clipped);
+}
+
+// The configuration gives the same reason.
+TEST(TrainerRanks, RefusesFeaturesThatExcludeEachOther) {
+  const ThreadTraining training{.ranks = 2, .clip_norm = 1, .average_every = 2};
+  expect_parts(
+      message_of<std::exception>([&] { train_on_threads(training); }),
+      {"clip_norm", std::string(find_exclusion(Feature::clip_norm, Feature::average_every)->reason)});
 }
 
 // The change of all parameters after `steps` steps in bf16.

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/suggestions.h"
+#include "launch/train/compatibility.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
@@ -257,6 +258,10 @@ TEST(Config, ClippingNeedsTheMeanOfAllGradients) {
     const std::string error = config_error([&] { with({"optimizer.clip_norm=0.5", other}); });
     expect_in_order(error, {"optimizer.clip_norm = 0.5", allowed});
   }
+  expect_parts(config_error([] {
+                 with({"optimizer.clip_norm=1", "train.staleness=1"});
+               }),
+               {std::string(find_exclusion(Feature::clip_norm, Feature::staleness)->reason)});
   EXPECT_EQ(with({"optimizer.clip_norm=1", "train.average_every=1", "comm.codec=topk"}).trainer.clip_norm, 1);
 }
 
