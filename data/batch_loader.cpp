@@ -382,10 +382,10 @@ BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOption
   CHECK(shard.rank >= 0 && shard.rank < shard.size, "rank {} of {}", shard.rank, shard.size);
   const std::int64_t global = shard.size * options.accumulation * options.batch;
   if (options.tail != Tail::pad && options.tail != Tail::exact && dataset.size() < global) {
-    throw ConfigError(
-        fmt::format("the dataset has {} samples, fewer than one global batch of {} ({} ranks x batch {} x "
-                    "accumulation {}); lower train.batch or train.accumulation, or start fewer ranks",
-                    dataset.size(), global, shard.size, options.batch, options.accumulation));
+    throw ConfigError(fmt::format(
+        "the dataset has {} samples, fewer than one global batch of {} ({} rank{} x batch {} x "
+        "accumulation {}); lower train.batch or train.accumulation, or start fewer ranks",
+        dataset.size(), global, shard.size, shard.size == 1 ? "" : "s", options.batch, options.accumulation));
   }
   CHECK(dataset.size() > 0, "the dataset is empty");
   if (dataset.size() > std::numeric_limits<decltype(SampleId::index)>::max()) {

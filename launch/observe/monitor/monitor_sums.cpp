@@ -83,8 +83,9 @@ std::optional<double> MonitorSums::joules() const {
   return *device_joules + host_joules.value_or(0);
 }
 
-std::string to_json(const MonitorSums& sums, const EnergyTerms& terms) {
+nlohmann::ordered_json json_of(const MonitoredEpoch& epoch) {
   constexpr double kJoulesPerKwh = 3.6e6;
+  const auto& [sums, terms] = epoch;
   const std::optional<double> joules = sums.joules();
   const auto over = [&](double divisor) {
     return json_or_null(joules && divisor > 0 ? std::optional(*joules / divisor) : std::nullopt);
@@ -120,7 +121,7 @@ std::string to_json(const MonitorSums& sums, const EnergyTerms& terms) {
       {"samples_per_joule",
        json_or_null(joules && *joules > 0 ? std::optional(terms.samples / *joules) : std::nullopt)}};
   if (terms.price_per_kwh > 0) object["cost"] = over(kJoulesPerKwh / terms.price_per_kwh);
-  return object.dump();
+  return object;
 }
 
 void EnergyMeter::add(Clock::time_point now, std::optional<double> joules, std::optional<double> watts) {

@@ -6,7 +6,8 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <string>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "launch/observe/monitor/host_load.h"
 #include "launch/observe/monitor/nvml.h"
@@ -61,12 +62,17 @@ struct EnergyTerms {
   double price_per_kwh = 0;  // 0: not given
 };
 
-// A JSON object {provider, nodes, devices, slices, samples, seconds, utilization, memory_utilization,
+struct MonitoredEpoch {
+  MonitorSums sums;
+  EnergyTerms terms;
+};
+
+// {provider, nodes, devices, slices, samples, seconds, utilization, memory_utilization,
 // sm_activity, tensor_activity, memory_activity, memory_used_bytes, memory_bytes, celsius, clock_reasons,
 // device_joules, host {processor, job_processor, memory_used_bytes, memory_bytes, received_bytes_per_second,
 // sent_bytes_per_second, joules}, joules, watts, kwh, samples_per_joule, cost}. Shares range from 0 to 1.
 // Unknown values are null. Without a price, cost is omitted.
-std::string to_json(const MonitorSums& sums, const EnergyTerms& terms = {});
+nlohmann::ordered_json json_of(const MonitoredEpoch& epoch);
 
 // Integrates energy from samples. take() may be called between samples, even if epochs are shorter than the
 // sample interval.

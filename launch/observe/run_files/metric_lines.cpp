@@ -4,18 +4,11 @@
 #include <algorithm>
 
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 namespace lockstep {
 namespace {
 
 constexpr double kWorthTelling = 0.02;  // share of an epoch's time
-
-std::vector<double> numbers_of(const std::vector<ClassScore>& scores, double ClassScore::*number) {
-  std::vector<double> numbers;
-  for (const ClassScore& score : scores) numbers.push_back(score.*number);
-  return numbers;
-}
 
 std::string rate_text(double bytes_per_second) {
   if (bytes_per_second >= 1e9) return fmt::format("{:.1f} GB/s", bytes_per_second * 1e-9);
@@ -24,37 +17,9 @@ std::string rate_text(double bytes_per_second) {
 
 }  // namespace
 
-std::string to_json(const EvaluationRecord& record) {
-  const std::optional<EvaluationMetrics>& metrics = record.evaluation.metrics;
-  nlohmann::ordered_json json{{"epoch", record.epoch},
-                              {"step", record.step},
-                              {"test_loss", record.evaluation.loss},
-                              {"test_accuracy", record.evaluation.accuracy}};
-  if (metrics) add_metrics(*metrics, json);
-  json["seconds"] = record.seconds;
-  if (metrics) json["metrics_seconds"] = metrics->seconds;
-  return json.dump();
-}
-
-void add_metrics(const EvaluationMetrics& metrics, nlohmann::ordered_json& line) {
-  if (metrics.top5) line["top5"] = *metrics.top5;
-  if (!metrics.by_class.empty()) {
-    line["f1_macro"] = macro_f1(metrics.by_class);
-    line["f1_by_class"] = numbers_of(metrics.by_class, &ClassScore::f1);
-    line["precision_by_class"] = numbers_of(metrics.by_class, &ClassScore::precision);
-    line["recall_by_class"] = numbers_of(metrics.by_class, &ClassScore::recall);
-  }
-  if (metrics.confusion.empty()) return;
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  const std::int64_t classes = metrics.classes;
-  for (auto row = metrics.confusion.begin(); row != metrics.confusion.end(); row += classes)
-    rows.push_back(std::vector<std::int64_t>(row, row + classes));
-  line["confusion"] = std::move(rows);
-}
-
 void add_metrics(const EvaluationMetrics& metrics, std::vector<std::string>& parts) {
   if (metrics.top5) parts.push_back(fmt::format("top5 {:.2f} %", 100 * *metrics.top5));
-  if (!metrics.by_class.empty()) parts.push_back(fmt::format("f1 {:.3f}", macro_f1(metrics.by_class)));
+  if (metrics.f1_macro) parts.push_back(fmt::format("f1 {:.3f}", *metrics.f1_macro));
 }
 
 std::vector<std::string> communication_parts(const EpochCommunication& communication) {

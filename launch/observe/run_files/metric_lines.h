@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Formats evaluation metrics for metrics.jsonl, evaluations.jsonl and the epoch's line, and communication for
-// that line. Advises what to omit if metrics take long.
+// Formats evaluation metrics and communication for the epoch's line. Advises what to omit if metrics take
+// long.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "launch/train/clock/communication.h"
 #include "launch/train/training_records.h"
 
 namespace lockstep {
 
-// The object in evaluations.jsonl: epoch, step, test_loss, test_accuracy, metrics, seconds, and, where there
-// are metrics, metrics_seconds.
-std::string to_json(const EvaluationRecord& record);
-
-// Adds top5, f1_macro, f1_by_class, precision_by_class, recall_by_class, and confusion (a row for each class,
-// a column for each prediction). Omits metrics that were not requested.
-void add_metrics(const EvaluationMetrics& metrics, nlohmann::ordered_json& line);
 // "top5 93.10 %", "f1 0.871", for people.
 void add_metrics(const EvaluationMetrics& metrics, std::vector<std::string>& parts);
 

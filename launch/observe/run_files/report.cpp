@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -62,12 +61,6 @@ std::string code_block(const std::string& text) {
 }
 
 }  // namespace
-
-double EpochReport::busy() const {
-  return busy_by_rank.empty() ? 0
-                              : std::accumulate(busy_by_rank.begin(), busy_by_rank.end(), 0.0) /
-                                    static_cast<double>(busy_by_rank.size());
-}
 
 template <typename Told>
 void Report::write_events(std::int64_t step, const Told& told) {
@@ -191,7 +184,7 @@ void Report::evaluating(std::int64_t step, std::int64_t steps) {
 void Report::epoch(const EpochReport& report) {
   if (!options_.speaks) return;
   std::vector<std::string> parts = {fmt::format("epoch {}/{}", report.epoch, options_.epochs),
-                                    fmt::format("busy {:.0f} %", 100 * report.busy())};
+                                    fmt::format("busy {:.0f} %", 100 * report.busy)};
   if (report.peak) parts.push_back(fmt::format("peak {:.0f} %", 100 * *report.peak));
   parts.push_back("loss " + loss_text(report.train_loss));
   if (const auto& evaluation = report.evaluation) {
@@ -267,8 +260,10 @@ double Report::series(const StepLine& line) {
   if (busy_watch_)
     if (const auto event = busy_watch_->look(line, seconds_since_1970())) tell(*event);
   const std::int64_t begin = now_ns();
-  write_events(line.step, scalars_of(json_of(line), std::string(kSeriesPrefix)));
-  steps_.add(to_json(line, seconds_since_1970()));
+  nlohmann::ordered_json json = json_of(line);
+  write_events(line.step, scalars_of(json, std::string(kSeriesPrefix)));
+  json["time"] = seconds_since_1970();
+  steps_.add(json.dump());
   return seconds_between(begin, now_ns());
 }
 
@@ -284,7 +279,7 @@ void Report::histograms(std::int64_t step, const std::vector<Histogram>& histogr
 }
 
 void Report::evaluation(const EvaluationRecord& record) {
-  if (options_.speaks) evaluations_.add(to_json(record));
+  if (options_.speaks) evaluations_.add(json_of(record).dump());
 }
 
 std::vector<std::string> Report::problems() const {

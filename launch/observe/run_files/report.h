@@ -18,6 +18,7 @@
 #include "launch/observe/account/busy_watch.h"
 #include "launch/observe/account/more_ranks.h"
 #include "launch/observe/account/step_series.h"
+#include "launch/observe/monitor/monitor_sums.h"
 #include "launch/observe/run_files/line_file.h"
 #include "launch/observe/run_files/metric_lines.h"
 #include "launch/observe/tensorboard/event_file.h"
@@ -33,14 +34,13 @@ struct EpochReport : EpochRecord {
   std::optional<EpochCommunication> communication;        // nullopt with one rank
   std::optional<Advice> advice = {};                      // on communication
   std::vector<Straggler> stragglers = {};                 // detected in the epoch
+  double busy = 0;                                        // the mean over ranks
   std::vector<double> busy_by_rank = {};                  // see busy_share()
   std::vector<std::int64_t> resident_bytes_by_rank = {};  // memory of each process after the epoch's steps
   std::optional<DeviceMemoryUse> device_memory = {};      // rank 0's GPU, at the same time
-  std::string device = {};          // monitor's sums as JSON (monitor_sums.h); empty without a monitor
-  std::optional<double> peak = {};  // samples per second over the attainable rate (account/busy.h)
+  std::optional<MonitoredEpoch> device = {};              // nullopt without a monitor
+  std::optional<double> peak = {};           // samples per second over the attainable rate (account/busy.h)
   std::optional<MoreRanks> more_ranks = {};  // where devices were busy; printed once
-
-  double busy() const;  // the mean over ranks
 };
 
 struct ReportOptions {
@@ -125,23 +125,5 @@ class Report {
   std::int64_t started_ns_ = 0;  // end of the first reported step
   std::int64_t started_at_ = 0;  // steps done at that time, since the start of training; 0: none yet
 };
-
-// The object in metrics.jsonl: epoch, steps, busy, peak, train_loss, test_loss, test_accuracy (these two
-// where the epoch was evaluated), samples_per_second, learning_rate, train_seconds, evaluation_seconds,
-// skipped_steps, loss_scale, account {data_wait, forward, ...} and processor {compute, communication, data}
-// in seconds, busy_by_rank, resident_bytes_by_rank. On a GPU: device_memory. With a monitor: device
-// {utilization, ...} (launch/observe/monitor/monitor_sums.h). With several ranks: communication {steps,
-// exposed_seconds, exposed, hidden_seconds, overlap, wire_seconds, wire_bytes_per_second, late_seconds,
-// late_rank, by_rank, by_bucket, advice}. On a ring: steps_by_rank. With stragglers: a list of {rank, host,
-// since_step, found_step, seconds, median_seconds}. With run.metrics: the keys of add_metrics(), and
-// metrics_seconds. With run.metrics_every: evaluations_within {count, seconds}. Where devices were busy:
-// more_ranks {ranks, samples_per_second, text}. A number that is not finite, and a missing peak, late_rank or
-// advice, is null.
-std::string to_json(const EpochReport& report);
-
-// The object in steps.jsonl: epoch, step, steps, time (seconds since 1970), loss, gradient_norm,
-// learning_rate, loss_scale, samples_per_second, busy, peak, evaluation_seconds, without_core_seconds and
-// account, in seconds.
-std::string to_json(const StepLine& line, double time);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/observe/account/account_json.h"
+#include "launch/observe/run_files/json_fields.h"
 
 namespace lockstep {
 namespace {
@@ -16,58 +17,6 @@ std::vector<double> in_microseconds(std::vector<double> seconds) {
   return seconds;
 }
 
-// Sums over the epoch, in seconds.
-nlohmann::ordered_json json_of(const EpochCommunication& communication, const std::optional<Advice>& given) {
-  nlohmann::ordered_json by_rank = nlohmann::ordered_json::array(), by_bucket = by_rank;
-  for (std::size_t i = 0; i < communication.by_rank.size(); ++i) {
-    const RankCommunication& rank = communication.by_rank[i];
-    by_rank.push_back({{"exposed_seconds", rank.exposed},
-                       {"hidden_seconds", rank.hidden},
-                       {"waited_seconds", rank.waited},
-                       {"wire_seconds", rank.wire},
-                       {"starved_seconds", rank.starved},
-                       {"no_core_seconds", rank.no_core}});
-    if (i < communication.exposed_by_bucket.size())
-      by_rank.back()["exposed_seconds_by_bucket"] = in_microseconds(communication.exposed_by_bucket[i]);
-  }
-  const LedgerSums& mine = communication.mine;
-  for (std::size_t bucket = 0; bucket < mine.buckets.size(); ++bucket) {
-    const BucketSums& sums = mine.buckets[bucket];
-    by_bucket.push_back({{"bytes", communication.bucket_bytes[bucket]},
-                         {"lead_seconds", sums.lead},
-                         {"starved_seconds", sums.starved},
-                         {"late_seconds", sums.late},
-                         {"wire_seconds", sums.wire},
-                         {"exposed_seconds", sums.exposed},
-                         {"hidden_seconds", sums.hidden}});
-  }
-  nlohmann::ordered_json advice;  // null
-  if (given) {
-    advice = {{"cause", given->cause},
-              {"key", given->key},
-              {"value", given->value},
-              {"samples_per_second", given->samples_per_second},
-              {"text", given->text}};
-  }
-  return {{"steps", mine.steps},
-          {"exposed_seconds", mine.exposed},
-          {"exposed",
-           {{"starved_seconds", mine.exposed_starved},
-            {"late_seconds", mine.exposed_late},
-            {"wire_seconds", mine.exposed_wire},
-            {"rest_seconds", mine.exposed_rest}}},
-          {"hidden_seconds", mine.hidden},
-          {"overlap", communication.overlap()},
-          {"wire_seconds", communication.wire()},
-          {"wire_bytes_per_second", communication.wire_bytes_per_second()},
-          {"late_seconds", communication.late()},
-          {"late_rank", communication.late_rank() < 0 ? nlohmann::ordered_json()
-                                                      : nlohmann::ordered_json(communication.late_rank())},
-          {"by_rank", by_rank},
-          {"by_bucket", by_bucket},
-          {"advice", advice}};
-}
-
 // Adds the numbers of a value and of nested objects, with their path as tag.
 void add_numbers(const std::string& path, const nlohmann::ordered_json& value, std::vector<Scalar>& scalars) {
   if (value.is_number()) scalars.push_back({.tag = path, .value = value.get<double>()});
@@ -75,90 +24,180 @@ void add_numbers(const std::string& path, const nlohmann::ordered_json& value, s
   for (const auto& [name, member] : value.items()) add_numbers(path + "/" + name, member, scalars);
 }
 
+nlohmann::ordered_json json_by_table(const auto& record) {
+  nlohmann::ordered_json json;
+  FieldWriter fields(json);
+  fields_of(fields, record);
+  return json;
+}
+
 }  // namespace
 
-nlohmann::ordered_json json_of(const StepLine& line) {
-  return {{"epoch", line.epoch},
-          {"step", line.step},
-          {"steps", line.steps},
-          {"loss", line.loss},
-          {"gradient_norm", line.gradient_norm},
-          {"learning_rate", line.learning_rate},
-          {"loss_scale", line.loss_scale},
-          {"samples_per_second", line.samples_per_second},
-          {"busy", line.busy},
-          {"peak", json_or_null(line.peak)},
-          {"evaluation_seconds", line.evaluation_seconds},
-          {"without_core_seconds", line.without_core_seconds},
-          {"account", json_of(line.account)}};
+void fields_of(auto& fields, Is<StepLine> auto& line) {
+  fields("epoch", line.epoch);
+  fields.needed("step", line.step);
+  fields("steps", line.steps);
+  fields("loss", line.loss);
+  fields("gradient_norm", line.gradient_norm);
+  fields("learning_rate", line.learning_rate);
+  fields("loss_scale", line.loss_scale);
+  fields("samples_per_second", line.samples_per_second);
+  fields("busy", line.busy);
+  fields("peak", line.peak);
+  fields("evaluation_seconds", line.evaluation_seconds);
+  fields("without_core_seconds", line.without_core_seconds);
+  fields("account", line.account);
 }
 
-nlohmann::ordered_json json_of(const EpochReport& report) {
-  // nlohmann::json writes numbers that are not finite as null.
-  nlohmann::ordered_json line{{"epoch", report.epoch},
-                              {"steps", report.step},
-                              {"busy", report.busy()},
-                              {"peak", json_or_null(report.peak)},
-                              {"train_loss", report.train_loss},
-                              {"test_loss", nullptr},
-                              {"test_accuracy", nullptr},
-                              {"samples_per_second", report.samples_per_second},
-                              {"learning_rate", report.learning_rate},
-                              {"train_seconds", report.train_seconds},
-                              {"evaluation_seconds", report.evaluation_seconds},
-                              {"skipped_steps", report.skipped_steps},
-                              {"loss_scale", report.loss_scale},
-                              {"account", json_of(report.account)},
-                              {"processor",
-                               {{"compute", report.processor.compute},
-                                {"communication", report.processor.communication},
-                                {"data", report.processor.data}}}};
-  if (report.evaluation) {
-    line["test_loss"] = report.evaluation->loss;
-    line["test_accuracy"] = report.evaluation->accuracy;
-  } else {
-    line.erase("test_loss");
-    line.erase("test_accuracy");
-  }
-  line["busy_by_rank"] = report.busy_by_rank;
-  if (!report.resident_bytes_by_rank.empty()) line["resident_bytes_by_rank"] = report.resident_bytes_by_rank;
-  if (report.device_memory) line["device_memory"] = json_of(*report.device_memory);
-  if (!report.device.empty()) line["device"] = nlohmann::ordered_json::parse(report.device);
-  if (report.communication) line["communication"] = json_of(*report.communication, report.advice);
-  if (!report.steps_by_rank.empty()) line["steps_by_rank"] = report.steps_by_rank;
-  for (const Straggler& each : report.stragglers) {
-    line["stragglers"].push_back({{"rank", each.rank},
-                                  {"host", each.host},
-                                  {"since_step", each.since_step},
-                                  {"found_step", each.found_step},
-                                  {"seconds", each.seconds},
-                                  {"median_seconds", each.median_seconds}});
-  }
-  if (report.evaluation && report.evaluation->metrics) {
-    add_metrics(*report.evaluation->metrics, line);
-    line["metrics_seconds"] = report.metrics_seconds;
-  }
-  if (report.evaluations_within > 0)
-    line["evaluations_within"] = {{"count", report.evaluations_within}, {"seconds", report.within_seconds}};
-  if (const auto& more = report.more_ranks)
-    line["more_ranks"] = {
-        {"ranks", more->ranks}, {"samples_per_second", more->samples_per_second}, {"text", more->text}};
-  return line;
+void fields_of(auto& fields, Is<EvaluationMetrics> auto& metrics) {
+  fields.some("top5", metrics.top5);
+  fields.some("f1_macro", metrics.f1_macro);
+  fields.columns(metrics.by_class, {{"f1_by_class", &ClassScore::f1},
+                                    {"precision_by_class", &ClassScore::precision},
+                                    {"recall_by_class", &ClassScore::recall}});
+  fields.matrix("confusion", metrics.confusion, metrics.classes);  // a row for each class
 }
+
+// Without its metrics.
+void fields_of(auto& fields, Is<Evaluation> auto& evaluation) {
+  fields("test_loss", evaluation.loss);
+  fields("test_accuracy", evaluation.accuracy);
+}
+
+void fields_of(auto& fields, Is<EvaluationRecord> auto& record) {
+  fields("epoch", record.epoch);
+  fields.needed("step", record.step);
+  fields_of(fields, record.evaluation);
+  fields.flat(record.evaluation.metrics);
+  fields("seconds", record.seconds);
+  if (record.evaluation.metrics) fields("metrics_seconds", record.evaluation.metrics->seconds);
+}
+
+void fields_of(auto& fields, Is<ProcessorAccount> auto& account) {
+  fields("compute", account.compute);
+  fields("communication", account.communication);
+  fields("data", account.data);
+}
+
+// Sums over the epoch, in seconds.
+void fields_of(auto& fields, Is<EpochCommunication> auto& communication) {
+  auto& mine = communication.mine;
+  fields("steps", mine.steps);
+  fields("exposed_seconds", mine.exposed);
+  fields.object("exposed", true, [&](auto& exposed) {
+    exposed("starved_seconds", mine.exposed_starved);
+    exposed("late_seconds", mine.exposed_late);
+    exposed("wire_seconds", mine.exposed_wire);
+    exposed("rest_seconds", mine.exposed_rest);
+  });
+  fields("hidden_seconds", mine.hidden);
+  const int late_rank = communication.late_rank();
+  fields.derived("overlap", communication.overlap());
+  fields.derived("wire_seconds", communication.wire());
+  fields.derived("wire_bytes_per_second", communication.wire_bytes_per_second());
+  fields.derived("late_seconds", communication.late());
+  fields.derived("late_rank", late_rank < 0 ? std::nullopt : std::optional(late_rank));
+  fields.list("by_rank", communication.by_rank, [&](auto& item, auto& rank, std::size_t i) {
+    item("exposed_seconds", rank.exposed);
+    item("hidden_seconds", rank.hidden);
+    item("waited_seconds", rank.waited);
+    item("wire_seconds", rank.wire);
+    item("starved_seconds", rank.starved);
+    item("no_core_seconds", rank.no_core);
+    item.element("exposed_seconds_by_bucket", communication.exposed_by_bucket, i, in_microseconds);
+  });
+  fields.list("by_bucket", mine.buckets, [&](auto& item, auto& bucket, std::size_t i) {
+    item.element("bytes", communication.bucket_bytes, i);
+    item("lead_seconds", bucket.lead);
+    item("starved_seconds", bucket.starved);
+    item("late_seconds", bucket.late);
+    item("wire_seconds", bucket.wire);
+    item("exposed_seconds", bucket.exposed);
+    item("hidden_seconds", bucket.hidden);
+  });
+}
+
+void fields_of(auto& fields, Is<Advice> auto& advice) {
+  fields("cause", advice.cause);
+  fields("key", advice.key);
+  fields("value", advice.value);
+  fields("samples_per_second", advice.samples_per_second);
+  fields("text", advice.text);
+}
+
+void fields_of(auto& fields, Is<Straggler> auto& straggler) {
+  fields("rank", straggler.rank);
+  fields("host", straggler.host);
+  fields("since_step", straggler.since_step);
+  fields("found_step", straggler.found_step);
+  fields("seconds", straggler.seconds);
+  fields("median_seconds", straggler.median_seconds);
+}
+
+void fields_of(auto& fields, Is<MoreRanks> auto& more) {
+  fields("ranks", more.ranks);
+  fields("samples_per_second", more.samples_per_second);
+  fields("text", more.text);
+}
+
+void fields_of(auto& fields, Is<EpochReport> auto& report) {
+  fields.needed("epoch", report.epoch);
+  fields.needed("steps", report.step);
+  fields("busy", report.busy);
+  fields("peak", report.peak);
+  fields("train_loss", report.train_loss);
+  fields.flat(report.evaluation);
+  fields("samples_per_second", report.samples_per_second);
+  fields("learning_rate", report.learning_rate);
+  fields("train_seconds", report.train_seconds);
+  fields("evaluation_seconds", report.evaluation_seconds);
+  fields("skipped_steps", report.skipped_steps);
+  fields("loss_scale", report.loss_scale);
+  fields("account", report.account);
+  fields("processor", report.processor);
+  fields("busy_by_rank", report.busy_by_rank);
+  fields.some("resident_bytes_by_rank", report.resident_bytes_by_rank);
+  if (report.device_memory) fields.derived("device_memory", json_of(*report.device_memory));
+  if (report.device) fields.derived("device", json_of(*report.device));
+  fields.some("communication", report.communication);
+  fields.object("communication", report.communication.has_value(),
+                [&](auto& communication) { communication("advice", report.advice); });
+  fields.some("steps_by_rank", report.steps_by_rank);  // on a ring
+  fields.some("stragglers", report.stragglers);
+  if (report.evaluation) fields.flat(report.evaluation->metrics);
+  if (report.evaluation && report.evaluation->metrics) fields("metrics_seconds", report.metrics_seconds);
+  fields.object("evaluations_within", report.evaluations_within > 0, [&](auto& within) {
+    within("count", report.evaluations_within);
+    within("seconds", report.within_seconds);
+  });
+  fields.some("more_ranks", report.more_ranks);
+}
+
+nlohmann::ordered_json json_of(const StepLine& line) { return json_by_table(line); }
+nlohmann::ordered_json json_of(const EvaluationRecord& record) { return json_by_table(record); }
+nlohmann::ordered_json json_of(const EpochReport& report) { return json_by_table(report); }
+
+void add_metrics(const EvaluationMetrics& metrics, nlohmann::ordered_json& line) {
+  FieldWriter fields(line);
+  fields_of(fields, metrics);
+}
+
+template <typename Record>
+Record record_from(const nlohmann::json& line) {
+  Record record;
+  FieldReader fields(line);
+  fields_of(fields, record);
+  return record;
+}
+template StepLine record_from(const nlohmann::json& line);
+template EvaluationRecord record_from(const nlohmann::json& line);
+template EpochReport record_from(const nlohmann::json& line);
 
 std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line, const std::string& prefix) {
   std::vector<Scalar> scalars;
   for (const auto& [name, value] : line.items())
     if (name != "epoch" && name != "step" && name != "steps") add_numbers(prefix + name, value, scalars);
   return scalars;
-}
-
-std::string to_json(const EpochReport& report) { return json_of(report).dump(); }
-
-std::string to_json(const StepLine& line, double time) {
-  nlohmann::ordered_json json = json_of(line);
-  json["time"] = time;
-  return json.dump();
 }
 
 }  // namespace lockstep

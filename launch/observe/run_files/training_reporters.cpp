@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "comm/agreement.h"
@@ -25,13 +26,15 @@ bool EpochReporter::evaluating(std::int64_t batch, std::int64_t batches) {
 void EpochReporter::epoch_trained(const EpochRecord& record) {
   epoch_ = EpochReport{record};
   epoch_.busy_by_rank = gather_values(host_, busy_share(record.account, record.without_core_seconds));
+  epoch_.busy = std::accumulate(epoch_.busy_by_rank.begin(), epoch_.busy_by_rank.end(), 0.0) /
+                static_cast<double>(epoch_.busy_by_rank.size());
   epoch_.resident_bytes_by_rank = gather_values(host_, resident_bytes());
   epoch_.device_memory = device_memory_use(trainer_.device());
   if (options_.device) epoch_.device = options_.device(record.steps * options_.global_batch);
   if (options_.attainable) epoch_.peak = record.samples_per_second / *options_.attainable;
   if (record.ledger) add_communication(record);
   if (!trainer_.in_lockstep()) return;
-  epoch_.more_ranks = more_ranks({.busy = epoch_.busy(),
+  epoch_.more_ranks = more_ranks({.busy = epoch_.busy,
                                   .samples_per_second = record.samples_per_second,
                                   .steps = static_cast<double>(record.steps),
                                   .seconds = record.train_seconds,

@@ -33,7 +33,7 @@ class EpochReporter final : public TrainingObserver {
     std::optional<double> attainable;  // samples per second of all ranks: see measure_attainable()
     // Collective; called after the steps of an epoch with their number of samples. Returns
     // EpochReport::device. Null: no monitor.
-    std::function<std::string(std::int64_t samples)> device;
+    std::function<std::optional<MonitoredEpoch>(std::int64_t samples)> device;
   };
   // All references outlive this.
   EpochReporter(const Trainer& trainer, GradientBuckets& buckets, Communicator& host, Report& report,

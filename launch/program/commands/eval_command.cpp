@@ -10,6 +10,7 @@
 #include "core/system/terminal.h"
 #include "core/timeline.h"
 #include "launch/observe/run_files/metric_lines.h"
+#include "launch/observe/run_files/report_json.h"
 #include "launch/observe/terminal/progress_line.h"
 #include "launch/observe/terminal/progress_meter.h"
 #include "launch/program/commands/agreed_config.h"

@@ -27,6 +27,13 @@ std::string class_name(const RunFolder& run, std::size_t label) {
   return label < run.class_names.size() ? run.class_names[label] : fmt::format("{}", label);
 }
 
+std::vector<std::vector<double>> confusion_rows(const EvaluationMetrics& metrics) {
+  std::vector<std::vector<double>> rows;
+  for (auto row = metrics.confusion.begin(); row != metrics.confusion.end(); row += metrics.classes)
+    rows.emplace_back(row, row + metrics.classes);
+  return rows;
+}
+
 std::vector<double> row_sums(const std::vector<std::vector<double>>& confusion) {
   std::vector<double> sums;
   for (const std::vector<double>& row : confusion)
@@ -88,26 +95,23 @@ std::string mistakes_table(const RunFolder& run, const std::vector<std::vector<d
 }
 
 // Above kMostClasses classes, those with the lowest F1.
-std::string scores_table(const RunFolder& run, const ClassMetrics& metrics) {
-  std::vector<std::size_t> order(metrics.f1.size());
+std::string scores_table(const RunFolder& run, const std::vector<ClassScore>& scores) {
+  std::vector<std::size_t> order(scores.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const bool all = order.size() <= kMostClasses;
   if (!all) {
-    std::ranges::stable_sort(order, {}, [&](std::size_t label) { return metrics.f1[label]; });
+    std::ranges::stable_sort(order, {}, [&](std::size_t label) { return scores[label].f1; });
     order.resize(kMostClasses);
   }
-  const auto value = [](const std::vector<double>& values, std::size_t label) {
-    return number_cell(percent_text(label < values.size() ? values[label] : kNotTold));
-  };
   HtmlTable table{
       .heads = {text_cell("class"), number_cell("F1"), number_cell("precision"), number_cell("recall")},
       .rows = {}};
   for (const std::size_t label : order)
     table.rows.push_back(
         {text_cell(class_name(run, label)),
-         {.html = percent_text(metrics.f1[label]) + html_bar(metrics.f1[label], "s2"), .number = true},
-         value(metrics.precision, label),
-         value(metrics.recall, label)});
+         {.html = percent_text(scores[label].f1) + html_bar(scores[label].f1, "s2"), .number = true},
+         number_cell(percent_text(scores[label].precision)),
+         number_cell(percent_text(scores[label].recall))});
   return titled(all ? "Each class" : fmt::format("The {} classes with the lowest F1", kMostClasses),
                 to_html(table));
 }
@@ -115,17 +119,19 @@ std::string scores_table(const RunFolder& run, const ClassMetrics& metrics) {
 }  // namespace
 
 std::string class_section(const RunFolder& run) {
-  if (run.epochs.empty()) return {};
-  const ClassMetrics& metrics = run.epochs.back().classes;
+  const auto last = std::find_if(run.epochs.rbegin(), run.epochs.rend(),
+                                 [](const EpochReport& epoch) { return epoch.evaluation.has_value(); });
+  if (last == run.epochs.rend() || !last->evaluation->metrics) return {};
+  const EvaluationMetrics& metrics = *last->evaluation->metrics;
+  const std::vector<std::vector<double>> confusion = confusion_rows(metrics);
   std::string html;
-  if (!metrics.confusion.empty())
-    html = titled("Labels by prediction", confusion_table(run, metrics.confusion)) +
-           mistakes_table(run, metrics.confusion);
-  if (!metrics.f1.empty()) html += scores_table(run, metrics);
+  if (!confusion.empty())
+    html = titled("Labels by prediction", confusion_table(run, confusion)) + mistakes_table(run, confusion);
+  if (!metrics.by_class.empty()) html += scores_table(run, metrics.by_class);
   if (html.empty()) return {};
   return fmt::format(
       "<p class=\"soft\">Results of the last evaluation{}.</p>\n<div class=\"pair\">\n{}</div>\n",
-      metrics.confusion.empty() ? "" : "; wrong predictions are orange", html);
+      confusion.empty() ? "" : "; wrong predictions are orange", html);
 }
 
 }  // namespace lockstep

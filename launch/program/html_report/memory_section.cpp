@@ -56,8 +56,9 @@ double used_bytes(const RunFolder& run) {
 
 double most_resident(const RunFolder& run) {
   double most = kNotTold;
-  for (const EpochLine& epoch : run.epochs)
-    for (const double bytes : epoch.resident_bytes_by_rank) most = std::fmax(most, bytes);
+  for (const EpochReport& epoch : run.epochs)
+    for (const std::int64_t bytes : epoch.resident_bytes_by_rank)
+      most = std::fmax(most, static_cast<double>(bytes));
   return most;
 }
 
@@ -83,19 +84,20 @@ std::string parts_table(const std::vector<PlannedPart>& parts, double had, const
 // Resident memory of the ranks' processes after each epoch, and the planned memory.
 std::string resident_figure(const RunFolder& run, double planned) {
   CurveChart chart{.title = "Resident memory of the ranks\u2019 processes", .unit = "MiB"};
-  for (const EpochLine& epoch : run.epochs) {
+  for (const EpochReport& epoch : run.epochs) {
     const std::size_t ranks = std::min(epoch.resident_bytes_by_rank.size(), kMostCurves);
     for (std::size_t rank = chart.curves.size(); rank < ranks; ++rank)
       chart.curves.push_back({.name = fmt::format("rank {}", rank), .color = rank});
     for (std::size_t rank = 0; rank < ranks; ++rank)
-      chart.curves[rank].points.push_back({epoch.steps, epoch.resident_bytes_by_rank[rank] / kMiB});
+      chart.curves[rank].points.push_back(
+          {static_cast<double>(epoch.step), static_cast<double>(epoch.resident_bytes_by_rank[rank]) / kMiB});
   }
   if (chart.curves.empty() || !(planned > 0)) return {};
-  chart.curves.push_back(
-      {.name = "planned",
-       .points = {{run.epochs.front().steps, planned / kMiB}, {run.epochs.back().steps, planned / kMiB}},
-       .color = kCurveColors - 1,
-       .dashed = true});
+  chart.curves.push_back({.name = "planned",
+                          .points = {{static_cast<double>(run.epochs.front().step), planned / kMiB},
+                                     {static_cast<double>(run.epochs.back().step), planned / kMiB}},
+                          .color = kCurveColors - 1,
+                          .dashed = true});
   return to_figure(chart);
 }
 

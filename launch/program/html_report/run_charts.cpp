@@ -15,78 +15,121 @@
 namespace lockstep {
 namespace {
 
+// Charts for a single run; nothing where another figure has the curve.
+std::string busy_figure(const RunFolder& run);
+std::string loss_figure(const RunFolder& run);
+std::string no_figure(const RunFolder&) { return {}; }
+
+bool never_moves(const std::vector<Curve>& curves);
+bool are_zero(const std::vector<Curve>& curves);
+
+template <auto Member, typename Line>
+double member_of(const Line& line) {
+  return line.*Member;
+}
 template <typename Line>
-std::vector<ChartPoint> points_of(const std::vector<Line>& lines, double Line::*x, double Line::*y,
-                                  double factor = 1) {
-  std::vector<ChartPoint> points;
-  points.reserve(lines.size());
-  for (const Line& line : lines) points.push_back({.x = line.*x, .y = line.*y * factor});
-  return points;
+double peak_of(const Line& line) {
+  return line.peak.value_or(kNotTold);
+}
+// Communication not overlapped with compute, as a share of the account.
+template <typename Line>
+double exposed_share(const Line& line) {
+  const double total = line.account.total();
+  return total > 0 ? line.account[Phase::exposed_communication] / total : kNotTold;
+}
+template <auto Number>
+double in_evaluation(const EvaluationRecord& record) {
+  return std::invoke(Number, record.evaluation);
 }
 
 // The values of a chart: from steps.jsonl, or else from metrics.jsonl (epochs).
 struct TrainingNumber {
   const char* title;
   const char* unit;
-  double StepPoint::*of_steps = nullptr;
-  double EpochLine::*of_epochs = nullptr;
-  double EvaluationPoint::*of_evaluations = nullptr;
+  double (*of_steps)(const StepLine&) = nullptr;
+  double (*of_epochs)(const EpochReport&) = nullptr;
+  double (*of_evaluations)(const EvaluationRecord&) = nullptr;
   double factor = 1;
   bool from_zero = true;
   double top = 0;
+  std::string (*alone)(const RunFolder&) = nullptr;  // the figure for a single run; null: as for several
+  bool (*omitted_if)(const std::vector<Curve>&) = nullptr;
 };
 
-constexpr TrainingNumber kSpeedNumbers[] = {{.title = "Busy",
-                                             .unit = "%",
-                                             .of_steps = &StepPoint::busy,
-                                             .of_epochs = &EpochLine::busy,
-                                             .factor = 100,
-                                             .top = 100},
+constexpr TrainingNumber kBusy = {.title = "Busy",
+                                  .unit = "%",
+                                  .of_steps = member_of<&StepLine::busy>,
+                                  .of_epochs = member_of<&EpochReport::busy>,
+                                  .factor = 100,
+                                  .top = 100,
+                                  .alone = busy_figure};
+constexpr TrainingNumber kPeak = {.title = "Peak",
+                                  .unit = "%",
+                                  .of_steps = peak_of,
+                                  .of_epochs = peak_of,
+                                  .factor = 100,
+                                  .alone = no_figure};
+constexpr TrainingNumber kExposed = {.title = "Exposed communication",
+                                     .unit = "% of the time",
+                                     .of_steps = exposed_share,
+                                     .of_epochs = exposed_share,
+                                     .factor = 100,
+                                     .alone = no_figure,
+                                     .omitted_if = are_zero};
+constexpr TrainingNumber kSpeedNumbers[] = {kBusy,
                                             {.title = "Samples per second",
                                              .unit = "samples/s",
-                                             .of_steps = &StepPoint::samples_per_second,
-                                             .of_epochs = &EpochLine::samples_per_second},
-                                            {.title = "Peak",
-                                             .unit = "%",
-                                             .of_steps = &StepPoint::peak,
-                                             .of_epochs = &EpochLine::peak,
-                                             .factor = 100},
-                                            {.title = "Exposed communication",
-                                             .unit = "% of the time",
-                                             .of_steps = &StepPoint::exposed,
-                                             .of_epochs = &EpochLine::exposed,
-                                             .factor = 100}};
+                                             .of_steps = member_of<&StepLine::samples_per_second>,
+                                             .of_epochs = member_of<&EpochReport::samples_per_second>},
+                                            kPeak,
+                                            kExposed};
 constexpr TrainingNumber kLearningNumbers[] = {
     {.title = "Training loss",
      .unit = "nats",
-     .of_steps = &StepPoint::loss,
-     .of_epochs = &EpochLine::train_loss,
-     .from_zero = false},
-    {.title = "Test loss", .unit = "nats", .of_evaluations = &EvaluationPoint::test_loss, .from_zero = false},
+     .of_steps = member_of<&StepLine::loss>,
+     .of_epochs = member_of<&EpochReport::train_loss>,
+     .from_zero = false,
+     .alone = loss_figure},
+    {.title = "Test loss",
+     .unit = "nats",
+     .of_evaluations = in_evaluation<&Evaluation::loss>,
+     .from_zero = false,
+     .alone = no_figure},
     {.title = "Test accuracy",
      .unit = "%",
-     .of_evaluations = &EvaluationPoint::test_accuracy,
+     .of_evaluations = in_evaluation<&Evaluation::accuracy>,
      .factor = 100,
      .from_zero = false},
     {.title = "Top-5 accuracy",
      .unit = "%",
-     .of_evaluations = &EvaluationPoint::top5,
+     .of_evaluations = in_evaluation<top5_of>,
      .factor = 100,
      .from_zero = false},
     {.title = "F1, mean over classes",
      .unit = "%",
-     .of_evaluations = &EvaluationPoint::f1_macro,
+     .of_evaluations = in_evaluation<f1_macro_of>,
      .factor = 100,
      .from_zero = false},
     {.title = "Learning rate",
      .unit = "",
-     .of_steps = &StepPoint::learning_rate,
-     .of_epochs = &EpochLine::learning_rate},
-    {.title = "Gradient norm", .unit = "L2", .of_steps = &StepPoint::gradient_norm},
+     .of_steps = member_of<&StepLine::learning_rate>,
+     .of_epochs = member_of<&EpochReport::learning_rate>},
+    {.title = "Gradient norm", .unit = "L2", .of_steps = member_of<&StepLine::gradient_norm>},
     {.title = "Loss scale",
      .unit = "",
-     .of_steps = &StepPoint::loss_scale,
-     .of_epochs = &EpochLine::loss_scale}};
+     .of_steps = member_of<&StepLine::loss_scale>,
+     .of_epochs = member_of<&EpochReport::loss_scale>,
+     .omitted_if = never_moves}};
+
+template <typename Line>
+std::vector<ChartPoint> points_of(const std::vector<Line>& lines, double (*number)(const Line&),
+                                  double factor = 1) {
+  std::vector<ChartPoint> points;
+  points.reserve(lines.size());
+  for (const Line& line : lines)
+    points.push_back({.x = static_cast<double>(line.step), .y = number(line) * factor});
+  return points;
+}
 
 bool tells_something(const std::vector<ChartPoint>& points) {
   return std::ranges::any_of(points, [](const ChartPoint& point) { return std::isfinite(point.y); });
@@ -94,12 +137,11 @@ bool tells_something(const std::vector<ChartPoint>& points) {
 
 std::vector<ChartPoint> training_points(const RunFolder& run, const TrainingNumber& number) {
   if (number.of_evaluations != nullptr)
-    return points_of(evaluation_points(run), &EvaluationPoint::step, number.of_evaluations, number.factor);
+    return points_of(evaluation_points(run), number.of_evaluations, number.factor);
   std::vector<ChartPoint> points;
-  if (number.of_steps != nullptr)
-    points = points_of(run.steps, &StepPoint::step, number.of_steps, number.factor);
+  if (number.of_steps != nullptr) points = points_of(run.steps, number.of_steps, number.factor);
   if (!tells_something(points) && number.of_epochs != nullptr)
-    points = points_of(run.epochs, &EpochLine::steps, number.of_epochs, number.factor);
+    points = points_of(run.epochs, number.of_epochs, number.factor);
   return points;
 }
 
@@ -119,12 +161,11 @@ bool are_zero(const std::vector<Curve>& curves) {
 }
 
 std::string busy_figure(const RunFolder& run) {
-  const TrainingNumber &busy = kSpeedNumbers[0], &peak = kSpeedNumbers[2];
   return to_figure(
       {.title = "Busy and peak",
        .unit = "%",
        .top = 100,
-       .curves = {{"busy", training_points(run, busy), 0}, {"peak", training_points(run, peak), 1}}});
+       .curves = {{"busy", training_points(run, kBusy), 0}, {"peak", training_points(run, kPeak), 1}}});
 }
 
 std::string loss_figure(const RunFolder& run) {
@@ -133,10 +174,9 @@ std::string loss_figure(const RunFolder& run) {
        .unit = "nats",
        .from_zero = false,
        .curves = {
-           {"training, by step", points_of(run.steps, &StepPoint::step, &StepPoint::loss), 7},
-           {"training, by epoch", points_of(run.epochs, &EpochLine::steps, &EpochLine::train_loss), 0},
-           {"test", points_of(evaluation_points(run), &EvaluationPoint::step, &EvaluationPoint::test_loss),
-            1}}});
+           {"training, by step", points_of(run.steps, member_of<&StepLine::loss, StepLine>), 7},
+           {"training, by epoch", points_of(run.epochs, member_of<&EpochReport::train_loss, EpochReport>), 0},
+           {"test", points_of(evaluation_points(run), in_evaluation<&Evaluation::loss>), 1}}});
 }
 
 // A chart for each value, with a curve for each run.
@@ -144,14 +184,10 @@ std::string charts_of(const NamedRuns& named, std::span<const TrainingNumber> nu
   const bool alone = named.runs.size() == 1;
   std::string html;
   for (const TrainingNumber& number : numbers) {
-    const bool of_loss = number.of_epochs == &EpochLine::train_loss,
-               of_busy = number.of_epochs == &EpochLine::busy;
-    if (alone && of_loss) html += loss_figure(named.runs[0]);
-    if (alone && of_busy) html += busy_figure(named.runs[0]);
-    const bool drawn_with_it =
-        number.of_evaluations == &EvaluationPoint::test_loss || number.of_epochs == &EpochLine::peak;
-    const bool drawn_elsewhere = number.of_epochs == &EpochLine::exposed;
-    if (alone && (of_loss || of_busy || drawn_with_it || drawn_elsewhere)) continue;
+    if (alone && number.alone != nullptr) {
+      html += number.alone(named.runs[0]);
+      continue;
+    }
     CurveChart chart{.title = number.title,
                      .unit = number.unit,
                      .from_zero = number.from_zero,
@@ -163,9 +199,7 @@ std::string charts_of(const NamedRuns& named, std::span<const TrainingNumber> nu
                               .color = i,
                               .dashed = i >= kCurveColors});
     }
-    if (number.of_epochs == &EpochLine::loss_scale && never_moves(chart.curves)) continue;
-    if (number.of_epochs == &EpochLine::exposed && are_zero(chart.curves)) continue;
-    html += to_figure(chart);
+    if (number.omitted_if == nullptr || !number.omitted_if(chart.curves)) html += to_figure(chart);
   }
   return html;
 }
@@ -217,10 +251,9 @@ std::string speed_charts(const NamedRuns& named) { return charts_of(named, kSpee
 std::string learning_charts(const NamedRuns& named) { return charts_of(named, kLearningNumbers); }
 
 std::string exposed_figure(const RunFolder& run) {
-  const TrainingNumber& exposed = kSpeedNumbers[3];
-  return to_figure({.title = exposed.title,
-                    .unit = exposed.unit,
-                    .curves = {{"exposed", training_points(run, exposed), 1}}});
+  return to_figure({.title = kExposed.title,
+                    .unit = kExposed.unit,
+                    .curves = {{"exposed", training_points(run, kExposed), 1}}});
 }
 
 std::string monitor_section(const RunFolder& run) {

@@ -12,6 +12,8 @@
 #include <toml++/toml.h>
 
 #include "core/error.h"
+#include "launch/observe/run_files/json_fields.h"
+#include "launch/observe/run_files/report_json.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/toml_text.h"
 #include "launch/train/checkpoint/plain_file.h"
@@ -39,69 +41,11 @@ std::optional<std::string> text_of_file(const fs::path& path) {
   return read_plain_file(path, kMostFileBytes);
 }
 
-double number_in(const Json& object, std::string_view name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_number() ? found->get<double>() : kNotTold;
-}
-
-std::string word_in(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-// The objects among the elements of a list.
-std::vector<Json> objects_in(const Json& object, const char* name) {
-  std::vector<Json> objects;
-  const auto found = object.find(name);
-  if (found == object.end() || !found->is_array()) return objects;
-  std::ranges::copy_if(*found, std::back_inserter(objects),
-                       [](const Json& each) { return each.is_object(); });
-  return objects;
-}
-
-// The elements of a list; NaN for elements that are not numbers.
-std::vector<double> numbers_in(const Json& list) {
-  std::vector<double> numbers;
-  if (list.is_array())
-    for (const Json& each : list) numbers.push_back(each.is_number() ? each.get<double>() : kNotTold);
-  return numbers;
-}
-
-std::vector<double> numbers_in(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() ? numbers_in(*found) : std::vector<double>();
-}
-
-const Json& object_in(const Json& object, const char* name) {
-  static const Json kNone = Json::object();
-  const auto found = object.find(name);
-  return found != object.end() && found->is_object() ? *found : kNone;
-}
-
-StepAccount account_in(const Json& line) {
-  const Json& told = object_in(line, "account");
-  StepAccount account;
-  for (std::size_t phase = 0; phase < kPhases; ++phase) {
-    const double seconds = number_in(told, name_of(static_cast<Phase>(phase)));
-    if (seconds > 0) account.seconds[phase] = seconds;
-  }
-  return account;
-}
-
-double exposed_share(const StepAccount& account) {
-  return account.total() > 0 ? account[Phase::exposed_communication] / account.total() : kNotTold;
-}
-
-ClassMetrics classes_in(const Json& line) {
-  ClassMetrics classes{.f1 = numbers_in(line, "f1_by_class"),
-                       .precision = numbers_in(line, "precision_by_class"),
-                       .recall = numbers_in(line, "recall_by_class")};
-  const auto found = line.find("confusion");
-  if (found == line.end() || !found->is_array()) return classes;
-  for (const Json& row : *found) classes.confusion.push_back(numbers_in(row));
-  const auto fits = [&](const std::vector<double>& row) { return row.size() == classes.confusion.size(); };
-  if (!std::ranges::all_of(classes.confusion, fits)) classes.confusion.clear();
-  return classes;
+// Class metrics can be large: up to 100 x 100 counts.
+void drop_class_metrics(Evaluation& evaluation) {
+  if (!evaluation.metrics) return;
+  evaluation.metrics->by_class.clear();
+  evaluation.metrics->confusion.clear();
 }
 
 // Appends a point. A training resumed from an earlier checkpoint repeats steps: the newer points replace the
@@ -128,76 +72,6 @@ void for_each_object(std::string_view text, const std::string& name, const What&
           fmt::format("{}:{}: this line {}; remove it, or restore the file", name, number, error.what()));
     }
   });
-}
-
-double needed_number(const Json& object, const char* name) {
-  const double value = number_in(object, name);
-  if (!(value >= 0 && value < 1e15)) throw DataError(fmt::format("has no valid number {}", name));
-  return value;
-}
-
-CommunicationLine communication_in(const Json& line) {
-  const Json& told = object_in(line, "communication");
-  CommunicationLine communication{.steps = number_in(told, "steps"), .overlap = number_in(told, "overlap")};
-  if (!(communication.steps > 0)) return {};
-  for (const Json& rank : objects_in(told, "by_rank")) {
-    communication.by_rank.push_back({.exposed = number_in(rank, "exposed_seconds"),
-                                     .hidden = number_in(rank, "hidden_seconds"),
-                                     .waited = number_in(rank, "waited_seconds"),
-                                     .wire = number_in(rank, "wire_seconds"),
-                                     .starved = number_in(rank, "starved_seconds"),
-                                     .no_core = number_in(rank, "no_core_seconds"),
-                                     .exposed_by_bucket = numbers_in(rank, "exposed_seconds_by_bucket")});
-  }
-  for (const Json& bucket : objects_in(told, "by_bucket")) {
-    communication.by_bucket.push_back({.bytes = number_in(bucket, "bytes"),
-                                       .exposed = number_in(bucket, "exposed_seconds"),
-                                       .hidden = number_in(bucket, "hidden_seconds"),
-                                       .late = number_in(bucket, "late_seconds"),
-                                       .wire = number_in(bucket, "wire_seconds"),
-                                       .starved = number_in(bucket, "starved_seconds")});
-  }
-  return communication;
-}
-
-EpochLine epoch_in(const Json& line) {
-  EpochLine epoch{.epoch = needed_number(line, "epoch"),
-                  .steps = needed_number(line, "steps"),
-                  .train_loss = number_in(line, "train_loss"),
-                  .test_loss = number_in(line, "test_loss"),
-                  .test_accuracy = number_in(line, "test_accuracy"),
-                  .samples_per_second = number_in(line, "samples_per_second"),
-                  .learning_rate = number_in(line, "learning_rate"),
-                  .loss_scale = number_in(line, "loss_scale"),
-                  .train_seconds = number_in(line, "train_seconds"),
-                  .evaluation_seconds = number_in(line, "evaluation_seconds"),
-                  .skipped_steps = number_in(line, "skipped_steps"),
-                  .busy = number_in(line, "busy"),
-                  .peak = number_in(line, "peak"),
-                  .top5 = number_in(line, "top5"),
-                  .f1_macro = number_in(line, "f1_macro"),
-                  .resident_bytes_by_rank = numbers_in(line, "resident_bytes_by_rank"),
-                  .classes = classes_in(line),
-                  .busy_by_rank = numbers_in(line, "busy_by_rank"),
-                  .account = account_in(line),
-                  .communication = communication_in(line)};
-  epoch.exposed = exposed_share(epoch.account);
-  if (const Json& advice = object_in(object_in(line, "communication"), "advice"); !advice.empty()) {
-    epoch.advice.push_back({.cause = word_in(advice, "cause"),
-                            .key = word_in(advice, "key"),
-                            .value = word_in(advice, "value"),
-                            .text = word_in(advice, "text"),
-                            .samples_per_second = number_in(advice, "samples_per_second")});
-  }
-  for (const Json& straggler : objects_in(line, "stragglers")) {
-    epoch.stragglers.push_back({.rank = number_in(straggler, "rank"),
-                                .since_step = number_in(straggler, "since_step"),
-                                .found_step = number_in(straggler, "found_step"),
-                                .seconds = number_in(straggler, "seconds"),
-                                .median_seconds = number_in(straggler, "median_seconds"),
-                                .host = word_in(straggler, "host")});
-  }
-  return epoch;
 }
 
 void add_json_facts(const std::string& path, const Json& value, std::vector<RunFact>& facts) {
@@ -248,47 +122,34 @@ std::vector<std::string> class_names_in(const std::vector<RunFact>& machine) {
 
 }  // namespace
 
-std::vector<EpochLine> read_epoch_lines(std::string_view text, const std::string& name) {
-  std::vector<EpochLine> epochs;
+std::vector<EpochReport> read_epoch_lines(std::string_view text, const std::string& name) {
+  std::vector<EpochReport> epochs;
+  std::size_t evaluated = 0;  // the last epoch with an evaluation
   for_each_object(text, name, [&](const Json& line) {
-    EpochLine epoch = epoch_in(line);
-    if (!epochs.empty()) {
-      ClassMetrics before = std::exchange(epochs.back().classes, {});
-      if (!epoch.evaluated()) epoch.classes = std::move(before);
+    auto epoch = record_from<EpochReport>(line);
+    if (epoch.communication && epoch.communication->mine.steps <= 0) epoch.communication.reset();
+    if (epoch.evaluation) {
+      if (evaluated < epochs.size() && epochs[evaluated].evaluation)
+        drop_class_metrics(*epochs[evaluated].evaluation);
+      evaluated = epochs.size();
     }
     epochs.push_back(std::move(epoch));
   });
   return epochs;
 }
 
-std::vector<StepPoint> read_step_lines(std::string_view text, const std::string& name) {
-  std::vector<StepPoint> steps;
-  for_each_object(text, name, [&](const Json& line) {
-    StepPoint step{.step = needed_number(line, "step"),
-                   .time = number_in(line, "time"),
-                   .loss = number_in(line, "loss"),
-                   .learning_rate = number_in(line, "learning_rate"),
-                   .loss_scale = number_in(line, "loss_scale"),
-                   .gradient_norm = number_in(line, "gradient_norm"),
-                   .samples_per_second = number_in(line, "samples_per_second"),
-                   .busy = number_in(line, "busy"),
-                   .peak = number_in(line, "peak"),
-                   .account = account_in(line)};
-    step.exposed = exposed_share(step.account);
-    add_newest(step, steps);
-  });
+std::vector<StepLine> read_step_lines(std::string_view text, const std::string& name) {
+  std::vector<StepLine> steps;
+  for_each_object(text, name, [&](const Json& line) { add_newest(record_from<StepLine>(line), steps); });
   return steps;
 }
 
-std::vector<EvaluationPoint> read_evaluation_lines(std::string_view text, const std::string& name) {
-  std::vector<EvaluationPoint> evaluations;
+std::vector<EvaluationRecord> read_evaluation_lines(std::string_view text, const std::string& name) {
+  std::vector<EvaluationRecord> evaluations;
   for_each_object(text, name, [&](const Json& line) {
-    add_newest(EvaluationPoint{.step = needed_number(line, "step"),
-                               .test_loss = number_in(line, "test_loss"),
-                               .test_accuracy = number_in(line, "test_accuracy"),
-                               .top5 = number_in(line, "top5"),
-                               .f1_macro = number_in(line, "f1_macro")},
-               evaluations);
+    auto record = record_from<EvaluationRecord>(line);
+    drop_class_metrics(record.evaluation);
+    add_newest(record, evaluations);
   });
   return evaluations;
 }
@@ -296,11 +157,13 @@ std::vector<EvaluationPoint> read_evaluation_lines(std::string_view text, const 
 std::vector<EventLine> read_event_lines(std::string_view text, const std::string& name) {
   std::vector<EventLine> events;
   for_each_object(text, name, [&](const Json& line) {
-    events.push_back({.time = number_in(line, "time"),
-                      .step = number_in(line, "step"),
-                      .kind = word_in(line, "kind"),
-                      .cause = word_in(line, "cause"),
-                      .text = word_in(line, "text")});
+    FieldReader fields(line);
+    EventLine& event = events.emplace_back();
+    fields("time", event.time);
+    fields("step", event.step);
+    fields("kind", event.kind);
+    fields("cause", event.cause);
+    fields("text", event.text);
   });
   return events;
 }

@@ -84,7 +84,7 @@ std::string verdict_text(const RunHeadline& headline, const StepAccount& account
 }
 
 // KEY=VALUE, quoted for a shell.
-std::string setting_text(const AdviceLine& advice) {
+std::string setting_text(const Advice& advice) {
   const std::string setting = advice.key + '=' + advice.value;
   return setting.find_first_of(" []\"") == std::string::npos ? setting : '\'' + setting + '\'';
 }
@@ -93,7 +93,7 @@ std::string advice_html(const std::vector<GivenAdvice>& given, const StepAccount
   std::string html;
   for (std::size_t i = 0; i < std::min(given.size(), kMostAdvice); ++i) {
     const GivenAdvice& each = given[i];
-    const AdviceLine& advice = each.advice;
+    const Advice& advice = each.advice;
     html += fmt::format("<div class=\"advice\"><p><b>{}</b></p><p class=\"soft\">", in_markup(advice.text));
     if (!advice.key.empty()) html += fmt::format("<code>--set {}</code>. ", in_markup(setting_text(advice)));
     html += fmt::format("Cause: {}; reported after {} epoch{}, last after epoch {}.</p></div>\n",
@@ -147,44 +147,45 @@ HtmlCell barred_cell(double seconds, double most, const char* color) {
   return {.html = seconds_text(seconds) + html_bar(most > 0 ? seconds / most : 0, color), .number = true};
 }
 
-std::string rank_table(const CommunicationLine& sum, const std::vector<double>& busy) {
+std::string rank_table(const EpochCommunication& sum, const std::vector<double>& busy) {
   HtmlTable table{.heads = {number_cell("rank"), number_cell("exposed per step"), number_cell("hidden"),
                             number_cell("waited for peers"), number_cell("wire"), number_cell("starved"),
                             number_cell("no core"), number_cell("busy")},
                   .rows = {}};
+  const auto steps = static_cast<double>(sum.mine.steps);
   double most = 0;
-  for (const RankLine& rank : sum.by_rank) most = std::fmax(most, rank.exposed);
+  for (const RankCommunication& rank : sum.by_rank) most = std::fmax(most, rank.exposed);
   for (std::size_t i = 0; i < sum.by_rank.size(); ++i) {
-    const RankLine& rank = sum.by_rank[i];
-    const auto a_step = [&](double seconds) { return number_cell(seconds_text(seconds / sum.steps)); };
+    const RankCommunication& rank = sum.by_rank[i];
+    const auto a_step = [&](double seconds) { return number_cell(seconds_text(seconds / steps)); };
     table.rows.push_back({number_cell(fmt::format("{}", i)),
-                          barred_cell(rank.exposed / sum.steps, most / sum.steps, "p3"), a_step(rank.hidden),
+                          barred_cell(rank.exposed / steps, most / steps, "p3"), a_step(rank.hidden),
                           a_step(rank.waited), a_step(rank.wire), a_step(rank.starved), a_step(rank.no_core),
                           number_cell(percent_text(i < busy.size() ? busy[i] : kNotTold))});
   }
   return to_html(table);
 }
 
-std::string bucket_table(const CommunicationLine& sum) {
+std::string bucket_table(const EpochCommunication& sum) {
   HtmlTable table{.heads = {number_cell("bucket"), number_cell("size"), number_cell("exposed per step"),
                             number_cell("hidden"), number_cell("waited for peers"), number_cell("wire"),
                             number_cell("starved")},
                   .rows = {}};
+  const auto steps = static_cast<double>(sum.mine.steps);
   double most = 0;
-  for (const BucketLine& bucket : sum.by_bucket) most = std::fmax(most, bucket.exposed);
-  for (std::size_t i = 0; i < sum.by_bucket.size(); ++i) {
-    const BucketLine& bucket = sum.by_bucket[i];
-    const auto a_step = [&](double seconds) { return number_cell(seconds_text(seconds / sum.steps)); };
-    table.rows.push_back({number_cell(fmt::format("{}", i)), number_cell(bytes_text(bucket.bytes)),
-                          barred_cell(bucket.exposed / sum.steps, most / sum.steps, "p3"),
-                          a_step(bucket.hidden), a_step(bucket.late), a_step(bucket.wire),
-                          a_step(bucket.starved)});
+  for (const BucketSums& bucket : sum.mine.buckets) most = std::fmax(most, bucket.exposed);
+  for (std::size_t i = 0; i < sum.mine.buckets.size(); ++i) {
+    const BucketSums& bucket = sum.mine.buckets[i];
+    const auto a_step = [&](double seconds) { return number_cell(seconds_text(seconds / steps)); };
+    table.rows.push_back({number_cell(fmt::format("{}", i)), number_cell(bytes_text(sum.bucket_bytes[i])),
+                          barred_cell(bucket.exposed / steps, most / steps, "p3"), a_step(bucket.hidden),
+                          a_step(bucket.late), a_step(bucket.wire), a_step(bucket.starved)});
   }
   return to_html(table);
 }
 
 // The kMostExposedRanks ranks with the most exposed communication, sorted by rank.
-std::vector<std::size_t> most_exposed(const std::vector<RankLine>& ranks) {
+std::vector<std::size_t> most_exposed(const std::vector<RankCommunication>& ranks) {
   std::vector<std::size_t> order(ranks.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t rank) {
@@ -196,22 +197,22 @@ std::vector<std::size_t> most_exposed(const std::vector<RankLine>& ranks) {
 }
 
 // Exposed time by rank and bucket; empty if ranks do not report it.
-std::string exposed_table(const CommunicationLine& sum) {
+std::string exposed_table(const EpochCommunication& sum) {
   double most = 0;
-  for (const RankLine& rank : sum.by_rank)
-    for (const double seconds : rank.exposed_by_bucket) most = std::fmax(most, seconds);
-  HeatTable table{.corner = "rank, by bucket", .small = sum.by_bucket.size() > kMostBucketsWithNumbers};
-  for (std::size_t i = 0; i < sum.by_bucket.size(); ++i)
-    table.column_names.push_back(
-        table.small ? "" : fmt::format("{} \u00b7 {}", i, bytes_text(sum.by_bucket[i].bytes)));
+  for (const std::vector<double>& buckets : sum.exposed_by_bucket)
+    for (const double seconds : buckets) most = std::fmax(most, seconds);
+  const std::vector<double>& bytes = sum.bucket_bytes;
+  HeatTable table{.corner = "rank, by bucket", .small = bytes.size() > kMostBucketsWithNumbers};
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    table.column_names.push_back(table.small ? "" : fmt::format("{} \u00b7 {}", i, bytes_text(bytes[i])));
   const std::vector<std::size_t> ranks = most_exposed(sum.by_rank);
   for (const std::size_t i : ranks) {
-    const std::vector<double>& buckets = sum.by_rank[i].exposed_by_bucket;
-    if (buckets.empty() || buckets.size() != sum.by_bucket.size()) continue;
+    const std::vector<double>& buckets = sum.exposed_by_bucket[i];
+    if (buckets.empty() || buckets.size() != bytes.size()) continue;
     table.row_names.push_back(fmt::format("{}", i));
     std::vector<HeatCell>& row = table.rows.emplace_back();
     for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
-      const std::string text = seconds_text(buckets[bucket] / sum.steps);
+      const std::string text = seconds_text(buckets[bucket] / static_cast<double>(sum.mine.steps));
       row.push_back({.shade = most > 0 ? buckets[bucket] / most : 0,
                      .text = table.small ? "" : text,
                      .title = fmt::format("rank {}, bucket {}: {} per step", i, bucket, text),
@@ -232,14 +233,17 @@ void add_event_row(const EventLine& event, HtmlTable& table) {
 }
 
 std::vector<EventLine> stragglers_of(const RunFolder& run) {
+  const auto step = [](std::int64_t number) {  // 0: the line lacks it
+    return number > 0 ? static_cast<double>(number) : kNotTold;
+  };
   std::vector<EventLine> events;
-  for (const EpochLine& epoch : run.epochs) {
-    for (const StragglerLine& each : epoch.stragglers) {
-      events.push_back({.step = each.found_step,
+  for (const EpochReport& epoch : run.epochs) {
+    for (const Straggler& each : epoch.stragglers) {
+      events.push_back({.step = step(each.found_step),
                         .kind = "straggler",
                         .cause = fmt::format("rank {} on {}", number_text(each.rank), each.host),
                         .text = fmt::format("own time per step {} since step {}, median of the ranks {}",
-                                            seconds_text(each.seconds), number_text(each.since_step),
+                                            seconds_text(each.seconds), number_text(step(each.since_step)),
                                             seconds_text(each.median_seconds))});
     }
   }
@@ -264,8 +268,8 @@ std::string verdict_section(const RunFolder& run) {
 }
 
 std::string communication_section(const RunFolder& run) {
-  const CommunicationLine sum = whole_communication(run);
-  if (!(sum.steps > 0))
+  const EpochCommunication sum = whole_communication(run);
+  if (sum.mine.steps == 0)
     return "<p class=\"soft\">No communication was recorded: the run has one rank, or no epoch has "
            "ended.</p>\n";
   return fmt::format(
@@ -274,8 +278,8 @@ std::string communication_section(const RunFolder& run) {
       "class=\"panel\">{}</div>\n"
       "<h3>By bucket of rank 0</h3>\n<div class=\"panel\">{}</div>\n<div class=\"pair\">\n{}<div><h3>Over "
       "time</h3>\n{}</div>\n</div>\n",
-      number_text(sum.steps), rank_table(sum, busy_by_rank(run)), bucket_table(sum), exposed_table(sum),
-      exposed_figure(run));
+      number_text(static_cast<double>(sum.mine.steps)), rank_table(sum, busy_by_rank(run)), bucket_table(sum),
+      exposed_table(sum), exposed_figure(run));
 }
 
 std::string events_section(const RunFolder& run) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <ranges>
 #include <set>
 
 namespace lockstep {
@@ -26,26 +28,25 @@ void add_told(double& sum, double value) {
   if (std::isfinite(value)) sum = std::isfinite(sum) ? sum + value : value;
 }
 
-bool same_buckets(const CommunicationLine& one, const CommunicationLine& other) {
-  return std::ranges::equal(one.by_bucket, other.by_bucket, {}, &BucketLine::bytes, &BucketLine::bytes) &&
-         one.by_rank.size() == other.by_rank.size();
+bool same_buckets(const EpochCommunication& one, const EpochCommunication& other) {
+  return one.bucket_bytes == other.bucket_bytes && one.by_rank.size() == other.by_rank.size();
 }
 
-void add_communication(CommunicationLine& sum, const CommunicationLine& more) {
-  sum.steps += more.steps;
-  for (std::size_t i = 0; i < sum.by_rank.size(); ++i)
-    for (double RankLine::*part : {&RankLine::exposed, &RankLine::hidden, &RankLine::waited, &RankLine::wire,
-                                   &RankLine::starved, &RankLine::no_core})
-      add_told(sum.by_rank[i].*part, more.by_rank[i].*part);
+void add_communication(EpochCommunication& sum, const EpochCommunication& more) {
+  sum.mine.steps += more.mine.steps;
   for (std::size_t i = 0; i < sum.by_rank.size(); ++i) {
-    std::vector<double>& buckets = sum.by_rank[i].exposed_by_bucket;
-    const std::vector<double>& others = more.by_rank[i].exposed_by_bucket;
+    for (double RankCommunication::*part :
+         {&RankCommunication::exposed, &RankCommunication::hidden, &RankCommunication::waited,
+          &RankCommunication::wire, &RankCommunication::starved, &RankCommunication::no_core})
+      add_told(sum.by_rank[i].*part, more.by_rank[i].*part);
+    std::vector<double>& buckets = sum.exposed_by_bucket[i];
+    const std::vector<double>& others = more.exposed_by_bucket[i];
     for (std::size_t j = 0; j < std::min(buckets.size(), others.size()); ++j) add_told(buckets[j], others[j]);
   }
-  for (std::size_t i = 0; i < sum.by_bucket.size(); ++i)
-    for (double BucketLine::*part : {&BucketLine::exposed, &BucketLine::hidden, &BucketLine::late,
-                                     &BucketLine::wire, &BucketLine::starved})
-      add_told(sum.by_bucket[i].*part, more.by_bucket[i].*part);
+  for (std::size_t i = 0; i < sum.mine.buckets.size(); ++i)
+    for (double BucketSums::*part : {&BucketSums::exposed, &BucketSums::hidden, &BucketSums::late,
+                                     &BucketSums::wire, &BucketSums::starved})
+      add_told(sum.mine.buckets[i].*part, more.mine.buckets[i].*part);
 }
 
 std::string name_of_folder(const RunFolder& run) {
@@ -58,100 +59,108 @@ std::string name_of_folder(const RunFolder& run) {
 RunHeadline headline_of(const RunFolder& run) {
   RunHeadline headline{.epochs = run.epochs.size()};
   WeightedMean busy, peak, rate;
-  for (const EpochLine& epoch : run.epochs) {
+  for (const EpochReport& epoch : run.epochs) {
     busy.add(epoch.busy, epoch.train_seconds);
-    peak.add(epoch.peak, epoch.train_seconds);
+    peak.add(epoch.peak.value_or(kNotTold), epoch.train_seconds);
     rate.add(epoch.samples_per_second, epoch.train_seconds);
     add_told(headline.train_seconds, epoch.train_seconds);
     add_told(headline.evaluation_seconds, epoch.evaluation_seconds);
-    headline.steps = epoch.steps;
+    headline.steps = static_cast<double>(epoch.step);
     headline.train_loss = epoch.train_loss;
-    if (!epoch.evaluated()) continue;
-    headline.test_accuracy = epoch.test_accuracy;
-    headline.test_loss = epoch.test_loss;
-    headline.top5 = epoch.top5;
-    headline.f1_macro = epoch.f1_macro;
+    if (!epoch.evaluation) continue;
+    headline.test_accuracy = epoch.evaluation->accuracy;
+    headline.test_loss = epoch.evaluation->loss;
+    headline.top5 = top5_of(*epoch.evaluation);
+    headline.f1_macro = f1_macro_of(*epoch.evaluation);
   }
   if (run.epochs.empty()) {
-    for (const StepPoint& step : run.steps) {
+    for (const StepLine& step : run.steps) {
       busy.add(step.busy, step.account.total());
       rate.add(step.samples_per_second, step.account.total());
       add_told(headline.train_seconds, step.account.total());
     }
   }
-  if (!run.steps.empty()) headline.steps = std::max(headline.steps, run.steps.back().step);
+  if (!run.steps.empty())
+    headline.steps = std::max(headline.steps, static_cast<double>(run.steps.back().step));
   headline.busy = busy.value();
   headline.peak = peak.value();
   headline.samples_per_second = rate.value();
   return headline;
 }
 
-std::vector<EvaluationPoint> evaluation_points(const RunFolder& run) {
-  std::vector<EvaluationPoint> points = run.evaluations;
-  for (const EpochLine& epoch : run.epochs) {
-    if (!epoch.evaluated()) continue;
-    points.push_back({.step = epoch.steps,
-                      .test_loss = epoch.test_loss,
-                      .test_accuracy = epoch.test_accuracy,
-                      .top5 = epoch.top5,
-                      .f1_macro = epoch.f1_macro});
+double top5_of(const Evaluation& evaluation) {
+  return evaluation.metrics ? evaluation.metrics->top5.value_or(kNotTold) : kNotTold;
+}
+
+double f1_macro_of(const Evaluation& evaluation) {
+  return evaluation.metrics ? evaluation.metrics->f1_macro.value_or(kNotTold) : kNotTold;
+}
+
+std::vector<EvaluationRecord> evaluation_points(const RunFolder& run) {
+  std::multimap<std::int64_t, EvaluationRecord> by_step;
+  for (const EvaluationRecord& each : run.evaluations) by_step.emplace(each.step, each);
+  for (const EpochReport& epoch : run.epochs) {
+    if (epoch.evaluation)
+      by_step.emplace(
+          epoch.step,
+          EvaluationRecord{.epoch = epoch.epoch, .step = epoch.step, .evaluation = *epoch.evaluation});
   }
-  std::ranges::stable_sort(points, {}, &EvaluationPoint::step);
-  return points;
+  const auto points = std::views::values(by_step);
+  return {points.begin(), points.end()};
 }
 
 std::vector<AccountPoint> account_points(const RunFolder& run) {
   std::vector<AccountPoint> points;
-  for (const StepPoint& step : run.steps) points.push_back({.step = step.step, .account = step.account});
-  if (!points.empty()) return points;
-  for (const EpochLine& epoch : run.epochs) points.push_back({.step = epoch.steps, .account = epoch.account});
+  const auto add = [&](const auto& line) {
+    points.push_back({.step = static_cast<double>(line.step), .account = line.account});
+  };
+  std::ranges::for_each(run.steps, add);
+  if (points.empty()) std::ranges::for_each(run.epochs, add);
   return points;
 }
 
 WholeAccount whole_account(const RunFolder& run) {
   WholeAccount whole;
-  const auto add = [&](double steps, const StepAccount& account) {
-    whole.steps = steps;
-    for (std::size_t phase = 0; phase < kPhases; ++phase)
-      whole.account.seconds[phase] += account.seconds[phase];
+  const auto add = [&](const auto& line) {
+    whole.steps = static_cast<double>(line.step);
+    whole.account += line.account;
   };
-  for (const EpochLine& epoch : run.epochs) add(epoch.steps, epoch.account);
-  if (run.epochs.empty())
-    for (const StepPoint& step : run.steps) add(step.step, step.account);
+  std::ranges::for_each(run.epochs, add);
+  if (run.epochs.empty()) std::ranges::for_each(run.steps, add);
   return whole;
 }
 
 std::vector<GivenAdvice> advice_of(const RunFolder& run) {
   std::vector<GivenAdvice> given;
-  for (const EpochLine& epoch : run.epochs) {
-    for (const AdviceLine& advice : epoch.advice) {
-      auto same = std::ranges::find_if(given, [&](const GivenAdvice& each) {
-        return each.advice.cause == advice.cause && each.advice.key == advice.key &&
-               each.advice.value == advice.value;
-      });
-      if (same == given.end()) same = given.insert(given.end(), GivenAdvice{});
-      *same = {.advice = advice, .last_epoch = epoch.epoch, .times = same->times + 1};
-    }
+  for (const EpochReport& epoch : run.epochs) {
+    if (!epoch.advice) continue;
+    const Advice& advice = *epoch.advice;
+    auto same = std::ranges::find_if(given, [&](const GivenAdvice& each) {
+      return each.advice.cause == advice.cause && each.advice.key == advice.key &&
+             each.advice.value == advice.value;
+    });
+    if (same == given.end()) same = given.insert(given.end(), GivenAdvice{});
+    *same = {.advice = advice, .last_epoch = static_cast<double>(epoch.epoch), .times = same->times + 1};
   }
   std::ranges::stable_sort(given, std::greater<>(), &GivenAdvice::last_epoch);
   return given;
 }
 
-CommunicationLine whole_communication(const RunFolder& run) {
-  CommunicationLine sum;
+EpochCommunication whole_communication(const RunFolder& run) {
+  EpochCommunication sum;
   for (auto epoch = run.epochs.rbegin(); epoch != run.epochs.rend(); ++epoch) {
-    const CommunicationLine& told = epoch->communication;
-    if (told.steps > 0 && sum.steps == 0)
-      sum = told;
-    else if (told.steps > 0 && same_buckets(sum, told))
-      add_communication(sum, told);
+    if (!epoch->communication) continue;
+    if (sum.mine.steps == 0)
+      sum = *epoch->communication;
+    else if (same_buckets(sum, *epoch->communication))
+      add_communication(sum, *epoch->communication);
   }
   return sum;
 }
 
 std::vector<double> busy_by_rank(const RunFolder& run) {
   std::vector<WeightedMean> means;
-  for (const EpochLine& epoch : run.epochs) {
+  for (const EpochReport& epoch : run.epochs) {
     means.resize(std::max(means.size(), epoch.busy_by_rank.size()));
     for (std::size_t rank = 0; rank < epoch.busy_by_rank.size(); ++rank)
       means[rank].add(epoch.busy_by_rank[rank], epoch.train_seconds);

@@ -24,8 +24,12 @@ struct RunHeadline {
 };
 RunHeadline headline_of(const RunFolder& run);
 
+// NaN: not measured.
+double top5_of(const Evaluation& evaluation);
+double f1_macro_of(const Evaluation& evaluation);
+
 // Evaluations after and within epochs, ascending by step.
-std::vector<EvaluationPoint> evaluation_points(const RunFolder& run);
+std::vector<EvaluationRecord> evaluation_points(const RunFolder& run);
 
 // From steps.jsonl, else from epochs.
 std::vector<AccountPoint> account_points(const RunFolder& run);
@@ -39,14 +43,14 @@ WholeAccount whole_account(const RunFolder& run);
 
 // Advice with the epochs that repeat it merged; the newest first.
 struct GivenAdvice {
-  AdviceLine advice;  // as last given
+  Advice advice;  // as last given
   double last_epoch = 0;
   std::size_t times = 0;
 };
 std::vector<GivenAdvice> advice_of(const RunFolder& run);
 
-// Total communication of the epochs that had the same buckets and ranks as the last.
-CommunicationLine whole_communication(const RunFolder& run);
+// Total communication of the epochs that had the same buckets and ranks as the last. mine.steps 0: none.
+EpochCommunication whole_communication(const RunFolder& run);
 // The mean over epochs by rank; empty: unknown.
 std::vector<double> busy_by_rank(const RunFolder& run);
 

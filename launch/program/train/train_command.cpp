@@ -240,10 +240,10 @@ class Observers {
                                .global_batch = global_batch(),
                                .attainable = attainable,
                                .device = [&host, &config, monitor = watched.monitor](std::int64_t samples) {
-                                 const MonitorSums sums = take_of_all_nodes(monitor, host);
-                                 const EnergyTerms terms{.samples = static_cast<double>(samples),
-                                                         .price_per_kwh = config.price_per_kwh};
-                                 return sums.nodes > 0 ? to_json(sums, terms) : std::string();
+                                 const MonitoredEpoch epoch{.sums = take_of_all_nodes(monitor, host),
+                                                            .terms = {.samples = static_cast<double>(samples),
+                                                                      .price_per_kwh = config.price_per_kwh}};
+                                 return epoch.sums.nodes > 0 ? std::optional(epoch) : std::nullopt;
                                }});
     if (config.histograms_every > 0 && world.rank() == 0)
       add<HistogramReporter>(*run_.trainer, run_.training->network(), *run_.report, config.histograms_every);

@@ -136,7 +136,10 @@ EvaluationMetrics MetricCounter::finish(std::int64_t samples) {
   host_.stream().synchronize();
   EvaluationMetrics metrics{.classes = classes_};
   if (choice_.top5) metrics.top5 = quotient(*part(sums_, 0), samples);
-  if (choice_.f1) metrics.by_class = class_scores({part(sums_, 1), part(sums_, confusion_begin_)});
+  if (choice_.f1) {
+    metrics.by_class = class_scores({part(sums_, 1), part(sums_, confusion_begin_)});
+    metrics.f1_macro = macro_f1(metrics.by_class);
+  }
   if (choice_.confusion) metrics.confusion = {part(sums_, confusion_begin_), part(sums_, count_)};
   metrics.seconds = seconds_ + seconds_between(begin_ns, now_ns());
   return metrics;

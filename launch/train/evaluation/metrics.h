@@ -50,6 +50,7 @@ double macro_f1(const std::vector<ClassScore>& scores);
 
 struct EvaluationMetrics {
   std::optional<double> top5;           // fraction of the samples
+  std::optional<double> f1_macro = {};  // of by_class
   std::vector<ClassScore> by_class;     // with f1; else empty
   std::vector<std::int64_t> confusion;  // [labels, predictions], with confusion; else empty
   std::int64_t classes = 0;

@@ -12,7 +12,7 @@ namespace {
 static_assert(std::is_trivially_copyable_v<MonitorSums>, "ranks send them to each other");
 
 nlohmann::json parsed(const MonitorSums& sums, const EnergyTerms& terms = {}) {
-  return nlohmann::json::parse(to_json(sums, terms));
+  return nlohmann::json::parse(json_of({.sums = sums, .terms = terms}).dump());
 }
 
 MonitorSums node(double utilization, std::optional<double> joules) {

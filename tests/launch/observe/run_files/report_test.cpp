@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "launch/observe/run_files/report_json.h"
 #include "tests/core/file_size_limit.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
@@ -58,6 +59,7 @@ EpochReport example() {
                                  .evaluation = Evaluation{.loss = 0.298, .accuracy = 0.8931}}};
   report.account.seconds = {0.01, 3.1, 6.02, 0.11, 0.2, 0, 0, 0.56};
   report.processor = {.compute = 17, .communication = 1.5, .data = 0.5};
+  report.busy = 0.91;
   report.busy_by_rank = {0.93, 0.89};
   report.peak = 0.344;
   return report;
@@ -327,16 +329,17 @@ TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
 
 TEST_F(ReportTest, DeviceFiguresArePartOfTheLine) {
   EpochReport watched = example();
-  watched.device = R"({"utilization": 0.75, "clock_reasons": ["none"]})";
-  const json line = json::parse(to_json(watched));
+  watched.device.emplace().sums.add(DeviceFigures{.utilization = 75, .clock_reasons = 0x40});
+  const json line = json::parse(json_of(watched).dump());
   EXPECT_EQ(line["device"]["utilization"], 0.75);
-  EXPECT_EQ(line["device"]["clock_reasons"], json::parse(R"(["none"])"));
+  EXPECT_EQ(line["device"]["clock_reasons"], json::parse(R"(["hw_thermal_slowdown"])"));
 }
 
 TEST_F(ReportTest, MetricsAreReportedWithTheirCost) {
   EpochReport of_metrics = example();
+  const std::vector<ClassScore> scores = class_scores({4, 2, 3, 3, 3, 2});
   of_metrics.evaluation->metrics =
-      EvaluationMetrics{.top5 = 0.931, .by_class = class_scores({4, 2, 3, 3, 3, 2})};
+      EvaluationMetrics{.top5 = 0.931, .f1_macro = macro_f1(scores), .by_class = scores};
   of_metrics.metrics_seconds = 0.5;
   of_metrics.evaluations_within = 3;
   of_metrics.within_seconds = 1;
@@ -367,7 +370,7 @@ TEST_F(ReportTest, EvaluationsWithinAnEpochHaveSeparateLines) {
   std::ifstream file(path);
   std::string text;
   ASSERT_TRUE(std::getline(file, text));
-  EXPECT_EQ(text, to_json(within));
+  EXPECT_EQ(text, json_of(within).dump());
   EXPECT_TRUE(report.problems().empty());
   {
     const FileSizeLimit limit(std::filesystem::file_size(path) + 10);
@@ -380,7 +383,7 @@ TEST_F(ReportTest, EvaluationsWithinAnEpochHaveSeparateLines) {
 TEST_F(ReportTest, UnknownPeakIsOmitted) {
   EpochReport unknown = example();
   unknown.peak.reset();
-  EXPECT_TRUE(json::parse(to_json(unknown))["peak"].is_null());
+  EXPECT_TRUE(json::parse(json_of(unknown).dump())["peak"].is_null());
   Report report(options(false));
   const std::string output = output_of([&] { report.epoch(unknown); });
   expect_parts(output, {"busy 91 %", "loss 0.312"});
@@ -413,7 +416,7 @@ TEST_F(ReportTest, StepsHaveSeparateLines) {
 }
 
 TEST_F(ReportTest, MetricsOfSeveralRanksIncludeCommunication) {
-  const json line = json::parse(to_json(example_of_ranks()));
+  const json line = json::parse(json_of(example_of_ranks()).dump());
   EXPECT_EQ(line.size(), 17u);
   const json& told = line["communication"];
   EXPECT_EQ(told["steps"], 100);
@@ -440,9 +443,30 @@ TEST_F(ReportTest, MetricsOfSeveralRanksIncludeCommunication) {
   EpochReport silent = example_of_ranks();
   silent.advice.reset();
   silent.communication->by_rank[1].waited = 0.5;
-  const json nothing = json::parse(to_json(silent))["communication"];
+  const json nothing = json::parse(json_of(silent).dump())["communication"];
   EXPECT_TRUE(nothing["advice"].is_null());
   EXPECT_TRUE(nothing["late_rank"].is_null());
+}
+
+TEST_F(ReportTest, LinesAreReadAsTheyWereWritten) {
+  EpochReport report = example_of_ranks();
+  report.communication->sent_bytes = 0;  // only written as a rate
+  report.steps_by_rank = {120, 61};
+  report.resident_bytes_by_rank = {3'000'000'000, 1};
+  report.stragglers = {{.rank = 1, .host = "b", .since_step = 3, .found_step = 9, .seconds = 0.5}};
+  report.evaluation->metrics = EvaluationMetrics{.top5 = 0.5,
+                                                 .f1_macro = 0.25,
+                                                 .by_class = {{.recall = 0.5}, {}},
+                                                 .confusion = {1, 2, 3, 4},
+                                                 .classes = 2};
+  report.evaluations_within = 3;
+  report.more_ranks = MoreRanks{.ranks = 4, .samples_per_second = 2e4, .text = "more"};
+  const std::string line = json_of(report).dump();
+  EXPECT_EQ(json_of(record_from<EpochReport>(json::parse(line))).dump(), line);
+  const std::string step = json_of(StepLine{.step = 7, .loss = std::nan(""), .peak = 0.5}).dump();
+  EXPECT_EQ(json_of(record_from<StepLine>(json::parse(step))).dump(), step);
+  const std::string within = json_of(EvaluationRecord{.step = 7, .evaluation = *report.evaluation}).dump();
+  EXPECT_EQ(json_of(record_from<EvaluationRecord>(json::parse(within))).dump(), within);
 }
 
 TEST_F(ReportTest, RingListsTheStepsOfEachRank) {
@@ -450,14 +474,14 @@ TEST_F(ReportTest, RingListsTheStepsOfEachRank) {
   ring.steps_by_rank = {120, 61, 119};
   Report report(options(false));
   expect_parts(output_of([&] { report.epoch(ring); }), {"120, 61, 119\n"});
-  EXPECT_EQ(json::parse(to_json(ring))["steps_by_rank"], json::parse("[120, 61, 119]"));
+  EXPECT_EQ(json::parse(json_of(ring).dump())["steps_by_rank"], json::parse("[120, 61, 119]"));
 }
 
 TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {
   EpochReport report = example();
   report.train_loss = std::nan("");
   report.evaluation->loss = std::numeric_limits<double>::infinity();
-  const json line = json::parse(to_json(report));
+  const json line = json::parse(json_of(report).dump());
   EXPECT_TRUE(line["train_loss"].is_null());
   EXPECT_TRUE(line["test_loss"].is_null());
   Report printed(options(false));

@@ -400,8 +400,8 @@ TEST_F(RunFolders, EvaluationsWithinEpochsAreDrawn) {
                                "\n");
   const RunFolder run = read("a");
   std::string told;
-  for (const EvaluationPoint& point : evaluation_points(run))
-    told += fmt::format("{}:{} ", point.step, point.test_accuracy);
+  for (const EvaluationRecord& point : evaluation_points(run))
+    told += fmt::format("{}:{} ", point.step, point.evaluation.accuracy);
   EXPECT_EQ(told, "25:0.25 50:0.625 100:0.8 ");
   const std::string page = report_page({&run, 1});
   EXPECT_TRUE(page_matches(page, "<title>step 25\n[^<]*: 25 %"));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/observe/run_files/metric_lines.h"
+#include "launch/observe/run_files/report_json.h"
 
 namespace lockstep {
 namespace {
@@ -50,8 +51,12 @@ TEST(Metrics, F1CombinesPrecisionAndRecall) {
 }
 
 EvaluationMetrics of_two_classes() {
-  return {
-      .top5 = 0.931, .by_class = class_scores({4, 2, 3, 3, 3, 2}), .confusion = {3, 1, 0, 2}, .classes = 2};
+  const std::vector<ClassScore> scores = class_scores({4, 2, 3, 3, 3, 2});
+  return {.top5 = 0.931,
+          .f1_macro = macro_f1(scores),
+          .by_class = scores,
+          .confusion = {3, 1, 0, 2},
+          .classes = 2};
 }
 
 TEST(Metrics, AreWrittenUnderTheirNames) {
@@ -74,10 +79,11 @@ TEST(Metrics, AreWrittenUnderTheirNames) {
 TEST(Metrics, EvaluationWithinAnEpochIsOneLine) {
   EvaluationRecord line{
       .epoch = 2, .step = 20, .evaluation = {.loss = std::nan(""), .accuracy = 0.5}, .seconds = 0.25};
-  EXPECT_EQ(to_json(line), R"({"epoch":2,"step":20,"test_loss":null,"test_accuracy":0.5,"seconds":0.25})");
+  EXPECT_EQ(json_of(line).dump(),
+            R"({"epoch":2,"step":20,"test_loss":null,"test_accuracy":0.5,"seconds":0.25})");
   line.evaluation.metrics = EvaluationMetrics{.top5 = 0.75, .seconds = 0.125};
   EXPECT_EQ(
-      to_json(line),
+      json_of(line).dump(),
       R"({"epoch":2,"step":20,"test_loss":null,"test_accuracy":0.5,"top5":0.75,"seconds":0.25,"metrics_seconds":0.125})");
 }
 
