@@ -9,7 +9,7 @@ set(pending
   models/schedule.h
   launch/train/checkpoint/keeper.h launch/train/checkpoint/saved_training.h launch/train/digest.h
   launch/train/evaluation/metrics.h launch/train/job_end.h launch/train/trainer.h
-  launch/train/training_observer.h launch/train/training_records.h
+  launch/train/training_observer.h launch/train/training_records.h launch/train/watch/step_watch.h
   # Lockstep::program: own parts beside those of the lockstep program.
   launch/program/commands/commands.h launch/program/registry.h launch/program/run.h)
 set(seen ${pending})
