@@ -91,7 +91,7 @@ BenchNetwork::BenchNetwork(const BenchOptions& o)
                               .recompute = o.recompute ? Recompute::blocks : Recompute::nothing,
                               .choices = &choices});
   });
-  planning_seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+  planning_seconds = seconds_since(begin);
   buckets = std::make_unique<GradientBuckets>(network->parameters(), *self, BucketOptions{});
   optimizer = make_optimizer(trained_memory(*network, buckets->gradients()), SgdOptions{},
                              o.precision == "fp16" ? LossScaleOptions{.initial = 1024} : LossScaleOptions{});

@@ -29,7 +29,7 @@ double seconds_on(Stream& stream, Work work) {
   const std::int64_t begin = now_ns();
   work();
   stream.synchronize();
-  return static_cast<double>(now_ns() - begin) * 1e-9;
+  return seconds_since(begin);
 }
 
 // The part of each bucket that a codec supports, with one rank per node.

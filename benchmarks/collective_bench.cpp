@@ -39,7 +39,7 @@ class Contender {
   double run() {
     const std::int64_t begin = now_ns();
     way_.run(c_, send_, recv_);
-    return static_cast<double>(now_ns() - begin) * 1e-9;
+    return seconds_since(begin);
   }
 
   void keep(double seconds) { seconds_.push_back(static_cast<float>(seconds)); }

@@ -185,19 +185,8 @@ double bus_factor(CollectiveKind kind, int ranks) {
 }
 
 std::string_view type_name(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "float";
-    case DType::f16:
-      return "half";
-    case DType::bf16:
-      return "bfloat16";
-    case DType::u8:
-      return "uint8";
-    case DType::i32:
-      return "int32";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"float", "half", "bfloat16", "uint8", "int32"};
+  return kNames[static_cast<std::size_t>(dtype)];
 }
 
 std::string_view redop_name(const CollectiveCase& c) {

@@ -82,7 +82,7 @@ std::vector<double> rates_of(const GossipOptions& o, const Turn& turn, Communica
   communicator.stream().synchronize();
   const std::int64_t begin_ns = now_ns();
   trainer.fit();
-  const double seconds = 1e-9 * static_cast<double>(now_ns() - begin_ns);
+  const double seconds = seconds_since(begin_ns);
   std::vector<double> rates;
   for (int each = 0; each < ranks; ++each) {
     const bool own = turn.topology == Topology::ring;

@@ -36,7 +36,7 @@ double seconds_of(Stream& stream, const std::function<void()>& call) {
     const std::int64_t begin = now_ns();
     for (int i = 0; i < calls; ++i) call();
     stream.synchronize();
-    const double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+    const double seconds = seconds_since(begin);
     if (seconds > 2e-3) return seconds / calls;
     calls *= 2;
   }

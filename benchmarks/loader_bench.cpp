@@ -59,7 +59,7 @@ struct Stage {
 double seconds_of(const std::function<void()>& work) {
   const std::int64_t begin = now_ns();
   work();
-  return static_cast<double>(now_ns() - begin) * 1e-9;
+  return seconds_since(begin);
 }
 
 // All regular files in a folder and its subfolders.

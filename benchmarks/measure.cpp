@@ -10,29 +10,25 @@
 
 #include "comm/world.h"
 #include "core/error.h"
+#include "core/text/text.h"
 #include "kernels/backend.h"
 #include "launch/train/watch/waiting.h"
 
 namespace lockstep {
 namespace {
 
-std::string first_line_with(const char* path, const std::string& start) {
+// The value beside a name in a file of lines NAME: VALUE or NAME="VALUE".
+std::string value_in(const char* path, const std::string& name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(start)) return line.substr(std::min(line.size(), line.find_first_of(":=") + 1));
+    if (line.starts_with(name))
+      return std::string(trimmed(line.substr(std::min(line.size(), line.find_first_of(":=") + 1)), " \t\""));
   }
   return "";
 }
 
-std::string trimmed(std::string text) {
-  const auto is_noise = [](char c) { return c == ' ' || c == '\t' || c == '"'; };
-  while (!text.empty() && is_noise(text.front())) text.erase(text.begin());
-  while (!text.empty() && is_noise(text.back())) text.pop_back();
-  return text;
-}
-
 std::size_t kibibytes(const std::string& name) {
-  return std::stoul(fmt::format("0{}", trimmed(first_line_with("/proc/self/status", name)))) * 1024;
+  return std::stoul(fmt::format("0{}", value_in("/proc/self/status", name))) * 1024;
 }
 
 }  // namespace
@@ -68,9 +64,9 @@ ResidentMemory resident_memory() { return {.now = kibibytes("VmRSS"), .peak = ki
 nlohmann::json describe_machine() {
   utsname system{};
   uname(&system);
-  return {{"processor", trimmed(first_line_with("/proc/cpuinfo", "model name"))},
+  return {{"processor", value_in("/proc/cpuinfo", "model name")},
           {"cores", std::thread::hardware_concurrency()},
-          {"system", trimmed(first_line_with("/etc/os-release", "PRETTY_NAME"))},
+          {"system", value_in("/etc/os-release", "PRETTY_NAME")},
           {"kernel", system.release},
           {"compiler", fmt::format("g++ {}", __VERSION__)},
           {"kernels", backend_for(Device{}).describe()},

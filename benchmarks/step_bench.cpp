@@ -14,6 +14,7 @@
 #include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
 #include "core/error.h"
+#include "core/text/units.h"
 #include "core/timeline.h"
 #include "launch/observe/account/account_json.h"
 #include "launch/train/digest.h"
@@ -64,10 +65,10 @@ StepTimes run_steps(const Options& options, Network& network, Optimizer& optimiz
     if (step == -options.warmup) times.first_loss = loss;
     times.last_loss = loss;
     if (step < 0) continue;
-    times.forward.push_back(static_cast<double>(forward - begin) * 1e-9);
-    times.backward.push_back(static_cast<double>(backward - forward) * 1e-9);
-    times.optimizer.push_back(static_cast<double>(end - backward) * 1e-9);
-    times.total.push_back(static_cast<double>(end - begin) * 1e-9);
+    times.forward.push_back(seconds_between(begin, forward));
+    times.backward.push_back(seconds_between(forward, backward));
+    times.optimizer.push_back(seconds_between(backward, end));
+    times.total.push_back(seconds_between(begin, end));
   }
   return times;
 }
@@ -104,7 +105,7 @@ class PipelinedSteps {
       results_.enqueued(stream_, slot_);
     }
     for (int step = std::max(0, count - 2); step < count; ++step) keep(StepSlot::of(step));
-    return static_cast<double>(now_ns() - begin) * 1e-9 / count;
+    return seconds_since(begin) / count;
   }
   double last_loss() const { return last_loss_; }
   const std::string& reason() const { return reason_; }
@@ -199,8 +200,6 @@ std::optional<GpuSteps> gpu_steps(const Options& o, BenchNetwork& bench, double 
   return steps;
 }
 
-double mib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
 int run(const Options& o) {
   const std::size_t baseline = baseline_bytes(o.threads);
   BenchNetwork bench(o);
@@ -231,11 +230,11 @@ int run(const Options& o) {
   const std::optional<DeviceMemoryUse> memory = device_memory_use(o.where());
   if (memory) {
     fmt::print("  device memory {:.1f} MiB of {:.1f}: context {:.1f}, buffers {:.1f}, libraries {:.1f}\n",
-               mib(memory->total - memory->available), mib(memory->total), mib(memory->at_start),
-               mib(memory->buffers), mib(memory->libraries));
+               in_mib(memory->total - memory->available), in_mib(memory->total), in_mib(memory->at_start),
+               in_mib(memory->buffers), in_mib(memory->libraries));
   }
   fmt::print("  planned {:.1f} MiB; resident peak {:.1f} MiB, including {:.1f} MiB of libraries\n",
-             mib(planned), mib(resident.peak), mib(baseline));
+             in_mib(planned), in_mib(resident.peak), in_mib(baseline));
   nlohmann::json result{{"benchmark", "step"},
                         {"machine", describe_machine()},
                         {"options", o.to_json()},

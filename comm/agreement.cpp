@@ -10,17 +10,6 @@
 #include "core/error.h"
 
 namespace lockstep {
-namespace {
-
-std::vector<int> ranks_where(const std::vector<std::int32_t>& flags) {
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < flags.size(); ++rank) {
-    if (flags[rank] != 0) ranks.push_back(static_cast<int>(rank));
-  }
-  return ranks;
-}
-
-}  // namespace
 
 void gather_bytes(Communicator& communicator, const void* mine, void* all, std::size_t bytes) {
   communicator.complete(
@@ -62,7 +51,7 @@ void run_agreed(Communicator& communicator, const std::function<void()>& work) {
   }
   const std::vector<std::int32_t> codes =
       gather_values<std::int32_t>(communicator, mine ? mine->exit_code() : exit_code::done);
-  const std::vector<int> failed = ranks_where(codes);
+  const std::vector<int> failed = ranks_without(exit_code::done, codes);
   if (failed.empty()) return;
 
   const int first = failed.front();
@@ -74,7 +63,7 @@ void run_agreed(Communicator& communicator, const std::function<void()>& work) {
 
 Difference find_difference(Communicator& communicator, const std::string& text) {
   Difference found{.reference = broadcast_text(communicator, text, 0)};
-  found.ranks = ranks_where(gather_values<std::int32_t>(communicator, text == found.reference ? 0 : 1));
+  found.ranks = ranks_without(1, gather_values(communicator, text == found.reference ? 1 : 0));
   if (!found.ranks.empty()) found.text = broadcast_text(communicator, text, found.ranks.front());
   return found;
 }

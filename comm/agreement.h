@@ -38,6 +38,15 @@ std::vector<std::string> gather_texts(Communicator& communicator, const std::str
 // other exceptions. work must not communicate.
 void run_agreed(Communicator& communicator, const std::function<void()>& work);
 
+// The ranks whose value is another one, ascending.
+template <typename T>
+std::vector<int> ranks_without(const T& value, const std::vector<T>& values) {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < values.size(); ++rank)
+    if (values[rank] != value) ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
 // The ranks whose texts differ from rank 0's.
 struct Difference {
   std::vector<int> ranks;  // ascending; empty: none

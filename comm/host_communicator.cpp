@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/text.h"
 #include "core/timeline.h"
 
 namespace lockstep {
@@ -50,8 +51,8 @@ HostCommunicator::HostCommunicator(std::unique_ptr<HostTransport> transport)
 HostCommunicator::~HostCommunicator() {
   const std::int64_t under_way = under_way_;
   if (under_way > 0) {
-    abandon(fmt::format("{} destroyed its communicator ({}) with {} unfinished collective{}", current_place(),
-                        name(), under_way, under_way == 1 ? "" : "s"));
+    abandon(fmt::format("{} destroyed its communicator ({}) with {}", current_place(), name(),
+                        counted(under_way, "unfinished collective")));
   }
   try {
     stream_.synchronize();

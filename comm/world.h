@@ -47,9 +47,6 @@ enum class AllReduceWay {
 };
 inline constexpr std::string_view kAllReduceWayWords[] = {"auto", "direct", "halving", "mpi"};
 constexpr std::span<const std::string_view> words_of(AllReduceWay) { return kAllReduceWayWords; }
-constexpr std::string_view name_of(AllReduceWay way) {
-  return kAllReduceWayWords[static_cast<std::size_t>(way)];
-}
 
 class Watchdog;
 

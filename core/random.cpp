@@ -2,16 +2,12 @@
 #include "core/random.h"
 
 namespace lockstep {
-namespace {
 
-// FNV-1a: a stable 64-bit name for a purpose.
 std::uint64_t hash_name(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;
 }
-
-}  // namespace
 
 PhiloxKey key_for(std::uint64_t seed, std::string_view purpose) {
   const std::uint64_t name = hash_name(purpose);

@@ -41,6 +41,9 @@ LOCKSTEP_HOST_DEVICE constexpr PhiloxCounter philox(PhiloxCounter counter, Philo
   return counter;
 }
 
+// FNV-1a: a stable hash of a text.
+std::uint64_t hash_name(std::string_view name);
+
 // A key derived from a seed and a purpose, for generators that use the whole counter themselves.
 PhiloxKey key_for(std::uint64_t seed, std::string_view purpose);
 

@@ -7,10 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
 
-#include "core/layout.h"
+#include "core/parameter.h"
 
 namespace lockstep {
 
@@ -47,5 +48,16 @@ class StateVisitor {
   virtual void tensor(const StateTensor& tensor, StateScope scope) = 0;
   virtual void value(const std::string& name, StateScope scope, StateValue value) = 0;
 };
+
+// Visits values in the flat order of the parameters, each with a name like "conv1.weight" + suffix.
+inline void visit_flat(StateVisitor& visitor, std::span<const Parameter> parameters, std::span<float> values,
+                       const std::string& suffix, StateScope scope) {
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    visitor.tensor({.name = parameters[i].name + suffix,
+                    .layout = parameters[i].layout,
+                    .value = values.data() + parameters[i].offset,
+                    .elements = flat_elements(parameters, i, static_cast<std::int64_t>(values.size()))},
+                   scope);
+}
 
 }  // namespace lockstep

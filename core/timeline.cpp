@@ -12,13 +12,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/files/atomic_file.h"
+#include "core/text/json_text.h"
 
 namespace lockstep {
 namespace {
-
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 std::string trace_name(const Span& span) {
   return span.numbered ? fmt::format("{} {}", span.name, span.index) : span.name;
@@ -77,39 +74,14 @@ double seconds_since_1970() {
 }
 
 std::string_view name_of(Track track) {
-  switch (track) {
-    case Track::step:
-      return "step";
-    case Track::compute:
-      return "compute";
-    case Track::communication:
-      return "communication";
-    case Track::data:
-      return "data";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"step", "compute", "communication", "data"};
+  return kNames[static_cast<std::size_t>(track)];
 }
 
 std::string_view name_of(Phase phase) {
-  switch (phase) {
-    case Phase::data_wait:
-      return "data_wait";
-    case Phase::forward:
-      return "forward";
-    case Phase::backward:
-      return "backward";
-    case Phase::exposed_communication:
-      return "exposed_communication";
-    case Phase::idle:
-      return "idle";
-    case Phase::device_wait:
-      return "device_wait";
-    case Phase::optimizer:
-      return "optimizer";
-    case Phase::rest:
-      return "rest";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"data_wait", "forward", "backward",    "exposed_communication",
+                                         "optimizer", "idle",    "device_wait", "rest"};
+  return kNames[static_cast<std::size_t>(phase)];
 }
 
 Timeline::Timeline(std::size_t capacity) : spans_(capacity) { flows_.reserve(capacity / 4); }
@@ -147,7 +119,7 @@ std::string Timeline::chrome_events(int rank, const TraceClock& clock) const {
         std::back_inserter(text),
         ",\n"
         R"({{"name":{},"cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"index":{}}}}})",
-        quoted(trace_name(span)), name_of(span.track), rank, static_cast<int>(span.track),
+        dumped(nlohmann::json(trace_name(span))), name_of(span.track), rank, static_cast<int>(span.track),
         microseconds(span.begin_ns), microseconds(span.end_ns) - microseconds(span.begin_ns), span.index);
   }
   for (std::size_t i = 0; i < flows_.size(); ++i) {
@@ -185,7 +157,7 @@ StepAccount operator-(const StepAccount& a, const StepAccount& b) {
 
 void PhaseClock::enter(Phase phase) {
   const std::int64_t now = now_ns();
-  account_[phase_] += static_cast<double>(now - since_) * 1e-9;
+  account_[phase_] += seconds_between(since_, now);
   phase_ = phase;
   since_ = now;
 }

@@ -22,6 +22,7 @@ std::int64_t now_ns();
 inline double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
   return static_cast<double>(end_ns - begin_ns) * 1e-9;
 }
+inline double seconds_since(std::int64_t begin_ns) { return seconds_between(begin_ns, now_ns()); }
 // From the system's clock, which can be adjusted.
 double seconds_since_1970();
 

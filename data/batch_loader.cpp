@@ -171,7 +171,7 @@ struct BatchLoader::State {
     pace_waited_ns += waited_ns;
     if (++pace_batches < kPaceBatches) return;
     const LoaderPace pace{.threads = static_cast<int>(threads.size()),
-                          .seconds = 1e-9 * static_cast<double>(now_ns() - pace_began_ns),
+                          .seconds = seconds_since(pace_began_ns),
                           .waited_seconds = 1e-9 * static_cast<double>(pace_waited_ns),
                           .processor_seconds = processor_seconds() - pace_processor};
     pace_batches = -1;

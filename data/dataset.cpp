@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/text/named_entries.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -182,12 +184,10 @@ std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split
 
 std::unique_ptr<Dataset> open_in_own_sizes(const DatasetOptions& options, Split split,
                                            const std::vector<DatasetFormat>& formats) {
-  std::string names;
-  for (const DatasetFormat& format : formats) {
+  for (const DatasetFormat& format : formats)
     if (format.name == options.format) return in_own_sizes(format, options, split);
-    names += (names.empty() ? "" : ", ") + format.name;
-  }
-  throw ConfigError(fmt::format("data.format = \"{}\": allowed are {}", options.format, names));
+  throw ConfigError(fmt::format("data.format = \"{}\": allowed are {}", options.format,
+                                fmt::join(names_in(formats), ", ")));
 }
 
 }  // namespace lockstep

@@ -5,9 +5,8 @@
 #include <cmath>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "core/error.h"
+#include "core/text/named_entries.h"
 
 namespace lockstep {
 namespace {
@@ -286,17 +285,9 @@ std::span<float> Optimizer::state() const {
 
 // After restoring, control()->finite is 1, whatever stopped the saved training.
 void Optimizer::visit_state(StateVisitor& visitor) {
-  const auto all = static_cast<std::int64_t>(memory_.values.size());
-  for (std::size_t which = 0; which < state_names_.size(); ++which) {
-    for (std::size_t i = 0; i < memory_.parameters.size(); ++i) {
-      const Parameter& parameter = memory_.parameters[i];
-      visitor.tensor({.name = parameter.name + "." + state_names_[which],
-                      .layout = parameter.layout,
-                      .value = state(which) + parameter.offset,
-                      .elements = flat_elements(memory_.parameters, i, all)},
-                     state_scope_);
-    }
-  }
+  for (std::size_t which = 0; which < state_names_.size(); ++which)
+    visit_flat(visitor, memory_.parameters, {state(which), memory_.values.size()},
+               std::string(".") + state_names_[which], state_scope_);
   Stream stream(memory_.device, StreamUse::compute);
   const StepControl control = read_control(stream);
   std::int64_t steps = control.step - 1, good_steps = control.good_steps;
@@ -368,11 +359,7 @@ const std::vector<OptimizerKind>& optimizer_kinds() {
 }
 
 const OptimizerKind& optimizer_kind(const std::string& name, const std::vector<OptimizerKind>& table) {
-  const auto found = std::ranges::find(table, name, &OptimizerKind::name);
-  if (found != table.end()) return *found;
-  std::vector<std::string> names;
-  for (const OptimizerKind& kind : table) names.push_back(kind.name);
-  throw ConfigError(fmt::format("unknown optimizer \"{}\": allowed are {}", name, fmt::join(names, ", ")));
+  return entry_named(name, table, "optimizer");
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const TrainedMemory& memory, const OptimizerOptions& options,

@@ -5,9 +5,8 @@
 #include <cmath>
 #include <numbers>
 
-#include <fmt/ranges.h>
-
 #include "core/error.h"
+#include "core/text/named_entries.h"
 
 namespace lockstep {
 namespace {
@@ -33,11 +32,7 @@ const std::vector<ScheduleKind>& schedule_kinds() {
 }
 
 const ScheduleKind& schedule_kind(const std::string& name, const std::vector<ScheduleKind>& table) {
-  const auto found = std::ranges::find(table, name, &ScheduleKind::name);
-  if (found != table.end()) return *found;
-  std::vector<std::string> names;
-  for (const ScheduleKind& kind : table) names.push_back(kind.name);
-  throw ConfigError(fmt::format("unknown schedule \"{}\": allowed are {}", name, fmt::join(names, ", ")));
+  return entry_named(name, table, "schedule");
 }
 
 double Schedule::progress(std::int64_t step) const {

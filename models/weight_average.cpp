@@ -30,14 +30,8 @@ void WeightAverage::swap(Stream& stream) {
 }
 
 void WeightAverage::visit_state(StateVisitor& visitor) {
-  const std::span<const Parameter> parameters = network_.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    visitor.tensor({.name = parameters[i].name + ".ema",
-                    .layout = parameters[i].layout,
-                    .value = values().data() + parameters[i].offset,
-                    .elements = flat_elements(parameters, i, count())},
-                   StateScope::replicated);
-  }
+  visit_flat(visitor, network_.parameters(), values().first(network_.values().size()), ".ema",
+             StateScope::replicated);
 }
 
 std::span<float> WeightAverage::values() const {

@@ -11,6 +11,7 @@
 #include "comm/exchanges/exchanges.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/named_entries.h"
 
 namespace lockstep {
 namespace {
@@ -36,11 +37,7 @@ std::span<const ExchangeKind* const> codecs_by_loss() {
   return kByLoss;
 }
 
-std::vector<std::string> codec_limits() {
-  std::vector<std::string> names;
-  for (const ExchangeKind* kind : codecs_by_loss()) names.emplace_back(kind->name);
-  return names;
-}
+std::vector<std::string> codec_limits() { return names_in(codecs_by_loss()); }
 
 std::vector<const ExchangeKind*> codecs_within(std::string_view limit) {
   const auto all = codecs_by_loss();

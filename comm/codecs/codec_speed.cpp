@@ -85,7 +85,7 @@ class Sample {
     stream.synchronize();
     exchange_.settle(compute_, reinterpret_cast<const std::int32_t*>(finite_.data()));
     compute_.synchronize();
-    return static_cast<double>(now_ns() - begin_ns) * 1e-9;
+    return seconds_since(begin_ns);
   }
 
  private:

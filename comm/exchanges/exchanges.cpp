@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/exchanges/exchanges.h"
 
-#include <fmt/ranges.h>
-
-#include "core/error.h"
+#include "core/text/named_entries.h"
 
 namespace lockstep {
 
@@ -16,13 +14,7 @@ const std::vector<const ExchangeKind*>& exchange_kinds() {
 }
 
 const ExchangeKind& exchange_kind(std::string_view name, const std::vector<const ExchangeKind*>& table) {
-  std::vector<std::string_view> names;
-  for (const ExchangeKind* kind : table) {
-    if (kind->name == name) return *kind;
-    names.push_back(kind->name);
-  }
-  throw ConfigError(
-      fmt::format("unknown gradient codec \"{}\": allowed are {}", name, fmt::join(names, ", ")));
+  return entry_named(name, table, "gradient codec");
 }
 
 }  // namespace lockstep

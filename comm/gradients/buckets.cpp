@@ -7,23 +7,18 @@
 #include <numeric>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "comm/agreement.h"
 #include "comm/codecs/auto_exchange.h"
 #include "comm/codecs/codec.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/profiler_range.h"
+#include "core/random.h"
+#include "core/text/enum_words.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
-
-std::uint64_t hash_of(const std::string& text) {  // FNV-1a
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
 
 ExchangeChoice choice_of(std::string_view name, const GradientSettings& settings,
                          const std::vector<const ExchangeKind*>& table) {
@@ -33,12 +28,6 @@ ExchangeChoice choice_of(std::string_view name, const GradientSettings& settings
   return choice;
 }
 
-std::string_view without_spaces_around(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(' ');
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
-}
-
 // Parses "PATTERN=CODEC, PATTERN=CODEC".
 std::vector<CodecRule> read_rules(const GradientSettings& settings,
                                   const std::vector<const ExchangeKind*>& table) {
@@ -46,7 +35,7 @@ std::vector<CodecRule> read_rules(const GradientSettings& settings,
   std::string_view rest = settings.codec_for;
   while (!rest.empty()) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view rule = without_spaces_around(rest.substr(0, comma));
+    const std::string_view rule = trimmed(rest.substr(0, comma));
     rest.remove_prefix(std::min(comma + 1, rest.size()));
     const std::size_t equals = rule.find('=');
     if (equals == 0 || equals == std::string_view::npos) {
@@ -54,7 +43,7 @@ std::vector<CodecRule> read_rules(const GradientSettings& settings,
           "comm.codec_for = \"{}\": \"{}\" is not PATTERN=CODEC, as in \"fc.*=none, layer4.*=int8\"",
           settings.codec_for, rule));
     }
-    const std::string_view name = without_spaces_around(rule.substr(equals + 1));
+    const std::string_view name = trimmed(rule.substr(equals + 1));
     ExchangeChoice choice = choice_of(name, settings, table);
     if (choice.kind != &kDenseSum && choice.kind->codec == nullptr) {
       throw ConfigError(
@@ -62,8 +51,7 @@ std::vector<CodecRule> read_rules(const GradientSettings& settings,
                       "it as comm.codec",
                       name));
     }
-    rules.push_back(
-        {.pattern = std::string(without_spaces_around(rule.substr(0, equals))), .choice = choice});
+    rules.push_back({.pattern = std::string(trimmed(rule.substr(0, equals))), .choice = choice});
   }
   return rules;
 }
@@ -326,25 +314,21 @@ void GradientBuckets::compare_plans() {
   std::string candidates;
   for (const ExchangeChoice& each : options_.codecs.candidates) candidates += "or " + each.describe() + "\n";
   const std::uint64_t mine =
-      hash_of(plan_.describe(parameters_) +
-              fmt::format("exchange {} {}, {} micro-batches{}, summed in {}{}\n",
-                          options_.exchange.describe(), options_.codecs.describe(), options_.micro_batches,
-                          options_.along_tree ? " along the tree" : "",
-                          words_of(options_.sum_type)[static_cast<std::size_t>(options_.sum_type)],
-                          options_.delayed      ? ", a step late"
-                          : options_.one_by_one ? ", one by one"
-                                                : "") +
-              candidates);
+      hash_name(plan_.describe(parameters_) +
+                fmt::format("exchange {} {}, {} micro-batches{}, summed in {}{}\n",
+                            options_.exchange.describe(), options_.codecs.describe(), options_.micro_batches,
+                            options_.along_tree ? " along the tree" : "", word_of(options_.sum_type),
+                            options_.delayed      ? ", a step late"
+                            : options_.one_by_one ? ", one by one"
+                                                  : "") +
+                candidates);
   const std::vector<std::uint64_t> hashes = gather_values(communicator_.host(), mine);
-  std::vector<std::size_t> differing;
-  for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
-    if (hashes[rank] != hashes[0]) differing.push_back(rank);
-  }
+  const std::vector<int> differing = ranks_without(hashes[0], hashes);
   if (differing.empty()) return;
   throw_agreed(
-      ConfigError(fmt::format("{} {}: parameters, layouts, buckets or exchanges differ from rank 0; start "
-                              "all ranks with the same configuration, libraries and type of processor",
-                              differing.size() == 1 ? "rank" : "ranks", fmt::join(differing, ", "))));
+      ConfigError(fmt::format("{}: parameters, layouts, buckets or exchanges differ from rank 0; start all "
+                              "ranks with the same configuration, libraries and type of processor",
+                              named_ranks(differing))));
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "core/text/named_entries.h"
 
 namespace lockstep {
 namespace {
@@ -16,8 +17,7 @@ namespace {
 void check_setting(const ExchangeKind& kind, const ExchangeSetting& setting) {
   const auto found = std::ranges::find(kind.options, setting.option, &NumberOption::name);
   if (found == kind.options.end()) {
-    std::vector<std::string_view> names;
-    for (const NumberOption& option : kind.options) names.push_back(option.name);
+    const std::vector<std::string> names = names_in(kind.options);
     throw ConfigError(
         fmt::format("the exchange \"{}\" has no option \"{}\"; it has {}", kind.name, setting.option,
                     names.empty() ? std::string("no options") : fmt::format("{}", fmt::join(names, ", "))));

@@ -13,6 +13,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "core/text/text.h"
+
 namespace lockstep {
 namespace {
 
@@ -71,10 +73,10 @@ DeadSegments dead_segments(const fs::path& folder, const fs::path& processes) {
 std::string describe(const DeadSegments& dead, const std::string& host) {
   if (dead.files == 0 || dead.bytes < dead.capacity / 10) return {};
   return fmt::format(
-      "/dev/shm of {} has {} MiB in {} file{} of killed Open MPI jobs ({}), a tenth of its size or more. No "
-      "process uses them. To remove them: find /dev/shm -name '*_segment.*' -user {} ! -exec fuser -s {{}} "
-      "\\; -delete",
-      host, dead.bytes >> 20, dead.files, dead.files == 1 ? "" : "s", dead.first, geteuid());
+      "/dev/shm of {} has {} MiB in {} of killed Open MPI jobs ({}), a tenth of its size or more. No process "
+      "uses them. To remove them: find /dev/shm -name '*_segment.*' -user {} ! -exec fuser -s {{}} \\; "
+      "-delete",
+      host, dead.bytes >> 20, counted(dead.files, "file"), dead.first, geteuid());
 }
 
 }  // namespace lockstep

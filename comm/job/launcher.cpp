@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/job/launcher.h"
 
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "core/text/text.h"
+
 namespace lockstep {
 namespace {
 
-std::optional<int> parse_count(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
-
 std::optional<int> read_count(const Environment& environment, const char* name) {
   const char* text = environment(name);
-  return text == nullptr ? std::nullopt : parse_count(text);
+  const auto count = text == nullptr ? std::nullopt : number_from<int>(text);
+  return count && *count >= 0 ? count : std::nullopt;
 }
 
 // True if mpirun itself started this process, and not one of its daemons on other nodes, which run as a
@@ -94,10 +89,10 @@ std::string describe_split_launch(const Launch& launch, int mpi_size, const std:
 std::string describe_first_task(const Launch& launch) {
   if (!launch.in_first_task) return {};
   return fmt::format(
-      "SLURM_STEP_NUM_TASKS is set: if srun started mpirun, each of its tasks is a separate job of {} "
-      "rank{}; run mpirun once, or srun --mpi=pmix without mpirun. In the shell of an interactive step this "
-      "is harmless; unset SLURM_STEP_NUM_TASKS avoids the warning",
-      launch.size, launch.size == 1 ? "" : "s");
+      "SLURM_STEP_NUM_TASKS is set: if srun started mpirun, each of its tasks is a separate job of {}; run "
+      "mpirun once, or srun --mpi=pmix without mpirun. In the shell of an interactive step this is harmless; "
+      "unset SLURM_STEP_NUM_TASKS avoids the warning",
+      counted(launch.size, "rank"));
 }
 
 }  // namespace lockstep

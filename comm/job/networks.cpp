@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -19,6 +18,8 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -54,22 +55,16 @@ bool is_named_by(std::string_view entry, const OwnAddress& own) {
   if (entry == own.interface) return true;
   const std::size_t slash = entry.find('/');
   if (slash == std::string_view::npos) return false;
-  int prefix = -1;
-  const char* end = entry.data() + entry.size();
-  const auto read = std::from_chars(entry.data() + slash + 1, end, prefix);
-  if (read.ec != std::errc() || read.ptr != end || prefix < 0 || prefix > 32) return false;
+  const auto prefix = number_from<int>(entry.substr(slash + 1));
+  if (!prefix || *prefix < 0 || *prefix > 32) return false;
   const auto network = parse_address(std::string(entry.substr(0, slash)));
   const auto address = parse_address(own.address);
-  return network && address && ((*network ^ *address) & mask_of(prefix)) == 0;
+  return network && address && ((*network ^ *address) & mask_of(*prefix)) == 0;
 }
 
 bool is_listed(std::string_view list, const OwnAddress& own) {
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    if (is_named_by(list.substr(begin, end - begin), own)) return true;
-    begin = end + 1;
-  }
-  return false;
+  return std::ranges::any_of(split_text(list, ','),
+                             [&](std::string_view entry) { return is_named_by(entry, own); });
 }
 
 std::vector<OwnAddress> select(std::span<const OwnAddress> own, const char* list, bool listed) {

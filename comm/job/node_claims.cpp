@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/job/node_claims.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/log.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -17,10 +17,7 @@ std::string prefix_of(const std::string& name) { return "lockstep-" + name + "."
 
 std::optional<uid_t> user_in(const std::string& file, const std::string& prefix) {
   if (!file.starts_with(prefix)) return std::nullopt;
-  uid_t user = 0;
-  const char* const end = file.data() + file.size();
-  const auto [stop, error] = std::from_chars(file.data() + prefix.size(), end, user);
-  return error == std::errc() && stop == end ? std::optional(user) : std::nullopt;
+  return number_from<uid_t>(std::string_view(file).substr(prefix.size()));
 }
 
 }  // namespace

@@ -2,13 +2,11 @@
 #include "comm/job/start_guard.h"
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <string_view>
 
@@ -20,6 +18,7 @@
 #include "core/system/backtrace.h"
 #include "core/system/host_name.h"
 #include "core/system/last_words.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -29,14 +28,10 @@ using Variables = std::map<std::string, std::string, std::less<>>;
 // The environment of another process of this user; empty if it cannot be read.
 Variables variables_of(int process) {
   std::ifstream file(fmt::format("/proc/{}/environ", process));
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   Variables variables;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\0', begin), text.size());
-    const std::size_t equals = text.find('=', begin);
-    if (equals < end)
-      variables[text.substr(begin, equals - begin)] = text.substr(equals + 1, end - equals - 1);
-    begin = end + 1;
+  for (std::string each; std::getline(file, each, '\0');) {
+    const std::size_t equals = each.find('=');
+    if (equals != std::string::npos) variables[each.substr(0, equals)] = each.substr(equals + 1);
   }
   return variables;
 }
@@ -61,17 +56,16 @@ std::map<int, int> processes_of_launch() {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
     const std::string name = entry.path().filename();
-    int process = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), process);
-    if (error != std::errc{} || end != name.data() + name.size() || process == getpid()) continue;
-    const Variables variables = variables_of(process);
+    const auto process = number_from<int>(name);
+    if (!process || *process == getpid()) continue;
+    const Variables variables = variables_of(*process);
     const Environment environment = [&](const char* variable) -> const char* {
       const auto found = variables.find(std::string_view(variable));
       return found == variables.end() ? nullptr : found->second.c_str();
     };
     if (launch_name(environment) != launch) continue;
     int& known = last[find_launch(environment).rank];
-    known = std::max(known, process);
+    known = std::max(known, *process);
   }
   last.erase(find_launch(&std::getenv).rank);
   return last;
@@ -86,15 +80,13 @@ std::chrono::seconds start_limit(const Environment& environment) {
   constexpr int kMost = 1'000'000;
   const char* value = environment(kStartSecondsVariable);
   if (value == nullptr) return std::chrono::minutes(5);
-  const std::string_view text(value);
-  int seconds = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error != std::errc{} || end != text.data() + text.size() || seconds < 0 || seconds > kMost) {
+  const auto seconds = number_from<int>(value);
+  if (!seconds || *seconds < 0 || *seconds > kMost) {
     throw ConfigError(fmt::format(
         "{} = \"{}\": allowed are whole seconds from 0 to {} for the start of a job; 0 is unlimited",
-        kStartSecondsVariable, text, kMost));
+        kStartSecondsVariable, value, kMost));
   }
-  return std::chrono::seconds(seconds);
+  return std::chrono::seconds(*seconds);
 }
 
 std::string describe_other_ranks() {

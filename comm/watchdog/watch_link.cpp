@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +24,7 @@
 
 #include "core/error.h"
 #include "core/system/host_name.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -283,11 +283,8 @@ std::optional<WatchLink> connect_to(const std::string& way, int rank,
 
 std::optional<int> rank_of_hello(const WatchMessage& message, const std::string& secret) {
   if (message.word != WatchWord::hello || !message.text.starts_with(secret + " ")) return std::nullopt;
-  int rank = -1;
-  const char* end = message.text.data() + message.text.size();
-  const auto read = std::from_chars(message.text.data() + secret.size() + 1, end, rank);
-  if (read.ec != std::errc() || read.ptr != end || rank < 0) return std::nullopt;
-  return rank;
+  const auto rank = number_from<int>(std::string_view(message.text).substr(secret.size() + 1));
+  return rank && *rank >= 0 ? rank : std::nullopt;
 }
 
 }  // namespace lockstep

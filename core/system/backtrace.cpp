@@ -24,6 +24,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/files/file_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -198,8 +200,7 @@ std::vector<ThreadStack> backtraces(std::chrono::milliseconds longest_wait) {
 }
 
 char process_state(int process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string text = file_text(fmt::format("/proc/{}/stat", process));
   const std::size_t name_end = text.rfind(')');  // a name may contain any character
   return name_end == std::string::npos || name_end + 2 >= text.size() ? '\0' : text[name_end + 2];
 }

@@ -3,8 +3,8 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include <fcntl.h>
@@ -23,9 +23,8 @@ namespace {
 constexpr int kHarmless = O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
 
 std::string this_holder() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   return fmt::format("process {} on {}, since {:%Y-%m-%d %H:%M:%S}", getpid(), host_name(),
-                     fmt::localtime(now));
+                     fmt::localtime(std::time(nullptr)));
 }
 
 // Untrusted text: any user may have written it.

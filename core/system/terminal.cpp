@@ -53,11 +53,14 @@ std::string fitted(const std::string& text, const Terminal& terminal) {
 
 void print_fitted(const std::string& text) { fmt::print("{}\n", fitted(text, find_terminal())); }
 
-void print_beside(const std::string& start, const std::string& text) {
-  const Terminal terminal = find_terminal();
-  if (!terminal.present) return fmt::print("{}{}\n", start, text);
+std::string beside(const std::string& start, const std::string& text, const Terminal& terminal) {
+  if (!terminal.present) return start + text;
   const Wrapping wrapping{.indent = start.size(), .columns = static_cast<std::size_t>(terminal.columns)};
-  fmt::print("{}{}\n", start, wrapped(text, wrapping).substr(start.size()));
+  return start + wrapped(text, wrapping).substr(start.size());
+}
+
+void print_beside(const std::string& start, const std::string& text) {
+  fmt::print("{}\n", beside(start, text, find_terminal()));
 }
 
 }  // namespace lockstep

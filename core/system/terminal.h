@@ -25,6 +25,8 @@ void make_failed_writes_errors();
 
 // Prints fitted() text and a line break to standard output.
 void print_fitted(const std::string& text);
+// The start of a line, then the text; on a terminal wrapped in a column beside the start.
+std::string beside(const std::string& start, const std::string& text, const Terminal& terminal);
 // Prints the start of a line, then the text, wrapped in a column beside it.
 void print_beside(const std::string& start, const std::string& text);
 

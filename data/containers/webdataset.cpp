@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/text/text.h"
 #include "data/containers/split_files.h"
 #include "data/containers/stored_images.h"
 #include "data/formats/readable_file.h"
@@ -40,21 +41,16 @@ bool all_zero(const TarHeader& header) {
 
 // Octal with surrounding blanks, or GNU's binary format for larger numbers. Returns none for anything else.
 std::optional<std::uint64_t> number_in(std::span<const char> field) {
-  std::uint64_t value = 0;
   if ((static_cast<unsigned char>(field[0]) & 0x80) != 0) {
     if (static_cast<unsigned char>(field[0]) != 0x80) return std::nullopt;  // negative, or beyond 64 bits
+    std::uint64_t value = 0;
     for (const char c : field.subspan(1)) {
       if (value >> 55 != 0) return std::nullopt;
       value = value << 8 | static_cast<unsigned char>(c);
     }
     return value;
   }
-  std::string_view digits = text_in(field);
-  while (digits.starts_with(' ')) digits.remove_prefix(1);
-  while (digits.ends_with(' ')) digits.remove_suffix(1);
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 8);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return value;
+  return number_from<std::uint64_t>(trimmed(text_in(field)), 8);
 }
 
 // The sum of all bytes, with the checksum field counted as blanks.
@@ -76,10 +72,7 @@ MemberName parts_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::size_t dot = path.find('.', slash == std::string::npos ? 0 : slash + 1);
   if (dot == std::string::npos) return {.key = path, .ending = ""};
-  MemberName name{.key = path.substr(0, dot), .ending = path.substr(dot + 1)};
-  for (char& c : name.ending)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return name;
+  return {.key = path.substr(0, dot), .ending = lower_case(path.substr(dot + 1))};
 }
 
 // Reads a tar file member by member.
@@ -173,11 +166,10 @@ class TarIndexer {
     std::string_view digits = text;
     while (!digits.empty() && std::strchr(" \r\n\t", digits.back()) != nullptr) digits.remove_suffix(1);
     while (!digits.empty() && digits.front() == ' ') digits.remove_prefix(1);
-    std::int32_t label = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), label);
-    if (error != std::errc() || end != digits.data() + digits.size())
+    const auto label = number_from<std::int32_t>(digits);
+    if (!label)
       fail(at, fmt::format("{}: \"{}\" is not a label; expected a whole number", path, digits.substr(0, 40)));
-    return label;
+    return *label;
   }
 
   void finish_sample() {

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/system/printable.h"
+#include "core/text/text.h"
 #include "data/containers/split_files.h"
 #include "data/formats/csv_file.h"
 #include "data/sets/held_images.h"
@@ -98,9 +99,9 @@ class ColumnFinder {
     }
     if (columns.features.empty()) {
       throw DataError(
-          fmt::format("{}: a row has {} cell{}; expected a label and at least one number (data.csv.delimiter "
-                      "sets what separates them)",
-                      file_, cells_, cells_ == 1 ? "" : "s"));
+          fmt::format("{}: a row has {}; expected a label and at least one number (data.csv.delimiter sets "
+                      "what separates them)",
+                      file_, counted(cells_, "cell")));
     }
     return columns;
   }
@@ -120,10 +121,7 @@ class ColumnFinder {
     if (names == "none") return columns;
     while (!names.empty()) {
       const std::size_t comma = std::min(names.find(','), names.size());
-      std::string_view name = names.substr(0, comma);
-      while (name.starts_with(' ')) name.remove_prefix(1);
-      while (name.ends_with(' ')) name.remove_suffix(1);
-      columns.push_back(column("data.csv.ignore", name));
+      columns.push_back(column("data.csv.ignore", trimmed(names.substr(0, comma))));
       names.remove_prefix(std::min(comma + 1, names.size()));
     }
     return columns;
@@ -238,8 +236,7 @@ class RowReader {
   template <typename Knows>
   static std::string add(Rows& rows, const Cells& cells, std::size_t wanted, Knows&& knows) {
     if (cells.size() != wanted)
-      return fmt::format("the row has {} cell{}, but the first row has {}", cells.size(),
-                         cells.size() == 1 ? "" : "s", wanted);
+      return fmt::format("the row has {}, but the first row has {}", counted(cells.size(), "cell"), wanted);
     const std::string& label = cells[rows.columns.label];
     if (label.empty()) return fmt::format("{} has no label", rows.columns.describe(rows.columns.label));
     if (!knows(label)) return fmt::format("no training row has the label \"{}\"", printable(label));

@@ -2,12 +2,11 @@
 #include "data/formats/csv_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
-#include <system_error>
 
 #include "core/error.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -124,11 +123,8 @@ std::optional<double> number_of_cell(std::string_view cell, const CsvDialect& di
     cell = with_point;
   }
   if (cell.starts_with('+')) cell.remove_prefix(1);
-  double value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (error != std::errc() || end != cell.data() + cell.size()) return std::nullopt;
-  if (!(std::abs(value) <= std::numeric_limits<float>::max())) return std::nullopt;
-  return value;
+  const auto value = number_from<double>(cell);
+  return value && std::abs(*value) <= std::numeric_limits<float>::max() ? value : std::nullopt;
 }
 
 std::optional<std::int32_t> class_of_cell(std::string_view cell, const CsvDialect& dialect) {
@@ -136,13 +132,6 @@ std::optional<std::int32_t> class_of_cell(std::string_view cell, const CsvDialec
   const std::optional<double> value = number_of_cell(cell, dialect);
   if (!value || *value < 0 || *value > kMost || *value != std::floor(*value)) return std::nullopt;
   return static_cast<std::int32_t>(*value);
-}
-
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return lower;
 }
 
 bool is_missing(std::string_view cell) {

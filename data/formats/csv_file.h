@@ -68,8 +68,6 @@ CsvDialect dialect_of(const std::filesystem::path& path, CsvDelimiter wanted);
 // The first 50 rows of a file, or those before the first malformed one.
 std::vector<Cells> first_rows(const std::filesystem::path& path, char delimiter);
 
-// Converts A to Z to lower case; keeps other characters.
-std::string lower_case(std::string_view text);
 // A number that is finite in fp32; none for other cells.
 std::optional<double> number_of_cell(std::string_view cell, const CsvDialect& dialect);
 // A class: a whole number from 0 to 1,000,000, also as "2.0"; none for other cells.

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include <fmt/ranges.h>
+
+#include "core/text/text.h"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -28,12 +30,7 @@ constexpr const char* kExpected =
 using Names = std::vector<std::string>;
 
 // The suffix in lower case, with its dot; "" if there is none.
-std::string suffix_of(const fs::path& name) {
-  std::string suffix = name.extension().string();
-  for (char& c : suffix)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return suffix;
-}
+std::string suffix_of(const fs::path& name) { return lower_case(name.extension().string()); }
 
 bool is_read(std::string_view suffix) {
   constexpr std::string_view kRead[] = {".jfif", ".jpe", ".jpeg", ".jpg", ".png"};

@@ -19,9 +19,6 @@ namespace lockstep {
 enum class LoaderMode { automatic, stream, preload, device };
 inline constexpr std::string_view kLoaderModeWords[] = {"auto", "stream", "preload", "device"};
 constexpr std::span<const std::string_view> words_of(LoaderMode) { return kLoaderModeWords; }
-constexpr std::string_view word_of(LoaderMode mode) {
-  return kLoaderModeWords[static_cast<std::size_t>(mode)];
-}
 
 // Memory for the images: one place per sharing process; image i is in place i % places. The places are zeroed
 // at first, aligned to kAlignment, bytes_of_place() each, and in the same order in every process.

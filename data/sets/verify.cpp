@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +32,7 @@ class Faults {
 
   void throw_if_any() const {
     if (count_ == 0) return;
-    std::string text = fmt::format("{} sample{} cannot be read:", count_, count_ == 1 ? "" : "s");
+    std::string text = fmt::format("{} cannot be read:", counted(count_, "sample"));
     for (const auto& [sample, reason] : first_) text += "\n  " + reason;
     if (count_ > first_.size()) text += fmt::format("\n  and {} more", count_ - first_.size());
     text +=

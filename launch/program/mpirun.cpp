@@ -12,6 +12,7 @@
 #include "comm/job/launcher.h"
 #include "core/error.h"
 #include "core/system/job_signals.h"
+#include "core/text/text.h"
 #include "launch/program/own_command.h"
 
 namespace lockstep {
@@ -53,8 +54,8 @@ std::vector<std::string> mpirun_words(int ranks) {
 void start_ranks(int ranks) {
   if (const Launch launch = find_launch(&std::getenv); launch.launcher != Launcher::none) {
     throw UsageError(fmt::format(
-        "{} {}: a launcher has already started {} rank{}; remove {}, or run lockstep without the launcher",
-        kFlag, ranks, launch.size, launch.size == 1 ? "" : "s", kFlag));
+        "{} {}: a launcher has already started {}; remove {}, or run lockstep without the launcher", kFlag,
+        ranks, counted(launch.size, "rank"), kFlag));
   }
   if (ranks == 1) return;
   std::vector<std::string> words = mpirun_words(ranks);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/own_command.h"
 
-#include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "launch/program/config/config_keys.h"
@@ -24,13 +22,8 @@ std::string shell_word(const std::string& word) {
 
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   std::vector<std::string> words;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\0', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
   return words;
 }
 

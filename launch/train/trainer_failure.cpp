@@ -19,11 +19,7 @@ namespace lockstep {
 namespace {
 
 std::vector<int> ranks_with(Communicator& host, bool mine) {
-  std::vector<int> ranks;
-  const std::vector<std::int32_t> flags = gather_values<std::int32_t>(host, mine ? 1 : 0);
-  for (int rank = 0; rank < host.size(); ++rank)
-    if (flags[static_cast<std::size_t>(rank)] != 0) ranks.push_back(rank);
-  return ranks;
+  return ranks_without(0, gather_values(host, mine ? 1 : 0));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/text/named_entries.h"
 
 namespace lockstep {
 namespace {
@@ -95,18 +96,10 @@ double dropout_of(const NetworkChoice& choice, double own) {
   return choice.dropout == NetworkChoice::kOwnDropout ? own : choice.dropout;
 }
 
-std::vector<std::string> network_names() {
-  std::vector<std::string> names;
-  for (const NetworkEntry& entry : network_table()) names.push_back(entry.name);
-  return names;
-}
+std::vector<std::string> network_names() { return names_in(network_table()); }
 
 const NetworkEntry& find_network(const std::vector<NetworkEntry>& table, const std::string& name) {
-  const auto found = std::ranges::find(table, name, &NetworkEntry::name);
-  if (found != table.end()) return *found;
-  std::vector<std::string> names;
-  for (const NetworkEntry& entry : table) names.push_back(entry.name);
-  throw ConfigError(fmt::format("unknown network \"{}\": allowed are {}", name, fmt::join(names, ", ")));
+  return entry_named(name, table, "network");
 }
 
 void build_network(Graph& graph, const NetworkChoice& choice) {

@@ -17,7 +17,4 @@ struct BatchRoom {
       {};  // settings that would make it fit; empty if it fits or none is known
 };
 
-// "12.5 MiB", "1.50 GiB"
-std::string in_units(std::size_t bytes);
-
 }  // namespace lockstep

@@ -7,11 +7,10 @@
 #include <fmt/format.h>
 
 #include "comm/gradients/bucket_plan.h"
+#include "core/text/units.h"
 
 namespace lockstep {
 namespace {
-
-constexpr double kMiB = 1 << 20;
 
 // Two digits, so that people can read and type it.
 double rounded(double mib) {
@@ -37,7 +36,7 @@ BucketChoice choice_of(std::span<const Parameter> parameters, int ranks, double 
 std::vector<BucketChoice> bucket_choices(std::span<const Parameter> parameters, int ranks) {
   std::vector<BucketChoice> choices;
   if (parameters.empty()) return choices;
-  const double all = static_cast<double>(BucketPlan(parameters, {}, ranks).bytes()) / kMiB;
+  const double all = in_mib(BucketPlan(parameters, {}, ranks).bytes());
   for (const double middle_share : {2, 3, 4, 6, 8, 12, 16, 32}) {
     for (const double first_share : {1, 4}) {
       for (const double last_share : {1, 4, 16}) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/text/json_text.h"
 #include "launch/observe/account/account_json.h"
 #include "launch/observe/account/busy.h"
 
@@ -93,22 +94,21 @@ std::string to_text(const IdleEvent& event) {
 std::string to_json(const IdleEvent& event, double time) {
   const double rate = event.cause.samples_per_second;
   const std::optional<double> estimate = rate > 0 ? std::optional(rate) : std::nullopt;
-  return nlohmann::ordered_json{{"kind", "idle"},
-                                {"time", time},
-                                {"first_step", event.first_step},
-                                {"step", event.lines.step},
-                                {"busy", overall_busy(event.lines)},
-                                {"peak", json_or_null(event.lines.peak)},
-                                {"cause", event.cause.cause},
-                                {"lost_seconds", event.cause.lost_seconds},
-                                {"without_core_seconds", event.lines.without_core_seconds},
-                                {"account", json_of(event.lines.account)},
-                                {"key", event.cause.key},
-                                {"value", event.cause.value},
-                                {"samples_per_second", overall_rate(event.lines)},
-                                {"samples_per_second_estimated", json_or_null(estimate)},
-                                {"text", to_text(event)}}
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dumped(nlohmann::ordered_json{{"kind", "idle"},
+                                       {"time", time},
+                                       {"first_step", event.first_step},
+                                       {"step", event.lines.step},
+                                       {"busy", overall_busy(event.lines)},
+                                       {"peak", json_or_null(event.lines.peak)},
+                                       {"cause", event.cause.cause},
+                                       {"lost_seconds", event.cause.lost_seconds},
+                                       {"without_core_seconds", event.lines.without_core_seconds},
+                                       {"account", json_of(event.lines.account)},
+                                       {"key", event.cause.key},
+                                       {"value", event.cause.value},
+                                       {"samples_per_second", overall_rate(event.lines)},
+                                       {"samples_per_second_estimated", json_or_null(estimate)},
+                                       {"text", to_text(event)}});
 }
 
 }  // namespace lockstep

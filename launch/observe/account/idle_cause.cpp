@@ -6,6 +6,9 @@
 
 #include <fmt/ranges.h>
 
+#include "core/text/text.h"
+#include "core/text/units.h"
+
 namespace lockstep {
 namespace {
 
@@ -70,19 +73,19 @@ class IdleTime {
       const double waited = alone ? waited_for_cores() : line_.without_core_seconds;
       IdleCause cause = lost("allocation", std::max(0.0, waited - taken_by_loaders()), "for a core");
       cause.change = fmt::format(
-          "{} thread{} may use {} core{}, and other programs use these cores: end them (top lists them), or "
-          "bind the ranks to other cores",
-          wanted, wanted == 1 ? "" : "s", context_.cores, context_.cores == 1 ? "" : "s");
+          "{} may use {}, and other programs use these cores: end them (top lists them), or bind the ranks "
+          "to other cores",
+          counted(wanted, "thread"), counted(context_.cores, "core"));
       return cause;
     }
     IdleCause cause = lost_to_cores();
     const int ranks = std::max(1, context_.cores / context_.threads);
     const bool fewer_threads = context_.threads > 1 && context_.cores >= context_.local_ranks;
-    cause.change = fmt::format(
-        "{} threads of {} rank{} share {} core{}: {}", wanted, context_.local_ranks,
-        context_.local_ranks == 1 ? "" : "s", context_.cores, context_.cores == 1 ? "" : "s",
-        fewer_threads ? fmt::format("set train.threads={}", context_.cores / context_.local_ranks)
-                      : fmt::format("start {} rank{} on this node", ranks, ranks == 1 ? "" : "s"));
+    cause.change =
+        fmt::format("{} threads of {} share {}: {}", wanted, counted(context_.local_ranks, "rank"),
+                    counted(context_.cores, "core"),
+                    fewer_threads ? fmt::format("set train.threads={}", context_.cores / context_.local_ranks)
+                                  : fmt::format("start {} on this node", counted(ranks, "rank")));
     gain_at_most(cause, context_.cores);
     return cause;
   }

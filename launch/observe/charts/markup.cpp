@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "core/system/printable.h"
 
 namespace lockstep {
@@ -25,6 +27,17 @@ std::string in_markup(std::string_view text) {
       result += c;
   }
   return result;
+}
+
+std::string svg_element(double width, double height, std::string_view attributes, std::string_view content) {
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
+      "{1:.0f}\"{2}>\n{3}</svg>\n",
+      width, height, attributes, content);
+}
+
+void add_point(std::string& path, double x, double y) {
+  path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x, y);
 }
 
 }  // namespace lockstep

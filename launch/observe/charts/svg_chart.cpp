@@ -151,9 +151,7 @@ void Picture::draw_legend() {
 
 void Picture::draw_series(const ChartSeries& series, const char* color) {
   std::string line;
-  for (const ChartPoint& point : series.points) {
-    line += fmt::format("{}{:.1f} {:.1f}", line.empty() ? "M" : "L", x_.pixel(point.x), y_.pixel(point.y));
-  }
+  for (const ChartPoint& point : series.points) add_point(line, x_.pixel(point.x), y_.pixel(point.y));
   if (!line.empty()) add("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", line, color);
   for (const ChartPoint& point : series.points) {
     add("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"><title>{}: {:.6g}, "
@@ -163,17 +161,14 @@ void Picture::draw_series(const ChartSeries& series, const char* color) {
 }
 
 std::string Picture::text() && {
-  add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
-      "{1:.0f}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#333333\">\n",
-      chart_.width, chart_.height);
   add("<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
   draw_titles();
   draw_axes();
   draw_legend();
   for (std::size_t i = 0; i < series_.size(); ++i)
     draw_series(series_[i], kSeriesColors[i % kSeriesColors.size()]);
-  svg_ += "</svg>\n";
-  return std::move(svg_);
+  return svg_element(chart_.width, chart_.height,
+                     " font-family=\"sans-serif\" font-size=\"12\" fill=\"#333333\"", svg_);
 }
 
 }  // namespace
@@ -190,10 +185,7 @@ std::string to_svg(std::span<const LineChart> charts) {
     width = std::max(width, chart.width);
     height += chart.height;
   }
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
-      "{1:.0f}\">\n{2}</svg>\n",
-      width, height, pictures);
+  return svg_element(width, height, "", pictures);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/text/json_text.h"
 #include "launch/observe/account/account_json.h"
 #include "launch/observe/monitor/idle_device.h"
 
@@ -103,7 +104,7 @@ std::string to_json(const NodeView& view, double idle_seconds) {
   for (const SeenJob& job : view.jobs) json["jobs"].push_back(job_json(job, view, idle_seconds));
   json["devices"] = SeenJson::array();
   for (const auto& [uuid, figures] : view.devices) json["devices"].push_back(device_json(uuid, figures));
-  return json.dump(-1, ' ', false, SeenJson::error_handler_t::replace);
+  return dumped(json);
 }
 
 }  // namespace lockstep

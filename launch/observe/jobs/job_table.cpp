@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "core/system/printable.h"
+#include "core/text/text.h"
 #include "launch/observe/monitor/idle_device.h"
 
 namespace lockstep {
@@ -68,9 +69,8 @@ std::string row_of(const SeenRank& rank, std::int64_t now) {
 std::string job_line(const SeenJob& job, const NodeView& view) {
   const SeenRank& speaker = job.speaker();
   const RankIdentity& identity = speaker.identity;
-  std::string line =
-      fmt::format("{} since {}, {} rank{}", identity.model.str(), since_text(identity.since, view.time),
-                  identity.ranks, identity.ranks == 1 ? "" : "s");
+  std::string line = fmt::format("{} since {}, {}", identity.model.str(),
+                                 since_text(identity.since, view.time), counted(identity.ranks, "rank"));
   if (static_cast<std::size_t>(identity.ranks) != job.ranks.size())
     line += fmt::format(" ({} here)", job.ranks.size());
   if (figures_hold(speaker, view.time_ns)) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/text/text.h"
 #include "core/timeline.h"
 
 namespace lockstep {
@@ -99,8 +100,7 @@ std::vector<DeviceContext> idle_contexts(const SeenRank& rank, const NodeView& v
 std::string describe_device(const RankIdentity& rank) {
   const std::string device = rank.device.str();
   if (device.empty()) return "a device";  // not chosen yet
-  if (device == "cpu")
-    return fmt::format("{} thread{} of the CPU", rank.threads, rank.threads == 1 ? "" : "s");
+  if (device == "cpu") return fmt::format("{} of the CPU", counted(rank.threads, "thread"));
   return fmt::format("{} ({}, {})", device, rank.device_address.str(), rank.device_name.str());
 }
 

@@ -13,14 +13,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/files/file_text.h"
 #include "core/log.h"
+#include "core/text/units.h"
 #include "launch/observe/run_files/run_folder.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view kNotKnown = "[N/A]";
-constexpr double kBytesOfMib = 1024.0 * 1024.0;
 
 // nvidia-smi quotes nothing, so characters that would break a row become blanks.
 std::string cell(std::string text) {
@@ -37,7 +38,7 @@ std::string mebibytes(const std::optional<std::uint64_t>& bytes) {
   return bytes ? fmt::format("{} MiB", *bytes >> 20) : std::string(kNotKnown);
 }
 std::string mebibytes_per_second(const std::optional<double>& bytes) {
-  return bytes ? fmt::format("{:.2f} MiB/s", *bytes / kBytesOfMib) : std::string(kNotKnown);
+  return bytes ? fmt::format("{:.2f} MiB/s", *bytes / kMiB) : std::string(kNotKnown);
 }
 
 std::string local_time(std::chrono::system_clock::time_point time) {
@@ -106,11 +107,10 @@ const auto& monitor_columns() {
 
 // Removes an incomplete last line.
 void keep_whole_lines(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string text = file_text(path);
   const std::size_t end = text.rfind('\n') + 1;  // 0 without a line end
   std::error_code error;
-  if (file && end < text.size()) std::filesystem::resize_file(path, end, error);
+  if (end < text.size()) std::filesystem::resize_file(path, end, error);
 }
 
 }  // namespace

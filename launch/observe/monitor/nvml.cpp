@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "core/text/units.h"
 #include "launch/observe/monitor/nvml_calls.h"
 
 namespace lockstep {
@@ -29,8 +30,6 @@ enum GpmPlace {
 constexpr std::array<unsigned, 7> kGpmMetrics = {2, 5, 10, 20, 21, 60, 61};
 // Closer samples give no metrics.
 constexpr std::chrono::milliseconds kGpmLeastInterval{101};
-
-constexpr double kMebibyte = 1024.0 * 1024.0;
 
 double number_of(const NvmlFieldValue& field) {
   switch (field.type) {
@@ -283,10 +282,10 @@ void NvmlDevice::State::read_gpm(DeviceFigures& figures) {
   figures.sm_activity = percent_of(value(kGpmSm));
   figures.tensor_activity = percent_of(value(kGpmTensor));
   figures.memory_activity = percent_of(value(kGpmDram));
-  figures.pcie_sent = rate_of(value(kGpmPcieSent) * kMebibyte);
-  figures.pcie_received = rate_of(value(kGpmPcieReceived) * kMebibyte);
-  figures.nvlink_received = rate_of(value(kGpmNvlinkReceived) * kMebibyte);
-  figures.nvlink_sent = rate_of(value(kGpmNvlinkSent) * kMebibyte);
+  figures.pcie_sent = rate_of(value(kGpmPcieSent) * kMiB);
+  figures.pcie_received = rate_of(value(kGpmPcieReceived) * kMiB);
+  figures.nvlink_received = rate_of(value(kGpmNvlinkReceived) * kMiB);
+  figures.nvlink_sent = rate_of(value(kGpmNvlinkSent) * kMiB);
 }
 
 // Link rates that GPM does not provide. The driver samples PCIe for 20 ms per direction.

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "core/text/json_text.h"
 #include "launch/observe/profile/layer_profile.h"
 
 namespace lockstep {
@@ -52,26 +53,15 @@ std::string arguments_of(const Network& network, std::size_t node, Direction dir
     arguments["place"] = fmt::format("{}:{}", file, layer->place.line());
     arguments["Call stack"] = fmt::format("{}({}): {}", file, layer->place.line(), layer_name);
   }
-  const std::string object = arguments.dump(-1, ' ', false, TraceJson::error_handler_t::replace);
+  const std::string object = dumped(arguments);
   return object.substr(1, object.size() - 2);
 }
 
 }  // namespace
 
 const char* torch_name(DType type) {
-  switch (type) {
-    case DType::f32:
-      return "float";
-    case DType::f16:
-      return "c10::Half";
-    case DType::bf16:
-      return "c10::BFloat16";
-    case DType::u8:
-      return "unsigned char";
-    case DType::i32:
-      return "int";
-  }
-  return "";
+  constexpr const char* kNames[] = {"float", "c10::Half", "c10::BFloat16", "unsigned char", "int"};
+  return kNames[static_cast<std::size_t>(type)];
 }
 
 LayerFacts::LayerFacts(const Graph& graph, const Network& network) : times_(network.plan().times) {

@@ -71,7 +71,7 @@ LayerProfile::LayerProfile(const Graph& graph, const Network& network, Timeline*
 
 void LayerProfile::layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns,
                              std::int64_t end_ns) {
-  seconds_[node][static_cast<std::size_t>(direction)] += static_cast<double>(end_ns - begin_ns) * 1e-9;
+  seconds_[node][static_cast<std::size_t>(direction)] += seconds_between(begin_ns, end_ns);
   if (timeline_ == nullptr) return;
   timeline_->record({.name = names_[node].c_str(),
                      .track = Track::compute,

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/log.h"
+#include "core/text/text.h"
 #include "launch/observe/profile/layer_profile.h"
 #include "launch/observe/run_files/run_folder.h"
 
@@ -156,15 +157,14 @@ void StepProfiler::tell(std::int64_t lost) {
   const std::string steps = first_step_ == last_step ? fmt::format("step {}", last_step)
                                                      : fmt::format("steps {} to {}", first_step_, last_step);
   if (lost > 0 && problem_.empty())
-    problem_ = fmt::format("{} rank{} could not write the profile of {}", lost, lost == 1 ? "" : "s", steps);
+    problem_ = fmt::format("{} could not write the profile of {}", counted(lost, "rank"), steps);
   if (lost == 0) {
     parts_.say(fmt::format("the profile of {} is in {}, with one file per rank", steps, folder_.string()));
   }
   const std::size_t dropped = layers_.dropped + parts_.timeline.dropped();
   if (dropped == 0) return;
-  log::shared_warning(
-      "the profile of {} lacks {} span{} because its buffer is full: set profile.active lower", steps,
-      dropped, dropped == 1 ? "" : "s");
+  log::shared_warning("the profile of {} lacks {} because its buffer is full: set profile.active lower",
+                      steps, counted(dropped, "span"));
 }
 
 void StepProfiler::finish() {

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/text/json_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -18,10 +20,6 @@ enum class Lane : std::uint8_t { training = 1, communication, compute_stream, co
 
 constexpr std::string_view kAnnotation = "user_annotation", kDeviceAnnotation = "gpu_user_annotation",
                            kOperator = "cpu_op", kKernel = "kernel", kLaunch = "cuda_runtime";
-
-std::string json_text(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 class TorchTraceWriter {
  public:
@@ -58,7 +56,7 @@ class TorchTraceWriter {
                      {"computeMajor", device.compute_capability / 10},
                      {"computeMinor", device.compute_capability % 10}});
     }
-    return all.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    return dumped(all);
   }
 
   int process_of(Lane lane) const {
@@ -80,7 +78,7 @@ class TorchTraceWriter {
     if (!text_.empty()) text_ += ",\n";
     const auto out = std::back_inserter(text_);
     fmt::format_to(out, R"({{"ph":"{}","cat":"{}","name":{},"pid":{},"tid":{},"ts":{})", phase, category,
-                   json_text(std::string(name)), process_of(lane), static_cast<int>(lane), moment(at_ns));
+                   dumped(nlohmann::json(name)), process_of(lane), static_cast<int>(lane), moment(at_ns));
     return out;
   }
 
@@ -102,8 +100,9 @@ class TorchTraceWriter {
 
   void add_process(int process, const std::string& label, int place) {
     add_name("process_name", process, 0,
-             fmt::format(R"("name":{})", json_text(fmt::format("rank {} on {}", head_.rank, head_.host))));
-    add_name("process_labels", process, 0, fmt::format(R"("labels":{})", json_text(label)));
+             fmt::format(R"("name":{})",
+                         dumped(nlohmann::json(fmt::format("rank {} on {}", head_.rank, head_.host)))));
+    add_name("process_labels", process, 0, fmt::format(R"("labels":{})", dumped(nlohmann::json(label))));
     add_name("process_sort_index", process, 0, fmt::format(R"("sort_index":{})", place));
   }
 

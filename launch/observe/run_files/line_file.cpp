@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "core/text/text.h"
 #include "launch/observe/run_files/run_folder.h"
 
 namespace lockstep {
@@ -15,8 +16,7 @@ void LineFile::add(std::string_view line) {
   if (error == 0) return;
   if (lost_++ == 0)
     log::warning("cannot write {}: {}; training continues without it", path_.string(), std::strerror(error));
-  problem_ = fmt::format("{} lacks {} line{}: {}", path_.string(), lost_, lost_ == 1 ? "" : "s",
-                         std::strerror(error));
+  problem_ = fmt::format("{} lacks {}: {}", path_.string(), counted(lost_, "line"), std::strerror(error));
 }
 
 }  // namespace lockstep

@@ -15,6 +15,8 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/system/printable.h"
+#include "core/text/text.h"
+#include "core/timeline.h"
 #include "launch/observe/run_files/event_command.h"
 #include "launch/observe/run_files/report_json.h"
 #include "launch/observe/run_files/run_folder.h"
@@ -35,10 +37,6 @@ std::vector<std::string> words_of(const std::string& text) {
     words.push_back(text.substr(begin, end - begin));
   }
   return words;
-}
-
-std::string counted(std::int64_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 MetricPrice price_of(const EpochReport& report) {
@@ -150,7 +148,7 @@ double Report::seconds_left(std::int64_t steps_done) {
   }
   const auto seen = static_cast<double>(steps_done - started_at_);
   const auto left = static_cast<double>(options_.total_steps - steps_done);
-  return seen > 0 ? 1e-9 * static_cast<double>(now - started_ns_) / seen * left : std::nan("");
+  return seen > 0 ? seconds_between(started_ns_, now) / seen * left : std::nan("");
 }
 
 void Report::step(const StepRecord& record) {

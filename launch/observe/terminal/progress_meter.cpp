@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/timeline.h"
 #include "launch/observe/terminal/progress_line.h"
 
 namespace lockstep {
@@ -41,7 +42,7 @@ void ProgressMeter::show(std::int64_t done, std::int64_t all) {
 std::string ProgressMeter::text(std::int64_t now_ns, std::int64_t done, std::int64_t all) {
   if (now_ns - shown_ns_ < (terminal_.present ? kRedrawnEveryNs : kLineEveryNs)) return {};
   shown_ns_ = now_ns;
-  const double seconds = static_cast<double>(now_ns - began_ns_) * 1e-9;
+  const double seconds = seconds_between(began_ns_, now_ns);
   const double share = static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(all, 1));
   ProgressLine line{
       .start = what_,
@@ -58,6 +59,6 @@ void ProgressMeter::clear() {
   if (std::exchange(drawn_, false)) say(kClearLine);
 }
 
-double ProgressMeter::seconds() const { return static_cast<double>(now_ns() - began_ns_) * 1e-9; }
+double ProgressMeter::seconds() const { return seconds_since(began_ns_); }
 
 }  // namespace lockstep

@@ -17,6 +17,7 @@
 #include "core/files/crc32c.h"
 #include "core/log.h"
 #include "core/system/printable.h"
+#include "core/text/json_text.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/image_names.h"
 #include "data/images/resized.h"
@@ -225,7 +226,7 @@ class Printer {
       if (order.size() > 1)
         for (const std::size_t label : order) line["top"].push_back(json_of(label));
     }
-    put(without_controls(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)) + '\n');
+    put(without_controls(dumped(line)) + '\n');
   }
 
   const std::vector<std::string>& paths_;

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/system/terminal.h"
+#include "core/text/text.h"
 #include "launch/observe/profile/layer_profile.h"
 #include "launch/observe/terminal/progress_meter.h"
 #include "launch/program/commands/agreed_config.h"
@@ -81,10 +82,10 @@ void print_page(const LayerPage& page, int most_rows) {
 }
 
 std::string where_of(const Config& config, const World& world, Training& training, int steps) {
-  return fmt::format("on {}, {} rank{} x batch {} x accumulation {}, {} thread{} per rank, {} step{}",
-                     to_string(training.network().device()), world.size(), world.size() == 1 ? "" : "s",
-                     config.loader.batch, config.loader.accumulation, training.threads(),
-                     training.threads() == 1 ? "" : "s", steps, steps == 1 ? "" : "s");
+  return fmt::format("on {}, {} x batch {} x accumulation {}, {} per rank, {}",
+                     to_string(training.network().device()), counted(world.size(), "rank"),
+                     config.loader.batch, config.loader.accumulation, counted(training.threads(), "thread"),
+                     counted(steps, "step"));
 }
 
 int profile(ProfileRun& run, const Command& command, World& world) {

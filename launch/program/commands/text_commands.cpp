@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/error.h"
+#include "core/text/named_entries.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/config/config.h"
 #include "launch/program/config/suggestions.h"
@@ -19,9 +20,7 @@ std::string help_text(const Command& command, std::span<const CommandHelp> all) 
   if (topic.empty()) return overview(all);
   const auto found = std::ranges::find(all, topic, &CommandHelp::name);
   if (found != all.end()) return help_of(*found);
-  std::vector<std::string> names;
-  for (const CommandHelp& help : all) names.push_back(help.name);
-  throw UsageError(fmt::format("unknown command {}{}", topic, did_you_mean(nearest(topic, names))));
+  throw UsageError(fmt::format("unknown command {}{}", topic, did_you_mean(nearest(topic, names_in(all)))));
 }
 
 std::string completion_text(const Command& command, std::span<const CommandHelp> all) {

@@ -16,6 +16,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/text/enum_words.h"
+#include "core/text/named_entries.h"
+#include "core/text/text.h"
+
 // toml++ 3.3 asserts on malformed headers such as "[[[" just before it would report them.
 #define TOML_ASSERT(expression) static_cast<void>(0)
 #include <toml++/toml.h>
@@ -170,12 +174,6 @@ const std::string& preset_text(const std::string& name, const Registry& registry
 
 bool is_file(const std::string& preset_or_path) {
   return preset_or_path.find('/') != std::string::npos || preset_or_path.ends_with(".toml");
-}
-
-std::string trimmed(const std::string& text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  if (first == std::string::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
 }
 
 // The table {value = ...}; nothing if the text is no TOML value.
@@ -368,13 +366,13 @@ void Loader::read_root(const toml::table& root, const std::string& name) {
 
 void Loader::read_override(const std::string& text) {
   const std::size_t equals = text.find('=');
-  const std::string name = trimmed(text.substr(0, equals));
+  const std::string name(trimmed(std::string_view(text).substr(0, equals), " \t"));
   if (equals == std::string::npos || name.empty())
     return complaints_.add("", 0, fmt::format("--set {}: section.key=value is expected", one_line(text)));
   const Key* key = find_key(name);
   if (!key) return complaints_.add("", 0, unknown_key(name, keys_));
   const detail::Member member = key->member(config_);
-  const std::string value = trimmed(text.substr(equals + 1));
+  const std::string value(trimmed(std::string_view(text).substr(equals + 1), " \t"));
   const bool is_string = detail::is_text(member) || (std::holds_alternative<detail::IntegerOrAuto>(member) &&
                                                      value == detail::kAutoWord);
   if (value.empty() && !is_string) {
@@ -410,7 +408,7 @@ void Loader::check_together() {
     complain(*find_key("optimizer.scale_rate"),
              fmt::format("optimizer.scale_rate = \"{}\": allowed only if optimizer.learning_rate is set, "
                          "because a chosen rate already suits the samples of each rank",
-                         kRateScalingWords[static_cast<std::size_t>(config_.schedule.scaling)]));
+                         word_of(config_.schedule.scaling)));
   }
 }
 
@@ -452,8 +450,7 @@ Config config_of(std::span<const std::string> overrides, const Registry& registr
 }
 
 std::vector<std::string> preset_names(const Registry& registry) {
-  std::vector<std::string> names;
-  for (const Preset& preset : registry.presets) names.push_back(preset.name);
+  std::vector<std::string> names = names_in(registry.presets);
   std::ranges::sort(names);
   return names;
 }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "comm/exchanges/exchanges.h"
+#include "core/text/enum_words.h"
 
 namespace lockstep {
 namespace {

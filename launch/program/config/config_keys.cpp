@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "comm/codecs/auto_exchange.h"
+#include "core/text/named_entries.h"
 
 namespace lockstep::detail {
 namespace {
@@ -32,19 +33,6 @@ constexpr Range kSide = {.least = 1, .most = kMostPixels};
 constexpr Range kEpochs = {.least = 0, .most = kMostEpochs};
 constexpr Range kFromZeroBelowOne = {.least = 0, .most = 1, .below_most = true};
 constexpr Range kUnit = {.least = 0, .most = 1};
-
-template <typename Entry>
-const Entry& entry_of(const Entry& entry) {
-  return entry;
-}
-const ExchangeKind& entry_of(const ExchangeKind* kind) { return *kind; }
-
-template <typename Entry>
-std::vector<std::string> names_in(const std::vector<Entry>& table) {
-  std::vector<std::string> names;
-  for (const Entry& entry : table) names.emplace_back(entry_of(entry).name);
-  return names;
-}
 
 std::string codec_meaning(const Registry& registry) {
   std::string text = "Exchange of gradients between nodes";
@@ -408,7 +396,8 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"comm.timeout_seconds",
        MEMBER(timeout_seconds),
        "Seconds for which a rank may wait for other ranks, be in one step or send no sign of life; then the "
-       "job ends as one that hangs. 0: 20 times the longest step, at least 30 s",
+       "job ends as one that hangs. 0: 20 times the longest step, at least 30 s, or 60 s "
+       "without a sign of life",
        {0, 1e6}},
       {"comm.topology", MEMBER(trainer.topology),
        "all: averages are over all ranks. ring, for research: each rank trains with its own gradients and "

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/text/enum_words.h"
 #include "launch/program/config/config.h"
 
 namespace lockstep::detail {
@@ -37,11 +38,6 @@ struct Integer {
   void* place;
   std::int64_t (*get)(const void* from);
   bool (*set)(void* to, std::int64_t given);
-};
-
-template <typename T>
-concept EnumOfWords = std::is_enum_v<T> && requires(T value) {
-  words_of(value);
 };
 
 // An integer, or the word "auto", which the member stores as 0.

@@ -14,6 +14,7 @@
 #include "comm/agreement.h"
 #include "core/log.h"
 #include "core/system/near_processors.h"
+#include "core/text/text.h"
 #include "launch/program/devices/device_choice.h"
 
 namespace lockstep {
@@ -76,24 +77,23 @@ std::map<int, NodeUse> use_of_nodes(std::span<const RankCores> ranks, std::span<
 // Empty if the node has no contention.
 std::string describe_node(const NodeUse& node, std::span<const RankCores> ranks) {
   const int cores = CPU_COUNT(&node.cores);
-  const std::string which = fmt::format("{} core{}", cores, cores == 1 ? "" : "s");
+  const std::string which = counted(cores, "core");
   if (static_cast<int>(node.ranks.size()) > cores) {
     return fmt::format("{} ranks share {} and wait for each other instead of computing: start fewer ranks",
                        node.ranks.size(), which);
   }
   if (node.threads > cores) {
     return fmt::format(
-        "{} threads of {} rank{} compute on {}: lower train.threads (0: as many as there are cores), or bind "
-        "ranks to separate cores",
-        node.threads, node.ranks.size(), node.ranks.size() == 1 ? "" : "s", which);
+        "{} threads of {} compute on {}: lower train.threads (0: as many as there are cores), or bind ranks "
+        "to separate cores",
+        node.threads, counted(node.ranks.size(), "rank"), which);
   }
   if (node.threads > node.quota + kRounding) {
     return fmt::format(
-        "{} thread{} of {} rank{} compute on {}, of which a CPU quota of the control group grants them the "
-        "time of {:.3g}: start fewer ranks, lower train.threads (0: as many as the quota grants), or raise "
-        "the quota (docker run --cpus, Kubernetes' limits.cpu)",
-        node.threads, node.threads == 1 ? "" : "s", node.ranks.size(), node.ranks.size() == 1 ? "" : "s",
-        which, node.quota);
+        "{} of {} compute on {}, of which a CPU quota of the control group grants them the time of {:.3g}: "
+        "start fewer ranks, lower train.threads (0: as many as the quota grants), or raise the quota (docker "
+        "run --cpus, Kubernetes' limits.cpu)",
+        counted(node.threads, "thread"), counted(node.ranks.size(), "rank"), which, node.quota);
   }
   if (node.on_one_core.empty()) return {};
   return fmt::format(
@@ -148,9 +148,9 @@ ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicato
   const NodeUse node = use_of_nodes(ranks, threads).at(world.node());
   if (host.rank() == 0 && wanted == 0 && node.quota < CPU_COUNT(&node.cores)) {
     log::info(
-        "{} thread{} per rank: a CPU quota of the control group grants this node's ranks the time of {:.3g} "
-        "of {} cores",
-        threads[0], threads[0] == 1 ? "" : "s", node.quota, CPU_COUNT(&node.cores));
+        "{} per rank: a CPU quota of the control group grants this node's ranks the time of {:.3g} of {} "
+        "cores",
+        counted(threads[0], "thread"), node.quota, CPU_COUNT(&node.cores));
   }
   return {.threads = threads[static_cast<std::size_t>(host.rank())],
           .node_cores = std::max(1, static_cast<int>(node.time() + kRounding))};

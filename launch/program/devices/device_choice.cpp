@@ -12,6 +12,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/json_text.h"
 #include "kernels/backend.h"
 #include "launch/program/devices/device_use.h"
 
@@ -23,8 +24,8 @@ using Users = std::map<std::pair<std::int32_t, std::string>, int>;  // number of
 std::string claim_of(const std::string& uuid) { return "gpu." + uuid; }
 
 std::string to_text(const RankDevices& devices) {
-  return nlohmann::json{devices.node, devices.host, devices.uuids, devices.own, devices.taken, devices.use}
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dumped(
+      nlohmann::json{devices.node, devices.host, devices.uuids, devices.own, devices.taken, devices.use});
 }
 
 RankDevices from_text(const std::string& text) {

@@ -11,18 +11,15 @@
 
 #include <sys/stat.h>
 
+#include "core/text/text.h"
+
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
 bool lists(std::string_view words, std::string_view word) {
-  for (std::size_t begin = 0; begin <= words.size();) {
-    const std::size_t end = std::min(words.find(',', begin), words.size());
-    if (words.substr(begin, end - begin) == word) return true;
-    begin = end + 1;
-  }
-  return false;
+  return std::ranges::count(split_text(words, ','), word) > 0;
 }
 
 // The paths of this process's group in the hierarchies that may limit processors: "3:cpu,cpuacct:/a/b" of

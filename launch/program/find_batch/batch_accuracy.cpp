@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/text/text.h"
 #include "launch/program/setup/bench_training.h"
 
 namespace lockstep {
@@ -63,7 +64,7 @@ std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, 
       other.schedule.warmup_epochs = std::max(other.schedule.warmup_epochs, configured.gentle_warmup);
     return other;
   };
-  begins(fmt::format("batch {} for {} epoch{}", configured.batch, epochs, epochs == 1 ? "" : "s"));
+  begins(fmt::format("batch {} for {}", configured.batch, counted(epochs, "epoch")));
   const AccuracyTrial::Result reference = trial.train(for_epochs(with_batch(configured.batch), epochs));
   std::vector<BatchAccuracy> found;
   for (const std::int64_t batch : batches) {
@@ -71,11 +72,9 @@ std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, 
     BatchAccuracy each{.batch = batch, .learning_rate = other.schedule.learning_rate, .epochs = epochs};
     try {
       const bool same = batch == configured.batch;
-      if (!same) begins(fmt::format("batch {} for {} epoch{}", batch, epochs, epochs == 1 ? "" : "s"));
+      if (!same) begins(fmt::format("batch {} for {}", batch, counted(epochs, "epoch")));
       const AccuracyTrial::Result by_epochs = same ? reference : trial.train(for_epochs(other, epochs));
-      if (!same)
-        begins(
-            fmt::format("batch {} for {} step{}", batch, reference.steps, reference.steps == 1 ? "" : "s"));
+      if (!same) begins(fmt::format("batch {} for {}", batch, counted(reference.steps, "step")));
       const AccuracyTrial::Result by_steps =
           same ? reference : trial.train(for_steps(other, reference.steps));
       each.steps_of_epochs = by_epochs.steps;

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/text/enum_words.h"
+#include "core/text/units.h"
 #include "launch/observe/charts/markup.h"
 #include "launch/observe/charts/svg_chart.h"
 #include "launch/observe/terminal/progress_line.h"
@@ -16,8 +18,6 @@ namespace lockstep {
 namespace {
 
 using FoundJson = nlohmann::ordered_json;
-
-constexpr double kMebibyte = 1 << 20;
 
 const BatchAccuracy* accuracy_of(const std::vector<BatchAccuracy>& accuracies, std::int64_t batch) {
   const auto found = std::ranges::find(accuracies, batch, &BatchAccuracy::batch);
@@ -143,8 +143,7 @@ std::vector<std::string> batch_verdict(const FoundBatch& found) {
   }
   lines.push_back(
       fmt::format("Recommended: batch {}, {}; {} samples per step, learning rate {} ({} rule{}).", best.batch,
-                  best.reason, best.global_batch, best.learning_rate,
-                  kRateScalingWords[static_cast<std::size_t>(found.configured.scaling)],
+                  best.reason, best.global_batch, best.learning_rate, word_of(found.configured.scaling),
                   found.configured.is_held_back(best.global_batch) ? ", limited by gradient noise" : ""));
   if (figure_of_batch(found.figures, found.configured.batch) != nullptr)
     lines.push_back(
@@ -198,7 +197,7 @@ std::string batch_charts(const FoundBatch& found, const std::vector<BatchAccurac
     const auto batch = static_cast<double>(figure.batch);
     rate.points.push_back({batch, figure.samples_per_second});
     busy.points.push_back({batch, 100 * figure.busy});
-    memory.points.push_back({batch, static_cast<double>(figure.bytes) / kMebibyte});
+    memory.points.push_back({batch, in_mib(figure.bytes)});
   }
   std::vector<LineChart> charts = {chart_of(network + ": samples per second", "samples/s", {rate}),
                                    chart_of("Busy", "% of the time", {busy}),

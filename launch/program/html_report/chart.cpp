@@ -112,8 +112,8 @@ std::string drawing_of(const DrawnCurve& drawn, const Frame& frame) {
   std::string line, above, below;
   for (const ColumnPoint& point : drawn.points) {
     const double x = frame.x(point.x);
-    line += fmt::format("{}{:.1f} {:.1f}", line.empty() ? "M" : "L", x, frame.y(point.y));
-    above += fmt::format("{}{:.1f} {:.1f}", above.empty() ? "M" : "L", x, frame.y(point.high));
+    add_point(line, x, frame.y(point.y));
+    add_point(above, x, frame.y(point.high));
     below.insert(0, fmt::format("L{:.1f} {:.1f}", x, frame.y(point.low)));
   }
   std::string svg;

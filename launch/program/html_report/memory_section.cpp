@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/text/units.h"
 #include "launch/observe/charts/markup.h"
 #include "launch/program/html_report/chart.h"
 #include "launch/program/html_report/html.h"
@@ -16,7 +17,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kMiB = 1024.0 * 1024.0;
 constexpr std::size_t kMostCurves = 8;
 
 struct PlannedPart {

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -37,20 +38,10 @@ struct CsvRow {
   double seconds = 0;
 };
 
-std::string_view without_blanks(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
-}
-
 std::vector<std::string_view> cells_of(std::string_view line) {
-  std::vector<std::string_view> cells;
-  for (std::size_t begin = 0;;) {
-    const std::size_t end = line.find(',', begin);
-    cells.push_back(without_blanks(line.substr(begin, end - begin)));
-    if (end == std::string_view::npos) return cells;
-    begin = end + 1;
-  }
+  std::vector<std::string_view> cells = split_text(line, ',');
+  for (std::string_view& cell : cells) cell = trimmed(cell, " \t");
+  return cells;
 }
 
 // "utilization.gpu [%]".
@@ -58,7 +49,7 @@ CsvColumn csv_column(std::string_view header) {
   const std::size_t bracket = header.rfind('[');
   if (!header.ends_with(']') || bracket == std::string_view::npos)
     return {.name = std::string(header), .unit = ""};
-  return {.name = std::string(without_blanks(header.substr(0, bracket))),
+  return {.name = std::string(trimmed(header.substr(0, bracket), " \t")),
           .unit = std::string(header.substr(bracket + 1, header.size() - bracket - 2))};
 }
 

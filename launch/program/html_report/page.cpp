@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/text/text.h"
 #include "launch/observe/charts/markup.h"
 #include "launch/program/html_report/chart.h"
 #include "launch/program/html_report/html.h"
@@ -33,7 +34,7 @@ std::string subtitle_of(const RunFolder& run, const RunHeadline& headline) {
   if (const std::string started = fact_named(run.machine, "started"); !started.empty())
     parts.push_back("started " + started);
   parts.push_back(fmt::format("{} step{}", number_text(headline.steps), headline.steps == 1 ? "" : "s"));
-  parts.push_back(fmt::format("{} completed epoch{}", headline.epochs, headline.epochs == 1 ? "" : "s"));
+  parts.push_back(counted(headline.epochs, "completed epoch"));
   return fmt::format("<p class=\"soft\">{}</p>\n",
                      in_markup(fmt::format("{}", fmt::join(parts, " \u00b7 "))));
 }

@@ -8,6 +8,8 @@
 #include <sstream>
 
 #include <nlohmann/json.hpp>
+
+#include "core/text/json_text.h"
 #define TOML_ASSERT(expression) static_cast<void>(0)
 #include <toml++/toml.h>
 
@@ -79,8 +81,7 @@ void add_json_facts(const std::string& path, const Json& value, std::vector<RunF
     for (const auto& [name, member] : value.items())
       add_json_facts(path.empty() ? name : fmt::format("{}.{}", path, name), member, facts);
   } else {
-    facts.emplace_back(path, value.is_string() ? value.get<std::string>()
-                                               : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+    facts.emplace_back(path, value.is_string() ? value.get<std::string>() : dumped(value));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/text/text.h"
 #include "launch/observe/charts/markup.h"
 #include "launch/program/html_report/chart.h"
 #include "launch/program/html_report/heat_table.h"
@@ -96,9 +97,8 @@ std::string advice_html(const std::vector<GivenAdvice>& given, const StepAccount
     const Advice& advice = each.advice;
     html += fmt::format("<div class=\"advice\"><p><b>{}</b></p><p class=\"soft\">", in_markup(advice.text));
     if (!advice.key.empty()) html += fmt::format("<code>--set {}</code>. ", in_markup(setting_text(advice)));
-    html += fmt::format("Cause: {}; reported after {} epoch{}, last after epoch {}.</p></div>\n",
-                        in_markup(advice.cause), each.times, each.times == 1 ? "" : "s",
-                        number_text(each.last_epoch));
+    html += fmt::format("Cause: {}; reported after {}, last after epoch {}.</p></div>\n",
+                        in_markup(advice.cause), counted(each.times, "epoch"), number_text(each.last_epoch));
   }
   if (!html.empty()) return html;
   const Phase wait = largest_wait(account);

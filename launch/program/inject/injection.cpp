@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/inject/injection.h"
 
-#include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
@@ -11,6 +9,8 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/named_entries.h"
+#include "core/text/text.h"
 #include "launch/program/config/suggestions.h"
 
 namespace lockstep {
@@ -23,22 +23,16 @@ namespace {
 }
 
 const FaultKind& kind_named(const std::string& text, const std::string& name) {
-  std::vector<std::string> names;
-  for (const FaultKind& kind : fault_kinds()) {
+  for (const FaultKind& kind : fault_kinds())
     if (kind.name == name) return kind;
-    names.emplace_back(kind.name);
-  }
-  refuse_injection(text,
-                   fmt::format("unknown fault \"{}\"{}", name, did_you_mean(suggested_word(name, names))));
+  refuse_injection(text, fmt::format("unknown fault \"{}\"{}", name,
+                                     did_you_mean(suggested_word(name, names_in(fault_kinds())))));
 }
 
 double number_in(const std::string& text, const std::string& word) {
-  double number = 0;
-  const char* end = word.data() + word.size();
-  const auto read = std::from_chars(word.data(), end, number);
-  if (read.ec != std::errc() || read.ptr != end || !std::isfinite(number))
-    refuse_injection(text, fmt::format("\"{}\" is not a number", word));
-  return number;
+  const auto number = number_from<double>(word);
+  if (!number || !std::isfinite(*number)) refuse_injection(text, fmt::format("\"{}\" is not a number", word));
+  return *number;
 }
 
 void set_option(const std::string& text, const std::string& option, Injection& injection) {
@@ -82,11 +76,9 @@ Injection parse_injection(const std::string& text) {
   const std::size_t colon = text.find(':');
   Injection injection{.kind = &kind_named(text, text.substr(0, colon))};
   injection.amount = injection.kind->otherwise;
-  for (std::size_t begin = colon; begin < text.size();) {
-    const std::size_t end = std::min(text.find(',', begin + 1), text.size());
-    set_option(text, text.substr(begin + 1, end - begin - 1), injection);
-    begin = end;
-  }
+  if (colon == std::string::npos) return injection;
+  for (const std::string_view option : split_text(std::string_view(text).substr(colon + 1), ','))
+    set_option(text, std::string(option), injection);
   return injection;
 }
 
@@ -97,8 +89,8 @@ Injector::Injector(std::span<const std::string> texts, Trainer& trainer, Communi
     const Injection injection = parse_injection(text);
     if (injection.rank >= host.size())
       throw_agreed(
-          UsageError(fmt::format("--inject {}: rank {} does not exist; the job has {} rank{}, counted from 0",
-                                 text, injection.rank, host.size(), host.size() == 1 ? "" : "s")));
+          UsageError(fmt::format("--inject {}: rank {} does not exist; the job has {}, counted from 0", text,
+                                 injection.rank, counted(host.size(), "rank"))));
     planned_.push_back({injection, injection.kind->make()});
     if (host.rank() == 0) log::warning("this job injects a fault on purpose: {}", text);
   }

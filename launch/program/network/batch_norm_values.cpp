@@ -2,6 +2,7 @@
 #include "launch/program/network/batch_norm_values.h"
 
 #include "core/error.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -31,13 +32,13 @@ void require_batch_norm_values(const Graph& graph, const BatchNormSamples& sampl
                       layer.name, to_string(shape)));
     }
     if (samples.tail > 0 && fewest_in_tail(samples) == 1) {
-      throw ConfigError(fmt::format(
-          "data.tail = \"exact\": the last batch of an epoch has {} sample{} for {} micro-batch{}, so batch "
-          "norm in {}, of {}, would have one value per channel; set data.tail = \"drop\", \"carry\" or "
-          "\"repeat\", another train.batch, model.sync_batch_norm = true on several ranks, or larger images "
-          "(data.resize)",
-          samples.tail, samples.tail == 1 ? "" : "s", samples.micro_batches,
-          samples.micro_batches == 1 ? "" : "es", layer.name, to_string(shape)));
+      throw ConfigError(
+          fmt::format("data.tail = \"exact\": the last batch of an epoch has {} for {} micro-batch{}, so "
+                      "batch norm in {}, of {}, would have one value per channel; set data.tail = \"drop\", "
+                      "\"carry\" or \"repeat\", another train.batch, model.sync_batch_norm = true on several "
+                      "ranks, or larger images (data.resize)",
+                      counted(samples.tail, "sample"), samples.micro_batches,
+                      samples.micro_batches == 1 ? "" : "es", layer.name, to_string(shape)));
     }
   }
 }

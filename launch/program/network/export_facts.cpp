@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/files/safetensors.h"
+#include "core/text/json_text.h"
 
 namespace lockstep {
 namespace {
@@ -73,18 +74,15 @@ ExportFacts export_facts(const Config& config, const Dataset& images, const Regi
 }
 
 std::map<std::string, std::string> to_metadata(const ExportFacts& facts) {
-  const auto text_of = [](const FactsJson& json) {
-    return json.dump(-1, ' ', false, FactsJson::error_handler_t::replace);
-  };
   return {{"format", "pt"},
-          {kSettings, text_of(facts.settings)},
-          {kClasses, text_of(facts.classes)},
-          {kImage, text_of({{"height", facts.image.height},
-                            {"width", facts.image.width},
-                            {"channels", facts.image.channels},
-                            {"type", name_of(facts.image.type)},
-                            {"mean", facts.mean},
-                            {"deviation", facts.deviation}})}};
+          {kSettings, dumped(FactsJson(facts.settings))},
+          {kClasses, dumped(FactsJson(facts.classes))},
+          {kImage, dumped(FactsJson{{"height", facts.image.height},
+                                    {"width", facts.image.width},
+                                    {"channels", facts.image.channels},
+                                    {"type", name_of(facts.image.type)},
+                                    {"mean", facts.mean},
+                                    {"deviation", facts.deviation}})}};
 }
 
 std::optional<ExportFacts> read_export_facts(const std::filesystem::path& path) {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/text/text.h"
 #include "launch/train/clock/least_squares.h"
 #include "launch/train/quantile.h"
 
@@ -100,10 +101,10 @@ bool tells_of_every_link(std::span<const MeasuredSum> sums, Weight weight) {
 std::vector<MeasuredSum> measured_sums(const StepTrace& trace, double bytes_per_second) {
   const TracedRun& run = trace.run;
   if (run.ranks < 2 || (run.nodes > 1 && run.nodes != run.ranks)) {
-    throw ConfigError(fmt::format(
-        "a trace of {} rank{} on {} node{} does not measure a link; use a trace of several ranks on one "
-        "node, or of one rank on each of several nodes",
-        run.ranks, run.ranks == 1 ? "" : "s", run.nodes, run.nodes == 1 ? "" : "s"));
+    throw ConfigError(
+        fmt::format("a trace of {} on {} does not measure a link; use a trace of several ranks on one node, "
+                    "or of one rank on each of several nodes",
+                    counted(run.ranks, "rank"), counted(run.nodes, "node")));
   }
   if (run.nodes > 1 && run.between_nodes == AllReduceWay::mpi)
     throw ConfigError(

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -22,20 +23,14 @@ constexpr Unit kSpeeds[] = {{"GB/s", 1e9},       {"MB/s", 1e6},       {"KB/s", 1
                             {"Gbit/s", 1e9 / 8}, {"Mbit/s", 1e6 / 8}, {"Kbit/s", 1e3 / 8}};
 constexpr Unit kTimes[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
 
-std::string_view without_spaces(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
 // Parses a number with one of the units; nullopt for other text.
 template <std::size_t N>
 std::optional<double> measure(std::string_view text, const Unit (&units)[N]) {
-  text = without_spaces(text);
+  text = trimmed(text);
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || !std::isfinite(number)) return std::nullopt;
-  const std::string_view unit = without_spaces(text.substr(static_cast<std::size_t>(end - text.data())));
+  const std::string_view unit = trimmed(text.substr(static_cast<std::size_t>(end - text.data())));
   for (const Unit& known : units)
     if (known.name == unit) return number * known.factor;
   return std::nullopt;

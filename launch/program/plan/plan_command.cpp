@@ -10,6 +10,8 @@
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/system/terminal.h"
+#include "core/text/text.h"
+#include "core/text/units.h"
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/plan/simulation.h"
@@ -19,8 +21,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr double kMiB = 1024.0 * 1024.0;
 
 struct RankRow {
   char host[64] = {};
@@ -54,7 +54,7 @@ void print_memory(Training& training, const Communicator& communicator) {
   const auto print_parts = [&](const std::string& head, bool on_host) {
     print_fitted(head);
     const auto line = [](const std::string& name, std::size_t bytes, const std::string& note) {
-      print_beside(fmt::format("  {:<12} {:>10.2f} MiB  ", name, static_cast<double>(bytes) / kMiB), note);
+      print_beside(fmt::format("  {:<12} {:>10.2f} MiB  ", name, in_mib(bytes)), note);
     };
     std::size_t total = 0;
     for (const MemoryPart& part : parts) {
@@ -122,9 +122,9 @@ void print_plan(Training& training, const Config& config, const Communicator& co
   print_memory(training, communicator);
   print_buckets(training, config.gradients.codec, communicator.size());
   BatchLoader& loader = training.train_loader();
-  print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {} epoch{}",
+  print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {}",
                            training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),
-                           config.trainer.epochs, config.trainer.epochs == 1 ? "" : "s"));
+                           counted(config.trainer.epochs, "epoch")));
 }
 
 int plan(PlanRun& run, const Command& command, World& world) {

@@ -6,16 +6,14 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "core/text/enum_words.h"
+#include "core/text/text.h"
 #include "launch/program/plan/link_speed.h"
 
 namespace lockstep {
 namespace {
 
 constexpr BucketMib::value_type kEndMib[] = {0.25, 1, 4}, kMiddleMib[] = {1, 2, 4, 8, 16, 25, 64};
-
-std::string counted_of(int count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
 
 // The capacities with the shortest predicted step, and that step.
 std::pair<BucketMib, StepPrediction> best_buckets(StepModel model, const Cluster& cluster,
@@ -111,8 +109,8 @@ SimulationReport simulate(const StepModel& model, const Cluster& cluster, const 
 std::vector<std::string> to_lines(const SimulationReport& report) {
   std::vector<std::string> lines;
   const StepPrediction& asked = report.rows.back();
-  lines.push_back(fmt::format("predicted steps, up to {} on {}", counted_of(asked.ranks, "rank"),
-                              counted_of(asked.nodes, "node")));
+  lines.push_back(fmt::format("predicted steps, up to {} on {}", counted(asked.ranks, "rank"),
+                              counted(asked.nodes, "node")));
   lines.push_back(fmt::format("  {:>6}  {:>5}  {:>8}  {:^20}  {:>7}  {:>9}  {:>6}", "ranks", "nodes",
                               "step ms", "8 in 10 steps", "exposed", "samples/s", "eff. %"));
   for (const StepPrediction& row : report.rows) lines.push_back(row_text(row));
@@ -122,8 +120,8 @@ std::vector<std::string> to_lines(const SimulationReport& report) {
                 "knee\n  none up to a million ranks: each doubling gives at least {} times the samples/s",
                 kWorthwhile)
           : fmt::format("knee\n  from {} on, a doubling gives less than {} times the samples/s",
-                        counted_of(report.knee, "rank"), kWorthwhile));
-  lines.push_back(fmt::format("changes that shorten the step on {}", counted_of(asked.ranks, "rank")));
+                        counted(report.knee, "rank"), kWorthwhile));
+  lines.push_back(fmt::format("changes that shorten the step on {}", counted(asked.ranks, "rank")));
   if (report.changes.empty()) lines.emplace_back("  none of the changes that were tried");
   for (const PlanChange& change : report.changes) {
     lines.push_back(fmt::format("  {}: {:.1f} ms, {:.1f} ms exposed, {:+.1f} % samples/s", change.change,
@@ -134,8 +132,8 @@ std::vector<std::string> to_lines(const SimulationReport& report) {
     lines.push_back(
         fmt::format("sum of the largest bucket between {}\n  {} messages, at most {} per node; {} if "
                     "simulated message by message",
-                    counted_of(asked.nodes, "node"), report.largest_sum->messages,
-                    report.largest_sum->most_sent, time_text(report.largest_sum->seconds)));
+                    counted(asked.nodes, "node"), report.largest_sum->messages, report.largest_sum->most_sent,
+                    time_text(report.largest_sum->seconds)));
   }
   lines.emplace_back("sources of the numbers");
   for (const std::string& line : report.from) lines.push_back("  " + line);
@@ -162,7 +160,7 @@ std::string to_json(const SimulationReport& report) {
        {{"cores", report.model.node.cores}, {"threads_per_rank", report.model.node.threads_per_rank}}},
       {"between_nodes", json_of(report.cluster.between_nodes)},
       {"in_node", json_of(report.cluster.in_node)},
-      {"way", name_of(report.cluster.way)},
+      {"way", word_of(report.cluster.way)},
       {"bucket_bytes", report.model.bucket_bytes},
       {"predictions", rows},
       {"knee_ranks", report.knee},

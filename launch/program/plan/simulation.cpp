@@ -8,6 +8,8 @@
 
 #include "comm/gradients/buckets.h"
 #include "core/error.h"
+#include "core/text/enum_words.h"
+#include "core/text/text.h"
 #include "launch/program/plan/link_speed.h"
 
 namespace lockstep {
@@ -205,7 +207,7 @@ double PlanSimulation::choose_pace(const ComputeModel& compute, SimulationReport
 
 void PlanSimulation::choose_between_nodes(Cluster& cluster, double pace, SimulationReport& about) const {
   if (cluster.nodes == 1) return;
-  const std::string start = fmt::format("between nodes (comm.between_nodes = {}): ", name_of(cluster.way));
+  const std::string start = fmt::format("between nodes (comm.between_nodes = {}): ", word_of(cluster.way));
   const std::vector<MeasuredSum> sums = sums_between_nodes();
   if (!sums.empty()) {
     about.link = fit_link(sums);
@@ -264,10 +266,9 @@ NodeCores PlanSimulation::choose_cores(SimulationReport& about) const {
   const int ranks = flags_.ranks / flags_.nodes;
   if (run.threads == 0) return node;
   about.from.push_back(fmt::format(
-      "cores of a node: {}{}, for {} rank{} with {} thread{} each: compute takes {:.2f} times as long as "
-      "with enough cores",
-      node.cores, flags_.cores > 0 ? ", as given" : ", as on the traced node (--cores changes it)", ranks,
-      ranks == 1 ? "" : "s", run.threads, run.threads == 1 ? "" : "s", node.slowdown(ranks)));
+      "cores of a node: {}{}, for {} with {} each: compute takes {:.2f} times as long as with enough cores",
+      node.cores, flags_.cores > 0 ? ", as given" : ", as on the traced node (--cores changes it)",
+      counted(ranks, "rank"), counted(run.threads, "thread"), node.slowdown(ranks)));
   return node;
 }
 
@@ -311,9 +312,8 @@ SimulationReport PlanSimulation::report(Network& network) const {
         flags_.device_step, device_.run.gradient_bytes(), planned));
   }
   about.from.push_back(fmt::format(
-      "step of one device: {:.1f} ms, the median of {} traced step{} of rank 0 of {} rank{}",
-      model.compute.step_seconds() * 1e3, device_.steps.size(), device_.steps.size() == 1 ? "" : "s",
-      device_.run.ranks, device_.run.ranks == 1 ? "" : "s"));
+      "step of one device: {:.1f} ms, the median of {} of rank 0 of {}", model.compute.step_seconds() * 1e3,
+      counted(device_.steps.size(), "traced step"), counted(device_.run.ranks, "rank")));
   model.node = choose_cores(about);
   const bool on_gpu = !is_host_memory(network.device());
   // NCCL is modelled as automatic: it also chooses the faster algorithm (ring or tree).

@@ -14,6 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/text/enum_words.h"
+#include "core/text/json_text.h"
 #include "launch/train/whole_number.h"
 
 namespace lockstep {
@@ -41,14 +43,6 @@ struct TracedSum {
   bool meets = false;  // a "meet" span, the wait for all ranks at the begin of the sum
 };
 
-// Older traces do not record the way: automatic.
-AllReduceWay way_named(const std::string& word) {
-  const auto found = std::ranges::find(kAllReduceWayWords, word);
-  return found == std::end(kAllReduceWayWords)
-             ? AllReduceWay::automatic
-             : static_cast<AllReduceWay>(found - std::begin(kAllReduceWayWords));
-}
-
 // Reads a number that a trace may omit: 0 where it is absent.
 int count_of(const Json& about, const char* name) {
   return about.contains(name) ? static_cast<int>(whole_number(about, name, 0, kMostRanks)) : 0;
@@ -69,7 +63,9 @@ TracedRun run_of(const Json& trace) {
           .ranks = static_cast<int>(whole_number(about, "ranks", 1, kMostRanks)),
           .nodes = static_cast<int>(whole_number(about, "nodes", 1, kMostRanks)),
           .overlap = about.at("overlap"),
-          .between_nodes = way_named(about.value("between_nodes", "")),
+          // Older traces do not record the way.
+          .between_nodes =
+              value_of<AllReduceWay>(about.value("between_nodes", "")).value_or(AllReduceWay::automatic),
           .threads = count_of(about, "threads"),
           .node_cores = count_of(about, "node_cores"),
           .bucket_bytes = bytes_of(about.at("bucket_bytes"))};
@@ -170,17 +166,16 @@ std::size_t TracedRun::gradient_bytes() const {
 }
 
 std::string to_json(const TracedRun& run) {
-  return nlohmann::ordered_json{{"network", run.network},
-                                {"batch", run.batch},
-                                {"accumulation", run.accumulation},
-                                {"ranks", run.ranks},
-                                {"nodes", run.nodes},
-                                {"overlap", run.overlap},
-                                {"between_nodes", name_of(run.between_nodes)},
-                                {"threads", run.threads},
-                                {"node_cores", run.node_cores},
-                                {"bucket_bytes", run.bucket_bytes}}
-      .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return dumped(nlohmann::ordered_json{{"network", run.network},
+                                       {"batch", run.batch},
+                                       {"accumulation", run.accumulation},
+                                       {"ranks", run.ranks},
+                                       {"nodes", run.nodes},
+                                       {"overlap", run.overlap},
+                                       {"between_nodes", word_of(run.between_nodes)},
+                                       {"threads", run.threads},
+                                       {"node_cores", run.node_cores},
+                                       {"bucket_bytes", run.bucket_bytes}});
 }
 
 StepTrace parse_step_trace(std::string_view text, const std::string& name) {

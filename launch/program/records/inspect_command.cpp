@@ -10,6 +10,7 @@
 #include "core/files/atomic_file.h"
 #include "core/system/printable.h"
 #include "core/system/terminal.h"
+#include "core/text/text.h"
 #include "data/images/png.h"
 #include "data/images/resample.h"
 #include "data/images/resized.h"
@@ -166,9 +167,9 @@ int run_inspect(const Command& command) {
   } else {
     print_fitted(printable(fmt::format("{}: {}", flags.folder, summary_of_splits(splits[0], splits[1]))));
     for (const Found& found : splits)
-      print_fitted(fmt::format("  {:<5}  {} of {}, {:.1f} MB in {} file{}", found.name, found.dataset->size(),
+      print_fitted(fmt::format("  {:<5}  {} of {}, {:.1f} MB in {}", found.name, found.dataset->size(),
                                word_of(found.header), static_cast<double>(found.bytes) * 1e-6,
-                               found.files.size(), found.files.size() == 1 ? "" : "s"));
+                               counted(found.files.size(), "file")));
     print_classes(splits);
   }
   if (!flags.sheet.empty()) write_sheet(train, flags.sheet);

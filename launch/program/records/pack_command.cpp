@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/system/terminal.h"
 #include "core/system/wrapped_text.h"
+#include "core/text/text.h"
 #include "data/records/pack.h"
 #include "launch/observe/terminal/progress_meter.h"
 #include "launch/program/commands/commands.h"
@@ -64,11 +65,9 @@ int run_pack(const Command& command) {
       fmt::format("Wrote {}: {}, {:.1f} MB, in {:.1f} s", flags.folder, summary_of(*train, *test),
                   static_cast<double>(bytes_in(flags.folder)) * 1e-6, bar.seconds());
   if (packed.kept_shards > 0)
-    text += fmt::format("; kept {} file{} of an earlier run", packed.kept_shards,
-                        packed.kept_shards == 1 ? "" : "s");
+    text += fmt::format("; kept {} of an earlier run", counted(packed.kept_shards, "file"));
   if (packed.left_out > 0)
-    text += fmt::format("; skipped {} image{} that cannot be decoded", packed.left_out,
-                        packed.left_out == 1 ? "" : "s");
+    text += fmt::format("; skipped {} that cannot be decoded", counted(packed.left_out, "image"));
   fmt::print("{}.\n\nTrain on it with\n  --set data.format=records --set data.path={}{}\n", wrapped(text, {}),
              flags.folder,
              options.own_sizes ? fmt::format(" --set data.resize={}", config.dataset.resize.size) : "");

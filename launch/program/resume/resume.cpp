@@ -12,6 +12,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/text.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/suggestions.h"
 #include "launch/train/checkpoint/store.h"
@@ -92,9 +93,8 @@ void require_same_batch(const Manifest& manifest, const Config& config, int rank
   if (std::ranges::count(flags.with, "train.accumulation") > 0) return;
   if (flags.size == ResumeFlags::kAnySize && manifest.global_batch % of_one == 0) return;
   const std::string what = fmt::format(
-      "{} rank{} x train.batch = {} x train.accumulation = {} are {} samples per step, the saved training "
-      "has {}",
-      ranks, ranks == 1 ? "" : "s", config.loader.batch, config.loader.accumulation,
+      "{} x train.batch = {} x train.accumulation = {} are {} samples per step, the saved training has {}",
+      counted(ranks, "rank"), config.loader.batch, config.loader.accumulation,
       of_one * config.loader.accumulation, manifest.global_batch);
   if (manifest.global_batch % of_one == 0) {
     throw ConfigError(fmt::format("{}: set train.accumulation = {}, or give --resume-size any", what,
@@ -168,10 +168,9 @@ void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int
   if (flags.size != ResumeFlags::kAnySize || keeps * of_one != manifest.global_batch) return;
   if (keeps == config.loader.accumulation) return;
   log::info(
-      "--resume-size any: the checkpoint has {} rank{}, this job {}, so train.accumulation is {} instead of "
-      "{}: a step keeps its {} samples",
-      manifest.ranks, manifest.ranks == 1 ? "" : "s", ranks, keeps, config.loader.accumulation,
-      manifest.global_batch);
+      "--resume-size any: the checkpoint has {}, this job {}, so train.accumulation is {} instead of {}: a "
+      "step keeps its {} samples",
+      counted(manifest.ranks, "rank"), ranks, keeps, config.loader.accumulation, manifest.global_batch);
   config.loader.accumulation = keeps;
 }
 

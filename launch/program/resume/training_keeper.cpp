@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/system/job_signals.h"
+#include "core/text/text.h"
 #include "launch/program/mpirun.h"
 #include "launch/program/own_command.h"
 #include "launch/program/version.h"
@@ -67,8 +68,8 @@ void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicat
   });
   StateCopy state = saved.state;
   if (saved.manifest.ranks != host.size()) {
-    log::info("the checkpoint has {} rank{}, training resumes with {}: the same samples in the same order",
-              saved.manifest.ranks, saved.manifest.ranks == 1 ? "" : "s", host.size());
+    log::info("the checkpoint has {}, training resumes with {}: the same samples in the same order",
+              counted(saved.manifest.ranks, "rank"), host.size());
     const std::vector<ExchangeState> mine = training.buckets().exchange().state();
     if (!saved.exchange.empty())
       std::ranges::move(deal(saved.exchange, mine, host), std::back_inserter(state.tensors));

@@ -3,17 +3,17 @@
 
 #include <fmt/ranges.h>
 
+#include "core/text/units.h"
 #include "launch/program/setup/training.h"
 
 namespace lockstep {
 namespace {
 
 std::string arena_note(const MemoryPlan& memory) {
-  const auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); };
   std::string note = fmt::format("one arena, {:.2f} MiB of it workspace; {:.2f} MiB without sharing",
-                                 mib(memory.workspace), mib(memory.activations_unshared));
+                                 in_mib(memory.workspace), in_mib(memory.activations_unshared));
   if (memory.activations != memory.activations_kept) {
-    note += fmt::format(", {:.2f} MiB without recomputation", mib(memory.activations_kept));
+    note += fmt::format(", {:.2f} MiB without recomputation", in_mib(memory.activations_kept));
   }
   return note;
 }

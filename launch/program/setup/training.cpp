@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "comm/agreement.h"
+#include "core/text/enum_words.h"
 #include "launch/observe/account/bucket_choices.h"
 #include "launch/observe/account/codec_advice.h"
 #include "launch/program/config/config_conflicts.h"

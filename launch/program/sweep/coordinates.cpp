@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "core/text/text.h"
 #include "launch/observe/charts/chart_axis.h"
 #include "launch/observe/charts/markup.h"
 
@@ -164,16 +165,15 @@ void CoordinatesPicture::draw_axis(std::size_t index) {
 void CoordinatesPicture::draw_trial(const SweepRow& row) {
   std::string line;
   for (std::size_t index = 0; index < axes_.size(); ++index)
-    line +=
-        fmt::format("{}{:.1f} {:.1f}", line.empty() ? "M" : "L", x_of(index), y_of(axes_[index].place(row)));
+    add_point(line, x_of(index), y_of(axes_[index].place(row)));
   const auto below = static_cast<std::size_t>(std::ranges::count_if(rows_, [&](const SweepRow* other) {
     return axes_[objective_].place(*other) < axes_[objective_].place(row);
   }));
   const std::size_t shade = rows_.size() > 1 ? below * (kShades - 1) / (rows_.size() - 1) : kShades - 1;
-  add("<path class=\"q{}{}\" d=\"{}\"><title>trial {}: {:.2f} % after {} epoch{}, {:.6g} samples/s; "
+  add("<path class=\"q{}{}\" d=\"{}\"><title>trial {}: {:.2f} % after {}, {:.6g} samples/s; "
       "{}</title></path>\n",
-      shade, row.pareto ? " front" : "", line, row.trial, percent_of(row), row.epochs,
-      row.epochs == 1 ? "" : "s", speed_of(row), in_markup(describe(row.settings)));
+      shade, row.pareto ? " front" : "", line, row.trial, percent_of(row), counted(row.epochs, "epoch"),
+      speed_of(row), in_markup(describe(row.settings)));
 }
 
 void CoordinatesPicture::draw_legend() {
@@ -189,16 +189,12 @@ void CoordinatesPicture::draw_legend() {
 std::string CoordinatesPicture::text() && {
   const double last = x_of(std::max<std::size_t>(axes_.size(), 1) - 1);
   const double width = std::max(last + kSideMargin, 620.0), height = kTopMargin + kAxisHeight + kFootMargin;
-  add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
-      "{1:.0f}\">\n",
-      width, height);
   svg_ += kSweepStyle;
   svg_ += "<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n";
   draw_legend();
   for (const SweepRow* row : rows_) draw_trial(*row);
   for (std::size_t index = 0; index < axes_.size(); ++index) draw_axis(index);
-  svg_ += "</svg>\n";
-  return std::move(svg_);
+  return svg_element(width, height, "", svg_);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/text/json_text.h"
 #include "launch/program/config/config.h"
 #include "launch/program/config/toml_text.h"
 
@@ -46,10 +47,6 @@ SweepResult result_from(const SweepJson& json, const SweepJob& job) {
   return result;
 }
 
-std::string dumped(const SweepJson& json) {
-  return json.dump(-1, ' ', false, SweepJson::error_handler_t::replace);
-}
-
 }  // namespace
 
 SweepJournal::SweepJournal(const std::filesystem::path& path, const std::string& base,
@@ -57,7 +54,8 @@ SweepJournal::SweepJournal(const std::filesystem::path& path, const std::string&
     : lines_(path) {
   read(base, identity);
   lines_.drop_cut_off_line();
-  if (lines_.found().empty()) lines_.add(dumped({{kSweepMark, 1}, {"sweep", identity}, {"base", base}}));
+  if (lines_.found().empty())
+    lines_.add(dumped(SweepJson{{kSweepMark, 1}, {"sweep", identity}, {"base", base}}));
 }
 
 void SweepJournal::read(const std::string& base, const std::string& identity) {
@@ -85,8 +83,8 @@ void SweepJournal::read(const std::string& base, const std::string& identity) {
 }
 
 void SweepJournal::started(const SweepJob& job, const TuneSettings& settings) const {
-  lines_.add(dumped(
-      {{"event", "start"}, {"trial", job.trial}, {"rung", job.rung}, {"settings", SweepJson(settings)}}));
+  lines_.add(dumped(SweepJson{
+      {"event", "start"}, {"trial", job.trial}, {"rung", job.rung}, {"settings", SweepJson(settings)}}));
 }
 
 void SweepJournal::ended(const SweepResult& result) const { lines_.add(dumped(as_json(result))); }

@@ -15,6 +15,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/text/enum_words.h"
+
 // toml++ 3.3 asserts on malformed headers such as "[[[" just before it would report them.
 #define TOML_ASSERT(expression) static_cast<void>(0)
 #include <toml++/toml.h>
@@ -124,9 +126,8 @@ template <typename Enum>
 void SweepReader::word(const toml::node& node, const std::string& name, Enum& into) {
   const std::vector<std::string> words = as_words(words_of(into));
   const auto given = node.value_exact<std::string>();
-  const auto found = std::ranges::find(words, given.value_or(""));
-  if (found != words.end()) {
-    into = static_cast<Enum>(found - words.begin());
+  if (const auto value = value_of<Enum>(given.value_or(""))) {
+    into = *value;
     return;
   }
   complain(node, fmt::format("sweep.{} = {}: allowed are {}{}", name, sweep_value(node),
@@ -380,10 +381,8 @@ SweepRules SweepPlan::rules(std::int64_t slots) const {
 }
 
 std::string SweepPlan::identity() const {
-  std::string text =
-      fmt::format("[sweep]\nmethod = {}\nobjective = {}\nranks = {}\ntrials = {}\nseed = {}\n",
-                  words_of(method)[static_cast<std::size_t>(method)],
-                  words_of(objective)[static_cast<std::size_t>(objective)], ranks, trials.size(), seed);
+  std::string text = fmt::format("[sweep]\nmethod = {}\nobjective = {}\nranks = {}\ntrials = {}\nseed = {}\n",
+                                 word_of(method), word_of(objective), ranks, trials.size(), seed);
   if (method == SweepMethod::halving) text += fmt::format("eta = {}\nmin_epochs = {}\n", eta, min_epochs);
   text += "[keys]\n";
   for (const SweepAxis& axis : space.axes())

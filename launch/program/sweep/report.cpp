@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/system/wrapped_text.h"
+#include "core/text/enum_words.h"
+#include "core/text/json_text.h"
 #include "launch/observe/terminal/progress_line.h"
 #include "launch/program/version.h"
 
@@ -136,21 +138,20 @@ std::string sweep_table(const SweepOutcome& outcome, const Terminal& terminal) {
 }
 
 std::string sweep_json(const SweepOutcome& outcome, const std::string& dir) {
-  SweepOutcomeJson json = {
-      {"dir", dir},
-      {"objective", words_of(outcome.objective)[static_cast<std::size_t>(outcome.objective)]},
-      {"best", nullptr},
-      {"trials", SweepOutcomeJson::array()},
-      {"steps", outcome.steps()},
-      {"steps_of_all", outcome.steps_of_all()},
-      {"slots", outcome.slots},
-      {"jobs", outcome.jobs},
-      {"seconds", outcome.seconds},
-      {"busy_share", nullptr}};
+  SweepOutcomeJson json = {{"dir", dir},
+                           {"objective", word_of(outcome.objective)},
+                           {"best", nullptr},
+                           {"trials", SweepOutcomeJson::array()},
+                           {"steps", outcome.steps()},
+                           {"steps_of_all", outcome.steps_of_all()},
+                           {"slots", outcome.slots},
+                           {"jobs", outcome.jobs},
+                           {"seconds", outcome.seconds},
+                           {"busy_share", nullptr}};
   if (outcome.busy_share) json["busy_share"] = *outcome.busy_share;
   if (const SweepRow* best = outcome.best()) json["best"] = best->trial;
   for (const SweepRow& row : outcome.rows) json["trials"].push_back(as_json(row));
-  return json.dump(1, ' ', false, SweepOutcomeJson::error_handler_t::replace);
+  return dumped(json, 1);
 }
 
 std::string sweep_csv(const SweepOutcome& outcome, const SweepSpace& space) {

@@ -2,7 +2,6 @@
 #include "launch/program/sweep/sweep.h"
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <utility>
 
@@ -11,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/files/atomic_file.h"
+#include "core/files/file_text.h"
 #include "core/system/terminal.h"
 #include "core/timeline.h"
 #include "launch/observe/terminal/progress_line.h"
@@ -37,16 +37,7 @@ std::uintmax_t bytes_of(const std::filesystem::path& path) {
   return error ? 0 : bytes;
 }
 
-std::string text_from(const std::filesystem::path& path, std::uintmax_t offset) {
-  std::ifstream file(path, std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(offset));
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-std::int64_t lines_of(const std::filesystem::path& path) {
-  const std::string text = text_from(path, 0);
-  return std::ranges::count(text, '\n');
-}
+std::int64_t lines_of(const std::filesystem::path& path) { return std::ranges::count(file_text(path), '\n'); }
 
 // The last line that starts with "lockstep: ", without this start; empty where there is none.
 std::string last_error_in(const std::string& output) {
@@ -265,7 +256,7 @@ void Sweep::heed_end(const ChildProcesses::Ended& ended) {
 SweepResult Sweep::result_of(const Running& running) const {
   SweepResult result{.job = running.job, .epochs = search_.rules().rungs[running.job.rung]};
   const std::filesystem::path path = folder_of(running.job.trial) / "metrics.jsonl";
-  const std::string text = text_from(path, 0);
+  const std::string text = file_text(path);
   const std::size_t end = text.find_last_not_of('\n');
   const std::size_t begin = end == std::string::npos ? 0 : text.rfind('\n', end) + 1;
   try {
@@ -283,7 +274,7 @@ SweepResult Sweep::result_of(const Running& running) const {
 
 std::string Sweep::problem_of(const Running& running, int code) const {
   const std::filesystem::path output = folder_of(running.job.trial) / "output.txt";
-  const std::string error = last_error_in(text_from(output, running.output_before));
+  const std::string error = last_error_in(file_text(output, running.output_before));
   return error.empty() || code > 128 ? fmt::format("{}; see {}", how_it_ended(code), output.string()) : error;
 }
 

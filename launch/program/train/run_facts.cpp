@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/train/run_facts.h"
 
-#include <chrono>
+#include <ctime>
 #include <thread>
 
 #include <fmt/chrono.h>
@@ -9,6 +9,7 @@
 
 #include "core/device.h"
 #include "core/system/processor_name.h"
+#include "core/text/json_text.h"
 #include "kernels/library_versions.h"
 #include "launch/observe/account/account_json.h"
 #include "launch/program/own_command.h"
@@ -30,7 +31,7 @@ nlohmann::ordered_json planned_bytes(Training& training, const Communicator& com
 }  // namespace
 
 std::string run_facts(const World& world, Training& training, const Communicator& communicator) {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  const std::time_t now = std::time(nullptr);
   std::int64_t parameters = 0;
   for (const Parameter& parameter : training.network().parameters())
     parameters += parameter.layout.shape().elements();
@@ -60,7 +61,7 @@ std::string run_facts(const World& world, Training& training, const Communicator
                                  {"classes", training.train_set().classes()},
                                  {"class_names", training.train_set().class_names()}}}};
   if (const auto use = device_memory_use(training.network().device())) facts["device_memory"] = json_of(*use);
-  return facts.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+  return dumped(facts, 2) + '\n';
 }
 
 }  // namespace lockstep

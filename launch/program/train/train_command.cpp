@@ -14,6 +14,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/text.h"
 #include "launch/observe/jobs/progress_publisher.h"
 #include "launch/observe/profile/trace.h"
 #include "launch/observe/run_files/run_record.h"
@@ -43,9 +44,9 @@ struct InjectFlags {
 };
 
 std::string header_line(const Config& config, const World& world, Training& training) {
-  return fmt::format("Lockstep {}: {} on {} ({} thread{} per rank), {} rank{} x batch {} x accumulation {}",
-                     kVersion, config.model.name, to_string(training.network().device()), training.threads(),
-                     training.threads() == 1 ? "" : "s", world.size(), world.size() == 1 ? "" : "s",
+  return fmt::format("Lockstep {}: {} on {} ({} per rank), {} x batch {} x accumulation {}", kVersion,
+                     config.model.name, to_string(training.network().device()),
+                     counted(training.threads(), "thread"), counted(world.size(), "rank"),
                      config.loader.batch, config.loader.accumulation);
 }
 
@@ -106,7 +107,7 @@ void refuse_what_excludes_each_other(const TrainRun& run, const std::vector<std:
   if (!faults.empty() && run.config.trainer.topology == Topology::ring)
     throw_agreed(UsageError(fmt::format(
         "--inject {}: a fault needs a step that all ranks take together, but with comm.topology = \"ring\" "
-        "each rank takes its own; set comm.topology to \"all\"",
+        "each rank takes its own; set it to \"all\"",
         faults.front())));
   if (traced && run.config.profile.any())
     throw_agreed(UsageError(fmt::format(

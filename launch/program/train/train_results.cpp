@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/log.h"
+#include "core/text/enum_words.h"
 #include "launch/program/network/export_facts.h"
 #include "launch/train/digest.h"
 #include "models/network_state.h"
@@ -31,8 +32,7 @@ void save_evaluated(TrainRun& run, const Registry& registry, const std::filesyst
   if (kept.empty()) return;
   const bool one = kept.size() == 1;
   log::warning("{}: {} {} values outside the range of {} and {} fp32", path.string(), fmt::join(kept, ", "),
-               one ? "has" : "have", words_of(precision)[static_cast<std::size_t>(precision)],
-               one ? "stays" : "stay");
+               one ? "has" : "have", word_of(precision), one ? "stays" : "stay");
 }
 
 Unwritten write_results(const Command& command, TrainRun& run, const std::string& digest) {

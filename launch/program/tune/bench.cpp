@@ -6,6 +6,7 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 namespace {
@@ -16,8 +17,6 @@ constexpr double kLongStepSeconds = 0.2;
 // On a GPU the third and the fourth step are recorded for replay (launch/train/step/step_recordings.h).
 constexpr std::int64_t kGpuWarmUpSteps = 5;
 constexpr std::int64_t kCpuWarmUpSteps = 3;
-
-double seconds_since(std::int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns) * 1e-9; }
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/system/wrapped_text.h"
+#include "core/text/text.h"
 #include "launch/observe/charts/svg_chart.h"
 #include "launch/program/tune/dimensions.h"
 #include "launch/train/quantile.h"
@@ -28,13 +29,6 @@ double median_ms(const std::vector<TuneBlock>& blocks, double TuneBlock::*part) 
 double step_ms(const std::vector<TuneBlock>& blocks) { return median_ms(blocks, &TuneBlock::step_seconds); }
 double exposed_ms(const std::vector<TuneBlock>& blocks) {
   return median_ms(blocks, &TuneBlock::exposed_seconds);
-}
-
-// Puts the text after the start; on a terminal wraps it in a column there.
-std::string beside(const std::string& start, const std::string& text, const Terminal& terminal) {
-  if (!terminal.present) return start + text + '\n';
-  const Wrapping wrapping{.indent = start.size(), .columns = static_cast<std::size_t>(terminal.columns)};
-  return start + wrapped(text, wrapping).substr(start.size()) + '\n';
 }
 
 std::string table_row(const std::vector<TuneBlock>& blocks, const std::string& ratio,
@@ -83,8 +77,8 @@ std::string comment_for(const std::string& key, const TuneOutcome& outcome) {
   std::string with;
   for (const auto& [other, value] : candidate->settings)
     if (other != key) with += fmt::format("{}{}={}", with.empty() ? ", with " : ", ", other, value);
-  return fmt::format("# {} of the default's samples/s over {} pair{}{}\n", describe(figure), figure.pairs,
-                     figure.pairs == 1 ? "" : "s", with);
+  return fmt::format("# {} of the default's samples/s over {}{}\n", describe(figure),
+                     counted(figure.pairs, "pair"), with);
 }
 
 }  // namespace
@@ -92,14 +86,13 @@ std::string comment_for(const std::string& key, const TuneOutcome& outcome) {
 std::string visit_line(const TuneSettings& settings, const TuneFigure* figure, const std::string& problem) {
   if (!problem.empty()) return fmt::format("{}: cannot run: {}", describe(settings), problem);
   if (figure == nullptr) return describe(settings);
-  return fmt::format("{}: {} in {} pair{}", describe(settings), describe(*figure), figure->pairs,
-                     figure->pairs == 1 ? "" : "s");
+  return fmt::format("{}: {} in {}", describe(settings), describe(*figure), counted(figure->pairs, "pair"));
 }
 
 std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const Terminal& terminal) {
   std::string text = fmt::format("{:>9}  {:>10}  {:>9}  {:<25}{}\n", "step ms", "exposed ms", "samples/s",
                                  "speedup (interval)", "settings");
-  text += beside(table_row(outcome.default_blocks, "1", facts), describe(TuneSettings{}), terminal);
+  text += beside(table_row(outcome.default_blocks, "1", facts), describe(TuneSettings{}), terminal) + '\n';
   std::vector<const TuneCandidate*> measured;
   for (const TuneCandidate& candidate : outcome.candidates)
     if (!candidate.ratios.empty()) measured.push_back(&candidate);
@@ -107,7 +100,8 @@ std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const
                            [](const TuneCandidate* candidate) { return candidate->figure().ratio; });
   for (const TuneCandidate* candidate : measured)
     text += beside(table_row(candidate->blocks, describe(candidate->figure()), facts),
-                   describe(candidate->settings), terminal);
+                   describe(candidate->settings), terminal) +
+            '\n';
   if (!outcome.confirmation.empty()) {
     text += beside(table_row(outcome.confirmed_blocks, describe(figure_of(outcome.confirmation)), facts),
                    "confirmation: " + describe(outcome.chosen), terminal);
@@ -124,11 +118,11 @@ std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const
 
 std::string tuned_toml(const Config& winner, const TuneOutcome& outcome, const TuneFacts& facts,
                        const Registry& registry) {
-  std::string text = fmt::format(
-      "{} on {} with {}, {} rank{} on {} node{}.\n# {}.\n", kTunedMark, facts.date.substr(0, 10),
-      facts.processor, facts.ranks, facts.ranks == 1 ? "" : "s", facts.nodes, facts.nodes == 1 ? "" : "s",
-      outcome.winner.empty() ? "The default configuration was kept: " + outcome.reason
-                             : "All changes together: " + outcome.reason);
+  std::string text =
+      fmt::format("{} on {} with {}, {} on {}.\n# {}.\n", kTunedMark, facts.date.substr(0, 10),
+                  facts.processor, counted(facts.ranks, "rank"), counted(facts.nodes, "node"),
+                  outcome.winner.empty() ? "The default configuration was kept: " + outcome.reason
+                                         : "All changes together: " + outcome.reason);
   std::istringstream lines(to_toml(winner, registry));
   std::string section;
   for (std::string line; std::getline(lines, line);) {
@@ -183,8 +177,8 @@ std::optional<std::string> bucket_chart(const Config& config, const TuneOutcome&
       add(candidate.settings, candidate.blocks);
   if (step.points.empty()) return std::nullopt;
   add({}, outcome.default_blocks);
-  return to_svg({.title = fmt::format("{}, {} rank{} on {} node{}", config.model.name, facts.ranks,
-                                      facts.ranks == 1 ? "" : "s", facts.nodes, facts.nodes == 1 ? "" : "s"),
+  return to_svg({.title = fmt::format("{}, {} on {}", config.model.name, counted(facts.ranks, "rank"),
+                                      counted(facts.nodes, "node")),
                  .x_title = "capacity of the middle buckets, MiB",
                  .y_title = "time, ms",
                  .log_x = true,

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <system_error>
@@ -20,8 +18,10 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/files/atomic_file.h"
+#include "core/files/file_text.h"
 #include "core/system/processor_name.h"
 #include "core/system/terminal.h"
+#include "core/text/text.h"
 #include "launch/observe/run_files/run_folder.h"
 #include "launch/observe/terminal/progress_line.h"
 #include "launch/program/commands/agreed_config.h"
@@ -62,21 +62,15 @@ struct TuneRun {
 // Uses say(), because fmt::print throws on a closed pipe.
 void say_line(const std::string& text) { say(fitted(text, find_terminal()) + '\n'); }
 
-std::string whole_file(const char* path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 // Includes a hash of the executable: another build must not reuse measurements.
 std::string program_identity() {
-  const std::string program = whole_file("/proc/self/exe");
+  const std::string program = file_text("/proc/self/exe");
   return fmt::format("{} {:016x}", kVersion, XXH3_64bits(program.data(), program.size()));
 }
 
 TuneFacts facts_of(const World& world, const TuneBench& bench) {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   return {.command = shell_command(own_arguments()),
-          .date = fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(now)),
+          .date = fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr))),
           .program = program_identity(),
           .host = world.host(),
           .processor = processor_name(),
@@ -108,7 +102,7 @@ void prepare_folder(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder, error);
   if (error) throw IoError(fmt::format("cannot create the folder {}: {}", folder.string(), error.message()));
   const std::filesystem::path tuned = folder / "tuned.toml";
-  if (std::filesystem::exists(tuned, error) && !whole_file(tuned.c_str()).starts_with(kTunedMark)) {
+  if (std::filesystem::exists(tuned, error) && !file_text(tuned).starts_with(kTunedMark)) {
     throw ConfigError(fmt::format(
         "{} exists and was not written by lockstep tune; move it, or choose another folder with --out",
         tuned.string()));
@@ -227,17 +221,15 @@ void open_journal(TuneRun& run, const TuneFlags& flags, const Registry& registry
 
 void say_what_comes(const TuneRun& run, const TuneFlags& flags, const TuneBlock& as_configured) {
   const TuneFacts& facts = run.facts;
-  say_line(
-      fmt::format("Lockstep {}: tuning {} on {}, {} rank{} on {} node{}: {:.1f} ms per step as configured",
-                  kVersion, run.config.model.name, facts.device, facts.ranks, facts.ranks == 1 ? "" : "s",
-                  facts.nodes, facts.nodes == 1 ? "" : "s", 1e3 * as_configured.step_seconds));
+  say_line(fmt::format("Lockstep {}: tuning {} on {}, {} on {}: {:.1f} ms per step as configured", kVersion,
+                       run.config.model.name, facts.device, counted(facts.ranks, "rank"),
+                       counted(facts.nodes, "node"), 1e3 * as_configured.step_seconds));
   if (facts.ranks == 1) say_line("one rank exchanges no gradients: only compute settings are tried");
   if (run.journal->measurements_found() > 0)
-    say_line(fmt::format("reusing {} measurement{} of {}", run.journal->measurements_found(),
-                         run.journal->measurements_found() == 1 ? "" : "s",
+    say_line(fmt::format("reusing {} of {}", counted(run.journal->measurements_found(), "measurement"),
                          (std::filesystem::path(run.config.run_dir) / "tune.jsonl").string()));
-  say_line(fmt::format("turns of {} step{}, {}; the same command continues an interrupted run",
-                       facts.block_steps, facts.block_steps == 1 ? "" : "s",
+  say_line(fmt::format("turns of {}, {}; the same command continues an interrupted run",
+                       counted(facts.block_steps, "step"),
                        flags.steps > 0 ? fmt::format("{} steps in total", flags.steps)
                                        : fmt::format("{:.3g} minutes in total", flags.minutes)));
 }

@@ -12,6 +12,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/json_text.h"
 #include "core/timeline.h"
 #include "launch/train/hold.h"
 
@@ -25,8 +26,6 @@ constexpr std::size_t kStop = 0, kSave = 1, kPhasesLeft = 2;
 
 // A rank's wish is kMostPhases minus the phases it has done: the largest is that of the slowest rank.
 constexpr std::int32_t kMostPhases = std::numeric_limits<std::int32_t>::max();
-
-double seconds_from(std::int64_t ns) { return 1e-9 * static_cast<double>(now_ns() - ns); }
 
 StateSnapshotTaker::Shared shared_mode(const CheckpointKeeper::Parts& parts) {
   using Shared = StateSnapshotTaker::Shared;
@@ -55,7 +54,7 @@ std::string result_text(const std::function<std::vector<ShardFile>()>& work) {
   } catch (const std::exception& error) {
     result["problem"] = as_error(error).what();
   }
-  return result.dump(-1, ' ', false, PhaseJson::error_handler_t::replace);
+  return dumped(result);
 }
 
 }  // namespace
@@ -97,7 +96,7 @@ void CheckpointKeeper::start_phase(std::function<std::string()> work) {
 // A wish is repeated until it is agreed on. Save requests are numbered, since an agreed one is then already
 // in the next exchange.
 StepAgreement::Wishes CheckpointKeeper::wishes() {
-  const bool late = settings_.minutes > 0 && seconds_from(last_ns_) >= 60 * settings_.minutes;
+  const bool late = settings_.minutes > 0 && seconds_since(last_ns_) >= 60 * settings_.minutes;
   if (parts_.signals.take_request() || (late && parts_.host.rank() == 0)) wants_to_save_ = true;
   StepAgreement::Wishes wishes = {};
   wishes[kStop] = parts_.signals.stop();
@@ -173,7 +172,7 @@ void CheckpointKeeper::wait_for_previous() {
   log::info(
       "the checkpoint of step {} was still being written when the next one was due: training waited {:.2f} s "
       "for it; later waits are not reported; a larger run.checkpoint_every avoids them",
-      from, seconds_from(begin_ns));
+      from, seconds_since(begin_ns));
 }
 
 void CheckpointKeeper::finish() {
@@ -234,7 +233,7 @@ void CheckpointKeeper::begin(std::optional<double> test_accuracy) {
     parts_.trainer.visit_state(visitor);
     parts_.also(visitor);
   });
-  snapshot_seconds_ = seconds_from(begun_ns_);
+  snapshot_seconds_ = seconds_since(begun_ns_);
   writing_ = Writing{.steps = steps};
   start_phase([this, steps] { return write_shards(steps); });
 }
@@ -300,7 +299,7 @@ void CheckpointKeeper::require_same_copies() {
 void CheckpointKeeper::commit(const Manifest& manifest) {
   last_ = store_.commit(manifest.steps, manifest);
   log::info("checkpoint {}: {:.1f} MB on rank 0, written in {:.2f} s, training paused for {:.1f} ms",
-            last_.string(), 1e-6 * static_cast<double>(snapshot_.bytes()), seconds_from(begun_ns_),
+            last_.string(), 1e-6 * static_cast<double>(snapshot_.bytes()), seconds_since(begun_ns_),
             1e3 * snapshot_seconds_);
   store_.remove_partials();  // left by failed checkpoints
   store_.prune(settings_.keep);

@@ -5,6 +5,8 @@
 
 #include "core/error.h"
 #include "core/system/printable.h"
+#include "core/text/json_text.h"
+#include "core/text/text.h"
 #include "launch/train/checkpoint/plain_file.h"
 #include "launch/train/watch/content_hash.h"
 #include "launch/train/whole_number.h"
@@ -20,11 +22,6 @@ constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;  // enoug
 constexpr std::int64_t kMostShardBytes = std::int64_t{1} << 62;
 constexpr std::int64_t kMostSavedSteps = std::int64_t{1} << 52;
 
-// Paths in a configuration may not be UTF-8, but JSON must be.
-std::string dumped(const ManifestJson& json, int indent) {
-  return json.dump(indent, ' ', false, ManifestJson::error_handler_t::replace);
-}
-
 ManifestJson manifest_json(const Manifest& manifest) {
   ManifestJson files = ManifestJson::array();
   for (const ShardFile& file : manifest.files)
@@ -39,7 +36,7 @@ ManifestJson manifest_json(const Manifest& manifest) {
           {"global_batch", manifest.global_batch},
           {"device", manifest.device},
           {"data", manifest.data},
-          {"config_xxh3", hash_of(dumped(manifest.config, -1))},
+          {"config_xxh3", hash_of(dumped(ManifestJson(manifest.config)))},
           {"config", manifest.config},
           {"kernels", manifest.kernels},
           {"test_accuracy", manifest.test_accuracy ? ManifestJson(*manifest.test_accuracy) : ManifestJson()},
@@ -65,8 +62,8 @@ std::string line_in(const ManifestJson& json, const char* name) {
 
 void check_files(const Manifest& manifest) {
   if (static_cast<std::int64_t>(manifest.files.size()) != manifest.ranks + 1)
-    throw DataError(fmt::format("it lists {} files for {} rank{}, expected {} files", manifest.files.size(),
-                                manifest.ranks, manifest.ranks == 1 ? "" : "s", manifest.ranks + 1));
+    throw DataError(fmt::format("it lists {} files for {}, expected {} files", manifest.files.size(),
+                                counted(manifest.ranks, "rank"), manifest.ranks + 1));
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     const std::string name = i == 0 ? shared_shard() : rank_shard(static_cast<std::int64_t>(i) - 1);
     if (manifest.files[i].name != name)
@@ -109,7 +106,7 @@ std::string rank_shard(std::int64_t rank) { return fmt::format("rank-{:05}.safet
 // Indented, for people. The last key is the hash of all other keys.
 std::string to_text(const Manifest& manifest) {
   ManifestJson json = manifest_json(manifest);
-  json["xxh3"] = hash_of(dumped(json, -1));
+  json["xxh3"] = hash_of(dumped(json));
   return dumped(json, 1) + "\n";
 }
 

@@ -13,6 +13,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/text.h"
 #include "launch/train/checkpoint/shard.h"
 
 namespace lockstep {
@@ -203,8 +204,8 @@ std::vector<StateCopy::Tensor> deal(const MergedExchange& merged, std::span<cons
       tensor.scope = piece.scope;
       tensor.shape = piece.memory.shape;
       const auto missing = [&] {
-        return DataError(fmt::format("the checkpoint has no \"{}\", which {} rank{} need{}", piece.name,
-                                     host.size(), host.size() == 1 ? "" : "s", host.size() == 1 ? "s" : ""));
+        return DataError(fmt::format("the checkpoint has no \"{}\", which {} need{}", piece.name,
+                                     counted(host.size(), "rank"), host.size() == 1 ? "s" : ""));
       };
       if (piece.on_other_ranks == OnOtherRanks::same) {
         const MergedPiece* of = found != merged.end() && !found->second.first.empty()
@@ -224,9 +225,9 @@ std::vector<StateCopy::Tensor> deal(const MergedExchange& merged, std::span<cons
     }
   });
   const std::vector<double> totals = gather_values(host, total);
-  log::info("unsent gradients add up to {:.6g} in the checkpoint and to {:.6g} on {} rank{}",
-            saved_total(merged, holders), std::accumulate(totals.begin(), totals.end(), 0.0), host.size(),
-            host.size() == 1 ? "" : "s");
+  log::info("unsent gradients add up to {:.6g} in the checkpoint and to {:.6g} on {}",
+            saved_total(merged, holders), std::accumulate(totals.begin(), totals.end(), 0.0),
+            counted(host.size(), "rank"));
   return dealt;
 }
 

@@ -9,6 +9,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/text.h"
 #include "launch/train/checkpoint/store.h"
 
 namespace lockstep {
@@ -77,8 +78,8 @@ SavedTraining first_intact(Communicator& host, const CheckpointCandidates& candi
     if (!problem) return saved;
     if (candidates.named) throw_agreed(*problem);
     if (i + 1 == count) {
-      throw_agreed(DataError(fmt::format("none of the {} checkpoint{} can be read; the oldest: {}", count,
-                                         count == 1 ? "" : "s", problem->what())));
+      throw_agreed(DataError(fmt::format("none of the {} can be read; the oldest: {}",
+                                         counted(count, "checkpoint"), problem->what())));
     }
     log::shared_warning("{}; the next older checkpoint is tried", problem->what());
   }

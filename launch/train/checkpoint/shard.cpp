@@ -2,13 +2,13 @@
 #include "launch/train/checkpoint/shard.h"
 
 #include <bit>
-#include <charconv>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "core/error.h"
 #include "core/files/safetensors.h"
+#include "core/text/text.h"
 #include "kernels/backend.h"
 #include "launch/train/checkpoint/plain_file.h"
 #include "launch/train/watch/content_hash.h"
@@ -36,18 +36,12 @@ std::string stored_number(const std::variant<std::int64_t, double>& value) {
   return fmt::format("{}{:016x}", kDouble, std::bit_cast<std::uint64_t>(std::get<double>(value)));
 }
 
-template <typename T>
-bool parse_number(std::string_view text, T& number, int base) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 std::variant<std::int64_t, double> number_of(std::string_view text, const std::filesystem::path& path) {
-  std::int64_t whole = 0;
-  std::uint64_t bits = 0;
-  if (text.starts_with(kInteger) && parse_number(text.substr(kInteger.size()), whole, 10)) return whole;
-  if (text.starts_with(kDouble) && parse_number(text.substr(kDouble.size()), bits, 16))
-    return std::bit_cast<double>(bits);
+  if (text.starts_with(kInteger))
+    if (const auto whole = number_from<std::int64_t>(text.substr(kInteger.size()))) return *whole;
+  if (text.starts_with(kDouble))
+    if (const auto bits = number_from<std::uint64_t>(text.substr(kDouble.size()), 16))
+      return std::bit_cast<double>(*bits);
   throw DataError(fmt::format("{}: a value in the metadata is not a number", path.string()));
 }
 

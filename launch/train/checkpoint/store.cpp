@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <system_error>
@@ -13,6 +12,7 @@
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/log.h"
+#include "core/text/text.h"
 #include "launch/train/checkpoint/plain_file.h"
 
 namespace lockstep {
@@ -27,10 +27,8 @@ std::string name_of_checkpoint(std::int64_t steps, std::int64_t number) {
 }
 
 std::optional<std::int64_t> whole_number(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  const auto number = number_from<std::int64_t>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 std::optional<CheckpointStore::Entry> entry_of(const fs::path& path) {

@@ -186,7 +186,7 @@ StepAccount StepClock::take() {
   const std::int64_t now = now_ns();
   before_ += account_;
   StepAccount account = std::exchange(account_, {});
-  const double seconds = static_cast<double>(now - std::exchange(taken_ns_, now)) * 1e-9;
+  const double seconds = seconds_between(std::exchange(taken_ns_, now), now);
   account[Phase::rest] = std::max(0.0, seconds - account.total());
   return account;
 }

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "core/text/enum_words.h"
+#include "core/text/text.h"
 #include "launch/train/trainer.h"
 
 namespace lockstep {
@@ -65,10 +67,10 @@ std::string BestEvaluation::reason() const {
   const std::string more =
       settings_.stop_min_delta > 0 ? fmt::format(" by more than {}", shown(settings_.stop_min_delta)) : "";
   return fmt::format(
-      "training stops early after epoch {}: the test {} of epoch {}, {}, was not surpassed{} in {} epoch{} "
+      "training stops early after epoch {}: the test {} of epoch {}, {}, was not surpassed{} in {} "
       "(run.stop_after_epochs = {})",
-      seen_.last_epoch, kBestByWords[static_cast<int>(settings_.by)], seen_.reference_epoch,
-      shown(seen_.reference), more, without, without == 1 ? "" : "s", settings_.stop_after_epochs);
+      seen_.last_epoch, word_of(settings_.by), seen_.reference_epoch, shown(seen_.reference), more,
+      counted(without, "epoch"), settings_.stop_after_epochs);
 }
 
 void BestEvaluation::visit_state(StateVisitor& visitor) {

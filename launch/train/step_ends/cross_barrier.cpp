@@ -8,6 +8,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/timeline.h"
 #include "kernels/backend.h"
 
 namespace lockstep {
@@ -52,9 +53,8 @@ void CrossBarrier::learn(const Ledger& ledger, Communicator& host) {
   for (std::size_t bucket = 0; bucket < times_.size(); ++bucket) {
     const BucketPassage& passage = ledger.passages()[bucket];
     const std::int64_t began_ns = passage.started_ns + passage.late_ns;
-    times_[bucket].final_seconds +=
-        static_cast<double>(passage.final_ns - ledger.compute().backward_ns) * 1e-9;
-    times_[bucket].wire_seconds += static_cast<double>(passage.finished_ns - began_ns) * 1e-9;
+    times_[bucket].final_seconds += seconds_between(ledger.compute().backward_ns, passage.final_ns);
+    times_[bucket].wire_seconds += seconds_between(began_ns, passage.finished_ns);
   }
   if (learns()) return;
   const std::vector<std::size_t> needed = order_of_need(network_, buckets_.plan());

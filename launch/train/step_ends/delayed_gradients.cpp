@@ -79,7 +79,6 @@ void DelayedGradients::cast_ranges(Stream& compute, std::span<const FlatRange> r
 }
 
 void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
-  const auto count = static_cast<std::int64_t>(network_.values().size());
   Buffer memory(network_.values().size_bytes(), network_.device());
   auto* plain = reinterpret_cast<float*>(memory.data());
   cast_ranges(compute, buckets_.gradients(), [&](const FlatRange& range) {
@@ -89,14 +88,8 @@ void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
                 .from = range.data,
                 .to = plain + range.begin};
   });
-  const std::span<const Parameter> parameters = network_.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    visitor.tensor({.name = parameters[i].name + ".gradient_under_way",
-                    .layout = parameters[i].layout,
-                    .value = plain + parameters[i].offset,
-                    .elements = flat_elements(parameters, i, count)},
-                   StateScope::per_rank);
-  }
+  visit_flat(visitor, network_.parameters(), {plain, network_.values().size()}, ".gradient_under_way",
+             StateScope::per_rank);
   float scale_now = 0;
   compute.copy(&scale_now, scale(), sizeof(float));
   compute.synchronize();

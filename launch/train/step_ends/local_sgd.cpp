@@ -160,24 +160,16 @@ void LocalSgd::show_last_average(Stream& compute) {
 void LocalSgd::visit_state(StateVisitor& visitor, Stream& compute) {
   CHECK(holds_average_ || visitor.writes(),
         "call show_average() first: the network has this rank's own parameters");
-  visit(visitor, "", own_, StateScope::per_rank);
+  const auto visit = [&](float* values, const char* suffix, StateScope scope) {
+    visit_flat(visitor, network_.parameters(), {values, network_.values().size()}, suffix, scope);
+  };
+  visit(own_, "", StateScope::per_rank);
   scale(compute, negative_, -1);
   compute.synchronize();
-  visit(visitor, ".last_average", negative_, StateScope::replicated);
+  visit(negative_, ".last_average", StateScope::replicated);
   scale(compute, negative_, -1);
   compute.synchronize();
   holds_average_ = true;
-}
-
-void LocalSgd::visit(StateVisitor& visitor, const char* suffix, float* values, StateScope scope) {
-  const std::span<const Parameter> parameters = network_.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    visitor.tensor({.name = parameters[i].name + suffix,
-                    .layout = parameters[i].layout,
-                    .value = values + parameters[i].offset,
-                    .elements = flat_elements(parameters, i, count())},
-                   scope);
-  }
 }
 
 }  // namespace lockstep

@@ -87,7 +87,6 @@ class LocalSgd {
   void take_sums(Stream& compute);
   void set_values(Stream& compute, const float* from, float factor);
   void drop_unsent(Stream& compute);
-  void visit(StateVisitor& visitor, const char* suffix, float* values, StateScope scope);
 
   Network& network_;
   GradientBuckets& buckets_;

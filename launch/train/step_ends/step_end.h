@@ -4,7 +4,7 @@
 // every step alike. A StepEnd determines what ranks exchange, when, and what the optimizer applies. There are
 // five, each in a file of this folder; the Trainer chooses one before the first step:
 //
-//   synchronous   gradients are averaged during backward; the step waits for them and applies them
+//   synchronous   gradients are summed during backward; the step waits for them and applies them
 //   crossing      the remaining exchange overlaps the next step's forward pass (CrossBarrier)
 //   late          gradients are exchanged during the next step, and applied one step late (DelayedGradients)
 //   apart         each rank applies its own; ranks average parameters every few steps (LocalSgd)

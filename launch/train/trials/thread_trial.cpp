@@ -8,6 +8,7 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/text/text.h"
 #include "core/timeline.h"
 #include "launch/train/quantile.h"
 #include "models/state_copy.h"
@@ -24,7 +25,7 @@ double seconds_of_turn(Trainer& trainer, Communicator& host, std::int64_t steps)
   host.complete({.kind = CollectiveKind::barrier});
   const std::int64_t begin = now_ns();
   for (std::int64_t step = 0; step < steps; ++step) trainer.step();
-  const double mine = static_cast<double>(now_ns() - begin) * 1e-9 / static_cast<double>(steps);
+  const double mine = seconds_since(begin) / static_cast<double>(steps);
   return std::ranges::max(gather_values(host, mine));
 }
 
@@ -60,12 +61,10 @@ bool sparing_is_open(Communicator& host, int threads, std::int64_t steps) {
 }
 
 std::string describe(const ThreadTrial& trial, int threads) {
-  return fmt::format(
-      "train.threads = 0: {} thread{} per rank, {}: {:.4g} ms a step with {} thread{}, {:.4g} ms with one "
-      "fewer",
-      trial.threads, trial.threads == 1 ? "" : "s",
-      trial.spares ? "one core is left to communication" : "no core is left to communication",
-      1e3 * trial.all_seconds, threads, threads == 1 ? "" : "s", 1e3 * trial.spared_seconds);
+  return fmt::format("train.threads = 0: {} per rank, {}: {:.4g} ms a step with {}, {:.4g} ms with one fewer",
+                     counted(trial.threads, "thread"),
+                     trial.spares ? "one core is left to communication" : "no core is left to communication",
+                     1e3 * trial.all_seconds, counted(threads, "thread"), 1e3 * trial.spared_seconds);
 }
 
 }  // namespace lockstep

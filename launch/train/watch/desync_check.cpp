@@ -5,6 +5,8 @@
 #include <map>
 
 #include <fmt/format.h>
+
+#include "core/text/text.h"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -13,7 +15,6 @@
 #include "core/error.h"
 #include "core/state.h"
 #include "core/stream.h"
-#include "launch/train/watch/replicas.h"
 
 namespace lockstep {
 namespace {
@@ -53,10 +54,6 @@ std::uint64_t most_frequent(const std::vector<std::uint64_t>& values) {
   return best;
 }
 
-std::string counted_ranks(std::size_t count) {
-  return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
-}
-
 std::vector<std::uint64_t> numbers_of(const std::vector<TensorHash>& hashes) {
   std::vector<std::uint64_t> numbers;
   for (const TensorHash& each : hashes) numbers.push_back(each.hash);
@@ -82,9 +79,7 @@ void require_same_tensors(Communicator& host, const std::vector<TensorHash>& min
   const std::vector<std::uint64_t> wholes =
       gather_values(host, std::uint64_t{XXH3_64bits(numbers.data(), bytes)});
   const std::uint64_t most = most_frequent(wholes);
-  std::vector<int> differ;
-  for (std::size_t rank = 0; rank < wholes.size(); ++rank)
-    if (wholes[rank] != most) differ.push_back(static_cast<int>(rank));
+  const std::vector<int> differ = ranks_without(most, wholes);
   if (differ.empty()) return;
   std::vector<std::uint64_t> all(numbers.size() * wholes.size());
   gather_bytes(host, numbers.data(), all.data(), bytes);
@@ -100,7 +95,7 @@ void require_same_tensors(Communicator& host, const std::vector<TensorHash>& min
                 "{}, {} {} other parameters than the other {}, first in {}: check the memory and the device "
                 "of {}; --resume auto resumes from the last checkpoint",
                 when, named_ranks(differ), differ.size() == 1 ? "has" : "have",
-                counted_ranks(wholes.size() - differ.size()), mine[first].name, named_ranks(differ))));
+                counted(wholes.size() - differ.size(), "rank"), mine[first].name, named_ranks(differ))));
 }
 
 bool DesyncCheck::goes_on() {

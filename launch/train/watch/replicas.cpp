@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/watch/replicas.h"
 
-#include <fmt/ranges.h>
-
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/text/text.h"
 
 namespace lockstep {
-
-std::string named_ranks(std::span<const int> ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
 
 std::string describe_data(const Dataset& train, const Dataset& test) {
   return fmt::format("{} (hashes {:016x}, {:016x})", counted_images(train, test), train.fingerprint(),

@@ -4,7 +4,6 @@
 // gradients of different models can be summed, too. `host` is a communicator of host memory.
 #pragma once
 
-#include <span>
 #include <string>
 
 #include "comm/communicator.h"
@@ -12,9 +11,6 @@
 #include "models/network.h"
 
 namespace lockstep {
-
-// "rank 1" or "ranks 1, 3", for messages.
-std::string named_ranks(std::span<const int> ranks);
 
 // Text that identifies the data, independent of their folder.
 std::string describe_data(const Dataset& train, const Dataset& test);

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Counts and ranks as text; numbers, blanks, parts and letter case of text.
+#pragma once
+
+#include <charconv>
+#include <concepts>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+namespace lockstep {
+
+// "1 rank", "2 ranks".
+std::string counted(std::integral auto count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+// "rank 1", "ranks 1, 3".
+inline std::string named_ranks(std::span<const int> ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+// Removes the blanks at both ends.
+inline std::string_view trimmed(std::string_view text, std::string_view blanks = " ") {
+  const std::size_t begin = text.find_first_not_of(blanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
+}
+
+// The parts between separators; the whole text where there is none.
+inline std::vector<std::string_view> split_text(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = text.find(separator, begin);
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+// Changes the letters A to Z only.
+inline std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
+
+// Parses the whole text as std::from_chars does, with its base; nullopt for any other text.
+template <typename Number, typename... Base>
+std::optional<Number> number_from(std::string_view text, Base... base) {
+  Number number = {};
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number, base...);
+  return error == std::errc() && end == last ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace lockstep
