@@ -294,7 +294,8 @@ TEST_F(ReportTest, EveryLineFitsATerminal) {
       longest = std::max(longest, line.size());
     }
     EXPECT_GT(longest, static_cast<std::size_t>(columns) * 3 / 4) << "lines are wrapped too early";
-    EXPECT_NE(output.find(" 12,345,678 samples/s\n"), std::string::npos) << "a value and its unit stay together: " << output;
+    EXPECT_NE(output.find(" 12,345,678 samples/s\n"), std::string::npos)
+        << "a value and its unit stay together: " << output;
   }
 }
 
