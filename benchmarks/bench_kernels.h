@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/buffer.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "kernels/backend.h"
 
 namespace lockstep {

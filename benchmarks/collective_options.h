@@ -11,7 +11,7 @@
 #include <CLI/CLI.hpp>
 
 #include "comm/collective.h"
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 

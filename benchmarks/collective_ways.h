@@ -13,7 +13,7 @@
 
 #include "benchmarks/collective_case.h"
 #include "comm/world.h"
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "core/buffer.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

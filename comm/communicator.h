@@ -30,9 +30,9 @@
 #include "comm/collective.h"
 #include "comm/collective_log.h"
 #include "comm/job/job_state.h"
-#include "core/buffer.h"
-#include "core/dtype.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 

@@ -5,10 +5,10 @@
 #include <exception>
 #include <utility>
 
+#include "comm/in_process/self.h"
 #include "comm/job/launcher.h"
 #include "comm/mpi/session.h"
 #include "comm/nccl.h"
-#include "comm/self.h"
 #include "comm/watchdog/watchdog.h"
 #include "core/error.h"
 #include "core/log.h"

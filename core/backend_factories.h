@@ -8,8 +8,8 @@
 #include <functional>
 #include <memory>
 
-#include "core/buffer.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep::detail {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <variant>
 
-#include "core/parameter.h"
+#include "core/tensor/parameter.h"
 
 namespace lockstep {
 

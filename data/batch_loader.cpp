@@ -13,10 +13,10 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "core/buffer.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/system/processor_time.h"
+#include "core/tensor/buffer.h"
 #include "core/timeline.h"
 #include "data/loader_pace.h"
 #include "data/sample_order.h"

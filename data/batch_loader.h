@@ -17,7 +17,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/batch.h"
+#include "core/tensor/batch.h"
 #include "data/dataset.h"
 
 namespace lockstep {

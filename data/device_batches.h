@@ -11,10 +11,10 @@
 #include <optional>
 #include <vector>
 
-#include "core/batch.h"
-#include "core/buffer.h"
 #include "core/step_slot.h"
 #include "core/stream.h"
+#include "core/tensor/batch.h"
+#include "core/tensor/buffer.h"
 #include "data/batch_loader.h"
 
 namespace lockstep {

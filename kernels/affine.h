@@ -15,9 +15,9 @@
 #include <string_view>
 #include <utility>
 
-#include "core/layout.h"
-#include "core/parameter.h"
 #include "core/stream.h"
+#include "core/tensor/layout.h"
+#include "core/tensor/parameter.h"
 #include "kernels/activation.h"
 
 namespace lockstep {

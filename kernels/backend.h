@@ -13,8 +13,8 @@
 #include <memory>
 #include <span>
 
-#include "core/layout.h"
 #include "core/stream.h"
+#include "core/tensor/layout.h"
 #include "kernels/activation.h"
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"

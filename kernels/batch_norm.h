@@ -7,9 +7,9 @@
 // PyTorch does.
 #pragma once
 
-#include "core/layout.h"
-#include "core/parameter.h"
 #include "core/stream.h"
+#include "core/tensor/layout.h"
+#include "core/tensor/parameter.h"
 #include "kernels/activation.h"
 #include "kernels/rank_gather.h"
 

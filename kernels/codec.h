@@ -21,8 +21,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/dtype.h"
 #include "core/random.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 

@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
-#include "core/dtype.h"
 #include "core/random.h"
 #include "core/sample_id.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 

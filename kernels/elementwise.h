@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "core/dtype.h"
-#include "core/parameter.h"
+#include "core/tensor/dtype.h"
+#include "core/tensor/parameter.h"
 #include "kernels/activation.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <bit>
 #include <cmath>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 #include "kernels/activation.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <span>
 
-#include "core/layout.h"
 #include "core/random.h"
 #include "core/sample_id.h"
 #include "core/stream.h"
+#include "core/tensor/layout.h"
 #include "kernels/color_jitter.h"
 
 namespace lockstep {

@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/layout.h"
 #include "core/random.h"
+#include "core/tensor/layout.h"
 
 namespace lockstep {
 

@@ -3,8 +3,8 @@
 // Max and average pooling over square windows of [N, C, H, W].
 #pragma once
 
-#include "core/layout.h"
 #include "core/stream.h"
+#include "core/tensor/layout.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 // the invalid number.
 #pragma once
 
-#include "core/layout.h"
+#include "core/tensor/layout.h"
 #include "kernels/affine.h"
 #include "kernels/batch_norm.h"
 #include "kernels/color_jitter.h"

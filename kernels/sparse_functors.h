@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 #include "kernels/functors.h"
 #include "kernels/sparse.h"
 

@@ -11,8 +11,8 @@
 #include <span>
 #include <variant>
 
-#include "core/buffer.h"
-#include "core/dtype.h"
+#include "core/tensor/buffer.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 namespace {

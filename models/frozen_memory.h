@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/parameter.h"
 #include "core/state.h"
+#include "core/tensor/buffer.h"
+#include "core/tensor/parameter.h"
 #include "kernels/backend.h"
 #include "models/network_plan.h"
 

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 #include "kernels/batch_norm.h"
 #include "kernels/pooling.h"
 #include "models/source_place.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 namespace {

@@ -16,12 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "core/batch.h"
-#include "core/buffer.h"
-#include "core/parameter.h"
 #include "core/state.h"
 #include "core/stream.h"
-#include "core/tensor.h"
+#include "core/tensor/batch.h"
+#include "core/tensor/buffer.h"
+#include "core/tensor/parameter.h"
+#include "core/tensor/tensor.h"
 #include "kernels/backend.h"
 #include "models/frozen_memory.h"
 #include "models/graph.h"

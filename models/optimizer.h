@@ -12,12 +12,12 @@
 #include <variant>
 #include <vector>
 
-#include "core/buffer.h"
 #include "core/number_option.h"
-#include "core/parameter.h"
 #include "core/state.h"
 #include "core/step_slot.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
+#include "core/tensor/parameter.h"
 #include "kernels/backend.h"
 #include "models/network.h"
 

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "core/parameter.h"
 #include "core/stream.h"
+#include "core/tensor/parameter.h"
 #include "kernels/rank_gather.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "models/dropout_layer.h"
 
 namespace lockstep {

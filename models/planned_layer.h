@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/parameter.h"
+#include "core/tensor/parameter.h"
 #include "kernels/backend.h"
 #include "models/graph.h"
 #include "models/pass.h"

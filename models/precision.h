@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 

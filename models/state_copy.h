@@ -8,10 +8,10 @@
 #include <variant>
 #include <vector>
 
-#include "core/buffer.h"
 #include "core/device.h"
 #include "core/state.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <span>
 
-#include "core/buffer.h"
 #include "core/state.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "kernels/update.h"
 #include "models/network.h"
 

@@ -21,7 +21,7 @@
 #include "comm/codecs/codec.h"
 #include "comm/codecs/codec_plan.h"
 #include "comm/node_groups.h"
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

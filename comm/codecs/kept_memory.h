@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "core/buffer.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "kernels/codec.h"
 
 namespace lockstep {

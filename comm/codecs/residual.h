@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/codecs/codec.h"
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

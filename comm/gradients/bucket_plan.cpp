@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "core/buffer.h"
 #include "core/error.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 namespace {

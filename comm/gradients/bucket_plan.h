@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // BucketPlan: divides gradients into buckets, and buckets into shares of ranks. Pure arithmetic over the flat
-// order (core/parameter.h): no memory, no communication. A bucket is a contiguous range of the flat order
-// with one element type. Buckets cover the flat order without gaps. A parameter is never split.
+// order (core/tensor/parameter.h): no memory, no communication. A bucket is a contiguous range of the flat
+// order with one element type. Buckets cover the flat order without gaps. A parameter is never split.
 //
 // Exchanges that give each rank a part of a bucket use its shares: equal parts of whole cache lines, in rank
 // order from the start of the bucket, as reduce_scatter and all_gather expect. The remainder, less than one
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "core/parameter.h"
+#include "core/tensor/parameter.h"
 
 namespace lockstep {
 

@@ -23,7 +23,7 @@
 #include "comm/gradients/micro_batch_sums.h"
 #include "comm/gradients/running_sums.h"
 #include "comm/gradients/sum_type.h"
-#include "core/parameter.h"
+#include "core/tensor/parameter.h"
 #include "core/timeline.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 
 #include "comm/communicator.h"
 #include "comm/gradients/bucket_plan.h"
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

@@ -26,7 +26,7 @@
 #include "comm/gradients/sum_type.h"
 #include "core/number_option.h"
 #include "core/state.h"
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

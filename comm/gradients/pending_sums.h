@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "comm/gradients/bucket_plan.h"
-#include "core/buffer.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

@@ -11,8 +11,8 @@
 
 #include "comm/gradients/bucket_plan.h"
 #include "comm/gradients/gradient_arena.h"
-#include "core/buffer.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 

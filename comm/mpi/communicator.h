@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "comm/host_communicator.h"
+#include "comm/in_process/host_communicator.h"
 #include "comm/mpi/exchange.h"
 #include "comm/mpi/hierarchical_collectives.h"
 #include "comm/mpi/node_collectives.h"

@@ -25,7 +25,7 @@
 #include "comm/mpi/session.h"
 #include "comm/sums/reduce.h"
 #include "comm/sums/sum_tree.h"
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

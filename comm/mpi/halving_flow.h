@@ -20,7 +20,7 @@
 #include "comm/mpi/session.h"
 #include "comm/sums/halving_schedule.h"
 #include "comm/sums/reduce.h"
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

@@ -28,7 +28,7 @@
 #include "comm/mpi/peer_messages.h"
 #include "comm/sums/reduce.h"
 #include "comm/sums/sum_tree.h"
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "comm/sums/reduce.h"
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "core/timeline.h"
 
 namespace lockstep {

@@ -13,7 +13,7 @@
 
 #include "comm/sums/reduce.h"
 #include "comm/sums/sum_tree.h"
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

@@ -11,8 +11,8 @@
 
 #include "comm/mpi/session.h"
 #include "comm/world.h"
-#include "core/buffer.h"
 #include "core/error.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 namespace {

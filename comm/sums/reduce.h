@@ -14,7 +14,7 @@
 #include <span>
 
 #include "comm/communicator.h"
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 

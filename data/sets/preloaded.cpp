@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/buffer.h"
 #include "core/error.h"
+#include "core/tensor/buffer.h"
 #include "data/prefetch.h"
 #include "data/sets/wrapped.h"
 

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/buffer.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "data/sets/wrapped.h"
 
 namespace lockstep {

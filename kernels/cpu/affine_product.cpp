@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/onednn.h"

@@ -5,8 +5,8 @@
 
 #include <omp.h>
 
-#include "core/buffer.h"
 #include "core/error.h"
+#include "core/tensor/buffer.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/batch_norm_rows.h"
 #include "kernels/cpu/deal.h"

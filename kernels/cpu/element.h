@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "core/dtype.h"
 #include "core/error.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Vectors of 16, 8, 4 and 1 floats, with loads and stores of tensor elements: halves are converted to fp32 in
-// registers and rounded to nearest even when stored, with the same bits as core/dtype.h. All is inlined into
-// functions that are compiled for one or several instruction sets.
+// registers and rounded to nearest even when stored, with the same bits as core/tensor/dtype.h. All is
+// inlined into functions that are compiled for one or several instruction sets.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 
 // Inlined into each version of a function compiled for several instruction sets.
 #define LOCKSTEP_LANES_INLINE inline __attribute__((always_inline))

@@ -10,7 +10,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "core/layout.h"
+#include "core/tensor/layout.h"
 
 namespace lockstep {
 

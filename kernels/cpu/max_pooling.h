@@ -11,8 +11,8 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "core/dtype.h"
-#include "core/tensor.h"
+#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 
 namespace lockstep {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "core/buffer.h"
 #include "core/error.h"
+#include "core/tensor/buffer.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/engine.h"

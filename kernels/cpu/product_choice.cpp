@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/buffer.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "core/tensor/buffer.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/processor_wait.h"
 #include "kernels/race.h"

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 #include "kernels/elementwise.h"
 
 namespace lockstep {

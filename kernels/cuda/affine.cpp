@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/buffer.h"
 #include "core/error.h"
+#include "core/tensor/buffer.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/image_input.h"
 #include "kernels/cuda/layout.h"

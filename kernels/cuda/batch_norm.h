@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "core/dtype.h"
 #include "core/stream.h"
+#include "core/tensor/dtype.h"
 #include "kernels/batch_norm.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "kernels/cuda/element.h"
 
 namespace lockstep {

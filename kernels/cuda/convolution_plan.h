@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 #include "kernels/affine.h"
 #include "kernels/cuda/cudnn_backend.h"
 #include "kernels/cuda/plan.h"

@@ -12,8 +12,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "core/dtype.h"
 #include "core/error.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 

@@ -7,8 +7,8 @@
 #include <array>
 #include <cstdint>
 
-#include "core/dtype.h"
 #include "core/stream.h"
+#include "core/tensor/dtype.h"
 #include "kernels/backend.h"
 #include "kernels/functors.h"
 #include "kernels/mixing.h"

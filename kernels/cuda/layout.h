@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "core/layout.h"
+#include "core/tensor/layout.h"
 
 namespace lockstep {
 

@@ -13,7 +13,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 #include "kernels/affine.h"
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/plan.h"

@@ -3,7 +3,7 @@
 // Measures the device's peak rates: a large copy, and products of large matrices.
 #include <algorithm>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "kernels/cuda/linear_plan.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/timing.h"

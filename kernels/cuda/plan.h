@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep {
 

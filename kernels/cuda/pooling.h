@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "core/dtype.h"
 #include "core/stream.h"
+#include "core/tensor/dtype.h"
 #include "kernels/pooling.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/layout.h"
 #include "core/stream.h"
+#include "core/tensor/layout.h"
 
 namespace lockstep {
 

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <optional>
 
-#include "core/layout.h"
 #include "core/stream.h"
+#include "core/tensor/layout.h"
 #include "kernels/cuda/reorder.h"
 
 namespace lockstep {

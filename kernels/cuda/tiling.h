@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"

@@ -11,9 +11,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/buffer.h"
-#include "core/dtype.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
+#include "core/tensor/dtype.h"
 #include "kernels/cuda/affine.h"
 #include "kernels/cuda/handle.h"
 #include "kernels/cuda/libraries.h"

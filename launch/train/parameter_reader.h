@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/parameter.h"
 #include "core/state.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
+#include "core/tensor/parameter.h"
 #include "models/network.h"
 
 namespace lockstep {

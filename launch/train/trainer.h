@@ -19,7 +19,7 @@
 #include "comm/communicator.h"
 #include "comm/communicator_gather.h"
 #include "comm/gradients/buckets.h"
-#include "comm/neighbour_slots.h"
+#include "comm/in_process/neighbour_slots.h"
 #include "core/step_slot.h"
 #include "core/timeline.h"
 #include "data/batch_loader.h"

@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "core/buffer.h"
-#include "core/parameter.h"
+#include "core/tensor/buffer.h"
+#include "core/tensor/parameter.h"
 
 namespace lockstep {
 

@@ -15,7 +15,7 @@
 
 #include "comm/codecs/codec.h"
 #include "comm/gradients/buckets.h"
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/thinning.h"
 

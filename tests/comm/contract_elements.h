@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "tests/comm/contract.h"
 #include "tests/comm/naive_tree.h"
 #include "tests/thinning.h"

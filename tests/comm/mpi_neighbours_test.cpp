@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/agreement.h"
-#include "comm/neighbour_slots.h"
+#include "comm/in_process/neighbour_slots.h"
 #include "core/error.h"
 #include "tests/comm/mpi_world.h"
 

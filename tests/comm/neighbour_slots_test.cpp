@@ -2,7 +2,7 @@
 //
 // The values that neighbours publish to each other and a shared counter, on threads. Between processes:
 // mpi_world_test.cpp.
-#include "comm/neighbour_slots.h"
+#include "comm/in_process/neighbour_slots.h"
 
 #include <algorithm>
 #include <array>

@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/buffer.h"
 #include "core/error.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 namespace {

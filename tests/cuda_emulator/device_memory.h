@@ -14,8 +14,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "core/dtype.h"
 #include "core/stream.h"
+#include "core/tensor/dtype.h"
 #include "kernels/cuda/launch.h"
 #include "tests/cuda_emulator/emulator.h"
 #include "tests/kernels/affine_reference.h"

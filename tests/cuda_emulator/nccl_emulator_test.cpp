@@ -7,7 +7,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 #include "tests/cuda_emulator/nccl_ranks.h"
 #include "tests/thinning.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "kernels/backend.h"
 
 namespace lockstep {

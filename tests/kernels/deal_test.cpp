@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/buffer.h"
 #include "core/random.h"
+#include "core/tensor/buffer.h"
 #include "kernels/cpu/winograd.h"
 
 namespace lockstep {

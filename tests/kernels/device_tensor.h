@@ -10,8 +10,8 @@
 #include <ostream>
 #include <vector>
 
-#include "core/dtype.h"
 #include "core/stream.h"
+#include "core/tensor/dtype.h"
 #include "tests/kernels/affine_reference.h"
 
 namespace lockstep {

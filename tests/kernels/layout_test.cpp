@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/layout.h"
+#include "core/tensor/layout.h"
 
 #include <algorithm>
 #include <cstring>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "kernels/backend.h"
 #include "tests/kernels/affine_reference.h"
 

@@ -10,9 +10,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/buffer.h"
-#include "core/dtype.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
+#include "core/tensor/dtype.h"
 #include "kernels/backend.h"
 #include "tests/kernels/affine_reference.h"
 

@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "core/dtype.h"
 #include "core/random.h"
+#include "core/tensor/dtype.h"
 #include "models/networks/networks.h"
 #include "tests/models/network_fixture.h"
 

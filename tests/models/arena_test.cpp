@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/buffer.h"
 #include "core/random.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 namespace {

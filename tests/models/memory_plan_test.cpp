@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "models/networks/networks.h"
 
 namespace lockstep {

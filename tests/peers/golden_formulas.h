@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/random.h"
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace lockstep {
 

@@ -17,7 +17,7 @@
 #include "core/files/safetensors.h"
 #include "core/random.h"
 #include "launch/observe/run_files/training_reporters.h"
-#include "launch/program/setup/training.h"
+#include "launch/program/setup/training_setup.h"
 #include "models/network_state.h"
 #include "tests/comm/mpi_world.h"
 #include "tests/data/idx_files.h"
@@ -153,7 +153,7 @@ Trained train(const Golden& golden, const Mode& mode) {
   const Config config = load_config((folder.path() / "golden.toml").string(), settings);
 
   const std::unique_ptr<Communicator> communicator = world.communicator();
-  Training training(config, world, *communicator, {});
+  TrainingSetup training(config, world, *communicator, {});
   Network& network = training.network();
   StateReader reader({});
   network.visit_state(reader);

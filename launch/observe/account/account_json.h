@@ -5,7 +5,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "core/timeline.h"
 
 namespace lockstep {

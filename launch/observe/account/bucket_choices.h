@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/parameter.h"
+#include "core/tensor/parameter.h"
 #include "launch/observe/account/advice.h"
 
 namespace lockstep {

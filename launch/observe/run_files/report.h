@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "launch/observe/account/advice.h"
 #include "launch/observe/account/busy_watch.h"
 #include "launch/observe/account/more_ranks.h"
@@ -80,8 +80,8 @@ class Report {
   // any. Appends a line to metrics.jsonl, which also holds the step account.
   void epoch(const EpochReport& report);
 
-  // At the start: writes the whole configuration and run_facts() (launch/program/train/run_facts.h) for
-  // TensorBoard.
+  // At the start: writes the whole configuration and run_facts() (launch/program/train_command/run_facts.h)
+  // for TensorBoard.
   void started(const std::string& config, const std::string& facts);
   // Writes the histograms for TensorBoard.
   void histograms(std::int64_t step, const std::vector<Histogram>& histograms);

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 // Called on rank 0. An IoError is logged as a warning; the run continues without the files.
-// facts: see run_facts() (launch/program/train/run_facts.h).
+// facts: see run_facts() (launch/program/train_command/run_facts.h).
 void write_run_record(const std::filesystem::path& folder, const std::string& config_text,
                       const std::string& facts);
 

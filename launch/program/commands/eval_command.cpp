@@ -18,7 +18,7 @@
 #include "launch/program/resume/resume.h"
 #include "launch/program/resume/training_keeper.h"
 #include "launch/program/setup/engine_options.h"
-#include "launch/program/setup/training.h"
+#include "launch/program/setup/training_setup.h"
 #include "launch/train/job_end.h"
 #include "launch/train/trainer.h"
 
@@ -34,7 +34,7 @@ struct EvalFlags {
 // Objects that outlive an error of this rank: see run_or_abort.
 struct EvalRun {
   std::unique_ptr<Communicator> communicator;
-  std::optional<Training> training;
+  std::optional<TrainingSetup> training;
   std::optional<Trainer> trainer;
   std::optional<SavedTraining> saved;
 };
@@ -78,8 +78,8 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
           "--resume {}: there is no checkpoint to evaluate; give its folder, or set run.dir if this is auto",
           flags.resume.from)));
   }
-  Training& training = run.training.emplace(
-      config, world, communicator, Training::Options{.init = flags.init, .registry = command.registry});
+  TrainingSetup& training = run.training.emplace(
+      config, world, communicator, TrainingSetup::Options{.init = flags.init, .registry = command.registry});
   Trainer& trainer = run.trainer.emplace(training.parts(), training.schedule(), trainer_options(config));
   if (run.saved) go_on_from(*run.saved, flags.resume, communicator.host(), training, trainer);
   std::optional<ProgressMeter> meter;

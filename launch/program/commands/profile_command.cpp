@@ -15,7 +15,7 @@
 #include "launch/program/commands/commands.h"
 #include "launch/program/html_report/layer_page.h"
 #include "launch/program/network/layer_table.h"
-#include "launch/program/setup/training.h"
+#include "launch/program/setup/training_setup.h"
 #include "launch/train/job_end.h"
 #include "launch/train/trainer.h"
 #include "models/work.h"
@@ -31,7 +31,7 @@ struct HtmlFlag {
 
 struct ProfileRun {
   std::unique_ptr<Communicator> communicator;
-  std::optional<Training> training;
+  std::optional<TrainingSetup> training;
   std::optional<LayerProfile> profile;
   std::optional<Trainer> trainer;
 };
@@ -81,7 +81,7 @@ void print_page(const LayerPage& page, int most_rows) {
   for (const std::string& line : explain_above_peak(page.rows)) fmt::print("{}\n", line);
 }
 
-std::string where_of(const Config& config, const World& world, Training& training, int steps) {
+std::string where_of(const Config& config, const World& world, TrainingSetup& training, int steps) {
   return fmt::format("on {}, {} x batch {} x accumulation {}, {} per rank, {}",
                      to_string(training.network().device()), counted(world.size(), "rank"),
                      config.loader.batch, config.loader.accumulation, counted(training.threads(), "thread"),
@@ -94,8 +94,8 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   const std::optional<Config> agreed = agreed_config(communicator, command);
   if (!agreed) return exit_code::done;
   const Config& config = *agreed;
-  Training& training = run.training.emplace(config, world, communicator,
-                                            Training::Options{.trace = true, .registry = command.registry});
+  TrainingSetup& training = run.training.emplace(
+      config, world, communicator, TrainingSetup::Options{.trace = true, .registry = command.registry});
   run.profile.emplace(training.graph(), training.network(), training.timeline());
   run.trainer.emplace(training.parts(&*run.profile), training.schedule(),
                       TrainerOptions{.accumulation = config.loader.accumulation});

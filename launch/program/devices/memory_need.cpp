@@ -7,9 +7,9 @@
 
 #include <fmt/ranges.h>
 
-#include "core/buffer.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/tensor/buffer.h"
 #include "core/text/units.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/text/text.h"
-#include "launch/program/setup/bench_training.h"
+#include "launch/program/setup/bench.h"
 
 namespace lockstep {
 namespace {

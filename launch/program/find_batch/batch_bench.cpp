@@ -94,7 +94,7 @@ std::unique_ptr<BatchBench::Built> BatchBench::build_proven(const Config& config
 BatchLimits BatchBench::limits() {
   BatchLimits limits{.start = config_.loader.batch, .least = config_.network.augmentation.mixes() ? 2 : 1};
   const std::unique_ptr<Built> smallest = build_smallest(limits.least);
-  Training& training = smallest->bench.training();
+  TrainingSetup& training = smallest->bench.training();
   if (!is_host_memory(training.network().device()))
     smallest->bench.warm_up(kGpuWarmUpSteps);  // see largest_batch()
   const std::int64_t samples = datasets_.train->size() / (control_.size() * config_.loader.accumulation);
@@ -242,7 +242,7 @@ NoiseScale BatchBench::measure_noise(double seconds) {
 
 // Empty if gradients were not finite.
 std::optional<NoiseSample> BatchBench::compare_gradients(Built& built) {
-  Training& training = built.bench.training();
+  TrainingSetup& training = built.bench.training();
   Network& network = training.network();
   Stream stream(network.device(), StreamUse::compute);
   ParameterReader reader(network, stream);

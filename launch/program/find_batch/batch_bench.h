@@ -16,7 +16,7 @@
 #include "comm/world.h"
 #include "launch/program/find_batch/batch_search.h"
 #include "launch/program/find_batch/noise_scale.h"
-#include "launch/program/setup/bench_training.h"
+#include "launch/program/setup/bench.h"
 
 namespace lockstep {
 

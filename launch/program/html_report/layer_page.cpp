@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "launch/observe/charts/markup.h"
-#include "launch/program/html_report/chart.h"
+#include "launch/program/html_report/charts/chart.h"
 #include "launch/program/html_report/html.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 
 #include "core/text/units.h"
 #include "launch/observe/charts/markup.h"
-#include "launch/program/html_report/chart.h"
+#include "launch/program/html_report/charts/chart.h"
 #include "launch/program/html_report/html.h"
 #include "launch/program/html_report/run_sections.h"
 #include "launch/program/html_report/style.h"

@@ -8,10 +8,10 @@
 
 #include "core/text/text.h"
 #include "launch/observe/charts/markup.h"
-#include "launch/program/html_report/chart.h"
+#include "launch/program/html_report/charts/chart.h"
+#include "launch/program/html_report/files/run_summary.h"
 #include "launch/program/html_report/html.h"
 #include "launch/program/html_report/run_sections.h"
-#include "launch/program/html_report/run_summary.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "launch/program/html_report/run_files.h"
+#include "launch/program/html_report/files/run_files.h"
 
 namespace lockstep {
 

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "launch/program/html_report/chart.h"
+#include "launch/program/html_report/charts/chart.h"
+#include "launch/program/html_report/files/run_summary.h"
 #include "launch/program/html_report/run_sections.h"
-#include "launch/program/html_report/run_summary.h"
 #include "launch/program/html_report/style.h"
 
 namespace lockstep {

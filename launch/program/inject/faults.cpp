@@ -25,10 +25,10 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
-#include "core/buffer.h"
 #include "core/error.h"
 #include "core/state.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "launch/program/inject/injection.h"
 
 namespace lockstep {

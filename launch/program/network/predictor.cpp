@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "comm/agreement.h"
-#include "core/buffer.h"
 #include "core/log.h"
+#include "core/tensor/buffer.h"
 #include "core/timeline.h"
 #include "launch/program/setup/engine_options.h"
 #include "launch/train/watch/not_finite_search.h"

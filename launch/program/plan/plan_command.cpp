@@ -16,7 +16,7 @@
 #include "launch/program/commands/commands.h"
 #include "launch/program/plan/simulation.h"
 #include "launch/program/setup/rank_memory.h"
-#include "launch/program/setup/training.h"
+#include "launch/program/setup/training_setup.h"
 #include "launch/train/job_end.h"
 
 namespace lockstep {
@@ -30,7 +30,7 @@ struct RankRow {
   char device[16] = {};
 };
 
-void print_ranks(Communicator& communicator, const World& world, Training& training) {
+void print_ranks(Communicator& communicator, const World& world, TrainingSetup& training) {
   RankRow mine{.node = world.node(), .local_rank = world.local_rank(), .threads = training.threads()};
   world.host().copy(mine.host, sizeof(mine.host) - 1);
   to_string(training.network().device()).copy(mine.device, sizeof(mine.device) - 1);
@@ -47,7 +47,7 @@ void print_ranks(Communicator& communicator, const World& world, Training& train
   }
 }
 
-void print_memory(Training& training, const Communicator& communicator) {
+void print_memory(TrainingSetup& training, const Communicator& communicator) {
   const Device device = training.network().device();
   const bool on_gpu = !is_host_memory(device);
   const std::vector<MemoryPart> parts = memory_parts(training, communicator);
@@ -78,7 +78,7 @@ void print_memory(Training& training, const Communicator& communicator) {
   if (on_gpu) print_parts("memory per rank, on the host", true);
 }
 
-void print_buckets(Training& training, const std::string& exchange, int ranks) {
+void print_buckets(TrainingSetup& training, const std::string& exchange, int ranks) {
   const auto parameters = training.network().parameters();
   const auto buckets = training.buckets().buckets();
   print_fitted(fmt::format("buckets, in the order in which they are sent\n  {:>6}  {:>10}  {}", "bucket",
@@ -115,10 +115,10 @@ void print_simulation(const PlanSimulation& simulation, Network& network, const 
 
 struct PlanRun {
   std::unique_ptr<Communicator> communicator;
-  std::optional<Training> training;
+  std::optional<TrainingSetup> training;
 };
 
-void print_plan(Training& training, const Config& config, const Communicator& communicator) {
+void print_plan(TrainingSetup& training, const Config& config, const Communicator& communicator) {
   print_memory(training, communicator);
   print_buckets(training, config.gradients.codec, communicator.size());
   BatchLoader& loader = training.train_loader();
@@ -139,8 +139,9 @@ int plan(PlanRun& run, const Command& command, World& world) {
     require_ranks(flags);
     if (first && flags.ranks > 0) simulation.emplace(flags, *config);
   });
-  Training& training = run.training.emplace(
-      *config, world, communicator, Training::Options{.registry = command.registry, .reads_images = false});
+  TrainingSetup& training =
+      run.training.emplace(*config, world, communicator,
+                           TrainingSetup::Options{.registry = command.registry, .reads_images = false});
   print_ranks(communicator, world, training);
   if (first) print_plan(training, *config, communicator);
   run_agreed(communicator, [&] {

@@ -38,7 +38,7 @@ std::string command_that_goes_on(int ranks) {
 }
 
 // The same number of threads gives the same bits.
-void take_saved_threads(const SavedTraining& saved, Training& training) {
+void take_saved_threads(const SavedTraining& saved, TrainingSetup& training) {
   const auto threads = static_cast<int>(saved.number(kThreads));
   const std::int64_t planned = saved.number(kPlannedThreads);
   if (threads < 1) return;
@@ -55,8 +55,8 @@ void take_saved_threads(const SavedTraining& saved, Training& training) {
 
 }  // namespace
 
-void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host, Training& training,
-                Trainer& trainer) {
+void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host,
+                TrainingSetup& training, Trainer& trainer) {
   run_agreed(host, [&] {
     const std::string data = describe_data(training.train_set(), training.test_set());
     if (data != saved.manifest.data && std::ranges::count(flags.with, "data.path") == 0) {
@@ -81,7 +81,7 @@ void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicat
   });
 }
 
-void tell_changed_rate(const SavedTraining& saved, const Training& training, const Registry& registry) {
+void tell_changed_rate(const SavedTraining& saved, const TrainingSetup& training, const Registry& registry) {
   std::vector<std::string> settings;
   for (const KeyDifference& each : differences(saved.manifest.config, ""))
     settings.push_back(each.key + "=" + each.value);
@@ -97,7 +97,7 @@ void tell_changed_rate(const SavedTraining& saved, const Training& training, con
 }
 
 TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, Communicator& host,
-                               Training& training, Trainer& trainer, Calls calls)
+                               TrainingSetup& training, Trainer& trainer, Calls calls)
     : threads_(training.threads()), planned_threads_(training.planned_threads()) {
   StopSignals& signals = StopSignals::of_process();
   signals.allow_grace(config.checkpoints.grace_seconds);

@@ -10,19 +10,19 @@
 
 #include "comm/world.h"
 #include "launch/program/resume/resume.h"
-#include "launch/program/setup/training.h"
+#include "launch/program/setup/training_setup.h"
 #include "launch/train/checkpoint/keeper.h"
 
 namespace lockstep {
 
 // Collective; errors are agreed. Restores the trainer to the saved state. Throws ConfigError for other data,
 // DataError if the state does not fit this network.
-void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host, Training& training,
-                Trainer& trainer);
+void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host,
+                TrainingSetup& training, Trainer& trainer);
 
 // Warns once if the learning rate of the next step is not the one that the saved training would have used,
 // for example with more epochs.
-void tell_changed_rate(const SavedTraining& saved, const Training& training, const Registry& registry);
+void tell_changed_rate(const SavedTraining& saved, const TrainingSetup& training, const Registry& registry);
 
 // The keeper of a training, and the state of the run that it saves beside the trainer's.
 class TrainingKeeper {
@@ -32,7 +32,7 @@ class TrainingKeeper {
     std::function<void(bool)> waiting;        // see CheckpointKeeper::Parts
   };
   // Collective. Signals are handled from now on. config_text: as to_toml() writes it.
-  TrainingKeeper(const Config& config, std::string config_text, Communicator& host, Training& training,
+  TrainingKeeper(const Config& config, std::string config_text, Communicator& host, TrainingSetup& training,
                  Trainer& trainer, Calls calls);
   TrainingKeeper(const TrainingKeeper&) = delete;
   TrainingKeeper& operator=(const TrainingKeeper&) = delete;

@@ -7,7 +7,7 @@
 
 #include "comm/agreement.h"
 #include "comm/world.h"
-#include "core/buffer.h"
+#include "core/tensor/buffer.h"
 #include "launch/train/hold.h"
 
 namespace lockstep {

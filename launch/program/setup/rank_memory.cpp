@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "core/text/units.h"
-#include "launch/program/setup/training.h"
+#include "launch/program/setup/training_setup.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +20,7 @@ std::string arena_note(const MemoryPlan& memory) {
 
 }  // namespace
 
-std::vector<MemoryPart> memory_parts(Training& training, const Communicator& communicator) {
+std::vector<MemoryPart> memory_parts(TrainingSetup& training, const Communicator& communicator) {
   const MemoryPlan& memory = training.network().memory();
   bool on_host = false;
   std::vector<MemoryPart> parts;

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-class Training;
+class TrainingSetup;
 
 struct MemoryPart {
   std::string name;  // "activations"
@@ -21,6 +21,6 @@ struct MemoryPart {
 };
 
 // Parts of more than 0 bytes. Libraries take more, which is not counted here.
-std::vector<MemoryPart> memory_parts(Training& training, const Communicator& communicator);
+std::vector<MemoryPart> memory_parts(TrainingSetup& training, const Communicator& communicator);
 
 }  // namespace lockstep

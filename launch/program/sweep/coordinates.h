@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "launch/program/sweep/outcome.h"
+#include "launch/program/sweep/jobs/outcome.h"
 #include "launch/program/sweep/space.h"
 
 namespace lockstep {

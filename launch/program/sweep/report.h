@@ -7,10 +7,10 @@
 #include <string>
 
 #include "core/system/terminal.h"
-#include "launch/program/sweep/journal.h"
-#include "launch/program/sweep/outcome.h"
+#include "launch/program/sweep/jobs/journal.h"
+#include "launch/program/sweep/jobs/outcome.h"
+#include "launch/program/sweep/jobs/slots.h"
 #include "launch/program/sweep/plan.h"
-#include "launch/program/sweep/slots.h"
 
 namespace lockstep {
 

@@ -15,11 +15,11 @@
 
 #include "launch/observe/run_files/run_folder.h"
 #include "launch/observe/terminal/progress_meter.h"
-#include "launch/program/sweep/child_processes.h"
-#include "launch/program/sweep/journal.h"
-#include "launch/program/sweep/outcome.h"
+#include "launch/program/sweep/jobs/child_processes.h"
+#include "launch/program/sweep/jobs/journal.h"
+#include "launch/program/sweep/jobs/outcome.h"
+#include "launch/program/sweep/jobs/slots.h"
 #include "launch/program/sweep/plan.h"
-#include "launch/program/sweep/slots.h"
 
 namespace lockstep {
 

@@ -16,9 +16,9 @@
 #include "launch/program/commands/commands.h"
 #include "launch/program/own_command.h"
 #include "launch/program/sweep/coordinates.h"
+#include "launch/program/sweep/jobs/slots.h"
 #include "launch/program/sweep/plan.h"
 #include "launch/program/sweep/report.h"
-#include "launch/program/sweep/slots.h"
 #include "launch/program/sweep/sweep.h"
 
 namespace lockstep {

@@ -24,7 +24,7 @@ TuneBench::TuneBench(World& world, Communicator& control, const Config& as_confi
                      const Registry& registry)
     : world_(world), control_(control), as_configured_(as_configured), registry_(registry) {
   default_ = build(as_configured_);
-  Training& training = default_->training();
+  TrainingSetup& training = default_->training();
   Network& network = training.network();
   const auto parameters = network.parameters();
   facts_ = {.device = network.device(),

@@ -14,7 +14,7 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
-#include "launch/program/setup/bench_training.h"
+#include "launch/program/setup/bench.h"
 #include "launch/program/tune/search.h"
 
 namespace lockstep {

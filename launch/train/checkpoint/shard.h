@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "core/buffer.h"
 #include "core/state.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "launch/train/checkpoint/manifest.h"
 #include "launch/train/watch/desync_check.h"
 #include "models/state_copy.h"

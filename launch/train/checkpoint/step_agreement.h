@@ -11,8 +11,8 @@
 #include <optional>
 
 #include "comm/communicator.h"
-#include "core/buffer.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

@@ -10,9 +10,9 @@
 #include <cstdint>
 
 #include "comm/watchdog/rank_status.h"
-#include "core/buffer.h"
 #include "core/step_slot.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "core/batch.h"
-#include "core/buffer.h"
 #include "core/stream.h"
+#include "core/tensor/batch.h"
+#include "core/tensor/buffer.h"
 #include "models/network.h"
 
 namespace lockstep {

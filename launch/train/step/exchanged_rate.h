@@ -4,9 +4,9 @@
 // (GradientUnit::learning_rate). They read it before the optimizer does.
 #pragma once
 
-#include "core/buffer.h"
 #include "core/step_slot.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "comm/neighbour_slots.h"
+#include "comm/in_process/neighbour_slots.h"
 
 namespace lockstep {
 

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <span>
 
-#include "core/buffer.h"
 #include "core/step_slot.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "kernels/loss.h"
 #include "kernels/update.h"
 

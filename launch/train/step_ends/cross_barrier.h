@@ -26,8 +26,8 @@
 
 #include "comm/gradients/bucket_order.h"
 #include "comm/gradients/buckets.h"
-#include "core/buffer.h"
 #include "core/step_slot.h"
+#include "core/tensor/buffer.h"
 #include "launch/train/clock/ledger.h"
 #include "launch/train/clock/step_clock.h"
 #include "launch/train/step/step_results.h"

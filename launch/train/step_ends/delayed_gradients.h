@@ -25,9 +25,9 @@
 #include <span>
 
 #include "comm/gradients/buckets.h"
-#include "core/buffer.h"
 #include "core/state.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "models/network.h"
 #include "models/optimizer.h"
 

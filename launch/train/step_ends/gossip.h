@@ -23,9 +23,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/neighbour_slots.h"
-#include "core/buffer.h"
+#include "comm/in_process/neighbour_slots.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "launch/train/step/shared_steps.h"
 #include "models/network.h"
 

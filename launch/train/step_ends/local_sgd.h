@@ -22,10 +22,10 @@
 
 #include "comm/communicator.h"
 #include "comm/gradients/buckets.h"
-#include "core/buffer.h"
 #include "core/state.h"
 #include "core/step_slot.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "launch/train/step/step_kind.h"
 #include "models/network.h"
 

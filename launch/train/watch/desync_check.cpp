@@ -11,10 +11,10 @@
 #include <xxhash.h>
 
 #include "comm/agreement.h"
-#include "core/buffer.h"
 #include "core/error.h"
 #include "core/state.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 namespace {

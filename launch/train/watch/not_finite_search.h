@@ -8,8 +8,8 @@
 #include <string>
 
 #include "comm/communicator.h"
-#include "core/buffer.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "models/network.h"
 
 namespace lockstep {

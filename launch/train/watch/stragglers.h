@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "core/buffer.h"
 #include "core/stream.h"
+#include "core/tensor/buffer.h"
 #include "launch/train/trainer.h"
 #include "launch/train/training_observer.h"
 

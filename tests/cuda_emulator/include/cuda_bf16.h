@@ -3,7 +3,7 @@
 // Replaces CUDA's header of this name: the conversions that kernels use.
 #pragma once
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 
 struct __nv_bfloat16 {
   lockstep::BFloat16 value;

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep::emulator {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "core/dtype.h"
+#include "core/tensor/dtype.h"
 
 namespace lockstep::emulator {
 namespace {

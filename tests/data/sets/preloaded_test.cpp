@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/buffer.h"
 #include "core/error.h"
+#include "core/tensor/buffer.h"
 #include "data/batch_loader.h"
 #include "data/formats/synthetic.h"
 #include "data/images/resized.h"

@@ -15,7 +15,7 @@
 #include "core/error.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/setup/engine_options.h"
-#include "launch/program/setup/training.h"
+#include "launch/program/setup/training_setup.h"
 #include "launch/train/job_end.h"
 #include "launch/train/trainer.h"
 #include "tests/thinning.h"
@@ -94,7 +94,7 @@ void try_setting(World& world, Communicator& host, const Settings& settings, Out
   const std::string& tried = settings.back();
   try {
     config = config_of(settings);
-    Training training(config, world, host, {});
+    TrainingSetup training(config, world, host, {});
     Trainer trainer(training.parts(), training.schedule(), trainer_options(config));
     trainer.step();
     trainer.finish_steps();

@@ -13,10 +13,10 @@
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 
-#include "core/buffer.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/files/safetensors.h"
+#include "core/tensor/buffer.h"
 #include "tests/launch/program/trace_check.h"
 #include "tests/message_of.h"
 

@@ -13,11 +13,11 @@
 
 #include "core/error.h"
 #include "launch/observe/charts/markup.h"
-#include "launch/program/html_report/chart.h"
+#include "launch/program/html_report/charts/chart.h"
+#include "launch/program/html_report/files/run_summary.h"
 #include "launch/program/html_report/html.h"
 #include "launch/program/html_report/page.h"
 #include "launch/program/html_report/run_sections.h"
-#include "launch/program/html_report/run_summary.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 

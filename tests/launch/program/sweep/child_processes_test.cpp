@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/program/sweep/child_processes.h"
+#include "launch/program/sweep/jobs/child_processes.h"
 
 #include <csignal>
 #include <fstream>

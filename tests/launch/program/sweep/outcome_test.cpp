@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The text and charts of a simulated sweep.
-#include "launch/program/sweep/outcome.h"
+#include "launch/program/sweep/jobs/outcome.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -15,7 +15,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "launch/program/sweep/slots.h"
+#include "launch/program/sweep/jobs/slots.h"
 #include "launch/program/sweep/space.h"
 #include "tests/message_of.h"
 

@@ -84,7 +84,7 @@ int measure(World& world) {
   return run_or_abort(world, [&] {
     std::size_t activations = 0;
     {
-      Training training(config, world, *control, {.registry = registry});
+      TrainingSetup training(config, world, *control, {.registry = registry});
       activations = training.network().memory().activations;
     }
     constexpr std::size_t kRoomForThreads = std::size_t{48} << 20;

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/setup/training_setup.h"
+
+#include <algorithm>
+
+#include "comm/agreement.h"
+#include "core/text/enum_words.h"
+#include "launch/observe/account/bucket_choices.h"
+#include "launch/observe/account/codec_advice.h"
+#include "launch/program/config/config_conflicts.h"
+#include "launch/program/devices/cores.h"
+#include "launch/program/setup/engine_options.h"
+#include "launch/program/setup/reproducible.h"
+#include "launch/train/step_ends/cross_barrier.h"
+#include "launch/train/step_ends/delayed_gradients.h"
+#include "launch/train/step_ends/gossip.h"
+#include "launch/train/step_ends/local_sgd.h"
+#include "launch/train/watch/replicas.h"
+#include "launch/train/watch/step_watch.h"
+#include "models/network_state.h"
+
+namespace lockstep {
+
+TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& host, const Options& options)
+    : config_(config), registry_(options.registry), host_(host), communicator_(&host) {
+  watch_job(world, host, config_.timeout_seconds);
+  world.set_between_nodes(config_.between_nodes);
+  const DeviceChoice choice = choose_device(config_.device, world, host);
+  unused_devices_ = choice.unused;
+  run_agreed(host, [&] {
+    make_reproducible(config_, choice.device, host.size());
+    bucket_options(config_, registry_);  // refuses codecs that conflict with other keys
+    if (config_.trainer.topology == Topology::ring && choice.device.kind != DeviceKind::cpu) {
+      throw ConfigError(
+          fmt::format("comm.topology = \"ring\": on {} neighbours cannot read each other's memory; set "
+                      "world.device = \"cpu\", or comm.topology = \"all\"",
+                      to_string(choice.device)));
+    }
+  });
+  if (config_.device.near_cores) keep_near(choice.device);
+  const ThreadChoice threads = choose_threads(config_.threads, world, host);
+  threads_ = planned_threads_ = threads.threads;
+  node_cores_ = threads.node_cores;
+  run_agreed(host, [&] {
+    data_.emplace(config_, registry_.formats, world, choice.device, threads_, options.datasets);
+  });
+  if (options.datasets.train == nullptr) prepare_data(world, choice, options.reads_images);
+  run_agreed(host, [&] { data_->make_loaders(world); });
+  run_agreed(host, [&] {
+    prepare_plan(world, choice);
+    planning_->require_batch_norm_values(train_set().size());
+    if (!options.kernels.empty()) planning_->prefer(options.kernels);
+  });
+  network_ = planning_->plan(host, *budget_);
+  planned_codec_bytes_ = codec_bytes_for(network_->memory(), world);
+  run_agreed(host, [&] {
+    if (host.rank() == 0 && !options.init.empty())
+      load_state(*network_, options.init, {.keeps_head = config_.model.reset_head});
+  });
+  if (options.trace) timeline_ = std::make_unique<Timeline>();
+  connect(world, choice);
+  budget_->keep_within([&] {
+    buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), *communicator_,
+                                                 bucket_options(config_, registry_), timeline_.get());
+  });
+  run_agreed(host, [&] {
+    budget_->keep_within([&] {
+      if (config_.reproducible) {
+        step_statistics_ =
+            std::make_unique<StepStatistics>(*network_, *communicator_, config_.loader.accumulation);
+      }
+      const auto gradients = buckets_->one_by_one() ? buckets_->bucket_gradients() : buckets_->gradients();
+      optimizer_ = optimizer_kind().make(trained_memory(*network_, gradients), config_.optimizer,
+                                         loss_scale_options(config_));
+    });
+  });
+  broadcast_state(*communicator_, *network_);
+  if (timeline_) timeline_->describe(to_json(traced_run(world)));
+}
+
+// Called only if this training opened the data.
+void TrainingSetup::prepare_data(World& world, const DeviceChoice& choice, bool reads_images) {
+  require_same_data(host_, train_set(), test_set(), config_.dataset.path);
+  const std::unique_ptr<Communicator> node = world.ranks_of_node(host_);
+  const PreloadOptions options{.mode = config_.loader_mode,
+                               .several_epochs = config_.trainer.epochs > 1,
+                               .device = choice.device,
+                               .sharing = choice.shared ? world.local_size() : 1,
+                               .threads = threads_,
+                               .augments_on_host = config_.augments_on_host(),
+                               .reads_images = reads_images};
+  const Preloading made = preload(data_->sets, options, *node);
+  run_agreed(host_, [&] {
+    if (!made.failed.empty()) {
+      throw ConfigError(fmt::format("data.loader = \"{}\": {}", word_of(options.mode), made.failed));
+    }
+    data_->sets = move_to_device(made, options, {.rank = world.local_rank(), .size = world.local_size()});
+  });
+  told_of_data_ = made.told;
+}
+
+TracedRun TrainingSetup::traced_run(const World& world) const {
+  TracedRun run{.network = config_.model.name,
+                .batch = config_.loader.batch,
+                .accumulation = config_.loader.accumulation,
+                .ranks = world.size(),
+                .nodes = world.nodes(),
+                .overlap = config_.gradients.overlap,
+                .between_nodes = config_.between_nodes,
+                .threads = is_host_memory(network_->device()) ? threads_ : 0,
+                .node_cores = node_cores_,
+                .bucket_bytes = {}};
+  for (const Bucket& bucket : buckets_->buckets()) run.bucket_bytes.push_back(bucket.bytes());
+  return run;
+}
+
+void TrainingSetup::prepare_plan(const World& world, const DeviceChoice& choice) {
+  const Device device = choice.device;
+  const int sharing = is_host_memory(device) || choice.shared ? world.local_size() : 1;
+  const std::size_t available = available_memory(device) / static_cast<std::size_t>(sharing);
+  backend_for(device).set_threads(threads_);
+  planning_.emplace(config_, find_network(registry_.networks, config_.model.name), train_set(), device,
+                    host_.size());
+  std::vector<std::string> remedies;
+  for (const MemoryRemedy& each : planning_->remedies()) remedies.push_back(each.setting);
+  budget_.emplace(MemoryShortage{.device = device,
+                                 .batch = config_.loader.batch,
+                                 .available = available,
+                                 .sharing = sharing,
+                                 .remedies = std::move(remedies)},
+                  [this, &world](std::int64_t batch) { return memory_need(*planning_, batch, world); });
+}
+
+std::int64_t TrainingSetup::largest_batch(std::int64_t most) const {
+  const std::size_t available = budget_->available();
+  const auto use = device_memory_use(network_->device());
+  if (!use) return budget_->largest_batch(most, available / 10 * 9);
+  // Other batch sizes use other kernels, and allocations are rounded up: reserves twice the measured library
+  // memory and 1/64 of the total. If ranks share a device, their buffers cannot be distinguished from library
+  // memory.
+  const std::size_t libraries = budget_->sharing() == 1 ? use->libraries : 0;
+  const std::size_t reserve = 2 * libraries + use->total / 64;
+  return budget_->largest_batch(most, available > reserve ? available - reserve : 0);
+}
+
+BatchRoom TrainingSetup::room_for(std::int64_t batch, const World& world) const {
+  BatchRoom room = budget_->room_for(batch);
+  if (room.fits) return room;
+  for (const MemoryRemedy& each : planning_->remedies()) {
+    Config config = config_;
+    each.apply(config);
+    NetworkPlanning planning(config, find_network(registry_.networks, config.model.name), *data_->sets.train,
+                             network_->device(), host_.size());
+    if (memory_need(planning, batch, world).total() <= room.available) room.remedies.push_back(each.setting);
+  }
+  return room;
+}
+
+std::size_t TrainingSetup::codec_bytes_for(const MemoryPlan& plan, const World& world) const {
+  const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
+  return planned_codec_bytes(bucket_options(config_, registry_), elements, world);
+}
+
+MemoryNeed TrainingSetup::memory_need(NetworkPlanning& planning, std::int64_t batch,
+                                      const World& world) const {
+  const MemoryPlan plan = planning.memory(batch);
+  return {
+      .activations = plan.activations,
+      .parameters = plan.parameters + plan.weight_copies + plan.statistics + plan.frozen +
+                    (config_.gradients.cross_barrier ? CrossBarrier::planned_bytes(plan) : 0),
+      .gradients =
+          plan.gradients * (config_.gradients.staleness > 0 ? 2 : 1) + sums_bytes(plan, planning.device()),
+      .optimizer = optimizer_kind().state_bytes(plan.parameters) +
+                   (config_.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0) +
+                   (config_.trainer.topology == Topology::ring
+                        ? LocalSgd::planned_bytes(plan.parameters) + Gossip::planned_bytes(plan.parameters)
+                        : 0) +
+                   average_bytes(plan) +
+                   (config_.gradients.staleness > 0 ? DelayedGradients::planned_bytes(plan.parameters) : 0),
+      .codecs = codec_bytes_for(plan, world),
+      .batches = data_->device_bytes(batch)};
+}
+
+// Gradients are reduced on the device that computes them. Layers have their own communicator, so that they
+// never wait for gradients.
+void TrainingSetup::connect(World& world, const DeviceChoice& choice) {
+  const bool on_cpu = choice.device.kind == DeviceKind::cpu;
+  DeviceCommunicatorOptions options = config_.device_communicator;
+  options.share_device = choice.shared;
+  const auto on_device = [&] { return world.communicator(choice.device, host_, options); };
+  if (!on_cpu) {
+    device_communicator_ = on_device();
+    communicator_ = device_communicator_.get();
+  }
+  communicator_->set_call_check(config_.check);
+  if (on_cpu) set_niceness(communicator_->stream(), config_.communication_niceness);
+  if (!config_.model.sync_batch_norm || host_.size() == 1) return;
+  layers_communicator_ = on_cpu ? world.communicator() : on_device();
+  layers_communicator_->set_call_check(config_.check);
+  if (on_cpu) set_niceness(layers_communicator_->stream(), config_.communication_niceness);
+  across_.emplace(*layers_communicator_);
+}
+
+// Memory of the fp32 sums of gradients and statistics (train.reproducible, comm.sum_type).
+std::size_t TrainingSetup::sums_bytes(const MemoryPlan& plan, Device device) const {
+  const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
+  const DType type = storage_type(config_.network.precision);
+  const std::int64_t half =
+      type == DType::f32 ? 0 : static_cast<std::int64_t>(plan.weight_copies / size_of(type));
+  const std::int64_t micro_batches = config_.loader.accumulation;
+  if (config_.reproducible) {
+    return MicroBatchSums::planned_bytes(elements, half, micro_batches) +
+           StepStatistics::planned_bytes(plan, micro_batches);
+  }
+  if (half == 0) return 0;
+  const SumType given = config_.gradients.sum_type;
+  std::size_t bytes = 0;
+  if (sums_in_f32(given, type, micro_batches)) bytes += RunningSums::planned_bytes(elements);
+  // For NCCL, one bucket: it is closed when full, and its last parameter may be large.
+  if (!is_host_memory(device) && sums_in_f32(given, type, host_.size())) {
+    const std::size_t full = bucket_options(config_, registry_).middle_bytes / size_of(type);
+    bytes += std::min(static_cast<std::size_t>(half), 2 * full) * sizeof(float);
+  }
+  return bytes;
+}
+
+Trainer::Parts TrainingSetup::parts(LayerObserver* observer) {
+  return {.network = *network_,
+          .buckets = *buckets_,
+          .optimizer = *optimizer_,
+          .train = train_loader(),
+          .test = test_loader(),
+          .communicator = *communicator_,
+          .timeline = timeline_.get(),
+          .observer = observer,
+          .across = across_ ? &*across_ : nullptr,
+          .step_statistics = step_statistics_.get()};
+}
+
+bool TrainingSetup::halves_are_fast() const {
+  return config_.network.precision == Precision::fp32 && !is_host_memory(network_->device());
+}
+
+AdviceContext TrainingSetup::advice_context(const World& world) const {
+  const Device device = network_->device();
+  return {.nodes = world.nodes(),
+          .threads = threads_,
+          .halves_are_fast = halves_are_fast(),
+          .buckets = bucket_choices(network_->parameters(), host_.size()),
+          .may_cross = is_host_memory(device) && !config_.gradients.cross_barrier &&
+                       meets_needs_of(Feature::cross_barrier, config_),
+          .codecs = codecs_to_advise(bucket_options(config_, registry_), network_->parameters(),
+                                     buckets_->buckets(), device, world.nodes())};
+}
+
+std::size_t TrainingSetup::average_bytes(const MemoryPlan& plan) const {
+  return config_.trainer.ema_decay > 0 ? WeightAverage::planned_bytes(plan.parameters) : 0;
+}
+
+std::size_t TrainingSetup::codec_bytes() const {
+  const bool chosen_later = buckets_->exchange().to_choose() != nullptr;
+  return chosen_later ? planned_codec_bytes_ : buckets_->codec_bytes();
+}
+
+TrainingLength TrainingSetup::length() const {
+  return training_length(config_, *data_->train_loader, data_->sets.train->size());
+}
+
+Schedule TrainingSetup::schedule_of(const Config& config) const {
+  const TrainingLength length = training_length(config, *data_->train_loader, data_->sets.train->size());
+  Schedule schedule =
+      make_schedule(config.schedule, config.trainer.epochs, length.steps_of_all_epochs, registry_.schedules);
+  schedule.base = scaled_rate(config.schedule, data_->train_loader->global_batch());
+  schedule.total_steps = length.steps_of_schedule;  // the rate has decayed when train.steps ends a run
+  return schedule;
+}
+
+}  // namespace lockstep

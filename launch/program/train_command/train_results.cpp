@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/train_command/train_results.h"
+
+#include <functional>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "core/error.h"
+#include "core/files/atomic_file.h"
+#include "core/log.h"
+#include "core/text/enum_words.h"
+#include "launch/program/network/export_facts.h"
+#include "launch/train/digest.h"
+#include "models/network_state.h"
+
+namespace lockstep {
+
+std::string digest_of(TrainJob& run) {
+  return digest(run.training->network(), run.training->optimizer(), run.trainer->weight_average());
+}
+
+void save_evaluated(TrainJob& run, const Registry& registry, const std::filesystem::path& path) {
+  TrainingSetup& training = *run.training;
+  const ExportPrecision precision = run.config.export_precision;
+  std::vector<std::string> kept;
+  run.trainer->with_evaluated_weights([&] {
+    kept = StateSnapshot(training.network())
+               .save(path, to_metadata(export_facts(run.config, training.train_set(), registry)),
+                     stored_type(precision));
+  });
+  if (kept.empty()) return;
+  const bool one = kept.size() == 1;
+  log::warning("{}: {} {} values outside the range of {} and {} fp32", path.string(), fmt::join(kept, ", "),
+               one ? "has" : "have", word_of(precision), one ? "stays" : "stay");
+}
+
+Unwritten write_results(const Command& command, TrainJob& run, const std::string& digest) {
+  Unwritten unwritten;
+  std::vector<std::string> problems = run.report->problems();
+  if (run.profiler && !run.profiler->problem().empty()) problems.push_back(run.profiler->problem());
+  if (!run.best_keeper->problem().empty()) problems.push_back(run.best_keeper->problem());
+  const auto write = [&](const std::string& path, const char* what, const std::function<void()>& work) {
+    if (path.empty()) return;
+    try {
+      work();
+      run.report->line(fmt::format("{} {}", what, path));
+    } catch (const IoError& error) {
+      problems.emplace_back(error.what());
+      unwritten.results = true;
+    }
+  };
+  write(command.export_, "weights are in", [&] { save_evaluated(run, command.registry, command.export_); });
+  write(command.digest, "the digest is in", [&] { write_atomically(command.digest, digest + "\n"); });
+  write(command.trace, "the trace is in", [&] { write_atomically(command.trace, run.trace); });
+  unwritten.problems = fmt::format("{}", fmt::join(problems, "; "));
+  return unwritten;
+}
+
+}  // namespace lockstep

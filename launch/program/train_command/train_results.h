@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The results of a training in addition to its report: the trained network, its digest and its trace.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "launch/program/commands/commands.h"
+#include "launch/program/train_command/train_job.h"
+
+namespace lockstep {
+
+// The hash of all state that the ranks share (digest.h).
+std::string digest_of(TrainJob& run);
+
+// Writes the evaluated weights (the average, where one is kept) in the export precision. Throws IoError.
+void save_evaluated(TrainJob& run, const Registry& registry, const std::filesystem::path& path);
+
+// Files that could not be written.
+struct Unwritten {
+  std::string problems;  // empty: all were written
+  bool results = false;  // includes a result; else only files that are written during training
+};
+
+// Called on rank 0: writes the files of --export, --digest and --trace, and continues after an IoError.
+// digest: from digest_of().
+Unwritten write_results(const Command& command, TrainJob& run, const std::string& digest);
+
+}  // namespace lockstep
