@@ -2,7 +2,6 @@
 #include "launch/observe/monitor/idle_device.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -22,8 +21,7 @@ std::optional<double> utilization_of(const SeenRank& rank, const NodeView& view)
 std::string bus_and_device(std::string address) {
   constexpr std::size_t kLength = std::string_view("0000:3b:00.0").size();
   if (address.size() > kLength) address.erase(0, address.size() - kLength);
-  std::ranges::transform(address, address.begin(), [](unsigned char each) { return std::tolower(each); });
-  return address;
+  return lower_case(address);
 }
 
 // The largest phase in which the device was not busy.

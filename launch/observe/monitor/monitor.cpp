@@ -2,7 +2,6 @@
 #include "launch/observe/monitor/monitor.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -43,13 +42,15 @@ void step_back() {
 struct DeviceMonitor::State {
   using Clock = std::chrono::steady_clock;
 
-  explicit State(const MonitorOptions& from) : options(from) {}
+  explicit State(const MonitorOptions& from) : options(from), file(from.file, from.goes_on) {}
 
   void run();
-  void sample(const Nvml* nvml, std::vector<std::unique_ptr<NvmlDevice>>& devices, HostLoad& host,
-              MonitorFile& file);
+  void sample(const Nvml* nvml, std::vector<std::unique_ptr<NvmlDevice>>& devices, HostLoad& host);
 
   const MonitorOptions options;
+  // Made by the constructor's thread, because it creates the folder: the monitor thread may run much later,
+  // when a missing folder means that its disk was unmounted. Then used by the monitor thread only.
+  MonitorFile file;
   std::mutex mutex;
   std::condition_variable changed;
   bool stopping = false;  // this and the following members are guarded by mutex
@@ -65,7 +66,7 @@ struct DeviceMonitor::State {
 };
 
 void DeviceMonitor::State::sample(const Nvml* nvml, std::vector<std::unique_ptr<NvmlDevice>>& devices,
-                                  HostLoad& host, MonitorFile& file) {
+                                  HostLoad& host) {
   std::vector<MonitorRow> rows;
   const HostFigures host_figures = host.sample();
   for (std::size_t i = 0; i < options.devices.size(); ++i) {
@@ -122,14 +123,13 @@ void DeviceMonitor::State::run() {
       devices.push_back(std::make_unique<NvmlDevice>(*nvml, each.uuid, each.pci_address));
   }
   HostLoad host(options.processes, options.root);
-  MonitorFile file(options.file, options.goes_on);
   const auto interval = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(std::min(options.every_seconds, 1e6)));
   for (std::unique_lock lock(mutex);;) {
     const bool last = stopping;  // the next sample is the last one
     lock.unlock();
     const Clock::time_point next = Clock::now() + interval;
-    sample(nvml ? &*nvml : nullptr, devices, host, file);
+    sample(nvml ? &*nvml : nullptr, devices, host);
     if (last) return;
     lock.lock();
     changed.wait_until(lock, next, [&] { return stopping; });

@@ -68,8 +68,8 @@ struct MonitoredRank {
   MonitoredDevice device;     // an empty UUID means no device
 };
 
-// Options for a node's monitor: its devices, ranks, processes, and the file's name: monitor.csv for rank 0's
-// node, monitor.HOST.csv for other nodes, monitor.HOST-NODE.csv if nodes share a host name. A device used by
+// Sets the devices, ranks, processes and file of a node's monitor. The file is monitor.csv on rank 0's node,
+// monitor.HOST.csv on other nodes, and monitor.HOST-NODE.csv if nodes share a host name. A device used by
 // several ranks is listed once.
 MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node);
 
@@ -79,7 +79,8 @@ struct MonitorSettings {
   bool goes_on = false;          // see MonitorFile
 };
 
-// Collective. Starts a monitor on the first rank of each node. Null on other ranks, and without a monitor.
+// Collective. Starts a monitor on the first rank of each node. Null on other ranks, and if
+// every_seconds is 0.
 std::unique_ptr<DeviceMonitor> begin_monitor(const MonitorSettings& settings, const World& world,
                                              Communicator& host, Device device);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/observe/monitor/monitor_file.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <fstream>
@@ -149,8 +148,11 @@ void MonitorFile::set_earlier_aside() {
   std::error_code error;
   std::filesystem::rename(path_, earlier, error);
   if (!error) return;
-  log::warning("cannot rename {} to {}: {}; rows of this run are appended to it", path_.string(),
-               earlier.string(), error.message());
+  std::error_code unknown;
+  const bool is_link = std::filesystem::is_symlink(std::filesystem::symlink_status(path_, unknown));
+  log::warning("cannot rename {} to {}: {}; {}", path_.string(), earlier.string(), error.message(),
+               is_link ? "rows of this run are not written, because it is a symbolic link"
+                       : "rows of this run are appended to it");
 }
 
 void MonitorFile::append(std::span<const MonitorRow> rows) {

@@ -67,9 +67,9 @@ struct MonitoredEpoch {
   EnergyTerms terms;
 };
 
-// {provider, nodes, devices, slices, samples, seconds, utilization, memory_utilization,
-// sm_activity, tensor_activity, memory_activity, memory_used_bytes, memory_bytes, celsius, clock_reasons,
-// device_joules, host {processor, job_processor, memory_used_bytes, memory_bytes, received_bytes_per_second,
+// {provider, nodes, devices, slices, samples, seconds, utilization, memory_utilization, sm_activity,
+// tensor_activity, memory_activity, memory_used_bytes, memory_bytes, celsius, clock_reasons, device_joules,
+// host {processor, job_processor, memory_used_bytes, memory_bytes, received_bytes_per_second,
 // sent_bytes_per_second, joules}, joules, watts, kwh, samples_per_joule, cost}. Shares range from 0 to 1.
 // Unknown values are null. Without a price, cost is omitted.
 nlohmann::ordered_json json_of(const MonitoredEpoch& epoch);

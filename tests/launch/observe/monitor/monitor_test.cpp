@@ -91,6 +91,16 @@ class Monitor : public testing::Test {
   TemporaryFolder folder_;
 };
 
+// Otherwise a thread that starts late would create a folder whose disk was unmounted in the meantime.
+TEST_F(Monitor, OnlyTheConstructorCreatesTheFolder) {
+  {
+    const DeviceMonitor monitor(options());
+    ASSERT_TRUE(fs::exists(file().parent_path()));
+    fs::rename(file().parent_path(), folder_.path() / "away");
+  }
+  EXPECT_FALSE(fs::exists(file().parent_path())) << "the last sample has no file";
+}
+
 TEST_F(Monitor, HeaderStartsWithTheColumnsOfNvidiaSmi) {
   EXPECT_EQ(monitor_header().substr(0, kNvidiaSmi.size()), kNvidiaSmi);
   EXPECT_EQ(monitor_header().substr(kNvidiaSmi.size()),
@@ -245,6 +255,20 @@ TEST_F(Monitor, RemovedFolderIsNotCreatedAgain) {
   fs::rename(folder_.path() / "away", file().parent_path());
   rows.append(one);
   EXPECT_EQ(table_in(file()).size(), 3u);
+}
+
+TEST_F(Monitor, LinkThatCannotBeRenamedIsNotFollowed) {
+  fs::create_directories(file().parent_path());
+  const fs::path target = folder_.path() / "target";
+  std::ofstream(target) << "precious";
+  const fs::path link = file().parent_path() / (std::string(251, 'm') + ".csv");  // no room for ".1"
+  fs::create_symlink(target, link);
+  const std::vector<MonitorRow> one = {{.device = {.name = "a name"}}};
+  testing::internal::CaptureStderr();
+  MonitorFile rows(link, false);
+  rows.append(one);
+  expect_parts(testing::internal::GetCapturedStderr(), {link.string(), "symbolic link", "not written"});
+  EXPECT_EQ(text_in(target), "precious");
 }
 
 // After a full disk has space again, the header exists and all rows are complete.
