@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/watch/desync_check.h"
 
-#include <algorithm>
-#include <map>
+#include <optional>
 
 #include <fmt/format.h>
-
-#include "core/text/text.h"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -15,6 +12,7 @@
 #include "core/state.h"
 #include "core/stream.h"
 #include "core/tensor/buffer.h"
+#include "launch/train/watch/replicas.h"
 
 namespace lockstep {
 namespace {
@@ -46,14 +44,6 @@ class TensorHashes final : public StateVisitor {
   std::vector<std::byte> copy_;
 };
 
-// The value of most ranks; of equally frequent ones, the lowest rank's.
-std::uint64_t most_frequent(const std::vector<std::uint64_t>& values) {
-  std::uint64_t best = values.front();
-  for (const std::uint64_t value : values)
-    if (std::ranges::count(values, value) > std::ranges::count(values, best)) best = value;
-  return best;
-}
-
 std::vector<std::uint64_t> numbers_of(const std::vector<TensorHash>& hashes) {
   std::vector<std::uint64_t> numbers;
   for (const TensorHash& each : hashes) numbers.push_back(each.hash);
@@ -76,26 +66,22 @@ std::vector<TensorHash> replicated_hashes(Trainer& trainer) {
 void require_same_tensors(Communicator& host, const std::vector<TensorHash>& mine, const std::string& when) {
   const std::vector<std::uint64_t> numbers = numbers_of(mine);
   const std::size_t bytes = numbers.size() * sizeof(std::uint64_t);
-  const std::vector<std::uint64_t> wholes =
-      gather_values(host, std::uint64_t{XXH3_64bits(numbers.data(), bytes)});
-  const std::uint64_t most = most_frequent(wholes);
-  const std::vector<int> differ = ranks_without(most, wholes);
-  if (differ.empty()) return;
-  std::vector<std::uint64_t> all(numbers.size() * wholes.size());
+  const std::optional<Disagreement> found =
+      find_disagreement(host, fmt::format("{:016x}", XXH3_64bits(numbers.data(), bytes)));
+  if (!found) return;
+  std::vector<std::uint64_t> all(numbers.size() * static_cast<std::size_t>(host.size()));
   gather_bytes(host, numbers.data(), all.data(), bytes);
-  const auto like_most = static_cast<std::size_t>(std::ranges::find(wholes, most) - wholes.begin());
+  const auto equal_on_all_ranks = [&](std::size_t tensor) {
+    for (std::size_t at = tensor; at < all.size(); at += numbers.size())
+      if (all[at] != all[tensor]) return false;
+    return true;
+  };
   std::size_t first = 0;
-  const auto rank_hash = [&](std::size_t rank) { return all[rank * numbers.size() + first]; };
-  while (first + 1 < numbers.size() &&
-         rank_hash(static_cast<std::size_t>(differ.front())) == rank_hash(like_most))
-    ++first;
-  throw_agreed(
-      Error(exit_code::failed,
-            fmt::format(
-                "{}, {} {} other parameters than the other {}, first in {}: check the memory and the device "
-                "of {}; --resume auto resumes from the last checkpoint",
-                when, named_ranks(differ), differ.size() == 1 ? "has" : "have",
-                counted(wholes.size() - differ.size(), "rank"), mine[first].name, named_ranks(differ))));
+  while (first + 1 < numbers.size() && equal_on_all_ranks(first)) ++first;
+  throw_agreed(Error(exit_code::failed,
+                     fmt::format("{}, {}, first in {}: check the memory and the device of {}; --resume auto "
+                                 "resumes from the last checkpoint",
+                                 when, found->text, mine[first].name, found->suspects)));
 }
 
 bool DesyncCheck::goes_on() {

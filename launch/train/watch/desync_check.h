@@ -28,9 +28,8 @@ std::uint64_t hash_of_values(std::span<const float> values);
 // Collective. Hashes of all replicated tensors, in the same order on all ranks.
 std::vector<TensorHash> replicated_hashes(Trainer& trainer);
 
-// Collective over host memory. On a difference, throws an agreed Error that names the ranks that differ from
-// the most frequent hash (of equally frequent ones, the lowest rank's) and the first tensor that differs.
-// when: "after step 20".
+// Collective over host memory. On a difference, throws an agreed Error with the Disagreement of the ranks
+// (replicas.h) and the first tensor that differs. when: "after step 20".
 void require_same_tensors(Communicator& host, const std::vector<TensorHash>& mine, const std::string& when);
 
 // Compares the ranks' tensors between steps.

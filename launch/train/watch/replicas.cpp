@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/watch/replicas.h"
 
+#include <algorithm>
+#include <map>
+#include <vector>
+
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/text/text.h"
@@ -36,14 +40,38 @@ void broadcast_state(Communicator& communicator, Network& network) {
   stream.synchronize();
 }
 
+std::optional<Disagreement> find_disagreement(Communicator& host, const std::string& mine) {
+  const std::vector<std::string> texts = gather_texts(host, mine);
+  std::map<std::string, std::vector<int>> ranks_of;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    ranks_of[texts[rank]].push_back(static_cast<int>(rank));
+  if (ranks_of.size() == 1) return std::nullopt;
+  std::vector<std::vector<int>> groups;
+  for (const auto& [text, ranks] : ranks_of) {
+    groups.push_back(ranks);
+    if (2 * ranks.size() <= texts.size()) continue;
+    const std::vector<int> differ = ranks_without(text, texts);
+    return Disagreement{
+        .text = fmt::format("{} {} other parameters than the other {}", named_ranks(differ),
+                            differ.size() == 1 ? "has" : "have", counted(ranks.size(), "rank")),
+        .suspects = named_ranks(differ)};
+  }
+  std::ranges::sort(groups);
+  std::vector<std::string> names;
+  for (const std::vector<int>& ranks : groups) names.push_back(named_ranks(ranks));
+  return Disagreement{.text = fmt::format("the ranks have {} different sets of parameters ({})", names.size(),
+                                          fmt::join(names, "; ")),
+                      .suspects = "all ranks"};
+}
+
 void require_same_state(Communicator& host, const std::string& digest) {
-  const Difference found = find_difference(host, digest);
-  if (found.ranks.empty()) return;
+  const std::optional<Disagreement> found = find_disagreement(host, digest);
+  if (!found) return;
   throw_agreed(
       Error(exit_code::failed,
-            fmt::format("{} ended with other parameters than rank 0: check the memory and the device of {}; "
-                        "exported files hold the parameters of rank 0",
-                        named_ranks(found.ranks), named_ranks(found.ranks))));
+            fmt::format("at the end of training, {}: check the memory and the device of {}; exported "
+                        "files hold the parameters of rank 0",
+                        found->text, found->suspects)));
 }
 
 }  // namespace lockstep

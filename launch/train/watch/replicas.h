@@ -4,6 +4,7 @@
 // gradients of different models can be summed, too. `host` is a communicator of host memory.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "comm/communicator.h"
@@ -25,7 +26,18 @@ void require_same_data(Communicator& host, const Dataset& train, const Dataset& 
 // the network may be under way.
 void broadcast_state(Communicator& communicator, Network& network);
 
-// Collective. Throws an agreed Error that names the ranks whose digest (digest.h) differs from rank 0's.
+// Ranks that hold different parameters.
+struct Disagreement {
+  std::string text;      // "rank 2 has other parameters than the other 3 ranks"
+  std::string suspects;  // "rank 2"; "all ranks" if no value is that of more than half of the ranks
+};
+
+// Collective. Compares a text that identifies each rank's parameters; nullopt if all ranks' texts are equal.
+// Blames only ranks that differ from more than half of the ranks. Without such a majority the text names all
+// groups of equal ranks.
+std::optional<Disagreement> find_disagreement(Communicator& host, const std::string& mine);
+
+// Collective. Throws an agreed Error with the Disagreement of the ranks' digests (digest.h), if any.
 void require_same_state(Communicator& host, const std::string& digest);
 
 }  // namespace lockstep

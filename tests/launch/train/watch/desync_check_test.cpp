@@ -10,7 +10,8 @@
 namespace lockstep {
 namespace {
 
-// The messages of `ranks` ranks, where those in `changed` have a different second tensor.
+// The messages of `ranks` ranks, where those in `changed` have a different second tensor. A rank that is
+// listed twice has a third value.
 std::vector<std::string> told_by_ranks(int ranks, const std::vector<int>& changed) {
   return try_thread_ranks(ranks, [&](Communicator& host) {
     std::vector<TensorHash> hashes = {{"conv1.weight", 1}, {"fc.weight", 2}, {"fc.bias", 3}};
@@ -27,10 +28,12 @@ TEST(DesyncCheck, NamesTheRankThatDiffersFromMostAndTheFirstTensor) {
     expect_parts(told, {"step 20", "rank 0", "2 ranks", "fc.weight"});
 }
 
-TEST(DesyncCheck, TwoRanksAreComparedWithRankZero) {
+TEST(DesyncCheck, WithoutAMajorityAllGroupsAreNamed) {
   for (const int changed : {0, 1})
     for (const std::string& told : told_by_ranks(2, {changed}))
-      expect_parts(told, {"step 20", "rank 1", "fc.weight"});
+      expect_in_order(told, {"step 20", "rank 0", "rank 1", "fc.weight", "all ranks"});
+  for (const std::string& told : told_by_ranks(5, {1, 2, 3, 4, 3, 4}))
+    expect_in_order(told, {"rank 0", "ranks 1, 2", "ranks 3, 4", "fc.weight", "all ranks"});
 }
 
 TEST(DesyncCheck, EqualRanksReportNothing) {

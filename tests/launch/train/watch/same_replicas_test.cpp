@@ -76,6 +76,13 @@ TEST(BroadcastState, CopiesParametersAndStatisticsFromRankZero) {
   }
 }
 
+TEST(SameState, NamesRankZeroIfItDiffersFromMost) {
+  const std::string message = agreed_message(3, exit_code::failed, [](Communicator& communicator) {
+    require_same_state(communicator, communicator.rank() == 0 ? "0124" : "0123");
+  });
+  expect_in_order(message, {"rank 0 has", "2 ranks", "device of rank 0"});
+}
+
 TEST(SameState, NamesTheDifferingRanks) {
   const std::string message = agreed_message(4, exit_code::failed, [](Communicator& communicator) {
     require_same_state(communicator, communicator.rank() % 2 == 0 ? "0123" : "0124");
