@@ -41,7 +41,7 @@ bool BestEvaluation::better(double value, double than, double by) const {
 
 bool BestEvaluation::add(const Evaluation& evaluation, std::int64_t epochs) {
   const double value = settings_.by == BestBy::accuracy ? evaluation.accuracy : evaluation.loss;
-  const bool is_number = !std::isnan(value);
+  const bool is_number = !std::isnan(evaluation.accuracy) && !std::isnan(evaluation.loss);
   seen_.last_epoch = epochs;
   if (is_number && (seen_.reference_epoch == 0 || better(value, seen_.reference, settings_.stop_min_delta))) {
     seen_.reference = value;

@@ -38,7 +38,7 @@ class BestEvaluation {
   explicit BestEvaluation(const BestSettings& settings) : settings_(settings) {}
 
   // epochs: number trained, including one that was cut short. Returns true if this evaluation is better than
-  // all before. NaN in the compared figure is never better.
+  // all before. An evaluation with NaN as its accuracy or loss is never better.
   bool add(const Evaluation& evaluation, std::int64_t epochs);
   bool stops() const;
   // Why training stops, as one line for the log.

@@ -43,6 +43,16 @@ TEST(BestEvaluation, CanUseTheLossWhichMustBeFinite) {
       "(run.stop_after_epochs = 2)");
 }
 
+TEST(BestEvaluation, LossThatIsNotANumberIsNeverBestByAccuracy) {
+  BestEvaluation best({.stop_after_epochs = 2, .keep = true});
+  EXPECT_FALSE(best.add(evaluation(0.9, std::nan("")), 1));
+  EXPECT_TRUE(best.add(evaluation(0.1), 2));
+  EXPECT_FALSE(best.add(evaluation(0.9, std::nan("")), 3));
+  EXPECT_FALSE(best.stops());
+  EXPECT_FALSE(best.add(evaluation(0.9, std::nan("")), 4));
+  EXPECT_TRUE(best.stops());
+}
+
 // Slow improvements are kept, but do not prevent the stop.
 TEST(BestEvaluation, SmallImprovementsAreKeptButDoNotPreventTheStop) {
   BestEvaluation best({.stop_after_epochs = 3, .stop_min_delta = 0.01, .keep = true});
