@@ -127,10 +127,13 @@ FileClaim::FileClaim(const std::filesystem::path& path, By who) {
     // Another user may hold a read lock, which Lockstep never sets. A new file then replaces this one.
     const bool in_the_way = who == By::owner && state_ == State::taken && !is_held(descriptor_);
     if (in_the_way && is_at(path, descriptor_)) unlink(path.c_str());
-    if (!replaced && !in_the_way) break;
+    if (replaced || in_the_way) continue;
+    if (state_ == State::held) write_holder(descriptor_, path);
+    if (state_ == State::taken) holder_ = read_holder(descriptor_);
+    return;
   }
-  if (state_ == State::held) write_holder(descriptor_, path);
-  if (state_ == State::taken) holder_ = read_holder(descriptor_);
+  state_ = State::unlockable;
+  problem_ = "other processes replace it or hold read locks on it";
 }
 
 FileClaim::~FileClaim() {

@@ -18,7 +18,8 @@ class FileClaim {
   enum class State {
     held,        // by this object, until its destruction
     taken,       // by another FileClaim, of any process
-    unlockable,  // the file exists, but its file system cannot lock
+    unlockable,  // the file exists, but its file system cannot lock, or (owner) other processes replace it
+                 // or hold read locks on it
     unopened,    // no such file and it cannot be created, it is not a regular file, or (owner) it belongs to
                  // another user
   };

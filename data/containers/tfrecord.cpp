@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -211,7 +210,7 @@ class TfRecordIndexer {
       fail(at, fmt::format("a tf.Example has no feature {} with a whole number; {}",
                            names_.text(names_.label), features_of(*example, "data.tfrecord.label")));
     const std::int64_t label = *example->label;
-    if (label < 0 || label > std::numeric_limits<std::int32_t>::max())
+    if (label < 0 || label >= kMostLabels)
       fail(at, fmt::format("label {}: allowed are 0 to {}", label, kMostLabels - 1));
     return {.offset = at + kFrame + static_cast<std::uint64_t>(example->image->data() - record_.data()),
             .bytes = static_cast<std::uint32_t>(example->image->size()),

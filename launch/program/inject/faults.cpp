@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <new>
@@ -75,7 +75,10 @@ void take_link_down(double) {
         "--inject link-down: this rank uses its machine's own network, and the machine would become "
         "unreachable; start the rank in a network namespace, as tests/nodes.sh does");
   const int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  for (const struct if_nameindex* list = if_nameindex(); list != nullptr && list->if_index != 0; ++list) {
+  CHECK(any >= 0, "cannot open a socket: {}", std::strerror(errno));
+  const struct if_nameindex* list = if_nameindex();
+  CHECK(list != nullptr, "cannot list the network interfaces: {}", std::strerror(errno));
+  for (; list->if_index != 0; ++list) {
     ifreq request = {};
     std::strncpy(request.ifr_name, list->if_name, IFNAMSIZ - 1);
     if (ioctl(any, SIOCGIFFLAGS, &request) != 0 || (request.ifr_flags & IFF_LOOPBACK) != 0) continue;

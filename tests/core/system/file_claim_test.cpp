@@ -190,6 +190,19 @@ TEST_F(FileClaimsOfUsers, LocksOfAReaderDoNotBlockTheOwner) {
   close(ready[1]);
 }
 
+// The owner can neither lock the file nor replace it, and no process has claimed it.
+TEST_F(FileClaimsOfUsers, ReadLockOnAFileThatCannotBeReplacedIsNoClaim) {
+  EXPECT_EQ(state_for(1, By::owner), static_cast<int>(State::held)) << "the first claim creates the file";
+  ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
+  const int descriptor = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  struct flock lock = {};
+  lock.l_type = F_RDLCK;
+  ASSERT_EQ(fcntl(descriptor, F_OFD_SETLK, &lock), 0);
+  EXPECT_EQ(state_for(1, By::owner), static_cast<int>(State::unlockable));
+  close(descriptor);
+  EXPECT_EQ(state_for(1, By::owner), static_cast<int>(State::held));
+}
+
 TEST_F(FileClaims, AskingForTheHolderCreatesNoFile) {
   EXPECT_EQ(my_holder_of(path_), std::nullopt);
   EXPECT_FALSE(std::filesystem::exists(path_));

@@ -62,8 +62,9 @@ void SweepJournal::read(const std::string& base, const std::string& identity) {
   int number = 0;
   try {
     for (const std::string& line : lines_.found()) {
+      ++number;
       const SweepJson json = SweepJson::parse(line);
-      if (++number == 1) {
+      if (number == 1) {
         json.at(kSweepMark);
         std::string differs = first_difference(json.at("sweep"), identity);
         if (differs.empty()) differs = first_difference(json.at("base"), base);
@@ -78,7 +79,7 @@ void SweepJournal::read(const std::string& base, const std::string& identity) {
     }
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("{}:{} was not written by lockstep sweep ({}); {}", lines_.path().string(),
-                                number + 1, one_line(error.what()), kSweepRemedy));
+                                number, one_line(error.what()), kSweepRemedy));
   }
 }
 

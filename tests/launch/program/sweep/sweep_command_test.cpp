@@ -5,7 +5,6 @@
 #include <fstream>
 #include <map>
 #include <regex>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,6 +12,7 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -33,23 +33,12 @@ class SweepPlace {
                        path("config.toml").string(), folder().string(), sweep, keys);
     return fmt::format("{} sweep {}", program(program_), path("sweep.toml").string());
   }
-  std::vector<nlohmann::json> events() const {
-    std::vector<nlohmann::json> events;
-    std::ifstream file(folder() / "sweep.jsonl");
-    for (std::string line; std::getline(file, line);) events.push_back(nlohmann::json::parse(line));
-    return events;
-  }
+  std::vector<nlohmann::json> events() const { return json_lines_of(folder() / "sweep.jsonl"); }
   int events_of(const std::string& kind, int trial) const {
     int found = 0;
     for (const nlohmann::json& event : events())
       found += event.value("event", "") == kind && event.value("trial", -1) == trial;
     return found;
-  }
-  nlohmann::json last_line_of(const std::filesystem::path& run) const {
-    std::istringstream lines(text_of(run / "metrics.jsonl"));
-    std::string line, last;
-    while (std::getline(lines, line)) last = line;
-    return nlohmann::json::parse(last);
   }
 
  private:
@@ -143,7 +132,7 @@ TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
   const std::string train = program("lockstep") + " train " + (place.folder() / "best.toml").string();
   const ProgramResult whole = run_shell(train);
   ASSERT_EQ(whole.exit_code, 0) << whole.output;
-  const auto line = place.last_line_of(place.folder() / "best");
+  const auto line = last_metrics_of(place.folder() / "best");
   EXPECT_EQ(line["test_loss"], best["loss"]);
   EXPECT_EQ(line["test_accuracy"], best["accuracy"]);
 }
@@ -231,7 +220,7 @@ TEST(Sweep, TrialMayHaveSeveralRanks) {
                               "optimizer.learning_rate = { min = 0.001, max = 0.1, scale = \"log\" }"));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(count(text_of(place.folder() / "trials.csv"), ",complete,1,"), 2) << result.output;
-  const auto facts = nlohmann::json::parse(text_of(place.folder() / "trials/0000/run.json"));
+  const auto facts = run_record(place.folder() / "trials/0000");
   EXPECT_EQ(facts["ranks"], 2);
   EXPECT_EQ(facts["global_batch"], 2 * 8);
   const ProgramResult launched = run_ranks(2, place.command("", "train.batch = [8]"));
