@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/find_batch/automatic_batch.h"
 
-#include <fmt/format.h>
-
 #include "core/log.h"
 #include "launch/program/find_batch/find_batch.h"
 #include "launch/program/find_batch/report.h"

@@ -21,7 +21,7 @@ class AccuracyTrial {
     double accuracy = 0;
   };
   Result train(const Config& config) {
-    BenchTraining bench(world_, config, registry_, datasets_);
+    MeasuredTraining bench(world_, config, registry_, datasets_);
     datasets_ = bench.training().datasets();
     Result result{.steps = bench.training().length().steps};
     bench.warm_up(result.steps);

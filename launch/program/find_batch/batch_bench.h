@@ -22,10 +22,10 @@ namespace lockstep {
 
 class BatchBench {
  public:
-  // Collective, like all members; the same results on every rank. Ranks agree over `control`. All arguments
-  // must outlive this. Batches are measured with the exchanges and recorded steps of the configuration.
+  // Collective, like all members; the same results on every rank. Ranks agree over `control`. World, control
+  // and registry outlive this. Batches are measured with the exchanges and recorded steps of the
+  // configuration.
   BatchBench(World& world, Communicator& control, const Config& as_configured, const Registry& registry);
-  ~BatchBench();
 
   // Limits of a search that starts at the configured batch: the multiple that suits the kernels of every
   // rank, and the largest batch by memory plan and dataset size on every rank; most = 0: not even one sample
@@ -43,34 +43,31 @@ class BatchBench {
   NoiseScale measure_noise(double seconds);
 
  private:
-  struct Built;
   struct Turn {
-    double samples_per_second = 0, step_seconds = 0, exposed_seconds = 0, busy = 0;
+    BenchBlock block;
+    double samples_per_second = 0;
     double ratio = 1;  // samples per second relative to the reference
   };
 
-  std::unique_ptr<Built> build(const Config& config);
-  std::unique_ptr<Built> build_smallest(std::int64_t& least);
-  std::unique_ptr<Built> build_proven(const Config& config);
-  std::unique_ptr<Built> build_beside(const Config& config);
+  std::unique_ptr<MeasuredTraining> build_smallest(std::int64_t& least);
+  std::unique_ptr<MeasuredTraining> build_proven(const Config& config);
+  std::unique_ptr<MeasuredTraining> build_beside(const Config& config);
   Config with_batch(std::int64_t batch) const;
   void require_reference();
-  // Sets turn_steps so that a turn takes about kTurnSeconds.
-  void settle(Built& built);
-  Turn turn(Built& built);
+  // Warms up. Returns the steps of a turn that takes about kTurnSeconds.
+  std::int64_t settle(MeasuredTraining& built);
+  Turn turn(MeasuredTraining& built, std::int64_t steps);
   // Alternates with the reference if it is built; returns the turn with the median ratio.
-  Turn take_turns(Built& built, int pairs, double seconds);
-  double agreed_seconds_since(std::int64_t begin_ns);
-  std::optional<NoiseSample> compare_gradients(Built& built);
+  Turn take_turns(MeasuredTraining& built, std::int64_t steps, int pairs, double seconds);
+  std::optional<NoiseSample> compare_gradients(MeasuredTraining& built);
 
   World& world_;
   Communicator& control_;
   Config config_;
-  Registry registry_;
-  Datasets datasets_;  // shared by all trainings
+  Bench bench_;  // its reference is the configured batch
   std::int64_t reference_batch_ = 0;
-  double reference_rate_ = 0;  // samples per second at its first measurement
-  std::unique_ptr<Built> reference_;
+  std::int64_t reference_steps_ = 1;  // of a turn
+  double reference_rate_ = 0;         // samples per second at its first measurement
 };
 
 }  // namespace lockstep

@@ -48,7 +48,7 @@ struct FindBatchTeller {
 };
 
 // Collective. Ranks agree over `control`. Throws agreed errors: a MemoryError if no tried batch can be
-// trained, and what Training throws.
+// trained, and what TrainingSetup throws.
 FoundBatch find_batch(World& world, Communicator& control, const Config& config, const Registry& registry,
                       const FindBatchOptions& options, const FindBatchTeller& teller = {});
 

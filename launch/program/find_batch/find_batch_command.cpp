@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/system/terminal.h"
+#include "core/text/enum_words.h"
 #include "launch/observe/terminal/progress_line.h"
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
@@ -38,7 +39,7 @@ struct FindBatchRun {
 RateScaling scaling_of(const FindBatchFlags& flags, const Config& config) {
   if (config.schedule.scaling != RateScaling::none) return RateScaling::none;
   if (flags.scaling.empty()) return scaling_for(config.optimizer.name);
-  return static_cast<RateScaling>(std::ranges::find(kRateScalingWords, flags.scaling) - kRateScalingWords);
+  return value_of<RateScaling>(flags.scaling).value();
 }
 
 // Progress on rank 0's terminal.

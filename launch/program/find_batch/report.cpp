@@ -9,10 +9,8 @@
 
 #include "core/text/enum_words.h"
 #include "core/text/units.h"
-#include "launch/observe/charts/markup.h"
 #include "launch/observe/charts/svg_chart.h"
 #include "launch/observe/terminal/progress_line.h"
-#include "launch/program/devices/memory_need.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/program/config/config.h"
 #include "launch/program/find_batch/batch_accuracy.h"
 #include "launch/program/find_batch/find_batch.h"
 

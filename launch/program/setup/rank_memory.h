@@ -3,7 +3,6 @@
 // The planned memory of a rank, by part.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

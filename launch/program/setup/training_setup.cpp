@@ -31,10 +31,9 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
     make_reproducible(config_, choice.device, host.size());
     bucket_options(config_, registry_);  // refuses codecs that conflict with other keys
     if (config_.trainer.topology == Topology::ring && choice.device.kind != DeviceKind::cpu) {
-      throw ConfigError(
-          fmt::format("comm.topology = \"ring\": on {} neighbours cannot read each other's memory; set "
-                      "world.device = \"cpu\", or comm.topology = \"all\"",
-                      to_string(choice.device)));
+      throw ConfigError(fmt::format(
+          "comm.topology = \"ring\" on {}: {}; set world.device = \"cpu\", or comm.topology = \"all\"",
+          to_string(choice.device), find_exclusion(Feature::ring, Feature::gpu)->reason));
     }
   });
   if (config_.device.near_cores) keep_near(choice.device);
@@ -248,7 +247,7 @@ AdviceContext TrainingSetup::advice_context(const World& world) const {
           .halves_are_fast = halves_are_fast(),
           .buckets = bucket_choices(network_->parameters(), host_.size()),
           .may_cross = is_host_memory(device) && !config_.gradients.cross_barrier &&
-                       meets_needs_of(Feature::cross_barrier, config_),
+                       could_turn_on(Feature::cross_barrier, config_),
           .codecs = codecs_to_advise(bucket_options(config_, registry_), network_->parameters(),
                                      buckets_->buckets(), device, world.nodes())};
 }

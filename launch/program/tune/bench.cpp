@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
-#include "comm/agreement.h"
 #include "core/error.h"
 #include "core/timeline.h"
 
@@ -14,57 +14,45 @@ namespace {
 constexpr double kBlockSeconds = 0.4;
 // Steps of this length need no settling steps: the cost of a change of turns is small beside them.
 constexpr double kLongStepSeconds = 0.2;
-// On a GPU the third and the fourth step are recorded for replay (launch/train/step/step_recordings.h).
-constexpr std::int64_t kGpuWarmUpSteps = 5;
 constexpr std::int64_t kCpuWarmUpSteps = 3;
 
 }  // namespace
 
 TuneBench::TuneBench(World& world, Communicator& control, const Config& as_configured,
                      const Registry& registry)
-    : world_(world), control_(control), as_configured_(as_configured), registry_(registry) {
-  default_ = build(as_configured_);
-  TrainingSetup& training = default_->training();
+    : bench_(world, control, registry), as_configured_(as_configured) {
+  bench_.set_reference(bench_.build(as_configured_));
+  TrainingSetup& training = bench_.reference()->training();
   Network& network = training.network();
   const auto parameters = network.parameters();
   facts_ = {.device = network.device(),
             .threads = training.threads(),
-            .global_batch = training.train_loader().global_batch(),
+            .global_batch = bench_.reference()->global_batch(),
             .parameters = {parameters.begin(), parameters.end()},
             .backend = network.backend().describe()};
 }
 
-std::unique_ptr<BenchTraining> TuneBench::build(const Config& config) {
-  auto built = std::make_unique<BenchTraining>(world_, config, registry_, datasets_);
-  datasets_ = built->training().datasets();
-  return built;
-}
-
-void TuneBench::warm_up(BenchTraining& built, std::int64_t steps) {
+void TuneBench::warm_up(MeasuredTraining& built, std::int64_t steps) {
   built.warm_up(steps);
   steps_done_ += steps;
 }
 
-TuneBlock TuneBench::block(BenchTraining& built, std::int64_t settling, std::int64_t steps) {
+BenchBlock TuneBench::block(MeasuredTraining& built, std::int64_t settling, std::int64_t steps) {
   warm_up(built, settling);
-  const BenchBlock mine = built.block(control_, steps);
+  const BenchBlock slowest = bench_.block(built, steps);
   steps_done_ += steps;
-  TuneBlock slowest;
-  for (const BenchBlock& block : gather_values(control_, mine)) {
-    slowest.step_seconds = std::max(slowest.step_seconds, block.step_seconds);
-    slowest.exposed_seconds = std::max(slowest.exposed_seconds, block.exposed_seconds);
-  }
   return slowest;
 }
 
 TuneVisit TuneBench::calibrate(std::int64_t steps_at_most) {
   const std::int64_t begin = now_ns(), before = steps_done_;
   const bool gpu = facts_.device.kind != DeviceKind::cpu;
-  TuneBlock first = block(*default_, gpu ? kGpuWarmUpSteps : 1, 1);
+  BenchBlock first = block(*bench_.reference(), gpu ? Bench::kGpuWarmUpSteps : 1, 1);
   if (first.step_seconds < kLongStepSeconds) {
     const double fits = std::ceil(kLongStepSeconds / std::max(first.step_seconds, 1e-4));
     const auto most = static_cast<double>(std::clamp<std::int64_t>(steps_at_most, 2, 50));
-    first = block(*default_, kCpuWarmUpSteps, static_cast<std::int64_t>(std::clamp(fits, 2.0, most)));
+    first =
+        block(*bench_.reference(), kCpuWarmUpSteps, static_cast<std::int64_t>(std::clamp(fits, 2.0, most)));
   }
   return {
       .blocks = {first}, .seconds = seconds_since(begin), .steps = static_cast<double>(steps_done_ - before)};
@@ -77,7 +65,7 @@ void TuneBench::set_turns(double step_seconds, std::int64_t steps_at_most) {
   const bool is_long = step_seconds >= kLongStepSeconds;
   settling_steps_ = is_long ? 0 : 1;
   warm_up_steps_ = is_long ? 1 : kCpuWarmUpSteps;
-  if (facts_.device.kind != DeviceKind::cpu) warm_up_steps_ = kGpuWarmUpSteps;
+  if (facts_.device.kind != DeviceKind::cpu) warm_up_steps_ = Bench::kGpuWarmUpSteps;
 }
 
 TuneVisit TuneBench::visit(const Config& candidate, int pairs) {
@@ -104,34 +92,26 @@ TuneVisit TuneBench::visit(const Config& candidate, int pairs) {
 
 void TuneBench::measure(const Config& candidate, int pairs, TuneVisit& visit,
                         const std::function<void()>& behind_turn) {
-  const std::unique_ptr<BenchTraining> other = default_ ? build_beside(candidate) : nullptr;
+  // A candidate that lacks memory beside the configuration may fit without it.
+  const std::unique_ptr<MeasuredTraining> other =
+      bench_.reference() == nullptr ? nullptr
+                                    : bench_.build_beside_reference([&] { return bench_.build(candidate); });
   if (other) warm_up(*other, warm_up_steps_);
-  const auto turn = [&](BenchTraining* of, const Config& config) {
+  const auto turn = [&](MeasuredTraining* of, const Config& config) {
     visit.blocks.push_back(take_turn(of, config));
     behind_turn();
   };
-  turn(default_.get(), as_configured_);
+  turn(bench_.reference(), as_configured_);
   for (int pair = 0; pair < pairs; ++pair) {
     turn(other.get(), candidate);
-    turn(default_.get(), as_configured_);
+    turn(bench_.reference(), as_configured_);
   }
 }
 
-TuneBlock TuneBench::take_turn(BenchTraining* of, const Config& config) {
+BenchBlock TuneBench::take_turn(MeasuredTraining* of, const Config& config) {
   if (of != nullptr) return block(*of, settling_steps_, block_steps_);
-  const std::unique_ptr<BenchTraining> alone = build(config);
+  const std::unique_ptr<MeasuredTraining> alone = bench_.build(config);
   return block(*alone, warm_up_steps_, block_steps_);
-}
-
-// A candidate that lacks memory beside the configuration may fit without it.
-std::unique_ptr<BenchTraining> TuneBench::build_beside(const Config& candidate) {
-  try {
-    return build(candidate);
-  } catch (const Error& error) {
-    if (!is_shortage(error)) throw;
-  }
-  default_.reset();
-  return nullptr;
 }
 
 }  // namespace lockstep

@@ -6,9 +6,9 @@
 // its turn.
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <memory>
-#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,7 +21,8 @@ namespace lockstep {
 
 class TuneBench {
  public:
-  // Collective, as all members that measure. Ranks agree over `control`. world and control outlive this.
+  // Collective, as all members that measure. Ranks agree over `control`. World, control and registry outlive
+  // this.
   TuneBench(World& world, Communicator& control, const Config& as_configured, const Registry& registry);
 
   // Facts of the given configuration.
@@ -50,22 +51,15 @@ class TuneBench {
   void tell_turns(TurnTeller teller) { turn_teller_ = std::move(teller); }
 
  private:
-  std::unique_ptr<BenchTraining> build(const Config& config);
-  void warm_up(BenchTraining& built, std::int64_t steps);
+  void warm_up(MeasuredTraining& built, std::int64_t steps);
   // of: the built training; null: builds one for this turn.
-  TuneBlock take_turn(BenchTraining* of, const Config& config);
-  TuneBlock block(BenchTraining& built, std::int64_t settling, std::int64_t steps);
+  BenchBlock take_turn(MeasuredTraining* of, const Config& config);
+  BenchBlock block(MeasuredTraining& built, std::int64_t settling, std::int64_t steps);
   void measure(const Config& candidate, int pairs, TuneVisit& visit,
                const std::function<void()>& behind_turn);
-  // Builds the candidate beside the configuration. Null where memory has no room for both: default_ is freed.
-  std::unique_ptr<BenchTraining> build_beside(const Config& candidate);
 
-  World& world_;
-  Communicator& control_;
+  Bench bench_;  // its reference is the given configuration; it has none where only one fits in memory
   Config as_configured_;
-  Registry registry_;
-  Datasets datasets_;                       // shared by all built trainings
-  std::unique_ptr<BenchTraining> default_;  // null: only one fits in memory
   Facts facts_;
   TurnTeller turn_teller_;  // may be null
   std::int64_t steps_done_ = 0;

@@ -2,7 +2,6 @@
 #include "launch/program/tune/dimensions.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <set>
 #include <utility>
 

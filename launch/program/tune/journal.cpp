@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -23,7 +22,7 @@ constexpr const char* kWhatToDo = "remove the file, or use --fresh, which rename
 
 TuneJson as_json(const TuneVisit& visit) {
   TuneJson blocks = TuneJson::array();
-  for (const TuneBlock& block : visit.blocks)
+  for (const BenchBlock& block : visit.blocks)
     blocks.push_back({{"step_seconds", block.step_seconds}, {"exposed_seconds", block.exposed_seconds}});
   return {{"blocks", blocks}, {"seconds", visit.seconds}, {"steps", visit.steps}, {"problem", visit.problem}};
 }

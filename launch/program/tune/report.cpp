@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/system/wrapped_text.h"
 #include "core/text/text.h"
 #include "launch/observe/charts/svg_chart.h"
 #include "launch/program/tune/dimensions.h"
@@ -21,26 +20,26 @@ namespace {
 using Evidence = nlohmann::ordered_json;
 
 // Medians over the blocks, in milliseconds.
-double median_ms(const std::vector<TuneBlock>& blocks, double TuneBlock::*part) {
+double median_ms(const std::vector<BenchBlock>& blocks, double BenchBlock::*part) {
   std::vector<double> values;
-  for (const TuneBlock& block : blocks) values.push_back(1e3 * block.*part);
+  for (const BenchBlock& block : blocks) values.push_back(1e3 * block.*part);
   return median_of(values);
 }
-double step_ms(const std::vector<TuneBlock>& blocks) { return median_ms(blocks, &TuneBlock::step_seconds); }
-double exposed_ms(const std::vector<TuneBlock>& blocks) {
-  return median_ms(blocks, &TuneBlock::exposed_seconds);
+double step_ms(const std::vector<BenchBlock>& blocks) { return median_ms(blocks, &BenchBlock::step_seconds); }
+double exposed_ms(const std::vector<BenchBlock>& blocks) {
+  return median_ms(blocks, &BenchBlock::exposed_seconds);
 }
 
-std::string table_row(const std::vector<TuneBlock>& blocks, const std::string& ratio,
+std::string table_row(const std::vector<BenchBlock>& blocks, const std::string& ratio,
                       const TuneFacts& facts) {
   const double step = step_ms(blocks);
   return fmt::format("{:>9.2f}  {:>10.2f}  {:>9.5g}  {:<25}", step, exposed_ms(blocks),
                      static_cast<double>(facts.global_batch) / step * 1e3, ratio);
 }
 
-Evidence as_evidence(const std::vector<TuneBlock>& blocks) {
+Evidence as_evidence(const std::vector<BenchBlock>& blocks) {
   Evidence list = Evidence::array();
-  for (const TuneBlock& block : blocks)
+  for (const BenchBlock& block : blocks)
     list.push_back({{"step_ms", 1e3 * block.step_seconds}, {"exposed_ms", 1e3 * block.exposed_seconds}});
   return list;
 }
@@ -104,14 +103,16 @@ std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const
             '\n';
   if (!outcome.confirmation.empty()) {
     text += beside(table_row(outcome.confirmed_blocks, describe(figure_of(outcome.confirmation)), facts),
-                   "confirmation: " + describe(outcome.chosen), terminal);
+                   "confirmation: " + describe(outcome.chosen), terminal) +
+            '\n';
   }
   for (const TuneCandidate& candidate : outcome.candidates) {
     if (!candidate.ratios.empty()) continue;
     text += beside("  not measured: ",
                    candidate.problem.empty() ? describe(candidate.settings) + " (the budget was spent)"
                                              : visit_line(candidate.settings, nullptr, candidate.problem),
-                   terminal);
+                   terminal) +
+            '\n';
   }
   return text;
 }
@@ -167,7 +168,7 @@ std::string tune_evidence(const TuneOutcome& outcome, const TuneFacts& facts) {
 std::optional<std::string> bucket_chart(const Config& config, const TuneOutcome& outcome,
                                         const TuneFacts& facts) {
   ChartSeries step{.name = "step", .points = {}}, exposed{.name = "exposed communication", .points = {}};
-  const auto add = [&](const TuneSettings& settings, const std::vector<TuneBlock>& blocks) {
+  const auto add = [&](const TuneSettings& settings, const std::vector<BenchBlock>& blocks) {
     const double middle = bucket_mib_of(config, settings)[1];
     step.points.push_back({middle, step_ms(blocks)});
     exposed.points.push_back({middle, exposed_ms(blocks)});

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/program/setup/bench_block.h"
+
 namespace lockstep {
 
 // Changed keys and their values in TOML; empty: the given configuration.
@@ -21,24 +23,18 @@ using TuneSettings = std::map<std::string, std::string>;
 // "comm.overlap=false, train.threads=1"; "as configured" for empty settings.
 std::string describe(const TuneSettings& settings);
 
-// Measurements of consecutive steps.
-struct TuneBlock {
-  double step_seconds = 0;     // mean of the slowest rank
-  double exposed_seconds = 0;  // mean of the rank with the most exposed communication
-};
-
 struct TuneRequest {
   TuneSettings settings;
   int pairs = 1;          // at least 1
   bool confirms = false;  // for the confirmation, not for the choice
 };
 
-// The measurements of one request.
+// The measurements of one request. Times are those of the slowest rank.
 struct TuneVisit {
-  std::vector<TuneBlock> blocks = {};  // default, candidate, default, ..., default: 2 * pairs + 1
-  double seconds = 0;                  // of the whole visit, including construction
-  double steps = 0;                    // trained, including warm-up
-  std::string problem = {};            // reason why the settings cannot run; blocks is then empty
+  std::vector<BenchBlock> blocks = {};  // default, candidate, default, ..., default: 2 * pairs + 1
+  double seconds = 0;                   // of the whole visit, including construction
+  double steps = 0;                     // trained, including warm-up
+  std::string problem = {};             // reason why the settings cannot run; blocks is then empty
 };
 
 // The speedup of each pair: the default's step time, as the mean of the blocks before and after, over the
@@ -68,8 +64,8 @@ struct TuneStage {
 struct TuneCandidate {
   TuneSettings settings;
   std::string stage;
-  std::vector<double> ratios = {};     // without the confirmation; empty: not measured
-  std::vector<TuneBlock> blocks = {};  // of the candidate, without the default's
+  std::vector<double> ratios = {};      // without the confirmation; empty: not measured
+  std::vector<BenchBlock> blocks = {};  // of the candidate, without the default's
   std::string problem = {};
 
   TuneFigure figure() const { return figure_of(ratios); }
@@ -77,10 +73,10 @@ struct TuneCandidate {
 
 struct TuneOutcome {
   std::vector<TuneCandidate> candidates;  // in the order of stages and fields
-  std::vector<TuneBlock> default_blocks;
+  std::vector<BenchBlock> default_blocks;
   TuneSettings chosen;               // the best of the candidates; empty: the default
   std::vector<double> confirmation;  // ratios of chosen; empty: not measured
-  std::vector<TuneBlock> confirmed_blocks;
+  std::vector<BenchBlock> confirmed_blocks;
   TuneSettings winner;  // chosen if confirmed, else empty
   std::string reason;   // of the decision, for people
   double spent = 0;     // in units of the budget

@@ -88,8 +88,8 @@ void require_same_flags(Communicator& communicator, const TuneFlags& flags) {
                                 flags.minutes, flags.steps, flags.fresh, flags.allow_inexact, flags.out));
   if (found.ranks.empty()) return;
   throw_agreed(ConfigError(
-      fmt::format("rank {} has the flags {}, but rank 0 has {}; start every rank with the same command",
-                  found.ranks.front(), found.text, found.reference)));
+      fmt::format("the flags are {1} on {0}, but {2} on rank 0; start every rank with the same command",
+                  named_ranks(found.ranks), found.text, found.reference)));
 }
 
 std::filesystem::path out_folder(const TuneRun& run, const TuneFlags& flags) {
@@ -219,7 +219,7 @@ void open_journal(TuneRun& run, const TuneFlags& flags, const Registry& registry
   });
 }
 
-void say_what_comes(const TuneRun& run, const TuneFlags& flags, const TuneBlock& as_configured) {
+void say_what_comes(const TuneRun& run, const TuneFlags& flags, const BenchBlock& as_configured) {
   const TuneFacts& facts = run.facts;
   say_line(fmt::format("Lockstep {}: tuning {} on {}, {} on {}: {:.1f} ms per step as configured", kVersion,
                        run.config.model.name, facts.device, counted(facts.ranks, "rank"),
@@ -260,7 +260,7 @@ TuneOutcome search_settings(TuneRun& run, const TuneFlags& flags, World& world, 
     return flags.steps > 0 ? flags.steps / part : std::numeric_limits<std::int64_t>::max();
   };
   const TuneVisit calibration = kept_or_measured(run, {}, [&] { return bench.calibrate(at_most(10)); });
-  const TuneBlock as_configured = calibration.blocks.at(0);
+  const BenchBlock as_configured = calibration.blocks.at(0);
   bench.set_turns(as_configured.step_seconds, at_most(100));
   run.facts.block_steps = bench.block_steps();
   const auto steps_of_pair = static_cast<double>(bench.steps_of_pair());

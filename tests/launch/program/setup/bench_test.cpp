@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/setup/bench.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace lockstep {

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include "launch/program/config/config_conflicts.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/devices/kernel_cache.h"
 #include "tests/message_of.h"
@@ -588,6 +589,13 @@ TEST(EngineOptions, DeviceIsPassedToTheEngine) {
   EXPECT_EQ(all.at("loader.device"), "cuda:3");
   EXPECT_EQ(all.at("network.device"), "cuda:3");
   EXPECT_EQ(all.at("kernels.cache"), default_kernel_cache().string());
+}
+
+// Advice suggests only what the configuration then accepts.
+TEST(EngineOptions, FeatureThatWouldConflictCannotBeTurnedOn) {
+  EXPECT_TRUE(could_turn_on(Feature::cross_barrier, config_of({})));
+  for (const char* setting : {"optimizer.clip_norm=1", "train.ema_decay=0.9", "train.staleness=1"})
+    EXPECT_FALSE(could_turn_on(Feature::cross_barrier, config_of({setting}))) << setting;
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ class MemoryLimit {
 void expect_measured(const TuneVisit& visit, double steps) {
   CHECK(visit.problem.empty(), "{}", visit.problem);
   CHECK(visit.blocks.size() == kBlocks, "{} blocks", visit.blocks.size());
-  for (const TuneBlock& block : visit.blocks)
+  for (const BenchBlock& block : visit.blocks)
     CHECK(block.step_seconds > 0 && block.exposed_seconds <= block.step_seconds);
   CHECK(visit.steps == steps, "{} steps were trained, not {}", visit.steps, steps);
 }
