@@ -33,8 +33,11 @@ class IdleTime {
       set(cause, "data.loader", "preload");
     } else if (context_.loader_threads > 0) {
       set(cause, "data.loader_threads", "0");
+    } else if (context_.threads > 1) {
+      set(cause, "train.threads", std::to_string(context_.threads - 1));
+      cause.change = "the loader has too few cores: set " + cause.change;
     } else {
-      cause.change = "the loader has too few cores: set train.threads one lower to leave a core for it";
+      cause.change = "the loader has too few cores: start fewer ranks on this node";
     }
     return cause;
   }
@@ -80,12 +83,13 @@ class IdleTime {
     }
     IdleCause cause = lost_to_cores();
     const int ranks = std::max(1, context_.cores / context_.threads);
-    const bool fewer_threads = context_.threads > 1 && context_.cores >= context_.local_ranks;
-    cause.change =
-        fmt::format("{} threads of {} share {}: {}", wanted, counted(context_.local_ranks, "rank"),
-                    counted(context_.cores, "core"),
-                    fewer_threads ? fmt::format("set train.threads={}", context_.cores / context_.local_ranks)
-                                  : fmt::format("start {} on this node", counted(ranks, "rank")));
+    std::string action = fmt::format("start {} on this node", counted(ranks, "rank"));
+    if (context_.threads > 1 && context_.cores >= context_.local_ranks) {
+      set(cause, "train.threads", std::to_string(context_.cores / context_.local_ranks));
+      action = "set " + cause.change;
+    }
+    cause.change = fmt::format("{} threads of {} share {}: {}", wanted, counted(context_.local_ranks, "rank"),
+                               counted(context_.cores, "core"), action);
     gain_at_most(cause, context_.cores);
     return cause;
   }

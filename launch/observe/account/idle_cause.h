@@ -8,9 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "core/timeline.h"
 #include "launch/observe/account/advice.h"
 #include "launch/observe/account/batch_room.h"
 #include "launch/observe/account/step_series.h"

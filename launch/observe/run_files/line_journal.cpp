@@ -9,9 +9,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "launch/observe/run_files/run_folder.h"
 #include "launch/train/checkpoint/plain_file.h"
 
@@ -52,10 +54,15 @@ void LineJournal::add(const std::string& line) const {
   if (const int error = append_whole(path_, line + '\n')) cannot_write_journal(path_, std::strerror(error));
   const int file = open(path_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
   const int failed = file >= 0 && fsync(file) == 0 ? 0 : errno;
-  if (file >= 0) close(file);
   // Some file systems do not support fsync.
-  if (failed != 0 && failed != EINVAL && failed != ENOTSUP)
-    cannot_write_journal(path_, std::strerror(failed));
+  const bool lost = failed != 0 && failed != EINVAL && failed != ENOTSUP;
+  // Removes the line: the caller may add it again.
+  struct stat status = {};
+  if (lost && (file < 0 || fstat(file, &status) != 0 ||
+               ftruncate(file, status.st_size - static_cast<off_t>(line.size() + 1)) != 0))
+    log::debug("{} ends with a line that may not be on disk and cannot be removed", path_.string());
+  if (file >= 0) close(file);
+  if (lost) cannot_write_journal(path_, std::strerror(failed));
 }
 
 }  // namespace lockstep

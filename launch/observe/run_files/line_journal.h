@@ -20,7 +20,7 @@ class LineJournal {
   const std::vector<std::string>& found() const { return found_; }
   // Truncates the file after its last complete line. Throws IoError.
   void drop_cut_off_line() const;
-  // Throws IoError; a failed write leaves no partial line.
+  // Throws IoError; the file then has its previous lines.
   void add(const std::string& line) const;
   const std::filesystem::path& path() const { return path_; }
 

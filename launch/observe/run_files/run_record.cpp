@@ -34,8 +34,13 @@ std::string lasting_facts(const std::string& text) {
 
 void replace(const std::filesystem::path& path, const std::string& text, bool same) {
   std::error_code error;
-  if (!same && std::filesystem::exists(std::filesystem::symlink_status(path, error)))
-    std::filesystem::rename(path, name_of_earlier(path), error);
+  if (!same && std::filesystem::exists(std::filesystem::symlink_status(path, error))) {
+    const std::filesystem::path earlier = name_of_earlier(path);
+    std::filesystem::rename(path, earlier, error);
+    if (error)
+      throw IoError(
+          fmt::format("cannot rename {} to {}: {}", path.string(), earlier.string(), error.message()));
+  }
   write_atomically(path, text, Links::replace);
 }
 

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "launch/train/clock/wait_model.h"
 #include "tests/message_of.h"
 
 namespace lockstep {

@@ -5,11 +5,10 @@
 #include <fstream>
 #include <regex>
 #include <string>
-#include <thread>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "launch/observe/run_files/event_command.h"
 #include "tests/message_of.h"
@@ -57,7 +56,9 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   const StepLine data = line_of(10, Phase::data_wait, 4);
   EXPECT_NE(cause_of(data, {.decodes = true}).find("lockstep pack"), std::string::npos);
   EXPECT_EQ(cause_of(data, {.preloads = true, .loader_threads = 1}), "data: data.loader_threads=0");
-  EXPECT_NE(cause_of(data, {.preloads = true}).find("train.threads"), std::string::npos);
+  expect_parts(cause_of(data, {.threads = 2, .preloads = true}), {"data: ", "train.threads=1"});
+  EXPECT_EQ(cause_of(data, {.preloads = true}).find("train.threads"), std::string::npos)
+      << "a rank has at least one thread";
   const StepLine idle = line_of(10, Phase::idle, 4);
   EXPECT_EQ(cause_of(idle, {.on_gpu = true}), "small_work: train.cuda_graph=true");
   EXPECT_EQ(cause_of(idle, {.on_gpu = true, .records_steps = true, .batch = 64}),
@@ -72,6 +73,17 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   const std::string others = cause_of(without_core(10, 4), {.local_ranks = 2, .threads = 2, .cores = 4});
   expect_parts(others, {"allocation: ", "4 threads", "4 cores"});
   EXPECT_EQ(others.find("train.threads"), std::string::npos) << others;
+}
+
+TEST(IdleCause, NumberOfThreadsInTheTextIsAlsoKeyAndValue) {
+  const IdleContext shared{.local_ranks = 4, .threads = 2, .cores = 4};
+  const IdleContext preloaded{.threads = 2, .preloads = true};
+  for (const auto& cause : {find_idle_cause(without_core(10, 4), shared, std::nullopt),
+                            find_idle_cause(line_of(10, Phase::data_wait, 4), preloaded, std::nullopt)}) {
+    ASSERT_TRUE(cause);
+    EXPECT_EQ(cause->key, "train.threads") << cause->change;
+    EXPECT_EQ(cause->value, "1") << cause->change;
+  }
 }
 
 // Peers wait for a rank without a core: the apparent communication time is caused by missing cores.
@@ -182,7 +194,8 @@ TEST(SlowCause, IsTheLargestLossOfCompute) {
   ASSERT_TRUE(unfilled);
   EXPECT_EQ(unfilled->cause, "architecture");
   expect_parts(unfilled->evidence, {"40 %", "conv (17 channels)"});
-  expect_parts(unfilled->change, {"channels", "16"});
+  expect_parts(unfilled->change, {"channels"});
+  EXPECT_EQ(numbers_named_in(unfilled->change), std::vector<double>{16}) << unfilled->change;
   expect_parts(slow_cause({.products = 0.1, .kernels = 10}),
                {"architecture: ", "lockstep profile", "kernels.choose=time"});
   EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 100'000}), "small_work: train.batch=2")
@@ -337,17 +350,13 @@ TEST(BusyWatch, ThrottledClockIsAllocation) {
 
 TEST(EventCommand, ReceivesTheEventWithoutBlockingTheCaller) {
   const TemporaryFolder folder("event");
-  const std::string file = (folder.path() / "event").string(), gate = (folder.path() / "gate").string();
+  const std::string gate = (folder.path() / "gate").string(), answer = (folder.path() / "answer").string();
+  for (const std::string& pipe : {gate, answer}) ASSERT_EQ(mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR), 0);
   const std::string event = R"({"text": "it's \"here\" $HOME"})";
-  ASSERT_EQ(tell_command("until [ -e " + gate + " ]; do sleep 0.01; done; printf %s \"$LOCKSTEP_EVENT\" > " +
-                             file + ".part; mv " + file + ".part " + file,
-                         event),
-            0);
-  EXPECT_NE(access(file.c_str(), F_OK), 0) << "the caller does not wait for the command";
+  // The command waits for the gate. A caller that waits for the command would never open it.
+  ASSERT_EQ(tell_command("read -r line < " + gate + "; printf %s \"$LOCKSTEP_EVENT\" > " + answer, event), 0);
   std::ofstream(gate).put('\n');
-  for (int turn = 0; turn < 500 && access(file.c_str(), F_OK) != 0; ++turn)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  std::ifstream stream(file);
+  std::ifstream stream(answer);
   std::string text;
   std::getline(stream, text);
   EXPECT_EQ(text, event);
