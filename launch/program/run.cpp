@@ -4,7 +4,6 @@
 #include "launch/program/run.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -80,16 +79,8 @@ int run(int argc, char** argv, const Registry& registry) {
     if (command.entry->text != nullptr) return print_text(command);
     log::set_level(command.log_level);
     return command.entry->alone != nullptr ? command.entry->alone(command) : run_in_world(command);
-  } catch (const Error& error) {
-    if (launched_rank() == 0) {
-      print_error(error.what());
-    } else {
-      let_rank_0_end_first();
-    }
-    return error.exit_code();
-  } catch (const std::exception& error) {
-    print_error(error.what());
-    return exit_code::failed;
+  } catch (const std::exception& exception) {
+    return end_before_world(exception);
   }
 }
 

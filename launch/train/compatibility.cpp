@@ -40,7 +40,7 @@ std::span<const Exclusion> exclusions() {
       {ring, reproducible, "the parameters that a rank averages with depend on its neighbours' speed"},
       {ring, sync_batch_norm, "otherwise ranks wait for each other in every batch norm layer"},
       {ring, checkpoint_every, "ranks synchronise only after an epoch, where run.checkpoint_minutes saves"},
-      {ring, metrics_every, "ranks synchronise only after an epoch, and are evaluated there"},
+      {ring, evaluations_within, "ranks synchronise only after an epoch, and are evaluated there"},
       {ring, profile, "the steps of different ranks do not correspond to each other"},
       {ring, gpu, "neighbours read each other's parameters in host memory"},
       {staleness, reproducible, "it adds micro-batches in the memory in which late gradients are exchanged"},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of features of a training that exclude each other, with the reasons. The Trainer checks its parts
-// and options against it; the program checks and prints it in the words of the keys
-// (launch/program/config/config_conflicts.h).
+// The table of features of a training that exclude each other, with the reasons. The Trainer checks the
+// features that it can see in its parts and options; the program checks and prints it in the words of the
+// keys (launch/program/config/config_conflicts.h).
 #pragma once
 
 #include <span>
@@ -41,7 +41,7 @@ enum class Feature {
   momentum_codec,   // it adds momentum in place of the optimizer
   other_optimizer,  // not SGD
   checkpoint_every,
-  metrics_every,  // evaluations within an epoch
+  evaluations_within,  // an epoch
   profile,
   gpu
 };

@@ -56,6 +56,13 @@ void leave_or_abort(World& world, int code) {
   }
 }
 
+int end_before_world(const std::exception& exception) {
+  const Error error = as_error(exception);
+  const bool alike = dynamic_cast<const Error*>(&exception) != nullptr;
+  !alike || launched_rank() == 0 ? print_error(error.what()) : let_rank_0_end_first();
+  return error.exit_code();
+}
+
 int run_job(const std::function<int(World& world)>& work, const WorldOptions& options) {
   try {
     World world = World::join(options);
@@ -68,10 +75,8 @@ int run_job(const std::function<int(World& world)>& work, const WorldOptions& op
     }
     leave_or_abort(world, code);
     return code;
-  } catch (const std::exception& exception) {  // World::join() fails alike on every rank
-    const Error error = as_error(exception);
-    launched_rank() == 0 ? print_error(error.what()) : let_rank_0_end_first();
-    return error.exit_code();
+  } catch (const std::exception& exception) {  // of World::join()
+    return end_before_world(exception);
   }
 }
 

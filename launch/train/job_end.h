@@ -5,6 +5,7 @@
 // turn: so this rank prints the error and aborts the job.
 #pragma once
 
+#include <exception>
 #include <functional>
 
 #include "comm/world.h"
@@ -25,6 +26,11 @@ void leave_or_abort(World& world, int code);
 
 // "lockstep: message" on standard error.
 void print_error(const std::string& message);
+
+// For an exception that every rank throws alike before they have met in a World: rank 0 prints it, and other
+// ranks let rank 0 end first. One that is not an Error may be this rank's alone, so every rank prints it.
+// Returns the exit code.
+int end_before_world(const std::exception& exception);
 
 // For a rank that fails as rank 0 does before they have met in a World. Rank 0 prints the error, but mpirun
 // ends the job with the first rank that fails, so other ranks wait here. Returns after two seconds, in case

@@ -2,6 +2,7 @@
 #include "launch/train/trainer.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <ranges>
 #include <string_view>
@@ -26,28 +27,24 @@ namespace {
 
 // Fails a CHECK if features of the training exclude each other.
 const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Parts& parts) {
-  const struct {
-    Feature feature;
-    std::string_view name;
-    bool on;
-  } features[] = {
-      {Feature::reproducible, "step statistics", parts.step_statistics != nullptr},
-      {Feature::sync_batch_norm, "synchronised batch norm", parts.across != nullptr},
-      {Feature::clip_norm, "clip_norm", options.clip_norm > 0},
-      {Feature::ema_decay, "ema_decay", options.ema_decay > 0},
-      {Feature::staleness, "delayed buckets", parts.buckets.delayed()},
-      {Feature::average_every, "average_every", options.average_every > 0},
-      {Feature::ring, "a ring", options.topology == Topology::ring},
-      {Feature::cross_barrier, "cross_barrier", options.cross_barrier},
-      {Feature::max_skipped_steps, "max_skipped_steps", options.max_skipped_steps > 0},
-      {Feature::dynamic_loss_scale, "a dynamic loss scale", parts.optimizer.loss_scale_options().dynamic()},
-      {Feature::metrics_every, "evaluate_every", options.evaluate_every > 0},
-      {Feature::gpu, "a GPU", !is_host_memory(parts.network.device())}};
-  for (const auto& each : features) {
-    for (const auto& other : features) {
-      const Exclusion* row = each.on && other.on ? find_exclusion(each.feature, other.feature) : nullptr;
-      CHECK(row == nullptr, "{} excludes {}: {}", each.name, other.name, row->reason);
-    }
+  const std::map<Feature, std::pair<std::string_view, bool>> features = {
+      {Feature::reproducible, {"step statistics", parts.step_statistics != nullptr}},
+      {Feature::sync_batch_norm, {"synchronised batch norm", parts.across != nullptr}},
+      {Feature::clip_norm, {"clip_norm", options.clip_norm > 0}},
+      {Feature::ema_decay, {"ema_decay", options.ema_decay > 0}},
+      {Feature::staleness, {"delayed buckets", parts.buckets.delayed()}},
+      {Feature::average_every, {"average_every", options.average_every > 0}},
+      {Feature::ring, {"a ring", options.topology == Topology::ring}},
+      {Feature::cross_barrier, {"cross_barrier", options.cross_barrier}},
+      {Feature::max_skipped_steps, {"max_skipped_steps", options.max_skipped_steps > 0}},
+      {Feature::dynamic_loss_scale, {"a dynamic loss scale", parts.optimizer.loss_scale_options().dynamic()}},
+      {Feature::evaluations_within, {"evaluate_every", options.evaluate_every > 0}},
+      {Feature::gpu, {"a GPU", !is_host_memory(parts.network.device())}}};
+  for (const Exclusion& row : exclusions()) {
+    const auto feature = features.find(row.feature), other = features.find(row.other);
+    if (feature == features.end() || other == features.end()) continue;
+    CHECK(!feature->second.second || !other->second.second, "{} is allowed only without {}, because {}",
+          feature->second.first, other->second.first, row.reason);
   }
   CHECK(options.clip_norm == 0 || parts.buckets.exchange().same_on_every_rank(),
         "clip_norm requires an exchange with the same result on every rank");
@@ -166,6 +163,10 @@ void Trainer::require_finite_state() {
 
 void Trainer::fit(std::span<TrainingObserver* const> observers) {
   require_finite_state();
+  struct Reset {  // also after an exception: the list may live no longer
+    ~Reset() { observers = {}; }
+    std::span<TrainingObserver* const>& observers;
+  } const reset{observers_};
   observers_ = observers;
   while (!done()) {
     std::optional<EpochRecord> record = train_epoch();
@@ -176,7 +177,6 @@ void Trainer::fit(std::span<TrainingObserver* const> observers) {
     if (epoch_is_over()) begin_epoch();
     for (TrainingObserver* each : observers_) each->epoch_over(*record);
   }
-  observers_ = {};
 }
 
 std::optional<EpochRecord> Trainer::train_epoch() {
@@ -210,7 +210,6 @@ std::optional<EpochRecord> Trainer::train_epoch() {
       return std::nullopt;
     }
   }
-  settle_all_but(0);
   if (shared != nullptr) {
     steps_by_rank_ = shared->end_epoch();
     const std::int64_t all = std::reduce(steps_by_rank_.begin(), steps_by_rank_.end());

@@ -5,7 +5,6 @@
 // checks that all ranks can continue, and updates the parameters.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -163,8 +162,6 @@ class Trainer {
   std::int64_t epochs() const { return position_.epoch; }
   // True if the epoch is reported, and evaluated if due, before another step.
   bool epoch_ends_next() const { return epoch_ends_after(position_.epoch_step, position_.step); }
-  // True if an evaluation within the epoch (TrainerOptions::evaluate_every) precedes the next step.
-  bool evaluates_within() const { return evaluates_within(position_.epoch_step, position_.step); }
   // True if train.steps ended the epoch early, and that part of it is reported.
   bool reported_early() const { return position_.reported && position_.epoch_step > 0; }
   // Makes done() true. Call between steps, on all ranks alike.
@@ -174,7 +171,7 @@ class Trainer {
     return position_.ended || position_.epoch >= options_.epochs ||
            (stopped() && (position_.reported || position_.epoch_step == 0));
   }
-  // For observers, between steps. totals() reads clocks; the other two return stored values.
+  // For observers, between steps. totals() reads clocks; the others return stored values.
   StepTotals totals();
   LastStep last_step() const;
   // Steps of this trainer whose results the host has read.
@@ -199,16 +196,16 @@ class Trainer {
   void rehearse(const std::function<void()>& after_micro_batch = nullptr);
   // True if all ranks are at the same step between steps.
   bool in_lockstep() const { return end_->shared_steps() == nullptr; }
-  // CPU time of this process so far. With one rank, communication is 0. NCCL's own threads count as compute.
-  ProcessorAccount processor_account();
 
  private:
   // The next step is `step` of the training and `epoch_step` of `epoch`. On a ring it counts the steps of all
   // ranks divided by their number; this rank's place in the data differs.
-  struct Position {
+  struct StepPosition {
     std::int64_t step = 0;
     std::int64_t epoch = 0;
     std::int64_t epoch_step = 0;
+  };
+  struct Position : StepPosition {
     std::int64_t reported = 0;  // 1: all trained steps of the epoch are reported
     bool ended = false;
     std::int64_t enqueued = 0;  // steps by this trainer
@@ -262,8 +259,12 @@ class Trainer {
   bool share_finite_state();
   // Moves the position before the failed step, or after the next one if that was taken.
   void return_to_last_good(std::int64_t failed_step, bool next_done);
-  Position position_before(std::int64_t step) const;  // from 1
+  StepPosition position_before(std::int64_t step) const;  // from 1
 
+  // True if an evaluation within the epoch (TrainerOptions::evaluate_every) precedes the next step.
+  bool evaluates_within() const { return evaluates_within(position_.epoch_step, position_.step); }
+  // CPU time of this process so far. With one rank, communication is 0. NCCL's own threads count as compute.
+  ProcessorAccount processor_account();
   // nullopt: an observer stopped the training.
   std::optional<EpochRecord> train_epoch();
   EpochRun begin_run();

@@ -3,7 +3,6 @@
 // A Trainer's account of its steps: their times and sums, for records and observers.
 #include <algorithm>
 
-#include "comm/agreement.h"
 #include "core/system/processor_time.h"
 #include "launch/train/step/shared_steps.h"
 #include "launch/train/trainer.h"

@@ -2,15 +2,12 @@
 //
 // How a Trainer ends a training whose gradients are not finite: how it finds the origin, and what it saves
 // for a resume.
-#include <cmath>
-#include <utility>
 #include <vector>
-
-#include <fmt/ranges.h>
 
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/text.h"
 #include "launch/train/trainer.h"
 #include "launch/train/watch/not_finite_search.h"
 #include "models/network_state.h"
@@ -20,6 +17,12 @@ namespace {
 
 std::vector<int> ranks_with(Communicator& host, bool mine) {
   return ranks_without(0, gather_values(host, mine ? 1 : 0));
+}
+
+// ranks: those whose loss is not finite.
+std::string what_is_not_finite(const std::vector<int>& ranks) {
+  return ranks.empty() ? "the gradient is not finite, the loss is finite on every rank"
+                       : "the loss is not finite on " + named_ranks(ranks);
 }
 
 }  // namespace
@@ -34,13 +37,10 @@ void Trainer::report_skipped(const StepVerdict& verdict) {
   }
   const std::vector<int> ranks = ranks_with(parts_.communicator.host(), !verdict.loss_finite);
   log::shared_warning("step {} skipped: {} ({} in a row, train.max_skipped_steps = {})", verdict.step,
-                      ranks.empty()
-                          ? "the gradient is not finite, the loss is finite on every rank"
-                          : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", ")),
-                      settled_.bad_in_a_row, options_.max_skipped_steps);
+                      what_is_not_finite(ranks), settled_.bad_in_a_row, options_.max_skipped_steps);
 }
 
-Trainer::Position Trainer::position_before(std::int64_t step) const {
+Trainer::StepPosition Trainer::position_before(std::int64_t step) const {
   const std::int64_t back = position_.step - (step - 1);
   if (back <= position_.epoch_step)
     return {.step = step - 1, .epoch = position_.epoch, .epoch_step = position_.epoch_step - back};
@@ -60,7 +60,7 @@ std::string Trainer::find_not_finite(std::int64_t step) {
   NotFiniteSearch search(network, stream_);
   search.check_state();
   network.keep_statistics(stream_);
-  const Position at = position_before(step);
+  const StepPosition at = position_before(step);
   train_.seek(at.epoch, at.epoch_step);
   train_.begin(stream_, StepSlot{});
   for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) {
@@ -85,9 +85,7 @@ void Trainer::stop_not_finite(const StepFailure& failure) {
   end_->finish();  // ends the following step, which is skipped, too
   Communicator& host = parts_.communicator.host();
   const std::vector<int> ranks = ranks_with(host, !failure.loss_finite);
-  const std::string what = ranks.empty()
-                               ? "the gradient is not finite, the loss is finite on every rank"
-                               : fmt::format("the loss is not finite on rank {}", fmt::join(ranks, ", "));
+  const std::string what = what_is_not_finite(ranks);
   std::string where = describe_origin(host, settled_.not_finite_origin);
   if (where.empty() && !end_->traits().judges_alone)
     where = "; when each rank repeated the step on its own batch, all values were finite";
@@ -148,10 +146,7 @@ void Trainer::return_to_last_good(std::int64_t failed_step, bool next_done) {
     for (const LossSums& sums : results_.result(StepSlot::of(settled_.steps)).losses)
       settled_.losses.add(sums);
   } else {
-    const Position at = position_before(failed_step);
-    position_.step = at.step;
-    position_.epoch = at.epoch;
-    position_.epoch_step = at.epoch_step;
+    static_cast<StepPosition&>(position_) = position_before(failed_step);
   }
   if (parts_.optimizer.loss_scale_options().dynamic()) --settled_.skipped;
   settled_.steps = position_.enqueued;

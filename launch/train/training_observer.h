@@ -16,9 +16,10 @@ class TrainingObserver {
  public:
   virtual ~TrainingObserver() = default;
 
-  // Collective. Called before each step, in reverse order of the list, so that a call of an earlier observer
-  // encloses those of later ones. Where ranks do not wait for each other (Trainer::in_lockstep() is false),
-  // called before the first step of an epoch only.
+  // Collective. Called before each step, in reverse order of the list: a later observer's before_step() and
+  // goes_on() enclose an earlier one's and the step. Where ranks do not wait for each other
+  // (Trainer::in_lockstep() is false) not collective, and called before the first step of an epoch only; a
+  // rank that takes no step gets no call.
   virtual void before_step() {}
   // Not collective. Called after every step.
   virtual void step_done(const StepRecord&) {}

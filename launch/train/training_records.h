@@ -32,7 +32,8 @@ struct StepRecord {
   double samples_per_second = 0;  // of the epoch so far, over all ranks; 0: no step is settled
 };
 
-// Sums of this rank since the trainer began. Differences describe the steps between two readings.
+// Sums of this rank: times since the trainer began, steps and losses of the epoch. Differences describe the
+// steps between two readings in an epoch.
 struct StepTotals {
   std::int64_t epoch_step = 0;      // completed steps of the epoch
   StepAccount account;              // see StepClock::so_far()
@@ -73,7 +74,7 @@ struct EpochRecord {
   StepAccount account;                           // adds up to train_seconds
   ProcessorAccount processor;                    // CPU time of the process
   double without_core_seconds = 0;               // compute threads were ready and had no core; their mean
-  std::optional<LedgerSums> ledger = {};         // of gradients' buckets; nullopt: one rank
+  std::optional<LedgerSums> ledger = {};         // of gradients' buckets; nullopt: one rank, or no timed step
   double communication_without_core = 0;         // seconds; the communication thread had no core
   std::vector<std::int64_t> steps_by_rank = {};  // on a ring (comm.topology); else empty
   // Evaluations within the epoch, then all of them, with the one after it.

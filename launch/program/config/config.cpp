@@ -16,15 +16,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/text/enum_words.h"
-#include "core/text/named_entries.h"
-#include "core/text/text.h"
-
 // toml++ 3.3 asserts on malformed headers such as "[[[" just before it would report them.
 #define TOML_ASSERT(expression) static_cast<void>(0)
 #include <toml++/toml.h>
 
 #include "core/error.h"
+#include "core/text/enum_words.h"
+#include "core/text/named_entries.h"
+#include "core/text/text.h"
 #include "launch/program/config/config_conflicts.h"
 #include "launch/program/config/config_defaults.h"
 #include "launch/program/config/config_keys.h"
@@ -402,8 +401,11 @@ void Loader::check_values() {
 }
 
 void Loader::check_together() {
-  for (const std::string& conflict : conflicts_in(config_))
-    complain(*find_key(conflict.substr(0, conflict.find(' '))), conflict);
+  for (const std::string& conflict : conflicts_in(config_)) {
+    const auto* key = find_key(conflict.substr(0, conflict.find(' ')));
+    CHECK(key != nullptr, "no key begins \"{}\"", conflict);
+    complain(*key, conflict);
+  }
   if (config_.schedule.scaling != RateScaling::none && !given("optimizer.learning_rate")) {
     complain(*find_key("optimizer.scale_rate"),
              fmt::format("optimizer.scale_rate = \"{}\": allowed only if optimizer.learning_rate is set, "

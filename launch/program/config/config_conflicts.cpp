@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "comm/exchanges/exchanges.h"
-#include "core/text/enum_words.h"
 
 namespace lockstep {
 namespace {
@@ -68,7 +67,7 @@ KeysOfFeatures keys_of_features(const Config& config) {
       {step_check, {config.check == CallCheck::step, "", "comm.check = \"plan\", \"collective\" or \"off\""}},
       {dynamic_loss_scale,
        {config.network.precision == Precision::fp16 && config.loss_scale.dynamic(), "",
-        "train.precision = \"fp32\" or \"bf16\", or train.loss_scale_interval = 0"}},
+        "a train.precision other than \"fp16\", or train.loss_scale_interval = 0"}},
       {codec,
        {gradients.codec != kDenseSum.name || gradients.codec_for != kDenseSum.name, "",
         "comm.codec = \"none\" and comm.codec_for = \"none\""}},
@@ -77,7 +76,7 @@ KeysOfFeatures keys_of_features(const Config& config) {
       {momentum_codec, {false, "comm.codec = \"dgc\"", ""}},
       {other_optimizer, {config.optimizer.name != "sgd", "", "optimizer.name = \"sgd\""}},
       {checkpoint_every, feature_number("run.checkpoint_every", config.checkpoints.every)},
-      {metrics_every, feature_number("run.metrics_every", trainer.evaluate_every)},
+      {evaluations_within, feature_number("run.metrics_every", trainer.evaluate_every)},
       {profile, feature_number("profile.active", config.profile.active)},
       {gpu,
        {config.device.device == "cuda" || config.device.device == "idle", "", "world.device = \"cpu\""}}};
@@ -116,10 +115,12 @@ std::vector<std::string> conflicts_in(const Config& config) {
   return found;
 }
 
-bool meets_needs_of(Feature feature, const Config& config) {
+bool could_turn_on(Feature feature, const Config& config) {
   const KeysOfFeatures keys = keys_of_features(config);
-  return std::ranges::none_of(
-      exclusions(), [&](const Exclusion& row) { return row.feature == feature && keys.at(row.other).on; });
+  return std::ranges::none_of(exclusions(), [&](const Exclusion& row) {
+    return (row.feature == feature && keys.at(row.other).on) ||
+           (row.other == feature && keys.at(row.feature).on);
+  });
 }
 
 std::string conflicts_as_markdown() {

@@ -16,8 +16,8 @@ namespace lockstep {
 // the value that it needs elsewhere, and the reason. Each value alone is valid.
 std::vector<std::string> conflicts_in(const Config& config);
 
-// True if the configuration has nothing off that the feature, which it need not have, requires.
-bool meets_needs_of(Feature feature, const Config& config);
+// True if the feature, which may be off, conflicts with nothing in this configuration.
+bool could_turn_on(Feature feature, const Config& config);
 
 // All rows of the table, for the page of keys.
 std::string conflicts_as_markdown();

@@ -15,44 +15,44 @@ namespace lockstep {
 namespace {
 
 // The kernels of the saved training; empty where none is resumed, or its device or kernels.choose differ.
-std::string saved_kernels(const TrainJob& run) {
-  if (!run.saved) return {};
+std::string saved_kernels(const TrainJob& job) {
+  if (!job.saved) return {};
   const auto on_gpu = [](const std::string& value) { return value == "\"cuda\"" || value == "\"idle\""; };
-  for (const KeyDifference& each : differences(run.saved->manifest.config, to_toml(run.config))) {
+  for (const KeyDifference& each : differences(job.saved->manifest.config, to_toml(job.config))) {
     if (each.key == "kernels.choose") return {};
     if (each.key == "world.device" && !(on_gpu(each.value) && on_gpu(each.other))) return {};
   }
-  return run.saved->manifest.kernels;
+  return job.saved->manifest.kernels;
 }
 
 // The line of an epoch that train.steps cut short is kept if no step remains; else the epoch continues and
 // gets a new line.
-bool keeps_partial_line(const TrainJob& run, const TrainingLength& length) {
-  return run.saved->manifest.partial_line && run.saved->manifest.steps >= length.steps;
+bool keeps_partial_line(const TrainJob& job, const TrainingLength& length) {
+  return job.saved->manifest.partial_line && job.saved->manifest.steps >= length.steps;
 }
 
 }  // namespace
 
-std::optional<std::int64_t> saved_epochs(const TrainJob& run) {
-  if (!run.saved || !run.saved->in_run_dir) return std::nullopt;
-  return run.saved->manifest.epochs;
+std::optional<std::int64_t> saved_epochs(const TrainJob& job) {
+  if (!job.saved || !job.saved->in_run_dir) return std::nullopt;
+  return job.saved->manifest.epochs;
 }
 
-void build(TrainJob& run, const Command& command, World& world) {
+void build(TrainJob& job, const Command& command, World& world) {
   hold_in("plan");
-  const Config& config = run.config;
-  Communicator& communicator = *run.communicator;
+  const Config& config = job.config;
+  Communicator& communicator = *job.communicator;
   TrainingSetup& training =
-      run.training.emplace(config, world, communicator,
-                           TrainingSetup::Options{.init = run.saved ? "" : command.init,
+      job.training.emplace(config, world, communicator,
+                           TrainingSetup::Options{.init = job.saved ? "" : command.init,
                                                   .trace = !command.trace.empty() || config.profile.any(),
-                                                  .kernels = saved_kernels(run),
+                                                  .kernels = saved_kernels(job),
                                                   .registry = command.registry});
   const std::filesystem::path directory = config.run_dir;
   const Terminal terminal = find_terminal();
   const TrainingLength length = training.length();
   run_agreed(communicator, [&] {
-    run.report.emplace(ReportOptions{.speaks = world.rank() == 0,
+    job.report.emplace(ReportOptions{.speaks = world.rank() == 0,
                                      .terminal = terminal.present,
                                      .columns = terminal.columns,
                                      .directory = directory,
@@ -63,19 +63,21 @@ void build(TrainJob& run, const Command& command, World& world) {
                                      .dropped_samples = training.train_loader().dropped_samples(),
                                      .repeated_samples = training.train_loader().repeated_samples(),
                                      .last_batch_samples = training.train_loader().last_batch_samples(),
-                                     .goes_on_after = saved_epochs(run),
-                                     .partial_line = run.saved && keeps_partial_line(run, length),
-                                     .goes_on_after_step = run.saved ? run.saved->manifest.steps : 0});
+                                     .goes_on_after = saved_epochs(job),
+                                     .partial_line = job.saved && keeps_partial_line(job, length),
+                                     .goes_on_after_step = job.saved ? job.saved->manifest.steps : 0});
   });
   TrainerOptions options = trainer_options(config);
   options.last_good = directory / "last_good.safetensors";
-  run.trainer.emplace(training.parts(), training.schedule(), options);
+  // Only rank 0 reports the norm. GPUs of all ranks record the same steps.
+  if (world.rank() != 0 && is_host_memory(training.network().device())) options.norm_every = 0;
+  job.trainer.emplace(training.parts(), training.schedule(), options);
 }
 
-IdleContext idle_context(TrainJob& run, const World& world, const DeviceMonitor* monitor,
+IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor* monitor,
                          const std::optional<Attainable>& attainable) {
-  const Config& config = run.config;
-  TrainingSetup& training = *run.training;
+  const Config& config = job.config;
+  TrainingSetup& training = *job.training;
   return {.on_gpu = training.network().device().kind == DeviceKind::cuda,
           .records_steps = config.trainer.record_steps,
           .halves_are_fast = training.halves_are_fast(),
@@ -96,16 +98,16 @@ IdleContext idle_context(TrainJob& run, const World& world, const DeviceMonitor*
           .slowed = [monitor] { return monitor != nullptr ? monitor->slowed() : std::nullopt; }};
 }
 
-void choose_threads_by_trial(TrainJob& run, const Command& command) {
-  TrainingSetup& training = *run.training;
+void choose_threads_by_trial(TrainJob& job, const Command& command) {
+  TrainingSetup& training = *job.training;
   const bool on_cpu = training.network().device().kind == DeviceKind::cpu;
-  if (!on_cpu || run.config.threads != 0 || run.config.reproducible || !command.trace.empty()) return;
+  if (!on_cpu || job.config.threads != 0 || job.config.reproducible || !command.trace.empty()) return;
   const bool remembers =
-      !training.buckets().exchange().state().empty() || run.config.trainer.topology == Topology::ring;
-  if (first_rank_where(run.communicator->host(), remembers) >= 0) return;
-  if (!sparing_is_open(*run.communicator, training.threads(), training.length().steps)) return;
+      !training.buckets().exchange().state().empty() || job.config.trainer.topology == Topology::ring;
+  if (first_rank_where(job.communicator->host(), remembers) >= 0) return;
+  if (!sparing_is_open(*job.communicator, training.threads(), training.length().steps)) return;
   const int threads = training.threads();
-  const ThreadTrial trial = try_sparing_a_core(*run.trainer, backend_for({}), *run.communicator, threads);
+  const ThreadTrial trial = try_sparing_a_core(*job.trainer, backend_for({}), *job.communicator, threads);
   training.set_threads(trial.threads);
   log::info("{}", describe(trial, threads));
 }

@@ -19,11 +19,11 @@
 #include "launch/observe/profile/step_profiler.h"
 #include "launch/observe/run_files/report.h"
 #include "launch/observe/run_files/run_folder.h"
-#include "launch/program/commands/commands.h"
+#include "launch/program/commands/command_line.h"
 #include "launch/program/config/config.h"
-#include "launch/program/resume/resume.h"
 #include "launch/program/resume/training_keeper.h"
 #include "launch/program/setup/training_setup.h"
+#include "launch/train/checkpoint/saved_training.h"
 #include "launch/train/evaluation/best_evaluation.h"
 #include "launch/train/evaluation/best_keeper.h"
 #include "launch/train/trainer.h"
@@ -48,20 +48,20 @@ struct TrainJob {
   std::optional<StepProfiler> profiler;
 };
 
-// Builds training, report and trainer from run.config and, if set, run.saved. Collective; throws agreed
+// Builds training, report and trainer from job.config and, if set, job.saved. Collective; throws agreed
 // errors.
-void build(TrainJob& run, const Command& command, World& world);
+void build(TrainJob& job, const Command& command, World& world);
 
 // The number of epochs whose lines metrics.jsonl keeps; nullopt where a new file begins.
-std::optional<std::int64_t> saved_epochs(const TrainJob& run);
+std::optional<std::int64_t> saved_epochs(const TrainJob& job);
 
 // Collective. On a CPU, tries whether one thread fewer per rank is faster
 // (launch/train/trials/thread_trial.h). Does nothing where train.threads is set, with train.reproducible or
 // --trace, and where the trial's steps could not be undone: with an exchange that has state, or on a ring.
-void choose_threads_by_trial(TrainJob& run, const Command& command);
+void choose_threads_by_trial(TrainJob& job, const Command& command);
 
 // The facts of this run that explain idle devices. The result refers to all arguments but attainable.
-IdleContext idle_context(TrainJob& run, const World& world, const DeviceMonitor* monitor,
+IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor* monitor,
                          const std::optional<Attainable>& attainable);
 
 }  // namespace lockstep

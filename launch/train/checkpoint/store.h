@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <string>
 #include <vector>
 
 #include "launch/train/checkpoint/manifest.h"

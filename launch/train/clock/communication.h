@@ -5,7 +5,6 @@
 // one that does not wait while its peers do.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "comm/communicator.h"

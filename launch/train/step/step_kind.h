@@ -13,7 +13,7 @@ enum class StepKind {
   local,        // nothing
   averaging,    // a local step, then the ranks average parameters
 };
-inline constexpr std::size_t kStepKinds = 3;
+inline constexpr std::size_t kStepKinds = static_cast<std::size_t>(StepKind::averaging) + 1;
 
 // Determines the kind of each step of a training.
 struct LocalSgdOptions {

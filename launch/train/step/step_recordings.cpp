@@ -52,6 +52,7 @@ StepRecordings::Recorded StepRecordings::record(const std::function<void()>& enq
   if (first_without < 0) {
     if (enqueued() == first_recorded_) {
       constexpr std::string_view kNames[] = {"", "local ", "averaging "};
+      static_assert(std::size(kNames) == kStepKinds);
       log::info("{}steps are recorded and replayed: {} operations each",
                 kNames[static_cast<std::size_t>(kind_)], step.work.operations());
     }

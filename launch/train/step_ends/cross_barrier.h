@@ -20,7 +20,6 @@
 // "Crossing the global barrier" is ByteScheduler's name for it (Peng et al., 2019).
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <vector>
 

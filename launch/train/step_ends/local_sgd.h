@@ -15,7 +15,6 @@
 // training.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>

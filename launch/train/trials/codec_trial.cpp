@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "launch/train/clock/communication.h"
 #include "launch/train/quantile.h"
+#include "launch/train/trials/codec_choice.h"
 
 namespace lockstep {
 namespace {

@@ -17,7 +17,7 @@
 #include "comm/communicator.h"
 #include "core/state.h"
 #include "launch/train/clock/ledger.h"
-#include "launch/train/trials/codec_choice.h"
+#include "launch/train/clock/wait_model.h"
 
 namespace lockstep {
 

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "comm/agreement.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 
@@ -92,10 +93,10 @@ std::string describe_origin(Communicator& host, const std::string& found) {
   for (std::size_t first = 0; first < all.size(); ++first) {
     const auto here = all.begin() + static_cast<std::ptrdiff_t>(first);
     if (here->empty() || std::find(all.begin(), here, *here) != here) continue;
-    std::vector<std::size_t> ranks;
+    std::vector<int> ranks;
     for (std::size_t rank = first; rank < all.size(); ++rank)
-      if (all[rank] == all[first]) ranks.push_back(rank);
-    places.push_back(fmt::format("on rank {} in {}", fmt::join(ranks, ", "), all[first]));
+      if (all[rank] == all[first]) ranks.push_back(static_cast<int>(rank));
+    places.push_back(fmt::format("on {} in {}", named_ranks(ranks), all[first]));
   }
   return places.empty() ? "" : fmt::format("; the origin is {}", fmt::join(places, ", "));
 }

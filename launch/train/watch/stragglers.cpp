@@ -2,7 +2,6 @@
 #include "launch/train/watch/stragglers.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "comm/agreement.h"
@@ -55,7 +54,9 @@ StragglerWatch::StragglerWatch(Trainer& trainer, Communicator& host,
       found_(std::move(found)),
       hosts_(gather_texts(host, host_name())),
       memory_(host.allocate((static_cast<std::size_t>(host.size()) + 1) * sizeof(std::int32_t))),
-      arrived_(Device{}) {}
+      arrived_(Device{}) {
+  if (host_.size() > 1) own_.end(trainer_.own_seconds());
+}
 
 StragglerWatch::~StragglerWatch() {
   if (!under_way_) return;
@@ -66,15 +67,13 @@ StragglerWatch::~StragglerWatch() {
   }
 }
 
-// Excludes the work between steps.
 void StragglerWatch::before_step() {
-  if (host_.size() > 1) last_ = trainer_.own_seconds();
+  if (std::exchange(paused_, false) && host_.size() > 1) own_.resume(trainer_.own_seconds());
 }
 
 bool StragglerWatch::goes_on() {
   if (host_.size() == 1 || !trainer_.in_lockstep()) return true;
-  const OwnSeconds now = trainer_.own_seconds();
-  seconds_.push_back(std::max(now.host - last_.host, now.device - last_.device));
+  seconds_.push_back(own_.end(trainer_.own_seconds()));
   if (under_way_) receive();
   if (seconds_.size() >= steps_) send();
   return true;
@@ -110,8 +109,7 @@ void StragglerWatch::receive() {
     log::shared_warning(
         "rank {} on {} is slow, and all ranks wait for it: since step {} it needs {:.1f} ms a step, the "
         "median rank {:.1f} ms ({:.2f} times as long, without waits); check its device's clock and "
-        "temperature, "
-        "its cores, memory and disk, and other programs on {}",
+        "temperature, its cores, memory and disk, and other programs on {}",
         each.rank, each.host, each.since_step, 1e3 * each.seconds, 1e3 * each.median_seconds, each.factor(),
         each.host);
     found_(each);

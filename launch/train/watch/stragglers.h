@@ -6,9 +6,9 @@
 // divided by its own. Below 0.75 in three windows in a row, the rank is reported once.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,6 +53,23 @@ class StragglerScore {
   std::vector<Rank> ranks_;
 };
 
+// A rank's own time of each step, from its running sums.
+class OwnStepTime {
+ public:
+  // Work between steps has ended at `now`, and is not part of the next step. The device's sum continues: a
+  // GPU's step may end on the host after the step that follows it, or between the two.
+  void resume(const OwnSeconds& now) { last_.host = now.host; }
+  // Seconds of the step that has ended, on the host or the device, whichever is longer.
+  double end(const OwnSeconds& now) {
+    const double seconds = std::max(now.host - last_.host, now.device - last_.device);
+    last_ = now;
+    return seconds;
+  }
+
+ private:
+  OwnSeconds last_;
+};
+
 // Finds stragglers during a training and reports them.
 class StragglerWatch final : public TrainingObserver {
  public:
@@ -65,6 +82,8 @@ class StragglerWatch final : public TrainingObserver {
 
   void before_step() override;
   bool goes_on() override;
+  void evaluated_within(const EvaluationRecord&) override { paused_ = true; }
+  void epoch_over(const EpochRecord&) override { paused_ = true; }
 
  private:
   static constexpr std::size_t kLeastSteps = 4;  // of a window
@@ -77,7 +96,8 @@ class StragglerWatch final : public TrainingObserver {
   std::function<void(const Straggler&)> found_;
   StragglerScore score_;
   std::vector<std::string> hosts_;  // by rank
-  OwnSeconds last_;
+  OwnStepTime own_;
+  bool paused_ = false;          // other work follows the last step
   std::vector<double> seconds_;  // this rank's, of the window's steps
   std::size_t steps_ = kLeastSteps;
   Buffer memory_;  // microseconds by rank, then the steps that rank 0 wants in a window

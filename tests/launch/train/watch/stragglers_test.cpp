@@ -23,6 +23,15 @@ std::vector<double> window_of(int number, double factor, std::size_t ranks = 4) 
   return window;
 }
 
+// The device ends a step after the host does: here after the work between two steps, such as a comparison.
+TEST(OwnStepTime, DeviceStepThatEndsBetweenStepsCounts) {
+  OwnStepTime own;
+  own.end({});
+  EXPECT_DOUBLE_EQ(own.end({.host = 1, .device = 0}), 1);
+  own.resume({.host = 5, .device = 20});
+  EXPECT_DOUBLE_EQ(own.end({.host = 6, .device = 20}), 20) << "the host's work between steps does not count";
+}
+
 TEST(StragglerScore, NamesASlowRankOnceInItsThirdWindow) {
   StragglerScore score;
   for (int window = 0; window < 50; ++window) {
