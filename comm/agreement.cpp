@@ -5,9 +5,8 @@
 #include <new>
 #include <optional>
 
-#include <fmt/ranges.h>
-
 #include "core/error.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 
@@ -57,7 +56,7 @@ void run_agreed(Communicator& communicator, const std::function<void()>& work) {
   const int first = failed.front();
   const std::string message = broadcast_text(communicator, mine ? mine->what() : "", first);
   const bool everybody = static_cast<int>(failed.size()) == communicator.size();
-  const std::string where = everybody ? "" : fmt::format("rank {}: ", fmt::join(failed, ", "));
+  const std::string where = everybody ? "" : named_ranks(failed) + ": ";
   throw_agreed(Error(codes[static_cast<std::size_t>(first)], where + message));
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <iterator>
 
+#include <fmt/ranges.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -69,8 +70,8 @@ Level set_level(Level level) {
 
 void set_level(std::string_view word) {
   const auto found = std::ranges::find(kLevelWords, word);
-  CHECK(found != std::end(kLevelWords), "unknown log level {}: allowed are debug, info, warning, error",
-        word);
+  CHECK(found != std::end(kLevelWords), "unknown log level {}: allowed are {}", word,
+        fmt::join(kLevelWords, ", "));
   set_level(static_cast<Level>(found - std::begin(kLevelWords)));
 }
 

@@ -18,6 +18,7 @@ enum class Level { debug, info, warning, error, off };
 
 // The levels' names for users. `off` has none: only the program sets it.
 inline constexpr std::string_view kLevelWords[] = {"debug", "info", "warning", "error"};
+static_assert(std::size(kLevelWords) == static_cast<std::size_t>(Level::off));
 
 // Drops lines below this level. Default: info. Returns the previous level.
 Level set_level(Level level);

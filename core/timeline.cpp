@@ -75,12 +75,14 @@ double seconds_since_1970() {
 
 std::string_view name_of(Track track) {
   constexpr std::string_view kNames[] = {"step", "compute", "communication", "data"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Track::data) + 1);
   return kNames[static_cast<std::size_t>(track)];
 }
 
 std::string_view name_of(Phase phase) {
   constexpr std::string_view kNames[] = {"data_wait", "forward", "backward",    "exposed_communication",
                                          "optimizer", "idle",    "device_wait", "rest"};
+  static_assert(std::size(kNames) == kPhases);
   return kNames[static_cast<std::size_t>(phase)];
 }
 

@@ -107,7 +107,7 @@ enum class Phase : std::uint8_t {
   device_wait,  // the host waits for a GPU
   rest
 };
-inline constexpr std::size_t kPhases = 8;
+inline constexpr std::size_t kPhases = static_cast<std::size_t>(Phase::rest) + 1;
 std::string_view name_of(Phase phase);
 // True for phases that only occur with GPUs.
 inline bool is_of_gpus(Phase phase) { return phase == Phase::idle || phase == Phase::device_wait; }

@@ -17,6 +17,7 @@
 #include "core/log.h"
 #include "core/system/processor_time.h"
 #include "core/tensor/buffer.h"
+#include "core/text/text.h"
 #include "core/timeline.h"
 #include "data/loader_pace.h"
 #include "data/sample_order.h"
@@ -383,9 +384,9 @@ BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOption
   const std::int64_t global = shard.size * options.accumulation * options.batch;
   if (options.tail != Tail::pad && options.tail != Tail::exact && dataset.size() < global) {
     throw ConfigError(fmt::format(
-        "the dataset has {} samples, fewer than one global batch of {} ({} rank{} x batch {} x "
+        "the dataset has {} samples, fewer than one global batch of {} ({} x batch {} x "
         "accumulation {}); lower train.batch or train.accumulation, or start fewer ranks",
-        dataset.size(), global, shard.size, shard.size == 1 ? "" : "s", options.batch, options.accumulation));
+        dataset.size(), global, counted(shard.size, "rank"), options.batch, options.accumulation));
   }
   CHECK(dataset.size() > 0, "the dataset is empty");
   if (dataset.size() > std::numeric_limits<decltype(SampleId::index)>::max()) {

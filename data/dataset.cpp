@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/text/named_entries.h"
-
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/named_entries.h"
 #include "data/containers/tfrecord.h"
 #include "data/containers/webdataset.h"
 #include "data/formats/cifar.h"

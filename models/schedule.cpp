@@ -5,7 +5,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/error.h"
 #include "core/text/named_entries.h"
 
 namespace lockstep {

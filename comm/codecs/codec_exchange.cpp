@@ -23,10 +23,11 @@ ConfigError nothing_to_compress(const ExchangeChoice& choice, const CodecRule* r
       rule == nullptr
           ? fmt::format("comm.codec = \"{}\": no parameter of the model", choice.kind->name)
           : fmt::format("comm.codec_for, {}={}: no matching parameter", rule->pattern, choice.kind->name);
+  const std::string dense = rule == nullptr ? "comm.codec = \"none\"" : rule->pattern + "=none";
   return ConfigError(
-      fmt::format("{} can be compressed: it needs 2 dimensions or more, at least {} elements, and fewer "
-                  "bytes with the codec; use \"none\"",
-                  which, kLeastCompressed));
+      fmt::format("{} can be compressed, because none has 2 dimensions or more, at least {} elements, and "
+                  "fewer bytes with the codec; set {}",
+                  which, kLeastCompressed, dense));
 }
 
 std::size_t bytes_of(std::int64_t elements, DType type) {

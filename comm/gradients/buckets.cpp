@@ -32,11 +32,10 @@ ExchangeChoice choice_of(std::string_view name, const GradientSettings& settings
 std::vector<CodecRule> read_rules(const GradientSettings& settings,
                                   const std::vector<const ExchangeKind*>& table) {
   std::vector<CodecRule> rules;
-  std::string_view rest = settings.codec_for;
-  while (!rest.empty()) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view rule = trimmed(rest.substr(0, comma));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  std::vector<std::string_view> parts = split_text(settings.codec_for, ',');
+  if (parts.back().empty()) parts.pop_back();  // a comma may end the list
+  for (const std::string_view part : parts) {
+    const std::string_view rule = trimmed(part);
     const std::size_t equals = rule.find('=');
     if (equals == 0 || equals == std::string_view::npos) {
       throw ConfigError(fmt::format(
@@ -150,10 +149,10 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
     if (options.one_by_one) arrived_.emplace_back(communicator.stream().device());
   }
   if (options.one_by_one && !exchange_->same_on_every_rank()) {
-    throw_agreed(ConfigError(
-        fmt::format("comm.cross_barrier = true requires the same gradients on every rank, but \"{}\" gives "
-                    "each rank a different part of a bucket; set another comm.codec, or set it to false",
-                    options.exchange.kind->name)));
+    throw_agreed(ConfigError(fmt::format(
+        "comm.cross_barrier = true requires the same gradients on every rank, but \"{}\" gives "
+        "each rank a different part of a bucket; set another comm.codec, or comm.cross_barrier = false",
+        options.exchange.kind->name)));
   }
 }
 

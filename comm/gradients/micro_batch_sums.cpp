@@ -22,7 +22,8 @@ MicroBatchSums::MicroBatchSums(const BucketPlan& plan, const GradientArena& aren
       communicator_(communicator),
       pending_(communicator.stream().device(), plan.elements(), micro_batches) {
   CHECK(make_up_a_subtree(micro_batches, communicator.size()),
-        "{} micro-batches on each of {} ranks are not a subtree: the number must be a power of two",
+        "{} micro-batches on each of {} ranks are not a subtree: the number of micro-batches must be a power "
+        "of two",
         micro_batches, communicator.size());
   if (half_elements(plan) > 0) wide_ = communicator.allocate(wide_bytes(half_elements(plan)));
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/watchdog/evidence.h"
 
-#include <charconv>
 #include <chrono>
 
 #include <fmt/format.h>
 
 #include "core/system/backtrace.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -26,8 +26,7 @@ std::string own_stacks() {
 }
 
 std::string seen_of(const std::string& process_number) {
-  int process = 0;
-  std::from_chars(process_number.data(), process_number.data() + process_number.size(), process);
+  const int process = number_from<int>(process_number).value_or(0);
   std::string text = process > 0 ? describe_process(process) : "";
   if (text.empty()) text = fmt::format("process {} no longer exists", process_number);
   return text;

@@ -4,16 +4,19 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
+#include <utility>
 
 namespace lockstep {
 
-// The bytes of a file from this one on; empty if the file cannot be read.
+// The bytes of a file from this one on, as far as they can be read; empty for a directory.
 inline std::string file_text(const std::filesystem::path& path, std::uintmax_t from = 0) {
   std::ifstream file(path, std::ios::binary);
   if (from > 0) file.seekg(static_cast<std::streamoff>(from));
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
 }
 
 }  // namespace lockstep

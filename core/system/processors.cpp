@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::array kNames = {std::string_view("baseline"), std::string_view("avx2"),
                                std::string_view("avx512")};
+static_assert(kNames.size() == static_cast<std::size_t>(InstructionSet::avx512) + 1);
 
 InstructionSet largest_of_processor() {
 #if defined(__x86_64__)

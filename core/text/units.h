@@ -11,6 +11,7 @@
 namespace lockstep {
 
 inline constexpr double kMiB = 1 << 20;
+inline constexpr double kGiB = 1 << 30;
 
 inline double in_mib(std::size_t bytes) { return static_cast<double>(bytes) / kMiB; }
 

@@ -47,10 +47,10 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
     if (name.find(names.mark) == std::string::npos && !(names.shard_suffices && ends_as_shard(name)))
       continue;
     if (names_both_splits(front_of(entry->path()))) {
-      throw DataError(
-          fmt::format("{}: the name contains words of the training split and of another split; rename the "
-                      "file, or move it out of the folder",
-                      entry->path().string()));
+      throw DataError(fmt::format(
+          "{}: the name contains words of the training split and of another split, so its samples "
+          "would be in both; rename the file, or move it out of the folder",
+          entry->path().string()));
     }
     all.push_back(entry->path());
   }

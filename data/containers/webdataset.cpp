@@ -163,9 +163,7 @@ class TarIndexer {
   }
 
   std::int32_t label_in(const std::string& text, const std::string& path, std::uint64_t at) const {
-    std::string_view digits = text;
-    while (!digits.empty() && std::strchr(" \r\n\t", digits.back()) != nullptr) digits.remove_suffix(1);
-    while (!digits.empty() && digits.front() == ' ') digits.remove_prefix(1);
+    const std::string_view digits = trimmed(text, " \r\n\t");
     const auto label = number_from<std::int32_t>(digits);
     if (!label)
       fail(at, fmt::format("{}: \"{}\" is not a label; expected a whole number", path, digits.substr(0, 40)));

@@ -117,13 +117,11 @@ class ColumnFinder {
   }
 
   std::vector<std::size_t> listed(std::string_view names) const {
+    if (names == "none") return {};
+    std::vector<std::string_view> parts = split_text(names, ',');
+    if (parts.back().empty()) parts.pop_back();  // a comma may end the list
     std::vector<std::size_t> columns;
-    if (names == "none") return columns;
-    while (!names.empty()) {
-      const std::size_t comma = std::min(names.find(','), names.size());
-      columns.push_back(column("data.csv.ignore", trimmed(names.substr(0, comma))));
-      names.remove_prefix(std::min(comma + 1, names.size()));
-    }
+    for (const std::string_view part : parts) columns.push_back(column("data.csv.ignore", trimmed(part)));
     return columns;
   }
 
@@ -156,6 +154,11 @@ struct Rows {
   std::size_t size() const { return labels.size(); }
 };
 
+DataError different_columns(const std::string& file, const std::string& first) {
+  return DataError(fmt::format(
+      "{}: its columns differ from those of {}; give both the same columns in the same order", file, first));
+}
+
 class RowReader {
  public:
   // tells: log guesses.
@@ -178,7 +181,7 @@ class RowReader {
         rows.name = file.name();
         rows.columns = columns;
       } else if (columns.names != rows.columns.names || columns.features != rows.columns.features) {
-        throw DataError(fmt::format("{}: its columns differ from those of {}", file.name(), rows.name));
+        throw different_columns(file.name(), rows.name);
       }
       const std::size_t wanted = cells.size();
       for (bool there = columns.names.empty() || file.next(cells); there; there = file.next(cells)) {
@@ -424,7 +427,7 @@ std::unique_ptr<Dataset> open_csv(const DatasetOptions& options, Split split) {
     rows = test_reader.read(labelled_files(options, columns), known);
     test_reader.tell();
     if (rows.columns.names != columns.names || rows.columns.features != columns.features)
-      throw DataError(fmt::format("{}: its columns differ from those of {}", rows.name, train));
+      throw different_columns(rows.name, train);
   }
   const std::size_t width = rows.columns.count();
   const ImageShape shape{

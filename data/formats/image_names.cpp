@@ -9,13 +9,12 @@
 #include <utility>
 
 #include <fmt/ranges.h>
-
-#include "core/text/text.h"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/text.h"
 #include "data/formats/split_words.h"
 
 namespace lockstep {

@@ -81,14 +81,15 @@ void verify(const Dataset& dataset, const VerifyOptions& options) {
       if (tells) options.told_progress(std::min(next.load(), end) - begin, end - begin);
     }
   };
+  if (options.told_progress) options.told_progress(0, end - begin);
   std::vector<std::future<void>> threads;
   for (int i = 1; i < options.threads; ++i) threads.push_back(std::async(std::launch::async, work, false));
   work(options.told_progress != nullptr);
   for (std::future<void>& thread : threads) thread.get();
   faults.throw_if_any();
   if (dataset.damaged() > 0) {
-    log::warning("{} sample{} damaged, and decoded as far as possible", dataset.damaged(),
-                 dataset.damaged() == 1 ? " is" : "s are");
+    log::warning("{} {} damaged, and decoded as far as possible", counted(dataset.damaged(), "sample"),
+                 dataset.damaged() == 1 ? "is" : "are");
   }
 }
 

@@ -25,8 +25,8 @@ struct VerifyOptions {
   Verify extent = Verify::headers;
   Shard shard;  // the share of the samples that this rank verifies
   int threads = 1;
-  // Called by the calling thread after each sample that it verifies, with the number of this shard's samples
-  // begun and in all. Null: no reports.
+  // Called by the calling thread at the start and after each sample that it verifies, with the number of this
+  // shard's samples begun and in all. Null: no reports.
   std::function<void(std::int64_t done, std::int64_t all)> told_progress = {};
 };
 

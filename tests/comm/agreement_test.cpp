@@ -23,7 +23,7 @@ TEST(RunAgreed, TurnsOtherExceptionsIntoAnAgreedError) {
       if (communicator.rank() != 1) throw std::runtime_error("odd");
     });
   });
-  EXPECT_EQ(other, "rank 0, 2: odd");
+  EXPECT_EQ(other, "ranks 0, 2: odd");
 }
 
 TEST(FindDifference, ComparesEachRankWithRankZero) {

@@ -3,12 +3,13 @@
 
 #include <filesystem>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/files/atomic_file.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -32,20 +33,20 @@ void require_writable(const std::string& path) {
 void require_same_config(Communicator& communicator, const std::string& toml) {
   const Difference found = find_difference(communicator, toml);
   if (found.ranks.empty()) return;
-  throw_agreed(
-      ConfigError(fmt::format("the configuration of rank {} differs from rank 0's, first in {}; start every "
-                              "rank with the same command",
-                              fmt::join(found.ranks, ", "), first_difference(found.reference, found.text))));
+  throw_agreed(ConfigError(
+      fmt::format("the configuration of {} differs from rank 0's, first in {}; start every rank with the "
+                  "same command",
+                  named_ranks(found.ranks), first_difference(found.reference, found.text))));
 }
 
 // Rank 0 alone reads the file; a different file of another rank would be ignored.
 void require_same_init(Communicator& communicator, const std::string& path) {
   const Difference found = find_difference(communicator, path);
   if (found.ranks.empty()) return;
-  throw_agreed(
-      ConfigError(fmt::format("rank {} has --init \"{}\", rank 0 has \"{}\": all ranks use rank 0's file; "
-                              "start every rank with the same command",
-                              fmt::join(found.ranks, ", "), found.text, found.reference)));
+  throw_agreed(ConfigError(
+      fmt::format("--init is \"{1}\" on {0}, but \"{2}\" on rank 0: all ranks use rank 0's file; start every "
+                  "rank with the same command",
+                  named_ranks(found.ranks), found.text, found.reference)));
 }
 
 }  // namespace

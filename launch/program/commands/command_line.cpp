@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/named_entries.h"
 #include "launch/program/commands/command_help.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/config/config.h"
@@ -21,7 +22,6 @@ namespace {
 struct Grammar {
   explicit Grammar(const Registry& registry);
   std::vector<CommandHelp> help() const;
-  std::vector<std::string> names() const;
 
   Command parsed;
   CLI::App app{"", "lockstep"};
@@ -59,12 +59,6 @@ Grammar::Grammar(const Registry& registry) {
     if (entry->in_world != nullptr && !has_own) add_ranks_flag(*command, parsed);
     apps.push_back(command);
   }
-}
-
-std::vector<std::string> Grammar::names() const {
-  std::vector<std::string> names;
-  for (const CommandEntry* entry : parsed.registry.commands) names.emplace_back(entry->name);
-  return names;
 }
 
 CommandHelp help_for(const CLI::App& command) {
@@ -121,7 +115,7 @@ std::string explain(const Grammar& grammar, const std::string& word) {
   const std::vector<CLI::App*> chosen = grammar.app.get_subcommands();
   if (chosen.empty()) {
     if (word.starts_with("-")) return fmt::format("unknown flag {}; see lockstep help", word);
-    const std::vector<std::string> names = grammar.names();
+    const std::vector<std::string> names = names_in(grammar.parsed.registry.commands);
     const std::string near = nearest(word, names);
     return near.empty() ? fmt::format("unknown command {}; allowed are {}", word, fmt::join(names, ", "))
                         : fmt::format("unknown command {}{}", word, did_you_mean(near));

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/system/terminal.h"
 #include "core/system/wrapped_text.h"
+#include "core/text/units.h"
 #include "kernels/backend.h"
 #include "kernels/library_versions.h"
 #include "launch/program/commands/commands.h"
@@ -24,9 +25,8 @@ const char* extent_of(const CudaDevice& device) {
 std::string gpu_line(const CudaDevice& device, const NodeClaims& claims) {
   const std::optional<std::string> holder = holder_of_gpu(claims, device.uuid);
   return fmt::format("{}  {:.1f} GiB  compute capability {}.{}  {}  {}, {}", device.name,
-                     static_cast<double>(device.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
-                     device.compute_capability / 10, device.compute_capability % 10, device.uuid,
-                     extent_of(device),
+                     static_cast<double>(device.memory_bytes) / kGiB, device.compute_capability / 10,
+                     device.compute_capability % 10, device.uuid, extent_of(device),
                      holder ? "claimed by a Lockstep job: " + *holder : "not claimed by a Lockstep job");
 }
 

@@ -18,6 +18,7 @@
 #include "core/log.h"
 #include "core/system/printable.h"
 #include "core/text/json_text.h"
+#include "core/text/text.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/image_names.h"
 #include "data/images/resized.h"
@@ -27,7 +28,7 @@
 #include "launch/program/devices/device_choice.h"
 #include "launch/program/network/export_facts.h"
 #include "launch/program/network/predictor.h"
-#include "launch/program/resume/resume.h"
+#include "launch/train/checkpoint/saved_training.h"
 #include "launch/train/hold.h"
 #include "launch/train/job_end.h"
 
@@ -254,9 +255,9 @@ void require_same_images(Communicator& host, const std::vector<std::string>& pat
       fmt::format("{} images ({:08x})", paths.size(), crc32c(fmt::format("{}", fmt::join(paths, "\n")))));
   if (found.ranks.empty()) return;
   throw_agreed(
-      ConfigError(fmt::format("rank {} finds {}, rank 0 finds {}: ranks share one list of images; put the "
+      ConfigError(fmt::format("{} found {}, rank 0 found {}: ranks share one list of images; put the "
                               "images on storage that all ranks read",
-                              fmt::join(found.ranks, ", "), found.text, found.reference)));
+                              named_ranks(found.ranks), found.text, found.reference)));
 }
 
 // Collective. Logs the totals of all ranks; throws an agreed Error if images have no class.

@@ -7,7 +7,7 @@
 #include <map>
 #include <thread>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -15,7 +15,6 @@
 #include "core/log.h"
 #include "core/system/near_processors.h"
 #include "core/text/text.h"
-#include "launch/program/devices/device_choice.h"
 
 namespace lockstep {
 
@@ -54,7 +53,7 @@ struct NodeUse {
   double time() const { return std::min(quota, static_cast<double>(CPU_COUNT(&cores))); }
 
   std::vector<std::size_t> ranks;
-  std::vector<std::size_t> on_one_core;  // bound to one core of a machine with several
+  std::vector<int> on_one_core;  // bound to one core of a machine with several
   cpu_set_t cores = {};
   double quota = 0;  // sum over its ranks, in cores
   int threads = 0;
@@ -69,7 +68,7 @@ std::map<int, NodeUse> use_of_nodes(std::span<const RankCores> ranks, std::span<
     node.quota += time_of(ranks[rank], ranks);
     CPU_OR(&node.cores, &node.cores, &ranks[rank].usable);
     if (CPU_COUNT(&ranks[rank].usable) == 1 && ranks[rank].machine_cores > 1)
-      node.on_one_core.push_back(rank);
+      node.on_one_core.push_back(static_cast<int>(rank));
   }
   return nodes;
 }
@@ -97,9 +96,9 @@ std::string describe_node(const NodeUse& node, std::span<const RankCores> ranks)
   }
   if (node.on_one_core.empty()) return {};
   return fmt::format(
-      "rank {} may use one core of {}, so communication has no free core for overlap: start with mpirun "
+      "{} may use one core of {}, so communication has no free core for overlap: start with mpirun "
       "--bind-to none, or srun --cpus-per-task",
-      fmt::join(node.on_one_core, ", "), ranks[node.on_one_core.front()].machine_cores);
+      named_ranks(node.on_one_core), ranks[static_cast<std::size_t>(node.on_one_core.front())].machine_cores);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "launch/observe/charts/markup.h"
 #include "launch/program/html_report/charts/heat_table.h"
 #include "launch/program/html_report/html.h"
 #include "launch/program/html_report/run_sections.h"

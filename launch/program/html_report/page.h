@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The page of `lockstep report`: one self-contained HTML file without scripts. It starts with the
-// causes of idle time; for several runs, with their differences.
+// The page of `lockstep report`: one self-contained HTML file without scripts. It starts with the causes of
+// idle time; for several runs, with their differences.
 #pragma once
 
 #include <span>

@@ -8,7 +8,6 @@
 #include "core/log.h"
 #include "core/tensor/buffer.h"
 #include "core/timeline.h"
-#include "launch/program/setup/engine_options.h"
 #include "launch/train/watch/not_finite_search.h"
 #include "models/network_state.h"
 

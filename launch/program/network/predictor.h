@@ -4,7 +4,6 @@
 // the forward pass, and reports scores while the device computes the next batch.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // lockstep pack: writes the dataset of a configuration as record files.
-#include <algorithm>
 
 #include <CLI/CLI.hpp>
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <string_view>
 #include <utility>
 
@@ -56,8 +55,8 @@ void require_same_flags(Communicator& host, const ResumeFlags& flags) {
                                         fmt::join(flags.with, ","), flags.size));
   if (found.ranks.empty()) return;
   throw_agreed(
-      ConfigError(fmt::format("rank {} has {}, rank 0 has {}; start every rank with the same command",
-                              fmt::join(found.ranks, ", "), found.text, found.reference)));
+      ConfigError(fmt::format("{1} on {0}, but {2} on rank 0; start every rank with the same command",
+                              named_ranks(found.ranks), found.text, found.reference)));
 }
 
 void require_keys(const ResumeFlags& flags, const Registry& registry) {
@@ -128,7 +127,7 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
   const CheckpointCandidates candidates = agreed_candidates(host, config, flags, registry);
   if (candidates.folders.empty()) {
     if (flags.from != ResumeFlags::kNever)
-      log::info("--resume {}: {} has no checkpoint, nothing is resumed", flags.from, config.run_dir);
+      log::info("--resume {}: {} has no checkpoint, so nothing is resumed", flags.from, config.run_dir);
     return std::nullopt;
   }
   SavedTraining saved = first_intact(host, candidates);

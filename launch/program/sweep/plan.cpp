@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -15,13 +14,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/text/enum_words.h"
-
 // toml++ 3.3 asserts on malformed headers such as "[[[" just before it would report them.
 #define TOML_ASSERT(expression) static_cast<void>(0)
 #include <toml++/toml.h>
 
 #include "core/error.h"
+#include "core/text/enum_words.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/suggestions.h"
 #include "launch/program/config/toml_text.h"

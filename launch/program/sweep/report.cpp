@@ -2,8 +2,6 @@
 #include "launch/program/sweep/report.h"
 
 #include <algorithm>
-#include <cmath>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -69,7 +69,6 @@ class SweepSearch {
 
   const SweepRules& rules() const { return rules_; }
   const std::vector<Trial>& trials() const { return trials_; }
-  bool runs_any() const { return !running_.empty(); }
   // Estimated epochs of the whole search: by the share of each rung, or the trials started for it if more.
   std::int64_t expected_epochs() const;
   // Epochs done: of each trial up to the last rung that it has reached.

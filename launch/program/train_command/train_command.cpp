@@ -70,81 +70,81 @@ void warn_of_random_start(const Config& config) {
 }
 
 // Logs the digest of a training resumed on another number of ranks, for comparison with the saved one.
-void tell_digest(TrainJob& run) {
+void tell_digest(TrainJob& job) {
   std::string state;
-  run_agreed(*run.communicator, [&] { state = digest_of(run); });
+  run_agreed(*job.communicator, [&] { state = digest_of(job); });
   log::info("the digest of the resumed state is {}", state);
 }
 
 // Collective.
-void tell_of_shared_gpus(TrainJob& run) {
-  const std::optional<CudaDevice> gpu = cuda_device(run.training->network().device());
+void tell_of_shared_gpus(TrainJob& job) {
+  const std::optional<CudaDevice> gpu = cuda_device(job.training->network().device());
   const std::vector<std::string> told =
-      gather_texts(run.communicator->host(), gpu ? told_of_sharing(*gpu) : "");
+      gather_texts(job.communicator->host(), gpu ? told_of_sharing(*gpu) : "");
   for (const std::string& each : std::set<std::string>(told.begin(), told.end()))
-    if (!each.empty()) run.report->line(each);
+    if (!each.empty()) job.report->line(each);
 }
 
 // Loads the configuration, locks the run's folder and publishes the ranks. False: there is nothing to train.
-bool begin(TrainJob& run, const Command& command, World& world) {
-  run.communicator = world.communicator();
-  const std::optional<Config> config = agreed_config(*run.communicator, command, {.finds_batch = true});
+bool begin(TrainJob& job, const Command& command, World& world) {
+  job.communicator = world.communicator();
+  const std::optional<Config> config = agreed_config(*job.communicator, command, {.finds_batch = true});
   if (!config) return false;
   make_failed_writes_errors();
-  run.config = *config;
+  job.config = *config;
   // A job that a signal stopped may still be saving when it is started again.
   const bool waits = command.own<ResumeFlags>().from == ResumeFlags::kAuto;
-  run_agreed(*run.communicator, [&] {
+  run_agreed(*job.communicator, [&] {
     if (world.rank() == 0)
-      run.lock.emplace(config->run_dir, waits ? std::chrono::minutes(2) : std::chrono::minutes(0));
+      job.lock.emplace(config->run_dir, waits ? std::chrono::minutes(2) : std::chrono::minutes(0));
   });
-  run.shown.emplace(starting_rank(run.config, world, *run.communicator));
+  job.shown.emplace(starting_rank(job.config, world, *job.communicator));
   return true;
 }
 
-void refuse_what_excludes_each_other(const TrainJob& run, const std::vector<std::string>& faults,
+void refuse_what_excludes_each_other(const TrainJob& job, const std::vector<std::string>& faults,
                                      bool traced) {
-  if (!faults.empty() && run.config.trainer.topology == Topology::ring)
+  if (!faults.empty() && job.config.trainer.topology == Topology::ring)
     throw_agreed(UsageError(fmt::format(
         "--inject {}: a fault needs a step that all ranks take together, but with comm.topology = \"ring\" "
         "each rank takes its own; set it to \"all\"",
         faults.front())));
-  if (traced && run.config.profile.any())
+  if (traced && job.config.profile.any())
     throw_agreed(UsageError(fmt::format(
         "--trace records all steps, and profile.active = {} some of them in other files; use only one "
         "of the two",
-        run.config.profile.active)));
+        job.config.profile.active)));
 }
 
 // Sets what depends on the machine (train.batch) or on the resumed training (train.accumulation).
-void complete_config(TrainJob& run, const Command& command, World& world) {
-  Communicator& communicator = *run.communicator;
+void complete_config(TrainJob& job, const Command& command, World& world) {
+  Communicator& communicator = *job.communicator;
   const auto& flags = command.own<ResumeFlags>();
-  if (run.config.loader.batch == 0) {
-    const Command found = with_batch_found(world, communicator, command, run.config, flags);
-    run.config = *agreed_config(communicator, found);
+  if (job.config.loader.batch == 0) {
+    const Command found = with_batch_found(world, communicator, command, job.config, flags);
+    job.config = *agreed_config(communicator, found);
   }
-  run.saved = find_saved(communicator, run.config, flags, command.registry);
-  if (run.saved) keep_global_batch(*run.saved, flags, world.size(), run.config);
+  job.saved = find_saved(communicator, job.config, flags, command.registry);
+  if (job.saved) keep_global_batch(*job.saved, flags, world.size(), job.config);
 }
 
-void go_on_or_start(TrainJob& run, const Command& command, const World& world) {
-  if (run.saved) {
-    go_on_from(*run.saved, command.own<ResumeFlags>(), run.communicator->host(), *run.training, *run.trainer);
-    if (run.saved->manifest.ranks != world.size()) tell_digest(run);
-    tell_changed_rate(*run.saved, *run.training, command.registry);
+void go_on_or_start(TrainJob& job, const Command& command, const World& world) {
+  if (job.saved) {
+    go_on_from(*job.saved, command.own<ResumeFlags>(), job.communicator->host(), *job.training, *job.trainer);
+    if (job.saved->manifest.ranks != world.size()) tell_digest(job);
+    tell_changed_rate(*job.saved, *job.training, command.registry);
   } else {
-    choose_threads_by_trial(run, command);
+    choose_threads_by_trial(job, command);
   }
-  set_aside_others(*run.communicator, run.config.run_dir, run.saved ? &*run.saved : nullptr);
+  set_aside_others(*job.communicator, job.config.run_dir, job.saved ? &*job.saved : nullptr);
 }
 
-void tell_what_trains(TrainJob& run, const Command& command, const World& world) {
-  TrainingSetup& training = *run.training;
-  Report& report = *run.report;
-  run.shown->introduce([&](RankIdentity& rank) { add_training(training, rank); });
-  report.header(header_line(run.config, world, training));
-  if (const std::string rate = rate_line(run.config, training); !rate.empty()) report.line(rate);
+void tell_what_trains(TrainJob& job, const Command& command, const World& world) {
+  TrainingSetup& training = *job.training;
+  Report& report = *job.report;
+  job.shown->introduce([&](RankIdentity& rank) { add_training(training, rank); });
+  report.header(header_line(job.config, world, training));
+  if (const std::string rate = rate_line(job.config, training); !rate.empty()) report.line(rate);
   if (world.rank() == 0)  // only rank 0 prints it
     report.line("data: " + summary_of(training.train_set(), training.test_set()));
   if (!training.told_of_data().empty()) report.line("data: " + training.told_of_data());
@@ -153,27 +153,27 @@ void tell_what_trains(TrainJob& run, const Command& command, const World& world)
         "GPUs that this job sees but no rank uses: {}; start one rank per GPU, or hide them from this "
         "job (CUDA_VISIBLE_DEVICES)",
         unused));
-  tell_of_shared_gpus(run);
+  tell_of_shared_gpus(job);
   if (world.rank() != 0) return;
-  const std::string toml = to_toml(run.config, command.registry),
-                    facts = run_facts(world, training, *run.communicator);
-  write_run_record(run.config.run_dir, toml, facts);
+  const std::string toml = to_toml(job.config, command.registry),
+                    facts = run_facts(world, training, *job.communicator);
+  write_run_record(job.config.run_dir, toml, facts);
   report.started(toml, facts);
 }
 
-// Reports where the training starts, and frees run.saved.
-void tell_from_where(TrainJob& run, const Command& command) {
-  if (run.saved) {
-    run.report->line(fmt::format("training resumes after step {} from {}", run.saved->manifest.steps,
-                                 run.saved->folder.string()));
-    run.saved.reset();
+// Reports where the training starts, and frees job.saved.
+void tell_from_where(TrainJob& job, const Command& command) {
+  if (job.saved) {
+    job.report->line(fmt::format("training resumes after step {} from {}", job.saved->manifest.steps,
+                                 job.saved->folder.string()));
+    job.saved.reset();
   } else if (!command.init.empty()) {
-    run.report->line("training starts from " + command.init +
-                     (run.config.model.reset_head
-                          ? fmt::format(", with \"{}\" initialised randomly", run.training->network().head())
+    job.report->line("training starts from " + command.init +
+                     (job.config.model.reset_head
+                          ? fmt::format(", with \"{}\" initialised randomly", job.training->network().head())
                           : ""));
   } else {
-    warn_of_random_start(run.config);
+    warn_of_random_start(job.config);
   }
 }
 
@@ -197,17 +197,16 @@ class Observers {
     bool resumes;
   };
 
-  Observers(TrainJob& run, const Command& command, World& world, const Watched& watched)
-      : run_(run), publisher_(*run.trainer, *run.shown, global_batch(), samples_per_second(watched)) {
-    all_.push_back(&publisher_);
+  Observers(TrainJob& job, const Command& command, World& world, const Watched& watched) : job_(job) {
+    add<ProgressPublisher>(*job.trainer, *job.shown, global_batch(), attainable_rate(watched));
     add_reports(world, watched);
-    Communicator& host = *run.communicator;
-    add<Injector>(command.own<InjectFlags>().faults, *run.trainer, host, run.config.run_dir);
-    add<StepWatch>(world, *run.trainer, run.config.timeout_seconds);
-    add<StragglerWatch>(*run.trainer, host,
-                        [&run](const Straggler& straggler) { run.report->straggler(straggler); });
-    add<DesyncCheck>(*run.trainer, host, run.config.compared_every());
-    if (run.config.profile.any()) add_profiler(world, watched.resumes);
+    Communicator& host = *job.communicator;
+    add<Injector>(command.own<InjectFlags>().faults, *job.trainer, host, job.config.run_dir);
+    add<StepWatch>(world, *job.trainer, job.config.timeout_seconds);
+    add<StragglerWatch>(*job.trainer, host,
+                        [&job](const Straggler& straggler) { job.report->straggler(straggler); });
+    add<DesyncCheck>(*job.trainer, host, job.config.compared_every());
+    if (job.config.profile.any()) add_profiler(world, watched.resumes);
     add_keepers(command);
   }
 
@@ -219,24 +218,24 @@ class Observers {
     owned_.push_back(std::make_unique<Observer>(std::forward<Arguments>(arguments)...));
     all_.push_back(owned_.back().get());
   }
-  std::int64_t global_batch() const { return run_.training->train_loader().global_batch(); }
-  static std::optional<double> samples_per_second(const Watched& watched) {
+  std::int64_t global_batch() const { return job_.training->train_loader().global_batch(); }
+  static std::optional<double> attainable_rate(const Watched& watched) {
     return watched.attainable ? std::optional(watched.attainable->samples_per_second) : std::nullopt;
   }
   std::function<void(const std::string&)> say() {
-    return [this](const std::string& line) { run_.report->line(line); };
+    return [this](const std::string& line) { job_.report->line(line); };
   }
 
   void add_reports(World& world, const Watched& watched) {
-    Communicator& host = *run_.communicator;
-    const Config& config = run_.config;
-    const std::optional<double> attainable = samples_per_second(watched);
+    Communicator& host = *job_.communicator;
+    const Config& config = job_.config;
+    const std::optional<double> attainable = attainable_rate(watched);
     if (config.log_every > 0 && world.rank() == 0)
-      add<SeriesReporter>(*run_.trainer, *run_.report, config.log_every, global_batch(), attainable);
+      add<SeriesReporter>(*job_.trainer, *job_.report, config.log_every, global_batch(), attainable);
     add<EpochReporter>(
-        *run_.trainer, run_.training->buckets(), host, *run_.report,
-        EpochReporter::Options{.advice = run_.training->advice_context(world),
-                               .ranks = ranks_now(*run_.training, world),
+        *job_.trainer, job_.training->buckets(), host, *job_.report,
+        EpochReporter::Options{.advice = job_.training->advice_context(world),
+                               .ranks = ranks_now(*job_.training, world),
                                .accumulation = config.loader.accumulation,
                                .global_batch = global_batch(),
                                .attainable = attainable,
@@ -247,120 +246,119 @@ class Observers {
                                  return epoch.sums.nodes > 0 ? std::optional(epoch) : std::nullopt;
                                }});
     if (config.histograms_every > 0 && world.rank() == 0)
-      add<HistogramReporter>(*run_.trainer, run_.training->network(), *run_.report, config.histograms_every);
-    run_.report->watch_busy(config.busy, idle_context(run_, world, watched.monitor, watched.attainable));
+      add<HistogramReporter>(*job_.trainer, job_.training->network(), *job_.report, config.histograms_every);
+    job_.report->watch_busy(config.busy, idle_context(job_, world, watched.monitor, watched.attainable));
   }
 
   void add_profiler(World& world, bool resumes) {
-    TrainingSetup& training = *run_.training;
+    TrainingSetup& training = *job_.training;
     all_.push_back(
-        &run_.profiler.emplace(StepProfiler::Parts{.world = world,
-                                                   .host = *run_.communicator,
+        &job_.profiler.emplace(StepProfiler::Parts{.world = world,
+                                                   .host = *job_.communicator,
                                                    .graph = training.graph(),
                                                    .network = training.network(),
                                                    .buckets = training.buckets(),
                                                    .timeline = *training.timeline(),
-                                                   .trainer = *run_.trainer,
+                                                   .trainer = *job_.trainer,
                                                    .say = say()},
-                               StepProfiler::Options{.settings = run_.config.profile,
-                                                     .run_dir = run_.config.run_dir,
-                                                     .optimizer = run_.config.optimizer.name,
-                                                     .accumulation = run_.config.loader.accumulation,
+                               StepProfiler::Options{.settings = job_.config.profile,
+                                                     .run_dir = job_.config.run_dir,
+                                                     .optimizer = job_.config.optimizer.name,
+                                                     .accumulation = job_.config.loader.accumulation,
                                                      .resumes = resumes}));
   }
 
   // The best evaluation comes first, so that a checkpoint includes it.
   void add_keepers(const Command& command) {
-    TrainJob& run = run_;
-    TrainingKeeper& checkpoints = run.checkpoints.emplace(
-        run.config, to_toml(run.config, command.registry), *run.communicator, *run.training, *run.trainer,
-        TrainingKeeper::Calls{.also = [&run](StateVisitor& visitor) { run.best->visit_state(visitor); },
+    TrainJob& job = job_;
+    TrainingKeeper& checkpoints = job.checkpoints.emplace(
+        job.config, to_toml(job.config, command.registry), *job.communicator, *job.training, *job.trainer,
+        TrainingKeeper::Calls{.also = [&job](StateVisitor& visitor) { job.best->visit_state(visitor); },
                               .waiting =
-                                  [&run](bool waits) {
+                                  [&job](bool waits) {
                                     if (waits)
-                                      run.saving.emplace(&*run.shown, Activity::saving);
+                                      job.saving.emplace(&*job.shown, Activity::saving);
                                     else
-                                      run.saving.reset();
+                                      job.saving.reset();
                                   }});
     std::function<void()> save_best;
-    if (run.config.best.keep) {
-      save_best = [&run, &command] {
-        const std::filesystem::path best = std::filesystem::path(run.config.run_dir) / kBestFile;
+    if (job.config.best.keep) {
+      save_best = [&job, &command] {
+        const std::filesystem::path best = std::filesystem::path(job.config.run_dir) / kBestFile;
         std::error_code unknown;
         if (std::filesystem::is_symlink(best, unknown)) std::filesystem::remove(best, unknown);
-        save_evaluated(run, command.registry, best);
+        save_evaluated(job, command.registry, best);
       };
     }
-    all_.push_back(&run.best_keeper.emplace(
-        BestKeeper::Parts{*run.best, *run.trainer, run.communicator->host(), say()}, save_best));
+    all_.push_back(&job.best_keeper.emplace(
+        BestKeeper::Parts{*job.best, *job.trainer, job.communicator->host(), say()}, save_best));
     all_.push_back(&checkpoints.keeper());
   }
 
-  TrainJob& run_;
-  ProgressPublisher publisher_;
+  TrainJob& job_;
   std::vector<std::unique_ptr<TrainingObserver>> owned_;
   std::vector<TrainingObserver*> all_;
 };
 
-int end_whole(TrainJob& run, const Command& command, const World& world) {
+int end_whole(TrainJob& job, const Command& command, const World& world) {
   std::string digest;
   Unwritten unwritten;
-  run_agreed(*run.communicator, [&] {
-    digest = digest_of(run);
+  run_agreed(*job.communicator, [&] {
+    digest = digest_of(job);
     hold_in("export");
-    if (world.rank() == 0) unwritten = write_results(command, run, digest);
+    if (world.rank() == 0) unwritten = write_results(command, job, digest);
   });
-  if (first_rank_where(*run.communicator, unwritten.results) >= 0)
-    unwritten.problems += run.checkpoints->keeper().save_for_results();
-  if (first_rank_where(*run.communicator, !unwritten.problems.empty()) >= 0)
+  if (first_rank_where(*job.communicator, unwritten.results) >= 0)
+    unwritten.problems += job.checkpoints->keeper().save_for_results();
+  if (first_rank_where(*job.communicator, !unwritten.problems.empty()) >= 0)
     throw_agreed(IoError(unwritten.problems));
-  require_same_state(*run.communicator, digest);
+  require_same_state(*job.communicator, digest);
   return exit_code::done;
 }
 
-int train(TrainJob& run, const Command& command, World& world) {
-  if (!begin(run, command, world)) return exit_code::done;
-  Communicator& communicator = *run.communicator;
+int train(TrainJob& job, const Command& command, World& world) {
+  if (!begin(job, command, world)) return exit_code::done;
+  Communicator& communicator = *job.communicator;
   const bool traced = first_rank_where(communicator, !command.trace.empty()) >= 0;
-  refuse_what_excludes_each_other(run, command.own<InjectFlags>().faults, traced);
-  complete_config(run, command, world);
-  build(run, command, world);
-  go_on_or_start(run, command, world);
-  const bool goes_on = saved_epochs(run).has_value();
+  refuse_what_excludes_each_other(job, command.own<InjectFlags>().faults, traced);
+  complete_config(job, command, world);
+  build(job, command, world);
+  go_on_or_start(job, command, world);
+  const bool goes_on = saved_epochs(job).has_value();
   const std::unique_ptr<DeviceMonitor> monitor = begin_monitor(
-      {.folder = run.config.run_dir, .every_seconds = run.config.monitor_seconds, .goes_on = goes_on}, world,
-      communicator, run.training->network().device());
-  tell_what_trains(run, command, world);
-  run.best.emplace(run.config.best);
-  if (run.saved) run.best->take(run.saved->state);
-  tell_from_where(run, command);
+      {.folder = job.config.run_dir, .every_seconds = job.config.monitor_seconds, .goes_on = goes_on}, world,
+      communicator, job.training->network().device());
+  tell_what_trains(job, command, world);
+  job.best.emplace(job.config.best);
+  if (job.saved) job.best->take(job.saved->state);
+  tell_from_where(job, command);
 
   const ClockOffset before = traced ? measure_clock(communicator, world.node()) : ClockOffset{};
   const std::optional<Attainable> attainable =
-      run.config.measure_peak
-          ? measure_attainable(communicator, run.training->graph(), run.training->network())
+      job.config.measure_peak
+          ? measure_attainable(communicator, job.training->graph(), job.training->network())
           : std::nullopt;
-  const Observers observers(run, command, world,
+  const Observers observers(job, command, world,
                             {.monitor = monitor.get(), .attainable = attainable, .resumes = goes_on});
-  CheckpointKeeper& keeper = run.checkpoints->keeper();
-  run.trainer->fit(observers.all());
+  CheckpointKeeper& keeper = job.checkpoints->keeper();
+  job.trainer->fit(observers.all());
 
-  run.shown->enter(Activity::finishing);
-  if (run.profiler) run.profiler->finish();
+  job.shown->enter(Activity::finishing);
+  if (job.profiler) job.profiler->finish();
   keeper.finish();
   if (keeper.stopped_by() != 0) {
-    run.report->line(stopped_line(keeper, run.trainer->steps(), world.size()));
+    job.report->line(stopped_line(keeper, job.trainer->steps(), world.size()));
     return exit_code::resumable;
   }
   if (traced)
-    run.trace = trace_of_all(communicator, run.training->timeline(), before,
+    job.trace = trace_of_all(communicator, job.training->timeline(), before,
                              measure_clock(communicator, world.node()));
-  return end_whole(run, command, world);
+  return end_whole(job, command, world);
 }
 
 int run_train(const Command& command, World& world) {
-  TrainJob run;
-  return run_or_abort(world, [&] { return train(run, command, world); });
+  TrainJob job;
+  return run_or_abort(world, [&] { return train(job, command, world); });
 }
 
 void train_flags(CLI::App& app, Command& command) {

@@ -16,17 +16,17 @@
 
 namespace lockstep {
 
-std::string digest_of(TrainJob& run) {
-  return digest(run.training->network(), run.training->optimizer(), run.trainer->weight_average());
+std::string digest_of(TrainJob& job) {
+  return digest(job.training->network(), job.training->optimizer(), job.trainer->weight_average());
 }
 
-void save_evaluated(TrainJob& run, const Registry& registry, const std::filesystem::path& path) {
-  TrainingSetup& training = *run.training;
-  const ExportPrecision precision = run.config.export_precision;
+void save_evaluated(TrainJob& job, const Registry& registry, const std::filesystem::path& path) {
+  TrainingSetup& training = *job.training;
+  const ExportPrecision precision = job.config.export_precision;
   std::vector<std::string> kept;
-  run.trainer->with_evaluated_weights([&] {
+  job.trainer->with_evaluated_weights([&] {
     kept = StateSnapshot(training.network())
-               .save(path, to_metadata(export_facts(run.config, training.train_set(), registry)),
+               .save(path, to_metadata(export_facts(job.config, training.train_set(), registry)),
                      stored_type(precision));
   });
   if (kept.empty()) return;
@@ -35,24 +35,24 @@ void save_evaluated(TrainJob& run, const Registry& registry, const std::filesyst
                one ? "has" : "have", word_of(precision), one ? "stays" : "stay");
 }
 
-Unwritten write_results(const Command& command, TrainJob& run, const std::string& digest) {
+Unwritten write_results(const Command& command, TrainJob& job, const std::string& digest) {
   Unwritten unwritten;
-  std::vector<std::string> problems = run.report->problems();
-  if (run.profiler && !run.profiler->problem().empty()) problems.push_back(run.profiler->problem());
-  if (!run.best_keeper->problem().empty()) problems.push_back(run.best_keeper->problem());
+  std::vector<std::string> problems = job.report->problems();
+  if (job.profiler && !job.profiler->problem().empty()) problems.push_back(job.profiler->problem());
+  if (!job.best_keeper->problem().empty()) problems.push_back(job.best_keeper->problem());
   const auto write = [&](const std::string& path, const char* what, const std::function<void()>& work) {
     if (path.empty()) return;
     try {
       work();
-      run.report->line(fmt::format("{} {}", what, path));
+      job.report->line(fmt::format("{} {}", what, path));
     } catch (const IoError& error) {
       problems.emplace_back(error.what());
       unwritten.results = true;
     }
   };
-  write(command.export_, "weights are in", [&] { save_evaluated(run, command.registry, command.export_); });
+  write(command.export_, "weights are in", [&] { save_evaluated(job, command.registry, command.export_); });
   write(command.digest, "the digest is in", [&] { write_atomically(command.digest, digest + "\n"); });
-  write(command.trace, "the trace is in", [&] { write_atomically(command.trace, run.trace); });
+  write(command.trace, "the trace is in", [&] { write_atomically(command.trace, job.trace); });
   unwritten.problems = fmt::format("{}", fmt::join(problems, "; "));
   return unwritten;
 }

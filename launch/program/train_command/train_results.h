@@ -6,16 +6,16 @@
 #include <filesystem>
 #include <string>
 
-#include "launch/program/commands/commands.h"
+#include "launch/program/commands/command_line.h"
 #include "launch/program/train_command/train_job.h"
 
 namespace lockstep {
 
 // The hash of all state that the ranks share (digest.h).
-std::string digest_of(TrainJob& run);
+std::string digest_of(TrainJob& job);
 
 // Writes the evaluated weights (the average, where one is kept) in the export precision. Throws IoError.
-void save_evaluated(TrainJob& run, const Registry& registry, const std::filesystem::path& path);
+void save_evaluated(TrainJob& job, const Registry& registry, const std::filesystem::path& path);
 
 // Files that could not be written.
 struct Unwritten {
@@ -25,6 +25,6 @@ struct Unwritten {
 
 // Called on rank 0: writes the files of --export, --digest and --trace, and continues after an IoError.
 // digest: from digest_of().
-Unwritten write_results(const Command& command, TrainJob& run, const std::string& digest);
+Unwritten write_results(const Command& command, TrainJob& job, const std::string& digest);
 
 }  // namespace lockstep

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/gradients/gradient_exchange.h"
 
+#include <algorithm>
 #include <array>
-#include <regex>
 #include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "comm/gradients/buckets.h"
+#include "tests/comm/agreed_message.h"
 #include "tests/comm/bucket_parameters.h"
 #include "tests/comm/keeps_its_share.h"
 #include "tests/comm/thread_ranks.h"
@@ -214,20 +215,20 @@ TEST(GradientExchange, EveryRankReportsDifferingChoices) {
        .last_bytes = 512,
        .exchange = {.kind = &kKeepsItsShare, .settings = {{.option = "first_step", .value = 5}}}}};
   for (const BucketOptions& other : others) {
-    const auto errors = try_thread_ranks(3, [&](Communicator& communicator) {
+    const std::string error = agreed_message(3, exit_code::config, [&](Communicator& communicator) {
       std::vector<Parameter> parameters = parameters_of(kTensorSizes);
       const GradientBuckets buckets(parameters, communicator,
                                     communicator.rank() == 1 ? other : kShareBuckets);
     });
-    for (const std::string& error : errors) expect_parts(error, {"rank 1"});
+    expect_in_order(error, {"rank 1", "rank 0"});
+    EXPECT_EQ(error.find("rank 2"), std::string::npos) << error;
   }
 }
 
-std::multiset<int> numbers_in(const std::string& text) {
-  static const std::regex kNumber(R"(-?\d+)");
-  std::multiset<int> numbers;
-  for (std::sregex_iterator at(text.begin(), text.end(), kNumber), end; at != end; ++at)
-    numbers.insert(std::stoi(at->str()));
+// The numbers in the text, ascending.
+std::vector<double> sorted_numbers(const std::string& text) {
+  std::vector<double> numbers = numbers_named_in(text);
+  std::ranges::sort(numbers);
   return numbers;
 }
 
@@ -244,9 +245,9 @@ TEST(GradientExchange, SettingsAreCheckedBeforeAllocation) {
   // The given value, the range, and the nearest value in it.
   const std::string low = error_of(kKeepsItsShare, {.option = "first_step", .value = -1});
   expect_parts(low, {"\"share\"", "first_step"});
-  EXPECT_EQ(numbers_in(low), (std::multiset<int>{-1, 0, 0, 100})) << low;
+  EXPECT_EQ(sorted_numbers(low), (std::vector<double>{-1, 0, 0, 100})) << low;
   const std::string high = error_of(kKeepsItsShare, {.option = "first_step", .value = 101});
-  EXPECT_EQ(numbers_in(high), (std::multiset<int>{0, 100, 100, 101})) << high;
+  EXPECT_EQ(sorted_numbers(high), (std::vector<double>{0, 100, 100, 101})) << high;
 }
 
 TEST(Exchanges, AreFoundByTheirNames) {

@@ -60,7 +60,7 @@ void announce(GradientBuckets& buckets, std::size_t parameters) {
   for (std::size_t i = 0; i < parameters; ++i) buckets.gradient_ready(i);
 }
 
-// Calls the buckets as launch/step_ends does.
+// Calls the buckets as launch/train/step_ends does.
 void run_step(GradientBuckets& buckets, std::span<const Parameter> parameters, const Split& split, int step,
               int rank) {
   Stream stream(Device{}, StreamUse::compute);

@@ -84,7 +84,8 @@ TEST(SetChecks, ClassesWithTooFewSamplesAreReported) {
   EXPECT_EQ(told(with_rare_class(3), test), "");
   for (const int samples : {0, 1}) {
     const std::string rare = told(with_rare_class(samples), test);
-    expect_parts(rare, {"warning", "/data/set", "37"});
+    expect_parts(rare, {"warning", "/data/set"});
+    EXPECT_EQ(std::ranges::count(numbers_named_in(rare), 37.0), 1) << rare;
     EXPECT_EQ(std::ranges::count(rare, '\n'), 1) << rare;
   }
   // Class 0 has no sample and class 2 has one.

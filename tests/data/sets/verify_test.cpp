@@ -58,14 +58,6 @@ std::string reason_of(const std::string& message, const std::string& path) {
   return message.substr(begin, message.find('\n', begin) - begin);
 }
 
-std::set<int> numbers_in(const std::string& text) {
-  static const std::regex kNumber(R"(\d+)");
-  std::set<int> numbers;
-  for (std::sregex_iterator at(text.begin(), text.end(), kNumber), end; at != end; ++at)
-    numbers.insert(std::stoi(at->str()));
-  return numbers;
-}
-
 TEST(Verify, SoundImagesPass) {
   const Images images;
   for (const Verify extent : {Verify::nothing, Verify::headers, Verify::all}) {
@@ -84,7 +76,8 @@ TEST(Verify, HeadersFindEveryFileThatIsNoImageOfTheSize) {
   for (const int threads : {1, 4}) {
     const std::string error = images.error<DataError>({.extent = Verify::headers, .threads = threads});
     expect_parts(error, {"3 samples", "data.verify"});
-    EXPECT_EQ(numbers_in(reason_of(error, images.path(3))), (std::set{8, 9, 12})) << error;
+    const std::vector<double> sizes = numbers_named_in(reason_of(error, images.path(3)));
+    EXPECT_EQ(std::set<double>(sizes.begin(), sizes.end()), (std::set<double>{8, 9, 12})) << error;
     for (const int i : {5, 7}) expect_parts(reason_of(error, images.path(i)), {"JPEG"});
     EXPECT_NE(reason_of(error, images.path(5)), reason_of(error, images.path(7)));
     EXPECT_LT(error.find(images.path(3)), error.find(images.path(5))) << error;
@@ -101,7 +94,7 @@ TEST(Verify, ReportsTheCountAndTheFirstFiles) {
   EXPECT_EQ(error.find(images.path(6)), std::string::npos) << error;
   const std::size_t rest = error.find('\n', error.find(images.path(5)));
   ASSERT_NE(rest, std::string::npos) << error;
-  EXPECT_TRUE(numbers_in(error.substr(rest)).contains(3))
+  EXPECT_GE(std::ranges::count(numbers_named_in(error.substr(rest)), 3.0), 1)
       << "expected the number of files that are not named: " << error;
 }
 
@@ -148,7 +141,7 @@ TEST(Verify, ReportsTheProgressOfItsShard) {
   std::string told;
   const auto tell = [&](std::int64_t done, std::int64_t all) { told += fmt::format("{}/{} ", done, all); };
   EXPECT_NE(images.error<DataError>({.shard = {.rank = 0, .size = 2}, .told_progress = tell}), "");
-  EXPECT_EQ(told, "1/5 2/5 3/5 4/5 5/5 ");
+  EXPECT_EQ(told, "0/5 1/5 2/5 3/5 4/5 5/5 ");
 }
 
 TEST(Verify, FilesThatCannotBeReadAreAnIoError) {

@@ -2,7 +2,6 @@
 #include "launch/program/html_report/charts/heat_table.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 

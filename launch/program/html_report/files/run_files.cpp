@@ -2,18 +2,16 @@
 #include "launch/program/html_report/files/run_files.h"
 
 #include <algorithm>
-#include <cmath>
-#include <memory>
 #include <optional>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
-#include "core/text/json_text.h"
 #define TOML_ASSERT(expression) static_cast<void>(0)
 #include <toml++/toml.h>
 
 #include "core/error.h"
+#include "core/text/json_text.h"
 #include "launch/observe/run_files/json_fields.h"
 #include "launch/observe/run_files/report_json.h"
 #include "launch/program/config/config_keys.h"

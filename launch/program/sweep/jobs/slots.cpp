@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
+#include <string_view>
 
 #include <fmt/ranges.h>
 
 #include "comm/job/node_claims.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "core/text/text.h"
 #include "launch/program/devices/cores.h"
 #include "launch/program/devices/device_choice.h"
 
@@ -20,8 +21,8 @@ namespace {
 std::vector<std::string> names_of(std::size_t count) {
   std::vector<std::string> names;
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
-    std::istringstream words(visible);
-    for (std::string name; std::getline(words, name, ',');) names.push_back(name);
+    const std::vector<std::string_view> words = split_text(visible, ',');
+    names.assign(words.begin(), words.end());
   }
   if (names.size() >= count) {
     names.resize(count);
