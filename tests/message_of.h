@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <sstream>
@@ -30,13 +31,30 @@ inline void expect_parts(const std::string& message, const std::vector<std::stri
     EXPECT_NE(message.find(part), std::string::npos) << part << ": " << message;
 }
 
-// The lines that contain the part, each with its line feed.
-inline std::string lines_naming(const std::string& text, const std::string& part) {
+// Expects that the message contains the parts in this order.
+inline void expect_in_order(const std::string& message, const std::vector<std::string>& parts) {
+  std::size_t at = 0;
+  for (const std::string& part : parts) {
+    const std::size_t found = message.find(part, at);
+    ASSERT_NE(found, std::string::npos) << part << ": " << message;
+    at = found + part.size();
+  }
+}
+
+// The lines that contain all parts, each with its line feed.
+inline std::string lines_naming(const std::string& text, const std::vector<std::string>& parts) {
   std::istringstream lines(text);
   std::string found;
-  for (std::string line; std::getline(lines, line);)
-    if (line.find(part) != std::string::npos) found += line + '\n';
+  for (std::string line; std::getline(lines, line);) {
+    const auto is_named = [&](const std::string& part) { return line.find(part) != std::string::npos; };
+    if (std::ranges::all_of(parts, is_named)) found += line + '\n';
+  }
   return found;
+}
+// The same with one or several parts as arguments.
+template <typename... Parts>
+std::string lines_naming(const std::string& text, const Parts&... parts) {
+  return lines_naming(text, std::vector<std::string>{parts...});
 }
 
 // All numbers in the text, in order. A minus sign after a letter or a digit is a hyphen.

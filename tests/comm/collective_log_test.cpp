@@ -198,7 +198,7 @@ TEST(CollectiveLog, APipeWithItsNameBlocksNoReader) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    alarm(10);  // ends a process that waits
+    alarm(60);  // ends a process that waits
     remove_abandoned_logs(std::chrono::seconds(-1), folder.path());
     _exit(read_collective_log(pipe) ? 1 : 0);
   }

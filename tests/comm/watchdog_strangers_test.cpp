@@ -107,7 +107,7 @@ class Intruder {
   bool connected_;
 };
 
-// Two ranks whose watchdogs may be silent for five seconds. attack() runs while both wait for it and gets the
+// Two ranks whose watchdogs may be silent for 20 seconds. attack() runs while both wait for it and gets the
 // addresses where they listen. Returns the error that ended the job, or "".
 struct Attack {
   std::vector<sockaddr_in> places;
@@ -130,11 +130,12 @@ std::string attacked_job(const std::function<void(const Attack&)>& attack) {
   std::atomic<bool> over{false};
   try_thread_ranks(2, [&](Communicator& communicator) {
     communicator.job()->set_timeout(std::chrono::hours(1));
-    Watchdog watchdog(communicator, {.silence = seconds(5), .host = "here", .end_job = [&](const auto& text) {
-                                       const std::lock_guard lock(mutex);
-                                       report += text;
-                                       ended = true;
-                                     }});
+    Watchdog watchdog(communicator,
+                      {.silence = seconds(20), .host = "here", .end_job = [&](const auto& text) {
+                         const std::lock_guard lock(mutex);
+                         report += text;
+                         ended = true;
+                       }});
     communicator.barrier();
     communicator.stream().synchronize();
     if (communicator.rank() == 0) {

@@ -212,12 +212,12 @@ TEST(Watchdog, EndsAJobWhoseRanksWaitTooLong) {
   std::promise<std::string> told;
   const std::shared_future<std::string> report = told.get_future().share();
   try_thread_ranks(3, [&](Communicator& communicator) {
-    communicator.job()->set_timeout(milliseconds(300));
     Watchdog watchdog(communicator, {.silence = std::chrono::seconds(60),
                                      .host = "here",
                                      .end_job = [&](const std::string& text) { told.set_value(text); }});
     communicator.barrier();
     communicator.stream().synchronize();
+    communicator.job()->set_timeout(milliseconds(300));
     if (communicator.rank() < 2) {
       float values[8] = {};
       communicator.all_reduce(values, 8, DType::f32, ReduceOp::sum);

@@ -23,7 +23,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("core/cuda", "comm", "data", "launch", "models")
 # Files without GPU work: streams and communicators of the CPU, condition variables, and CPU-only code.
-WITHOUT_GPU = re.compile(r"comm/(mpi/|threads|host_communicator|job/watch|self)|data/batch_loader|launch/train/step/step_statistics")
+WITHOUT_GPU = re.compile(r"comm/(mpi/|in_process/(threads|host_communicator|self)|job/watch)|data/batch_loader|"
+                         r"launch/train/step/step_statistics")
 METHODS = re.compile(r"(?<=\.|>)(record|wait|synchronize)\(")
 CALLS = re.compile(r"\b(cudaEventRecord|cudaEventRecordWithFlags|cudaStreamWaitEvent|cudaEventSynchronize|"
                    r"cudaStreamSynchronize|cudaDeviceSynchronize)\(")

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -55,7 +56,7 @@ void expect_training(const Workplace& workplace, const fs::path& root) {
       "--set train.steps=4",
       logs.string(), root.string(), workplace.path("config.toml").string()));
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
-  const auto facts = nlohmann::json::parse(text_of(workplace.path("run") / "run.json"));
+  const auto facts = run_record(workplace.path("run"));
   EXPECT_EQ(facts.value("ranks", 0), 2);
   EXPECT_EQ(facts.value("global_batch", 0), 16);
 

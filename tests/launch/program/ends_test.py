@@ -83,15 +83,19 @@ class Ends(unittest.TestCase):
         os.write(writer, b"x" * 4096)
         self.end_where_nothing_is_read(signal.SIGINT, lambda process: self.wait_for((self.run_dir / "run.lock").exists), writer)
 
-    def test_signal_cancels_a_long_evaluation_and_saves_its_epoch(self):
-        process = subprocess.Popen(self.command(data__synthetic__test_samples=2 * 10 ** 6, run__grace_seconds=20),
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def test_signal_cancels_an_evaluation_and_saves_its_epoch(self):
+        held, log = self.folder / "held", self.folder / "log"
+        with log.open("w") as output:
+            process = subprocess.Popen(self.command(data__synthetic__test_samples=10240, run__grace_seconds=60),
+                                       stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                                       env={**os.environ, "LOCKSTEP_HOLD": f"evaluation:0:{held}"})
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        self.wait_for(lambda: self.steps() == 20 or process.poll() is not None)
-        time.sleep(0.3)  # until it evaluates, which takes many seconds
+        self.wait_for(lambda: held.exists() or process.poll() is not None)
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(60), 75)
+        self.wait_for(lambda: "SIGTERM" in log.read_text() or process.poll() is not None)
+        held.unlink()
+        self.assertEqual(process.wait(60), 75, log.read_text())
         self.assertTrue((self.run_dir / "checkpoints/step-000000020").is_dir())
         self.assertEqual((self.run_dir / "metrics.jsonl").read_text(), "")
 

@@ -2,14 +2,15 @@
 //
 // `lockstep eval` reports the same values as training.
 #include <cmath>
-#include <fstream>
 #include <regex>
+#include <sstream>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -42,9 +43,7 @@ TEST(EvalProgram, ReportsTheValuesOfTraining) {
       run_ranks(2, workplace.train({"run.metrics=f1", "run.checkpoint_every=1000", "train.epochs=2"},
                                    "--export " + weights));
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
-  std::ifstream metrics(workplace.path("run/metrics.jsonl"));
-  EvalJson last;
-  for (std::string line; std::getline(metrics, line);) last = EvalJson::parse(line);
+  EvalJson last = last_metrics_of(workplace.path("run"));
   for (const int ranks : {1, 2}) {
     const EvalJson of_export = evaluated(ranks, eval_of(workplace, "--set run.metrics=f1 --init " + weights));
     EXPECT_EQ(of_export["test_accuracy"], last["test_accuracy"]);

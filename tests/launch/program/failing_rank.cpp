@@ -64,7 +64,6 @@ int train(World& world, const std::string& kind, int rank) {
   Graph graph({.batch = 8, .height = 8, .width = 8, .channels = 1, .classes = 4});
   mlp(graph);
   const bool troubled = world.rank() == rank;
-  if (kind == "stopped") world.set_timeout(std::chrono::seconds(1));
   const BreakingDataset dataset(troubled ? kind : "");
   const BreakingDataset whole("");
   const Shard shard{.rank = world.rank(), .size = world.size()};
@@ -77,6 +76,8 @@ int train(World& world, const std::string& kind, int rank) {
     BatchLoader test_loader(whole, shard, {.batch = 8, .tail = Tail::pad});
     Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.01},
                     {.epochs = 1'000'000, .max_steps = kind == "parameter" ? 3 : 0});
+    // The start of a job may take longer.
+    if (kind == "stopped") world.set_timeout(std::chrono::seconds(1));
     return run_or_abort(world, [&] {
       trainer.fit();
       if (kind == "parameter" && troubled) network.values().front() += 1e-7f;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -24,13 +25,13 @@ double accuracy_in(const std::string& precision) {
                                "--set kernels.choose=direct --set train.precision={} --set run.dir={}",
                                program("lockstep"), precision, folder.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  return 100 * nlohmann::json::parse(text_of(folder / "metrics.jsonl")).at("test_accuracy").get<double>();
+  return 100 * last_metrics_of(folder).at("test_accuracy").get<double>();
 }
 
 // So early the accuracy of one seed varies by two points with the order of a sum.
 // benchmarks/results/half_precision_cnn.json has three seeds of five epochs.
 TEST(HalfTraining, ReachesTheAccuracyOfFp32) {
-  if (!std::filesystem::exists(kDataset)) GTEST_SKIP() << "no " << kDataset;
+  if (!std::filesystem::exists(kDataset)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
   const double fp32 = accuracy_in("fp32");
   EXPECT_GT(fp32, 80);
   for (const char* half : {"bf16", "fp16"}) EXPECT_GT(accuracy_in(half), fp32 - 4) << half;
@@ -56,8 +57,7 @@ TEST(HalfTraining, ALossScaleThatIsTooLargeIsHalvedUntilItFits) {
       run_ranks(2, workplace.train({"train.precision=fp16", "train.loss_scale=1e12", "train.epochs=2"}));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   expect_parts(lines_naming(result.output, "1000000000000"), {"step 1"});
-  const std::string metrics = text_of(workplace.path("run") / "metrics.jsonl");
-  const auto first = nlohmann::json::parse(metrics.substr(0, metrics.find('\n')));
+  const nlohmann::json first = metrics_of(workplace.path("run")).at(0);
   EXPECT_GE(first.at("skipped_steps").get<int>(), 5);
   EXPECT_LT(first.at("loss_scale").get<double>(), 1e11);
   EXPECT_GT(first.at("test_accuracy").get<double>(), 0.5);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <regex>
 #include <sstream>
 
@@ -15,6 +14,7 @@
 
 #include "tests/data/jpeg_files.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -27,12 +27,7 @@ const std::vector<std::string> kTold = {"run.log_every=5", "run.busy_lines=2", "
 // In the text of an event: the range of its steps.
 const std::regex kStepRange("steps [0-9]+ ?(to|-|and) ?[0-9]+");
 
-std::vector<Json> events_in(const std::filesystem::path& run) {
-  std::vector<Json> events;
-  std::ifstream file(run / "events.jsonl");
-  for (std::string line; std::getline(file, line);) events.push_back(Json::parse(line));
-  return events;
-}
+std::vector<Json> events_in(const std::filesystem::path& run) { return json_lines_of(run / "events.jsonl"); }
 
 std::vector<std::string> with(std::vector<std::string> settings) {
   settings.insert(settings.end(), kTold.begin(), kTold.end());
@@ -70,6 +65,7 @@ TEST(IdleProgram, LateRankIsCommunication) {
   const Json event = event_of(result, workplace.path("run"), "communication");
   EXPECT_GT(event["account"]["exposed_communication"], event["account"]["data_wait"]);
   const std::string events = text_of(workplace.path("run/events.jsonl"));
+  ASSERT_FALSE(events.empty());
   const ProgramResult waited = run_shell(workplace.script(
       "run=$$\n" + wait_until(fmt::format("[ $(wc -c < {}) -eq {} ]", told, events.size()))));
   EXPECT_EQ(waited.exit_code, 0) << waited.output;

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -33,7 +34,7 @@ void expect_not_finite(const ProgramResult& result, int step, int rank) {
 // Expects one warning that the step was skipped because of the loss of this rank.
 void expect_skipped(const ProgramResult& result, int step, int rank) {
   const std::string lines =
-      lines_naming(lines_naming(result.output, "train.max_skipped_steps"), fmt::format("step {}", step));
+      lines_naming(result.output, "train.max_skipped_steps", fmt::format("step {}", step));
   EXPECT_EQ(count(lines, "\n"), 1) << result.output;
   const std::string warning = lines.substr(std::min(lines.find(']'), lines.size()));  // without "[rank 0"
   expect_parts(warning, {fmt::format("rank {}", rank)});
@@ -125,8 +126,7 @@ TEST(Inject, SlowRankIsNamedInTheReport) {
   const Workplace workplace("inject_slow");
   const ProgramResult result = run_with(workplace, "slow:rank=1,step=2,ms=50");
   EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
-  const auto communication =
-      nlohmann::json::parse(text_of(workplace.path("run/metrics.jsonl"))).at("communication");
+  const nlohmann::json communication = last_metrics_of(workplace.path("run")).at("communication");
   EXPECT_EQ(communication.at("late_rank"), 1) << communication;
   ASSERT_TRUE(communication.at("advice").is_object()) << communication;
   EXPECT_EQ(communication["advice"].at("cause"), "late_rank") << communication;
@@ -149,7 +149,7 @@ TEST(Inject, OnlyTheSlowRankIsNamedOnceWithin20Steps) {
       run_ranks(4, workplace.train({"train.epochs=20", "train.steps=80"},
                                    alike_flags + fmt::format(" --inject slow:rank=2,step={},ms=12", kBegin)));
   EXPECT_EQ(slow.exit_code, exit_code::done) << slow.output;
-  const std::string warnings = lines_naming(lines_naming(slow.output, "warning [rank 0]"), "rank 2");
+  const std::string warnings = lines_naming(slow.output, "warning [rank 0]", "rank 2");
   EXPECT_EQ(count(warnings, "\n"), 1) << slow.output;
   const std::string metrics = text_of(workplace.path("run/metrics.jsonl"));
   ASSERT_EQ(count(metrics, "\"stragglers\":[{\"rank\":2,"), 1);

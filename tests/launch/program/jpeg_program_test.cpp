@@ -2,7 +2,6 @@
 //
 // The shipped preset for a folder of JPEG files, in the real program under mpirun.
 #include <cmath>
-#include <fstream>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 #include "core/error.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -54,12 +54,7 @@ class Photos {
     for (const std::string& setting : settings) command += " --set '" + setting + "'";
     return command;
   }
-  nlohmann::json last_line() const {
-    std::ifstream file(path("run/metrics.jsonl"));
-    std::string line;
-    for (std::string next; std::getline(file, next);) line = next;
-    return nlohmann::json::parse(line);
-  }
+  nlohmann::json last_line() const { return last_metrics_of(path("run")); }
 
  private:
   TemporaryFolder folder_;

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -18,17 +19,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json metrics_of(const Workplace& workplace, int ranks, const std::vector<std::string>& settings) {
+Json metrics_after(const Workplace& workplace, int ranks, const std::vector<std::string>& settings) {
   const ProgramResult result = run_ranks(ranks, workplace.train(settings));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  return Json::parse(text_of(workplace.path("run") / "metrics.jsonl"));
+  return last_metrics_of(workplace.path("run"));
 }
 
 TEST(ManyRanks, SixToEightEqualOneThatAccumulates) {
   const Workplace workplace("many");
   for (const int ranks : {6, 7, 8}) {
-    const Json many = metrics_of(workplace, ranks, {"train.batch=2", "train.steps=5"});
-    const Json one = metrics_of(
+    const Json many = metrics_after(workplace, ranks, {"train.batch=2", "train.steps=5"});
+    const Json one = metrics_after(
         workplace, 1, {"train.batch=2", "train.steps=5", fmt::format("train.accumulation={}", ranks)});
     for (const char* name : {"train_loss", "test_loss"})
       EXPECT_NEAR(many[name], one[name], 1e-5 * one[name].get<double>()) << name << " of " << ranks;
@@ -53,8 +54,8 @@ TEST(ManyRanks, MoreThanTestSamplesCountEachSampleOnce) {
   shorten(workplace, "t10k", 3);
   const std::vector<std::string> settings = {"train.steps=1", "train.batch=4",
                                              "optimizer.learning_rate=1e-12"};
-  const Json one = metrics_of(workplace, 1, settings);
-  const Json many = metrics_of(workplace, 5, settings);
+  const Json one = metrics_after(workplace, 1, settings);
+  const Json many = metrics_after(workplace, 5, settings);
   EXPECT_NEAR(many["test_loss"], one["test_loss"], 1e-6 * one["test_loss"].get<double>());
   EXPECT_EQ(many["test_accuracy"], one["test_accuracy"]);
 }
@@ -88,7 +89,7 @@ TEST(StartedRanks, TrainAsRootAndOnOneCore) {
       " 2>&1");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(count(result.output, "mpirun -np 3 --bind-to none --oversubscribe "), 1) << result.output;
-  const Json record = Json::parse(text_of(workplace.path("run/run.json")));
+  const Json record = run_record(workplace.path("run"));
   EXPECT_EQ(record["ranks"], 3);
   EXPECT_EQ(record["global_batch"], 3 * 8);
   const ProgramResult answers =

@@ -2,7 +2,6 @@
 //
 // The program with run.metrics and run.metrics_every: the same counts on any number of ranks, the lines of
 // evaluations.jsonl, and no effect on training.
-#include <fstream>
 #include <regex>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -34,18 +34,10 @@ MetricSettings of_classes(int classes, const MetricSettings& more) {
 }
 MetricSettings of_ten_classes(const MetricSettings& more) { return of_classes(10, more); }
 
-std::vector<nlohmann::json> lines_in(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-  return lines;
-}
-
 nlohmann::json trained(const Workplace& workplace, int ranks, const MetricSettings& settings) {
   const ProgramResult result = run_ranks(ranks, workplace.train(settings));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  const auto lines = lines_in(workplace.path("run/metrics.jsonl"));
-  return lines.empty() ? nlohmann::json() : lines.back();
+  return last_metrics_of(workplace.path("run"));
 }
 
 // With train.reproducible the evaluated networks are identical.
@@ -85,11 +77,11 @@ TEST(Metrics, AreOnTheEpochLineOnlyIfConfigured) {
       run_shell(workplace.train(of_ten_classes({"train.steps=4", "run.metrics=top5 f1"})));
   EXPECT_TRUE(std::regex_search(with.output, std::regex(R"(\btop5 [0-9.]+[^\n]*\bf1 [0-9.]+)")))
       << with.output;
-  const nlohmann::json line = lines_in(workplace.path("run/metrics.jsonl")).back();
+  const nlohmann::json line = last_metrics_of(workplace.path("run"));
   EXPECT_TRUE(line.contains("top5") && !line.contains("confusion")) << line;
   const ProgramResult without = run_shell(workplace.train({"train.steps=4"}));
   EXPECT_EQ(count(without.output, "top5"), 0) << without.output;
-  EXPECT_FALSE(lines_in(workplace.path("run/metrics.jsonl")).back().contains("metrics_seconds"));
+  EXPECT_FALSE(last_metrics_of(workplace.path("run")).contains("metrics_seconds"));
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run/evaluations.jsonl")));
 }
 
@@ -103,9 +95,9 @@ TEST(Metrics, DoNotChangeTheTraining) {
     settings = of_ten_classes(settings);
     settings.insert(settings.end(), way.begin(), way.end());
     const std::string plain = digest_of(workplace, 2, settings);
+    ASSERT_FALSE(plain.empty());
     settings.insert(settings.end(), {"run.metrics=top5,f1,confusion", "run.metrics_every=5"});
     EXPECT_EQ(digest_of(workplace, 2, settings), plain) << fmt::format("{}", way.empty() ? "" : way[0]);
-    EXPECT_FALSE(plain.empty());
   }
 }
 
@@ -116,7 +108,7 @@ TEST(Metrics, AreReportedWithinAnEpoch) {
       of_ten_classes({"train.epochs=2", "run.metrics=top5", "run.metrics_every=10"});
   const ProgramResult result = run_ranks(2, workplace.train(settings));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  const auto lines = lines_in(workplace.path("run/evaluations.jsonl"));
+  const auto lines = json_lines_of(workplace.path("run/evaluations.jsonl"));
   std::vector<int> steps, epochs;
   double seconds = 0;
   for (const nlohmann::json& line : lines) {
@@ -129,7 +121,7 @@ TEST(Metrics, AreReportedWithinAnEpoch) {
   EXPECT_EQ(steps, (std::vector<int>{10, 20, 30, 40, 50, 60}));
   EXPECT_EQ(epochs, (std::vector<int>{1, 1, 1, 2, 2, 2}));
   double within = 0;
-  for (const nlohmann::json& line : lines_in(workplace.path("run/metrics.jsonl"))) {
+  for (const nlohmann::json& line : metrics_of(workplace.path("run"))) {
     EXPECT_EQ(line["evaluations_within"]["count"], 3);
     EXPECT_GE(line["evaluation_seconds"], line["evaluations_within"]["seconds"]);
     within += line["evaluations_within"]["seconds"].get<double>();
@@ -147,14 +139,15 @@ TEST(Metrics, AreReportedOnceAfterAResume) {
   const MetricSettings settings = of_ten_classes({"train.epochs=2", "run.metrics=top5", "run.metrics_every=5",
                                                   "run.checkpoint_every=20", "run.keep=1000"});
   ASSERT_EQ(run_ranks(2, workplace.train(settings)).exit_code, 0);
-  const auto whole = lines_in(workplace.path("run/evaluations.jsonl"));
+  const auto whole = json_lines_of(workplace.path("run/evaluations.jsonl"));
+  ASSERT_FALSE(whole.empty());
   std::filesystem::path checkpoint;
   for (const auto& entry : std::filesystem::directory_iterator(workplace.path("run/checkpoints")))
     if (entry.path().filename().string().ends_with("40")) checkpoint = entry.path();
   ASSERT_FALSE(checkpoint.empty());
   const ProgramResult again = run_ranks(2, workplace.train(settings, "--resume " + checkpoint.string()));
   ASSERT_EQ(again.exit_code, 0) << again.output;
-  const auto lines = lines_in(workplace.path("run/evaluations.jsonl"));
+  const auto lines = json_lines_of(workplace.path("run/evaluations.jsonl"));
   ASSERT_EQ(lines.size(), whole.size());
   for (std::size_t i = 0; i < lines.size(); ++i) {
     for (const char* name : {"step", "epoch", "test_loss", "test_accuracy", "top5"})
@@ -172,7 +165,7 @@ TEST(Metrics, TooFewClassesAreRefusedAndTooManyOmitTheMatrix) {
   const std::string told = lines_naming(result.output, "confusion");
   EXPECT_EQ(count(told, "\n"), 1) << result.output;
   expect_parts(told, {"run.metrics", "101"});
-  const nlohmann::json line = lines_in(workplace.path("run/metrics.jsonl")).back();
+  const nlohmann::json line = last_metrics_of(workplace.path("run"));
   EXPECT_TRUE(line.contains("top5") && !line.contains("confusion")) << line;
 }
 

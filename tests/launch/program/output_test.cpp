@@ -23,6 +23,8 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -43,20 +45,14 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 // The number of lines that contain all parts.
 int output_lines_with(const ProgramResult& result, const std::vector<std::string>& parts) {
-  return static_cast<int>(std::ranges::count_if(lines_of(result.output), [&](const std::string& line) {
-    return std::ranges::all_of(parts,
-                               [&](const std::string& part) { return line.find(part) != std::string::npos; });
-  }));
+  return count(lines_naming(result.output, parts), "\n");
 }
 
 void expect_output(const ProgramResult& result, const std::string& pattern) {
   EXPECT_TRUE(std::regex_search(result.output, std::regex(pattern))) << pattern << " in\n" << result.output;
 }
 
-Json last_metrics(const Workplace& workplace) {
-  const std::vector<std::string> lines = lines_of(text_of(workplace.path("run") / "metrics.jsonl"));
-  return lines.empty() ? Json::object() : Json::parse(lines.back());
-}
+Json last_metrics(const Workplace& workplace) { return last_metrics_of(workplace.path("run")); }
 
 TEST(Output, NamesThePathOfEveryFile) {
   const Workplace workplace("places");
@@ -143,7 +139,7 @@ TEST(Output, RunFolderRecordsConfigurationAndMachine) {
       run_ranks(2, workplace.train({"train.steps=4", "optimizer.momentum=0.5"}, "--digest " + first.string()))
           .exit_code,
       0);
-  const Json facts = Json::parse(text_of(workplace.path("run") / "run.json"));
+  const Json facts = run_record(workplace.path("run"));
   EXPECT_EQ(facts["ranks"], 2);
   EXPECT_GT(facts["parameters"], 1000);
   EXPECT_NE(facts["command"].get<std::string>().find("--set optimizer.momentum=0.5"), std::string::npos);
@@ -283,7 +279,7 @@ TEST(Steps, ScheduleHeaderAndProgressUseTheSameCount) {
     EXPECT_EQ(output_lines_with(result, header), 1) << result.output;
     EXPECT_EQ(last_metrics(workplace).value("epoch", 0), epochs);
     EXPECT_EQ(last_metrics(workplace).value("steps", 0), steps);
-    const Json facts = Json::parse(text_of(workplace.path("run") / "run.json"));
+    const Json facts = run_record(workplace.path("run"));
     EXPECT_EQ(facts.value("global_batch", 0), global_batch);
   };
   const ProgramResult cut = run({"train.steps=70"});  // an epoch has 64

@@ -3,7 +3,6 @@
 // A new user's folder of images: `lockstep init`, and the defaults of a nearly empty configuration.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include "core/error.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -49,13 +49,7 @@ class OwnImages {
     return fmt::format("cd {} && {} {}", folder_.path().string(), program("lockstep"), arguments);
   }
 
-  // The lines of metrics.jsonl, one for each epoch.
-  std::vector<Json> metrics(const std::string& run) const {
-    std::ifstream file(path(run) / "metrics.jsonl");
-    std::vector<Json> lines;
-    for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
-    return lines;
-  }
+  std::vector<Json> metrics(const std::string& run) const { return metrics_of(path(run)); }
 
  private:
   TemporaryFolder folder_;

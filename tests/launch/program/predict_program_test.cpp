@@ -15,6 +15,7 @@
 #include "core/files/safetensors.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -49,12 +50,7 @@ class Predicted : public ::testing::Test {
   }
   std::string weights() const { return (folder_.path() / "trained.safetensors").string(); }
   std::string test_images() const { return (folder_.path() / "test").string(); }
-  double told_accuracy() const {
-    std::ifstream file(folder_.path() / "run/metrics.jsonl");
-    PredictJson last;
-    for (std::string line; std::getline(file, line);) last = PredictJson::parse(line);
-    return last["test_accuracy"];
-  }
+  double told_accuracy() const { return last_metrics_of(folder_.path() / "run").at("test_accuracy"); }
   ProgramResult predict(const std::string& arguments) const {
     return run_shell(program("lockstep") + " predict " + arguments + " --set world.device=cpu 2>&1");
   }

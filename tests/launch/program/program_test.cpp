@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/files/safetensors.h"
 #include "core/tensor/buffer.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/launch/program/trace_check.h"
 #include "tests/message_of.h"
 
@@ -24,10 +25,6 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::json;
-
-Json run_record(const Workplace& workplace) {
-  return Json::parse(text_of(workplace.path("run") / "run.json"));
-}
 
 // The CPU time of ended child processes and their descendants, in seconds.
 double processor_seconds_of_children() {
@@ -45,11 +42,9 @@ TEST(Train, LearnsAndWritesMetrics) {
   const ProgramResult result = run_ranks(2, workplace.train({"model.name=cnn", "train.epochs=3"}));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(result.output.find('\r'), std::string::npos) << "a progress bar in piped output";
-  EXPECT_EQ(run_record(workplace)["global_batch"], 16);
+  EXPECT_EQ(run_record(workplace.path("run"))["global_batch"], 16);
 
-  std::ifstream file(workplace.path("run") / "metrics.jsonl");
-  std::vector<Json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+  const std::vector<Json> lines = metrics_of(workplace.path("run"));
   ASSERT_EQ(lines.size(), 3u);
   for (std::size_t epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(lines[epoch]["steps"], 32 * (epoch + 1));
   EXPECT_LT(lines[2]["train_loss"], lines[0]["train_loss"]);
@@ -76,7 +71,7 @@ TEST(Train, AccumulationAndRanksCountEveryTestSampleOnce) {
         run_ranks(ranks, workplace.train({"train.steps=1", "optimizer.learning_rate=1e-12", "train.batch=5",
                                           fmt::format("train.accumulation={}", accumulation)}));
     ASSERT_EQ(result.exit_code, 0) << result.output;
-    const Json line = Json::parse(text_of(workplace.path("run") / "metrics.jsonl"));
+    const Json line = last_metrics_of(workplace.path("run"));
     losses.push_back(line["test_loss"]);
     const double correct = line["test_accuracy"].get<double>() * 103;
     EXPECT_NEAR(correct, std::round(correct), 1e-6);
@@ -92,7 +87,7 @@ TEST(Train, AugmentsOnlyTrainingImages) {
     if (augmented) settings.insert(settings.end(), {"data.crop_padding=3", "data.horizontal_flip=true"});
     const ProgramResult result = run_ranks(2, workplace.train(settings));
     ASSERT_EQ(result.exit_code, 0) << result.output;
-    lines[augmented] = Json::parse(text_of(workplace.path("run") / "metrics.jsonl"));
+    lines[augmented] = last_metrics_of(workplace.path("run"));
   }
   EXPECT_NE(lines[0]["train_loss"], lines[1]["train_loss"]);
   EXPECT_EQ(lines[0]["test_loss"], lines[1]["test_loss"]);
@@ -150,10 +145,17 @@ std::vector<int> steps_inside_backward(const Workplace& workplace, const std::st
 }
 
 // The operating system schedules the communication thread and the other rank, so a bucket in a single step
-// proves nothing. Over many steps each bucket must succeed at least once, and without overlap never.
+// proves nothing. Over many steps each bucket must succeed at least once, and without overlap never. While
+// other programs use the cores, one training may have too few steps.
 TEST(Train, BucketsAreSentBeforeBackwardEnds) {
+  constexpr int kMostTrainings = 8;
   const Workplace workplace("overlap");
-  const std::vector<int> overlapped = steps_inside_backward(workplace, "true");
+  std::vector<int> overlapped = steps_inside_backward(workplace, "true");
+  for (int training = 1; training < kMostTrainings && std::ranges::count(overlapped, 0) > 0; ++training) {
+    const std::vector<int> more = steps_inside_backward(workplace, "true");
+    ASSERT_EQ(more.size(), overlapped.size());
+    for (std::size_t bucket = 0; bucket < more.size(); ++bucket) overlapped[bucket] += more[bucket];
+  }
   for (std::size_t bucket = 0; bucket < overlapped.size(); ++bucket)
     EXPECT_GE(overlapped[bucket], 1) << "bucket " << bucket;
   for (const int steps : steps_inside_backward(workplace, "false")) EXPECT_EQ(steps, 0);
@@ -324,8 +326,11 @@ TEST(Usage, WrongCommandLinesSuggestTheNearest) {
 // mpirun ends a job when its first rank fails. That rank must not be one that leaves the message to rank 0.
 TEST(Usage, ErrorIsPrintedIfRank0StartsLast) {
   const Workplace workplace("last");
-  const std::string late =
-      workplace.script("if [ $OMPI_COMM_WORLD_RANK = 0 ]; then sleep 0.3; fi\nexec \"$@\"\n");
+  const std::string started = workplace.path("started").string();
+  const std::string late = workplace.script(fmt::format(
+      "if [ $OMPI_COMM_WORLD_RANK = 0 ]; then\n  until [ -e {0} ]; do sleep 0.01; done\n  rm {0}\n"
+      "else\n  touch {0}\nfi\nexec \"$@\"\n",
+      started));
   const std::string lockstep = program("lockstep");
   expect_failure(run_ranks(2, late + " " + lockstep + " train"), exit_code::usage, {"CONFIG"});
   expect_failure(run_ranks(2, late + " " + lockstep), exit_code::usage, {"lockstep COMMAND"});
@@ -352,7 +357,8 @@ TEST(BadInput, ConfigurationNamesTheKeyOnce) {
   expect_failure(run("optimizer.learning_rate=-1"), exit_code::config, {"optimizer.learning_rate"});
   expect_failure(run("model.name=cnm"), exit_code::config, {"model.name"});
   expect_failure(run("train.epochs=\"many\""), exit_code::config, {"train.epochs"});
-  expect_failure(run("train.batch=400"), exit_code::config, {"512 samples", "800", "train.batch"});
+  expect_failure(run("train.batch=400"), exit_code::config,
+                 {"512 samples", "global batch of 800", "train.batch"});
   // The preset that is meant is named twice: by itself, and among all presets.
   const ProgramResult preset = run_ranks(2, program("lockstep") + " train fashion_mnist_cn");
   expect_failure(preset, exit_code::config, {"fashion_mnist_mlp"});
@@ -387,7 +393,7 @@ TEST(BadInput, MissingDeviceIsRefused) {
                  exit_code::config, reason_and_remedy);
   const ProgramResult any = run_ranks(2, workplace.train({"train.steps=1"}, "--device auto"));
   EXPECT_EQ(any.exit_code, 0) << any.output;
-  EXPECT_EQ(run_record(workplace)["device"], "cpu");
+  EXPECT_EQ(run_record(workplace.path("run"))["device"], "cpu");
 }
 
 TEST(BadInput, DataErrorsNameTheFile) {
@@ -407,8 +413,9 @@ TEST(BadInput, TooLargeBatchNamesTheLargestThatFits) {
     const ProgramResult result =
         run_ranks(2, program("lockstep") + " train fashion_mnist_cnn --set model.name=resnet50 " +
                          "--set train.batch=30000 --set kernels.cache=none --set kernels.choose=" + choose);
-    expect_failure(result, exit_code::io,
-                   {"activations", "train.batch", "30000", "train.accumulation", "train.recompute", "bf16"});
+    expect_failure(
+        result, exit_code::io,
+        {"activations", "train.batch", " 30000 ", "train.accumulation", "train.recompute", "bf16"});
   }
 }
 
@@ -425,7 +432,7 @@ TEST(BadInput, RanksWithDifferentConfigurationsStop) {
       run_ranks(4, workplace.script("case $OMPI_COMM_WORLD_RANK in 1 | 2) exec " +
                                     workplace.train({"optimizer.momentum=0.8"}) + ";; *) exec " +
                                     workplace.train({}) + ";; esac"));
-  expect_failure(result, exit_code::config, {"rank 1, 2", "optimizer.momentum"});
+  expect_failure(result, exit_code::config, {"ranks 1, 2", "optimizer.momentum"});
 }
 
 TEST(Failure, RanksWhoseLossIsNotFiniteAreNamed) {
@@ -433,7 +440,7 @@ TEST(Failure, RanksWhoseLossIsNotFiniteAreNamed) {
   const ProgramResult result =
       run_ranks(4, workplace.train({"optimizer.learning_rate=1e30", "schedule.warmup_epochs=0"}));
   expect_failure(result, exit_code::failed, {"optimizer.learning_rate"});
-  expect_parts(result.output, {"rank 0, 1, 2, 3"});
+  expect_parts(result.output, {"ranks 0, 1, 2, 3"});
 }
 
 // The state equals the export of a run that ends before the failing step.

@@ -3,7 +3,6 @@
 // A failure of one rank ends the whole job. The jobs of failing_rank would train for days; these tests expect
 // them to end with that rank's code.
 #include <filesystem>
-#include <iterator>
 #include <regex>
 
 #include <fmt/format.h>
@@ -11,18 +10,13 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/matches_in.h"
 
 namespace lockstep {
 namespace {
 
 ProgramResult run_failing(const std::string& kind, int rank) {
   return run_ranks(3, program("failing_rank") + " " + kind + " " + std::to_string(rank));
-}
-
-// The number of places in the output that match a regular expression.
-std::ptrdiff_t matches_in(const std::string& output, const std::string& expression) {
-  const std::regex regex(expression);
-  return std::distance(std::sregex_iterator(output.begin(), output.end(), regex), {});
 }
 
 // Expects one line, not one per rank, that names the rank and the step and contains the reason.
@@ -91,20 +85,23 @@ TEST(Failure, StoppedRankIsNamed) {
   }
 }
 
-// MPI waits for the rank without a limit, and no watchdog knows any rank yet.
+// MPI waits for the rank without a limit, and no watchdog knows any rank yet. The other ranks start after
+// that rank is stopped. One of them reports it, usually the lowest.
 TEST(Failure, StoppedRankBeforeMpiStartsEndsTheJobAndIsNamed) {
   for (const int stopped : {0, 2}) {
     const Workplace workplace("never_starts");
-    const std::string command =
-        workplace.script(fmt::format("export LOCKSTEP_START_SECONDS=1\n"
-                                     "[ $OMPI_COMM_WORLD_RANK != {} ] || kill -STOP $$\nexec {}",
-                                     stopped, workplace.train({})));
+    const std::string command = workplace.script(
+        fmt::format("export LOCKSTEP_START_SECONDS=1\n"
+                    "if [ $OMPI_COMM_WORLD_RANK = {0} ]; then echo $$ > {1}; kill -STOP $$; fi\n"
+                    "until grep -sq '^State:.T' /proc/$(cat {1} 2>/dev/null)/status; do sleep 0.02; done\n"
+                    "exec {2}",
+                    stopped, workplace.path("process").string(), workplace.train({})));
     const ProgramResult result = run_ranks(3, command);
     EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-    for (const std::string& line :
-         {fmt::format(R"(\[rank {}\][^\n]*\b3 (processes|ranks)\b[^\n]*\b1 s\b)", stopped == 0 ? 1 : 0),
-          fmt::format(R"(\brank {}\b[^\n]*\bprocess \d+\b[^\n]*\(T\))", stopped),
-          std::string("LOCKSTEP_START_SECONDS")})
+    for (const std::string& line : {fmt::format(R"(\[rank [{}]\][^\n]*\b3 (processes|ranks)\b[^\n]*\b1 s\b)",
+                                                stopped == 0 ? "12" : "01"),
+                                    fmt::format(R"(\brank {}\b[^\n]*\bprocess \d+\b[^\n]*\(T\))", stopped),
+                                    std::string("LOCKSTEP_START_SECONDS")})
       EXPECT_GE(matches_in(result.output, line), 1) << line << ":\n" << result.output;
   }
 }

@@ -3,7 +3,6 @@
 // The program on a ring of ranks: the number of steps by rank, the final average on all ranks, and a resumed
 // training.
 #include <algorithm>
-#include <fstream>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -12,6 +11,8 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
+#include "tests/matches_in.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -27,9 +28,8 @@ RingSettings on_a_ring(RingSettings more) {
 // The steps of all ranks together in each epoch of metrics.jsonl.
 std::vector<int> sums_of_steps(const Workplace& workplace) {
   std::vector<int> sums;
-  std::ifstream file(workplace.path("run/metrics.jsonl"));
-  for (std::string line; std::getline(file, line);) {
-    const auto steps = nlohmann::json::parse(line).at("steps_by_rank").get<std::vector<int>>();
+  for (const nlohmann::json& line : metrics_of(workplace.path("run"))) {
+    const auto steps = line.at("steps_by_rank").get<std::vector<int>>();
     sums.push_back(std::accumulate(steps.begin(), steps.end(), 0));
   }
   return sums;
@@ -60,7 +60,7 @@ TEST(Ring, RanksShareTheStepsAndEndWithOneAverage) {
     all += sum;
   }
   EXPECT_EQ(all, 3 * 11) << result.output;
-  EXPECT_FALSE(text_of(file).empty());
+  EXPECT_GE(matches_in(text_of(file), R"(\b[0-9a-f]{32}\b)"), 1) << text_of(file);
 }
 
 TEST(Ring, TrainingResumesAfterAnEpoch) {

@@ -2,7 +2,6 @@
 //
 // The Slurm template, and ranks started by srun, under a private Slurm of the test: tests/slurm.sh.
 
-#include <fstream>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 
 namespace lockstep {
 namespace {
@@ -87,10 +87,9 @@ TEST(Slurm, JobInterruptedThreeTimesKeepsItsDigest) {
   // Each of the four starts adds a file to the run's folder; a start that did not resume would rename it.
   const std::filesystem::directory_iterator starts(workplace.path("run/tensorboard"));
   EXPECT_EQ(std::distance(begin(starts), end(starts)), 4) << result.output;
-  std::ifstream metrics(workplace.path("run/metrics.jsonl"));
   int epoch = 0;
-  for (std::string line; std::getline(metrics, line);)
-    EXPECT_EQ(nlohmann::json::parse(line).at("epoch"), ++epoch) << line;
+  for (const nlohmann::json& line : metrics_of(workplace.path("run")))
+    EXPECT_EQ(line.at("epoch"), ++epoch) << line;
   EXPECT_EQ(epoch, kEpochs);
   EXPECT_EQ(text_of(file), digest_of(workplace, 2, {settings[0]}));
 }

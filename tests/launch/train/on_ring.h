@@ -1,48 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank of a training on a ring, optionally slow. Tests on threads and tests between processes share it.
+// One rank of a training on a ring, and a rank that is as slow as possible. Tests on threads and tests
+// between processes share them.
 #pragma once
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <thread>
 
+#include "comm/in_process/neighbour_slots.h"
 #include "launch/train/trainer.h"
+#include "launch/train/training_observer.h"
 #include "models/networks/networks.h"
 #include "tests/launch/train/grays.h"
 
 namespace lockstep {
 
 inline constexpr std::int64_t kRingBatch = 8, kRingSteps = 24;
-// Delay of each sample of a slow rank. It exceeds the compute time of its peers, which is 100 ms a step under
-// ThreadSanitizer.
-#if defined(__SANITIZE_THREAD__)
-inline constexpr std::chrono::milliseconds kSlowSample(60);
-#else
-inline constexpr std::chrono::milliseconds kSlowSample(10);
-#endif
 
-// Each read sleeps for `delay`. Ranks then wait for data rather than for a core, and ranks with equal delays
-// take about equally many steps on any number of cores.
+// Each read sleeps for 1 ms. Ranks then wait for data rather than for a core, and take about equally many
+// steps on any number of cores.
 class SlowGrays final : public Dataset {
  public:
-  SlowGrays(std::int64_t size, std::chrono::milliseconds delay) : grays_({8, 8, 1}, size), delay_(delay) {}
+  explicit SlowGrays(std::int64_t size) : grays_({8, 8, 1}, size) {}
   std::int64_t size() const override { return grays_.size(); }
   ImageShape image_shape() const override { return grays_.image_shape(); }
   std::int64_t classes() const override { return grays_.classes(); }
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    std::this_thread::sleep_for(delay_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return grays_.read(index, image);
   }
 
  private:
   Grays grays_;
-  std::chrono::milliseconds delay_;
+};
+
+// After its first step of an epoch, the slow rank waits until its peers have taken the remaining steps.
+class SlowRank final : public TrainingObserver {
+ public:
+  // Collective.
+  SlowRank(Communicator& communicator, int slow)
+      : taken_(communicator, 1),
+        is_slow_(communicator.rank() == slow),
+        steps_of_an_epoch_(communicator.size() * kRingSteps) {}
+  void step_done(const StepRecord& record) override {
+    taken_.take_step(std::numeric_limits<std::int64_t>::max());
+    while (is_slow_ && taken_.steps_taken() < record.epoch * steps_of_an_epoch_)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+ private:
+  NeighbourSlots taken_;  // its counter has the steps of all ranks
+  bool is_slow_;
+  std::int64_t steps_of_an_epoch_;
 };
 
 struct RingTraining {
   int ranks = 3;
-  int slow = -1;  // rank
   std::int64_t epochs = 1;
   OptimizerOptions optimizer = SgdOptions{.momentum = 0.9};
   double learning_rate = 0.02;
@@ -52,8 +67,7 @@ struct RingTraining {
 class OnRing {
  public:
   OnRing(const RingTraining& training, Communicator& communicator)
-      : train_data_(training.ranks * kRingBatch * kRingSteps,
-                    communicator.rank() == training.slow ? kSlowSample : std::chrono::milliseconds(1)),
+      : train_data_(training.ranks * kRingBatch * kRingSteps),
         test_data_({8, 8, 1}, 512),
         network_(graph(), {.choices = &first_}),
         buckets_(network_.parameters(), communicator, {}),
@@ -67,7 +81,7 @@ class OnRing {
 
   Network& network() { return network_; }
   Trainer& trainer() { return trainer_; }
-  void fit() { trainer_.fit(); }
+  void fit(std::initializer_list<TrainingObserver*> observers = {}) { trainer_.fit(observers); }
 
  private:
   static Graph graph() {

@@ -24,7 +24,8 @@ RANKS = 2
 CYCLES = [[4, 5], [9, 10]]
 os.environ.setdefault("TORCH_PROFILER_START_METHOD", "fork")  # for the plugin's processes
 # A folder that does not exist: these jobs ignore claims of other jobs on emulated devices.
-os.environ.setdefault("LOCKSTEP_CLAIMS", f"/dev/shm/no_claims_of_{os.getpid()}")
+PRIVATE = tempfile.TemporaryDirectory()
+os.environ.setdefault("LOCKSTEP_CLAIMS", os.path.join(PRIVATE.name, "no_claims"))
 sys.path[:0] = [path for path in [os.environ.get("LOCKSTEP_TENSORBOARD")] if path]
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import time
 import unittest
 
 LOCKSTEP = MPIEXEC = None
@@ -25,12 +26,12 @@ class MonitorCommand(unittest.TestCase):
         self.run_dir = pathlib.Path(folder.name) / "run"
 
     # Starts a training in the background; the end of the test kills it.
-    def train(self, *settings):
+    def train(self, *settings, environment=None):
         all_settings = ["train.epochs=1000000", "train.threads=1", "comm.timeout_seconds=3600", "run.log_every=1",
                         f"run.dir={self.run_dir}", *settings]
         command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP, "train", "fashion_mnist_mlp"]
         job = subprocess.Popen([*command, *(part for each in all_settings for part in ("--set", each))],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **(environment or {})})
         self.addCleanup(self.end, job)
         return job
 
@@ -134,13 +135,21 @@ class MonitorCommand(unittest.TestCase):
         self.wait_for_end()
         self.assertEqual(self.shown_files(name), [])
 
+    # The training is held after its first step until the monitor has shown it.
     def test_monitor_ends_with_the_training_and_no_file_remains(self):
-        job = self.train("train.steps=400")
+        held = self.run_dir.parent / "held"
+        job = self.train("train.steps=400", environment={"LOCKSTEP_HOLD": f"step:0:{held}"})
+        while not held.exists():
+            self.assertIsNone(job.poll())
+            time.sleep(0.02)
         name = next(look["jobs"][0]["job"] for look in self.looks() if look["jobs"])
-        until_end = subprocess.run([LOCKSTEP, "monitor", str(self.run_dir), "--json", "--every", "0.05"],
-                                   capture_output=True, text=True)
-        self.assertEqual(until_end.returncode, 0, until_end.stderr)
-        looks = [json.loads(line) for line in until_end.stdout.splitlines()]
+        until_end = subprocess.Popen([LOCKSTEP, "monitor", str(self.run_dir), "--json", "--every", "0.05"],
+                                     stdout=subprocess.PIPE, text=True)
+        first = until_end.stdout.readline()
+        held.unlink()
+        shown = first + until_end.communicate()[0]
+        self.assertEqual(until_end.returncode, 0)
+        looks = [json.loads(line) for line in shown.splitlines()]
         self.assertEqual(looks[-1]["jobs"], [])
         states = [rank["state"] for look in looks for job_ in look["jobs"] for rank in job_["here"]]
         self.assertIn("training", states)

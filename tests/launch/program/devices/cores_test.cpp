@@ -82,7 +82,7 @@ TEST(Contention, ReportsTooManyRanksOrThreadsAndSingleCoreBinding) {
   EXPECT_TRUE(contention(Ranks(9, rank_on(kAll))).starts_with("9 ranks share 8 cores"));
   EXPECT_TRUE(contention(Ranks(2, rank_on(kAll)), 5).starts_with("10 threads of 2 ranks compute on 8 cores"));
   EXPECT_TRUE(contention(Ranks{rank_on({0}), rank_on({1, 2}), rank_on({3})})
-                  .starts_with("rank 0, 2 may use one core of 8"));
+                  .starts_with("ranks 0, 2 may use one core of 8"));
   RankCores alone = rank_on({0});
   alone.machine_cores = 1;
   EXPECT_EQ(contention(Ranks{alone}), "") << "there is no other core";

@@ -93,12 +93,13 @@ TEST(Recommendation, ExplainsTheCriticalBatch) {
   };
   EXPECT_EQ(told(0, 128), "");
   const std::string unknown = told(std::numeric_limits<double>::infinity(), 128);
-  EXPECT_FALSE(unknown.empty());
+  expect_parts(unknown, {"gradient", "noise"});
   EXPECT_TRUE(numbers_named_in(unknown).empty()) << unknown;
-  expect_parts(told(64, 128), {"64", "128", "3.00"});
+  EXPECT_EQ(numbers_named_in(told(64, 128)), (std::vector<double>{64, 128, 3})) << told(64, 128);
   EXPECT_EQ(told(64, 128).find("samples/s"), std::string::npos) << told(64, 128);
-  expect_parts(told(30, 128), {"30", "128", "500 samples/s"});
-  EXPECT_EQ(std::ranges::count(numbers_named_in(told(30, 128)), 8.0), 1) << told(30, 128);
+  expect_parts(told(30, 128), {"500 samples/s"});
+  for (const double number : {30.0, 128.0, 8.0})
+    EXPECT_EQ(std::ranges::count(numbers_named_in(told(30, 128)), number), 1) << told(30, 128);
 }
 
 FoundBatch found() {

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -82,15 +83,15 @@ TEST(Checkpoints, BestIsKept) {
   const Settings settings = saving(0, {"run.keep=1", "optimizer.learning_rate=0.02"});
   ASSERT_EQ(run_ranks(1, workplace.train(settings)).exit_code, 0);
   double best = 0;
-  std::ifstream metrics(workplace.path("run/metrics.jsonl"));
-  for (std::string line; std::getline(metrics, line);)
-    best = std::max(best, nlohmann::json::parse(line)["test_accuracy"].get<double>());
+  for (const nlohmann::json& line : metrics_of(workplace.path("run")))
+    best = std::max(best, line.at("test_accuracy").get<double>());
   double saved = 0;
   const auto folder = workplace.path("run/checkpoints");
   for (const std::string& name : checkpoints_in(folder)) {
     const auto accuracy = nlohmann::json::parse(text_of(folder / name / "manifest.json"))["test_accuracy"];
     if (!accuracy.is_null()) saved = std::max(saved, accuracy.get<double>());
   }
+  EXPECT_GT(best, 0);
   EXPECT_EQ(saved, best);
   EXPECT_LE(checkpoints_in(folder).size(), 2u);
   EXPECT_EQ(checkpoints_in(folder).back(), "step-000000256");
@@ -185,16 +186,13 @@ TEST(Checkpoints, ResumeOnAnotherNumberOfRanks) {
   EXPECT_EQ(count(two.output, "4 ranks"), 1) << two.output;
   // The sums of the residuals, before and after the change of ranks, are the only fractions in such a line.
   std::vector<double> sums;
-  for (const double number : numbers_named_in(lines_naming(lines_naming(two.output, "info"), "2 ranks")))
+  for (const double number : numbers_named_in(lines_naming(two.output, "info", "2 ranks")))
     if (number != std::floor(number)) sums.push_back(number);
   ASSERT_EQ(sums.size(), 2u) << two.output;
   EXPECT_NEAR(sums[1], sums[0], 1e-4 * std::abs(sums[0]) + 1e-6);
   const ProgramResult four = go_on(workplace, 4, settings(40, 1));
   ASSERT_EQ(four.exit_code, 0) << four.output;
-  const nlohmann::json line =
-      nlohmann::json::parse(text_of(workplace.path("run/metrics.jsonl"))
-                                .substr(text_of(workplace.path("run/metrics.jsonl")).rfind("{\"epoch\"")));
-  EXPECT_EQ(line["steps"], 40);
+  EXPECT_EQ(last_metrics_of(workplace.path("run")).at("steps"), 40);
 }
 
 TEST(Checkpoints, ResumeWithTheSameSamplesOnAnotherNumberOfRanks) {
@@ -209,16 +207,15 @@ TEST(Checkpoints, ResumeWithTheSameSamplesOnAnotherNumberOfRanks) {
     return tensors_of(file);
   };
   const auto whole = export_of(4, 24, "", "whole");
-  const auto metrics =
-      nlohmann::json::parse(text_of(workplace.path("whole/metrics.jsonl"))
-                                .substr(0, text_of(workplace.path("whole/metrics.jsonl")).find('\n')));
+  const nlohmann::json metrics = metrics_of(workplace.path("whole")).at(0);
   export_of(4, 10, "", "parts");
   const auto parts = export_of(2, 24, "--resume auto --resume-with train.steps", "parts");
+  EXPECT_GT(whole.size(), 0u);
+  ASSERT_EQ(parts.size(), whole.size());
   for (const auto& [name, values] : whole)
     for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(parts.at(name)[i], values[i], 1e-3) << name;
   // The epoch's loss covers the samples of both parts.
-  const auto lines = text_of(workplace.path("parts/metrics.jsonl"));
-  const auto line = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
+  const nlohmann::json line = metrics_of(workplace.path("parts")).at(0);
   EXPECT_EQ(line["steps"], metrics["steps"]);
   EXPECT_NEAR(line["train_loss"].get<double>(), metrics["train_loss"].get<double>(), 1e-3);
 }
@@ -246,7 +243,7 @@ TEST(Checkpoints, ResumeOnAnyNumberOfRanksIfAllowed) {
   const std::string told = lines_naming(two.output, "--resume-size any");
   EXPECT_EQ(count(told, "\n"), 1) << two.output;
   expect_parts(told, {"4 ranks", "train.accumulation", "32 samples"});
-  const auto facts = nlohmann::json::parse(text_of(workplace.path("parts/run.json")));
+  const auto facts = run_record(workplace.path("parts"));
   EXPECT_EQ(facts["ranks"], 2);
   EXPECT_EQ(facts["global_batch"], 32);
   EXPECT_EQ(count(two.output, of_four.substr(0, of_four.find('\n'))), 1) << two.output;
@@ -256,6 +253,8 @@ TEST(Checkpoints, ResumeOnAnyNumberOfRanksIfAllowed) {
   EXPECT_EQ(count(four.output, of_two.substr(0, of_two.find('\n'))), 1) << four.output;
   const auto whole = tensors_of(workplace.path("whole.weights"));
   const auto parts = tensors_of(workplace.path("parts.weights"));
+  EXPECT_GT(whole.size(), 0u);
+  ASSERT_EQ(parts.size(), whole.size());
   for (const auto& [name, values] : whole)
     for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(parts.at(name)[i], values[i], 1e-3) << name;
 }
@@ -273,7 +272,7 @@ TEST(Checkpoints, FailedSaveWarnsOrEndsTheTraining) {
   EXPECT_EQ(count(text_of(workplace.path("run/metrics.jsonl")), "\n"), 1);
   const ProgramResult stopped = run_ranks(2, workplace.train(saving(25, {"run.checkpoint_errors=stop"})));
   EXPECT_EQ(stopped.exit_code, exit_code::io);
-  const std::string error = lines_naming(lines_naming(stopped.output, folder), "lockstep: ");
+  const std::string error = lines_naming(stopped.output, folder, "lockstep: ");
   EXPECT_EQ(count(error, "\n"), 1) << stopped.output;
   expect_parts(error, {"step 10"});
 }

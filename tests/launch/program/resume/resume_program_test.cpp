@@ -3,8 +3,6 @@
 // The program saves, is stopped or killed, and resumes. It ends with the bits and the metrics.jsonl of an
 // uninterrupted run.
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,6 +11,8 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -46,28 +46,22 @@ Settings demanding(int ranks) {
           fmt::format("comm.codec={}", ranks > 1 ? "sign" : "none")};
 }
 
-// Starts a run as process $run, executes the shell lines `what` once `epochs` epochs are reported and a
-// checkpoint exists, and returns how the run ended.
-ProgramResult disturbed(int ranks, const Workplace& workplace, const Settings& settings, int epochs,
-                        const std::string& what, const std::string& flags = "") {
-  const std::string folder = workplace.path("run").string();
-  const std::string condition = fmt::format(
-      "[ \"$(cat {0}/metrics.jsonl 2>/dev/null | wc -l)\" -ge {1} ] && ls {0}/checkpoints | grep -q '[0-9]$'",
-      folder, epochs);
-  return run_shell(fmt::format("{} & run=$!\n{}{}\nwait $run", command_of(ranks, workplace, settings, flags),
-                               wait_until(condition), what));
-}
-
-std::vector<nlohmann::json> lines_of(const std::filesystem::path& metrics) {
-  std::ifstream file(metrics);
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-  return lines;
+// Starts a run, sends SIGUSR1 to its launcher while rank 0 writes a checkpoint, and returns how the run
+// ended. The write ends after a rank has reported the signal. The next checkpoint waits for it, so the
+// training cannot end before the signal.
+ProgramResult preempted(int ranks, const Workplace& workplace, const Settings& settings,
+                        const std::string& flags) {
+  const std::string held = workplace.path("held").string(), log = workplace.path("log").string();
+  return run_shell(
+      fmt::format("LOCKSTEP_HOLD=checkpoint:0:{0} {1} > {2} 2>&1 & run=$!\n{3}kill -USR1 $run\n{4}rm {0}\n"
+                  "wait $run\ncode=$?\ncat {2}\nexit $code",
+                  held, command_of(ranks, workplace, settings, flags), log, wait_until("[ -e " + held + " ]"),
+                  wait_until("grep -q SIGUSR1 " + log)));
 }
 
 // Compares all metrics except times.
 void expect_same_metrics(const Workplace& workplace, const std::vector<nlohmann::json>& expected) {
-  const auto lines = lines_of(workplace.path("run/metrics.jsonl"));
+  const auto lines = metrics_of(workplace.path("run"));
   ASSERT_EQ(lines.size(), expected.size());
   for (std::size_t i = 0; i < lines.size(); ++i) {
     for (const char* name : {"epoch", "steps", "train_loss", "test_loss", "test_accuracy", "learning_rate",
@@ -84,7 +78,7 @@ struct Undisturbed {
 Undisturbed undisturbed(int ranks, const Workplace& workplace, Settings settings) {
   settings.push_back("run.dir=" + workplace.path("whole").string());
   Undisturbed run{.digest = digest_of(workplace, ranks, settings),
-                  .metrics = lines_of(workplace.path("whole/metrics.jsonl"))};
+                  .metrics = metrics_of(workplace.path("whole"))};
   EXPECT_FALSE(std::filesystem::exists(workplace.path("whole/checkpoints"))) << "no checkpoint was requested";
   return run;
 }
@@ -92,14 +86,13 @@ Undisturbed undisturbed(int ranks, const Workplace& workplace, Settings settings
 void expect_resumed(int ranks, const Workplace& workplace, const Settings& settings,
                     const Undisturbed& expected, const std::string& from = "auto") {
   const std::string digest = workplace.path("resumed").string();
-  const std::filesystem::path metrics = workplace.path("run/metrics.jsonl");
-  const std::vector<nlohmann::json> before = lines_of(metrics);
+  const std::vector<nlohmann::json> before = metrics_of(workplace.path("run"));
   ASSERT_FALSE(before.empty());
   const ProgramResult result =
       run_shell(command_of(ranks, workplace, settings, fmt::format("--resume {} --digest {}", from, digest)));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   // The first epoch's line has times, which would differ if the epoch had been trained again.
-  EXPECT_EQ(lines_of(metrics).at(0), before.at(0)) << result.output;
+  EXPECT_EQ(metrics_of(workplace.path("run")).at(0), before.at(0)) << result.output;
   EXPECT_EQ(text_of(digest), expected.digest) << result.output;
   expect_same_metrics(workplace, expected.metrics);
 }
@@ -120,11 +113,7 @@ void expect_stopped(const Workplace& workplace, const ProgramResult& stopped, co
   ASSERT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
   const std::vector<std::string> saved = saved_checkpoints(workplace);
   ASSERT_FALSE(saved.empty()) << stopped.output;
-  std::istringstream lines(stopped.output);
-  int found = 0;
-  for (std::string line; std::getline(lines, line);)
-    found += count(line, signal) > 0 && count(line, saved.back()) > 0 ? 1 : 0;
-  EXPECT_EQ(found, 1) << stopped.output;
+  EXPECT_EQ(count(lines_naming(stopped.output, signal, saved.back()), "\n"), 1) << stopped.output;
   EXPECT_GE(count(stopped.output, "--resume auto"), 1) << stopped.output;
 }
 
@@ -163,21 +152,20 @@ TEST(Continued, PartsOfSomeEpochsEqualOneTraining) {
       part.push_back("run.checkpoint_every=1000");
       const ProgramResult result = run_shell(command_of(1, workplace, part, "--resume auto"));
       ASSERT_EQ(result.exit_code, 0) << result.output;
-      EXPECT_EQ(lines_of(workplace.path("run/metrics.jsonl")).size(), static_cast<std::size_t>(epochs));
+      EXPECT_EQ(metrics_of(workplace.path("run")).size(), static_cast<std::size_t>(epochs));
     }
     expect_resumed(1, workplace, settings, whole);
   }
 }
 
-// The signal arrives at any step; the step that is saved follows from it.
+// The signal arrives at any step between two checkpoints; the step that is saved follows from it.
 TEST(Preemption, SavesEndsWith75AndResumesBitForBit) {
   const Workplace workplace("preempted");
   Settings settings = demanding(2);
   const Undisturbed whole = undisturbed(2, workplace, settings);
   settings.push_back("run.checkpoint_every=17");
-  for (const int epochs : {2, 5}) {
-    const ProgramResult stopped =
-        disturbed(2, workplace, settings, epochs, "kill -USR1 $run", "--resume auto");
+  for (int turn = 0; turn < 2; ++turn) {
+    const ProgramResult stopped = preempted(2, workplace, settings, "--resume auto");
     ASSERT_NO_FATAL_FAILURE(expect_stopped(workplace, stopped, "SIGUSR1"));
     EXPECT_EQ(count(stopped.output, "mpirun -np 2 "), 1) << stopped.output;
   }
@@ -204,12 +192,12 @@ TEST(Preemption, HundredsOfSignalsChangeNoBit) {
   const Workplace workplace("signals");
   const Settings settings = {"train.epochs=40"};
   const Undisturbed whole = undisturbed(1, workplace, settings);
-  const std::string digest = workplace.path("signalled").string();
-  const ProgramResult result = run_shell(
-      fmt::format("{} & run=$!\n{}for i in $(seq 400); do kill -USR2 $run 2>/dev/null || break; sleep 0.001; "
-                  "done\nwait $run",
-                  workplace.train(settings, "--digest " + digest),
-                  wait_until(fmt::format("[ -s {} ]", workplace.path("run/metrics.jsonl").string()))));
+  const std::string digest = workplace.path("signalled").string(), held = workplace.path("held").string();
+  // The first ten signals arrive before the training may continue after its first step.
+  const ProgramResult result = run_shell(fmt::format(
+      "LOCKSTEP_HOLD=step:0:{0} {1} & run=$!\n{2}for i in $(seq 400); do kill -USR2 $run 2>/dev/null "
+      "|| break; [ $i != 10 ] || rm {0}; sleep 0.001; done\nwait $run",
+      held, workplace.train(settings, "--digest " + digest), wait_until("[ -e " + held + " ]")));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_FALSE(saved_checkpoints(workplace).empty()) << result.output;
   EXPECT_EQ(text_of(digest), whole.digest);

@@ -98,7 +98,7 @@ TEST(StepAgreement, InformsEveryRankAfterTheSameStep) {
         told[static_cast<std::size_t>(communicator.rank())].push_back(step);
     }
   });
-  EXPECT_FALSE(told[0].empty());
+  ASSERT_FALSE(told[0].empty());
   EXPECT_GT(told[0].front(), 7) << "a request of a step is known after the next step";
   EXPECT_EQ(told[1], told[0]);
   EXPECT_EQ(told[2], told[0]);

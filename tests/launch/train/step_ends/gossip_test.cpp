@@ -24,16 +24,15 @@ void on_ring(const RingTraining& training, const std::function<void(Communicator
   });
 }
 
-// Reading takes 80 ms or more for each step of the slow rank, and 8 ms for its peers.
 TEST(Gossip, SlowRankTakesFewerStepsAndItsPeersMore) {
-  const RingTraining training{.slow = 1, .epochs = 2};
-  on_ring(training, [&](Communicator& communicator, OnRing& rank) {
-    rank.fit();
+  constexpr int kSlow = 1;
+  on_ring({.epochs = 2}, [&](Communicator& communicator, OnRing& rank) {
+    SlowRank slow(communicator, kSlow);
+    rank.fit({&slow});
     const std::vector<std::int64_t> steps = rank.trainer().steps_by_rank();
     ASSERT_EQ(steps.size(), 3u);
     EXPECT_EQ(std::accumulate(steps.begin(), steps.end(), std::int64_t{0}), 3 * kRingSteps);
-    // The difference depends on the load of the machine.
-    EXPECT_LT(steps[1], std::min(steps[0], steps[2])) << "rank " << communicator.rank();
+    EXPECT_LE(steps[kSlow], 1) << "rank " << communicator.rank();
     EXPECT_EQ(rank.trainer().steps(), 2 * kRingSteps) << "the mean over the ranks";
     EXPECT_EQ(rank.trainer().epochs(), 2);
   });
