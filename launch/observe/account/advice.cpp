@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "launch/train/clock/wait_model.h"
+
 namespace lockstep {
 namespace {
 

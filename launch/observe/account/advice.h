@@ -7,13 +7,11 @@
 
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "comm/codecs/bucket_travel.h"
 #include "launch/train/clock/communication.h"
-#include "launch/train/clock/wait_model.h"
 
 namespace lockstep {
 

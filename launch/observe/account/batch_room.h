@@ -13,8 +13,8 @@ namespace lockstep {
 struct BatchRoom {
   bool fits = true;
   std::size_t needed = 0, available = 0;  // bytes, of a rank
-  std::vector<std::string> remedies =
-      {};  // settings that would make it fit; empty if it fits or none is known
+  // Settings that would make it fit; empty if it fits or none is known.
+  std::vector<std::string> remedies = {};
 };
 
 }  // namespace lockstep

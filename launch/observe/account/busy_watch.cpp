@@ -40,7 +40,7 @@ void add(StepLine& all, const StepLine& line) {
 bool BusyWatch::is_low(const StepLine& line) const { return overall_busy(line) < options_.below; }
 bool BusyWatch::is_slow(const StepLine& line) const { return line.peak && *line.peak < options_.peak_below; }
 
-void BusyWatch::begin_anew() {
+void BusyWatch::restart() {
   low_ = {};
   low_lines_ = slowed_lines_ = 0;
 }
@@ -53,11 +53,12 @@ std::optional<IdleCause> BusyWatch::cause_of_low_lines() const {
 }
 
 std::optional<IdleEvent> BusyWatch::look(const StepLine& line, double now) {
-  if (!std::exchange(looks_, true)) return std::nullopt;
+  if (std::exchange(ignores_next_, false)) return std::nullopt;
   const std::optional<SlowedDevice> slowed = context_.slowed ? context_.slowed() : std::nullopt;
   if (!is_low(line) && !is_slow(line) && !slowed) {
-    begin_anew();
-    if (overall_busy(line) >= options_.below + kMargin && ++high_lines_ >= options_.lines) told_.clear();
+    restart();
+    if (overall_busy(line) >= options_.below + kMargin && ++high_lines_ >= options_.lines)
+      last_cause_.clear();
     return std::nullopt;
   }
   high_lines_ = 0;
@@ -70,12 +71,13 @@ std::optional<IdleEvent> BusyWatch::look(const StepLine& line, double now) {
   if (low_lines_ < options_.lines) return std::nullopt;
   IdleEvent event{.lines = low_, .first_step = first_step_};
   const std::optional<IdleCause> cause = cause_of_low_lines();
-  begin_anew();
-  if (!cause || cause->cause == told_ || (told_at_ && now - *told_at_ < options_.pause_seconds))
+  restart();
+  if (!cause || cause->cause == last_cause_ ||
+      (last_event_at_ && now - *last_event_at_ < options_.pause_seconds))
     return std::nullopt;
-  looks_ = false;
-  told_ = cause->cause;
-  told_at_ = now;
+  ignores_next_ = true;
+  last_cause_ = cause->cause;
+  last_event_at_ = now;
   event.cause = *cause;
   return event;
 }

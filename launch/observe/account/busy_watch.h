@@ -20,7 +20,7 @@ struct BusyOptions {
   std::int64_t lines = 3;   // consecutive lines before a report
   double pause_seconds = 60;
   std::string command = "none";  // shell command that runs for each event
-  // False also for the placeholder that a run's files contain in place of a command.
+  // False also for kRedacted, which the files of a run contain instead of a secret command.
   bool runs_command() const { return command != "none" && command != kRedacted; }
 };
 
@@ -35,8 +35,8 @@ class BusyWatch {
  public:
   BusyWatch(const BusyOptions& options, const IdleContext& context) : options_(options), context_(context) {}
 
-  // now: seconds of any clock. The first line and the line after an event are ignored: they include
-  // first touches of memory and the measurements for the event.
+  // now: seconds of any clock. The first line and the line after an event are ignored: they include first
+  // touches of memory and the measurements for the event.
   std::optional<IdleEvent> look(const StepLine& line, double now);
   // advice: on the communication of the last epoch.
   void set_advice(const std::optional<Advice>& advice) { advice_ = advice; }
@@ -44,21 +44,21 @@ class BusyWatch {
  private:
   bool is_low(const StepLine& line) const;
   bool is_slow(const StepLine& line) const;
-  void begin_anew();
+  void restart();
   std::optional<IdleCause> cause_of_low_lines() const;
 
   BusyOptions options_;
   IdleContext context_;
   std::optional<Advice> advice_;
-  bool looks_ = false;  // false: the next line is ignored
-  StepLine low_;        // idle or slow lines in a row, merged
+  bool ignores_next_ = true;
+  StepLine low_;  // idle or slow lines in a row, merged
   std::int64_t low_lines_ = 0;
   std::int64_t slowed_lines_ = 0;  // lines among low_lines_ with a throttled device clock
   std::optional<SlowedDevice> slowed_;
   std::int64_t first_step_ = 0;
   std::int64_t high_lines_ = 0;  // busy lines since the last idle or slow one
-  std::string told_;             // cause of the last event; empty after the device was busy
-  std::optional<double> told_at_;
+  std::string last_cause_;       // of the last event; empty after the device was busy
+  std::optional<double> last_event_at_;
 };
 
 // "busy 41 % in steps 101 to 250: compute waits 3.2 ms per step for data (41 % of the time);

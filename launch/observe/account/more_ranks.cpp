@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "launch/observe/account/advice.h"
+#include "launch/train/clock/wait_model.h"
 
 namespace lockstep {
 namespace {

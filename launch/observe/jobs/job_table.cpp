@@ -2,17 +2,16 @@
 #include "launch/observe/jobs/job_table.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <limits>
-#include <optional>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "core/system/printable.h"
 #include "core/text/text.h"
+#include "core/text/units.h"
 #include "launch/observe/monitor/idle_device.h"
 
 namespace lockstep {
@@ -81,13 +80,12 @@ std::string job_line(const SeenJob& job, const NodeView& view) {
 }
 
 std::string device_line(const std::string& device, const DeviceFigures& figures) {
-  constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
   std::string line = device + ":";
   if (figures.utilization) line += fmt::format(" utilization {:.0f} %,", *figures.utilization);
   if (figures.memory_used_bytes && figures.memory_bytes)
-    line += fmt::format(" memory {:.1f} of {:.1f} GiB,",
-                        static_cast<double>(*figures.memory_used_bytes) / kGibibyte,
-                        static_cast<double>(*figures.memory_bytes) / kGibibyte);
+    line +=
+        fmt::format(" memory {:.1f} of {:.1f} GiB,", static_cast<double>(*figures.memory_used_bytes) / kGiB,
+                    static_cast<double>(*figures.memory_bytes) / kGiB);
   if (figures.watts) line += fmt::format(" {:.0f} W,", *figures.watts);
   if (figures.celsius) line += fmt::format(" {:.0f} C,", *figures.celsius);
   return line + " " + figures.name;

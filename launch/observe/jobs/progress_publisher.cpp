@@ -17,9 +17,8 @@ void ProgressPublisher::before_step() {
   shown_.enter(Activity::training);
 }
 
-bool ProgressPublisher::evaluating(std::int64_t batch, std::int64_t batches) {
+bool ProgressPublisher::evaluating(std::int64_t batch, std::int64_t) {
   if (batch == 0) shown_.enter(Activity::evaluating);
-  if (batch == batches) shown_.enter(Activity::training);
   return true;
 }
 

@@ -9,7 +9,6 @@
 #include <concepts>
 #include <cstdint>
 #include <limits>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -65,6 +64,7 @@ enum class Activity : std::int64_t {
 };
 inline constexpr std::string_view kActivityWords[] = {"starting", "training", "evaluating", "saving",
                                                       "finishing"};
+static_assert(std::size(kActivityWords) == static_cast<std::size_t>(Activity::finishing) + 1);
 inline std::string_view name_of(Activity activity) {
   const auto index = static_cast<std::size_t>(activity);
   return index < std::size(kActivityWords) ? kActivityWords[index] : "unknown";

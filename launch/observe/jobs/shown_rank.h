@@ -3,8 +3,8 @@
 // ShownRank: a rank's public state in shared memory (a file /dev/shm/lockstep-rank.USER.JOB.RANK), for
 // `lockstep monitor` and other observers. An update takes tens of nanoseconds, never blocks and never fails.
 // Without shared memory nothing is published, and one log line says so. The process holds a lock on the file
-// while it lives, and this object removes the file. `lockstep monitor` removes the files of a job
-// whose processes here were all killed; otherwise a job that starts an hour later or more removes them.
+// while it lives, and this object removes the file. `lockstep monitor` removes the files of a job whose
+// processes here were all killed; otherwise a job that starts an hour later or more removes them.
 #pragma once
 
 #include <atomic>

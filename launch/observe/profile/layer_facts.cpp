@@ -61,6 +61,7 @@ std::string arguments_of(const Network& network, std::size_t node, Direction dir
 
 const char* torch_name(DType type) {
   constexpr const char* kNames[] = {"float", "c10::Half", "c10::BFloat16", "unsigned char", "int"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(DType::i32) + 1);
   return kNames[static_cast<std::size_t>(type)];
 }
 

@@ -9,9 +9,9 @@
 //   }
 //
 // A table is a function in namespace lockstep. A field's value is a number, a text, a StepAccount, a record
-// with a table, or an optional or a list of these. Reading accepts members that are missing, null or of
-// another type: a floating-point number is then NaN, an optional or a list is empty, other values keep their
-// defaults.
+// with a table, or an optional or a list of these. Reading accepts members that are missing, null, of
+// another type or out of range: a floating-point number is then NaN, an optional or a list is empty, other
+// values keep their defaults.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ inline constexpr bool kIsList = false;
 template <typename T>
 inline constexpr bool kIsList<std::vector<T>> = true;
 
-// A list of numbers with one number for each item.
+// A number of every item, written as a list with this name.
 template <typename Item>
 struct Column {
   const char* name;
@@ -59,13 +59,13 @@ class FieldWriter {
   // An empty optional becomes null.
   void operator()(const char* name, const auto& value) { object_[name] = json_with(value); }
   // A count without which FieldReader throws DataError.
-  void needed(const char* name, std::int64_t count) { object_[name] = count; }
+  void needed(const char* name, std::int64_t count) { (*this)(name, count); }
   // Omitted if empty.
   void some(const char* name, const auto& value) {
     if (nlohmann::ordered_json json = json_with(value); !json.empty()) object_[name] = std::move(json);
   }
   // Not read.
-  void derived(const char* name, const auto& value) { object_[name] = json_with(value); }
+  void derived(const char* name, const auto& value) { (*this)(name, value); }
   // The fields of an optional record as members of this object; none if it is empty.
   void flat(const auto& record) {
     if (record) fields_of(*this, *record);
@@ -84,8 +84,8 @@ class FieldWriter {
       table(inside, items[i], i);
     }
   }
-  // For a table of list(): the item's value in a list beside it; omitted where that list ends before. It is
-  // written as written_as(value).
+  // In a table of list(), for its item i: written_as(values[i]), of a list that is stored apart from the
+  // items. Omitted if values is shorter.
   template <typename Form = std::identity>
   void element(const char* name, const auto& values, std::size_t i, const Form& written_as = {}) {
     if (i < values.size()) object_[name] = json_with(written_as(values[i]));
@@ -138,10 +138,7 @@ class FieldReader {
 
   void operator()(const char* name, auto& value) { found_ |= read(member(name), value); }
   void needed(const char* name, std::int64_t& count) {
-    double number = 0;
-    read(member(name), number);
-    if (!(number >= 0 && number < kMost)) throw DataError(fmt::format("has no valid number {}", name));
-    count = static_cast<std::int64_t>(number);
+    if (!read(member(name), count) || count < 0) throw DataError(fmt::format("has no valid number {}", name));
   }
   void some(const char* name, auto& value) { (*this)(name, value); }
   void derived(const char*, const auto&) {}
@@ -193,7 +190,7 @@ class FieldReader {
 
  private:
   static constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
-  static constexpr double kMost = 1e15;  // of a count; exact as a double
+  static constexpr double kMost = 1e15;  // of an integer; exact as a double
 
   const nlohmann::json& member(const char* name) const {
     static const nlohmann::json kNone;
@@ -209,8 +206,9 @@ class FieldReader {
       return json.is_number();
     } else if constexpr (std::integral<Value>) {
       const double number = json.is_number() ? json.get<double>() : kMissing;
-      if (!(std::abs(number) < kMost)) return false;
-      value = static_cast<Value>(static_cast<std::int64_t>(number));
+      if (!(std::abs(number) < kMost) || !std::in_range<Value>(static_cast<std::int64_t>(number)))
+        return false;
+      value = static_cast<Value>(number);
       return true;
     } else if constexpr (std::same_as<Value, std::string>) {
       if (json.is_string()) value = json.get<std::string>();
@@ -226,7 +224,7 @@ class FieldReader {
       if (!json.is_array()) return false;
       using Item = typename Value::value_type;
       constexpr bool kOfRecords = !std::is_arithmetic_v<Item> && !std::same_as<Item, std::string>;
-      for (const nlohmann::json& each : json)  // a record that is no object is left out
+      for (const nlohmann::json& each : json)  // skips records that are not objects
         if (!kOfRecords || each.is_object()) read(each, value.emplace_back());
       return !value.empty();
     } else {

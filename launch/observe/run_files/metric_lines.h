@@ -1,27 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Formats evaluation metrics and communication for the epoch's line. Advises what to omit if metrics take
-// long.
+// Evaluation metrics and communication as parts of an epoch's lines, and advice where metrics take long.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launch/train/clock/communication.h"
-#include "launch/train/training_records.h"
+#include "launch/train/evaluation/metrics.h"
 
 namespace lockstep {
 
-// "top5 93.10 %", "f1 0.871", for people.
+// Appends "top5 93.10 %" and "f1 0.871", each if it was computed.
 void add_metrics(const EvaluationMetrics& metrics, std::vector<std::string>& parts);
 
-// "comm 31.2 ms a step, 96 % hidden", "| wire 28.0 ms (5.1 GB/s)", "| late rank 2: 1.3 ms": parts of a line.
+// "comm 31.2 ms a step", "96.0 % hidden", "| wire 28.0 ms (5.1 GB/s)", and "| late rank 2: 1.3 ms" if one is.
 std::vector<std::string> communication_parts(const EpochCommunication& communication);
 
-// The cost of metrics in an epoch.
+// Seconds that metrics and evaluations took in an epoch.
 struct MetricPrice {
   double train_seconds = 0;
   double evaluation_seconds = 0;  // all evaluations
@@ -29,8 +26,8 @@ struct MetricPrice {
   double metrics_seconds = 0;     // computing metrics, in all evaluations
   std::vector<std::string_view> names = {};
 };
-// Advises what to omit where metrics, or evaluations within the epoch, took more than 2 % of training and
-// evaluation together; otherwise returns nothing.
+// A sentence on metrics, and one on evaluations within the epoch, each if they took more than 2 % of the time
+// of training and evaluation: what to omit, and the time that this saves.
 std::vector<std::string> price_of_metrics(const MetricPrice& price);
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/observe/run_files/report.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +17,7 @@
 #include "core/text/text.h"
 #include "core/timeline.h"
 #include "launch/observe/run_files/event_command.h"
+#include "launch/observe/run_files/metric_lines.h"
 #include "launch/observe/run_files/report_json.h"
 #include "launch/observe/run_files/run_folder.h"
 #include "launch/observe/terminal/progress_line.h"
@@ -31,12 +31,8 @@ constexpr const char* kIndent = "    ";
 std::string loss_text(double loss) { return fmt::format("{:#.3g}", loss); }
 
 std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> words;
-  for (std::size_t begin = 0, end = 0; end < text.size(); begin = end + 1) {
-    end = std::min(text.find(' ', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-  }
-  return words;
+  const auto words = split_text(text, ' ');
+  return {words.begin(), words.end()};
 }
 
 MetricPrice price_of(const EpochReport& report) {

@@ -20,7 +20,6 @@
 #include "launch/observe/account/step_series.h"
 #include "launch/observe/monitor/monitor_sums.h"
 #include "launch/observe/run_files/line_file.h"
-#include "launch/observe/run_files/metric_lines.h"
 #include "launch/observe/tensorboard/event_file.h"
 #include "launch/observe/terminal/progress_meter.h"
 #include "launch/train/clock/communication.h"

@@ -74,7 +74,7 @@ void SeriesReporter::step_done(const StepRecord& record) {
 }
 
 void SeriesReporter::steps_over() {
-  if (series_ && series_->open(last_.epoch_step)) write();
+  if (series_ && series_->open(trainer_.totals().epoch_step)) write();
   series_.reset();
 }
 
@@ -96,17 +96,14 @@ void SeriesReporter::write() {
 void HistogramReporter::epoch_trained(const EpochRecord& record) {
   gradients_.clear();
   if (!due(record) || !trainer_.holds_gradients()) return;
-  Stream stream(trainer_.device(), StreamUse::compute);
-  gradients_ = gradient_histograms(network_, stream, trainer_.gradients_scale());
+  gradients_ = gradient_histograms(network_, stream_, trainer_.gradients_scale());
 }
 
 void HistogramReporter::epoch_over(const EpochRecord& record) {
   if (!due(record)) return;
   std::vector<Histogram> histograms = std::exchange(gradients_, {});
-  trainer_.with_evaluated_weights([&] {
-    Stream stream(trainer_.device(), StreamUse::compute);
-    std::ranges::move(weight_histograms(network_, stream), std::back_inserter(histograms));
-  });
+  trainer_.with_evaluated_weights(
+      [&] { std::ranges::move(weight_histograms(network_, stream_), std::back_inserter(histograms)); });
   report_.histograms(record.step, histograms);
 }
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -91,7 +90,11 @@ class HistogramReporter final : public TrainingObserver {
  public:
   // References outlive this.
   HistogramReporter(Trainer& trainer, Network& network, Report& report, std::int64_t every)
-      : trainer_(trainer), network_(network), report_(report), every_(every) {}
+      : trainer_(trainer),
+        network_(network),
+        report_(report),
+        every_(every),
+        stream_(trainer.device(), StreamUse::compute) {}
 
   void epoch_trained(const EpochRecord& record) override;
   void epoch_over(const EpochRecord& record) override;
@@ -103,6 +106,7 @@ class HistogramReporter final : public TrainingObserver {
   Network& network_;
   Report& report_;
   std::int64_t every_;
+  Stream stream_;                     // not the trainer's: all steps are settled when it reads
   std::vector<Histogram> gradients_;  // gradients of the epoch that was trained last
 };
 
