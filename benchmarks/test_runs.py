@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests of built legs again and again, and lists each failed test and each retry: do the tests depend
+on time or on other load? The legs are those of tests/run.sh; build them first. `--busy N` of the rounds run
+beside one spinning process per core.
+
+  benchmarks/record.py benchmarks/results/test_runs.json -- benchmarks/test_runs.py --rounds 10 --busy 5"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Options of ctest for each leg, as in tests/run.sh.
+LEGS = {"cpu": ["--preset", "cpu", "-LE", "slow|nightly|timing", "-j", str(2 * os.cpu_count())],
+        "timing": ["--preset", "cpu", "-L", "timing", "-j", "1", "--repeat", "until-pass:3"],
+        **{leg: ["--preset", leg, "-j", str(2 * os.cpu_count())] for leg in ("asan", "tsan", "cuda")}}
+
+
+@contextlib.contextmanager
+def busy_neighbour(busy):
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() if busy else 0)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def run(leg, busy):
+    with tempfile.TemporaryDirectory() as folder, busy_neighbour(busy):
+        report = pathlib.Path(folder) / "report.xml"
+        begin = time.monotonic()
+        done = subprocess.run(["ctest", *LEGS[leg], "--output-junit", report], cwd=ROOT, capture_output=True, text=True,
+                              errors="replace")
+        seconds = time.monotonic() - begin
+        cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase"))
+    failed = [case.get("name") for case in cases if case.get("status") == "fail"]
+    if failed or done.returncode != 0:
+        (ROOT / "build" / f"failed_{leg}_{int(time.time())}.log").write_text(done.stdout + done.stderr)
+    # A test that a later try passed has a line for each failed one.
+    tries = re.findall(r"Test +#\d+: (\S+) .*\*\*\*(?:Failed|Timeout|Exception)", done.stdout)
+    return {"leg": leg, "busy": busy, "seconds": round(seconds), "exit_code": done.returncode, "tests": len(cases),
+            "skipped": sum(case.get("status") == "notrun" for case in cases), "failed": failed,
+            "retries": [name for name in tries if name not in failed]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--busy", type=int, default=5, help="rounds beside spinning processes, after the others")
+    parser.add_argument("--legs", nargs="+", choices=LEGS, default=list(LEGS))
+    parser.add_argument("--json", type=pathlib.Path, help="also write the result to this file")
+    options = parser.parse_args()
+    runs = []
+    for round_ in range(options.rounds):
+        for leg in options.legs:
+            runs.append({"round": round_ + 1, **run(leg, round_ >= options.rounds - options.busy)})
+            print(json.dumps(runs[-1]), flush=True)
+            if options.json:
+                options.json.write_text(json.dumps({"benchmark": "test_runs", "runs": runs}))
+    failed = [name for each in runs for name in each["failed"]]
+    print(f"{len(runs)} runs, {len(failed)} failed tests, {sum(len(each['retries']) for each in runs)} retries")
+    sys.exit(1 if failed or any(each["exit_code"] for each in runs) else 0)
+
+
+if __name__ == "__main__":
+    main()
