@@ -159,9 +159,12 @@ class ConvolutionPlanner {
 
   // The tensors in the layouts of WinogradConvolution.
   AffineDescs blocked(Type weights) const {
-    return {.x = memory::desc(sizes_.source, type_, memory::format_tag::nChw16c),
-            .w = memory::desc(sizes_.weights, weights, memory::format_tag::OIhw16i16o),
-            .y = memory::desc(sizes_.destination, type_, memory::format_tag::nChw16c)};
+    using Tag = memory::format_tag;
+    const bool sixteen = WinogradConvolution::channel_block(shape_) == 16;
+    const Tag activations = sixteen ? Tag::nChw16c : Tag::nChw8c;
+    return {.x = memory::desc(sizes_.source, type_, activations),
+            .w = memory::desc(sizes_.weights, weights, sixteen ? Tag::OIhw16i16o : Tag::OIhw8i8o),
+            .y = memory::desc(sizes_.destination, type_, activations)};
   }
   using TiledDirection = void (WinogradConvolution::*)(const AffineOperands&) const;
   CpuProduct tiled_winograd(const CpuProduct::Problem& problem, std::size_t scratch_bytes,

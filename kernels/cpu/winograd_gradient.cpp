@@ -10,7 +10,7 @@
 #include "kernels/cpu/winograd.h"
 #include "kernels/cpu/winograd_tiles.h"
 
-#define INLINE LOCKSTEP_WINOGRAD_INLINE
+#define INLINE LOCKSTEP_LANES_INLINE
 
 namespace lockstep {
 namespace {
@@ -21,43 +21,50 @@ constexpr std::int64_t kCacheOfGradientTiles = 1000 << 10;  // more tiles at a t
 
 // From this many weights on, processing the weights block by block is faster.
 constexpr std::int64_t kManyGradientWeights = 256 * 256;
-bool gradient_by_weights(const Pass& p) {
-  return p.in_channels() * p.out_channels() >= kManyGradientWeights && p.in_blocks % 2 == 0 &&
-         p.out_blocks % 4 == 0;
+// The channels of the weights at a time.
+constexpr std::int64_t kInAtATime = 32;
+template <typename V>
+constexpr std::int64_t kOutAtATime = kGroup<V>* kBlock<V>;
+
+template <typename V>
+bool gradient_by_weights(const Pass<V>& p) {
+  return p.in_channels() * p.out_channels() >= kManyGradientWeights && p.in_channels() % kInAtATime == 0 &&
+         p.out_channels() % kOutAtATime<V> == 0;
 }
 
-LOCKSTEP_WINOGRAD_BEGIN
-
-template <typename T>
-INLINE void output_gradient_tile(const Pass& p, const T* y, std::int64_t tile, std::int64_t block,
+template <typename V, typename T>
+INLINE void output_gradient_tile(const Pass<V>& p, const T* y, std::int64_t tile, std::int64_t block,
                                  float* points, std::int64_t stride) {
   const Tile at = tile_at(p, tile);
-  Vector values[16], transformed[kPoints];
-  p.out.read<4>(y + (at.image * p.out_blocks + block) * p.out.height * p.out.width * kBlock, at.row,
-                at.column, values);
+  V values[16], transformed[kPoints];
+  p.out.template read<4>(y + (at.image * p.out_blocks + block) * p.out.height * p.out.width * kBlock<V>,
+                         at.row, at.column, values);
   transform<OutputGradientLine>(values, transformed);
   store_points(transformed, points, stride);
 }
 
 // Sums `parts` transformed gradients, which are `part` floats apart, and transforms the sum back to taps.
+template <typename V>
 INLINE void weight_gradient(const float* points, std::int64_t stride, int parts, std::int64_t part,
                             float* taps) {
-  Vector sum[kPoints], gradient[9];
+  V sum[kPoints], gradient[9];
   for (int point = 0; point < kPoints; ++point) {
-    sum[point] = load(points + point * stride);
-    for (int i = 1; i < parts; ++i) sum[point] += load(points + i * part + point * stride);
+    sum[point] = load<V>(points + point * stride);
+    for (int i = 1; i < parts; ++i) sum[point] += load<V>(points + i * part + point * stride);
   }
   transform<WeightGradientLine>(sum, gradient);
 #pragma GCC unroll 9
-  for (int tap = 0; tap < 9; ++tap) store(taps + tap * kBlock * kBlock, gradient[tap]);
+  for (int tap = 0; tap < 9; ++tap) store(taps + tap * kBlock<V> * kBlock<V>, gradient[tap]);
 }
-INLINE float* taps_of(const Pass& p, float* weights, std::int64_t in_channel, std::int64_t out_block) {
-  const std::int64_t block = out_block * p.in_blocks + in_channel / kBlock;
-  return weights + (block * 9 * kBlock + in_channel % kBlock) * kBlock;
+template <typename V>
+float* taps_of(const Pass<V>& p, float* weights, std::int64_t in_channel, std::int64_t out_block) {
+  const std::int64_t block = out_block * p.in_blocks + in_channel / kBlock<V>;
+  return weights + (block * 9 * kBlock<V> + in_channel % kBlock<V>)*kBlock<V>;
 }
 
-template <typename T>
-void gradient_by_tiles(const Pass& p, const T* x, const T* y, float* weights, float* scratch, int threads) {
+template <typename V, typename T>
+void gradient_by_tiles(const Pass<V>& p, const T* x, const T* y, float* weights, float* scratch,
+                       int threads) {
   const std::int64_t in = p.in_channels(), out = p.out_channels(), tiles = p.tiles();
   const std::int64_t some = tiles_at_a_time(p, kCacheOfGradientTiles);
   const std::int64_t u_stride = points_stride(in, out), v_stride = points_stride(some, in),
@@ -72,104 +79,115 @@ void gradient_by_tiles(const Pass& p, const T* x, const T* y, float* weights, fl
     const std::int64_t begin = chunks * part / parts, end = chunks * (part + 1) / parts;
     for (std::int64_t chunk = begin; chunk < end; ++chunk) {
       const std::int64_t first = chunk * some, count = std::min(some, tiles - first);
-      for (std::int64_t t = 0; t < count; ++t) {
-        for (std::int64_t i = 0; i < p.in_blocks; ++i)
-          input_tile(p, x, first + t, i, v + t * in + i * kBlock, v_stride);
-        for (std::int64_t o = 0; o < p.out_blocks; ++o)
-          output_gradient_tile(p, y, first + t, o, m + t * out + o * kBlock, m_stride);
-      }
+      with_registers_of<V>([=]() LOCKSTEP_PROCESSOR_BODY {
+        for (std::int64_t t = 0; t < count; ++t) {
+          for (std::int64_t i = 0; i < p.in_blocks; ++i)
+            input_tile(p, x, first + t, i, v + t * in + i * kBlock<V>, v_stride);
+          for (std::int64_t o = 0; o < p.out_blocks; ++o)
+            output_gradient_tile(p, y, first + t, o, m + t * out + o * kBlock<V>, m_stride);
+        }
+      });
       for (std::int64_t point = 0; point < kPoints; ++point) {
-        in_fours(
-            p.out_blocks, [&]<int B>(std::int64_t o) __attribute__((always_inline)) {
-              multiply_channels<B>({count, v + point * v_stride, in, m + point * m_stride + o * kBlock, out,
-                                    u + point * u_stride + o * kBlock, out, chunk > begin},
-                                   in);
-            });
+        in_groups<V>(p.out_blocks, [&]<int B>(std::int64_t o) {
+          multiply_channels<V, B>({count, v + point * v_stride, in, m + point * m_stride + o * kBlock<V>, out,
+                                   u + point * u_stride + o * kBlock<V>, out, chunk > begin},
+                                  in);
+        });
       }
     }
   });
-  constexpr std::int64_t kRows = 4;  // in-channels at a time; divides 16
+  constexpr std::int64_t kRows = 4;  // in-channels at a time; divides a block
   deal(in / kRows, threads, [&](std::int64_t rows) {
-    for (std::int64_t i = rows * kRows; i < (rows + 1) * kRows; ++i)
-      for (std::int64_t o = 0; o < p.out_blocks; ++o)
-        weight_gradient(scratch + i * out + o * kBlock, u_stride, parts, kPoints * u_stride,
-                        taps_of(p, weights, i, o));
+    with_registers_of<V>([=]() LOCKSTEP_PROCESSOR_BODY {
+      for (std::int64_t i = rows * kRows; i < (rows + 1) * kRows; ++i)
+        for (std::int64_t o = 0; o < p.out_blocks; ++o)
+          weight_gradient<V>(scratch + i * out + o * kBlock<V>, u_stride, parts, kPoints * u_stride,
+                             taps_of(p, weights, i, o));
+    });
   });
 }
 
-// Two in-blocks and four out-blocks of the weights at a time.
-constexpr std::int64_t kGradientInBlocks = 2, kGradientOutBlocks = 4;
-constexpr std::int64_t kGradientStride =
-    points_stride(kGradientInBlocks * kBlock, kGradientOutBlocks* kBlock);
+template <typename V>
+constexpr std::int64_t kGradientStride = points_stride(kInAtATime, kOutAtATime<V>);
 
-template <typename T>
-void gradient_by_weights(const Pass& p, const T* x, const T* y, float* weights, float* scratch, int threads) {
+template <typename V, typename T>
+void gradient_by_weights(const Pass<V>& p, const T* x, const T* y, float* weights, float* scratch,
+                         int threads) {
   const std::int64_t in = p.in_channels(), out = p.out_channels(), tiles = p.tiles();
-  constexpr std::int64_t kIn = kGradientInBlocks * kBlock, kOut = kGradientOutBlocks * kBlock;
   const std::int64_t v_stride = points_stride(tiles, in), m_stride = points_stride(tiles, out);
   float* const v = scratch;
   float* const m = v + kPoints * v_stride;
   deal(tiles, threads, [&](std::int64_t t) {
-    for (std::int64_t i = 0; i < p.in_blocks; ++i) input_tile(p, x, t, i, v + t * in + i * kBlock, v_stride);
-    for (std::int64_t o = 0; o < p.out_blocks; ++o)
-      output_gradient_tile(p, y, t, o, m + t * out + o * kBlock, m_stride);
+    with_registers_of<V>([=]() LOCKSTEP_PROCESSOR_BODY {
+      for (std::int64_t i = 0; i < p.in_blocks; ++i)
+        input_tile(p, x, t, i, v + t * in + i * kBlock<V>, v_stride);
+      for (std::int64_t o = 0; o < p.out_blocks; ++o)
+        output_gradient_tile(p, y, t, o, m + t * out + o * kBlock<V>, m_stride);
+    });
   });
-  const std::int64_t groups = p.out_blocks / kGradientOutBlocks;
-  deal(in / kIn * groups, threads, [&](std::int64_t piece) {
-    float* const u = m + kPoints * m_stride + omp_get_thread_num() * kPoints * kGradientStride;
-    const std::int64_t i = piece / groups * kIn, o = piece % groups * kGradientOutBlocks;
+  const std::int64_t groups = p.out_blocks / kGroup<V>;
+  deal(in / kInAtATime * groups, threads, [&](std::int64_t piece) {
+    float* const u = m + kPoints * m_stride + omp_get_thread_num() * kPoints * kGradientStride<V>;
+    const std::int64_t i = piece / groups * kInAtATime, o = piece % groups * kGroup<V>;
     for (std::int64_t point = 0; point < kPoints; ++point)
-      multiply_channels<kGradientOutBlocks>(
-          {tiles, v + point * v_stride + i, in, m + point * m_stride + o * kBlock, out,
-           u + point * kGradientStride, kOut, false},
-          kIn);
-    for (std::int64_t k = 0; k < kIn; ++k)
-      for (std::int64_t j = 0; j < kGradientOutBlocks; ++j)
-        weight_gradient(u + k * kOut + j * kBlock, kGradientStride, 1, 0, taps_of(p, weights, i + k, o + j));
+      multiply_channels<V, kGroup<V>>(
+          {tiles, v + point * v_stride + i, in, m + point * m_stride + o * kBlock<V>, out,
+           u + point * kGradientStride<V>, kOutAtATime<V>, false},
+          kInAtATime);
+    with_registers_of<V>([=]() LOCKSTEP_PROCESSOR_BODY {
+      for (std::int64_t k = 0; k < kInAtATime; ++k)
+        for (std::int64_t j = 0; j < kGroup<V>; ++j)
+          weight_gradient<V>(u + k * kOutAtATime<V> + j * kBlock<V>, kGradientStride<V>, 1, 0,
+                             taps_of(p, weights, i + k, o + j));
+    });
   });
 }
 
-template <typename T>
-void sum_of_channels(const Pass& p, const T* y, float* sums, int threads) {
+template <typename V, typename T>
+void sum_of_channels(const Pass<V>& p, const T* y, float* sums, int threads) {
   const std::int64_t positions = p.out.height * p.out.width;
   deal(p.out_blocks, threads, [&](std::int64_t o) {
-    Vector total = {};
-    for (std::int64_t n = 0; n < p.batch; ++n) {
-      const T* plane = y + (n * p.out_blocks + o) * positions * kBlock;
-      Vector sum = {};
-      for (std::int64_t i = 0; i < positions; ++i) sum += load(plane + i * kBlock);
-      total += sum;
-    }
-    store(sums + o * kBlock, total);
+    with_registers_of<V>([=]() LOCKSTEP_PROCESSOR_BODY {
+      V total = {};
+      for (std::int64_t n = 0; n < p.batch; ++n) {
+        const T* plane = y + (n * p.out_blocks + o) * positions * kBlock<V>;
+        V sum = {};
+        for (std::int64_t i = 0; i < positions; ++i) sum += load<V>(plane + i * kBlock<V>);
+        total += sum;
+      }
+      store(sums + o * kBlock<V>, total);
+    });
   });
 }
-
-LOCKSTEP_WINOGRAD_END
 
 }  // namespace
 
 std::size_t WinogradConvolution::backward_weights_scratch_bytes() const {
-  const Pass p = forward_pass(shape_);
-  const std::int64_t in = p.in_channels(), out = p.out_channels(), tiles = p.tiles();
-  const std::int64_t some = tiles_at_a_time(p, kCacheOfGradientTiles);
-  const std::int64_t floats =
-      gradient_by_weights(p)
-          ? points_floats(tiles, in) + points_floats(tiles, out) + threads_ * kPoints * kGradientStride
-          : threads_ * (points_floats(in, out) + points_floats(some, in) + points_floats(some, out));
+  const std::int64_t floats = with_block(block_, [&]<typename V>() {
+    const Pass p = forward_pass<V>(shape_);
+    const std::int64_t in = p.in_channels(), out = p.out_channels(), tiles = p.tiles();
+    const std::int64_t some = tiles_at_a_time(p, kCacheOfGradientTiles);
+    return gradient_by_weights(p)
+               ? points_floats(tiles, in) + points_floats(tiles, out) +
+                     threads_ * kPoints * kGradientStride<V>
+               : threads_ * (points_floats(in, out) + points_floats(some, in) + points_floats(some, out));
+  });
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
 void WinogradConvolution::backward_weights(const AffineOperands& o) const {
-  const Pass p = forward_pass(shape_);
   auto* scratch = static_cast<float*>(o.scratch);
   auto* gradient = static_cast<float*>(const_cast<void*>(o.w));
-  with_element(type_, [&](auto element) {
-    using T = typename decltype(element)::type;
-    const T* x = static_cast<const T*>(o.x);
-    const T* y = static_cast<const T*>(o.y);
-    gradient_by_weights(p) ? gradient_by_weights(p, x, y, gradient, scratch, threads_)
-                           : gradient_by_tiles(p, x, y, gradient, scratch, threads_);
-    if (o.bias != nullptr) sum_of_channels(p, y, o.bias, threads_);
+  with_block(block_, [&]<typename V>() {
+    with_element(type_, [&](auto element) {
+      using T = typename decltype(element)::type;
+      const Pass p = forward_pass<V>(shape_);
+      const T* x = static_cast<const T*>(o.x);
+      const T* y = static_cast<const T*>(o.y);
+      gradient_by_weights(p) ? gradient_by_weights(p, x, y, gradient, scratch, threads_)
+                             : gradient_by_tiles(p, x, y, gradient, scratch, threads_);
+      if (o.bias != nullptr) sum_of_channels(p, y, o.bias, threads_);
+    });
   });
 }
 

@@ -6,25 +6,44 @@
 
 #include <algorithm>
 
+#include "core/system/processors.h"
 #include "kernels/affine.h"
 #include "kernels/cpu/winograd_transforms.h"
 
-// Functions between these two macros are compiled for AVX-512.
-#if defined(__x86_64__)
-#define LOCKSTEP_WINOGRAD_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"avx512f\")")
-#else
-#define LOCKSTEP_WINOGRAD_BEGIN _Pragma("GCC push_options")
-#endif
-#define LOCKSTEP_WINOGRAD_END _Pragma("GCC pop_options")
-
-#define INLINE LOCKSTEP_WINOGRAD_INLINE
+#define INLINE LOCKSTEP_LANES_INLINE
 
 namespace lockstep::winograd {
 
+// Runs body(), which is inlined, compiled for the instruction set with registers of V. Body captures by copy.
+template <typename V, typename Body>
+void with_registers_of(const Body& body) {
+  // A local copy, so that no store can change what it captured.
+  const auto copied = [&body]() LOCKSTEP_PROCESSOR_BODY {
+    const Body local = body;
+    local();
+  };
+#if defined(__x86_64__)
+  if constexpr (sizeof(V) == 64)
+    detail::run_avx512(copied);
+  else
+    detail::run_avx2(copied);
+#else
+  copied();
+#endif
+}
+
+// Calls function.operator()<V>() with the register that holds a block of channels.
+template <typename F>
+auto with_block(std::int64_t block, F function) {
+  return block == 16 ? function.template operator()<Lanes<16>::Float>()
+                     : function.template operator()<Lanes<8>::Float>();
+}
+
 // One direction as a convolution between tensors of 4x4 tiles: forward, or backward with the weights rotated
 // by 180 degrees and transposed.
+template <typename V>
 struct Pass {
-  std::int64_t batch, in_blocks, out_blocks;  // of 16 channels
+  std::int64_t batch, in_blocks, out_blocks;  // of kBlock<V> channels
   Plane in, out;
   std::int64_t padding;
   bool backward;  // weights have [in, out] blocks, and are rotated
@@ -32,21 +51,23 @@ struct Pass {
   std::int64_t tile_rows() const { return (out.height + 3) / 4; }
   std::int64_t tile_columns() const { return (out.width + 3) / 4; }
   std::int64_t tiles() const { return batch * tile_rows() * tile_columns(); }
-  std::int64_t in_channels() const { return in_blocks * kBlock; }
-  std::int64_t out_channels() const { return out_blocks * kBlock; }
+  std::int64_t in_channels() const { return in_blocks * kBlock<V>; }
+  std::int64_t out_channels() const { return out_blocks * kBlock<V>; }
 };
 
-inline Pass forward_pass(const ConvolutionShape& s) {
+template <typename V>
+Pass<V> forward_pass(const ConvolutionShape& s) {
   return {.batch = s.batch,
-          .in_blocks = s.in_channels / kBlock,
-          .out_blocks = s.out_channels / kBlock,
+          .in_blocks = s.in_channels / kBlock<V>,
+          .out_blocks = s.out_channels / kBlock<V>,
           .in = {s.in_height, s.in_width},
           .out = {s.out_height(), s.out_width()},
           .padding = s.padding,
           .backward = false};
 }
-inline Pass backward_pass(const ConvolutionShape& s) {
-  const Pass f = forward_pass(s);
+template <typename V>
+Pass<V> backward_pass(const ConvolutionShape& s) {
+  const Pass<V> f = forward_pass<V>(s);
   return {.batch = s.batch,
           .in_blocks = f.out_blocks,
           .out_blocks = f.in_blocks,
@@ -59,7 +80,8 @@ inline Pass backward_pass(const ConvolutionShape& s) {
 struct Tile {
   std::int64_t image, row, column;
 };
-INLINE Tile tile_at(const Pass& p, std::int64_t tile) {
+template <typename V>
+INLINE Tile tile_at(const Pass<V>& p, std::int64_t tile) {
   const std::int64_t columns = p.tile_columns(), rows = p.tile_rows();
   return {tile / (rows * columns), tile / columns % rows * 4, tile % columns * 4};
 }
@@ -67,31 +89,33 @@ INLINE Tile tile_at(const Pass& p, std::int64_t tile) {
 // Transformed tensors are [36 points][rows][columns], with one cache line of padding between points, which
 // would otherwise map to the same cache sets.
 constexpr std::int64_t points_stride(std::int64_t rows, std::int64_t columns) {
-  return rows * columns + kBlock;
+  return rows * columns + static_cast<std::int64_t>(64 / sizeof(float));
 }
 constexpr std::int64_t points_floats(std::int64_t rows, std::int64_t columns) {
   return kPoints * points_stride(rows, columns);
 }
 
 // Tiles that a thread processes at a time, so that both transformed tensors fit the L2 cache.
-inline std::int64_t tiles_at_a_time(const Pass& p, std::int64_t cache_bytes) {
+template <typename V>
+std::int64_t tiles_at_a_time(const Pass<V>& p, std::int64_t cache_bytes) {
   const std::int64_t tile_bytes =
       kPoints * static_cast<std::int64_t>(sizeof(float)) * (p.in_channels() + p.out_channels());
   return std::min(std::max<std::int64_t>(cache_bytes / tile_bytes / 6 * 6, 12), p.tiles());
 }
 inline std::int64_t chunks_of(std::int64_t tiles, std::int64_t some) { return (tiles + some - 1) / some; }
-template <typename T>
-INLINE void input_tile(const Pass& p, const T* x, std::int64_t tile, std::int64_t block, float* points,
+
+template <typename V, typename T>
+INLINE void input_tile(const Pass<V>& p, const T* x, std::int64_t tile, std::int64_t block, float* points,
                        std::int64_t stride) {
   const Tile at = tile_at(p, tile);
-  Vector values[kPoints], transformed[kPoints];
-  p.in.read<6>(x + (at.image * p.in_blocks + block) * p.in.height * p.in.width * kBlock, at.row - p.padding,
-               at.column - p.padding, values);
+  V values[kPoints], transformed[kPoints];
+  p.in.template read<6>(x + (at.image * p.in_blocks + block) * p.in.height * p.in.width * kBlock<V>,
+                        at.row - p.padding, at.column - p.padding, values);
   transform<InputLine>(values, transformed);
   store_points(transformed, points, stride);
 }
 
-// result[row][16 * B] = sum over k of left * right[k][16 * B].
+// result[row][kBlock * B] = sum over k of left * right[k][kBlock * B].
 struct Product {
   std::int64_t depth;
   const float* left;  // [rows][depth] or [depth][rows]
@@ -108,21 +132,21 @@ enum class Left {
 };
 
 // Computes Rows rows of a product, from `row` on.
-template <Left kLeft, int Rows, int B>
+template <Left kLeft, int Rows, int B, typename V>
 INLINE void multiply(const Product& a, std::int64_t row) {
   const float* left = a.left + (kLeft == Left::rows ? row * a.left_stride : row);
   float* result = a.result + row * a.result_stride;
-  Vector sums[Rows][B] = {};
+  V sums[Rows][B] = {};
   if (kLeft == Left::rows && a.add) {
 #pragma GCC unroll 12
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
-      for (int b = 0; b < B; ++b) sums[r][b] = load(result + r * a.result_stride + b * kBlock);
+      for (int b = 0; b < B; ++b) sums[r][b] = load<V>(result + r * a.result_stride + b * kBlock<V>);
   }
   for (std::int64_t k = 0; k < a.depth; ++k) {
-    Vector right[B];
+    V right[B];
 #pragma GCC unroll 4
-    for (int b = 0; b < B; ++b) right[b] = load(a.right + k * a.right_stride + b * kBlock);
+    for (int b = 0; b < B; ++b) right[b] = load<V>(a.right + k * a.right_stride + b * kBlock<V>);
 #pragma GCC unroll 12
     for (int r = 0; r < Rows; ++r) {
       const float factor = kLeft == Left::rows ? left[r * a.left_stride + k] : left[k * a.left_stride + r];
@@ -134,39 +158,46 @@ INLINE void multiply(const Product& a, std::int64_t row) {
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
     for (int b = 0; b < B; ++b) {
-      float* place = result + r * a.result_stride + b * kBlock;
-      store(place, kLeft == Left::depth && a.add ? load(place) + sums[r][b] : sums[r][b]);
+      float* place = result + r * a.result_stride + b * kBlock<V>;
+      store(place, kLeft == Left::depth && a.add ? load<V>(place) + sums[r][b] : sums[r][b]);
     }
 }
 
-LOCKSTEP_WINOGRAD_BEGIN
+// Sums of products that registers hold beside their operands, and out-blocks whose products are summed
+// together.
+template <typename V>
+constexpr int kSums = sizeof(V) == 64 ? 24 : 12;
+template <typename V>
+constexpr int kGroup = sizeof(V) == 64 ? 4 : 2;
 
 // Rows are tiles, sums go over channels.
-template <int B>
-void multiply_tiles(const Product a, std::int64_t tiles) {
-  constexpr int kTiles = B == 2 ? 12 : 6;  // 24 sums fit in registers
-  std::int64_t tile = 0;
-  for (; tile + kTiles <= tiles; tile += kTiles) multiply<Left::rows, kTiles, B>(a, tile);
-  for (; tile + 4 <= tiles; tile += 4) multiply<Left::rows, 4, B>(a, tile);
-  for (; tile < tiles; ++tile) multiply<Left::rows, 1, B>(a, tile);
+template <typename V, int B>
+void multiply_tiles(const Product& a, std::int64_t tiles) {
+  with_registers_of<V>([=]() LOCKSTEP_PROCESSOR_BODY {
+    constexpr int kTiles = B == 1 ? 6 : kSums<V> / B;
+    std::int64_t tile = 0;
+    for (; tile + kTiles <= tiles; tile += kTiles) multiply<Left::rows, kTiles, B, V>(a, tile);
+    for (; tile + 4 <= tiles; tile += 4) multiply<Left::rows, 4, B, V>(a, tile);
+    for (; tile < tiles; ++tile) multiply<Left::rows, 1, B, V>(a, tile);
+  });
 }
 
-// Rows are channels, in multiples of 16; sums go over tiles.
-template <int B>
-void multiply_channels(const Product a, std::int64_t channels) {
-  for (std::int64_t in = 0; in < channels; in += 4) multiply<Left::depth, 4, B>(a, in);
+// Rows are channels, in multiples of 4; sums go over tiles.
+template <typename V, int B>
+void multiply_channels(const Product& a, std::int64_t channels) {
+  with_registers_of<V>([=]() LOCKSTEP_PROCESSOR_BODY {
+    for (std::int64_t in = 0; in < channels; in += 4) multiply<Left::depth, 4, B, V>(a, in);
+  });
 }
 
-// Calls product.template operator()<blocks>(first block) for groups of four out-blocks, then for the
-// remaining ones one by one.
-template <typename Blocks>
-INLINE void in_fours(std::int64_t blocks, Blocks product) {
+// Calls product.template operator()<blocks>(first block) for groups of out-blocks, then for the remaining
+// ones one by one.
+template <typename V, typename Blocks>
+INLINE void in_groups(std::int64_t blocks, Blocks product) {
   std::int64_t block = 0;
-  for (; block + 4 <= blocks; block += 4) product.template operator()<4>(block);
+  for (; block + kGroup<V> <= blocks; block += kGroup<V>) product.template operator()<kGroup<V>>(block);
   for (; block < blocks; ++block) product.template operator()<1>(block);
 }
-
-LOCKSTEP_WINOGRAD_END
 
 }  // namespace lockstep::winograd
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The transforms of Winograd's F(4x4, 3x3) (Lavin and Gray, "Fast Algorithms for Convolutional Neural
-// Networks", 2016, section 4) for 16 channels at once, as vectors of 64 bytes. They are inlined into
-// functions compiled for AVX-512.
+// Networks", 2016, section 4) for as many channels at once as a register V holds: 16 with AVX-512, 8 with
+// AVX2. They are inlined into functions compiled for these instruction sets.
 //
 //   y = A^T [ (G g G^T) * (B^T x B) ] A
 //
@@ -14,19 +14,13 @@
 
 #include "kernels/cpu/lanes.h"
 
-#define LOCKSTEP_WINOGRAD_INLINE inline __attribute__((always_inline))
-
 namespace lockstep::winograd {
 
 constexpr std::int64_t kPoints = 36;
-constexpr std::int64_t kBlock = 16;  // contiguous channels
 
-using Vector = Lanes<16>::Float;
-
-template <typename T>
-LOCKSTEP_WINOGRAD_INLINE Vector load(const T* data) {
-  return lockstep::load<Vector>(data);
-}
+// Contiguous channels of an activation: a register of them.
+template <typename V>
+constexpr std::int64_t kBlock = sizeof(V) / sizeof(float);
 
 // The points 0, +-P, +-Q and infinity. Compared with the usual 1 and 2, these keep the transformed numbers
 // closer together and reduce the error to a third. All their products are exact.
@@ -38,10 +32,10 @@ constexpr float kWeightP = 1 / (2 * kP2 * (kP2 - kQ2)), kWeightQ = 1 / (2 * kQ2 
 // Each struct multiplies one line by a matrix: reads elements with stride From, writes with stride To.
 struct InputLine {  // B^T
   static constexpr int kIn = 6, kOut = 6;
-  template <int From, int To>
-  static LOCKSTEP_WINOGRAD_INLINE void run(const Vector* x, Vector* v) {
-    const Vector a = x[4 * From] - kQ2 * x[2 * From], b = kP * (x[3 * From] - kQ2 * x[From]);
-    const Vector c = x[4 * From] - kP2 * x[2 * From], d = kQ * (x[3 * From] - kP2 * x[From]);
+  template <int From, int To, typename V>
+  static LOCKSTEP_LANES_INLINE void run(const V* x, V* v) {
+    const V a = x[4 * From] - kQ2 * x[2 * From], b = kP * (x[3 * From] - kQ2 * x[From]);
+    const V c = x[4 * From] - kP2 * x[2 * From], d = kQ * (x[3 * From] - kP2 * x[From]);
     v[0] = kP2 * kQ2 * x[0] - (kP2 + kQ2) * x[2 * From] + x[4 * From];
     v[To] = a + b;
     v[2 * To] = a - b;
@@ -52,10 +46,10 @@ struct InputLine {  // B^T
 };
 struct OutputLine {  // A^T
   static constexpr int kIn = 6, kOut = 4;
-  template <int From, int To>
-  static LOCKSTEP_WINOGRAD_INLINE void run(const Vector* m, Vector* y) {
-    const Vector a = m[From] + m[2 * From], b = m[From] - m[2 * From];
-    const Vector c = m[3 * From] + m[4 * From], d = m[3 * From] - m[4 * From];
+  template <int From, int To, typename V>
+  static LOCKSTEP_LANES_INLINE void run(const V* m, V* y) {
+    const V a = m[From] + m[2 * From], b = m[From] - m[2 * From];
+    const V c = m[3 * From] + m[4 * From], d = m[3 * From] - m[4 * From];
     y[0] = m[0] + a + c;
     y[To] = kP * b + kQ * d;
     y[2 * To] = kP2 * a + kQ2 * c;
@@ -64,10 +58,10 @@ struct OutputLine {  // A^T
 };
 struct OutputGradientLine {  // A
   static constexpr int kIn = 4, kOut = 6;
-  template <int From, int To>
-  static LOCKSTEP_WINOGRAD_INLINE void run(const Vector* y, Vector* m) {
-    const Vector a = y[0] + kP2 * y[2 * From], b = kP * y[From] + kP3 * y[3 * From];
-    const Vector c = y[0] + kQ2 * y[2 * From], d = kQ * y[From] + kQ3 * y[3 * From];
+  template <int From, int To, typename V>
+  static LOCKSTEP_LANES_INLINE void run(const V* y, V* m) {
+    const V a = y[0] + kP2 * y[2 * From], b = kP * y[From] + kP3 * y[3 * From];
+    const V c = y[0] + kQ2 * y[2 * From], d = kQ * y[From] + kQ3 * y[3 * From];
     m[0] = y[0];
     m[To] = a + b;
     m[2 * To] = a - b;
@@ -78,10 +72,10 @@ struct OutputGradientLine {  // A
 };
 struct WeightLine {  // G
   static constexpr int kIn = 3, kOut = 6;
-  template <int From, int To>
-  static LOCKSTEP_WINOGRAD_INLINE void run(const Vector* g, Vector* u) {
-    const Vector a = kWeightP * g[0] + kWeightP * kP2 * g[2 * From], b = kWeightP * kP * g[From];
-    const Vector c = kWeightQ * g[0] + kWeightQ * kQ2 * g[2 * From], d = kWeightQ * kQ * g[From];
+  template <int From, int To, typename V>
+  static LOCKSTEP_LANES_INLINE void run(const V* g, V* u) {
+    const V a = kWeightP * g[0] + kWeightP * kP2 * g[2 * From], b = kWeightP * kP * g[From];
+    const V c = kWeightQ * g[0] + kWeightQ * kQ2 * g[2 * From], d = kWeightQ * kQ * g[From];
     u[0] = kWeight0 * g[0];
     u[To] = a + b;
     u[2 * To] = a - b;
@@ -92,10 +86,10 @@ struct WeightLine {  // G
 };
 struct WeightGradientLine {  // G^T
   static constexpr int kIn = 6, kOut = 3;
-  template <int From, int To>
-  static LOCKSTEP_WINOGRAD_INLINE void run(const Vector* u, Vector* g) {
-    const Vector a = kWeightP * (u[From] + u[2 * From]), b = kWeightP * kP * (u[From] - u[2 * From]);
-    const Vector c = kWeightQ * (u[3 * From] + u[4 * From]), d = kWeightQ * kQ * (u[3 * From] - u[4 * From]);
+  template <int From, int To, typename V>
+  static LOCKSTEP_LANES_INLINE void run(const V* u, V* g) {
+    const V a = kWeightP * (u[From] + u[2 * From]), b = kWeightP * kP * (u[From] - u[2 * From]);
+    const V c = kWeightQ * (u[3 * From] + u[4 * From]), d = kWeightQ * kQ * (u[3 * From] - u[4 * From]);
     g[0] = kWeight0 * u[0] + a + c;
     g[To] = b + d;
     g[2 * To] = kP2 * a + kQ2 * c + u[5 * From];
@@ -103,9 +97,9 @@ struct WeightGradientLine {  // G^T
 };
 
 // to (kOut x kOut) = L from (kIn x kIn) L^T
-template <typename Line>
-LOCKSTEP_WINOGRAD_INLINE void transform(const Vector* from, Vector* to) {
-  Vector half[Line::kOut * Line::kIn];
+template <typename Line, typename V>
+LOCKSTEP_LANES_INLINE void transform(const V* from, V* to) {
+  V half[Line::kOut * Line::kIn];
 #pragma GCC unroll 6
   for (int column = 0; column < Line::kIn; ++column)
     Line::template run<Line::kIn, Line::kIn>(from + column, half + column);
@@ -114,40 +108,41 @@ LOCKSTEP_WINOGRAD_INLINE void transform(const Vector* from, Vector* to) {
     Line::template run<1, 1>(half + row * Line::kIn, to + row * Line::kOut);
 }
 
-// A plane of an image: 16 channels, [height, width].
+// A plane of an image: a block of channels, [height, width].
 struct Plane {
   std::int64_t height = 0;
   std::int64_t width = 0;
 
   // The Size x Size elements starting at (row, column); zeros outside the plane.
-  template <int Size, typename T>
-  LOCKSTEP_WINOGRAD_INLINE void read(const T* plane, std::int64_t row, std::int64_t column,
-                                     Vector* values) const {
+  template <int Size, typename V, typename T>
+  LOCKSTEP_LANES_INLINE void read(const T* plane, std::int64_t row, std::int64_t column, V* values) const {
     if (row >= 0 && column >= 0 && row + Size <= height && column + Size <= width) {
 #pragma GCC unroll 6
       for (int r = 0; r < Size; ++r)
 #pragma GCC unroll 6
         for (int c = 0; c < Size; ++c)
-          values[r * Size + c] = load(plane + ((row + r) * width + column + c) * kBlock);
+          values[r * Size + c] = load<V>(plane + ((row + r) * width + column + c) * kBlock<V>);
       return;
     }
     for (int r = 0; r < Size; ++r) {
       for (int c = 0; c < Size; ++c) {
         const std::int64_t y = row + r, x = column + c;
         const bool inside = y >= 0 && y < height && x >= 0 && x < width;
-        values[r * Size + c] = inside ? load(plane + (y * width + x) * kBlock) : Vector{};
+        values[r * Size + c] = inside ? load<V>(plane + (y * width + x) * kBlock<V>) : V{};
       }
     }
   }
 };
 
-LOCKSTEP_WINOGRAD_INLINE void store_points(const Vector* values, float* points, std::int64_t stride) {
+template <typename V>
+LOCKSTEP_LANES_INLINE void store_points(const V* values, float* points, std::int64_t stride) {
 #pragma GCC unroll 36
   for (int p = 0; p < kPoints; ++p) store(points + p * stride, values[p]);
 }
-LOCKSTEP_WINOGRAD_INLINE void load_points(const float* points, std::int64_t stride, Vector* values) {
+template <typename V>
+LOCKSTEP_LANES_INLINE void load_points(const float* points, std::int64_t stride, V* values) {
 #pragma GCC unroll 36
-  for (int p = 0; p < kPoints; ++p) values[p] = load(points + p * stride);
+  for (int p = 0; p < kPoints; ++p) values[p] = load<V>(points + p * stride);
 }
 
 }  // namespace lockstep::winograd

@@ -42,6 +42,7 @@ const NamedShape kShapes[] = {
     {"17_to_5_channels", shape(17, 5, 7, {.kernel = 3, .padding = 1})},
     {"17_to_17_channels", shape(17, 17, 6, {.kernel = 3, .stride = 2, .padding = 1, .bias = true})},
     {"48_to_80_channels", shape(48, 80, 9, {.kernel = 3, .padding = 1, .bias = true})},
+    {"24_to_40_channels", shape(24, 40, 10, {.kernel = 3, .padding = 1, .bias = true})},
     {"wide_padding", shape(64, 48, 6, {.kernel = 3, .padding = 2})},
     {"one_output", shape(16, 1, 5, {.kernel = 1, .bias = true})},
     {"batch_of_one", shape(16, 16, 7, {.batch = 1, .kernel = 3, .padding = 1})},
@@ -181,6 +182,16 @@ TEST(ConvolutionCandidates, MayDifferByDirection) {
     const auto kernel = backend_for(Device{}).convolution(s, input, choices);
     for (const char* candidate : candidates)
       EXPECT_EQ(directions_by(*kernel, candidate), 1) << candidate << ", shift " << shift;
+    expect_affine_contract(*kernel, s);
+  }
+}
+
+// With many weights Winograd transforms them block by block.
+TEST(ConvolutionCandidates, WinogradOfManyWeights) {
+  for (const std::int64_t in : {256, 264}) {  // 264: in no blocks of 64 channels
+    const ConvolutionShape s = shape(in, 512, 5, {.batch = 2, .kernel = 3, .padding = 1, .bias = true});
+    const auto kernel = convolution_by("tiled winograd", s, Layout({2, in, 5, 5}, DType::f32));
+    if (!kernel) GTEST_SKIP() << "no tiled winograd on this processor";
     expect_affine_contract(*kernel, s);
   }
 }
