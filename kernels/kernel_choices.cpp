@@ -2,6 +2,7 @@
 #include "kernels/kernel_choices.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include "core/error.h"
 
@@ -56,6 +57,7 @@ KernelChoice KernelChoices::hold_contest(const std::string& key, const Candidate
   if (observer_) observer_(progress_);
   ++progress_.held;
   KernelChoice choice = candidates.contest();
+  if (choice.microseconds > 0) choice.chosen_at = std::time(nullptr);
   const auto earlier = in_doubt_.find(key);
   if (earlier == in_doubt_.end()) return choice;
   const int contests = earlier->second.contests + 1;

@@ -8,6 +8,7 @@
 // receive its choices. Saving them to a file makes the next start faster and its results bit-identical.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -24,15 +25,19 @@ enum class ChooseBy {
 
 struct KernelChoice {
   std::string candidate;
-  double microseconds = 0;  // of one call; 0: not timed
+  double microseconds = 0;        // of one call; 0: not timed
+  double first_microseconds = 0;  // of one call of the first candidate, the default; 0: not known
   // The fraction of the contest's time that a thread waited for a processor that others used. If it is large,
   // the times are unreliable.
   double waited = 0;
-  int contests = 1;  // number of contests held for it, each at another start
+  int contests = 1;            // number of contests held for it, each at another start
+  std::int64_t chosen_at = 0;  // end of the contest in seconds since 1970; 0: not known
 
+  // True if the times were taken while other processes used the processors.
+  bool busy() const { return waited > 0.2; }
   // True if later starts use the choice without a new contest. A choice made on a busy machine is repeated,
   // at most 5 times in all: if the machine is always busy, times under load are the right ones.
-  bool settled() const { return waited <= 0.2 || contests >= 5; }
+  bool settled() const { return !busy() || contests >= 5; }
 };
 
 class KernelChoices {

@@ -105,6 +105,7 @@ KernelChoice hold_contest(std::span<const ProductCandidate> candidates, Contende
       race(there.size(), [&](std::size_t i) { return timer(*contenders.product(there[i])); });
   return {.candidate = candidates[there[result.winner]].name,
           .microseconds = result.microseconds,
+          .first_microseconds = result.first_microseconds,
           .waited = wait.fraction()};
 }
 

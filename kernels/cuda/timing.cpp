@@ -134,7 +134,9 @@ KernelChoice hold_contest(ProductTrials& trials, std::span<const AffineProduct> 
     if (std::isfinite(first[i]) && first[i] <= std::max(kLoading, kHopeless * shortest))
       racing.push_back(&products[i]);
   const RaceResult best = race(racing.size(), [&](std::size_t i) { return trials.microseconds(*racing[i]); });
-  return {.candidate = racing[best.winner]->name, .microseconds = best.microseconds};
+  return {.candidate = racing[best.winner]->name,
+          .microseconds = best.microseconds,
+          .first_microseconds = best.first_microseconds};
 }
 
 [[noreturn]] void throw_all_fail(const ProductTrials& trials, std::size_t count) {

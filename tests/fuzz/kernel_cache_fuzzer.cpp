@@ -41,7 +41,8 @@ void try_input(std::string_view input) {
 
 std::vector<std::string> seeds() {
   const std::string choices =
-      R"({"conv 3x3":{"kernel":"winograd","microseconds":12.5,"waited":0.25,"contests":2},)"
+      R"({"conv 3x3":{"kernel":"winograd","microseconds":12.5,"waited":0.25,"contests":2,)"
+      R"("first_microseconds":20.5,"chosen_at":1700000000},)"
       R"("linear":{"kernel":"direct","microseconds":1e300,"waited":-1,"contests":1e300}})";
   const std::string file(1, '\0'), checkpoint(1, '\1');
   return {file + R"({"identity":"fuzz","choices":)" + choices + "}", checkpoint + choices,

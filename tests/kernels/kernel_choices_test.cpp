@@ -32,6 +32,7 @@ TEST(KernelChoices, ByTimeRunsOneContestPerShape) {
   EXPECT_EQ(contest.held, 1) << "an equal shape must not be timed again";
   EXPECT_EQ(choices.kept().at("shape").candidate, "quick");
   EXPECT_EQ(choices.kept().at("shape").microseconds, 10);
+  EXPECT_GT(choices.kept().at("shape").chosen_at, 0);
 }
 
 TEST(KernelChoices, AKeptChoiceWinsOverAFasterCandidate) {
@@ -78,6 +79,7 @@ TEST(KernelChoices, WithoutAContestTheFirstCandidateIsKept) {
   KernelChoices choices(ChooseBy::time);
   EXPECT_EQ(choices.choose("shape", {.names = kNames}), 0u);
   EXPECT_EQ(choices.kept().at("shape").candidate, "careful");
+  EXPECT_EQ(choices.kept().at("shape").chosen_at, 0) << "only contests have a date";
   EXPECT_EQ(choices.progress().held, 0u);
 }
 

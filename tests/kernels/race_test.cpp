@@ -2,6 +2,7 @@
 #include "kernels/race.h"
 
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -33,6 +34,23 @@ TEST(Race, IsWonByTheFastest) {
   const RaceResult result = race(5, std::ref(track));
   EXPECT_EQ(result.winner, 1u);
   EXPECT_EQ(result.microseconds, 1000);
+  EXPECT_EQ(result.first_microseconds, 2000);
+}
+
+// The candidate at index 0 is the default.
+TEST(Race, TheFirstCandidateWinsTies) {
+  const auto run = [](std::vector<double> times) {
+    const std::size_t candidates = times.size();
+    Track track{.times = std::move(times)};
+    return race(candidates, std::ref(track));
+  };
+  const RaceResult tie = run({1015, 1000, 1001});
+  EXPECT_EQ(tie.winner, 0u) << "1.5 % faster is not enough";
+  EXPECT_EQ(tie.microseconds, 1015) << "the time is that of the winner";
+  EXPECT_EQ(run({1000, 1000}).winner, 0u);
+  EXPECT_EQ(run({1030, 1000}).winner, 1u) << "3 % faster is enough";
+  EXPECT_EQ(run({1100, 1001, 1000}).winner, 2u) << "among the others the fastest wins";
+  EXPECT_EQ(run({15.15, 15}).winner, 0u) << "short calls";
 }
 
 TEST(Race, StopsCallingSlowCandidates) {
@@ -78,7 +96,9 @@ TEST(Race, RepeatsShortCalls) {
 TEST(Race, CandidatesThatCannotRunDoNotWin) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   Track track{.times = {kNever, 1000, kNever}};
-  EXPECT_EQ(race(3, std::ref(track)).winner, 1u);
+  const RaceResult result = race(3, std::ref(track));
+  EXPECT_EQ(result.winner, 1u);
+  EXPECT_EQ(result.first_microseconds, 0) << "an infinite time has no JSON text";
   Track none{.times = {kNever, kNever}};
   EXPECT_THROW(race(2, std::ref(none)), Error);
 }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
 #include <optional>
+#include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "core/device.h"
 #include "core/error.h"
+#include "core/system/printable.h"
 #include "core/system/terminal.h"
 #include "core/system/wrapped_text.h"
 #include "core/text/units.h"
@@ -13,10 +18,36 @@
 #include "launch/program/devices/cores.h"
 #include "launch/program/devices/device_choice.h"
 #include "launch/program/devices/device_use.h"
+#include "launch/program/devices/kernel_cache.h"
+#include "launch/program/devices/kernel_table.h"
 #include "launch/program/version.h"
 
 namespace lockstep {
 namespace {
+
+struct InfoFlags {
+  bool kernels = false;
+};
+
+void info_flags(CLI::App& app, Command& command) {
+  auto& flags = command.own<InfoFlags>();
+  app.add_flag("--kernels", flags.kernels,
+               "Print only the kernels in this user's cache folder (kernels.cache=auto): for each shape and "
+               "direction the fastest kernel, its time, how much faster it is than the first candidate, when "
+               "it was chosen, and whether other processes disturbed the choice");
+}
+
+void print_kernels() {
+  const std::filesystem::path folder = default_kernel_cache();
+  const std::vector<KeptKernels> kept = kept_kernels(folder);
+  if (!kept.empty()) return print_fitted(kernel_table(kept));
+  if (folder.empty())
+    return print_fitted("no cache of kernel choices: neither XDG_CACHE_HOME nor HOME is set");
+  print_fitted(printable(fmt::format(
+      "no kernel choices in {}; a training with kernels.choose=time times kernels and keeps them there: "
+      "lockstep train CONFIG",
+      folder.string())));
+}
 
 const char* extent_of(const CudaDevice& device) {
   return device.is_slice() ? "a MIG slice" : is_vgpu(device) ? "a vGPU" : "a whole GPU";
@@ -31,6 +62,10 @@ std::string gpu_line(const CudaDevice& device, const NodeClaims& claims) {
 }
 
 int run_info(const Command& command) {
+  if (command.own<InfoFlags>().kernels) {
+    print_kernels();
+    return exit_code::done;
+  }
   const auto print = [](const char* name, const std::string& text) {
     print_beside(fmt::format("{:<9}", name), text);
   };
@@ -59,7 +94,8 @@ int run_info(const Command& command) {
 extern const CommandEntry info_command = {
     .name = "info",
     .description = "Print the parts of this build and the devices of this machine",
-    .example = "lockstep info",
+    .example = "lockstep info\nlockstep info --kernels",
+    .flags = info_flags,
     .alone = run_info};
 
 }  // namespace lockstep

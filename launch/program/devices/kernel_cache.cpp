@@ -57,8 +57,10 @@ CacheJson to_json(const Choices& choices) {
   for (const auto& [key, choice] : choices) {
     object[key] = {{"kernel", choice.candidate},
                    {"microseconds", choice.microseconds},
+                   {"first_microseconds", choice.first_microseconds},
                    {"waited", choice.waited},
-                   {"contests", choice.contests}};
+                   {"contests", choice.contests},
+                   {"chosen_at", choice.chosen_at}};
   }
   return object;
 }
@@ -77,19 +79,32 @@ CacheJson parsed_choices(auto&& text) {
 }
 
 constexpr std::int64_t kMostContests = 1'000'000;
+constexpr std::int64_t kLatest = 253'370'764'800;  // the year 9999, in seconds since 1970
 
-// Throws DataError.
+// Files of earlier versions have neither first_microseconds nor chosen_at. Throws DataError.
 Choices from_json(const CacheJson& object) try {
   Choices choices;
   for (const auto& [key, choice] : object.items()) {
-    choices[key] = {.candidate = choice.at("kernel").get<std::string>(),
-                    .microseconds = choice.at("microseconds").get<double>(),
-                    .waited = choice.at("waited").get<double>(),
-                    .contests = static_cast<int>(whole_number(choice, "contests", 0, kMostContests))};
+    choices[key] = {
+        .candidate = choice.at("kernel").get<std::string>(),
+        .microseconds = choice.at("microseconds").get<double>(),
+        .first_microseconds = choice.value("first_microseconds", 0.0),
+        .waited = choice.at("waited").get<double>(),
+        .contests = static_cast<int>(whole_number(choice, "contests", 0, kMostContests)),
+        .chosen_at = choice.contains("chosen_at") ? whole_number(choice, "chosen_at", 0, kLatest) : 0};
   }
   return choices;
 } catch (const CacheJson::exception& error) {
   throw DataError(error.what());
+}
+
+// Null without the file. Throws DataError for a file that holds no kernel choices.
+CacheJson read_document(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  if (!stream) return {};
+  CacheJson document = parsed_choices(stream);
+  if (!document.is_object() || !document.contains("choices")) throw DataError("the key choices is missing");
+  return document;
 }
 
 }  // namespace
@@ -120,10 +135,8 @@ KernelCache::KernelCache(std::filesystem::path folder, std::string identity)
 }
 
 Choices KernelCache::read() const {
-  std::ifstream stream(file_);
-  if (!stream) return {};
-  const CacheJson document = parsed_choices(stream);
-  if (!document.is_object() || !document.contains("choices")) throw DataError("the key choices is missing");
+  const CacheJson document = read_document(file_);
+  if (document.is_null()) return {};
   return document.value("identity", CacheJson()) == identity_ ? from_json(document["choices"]) : Choices();
 }
 
@@ -180,6 +193,28 @@ void KernelCache::use(KernelChoices& choices, const std::function<void()>& plan)
   Choices made = choices.kept();
   std::erase_if(made, [&](const auto& choice) { return known.contains(choice.first); });
   if (!made.empty()) add(made);
+}
+
+std::vector<KeptKernels> kept_kernels(const std::filesystem::path& folder) {
+  std::vector<KeptKernels> all;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("kernels-") || !name.ends_with(".json") || !entry.is_regular_file(error)) continue;
+    try {
+      const CacheJson document = read_document(entry.path());
+      if (document.is_null()) continue;
+      const CacheJson identity = document.value("identity", CacheJson());
+      if (!identity.is_string()) throw DataError("the key identity is missing");
+      all.push_back({.file = entry.path(),
+                     .identity = identity.get<std::string>(),
+                     .choices = from_json(document["choices"])});
+    } catch (const DataError& damage) {
+      log::warning("{}: not a file of kernel choices ({})", entry.path().string(), damage.what());
+    }
+  }
+  std::ranges::sort(all, {}, &KeptKernels::file);
+  return all;
 }
 
 std::string to_text(const KernelChoices& choices) { return to_json(choices.kept()).dump(); }

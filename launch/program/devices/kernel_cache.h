@@ -8,7 +8,9 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "kernels/kernel_choices.h"
 
@@ -48,6 +50,15 @@ class KernelCache {
   std::string identity_;
   std::filesystem::path file_;
 };
+
+// One file of a cache folder.
+struct KeptKernels {
+  std::filesystem::path file;
+  std::string identity;
+  std::map<std::string, KernelChoice> choices;
+};
+// All files of the folder, in the order of their names. A file that holds no kernel choices causes a warning.
+std::vector<KeptKernels> kept_kernels(const std::filesystem::path& folder);
 
 // For exchange between ranks. from_text() adds to the choices kept; throws DataError for text that to_text()
 // did not write.

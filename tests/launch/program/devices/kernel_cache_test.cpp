@@ -2,6 +2,7 @@
 #include "launch/program/devices/kernel_cache.h"
 
 #include <fstream>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -133,13 +134,47 @@ TEST_F(KernelCacheTest, TimingEndsAfterFiveBusyStarts) {
   EXPECT_EQ(timed, 5);
 }
 
+TEST_F(KernelCacheTest, AllFilesAreListed) {
+  EXPECT_TRUE(kept_kernels(folder_).empty()) << "without the folder";
+  start("library 1", "3x3", {.candidate = "winograd", .microseconds = 2, .first_microseconds = 3});
+  start("library 2", "5x5");
+  std::ofstream(folder_ / "kernels-0.json") << "{";
+  std::ofstream(folder_ / "kernels-1.json") << R"({"identity": 7, "choices": {}})";
+  std::map<std::string, KeptKernels> listed;
+  for (const KeptKernels& kept : kept_kernels(folder_)) listed[kept.identity] = kept;
+  ASSERT_EQ(listed.size(), 2u);
+  EXPECT_EQ(listed.at("library 1").file, KernelCache(folder_, "library 1").file());
+  const KernelChoice& choice = listed.at("library 1").choices.at("3x3");
+  EXPECT_EQ(choice.candidate, "winograd");
+  EXPECT_EQ(choice.first_microseconds, 3);
+  EXPECT_GT(choice.chosen_at, 0);
+  EXPECT_TRUE(listed.at("library 2").choices.contains("5x5"));
+}
+
+TEST_F(KernelCacheTest, FilesOfEarlierVersionsAreRead) {
+  EXPECT_TRUE(start("library 1", "3x3").timed);
+  std::ofstream(KernelCache(folder_, "library 1").file())
+      << R"({"identity": "library 1", "choices": {"3x3":)"
+      << R"({"kernel": "direct", "microseconds": 5, "waited": 0, "contests": 1}}})";
+  EXPECT_EQ(start("library 1", "3x3").chosen, "direct");
+  const KernelChoice choice = kept_kernels(folder_).at(0).choices.at("3x3");
+  EXPECT_EQ(choice.first_microseconds, 0);
+  EXPECT_EQ(choice.chosen_at, 0);
+}
+
 TEST(KernelChoicesText, RoundTrips) {
   KernelChoices choices(ChooseBy::time);
-  choices.keep("a \"quoted\" key",
-               {.candidate = "winograd in 2 pieces", .microseconds = 12.5, .waited = 0.5});
+  choices.keep("a \"quoted\" key", {.candidate = "winograd in 2 pieces",
+                                    .microseconds = 12.5,
+                                    .first_microseconds = 20.25,
+                                    .waited = 0.5,
+                                    .chosen_at = 1'700'000'000});
   KernelChoices read(ChooseBy::time);
   from_text(to_text(choices), read);
-  EXPECT_EQ(read.kept().at("a \"quoted\" key").candidate, "winograd in 2 pieces");
+  const KernelChoice& choice = read.kept().at("a \"quoted\" key");
+  EXPECT_EQ(choice.candidate, "winograd in 2 pieces");
+  EXPECT_EQ(choice.first_microseconds, 20.25);
+  EXPECT_EQ(choice.chosen_at, 1'700'000'000);
   EXPECT_THROW(from_text("{\"key\": 3}", read), DataError);
 }
 
@@ -157,6 +192,10 @@ TEST(KernelChoicesText, MalformedTextIsRefused) {
   EXPECT_EQ(choices.kept().at("3x3").contests, 2);
   for (const char* contests : {"1e300", "-1", "2.5", "99999999999999999999", "null", "\"2\""})
     EXPECT_NE(refused(with(contests)).find("\"contests\""), std::string::npos) << contests;
+  for (const char* moment : {"1e300", "-1", "99999999999999", "null"})
+    EXPECT_NE(refused(with(std::string("2, \"chosen_at\": ") + moment)).find("\"chosen_at\""),
+              std::string::npos)
+        << moment;
   const std::string nested = refused(std::string(1000000, '['));
   EXPECT_NE(nested.find("kernel"), std::string::npos) << nested;
   EXPECT_EQ(nested.find("json.exception"), std::string::npos)
