@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/work.h"
 
+#include <string>
+
 namespace lockstep {
 namespace {
 
@@ -31,6 +33,23 @@ LayerFlops flops_of(const Graph& graph, const Layer& layer) {
 std::int64_t training_flops(const Graph& graph) {
   std::int64_t sum = 0;
   for (const Layer& layer : graph.layers()) sum += flops_of(graph, layer).total();
+  return sum;
+}
+
+double executed_flops(const Graph& graph, std::span<const PlannedNode> nodes) {
+  constexpr double kWinograd = 36.0 / (16 * 9);  // products for 4x4 outputs, over those of nine taps each
+  double sum = 0;
+  for (const PlannedNode& node : nodes) {
+    if (node.layer_index < 0) continue;
+    const LayerFlops flops = flops_of(graph, graph.layers()[static_cast<std::size_t>(node.layer_index)]);
+    const auto add = [&](std::int64_t operations, Direction direction) {
+      const bool winograd = node.layer->choice(direction).find("winograd") != std::string::npos;
+      sum += static_cast<double>(operations) * (winograd ? kWinograd : 1);
+    };
+    add(flops.forward, Direction::forward);
+    add(flops.backward_inputs, Direction::backward_inputs);
+    add(flops.backward_parameters, Direction::backward_parameters);
+  }
   return sum;
 }
 

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/backend.h"
 #include "models/graph.h"
+#include "models/network_plan.h"
 #include "models/precision.h"
 
 namespace lockstep {
@@ -25,6 +27,9 @@ struct LayerFlops {
 LayerFlops flops_of(const Graph& graph, const Layer& layer);
 // The operations of one training step on one micro-batch.
 std::int64_t training_flops(const Graph& graph);
+// The same as the kernels of the planned nodes compute them: products by Winograd's F(4x4, 3x3) count a
+// quarter, their transforms nothing.
+double executed_flops(const Graph& graph, std::span<const PlannedNode> nodes);
 
 // The minimum memory traffic of a layer's forward in bytes: every input and parameter read once, every output
 // written once, in the precision's storage type.

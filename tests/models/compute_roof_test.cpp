@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/network.h"
 #include "models/work.h"
 
 namespace lockstep {
@@ -43,6 +44,22 @@ TEST(ComputeRoof, LayersWithoutProductsAreBoundByMemory) {
       << "1,024 weights are few compared with images of 16,384 values";
   EXPECT_EQ(roof.kernels, 6);
   EXPECT_NE(std::ranges::find(roof.bound_by_memory, "batch norm"), roof.bound_by_memory.end());
+}
+
+// Winograd's F(4x4, 3x3) executes 36 products for each 16 outputs of nine.
+TEST(ExecutedFlops, OfWinogradAreAQuarter) {
+  Graph graph = images(4, 16);
+  const Value hidden = graph.convolution(graph.input(), {.channels = 16, .kernel = 3, .padding = 1}, "first");
+  const Value value = graph.convolution(hidden, {.channels = 16, .kernel = 3, .padding = 1}, "second");
+  graph.classify(graph.linear(value, {.features = 10}, "fc"));
+  const double all = static_cast<double>(training_flops(graph));
+  KernelChoices direct(ChooseBy::name, "direct"), tiled(ChooseBy::name, "tiled winograd");
+  EXPECT_DOUBLE_EQ(executed_flops(graph, Network(graph, {.choices = &direct}).nodes()), all);
+  const Network network(graph, {.choices = &tiled});
+  if (network.nodes()[0].layer->choice(Direction::forward) != "tiled winograd")
+    GTEST_SKIP() << "no tiled winograd on this processor";
+  const double of_linear = static_cast<double>(flops_of(graph, graph.layers().back()).total());
+  EXPECT_DOUBLE_EQ(executed_flops(graph, network.nodes()), (all - of_linear) / 4 + of_linear);
 }
 
 // A larger batch shares the reads of the weights.

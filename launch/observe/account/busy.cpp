@@ -22,7 +22,7 @@ double busy_share(const StepAccount& account, double without_core_seconds) {
 }
 
 std::optional<Attainable> measure_attainable(Communicator& host, const Graph& graph, Network& network) {
-  const double flops = static_cast<double>(training_flops(graph)) / static_cast<double>(network.batch());
+  const double flops = executed_flops(graph, network.nodes()) / static_cast<double>(network.batch());
   Backend& backend = network.backend();
   double mine = 0;
   measure_together(host, [&] {

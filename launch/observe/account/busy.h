@@ -3,6 +3,7 @@
 // How busy a device is, and how close it is to its attainable rate: the first figures of a run.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 
@@ -19,11 +20,16 @@ namespace lockstep {
 double busy_share(const StepAccount& account, double without_core_seconds);
 
 struct Attainable {
-  // Rate of all ranks together if every matrix product of the network (convolutions counted as direct ones)
-  // ran at the rate measured now on each rank's device, and all else took no time.
+  // Rate of all ranks together if every matrix product that the network's kernels execute ran at the rate
+  // measured now on each rank's device, and all else took no time.
   double samples_per_second = 0;
   double gigaflops = 0;  // this rank's rate (Backend::measure_gigaflops)
 };
+
+// A rate over the attainable one, at most 1: a peak that was measured beside other processes is too low.
+inline double peak_share(double samples_per_second, double attainable) {
+  return std::min(samples_per_second / attainable, 1.0);
+}
 
 // Returns nothing if the network has no matrix products, or if a device cannot be measured, for lack of
 // memory for example. Collective; call it between steps.

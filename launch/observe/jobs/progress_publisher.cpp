@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/observe/jobs/progress_publisher.h"
 
+#include "launch/observe/account/busy.h"
+
 namespace lockstep {
 namespace {
 
@@ -59,7 +61,7 @@ void ProgressPublisher::close_window(RankProgress& progress, std::int64_t now) {
   progress.learning_rate = trainer_.last_step().learning_rate;
   progress.samples_per_second = line.samples_per_second;
   progress.busy = line.busy;
-  if (attainable_) progress.peak = line.samples_per_second / *attainable_;
+  if (attainable_) progress.peak = peak_share(line.samples_per_second, *attainable_);
   progress.account = line.account;
   const auto began_ns = now - static_cast<std::int64_t>(1e9 * line.account.total());
   if (line.busy >= kHardlyBusy)

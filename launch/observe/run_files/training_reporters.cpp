@@ -31,7 +31,7 @@ void EpochReporter::epoch_trained(const EpochRecord& record) {
   epoch_.resident_bytes_by_rank = gather_values(host_, resident_bytes());
   epoch_.device_memory = device_memory_use(trainer_.device());
   if (options_.device) epoch_.device = options_.device(record.steps * options_.global_batch);
-  if (options_.attainable) epoch_.peak = record.samples_per_second / *options_.attainable;
+  if (options_.attainable) epoch_.peak = peak_share(record.samples_per_second, *options_.attainable);
   if (record.ledger) add_communication(record);
   if (!trainer_.in_lockstep()) return;
   epoch_.more_ranks = more_ranks({.busy = epoch_.busy,
@@ -86,7 +86,7 @@ void SeriesReporter::write() {
   line.learning_rate = last.learning_rate;
   line.loss_scale = last.loss_scale;
   line.gradient_norm = last.gradient_norm;
-  if (attainable_) line.peak = line.samples_per_second / *attainable_;
+  if (attainable_) line.peak = peak_share(line.samples_per_second, *attainable_);
   line.evaluation_seconds = std::exchange(evaluation_seconds_, 0.0);
   line.telling_seconds = writing_seconds_;
   writing_seconds_ = report_.series(line);
