@@ -239,6 +239,11 @@ class Runner:
             reached = [self.process_of(job, rank) for rank in ranks]
         for process in reached:
             wait_for(lambda: blocks_or_handles(process, number), f"process {process} that blocks or handles it", GRACE)
+        # If mpirun ends a job while a rank connects to it, Open MPI 4.1 may hang ("PMIX ERROR: UNREACHABLE"). So the
+        # rank that is not held has connected (it maps mpirun's data), and the held one never will.
+        other = self.process_of(job, 1 - job.cell.held) if job.cell.phase == "start" else None
+        if other is not None:
+            wait_for(lambda: "pmix_dstor" in pathlib.Path(f"/proc/{other}/maps").read_text(), "a rank to connect", GRACE)
         target = job.process.pid if job.cell.target == "launcher" else reached[0]
         os.kill(target, number)  # throws if the process does not exist
         if job.cell.times == 2:
@@ -247,6 +252,8 @@ class Runner:
                 os.kill(target, number)
             except ProcessLookupError:
                 pass  # the first signal has ended it
+        if other in reached and not self.kills_launcher(job.cell):
+            wait_for(lambda: other not in processes_of(job.folder), "the end of the rank that is not held", GRACE)
         # A launcher forwards the signal with a delay. A rank that can save acknowledges it.
         if job.cell.phase in TRAINING and not self.kills_launcher(job.cell):
             wait_for(lambda: "asks to stop" in job.log(), "the signal", GRACE)
