@@ -27,16 +27,20 @@ parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--only", nargs="*", default=[], help="parts to measure: step, ddp, engine, ranks, recompute, before (default: all)")
 parser.add_argument("--before", nargs=2, default=["", ""], metavar=("REVISION", "BIN"),
                     help="revision and folder of an older build, with which part \"before\" compares")
+parser.add_argument("--avx2", action="store_true", help="limit both sides of part \"step\" to AVX2")
 parser.add_argument("--models", nargs="*", default=[], help="models of part \"step\", such as \"resnet18 bf16\" (default: all)")
 parser.add_argument("--json", default="", help="write the result to this file; parts that this run does not measure keep their old result")
 options = parser.parse_args()
 
-# Cases of the step comparison; target: the required ratio of samples/s to PyTorch.
-STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "target": 2.0},
-         {"model": "mobilenet_v2", "batch": 64, "image": 32, "channels": 3, "target": 1.5},
-         {"model": "cnn", "batch": 64, "image": 28, "channels": 1, "target": 1.5},
-         {"model": "resnet50", "batch": 16, "image": 224, "channels": 3, "target": 1.2},
-         {"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "precision": "bf16", "target": 1.25}]
+# Limits Lockstep's loops, oneDNN (also PyTorch's) and PyTorch's loops.
+if options.avx2:
+    os.environ.update(LOCKSTEP_MAX_CPU_ISA="avx2", ONEDNN_MAX_CPU_ISA="AVX2", ATEN_CPU_CAPABILITY="avx2")
+# Cases of the step comparison; targets: the required ratio of samples/s to PyTorch, with AVX2 and AVX-512.
+STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "targets": (1.8, 2.5)},
+         {"model": "mobilenet_v2", "batch": 64, "image": 32, "channels": 3, "targets": (1.8, 2.3)},
+         {"model": "cnn", "batch": 64, "image": 28, "channels": 1, "targets": (2.0, 2.5)},
+         {"model": "resnet50", "batch": 16, "image": 224, "channels": 3, "targets": (1.2, 1.5)},
+         {"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "precision": "bf16", "targets": (1.5, 1.5)}]
 PEERS = [[], ["--channels-last"], ["--channels-last", "--fused"], ["--compile"], ["--compile", "--channels-last"],
          ["--compile", "max-autotune", "--channels-last", "--fused"]]
 DDP = [[], ["--bucket-view", "--static-graph"], ["--bucket-view", "--static-graph", "--channels-last"]]
@@ -81,6 +85,8 @@ def compare_steps(case):
     if "precision" not in case:
         ways["lockstep, direct kernels"] = functools.partial(run, command + ["--kernels", "direct"])
     ways |= {" ".join(way) or "eager": functools.partial(run, peer + way) for way in PEERS}
+    case = {**case, "instructions": "AVX2" if options.avx2 else "all", "target": case["targets"][0 if options.avx2 else 1]}
+    del case["targets"]
     row = {**case, **STEP_CONDITIONS, **suite.compare(suite.take_turns(ways, options.rounds))}
     text = f"{label(row):<14} {suite.summary(row)}"
     if "ratio" in row:
@@ -200,7 +206,7 @@ def keep(part, result):
 if "step" in wanted:
     for case in STEPS:
         if not options.models or label(case) in options.models:
-            keep(f"step {label(case)}", compare_steps(case))
+            keep(f"step {label(case)}{' at AVX2' if options.avx2 else ''}", compare_steps(case))
 if "ddp" in wanted:
     keep("ranks beside DDP", beside_ddp())
 if "engine" in wanted:

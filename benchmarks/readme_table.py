@@ -53,7 +53,7 @@ def step(part, name):
         if "ratio" in result.get("direct", {}):
             text += f"; with `--kernels direct` {speed(result['direct'])} ({times(result['direct'])})"
         return (f"training step of {name}, {image}, batch {result['batch']}, {result.get('precision', 'fp32')}, "
-                "2 threads", text, result)
+                f"2 threads{', limited to AVX2' if result.get('instructions') == 'AVX2' else ''}", text, result)
     return row
 
 
