@@ -19,9 +19,9 @@
 #include "comm/in_process/host_communicator.h"
 #include "comm/mpi/exchange.h"
 #include "comm/mpi/hierarchical_collectives.h"
-#include "comm/mpi/node_collectives.h"
-#include "comm/mpi/node_group.h"
-#include "comm/mpi/node_sums.h"
+#include "comm/mpi/node/collectives.h"
+#include "comm/mpi/node/group.h"
+#include "comm/mpi/node/sums.h"
 #include "comm/mpi/session.h"
 
 namespace lockstep {

@@ -24,7 +24,7 @@
 #include "comm/collective.h"
 #include "comm/gradients/partition.h"
 #include "comm/job/placement.h"
-#include "comm/mpi/node_group.h"
+#include "comm/mpi/node/group.h"
 #include "comm/mpi/peer_messages.h"
 #include "comm/sums/reduce.h"
 #include "comm/sums/sum_tree.h"

@@ -16,7 +16,7 @@
 #include "comm/job/dead_segments.h"
 #include "comm/job/launcher.h"
 #include "comm/job/start_guard.h"
-#include "comm/mpi/node_window.h"
+#include "comm/mpi/node/window.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/system/last_words.h"

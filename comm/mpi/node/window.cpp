@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/mpi/node_window.h"
+#include "comm/mpi/node/window.h"
 
 #include <atomic>
 #include <cstdint>

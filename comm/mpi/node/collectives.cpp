@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/mpi/node_collectives.h"
+#include "comm/mpi/node/collectives.h"
 
 #include <algorithm>
 #include <cstring>

@@ -11,8 +11,8 @@
 
 #include <mpi.h>
 
-#include "comm/mpi/node_barrier.h"
-#include "comm/mpi/node_window.h"
+#include "comm/mpi/node/barrier.h"
+#include "comm/mpi/node/window.h"
 
 namespace lockstep {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/mpi/node_sums.h"
+#include "comm/mpi/node/sums.h"
 
 #include <algorithm>
 

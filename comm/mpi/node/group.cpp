@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/mpi/node_group.h"
+#include "comm/mpi/node/group.h"
 
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/mpi/node_barrier.h"
+#include "comm/mpi/node/barrier.h"
 
 #include <climits>
 #include <ctime>

@@ -13,7 +13,7 @@
 
 #include "comm/collective.h"
 #include "comm/gradients/partition.h"
-#include "comm/mpi/node_group.h"
+#include "comm/mpi/node/group.h"
 
 namespace lockstep {
 
