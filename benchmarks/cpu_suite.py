@@ -34,6 +34,8 @@ options = parser.parse_args()
 
 # Limits Lockstep's loops, oneDNN (also PyTorch's) and PyTorch's loops.
 if options.avx2:
+    if options.only != ["step"]:
+        parser.error("--avx2 needs --only step: other parts have one result for each machine")
     os.environ.update(LOCKSTEP_MAX_CPU_ISA="avx2", ONEDNN_MAX_CPU_ISA="AVX2", ATEN_CPU_CAPABILITY="avx2")
 # Cases of the step comparison; targets: the required ratio of samples/s to PyTorch, with AVX2 and AVX-512.
 STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "targets": (1.8, 2.5)},

@@ -19,15 +19,16 @@ import time
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+CORES = len(os.sched_getaffinity(0))
 # Options of ctest for each leg, as in tests/run.sh.
-LEGS = {"cpu": ["--preset", "cpu", "-LE", "slow|nightly|timing", "-j", str(2 * os.cpu_count())],
+LEGS = {"cpu": ["--preset", "cpu", "-LE", "slow|nightly|timing", "-j", str(2 * CORES)],
         "timing": ["--preset", "cpu", "-L", "timing", "-j", "1", "--repeat", "until-pass:3"],
-        **{leg: ["--preset", leg, "-j", str(2 * os.cpu_count())] for leg in ("asan", "tsan", "cuda")}}
+        **{leg: ["--preset", leg, "-j", str(2 * CORES)] for leg in ("asan", "tsan", "cuda")}}
 
 
 @contextlib.contextmanager
 def busy_neighbour(busy):
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() if busy else 0)]
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(CORES if busy else 0)]
     try:
         yield
     finally:
@@ -40,10 +41,10 @@ def run(leg, busy):
     with tempfile.TemporaryDirectory() as folder, busy_neighbour(busy):
         report = pathlib.Path(folder) / "report.xml"
         begin = time.monotonic()
-        done = subprocess.run(["ctest", *LEGS[leg], "--output-junit", report], cwd=ROOT, capture_output=True, text=True,
+        done = subprocess.run(["ctest", *LEGS[leg], "--no-tests=error", "--output-junit", report], cwd=ROOT, capture_output=True, text=True,
                               errors="replace")
         seconds = time.monotonic() - begin
-        cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase"))
+        cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase")) if report.exists() else []
     failed = [case.get("name") for case in cases if case.get("status") == "fail"]
     if failed or done.returncode != 0:
         (ROOT / "build" / f"failed_{leg}_{int(time.time())}.log").write_text(done.stdout + done.stderr)

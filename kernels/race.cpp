@@ -20,8 +20,8 @@ constexpr double kTurn = 500;  // microseconds
 constexpr int kMostCalls = 5;
 // The first candidate wins if it takes at most this multiple of the leader's time. A gain below 2 % is within
 // the noise of shortest calls: chance would choose, and results would round differently from start to start
-// for no gain. The multiple is below the last of kStays, so that a first candidate in reach is timed in all
-// rounds.
+// for no gain. The multiple is below the last of kStays, so that no round drops a first candidate
+// within it.
 constexpr double kTie = 1.02;
 static_assert(kTie < kStays[std::size(kStays) - 1]);
 

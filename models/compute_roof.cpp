@@ -49,14 +49,18 @@ std::vector<PassRoof> passes_of(const LayerFlops& flops, std::int64_t bytes, con
 
 }  // namespace
 
-ComputeRoof compute_roof(const Graph& graph, Precision precision, const DeviceRates& rates, int channels) {
+ComputeRoof compute_roof(const Graph& graph, Precision precision, const DeviceRates& rates, int channels,
+                         std::span<const PlannedNode> nodes) {
   CHECK(rates.gigaflops > 0 && rates.gigabytes_per_second > 0,
         "the rates must be positive: {} GFLOP/s, {} GB/s", rates.gigaflops, rates.gigabytes_per_second);
   ComputeRoof roof;
   std::map<std::string, double> by_kind;
   double lost_in_all = 0, most_lost = 0;
-  for (const Layer& layer : graph.layers()) {
-    const LayerFlops flops = flops_of(graph, layer);
+  std::map<int, LayerFlops> executed;  // by layer
+  for (const PlannedNode& node : nodes) executed.emplace(node.layer_index, executed_flops(graph, node));
+  for (int index = 0; const Layer& layer : graph.layers()) {
+    const auto planned = executed.find(index++);
+    const LayerFlops flops = planned == executed.end() ? flops_of(graph, layer) : planned->second;
     const double weights = PassRoof(0, weight_bytes(graph, layer, precision), rates).memory;
     double products = 0;
     for (const PassRoof& pass : passes_of(flops, forward_bytes(graph, layer, precision), rates,

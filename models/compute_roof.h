@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "models/graph.h"
+#include "models/network_plan.h"
 #include "models/precision.h"
 
 namespace lockstep {
@@ -31,7 +33,7 @@ struct PassRoof {
 
 // The bound for one micro-batch, in seconds.
 struct ComputeRoof {
-  double products = 0;  // all matrix products, counted as for direct convolution
+  double products = 0;  // all matrix products
   double memory = 0;    // extra time of memory-bound layers beyond their products
   double weights = 0;   // part of `memory` for weights and their gradients, at any batch size
   int kernels = 0;      // number of passes: layers times their directions
@@ -45,7 +47,8 @@ struct ComputeRoof {
 };
 
 // channels: the number that a vector of the device, or a tile of its tensor cores, holds. Both rates must be
-// positive.
-ComputeRoof compute_roof(const Graph& graph, Precision precision, const DeviceRates& rates, int channels);
+// positive. nodes: planned for the graph; products then count as their kernels execute them (executed_flops).
+ComputeRoof compute_roof(const Graph& graph, Precision precision, const DeviceRates& rates, int channels,
+                         std::span<const PlannedNode> nodes = {});
 
 }  // namespace lockstep

@@ -36,20 +36,25 @@ std::int64_t training_flops(const Graph& graph) {
   return sum;
 }
 
+LayerFlops executed_flops(const Graph& graph, const PlannedNode& node) {
+  if (node.layer_index < 0) return {};
+  const Layer& layer = graph.layers()[static_cast<std::size_t>(node.layer_index)];
+  const auto executed = [&](std::int64_t operations, Direction direction) {
+    if (operations == 0 || node.layer->choice(direction).find("winograd") == std::string::npos)
+      return operations;
+    const Shape& to = graph.shape(direction == Direction::backward_inputs ? layer.inputs[0] : layer.output);
+    const std::int64_t tiles = (to[2] + 3) / 4 * ((to[3] + 3) / 4);
+    return operations * 4 * tiles / (to[2] * to[3]);
+  };
+  const LayerFlops direct = flops_of(graph, layer);
+  return {.forward = executed(direct.forward, Direction::forward),
+          .backward_inputs = executed(direct.backward_inputs, Direction::backward_inputs),
+          .backward_parameters = executed(direct.backward_parameters, Direction::backward_parameters)};
+}
+
 double executed_flops(const Graph& graph, std::span<const PlannedNode> nodes) {
-  constexpr double kWinograd = 36.0 / (16 * 9);  // products for 4x4 outputs, over those of nine taps each
   double sum = 0;
-  for (const PlannedNode& node : nodes) {
-    if (node.layer_index < 0) continue;
-    const LayerFlops flops = flops_of(graph, graph.layers()[static_cast<std::size_t>(node.layer_index)]);
-    const auto add = [&](std::int64_t operations, Direction direction) {
-      const bool winograd = node.layer->choice(direction).find("winograd") != std::string::npos;
-      sum += static_cast<double>(operations) * (winograd ? kWinograd : 1);
-    };
-    add(flops.forward, Direction::forward);
-    add(flops.backward_inputs, Direction::backward_inputs);
-    add(flops.backward_parameters, Direction::backward_parameters);
-  }
+  for (const PlannedNode& node : nodes) sum += static_cast<double>(executed_flops(graph, node).total());
   return sum;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The work of a layer, from its shapes alone, for comparison with measured times.
+// The work of a layer, from its shapes and, where said, the chosen kernels, for comparison with measured
+// times.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,12 @@ struct LayerFlops {
 LayerFlops flops_of(const Graph& graph, const Layer& layer);
 // The operations of one training step on one micro-batch.
 std::int64_t training_flops(const Graph& graph);
-// The same as the kernels of the planned nodes compute them: products by Winograd's F(4x4, 3x3) count a
-// quarter, their transforms nothing.
+// The same as the kernels of the planned nodes execute them, each forward once. Winograd's F(4x4, 3x3)
+// executes 36 products for each tile of 4x4 outputs of nine products each, also for a part of a tile; its
+// transforms do not count.
 double executed_flops(const Graph& graph, std::span<const PlannedNode> nodes);
+// The operations of a layer as the kernels of its node execute them.
+LayerFlops executed_flops(const Graph& graph, const PlannedNode& node);
 
 // The minimum memory traffic of a layer's forward in bytes: every input and parameter read once, every output
 // written once, in the precision's storage type.

@@ -51,8 +51,12 @@ std::string CpuBackend::describe() const {
                      version.patch, isa_name(), name_of(instruction_set()));
 }
 
+// The number of our set of candidates: a new one makes kept choices out of date.
+constexpr int kCandidates = 2;
+
 std::string CpuBackend::identity() const {
-  return fmt::format("{} on {}, {} threads", describe(), processor_name(), omp_get_max_threads());
+  return fmt::format("{} on {}, {} threads, candidates {}", describe(), processor_name(),
+                     omp_get_max_threads(), kCandidates);
 }
 
 Backend& detail::cpu_backend() {

@@ -5,6 +5,7 @@
 
 #include <omp.h>
 
+#include "core/error.h"
 #include "core/system/processors.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
@@ -210,7 +211,9 @@ std::int64_t WinogradConvolution::channel_block(const ConvolutionShape& s) {
 }
 
 WinogradConvolution::WinogradConvolution(const ConvolutionShape& shape, DType type)
-    : shape_(shape), type_(type), block_(channel_block(shape)), threads_(omp_get_max_threads()) {}
+    : shape_(shape), type_(type), block_(channel_block(shape)), threads_(omp_get_max_threads()) {
+  CHECK(block_ != 0, "Winograd does not support this shape or processor");
+}
 
 std::size_t WinogradConvolution::forward_scratch_bytes() const {
   return with_block(block_,

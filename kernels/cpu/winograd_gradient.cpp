@@ -57,7 +57,7 @@ INLINE void weight_gradient(const float* points, std::int64_t stride, int parts,
   for (int tap = 0; tap < 9; ++tap) store(taps + tap * kBlock<V> * kBlock<V>, gradient[tap]);
 }
 template <typename V>
-float* taps_of(const Pass<V>& p, float* weights, std::int64_t in_channel, std::int64_t out_block) {
+INLINE float* taps_of(const Pass<V>& p, float* weights, std::int64_t in_channel, std::int64_t out_block) {
   const std::int64_t block = out_block * p.in_blocks + in_channel / kBlock<V>;
   return weights + (block * 9 * kBlock<V> + in_channel % kBlock<V>)*kBlock<V>;
 }

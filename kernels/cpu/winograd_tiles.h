@@ -32,7 +32,7 @@ void with_registers_of(const Body& body) {
 #endif
 }
 
-// Calls function.operator()<V>() with the register that holds a block of channels.
+// Calls function.operator()<V>() with the vector type that holds a block of 16 or 8 channels.
 template <typename F>
 auto with_block(std::int64_t block, F function) {
   return block == 16 ? function.template operator()<Lanes<16>::Float>()
@@ -163,10 +163,10 @@ INLINE void multiply(const Product& a, std::int64_t row) {
     }
 }
 
-// Sums of products that registers hold beside their operands, and out-blocks whose products are summed
-// together.
+// Sums that fit in the registers beside their operands.
 template <typename V>
 constexpr int kSums = sizeof(V) == 64 ? 24 : 12;
+// Out-blocks that one product computes.
 template <typename V>
 constexpr int kGroup = sizeof(V) == 64 ? 4 : 2;
 
@@ -174,7 +174,7 @@ constexpr int kGroup = sizeof(V) == 64 ? 4 : 2;
 template <typename V, int B>
 void multiply_tiles(const Product& a, std::int64_t tiles) {
   with_registers_of<V>([=]() LOCKSTEP_PROCESSOR_BODY {
-    constexpr int kTiles = B == 1 ? 6 : kSums<V> / B;
+    constexpr int kTiles = B == 1 ? 6 : kSums<V> / B;  // 6 for one block: enough chains
     std::int64_t tile = 0;
     for (; tile + kTiles <= tiles; tile += kTiles) multiply<Left::rows, kTiles, B, V>(a, tile);
     for (; tile + 4 <= tiles; tile += 4) multiply<Left::rows, 4, B, V>(a, tile);

@@ -18,7 +18,7 @@ namespace lockstep::winograd {
 
 constexpr std::int64_t kPoints = 36;
 
-// Contiguous channels of an activation: a register of them.
+// Contiguous channels of an activation: as many as V holds.
 template <typename V>
 constexpr std::int64_t kBlock = sizeof(V) / sizeof(float);
 

@@ -129,12 +129,11 @@ KernelChoice hold_contest(ProductTrials& trials, std::span<const AffineProduct> 
   for (const AffineProduct& product : products) first.push_back(trials.microseconds(product));
   const double shortest = std::ranges::min(first);
   if (!std::isfinite(shortest)) return {};
-  std::vector<const AffineProduct*> racing;
-  for (std::size_t i = 0; i < products.size(); ++i)
-    if (std::isfinite(first[i]) && first[i] <= std::max(kLoading, kHopeless * shortest))
-      racing.push_back(&products[i]);
-  const RaceResult best = race(racing.size(), [&](std::size_t i) { return trials.microseconds(*racing[i]); });
-  return {.candidate = racing[best.winner]->name,
+  const RaceResult best = race(products.size(), [&](std::size_t i) {
+    const bool races = std::isfinite(first[i]) && first[i] <= std::max(kLoading, kHopeless * shortest);
+    return races ? trials.microseconds(products[i]) : std::numeric_limits<double>::infinity();
+  });
+  return {.candidate = products[best.winner].name,
           .microseconds = best.microseconds,
           .first_microseconds = best.first_microseconds};
 }

@@ -8,7 +8,7 @@
 
 #include "comm/agreement.h"
 #include "comm/collective_log.h"
-#include "comm/mpi/node_window.h"
+#include "comm/mpi/node/window.h"
 #include "comm/mpi/session.h"
 #include "comm/sums/halving_schedule.h"
 #include "comm/world.h"

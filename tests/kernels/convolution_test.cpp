@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <string>
 #include <string_view>
 
 #include <gtest/gtest.h>
 
+#include "core/system/processors.h"
 #include "kernels/cpu/winograd.h"
 #include "tests/kernels/affine_contract.h"
 #include "tests/message_of.h"
@@ -186,11 +188,33 @@ TEST(ConvolutionCandidates, MayDifferByDirection) {
   }
 }
 
+TEST(ConvolutionCandidates, WinogradUsesBlocksThatFillRegisters) {
+  const auto block = [](std::int64_t in, std::int64_t out, ConvolutionShape s) {
+    s.in_channels = in;
+    s.out_channels = out;
+    return WinogradConvolution::channel_block(s);
+  };
+  const ConvolutionShape s = shape(16, 16, 8, {.kernel = 3, .padding = 1});
+  const std::int64_t most = instruction_set() == InstructionSet::avx512 ? 16
+                            : instruction_set() == InstructionSet::avx2 ? 8
+                                                                        : 0;
+  EXPECT_EQ(block(32, 48, s), most);
+  EXPECT_EQ(block(24, 40, s), std::min<std::int64_t>(most, 8));
+  EXPECT_EQ(block(12, 16, s), 0);
+  ConvolutionShape strided = s, padded = s, grouped = s;
+  strided.stride = 2;
+  padded.padding = 3;
+  grouped.groups = 2;
+  for (const ConvolutionShape& other : {strided, padded, grouped}) EXPECT_EQ(block(32, 48, other), 0);
+}
+
 // With many weights Winograd transforms them block by block.
 TEST(ConvolutionCandidates, WinogradOfManyWeights) {
-  for (const std::int64_t in : {256, 264}) {  // 264: in no blocks of 64 channels
-    const ConvolutionShape s = shape(in, 512, 5, {.batch = 2, .kernel = 3, .padding = 1, .bias = true});
-    const auto kernel = convolution_by("tiled winograd", s, Layout({2, in, 5, 5}, DType::f32));
+  for (const std::int64_t in : {256, 264}) {  // 264 is no multiple of 64
+    // 17 tiles: each number of them that is multiplied at a time.
+    const ConvolutionShape s =
+        shape(in, 512, 1, {.batch = 1, .in_width = 65, .kernel = 3, .padding = 1, .bias = true});
+    const auto kernel = convolution_by("tiled winograd", s, Layout({1, in, 1, 65}, DType::f32));
     if (!kernel) GTEST_SKIP() << "no tiled winograd on this processor";
     expect_affine_contract(*kernel, s);
   }

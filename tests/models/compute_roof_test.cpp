@@ -47,7 +47,7 @@ TEST(ComputeRoof, LayersWithoutProductsAreBoundByMemory) {
 }
 
 // Winograd's F(4x4, 3x3) executes 36 products for each 16 outputs of nine.
-TEST(ExecutedFlops, OfWinogradAreAQuarter) {
+TEST(ExecutedFlops, CountTheTilesOfWinograd) {
   Graph graph = images(4, 16);
   const Value hidden = graph.convolution(graph.input(), {.channels = 16, .kernel = 3, .padding = 1}, "first");
   const Value value = graph.convolution(hidden, {.channels = 16, .kernel = 3, .padding = 1}, "second");

@@ -48,8 +48,9 @@ std::function<std::optional<ComputeRoof>()> roof_of(const Graph& graph, Network&
     try {
       const DeviceRates rates{.gigaflops = gigaflops,
                               .gigabytes_per_second = network.backend().measure_gigabytes_per_second()};
-      roof = compute_roof(graph, network.precision(), rates,
-                          is_host_memory(network.device()) ? kChannelsOfCpu : kChannelsOfGpu);
+      roof =
+          compute_roof(graph, network.precision(), rates,
+                       is_host_memory(network.device()) ? kChannelsOfCpu : kChannelsOfGpu, network.nodes());
     } catch (const Error& error) {
       log::info("cannot measure the memory bandwidth of {}, so run.peak_below has no effect: {}",
                 to_string(network.device()), error.what());

@@ -197,10 +197,12 @@ void KernelCache::use(KernelChoices& choices, const std::function<void()>& plan)
 
 std::vector<KeptKernels> kept_kernels(const std::filesystem::path& folder) {
   std::vector<KeptKernels> all;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+  std::error_code error, ignored;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::filesystem::directory_entry& entry = *at;
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with("kernels-") || !name.ends_with(".json") || !entry.is_regular_file(error)) continue;
+    if (!name.starts_with("kernels-") || !name.ends_with(".json") || !entry.is_regular_file(ignored))
+      continue;
     try {
       const CacheJson document = read_document(entry.path());
       if (document.is_null()) continue;

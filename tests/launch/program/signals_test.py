@@ -107,6 +107,12 @@ def blocks_or_handles(process, number):
     return any(int(lines[name], 16) >> (number - 1) & 1 for name in ("SigBlk", "SigCgt"))
 
 
+def has_connected(process):
+    """True if the process maps data of mpirun's PMIx: version 4 and before, or 5."""
+    maps = pathlib.Path(f"/proc/{process}/maps").read_text()
+    return "pmix_dstor" in maps or "pmix-gds" in maps
+
+
 def wait_for(condition, what, seconds=LONGEST):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -243,7 +249,7 @@ class Runner:
         # rank that is not held has connected (it maps mpirun's data), and the held one never will.
         other = self.process_of(job, 1 - job.cell.held) if job.cell.phase == "start" else None
         if other is not None:
-            wait_for(lambda: "pmix_dstor" in pathlib.Path(f"/proc/{other}/maps").read_text(), "a rank to connect", GRACE)
+            wait_for(lambda: has_connected(other), "a rank to connect", GRACE)
         target = job.process.pid if job.cell.target == "launcher" else reached[0]
         os.kill(target, number)  # throws if the process does not exist
         if job.cell.times == 2:
