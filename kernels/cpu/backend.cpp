@@ -55,8 +55,8 @@ std::string CpuBackend::describe() const {
 constexpr int kCandidates = 2;
 
 std::string CpuBackend::identity() const {
-  return fmt::format("{} on {}, {} threads, candidates {}", describe(), processor_name(),
-                     omp_get_max_threads(), kCandidates);
+  return fmt::format("{} on {}, candidates {}, {} threads", describe(), processor_name(), kCandidates,
+                     omp_get_max_threads());
 }
 
 Backend& detail::cpu_backend() {
