@@ -87,7 +87,7 @@ def compare_steps(case):
     if "precision" not in case:
         ways["lockstep, direct kernels"] = functools.partial(run, command + ["--kernels", "direct"])
     ways |= {" ".join(way) or "eager": functools.partial(run, peer + way) for way in PEERS}
-    case = {**case, "instructions": "AVX2" if options.avx2 else "all", "target": case["targets"][0 if options.avx2 else 1]}
+    case = {**case, "instructions": "AVX2" if options.avx2 else "all", "target": case["targets"][not options.avx2]}
     del case["targets"]
     row = {**case, **STEP_CONDITIONS, **suite.compare(suite.take_turns(ways, options.rounds))}
     text = f"{label(row):<14} {suite.summary(row)}"

@@ -53,7 +53,7 @@ ComputeRoof compute_roof(const Graph& graph, Precision precision, const DeviceRa
                          std::span<const PlannedNode> nodes) {
   CHECK(rates.gigaflops > 0 && rates.gigabytes_per_second > 0,
         "the rates must be positive: {} GFLOP/s, {} GB/s", rates.gigaflops, rates.gigabytes_per_second);
-  ComputeRoof roof;
+  ComputeRoof roof{.channels = channels};
   std::map<std::string, double> by_kind;
   double lost_in_all = 0, most_lost = 0;
   std::map<int, LayerFlops> executed;  // by layer

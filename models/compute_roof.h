@@ -42,6 +42,7 @@ struct ComputeRoof {
   // the layer that loses most ("conv1 (20 channels)").
   double unfilled = 0;
   std::string unfilled_layer;
+  int channels = 0;  // that fill a vector
 
   double seconds() const { return products + memory; }
 };

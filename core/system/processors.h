@@ -19,6 +19,8 @@ enum class InstructionSet { baseline, avx2, avx512 };  // avx2: with FMA; avx512
 // ConfigError if the variable has an unknown value.
 InstructionSet instruction_set();
 std::string_view name_of(InstructionSet set);  // as in LOCKSTEP_MAX_CPU_ISA
+// The number of floats in a vector register: 4, 8 or 16.
+constexpr int register_floats(InstructionSet set) { return 4 << static_cast<int>(set); }
 
 namespace detail {
 
@@ -35,6 +37,16 @@ __attribute__((target("avx2,fma"), noinline)) auto run_avx2(const Body& body) {
 
 }  // namespace detail
 
+// Runs body(), compiled for this set, which the processor must have.
+template <InstructionSet set, typename Body>
+auto run_compiled_for([[maybe_unused]] const Body& body) {
+#if defined(__x86_64__)
+  if constexpr (set == InstructionSet::avx512) return detail::run_avx512(body);
+  if constexpr (set == InstructionSet::avx2) return detail::run_avx2(body);
+#endif
+  return body();
+}
+
 // Runs body(), compiled for instruction_set(). Sanitizer builds use one version: the code is the same in
 // each, and each doubles the compile time.
 template <typename Body>
@@ -42,9 +54,9 @@ auto for_this_processor(const Body& body) {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   switch (instruction_set()) {
     case InstructionSet::avx512:
-      return detail::run_avx512(body);
+      return run_compiled_for<InstructionSet::avx512>(body);
     case InstructionSet::avx2:
-      return detail::run_avx2(body);
+      return run_compiled_for<InstructionSet::avx2>(body);
     case InstructionSet::baseline:
       break;
   }

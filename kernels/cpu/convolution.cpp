@@ -160,7 +160,7 @@ class ConvolutionPlanner {
   // The tensors in the layouts of WinogradConvolution.
   AffineDescs blocked(Type weights) const {
     using Tag = memory::format_tag;
-    const bool sixteen = WinogradConvolution::channel_block(shape_) == 16;
+    const bool sixteen = winograd_->block() == 16;
     const Tag activations = sixteen ? Tag::nChw16c : Tag::nChw8c;
     return {.x = memory::desc(sizes_.source, type_, activations),
             .w = memory::desc(sizes_.weights, weights, sixteen ? Tag::OIhw16i16o : Tag::OIhw8i8o),

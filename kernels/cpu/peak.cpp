@@ -36,18 +36,6 @@ LOCKSTEP_LANES_INLINE float multiply_add(long rounds) {
   return total[0];
 }
 
-int register_floats() {
-  switch (instruction_set()) {
-    case InstructionSet::avx512:
-      return 16;
-    case InstructionSet::avx2:
-      return 8;
-    case InstructionSet::baseline:
-      break;
-  }
-  return 4;
-}
-
 float multiply_add(int width, long rounds) {
   return for_this_processor([=]() LOCKSTEP_PROCESSOR_BODY {
     if (width == 16) return multiply_add<16>(rounds);
@@ -85,7 +73,7 @@ double copied_per_second(std::size_t bytes) {
 // Measures fp32 for every type: the rate of half kernels differs between processors.
 double CpuBackend::measure_gigaflops(DType, bool) {
   const int threads = omp_get_max_threads();
-  const int width = register_floats();
+  const int width = register_floats(instruction_set());
   std::vector<float> results(static_cast<std::size_t>(threads) *
                              16);  // a cache line each; keeps the work alive
   const double seconds = shortest([&](int thread, int) {

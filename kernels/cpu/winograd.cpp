@@ -180,7 +180,7 @@ template <typename V, typename T, typename Activate>
 void convolve(const Pass<V>& p, const T* x, const T* weights, const float* bias, T* y, void* scratch,
               int threads, Activate activate) {
   auto* memory = static_cast<float*>(scratch);
-  const auto finish = [=](const V& value, std::int64_t block) __attribute__((always_inline)) {
+  const auto finish = [=](const V& value, std::int64_t block) LOCKSTEP_PROCESSOR_BODY {
     return activate(bias == nullptr ? value : value + load<V>(bias + block * kBlock<V>));
   };
   by_weights(p) ? convolve_by_weights(p, x, weights, y, memory, threads, finish)

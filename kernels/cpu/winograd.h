@@ -30,6 +30,7 @@ class WinogradConvolution {
   // Plans for the calling thread's current number of threads.
   WinogradConvolution(const ConvolutionShape& shape, DType type);
 
+  std::int64_t block() const { return block_; }
   std::size_t forward_scratch_bytes() const;
   std::size_t backward_data_scratch_bytes() const;
   std::size_t backward_weights_scratch_bytes() const;

@@ -22,14 +22,7 @@ void with_registers_of(const Body& body) {
     const Body local = body;
     local();
   };
-#if defined(__x86_64__)
-  if constexpr (sizeof(V) == 64)
-    detail::run_avx512(copied);
-  else
-    detail::run_avx2(copied);
-#else
-  copied();
-#endif
+  run_compiled_for<sizeof(V) == 64 ? InstructionSet::avx512 : InstructionSet::avx2>(copied);
 }
 
 // Calls function.operator()<V>() with the vector type that holds a block of 16 or 8 channels.

@@ -56,7 +56,7 @@ TEST(Deal, SumsKeepTheirOrderOnAnyThread) {
                                .out_channels = 32,
                                .kernel = 3,
                                .padding = 1};
-  if (!WinogradConvolution::supports(shape)) GTEST_SKIP() << "this processor has neither AVX2 nor AVX-512";
+  if (!WinogradConvolution::supports(shape)) GTEST_SKIP() << "needs AVX2 or AVX-512";
   const int before = omp_get_max_threads();
   omp_set_num_threads(4);
   const WinogradConvolution convolution(shape, DType::f32);

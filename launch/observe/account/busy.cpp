@@ -9,10 +9,20 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/system/processors.h"
 #include "launch/observe/profile/layer_profile.h"
 #include "models/work.h"
 
 namespace lockstep {
+namespace {
+
+// The number of floats in a vector register, or of channels in a tile of tensor cores.
+int vector_channels(Device device) {
+  constexpr int kTile = 8;
+  return is_host_memory(device) ? register_floats(instruction_set()) : kTile;
+}
+
+}  // namespace
 
 double busy_share(const StepAccount& account, double without_core_seconds) {
   const double computing =
@@ -41,16 +51,13 @@ std::optional<Attainable> measure_attainable(Communicator& host, const Graph& gr
 }
 
 std::function<std::optional<ComputeRoof>()> roof_of(const Graph& graph, Network& network, double gigaflops) {
-  // The number of floats in a vector register, and of channels in a tile of tensor cores.
-  constexpr int kChannelsOfCpu = 16, kChannelsOfGpu = 8;
   return [&graph, &network, gigaflops, roof = std::optional<ComputeRoof>(), asked = false]() mutable {
     if (std::exchange(asked, true)) return roof;
     try {
       const DeviceRates rates{.gigaflops = gigaflops,
                               .gigabytes_per_second = network.backend().measure_gigabytes_per_second()};
       roof =
-          compute_roof(graph, network.precision(), rates,
-                       is_host_memory(network.device()) ? kChannelsOfCpu : kChannelsOfGpu, network.nodes());
+          compute_roof(graph, network.precision(), rates, vector_channels(network.device()), network.nodes());
     } catch (const Error& error) {
       log::info("cannot measure the memory bandwidth of {}, so run.peak_below has no effect: {}",
                 to_string(network.device()), error.what());

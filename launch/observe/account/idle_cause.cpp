@@ -161,7 +161,7 @@ class IdleTime {
       cause.evidence =
           fmt::format("{}, and channels leave {:.0f} % of vector elements unused, most of them in {}", far,
                       100 * roof.unfilled, roof.unfilled_layer);
-      cause.change = "use channels in multiples of 16, which fill the vectors";
+      cause.change = fmt::format("use channels in multiples of {}, which fill the vectors", roof.channels);
       gain(cause, roof.unfilled * passes_seconds());
     } else {
       cause.evidence = fmt::format("{}, and memory bandwidth does not explain the remaining time", far);

@@ -90,7 +90,7 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
   for (std::size_t node = 0; node < seconds_.size(); ++node) {
     const PlannedNode& planned = network_.nodes()[node];
     const Layer* layer = layer_of(graph_, planned);
-    const LayerFlops flops = layer == nullptr ? LayerFlops{} : flops_of(graph_, *layer);
+    const LayerFlops flops = executed_flops(graph_, planned);
     for (const Direction direction : kDirections) {
       const double seconds = seconds_[node][static_cast<std::size_t>(direction)] / steps;
       const std::int64_t operations = flops_in(flops, direction);
@@ -122,18 +122,10 @@ std::vector<std::pair<std::string, double>> milliseconds_by_kind(std::span<const
 }
 
 std::vector<std::string> explain_above_peak(std::span<const LayerProfile::Row> rows) {
-  bool winograd = false, cached = false, slow_peak = false;
-  for (const LayerProfile::Row& row : rows) {
-    if (row.share_of_peak < 1.005) continue;  // printed as at most 100 %
-    const bool counts_too_many = row.kernel.find("winograd") != std::string::npos;
-    (row.memory_bound ? cached : counts_too_many ? winograd : slow_peak) = true;
-  }
+  bool cached = false, slow_peak = false;
+  for (const LayerProfile::Row& row : rows)  // printed as at most 100 % below 1.005
+    if (row.share_of_peak >= 1.005) (row.memory_bound ? cached : slow_peak) = true;
   std::vector<std::string> lines;
-  if (winograd) {
-    lines.emplace_back(
-        "above 100 % of peak: operations are counted as those of direct convolution,\n"
-        "    and Winograd kernels need fewer");
-  }
   if (cached) {
     lines.emplace_back(
         "above 100 % of peak: a cache returns tensors faster than memory, and the peak\n"

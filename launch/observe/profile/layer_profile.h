@@ -47,7 +47,7 @@ class LayerProfile final : public LayerObserver {
     std::string direction;  // see direction_name()
     std::string kernel;     // the chosen kernel; empty if there was no choice
     double milliseconds = 0;
-    double gigaflops = 0;             // 10^9 operations per second, counted as direct convolution; 0: none
+    double gigaflops = 0;             // 10^9 operations per second (executed_flops); 0: none
     double gigabytes_per_second = 0;  // reading and writing each tensor once
     double share_of_peak = 0;         // share of the lower roof: operations in its precision, or memory
     bool memory_bound = false;        // the lower roof is memory's

@@ -116,7 +116,7 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   if (world.rank() != 0) return exit_code::done;
 
   const auto rows = run.profile->rows(command.steps, peak);
-  const double gigaflop = static_cast<double>(training_flops(training.graph())) * 1e-9 *
+  const double gigaflop = executed_flops(training.graph(), training.network().nodes()) * 1e-9 *
                           static_cast<double>(config.loader.accumulation);
   const LayerPage page{.network = config.model.name,
                        .where = where_of(config, world, training, command.steps),

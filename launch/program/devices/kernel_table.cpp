@@ -74,7 +74,7 @@ std::string row_of(const std::string& direction, const KernelChoice& choice, std
       choice.chosen_at == 0
           ? kNotKnown
           : fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(static_cast<std::time_t>(choice.chosen_at)));
-  return fmt::format(fmt::runtime(kRow), trimmed(direction), shortened(choice.candidate), width,
+  return fmt::format(kRow, trimmed(direction), shortened(choice.candidate), width,
                      fmt::format("{:.1f} us", choice.microseconds), gain_of(choice), when,
                      !choice.settled() ? "doubtful"
                      : choice.busy()   ? "busy"
@@ -101,8 +101,7 @@ std::string table_of(const KeptKernels& kept) {
   if (untimed > 0) text += fmt::format("\n{} with a single candidate, not timed", counted(untimed, "kernel"));
   text += '\n';
   if (!rows.empty())
-    text += '\n' + fmt::format(fmt::runtime(kRow), "direction", "kernel", width, "time", "faster", "chosen",
-                               "state");
+    text += '\n' + fmt::format(kRow, "direction", "kernel", width, "time", "faster", "chosen", "state");
   for (const auto& [shape, lines] : rows)
     text += wrapped(shape, {.hanging = 4, .columns = kTableColumns}) + '\n' + lines;
   return text + '\n';

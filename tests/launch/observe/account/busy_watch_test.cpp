@@ -189,13 +189,16 @@ TEST(SlowCause, IsTheLargestLossOfCompute) {
   expect_parts(bound_by_memory->change, {"lockstep profile"});
   EXPECT_EQ(slow_cause(bound, {.on_gpu = true, .halves_are_fast = true}),
             "architecture: train.precision=bf16");
-  const auto unfilled =
-      find_slow({.products = 0.1, .kernels = 10, .unfilled = 0.4, .unfilled_layer = "conv (17 channels)"});
+  const auto unfilled = find_slow({.products = 0.1,
+                                   .kernels = 10,
+                                   .unfilled = 0.4,
+                                   .unfilled_layer = "conv (17 channels)",
+                                   .channels = 8});
   ASSERT_TRUE(unfilled);
   EXPECT_EQ(unfilled->cause, "architecture");
   expect_parts(unfilled->evidence, {"40 %", "conv (17 channels)"});
   expect_parts(unfilled->change, {"channels"});
-  EXPECT_EQ(numbers_named_in(unfilled->change), std::vector<double>{16}) << unfilled->change;
+  EXPECT_EQ(numbers_named_in(unfilled->change), std::vector<double>{8}) << unfilled->change;
   expect_parts(slow_cause({.products = 0.1, .kernels = 10}),
                {"architecture: ", "lockstep profile", "kernels.choose=time"});
   EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 100'000}), "small_work: train.batch=2")
