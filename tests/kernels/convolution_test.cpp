@@ -208,10 +208,9 @@ TEST(ConvolutionCandidates, WinogradUsesBlocksThatFillRegisters) {
   for (const ConvolutionShape& other : {strided, padded, grouped}) EXPECT_EQ(block(32, 48, other), 0);
 }
 
-// With many weights Winograd transforms them block by block.
-TEST(ConvolutionCandidates, WinogradOfManyWeights) {
+TEST(ConvolutionCandidates, WinogradTransformsManyWeightsBlockByBlock) {
   for (const std::int64_t in : {256, 264}) {  // 264 is no multiple of 64
-    // 17 tiles: each number of them that is multiplied at a time.
+    // A width of 65 gives 17 tiles, so that each number of tiles that a product computes at once occurs.
     const ConvolutionShape s =
         shape(in, 512, 1, {.batch = 1, .in_width = 65, .kernel = 3, .padding = 1, .bias = true});
     const auto kernel = convolution_by("tiled winograd", s, Layout({1, in, 1, 65}, DType::f32));

@@ -252,7 +252,7 @@ TEST(DataFormats, ImagesThatDoNotFitInSharedMemoryAreStreamed) {
   const std::string in_little_memory =
       "unshare -m sh -c 'mount -t tmpfs -o size=8m tmpfs /dev/shm && exec \"$@\"' sh ";
   if (run_shell(in_little_memory + "true").exit_code != 0)
-    GTEST_SKIP() << "only root can mount a file system";
+    GTEST_SKIP() << "needs the right to mount a tmpfs in a namespace";
   const auto run = [&](const std::string& loader) {
     return run_shell(
         in_little_memory + "env OMPI_MCA_btl=tcp,self mpirun --oversubscribe --bind-to none -np 2 " +

@@ -76,7 +76,7 @@ int train(World& world, const std::string& kind, int rank) {
     BatchLoader test_loader(whole, shard, {.batch = 8, .tail = Tail::pad});
     Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.01},
                     {.epochs = 1'000'000, .max_steps = kind == "parameter" ? 3 : 0});
-    // The start of a job may take longer.
+    // Set after the start, which may take longer.
     if (kind == "stopped") world.set_timeout(std::chrono::seconds(1));
     return run_or_abort(world, [&] {
       trainer.fit();

@@ -80,6 +80,7 @@ TEST(Metrics, AreOnTheEpochLineOnlyIfConfigured) {
   const nlohmann::json line = last_metrics_of(workplace.path("run"));
   EXPECT_TRUE(line.contains("top5") && !line.contains("confusion")) << line;
   const ProgramResult without = run_shell(workplace.train({"train.steps=4"}));
+  ASSERT_EQ(without.exit_code, 0) << without.output;
   EXPECT_EQ(count(without.output, "top5"), 0) << without.output;
   EXPECT_FALSE(last_metrics_of(workplace.path("run")).contains("metrics_seconds"));
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run/evaluations.jsonl")));

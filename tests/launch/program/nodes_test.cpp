@@ -156,7 +156,9 @@ TEST(Nodes, SlowLinkCausesAdvice) {
   const nlohmann::json advice = advice_of_run(workplace);
   ASSERT_TRUE(advice.is_object()) << advice;
   // Other programs may delay a rank for longer than the link takes; then the advice names that rank.
-  if (advice.at("cause") == "slow_wire") {
+  const std::string cause = advice.at("cause");
+  EXPECT_TRUE(cause == "slow_wire" || cause == "late_rank") << advice;
+  if (cause == "slow_wire") {
     EXPECT_GE(count(result.output, advice["key"].get<std::string>() + "="), 1) << result.output;
   }
   const nlohmann::json clock = expect_trace_of_ranks(trace, 2)["otherData"]["clocks"][1];
@@ -247,7 +249,7 @@ TEST(Nodes, HaveSeparateHostNamesAndSharedMemory) {
   const ProgramResult result = run_nodes(
       "none", 3, "1,2,1",
       "sh -c 'touch /dev/shm/$(hostname)-$$; case $(hostname) in node1) ranks=2;; *) ranks=1;; esac; "
-      "until [ $(ls /dev/shm | grep -c ^node) = $ranks ]; do sleep 0.02; done; ls /dev/shm'");
+      "until [ $(ls /dev/shm | grep -c ^node) -ge $ranks ]; do sleep 0.02; done; ls /dev/shm'");
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(count(result.output, "node0"), 1) << result.output;

@@ -146,7 +146,7 @@ TEST(Failure, SmallSharedMemoryCausesOneWarning) {
   const std::string in_little_memory =
       "unshare -m sh -c 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec \"$@\"' sh ";
   if (run_shell(in_little_memory + "true").exit_code != 0)
-    GTEST_SKIP() << "only root can mount a file system";
+    GTEST_SKIP() << "needs the right to mount a tmpfs in a namespace";
   const ProgramResult result =
       run_shell(in_little_memory + "env OMPI_MCA_btl=tcp,self mpirun --oversubscribe --bind-to none -np 2 " +
                 workplace.train({"train.steps=2"}));

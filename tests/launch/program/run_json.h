@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,11 @@ inline std::vector<nlohmann::json> metrics_of(const std::filesystem::path& folde
   return json_lines_of(folder / "metrics.jsonl");
 }
 
-// The last line of metrics.jsonl; an empty object if there is none.
+// The last line of metrics.jsonl. Throws if there is none.
 inline nlohmann::json last_metrics_of(const std::filesystem::path& folder) {
   const std::vector<nlohmann::json> lines = metrics_of(folder);
-  return lines.empty() ? nlohmann::json::object() : lines.back();
+  if (lines.empty()) throw std::runtime_error(folder.string() + ": metrics.jsonl has no line");
+  return lines.back();
 }
 
 // run.json in a run's folder.

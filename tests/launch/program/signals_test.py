@@ -109,7 +109,10 @@ def blocks_or_handles(process, number):
 
 def has_connected(process):
     """True if the process maps data of mpirun's PMIx: version 4 and before, or 5."""
-    maps = pathlib.Path(f"/proc/{process}/maps").read_text()
+    try:
+        maps = pathlib.Path(f"/proc/{process}/maps").read_text()
+    except OSError:  # the process has ended
+        return False
     return "pmix_dstor" in maps or "pmix-gds" in maps
 
 
@@ -246,7 +249,7 @@ class Runner:
         for process in reached:
             wait_for(lambda: blocks_or_handles(process, number), f"process {process} that blocks or handles it", GRACE)
         # If mpirun ends a job while a rank connects to it, Open MPI 4.1 may hang ("PMIX ERROR: UNREACHABLE"). So the
-        # rank that is not held has connected (it maps mpirun's data), and the held one never will.
+        # rank that is not held has connected (it maps mpirun's data); the held one does not connect.
         other = self.process_of(job, 1 - job.cell.held) if job.cell.phase == "start" else None
         if other is not None:
             wait_for(lambda: has_connected(other), "a rank to connect", GRACE)

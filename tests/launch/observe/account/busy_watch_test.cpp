@@ -57,8 +57,9 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   EXPECT_NE(cause_of(data, {.decodes = true}).find("lockstep pack"), std::string::npos);
   EXPECT_EQ(cause_of(data, {.preloads = true, .loader_threads = 1}), "data: data.loader_threads=0");
   expect_parts(cause_of(data, {.threads = 2, .preloads = true}), {"data: ", "train.threads=1"});
-  EXPECT_EQ(cause_of(data, {.preloads = true}).find("train.threads"), std::string::npos)
-      << "a rank has at least one thread";
+  const std::string one_thread = cause_of(data, {.preloads = true});
+  expect_parts(one_thread, {"data: ", "ranks"});
+  EXPECT_EQ(one_thread.find("train.threads"), std::string::npos) << "a rank has at least one thread";
   const StepLine idle = line_of(10, Phase::idle, 4);
   EXPECT_EQ(cause_of(idle, {.on_gpu = true}), "small_work: train.cuda_graph=true");
   EXPECT_EQ(cause_of(idle, {.on_gpu = true, .records_steps = true, .batch = 64}),

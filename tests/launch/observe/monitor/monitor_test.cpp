@@ -91,7 +91,7 @@ class Monitor : public testing::Test {
   TemporaryFolder folder_;
 };
 
-// Otherwise a thread that starts late would create a folder whose disk was unmounted in the meantime.
+// A thread that starts after a disk was unmounted must not create its folder again.
 TEST_F(Monitor, OnlyTheConstructorCreatesTheFolder) {
   {
     const DeviceMonitor monitor(options());

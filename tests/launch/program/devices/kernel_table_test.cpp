@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/matches_in.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -16,9 +17,8 @@ constexpr std::int64_t kMoment = 1'700'000'000;  // in November 2023
 // The key of a convolution on the CPU.
 std::string convolution(const std::string& direction) {
   return "convolution " + direction +
-         ", 128x32x14x14 fp32 [128, 32, 14, 14] blocked 128:6272 32:3136 14:224 1 16b to 64, kernel 3 stride "
-         "1 "
-         "padding 1 dilation 1 groups 1";
+         ", 128x32x14x14 fp32 [128, 32, 14, 14] blocked 128:6272 32:3136 14:224 1 16b to 64, kernel 3 "
+         "stride 1 padding 1 dilation 1 groups 1";
 }
 
 std::string table(const std::map<std::string, KernelChoice>& choices) {
@@ -78,10 +78,11 @@ TEST(KernelTable, LinesHaveAtMost100Characters) {
   expect_parts(text, {"alg66_tile20_", ".. ", "doubtful"});
 }
 
-TEST(KernelTable, PrintsAnyKey) {
+TEST(KernelTable, PrintsARowForAnyKeyWithoutControlCharacters) {
   const KernelChoice choice{.candidate = "\x1b[2J", .microseconds = 1};
   const std::string text =
       table({{"", choice}, {" forward", choice}, {"convolution [", choice}, {"blocked  groups", choice}});
+  EXPECT_EQ(matches_in(text, R"(\b1\.0 us)"), 4) << text;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }
 

@@ -46,17 +46,17 @@ Settings demanding(int ranks) {
           fmt::format("comm.codec={}", ranks > 1 ? "sign" : "none")};
 }
 
-// Starts a run, sends SIGUSR1 to its launcher while rank 0 writes a checkpoint, and returns how the run
-// ended. The write ends after a rank has reported the signal. The next checkpoint waits for it, so the
-// training cannot end before the signal.
+// Starts a run, sends SIGUSR1 to its launcher while rank 0 is held in a phase, and returns how the run ended.
+// Rank 0 continues once a rank has reported the signal. Other ranks wait for it, so the training cannot end
+// before the signal.
 ProgramResult preempted(int ranks, const Workplace& workplace, const Settings& settings,
-                        const std::string& flags) {
+                        const std::string& flags, const char* phase = "checkpoint") {
   const std::string held = workplace.path("held").string(), log = workplace.path("log").string();
   return run_shell(
-      fmt::format("LOCKSTEP_HOLD=checkpoint:0:{0} {1} > {2} 2>&1 & run=$!\n{3}kill -USR1 $run\n{4}rm {0}\n"
+      fmt::format("LOCKSTEP_HOLD={5}:0:{0} {1} > {2} 2>&1 & run=$!\n{3}kill -USR1 $run\n{4}rm {0}\n"
                   "wait $run\ncode=$?\ncat {2}\nexit $code",
                   held, command_of(ranks, workplace, settings, flags), log, wait_until("[ -e " + held + " ]"),
-                  wait_until("grep -q SIGUSR1 " + log)));
+                  wait_until("grep -q SIGUSR1 " + log), phase));
 }
 
 // Compares all metrics except times.
@@ -158,14 +158,14 @@ TEST(Continued, PartsOfSomeEpochsEqualOneTraining) {
   }
 }
 
-// The signal arrives at any step between two checkpoints; the step that is saved follows from it.
+// The signal arrives in an evaluation, and while a checkpoint is written.
 TEST(Preemption, SavesEndsWith75AndResumesBitForBit) {
   const Workplace workplace("preempted");
   Settings settings = demanding(2);
   const Undisturbed whole = undisturbed(2, workplace, settings);
   settings.push_back("run.checkpoint_every=17");
-  for (int turn = 0; turn < 2; ++turn) {
-    const ProgramResult stopped = preempted(2, workplace, settings, "--resume auto");
+  for (const char* phase : {"evaluation", "checkpoint"}) {
+    const ProgramResult stopped = preempted(2, workplace, settings, "--resume auto", phase);
     ASSERT_NO_FATAL_FAILURE(expect_stopped(workplace, stopped, "SIGUSR1"));
     EXPECT_EQ(count(stopped.output, "mpirun -np 2 "), 1) << stopped.output;
   }

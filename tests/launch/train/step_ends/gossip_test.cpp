@@ -24,7 +24,7 @@ void on_ring(const RingTraining& training, const std::function<void(Communicator
   });
 }
 
-TEST(Gossip, SlowRankTakesFewerStepsAndItsPeersMore) {
+TEST(Gossip, SlowRankTakesAtMostOneStepAndItsPeersTheOthers) {
   constexpr int kSlow = 1;
   on_ring({.epochs = 2}, [&](Communicator& communicator, OnRing& rank) {
     SlowRank slow(communicator, kSlow);

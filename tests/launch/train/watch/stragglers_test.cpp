@@ -23,7 +23,7 @@ std::vector<double> window_of(int number, double factor, std::size_t ranks = 4) 
   return window;
 }
 
-// The device ends a step after the host does: here after the work between two steps, such as a comparison.
+// The device completes the step while the host works between two steps, for example on a comparison.
 TEST(OwnStepTime, DeviceStepThatEndsBetweenStepsCounts) {
   OwnStepTime own;
   own.end({});
