@@ -53,7 +53,7 @@ bool has_idle_weights(const ConvolutionShape& s) {
 
 // Plans the three directions of one convolution. Forward is chosen first, because it determines the layouts
 // of weights and output; gradients use the layouts of their tensors. Half tensors can be processed by fp32
-// kernels, for which CpuProduct converts them, by our Winograd kernel, which reads and writes halves, and by
+// kernels, for which CpuProduct converts them, by our Winograd kernel, which reads and writes bf16, and by
 // oneDNN's bf16 kernels on processors that have them.
 class ConvolutionPlanner {
  public:
@@ -64,7 +64,7 @@ class ConvolutionPlanner {
         type_(to_dnnl(input.dtype())),
         choices_(choices) {
     if (WinogradConvolution::supports(shape)) {
-      winograd_ = std::make_shared<WinogradConvolution>(shape, input.dtype());
+      winograd_ = std::make_shared<WinogradConvolution>(shape, to_dtype(type_of_winograd()));
     }
     if (shape.bias) bias_ = memory::desc(sizes_.bias, Type::f32, memory::format_tag::x);
     const memory::desc given = to_desc(input);
@@ -157,14 +157,18 @@ class ConvolutionPlanner {
             .bias_elements = bias ? shape_.out_channels : 0};
   }
 
+  // fp16 is computed in fp32, for its numerics and not for speed.
+  Type type_of_winograd() const { return type_ == Type::bf16 ? Type::bf16 : Type::f32; }
   // The tensors in the layouts of WinogradConvolution.
   AffineDescs blocked(Type weights) const {
     using Tag = memory::format_tag;
-    const bool sixteen = winograd_->block() == 16;
-    const Tag activations = sixteen ? Tag::nChw16c : Tag::nChw8c;
-    return {.x = memory::desc(sizes_.source, type_, activations),
-            .w = memory::desc(sizes_.weights, weights, sixteen ? Tag::OIhw16i16o : Tag::OIhw8i8o),
-            .y = memory::desc(sizes_.destination, type_, activations)};
+    const std::int64_t block = winograd_->block();
+    const Tag activations = block == 16 ? Tag::nChw16c : block == 8 ? Tag::nChw8c : Tag::nChw4c;
+    const Tag of_weights = block == 16 ? Tag::OIhw16i16o : block == 8 ? Tag::OIhw8i8o : Tag::OIhw4i4o;
+    const Type type = type_of_winograd();
+    return {.x = memory::desc(sizes_.source, type, activations),
+            .w = memory::desc(sizes_.weights, weights, of_weights),
+            .y = memory::desc(sizes_.destination, type, activations)};
   }
   using TiledDirection = void (WinogradConvolution::*)(const AffineOperands&) const;
   CpuProduct tiled_winograd(const CpuProduct::Problem& problem, std::size_t scratch_bytes,
@@ -172,7 +176,7 @@ class ConvolutionPlanner {
     const bool sums = problem.direction == AffineDirection::backward_weights;
     return CpuProduct(
         problem, {.name = "tiled winograd",
-                  .wanted = blocked(sums ? Type::f32 : type_),
+                  .wanted = blocked(sums ? Type::f32 : type_of_winograd()),
                   .scratch = memory::desc({static_cast<memory::dim>(scratch_bytes)}, memory::data_type::u8,
                                           memory::format_tag::a),
                   .function = [kernel = winograd_, run](const AffineOperands& o) { ((*kernel).*run)(o); }});
@@ -201,7 +205,8 @@ class ConvolutionPlanner {
                                   .pieces = v.pieces});
     };
     const auto tiled = [&] {
-      const AffineDescs kept = blocked(type_);
+      AffineDescs kept = blocked(type_of_winograd());
+      for (memory::desc* desc : {&kept.w, &kept.y}) *desc = onednn::with_type(*desc, type_);
       return tiled_winograd(problem_of(AffineDirection::forward, kept.w, kept.y),
                             winograd_->forward_scratch_bytes(), &WinogradConvolution::forward);
     };

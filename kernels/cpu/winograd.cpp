@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/system/processors.h"
 #include "kernels/cpu/deal.h"
-#include "kernels/cpu/element.h"
 #include "kernels/cpu/winograd_tiles.h"
 #include "kernels/functors.h"
 
@@ -206,12 +205,17 @@ std::int64_t WinogradConvolution::channel_block(const ConvolutionShape& s) {
   const auto divides = [&](std::int64_t block) {
     return s.in_channels % block == 0 && s.out_channels % block == 0;
   };
+#if defined(__aarch64__)
+  return divides(4) ? 4 : 0;
+#else
   if (instruction_set() == InstructionSet::avx512 && divides(16)) return 16;
   return instruction_set() != InstructionSet::baseline && divides(8) ? 8 : 0;
+#endif
 }
 
 WinogradConvolution::WinogradConvolution(const ConvolutionShape& shape, DType type)
     : shape_(shape), type_(type), block_(channel_block(shape)), threads_(omp_get_max_threads()) {
+  CHECK(type == DType::f32 || type == DType::bf16, "Winograd does not read {}", name_of(type));
   CHECK(block_ != 0, "Winograd does not support this shape or processor");
 }
 
@@ -226,8 +230,7 @@ std::size_t WinogradConvolution::backward_data_scratch_bytes() const {
 
 void WinogradConvolution::forward(const AffineOperands& o) const {
   with_block(block_, [&]<typename V>() {
-    with_element(type_, [&](auto element) {
-      using T = typename decltype(element)::type;
+    with_storage(type_, [&]<typename T>() {
       auto* y = static_cast<T*>(const_cast<void*>(o.y));
       with_activation(shape_.activation, [&](auto activate) {
         convolve(forward_pass<V>(shape_), static_cast<const T*>(o.x), static_cast<const T*>(o.w), o.bias, y,
@@ -239,8 +242,7 @@ void WinogradConvolution::forward(const AffineOperands& o) const {
 
 void WinogradConvolution::backward_data(const AffineOperands& o) const {
   with_block(block_, [&]<typename V>() {
-    with_element(type_, [&](auto element) {
-      using T = typename decltype(element)::type;
+    with_storage(type_, [&]<typename T>() {
       auto* x = static_cast<T*>(const_cast<void*>(o.x));
       convolve(backward_pass<V>(shape_), static_cast<const T*>(o.y), static_cast<const T*>(o.w), nullptr, x,
                o.scratch, threads_, Identity());

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Winograd's F(4x4, 3x3) convolution on AVX-512 and AVX2, in three directions, with a quarter of direct
+// Winograd's F(4x4, 3x3) convolution on AVX-512, AVX2 and NEON, in three directions, with a quarter of direct
 // convolution's multiplications. Processes the image in groups of tiles, so that the transformed data stay in
 // the L2 cache; with few tiles and many channels it processes the weights block by block instead.
 //
-// Activations are blocked by B = 16 or 8 channels ([N, C/B, H, W, B]), weights are [O/B, I/B, 3, 3, B i, B
-// o]. Both may be half: elements are converted to fp32 when tiles are read and rounded when tiles are
+// Activations are blocked by B = 16, 8 or 4 channels ([N, C/B, H, W, B]), weights are [O/B, I/B, 3, 3, B i, B
+// o]. Both may be bf16: elements are converted to fp32 when tiles are read and rounded when tiles are
 // written. The weight gradient is fp32.
 //
 // Relative error against fp64: at most 2.4e-6 in the shipped networks (direct: 3e-7). Only the weight
@@ -22,12 +22,12 @@ namespace lockstep {
 class WinogradConvolution {
  public:
   // B: 16 with AVX-512, for channels in multiples of 16; else 8 with AVX2 or AVX-512, for channels in
-  // multiples of 8. 0: not supported. The shape must be 3x3, stride 1, padding at most 2, without dilation
-  // and groups.
+  // multiples of 8; 4 with Arm's NEON, for channels in multiples of 4. 0: not supported. The shape must be
+  // 3x3, stride 1, padding at most 2, without dilation and groups.
   static std::int64_t channel_block(const ConvolutionShape& shape);
   static bool supports(const ConvolutionShape& shape) { return channel_block(shape) != 0; }
 
-  // Plans for the calling thread's current number of threads.
+  // Plans for the calling thread's current number of threads. type: fp32 or bf16.
   WinogradConvolution(const ConvolutionShape& shape, DType type);
 
   std::int64_t block() const { return block_; }

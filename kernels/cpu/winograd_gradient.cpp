@@ -6,7 +6,6 @@
 #include <omp.h>
 
 #include "kernels/cpu/deal.h"
-#include "kernels/cpu/element.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/cpu/winograd_tiles.h"
 
@@ -179,8 +178,7 @@ void WinogradConvolution::backward_weights(const AffineOperands& o) const {
   auto* scratch = static_cast<float*>(o.scratch);
   auto* gradient = static_cast<float*>(const_cast<void*>(o.w));
   with_block(block_, [&]<typename V>() {
-    with_element(type_, [&](auto element) {
-      using T = typename decltype(element)::type;
+    with_storage(type_, [&]<typename T>() {
       const Pass p = forward_pass<V>(shape_);
       const T* x = static_cast<const T*>(o.x);
       const T* y = static_cast<const T*>(o.y);

@@ -22,14 +22,25 @@ void with_registers_of(const Body& body) {
     const Body local = body;
     local();
   };
-  run_compiled_for<sizeof(V) == 64 ? InstructionSet::avx512 : InstructionSet::avx2>(copied);
+  run_compiled_for<sizeof(V) == 64   ? InstructionSet::avx512
+                   : sizeof(V) == 32 ? InstructionSet::avx2
+                                     : InstructionSet::baseline>(copied);
 }
 
-// Calls function.operator()<V>() with the vector type that holds a block of 16 or 8 channels.
+// Calls function.operator()<V>() with the vector type that holds a block of WinogradConvolution's channels.
 template <typename F>
 auto with_block(std::int64_t block, F function) {
+#if defined(__aarch64__)
+  if (block == 4) return function.template operator()<Lanes<4>::Float>();
+#endif
   return block == 16 ? function.template operator()<Lanes<16>::Float>()
                      : function.template operator()<Lanes<8>::Float>();
+}
+
+// Calls function.operator()<T>() with the type of activations and weights.
+template <typename F>
+void with_storage(DType type, F function) {
+  type == DType::bf16 ? function.template operator()<BFloat16>() : function.template operator()<float>();
 }
 
 // One direction as a convolution between tensors of 4x4 tiles: forward, or backward with the weights rotated
@@ -156,12 +167,15 @@ INLINE void multiply(const Product& a, std::int64_t row) {
     }
 }
 
+// AVX-512 and NEON have 32 vector registers, AVX2 has 16.
+template <typename V>
+constexpr int kRegisters = sizeof(V) == 32 ? 16 : 32;
 // Sums that fit in the registers beside their operands.
 template <typename V>
-constexpr int kSums = sizeof(V) == 64 ? 24 : 12;
+constexpr int kSums = kRegisters<V> == 32 ? 24 : 12;
 // Out-blocks that one product computes.
 template <typename V>
-constexpr int kGroup = sizeof(V) == 64 ? 4 : 2;
+constexpr int kGroup = kRegisters<V> == 32 ? 4 : 2;
 
 // Rows are tiles, sums go over channels.
 template <typename V, int B>

@@ -2,7 +2,7 @@
 //
 // The transforms of Winograd's F(4x4, 3x3) (Lavin and Gray, "Fast Algorithms for Convolutional Neural
 // Networks", 2016, section 4) for as many channels at once as a register V holds: 16 with AVX-512, 8 with
-// AVX2. They are inlined into functions compiled for these instruction sets.
+// AVX2, 4 with NEON. They are inlined into functions compiled for these instruction sets.
 //
 //   y = A^T [ (G g G^T) * (B^T x B) ] A
 //
