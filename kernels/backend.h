@@ -45,7 +45,8 @@ class ReorderKernel {
 struct Peak {
   double gigaflops = 0;             // fp32 multiply-adds in registers, 10^9 operations per second
   double tf32_gigaflops = 0;        // products of matrices rounded to TF32; 0: not measured (CPU)
-  double half_gigaflops = 0;        // products of fp16 matrices, summed in fp32; 0: not measured (CPU)
+  double half_gigaflops = 0;        // products of half matrices, summed in fp32; 0: as fp32 (CPU)
+  double bf16_gigaflops = 0;        // products of bf16 matrices; 0: as half_gigaflops (GPU)
   double gigabytes_per_second = 0;  // a large copy, bytes read and written
 };
 

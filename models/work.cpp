@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/work.h"
 
+#include <cmath>
 #include <string>
 
 namespace lockstep {
@@ -15,6 +16,17 @@ std::int64_t parameter_elements(const Graph& graph, const Layer& layer) {
     return o->features * (in.elements() / in[0]);
   }
   return 0;
+}
+
+// The share of a convolution's taps along one dimension that lie inside the image, not in its padding.
+double share_inside(const ConvolutionOptions& o, std::int64_t in, std::int64_t out) {
+  std::int64_t inside = 0;
+  for (std::int64_t position = 0; position < out; ++position)
+    for (std::int64_t tap = 0; tap < o.kernel; ++tap) {
+      const std::int64_t place = position * o.stride - o.padding + tap * o.dilation;
+      inside += place >= 0 && place < in;
+    }
+  return static_cast<double>(inside) / static_cast<double>(out * o.kernel);
 }
 
 }  // namespace
@@ -39,10 +51,16 @@ std::int64_t training_flops(const Graph& graph) {
 LayerFlops executed_flops(const Graph& graph, const PlannedNode& node) {
   if (node.layer_index < 0) return {};
   const Layer& layer = graph.layers()[static_cast<std::size_t>(node.layer_index)];
-  const auto executed = [&](std::int64_t operations, Direction direction) {
-    if (operations == 0 || node.layer->choice(direction).find("winograd") == std::string::npos)
-      return operations;
-    const Shape& to = graph.shape(direction == Direction::backward_inputs ? layer.inputs[0] : layer.output);
+  const auto* convolution = std::get_if<ConvolutionOptions>(&layer.operation);
+  const auto executed = [&](std::int64_t operations, Direction direction) -> std::int64_t {
+    if (operations == 0 || convolution == nullptr) return operations;
+    const Shape &in = graph.shape(layer.inputs[0]), &out = graph.shape(layer.output);
+    if (node.layer->choice(direction).find("winograd") == std::string::npos) {
+      const double share =
+          share_inside(*convolution, in[2], out[2]) * share_inside(*convolution, in[3], out[3]);
+      return std::llround(static_cast<double>(operations) * share);
+    }
+    const Shape& to = direction == Direction::backward_inputs ? in : out;
     const std::int64_t tiles = (to[2] + 3) / 4 * ((to[3] + 3) / 4);
     return operations * 4 * tiles / (to[2] * to[3]);
   };
@@ -69,6 +87,7 @@ std::int64_t weight_bytes(const Graph& graph, const Layer& layer, Precision prec
 }
 
 double gigaflops_in(const Peak& peak, Precision precision) {
+  if (precision == Precision::bf16 && peak.bf16_gigaflops > 0) return peak.bf16_gigaflops;
   const double own = storage_type(precision) != DType::f32 ? peak.half_gigaflops
                      : precision == Precision::tf32        ? peak.tf32_gigaflops
                                                            : peak.gigaflops;

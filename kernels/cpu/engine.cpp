@@ -43,6 +43,17 @@ const dnnl::engine& onednn_engine() {
   return engine;
 }
 
+// oneDNN's sets are sets of bits.
+bool onednn_has(dnnl::cpu_isa set) {
+  const auto wanted = static_cast<unsigned>(set);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+}
+
+InstructionSet onednn_instruction_set() {
+  if (onednn_has(dnnl::cpu_isa::avx512_core)) return InstructionSet::avx512;
+  return onednn_has(dnnl::cpu_isa::avx2) ? InstructionSet::avx2 : InstructionSet::baseline;
+}
+
 dnnl::primitive_attr scratchpad_attributes() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

@@ -11,11 +11,17 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "core/error.h"
+#include "core/system/processors.h"
 #include "kernels/cpu/layout.h"
 
 namespace lockstep {
 
 const dnnl::engine& onednn_engine();
+
+// True if oneDNN may use this set: the processor has it, and ONEDNN_MAX_CPU_ISA allows it.
+bool onednn_has(dnnl::cpu_isa set);
+// The largest set that oneDNN may use, without extensions such as AMX.
+InstructionSet onednn_instruction_set();
 
 // Attributes of a primitive whose scratch memory the caller provides. No activation is fused, because
 // oneDNN's ReLU and clip turn NaN into 0.
