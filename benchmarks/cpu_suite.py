@@ -28,7 +28,7 @@ parser.add_argument("--only", nargs="*", default=[], help="parts to measure: ste
 parser.add_argument("--before", nargs=2, default=["", ""], metavar=("REVISION", "BIN"),
                     help="revision and folder of an older build, with which part \"before\" compares")
 parser.add_argument("--avx2", action="store_true", help="limit both sides of part \"step\" to AVX2")
-parser.add_argument("--models", nargs="*", default=[], help="models of part \"step\", such as \"resnet18 bf16\" (default: all)")
+parser.add_argument("--models", nargs="*", default=[], help="models of part \"step\" (default: all)")
 parser.add_argument("--json", default="", help="write the result to this file; parts that this run does not measure keep their old result")
 options = parser.parse_args()
 
@@ -37,12 +37,12 @@ if options.avx2:
     if options.only != ["step"]:
         parser.error("--avx2 needs --only step: other parts have one result for each machine")
     os.environ.update(LOCKSTEP_MAX_CPU_ISA="avx2", ONEDNN_MAX_CPU_ISA="AVX2", ATEN_CPU_CAPABILITY="avx2")
-# Cases of the step comparison; targets: the required ratio of samples/s to PyTorch, with AVX2 and AVX-512.
-STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "targets": (1.8, 2.5)},
-         {"model": "mobilenet_v2", "batch": 64, "image": 32, "channels": 3, "targets": (1.8, 2.3)},
-         {"model": "cnn", "batch": 64, "image": 28, "channels": 1, "targets": (2.0, 2.5)},
-         {"model": "resnet50", "batch": 16, "image": 224, "channels": 3, "targets": (1.2, 1.5)},
-         {"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "precision": "bf16", "targets": (1.5, 1.5)}]
+# Cases of the step comparison; targets: the required ratio of samples/s to PyTorch, in fp32 with AVX2 and with
+# AVX-512, and with each side's fastest precision.
+STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "targets": (1.8, 2.5, 1.5)},
+         {"model": "mobilenet_v2", "batch": 64, "image": 32, "channels": 3, "targets": (1.8, 2.3, 1.5)},
+         {"model": "cnn", "batch": 64, "image": 28, "channels": 1, "targets": (2.0, 2.5, 2.0)},
+         {"model": "resnet50", "batch": 16, "image": 224, "channels": 3, "targets": (1.2, 1.5, 1.2)}]
 PEERS = [[], ["--channels-last"], ["--channels-last", "--fused"], ["--compile"], ["--compile", "--channels-last"],
          ["--compile", "max-autotune", "--channels-last", "--fused"]]
 DDP = [[], ["--bucket-view", "--static-graph"], ["--bucket-view", "--static-graph", "--channels-last"]]
@@ -71,28 +71,53 @@ def report(done):
 
 
 def flags(case):
-    return [part for name in ("model", "batch", "image", "channels", "precision") if name in case
-            for part in (f"--{name}", str(case[name]))] + ["--threads", str(options.threads)]
+    return [part for name in ("model", "batch", "image", "channels") for part in (f"--{name}", str(case[name]))] + [
+        "--threads", str(options.threads)]
 
 
-def label(case):
-    return f"{case['model']} {case['precision']}" if "precision" in case else case["model"]
+DIRECT = "lockstep, direct kernels"
+CLEARLY_SLOWER = 0.8  # a way of PyTorch below this share of its fastest one in the first turn takes no other
+
+
+def ways_of_a_step(case):
+    """All ways by name; those in bf16 end in ", bf16"."""
+    command = [f"{options.bin}/step_bench", *flags(case)]
+    peer = [options.python, str(HERE / "peers/pytorch_step.py"), *flags(case)]
+    ways = {}
+    for precision in ("fp32",) if options.avx2 else ("fp32", "bf16"):
+        suffix = "" if precision == "fp32" else f", {precision}"
+        own = [*command, "--precision", precision]
+        run(own + ["--steps", "1"])  # chooses the kernels before the timed runs
+        ways[f"lockstep{suffix}"] = functools.partial(run, own)
+        for way in PEERS:
+            ways[f"{' '.join(way) or 'eager'}{suffix}"] = functools.partial(run, [*peer, "--precision", precision, *way])
+    ways[DIRECT] = functools.partial(run, command + ["--kernels", "direct"])
+    return ways
+
+
+def going_on(turns):
+    first = {name: results[0]["samples_per_second"] for name, results in turns.items() if results[0]}
+    fastest = {half: max([speed for name, speed in first.items() if name.endswith("bf16") == half and not name.startswith("lockstep")],
+                         default=0) for half in (False, True)}
+    return [name for name, speed in first.items()
+            if name.startswith("lockstep") or speed >= CLEARLY_SLOWER * fastest[name.endswith("bf16")]]
 
 
 def compare_steps(case):
-    command = [f"{options.bin}/step_bench", *flags(case)]
-    peer = [options.python, str(HERE / "peers/pytorch_step.py"), *flags(case)]
-    run(command + ["--steps", "1"])  # chooses the kernels before the timed runs
-    ways = {"lockstep": functools.partial(run, command)}
-    if "precision" not in case:
-        ways["lockstep, direct kernels"] = functools.partial(run, command + ["--kernels", "direct"])
-    ways |= {" ".join(way) or "eager": functools.partial(run, peer + way) for way in PEERS}
-    case = {**case, "instructions": "AVX2" if options.avx2 else "all", "target": case["targets"][not options.avx2]}
-    del case["targets"]
-    row = {**case, **STEP_CONDITIONS, **suite.compare(suite.take_turns(ways, options.rounds))}
-    text = f"{label(row):<14} {suite.summary(row)}"
+    turns = suite.take_turns(ways_of_a_step(case), options.rounds, going_on)
+    fp32 = {name: results for name, results in turns.items() if not name.endswith("bf16")}
+    *targets, of_any = case["targets"]
+    row = {**case, "instructions": "AVX2" if options.avx2 else "all", "target": targets[not options.avx2],
+           **STEP_CONDITIONS, **suite.compare(fp32, direct=DIRECT)}
+    del row["targets"]
+    text = f"{row['model']:<14} {suite.summary(row)}"
     if "ratio" in row:
         text += f", target {row['target']}"
+    if not options.avx2:
+        row["any_precision"] = {"target": of_any, "turns": {name: suite.speeds(results) for name, results in turns.items()},
+                                **suite.compare_fastest(turns, "lockstep", without=DIRECT)}
+        if "ratio" in row["any_precision"]:
+            text += f"; fastest precision of each {suite.with_spread(row['any_precision'])}, target {of_any}"
     if row["lockstep"]:
         row["memory_over_plan"] = max((r["resident_peak_bytes"] - r["resident_baseline_bytes"]) / r["planned_bytes"]
                                       for r in row["lockstep"])
@@ -106,7 +131,7 @@ def beside_older_build():
     rows = []
     cases = [*STEPS, {"model": "vgg11_bn", "batch": 64, "image": 32, "channels": 3}]
     for case in cases:
-        if options.models and label(case) not in options.models:
+        if options.models and case["model"] not in options.models:
             continue
         commands = [[f"{folder}/step_bench", *flags(case), "--no-peak", "--warmup", "1", "--steps"]
                     for folder in (options.bin, options.before[1])]
@@ -117,7 +142,7 @@ def beside_older_build():
         steps = max(2, round(4 * first[0]["samples_per_second"] / case["batch"]))
         sides = [functools.partial(run, command + [str(steps)]) for command in commands]
         turns = suite.take_turns({"now": sides[0], "before": sides[1]}, options.rounds)
-        row = {"model": label(case), "batch": case["batch"], "image": case["image"],
+        row = {"model": case["model"], "batch": case["batch"], "image": case["image"],
                **suite.paired(turns.get("now", []), turns.get("before", []))}
         print(f"{row['model']:<14} new over old {suite.with_spread(row) if 'ratio' in row else 'failed'}", flush=True)
         rows.append(row)
@@ -207,8 +232,8 @@ def keep(part, result):
 
 if "step" in wanted:
     for case in STEPS:
-        if not options.models or label(case) in options.models:
-            keep(f"step {label(case)}{' at AVX2' if options.avx2 else ''}", compare_steps(case))
+        if not options.models or case["model"] in options.models:
+            keep(f"step {case['model']}{' at AVX2' if options.avx2 else ''}", compare_steps(case))
 if "ddp" in wanted:
     keep("ranks beside DDP", beside_ddp())
 if "engine" in wanted:

@@ -86,16 +86,20 @@ def execute_with_json(command, limit=None, environment=None):
     return run
 
 
-def take_turns(ways, rounds):
+def take_turns(ways, rounds, goes_on=None):
     """Calls every way (a function, by name) once per turn. The order is reversed every other turn, so that no
-    way is always first. A way returns a result, or None on failure and is then not called again. Returns the
-    results by way, one per turn, without the ways that never succeeded."""
+    way is always first. A way returns a result, or None on failure and is then not called again. After the
+    first turn, goes_on(turns) returns the names of the ways that take further turns; default: all. Returns
+    the results by way, one per turn, without the ways that never succeeded."""
     turns = {name: [] for name in ways}
+    running = set(ways)
     for turn in range(rounds):
         order = list(ways) if turn % 2 == 0 else list(reversed(ways))
         for name in order:
-            failed_before = None in turns[name]
-            turns[name].append(None if failed_before else ways[name]())
+            ended = name not in running or None in turns[name]
+            turns[name].append(None if ended else ways[name]())
+        if turn == 0 and goes_on:
+            running = set(goes_on(turns))
     return {name: results for name, results in turns.items() if any(results)}
 
 
@@ -133,6 +137,17 @@ def compare(turns, own="lockstep", direct="lockstep, direct kernels"):
         row["direct"] = {"samples_per_second": median_speed(turns[direct]),
                          **(paired(turns[direct], peers[best]) if peers else {})}
     return row
+
+
+def compare_fastest(turns, own, without):
+    """Compares the fastest of our ways, whose names begin with `own`, with the peer's fastest way."""
+    ours = [name for name in turns if name.startswith(own) and name != without]
+    peers = [name for name in turns if not name.startswith(own)]
+    if not ours or not peers:
+        return {}
+    best, peer = (max(names, key=lambda name: median_speed(turns[name])) for names in (ours, peers))
+    return {"best": best, "samples_per_second": median_speed(turns[best]),
+            "pytorch": {"best": peer, "samples_per_second": median_speed(turns[peer])}, **paired(turns[best], turns[peer])}
 
 
 def with_spread(row):

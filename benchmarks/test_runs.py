@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tests of built legs again and again, and lists each failed test and each retry: do the tests depend
 on time or on other load? The legs are those of tests/run.sh; build them first. `--busy N` of the rounds run
-beside one spinning process per core.
+beside one spinning process per core. Rounds are added to the file of --json, each with its machine,
+revision, date and command, so that several days and machines can contribute.
 
-  benchmarks/record.py benchmarks/results/test_runs.json -- benchmarks/test_runs.py --rounds 10 --busy 5"""
+  benchmarks/test_runs.py --rounds 10 --busy 5 --json benchmarks/results/test_runs.json"""
 
 import argparse
 import contextlib
@@ -12,11 +13,14 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree
+
+import record
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORES = len(os.sched_getaffinity(0))
@@ -50,7 +54,7 @@ def run(leg, busy):
         (ROOT / "build" / f"failed_{leg}_{int(time.time())}.log").write_text(done.stdout + done.stderr)
     # A test that a later try passed has a line for each failed one.
     tries = re.findall(r"Test +#\d+: (\S+) .*\*\*\*(?:Failed|Timeout|Exception)", done.stdout)
-    return {"leg": leg, "busy": busy, "seconds": round(seconds), "exit_code": done.returncode, "tests": len(cases),
+    return {"leg": leg, "seconds": round(seconds), "exit_code": done.returncode, "tests": len(cases),
             "skipped": sum(case.get("status") == "notrun" for case in cases), "failed": failed,
             "retries": [name for name in tries if name not in failed]}
 
@@ -60,15 +64,23 @@ def main():
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--busy", type=int, default=5, help="rounds beside spinning processes, after the others")
     parser.add_argument("--legs", nargs="+", choices=LEGS, default=list(LEGS))
-    parser.add_argument("--json", type=pathlib.Path, help="also write the result to this file")
+    parser.add_argument("--json", type=pathlib.Path, help="add the rounds to this file")
     options = parser.parse_args()
+    stored = {"benchmark": "test_runs"}
+    if options.json and options.json.exists():
+        stored = json.loads(options.json.read_text())
+    command = shlex.join(["benchmarks/test_runs.py", *sys.argv[1:]])
     runs = []
-    for round_ in range(options.rounds):
+    for index in range(options.rounds):
+        busy = index >= options.rounds - options.busy
+        done = []
         for leg in options.legs:
-            runs.append({"round": round_ + 1, **run(leg, round_ >= options.rounds - options.busy)})
-            print(json.dumps(runs[-1]), flush=True)
-            if options.json:
-                options.json.write_text(json.dumps({"benchmark": "test_runs", "runs": runs}))
+            done.append(run(leg, busy))
+            print(json.dumps({"busy": busy, **done[-1]}), flush=True)
+        stored[f"round {len(stored)}"] = {**record.circumstances(command), "busy": busy, "runs": done}
+        if options.json:
+            options.json.write_text(json.dumps(stored, indent=1) + "\n")
+        runs += done
     failed = [name for each in runs for name in each["failed"]]
     print(f"{len(runs)} runs, {len(failed)} failed tests, {sum(len(each['retries']) for each in runs)} retries")
     sys.exit(1 if failed or any(each["exit_code"] for each in runs) else 0)

@@ -41,6 +41,12 @@ class TakeTurns(unittest.TestCase):
         self.assertEqual(suite.speeds(turns["eager"]), [4, None, None])
         self.assertNotIn("compiled", turns)
 
+    def test_ways_that_were_clearly_slower_take_one_turn(self):
+        recorded = Recorded(lockstep=[1, 2], eager=[4, 5], compiled=[7])
+        turns = suite.take_turns(recorded.ways(), 2, lambda first: ["lockstep", "eager"])
+        self.assertEqual(suite.speeds(turns["compiled"]), [7, None])
+        self.assertEqual(suite.speeds(turns["eager"]), [4, 5])
+
 
 class Compare(unittest.TestCase):
     def row(self, **speeds):
@@ -62,6 +68,12 @@ class Compare(unittest.TestCase):
         row = self.row(**{"lockstep": [10, 10, 10], "lockstep, direct kernels": [8, 8, 8], "eager": [4, 4, 4]})
         self.assertEqual((row["pytorch"]["best"], row["direct"]["ratio"]), ("eager", 2))
         self.assertRegex(suite.summary(row), r"direct.* 2\.00 ")
+
+    def test_the_fastest_precision_of_each_side_is_compared(self):
+        turns = suite.take_turns(Recorded(**{"lockstep": [10, 10], "lockstep, bf16": [18, 18], "lockstep, direct kernels": [99, 99],
+                                             "eager": [6, 6], "eager, bf16": [9, 9]}).ways(), 2)
+        row = suite.compare_fastest(turns, "lockstep", without="lockstep, direct kernels")
+        self.assertEqual((row["best"], row["pytorch"]["best"], row["ratio"]), ("lockstep, bf16", "eager, bf16", 2))
 
     def test_a_failed_side_has_no_ratio(self):
         self.assertNotIn("ratio", self.row(lockstep=[10, 10, 10], eager=[None]))
