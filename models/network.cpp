@@ -20,6 +20,7 @@ std::size_t colored_bytes(const GraphInput& input, const NetworkOptions& options
 
 NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backend,
                       const NetworkOptions& options) {
+  CHECK(options.precision != Precision::automatic, "choose a precision before planning");
   const std::vector<float> mean(options.mean.begin(), options.mean.end());
   const std::vector<float> deviation(options.deviation.begin(), options.deviation.end());
   PlanOptions wanted{.precision = options.precision,

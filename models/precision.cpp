@@ -9,8 +9,10 @@
 namespace lockstep {
 
 Precision parse_precision(std::string_view name) {
-  if (const auto precision = value_of<Precision>(name)) return *precision;
-  throw ConfigError(fmt::format("precision \"{}\": allowed are {}", name, fmt::join(kPrecisionWords, ", ")));
+  const std::span known(kPrecisionWords, static_cast<std::size_t>(Precision::automatic));
+  const auto precision = value_of<Precision>(name);
+  if (precision && *precision != Precision::automatic) return *precision;
+  throw ConfigError(fmt::format("precision \"{}\": allowed are {}", name, fmt::join(known, ", ")));
 }
 
 }  // namespace lockstep

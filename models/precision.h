@@ -15,13 +15,14 @@ enum class Precision {
   fp32,
   tf32,  // fp32 in memory; a GPU rounds operands of convolutions and linear layers to 10 bits of mantissa
   bf16,
-  fp16,  // needs a loss scale
+  fp16,       // needs a loss scale
+  automatic,  // not chosen yet: no network can be planned with it
 };
 
-inline constexpr std::string_view kPrecisionWords[] = {"fp32", "tf32", "bf16", "fp16"};
+inline constexpr std::string_view kPrecisionWords[] = {"fp32", "tf32", "bf16", "fp16", "auto"};
 constexpr std::span<const std::string_view> words_of(Precision) { return kPrecisionWords; }
 
-// Parses a word of kPrecisionWords. Throws ConfigError for any other text.
+// Parses a word of kPrecisionWords except "auto". Throws ConfigError for any other text.
 Precision parse_precision(std::string_view name);
 
 // The type of activations, of weights as layers read them, and of the gradients of both.

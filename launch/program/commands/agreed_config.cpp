@@ -63,6 +63,13 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
                       "as the one that lockstep find-batch recommends: --set train.batch=64",
                       command.name));
     }
+    if (config.network.precision == Precision::automatic && !options.finds_precision &&
+        !command.print_config) {
+      throw ConfigError(
+          fmt::format("train.precision = \"auto\": only lockstep train measures precisions, lockstep {} does "
+                      "not; set one, such as --set train.precision=bf16",
+                      command.name));
+    }
     if (!first) return;
     for (const std::string* path : {&command.export_, &command.digest, &command.trace})
       require_writable(*path);

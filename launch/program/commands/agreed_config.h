@@ -15,9 +15,10 @@ namespace lockstep {
 // Collective. Returns nullopt if the command only prints the configuration, after printing it. Throws agreed
 // errors: those of load_config, ConfigError if ranks have different configurations, and IoError if a result
 // file cannot be written.
-// finds_batch: the command accepts train.batch = "auto"; otherwise it is a ConfigError.
+// finds_batch, finds_precision: the command accepts the value "auto"; otherwise it is a ConfigError.
 struct AgreedConfigOptions {
   bool finds_batch = false;
+  bool finds_precision = false;
 };
 std::optional<Config> agreed_config(Communicator& communicator, const Command& command,
                                     const AgreedConfigOptions& options = {});

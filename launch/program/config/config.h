@@ -44,6 +44,8 @@ struct Config {
     return augment_on == AugmentOn::host && network.augmentation.changes_bytes();
   }
   NetworkOptions network;
+  // A value is "auto" and must be measured before a training can be built.
+  bool is_incomplete() const { return loader.batch == 0 || network.precision == Precision::automatic; }
   LossScaleOptions loss_scale = {.initial = 65536, .rule = {.interval = 2000}};  // in fp16
   TrainerOptions trainer;
   std::int64_t threads = 0;  // compute threads per rank; 0: cores / local ranks, or one fewer

@@ -281,7 +281,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        "Share of the target that is spread over all classes. 0 disables it",
        {.least = 0, .most = 1, .below_most = true}},
       {"train.precision", MEMBER(network.precision),
-       "Type of activations, gradients and the weights that layers compute with; master weights are fp32"},
+       "Type of activations, gradients and the weights that layers compute with; master weights are fp32. "
+       "auto: lockstep train measures and uses the fastest on this machine"},
       {"train.loss_scale", MEMBER(loss_scale.initial), "fp16: initial loss scale", {1e-3, kLargest}},
       {"train.loss_scale_interval",
        MEMBER(loss_scale.rule.interval),

@@ -22,8 +22,8 @@
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/devices/device_use.h"
-#include "launch/program/find_batch/automatic_batch.h"
 #include "launch/program/inject/injection.h"
+#include "launch/program/train_command/automatic_settings.h"
 #include "launch/program/train_command/run_facts.h"
 #include "launch/program/train_command/shown_training.h"
 #include "launch/program/train_command/train_job.h"
@@ -88,7 +88,8 @@ void tell_of_shared_gpus(TrainJob& job) {
 // Loads the configuration, locks the run's folder and publishes the ranks. False: there is nothing to train.
 bool begin(TrainJob& job, const Command& command, World& world) {
   job.communicator = world.communicator();
-  const std::optional<Config> config = agreed_config(*job.communicator, command, {.finds_batch = true});
+  const std::optional<Config> config =
+      agreed_config(*job.communicator, command, {.finds_batch = true, .finds_precision = true});
   if (!config) return false;
   make_failed_writes_errors();
   job.config = *config;
@@ -116,12 +117,13 @@ void refuse_what_excludes_each_other(const TrainJob& job, const std::vector<std:
         job.config.profile.active)));
 }
 
-// Sets what depends on the machine (train.batch) or on the resumed training (train.accumulation).
+// Sets what depends on the machine (train.precision, train.batch) or on the resumed training
+// (train.accumulation).
 void complete_config(TrainJob& job, const Command& command, World& world) {
   Communicator& communicator = *job.communicator;
   const auto& flags = command.own<ResumeFlags>();
-  if (job.config.loader.batch == 0) {
-    const Command found = with_batch_found(world, communicator, command, job.config, flags);
+  if (job.config.is_incomplete()) {
+    const Command found = with_settings_found(world, communicator, command, job.config, flags);
     job.config = *agreed_config(communicator, found);
   }
   job.saved = find_saved(communicator, job.config, flags, command.registry);

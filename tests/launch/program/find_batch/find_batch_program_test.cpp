@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `lockstep find-batch` and train.batch = "auto" from the user's view.
+// `lockstep find-batch` from the user's view.
 
 #include <regex>
 
@@ -94,48 +94,6 @@ TEST(FindBatch, TrainsEachBatchForItsAccuracy) {
       EXPECT_EQ(accuracy["equal_epochs"]["test_accuracy"], accuracy["equal_steps"]["test_accuracy"]);
     }
   }
-}
-
-TEST(AutomaticBatch, TrainsLikeTheSameBatchGivenExplicitly) {
-  const Workplace workplace("auto_batch");
-  const auto digest = workplace.path("digest");
-  const std::vector<std::string> settings = {"model.name=cnn", "train.epochs=2", "run.checkpoint_every=5"};
-  const auto with = [&](std::vector<std::string> more, const std::string& flags) {
-    more.insert(more.begin(), settings.begin(), settings.end());
-    return run_ranks(2, workplace.train(more, "--digest " + digest.string() + " " + flags));
-  };
-  const ProgramResult automatic = with({"train.batch=auto"}, "");
-  ASSERT_EQ(automatic.exit_code, 0) << automatic.output;
-  const std::string of_automatic = text_of(digest);
-  std::smatch found;
-  const std::string kept = text_of(workplace.path("run") / "config.toml");
-  ASSERT_TRUE(std::regex_search(kept, found, std::regex("\nbatch = (\\d+)\n"))) << kept;
-  const std::string batch = found[1].str();
-  const std::regex line_of_choice("train\\.batch.*\"auto\".*\\b" + batch + "\\b");
-  EXPECT_TRUE(std::regex_search(automatic.output, line_of_choice)) << batch << " in " << automatic.output;
-
-  const ProgramResult given = with({"train.batch=" + batch}, "");
-  ASSERT_EQ(given.exit_code, 0) << given.output;
-  EXPECT_EQ(text_of(digest), of_automatic);
-
-  // A checkpoint contains its batch, so no search runs.
-  const ProgramResult resumed = with({"train.batch=auto"}, "--resume auto");
-  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
-  EXPECT_EQ(resumed.output.find("\"auto\""), std::string::npos) << resumed.output;
-  EXPECT_EQ(text_of(digest), of_automatic);
-}
-
-TEST(AutomaticBatch, IsRefusedOutsideTraining) {
-  const Workplace workplace("auto_batch_elsewhere");
-  const std::string config = workplace.path("config.toml").string() + " --set train.batch=auto";
-  expect_failure(run_shell(program("lockstep") + " plan " + config), exit_code::config,
-                 {"train.batch = \"auto\"", "lockstep plan"});
-  const ProgramResult printed = run_shell(program("lockstep") + " train --print-config " + config);
-  EXPECT_NE(printed.output.find("\nbatch = \"auto\"\n"), std::string::npos) << printed.output;
-  expect_failure(run_shell(workplace.train({"train.batch=0"})), exit_code::config,
-                 {"train.batch = 0", "1048576", "\"auto\""});
-  expect_failure(run_shell(workplace.train({"train.batch=\"big\""})), exit_code::config,
-                 {"train.batch = \"big\"", "1048576", "\"auto\""});
 }
 
 }  // namespace

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/program/train_command/automatic_settings.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/log.h"
+#include "launch/program/find_batch/find_batch.h"
+#include "launch/program/find_batch/report.h"
+#include "launch/program/tune/bench.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kBatchSeconds = 30;  // time budget of the search, approximate
+// Comparisons of a precision with fp32, of about a second each. A smaller gain than kGain is within their
+// noise.
+constexpr int kPairs = 3;
+constexpr std::int64_t kStepsAtMost = 20;  // of a block
+constexpr double kGain = 1.02;
+
+std::int64_t found_batch(World& world, Communicator& control, const Config& config,
+                         const Registry& registry) {
+  Config first = config;
+  first.loader.batch = kFirstBatch;
+  const FindBatchOptions options{
+      .seconds = kBatchSeconds, .confirms = false, .proves_most = false, .measures_noise = false};
+  const FindBatchTeller teller{
+      .measured = [](const BatchFigure& figure) { log::info("{}", batch_line(figure)); }};
+  const FoundBatch found = find_batch(world, control, first, registry, options, teller);
+  const std::int64_t batch = smallest_fast_batch(found.figures)->batch;
+  log::info(
+      "train.batch = \"auto\": using batch {}, the smallest that reaches {:.0f} % of the highest samples/s "
+      "(found in {:.0f} s)",
+      batch, 100 * BatchSearch::kFast, found.seconds);
+  return batch;
+}
+
+// The precision with the fastest steps; fp32 if none is faster.
+Precision found_precision(World& world, Communicator& control, const Config& config,
+                          const Registry& registry) {
+  Config tried = config;
+  if (tried.loader.batch == 0) tried.loader.batch = kFirstBatch;
+  tried.network.precision = Precision::fp32;
+  TuneBench bench(world, control, tried, registry);
+  bench.set_turns(bench.calibrate(kStepsAtMost).blocks.front().step_seconds, kStepsAtMost);
+  std::vector<Precision> others = {Precision::bf16};
+  if (bench.facts().device.kind == DeviceKind::cuda)
+    others = {Precision::tf32, Precision::bf16, Precision::fp16};
+  Precision fastest = Precision::fp32;
+  double most = kGain;
+  std::vector<std::string> told;
+  for (const Precision precision : others) {
+    tried.network.precision = precision;
+    const TuneVisit visit = bench.visit(tried, kPairs);
+    const double ratio = figure_of(ratios_of(visit)).ratio;
+    told.push_back(visit.problem.empty()
+                       ? fmt::format("{} is {:.2f} times as fast as fp32", word_of(precision), ratio)
+                       : fmt::format("{} cannot be used ({})", word_of(precision), visit.problem));
+    if (ratio <= most) continue;
+    fastest = precision;
+    most = ratio;
+  }
+  log::info("train.precision = \"auto\": using {}; {}", word_of(fastest), fmt::join(told, ", "));
+  return fastest;
+}
+
+}  // namespace
+
+Command with_settings_found(World& world, Communicator& control, const Command& command, const Config& config,
+                            const ResumeFlags& resume) {
+  Command found = command;
+  Config known = config;
+  const auto saved = [&](const std::string& key) {
+    return saved_setting(control, config, resume, command.registry, key);
+  };
+  if (config.network.precision == Precision::automatic) {
+    const std::optional<Precision> kept = value_of<Precision>(saved("train.precision"));
+    known.network.precision = kept ? *kept : found_precision(world, control, config, command.registry);
+    found.overrides.push_back(fmt::format("train.precision={}", word_of(known.network.precision)));
+  }
+  if (config.loader.batch == 0) {
+    std::string batch = saved("train.batch");
+    if (batch.empty()) batch = std::to_string(found_batch(world, control, known, command.registry));
+    found.overrides.push_back("train.batch=" + batch);
+  }
+  return found;
+}
+
+}  // namespace lockstep
