@@ -45,7 +45,9 @@ def quickstart(results):
 
 def step(part, name):
     def row(results):
-        result = results("cpu_suite", part)
+        result = results("cpu_suite").get(part)
+        if not result:
+            return None
         peer = result["pytorch"]
         image = f"{result['image']}x{result['image']}"
         text = (f"{speed(result)} samples/s; PyTorch {peer['version'].split('+')[0]} at its best, in turns: "
@@ -54,6 +56,21 @@ def step(part, name):
             text += f"; with `--kernels direct` {speed(result['direct'])} ({times(result['direct'])})"
         return (f"training step of {name}, {image}, batch {result['batch']}, {result.get('precision', 'fp32')}, "
                 f"2 threads{', limited to AVX2' if result.get('instructions') == 'AVX2' else ''}", text, result)
+    return row
+
+
+def any_precision(model):
+    """Both sides in the precision that is the fastest for each."""
+    def row(results):
+        result = results("cpu_suite").get(f"step {model}", {})
+        best = result.get("any_precision")
+        if not best:
+            return None
+        precisions = ["bf16" if way.endswith("bf16") else "fp32" for way in (best["best"], best["pytorch"]["best"])]
+        return (f"training step of `{model}`, {result['image']}x{result['image']}, batch {result['batch']}, fastest precision of each "
+                "side, 2 threads",
+                f"{speed(best)} samples/s in {precisions[0]}; PyTorch {result['pytorch']['version'].split('+')[0]}, in turns: "
+                f"{speed(best['pytorch'])} in {precisions[1]} ({times(best)})", result)
     return row
 
 
@@ -264,7 +281,7 @@ def crossing_on(link, where):
 
 RESNET18 = step("step resnet18", "`resnet18`")
 RESNET18_BF16 = step("step resnet18 bf16", "`resnet18`")
-AT_AVX2 = [step(f"step {model} at AVX2", f"`{model}`") for model in ("resnet18", "mobilenet_v2", "cnn")]
+AT_AVX2 = [step(f"step {model} at AVX2", f"`{model}`") for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")]
 def faults(results):
     result = results("random_faults")
     count = {name: sum(row[name] for row in result["by_kind"])
@@ -420,7 +437,8 @@ GPU = [gpu_step("resnet50 fp16", "`resnet50`, 224x224, batch 256"), gpu_step("re
 # The third is the lowest ratio to PyTorch.
 FIVE = [quickstart, AT_AVX2[0], RESNET18_BF16, GPU[0], all_reduce]
 ALL = [quickstart, *GPU, gpu_kernels, gpu_cifar10, RESNET18, RESNET18_BF16, step("step mobilenet_v2", "`mobilenet_v2`"),
-       step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), *AT_AVX2, memory, engine, beside_ddp,
+       step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), *AT_AVX2,
+       *(any_precision(model) for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")), memory, engine, beside_ddp,
        ranks_against_threads, all_reduce, links, plan, scaling,
        overlap("shared", "one node"), overlap("1gbit", "two nodes on one machine, links of 1 Gb/s"),
        overlap("200mbit", "two nodes on one machine, links of 200 Mb/s"),
