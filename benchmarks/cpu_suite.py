@@ -37,6 +37,9 @@ if options.avx2:
     if options.only != ["step"]:
         parser.error("--avx2 needs --only step: other parts have one result for each machine")
     os.environ.update(LOCKSTEP_MAX_CPU_ISA="avx2", ONEDNN_MAX_CPU_ISA="AVX2", ATEN_CPU_CAPABILITY="avx2")
+# What torch.compile kept for another instruction set crashes.
+compiled = tempfile.TemporaryDirectory()
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = compiled.name
 # Cases of the step comparison; targets: the required ratio of samples/s to PyTorch, in fp32 with AVX2 and with
 # AVX-512, and with each side's fastest precision.
 STEPS = [{"model": "resnet18", "batch": 64, "image": 32, "channels": 3, "targets": (1.8, 2.5, 1.5)},
