@@ -23,6 +23,7 @@ template <>
 struct Lanes<16> {
   using Float = float __attribute__((vector_size(64)));
   using Word = std::uint32_t __attribute__((vector_size(64)));
+  using Int = std::int32_t __attribute__((vector_size(64)));
   using Short = std::uint16_t __attribute__((vector_size(32)));
   using Byte = std::uint8_t __attribute__((vector_size(16)));
 };
@@ -30,6 +31,7 @@ template <>
 struct Lanes<8> {
   using Float = float __attribute__((vector_size(32)));
   using Word = std::uint32_t __attribute__((vector_size(32)));
+  using Int = std::int32_t __attribute__((vector_size(32)));
   using Short = std::uint16_t __attribute__((vector_size(16)));
   using Byte = std::uint8_t __attribute__((vector_size(8)));
 };
@@ -37,6 +39,7 @@ template <>
 struct Lanes<4> {
   using Float = float __attribute__((vector_size(16)));
   using Word = std::uint32_t __attribute__((vector_size(16)));
+  using Int = std::int32_t __attribute__((vector_size(16)));
   using Short = std::uint16_t __attribute__((vector_size(8)));
   using Byte = std::uint8_t __attribute__((vector_size(4)));
 };
@@ -44,6 +47,7 @@ template <>
 struct Lanes<1> {
   using Float = float;
   using Word = std::uint32_t;
+  using Int = std::int32_t;
   using Short = std::uint16_t;
   using Byte = std::uint8_t;
 };

@@ -2,6 +2,7 @@
 #include "kernels/cpu/max_pooling.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/error.h"
 #include "core/system/processors.h"
@@ -74,52 +75,66 @@ CpuMaxPooling::Range CpuMaxPooling::range_of(std::int64_t position, std::size_t 
   return {std::max<std::int64_t>(-first, 0), std::min(window_.kernel[dimension], in_[dimension + 2] - first)};
 }
 
+namespace {
+
+// Larger for larger values; the same for -0 and 0; NaN has the largest. Keys of numbers are below that of NaN
+// by at least 2. (One comparison of keys, because GCC 12 compares one by one where AVX-512 combines two
+// comparisons.)
+template <typename Int, typename Float>
+LOCKSTEP_LANES_INLINE Int key_of(const Float& value) {
+  const Int bits = same_bits<Int>(value + 0.0f);
+  const Int key = bits ^ ((bits >> 31) & 0x7fffffff);
+  return (bits & 0x7fffffff) > 0x7f800000 ? Int{} + 0x7fffffff : key;
+}
+
+}  // namespace
+
 // Padded channels are processed like the others.
 template <int W, typename T>
 void CpuMaxPooling::run_lanes(const T* input, T* output, void* saved) const {
   const std::int64_t groups = (to_.with_padding(out_[1]) + W - 1) / W;
   deal(out_[0] * groups, [&](std::int64_t piece) {
     const std::int64_t n = piece / groups, c = piece % groups * W;
+    const Plane<T> plane{.from = input + from_.at(n, c, 0, 0),
+                         .to = output + to_.at(n, c, 0, 0),
+                         .kept = saved == nullptr ? -1 : kept_.at(n, c, 0, 0)};
     for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
-      for (std::int64_t row = 0; row < out_[2]; ++row)
+      for (std::int64_t row = 0; row < out_[2]; ++row) {
+        const Range rows = range_of(row, 0);
         for (std::int64_t column = 0; column < out_[3]; ++column)
-          run_window<W>(input, output, saved, n, c, row, column);
+          run_window<W>(plane, saved, row, column, rows, range_of(column, 1));
+      }
     });
   });
 }
 
 // Positions in the window are numbered as in oneDNN.
 template <int W, typename T>
-LOCKSTEP_LANES_INLINE void CpuMaxPooling::run_window(const T* input, T* output, void* saved, std::int64_t n,
-                                                     std::int64_t c, std::int64_t row,
-                                                     std::int64_t column) const {
+LOCKSTEP_LANES_INLINE void CpuMaxPooling::run_window(const Plane<T>& plane, void* saved, std::int64_t row,
+                                                     std::int64_t column, const Range& rows,
+                                                     const Range& columns) const {
   using Float = typename Lanes<W>::Float;
-  using Word = typename Lanes<W>::Word;
-  const Range rows = range_of(row, 0), columns = range_of(column, 1);
-  const T* corner = input + from_.at(n, c, 0, 0) +
-                    from_.apart(row * window_.strides[0] - window_.padding[0],
-                                column * window_.strides[1] - window_.padding[1]);
-  const auto at = [&](std::int64_t h, std::int64_t w) { return corner + from_.apart(h, w); };
-  const auto place_of = [&](std::int64_t h, std::int64_t w) {
-    return Word{} + static_cast<std::uint32_t>(h * window_.kernel[1] + w);
-  };
-  Float largest = load<Float>(at(rows.begin, columns.begin));
-  Word place = place_of(rows.begin, columns.begin);
+  using Int = typename Lanes<W>::Int;
+  const T* corner = plane.from + from_.apart(row * window_.strides[0] - window_.padding[0],
+                                             column * window_.strides[1] - window_.padding[1]);
+  Float largest{};
+  Int place{}, largest_key = Int{} + std::numeric_limits<std::int32_t>::min();
   for (std::int64_t h = rows.begin; h < rows.end; ++h) {
     for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-      const Float value = load<Float>(at(h, w));
-      const auto is_larger = (value > largest) | (value != value);
-      largest = is_larger ? value : largest;
-      place = is_larger ? place_of(h, w) : place;
+      const Float value = load<Float>(corner + from_.apart(h, w));
+      const Int key = key_of<Int>(value);
+      largest = key > largest_key ? value : largest;
+      place = key > largest_key ? Int{} + static_cast<std::int32_t>(h * window_.kernel[1] + w) : place;
+      largest_key = key > largest_key ? key - (key == 0x7fffffff ? Int{} + 1 : Int{}) : largest_key;
     }
   }
-  store(output + to_.at(n, c, row, column), largest);
+  store(plane.to + to_.apart(row, column), largest);
   if (saved == nullptr) return;
-  const std::int64_t kept = kept_.at(n, c, row, column);
+  const std::int64_t kept = plane.kept + kept_.apart(row, column);
   if (kept_is_byte_) {
     store(static_cast<std::uint8_t*>(saved) + kept, converted<typename Lanes<W>::Byte>(place));
   } else {
-    store(static_cast<std::uint32_t*>(saved) + kept, place);
+    store(static_cast<std::int32_t*>(saved) + kept, place);
   }
 }
 

@@ -64,9 +64,16 @@ class CpuMaxPooling {
   Range range_of(std::int64_t position, std::size_t dimension) const;
   template <int W, typename T>
   void run_lanes(const T* input, T* output, void* saved) const;
+  // A group of channels of a sample: where its first pixel is. kept: an offset in the workspace.
+  template <typename T>
+  struct Plane {
+    const T* from;
+    T* to;
+    std::int64_t kept;
+  };
   template <int W, typename T>
-  void run_window(const T* input, T* output, void* saved, std::int64_t n, std::int64_t c, std::int64_t row,
-                  std::int64_t column) const;
+  void run_window(const Plane<T>& plane, void* saved, std::int64_t row, std::int64_t column, const Range& rows,
+                  const Range& columns) const;
 
   PoolingWindow window_;
   Shape in_, out_;
