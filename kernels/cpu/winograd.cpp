@@ -41,6 +41,7 @@ INLINE void output_tile(const Pass<V>& p, const float* points, std::int64_t stri
   load_points(points, stride, values);
   transform<OutputLine>(values, outputs);
   T* plane = y + (at.image * p.out_blocks + block) * p.out.height * p.out.width * kBlock<V>;
+  p.out.template prefetch<4, V>(plane, at.row, at.column + 4);
   for (std::int64_t r = 0; r < 4 && at.row + r < p.out.height; ++r) {
     for (std::int64_t c = 0; c < 4 && at.column + c < p.out.width; ++c) {
       store(plane + ((at.row + r) * p.out.width + at.column + c) * kBlock<V>,

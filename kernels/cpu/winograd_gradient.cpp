@@ -34,10 +34,16 @@ bool gradient_by_weights(const Pass<V>& p) {
 template <typename V, typename T>
 INLINE void output_gradient_tile(const Pass<V>& p, const T* y, std::int64_t tile, std::int64_t block,
                                  float* points, std::int64_t stride) {
+  const auto plane = [&](const Tile& at) {
+    return y + (at.image * p.out_blocks + block) * p.out.height * p.out.width * kBlock<V>;
+  };
   const Tile at = tile_at(p, tile);
+  if (tile + 1 < p.tiles()) {
+    const Tile next = tile_at(p, tile + 1);
+    p.out.template prefetch<4, V>(plane(next), next.row, next.column);
+  }
   V values[16], transformed[kPoints];
-  p.out.template read<4>(y + (at.image * p.out_blocks + block) * p.out.height * p.out.width * kBlock<V>,
-                         at.row, at.column, values);
+  p.out.template read<4>(plane(at), at.row, at.column, values);
   transform<OutputGradientLine>(values, transformed);
   store_points(transformed, points, stride);
 }

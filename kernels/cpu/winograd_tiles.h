@@ -111,10 +111,16 @@ inline std::int64_t chunks_of(std::int64_t tiles, std::int64_t some) { return (t
 template <typename V, typename T>
 INLINE void input_tile(const Pass<V>& p, const T* x, std::int64_t tile, std::int64_t block, float* points,
                        std::int64_t stride) {
+  const auto plane = [&](const Tile& at) {
+    return x + (at.image * p.in_blocks + block) * p.in.height * p.in.width * kBlock<V>;
+  };
   const Tile at = tile_at(p, tile);
+  if (tile + 1 < p.tiles()) {
+    const Tile next = tile_at(p, tile + 1);
+    p.in.template prefetch<6, V>(plane(next), next.row - p.padding, next.column - p.padding);
+  }
   V values[kPoints], transformed[kPoints];
-  p.in.template read<6>(x + (at.image * p.in_blocks + block) * p.in.height * p.in.width * kBlock<V>,
-                        at.row - p.padding, at.column - p.padding, values);
+  p.in.template read<6>(plane(at), at.row - p.padding, at.column - p.padding, values);
   transform<InputLine>(values, transformed);
   store_points(transformed, points, stride);
 }

@@ -10,6 +10,7 @@
 // transposes: G^T [ (B^T x B) * (A y' A^T) ] G. Each transformed tensor is 6x6: 36 points.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu/lanes.h"
@@ -131,6 +132,15 @@ struct Plane {
         values[r * Size + c] = inside ? load<V>(plane + (y * width + x) * kBlock<V>) : V{};
       }
     }
+  }
+
+  // Starts to load the Size x Size elements at (row, column) that lie inside the plane: the processor does
+  // not predict reads of a few pixels of several rows.
+  template <int Size, typename V, typename T>
+  LOCKSTEP_LANES_INLINE void prefetch(const T* plane, std::int64_t row, std::int64_t column) const {
+    const std::int64_t first = std::max<std::int64_t>(column, 0), last = std::min(column + Size, width);
+    for (std::int64_t y = std::max<std::int64_t>(row, 0); y < std::min(row + Size, height); ++y)
+      for (std::int64_t x = first; x < last; ++x) __builtin_prefetch(plane + (y * width + x) * kBlock<V>);
   }
 };
 
