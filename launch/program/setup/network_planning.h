@@ -31,6 +31,8 @@ class NetworkPlanning {
                   int ranks);
 
   const Graph& graph() const { return graph_; }
+  // The graph for micro-batches of another size.
+  Graph build_graph(std::int64_t batch) const;
   Device device() const { return device_; }
   // Memory of the network for micro-batches of this size, without allocating it.
   MemoryPlan memory(std::int64_t batch);
@@ -49,7 +51,6 @@ class NetworkPlanning {
   std::unique_ptr<Network> plan(Communicator& host, const MemoryBudget& budget);
 
  private:
-  Graph build_graph(std::int64_t batch) const;
   NetworkOptions options();
   void tell_of_others() const;
 

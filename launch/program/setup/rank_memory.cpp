@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/setup/rank_memory.h"
 
+#include <algorithm>
+
 #include <fmt/ranges.h>
 
 #include "core/text/units.h"
+#include "launch/observe/account/codec_advice.h"
+#include "launch/program/setup/engine_options.h"
 #include "launch/program/setup/training_setup.h"
+#include "launch/train/step_ends/cross_barrier.h"
+#include "launch/train/step_ends/delayed_gradients.h"
+#include "launch/train/step_ends/gossip.h"
+#include "launch/train/step_ends/local_sgd.h"
 
 namespace lockstep {
 namespace {
@@ -16,6 +24,30 @@ std::string arena_note(const MemoryPlan& memory) {
     note += fmt::format(", {:.2f} MiB without recomputation", in_mib(memory.activations_kept));
   }
   return note;
+}
+
+// Memory of the fp32 sums of gradients and statistics (train.reproducible, comm.sum_type).
+std::size_t sums_need(const Config& config, const Registry& registry, int ranks, Device device,
+                      const MemoryPlan& plan) {
+  const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
+  const DType type = storage_type(config.network.precision);
+  const std::int64_t half =
+      type == DType::f32 ? 0 : static_cast<std::int64_t>(plan.weight_copies / size_of(type));
+  const std::int64_t micro_batches = config.loader.accumulation;
+  if (config.reproducible) {
+    return MicroBatchSums::planned_bytes(elements, half, micro_batches) +
+           StepStatistics::planned_bytes(plan, micro_batches);
+  }
+  if (half == 0) return 0;
+  const SumType given = config.gradients.sum_type;
+  std::size_t bytes = 0;
+  if (sums_in_f32(given, type, micro_batches)) bytes += RunningSums::planned_bytes(elements);
+  // For NCCL, one bucket: it is closed when full, and its last parameter may be large.
+  if (!is_host_memory(device) && sums_in_f32(given, type, ranks)) {
+    const std::size_t full = bucket_options(config, registry).middle_bytes / size_of(type);
+    bytes += std::min(static_cast<std::size_t>(half), 2 * full) * sizeof(float);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -57,6 +89,37 @@ std::vector<MemoryPart> memory_parts(TrainingSetup& training, const Communicator
       "images and labels held in memory");
   add("staging", communicator.memory_bytes(), "messages to and from other ranks");
   return parts;
+}
+
+MemoryNeed planned_need(const Config& config, const Registry& registry, const World& world, Device device,
+                        const MemoryPlan& plan, std::size_t batches) {
+  const OptimizerKind& optimizer = optimizer_kind(config.optimizer.name, registry.optimizers);
+  const bool delays = config.gradients.staleness > 0;
+  const bool on_ring = config.trainer.topology == Topology::ring;
+  return {
+      .activations = plan.activations,
+      .parameters = plan.parameters + plan.weight_copies + plan.statistics + plan.frozen +
+                    (config.gradients.cross_barrier ? CrossBarrier::planned_bytes(plan) : 0),
+      .gradients =
+          plan.gradients * (delays ? 2 : 1) + sums_need(config, registry, world.size(), device, plan),
+      .optimizer =
+          optimizer.state_bytes(plan.parameters) +
+          (config.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0) +
+          (on_ring ? LocalSgd::planned_bytes(plan.parameters) + Gossip::planned_bytes(plan.parameters) : 0) +
+          planned_average_need(config, plan) +
+          (delays ? DelayedGradients::planned_bytes(plan.parameters) : 0),
+      .codecs = planned_codec_need(config, registry, world, plan),
+      .batches = batches};
+}
+
+std::size_t planned_codec_need(const Config& config, const Registry& registry, const World& world,
+                               const MemoryPlan& plan) {
+  const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
+  return planned_codec_bytes(bucket_options(config, registry), elements, world);
+}
+
+std::size_t planned_average_need(const Config& config, const MemoryPlan& plan) {
+  return config.trainer.ema_decay > 0 ? WeightAverage::planned_bytes(plan.parameters) : 0;
 }
 
 }  // namespace lockstep

@@ -94,12 +94,12 @@ void TrainingData::open(const Config& config, const std::vector<DatasetFormat>& 
   if (world.rank() == 0 && !is_computed) tell_of_sets(*train_set, *test_set, config.dataset.path);
 }
 
-std::size_t TrainingData::device_bytes(std::int64_t batch) const {
+std::size_t TrainingData::device_bytes(std::int64_t batch, Device device) const {
   const std::size_t bytes = static_cast<std::size_t>(batch) *
                             (train_loader->batch_bytes() + train_loader->gathered_bytes()) /
                             static_cast<std::size_t>(options.batch);
   const auto copies = [&](std::int64_t micro_batches) {
-    return DeviceBatches::planned_bytes({.device = options.device, .micro_batches = micro_batches}, bytes);
+    return DeviceBatches::planned_bytes({.device = device, .micro_batches = micro_batches}, bytes);
   };
   return copies(options.accumulation) + copies(1);
 }

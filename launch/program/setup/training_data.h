@@ -24,8 +24,10 @@ struct TrainingData {
   // Throws what a BatchLoader's constructor throws.
   void make_loaders(const World& world);
 
-  // Device memory of a Trainer's batches, for training and evaluation, with this micro-batch size.
-  std::size_t device_bytes(std::int64_t batch) const;
+  // Memory of a Trainer's batches, for training and evaluation, with this micro-batch size: on the loaders'
+  // device, or on another one.
+  std::size_t device_bytes(std::int64_t batch) const { return device_bytes(batch, options.device); }
+  std::size_t device_bytes(std::int64_t batch, Device device) const;
 
   LoaderOptions options;  // of train_loader
   Datasets sets;

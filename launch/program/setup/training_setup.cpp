@@ -10,11 +10,8 @@
 #include "launch/program/config/config_conflicts.h"
 #include "launch/program/devices/cores.h"
 #include "launch/program/setup/engine_options.h"
+#include "launch/program/setup/rank_memory.h"
 #include "launch/program/setup/reproducible.h"
-#include "launch/train/step_ends/cross_barrier.h"
-#include "launch/train/step_ends/delayed_gradients.h"
-#include "launch/train/step_ends/gossip.h"
-#include "launch/train/step_ends/local_sgd.h"
 #include "launch/train/watch/replicas.h"
 #include "launch/train/watch/step_watch.h"
 #include "models/network_state.h"
@@ -51,7 +48,7 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
     if (!options.kernels.empty()) planning_->prefer(options.kernels);
   });
   network_ = planning_->plan(host, *budget_);
-  planned_codec_bytes_ = codec_bytes_for(network_->memory(), world);
+  planned_codec_bytes_ = planned_codec_need(config_, registry_, world, network_->memory());
   run_agreed(host, [&] {
     if (host.rank() == 0 && !options.init.empty())
       load_state(*network_, options.init, {.keeps_head = config_.model.reset_head});
@@ -155,29 +152,10 @@ BatchRoom TrainingSetup::room_for(std::int64_t batch, const World& world) const 
   return room;
 }
 
-std::size_t TrainingSetup::codec_bytes_for(const MemoryPlan& plan, const World& world) const {
-  const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
-  return planned_codec_bytes(bucket_options(config_, registry_), elements, world);
-}
-
 MemoryNeed TrainingSetup::memory_need(NetworkPlanning& planning, std::int64_t batch,
                                       const World& world) const {
-  const MemoryPlan plan = planning.memory(batch);
-  return {
-      .activations = plan.activations,
-      .parameters = plan.parameters + plan.weight_copies + plan.statistics + plan.frozen +
-                    (config_.gradients.cross_barrier ? CrossBarrier::planned_bytes(plan) : 0),
-      .gradients =
-          plan.gradients * (config_.gradients.staleness > 0 ? 2 : 1) + sums_bytes(plan, planning.device()),
-      .optimizer = optimizer_kind().state_bytes(plan.parameters) +
-                   (config_.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0) +
-                   (config_.trainer.topology == Topology::ring
-                        ? LocalSgd::planned_bytes(plan.parameters) + Gossip::planned_bytes(plan.parameters)
-                        : 0) +
-                   average_bytes(plan) +
-                   (config_.gradients.staleness > 0 ? DelayedGradients::planned_bytes(plan.parameters) : 0),
-      .codecs = codec_bytes_for(plan, world),
-      .batches = data_->device_bytes(batch)};
+  return planned_need(config_, registry_, world, planning.device(), planning.memory(batch),
+                      data_->device_bytes(batch));
 }
 
 // Gradients are reduced on the device that computes them. Layers have their own communicator, so that they
@@ -198,29 +176,6 @@ void TrainingSetup::connect(World& world, const DeviceChoice& choice) {
   layers_communicator_->set_call_check(config_.check);
   if (on_cpu) set_niceness(layers_communicator_->stream(), config_.communication_niceness);
   across_.emplace(*layers_communicator_);
-}
-
-// Memory of the fp32 sums of gradients and statistics (train.reproducible, comm.sum_type).
-std::size_t TrainingSetup::sums_bytes(const MemoryPlan& plan, Device device) const {
-  const auto elements = static_cast<std::int64_t>(plan.parameters / sizeof(float));
-  const DType type = storage_type(config_.network.precision);
-  const std::int64_t half =
-      type == DType::f32 ? 0 : static_cast<std::int64_t>(plan.weight_copies / size_of(type));
-  const std::int64_t micro_batches = config_.loader.accumulation;
-  if (config_.reproducible) {
-    return MicroBatchSums::planned_bytes(elements, half, micro_batches) +
-           StepStatistics::planned_bytes(plan, micro_batches);
-  }
-  if (half == 0) return 0;
-  const SumType given = config_.gradients.sum_type;
-  std::size_t bytes = 0;
-  if (sums_in_f32(given, type, micro_batches)) bytes += RunningSums::planned_bytes(elements);
-  // For NCCL, one bucket: it is closed when full, and its last parameter may be large.
-  if (!is_host_memory(device) && sums_in_f32(given, type, host_.size())) {
-    const std::size_t full = bucket_options(config_, registry_).middle_bytes / size_of(type);
-    bytes += std::min(static_cast<std::size_t>(half), 2 * full) * sizeof(float);
-  }
-  return bytes;
 }
 
 Trainer::Parts TrainingSetup::parts(LayerObserver* observer) {
@@ -250,10 +205,6 @@ AdviceContext TrainingSetup::advice_context(const World& world) const {
                        could_turn_on(Feature::cross_barrier, config_),
           .codecs = codecs_to_advise(bucket_options(config_, registry_), network_->parameters(),
                                      buckets_->buckets(), device, world.nodes())};
-}
-
-std::size_t TrainingSetup::average_bytes(const MemoryPlan& plan) const {
-  return config_.trainer.ema_decay > 0 ? WeightAverage::planned_bytes(plan.parameters) : 0;
 }
 
 std::size_t TrainingSetup::codec_bytes() const {

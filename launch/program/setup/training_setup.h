@@ -18,6 +18,7 @@
 #include "launch/program/devices/memory_need.h"
 #include "launch/program/plan/step_trace.h"
 #include "launch/program/setup/network_planning.h"
+#include "launch/program/setup/rank_memory.h"
 #include "launch/program/setup/training_data.h"
 #include "launch/program/setup/training_length.h"
 #include "launch/train/trainer.h"
@@ -75,7 +76,7 @@ class TrainingSetup {
   // Memory of the batches that a Trainer copies to a GPU.
   std::size_t device_batch_bytes() const { return data_->device_bytes(config_.loader.batch); }
   // Memory of a Trainer's averaged parameters.
-  std::size_t average_bytes() const { return average_bytes(network_->memory()); }
+  std::size_t average_bytes() const { return planned_average_need(config_, network_->memory()); }
   // Memory of codecs on a rank; with "auto", an estimate of the maximum over the candidates.
   std::size_t codec_bytes() const;
   // The largest planned batch, up to `most` samples, that fits this rank's memory; 0: none. Leaves a tenth of
@@ -100,9 +101,6 @@ class TrainingSetup {
   void prepare_plan(const World& world, const DeviceChoice& choice);
   // Computes the need without allocating.
   MemoryNeed memory_need(NetworkPlanning& planning, std::int64_t batch, const World& world) const;
-  std::size_t sums_bytes(const MemoryPlan& plan, Device device) const;
-  std::size_t average_bytes(const MemoryPlan& plan) const;
-  std::size_t codec_bytes_for(const MemoryPlan& plan, const World& world) const;
   void connect(World& world, const DeviceChoice& choice);
   TracedRun traced_run(const World& world) const;
 
