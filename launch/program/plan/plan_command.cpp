@@ -13,6 +13,7 @@
 #include "core/text/units.h"
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
+#include "launch/program/plan/gpus/gpu_report.h"
 #include "launch/program/plan/simulation.h"
 #include "launch/program/setup/rank_memory.h"
 #include "launch/program/setup/training_setup.h"
@@ -126,6 +127,15 @@ void print_plan(TrainingSetup& training, const Config& config, const Communicato
                            counted(config.trainer.epochs, "epoch")));
 }
 
+// On rank 0.
+void print_gpus(const std::vector<const GpuFigures*>& gpus, const Config& config, const Command& command,
+                const World& world) {
+  const GpuReport report = plan_gpus(gpus, config, command.registry, world);
+  for (const std::string& line : to_lines(report)) print_fitted(line);
+  const std::string& json = command.own<SimulationFlags>().json;
+  if (!json.empty()) write_atomically(json, to_json(report));
+}
+
 int plan(PlanRun& run, const Command& command, World& world) {
   run.communicator = world.communicator();
   Communicator& communicator = *run.communicator;
@@ -136,8 +146,11 @@ int plan(PlanRun& run, const Command& command, World& world) {
   std::optional<PlanSimulation> simulation;  // on rank 0 only
   run_agreed(communicator, [&] {
     require_ranks(flags);
+    const std::vector<const GpuFigures*> gpus = find_gpus(flags.gpus);
+    if (first && !gpus.empty()) print_gpus(gpus, *config, command, world);
     if (first && flags.ranks > 0) simulation.emplace(flags, *config);
   });
+  if (!flags.gpus.empty()) return exit_code::done;
   TrainingSetup& training =
       run.training.emplace(*config, world, communicator,
                            TrainingSetup::Options{.registry = command.registry, .reads_images = false});
@@ -163,10 +176,11 @@ void plan_flags(CLI::App& app, Command& command) {
 
 extern const CommandEntry plan_command = {
     .name = "plan",
-    .description = "Print the memory, buckets and bytes of a training, or predict its steps on a cluster",
+    .description = "Print the memory and buckets of a training, or predict it on a cluster or a GPU",
     .example =
         "mpirun -np 4 --bind-to none lockstep plan fashion_mnist_resnet20\n"
-        "lockstep plan own.toml --ranks 512 --nodes 64 --link 25GB/s,5us --device-step trace.json",
+        "lockstep plan own.toml --ranks 512 --nodes 64 --link 25GB/s,5us --device-step trace.json\n"
+        "lockstep plan own.toml --gpu all",
     .flags = plan_flags,
     .in_world = run_plan};
 

@@ -97,10 +97,20 @@ void add_simulation_flags(CLI::App& app, Command& command) {
          "handling of messages slow down by that ratio (default: the cores of the traced node)")
       ->check(CLI::Range(1, kMost))
       ->type_name("N");
-  app.add_option("--json", flags.json, "Write the prediction to this file")->type_name("FILE");
+  app.add_option("--gpu", flags.gpus,
+                 "Estimate memory, samples/s and energy on GPUs that are not present: names as in h100,l4 or "
+                 "all; repeatable")
+      ->type_name("NAME[,NAME]")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--json", flags.json, "Write the prediction or the estimates to this file")
+      ->type_name("FILE");
 }
 
 void require_ranks(const SimulationFlags& flags) {
+  const bool gpus = !flags.gpus.empty();
+  if (flags.ranks > 0 && gpus)
+    throw UsageError("--gpu estimates one GPU, and --ranks predicts a cluster; give one of them");
   if (flags.ranks > 0) return;
   const std::pair<const char*, bool> others[] = {{"--nodes", flags.nodes != 1},
                                                  {"--link", !flags.link.empty()},
@@ -109,7 +119,7 @@ void require_ranks(const SimulationFlags& flags) {
                                                  {"--device-step", !flags.device_step.empty()},
                                                  {"--fit", !flags.fits.empty()},
                                                  {"--stretch", flags.stretch > 0},
-                                                 {"--json", !flags.json.empty()}};
+                                                 {"--json", !flags.json.empty() && !gpus}};
   for (const auto& [name, given] : others)
     if (given) throw UsageError(fmt::format("{} needs --ranks N, the number of ranks to predict", name));
 }

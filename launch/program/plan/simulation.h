@@ -28,10 +28,11 @@ struct SimulationFlags {
   std::vector<std::string> fits;  // "FILE" or "FILE@LINK"
   double stretch = 0;             // 0: fitted, or else a prior
   int cores = 0;                  // of a node; 0: those of the traced node
+  std::vector<std::string> gpus;  // to estimate, without a simulation
   std::string json;
 };
 void add_simulation_flags(CLI::App& app, Command& command);
-// Throws UsageError where a flag of the prediction is given without --ranks.
+// Throws UsageError where a flag of the prediction is given without --ranks, or with --gpu.
 void require_ranks(const SimulationFlags& flags);
 
 class PlanSimulation {

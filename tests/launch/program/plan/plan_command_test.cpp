@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `lockstep plan --ranks N`: from a real run's trace to the steps of a cluster.
+// `lockstep plan --ranks N`: from a real run's trace to the steps of a cluster. `lockstep plan --gpu`: from
+// published figures to estimates for GPUs.
 
 #include <regex>
 
@@ -109,6 +110,69 @@ TEST_F(SimulatedPlan, RefusesImpossibleClusters) {
                  {"config.toml", "--trace"});
   expect_failure(plan("--ranks 4", "/nowhere/trace.json"), exit_code::io,
                  {"/nowhere/trace.json", "No such file"});
+}
+
+// GPUs that are not present; no trace is needed.
+class GpuPlan : public ::testing::Test {
+ protected:
+  ProgramResult plan(const std::string& flags) const {
+    return run_shell(
+        fmt::format("{} plan {} {}", program("lockstep"), workplace_.path("config.toml").string(), flags));
+  }
+
+  Workplace workplace_{"gpu_plan"};
+};
+
+TEST_F(GpuPlan, EstimatesEachGpuAndNamesItsSources) {
+  const auto file = workplace_.path("gpus.json");
+  const ProgramResult result = plan("--gpu l4,h200 --gpu v100 --json " + file.string());
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(lines_naming(result.output, "h200", " yes "), "\n"), 1);
+  expect_parts(lines_naming(result.output, "v100", "not supported"), {"7.0"});
+  expect_parts(result.output,
+               {"estimates for one GPU", "NVIDIA H200 Tensor Core GPU Datasheet", "4800 GB/s"});
+  const Json json = Json::parse(text_of(file));
+  EXPECT_EQ(json.at("estimate"), true);
+  const Json& gpus = json.at("gpus");
+  ASSERT_EQ(gpus.size(), 3U);
+  EXPECT_EQ(gpus[0].at("name"), "h200") << "in the table's order";
+  EXPECT_EQ(gpus[1].at("name"), "l4");
+  const auto rate = [&](int row, const char* end) {
+    return gpus[static_cast<std::size_t>(row)].at("samples_per_second").at(end).get<double>();
+  };
+  EXPECT_GT(rate(0, "high"), rate(1, "high"));
+  EXPECT_GT(rate(0, "low"), rate(1, "low"));
+  for (const int row : {0, 1}) {
+    EXPECT_GT(rate(row, "low"), 0);
+    EXPECT_LT(rate(row, "low"), rate(row, "high"));
+  }
+  EXPECT_EQ(gpus[0].at("fits"), true);
+  EXPECT_EQ(gpus[0].at("batch"), json.at("batch"));
+  EXPECT_EQ(gpus[2].at("supported"), false);
+  EXPECT_EQ(gpus[2].at("missing_precisions"), "tf32, bf16");
+  EXPECT_FALSE(gpus[2].contains("samples_per_second"));
+  std::size_t planned = 0;
+  for (const Json& bytes : json.at("planned_bytes")) planned += bytes.get<std::size_t>();
+  EXPECT_GT(gpus[0].at("needed_bytes").get<std::size_t>(), planned) << "with the workspace of kernels";
+}
+
+TEST_F(GpuPlan, MeasuredStepsStandBesideTheEstimate) {
+  const ProgramResult result = plan(
+      "--gpu h200,h100 --set model.name=resnet18 --set train.precision=fp16 --set data.format=synthetic "
+      "--set data.synthetic.height=32 --set data.synthetic.width=32 --set data.synthetic.channels=3 "
+      "--set data.synthetic.classes=10 --set data.mean=[] --set data.deviation=[]");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  expect_in_order(result.output,
+                  {"measured", "batch 512: 95505 samples/s", "benchmarks/results/gpu_speed.json"});
+  EXPECT_EQ(count(result.output, "h200, batch"), 2);
+  EXPECT_EQ(count(result.output, "h100, batch"), 0);
+}
+
+TEST_F(GpuPlan, RefusesUnknownNamesAndConflictingFlags) {
+  expect_failure(plan("--gpu h20"), exit_code::usage, {"--gpu h20:", "did you mean h200?", "rtx4090"});
+  expect_failure(plan("--gpu"), exit_code::usage, {"--gpu"});
+  expect_failure(plan("--gpu all --ranks 4"), exit_code::usage, {"--gpu", "--ranks"});
+  expect_failure(plan("--gpu all --cores 4"), exit_code::usage, {"--cores", "--ranks"});
 }
 
 }  // namespace
