@@ -220,10 +220,10 @@ class RowReader {
 
   // Logs the first five rows left out, and their total number if there are more.
   void tell() const {
-    constexpr std::size_t kNamed = 5;
-    for (std::size_t i = 0; i < std::min(faults_.size(), kNamed); ++i)
+    constexpr std::size_t kNamedRows = 5;
+    for (std::size_t i = 0; i < std::min(faults_.size(), kNamedRows); ++i)
       log::shared_warning("{}; the row is left out", faults_[i]);
-    if (faults_.size() > kNamed) log::shared_warning("{} of {} rows are left out", faults_.size(), seen_);
+    if (faults_.size() > kNamedRows) log::shared_warning("{} of {} rows are left out", faults_.size(), seen_);
   }
 
  private:

@@ -64,10 +64,10 @@ class LeftOut {
     for (const auto& [kind, count] : others_) kinds.push_back(fmt::format("{} {}", count, kind));
     for (const auto& [name, count] : of_systems_)
       kinds.push_back(count == 1 ? name : fmt::format("{} {}", count, name));
-    constexpr std::size_t kNamed = 8;
-    if (kinds.size() > kNamed) {
-      const std::size_t more = kinds.size() - kNamed;
-      kinds.resize(kNamed);
+    constexpr std::size_t kNamedKinds = 8;
+    if (kinds.size() > kNamedKinds) {
+      const std::size_t more = kinds.size() - kNamedKinds;
+      kinds.resize(kNamedKinds);
       kinds.push_back(fmt::format("and {} more kinds", more));
     }
     const std::string left_out = fmt::format("{}", fmt::join(kinds, ", "));

@@ -37,14 +37,14 @@ void tell_of_classes(const Dataset& train, const std::string& path) {
     log::shared_warning("{}: there is only one class, so the model learns nothing", path);
   const std::vector<std::string> names = train.class_names();
   const auto classes_of = [&](std::int64_t samples) {
-    constexpr std::size_t kNamed = 5;
+    constexpr std::size_t kNamedClasses = 5;
     std::vector<std::string> found;
     std::size_t count = 0;
     for (std::size_t label = 0; label < counts.size(); ++label) {
-      if (counts[label] != samples || ++count > kNamed) continue;
+      if (counts[label] != samples || ++count > kNamedClasses) continue;
       found.push_back(names.empty() ? std::to_string(label) : printable(names[label]));
     }
-    if (count > kNamed) found.push_back(fmt::format("{} more", count - kNamed));
+    if (count > kNamedClasses) found.push_back(fmt::format("{} more", count - kNamedClasses));
     return fmt::format("{}", fmt::join(found, ", "));
   };
   if (const std::string none = classes_of(0); !none.empty())

@@ -77,7 +77,9 @@ Command with_settings_found(World& world, Communicator& control, const Command& 
     return saved_setting(control, config, resume, command.registry, key);
   };
   if (config.network.precision == Precision::automatic) {
-    const std::optional<Precision> kept = value_of<Precision>(saved("train.precision"));
+    std::string word = saved("train.precision");
+    std::erase(word, '"');  // TOML
+    const std::optional<Precision> kept = value_of<Precision>(word);
     known.network.precision = kept ? *kept : found_precision(world, control, config, command.registry);
     found.overrides.push_back(fmt::format("train.precision={}", word_of(known.network.precision)));
   }

@@ -289,6 +289,8 @@ double peak_tflops(const GpuFigures& gpu, Precision precision) {
       return gpu.bf16_tflops;
     case Precision::fp16:
       return gpu.fp16_tflops;
+    case Precision::automatic:
+      break;
   }
   return 0;
 }
