@@ -86,7 +86,7 @@ std::map<std::string, std::string> told(const Config& config) {
 
   const NetworkOptions network = network_options(config, {.kind = DeviceKind::cuda, .index = 3});
   tell("network.device", to_string(network.device));
-  tell("network.precision", name_of(network.precision, {"fp32", "tf32", "bf16", "fp16"}));
+  tell("network.precision", name_of(network.precision, {"fp32", "tf32", "bf16", "fp16", "auto"}));
   tell("network.seed", network.seed);
   tell("network.mean", network.mean);
   tell("network.deviation", network.deviation);
@@ -338,6 +338,7 @@ std::vector<Case> cases() {
       {"train.precision=tf32", {"network.precision=tf32"}},
       {"train.precision=bf16", {"network.precision=bf16"}},
       {"train.precision=fp16", {"network.precision=fp16", "scale.initial=65536", "scale.interval=2000"}},
+      {"train.precision=auto", {"network.precision=auto"}},
       {"train.loss_scale=512", {}},
       {"train.loss_scale=512", {"scale.initial=512"}, kFp16},
       {"train.loss_scale_interval=5", {"scale.interval=5"}, kFp16},
