@@ -94,16 +94,16 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(Durable durable) {
   CHECK(descriptor_ >= 0, "{} is already committed", path_.string());
-  if (!temporary_.empty() && fsync(descriptor_) != 0) fail(errno);
+  if (durable == Durable::yes && !temporary_.empty() && fsync(descriptor_) != 0) fail(errno);
   if (close(std::exchange(descriptor_, -1)) != 0) fail(errno);
   if (temporary_.empty()) return;
   if (rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
   temporary_.clear();
   removed_at_end_.reset();
   // The new name is durable only after the folder is on disk.
-  sync_folder(target_.parent_path());
+  if (durable == Durable::yes) sync_folder(target_.parent_path());
 }
 
 void AtomicFile::fail(int error) const {
@@ -119,10 +119,10 @@ void sync_folder(const fs::path& folder) {
     throw IoError(fmt::format("{}: cannot be written: {}", folder.string(), std::strerror(error)));
 }
 
-void write_atomically(const fs::path& path, std::string_view text, Links links) {
+void write_atomically(const fs::path& path, std::string_view text, Links links, Durable durable) {
   AtomicFile file(path, links);
   file.write(text);
-  file.commit();
+  file.commit(durable);
 }
 
 }  // namespace lockstep

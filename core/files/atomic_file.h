@@ -21,6 +21,9 @@ namespace lockstep {
 inline constexpr std::string_view kPartialMark = ".partial-";
 
 enum class Links { follow, replace };
+// no: for files that are soon written again. A crash of the machine may lose the file; other readers see it
+// whole, as always.
+enum class Durable { yes, no };
 
 class AtomicFile {
  public:
@@ -36,8 +39,8 @@ class AtomicFile {
   // Unbuffered.
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  // Syncs and renames. Call it once, after the last write().
-  void commit();
+  // Syncs and renames; without Durable::yes only renames. Call it once, after the last write().
+  void commit(Durable durable = Durable::yes);
 
  private:
   [[noreturn]] void fail(int error) const;
@@ -54,6 +57,7 @@ class AtomicFile {
 void sync_folder(const std::filesystem::path& folder);
 
 // Writes and commits a whole file.
-void write_atomically(const std::filesystem::path& path, std::string_view text, Links links = Links::follow);
+void write_atomically(const std::filesystem::path& path, std::string_view text, Links links = Links::follow,
+                      Durable durable = Durable::yes);
 
 }  // namespace lockstep
