@@ -77,7 +77,10 @@ sanitized() {
 case $what in
   cpu)
     build cpu all -DLOCKSTEP_BENCHMARKS=ON
-    export LOCKSTEP_TENSORBOARD=$PWD/build/tensorboard
+    export LOCKSTEP_TENSORBOARD=$PWD/build/tensorboard LOCKSTEP_PROMETHEUS=$PWD/build/prometheus
+    [ -d "$LOCKSTEP_PROMETHEUS/prometheus_client" ] ||
+      python3 -m pip install -q --target "$LOCKSTEP_PROMETHEUS" prometheus_client==0.26.0 ||
+      echo "Left out: what Prometheus' parser reads, because it cannot be installed" >&2
     [ -z "${LOCKSTEP_TEST_CLIENTS:-}" ] || [ -d "$LOCKSTEP_TENSORBOARD/torch_tb_profiler" ] ||
       python3 -m pip install -q --target "$LOCKSTEP_TENSORBOARD" tensorboard==2.21.0 torch-tb-profiler==0.4.3 \
         pandas==3.1.1 jsonschema==4.26.0 ||
@@ -116,7 +119,7 @@ case $what in
     ;;
   fuzz)
     CXXFLAGS='' build fuzz all  # clang does not accept GCC's flags (launch/setup.sh)
-    printf '%s\n' config manifest kernel_cache safetensors image_folder idx cifar csv records containers watch |
+    printf '%s\n' config manifest kernel_cache safetensors image_folder idx cifar csv records containers watch metrics |
       xargs -P "$cores" -I TARGET tests/fuzz/run.sh TARGET "${2:-20}"
     ;;
   format)

@@ -100,6 +100,7 @@ SeenJson device_json(const std::string& uuid, const DeviceFigures& figures) {
 
 std::string to_json(const NodeView& view, double idle_seconds) {
   SeenJson json{{"time", view.time}, {"host", view.host}};
+  json["silent_seconds"] = view.silent_seconds > 0 ? SeenJson(view.silent_seconds) : SeenJson();
   json["jobs"] = SeenJson::array();
   for (const SeenJob& job : view.jobs) json["jobs"].push_back(job_json(job, view, idle_seconds));
   json["devices"] = SeenJson::array();

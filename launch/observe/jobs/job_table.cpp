@@ -123,6 +123,9 @@ std::string table_of(const NodeView& view, double idle_seconds, const Terminal& 
   std::string text;
   const auto add_line = [&](const std::string& line) { text += fitted(printable(line), terminal) + '\n'; };
   add_line(fmt::format("{} {}", view.host, clock_text(view.time)));
+  if (view.silent_seconds > 0)
+    add_line(fmt::format("no values for {}: the job was killed, or its node or the folder cannot be reached",
+                         age_text(view.silent_seconds)));
   for (const SeenJob& job : view.jobs) {
     text += '\n';
     add_line(job_line(job, view));

@@ -16,14 +16,14 @@ namespace fs = std::filesystem;
 
 constexpr double kFiguresHoldSeconds = 5;
 
-bool is_of(const SeenRank& rank, const fs::path& run_dir) {
+}  // namespace
+
+bool runs_in(const SeenRank& rank, const fs::path& run_dir) {
   std::error_code ignored;
   const std::string shown = rank.identity.run_dir.str();
   return shown == fs::absolute(run_dir, ignored).lexically_normal().string() ||
          fs::equivalent(shown, run_dir, ignored);
 }
-
-}  // namespace
 
 const SeenRank& SeenJob::speaker() const {
   const auto lives = [](const SeenRank& rank) { return rank.life != RankLife::died; };
@@ -34,7 +34,7 @@ const SeenRank& SeenJob::speaker() const {
 bool SeenJob::died() const { return speaker().life == RankLife::died; }
 
 bool NodeView::anybody_lives() const {
-  return std::ranges::any_of(jobs, [](const SeenJob& job) { return !job.died(); });
+  return silent_seconds == 0 && std::ranges::any_of(jobs, [](const SeenJob& job) { return !job.died(); });
 }
 
 NodeView NodeViewer::look(const fs::path& run_dir) {
@@ -45,7 +45,7 @@ NodeView NodeViewer::look(const fs::path& run_dir) {
                 .devices = {},
                 .contexts = {}};
   for (SeenRank& rank : see_ranks(folder_)) {
-    if (!run_dir.empty() && !is_of(rank, run_dir)) continue;
+    if (!run_dir.empty() && !runs_in(rank, run_dir)) continue;
     const bool same_job =
         !view.jobs.empty() && view.jobs.back().identity().job.str() == rank.identity.job.str();
     if (!same_job) view.jobs.emplace_back();

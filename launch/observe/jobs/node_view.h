@@ -30,10 +30,13 @@ struct NodeView {
   std::string host;
   double time = 0;           // seconds since 1970
   std::int64_t time_ns = 0;  // now_ns()
+  // Age of the last values where this view was read from a file that is no longer written; 0: current.
+  double silent_seconds = 0;
   std::vector<SeenJob> jobs;
   std::map<std::string, DeviceFigures> devices;  // by UUID; empty if the driver does not report
   std::vector<DeviceContext> contexts;  // those of all processes; empty if the driver does not report
 
+  bool has_jobs() const { return !jobs.empty(); }
   bool anybody_lives() const;
 };
 
@@ -53,6 +56,9 @@ class NodeViewer {
   std::unique_ptr<Nvml> nvml_;  // created for the first GPU
   std::map<std::string, std::unique_ptr<NvmlDevice>> devices_;
 };
+
+// True if run_dir is the folder of the rank's run.
+bool runs_in(const SeenRank& rank, const std::filesystem::path& run_dir);
 
 // Removes the files of jobs without a living rank.
 void remove_dead_jobs(const NodeView& view);

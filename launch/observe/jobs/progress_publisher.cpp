@@ -30,6 +30,11 @@ void ProgressPublisher::begin_window() {
   window_settled_ = trainer_.settled_steps();
 }
 
+void ProgressPublisher::steps_over() {
+  window_.reset();
+  shown_.tell([&](RankProgress& progress) { progress.total = trainer_.totals().account; });
+}
+
 void ProgressPublisher::step_done(const StepRecord& record) {
   // On a GPU this step is enqueued but has not run, so the window starts here.
   if (trainer_.settled_steps() == window_settled_) begin_window();
@@ -53,7 +58,8 @@ bool ProgressPublisher::window_is_over(const RankProgress& progress, std::int64_
 }
 
 void ProgressPublisher::close_window(RankProgress& progress, std::int64_t now) {
-  const StepLine line = window_->take(trainer_.totals(), global_batch_);
+  const StepTotals totals = trainer_.totals();
+  const StepLine line = window_->take(totals, global_batch_);
   progress.window_steps = line.steps;
   progress.window_step = progress.step;
   progress.window_ns = window_begin_ns_ = now;
@@ -63,6 +69,7 @@ void ProgressPublisher::close_window(RankProgress& progress, std::int64_t now) {
   progress.busy = line.busy;
   if (attainable_) progress.peak = peak_share(line.samples_per_second, *attainable_);
   progress.account = line.account;
+  progress.total = totals.account;
   const auto began_ns = now - static_cast<std::int64_t>(1e9 * line.account.total());
   if (line.busy >= kHardlyBusy)
     progress.idle_since_ns = 0;

@@ -23,7 +23,7 @@ class ProgressPublisher final : public TrainingObserver {
 
   void before_step() override;
   void step_done(const StepRecord& record) override;
-  void steps_over() override { window_.reset(); }
+  void steps_over() override;
   bool evaluating(std::int64_t batch, std::int64_t batches) override;
   void evaluated_within(const EvaluationRecord&) override { shown_.enter(Activity::training); }
   void epoch_over(const EpochRecord&) override { shown_.enter(Activity::training); }

@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-inline constexpr std::uint64_t kRankStateVersion = 1;
+inline constexpr std::uint64_t kRankStateVersion = 2;
 
 // Text of at most N - 1 bytes. Longer text loses its beginning, because the end of a path says more.
 template <std::size_t N>
@@ -89,6 +89,7 @@ struct RankProgress {
   double busy = 0;
   double peak = std::numeric_limits<double>::quiet_NaN();  // NaN: not measured
   StepAccount account;                                     // sums to the wall time of the window
+  StepAccount total;                                       // since the trainer began: see StepTotals::account
   // Start of the current series of windows with the device less busy than kHardlyBusy; 0: it is busy.
   std::int64_t idle_since_ns = 0;
 };

@@ -104,7 +104,7 @@ void for_each_rank_file(const fs::path& folder, Look look) {
 
 }  // namespace
 
-std::vector<SeenRank> see_ranks(const fs::path& folder) {
+std::vector<SeenRank> see_ranks(const fs::path& folder, const std::string& job) {
   std::vector<SeenRank> ranks;
   const std::uint64_t own_space = own_process_space();
   const std::int64_t now = now_ns();
@@ -112,6 +112,7 @@ std::vector<SeenRank> see_ranks(const fs::path& folder) {
     if (status.st_size != sizeof(RankFile)) return;
     const RankReading reading = read_rank_file(descriptor);
     if (!reading.identity || !reading.progress) return;
+    if (!job.empty() && reading.identity->job.str() != job) return;
     SeenRank rank{
         .path = path, .user = status.st_uid, .identity = *reading.identity, .progress = *reading.progress};
     rank.process = process_of(rank.identity, own_space);

@@ -39,8 +39,9 @@ struct SeenRank {
   std::optional<CollectiveWait> waits;    // set if it has lasted 1 s or longer
 };
 
-// Ranks of this user, or of all users for root, sorted by job and rank.
-std::vector<SeenRank> see_ranks(const std::filesystem::path& folder = kRankFolder);
+// Ranks of this user, or of all users for root, sorted by job and rank. job: see RankIdentity; empty: all.
+std::vector<SeenRank> see_ranks(const std::filesystem::path& folder = kRankFolder,
+                                const std::string& job = {});
 
 // Removes the files of ranks that died and published nothing for `older_than`.
 void remove_dead_ranks(std::chrono::seconds older_than, const std::filesystem::path& folder = kRankFolder);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -14,14 +13,13 @@
 #include <thread>
 #include <utility>
 
-#include <pthread.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include "comm/agreement.h"
 #include "core/log.h"
-#include "core/system/backtrace.h"
 #include "core/system/processor_name.h"
+#include "launch/observe/jobs/seen_ranks.h"
+#include "launch/observe/monitor/background_thread.h"
 #include "launch/observe/monitor/monitor_file.h"
 #include "launch/observe/monitor/process.h"
 
@@ -29,13 +27,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::seconds kLongestGoodbye{2};
-
-// SCHED_IDLE: runs only on otherwise idle cores. A refusal is ignored: the thread mostly sleeps anyway.
-void step_back() {
-  name_thread("ls-monitor");
-  const sched_param parameter = {};
-  pthread_setschedparam(pthread_self(), SCHED_IDLE, &parameter);
-}
 
 }  // namespace
 
@@ -46,6 +37,7 @@ struct DeviceMonitor::State {
 
   void run();
   void sample(const Nvml* nvml, std::vector<std::unique_ptr<NvmlDevice>>& devices, HostLoad& host);
+  void publish(const std::vector<MonitorRow>& rows, const HostFigures& host);
 
   const MonitorOptions options;
   // Made by the constructor's thread, because it creates the folder: the monitor thread may run much later,
@@ -86,6 +78,7 @@ void DeviceMonitor::State::sample(const Nvml* nvml, std::vector<std::unique_ptr<
                     .ranks = options.ranks});
   }
   file.append(rows);
+  if (options.metrics) publish(rows, host_figures);
 
   const Clock::time_point now = Clock::now();
   const std::lock_guard lock(mutex);
@@ -108,8 +101,21 @@ void DeviceMonitor::State::sample(const Nvml* nvml, std::vector<std::unique_ptr<
     device_energy[address].add(now, figures->joules, figures->watts);
 }
 
+void DeviceMonitor::State::publish(const std::vector<MonitorRow>& rows, const HostFigures& host) {
+  const RankIdentity& job = options.metrics->job();
+  NodeMetrics metrics{.job = job, .interval_seconds = options.every_seconds, .view = {}, .host = host};
+  NodeView& view = metrics.view;
+  view.host = job.host.str();
+  std::vector<SeenRank> ranks = see_ranks(options.rank_folder, job.job.str());
+  if (!ranks.empty()) view.jobs.push_back({.ranks = std::move(ranks)});
+  view.time = seconds_since_1970();
+  view.time_ns = now_ns();
+  for (std::size_t i = 0; i < options.devices.size(); ++i)
+    view.devices[options.devices[i].uuid] = rows[i].device;
+  options.metrics->publish(std::move(metrics));
+}
+
 void DeviceMonitor::State::run() {
-  step_back();
   std::optional<Nvml> nvml;
   std::vector<std::unique_ptr<NvmlDevice>> devices;
   if (!options.devices.empty()) {
@@ -148,18 +154,13 @@ DeviceMonitor::DeviceMonitor(const MonitorOptions& options) : state_(std::make_s
     state->ended = true;
     state->changed.notify_all();
   };
-  // Signals are blocked in the monitor thread: the training thread handles them.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    state_->thread = std::thread(work);
+    state_->thread = start_background_thread("ls-monitor", work);
   } catch (const std::system_error& error) {
     log::warning("cannot start the device monitor: {}; training continues without {}", error.what(),
                  state_->options.file.string());
     state_->ended = true;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 DeviceMonitor::~DeviceMonitor() {
@@ -167,8 +168,7 @@ DeviceMonitor::~DeviceMonitor() {
   state_->stopping = true;
   state_->changed.notify_all();
   // The destructor waits for the thread, so it gets normal priority.
-  if (const sched_param parameter = {}; !state_->ended)
-    pthread_setschedparam(state_->thread.native_handle(), SCHED_OTHER, &parameter);
+  if (!state_->ended) raise_priority(state_->thread);
   const bool ended = state_->changed.wait_for(lock, kLongestGoodbye, [&] { return state_->ended; });
   lock.unlock();
   if (!state_->thread.joinable()) return;
@@ -277,6 +277,7 @@ std::unique_ptr<DeviceMonitor> begin_monitor(const MonitorSettings& settings, co
   options.file = settings.folder / options.file;
   options.goes_on = settings.goes_on;
   options.every_seconds = settings.every_seconds;
+  options.metrics = settings.metrics;
   return std::make_unique<DeviceMonitor>(options);
 }
 

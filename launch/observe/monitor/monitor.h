@@ -17,8 +17,10 @@
 #include "comm/communicator.h"
 #include "comm/world.h"
 #include "core/device.h"
+#include "launch/observe/jobs/shown_rank.h"
 #include "launch/observe/monitor/monitor_sums.h"
 #include "launch/observe/monitor/slowed_device.h"
+#include "launch/observe/prometheus/metrics_output.h"
 
 namespace lockstep {
 
@@ -35,7 +37,9 @@ struct MonitorOptions {
   std::string ranks = {};             // ranks of the node, for rows without a device
   std::vector<pid_t> processes = {};  // processes of the job on this node
   std::string nvml_library = Nvml::kLibrary;
-  std::filesystem::path root = "/";  // root of HostLoad
+  std::filesystem::path root = "/";             // root of HostLoad
+  std::shared_ptr<MetricsOutput> metrics = {};  // publishes each sample, with the ranks' state; null: none
+  std::filesystem::path rank_folder = kRankFolder;
 };
 
 class DeviceMonitor {
@@ -77,6 +81,7 @@ struct MonitorSettings {
   std::filesystem::path folder;  // folder of monitor.csv
   double every_seconds = 1;      // 0 disables the monitor
   bool goes_on = false;          // see MonitorFile
+  std::shared_ptr<MetricsOutput> metrics = {};
 };
 
 // Collective. Starts a monitor on the first rank of each node. Null on other ranks, and if

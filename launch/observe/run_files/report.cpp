@@ -229,18 +229,21 @@ void Report::write_metrics(const EpochReport& report) {
                   fmt::join(lost_epochs_, ", "), std::strerror(error));
 }
 
-void Report::watch_busy(const BusyOptions& options, const IdleContext& context) {
+void Report::watch_busy(const BusyOptions& options, const IdleContext& context,
+                        std::function<void(const IdleEvent&)> found) {
   if (!options_.speaks || options.below <= 0) return;
   busy_watch_.emplace(options, context);
-  const char* told = std::getenv(kEventCommandVariable);
-  event_command_ = options.runs_command()             ? options.command
-                   : told != nullptr && *told != '\0' ? told
-                                                      : "none";
+  idle_found_ = std::move(found);
+  const char* command = std::getenv(kEventCommandVariable);
+  event_command_ = options.runs_command()                   ? options.command
+                   : command != nullptr && *command != '\0' ? command
+                                                            : "none";
 }
 
 void Report::tell(const IdleEvent& event) {
   if (options_.terminal) say(kClearLine);
   line(to_text(event));
+  if (idle_found_) idle_found_(event);
   const std::string json = to_json(event, seconds_since_1970());
   idle_events_.add(json);
   if (event_command_ == "none") return;

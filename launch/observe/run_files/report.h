@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -91,7 +92,9 @@ class Report {
   // line, appends one to events.jsonl and runs the user's command. Returns the seconds that writing
   // steps.jsonl and the events for TensorBoard took.
   double series(const StepLine& line);
-  void watch_busy(const BusyOptions& options, const IdleContext& context);
+  // found: called for each such event.
+  void watch_busy(const BusyOptions& options, const IdleContext& context,
+                  std::function<void(const IdleEvent&)> found = {});
 
   // Adds a straggler to the next line of metrics.jsonl.
   void straggler(const Straggler& straggler) { stragglers_.push_back(straggler); }
@@ -117,6 +120,7 @@ class Report {
   EventFile events_;  // without a file after a failed write
   std::string metrics_problem_;
   std::optional<BusyWatch> busy_watch_;
+  std::function<void(const IdleEvent&)> idle_found_;  // may be null
   bool more_ranks_told_ = false;
   std::optional<ProgressMeter> evaluation_;  // progress of the current evaluation
   std::string event_command_ = "none";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lockstep monitor: shows the trainings of this machine from outside.
+// lockstep monitor: shows the trainings of this machine from outside, or those of several machines from
+// files.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -12,6 +13,7 @@
 #include <limits>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <sys/ioctl.h>
@@ -22,6 +24,7 @@
 #include "core/system/terminal.h"
 #include "launch/observe/jobs/job_json.h"
 #include "launch/observe/jobs/job_table.h"
+#include "launch/observe/jobs/node_files.h"
 #include "launch/observe/jobs/node_view.h"
 #include "launch/program/commands/commands.h"
 
@@ -30,6 +33,7 @@ namespace {
 
 struct MonitorFlags {
   std::string run;
+  std::string from;  // empty: this machine
   bool json = false;
   double every_seconds = 0;  // 0: not given
   std::int64_t count = 0;    // 0: not given
@@ -73,14 +77,22 @@ class Redrawn {
 };
 
 std::string none_line(const MonitorFlags& flags) {
-  return fmt::format("no training {} on {}\n", flags.run.empty() ? "runs" : "in " + flags.run + " runs",
-                     host_name());
+  return fmt::format("no training {} {}\n", flags.run.empty() ? "runs" : "in " + flags.run + " runs",
+                     flags.from.empty() ? "on " + host_name() : "according to the files in " + flags.from);
 }
 
 // No terminal under a launcher, which may start this on several machines: their tables would overwrite each
 // other.
 Terminal own_terminal() {
   return std::getenv("OMPI_COMM_WORLD_RANK") == nullptr ? find_terminal() : Terminal{};
+}
+
+std::string tables_of(const std::vector<NodeView>& views, const MonitorFlags& flags,
+                      const Terminal& terminal) {
+  std::string text;
+  for (const NodeView& view : views)
+    if (!view.jobs.empty()) text += (text.empty() ? "" : "\n") + table_of(view, flags.idle_seconds, terminal);
+  return text.empty() ? none_line(flags) : text;
 }
 
 int run_monitor(const Command& command) {
@@ -94,17 +106,18 @@ int run_monitor(const Command& command) {
   Redrawn redrawn;
   auto next = std::chrono::steady_clock::now();
   for (std::int64_t look = 1;; ++look) {
-    const NodeView view = viewer.look(flags.run);
-    if (flags.json)
-      write_out(to_json(view, flags.idle_seconds) + '\n');
-    else if (view.jobs.empty())
-      write_out(none_line(flags));
-    else if (terminal.present)
-      redrawn.draw(table_of(view, flags.idle_seconds, find_terminal()));
-    else
-      write_out(table_of(view, flags.idle_seconds, terminal));
-    remove_dead_jobs(view);
-    if (goes_on ? !view.anybody_lives() : look >= looks) return exit_code::done;
+    const std::vector<NodeView> views =
+        flags.from.empty() ? std::vector{viewer.look(flags.run)} : view_files(flags.from, flags.run);
+    if (flags.json) {
+      for (const NodeView& view : views) write_out(to_json(view, flags.idle_seconds) + '\n');
+    } else if (terminal.present && std::ranges::any_of(views, &NodeView::has_jobs)) {
+      redrawn.draw(tables_of(views, flags, find_terminal()));
+    } else {
+      write_out(tables_of(views, flags, terminal));
+    }
+    if (flags.from.empty()) remove_dead_jobs(views.front());
+    const bool anybody_lives = std::ranges::any_of(views, &NodeView::anybody_lives);
+    if (goes_on ? !anybody_lives : look >= looks) return exit_code::done;
     next += interval;
     std::this_thread::sleep_until(next);
   }
@@ -113,8 +126,13 @@ int run_monitor(const Command& command) {
 void monitor_flags(CLI::App& app, Command& command) {
   auto& flags = command.own<MonitorFlags>();
   app.add_option("RUN", flags.run, "Show only the job that writes to this folder (its run.dir)");
+  app.add_option("--from", flags.from,
+                 "Read the files that the trainings of all nodes write to this folder (run.prometheus_dir), "
+                 "instead of the state of this machine")
+      ->type_name("FOLDER");
   app.add_flag("--json", flags.json,
-               "Print a line of JSON for each sample; without --every and --count one sample");
+               "Print a line of JSON for each sample, or for each file of --from; without --every and "
+               "--count one sample");
   app.add_option("--every", flags.every_seconds,
                  "Sample again after this number of seconds (1 on a terminal), until no training runs")
       ->type_name("SECONDS")
@@ -135,6 +153,7 @@ extern const CommandEntry monitor_command = {
     .description = "Watch the trainings that run on this machine",
     .example =
         "lockstep monitor\n"
+        "lockstep monitor --from /shared/metrics\n"
         "lockstep monitor runs/latest --json --every 5 | jq '.jobs[0].here[].busy'",
     .flags = monitor_flags,
     .alone = run_monitor};

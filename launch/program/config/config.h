@@ -19,6 +19,7 @@
 #include "data/sets/verify.h"
 #include "launch/observe/account/busy_watch.h"
 #include "launch/observe/profile/schedule.h"
+#include "launch/observe/prometheus/prometheus_options.h"
 #include "launch/program/config/export_precision.h"
 #include "launch/program/devices/device_choice.h"
 #include "launch/program/devices/kernel_cache.h"
@@ -69,6 +70,7 @@ struct Config {
   CheckpointSettings checkpoints;
   ProfileSettings profile;
   double monitor_seconds = 1;         // from one sample of a DeviceMonitor to the next; 0: none
+  PrometheusOptions prometheus;
   std::int64_t log_every = 50;        // steps of an epoch per line of steps.jsonl; 0: none
   std::int64_t histograms_every = 0;  // epochs from one with histograms to the next; 0: none
   double price_per_kwh = 0;           // of energy, in any currency; 0: not given

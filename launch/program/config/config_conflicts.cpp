@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "comm/exchanges/exchanges.h"
+#include "launch/observe/prometheus/listen_address.h"
 
 namespace lockstep {
 namespace {
@@ -90,6 +91,19 @@ std::string conflict_in_normalization(const NetworkOptions& network) {
       deviations);
 }
 
+std::string conflict_in_prometheus(const Config& config) {
+  const PrometheusOptions& options = config.prometheus;
+  if (options.address != PrometheusOptions::kNone && !parse_listen_address(options.address))
+    return fmt::format(
+        "run.prometheus_address = \"{}\": a port, ADDRESS:PORT, [ADDRESS]:PORT or none is expected",
+        options.address);
+  if (!options.any() || config.monitor_seconds > 0) return {};
+  return fmt::format(
+      "run.monitor_seconds = 0: {} needs a larger value, because metrics are sampled by the "
+      "monitor",
+      options.dir != PrometheusOptions::kNone ? "run.prometheus_dir" : "run.prometheus_address");
+}
+
 std::string conflict_in_nesterov(const OptimizerSettings& optimizer) {
   if (!optimizer.nesterov) return {};
   if (optimizer.name != "sgd")
@@ -111,6 +125,7 @@ std::vector<std::string> conflicts_in(const Config& config) {
           fmt::format("{}: allowed only with {}, because {}", feature.with, other.without, row.reason));
   }
   found.push_back(conflict_in_nesterov(config.optimizer));
+  found.push_back(conflict_in_prometheus(config));
   std::erase(found, "");
   return found;
 }

@@ -526,6 +526,12 @@ std::vector<Key> keys_of(const Registry& registry) {
        "Seconds between two samples of the devices and their machine in monitor.csv of run.dir. 0 disables "
        "it",
        {0, 1e6}},
+      {"run.prometheus_dir", MEMBER(prometheus.dir),
+       "Folder in which each node writes its metrics for Prometheus as a file NAME.prom, for the textfile "
+       "collector of node_exporter and for lockstep monitor --from. none disables it"},
+      {"run.prometheus_address", MEMBER(prometheus.address),
+       "Address at which each node serves these metrics over HTTP, such as 9464 (at loopback) or "
+       "0.0.0.0:9464; port 0: a free one. Everybody who reaches the address can read them. none disables it"},
       {"run.price_per_kwh",
        MEMBER(price_per_kwh),
        "Price of a kilowatt-hour, in any currency, from which the cost of each epoch is reported. 0 disables "

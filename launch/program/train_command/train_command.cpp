@@ -17,6 +17,7 @@
 #include "core/text/text.h"
 #include "launch/observe/jobs/progress_publisher.h"
 #include "launch/observe/profile/trace.h"
+#include "launch/observe/prometheus/metrics_output.h"
 #include "launch/observe/run_files/run_record.h"
 #include "launch/observe/run_files/training_reporters.h"
 #include "launch/program/commands/agreed_config.h"
@@ -38,6 +39,12 @@
 
 namespace lockstep {
 namespace {
+
+// Collective. Says where the metrics of each node are.
+void tell_of_metrics(Communicator& communicator, const MetricsOutput* metrics, Report& report) {
+  for (const std::string& places : gather_texts(communicator.host(), metrics ? metrics->places() : ""))
+    if (!places.empty()) report.line("metrics for Prometheus: " + places);
+}
 
 struct InjectFlags {
   std::vector<std::string> faults;
@@ -195,6 +202,7 @@ class Observers {
  public:
   struct Watched {
     DeviceMonitor* monitor;  // may be null
+    MetricsOutput* metrics;  // may be null
     std::optional<Attainable> attainable;
     bool resumes;
   };
@@ -205,8 +213,10 @@ class Observers {
     Communicator& host = *job.communicator;
     add<Injector>(command.own<InjectFlags>().faults, *job.trainer, host, job.config.run_dir);
     add<StepWatch>(world, *job.trainer, job.config.timeout_seconds);
-    add<StragglerWatch>(*job.trainer, host,
-                        [&job](const Straggler& straggler) { job.report->straggler(straggler); });
+    add<StragglerWatch>(*job.trainer, host, [&job, metrics = watched.metrics](const Straggler& straggler) {
+      job.report->straggler(straggler);
+      if (metrics != nullptr) metrics->count_warning("straggler", "slow_rank");
+    });
     add<DesyncCheck>(*job.trainer, host, job.config.compared_every());
     if (job.config.profile.any()) add_profiler(world, watched.resumes);
     add_keepers(command);
@@ -249,7 +259,10 @@ class Observers {
                                }});
     if (config.histograms_every > 0 && world.rank() == 0)
       add<HistogramReporter>(*job_.trainer, job_.training->network(), *job_.report, config.histograms_every);
-    job_.report->watch_busy(config.busy, idle_context(job_, world, watched.monitor, watched.attainable));
+    job_.report->watch_busy(config.busy, idle_context(job_, world, watched.monitor, watched.attainable),
+                            [metrics = watched.metrics](const IdleEvent& event) {
+                              if (metrics != nullptr) metrics->count_warning("idle", event.cause.cause);
+                            });
   }
 
   void add_profiler(World& world, bool resumes) {
@@ -324,13 +337,19 @@ int train(TrainJob& job, const Command& command, World& world) {
   const bool traced = first_rank_where(communicator, !command.trace.empty()) >= 0;
   refuse_what_excludes_each_other(job, command.own<InjectFlags>().faults, traced);
   complete_config(job, command, world);
+  const std::shared_ptr<MetricsOutput> metrics =
+      begin_metrics(job.config.prometheus, job.shown->identity(), world, communicator.host());
   build(job, command, world);
   go_on_or_start(job, command, world);
   const bool goes_on = saved_epochs(job).has_value();
-  const std::unique_ptr<DeviceMonitor> monitor = begin_monitor(
-      {.folder = job.config.run_dir, .every_seconds = job.config.monitor_seconds, .goes_on = goes_on}, world,
-      communicator, job.training->network().device());
+  const std::unique_ptr<DeviceMonitor> monitor =
+      begin_monitor({.folder = job.config.run_dir,
+                     .every_seconds = job.config.monitor_seconds,
+                     .goes_on = goes_on,
+                     .metrics = metrics},
+                    world, communicator, job.training->network().device());
   tell_what_trains(job, command, world);
+  tell_of_metrics(communicator, metrics.get(), *job.report);
   job.best.emplace(job.config.best);
   if (job.saved) job.best->take(job.saved->state);
   tell_from_where(job, command);
@@ -340,8 +359,9 @@ int train(TrainJob& job, const Command& command, World& world) {
       job.config.measure_peak
           ? measure_attainable(communicator, job.training->graph(), job.training->network())
           : std::nullopt;
-  const Observers observers(job, command, world,
-                            {.monitor = monitor.get(), .attainable = attainable, .resumes = goes_on});
+  const Observers observers(
+      job, command, world,
+      {.monitor = monitor.get(), .metrics = metrics.get(), .attainable = attainable, .resumes = goes_on});
   CheckpointKeeper& keeper = job.checkpoints->keeper();
   job.trainer->fit(observers.all());
 

@@ -290,6 +290,40 @@ TEST_F(Monitor, FullDiskOmitsWholeRows) {
   EXPECT_EQ(table[1][1], "a   quoted  name") << "no character breaks the row";
 }
 
+// The figures of the driver and those that a rank publishes, under one name of the device.
+TEST_F(Monitor, PublishesMetricsOfDevicesAndRanks) {
+  const RankIdentity rank = {.rank = 1,
+                             .ranks = 3,
+                             .job = "a job",
+                             .host = "node7",
+                             .run_dir = "/runs/x",
+                             .device = "cuda:1",
+                             .device_uuid = "GPU-two"};
+  const ShownRank shown(rank, folder_.path());
+  RankIdentity other_job = rank;
+  other_job.job = "another job";
+  const ShownRank other(other_job, folder_.path());
+  const fs::path folder = folder_.path() / "metrics";
+  {
+    MonitorOptions all = with_devices();
+    all.metrics =
+        std::make_shared<MetricsOutput>(PrometheusOptions{.dir = folder.string()}, rank, "node7", true);
+    all.metrics->count_warning("idle", "data");
+    all.metrics->count_warning("idle", "an unknown cause");
+    all.rank_folder = folder_.path();
+    DeviceMonitor monitor(all);
+    wait_until([&] { return monitor.take().samples > 0; });
+    const std::string text = text_in(folder / metrics_file_name("/runs/x", "node7"));
+    expect_parts(
+        text, {R"(lockstep_gpu_power_watts{run="/runs/x",host="node7",device="cuda:1",uuid="GPU-two",)",
+               R"(lockstep_gpu_utilization_ratio{run="/runs/x",host="node7",device="00000000:3B:00.0",)",
+               R"(rank="1",device="cuda:1",state="starting"} 1)", R"(cause="data"} 1)", R"(cause="other"} 1)",
+               R"(cause="memory"} 0)"});
+    EXPECT_EQ(text.find("another job"), std::string::npos);
+  }
+  EXPECT_TRUE(fs::is_empty(folder)) << "the file is removed at the end";
+}
+
 TEST(MonitorOptions, ListDevicesAndProcessesOfTheNode) {
   const MonitoredDevice one{.uuid = "GPU-one", .pci_address = "0000:3b:00.0", .name = "one"};
   const MonitoredDevice two{.uuid = "GPU-two", .pci_address = "0000:86:00.0", .name = "two"};

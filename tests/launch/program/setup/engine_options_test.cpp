@@ -196,6 +196,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("run_dir", config.run_dir);
   tell("check_every", config.check_every);
   tell("monitor_seconds", config.monitor_seconds);
+  tell("prometheus.dir", config.prometheus.dir);
+  tell("prometheus.address", config.prometheus.address);
   tell("price_per_kwh", config.price_per_kwh);
   tell("profile.wait", config.profile.wait);
   tell("profile.warmup", config.profile.warmup);
@@ -478,6 +480,8 @@ std::vector<Case> cases() {
       {"run.keep=5", {"checkpoints.keep=5"}},
       {"run.check_every=7", {"check_every=7"}},
       {"run.monitor_seconds=0.5", {"monitor_seconds=0.5"}},
+      {"run.prometheus_dir=there", {"prometheus.dir=there"}},
+      {"run.prometheus_address=\"0.0.0.0:9464\"", {"prometheus.address=0.0.0.0:9464"}},
       {"run.price_per_kwh=0.3", {"price_per_kwh=0.3"}},
       {"run.grace_seconds=20", {"checkpoints.grace_seconds=20"}},
       {"run.checkpoint_errors=stop", {"checkpoints.errors=stop"}},

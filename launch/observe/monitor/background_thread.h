@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Threads that observe a training and must not slow it down.
+#pragma once
+
+#include <functional>
+#include <thread>
+
+namespace lockstep {
+
+// Starts a thread with this name (at most 15 characters) that runs only on otherwise idle cores (SCHED_IDLE),
+// with all signals blocked: the training thread handles them. Throws std::system_error.
+std::thread start_background_thread(const char* name, std::function<void()> work);
+
+// Gives the thread normal priority, for a caller that is about to wait for it.
+void raise_priority(std::thread& thread);
+
+}  // namespace lockstep
