@@ -24,6 +24,16 @@ bool ProgressPublisher::evaluating(std::int64_t batch, std::int64_t) {
   return true;
 }
 
+void ProgressPublisher::show(const std::optional<Evaluation>& evaluation) {
+  if (evaluation) {
+    shown_.tell([&](RankProgress& progress) {
+      progress.test_loss = evaluation->loss;
+      progress.test_accuracy = evaluation->accuracy;
+    });
+  }
+  shown_.enter(Activity::training);
+}
+
 void ProgressPublisher::begin_window() {
   window_.emplace(1, trainer_.totals());
   window_begin_ns_ = now_ns();
@@ -45,6 +55,7 @@ void ProgressPublisher::step_done(const StepRecord& record) {
     progress.epoch_steps = record.epoch_steps;
     progress.step = record.step;
     progress.step_ns = now;
+    ++progress.own_steps;
     if (window_is_over(progress, now)) close_window(progress, now);
   });
 }

@@ -25,10 +25,12 @@ class ProgressPublisher final : public TrainingObserver {
   void step_done(const StepRecord& record) override;
   void steps_over() override;
   bool evaluating(std::int64_t batch, std::int64_t batches) override;
-  void evaluated_within(const EvaluationRecord&) override { shown_.enter(Activity::training); }
-  void epoch_over(const EpochRecord&) override { shown_.enter(Activity::training); }
+  void evaluated_within(const EvaluationRecord& record) override { show(record.evaluation); }
+  void epoch_over(const EpochRecord& record) override { show(record.evaluation); }
 
  private:
+  // Publishes an evaluation, if there is one, and its end.
+  void show(const std::optional<Evaluation>& evaluation);
   void begin_window();
   bool window_is_over(const RankProgress& progress, std::int64_t now) const;
   void close_window(RankProgress& progress, std::int64_t now);

@@ -79,6 +79,7 @@ struct RankProgress {
   std::int64_t epoch_steps = 0;  // steps per epoch
   std::int64_t step = 0;         // since the start of training
   std::int64_t step_ns = 0;      // end of the last step; 0: none in this process
+  std::int64_t own_steps = 0;    // completed steps of this process
   // A window of the last steps, about 1 s: see StepLine.
   std::int64_t window_steps = 0;  // number of steps; 0: none yet
   std::int64_t window_step = 0;   // number of its last step
@@ -90,6 +91,9 @@ struct RankProgress {
   double peak = std::numeric_limits<double>::quiet_NaN();  // NaN: not measured
   StepAccount account;                                     // sums to the wall time of the window
   StepAccount total;                                       // since the trainer began: see StepTotals::account
+  // The last evaluation; NaN: none in this process.
+  double test_loss = std::numeric_limits<double>::quiet_NaN();
+  double test_accuracy = std::numeric_limits<double>::quiet_NaN();
   // Start of the current series of windows with the device less busy than kHardlyBusy; 0: it is busy.
   std::int64_t idle_since_ns = 0;
 };

@@ -114,8 +114,10 @@ double step_seconds(const RankProgress& progress) {
   }
 
 constexpr std::array kRankFigures = {
-    RANK_FIGURE("lockstep_steps_total", counter, "Completed steps since the start of training.", false,
+    RANK_FIGURE("lockstep_step", gauge, "Number of the last completed step of the training.", false,
                 count_of(progress.step), progress.step = progress.window_step = whole(value)),
+    RANK_FIGURE("lockstep_steps_total", counter, "Steps since the job began; not those before a resume.",
+                false, count_of(progress.own_steps), progress.own_steps = whole(value)),
     RANK_FIGURE("lockstep_epoch", gauge, "Current epoch, from 1; 0: none yet.", false,
                 count_of(progress.epoch), progress.epoch = whole(value)),
     RANK_FIGURE("lockstep_epoch_step", gauge, "Completed steps of the current epoch.", false,
@@ -134,6 +136,11 @@ constexpr std::array kRankFigures = {
                 "Time for which the rank has waited in one collective; 0 if less than a second.", false,
                 rank.waits ? rank.waits->seconds : 0,
                 if (value > 0) rank.waits = CollectiveWait{.what = "a collective", .seconds = value}),
+    RANK_FIGURE("lockstep_test_loss", gauge, "Loss of the last evaluation, of all ranks together.", false,
+                finite(progress.test_loss), progress.test_loss = value),
+    RANK_FIGURE("lockstep_test_accuracy_ratio", gauge,
+                "Accuracy of the last evaluation, of all ranks together.", false,
+                finite(progress.test_accuracy), progress.test_accuracy = value),
     RANK_FIGURE("lockstep_busy_ratio", gauge,
                 "Share of the last second's steps in which the device computed.", true, finite(progress.busy),
                 progress.busy = value),

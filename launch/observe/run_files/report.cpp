@@ -234,10 +234,10 @@ void Report::watch_busy(const BusyOptions& options, const IdleContext& context,
   if (!options_.speaks || options.below <= 0) return;
   busy_watch_.emplace(options, context);
   idle_found_ = std::move(found);
-  const char* command = std::getenv(kEventCommandVariable);
-  event_command_ = options.runs_command()                   ? options.command
-                   : command != nullptr && *command != '\0' ? command
-                                                            : "none";
+  const char* told = std::getenv(kEventCommandVariable);
+  event_command_ = options.runs_command()             ? options.command
+                   : told != nullptr && *told != '\0' ? told
+                                                      : "none";
 }
 
 void Report::tell(const IdleEvent& event) {

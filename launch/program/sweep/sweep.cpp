@@ -196,6 +196,7 @@ void Sweep::start(const SweepJob& job, std::size_t slot) {
   config.run_dir = folder_of(job.trial).string();
   if (config.threads == 0) config.threads = slots_.threads;
   config.measure_peak = false;
+  config.prometheus.address = PrometheusOptions::kNone;  // trials that run at once cannot share a port
   std::error_code error;
   // Removes a folder that another sweep left: the trial must not resume from it.
   if (!std::exchange(account.begun, true) &&

@@ -56,6 +56,9 @@ SeenRank busy_rank(std::int64_t number) {
   progress.epoch_step = 120;
   progress.epoch_steps = 469;
   progress.step = 589;
+  progress.own_steps = 89;
+  progress.test_loss = 1.5;
+  progress.test_accuracy = 0.875;
   progress.step_ns = seconds_before(0.25);
   progress.window_steps = 10;
   progress.window_step = 580;
@@ -126,7 +129,9 @@ TEST(NodeMetrics, HaveBaseUnitsAndLabels) {
   EXPECT_EQ(value_of(text, "lockstep_busy_ratio", rank), 0.75);
   EXPECT_EQ(value_of(text, "lockstep_samples_per_second", rank), 1000) << "a quarter of the job's";
   EXPECT_EQ(value_of(text, "lockstep_loss", rank), 0.25);
-  EXPECT_EQ(value_of(text, "lockstep_steps_total", rank), 589);
+  EXPECT_EQ(value_of(text, "lockstep_step", rank), 589);
+  EXPECT_EQ(value_of(text, "lockstep_steps_total", rank), 89) << "without those before a resume";
+  EXPECT_EQ(value_of(text, "lockstep_test_accuracy_ratio", rank), 0.875);
   EXPECT_EQ(value_of(text, "lockstep_last_step_timestamp_seconds", rank), kSampleTime - 0.25);
   std::map<std::string, std::string> phase = rank;
   phase["phase"] = "exposed_communication";

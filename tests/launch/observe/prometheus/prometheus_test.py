@@ -119,6 +119,8 @@ class Prometheus(unittest.TestCase):
         after = self.wait_for(job, lambda: next((text for text in [self.text()]
                                                  if sum(values(text, "lockstep_steps_total", rank="0")) > steps + 100), None))
         self.assertGreater(values(after, "lockstep_phase_seconds_total", rank="0", phase="forward")[0], phases)
+        (accuracy,) = values(after, "lockstep_test_accuracy_ratio", rank="1")  # epochs have 16 steps
+        self.assertTrue(0 <= accuracy <= 1)
         self.assertIn(str(self.file()), self.log.read_text())
         self.end(job)
         self.assertEqual(list(self.metrics.iterdir()), [])
