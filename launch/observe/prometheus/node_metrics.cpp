@@ -344,8 +344,8 @@ class MetricWriter {
       for (const auto& [uuid, device] : metrics_.view.devices) {
         const auto value = figure.get(device);
         if (!value) continue;
-        const auto uses_it = [&](const SeenRank& rank) { return rank.identity.device_uuid.str() == uuid; };
-        const auto rank = std::ranges::find_if(ranks_, uses_it);
+        const auto rank = std::ranges::find(
+            ranks_, uuid, [](const SeenRank& each) { return each.identity.device_uuid.str(); });
         MetricLabels labels =
             with(node_, "device", rank == ranks_.end() ? device.pci_bus_id : rank->identity.device.str());
         labels.emplace_back("uuid", uuid);
