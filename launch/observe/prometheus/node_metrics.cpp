@@ -22,7 +22,7 @@ using Value = std::optional<double>;
 struct MetricClock {
   double time = 0;
   std::int64_t ns = 0;
-  // Empty for 0, which stands for no moment.
+  // Empty for 0, which means no moment.
   Value time_of(std::int64_t moment_ns) const {
     if (moment_ns == 0) return std::nullopt;
     constexpr double kPerSecond = 1000;
@@ -64,7 +64,7 @@ struct JobFigure {
   void (*set)(NodeMetrics& metrics, double value);
 };
 
-// What is read by the other figures comes first: the time.
+// Times of other figures are relative to the first one.
 constexpr std::array kJobFigures = {
     JobFigure{{"lockstep_sample_timestamp_seconds", gauge, "Time of this sample, in seconds since 1970."},
               [](const NodeMetrics& metrics) { return Value(metrics.view.time); },

@@ -69,7 +69,7 @@ struct Config {
   BestSettings best;
   CheckpointSettings checkpoints;
   ProfileSettings profile;
-  double monitor_seconds = 1;         // from one sample of a DeviceMonitor to the next; 0: none
+  double monitor_seconds = 1;  // from one sample of a DeviceMonitor to the next; 0: none
   PrometheusOptions prometheus;
   std::int64_t log_every = 50;        // steps of an epoch per line of steps.jsonl; 0: none
   std::int64_t histograms_every = 0;  // epochs from one with histograms to the next; 0: none
