@@ -92,7 +92,8 @@ class MonitorCommand(unittest.TestCase):
         lines = [json.loads(line) for line in (self.run_dir / "steps.jsonl").read_text().splitlines()[:last]]
         window = [line for line in lines if last - count < line["step"] <= last]
         self.assertEqual(len(window), count)
-        self.assertEqual(window[-1]["epoch"], seen["epoch"])
+        # The window is published at intervals, the position after each step: it may be in the next epoch.
+        self.assertIn(seen["epoch"] - window[-1]["epoch"], (0, 1))
         self.assertEqual(window[-1]["learning_rate"], seen["learning_rate"])
         self.assertAlmostEqual(sum(line["loss"] for line in window) / count, seen["loss"], places=5)
         for phase in ("forward", "backward", "exposed_communication", "optimizer"):
