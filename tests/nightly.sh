@@ -8,6 +8,7 @@
 #   tests/nightly.sh fuzz          ten minutes for each target
 #   tests/nightly.sh machines      other kinds of machines, users and folders (tests/machines.sh)
 #   tests/nightly.sh portability   other versions of libraries (tests/portability.sh)
+#   tests/nightly.sh aarch64       an Arm processor, with qemu (tests/aarch64.sh)
 # A failed part does not stop the others. The last lines list the result and the duration of each part.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -25,12 +26,13 @@ part() {
     fuzz) tests/run.sh fuzz 600 ;;
     machines) tests/run.sh cpu list >/dev/null && tests/machines.sh ;;
     portability) tests/portability.sh ;;
-    *) echo "tests/nightly.sh: unknown part \"$1\"; allowed are tests, signals, faults, emulator, fuzz, machines, portability" >&2; return 64 ;;
+    aarch64) tests/aarch64.sh ;;
+    *) echo "tests/nightly.sh: unknown part \"$1\"; allowed are tests, signals, faults, emulator, fuzz, machines, portability, aarch64" >&2; return 64 ;;
   esac
 }
 
 parts=("$@")
-[ $# -gt 0 ] || parts=(tests signals faults emulator fuzz machines portability)
+[ $# -gt 0 ] || parts=(tests signals faults emulator fuzz machines portability aarch64)
 failed=0
 lines=()
 for name in "${parts[@]}"; do
