@@ -93,11 +93,11 @@ struct Normal {
 template <typename V>
 INLINE auto to_passed(const V& ones) {
   const auto words = same_bits<typename LanesOf<V>::Word>(ones);
-  return converted<typename LanesOf<V>::Byte>((words >> 23) & 1u);
+  return bytes_of_words<LanesOf<V>>((words >> 23) & 1u);
 }
 template <typename V>
 INLINE V from_passed(const std::uint8_t* passed) {
-  const auto words = converted<typename LanesOf<V>::Word>(load<typename LanesOf<V>::Byte>(passed));
+  const auto words = words_of_bytes<LanesOf<V>>(load<typename LanesOf<V>::Byte>(passed));
   return same_bits<V>((0u - words) & 0x3f800000u);
 }
 

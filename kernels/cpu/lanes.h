@@ -67,6 +67,17 @@ LOCKSTEP_LANES_INLINE To converted(const From& from) {
   }
 }
 
+// Bytes to words and back (numbers below 256), for L = Lanes<W>. By way of shorts, because GCC 12 converts
+// one by one between bytes and words.
+template <typename L>
+LOCKSTEP_LANES_INLINE typename L::Word words_of_bytes(const typename L::Byte& bytes) {
+  return converted<typename L::Word>(converted<typename L::Short>(bytes));
+}
+template <typename L>
+LOCKSTEP_LANES_INLINE typename L::Byte bytes_of_words(const typename L::Word& words) {
+  return converted<typename L::Byte>(converted<typename L::Short>(words));
+}
+
 // Reinterprets the bits. (Not std::bit_cast: it might not be inlined, and each instruction set passes vectors
 // differently.)
 template <typename To, typename From>

@@ -132,7 +132,8 @@ LOCKSTEP_LANES_INLINE void CpuMaxPooling::run_window(const Plane<T>& plane, void
   if (saved == nullptr) return;
   const std::int64_t kept = plane.kept + kept_.apart(row, column);
   if (kept_is_byte_) {
-    store(static_cast<std::uint8_t*>(saved) + kept, converted<typename Lanes<W>::Byte>(place));
+    store(static_cast<std::uint8_t*>(saved) + kept,
+          bytes_of_words<Lanes<W>>(same_bits<typename Lanes<W>::Word>(place)));
   } else {
     store(static_cast<std::int32_t*>(saved) + kept, place);
   }
