@@ -119,6 +119,7 @@ class Backend {
   virtual void dropout(Stream& stream, const DropoutArguments& arguments) = 0;
   virtual std::size_t loss_scratch_bytes(std::int64_t batch) = 0;
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
+  virtual void output_loss(Stream& stream, const OutputLoss& arguments) = 0;
   virtual void count_classes(Stream& stream, const ClassCounts& arguments) = 0;
 
   // Call before the updates of a step: sets the factor that clips its gradients.

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "core/tensor/dtype.h"
+#include "kernels/loss.h"
 
 namespace lockstep {
 
@@ -17,8 +18,11 @@ struct ClassCounts {
 
   std::int64_t batch = 0;
   std::int64_t classes = 0;
+  // True: there is one logit for each sample, whose class is that of OutputLoss; in_top is then null.
+  bool single_output = false;
+  Loss loss = Loss::cross_entropy;       // of single_output
   DType type = DType::f32;               // of the logits
-  const void* logits = nullptr;          // [batch, classes]
+  const void* logits = nullptr;          // [batch, classes], or [batch, 1]
   const std::int32_t* labels = nullptr;  // [batch], each in [0, classes); a GPU skips samples outside
   const float* weights = nullptr;        // [batch]
   // Counts are added to these; null: not wanted.

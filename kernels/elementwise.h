@@ -24,7 +24,7 @@ struct ActivationBackward {
   Activation activation = Activation::none;
   DType type = DType::f32;
   std::int64_t count = 0;
-  const void* y = nullptr;
+  const void* y = nullptr;  // the result, or x if the activation reads_input()
   const void* y_gradient = nullptr;
   void* x_gradient = nullptr;
 };

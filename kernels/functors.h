@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cmath>
+#include <type_traits>
 
 #include "core/tensor/dtype.h"
 #include "kernels/activation.h"
@@ -20,7 +21,7 @@
 
 namespace lockstep {
 
-// One functor per Activation: its value, and the gradient of x from the result y and y's gradient. T is
+// One functor per Activation: its value, and the gradient of x from y's gradient and the result y. T is
 // float, or a vector of floats in the CPU's vector loops.
 struct Identity {
   template <typename T>
@@ -59,16 +60,87 @@ struct Relu6 {
   }
 };
 
-// Calls function with the activation's functor.
+// Function::of() of a float, or of each element of a vector.
+template <typename Function, typename T>
+LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T each(T x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return Function::of(x);
+  } else {
+    for (int i = 0; i < static_cast<int>(sizeof(T) / sizeof(float)); ++i) x[i] = Function::of(x[i]);
+    return x;
+  }
+}
+
+struct Sigmoid {
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static float of(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T x) const {
+    return each<Sigmoid>(x);
+  }
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T gradient(T y, T y_gradient) const {
+    return y_gradient * (y * (1.0f - y));
+  }
+};
+
+struct Tanh {
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static float of(float x) { return std::tanh(x); }
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T x) const {
+    return each<Tanh>(x);
+  }
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T gradient(T y, T y_gradient) const {
+    return y_gradient * (1.0f - y * y);
+  }
+};
+
+// Its gradient takes x, not y.
+struct Gelu {
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static float below(float x) {
+    return 0.5f * std::erfc(-0.70710678f * x);  // P(X <= x)
+  }
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static float of(float x) { return x * below(x); }
+  struct Slope {
+    LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE static float of(float x) {
+      return below(x) + x * (0.39894228f * std::exp(-0.5f * x * x));
+    }
+  };
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T operator()(T x) const {
+    return each<Gelu>(x);
+  }
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE LOCKSTEP_INLINE T gradient(T x, T y_gradient) const {
+    return y_gradient * each<Slope>(x);
+  }
+};
+
+// Calls function with the functor of an activation that is_fused().
 template <typename F>
 LOCKSTEP_INLINE void with_activation(Activation activation, F&& function) {
   switch (activation) {
-    case Activation::none:
-      return function(Identity());
     case Activation::relu:
       return function(Relu());
     case Activation::relu6:
       return function(Relu6());
+    default:
+      return function(Identity());
+  }
+}
+
+// The same for any activation.
+template <typename F>
+LOCKSTEP_INLINE void with_any_activation(Activation activation, F&& function) {
+  switch (activation) {
+    case Activation::sigmoid:
+      return function(Sigmoid());
+    case Activation::tanh:
+      return function(Tanh());
+    case Activation::gelu:
+      return function(Gelu());
+    default:
+      return with_activation(activation, function);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/text/enum_words.h"
 
 namespace lockstep {
 namespace {
@@ -112,6 +113,15 @@ void check_color_jitter(const ColorJitter& jitter, std::int64_t channels) {
   check("contrast", jitter.contrast, 100);
   check("saturation", jitter.saturation, 100);
   check("hue", jitter.hue, 0.5);
+}
+
+void check_output_loss(const OutputLoss& a) {
+  const bool fits = a.outputs == a.classes || (a.outputs == 1 && a.classes >= 1 &&
+                                               (a.loss == Loss::mean_squared_error || a.classes <= 2));
+  if (a.classes < 1 || !fits)
+    throw ConfigError(fmt::format(
+        "{}: {} outputs for {} classes; expected one for each class, or a single one{}", word_of(a.loss),
+        a.outputs, a.classes, a.loss == Loss::mean_squared_error ? "" : " for two classes"));
 }
 
 void check_image_input(const ImageInput& input) {

@@ -56,6 +56,7 @@ class CpuBackend final : public Backend {
   void dropout(Stream& stream, const DropoutArguments& arguments) override;
   std::size_t loss_scratch_bytes(std::int64_t) override { return 0; }
   void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) override;
+  void output_loss(Stream& stream, const OutputLoss& arguments) override;
   void count_classes(Stream& stream, const ClassCounts& arguments) override;
 
   void update(Stream& stream, const Update& update, const UpdateRule& rule) override;

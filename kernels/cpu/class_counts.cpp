@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/element.h"
+#include "kernels/loss_functors.h"
 
 namespace lockstep {
 namespace {
@@ -24,6 +25,10 @@ struct Answer {
 
 template <typename T>
 Answer answer_of(const ClassCounts& a, std::int64_t sample) {
+  if (a.single_output) {
+    const auto output = static_cast<float>(static_cast<const T*>(a.logits)[sample]);
+    return {.prediction = std::isinf(output) ? -1 : class_of_output(a.loss, output, a.classes)};
+  }
   const T* logits = static_cast<const T*>(a.logits) + sample * a.classes;
   const std::int64_t label = a.labels[sample];
   const float of_label = static_cast<float>(logits[label]);

@@ -7,6 +7,8 @@
 #include "core/error.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/element.h"
+#include "kernels/loss_functors.h"
+#include "kernels/shape_checks.h"
 
 namespace lockstep {
 namespace {
@@ -69,7 +71,41 @@ SampleResult sample_loss(const SoftmaxCrossEntropy& a, std::int64_t sample) {
   return {.loss = loss, .correct = largest == label && !std::isnan(loss)};
 }
 
-void check_labels(const SoftmaxCrossEntropy& a) {
+template <typename T, typename Function>
+SampleResult sample_output_loss(const OutputLoss& a, Function function, std::int64_t sample) {
+  const T* logits = static_cast<const T*>(a.logits) + sample * a.outputs;
+  T* gradient =
+      a.logits_gradient == nullptr ? nullptr : static_cast<T*>(a.logits_gradient) + sample * a.outputs;
+  const float weight = a.weights[sample];
+  if (weight == 0) {
+    if (gradient != nullptr) std::fill_n(gradient, a.outputs, T());
+    return {};
+  }
+  const OutputTargets target = OutputTargets::of(a, sample);
+  double sum = 0;
+  std::int64_t largest = 0;
+  for (std::int64_t k = 0; k < a.outputs; ++k) {
+    sum += function.loss(static_cast<double>(static_cast<float>(logits[k])), target(k));
+    if (static_cast<float>(logits[largest]) < static_cast<float>(logits[k])) largest = k;
+  }
+  if (a.outputs == 1) largest = class_of_output(a.loss, static_cast<float>(logits[0]), a.classes);
+  const double loss = weight * sum / static_cast<double>(a.outputs);
+  if (gradient != nullptr) {
+    const double loss_scale = a.loss_scale == nullptr ? 1.0 : static_cast<double>(*a.loss_scale);
+    const double scale =
+        std::isfinite(static_cast<float>(loss))
+            ? static_cast<double>(a.gradient_scale) * loss_scale * weight / static_cast<double>(a.outputs)
+            : std::numeric_limits<double>::quiet_NaN();
+    for (std::int64_t k = 0; k < a.outputs; ++k) {
+      const double slope = function.slope(static_cast<double>(static_cast<float>(logits[k])), target(k));
+      gradient[k] = static_cast<T>(static_cast<float>(scale * slope));
+    }
+  }
+  return {.loss = loss, .correct = largest == a.labels[sample] && !std::isnan(loss)};
+}
+
+template <typename Arguments>
+void check_labels(const Arguments& a) {
   for (std::int64_t sample = 0; sample < a.batch; ++sample) {
     const std::int32_t label = a.labels[sample];
     CHECK(label >= 0 && label < a.classes, "sample {} has label {}, there are {} classes", sample, label,
@@ -77,10 +113,10 @@ void check_labels(const SoftmaxCrossEntropy& a) {
   }
 }
 
-}  // namespace
-
-// Samples are computed in parallel and summed in order, so the sums do not depend on the number of threads.
-void CpuBackend::softmax_cross_entropy(Stream&, const SoftmaxCrossEntropy& a) {
+// result_of(element, sample) computes one sample. Samples are computed in parallel and summed in order, so
+// the sums do not depend on the number of threads.
+template <typename Arguments, typename ResultOf>
+void sum_samples(const Arguments& a, std::int64_t outputs, ResultOf result_of) {
   check_labels(a);
   std::array<SampleResult, kChunkSamples> results;
   double loss = 0;
@@ -89,9 +125,8 @@ void CpuBackend::softmax_cross_entropy(Stream&, const SoftmaxCrossEntropy& a) {
   for (std::int64_t begin = 0; begin < a.batch; begin += kChunkSamples) {
     const std::int64_t count = std::min(kChunkSamples, a.batch - begin);
     with_element(a.type, [&](auto element) {
-      using T = typename decltype(element)::type;
-#pragma omp parallel for schedule(static) if (count * a.classes >= kParallelLogits)
-      for (std::int64_t i = 0; i < count; ++i) results[i] = sample_loss<T>(a, begin + i);
+#pragma omp parallel for schedule(static) if (count * outputs >= kParallelLogits)
+      for (std::int64_t i = 0; i < count; ++i) results[i] = result_of(element, begin + i);
     });
     for (std::int64_t i = 0; i < count; ++i) {
       if (a.weights[begin + i] == 0) continue;
@@ -104,6 +139,23 @@ void CpuBackend::softmax_cross_entropy(Stream&, const SoftmaxCrossEntropy& a) {
   sums.loss = static_cast<float>(loss);
   sums.weight = static_cast<float>(weight);
   *a.sums = sums;
+}
+
+}  // namespace
+
+void CpuBackend::softmax_cross_entropy(Stream&, const SoftmaxCrossEntropy& a) {
+  sum_samples(a, a.classes, [&](auto element, std::int64_t sample) {
+    return sample_loss<typename decltype(element)::type>(a, sample);
+  });
+}
+
+void CpuBackend::output_loss(Stream&, const OutputLoss& a) {
+  check_output_loss(a);
+  with_output_loss(a.loss, [&](auto function) {
+    sum_samples(a, a.outputs, [&](auto element, std::int64_t sample) {
+      return sample_output_loss<typename decltype(element)::type>(a, function, sample);
+    });
+  });
 }
 
 }  // namespace lockstep

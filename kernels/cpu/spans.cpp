@@ -82,7 +82,7 @@ void scale_span(const Scaling& a) {
 
 void activation_forward_span(const ActivationForward& a) {
   return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
-    with_activation(
+    with_any_activation(
         a.activation, [&](auto function) __attribute__((always_inline)) {
           as_elements(
               a.type, [&]<typename T>(T) __attribute__((always_inline)) {
@@ -94,7 +94,7 @@ void activation_forward_span(const ActivationForward& a) {
 
 void activation_backward_span(const ActivationBackward& a) {
   return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
-    with_activation(
+    with_any_activation(
         a.activation, [&](auto function) __attribute__((always_inline)) {
           as_elements(
               a.type, [&]<typename T>(T) __attribute__((always_inline)) {

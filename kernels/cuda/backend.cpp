@@ -141,6 +141,9 @@ class CudaBackend final : public Backend {
   void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) override {
     cuda_softmax_cross_entropy(stream, arguments);
   }
+  void output_loss(Stream& stream, const OutputLoss& arguments) override {
+    cuda_output_loss(stream, arguments);
+  }
   void count_classes(Stream& stream, const ClassCounts& arguments) override {
     cuda_count_classes(stream, arguments);
   }

@@ -10,23 +10,31 @@
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/largest.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/loss_functors.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int kCountWarps = 4;  // per block
 
+// The class of a sample's logits, or -1, in the first lane.
+struct Prediction {
+  int label;
+  int before;  // logits that precede the label's
+};
+
 template <typename T>
-__global__ void __launch_bounds__(kCountWarps* kWarpThreads) count_classes_kernel(ClassCounts a) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
-  const std::int64_t sample = std::int64_t{blockIdx.x} * kCountWarps + threadIdx.x / kWarpThreads;
-  if (sample >= a.batch) return;  // the whole warp
-  const int classes = static_cast<int>(a.classes), label = a.labels[sample];
-  if (a.weights[sample] == 0 || label < 0 || label >= classes) return;
+__device__ inline Prediction prediction_of(const ClassCounts& a, std::int64_t sample, int label, int lane) {
+  if (a.single_output) {
+    const float output = to_float(static_cast<const T*>(a.logits)[sample]);
+    const bool answers = fabsf(output) <= std::numeric_limits<float>::max();
+    return {answers ? static_cast<int>(class_of_output(a.loss, output, a.classes)) : -1, 0};
+  }
+  const int classes = static_cast<int>(a.classes);
   const T* logits = static_cast<const T*>(a.logits) + sample * a.classes;
   const float of_label = to_float(logits[label]);
   Largest largest;
-  int before = 0, bad = 0;  // logits that precede the label's, and NaNs
+  int before = 0, bad = 0;  // bad: NaNs
   for (int k = lane; k < classes; k += kWarpThreads) {
     const float logit = to_float(logits[k]);
     largest.take(logit, k);
@@ -36,9 +44,20 @@ __global__ void __launch_bounds__(kCountWarps* kWarpThreads) count_classes_kerne
   largest = warp_largest(largest);
   before = warp_sum(before);
   bad = warp_sum(bad);
-  if (lane != 0) return;
   const bool answers = bad == 0 && fabsf(largest.value) <= std::numeric_limits<float>::max();
-  const int prediction = answers ? largest.place : -1;
+  return {answers ? largest.place : -1, before};
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kCountWarps* kWarpThreads) count_classes_kernel(ClassCounts a) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const std::int64_t sample = std::int64_t{blockIdx.x} * kCountWarps + threadIdx.x / kWarpThreads;
+  if (sample >= a.batch) return;  // the whole warp
+  const int classes = static_cast<int>(a.classes), label = a.labels[sample];
+  if (a.weights[sample] == 0 || label < 0 || label >= classes) return;
+  const auto [prediction, before] = prediction_of<T>(a, sample, label, lane);
+  if (lane != 0) return;
+  const bool answers = prediction >= 0;
   if (a.by_class != nullptr) {
     atomicAdd(a.by_class + label, 1);
     if (answers) atomicAdd(a.by_class + a.classes + prediction, 1);

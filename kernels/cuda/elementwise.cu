@@ -171,7 +171,7 @@ void cuda_activation_forward(Stream& stream, const ActivationForward& a) {
   if (a.count == 0) return;
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
-    with_activation(a.activation, [&](auto function) {
+    with_any_activation(a.activation, [&](auto function) {
       launch(unary_kernel<T, T, decltype(function)>, cover(a.count, kLanesOf<T>), stream, a.count, function,
              static_cast<const T*>(a.x), static_cast<T*>(a.y));
     });
@@ -182,7 +182,7 @@ void cuda_activation_backward(Stream& stream, const ActivationBackward& a) {
   if (a.count == 0) return;
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
-    with_activation(a.activation, [&](auto function) {
+    with_any_activation(a.activation, [&](auto function) {
       using Gradient = GradientOf<decltype(function)>;
       launch(binary_kernel<T, T, Gradient>, cover(a.count, kLanesOf<T>), stream, a.count, Gradient{function},
              static_cast<const T*>(a.y), static_cast<const T*>(a.y_gradient), static_cast<T*>(a.x_gradient));

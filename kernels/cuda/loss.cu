@@ -11,6 +11,8 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/loss_functors.h"
+#include "kernels/shape_checks.h"
 
 namespace lockstep {
 namespace {
@@ -101,6 +103,50 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpThreads) sample_loss_kernel(
   a.losses[sample] = {loss, largest.place == label && !(loss != loss) ? 1 : 0};
 }
 
+template <typename T, typename Function>
+__global__ void __launch_bounds__(kBlockWarps* kWarpThreads)
+    output_loss_kernel(OutputLoss a, Function function, SampleLoss* losses) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const std::int64_t sample = std::int64_t{blockIdx.x} * kBlockWarps + threadIdx.x / kWarpThreads;
+  if (sample >= a.batch) return;  // the whole warp
+  const int outputs = static_cast<int>(a.outputs);
+  const T* logits = static_cast<const T*>(a.logits) + sample * outputs;
+  T* gradient =
+      a.logits_gradient == nullptr ? nullptr : static_cast<T*>(a.logits_gradient) + sample * outputs;
+  const float weight = a.weights[sample];
+  if (weight == 0) {
+    for (int k = lane; gradient != nullptr && k < outputs; k += kWarpThreads) gradient[k] = from_float<T>(0);
+    return;
+  }
+  const OutputTargets target = OutputTargets::of(a, sample);
+  const bool known = target.label >= 0 && target.label < a.classes;
+  Largest largest;
+  double sum = 0;
+  for (int k = lane; k < outputs; k += kWarpThreads) {
+    largest.take(to_float(logits[k]), k);
+    sum += function.loss(static_cast<double>(to_float(logits[k])), target(k));
+  }
+  largest = warp_largest(largest);
+  sum = known ? warp_sum(sum) : static_cast<double>(NAN);
+  const double loss = static_cast<double>(weight) * sum / outputs;
+  const std::int64_t prediction =
+      outputs == 1 ? class_of_output(a.loss, to_float(logits[0]), a.classes) : largest.place;
+  __syncwarp();  // all lanes have read the logits, which the gradient may overwrite
+  if (gradient != nullptr) {
+    const bool finite = fabs(loss) <= static_cast<double>(std::numeric_limits<float>::max());
+    const double scale = finite ? static_cast<double>(a.gradient_scale) * static_cast<double>(weight) *
+                                      static_cast<double>(a.loss_scale == nullptr ? 1.0f : *a.loss_scale) /
+                                      outputs
+                                : static_cast<double>(NAN);
+    for (int k = lane; k < outputs; k += kWarpThreads) {
+      const double slope = function.slope(static_cast<double>(to_float(logits[k])), target(k));
+      gradient[k] = from_float<T>(static_cast<float>(scale * slope));
+    }
+  }
+  if (lane != 0) return;
+  losses[sample] = {loss, prediction == target.label && !(loss != loss) ? 1 : 0};
+}
+
 __global__ void __launch_bounds__(kBlockThreads)
     loss_sums_kernel(std::int64_t batch, const float* weights, const SampleLoss* losses, LossSums* sums) {
   double loss = 0;
@@ -153,6 +199,24 @@ void cuda_softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& a) {
              {.grid = dim3(static_cast<unsigned>(ceil_div(a.batch, kBlockWarps))),
               .block = dim3(kBlockWarps * kWarpThreads)},
              stream, batch);
+    });
+  }
+  launch(loss_sums_kernel, {.grid = dim3(1), .block = dim3(kBlockThreads)}, stream, a.batch, a.weights,
+         static_cast<const SampleLoss*>(losses), a.sums);
+}
+
+void cuda_output_loss(Stream& stream, const OutputLoss& a) {
+  check_output_loss(a);
+  auto* losses = static_cast<SampleLoss*>(a.scratch);
+  if (a.batch > 0) {
+    with_element(a.type, [&](auto element) {
+      using T = typename decltype(element)::type;
+      with_output_loss(a.loss, [&](auto function) {
+        launch(output_loss_kernel<T, decltype(function)>,
+               {.grid = dim3(static_cast<unsigned>(ceil_div(a.batch, kBlockWarps))),
+                .block = dim3(kBlockWarps * kWarpThreads)},
+               stream, a, function, losses);
+      });
     });
   }
   launch(loss_sums_kernel, {.grid = dim3(1), .block = dim3(kBlockThreads)}, stream, a.batch, a.weights,

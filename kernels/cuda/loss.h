@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CUDA implementation of SoftmaxCrossEntropy, for logits in fp32 or a half type. Exponentials are fp32,
-// sums are fp64 and computed in a fixed order.
+// CUDA implementation of SoftmaxCrossEntropy and OutputLoss, for logits in fp32 or a half type. Exponentials
+// of softmax are fp32, all else is fp64 and computed in a fixed order.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@ namespace lockstep {
 
 // A device cannot throw: a label outside [0, classes) makes the loss NaN.
 void cuda_softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments);
+void cuda_output_loss(Stream& stream, const OutputLoss& arguments);
 std::size_t cuda_loss_scratch_bytes(std::int64_t batch);
 
 }  // namespace lockstep

@@ -103,6 +103,34 @@ TEST_F(CudaElementwise, ActivationsEqualTheCpu) {
   });
 }
 
+TEST_F(CudaElementwise, SmoothActivationsAreCloseToTheCpus) {
+  for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
+    for (const Activation activation : {Activation::sigmoid, Activation::tanh, Activation::gelu}) {
+      const Values x = values(count, "x", type), y_gradient = values(count, "y gradient", type);
+      Values y(x.size()), x_gradient(x.size());
+      cpu_.activation_forward(stream_, {activation, DType::f32, count, x.data(), y.data()});
+      const DeviceMemory x_memory(x, type, misaligned), y_gradient_memory(y_gradient, type, misaligned),
+          y_memory(x.size() * size_of(type), misaligned), x_gradient_memory(x.size() * size_of(type));
+      const double precision = type == DType::f32 ? 1e-6 : 1.01 * precision_of(type);
+      const Values emulated = in_any_order([&] {
+        cuda_activation_forward(stream_, {activation, type, count, x_memory.data(), y_memory.data()});
+        return y_memory.values(type);
+      });
+      expect_near(emulated, widen(y), precision, 1e-6);
+      const Values& read = reads_input(activation) ? x : emulated;
+      cpu_.activation_backward(
+          stream_, {activation, DType::f32, count, read.data(), y_gradient.data(), x_gradient.data()});
+      const Values emulated_gradient = in_any_order([&] {
+        cuda_activation_backward(
+            stream_, {activation, type, count, reads_input(activation) ? x_memory.data() : y_memory.data(),
+                      y_gradient_memory.data(), x_gradient_memory.data()});
+        return x_gradient_memory.values(type);
+      });
+      expect_near(emulated_gradient, widen(x_gradient), precision, 1e-5);
+    }
+  });
+}
+
 TEST_F(CudaElementwise, SumsAndProductsAreRoundedOnce) {
   for_each_case([&](DType type, std::int64_t count, std::size_t misaligned) {
     const Values a = values(count, "a", type), b = values(count, "b", type);

@@ -195,5 +195,55 @@ TEST(SoftmaxCrossEntropy, AnEmptyBatchHasZeroSums) {
   EXPECT_EQ(sums.samples, 0);
 }
 
+TEST(OutputLoss, EqualsTheCpu) {
+  Stream stream(Device{}, StreamUse::compute);
+  for (const DType type : kElementTypes) {
+    for (const Loss loss : {Loss::binary_cross_entropy, Loss::mean_squared_error}) {
+      for (const auto& [samples, classes, outputs] : {std::tuple{5, 2, 1}, {34, 2, 2}, {20, 70, 70}}) {
+        SCOPED_TRACE(fmt::format("{}, {} samples, {} outputs in {}", static_cast<int>(loss), samples, outputs,
+                                 name_of(type)));
+        LossBatch batch = LossBatch::random(type, samples, outputs);
+        for (std::size_t i = 0; i < batch.labels.size(); ++i)
+          batch.labels[i] = static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(classes));
+        LossSums expected;
+        Values expected_gradient(batch.logits.size());
+        OutputLoss a{.loss = loss,
+                     .batch = samples,
+                     .classes = classes,
+                     .outputs = outputs,
+                     .logits = batch.logits.data(),
+                     .labels = batch.labels.data(),
+                     .weights = batch.weights.data(),
+                     .shares = batch.shares.empty() ? nullptr : batch.shares.data(),
+                     .label_smoothing = 0.1f,
+                     .gradient_scale = 0.25f,
+                     .logits_gradient = expected_gradient.data(),
+                     .sums = &expected};
+        backend_for(Device{}).output_loss(stream, a);
+        const DeviceMemory input(batch.logits, type), output(batch.logits.size() * size_of(type)),
+            label(batch.labels), weight(batch.weights, DType::f32),
+            share(batch.shares.empty() ? Values(1) : batch.shares, DType::f32), sums(sizeof(LossSums)),
+            scratch(cuda_loss_scratch_bytes(samples));
+        a.type = type;
+        a.logits = input.data();
+        a.labels = label.as<const std::int32_t>();
+        a.weights = weight.as<const float>();
+        a.shares = batch.shares.empty() ? nullptr : share.as<const float>();
+        a.logits_gradient = output.data();
+        a.sums = sums.as<LossSums>();
+        a.scratch = scratch.data();
+        const Values gradient = in_any_order([&] {
+          cuda_output_loss(stream, a);
+          return output.values(type);
+        });
+        expect_near(gradient, widen(expected_gradient), 1e-6 + 1.01 * precision_of(type), 1e-7);
+        EXPECT_NEAR(sums.as<LossSums>()->loss, expected.loss, 1e-6 * std::abs(expected.loss) + 1e-6);
+        EXPECT_EQ(sums.as<LossSums>()->correct, expected.correct);
+        EXPECT_EQ(sums.as<LossSums>()->samples, expected.samples);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -85,6 +85,41 @@ TEST_P(Elementwise, Relu6ClampsAtSix) {
   }
 }
 
+// The definition in double precision.
+double smooth_activation(Activation activation, double x) {
+  if (activation == Activation::sigmoid) return 1 / (1 + std::exp(-x));
+  if (activation == Activation::tanh) return std::tanh(x);
+  return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+}
+
+TEST_P(Elementwise, SmoothActivationsAndTheirGradientsMatchTheDefinition) {
+  for (const Activation activation : {Activation::sigmoid, Activation::tanh, Activation::gelu}) {
+    for (const std::int64_t count : kElementCounts) {
+      SCOPED_TRACE(fmt::format("activation {}, {} elements", static_cast<int>(activation), count));
+      Values x = random(count, "x");
+      for (float& value : x) value *= 8;
+      const Values y_gradient = random(count, "gradient");
+      const GuardedMemory input = memory(x), output = memory(count), given = memory(y_gradient),
+                          result = memory(count);
+      backend_.activation_forward(stream_, {activation, type_, count, input.data(), output.data()});
+      backend_.activation_backward(
+          stream_, {activation, type_, count, reads_input(activation) ? input.data() : output.data(),
+                    given.data(), result.data()});
+      EXPECT_TRUE(output.margin_intact() && result.margin_intact());
+      const Values y = output.values(), gradient = result.values();
+      const double precision = type_ == DType::f32 ? 1e-6 : type_ == DType::f16 ? 1e-3 : 8e-3;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const double at = static_cast<double>(x[i]), h = 1e-5;
+        ASSERT_NEAR(y[i], smooth_activation(activation, at), precision * std::max(1.0, std::abs(at)));
+        const double slope =
+            (smooth_activation(activation, at + h) - smooth_activation(activation, at - h)) / (2 * h);
+        // The result, from which backward computes the slope, was rounded to the type.
+        ASSERT_NEAR(gradient[i], slope * static_cast<double>(y_gradient[i]), 2 * precision) << at;
+      }
+    }
+  }
+}
+
 TEST_P(Elementwise, ReluBackwardPassesGradientsOfPositiveOutputs) {
   for (const std::int64_t count : kElementCounts) {
     const Values gradient = random(count, "gradient");

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/text/enum_words.h"
 #include "tests/kernels/planned_memory.h"
 #include "tests/message_of.h"
 
@@ -384,6 +385,136 @@ TEST(SoftmaxCrossEntropy, ALabelOutsideTheClassesIsNamedBeforeAnythingIsWritten)
     expect_parts(message, {"sample 3", fmt::format("label {}", label)});
     EXPECT_EQ(sums.loss, 42.0f);
     EXPECT_EQ(gradient, Values(batch.logits.size(), 42.0f));
+  }
+}
+
+// The definition in double precision: the mean over the outputs, for one output or one per class.
+double reference_output_loss(const OutputLoss& a, const Doubles& logits) {
+  double loss = 0;
+  for (std::int64_t i = 0; i < a.batch; ++i) {
+    for (std::int64_t k = 0; k < a.outputs; ++k) {
+      const double share = a.shares == nullptr ? 1 : static_cast<double>(a.shares[i]);
+      const auto hit = [&](std::int32_t label) {
+        return a.outputs == 1 ? static_cast<double>(label) : label == k ? 1.0 : 0.0;
+      };
+      double target = share * hit(a.labels[i]) + (share < 1 ? (1 - share) * hit(a.labels[i ^ 1]) : 0);
+      const bool smooths = a.outputs > 1 || a.loss == Loss::binary_cross_entropy;
+      const double smoothing = smooths ? static_cast<double>(a.label_smoothing) : 0;
+      target =
+          (1 - smoothing) * target + smoothing / static_cast<double>(std::max<std::int64_t>(a.outputs, 2));
+      const double x = logits[static_cast<std::size_t>(i * a.outputs + k)], p = 1 / (1 + std::exp(-x));
+      const double each = a.loss == Loss::binary_cross_entropy
+                              ? -target * std::log(p) - (1 - target) * std::log(1 - p)
+                              : (x - target) * (x - target);
+      loss += static_cast<double>(a.weights[i]) * each / static_cast<double>(a.outputs);
+    }
+  }
+  return loss;
+}
+
+// The arguments of a loss of this batch, whose logits are one for each output.
+OutputLoss output_loss_of(const Batch& batch, Loss loss, std::int64_t classes, LossSums* sums) {
+  return {.loss = loss,
+          .batch = static_cast<std::int64_t>(batch.labels.size()),
+          .classes = classes,
+          .outputs = batch.classes,
+          .type = batch.type,
+          .labels = batch.labels.data(),
+          .weights = batch.weights.data(),
+          .shares = batch.shares.empty() ? nullptr : batch.shares.data(),
+          .label_smoothing = batch.label_smoothing,
+          .gradient_scale = batch.gradient_scale,
+          .sums = sums};
+}
+
+TEST(OutputLoss, MatchesTheDefinitionAndItsSlopes) {
+  Stream stream(Device{}, StreamUse::compute);
+  for (const Loss loss : {Loss::binary_cross_entropy, Loss::mean_squared_error}) {
+    for (const auto& [samples, classes, outputs] :
+         {std::tuple{2, 2, 1}, {34, 2, 2}, {2500, 10, 10}, {2501, 2, 1}}) {
+      for (const float smoothing : {0.0f, 0.1f}) {
+        SCOPED_TRACE(fmt::format("{}, {} samples of {} classes, {} outputs, smoothing {}", word_of(loss),
+                                 samples, classes, outputs, smoothing));
+        Batch batch = Batch::random(samples, outputs);
+        for (std::size_t i = 0; i < batch.labels.size(); ++i)
+          batch.labels[i] = static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(classes));
+        batch.label_smoothing = smoothing;
+        if (smoothing > 0 && samples % 2 == 0) {
+          batch.shares = random_values(samples, "shares");
+          for (float& share : batch.shares) share = 0.5f + 0.5f * share;
+        }
+        batch.weights.back() = 0;
+        LossSums sums;
+        OutputLoss a = output_loss_of(batch, loss, classes, &sums);
+        const GuardedMemory from(batch.logits, DType::f32), gradient(batch.logits.size() * sizeof(float));
+        a.logits = from.data();
+        a.logits_gradient = gradient.data();
+        backend_for(Device{}).output_loss(stream, a);
+        EXPECT_TRUE(gradient.margin_intact());
+        const auto definition = [&](const Doubles& at) { return reference_output_loss(a, at); };
+        const Doubles logits = widen(batch.logits);
+        EXPECT_NEAR(sums.loss, definition(logits), 1e-6 * samples * 10);
+        EXPECT_EQ(sums.samples, samples - 1);
+        const Doubles direction = widen(random_values(static_cast<std::int64_t>(logits.size()), "direction"));
+        EXPECT_NEAR(dot(widen(gradient.values()), direction),
+                    batch.gradient_scale * slope(logits, direction, definition),
+                    1e-5 * std::sqrt(static_cast<double>(samples)));
+        for (std::int64_t k = 0; k < outputs; ++k)
+          EXPECT_EQ(gradient.values()[batch.logits.size() - 1 - static_cast<std::size_t>(k)], 0)
+              << "weight 0";
+        // In place.
+        const Values apart = gradient.values();
+        a.logits_gradient = from.data();
+        backend_for(Device{}).output_loss(stream, a);
+        EXPECT_EQ(from.values(), apart);
+      }
+    }
+  }
+}
+
+TEST(OutputLoss, CountsTheClassThatASingleOutputMeans) {
+  Stream stream(Device{}, StreamUse::compute);
+  const auto correct = [&](Loss loss, std::int64_t classes, const Values& outputs,
+                           const std::vector<std::int32_t>& labels) {
+    Batch batch{.classes = 1, .logits = outputs, .labels = labels, .weights = Values(labels.size(), 1.0f)};
+    LossSums sums;
+    OutputLoss a = output_loss_of(batch, loss, classes, &sums);
+    a.logits = batch.logits.data();
+    backend_for(Device{}).output_loss(stream, a);
+    return sums.correct;
+  };
+  const float nan = std::nanf("");
+  EXPECT_EQ(correct(Loss::binary_cross_entropy, 2, {0.1f, -0.1f, 5, 0, nan}, {1, 0, 0, 0, 0}), 3);
+  EXPECT_EQ(correct(Loss::mean_squared_error, 4, {0.4f, -3, 1.4f, 2.6f, 9, 9, nan}, {0, 0, 1, 3, 3, 2, 0}),
+            5);
+}
+
+TEST(OutputLoss, ExtremeOutputsStayFiniteAndNansReachTheGradient) {
+  Stream stream(Device{}, StreamUse::compute);
+  Batch batch{.classes = 1, .logits = {1000, -1000, 1000}, .labels = {1, 0, 0}, .weights = {1, 1, 1}};
+  LossSums sums;
+  Values gradient(3);
+  OutputLoss a = output_loss_of(batch, Loss::binary_cross_entropy, 2, &sums);
+  a.logits = batch.logits.data();
+  a.logits_gradient = gradient.data();
+  backend_for(Device{}).output_loss(stream, a);
+  EXPECT_FLOAT_EQ(sums.loss, 1000);
+  EXPECT_EQ(gradient, (Values{0, 0, batch.gradient_scale}));
+  batch.logits[1] = std::nanf("");
+  backend_for(Device{}).output_loss(stream, a);
+  EXPECT_TRUE(std::isnan(sums.loss) && std::isnan(gradient[1]) && !std::isnan(gradient[0]));
+}
+
+TEST(OutputLoss, RefusesOutputsThatDoNotSuitTheClasses) {
+  Stream stream(Device{}, StreamUse::compute);
+  const Batch batch = Batch::random(2, 1);
+  LossSums sums;
+  for (const auto& [loss, classes] :
+       {std::pair{Loss::binary_cross_entropy, 3}, {Loss::mean_squared_error, 0}}) {
+    OutputLoss a = output_loss_of(batch, loss, classes, &sums);
+    a.logits = batch.logits.data();
+    expect_parts(message_of<ConfigError>([&] { backend_for(Device{}).output_loss(stream, a); }),
+                 {std::string(word_of(loss)), "1 outputs", fmt::format("{} classes", classes)});
   }
 }
 
