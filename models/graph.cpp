@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/text/enum_words.h"
 #include "kernels/affine.h"
 
 namespace lockstep {
@@ -11,6 +12,11 @@ namespace {
 
 void require(bool condition, const std::string& layer, const std::string& message) {
   if (!condition) throw ConfigError(fmt::format("layer {}: {}", layer, message));
+}
+
+void require_fused(Activation activation, const std::string& layer) {
+  require(is_fused(activation), layer,
+          fmt::format("batch norm does not apply {}; append it with activation()", word_of(activation)));
 }
 
 void require_image(const Shape& shape, const std::string& layer) {
@@ -30,6 +36,7 @@ std::string_view kind_of(const Operation& operation) {
     std::string_view operator()(const ActivationOptions&) const { return "activation"; }
     std::string_view operator()(const DropoutOptions&) const { return "dropout"; }
     std::string_view operator()(const AddOptions&) const { return "add"; }
+    std::string_view operator()(const FlattenOptions&) const { return "flatten"; }
   };
   return std::visit(Kind{}, operation);
 }
@@ -149,6 +156,7 @@ Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::str
                         SourcePlace place) {
   const Shape in = checked(x);
   require(!options.residual, name, "options.residual is set, but no residual is given");
+  require_fused(options.activation, name);
   return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place}, in);
 }
 
@@ -158,6 +166,7 @@ Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const
   require(in == checked(residual), name,
           fmt::format("the input has the shape {}, the residual {}; they must be equal", to_string(in),
                       to_string(checked(residual))));
+  require_fused(options.activation, name);
   options.residual = true;
   return append({.name = name, .operation = options, .inputs = {x, residual}, .output = {}, .place = place},
                 in);
@@ -192,6 +201,12 @@ Value Graph::add(Value a, Value b, SourcePlace place) {
   return append({.name = "", .operation = AddOptions{}, .inputs = {a, b}, .output = {}, .place = place}, in);
 }
 
+Value Graph::flatten(Value x, SourcePlace place) {
+  const Shape in = checked(x);
+  return append({.name = "", .operation = FlattenOptions{}, .inputs = {x}, .output = {}, .place = place},
+                {in[0], in.elements() / in[0]});
+}
+
 Value Graph::dropout(Value x, double probability, const std::string& name, SourcePlace place) {
   const Shape in = checked(x);
   require(probability >= 0 && probability < 1, name,
@@ -218,10 +233,13 @@ void Graph::end_block() {
 }
 
 void Graph::classify(Value logits) {
-  const Shape expected{input_.batch, input_.classes};
-  require(checked(logits) == expected, "classify",
-          fmt::format("the logits have the shape {}, expected {}", to_string(checked(logits)),
-                      to_string(expected)));
+  const Shape expected{input_.batch, input_.classes}, single{input_.batch, 1};
+  const bool may_be_single = input_.loss == Loss::mean_squared_error ||
+                             (input_.loss == Loss::binary_cross_entropy && input_.classes <= 2);
+  require(checked(logits) == expected || (may_be_single && checked(logits) == single), "classify",
+          fmt::format("the logits have the shape {}, expected {}{} for {} of {} classes",
+                      to_string(checked(logits)), to_string(expected),
+                      may_be_single ? " or " + to_string(single) : "", word_of(input_.loss), input_.classes));
   require(!hidden(logits), "classify",
           "the logits were computed inside a block that has ended; only the block's last value may be used");
   require(logits_.id < 0, "classify", "the logits are already set");

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -13,6 +14,7 @@
 
 #include "core/tensor/tensor.h"
 #include "kernels/batch_norm.h"
+#include "kernels/loss.h"
 #include "kernels/pooling.h"
 #include "models/source_place.h"
 
@@ -30,12 +32,15 @@ struct GraphInput {
   std::int64_t channels = 0;
   std::int64_t classes = 0;
   DType type = DType::u8;  // of samples: see ImageInput::source
+  Loss loss = Loss::cross_entropy;
 };
 
 // The distribution of initial weights. fan_in_uniform is PyTorch's default, U(-1/sqrt(fan_in),
 // 1/sqrt(fan_in)), also for biases. he_normal is N(0, 2 / fan_out) (He et al., 2015), normal_001 is N(0,
 // 0.01^2); biases are zero.
 enum class Initialization { fan_in_uniform, he_normal, normal_001 };
+inline constexpr std::string_view kInitializationWords[] = {"fan_in_uniform", "he_normal", "normal_001"};
+constexpr std::span<const std::string_view> words_of(Initialization) { return kInitializationWords; }
 
 struct ConvolutionOptions {
   std::int64_t channels = 0;  // of the output
@@ -58,13 +63,14 @@ struct ActivationOptions {
   Activation activation = Activation::relu;
 };
 struct AddOptions {};
+struct FlattenOptions {};
 struct DropoutOptions {
   double probability = 0;
   std::string purpose;  // of its random numbers
 };
 
 using Operation = std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, PoolingOptions,
-                               ActivationOptions, AddOptions, DropoutOptions>;
+                               ActivationOptions, AddOptions, FlattenOptions, DropoutOptions>;
 
 // "convolution", "max pooling", ...
 std::string_view kind_of(const Operation& operation);
@@ -111,6 +117,8 @@ class Graph {
   }
   Value activation(Value x, Activation activation, SourcePlace place = SourcePlace::current());
   Value add(Value a, Value b, SourcePlace place = SourcePlace::current());
+  // [N, C, H, W] as [N, C * H * W]. linear() needs no such layer.
+  Value flatten(Value x, SourcePlace place = SourcePlace::current());
   // In training, drops each element with this probability, in [0, 1), and scales the others. Identity in
   // evaluation; a probability of 0 appends no layer. The name selects the layer's random numbers.
   Value dropout(Value x, double probability, const std::string& name,
@@ -126,7 +134,8 @@ class Graph {
   // does not update them. Returns the number of matching layers.
   int freeze(std::string_view prefix);
 
-  // Sets the value that the loss is computed from: [N, classes], made by linear(). Call once.
+  // Sets the value that the loss is computed from, made by linear(): [N, classes], or what OutputLoss allows.
+  // Call once.
   void classify(Value logits);
 
   const GraphInput& input_shape() const { return input_; }

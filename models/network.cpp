@@ -331,7 +331,7 @@ void Network::visit_state(StateVisitor& visitor) {
 Tensor Network::logits() const {
   const PlannedValue& logits = plan_.values[static_cast<std::size_t>(plan_.logits)];
   return {.data = block_data(logits.data_block),
-          .shape = {input_.batch, input_.classes},
+          .shape = logits.layout.shape(),
           .dtype = logits.layout.dtype(),
           .device = options_.device};
 }
@@ -404,23 +404,33 @@ void Network::forward(const Batch& batch, const Pass& pass) {
              [&] { plan_.nodes[node].layer->forward(pass, bindings_[node]); });
   }
 
+  compute_loss(batch, pass);
+}
+
+void Network::compute_loss(const Batch& batch, const Pass& pass) {
   const Tensor result = logits();
+  const bool trains = pass.mode == Mode::training;
   std::byte* gradient = block_data(plan_.values[static_cast<std::size_t>(plan_.logits)].gradient_block);
-  backend_.softmax_cross_entropy(
-      pass.stream,
-      {.batch = input_.batch,
-       .classes = input_.classes,
-       .type = result.dtype,
-       .logits = result.data,
-       .labels = batch.labels.as<std::int32_t>().data(),
-       .weights = batch.weights.as<float>().data(),
-       .shares = pass.mode == Mode::training ? shares : nullptr,
-       .label_smoothing = pass.mode == Mode::training ? static_cast<float>(options_.label_smoothing) : 0.0f,
-       .gradient_scale = pass.gradient_scale,
-       .loss_scale = pass.loss_scale,
-       .logits_gradient = pass.mode == Mode::training ? gradient : nullptr,
-       .sums = reinterpret_cast<LossSums*>(loss_.data()),
-       .scratch = loss_scratch_.data()});
+  const auto common = [&](auto arguments) {
+    arguments.batch = input_.batch;
+    arguments.classes = input_.classes;
+    arguments.type = result.dtype;
+    arguments.logits = result.data;
+    arguments.labels = batch.labels.as<std::int32_t>().data();
+    arguments.weights = batch.weights.as<float>().data();
+    arguments.shares = trains ? reinterpret_cast<const float*>(shares_.data()) : nullptr;
+    arguments.label_smoothing = trains ? static_cast<float>(options_.label_smoothing) : 0.0f;
+    arguments.gradient_scale = pass.gradient_scale;
+    arguments.loss_scale = pass.loss_scale;
+    arguments.logits_gradient = trains ? gradient : nullptr;
+    arguments.sums = reinterpret_cast<LossSums*>(loss_.data());
+    arguments.scratch = loss_scratch_.data();
+    return arguments;
+  };
+  if (input_.loss == Loss::cross_entropy)
+    backend_.softmax_cross_entropy(pass.stream, common(SoftmaxCrossEntropy{}));
+  else
+    backend_.output_loss(pass.stream, common(OutputLoss{.loss = input_.loss, .outputs = result.shape[1]}));
 }
 
 void Network::recompute(const NodeRange& block, const Pass& pass) {

@@ -77,6 +77,8 @@ class Network {
   Precision precision() const { return options_.precision; }
   Backend& backend() { return backend_; }
   std::int64_t batch() const { return input_.batch; }
+  std::int64_t classes() const { return input_.classes; }
+  Loss loss_kind() const { return input_.loss; }
   const MemoryPlan& memory() const { return memory_; }
   // The memory that a network would need, without creating it. A missing kernel choice is assumed to be the
   // first candidate.
@@ -134,7 +136,8 @@ class Network {
   // backward_parameters the gradients of its parameters, after backward_inputs those of its inputs. Later
   // layers may reuse the memory.
   std::vector<FlatRange> made_by(std::size_t node, Direction direction) const;
-  // The logits [batch, classes] of the last forward, in the device's memory and the network's storage type.
+  // The logits [batch, classes], or [batch, 1] (see OutputLoss), of the last forward, in the device's memory
+  // and the network's storage type.
   Tensor logits() const;
 
  private:
@@ -144,6 +147,7 @@ class Network {
   std::byte* block_data(int block) const;  // null for block -1
   void recompute(const NodeRange& block, const Pass& pass);
   void initialize();
+  void compute_loss(const Batch& batch, const Pass& pass);
   void take_samples(const Batch& batch, const Pass& pass);
   // The batch's images, or in training the output of ColorJitter.
   const void* colored(const Batch& batch, const Pass& pass);

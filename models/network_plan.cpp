@@ -68,7 +68,7 @@ class NodePlanner {
   void fuse_activations() {
     for (const Layer& layer : graph_.layers()) {
       const auto* activation = std::get_if<ActivationOptions>(&layer.operation);
-      if (activation == nullptr || layer.inputs[0].id == 0) continue;
+      if (activation == nullptr || !is_fused(activation->activation) || layer.inputs[0].id == 0) continue;
       const auto input = static_cast<std::size_t>(layer.inputs[0].id);
       const Operation& producer = graph_.layers()[input - 1].operation;
       const bool affine = std::holds_alternative<ConvolutionOptions>(producer) ||

@@ -6,6 +6,7 @@
 
 #include "core/tensor/buffer.h"
 #include "models/dropout_layer.h"
+#include "models/flatten_layer.h"
 
 namespace lockstep {
 namespace {
@@ -195,8 +196,11 @@ class ActivationLayer final : public PlannedLayer {
     output_ = input;
   }
 
-  bool backward_reads_output() const override { return true; }
-  Sharing output_sharing() const override { return applied_ ? Sharing::same : Sharing::in_place; }
+  bool backward_reads_input(int) const override { return reads_input(activation_); }
+  bool backward_reads_output() const override { return !reads_input(activation_); }
+  Sharing output_sharing() const override {
+    return applied_ ? Sharing::same : reads_input(activation_) ? Sharing::none : Sharing::in_place;
+  }
   Sharing gradient_sharing(int) const override { return Sharing::in_place; }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
@@ -209,12 +213,13 @@ class ActivationLayer final : public PlannedLayer {
   }
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
     if (memory.input_gradients[0] == nullptr) return;
-    backend_.activation_backward(pass.stream, {.activation = activation_,
-                                               .type = output_.dtype(),
-                                               .count = output_.physical_elements(),
-                                               .y = memory.outputs[0],
-                                               .y_gradient = memory.output_gradients[0],
-                                               .x_gradient = memory.input_gradients[0]});
+    backend_.activation_backward(pass.stream,
+                                 {.activation = activation_,
+                                  .type = output_.dtype(),
+                                  .count = output_.physical_elements(),
+                                  .y = reads_input(activation_) ? memory.inputs[0] : memory.outputs[0],
+                                  .y_gradient = memory.output_gradients[0],
+                                  .x_gradient = memory.input_gradients[0]});
   }
 
  private:
@@ -347,6 +352,7 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
     std::unique_ptr<PlannedLayer> operator()(const AddOptions&) const {
       return std::make_unique<AddLayer>(backend, x, inputs[1]);
     }
+    std::unique_ptr<PlannedLayer> operator()(const FlattenOptions&) const { return plan_flatten(backend, x); }
     std::unique_ptr<PlannedLayer> operator()(const DropoutOptions& o) const {
       return plan_dropout(backend, o, x);
     }

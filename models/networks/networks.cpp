@@ -88,6 +88,7 @@ const std::vector<NetworkEntry>& network_table() {
        [](Graph& graph, Choice choice) {
          mobilenet_v2(graph, {.stem = choice.stem, .dropout = dropout_of(choice, 0.2)});
        }},
+      {kLayersNetwork, [](Graph& graph, Choice choice) { build_layers(graph, choice.layers); }},
   };
   return table;
 }

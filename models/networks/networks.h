@@ -12,6 +12,7 @@
 
 #include "core/number_option.h"
 #include "models/graph.h"
+#include "models/networks/layers.h"
 
 namespace lockstep {
 
@@ -36,6 +37,8 @@ struct NetworkChoice {
   double dropout = kOwnDropout;              // mlp, cnn, vgg11_bn, mobilenet_v2
   static constexpr double kOwnDropout = -1;  // the value of the network's paper, or none
   OwnNumbers own = {};                       // own numbers of networks
+  std::vector<LayerSpec> layers = {};        // "layers" only
+  Loss loss = Loss::cross_entropy;           // used in building the graph: GraphInput::loss
 };
 
 // A row of the table of networks, selected by model.name.

@@ -180,6 +180,7 @@ void tangled(Graph& graph) {
 std::map<std::string, std::function<void(Graph&)>> graphs() {
   std::map<std::string, std::function<void(Graph&)>> all = {{"tangled", tangled}};
   for (const std::string& name : network_names()) {
+    if (name == kLayersNetwork) continue;
     all[name] = [name](Graph& graph) { build_network(graph, {.name = name}); };
   }
   return all;

@@ -16,10 +16,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-// toml++ 3.3 asserts on malformed headers such as "[[[" just before it would report them.
-#define TOML_ASSERT(expression) static_cast<void>(0)
-#include <toml++/toml.h>
-
 #include "core/error.h"
 #include "core/text/enum_words.h"
 #include "core/text/named_entries.h"
@@ -27,6 +23,7 @@
 #include "launch/program/config/config_conflicts.h"
 #include "launch/program/config/config_defaults.h"
 #include "launch/program/config/config_keys.h"
+#include "launch/program/config/layer_tables.h"
 #include "launch/program/config/suggestions.h"
 #include "launch/program/config/toml_text.h"
 
@@ -238,6 +235,10 @@ class Loader {
   void read_file(std::string_view text, const std::string& name);
   void read_override(const std::string& text);
   Config finish();
+  // The network that overrides of layers change.
+  void set_layers(std::span<const LayerSpec> layers) {
+    config_.model.layers.assign(layers.begin(), layers.end());
+  }
   // Checks each value that was read, without conflicts between keys.
   void check_each() {
     all_read_ = false;  // a missing key is no error: the configuration may set it
@@ -257,6 +258,8 @@ class Loader {
   void read_root(const toml::table& root, const std::string& name);
   void read_section(const std::string& section, const toml::table& table, const std::string& name);
   void assign(const Key& key, const toml::node& node, const Origin& origin);
+  void read_layer_override(const std::string& name, std::string_view given, const std::string& text);
+  void check_layers();
   // Reports a key's value at the place where it was given.
   void complain(const Key& key, const std::string& what) {
     const Origin& origin = origins_[&key];
@@ -303,6 +306,11 @@ void Loader::assign(const Key& key, const toml::node& node, const Origin& origin
       return node.is_integer() || node.value_exact<std::string>() == detail::kAutoWord;
     } else if constexpr (std::is_same_v<std::decay_t<decltype(member)>, detail::Flag>) {
       return read(node, member);
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(member)>, std::vector<LayerSpec>*>) {
+      return read_layers(node, origin.name, *member, [&](std::uint32_t line, const std::string& what) {
+        const bool in_file = !origin.name.empty();
+        complaints_.add(origin.name, in_file ? line : 0, in_file ? what : key.name + ": " + what);
+      });
     } else {
       return read(node, *member);
     }
@@ -368,6 +376,7 @@ void Loader::read_override(const std::string& text) {
   const std::string name(trimmed(std::string_view(text).substr(0, equals), " \t"));
   if (equals == std::string::npos || name.empty())
     return complaints_.add("", 0, fmt::format("--set {}: section.key=value is expected", one_line(text)));
+  if (name.starts_with(kLayerPrefix)) return read_layer_override(name, text.substr(equals + 1), text);
   const Key* key = find_key(name);
   if (!key) return complaints_.add("", 0, unknown_key(name, keys_));
   const detail::Member member = key->member(config_);
@@ -385,6 +394,20 @@ void Loader::read_override(const std::string& text) {
   }
 }
 
+void Loader::read_layer_override(const std::string& name, std::string_view given, const std::string& text) {
+  const LayerPlace place =
+      find_layer(config_.model.layers, std::string_view(name).substr(kLayerPrefix.size()));
+  std::string problem = place.problem;
+  try {
+    if (problem.empty())
+      problem =
+          set_layer_field(place, *parse_value(std::string(trimmed(given, " \t")), false, text).get("value"));
+  } catch (const ConfigError& error) {
+    return complaints_.add("", 0, error.what());
+  }
+  if (!problem.empty()) complaints_.add("", 0, fmt::format("{}: {}", one_line(text), problem));
+}
+
 void Loader::check_values() {
   for (const Key& key : keys_) {
     const auto origin = origins_.find(&key);
@@ -400,7 +423,22 @@ void Loader::check_values() {
   }
 }
 
+// Layers choose the network, unless its name is given.
+void Loader::check_layers() {
+  std::string& network = config_.model.name;
+  const bool has_layers = !config_.model.layers.empty();
+  if (has_layers && !given("model.name")) network = kLayersNetwork;
+  if (has_layers && network != kLayersNetwork)
+    complain(*find_key("model.layer"),
+             fmt::format("model.layer: allowed only with model.name = \"{}\", not \"{}\"; remove one of them",
+                         kLayersNetwork, network));
+  if (!has_layers && network == kLayersNetwork)
+    complain(*find_key("model.name"),
+             fmt::format("model.name = \"{}\": describe the network in tables [[model.layer]]", network));
+}
+
 void Loader::check_together() {
+  check_layers();
   for (const std::string& conflict : conflicts_in(config_)) {
     const auto* key = find_key(conflict.substr(0, conflict.find(' ')));
     CHECK(key != nullptr, "no key begins \"{}\"", conflict);
@@ -439,8 +477,10 @@ Config load_config(const std::string& preset_or_path, std::span<const std::strin
   return loader.finish();
 }
 
-void check_override(const std::string& override_text, const Registry& registry) {
+void check_override(const std::string& override_text, const Registry& registry,
+                    std::span<const LayerSpec> layers) {
   Loader loader(registry);
+  loader.set_layers(layers);
   loader.read_override(override_text);
   loader.check_each();
 }

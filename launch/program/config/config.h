@@ -90,8 +90,9 @@ Config load_config(const std::string& preset_or_path, std::span<const std::strin
                    const Registry& registry = {});
 
 // Throws ConfigError if an override is wrong in any configuration: an unknown key, or a value that the key
-// does not allow.
-void check_override(const std::string& override_text, const Registry& registry = {});
+// does not allow. layers: those of the configuration, for model.layer.NAME.FIELD.
+void check_override(const std::string& override_text, const Registry& registry = {},
+                    std::span<const LayerSpec> layers = {});
 
 // A Config from overrides only; all other keys have their defaults. Throws ConfigError.
 Config config_of(std::span<const std::string> overrides, const Registry& registry = {});

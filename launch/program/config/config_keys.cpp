@@ -88,6 +88,16 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"model.reset_head", MEMBER(model.reset_head),
        "With --init: do not load the classifier head (the last linear layer) but initialise it randomly, so "
        "that the classes may differ from the file's"},
+      {"model.layer", MEMBER(model.layers),
+       "layers: the layers, as tables [[model.layer]] (models/networks/layers.md). A field can be overridden "
+       "as model.layer.NAME.FIELD"},
+      {"model.loss", MEMBER(model.loss),
+       "Loss of the network's outputs, one for each class. cross_entropy: of their softmax; "
+       "binary_cross_entropy: of each one's sigmoid, the mean over classes; mean_squared_error: of the "
+       "outputs "
+       "themselves, the mean over classes. The last two also accept a single output, which the label's "
+       "number "
+       "is compared with"},
       {"data.format", MEMBER(dataset.format), "File format of the dataset", {}, names_in(registry.formats)},
       {"data.path", MEMBER(dataset.path), "Folder of the dataset; for csv and hdf5 also a single file"},
       {"data.test_split", MEMBER(dataset.test_split),

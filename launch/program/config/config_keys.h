@@ -76,8 +76,9 @@ struct Choice {
   void (*set)(void* to, std::size_t index);
 };
 
-using Member = std::variant<Flag, Integer, IntegerOrAuto, double*, std::string*, std::vector<double>*,
-                            std::array<double, 3>*, Choice, std::vector<std::string>*>;
+using Member =
+    std::variant<Flag, Integer, IntegerOrAuto, double*, std::string*, std::vector<double>*,
+                 std::array<double, 3>*, Choice, std::vector<std::string>*, std::vector<LayerSpec>*>;
 
 inline bool is_text(const Member& member) {
   return std::holds_alternative<std::string*>(member) || std::holds_alternative<Choice>(member);

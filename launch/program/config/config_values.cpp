@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "launch/program/config/config_keys.h"
+#include "launch/program/config/layer_tables.h"
 #include "launch/program/config/suggestions.h"
 
 namespace lockstep::detail {
@@ -38,7 +39,8 @@ Noun noun_of(const Member& member, bool whole) {
                                     {"a list of{} numbers", "lists of{} numbers"},
                                     {"a list of 3 numbers", "lists of 3 numbers"},
                                     {"a word", "words"},
-                                    {"a list of strings", "lists of strings that are not empty"}};
+                                    {"a list of strings", "lists of strings that are not empty"},
+                                    {"a list of layers", "lists of layers"}};
   static_assert(std::size(kNouns) == std::variant_size_v<Member>);
   return kNouns[whole ? 1 : member.index()];
 }
@@ -105,6 +107,7 @@ struct Checker {
   std::string operator()(const std::vector<std::string>* list) const {
     return std::ranges::count(*list, "") > 0 ? refusal("allowed are " + allowed(key)) : "";
   }
+  std::string operator()(const std::vector<LayerSpec>*) const { return {}; }  // checked as they are read
   template <typename List>
   std::string operator()(const List* list) const {
     for (const double value : *list) {
@@ -150,6 +153,7 @@ std::string value_text(const Member& member) {
     std::string operator()(const std::array<double, 3>* list) const {
       return fmt::format("[{}]", fmt::join(*list, ", "));
     }
+    std::string operator()(const std::vector<LayerSpec>* layers) const { return layers_text(*layers); }
     std::string operator()(const std::vector<std::string>* list) const {
       std::vector<std::string> texts;
       std::ranges::transform(*list, std::back_inserter(texts), quoted);

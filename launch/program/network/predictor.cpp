@@ -65,14 +65,15 @@ Predictor::Predictor(const Config& config, const Registry& registry, const Datas
                         .device = options.device};
   loader_.emplace(images, Shard{}, loading);
   batches_.emplace(*loader_, staging);
-  const auto classes = static_cast<std::size_t>(network_->logits().shape[1]);
+  const auto outputs = static_cast<std::size_t>(network_->logits().shape[1]);
   const auto batch = static_cast<std::size_t>(network_->batch());
   if (network_->logits().dtype != DType::f32)
-    logits_ = Buffer(batch * classes * sizeof(float), options.device);
-  probabilities_.resize(classes);
+    logits_ = Buffer(batch * outputs * sizeof(float), options.device);
+  probabilities_.resize(static_cast<std::size_t>(network_->classes()));
+  class_logits_.resize(probabilities_.size());
   for (std::size_t slot = 0; slot < StepSlot::kCount; ++slot) {
     Answers& each = answers_.emplace_back(options.device);
-    each.logits.resize(batch * classes);
+    each.logits.resize(batch * outputs);
     each.weights.resize(batch);
   }
 }
@@ -119,17 +120,37 @@ void Predictor::tell(std::int64_t step, const Answer& answer) {
   Answers& told = answers(step);
   told.done.synchronize();
   const std::int64_t begin = now_ns();
-  const std::size_t classes = probabilities_.size();
+  const std::size_t outputs = told.logits.size() / told.weights.size();
   const std::int64_t first = step * network_->batch();
   const std::int64_t count = std::min(network_->batch(), images_.size() - first);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto place = static_cast<std::size_t>(i);
     const bool decoded = told.weights[place] > 0;
-    const std::span<const float> logits = std::span(told.logits).subspan(place * classes, classes);
-    if (decoded) softmax(logits, probabilities_);
-    answer(first + i, decoded ? Scores{.probabilities = probabilities_, .logits = logits} : Scores{});
+    score(std::span(told.logits).subspan(place * outputs, outputs));
+    answer(first + i, decoded ? Scores{.probabilities = probabilities_, .logits = class_logits_} : Scores{});
   }
   waited_ += seconds_between(begin, now_ns());
+}
+
+// Sets the logits and the probabilities of the classes.
+void Predictor::score(std::span<const float> outputs) {
+  const Loss loss = network_->loss_kind();
+  const bool single = outputs.size() != class_logits_.size();
+  for (std::size_t k = 0; k < class_logits_.size(); ++k)
+    class_logits_[k] = !single                                        ? outputs[k]
+                       : loss == Loss::binary_cross_entropy && k == 0 ? -outputs[0]
+                                                                      : outputs[0];
+  if (loss == Loss::cross_entropy) return softmax(class_logits_, probabilities_);
+  const auto last = static_cast<float>(class_logits_.size() - 1);
+  for (std::size_t k = 0; k < class_logits_.size(); ++k) {
+    const float logit = class_logits_[k];
+    if (loss == Loss::binary_cross_entropy)
+      probabilities_[k] = 1.0f / (1.0f + std::exp(-logit));
+    else if (single)
+      probabilities_[k] = std::max(0.0f, 1 - std::abs(std::clamp(logit, 0.0f, last) - static_cast<float>(k)));
+    else
+      probabilities_[k] = std::clamp(logit, 0.0f, 1.0f);
+  }
 }
 
 }  // namespace lockstep

@@ -39,10 +39,12 @@ class Predictor {
   Predictor(const Config& config, const Registry& registry, const Dataset& images, Communicator& host,
             const Options& options);
 
-  // [classes] each; empty if the image could not be decoded.
+  // [classes] each. With mean_squared_error `probabilities` are the outputs, limited to [0, 1]; a single
+  // output is shared between the two nearest classes. With a single output of binary_cross_entropy class 0
+  // has its negative as its logit. They are empty if the image could not be decoded.
   struct Scores {
     std::span<const float> probabilities;
-    std::span<const float> logits;  // the network's output; its softmax is `probabilities`
+    std::span<const float> logits;  // of each class; see model.loss for the meaning
   };
   // image: index in the dataset.
   using Answer = std::function<void(std::int64_t image, const Scores& scores)>;
@@ -57,13 +59,14 @@ class Predictor {
  private:
   struct Answers {
     explicit Answers(Device device) : done(device) {}
-    std::vector<float> logits;   // [batch, classes]
+    std::vector<float> logits;   // [batch, outputs]
     std::vector<float> weights;  // [batch]
     Event done;
   };
 
   void enqueue(std::int64_t step);
   void tell(std::int64_t step, const Answer& answer);
+  void score(std::span<const float> outputs);
   Answers& answers(std::int64_t step) { return answers_[StepSlot::of(step).index]; }
 
   const Dataset& images_;
@@ -75,7 +78,7 @@ class Predictor {
   std::optional<DeviceBatches> batches_;
   Buffer logits_;  // fp32; used if the network computes in half precision
   std::vector<Answers> answers_;
-  std::vector<float> probabilities_;
+  std::vector<float> probabilities_, class_logits_;
   double seconds_ = 0, waited_ = 0;
 };
 

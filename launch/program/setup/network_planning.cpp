@@ -37,6 +37,7 @@ NetworkPlanning::NetworkPlanning(const Config& config, const NetworkEntry& netwo
 Graph NetworkPlanning::build_graph(std::int64_t batch) const {
   GraphInput input = input_;
   input.batch = batch;
+  input.loss = config_.model.loss;
   Graph graph(input);
   network_.build(graph, config_.model);
   freeze_layers(graph, config_.model.freeze);

@@ -85,7 +85,10 @@ std::vector<std::string_view> EvaluationMetrics::names() const {
 }
 
 MetricCounter::MetricCounter(const MetricChoice& choice, Network& network, Communicator& host, Stream& stream)
-    : network_(network), host_(host), stream_(stream), classes_(network.logits().shape[1]) {
+    : network_(network), host_(host), stream_(stream), classes_(network.classes()) {
+  single_output_ = network.logits().shape[1] != classes_;
+  if (choice.top5 && single_output_)
+    throw_agreed(ConfigError("run.metrics: remove top5: the network has a single output"));
   choice_ = feasible(choice, classes_);
   const auto classes = static_cast<std::size_t>(classes_);
   confusion_begin_ = 1 + (choice_.f1 ? 3 * classes : 0);
@@ -111,6 +114,8 @@ void MetricCounter::count(const Batch& batch) {
   network_.backend().count_classes(
       stream_, {.batch = network_.batch(),
                 .classes = classes_,
+                .single_output = single_output_,
+                .loss = network_.loss_kind(),
                 .type = logits.dtype,
                 .logits = logits.data,
                 .labels = batch.labels.as<std::int32_t>().data(),

@@ -90,6 +90,7 @@ class MetricCounter {
   Communicator& host_;
   Stream& stream_;
   std::int64_t classes_;
+  bool single_output_ = false;                   // see ClassCounts
   std::size_t confusion_begin_ = 0, count_ = 0;  // layout: in_top, by_class, confusion matrix
   Buffer counts_;                                // device memory
   Buffer sums_;                                  // host memory

@@ -12,6 +12,7 @@
 
 #include "launch/program/config/config_conflicts.h"
 #include "launch/program/config/config_keys.h"
+#include "launch/program/config/layer_tables.h"
 #include "launch/program/devices/kernel_cache.h"
 #include "tests/message_of.h"
 
@@ -79,6 +80,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("choice.dropout", choice.dropout);
   tell("choice.reset_head", choice.reset_head);
   tell("choice.freeze", fmt::format("{}", fmt::join(choice.freeze, " ")));
+  tell("choice.loss", word_of(choice.loss));
+  tell("choice.layers", layers_text(choice.layers));
   tell("export_precision", name_of(config.export_precision, {"fp32", "fp16", "bf16"}));
   for (const NetworkEntry& entry : network_table())
     for (const NumberOption& option : entry.options)
@@ -263,6 +266,10 @@ std::vector<Case> cases() {
       {"model.freeze=[\"conv1\", \"layer1.0\"]", {"choice.freeze=conv1 layer1.0"}},
       {"run.export_precision=fp16", {"export_precision=fp16"}},
       {"run.export_precision=bf16", {"export_precision=bf16"}},
+      {"model.loss=binary_cross_entropy", {"choice.loss=binary_cross_entropy"}},
+      {"model.layer=[{ kind = \"dense\", features = 4 }]",
+       {"choice.layers=[{ kind = \"dense\", name = \"fc1\", features = 4 }]"},
+       {"model.name=layers", "model.layer=[{ kind = \"dense\" }]"}},
       {"model.mlp.width=64", {"choice.mlp.width=64"}},
       {"model.mlp.depth=3", {"choice.mlp.depth=3"}},
       {"model.cnn.width=16", {"choice.cnn.width=16"}},

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/networks/layers.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text/enum_words.h"
+
+namespace lockstep {
+namespace {
+
+using Type = LayerField::Type;
+
+constexpr double kMostFeatures = 1 << 20;
+constexpr double kMostSide = 4096;
+constexpr double kMostRepeats = 1000;
+constexpr std::size_t kMostLayers = 5000;
+constexpr std::string_view kSame[] = {"same"};
+constexpr std::string_view kPoolWords[] = {"max", "average"};
+
+constexpr LayerField kStride{.name = "stride", .least = 1, .most = kMostSide};
+constexpr LayerField kPadding{.name = "padding", .least = 0, .most = kMostSide, .words = kSame};
+constexpr LayerField kBias{.name = "bias", .type = Type::flag};
+constexpr LayerField kInitial{.name = "initialization", .type = Type::word, .words = kInitializationWords};
+constexpr LayerField kActivation{.name = "activation", .type = Type::word, .words = kActivationWords};
+
+constexpr LayerField kConvolutionFields[] = {
+    {.name = "channels", .least = 1, .most = kMostFeatures, .required = true},
+    {.name = "kernel", .least = 1, .most = kMostSide, .required = true},
+    kStride,
+    kPadding,
+    {.name = "dilation", .least = 1, .most = kMostSide},
+    {.name = "groups", .least = 1, .most = kMostFeatures},
+    kBias,
+    kInitial,
+    kActivation};
+constexpr std::string_view kDenseActivations[] = {"none", "relu", "relu6", "sigmoid", "tanh", "gelu", "softmax"};
+constexpr LayerField kDenseFields[] = {
+    {.name = "features", .least = 1, .most = kMostFeatures},
+    kBias,
+    kInitial,
+    {.name = "activation", .type = Type::word, .words = kDenseActivations}};
+constexpr LayerField kBatchNormFields[] = {
+    {.name = "momentum", .type = Type::number, .least = 0, .most = 1},
+    {.name = "epsilon", .type = Type::number, .least = 1e-30, .most = 1},
+    {.name = "initial_scale", .type = Type::number, .least = 0, .most = 1e6},
+    kActivation};
+constexpr LayerField kPoolingFields[] = {{.name = "pool", .type = Type::word, .words = kPoolWords},
+                                         {.name = "global", .type = Type::flag},
+                                         {.name = "kernel", .least = 1, .most = kMostSide},
+                                         kStride,
+                                         {.name = "padding", .least = 0, .most = kMostSide}};
+constexpr LayerField kDropoutFields[] = {
+    {.name = "rate", .type = Type::number, .least = 0, .most = 0.9999, .required = true}};
+constexpr LayerField kActivationFields[] = {
+    {.name = "activation", .type = Type::word, .words = kActivationWords, .required = true}};
+constexpr LayerField kAddFields[] = {{.name = "with", .type = Type::text, .required = true}, kActivation};
+constexpr LayerField kBlockFields[] = {{.name = "repeat", .least = 1, .most = kMostRepeats},
+                                       {.name = "residual", .type = Type::flag},
+                                       kActivation};
+
+constexpr LayerKind kKinds[] = {
+    {"convolution", "conv", kConvolutionFields},     {"dense", "fc", kDenseFields},
+    {"batch_norm", "bn", kBatchNormFields},          {"pooling", "pool", kPoolingFields},
+    {"dropout", "dropout", kDropoutFields},          {"flatten", "flatten", {}},
+    {"activation", "activation", kActivationFields}, {"add", "add", kAddFields},
+    {"block", "block", kBlockFields, true}};
+
+// A result of a layer, and whether a flatten follows that has not been appended: a dense layer, which
+// flattens its input, needs none.
+struct Result {
+  Value value;
+  bool flat = false;
+};
+
+template <typename Enum>
+Enum word(const LayerSpec& spec, std::string_view field, Enum otherwise) {
+  return spec.given(field) ? *value_of<Enum>(spec.value(field, std::string())) : otherwise;
+}
+
+class LayerBuilder {
+ public:
+  LayerBuilder(Graph& graph, std::span<const LayerSpec> layers) : graph_(graph), all_(layers) {}
+
+  void build() {
+    // Rows of a table are flat.
+    Result x{graph_.input(), graph_.input_shape().type == DType::f32};
+    for (const LayerSpec& spec : all_) x = layer(spec, x, "");
+    const LayerSpec& last = all_.back();
+    located(last, [&] {
+      if (last.kind != "dense")
+        throw ConfigError(
+            fmt::format("{}: the last layer must be dense, without an activation: it computes "
+                        "the logits of the classes",
+                        last.name));
+      graph_.classify(x.value);
+    });
+  }
+
+ private:
+  // Calls body; errors name the place of the innermost layer.
+  template <typename Body>
+  auto located(const LayerSpec& spec, const Body& body) -> decltype(body()) {
+    try {
+      return body();
+    } catch (const ConfigError& error) {
+      if (spec.line == 0 || std::string_view(error.what()).starts_with(spec.file + ':')) throw;
+      throw ConfigError(spec.place() + error.what());
+    }
+  }
+
+  static SourcePlace place(const LayerSpec& spec) {
+    return SourcePlace::current(spec.file.c_str(), static_cast<int>(spec.line));
+  }
+
+  Value unflattened(const LayerSpec& spec, Result x) {
+    return x.flat && graph_.shape(x.value).rank() > 2 ? graph_.flatten(x.value, place(spec)) : x.value;
+  }
+
+  Value activated(const LayerSpec& spec, Value x, Activation activation) {
+    return activation == Activation::none ? x : graph_.activation(x, activation, place(spec));
+  }
+
+  Result layer(const LayerSpec& spec, Result x, const std::string& prefix) {
+    const std::string name = prefix + spec.name;
+    const Result result = located(spec, [&] { return made(spec, x, name, prefix); });
+    if (graph_.layers().size() > kMostLayers)
+      throw ConfigError(fmt::format("the network has more than {} layers; reduce repeat", kMostLayers));
+    results_[name] = result;
+    return result;
+  }
+
+  Result made(const LayerSpec& spec, Result x, const std::string& name, const std::string& prefix) {
+    if (spec.kind == "dense") return dense(spec, x.value, name);
+    const auto activation = word(spec, "activation", Activation::none);
+    if (spec.kind == "convolution")
+      return {activated(spec, convolution(spec, unflattened(spec, x), name), activation)};
+    if (spec.kind == "batch_norm")
+      return {batch_norm(spec, unflattened(spec, x), std::nullopt, name, activation)};
+    if (spec.kind == "pooling") return {graph_.pooling(unflattened(spec, x), pooling(spec), place(spec))};
+    if (spec.kind == "dropout")
+      return {graph_.dropout(x.value, spec.value("rate", 0.0), name, place(spec)), x.flat};
+    if (spec.kind == "flatten") return {x.value, true};
+    if (spec.kind == "activation") return {activated(spec, x.value, activation), x.flat};
+    if (spec.kind == "add") return add(spec, x, prefix, activation);
+    return block(spec, x, name, activation);
+  }
+
+  Value convolution(const LayerSpec& spec, Value x, const std::string& name) {
+    ConvolutionOptions options{
+        .channels = spec.value("channels", std::int64_t{0}),
+        .kernel = spec.value("kernel", std::int64_t{0}),
+        .stride = repetition_ > 0 ? 1 : spec.value("stride", std::int64_t{1}),
+        .dilation = spec.value("dilation", std::int64_t{1}),
+        .groups = spec.value("groups", std::int64_t{1}),
+        .bias = spec.value("bias", true),
+        .initialization = word(spec, "initialization", Initialization::fan_in_uniform)};
+    const auto padding = spec.values.find("padding");
+    if (padding != spec.values.end() && std::holds_alternative<std::string>(padding->second)) {
+      if (options.kernel % 2 == 0)
+        throw ConfigError(
+            fmt::format("{}: padding = \"same\" needs an odd kernel, not {}", name, options.kernel));
+      options.padding = options.dilation * (options.kernel / 2);
+    } else if (padding != spec.values.end()) {
+      options.padding = std::get<std::int64_t>(padding->second);
+    }
+    return graph_.convolution(x, options, name, place(spec));
+  }
+
+  // The activation of the last layer is part of the loss, which reads the layer's logits.
+  Result dense(const LayerSpec& spec, Value x, const std::string& name) {
+    const bool last = &spec == &all_.back();
+    if (!last && !spec.given("features"))
+      throw ConfigError(fmt::format(
+          "{}: features is missing; only the last layer has one for each class without it", name));
+    const Value y =
+        graph_.linear(x,
+                      {.features = spec.value("features", graph_.input_shape().classes),
+                       .bias = spec.value("bias", true),
+                       .initialization = word(spec, "initialization", Initialization::fan_in_uniform)},
+                      name, place(spec));
+    const auto activation = spec.value("activation", std::string("none"));
+    const Loss loss = graph_.input_shape().loss;
+    const bool of_the_loss = last && ((activation == "softmax" && loss == Loss::cross_entropy) ||
+                                      (activation == "sigmoid" && loss == Loss::binary_cross_entropy));
+    if (activation == "none" || of_the_loss) return {y};
+    if (last || activation == "softmax")
+      throw ConfigError(fmt::format(
+          "{}: activation = \"{}\": {}", name, activation,
+          last ? fmt::format("with model.loss = \"{}\" the last layer has {}", word_of(loss),
+                             loss == Loss::cross_entropy          ? "softmax or none"
+                             : loss == Loss::binary_cross_entropy ? "sigmoid or none"
+                                                                  : "none")
+               : "only the last layer may have softmax"));
+    return {activated(spec, y, *value_of<Activation>(activation))};
+  }
+
+  Value batch_norm(const LayerSpec& spec, Value x, std::optional<Value> residual, const std::string& name,
+                   Activation activation) {
+    BatchNormOptions options;
+    options.epsilon = static_cast<float>(spec.value("epsilon", static_cast<double>(options.epsilon)));
+    options.momentum = static_cast<float>(spec.value("momentum", static_cast<double>(options.momentum)));
+    options.initial_scale = static_cast<float>(spec.value("initial_scale", 1.0));
+    if (is_fused(activation)) options.activation = activation;
+    const Value y = residual ? graph_.batch_norm(x, *residual, options, name, place(spec))
+                             : graph_.batch_norm(x, options, name, place(spec));
+    return is_fused(activation) ? y : activated(spec, y, activation);
+  }
+
+  static PoolingOptions pooling(const LayerSpec& spec) {
+    const auto kernel = spec.value("kernel", std::int64_t{2});
+    return {.kind = spec.value("pool", std::string("max")) == "max" ? PoolingKind::max : PoolingKind::average,
+            .kernel = kernel,
+            .stride = spec.value("stride", kernel),
+            .padding = spec.value("padding", std::int64_t{0}),
+            .global = spec.value("global", false)};
+  }
+
+  Result add(const LayerSpec& spec, Result x, const std::string& prefix, Activation activation) {
+    const auto with = spec.value("with", std::string());
+    auto other = results_.find(prefix + with);
+    if (other == results_.end()) other = results_.find(with);
+    if (other == results_.end())
+      throw ConfigError(fmt::format("{}: with = \"{}\": no layer before it has this name", spec.name, with));
+    const bool flat = x.flat || other->second.flat;
+    const Value a = flat ? unflattened(spec, {x.value, true}) : x.value;
+    const Value b = flat ? unflattened(spec, {other->second.value, true}) : other->second.value;
+    return {activated(spec, graph_.add(a, b, place(spec)), activation)};
+  }
+
+  Result block(const LayerSpec& spec, Result x, const std::string& name, Activation activation) {
+    const auto repeat = spec.value("repeat", std::int64_t{1});
+    for (std::int64_t i = 0; i < repeat; ++i) {
+      const std::string each = spec.given("repeat") ? fmt::format("{}.{}", name, i) : name;
+      if (!spec.value("residual", false)) {
+        for (const LayerSpec& inner : spec.layers) x = layer(inner, x, each + '.');
+        x.value = activated(spec, x.value, activation);
+        continue;
+      }
+      const std::int64_t outer = repetition_;
+      repetition_ = i;
+      x = residual_block(spec, x, each, activation);
+      repetition_ = outer;
+    }
+    return x;
+  }
+
+  Result residual_block(const LayerSpec& spec, Result x, const std::string& name, Activation activation) {
+    std::optional<BlockScope> scope;  // they do not nest
+    if (!in_scope_) scope.emplace(graph_);
+    const bool outer = std::exchange(in_scope_, true);
+    const Value input = unflattened(spec, x);
+    Result y{input};
+    // The sum is fused into a batch norm that ends the block.
+    const LayerSpec& last = spec.layers.back();
+    const bool fuses = last.kind == "batch_norm" && !last.given("activation");
+    for (const LayerSpec& inner : std::span(spec.layers).first(spec.layers.size() - (fuses ? 1 : 0)))
+      y = layer(inner, y, name + '.');
+    const Value made = unflattened(spec, y);
+    const Value shortcut = shortcut_of(spec, input, graph_.shape(made), name);
+    Value sum;
+    if (fuses) {
+      sum =
+          located(last, [&] { return batch_norm(last, made, shortcut, name + '.' + last.name, activation); });
+    } else {
+      sum = activated(spec, graph_.add(made, shortcut, place(spec)), activation);
+    }
+    in_scope_ = outer;
+    return {sum};
+  }
+
+  // The block's input, projected if its shape is not that of the block's result.
+  Value shortcut_of(const LayerSpec& spec, Value x, const Shape& wanted, const std::string& name) {
+    const Shape in = graph_.shape(x);
+    if (in == wanted) return x;
+    if (in.rank() != wanted.rank())
+      throw ConfigError(fmt::format("{}: its layers turn {} into {}, so no shortcut can be added", name,
+                                    to_string(in), to_string(wanted)));
+    if (in.rank() == 2)
+      return graph_.linear(x, {.features = wanted[1], .bias = false}, name + ".downsample.0", place(spec));
+    for (std::int64_t stride = 1; stride <= std::max(in[2], in[3]); ++stride) {
+      if ((in[2] - 1) / stride + 1 != wanted[2] || (in[3] - 1) / stride + 1 != wanted[3]) continue;
+      x = graph_.convolution(x,
+                             {.channels = wanted[1],
+                              .stride = stride,
+                              .bias = false,
+                              .initialization = Initialization::he_normal},
+                             name + ".downsample.0", place(spec));
+      return graph_.batch_norm(x, {}, name + ".downsample.1", place(spec));
+    }
+    throw ConfigError(
+        fmt::format("{}: its layers turn {} into {}, which no 1x1 convolution does for the "
+                    "shortcut; use padding = \"same\" in the block",
+                    name, to_string(in), to_string(wanted)));
+  }
+
+  Graph& graph_;
+  std::span<const LayerSpec> all_;
+  std::map<std::string, Result> results_;  // by full name
+  std::int64_t repetition_ = 0;            // of the innermost residual block: later ones have stride 1
+  bool in_scope_ = false;
+};
+
+}  // namespace
+
+std::span<const LayerKind> layer_kinds() { return kKinds; }
+
+const LayerKind* find_layer_kind(std::string_view name) {
+  const auto* found = std::ranges::find(kKinds, name, &LayerKind::name);
+  return found == std::end(kKinds) ? nullptr : found;
+}
+
+const LayerField* find_layer_field(const LayerKind& kind, std::string_view name) {
+  const auto found = std::ranges::find(kind.fields, name, &LayerField::name);
+  return found == kind.fields.end() ? nullptr : &*found;
+}
+
+std::string LayerSpec::place() const { return line == 0 ? "" : fmt::format("{}:{}: ", file, line); }
+
+void name_layers(std::span<LayerSpec> layers) {
+  std::map<std::string_view, int> counts;
+  for (LayerSpec& spec : layers) {
+    const LayerKind& kind = *find_layer_kind(spec.kind);
+    const int number = ++counts[kind.stem];
+    if (spec.name.empty()) spec.name = fmt::format("{}{}", kind.stem, number);
+    name_layers(spec.layers);
+  }
+}
+
+void build_layers(Graph& graph, std::span<const LayerSpec> layers) {
+  if (layers.empty())
+    throw ConfigError("model.name = \"layers\": describe the network's layers in tables [[model.layer]]");
+  LayerBuilder(graph, layers).build();
+}
+
+}  // namespace lockstep

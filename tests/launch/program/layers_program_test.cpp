@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Networks described by [[model.layer]] tables, without C++.
+#include <algorithm>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/launch/program/program.h"
+#include "tests/message_of.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kMlp = R"(
+[[model.layer]]
+kind = "dense"
+features = 64
+activation = "relu"
+[[model.layer]]
+kind = "dropout"
+name = "dropout1"
+rate = 0.25
+[[model.layer]]
+kind = "dense"
+features = 32
+activation = "relu"
+[[model.layer]]
+kind = "dropout"
+name = "dropout2"
+rate = 0.25
+[[model.layer]]
+kind = "dense"
+)";
+
+constexpr const char* kCnn = R"(
+[[model.layer]]
+kind = "convolution"
+channels = 32
+kernel = 3
+padding = "same"
+bias = false
+[[model.layer]]
+kind = "batch_norm"
+activation = "relu"
+[[model.layer]]
+kind = "pooling"
+[[model.layer]]
+kind = "convolution"
+channels = 64
+kernel = 3
+padding = 1
+bias = false
+[[model.layer]]
+kind = "batch_norm"
+activation = "relu"
+[[model.layer]]
+kind = "pooling"
+[[model.layer]]
+kind = "flatten"
+[[model.layer]]
+kind = "dense"
+features = 128
+[[model.layer]]
+kind = "activation"
+activation = "relu"
+[[model.layer]]
+kind = "dense"
+)";
+
+std::string stage(int number, int channels, int stride) {
+  return fmt::format(R"(
+[[model.layer]]
+kind = "block"
+name = "layer{0}"
+repeat = 3
+residual = true
+activation = "relu"
+[[model.layer.layer]]
+kind = "convolution"
+channels = {1}
+kernel = 3
+stride = {2}
+padding = "same"
+bias = false
+initialization = "he_normal"
+[[model.layer.layer]]
+kind = "batch_norm"
+activation = "relu"
+[[model.layer.layer]]
+kind = "convolution"
+channels = {1}
+kernel = 3
+padding = "same"
+bias = false
+initialization = "he_normal"
+[[model.layer.layer]]
+kind = "batch_norm"
+)",
+                     number, channels, stride);
+}
+
+std::string resnet20_in_toml() {
+  return R"(
+[[model.layer]]
+kind = "convolution"
+channels = 16
+kernel = 3
+padding = "same"
+bias = false
+initialization = "he_normal"
+[[model.layer]]
+kind = "batch_norm"
+activation = "relu"
+)" + stage(1, 16, 1) +
+         stage(2, 32, 2) + stage(3, 64, 2) + R"(
+[[model.layer]]
+kind = "pooling"
+pool = "average"
+global = true
+[[model.layer]]
+kind = "dense"
+name = "fc"
+)";
+}
+
+// Appends the layers to the workplace's configuration, without its model.name.
+std::string with_layers(const Workplace& workplace, const std::string& layers) {
+  std::string text = text_of(workplace.path("config.toml"));
+  const std::string model = "[model]\nname = \"mlp\"\n";
+  EXPECT_TRUE(text.starts_with(model));
+  std::ofstream(workplace.path("layers.toml")) << text.substr(model.size()) << layers;
+  return workplace.path("layers.toml").string();
+}
+
+std::string command_on(const std::string& command, const std::string& config, const std::string& flags = "") {
+  return fmt::format("{} {} {} {}", program("lockstep"), command, config, flags);
+}
+
+std::string digest_of_layers(const Workplace& workplace, const std::string& layers,
+                             const std::string& flags = "") {
+  const auto file = workplace.path("digest");
+  const ProgramResult result =
+      run_ranks(2, command_on("train", with_layers(workplace, layers), "--digest " + file.string() + flags));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  return text_of(file);
+}
+
+TEST(Layers, EqualBuiltInNetworksBitForBit) {
+  const Workplace workplace("layers");
+  EXPECT_EQ(digest_of_layers(workplace, kMlp),
+            digest_of(workplace, 2, {"model.mlp.width=64", "model.dropout=0.25"}));
+  EXPECT_EQ(digest_of_layers(workplace, kCnn), digest_of(workplace, 2, {"model.name=cnn"}));
+  EXPECT_EQ(digest_of_layers(workplace, resnet20_in_toml(), " --set train.steps=3"),
+            digest_of(workplace, 2, {"model.name=resnet20", "train.steps=3"}));
+}
+
+TEST(Layers, FieldsAndRepeatsCanBeOverridden) {
+  const Workplace workplace("overridden_layers");
+  const std::string cnn =
+      " --set model.layer.conv1.channels=8 --set model.layer.conv2.channels=16 --set "
+      "model.layer.fc1.features=24 --set model.layer.conv2.padding=same";
+  EXPECT_EQ(digest_of_layers(workplace, kCnn, cnn),
+            digest_of(workplace, 2, {"model.name=cnn", "model.cnn.width=8", "model.cnn.hidden=24"}));
+  const std::string config = with_layers(workplace, resnet20_in_toml());
+  const auto layers_with = [&](int repeats) {
+    const std::string flags = fmt::format("--set model.layer.layer2.repeat={} --set train.steps=1", repeats);
+    const ProgramResult profile = run_shell(command_on("profile", config, flags));
+    EXPECT_EQ(profile.exit_code, 0) << profile.output;
+    return profile.output;
+  };
+  EXPECT_EQ(count(layers_with(1), "layer2.1.conv1"), 0);
+  EXPECT_GT(count(layers_with(2), "layer2.1.conv1"), 0);
+  expect_failure(run_shell(command_on("train", config, "--set model.layer.layer2.conv1.channel=4")), 78,
+                 {"model.layer.layer2.conv1.channel=4", "did you mean channels?"});
+  expect_failure(run_shell(command_on("train", config, "--set model.layer.layer9.repeat=4")), 78,
+                 {"model.layer.layer9.repeat=4", "did you mean layer1?"});
+}
+
+// The other commands read the network from the file, the export and the checkpoint.
+TEST(Layers, CommandsReadThem) {
+  const Workplace workplace("layer_commands");
+  const std::string config = with_layers(workplace, resnet20_in_toml());
+  const auto succeeds = [&](const std::string& command) {
+    const ProgramResult result = run_shell(command);
+    EXPECT_EQ(result.exit_code, 0) << command << '\n' << result.output;
+    return result.output;
+  };
+  const std::string file = workplace.path("own.safetensors").string();
+  succeeds(command_on("train", config, "--set train.steps=3 --export " + file));
+  expect_parts(text_of(workplace.path("run") / "config.toml"),
+               {"name = \"layers\"", "kind = \"block\", name = \"layer1\", repeat = 3"});
+  expect_parts(succeeds(command_on("plan", config)), {"parameters"});
+  expect_parts(succeeds(command_on("profile", config, "--set train.steps=3")), {"layer1.0.conv1"});
+  succeeds(command_on("eval", config, "--init " + file));
+  succeeds(
+      command_on("train", config,
+                 "--set train.steps=3 --init " + file + " --set 'model.freeze=[\"conv1\", \"layer1.1\"]'"));
+}
+
+TEST(Layers, ErrorsNameTheLine) {
+  const Workplace workplace("wrong_layers");
+  const auto fails = [&](const std::string& layers, const std::vector<std::string>& parts) {
+    const std::string config = with_layers(workplace, layers);
+    expect_failure(run_shell(command_on("train", config)), 78, parts);
+  };
+  // The configuration has 16 lines, without those of [model].
+  const auto lines = std::ranges::count(text_of(workplace.path("config.toml")), '\n') - 2;
+  const auto at = [&](int line) { return fmt::format("layers.toml:{}:", lines + line); };
+  fails("[[model.layer]]\nkind = \"convolutoin\"\n", {at(2), "did you mean convolution?"});
+  fails(
+      "[[model.layer]]\nkind = \"dense\"\n[[model.layer]]\nkind = \"dense\"\nunits = "
+      "3\n[[model.layer]]\nkind = "
+      "\"dropout\"\n",
+      {at(5), "units", "features", at(6), "rate"});
+  fails(
+      "[[model.layer]]\nkind = \"convolution\"\nchannels = 8\nkernel = 15\n[[model.layer]]\nkind = "
+      "\"dense\"\n",
+      {at(1), "conv1", "kernel 15"});
+  fails(
+      "[[model.layer]]\nkind = \"flatten\"\n[[model.layer]]\nkind = \"pooling\"\n[[model.layer]]\nkind = "
+      "\"dense\"\n",
+      {at(3), "[8, 144]"});
+  fails(
+      "[[model.layer]]\nkind = \"block\"\nresidual = true\n[[model.layer.layer]]\nkind = \"convolution\"\n"
+      "channels = 4\nkernel = 3\n[[model.layer]]\nkind = \"dense\"\n",
+      {at(1), "block1", "shortcut"});
+  fails("[[model.layer]]\nkind = \"pooling\"\n", {at(1), "last layer", "dense"});
+}
+
+}  // namespace
+}  // namespace lockstep
