@@ -26,9 +26,11 @@
 #include "kernels/image_gather.h"
 #include "kernels/image_input.h"
 #include "kernels/kernel_choices.h"
+#include "kernels/layer_norm.h"
 #include "kernels/loss.h"
 #include "kernels/low_rank.h"
 #include "kernels/pooling.h"
+#include "kernels/softmax.h"
 #include "kernels/sparse.h"
 #include "kernels/update.h"
 
@@ -116,6 +118,12 @@ class Backend {
   // On any stream.
   virtual void gather_images(Stream& stream, const ImageGather& arguments) = 0;
   virtual void color_jitter(Stream& stream, const ColorJitterArguments& arguments) = 0;
+  // See kernels/softmax.h.
+  virtual void softmax_forward(Stream& stream, const SoftmaxForward& arguments) = 0;
+  virtual void softmax_backward(Stream& stream, const SoftmaxBackward& arguments) = 0;
+  // See kernels/layer_norm.h.
+  virtual void layer_norm_forward(Stream& stream, const LayerNormForward& arguments) = 0;
+  virtual void layer_norm_backward(Stream& stream, const LayerNormBackward& arguments) = 0;
   virtual void dropout(Stream& stream, const DropoutArguments& arguments) = 0;
   virtual std::size_t loss_scratch_bytes(std::int64_t batch) = 0;
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;

@@ -331,6 +331,7 @@ struct AdamWRates {
 struct AdamWStep {
   float learning_rate = 0;
   float weight_decay = 0;
+  float penalty = 0;        // see UpdateSegment
   float first_weight = 0;   // 1 - beta1
   float second_decay = 0;   // beta2
   float second_weight = 0;  // 1 - beta2
@@ -350,6 +351,7 @@ struct AdamWStep {
   }
   LOCKSTEP_HOST_DEVICE void operator()(float& value, float gradient, float& first_moment,
                                        float& second_moment) const {
+    gradient += penalty * value;
     first_moment += first_weight * (gradient - first_moment);
     second_moment = second_decay * second_moment + second_weight * gradient * gradient;
     const float denominator = std::sqrt(second_moment) * second_scale + epsilon;

@@ -21,6 +21,7 @@ struct UpdateSegment {
   std::int64_t begin = 0;
   std::int64_t count = 0;
   float weight_decay = 0;
+  float penalty = 0;                   // AdamW: penalty * value is added to the gradient
   bool adaptive = false;               // LARS: uses a trust ratio; otherwise the ratio is 1
   bool gradient_has_momentum = false;  // SGD: see SgdUpdate
   std::int32_t first_chunk = 0;        // set by UpdateTable

@@ -30,12 +30,14 @@ std::string_view kind_of(const Operation& operation) {
     std::string_view operator()(const ConvolutionOptions&) const { return "convolution"; }
     std::string_view operator()(const LinearOptions&) const { return "linear"; }
     std::string_view operator()(const BatchNormOptions&) const { return "batch norm"; }
+    std::string_view operator()(const LayerNormOptions&) const { return "layer norm"; }
     std::string_view operator()(const PoolingOptions& o) const {
       return o.kind == PoolingKind::max ? "max pooling" : "average pooling";
     }
     std::string_view operator()(const ActivationOptions&) const { return "activation"; }
     std::string_view operator()(const DropoutOptions&) const { return "dropout"; }
     std::string_view operator()(const AddOptions&) const { return "add"; }
+    std::string_view operator()(const SoftmaxOptions&) const { return "softmax"; }
     std::string_view operator()(const FlattenOptions&) const { return "flatten"; }
   };
   return std::visit(Kind{}, operation);
@@ -44,7 +46,8 @@ std::string_view kind_of(const Operation& operation) {
 bool has_parameters(const Operation& operation) {
   return std::holds_alternative<ConvolutionOptions>(operation) ||
          std::holds_alternative<LinearOptions>(operation) ||
-         std::holds_alternative<BatchNormOptions>(operation);
+         std::holds_alternative<BatchNormOptions>(operation) ||
+         std::holds_alternative<LayerNormOptions>(operation);
 }
 
 Graph::Graph(const GraphInput& input) : input_(input) {
@@ -172,6 +175,12 @@ Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const
                 in);
 }
 
+Value Graph::layer_norm(Value x, const LayerNormOptions& options, const std::string& name,
+                        SourcePlace place) {
+  const Shape in = checked(x);
+  return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place}, in);
+}
+
 Value Graph::pooling(Value x, const PoolingOptions& options, SourcePlace place) {
   const Shape in = checked(x);
   require_image(in, "pooling");
@@ -199,6 +208,11 @@ Value Graph::add(Value a, Value b, SourcePlace place) {
           fmt::format("the inputs have the shapes {} and {}, which must be equal", to_string(in),
                       to_string(checked(b))));
   return append({.name = "", .operation = AddOptions{}, .inputs = {a, b}, .output = {}, .place = place}, in);
+}
+
+Value Graph::softmax(Value x, SourcePlace place) {
+  const Shape in = checked(x);
+  return append({.name = "", .operation = SoftmaxOptions{}, .inputs = {x}, .output = {}, .place = place}, in);
 }
 
 Value Graph::flatten(Value x, SourcePlace place) {

@@ -36,10 +36,12 @@ struct GraphInput {
 };
 
 // The distribution of initial weights. fan_in_uniform is PyTorch's default, U(-1/sqrt(fan_in),
-// 1/sqrt(fan_in)), also for biases. he_normal is N(0, 2 / fan_out) (He et al., 2015), normal_001 is N(0,
-// 0.01^2); biases are zero.
-enum class Initialization { fan_in_uniform, he_normal, normal_001 };
-inline constexpr std::string_view kInitializationWords[] = {"fan_in_uniform", "he_normal", "normal_001"};
+// 1/sqrt(fan_in)), also for biases. With the others biases are zero: he_normal is N(0, 2 / fan_out) (He et
+// al., 2015), normal_001 is N(0, 0.01^2), he_uniform is U(-b, b) with b = sqrt(6 / fan_in), and
+// glorot_uniform with b = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010; Keras' default).
+enum class Initialization { fan_in_uniform, he_normal, normal_001, he_uniform, glorot_uniform, zeros };
+inline constexpr std::string_view kInitializationWords[] = {"fan_in_uniform", "he_normal",      "normal_001",
+                                                            "he_uniform",     "glorot_uniform", "zeros"};
 constexpr std::span<const std::string_view> words_of(Initialization) { return kInitializationWords; }
 
 struct ConvolutionOptions {
@@ -51,12 +53,19 @@ struct ConvolutionOptions {
   std::int64_t groups = 1;
   bool bias = true;
   Initialization initialization = Initialization::fan_in_uniform;
+  double l2 = 0;  // of the weights: see Parameter::l2
 };
 
 struct LinearOptions {
   std::int64_t features = 0;  // of the output
   bool bias = true;
   Initialization initialization = Initialization::fan_in_uniform;
+  double l2 = 0;
+};
+
+// Over all features of each sample, with a scale and a shift for each feature: see kernels/layer_norm.h.
+struct LayerNormOptions {
+  float epsilon = 1e-5f;
 };
 
 struct ActivationOptions {
@@ -64,13 +73,14 @@ struct ActivationOptions {
 };
 struct AddOptions {};
 struct FlattenOptions {};
+struct SoftmaxOptions {};
 struct DropoutOptions {
   double probability = 0;
   std::string purpose;  // of its random numbers
 };
 
-using Operation = std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, PoolingOptions,
-                               ActivationOptions, AddOptions, FlattenOptions, DropoutOptions>;
+using Operation = std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, LayerNormOptions,
+                               PoolingOptions, ActivationOptions, AddOptions, FlattenOptions, SoftmaxOptions, DropoutOptions>;
 
 // "convolution", "max pooling", ...
 std::string_view kind_of(const Operation& operation);
@@ -111,12 +121,16 @@ class Graph {
   // activation(normalised x + residual)
   Value batch_norm(Value x, Value residual, BatchNormOptions options, const std::string& name,
                    SourcePlace place = SourcePlace::current());
+  Value layer_norm(Value x, const LayerNormOptions& options, const std::string& name,
+                   SourcePlace place = SourcePlace::current());
   Value pooling(Value x, const PoolingOptions& options, SourcePlace place = SourcePlace::current());
   Value relu(Value x, SourcePlace place = SourcePlace::current()) {
     return activation(x, Activation::relu, place);
   }
   Value activation(Value x, Activation activation, SourcePlace place = SourcePlace::current());
   Value add(Value a, Value b, SourcePlace place = SourcePlace::current());
+  // Over the channels, or the features. Inside a network: cross-entropy contains that of the last layer.
+  Value softmax(Value x, SourcePlace place = SourcePlace::current());
   // [N, C, H, W] as [N, C * H * W]. linear() needs no such layer.
   Value flatten(Value x, SourcePlace place = SourcePlace::current());
   // In training, drops each element with this probability, in [0, 1), and scales the others. Identity in

@@ -142,7 +142,9 @@ void Network::place_parameters() {
         parameters_.push_back({.name = plan_.nodes[node].name + "." + spec.suffix,
                                .layout = spec.layout.as_type(DType::f32),
                                .gradient_type = spec.layout.dtype(),
-                               .offset = end});
+                               .offset = end,
+                               .l2 = spec.l2,
+                               .of_norm = spec.of_norm});
         end += flat_elements(spec);
       }
     }

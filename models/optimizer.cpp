@@ -11,21 +11,27 @@
 namespace lockstep {
 namespace {
 
-bool is_norm_or_bias(const Parameter& parameter) { return parameter.layout.shape().rank() <= 1; }
+bool is_norm_or_bias(const Parameter& parameter) {
+  return parameter.layout.shape().rank() <= 1 || parameter.of_norm;
+}
 
 // Adjacent parameters with the same decay form one segment, including the padding between them: padding and
-// its gradient are zero, and every update keeps it zero.
+// its gradient are zero, and every update keeps it zero. decoupled: weight decay is not part of the gradient,
+// but L2 penalties are.
 std::vector<UpdateSegment> decay_segments(std::span<const Parameter> parameters, double weight_decay,
-                                          bool decay_norm_and_bias) {
+                                          bool decay_norm_and_bias, bool decoupled) {
   std::vector<UpdateSegment> segments;
   for (const Parameter& parameter : parameters) {
     const bool decays = decay_norm_and_bias || !is_norm_or_bias(parameter);
-    const float decay = decays ? static_cast<float>(weight_decay) : 0.0f;
-    const bool has_momentum = parameter.gradient_has_momentum;
-    if (segments.empty() || segments.back().weight_decay != decay ||
-        segments.back().gradient_has_momentum != has_momentum) {
-      segments.push_back(
-          {.begin = parameter.offset, .weight_decay = decay, .gradient_has_momentum = has_momentum});
+    const double own = decays ? weight_decay : 0.0, penalty = 2 * static_cast<double>(parameter.l2);
+    const UpdateSegment segment{.begin = parameter.offset,
+                                .weight_decay = static_cast<float>(decoupled ? own : own + penalty),
+                                .penalty = static_cast<float>(decoupled ? penalty : 0.0),
+                                .gradient_has_momentum = parameter.gradient_has_momentum};
+    if (segments.empty() || segments.back().weight_decay != segment.weight_decay ||
+        segments.back().penalty != segment.penalty ||
+        segments.back().gradient_has_momentum != segment.gradient_has_momentum) {
+      segments.push_back(segment);
     }
     segments.back().count = parameter.offset + parameter.layout.physical_elements() - segments.back().begin;
   }
@@ -38,7 +44,8 @@ std::vector<UpdateSegment> lars_segments(std::span<const Parameter> parameters, 
     const bool adaptive = !is_norm_or_bias(parameter);
     segments.push_back({.begin = parameter.offset,
                         .count = parameter.layout.physical_elements(),
-                        .weight_decay = adaptive ? static_cast<float>(weight_decay) : 0.0f,
+                        .weight_decay = static_cast<float>((adaptive ? weight_decay : 0.0) +
+                                                           2 * static_cast<double>(parameter.l2)),
                         .adaptive = adaptive});
   }
   return segments;
@@ -63,7 +70,7 @@ class Sgd final : public Optimizer {
 
   Sgd(const TrainedMemory& memory, const SgdOptions& options, const LossScaleOptions& loss_scale)
       : Optimizer(memory,
-                  decay_segments(memory.parameters, options.weight_decay, options.decay_norm_and_bias),
+                  decay_segments(memory.parameters, options.weight_decay, options.decay_norm_and_bias, false),
                   state_names(), loss_scale),
         options_(options) {
     CHECK(!options.nesterov || options.momentum > 0, "Nesterov momentum requires momentum > 0, not {}",
@@ -88,7 +95,7 @@ class AdamW final : public Optimizer {
 
   AdamW(const TrainedMemory& memory, const AdamWOptions& options, const LossScaleOptions& loss_scale)
       : Optimizer(memory,
-                  decay_segments(memory.parameters, options.weight_decay, options.decay_norm_and_bias),
+                  decay_segments(memory.parameters, options.weight_decay, options.decay_norm_and_bias, true),
                   state_names(), loss_scale),
         options_(options) {
     CHECK(static_cast<float>(options.epsilon) > 0, "epsilon is {}, must be above 0 as a float",

@@ -7,6 +7,8 @@
 #include "core/tensor/buffer.h"
 #include "models/dropout_layer.h"
 #include "models/flatten_layer.h"
+#include "models/layer_norm_layer.h"
+#include "models/softmax_layer.h"
 
 namespace lockstep {
 namespace {
@@ -24,10 +26,10 @@ float* gradient(const LayerMemory& memory, std::size_t index) {
 class AffineLayer final : public PlannedLayer {
  public:
   AffineLayer(const LayerContext& context, std::unique_ptr<AffineKernel> kernel, std::int64_t fan_in,
-              std::int64_t fan_out, std::int64_t outputs, bool bias, Initialization initialization)
+              std::int64_t fan_out, std::int64_t outputs, bool bias, Initialization initialization, double l2)
       : kernel_(std::move(kernel)), frozen_(context.frozen) {
     output_ = kernel_->output();
-    ParameterSpec weight{.suffix = "weight", .layout = kernel_->weights()};
+    ParameterSpec weight{.suffix = "weight", .layout = kernel_->weights(), .l2 = static_cast<float>(l2)};
     ParameterSpec shift{.suffix = "bias", .layout = Layout({outputs}, DType::f32)};
     switch (initialization) {
       case Initialization::fan_in_uniform:
@@ -38,6 +40,14 @@ class AffineLayer final : public PlannedLayer {
         break;
       case Initialization::normal_001:
         weight.deviation = 0.01f;
+        break;
+      case Initialization::he_uniform:
+        weight.uniform_bound = std::sqrt(6.0f / static_cast<float>(fan_in));
+        break;
+      case Initialization::glorot_uniform:
+        weight.uniform_bound = std::sqrt(6.0f / static_cast<float>(fan_in + fan_out));
+        break;
+      case Initialization::zeros:
         break;
     }
     parameter_specs_.push_back(std::move(weight));
@@ -323,7 +333,7 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
       const std::int64_t window = o.kernel * o.kernel;
       return std::make_unique<AffineLayer>(context, backend.convolution(shape, x, context.choices),
                                            in[1] / o.groups * window, o.channels * window, o.channels, o.bias,
-                                           o.initialization);
+                                           o.initialization, o.l2);
     }
     std::unique_ptr<PlannedLayer> operator()(const LinearOptions& o) const {
       const LinearShape shape{.batch = in[0],
@@ -336,7 +346,10 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
                               .tf32 = context.tf32};
       return std::make_unique<AffineLayer>(context, backend.linear(shape, x, context.choices),
                                            shape.in_features, o.features, o.features, o.bias,
-                                           o.initialization);
+                                           o.initialization, o.l2);
+    }
+    std::unique_ptr<PlannedLayer> operator()(const LayerNormOptions& o) const {
+      return plan_layer_norm(context, o, x);
     }
     std::unique_ptr<PlannedLayer> operator()(BatchNormOptions o) const {
       o.frozen = context.frozen;
@@ -352,6 +365,7 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
     std::unique_ptr<PlannedLayer> operator()(const AddOptions&) const {
       return std::make_unique<AddLayer>(backend, x, inputs[1]);
     }
+    std::unique_ptr<PlannedLayer> operator()(const SoftmaxOptions&) const { return plan_softmax(backend, x); }
     std::unique_ptr<PlannedLayer> operator()(const FlattenOptions&) const { return plan_flatten(backend, x); }
     std::unique_ptr<PlannedLayer> operator()(const DropoutOptions& o) const {
       return plan_dropout(backend, o, x);

@@ -31,6 +31,8 @@ struct ParameterSpec {
   float uniform_bound = 0;  // initial values: U(-bound, bound), ...
   float deviation = 0;      // ... or N(0, deviation^2), ...
   float constant = 0;       // ... or this, if both are 0
+  float l2 = 0;             // see Parameter
+  bool of_norm = false;     // likewise
 };
 
 // The memory of a layer, set once after planning. A pointer is null if the tensor does not exist or is not

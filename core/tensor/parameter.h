@@ -22,6 +22,8 @@ struct Parameter {
   float* value = nullptr;   // into the network's parameter arena
   const void* weights = nullptr;  // read by layers: the value, or its copy in gradient_type
   void* gradient = nullptr;       // into the GradientArena (comm/); null until attached
+  float l2 = 0;          // factor of an L2 penalty, l2 * sum of squares: the optimizer adds 2 * l2 * value
+  bool of_norm = false;  // scale or shift of a norm, whatever its shape
   // The exchange (comm/) has applied momentum already; the optimizer adds none.
   bool gradient_has_momentum = false;
 };

@@ -53,6 +53,10 @@ class CpuBackend final : public Backend {
 
   void gather_images(Stream& stream, const ImageGather& arguments) override;
   void color_jitter(Stream& stream, const ColorJitterArguments& arguments) override;
+  void softmax_forward(Stream& stream, const SoftmaxForward& arguments) override;
+  void softmax_backward(Stream& stream, const SoftmaxBackward& arguments) override;
+  void layer_norm_forward(Stream& stream, const LayerNormForward& arguments) override;
+  void layer_norm_backward(Stream& stream, const LayerNormBackward& arguments) override;
   void dropout(Stream& stream, const DropoutArguments& arguments) override;
   std::size_t loss_scratch_bytes(std::int64_t) override { return 0; }
   void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) override;

@@ -178,6 +178,7 @@ void run_rule(const Update& update, const AdamWUpdate& adamw) {
   const auto step_of = [segments, plain](std::int32_t segment) {
     AdamWStep step = plain;
     step.weight_decay = segments[segment].weight_decay;
+    step.penalty = segments[segment].penalty;
     return step;
   };
   run(update, step_of, adamw.first_moment, adamw.second_moment);

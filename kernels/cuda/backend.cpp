@@ -18,9 +18,11 @@
 #include "kernels/cuda/image_gather.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/layer_norm.h"
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/low_rank.h"
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/softmax.h"
 #include "kernels/cuda/sparse.h"
 #include "kernels/cuda/update.h"
 #include "kernels/library_versions.h"
@@ -133,6 +135,18 @@ class CudaBackend final : public Backend {
   }
   void color_jitter(Stream& stream, const ColorJitterArguments& arguments) override {
     cuda_color_jitter(stream, arguments);
+  }
+  void softmax_forward(Stream& stream, const SoftmaxForward& arguments) override {
+    cuda_softmax_forward(stream, arguments);
+  }
+  void softmax_backward(Stream& stream, const SoftmaxBackward& arguments) override {
+    cuda_softmax_backward(stream, arguments);
+  }
+  void layer_norm_forward(Stream& stream, const LayerNormForward& arguments) override {
+    cuda_layer_norm_forward(stream, arguments);
+  }
+  void layer_norm_backward(Stream& stream, const LayerNormBackward& arguments) override {
+    cuda_layer_norm_backward(stream, arguments);
   }
   void dropout(Stream& stream, const DropoutArguments& arguments) override {
     cuda_dropout(stream, arguments);

@@ -45,6 +45,7 @@ struct AdamWRule {
                                            .epsilon = epsilon,
                                            .step = control.step});
     made.weight_decay = segment.weight_decay;
+    made.penalty = segment.penalty;
     return made;
   }
 };

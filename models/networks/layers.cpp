@@ -24,7 +24,11 @@ constexpr LayerField kStride{.name = "stride", .least = 1, .most = kMostSide};
 constexpr LayerField kPadding{.name = "padding", .least = 0, .most = kMostSide, .words = kSame};
 constexpr LayerField kBias{.name = "bias", .type = Type::flag};
 constexpr LayerField kInitial{.name = "initialization", .type = Type::word, .words = kInitializationWords};
-constexpr LayerField kActivation{.name = "activation", .type = Type::word, .words = kActivationWords};
+constexpr LayerField kL2{.name = "l2", .type = Type::number, .least = 0, .most = 1e6};
+constexpr std::string_view kSoftmax = "softmax";
+constexpr std::string_view kLayerActivations[] = {"none", "relu", "relu6", "sigmoid",
+                                                  "tanh", "gelu", kSoftmax};
+constexpr LayerField kActivation{.name = "activation", .type = Type::word, .words = kLayerActivations};
 
 constexpr LayerField kConvolutionFields[] = {
     {.name = "channels", .least = 1, .most = kMostFeatures, .required = true},
@@ -35,18 +39,17 @@ constexpr LayerField kConvolutionFields[] = {
     {.name = "groups", .least = 1, .most = kMostFeatures},
     kBias,
     kInitial,
+    kL2,
     kActivation};
-constexpr std::string_view kDenseActivations[] = {"none", "relu", "relu6", "sigmoid", "tanh", "gelu", "softmax"};
 constexpr LayerField kDenseFields[] = {
-    {.name = "features", .least = 1, .most = kMostFeatures},
-    kBias,
-    kInitial,
-    {.name = "activation", .type = Type::word, .words = kDenseActivations}};
+    {.name = "features", .least = 1, .most = kMostFeatures}, kBias, kInitial, kL2, kActivation};
 constexpr LayerField kBatchNormFields[] = {
     {.name = "momentum", .type = Type::number, .least = 0, .most = 1},
     {.name = "epsilon", .type = Type::number, .least = 1e-30, .most = 1},
     {.name = "initial_scale", .type = Type::number, .least = 0, .most = 1e6},
     kActivation};
+constexpr LayerField kLayerNormFields[] = {
+    {.name = "epsilon", .type = Type::number, .least = 1e-30, .most = 1}, kActivation};
 constexpr LayerField kPoolingFields[] = {{.name = "pool", .type = Type::word, .words = kPoolWords},
                                          {.name = "global", .type = Type::flag},
                                          {.name = "kernel", .least = 1, .most = kMostSide},
@@ -55,18 +58,35 @@ constexpr LayerField kPoolingFields[] = {{.name = "pool", .type = Type::word, .w
 constexpr LayerField kDropoutFields[] = {
     {.name = "rate", .type = Type::number, .least = 0, .most = 0.9999, .required = true}};
 constexpr LayerField kActivationFields[] = {
-    {.name = "activation", .type = Type::word, .words = kActivationWords, .required = true}};
+    {.name = "activation", .type = Type::word, .words = kLayerActivations, .required = true}};
 constexpr LayerField kAddFields[] = {{.name = "with", .type = Type::text, .required = true}, kActivation};
 constexpr LayerField kBlockFields[] = {{.name = "repeat", .least = 1, .most = kMostRepeats},
                                        {.name = "residual", .type = Type::flag},
                                        kActivation};
 
-constexpr LayerKind kKinds[] = {
-    {"convolution", "conv", kConvolutionFields},     {"dense", "fc", kDenseFields},
-    {"batch_norm", "bn", kBatchNormFields},          {"pooling", "pool", kPoolingFields},
-    {"dropout", "dropout", kDropoutFields},          {"flatten", "flatten", {}},
-    {"activation", "activation", kActivationFields}, {"add", "add", kAddFields},
-    {"block", "block", kBlockFields, true}};
+constexpr LayerKind kKinds[] = {{"convolution", "conv", kConvolutionFields},
+                                {"dense", "fc", kDenseFields},
+                                {"batch_norm", "bn", kBatchNormFields},
+                                {"layer_norm", "ln", kLayerNormFields},
+                                {"pooling", "pool", kPoolingFields},
+                                {"dropout", "dropout", kDropoutFields},
+                                {"flatten", "flatten", {}},
+                                {"activation", "activation", kActivationFields},
+                                {"add", "add", kAddFields},
+                                {"block", "block", kBlockFields, true}};
+
+// The activation of a layer.
+struct AppliedActivation {
+  Activation elementwise = Activation::none;
+  bool softmax = false;
+
+  static AppliedActivation of(const LayerSpec& spec) {
+    const auto given = spec.value("activation", std::string("none"));
+    if (given == kSoftmax) return {.softmax = true};
+    return {.elementwise = *value_of<Activation>(given)};
+  }
+  bool is_none() const { return !softmax && elementwise == Activation::none; }
+};
 
 // A result of a layer, and whether a flatten follows that has not been appended: a dense layer, which
 // flattens its input, needs none.
@@ -119,8 +139,10 @@ class LayerBuilder {
     return x.flat && graph_.shape(x.value).rank() > 2 ? graph_.flatten(x.value, place(spec)) : x.value;
   }
 
-  Value activated(const LayerSpec& spec, Value x, Activation activation) {
-    return activation == Activation::none ? x : graph_.activation(x, activation, place(spec));
+  Value activated(const LayerSpec& spec, Value x, const AppliedActivation& activation) {
+    if (activation.is_none()) return x;
+    return activation.softmax ? graph_.softmax(x, place(spec))
+                              : graph_.activation(x, activation.elementwise, place(spec));
   }
 
   Result layer(const LayerSpec& spec, Result x, const std::string& prefix) {
@@ -134,29 +156,32 @@ class LayerBuilder {
 
   Result made(const LayerSpec& spec, Result x, const std::string& name, const std::string& prefix) {
     if (spec.kind == "dense") return dense(spec, x.value, name);
-    const auto activation = word(spec, "activation", Activation::none);
+    const AppliedActivation activation = AppliedActivation::of(spec);
     if (spec.kind == "convolution")
       return {activated(spec, convolution(spec, unflattened(spec, x), name), activation)};
     if (spec.kind == "batch_norm")
       return {batch_norm(spec, unflattened(spec, x), std::nullopt, name, activation)};
+    if (spec.kind == "layer_norm") return {layer_norm(spec, unflattened(spec, x), name, activation)};
     if (spec.kind == "pooling") return {graph_.pooling(unflattened(spec, x), pooling(spec), place(spec))};
     if (spec.kind == "dropout")
       return {graph_.dropout(x.value, spec.value("rate", 0.0), name, place(spec)), x.flat};
     if (spec.kind == "flatten") return {x.value, true};
+    if (spec.kind == "activation" && activation.softmax)
+      return {activated(spec, unflattened(spec, x), activation)};
     if (spec.kind == "activation") return {activated(spec, x.value, activation), x.flat};
     if (spec.kind == "add") return add(spec, x, prefix, activation);
     return block(spec, x, name, activation);
   }
 
   Value convolution(const LayerSpec& spec, Value x, const std::string& name) {
-    ConvolutionOptions options{
-        .channels = spec.value("channels", std::int64_t{0}),
-        .kernel = spec.value("kernel", std::int64_t{0}),
-        .stride = repetition_ > 0 ? 1 : spec.value("stride", std::int64_t{1}),
-        .dilation = spec.value("dilation", std::int64_t{1}),
-        .groups = spec.value("groups", std::int64_t{1}),
-        .bias = spec.value("bias", true),
-        .initialization = word(spec, "initialization", Initialization::fan_in_uniform)};
+    ConvolutionOptions options{.channels = spec.value("channels", std::int64_t{0}),
+                               .kernel = spec.value("kernel", std::int64_t{0}),
+                               .stride = repetition_ > 0 ? 1 : spec.value("stride", std::int64_t{1}),
+                               .dilation = spec.value("dilation", std::int64_t{1}),
+                               .groups = spec.value("groups", std::int64_t{1}),
+                               .bias = spec.value("bias", true),
+                               .initialization = word(spec, "initialization", Initialization::fan_in_uniform),
+                               .l2 = spec.value("l2", 0.0)};
     const auto padding = spec.values.find("padding");
     if (padding != spec.values.end() && std::holds_alternative<std::string>(padding->second)) {
       if (options.kernel % 2 == 0)
@@ -179,34 +204,41 @@ class LayerBuilder {
         graph_.linear(x,
                       {.features = spec.value("features", graph_.input_shape().classes),
                        .bias = spec.value("bias", true),
-                       .initialization = word(spec, "initialization", Initialization::fan_in_uniform)},
+                       .initialization = word(spec, "initialization", Initialization::fan_in_uniform),
+                       .l2 = spec.value("l2", 0.0)},
                       name, place(spec));
-    const auto activation = spec.value("activation", std::string("none"));
+    const AppliedActivation activation = AppliedActivation::of(spec);
+    if (!last || activation.is_none()) return {activated(spec, y, activation)};
     const Loss loss = graph_.input_shape().loss;
-    const bool of_the_loss = last && ((activation == "softmax" && loss == Loss::cross_entropy) ||
-                                      (activation == "sigmoid" && loss == Loss::binary_cross_entropy));
-    if (activation == "none" || of_the_loss) return {y};
-    if (last || activation == "softmax")
-      throw ConfigError(fmt::format(
-          "{}: activation = \"{}\": {}", name, activation,
-          last ? fmt::format("with model.loss = \"{}\" the last layer has {}", word_of(loss),
-                             loss == Loss::cross_entropy          ? "softmax or none"
-                             : loss == Loss::binary_cross_entropy ? "sigmoid or none"
-                                                                  : "none")
-               : "only the last layer may have softmax"));
-    return {activated(spec, y, *value_of<Activation>(activation))};
+    const bool of_the_loss =
+        (activation.softmax && loss == Loss::cross_entropy) ||
+        (activation.elementwise == Activation::sigmoid && loss == Loss::binary_cross_entropy);
+    if (of_the_loss) return {y};
+    throw ConfigError(fmt::format("{}: activation = \"{}\": with model.loss = \"{}\" the last layer has {}",
+                                  name, spec.value("activation", std::string()), word_of(loss),
+                                  loss == Loss::cross_entropy          ? "softmax or none"
+                                  : loss == Loss::binary_cross_entropy ? "sigmoid or none"
+                                                                       : "none"));
   }
 
   Value batch_norm(const LayerSpec& spec, Value x, std::optional<Value> residual, const std::string& name,
-                   Activation activation) {
+                   const AppliedActivation& activation) {
     BatchNormOptions options;
     options.epsilon = static_cast<float>(spec.value("epsilon", static_cast<double>(options.epsilon)));
     options.momentum = static_cast<float>(spec.value("momentum", static_cast<double>(options.momentum)));
     options.initial_scale = static_cast<float>(spec.value("initial_scale", 1.0));
-    if (is_fused(activation)) options.activation = activation;
+    const bool fused = !activation.softmax && is_fused(activation.elementwise);
+    if (fused) options.activation = activation.elementwise;
     const Value y = residual ? graph_.batch_norm(x, *residual, options, name, place(spec))
                              : graph_.batch_norm(x, options, name, place(spec));
-    return is_fused(activation) ? y : activated(spec, y, activation);
+    return fused ? y : activated(spec, y, activation);
+  }
+
+  Value layer_norm(const LayerSpec& spec, Value x, const std::string& name,
+                   const AppliedActivation& activation) {
+    LayerNormOptions options;
+    options.epsilon = static_cast<float>(spec.value("epsilon", static_cast<double>(options.epsilon)));
+    return activated(spec, graph_.layer_norm(x, options, name, place(spec)), activation);
   }
 
   static PoolingOptions pooling(const LayerSpec& spec) {
@@ -218,7 +250,8 @@ class LayerBuilder {
             .global = spec.value("global", false)};
   }
 
-  Result add(const LayerSpec& spec, Result x, const std::string& prefix, Activation activation) {
+  Result add(const LayerSpec& spec, Result x, const std::string& prefix,
+             const AppliedActivation& activation) {
     const auto with = spec.value("with", std::string());
     auto other = results_.find(prefix + with);
     if (other == results_.end()) other = results_.find(with);
@@ -230,7 +263,8 @@ class LayerBuilder {
     return {activated(spec, graph_.add(a, b, place(spec)), activation)};
   }
 
-  Result block(const LayerSpec& spec, Result x, const std::string& name, Activation activation) {
+  Result block(const LayerSpec& spec, Result x, const std::string& name,
+               const AppliedActivation& activation) {
     const auto repeat = spec.value("repeat", std::int64_t{1});
     for (std::int64_t i = 0; i < repeat; ++i) {
       const std::string each = spec.given("repeat") ? fmt::format("{}.{}", name, i) : name;
@@ -247,7 +281,8 @@ class LayerBuilder {
     return x;
   }
 
-  Result residual_block(const LayerSpec& spec, Result x, const std::string& name, Activation activation) {
+  Result residual_block(const LayerSpec& spec, Result x, const std::string& name,
+                        const AppliedActivation& activation) {
     std::optional<BlockScope> scope;  // they do not nest
     if (!in_scope_) scope.emplace(graph_);
     const bool outer = std::exchange(in_scope_, true);

@@ -60,6 +60,14 @@ TEST(CudaClassCounts, EqualTheCpuForTiesInfinitiesAndNans) {
     EXPECT_EQ(counted_by_device(batch), counted_by_cpu_backend(batch));
 }
 
+TEST(CudaClassCounts, ASingleOutputMeansAClass) {
+  for (const auto& [batch, predictions] : single_output_batches()) {
+    CountedClasses counted = counted_by_device(batch);
+    counted.in_top = 0;  // has no meaning
+    EXPECT_EQ(counted, counts_of(batch, predictions));
+  }
+}
+
 // The loss is NaN in this case. The kernel must not write outside the counts.
 TEST(CudaClassCounts, ALabelOutsideTheClassesIsNotCounted) {
   CountedBatch batch = CountedBatch::random(DType::f32, 5, 6);

@@ -190,6 +190,20 @@ TEST(GradientsAtForks, AreAddedInTurnIfAValueHasThreeUses) {
       2);
 }
 
+// Layers whose inputs are plain on both devices get them from images that are not.
+TEST(SmoothLayers, HaveTheGradientsOfTheCpu) {
+  expect_the_cpus_gradients(
+      [](Graph& graph) {
+        const ConvolutionOptions same{.channels = 8, .kernel = 3, .padding = 1};
+        Value x = graph.layer_norm(graph.convolution(graph.input(), same, "a"), {}, "a norm");
+        x = graph.softmax(graph.activation(x, Activation::gelu));
+        x = graph.flatten(graph.activation(graph.convolution(x, same, "b"), Activation::tanh));
+        x = graph.activation(graph.linear(x, {.features = 12}, "c"), Activation::gelu);
+        classify(graph, graph.activation(graph.layer_norm(x, {}, "c norm"), Activation::sigmoid));
+      },
+      0);
+}
+
 // The observer can measure a layer, because the device has finished it and has not begun the next one.
 TEST_F(NetworkOnADevice, NotifiesTheObserverAfterALayerHasRun) {
   struct Done final : LayerObserver {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/class_counts.h"
@@ -39,6 +40,8 @@ struct CountedBatch {
   Values logits;
   std::vector<std::int32_t> labels;
   Values weights;
+  bool single_output = false;
+  Loss loss = Loss::cross_entropy;
 
   // Few distinct values, so that many logits are equal. Every fourth sample is padding.
   static CountedBatch random(DType type, std::int64_t samples, std::int64_t classes) {
@@ -58,11 +61,13 @@ struct CountedBatch {
                         CountedClasses& counts) const {
     return {.batch = static_cast<std::int64_t>(labels.size()),
             .classes = classes,
+            .single_output = single_output,
+            .loss = loss,
             .type = type,
             .logits = from,
             .labels = label,
             .weights = weight,
-            .in_top = &counts.in_top,
+            .in_top = single_output ? nullptr : &counts.in_top,
             .by_class = counts.by_class.data(),
             .confusion = counts.confusion.data()};
   }
@@ -87,6 +92,37 @@ inline CountedClasses reference_counts(const CountedBatch& batch) {
     if (prediction == label) ++counts.by_class[2 * classes + label];
     ++counts.confusion[label * classes + prediction];
     if (std::find(order.begin(), order.end(), label) - order.begin() < 5) ++counts.in_top;
+  }
+  return counts;
+}
+
+// A single output for each sample, and the classes that it means; -1: none.
+inline std::vector<std::pair<CountedBatch, std::vector<std::int32_t>>> single_output_batches() {
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  CountedBatch numbers{.classes = 4,
+                       .logits = {0.25f, -3, 1.5f, 2.75f, 9, nan, infinity},
+                       .labels = {0, 1, 2, 3, 0, 1, 2},
+                       .weights = Values(7, 1.0f),
+                       .single_output = true,
+                       .loss = Loss::mean_squared_error};
+  CountedBatch halves = numbers;
+  halves.classes = 2;
+  halves.labels = {1, 0, 1, 0, 1, 0, 1};
+  halves.loss = Loss::binary_cross_entropy;
+  return {{numbers, {0, 0, 2, 3, 3, -1, -1}}, {halves, {1, 0, 1, 1, 1, -1, -1}}};
+}
+
+inline CountedClasses counts_of(const CountedBatch& batch, const std::vector<std::int32_t>& predictions) {
+  CountedClasses counts(batch.classes);
+  const auto classes = static_cast<std::size_t>(batch.classes);
+  for (std::size_t i = 0; i < predictions.size(); ++i) {
+    const auto label = static_cast<std::size_t>(batch.labels[i]);
+    ++counts.by_class[label];
+    if (predictions[i] < 0) continue;
+    const auto prediction = static_cast<std::size_t>(predictions[i]);
+    ++counts.by_class[classes + prediction];
+    if (prediction == label) ++counts.by_class[2 * classes + label];
+    ++counts.confusion[label * classes + prediction];
   }
   return counts;
 }

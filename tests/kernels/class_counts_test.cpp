@@ -39,6 +39,11 @@ TEST(ClassCounts, MatchTheDefinitionForTiesInfinitiesAndNans) {
   for (const CountedBatch& batch : hard_batches()) EXPECT_EQ(counted_by_cpu(batch), reference_counts(batch));
 }
 
+TEST(ClassCounts, ASingleOutputMeansAClass) {
+  for (const auto& [batch, predictions] : single_output_batches())
+    EXPECT_EQ(counted_by_cpu(batch), counts_of(batch, predictions));
+}
+
 // Seven equal logits: the first class is the prediction, and the first five are the top five.
 TEST(ClassCounts, EqualLogitsRankByTheirClass) {
   CountedBatch batch{.classes = 7, .logits = Values(49, 1.0f), .labels = {0, 1, 2, 3, 4, 5, 6}};

@@ -55,5 +55,26 @@ TEST(Initialization, OtherConvolutionsAreUniformByFanIn) {
   }
 }
 
+TEST(Initialization, UniformBoundsFollowTheFansAndBiasesAreZero) {
+  constexpr double kIn = 64, kOut = 192;
+  for (const auto& [initialization, bound] : {std::pair{Initialization::he_uniform, std::sqrt(6 / kIn)},
+                                              {Initialization::glorot_uniform, std::sqrt(6 / (kIn + kOut))},
+                                              {Initialization::zeros, 0.0}}) {
+    NetworkFixture fixture({.batch = 1, .height = 8, .width = 8, .channels = 1, .classes = 192},
+                           [initialization = initialization](Graph& graph) {
+                             graph.classify(graph.linear(
+                                 graph.input(), {.features = 192, .initialization = initialization}, "fc"));
+                           });
+    const StateSnapshot state(fixture.network());
+    for (const auto& [tensor, scope, shape, values] : state.entries()) {
+      const auto [least, largest] = std::ranges::minmax(values);
+      const double expected = tensor == "fc.bias" ? 0 : bound;
+      EXPECT_GE(static_cast<double>(least), -expected) << tensor;
+      EXPECT_LE(static_cast<double>(largest), expected) << tensor;
+      EXPECT_GE(static_cast<double>(largest - least), 1.9 * expected) << tensor;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

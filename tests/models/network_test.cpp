@@ -34,7 +34,34 @@ void entangled(Graph& graph) {
                               {.features = graph.input_shape().classes}, "fc"));
 }
 
+// Layer norm over images, in another layout than its input's, and over features; batch norm of features;
+// smooth activations, after convolutions and alone.
+void smooth(Graph& graph) {
+  Value x = graph.convolution(graph.input(), {.channels = 16, .kernel = 3, .padding = 1}, "conv1");
+  x = graph.activation(graph.layer_norm(x, {}, "ln1"), Activation::gelu);
+  x = graph.add(x, graph.softmax(graph.convolution(x, {.channels = 16}, "gate")));
+  x = graph.activation(graph.convolution(x, {.channels = 8, .kernel = 3, .padding = 1}, "conv2"),
+                       Activation::tanh);
+  x = graph.batch_norm(graph.flatten(x), {}, "bn");
+  const Value y = graph.activation(graph.linear(x, {.features = 24}, "fc1"), Activation::gelu);
+  x = graph.activation(graph.linear(graph.layer_norm(y, {}, "ln2"), {.features = 24}, "fc2"),
+                       Activation::sigmoid);
+  graph.classify(graph.linear(graph.add(x, y), {.features = graph.input_shape().classes}, "fc3"));
+}
+
 const GraphInput kSmall{.batch = 6, .height = 8, .width = 8, .channels = 3, .classes = 5};
+
+GraphInput small_with(Loss loss, std::int64_t classes) {
+  GraphInput input = kSmall;
+  input.loss = loss;
+  input.classes = classes;
+  return input;
+}
+
+void single_output(Graph& graph) {
+  const Value x = graph.activation(graph.linear(graph.input(), {.features = 16}, "fc1"), Activation::tanh);
+  graph.classify(graph.linear(x, {.features = 1}, "fc2"));
+}
 
 std::vector<NetworkCase> network_cases() {
   return {{"mlp", kSmall, [](Graph& graph) { mlp(graph); }},
@@ -43,7 +70,12 @@ std::vector<NetworkCase> network_cases() {
           {"mlp with dropout", kSmall, [](Graph& graph) { mlp(graph, {.dropout = 0.4}); }},
           {"cnn with dropout", kSmall, [](Graph& graph) { cnn(graph, {.dropout = 0.3}); }},
           {"resnet", kSmall, [](Graph& graph) { cifar_resnet(graph, 1); }},
-          {"entangled", kSmall, entangled}};
+          {"entangled", kSmall, entangled},
+          {"smooth", kSmall, smooth},
+          {"binary cross-entropy", small_with(Loss::binary_cross_entropy, 5), smooth},
+          {"mean squared error", small_with(Loss::mean_squared_error, 5), smooth},
+          {"single output", small_with(Loss::binary_cross_entropy, 2), single_output},
+          {"single number", small_with(Loss::mean_squared_error, 5), single_output}};
 }
 
 // The memory plan, made without the network, equals what a network, its gradients and its optimizers

@@ -82,8 +82,11 @@ using Rule = void (*)(const Parameter& parameter, Exact& exact, std::span<const 
 
 double rate_of(int t) { return 0.1 / t; }
 
-void expect_follows(const OptimizerOptions& options, Rule rule) {
+// change: changes the parameters first.
+void expect_follows(const OptimizerOptions& options, Rule rule,
+                    void (*change)(std::vector<Parameter>& parameters) = nullptr) {
   Arena arena;
+  if (change != nullptr) change(arena.parameters);
   const auto optimizer = make_optimizer(arena.memory(), options);
   std::vector<Exact> exact;
   const auto piece = [](std::span<float> memory, const Parameter& parameter) {
@@ -143,6 +146,20 @@ void adamw_rule(const Parameter& parameter, Exact& exact, std::span<const float>
   }
 }
 
+constexpr double kL2 = 0.05;
+void l2_rule_of_adamw(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t) {
+  std::vector<float> with_penalty(gradient.begin(), gradient.end());
+  for (std::size_t i = 0; i < gradient.size(); ++i)
+    with_penalty[i] += 2 * parameter.l2 * static_cast<float>(exact.value[i]);
+  adamw_rule<false>(parameter, exact, with_penalty, t);
+}
+void l2_rule_of_sgd(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t) {
+  std::vector<float> with_penalty(gradient.begin(), gradient.end());
+  for (std::size_t i = 0; i < gradient.size(); ++i)
+    with_penalty[i] += 2 * parameter.l2 * static_cast<float>(exact.value[i]);
+  sgd_rule<false, false>(parameter, exact, with_penalty, t);
+}
+
 void lars_rule(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t) {
   double value_norm = 0, gradient_norm = 0;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
@@ -174,6 +191,16 @@ TEST(Optimizer, AdamWFollowsPyTorchsForm) {
   expect_follows(options, adamw_rule<false>);
   options.decay_norm_and_bias = false;
   expect_follows(options, adamw_rule<true>);
+}
+
+// The penalty l2 * sum of squares is part of the loss; AdamW's own decay is not.
+TEST(Optimizer, PenaltyOfAParameterIsAddedToItsGradient) {
+  const auto penalize = [](std::vector<Parameter>& parameters) {
+    for (std::size_t i = 0; i < parameters.size(); i += 2) parameters[i].l2 = static_cast<float>(kL2);
+  };
+  expect_follows(SgdOptions{.weight_decay = kDecay}, l2_rule_of_sgd, penalize);
+  expect_follows(AdamWOptions{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = kDecay},
+                 l2_rule_of_adamw, penalize);
 }
 
 TEST(Optimizer, LarsAppliesTrustRatiosToMatricesOnly) {

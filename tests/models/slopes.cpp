@@ -28,6 +28,21 @@ std::span<float> values_of(const Parameter& parameter) {
   return {parameter.value, static_cast<std::size_t>(parameter.layout.physical_elements())};
 }
 
+double loss_of_sample(Loss loss, std::span<const float> row, std::int32_t label) {
+  double exponentials = 0, of_outputs = 0;
+  for (std::size_t k = 0; k < row.size(); ++k) {
+    const auto x = static_cast<double>(row[k]);
+    const bool hit = k == static_cast<std::size_t>(label);
+    const double target = row.size() == 1 ? static_cast<double>(label) : hit ? 1 : 0;
+    exponentials += std::exp(x);
+    of_outputs += loss == Loss::binary_cross_entropy ? std::log1p(std::exp(x)) - target * x
+                                                     : (x - target) * (x - target);
+  }
+  if (loss == Loss::cross_entropy)
+    return std::log(exponentials) - static_cast<double>(row[static_cast<std::size_t>(label)]);
+  return of_outputs / static_cast<double>(row.size());
+}
+
 // The weighted mean loss of the batch, in double precision from the logits on: rounding an fp32 sum would
 // hide small steps.
 double precise_loss(NetworkFixture& fixture) {
@@ -38,11 +53,10 @@ double precise_loss(NetworkFixture& fixture) {
   double sum = 0, weight = 0;
   for (std::int64_t sample = 0; sample < logits.shape[0]; ++sample) {
     const float* row = logits.as<float>().data() + sample * classes;
-    double exponentials = 0;
-    for (std::int64_t k = 0; k < classes; ++k) exponentials += std::exp(static_cast<double>(row[k]));
     const double its_weight = batch.weights.as<float>()[sample];
-    const auto label = static_cast<std::size_t>(batch.labels.as<std::int32_t>()[sample]);
-    sum += its_weight * (std::log(exponentials) - static_cast<double>(row[label]));
+    const std::int32_t label = batch.labels.as<std::int32_t>()[sample];
+    sum += its_weight *
+           loss_of_sample(fixture.network().loss_kind(), {row, static_cast<std::size_t>(classes)}, label);
     weight += its_weight;
   }
   return sum / weight;
