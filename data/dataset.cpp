@@ -14,6 +14,7 @@
 #include "data/containers/webdataset.h"
 #include "data/formats/cifar.h"
 #include "data/formats/csv.h"
+#include "data/formats/drug_trial.h"
 #include "data/formats/idx.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/synthetic.h"
@@ -125,7 +126,8 @@ const std::vector<DatasetFormat>& dataset_formats() {
       {"hdf5", open_hdf5},
       {"csv", open_csv},
       {"synthetic",
-       [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }}};
+       [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }},
+      {"drug_trial", [](const Options&, Split split) { return open_drug_trial(split); }}};
   return table;
 }
 

@@ -90,7 +90,7 @@ void TrainingData::open(const Config& config, const std::vector<DatasetFormat>& 
       each.told_progress = [&](std::int64_t done, std::int64_t all) { meter.show(done, all); };
     verify(*set, each);
   }
-  const bool is_computed = config.dataset.format == "synthetic";
+  const bool is_computed = config.dataset.format == "synthetic" || config.dataset.format == "drug_trial";
   if (world.rank() == 0 && !is_computed) tell_of_sets(*train_set, *test_set, config.dataset.path);
 }
 

@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/data/jpeg_files.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -165,7 +167,7 @@ TEST(Layers, FieldsAndRepeatsCanBeOverridden) {
             digest_of(workplace, 2, {"model.name=cnn", "model.cnn.width=8", "model.cnn.hidden=24"}));
   const std::string config = with_layers(workplace, resnet20_in_toml());
   const auto layers_with = [&](int repeats) {
-    const std::string flags = fmt::format("--set model.layer.layer2.repeat={} --set train.steps=1", repeats);
+    const std::string flags = fmt::format("--set model.layer.layer2.repeat={} --steps 2 --rows 0", repeats);
     const ProgramResult profile = run_shell(command_on("profile", config, flags));
     EXPECT_EQ(profile.exit_code, 0) << profile.output;
     return profile.output;
@@ -188,15 +190,87 @@ TEST(Layers, CommandsReadThem) {
     return result.output;
   };
   const std::string file = workplace.path("own.safetensors").string();
-  succeeds(command_on("train", config, "--set train.steps=3 --export " + file));
+  succeeds(command_on("train", config, "--set train.steps=3 --set run.checkpoint_every=2 --export " + file));
   expect_parts(text_of(workplace.path("run") / "config.toml"),
                {"name = \"layers\"", "kind = \"block\", name = \"layer1\", repeat = 3"});
   expect_parts(succeeds(command_on("plan", config)), {"parameters"});
-  expect_parts(succeeds(command_on("profile", config, "--set train.steps=3")), {"layer1.0.conv1"});
+  expect_parts(succeeds(command_on("profile", config, "--steps 2 --rows 0")),
+               {"layer1.0.conv1", "layer3.0.downsample.0"});
+  const std::string traces = workplace.path("traces").string();
+  succeeds(command_on(
+      "train", config,
+      "--set train.steps=6 --set profile.active=1 --set profile.wait=1 --set profile.warmup=1 --set "
+      "profile.dir=" +
+          traces));
+  EXPECT_GT(count(run_shell("cat " + traces + "/*").output, "layers.toml("), 0) << "the place of each layer";
   succeeds(command_on("eval", config, "--init " + file));
+  const auto photo = workplace.path("photo.jpg");
+  const Bytes jpeg = encode(kGray, Bytes(static_cast<std::size_t>(kGray.bytes()), 100));
+  std::ofstream(photo, std::ios::binary).write(reinterpret_cast<const char*>(jpeg.data()), std::ssize(jpeg));
+  expect_parts(succeeds(command_on("predict", file, photo.string())), {"\"probability\""});
+  expect_parts(succeeds(command_on("predict", workplace.path("run").string(), photo.string())),
+               {"\"probability\""});
+  succeeds(command_on("train", config, "--set train.steps=3 --set run.checkpoint_every=2 --resume auto"));
   succeeds(
       command_on("train", config,
                  "--set train.steps=3 --init " + file + " --set 'model.freeze=[\"conv1\", \"layer1.1\"]'"));
+}
+
+// The first example of many Keras courses. PyTorch's losses of the same model from the same weights are in
+// the golden files (tests/peers/make_dense_binary.py).
+TEST(Layers, PresetDenseBinaryFollowsPyTorch) {
+  const Workplace workplace("dense_binary");
+  const std::filesystem::path golden = LOCKSTEP_PEER_GOLDEN "/dense_binary";
+  const ProgramResult result = run_shell(
+      command_on("train", "dense_binary",
+                 fmt::format("--set run.dir={} --set world.device=cpu --set run.measure_peak=false --init {}",
+                             workplace.path("run").string(), (golden / "start.safetensors").string())));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const auto expected = nlohmann::json::parse(text_of(golden / "losses.json"));
+  const std::vector<nlohmann::json> epochs = metrics_of(workplace.path("run"));
+  ASSERT_EQ(epochs.size(), 20u);
+  for (std::size_t epoch = 0; epoch < epochs.size(); ++epoch) {
+    for (const auto& [key, loss] : {std::pair{"train_loss", "loss"}, {"test_loss", "test_loss"}})
+      EXPECT_NEAR(epochs[epoch].at(key).get<double>(), expected.at(loss)[epoch].get<double>(), 1e-4)
+          << loss << " of epoch " << epoch + 1;
+  }
+  EXPECT_NEAR(epochs.back().at("test_accuracy").get<double>(), expected.at("test_accuracy").get<double>(),
+              1e-6);
+  EXPECT_NEAR(epochs.back().at("test_accuracy").get<double>(), 0.95, 0.01);
+}
+
+// Each loss, with an output for each class and with a single one, and with metrics of classes.
+TEST(Layers, LearnWithEachLoss) {
+  const Workplace workplace("losses");
+  const auto trained = [&](const std::string& loss, const std::string& last, const std::string& others) {
+    const std::string layers =
+        "[[model.layer]]\nkind = \"dense\"\nfeatures = 16\nactivation = \"tanh\"\n"
+        "[[model.layer]]\nkind = \"dense\"\n" +
+        last;
+    const ProgramResult result = run_shell(
+        command_on("train", with_layers(workplace, layers),
+                   fmt::format("--set model.loss={} --set run.metrics=f1,confusion --set train.epochs=2 {}",
+                               loss, others)));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return last_metrics_of(workplace.path("run"));
+  };
+  for (const auto& [loss, last] : {std::pair{"cross_entropy", "activation = \"softmax\"\n"},
+                                   {"binary_cross_entropy", "activation = \"sigmoid\"\n"},
+                                   {"mean_squared_error", ""}}) {
+    EXPECT_GT(trained(loss, last, "").at("test_accuracy").get<double>(), 0.6) << loss;
+  }
+  // The labels 0 to 3 as a number; the confusion agrees with the accuracy.
+  const auto number = trained("mean_squared_error", "features = 1\n", "--set optimizer.learning_rate=0.002");
+  std::int64_t right = 0;
+  for (std::size_t k = 0; k < 4; ++k) right += number.at("confusion")[k][k].get<std::int64_t>();
+  EXPECT_NEAR(number.at("test_accuracy").get<double>(), static_cast<double>(right) / 103, 1e-9);
+  expect_failure(
+      run_shell(command_on("train", with_layers(workplace, kMlp),
+                           "--set model.loss=binary_cross_entropy --set model.layer.fc3.features=1")),
+      78, {"[8, 1]", "binary_cross_entropy of 4 classes"});
+  expect_failure(
+      run_shell(command_on("train", with_layers(workplace, kMlp), "--set model.layer.fc3.activation=relu")),
+      78, {"fc3: activation = \"relu\"", "softmax or none"});
 }
 
 TEST(Layers, ErrorsNameTheLine) {

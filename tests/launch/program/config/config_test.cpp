@@ -159,6 +159,28 @@ TEST(Config, BoundaryValuesAreAllowed) {
     EXPECT_NO_THROW(with({text})) << text;
 }
 
+// The printed configuration reads back to the same text, and names the unnamed layers.
+TEST(Config, LayersArePrintedAndReadBack) {
+  const std::string layers =
+      "model.layer=[{ kind = \"block\", repeat = 2, residual = true, layer = [{ kind = \"convolution\", "
+      "channels = "
+      "4, kernel = 3, padding = \"same\", l2 = 0.01 }, { kind = \"batch_norm\", epsilon = 1e-3 }] }, { kind "
+      "= "
+      "\"dense\", name = \"head\" }]";
+  const Config config = with(
+      {"model.name=layers", layers, "model.layer.block1.conv1.channels=8", "model.layer.block1.repeat=3"});
+  EXPECT_EQ(config.model.name, "layers");
+  const std::string text = to_toml(config);
+  expect_parts(text, {"name = \"block1\", repeat = 3, residual = true",
+                      "name = \"conv1\", channels = 8, kernel = 3, "
+                      "padding = \"same\", l2 = 0.01",
+                      "name = \"bn1\", epsilon = 0.001", "name = \"head\""});
+  std::vector<std::string> settings;
+  for (const KeyDifference& each : differences(text, ""))
+    if (each.key.starts_with("model.")) settings.push_back(each.key + "=" + each.value);
+  EXPECT_EQ(to_toml(with(settings)), text);
+}
+
 TEST(Config, EveryDatasetFormatIsAllowed) {
   for (const char* format : {"idx", "cifar_binary", "image_folder", "synthetic"}) {
     EXPECT_EQ(with({fmt::format("data.format={}", format)}).dataset.format, format);

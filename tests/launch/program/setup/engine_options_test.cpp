@@ -279,6 +279,7 @@ std::vector<Case> cases() {
       {"data.format=image_folder", {"dataset.format=image_folder"}},
       {"data.format=cifar_binary", {"dataset.format=cifar_binary"}},
       {"data.format=synthetic", {"dataset.format=synthetic"}},
+      {"data.format=drug_trial", {"dataset.format=drug_trial"}},
       {"data.format=tfrecord", {"dataset.format=tfrecord"}},
       {"data.format=webdataset", {"dataset.format=webdataset"}},
       {"data.format=records", {"dataset.format=records"}},
