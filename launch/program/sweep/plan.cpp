@@ -14,13 +14,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-// toml++ 3.3 asserts on malformed headers such as "[[[" just before it would report them.
-#define TOML_ASSERT(expression) static_cast<void>(0)
-#include <toml++/toml.h>
-
 #include "core/error.h"
 #include "core/text/enum_words.h"
 #include "launch/program/config/config_keys.h"
+#include "launch/program/config/layer_tables.h"
 #include "launch/program/config/suggestions.h"
 #include "launch/program/config/toml_text.h"
 
@@ -80,6 +77,11 @@ class SweepReader {
   void read_axes(const toml::table& table);
   std::optional<SweepAxis> read_axis(const std::string& key, const toml::node& node);
   std::optional<SweepAxis> read_range(SweepAxis axis, const toml::table& table);
+  struct NumberKey {
+    bool number = false;
+    bool whole = false;
+  };
+  NumberKey number_key(const std::string& name);
   bool may_be_searched(const std::string& key, const toml::node& node);
   bool allowed_value(const std::string& key, const toml::node& node);
   void load_base();
@@ -96,6 +98,7 @@ class SweepReader {
   const Registry& registry_;
   std::vector<detail::Key> keys_;
   SweepPlan plan_;
+  bool base_loaded_ = false;
   std::int64_t epochs_ = 0;
   std::vector<std::string> problems_;
 };
@@ -189,6 +192,13 @@ void SweepReader::read_sweep_section(const toml::table& table) {
 }
 
 bool SweepReader::may_be_searched(const std::string& key, const toml::node& node) {
+  if (key.starts_with(kLayerPrefix)) {
+    if (!base_loaded_) return false;
+    const LayerPlace place =
+        find_layer(plan_.base.model.layers, std::string_view(key).substr(kLayerPrefix.size()));
+    if (!place.problem.empty()) complain(node, fmt::format("{}: {}", key, place.problem));
+    return place.problem.empty();
+  }
   if (std::ranges::find(keys_, key, &detail::Key::name) == keys_.end()) {
     complain(node, fmt::format("unknown key {}{}", one_line(key), did_you_mean(suggested_key(key, keys_))));
     return false;
@@ -207,12 +217,26 @@ bool SweepReader::may_be_searched(const std::string& key, const toml::node& node
 
 bool SweepReader::allowed_value(const std::string& key, const toml::node& node) {
   try {
-    check_override(key + "=" + sweep_value(node), registry_);
+    check_override(key + "=" + sweep_value(node), registry_, plan_.base.model.layers);
   } catch (const ConfigError& error) {
     complain(node, error.what());
     return false;
   }
   return true;
+}
+
+SweepReader::NumberKey SweepReader::number_key(const std::string& name) {
+  if (name.starts_with(kLayerPrefix)) {
+    using Type = LayerField::Type;
+    const LayerField& field =
+        *find_layer(plan_.base.model.layers, std::string_view(name).substr(kLayerPrefix.size())).field;
+    return {field.type == Type::whole || field.type == Type::number, field.type == Type::whole};
+  }
+  const auto key = std::ranges::find(keys_, name, &detail::Key::name);
+  Config defaults;
+  const detail::Member member = key->member(defaults);
+  const bool whole = std::holds_alternative<detail::Integer>(member) || key->whole;
+  return {whole || std::holds_alternative<double*>(member), whole};
 }
 
 std::optional<SweepAxis> SweepReader::read_range(SweepAxis axis, const toml::table& table) {
@@ -221,11 +245,8 @@ std::optional<SweepAxis> SweepReader::read_range(SweepAxis axis, const toml::tab
     if (!known(name.str()))
       complain(node, fmt::format("{}.{}: unknown key of a range; allowed are {}", axis.key,
                                  std::string(name.str()), fmt::join(kRangeKeys, ", ")));
-  const auto key = std::ranges::find(keys_, axis.key, &detail::Key::name);
-  Config defaults;
-  const detail::Member member = key->member(defaults);
-  const bool whole = std::holds_alternative<detail::Integer>(member) || key->whole;
-  if (!whole && !std::holds_alternative<double*>(member)) {
+  const auto [number, whole] = number_key(axis.key);
+  if (!number) {
     complain(table, fmt::format("{}: a range needs a key with numbers; list the values instead, as in [..]",
                                 axis.key));
     return std::nullopt;
@@ -280,14 +301,16 @@ std::optional<SweepAxis> SweepReader::read_axis(const std::string& key, const to
 void SweepReader::read_axes(const toml::table& table) {
   std::vector<SweepAxis> axes;
   std::vector<std::pair<std::string, const toml::node*>> found;
-  const auto is_section = [&](const std::string& name) {
+  const auto is_section = [&](const std::string& name, const toml::table& level) {
+    // model.layer.NAME.FIELD, unless the table is the range of a field
+    if ((name + '.').starts_with(kLayerPrefix)) return !level.contains("min") && !level.contains("max");
     return std::ranges::any_of(keys_,
                                [&](const detail::Key& key) { return key.name.starts_with(name + '.'); });
   };
   const auto collect = [&](const auto& self, const std::string& prefix, const toml::table& level) -> void {
     for (const auto& [key, node] : level) {
       const std::string name = prefix + std::string(key.str());
-      if (node.is_table() && is_section(name))
+      if (node.is_table() && is_section(name, *node.as_table()))
         self(self, name + '.', *node.as_table());
       else
         found.emplace_back(name, &node);
@@ -313,6 +336,7 @@ void SweepReader::load_base() {
     complain(fmt::format("sweep.config and sweep.set: {}", error.what()));
     return;
   }
+  base_loaded_ = true;
   if (plan_.method != SweepMethod::halving) return;
   if (plan_.base.trainer.max_steps > 0)
     complain(fmt::format("train.steps = {} limits the steps, but halving counts epochs; set train.steps=0",
@@ -351,6 +375,10 @@ SweepPlan SweepReader::read() {
   const toml::table* sweep = root["sweep"].as_table();
   const toml::table* keys = root["keys"].as_table();
   if (sweep != nullptr) read_sweep_section(*sweep);
+  // The keys may name the layers of the base.
+  std::vector<std::string> before = std::exchange(problems_, {});
+  if (!plan_.config.empty()) load_base();
+  const std::vector<std::string> of_the_base = std::exchange(problems_, std::move(before));
   if (keys != nullptr) read_axes(*keys);
   if (readable.errors.empty()) {
     if (sweep == nullptr || !sweep->contains("config"))
@@ -359,7 +387,7 @@ SweepPlan SweepReader::read() {
     if (keys == nullptr || keys->empty())
       complain("[keys] is missing or empty; list the keys to search, such as \"train.batch\" = [32, 64]");
   }
-  if (!plan_.config.empty()) load_base();
+  problems_.insert(problems_.end(), of_the_base.begin(), of_the_base.end());
   throw_if_any();
   choose_trials();
   throw_if_any();

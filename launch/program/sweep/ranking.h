@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,14 @@ struct SweepMeasure {
   double accuracy = 0;  // fraction of the test set
   double loss = 0;      // of the test set
   double samples_per_second = 0;
+};
+
+// What a trial's network costs; 0: unknown.
+struct SweepCost {
+  std::int64_t parameters = 0;
+  std::int64_t flops_per_sample = 0;  // of training: forward and backward
+
+  bool operator==(const SweepCost&) const = default;
 };
 
 // Indices of the measures, the best first, ties in their order. pareto: successive Pareto fronts, each sorted

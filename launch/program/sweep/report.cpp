@@ -47,14 +47,27 @@ SweepOutcomeJson as_json(const SweepRow& row) {
   SweepOutcomeJson json = {{"trial", row.trial},   {"state", state_of(row)}, {"settings", row.settings},
                            {"epochs", row.epochs}, {"steps", row.steps},     {"seconds", row.seconds},
                            {"accuracy", nullptr},  {"loss", nullptr},        {"samples_per_second", nullptr},
-                           {"pareto", row.pareto}};
+                           {"pareto", row.pareto}, {"parameters", nullptr},  {"flops_per_sample", nullptr}};
   if (row.epochs > 0) {
     json["accuracy"] = row.measure.accuracy;
     json["loss"] = row.measure.loss;
     json["samples_per_second"] = row.measure.samples_per_second;
+    json["parameters"] = row.cost.parameters;
+    json["flops_per_sample"] = row.cost.flops_per_sample;
   }
   if (!row.problem.empty()) json["problem"] = row.problem;
   return json;
+}
+
+// True if trials trained networks of different cost.
+bool costs_differ(const SweepOutcome& outcome) {
+  const SweepRow* first = nullptr;
+  for (const SweepRow& row : outcome.rows) {
+    if (row.epochs == 0) continue;
+    if (first == nullptr) first = &row;
+    if (!(row.cost == first->cost)) return true;
+  }
+  return false;
 }
 
 // On a terminal, text that does not fit beside the start goes below it.
@@ -104,18 +117,25 @@ std::string sweep_trials(const SweepPlan& plan, const SweepSlots& slots) {
 }
 
 std::string sweep_table(const SweepOutcome& outcome, const Terminal& terminal) {
-  std::string text = fmt::format("{:>6}  {:>6}  {:>10}  {:>8}  {:>10}   {}\n", "trial", "epochs", "accuracy",
-                                 "loss", "samples/s", "settings");
+  const bool costs = costs_differ(outcome);
+  std::string text = fmt::format(
+      "{:>6}  {:>6}  {:>10}  {:>8}  {:>10}{}   {}\n", "trial", "epochs", "accuracy", "loss", "samples/s",
+      costs ? fmt::format("  {:>10}  {:>8}", "parameters", "MFLOP") : "", "settings");
   for (const SweepRow& row : outcome.rows) {
     if (row.epochs == 0) continue;
-    const std::string start = fmt::format("{:>6}  {:>6}  {:>8.2f} %  {:>8.4f}  {:>10} {} ", row.trial,
-                                          row.epochs, 100 * row.measure.accuracy, row.measure.loss,
-                                          thousands(row.measure.samples_per_second), row.pareto ? '*' : ' ');
+    const std::string cost =
+        costs ? fmt::format("  {:>10}  {:>8.3g}", thousands(static_cast<double>(row.cost.parameters)),
+                            1e-6 * static_cast<double>(row.cost.flops_per_sample))
+              : "";
+    const std::string start = fmt::format(
+        "{:>6}  {:>6}  {:>8.2f} %  {:>8.4f}  {:>10}{} {} ", row.trial, row.epochs, 100 * row.measure.accuracy,
+        row.measure.loss, thousands(row.measure.samples_per_second), cost, row.pareto ? '*' : ' ');
     text +=
         sweep_line(start, describe(row.settings) + (row.problem.empty() ? "" : ", then failed"), terminal);
   }
   if (std::ranges::any_of(outcome.rows, &SweepRow::pareto))
     text += "* on the Pareto front of accuracy and samples/s (complete trials only)\n";
+  if (costs) text += "MFLOP: millions of operations to train on one sample, forward and backward\n";
   for (const SweepRow& row : outcome.rows)
     if (!row.problem.empty())
       text += sweep_line(fmt::format("  trial {} failed: ", row.trial),
@@ -153,14 +173,17 @@ std::string sweep_json(const SweepOutcome& outcome, const std::string& dir) {
 }
 
 std::string sweep_csv(const SweepOutcome& outcome, const SweepSpace& space) {
-  std::string text = "trial,state,epochs,steps,accuracy,loss,samples_per_second,seconds,pareto";
+  std::string text =
+      "trial,state,epochs,steps,accuracy,loss,samples_per_second,parameters,flops_per_sample,"
+      "seconds,pareto";
   for (const SweepAxis& axis : space.axes()) text += ',' + csv_field(axis.key);
   text += ",problem\n";
   for (const SweepRow& row : outcome.rows) {
     text += fmt::format("{},{},{},{},", row.trial, state_of(row), row.epochs, row.steps);
-    text += row.epochs > 0 ? fmt::format("{},{},{},", row.measure.accuracy, row.measure.loss,
-                                         row.measure.samples_per_second)
-                           : ",,,";
+    text += row.epochs > 0
+                ? fmt::format("{},{},{},{},{},", row.measure.accuracy, row.measure.loss,
+                              row.measure.samples_per_second, row.cost.parameters, row.cost.flops_per_sample)
+                : ",,,,,";
     text += fmt::format("{:.3f},{}", row.seconds, row.pareto ? "yes" : "no");
     for (const SweepAxis& axis : space.axes())
       text += ',' + csv_field(without_quotes(row.settings.at(axis.key)));

@@ -127,6 +127,7 @@ void Sweep::replay() {
     }
     account.epochs = end.epochs;
     account.steps = end.steps;
+    account.cost = end.cost;
     search_.finished(event.job, end.measure, end.seconds);
   }
   for (const auto& [trial, job] : open) search_.interrupted(job);
@@ -267,8 +268,11 @@ SweepResult Sweep::result_of(const Running& running) const {
     result.measure = {.accuracy = line.at("test_accuracy"),
                       .loss = line.at("test_loss"),
                       .samples_per_second = line.at("samples_per_second")};
+    const auto facts = nlohmann::json::parse(file_text(folder_of(running.job.trial) / "run.json"));
+    result.cost = {.parameters = facts.at("parameters"), .flops_per_sample = facts.at("flops_per_sample")};
   } catch (const nlohmann::json::exception&) {
-    result.problem = fmt::format("the last line of {} has no results of an epoch", path.string());
+    result.problem =
+        fmt::format("the last line of {} has no results of an epoch, or run.json no costs", path.string());
   }
   return result;
 }
@@ -286,6 +290,7 @@ void Sweep::record(SweepResult result) {
   if (result.problem.empty()) {
     account.epochs = result.epochs;
     account.steps = result.steps;
+    account.cost = result.cost;
     search_.finished(result.job, result.measure, result.seconds);
   } else {
     search_.failed(result.job, result.problem);
@@ -339,6 +344,7 @@ SweepOutcome Sweep::outcome() const {
                             .epochs = account.epochs,
                             .steps = account.steps,
                             .measure = tried.measures.empty() ? SweepMeasure{} : tried.measures.back(),
+                            .cost = account.cost,
                             .seconds = account.seconds,
                             .complete = tried.measures.size() == search_.rules().rungs.size(),
                             .problem = tried.problem});

@@ -44,6 +44,7 @@ class Sweep {
     std::optional<Config> config = {};
     std::string problem = {};  // error of the configuration, where config is nullopt
     std::int64_t epochs = 0, steps = 0;
+    SweepCost cost = {};
     double seconds = 0;
     bool begun = false;  // a job was started, by this start or an earlier one
     int stopped = 0;     // resumable jobs that something other than this sweep stopped

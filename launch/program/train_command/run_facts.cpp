@@ -15,6 +15,7 @@
 #include "launch/program/own_command.h"
 #include "launch/program/setup/rank_memory.h"
 #include "launch/program/version.h"
+#include "models/work.h"
 
 namespace lockstep {
 namespace {
@@ -40,26 +41,28 @@ std::string run_facts(const World& world, TrainingSetup& training, const Communi
     libraries["cuda"] = cuda_library_versions();
     libraries["nccl"] = nccl_version();
   }
-  nlohmann::ordered_json facts{{"lockstep", kVersion},
-                               {"command", shell_command(own_arguments())},
-                               {"started", fmt::format("{:%Y-%m-%dT%H:%M:%S%z}", fmt::localtime(now))},
-                               {"ranks", world.size()},
-                               {"nodes", world.nodes()},
-                               {"host", world.host()},
-                               {"processor", processor_name()},
-                               {"cores", std::thread::hardware_concurrency()},
-                               {"device", to_string(training.network().device())},
-                               {"threads", training.threads()},
-                               {"backend", training.network().backend().describe()},
-                               {"libraries", libraries},
-                               {"parameters", parameters},
-                               {"planned_bytes", planned_bytes(training, communicator)},
-                               {"global_batch", training.train_loader().global_batch()},
-                               {"dataset",
-                                {{"training", training.train_set().size()},
-                                 {"test", training.test_set().size()},
-                                 {"classes", training.train_set().classes()},
-                                 {"class_names", training.train_set().class_names()}}}};
+  nlohmann::ordered_json facts{
+      {"lockstep", kVersion},
+      {"command", shell_command(own_arguments())},
+      {"started", fmt::format("{:%Y-%m-%dT%H:%M:%S%z}", fmt::localtime(now))},
+      {"ranks", world.size()},
+      {"nodes", world.nodes()},
+      {"host", world.host()},
+      {"processor", processor_name()},
+      {"cores", std::thread::hardware_concurrency()},
+      {"device", to_string(training.network().device())},
+      {"threads", training.threads()},
+      {"backend", training.network().backend().describe()},
+      {"libraries", libraries},
+      {"parameters", parameters},
+      {"flops_per_sample", training_flops(training.graph()) / training.network().batch()},
+      {"planned_bytes", planned_bytes(training, communicator)},
+      {"global_batch", training.train_loader().global_batch()},
+      {"dataset",
+       {{"training", training.train_set().size()},
+        {"test", training.test_set().size()},
+        {"classes", training.train_set().classes()},
+        {"class_names", training.train_set().class_names()}}}};
   if (const auto use = device_memory_use(training.network().device())) facts["device_memory"] = json_of(*use);
   return dumped(facts, 2) + '\n';
 }

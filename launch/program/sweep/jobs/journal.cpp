@@ -31,6 +31,8 @@ SweepJson as_json(const SweepResult& result) {
   json["accuracy"] = result.measure.accuracy;
   json["loss"] = result.measure.loss;
   json["samples_per_second"] = result.measure.samples_per_second;
+  json["parameters"] = result.cost.parameters;
+  json["flops_per_sample"] = result.cost.flops_per_sample;
   return json;
 }
 
@@ -44,6 +46,8 @@ SweepResult result_from(const SweepJson& json, const SweepJob& job) {
     result.measure = {.accuracy = json.at("accuracy"),
                       .loss = json.at("loss"),
                       .samples_per_second = json.at("samples_per_second")};
+  result.cost = {.parameters = json.value("parameters", std::int64_t{0}),
+                 .flops_per_sample = json.value("flops_per_sample", std::int64_t{0})};
   return result;
 }
 

@@ -22,6 +22,7 @@ struct SweepResult {
   std::int64_t epochs = 0;  // of the trial, in all its jobs so far
   std::int64_t steps = 0;   // likewise
   SweepMeasure measure = {};
+  SweepCost cost = {};
   double seconds = 0;        // of the job
   std::string problem = {};  // reason of a failure; empty: none
 };

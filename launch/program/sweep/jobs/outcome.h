@@ -19,10 +19,11 @@ struct SweepRow {
   std::int64_t epochs = 0;  // trained epochs; 0: failed before, or not begun
   std::int64_t steps = 0;
   SweepMeasure measure = {};  // of the last job; unset without epochs
-  double seconds = 0;         // of all its jobs
-  bool complete = false;      // trained for all epochs
-  bool pareto = false;        // no complete trial dominates it in accuracy and speed
-  std::string problem = {};   // reason of a failure; empty: none
+  SweepCost cost = {};
+  double seconds = 0;        // of all its jobs
+  bool complete = false;     // trained for all epochs
+  bool pareto = false;       // no complete trial dominates it in accuracy and speed
+  std::string problem = {};  // reason of a failure; empty: none
 };
 
 struct SweepOutcome {

@@ -160,6 +160,62 @@ TEST(Sweep, ResumesAfterAKill) {
   for (const int trial : ended) EXPECT_EQ(place.events_of("start", trial), 1) << trial;
 }
 
+// Searches fields of described layers and the number of blocks, and shows the cost of each network.
+TEST(Sweep, SearchesOverTheLayersOfANetwork) {
+  const SweepPlace place("sweep_layers");
+  const auto sweep = [&](const std::string& keys) {
+    const std::string command = place.command("method = \"grid\"\njobs = 2\nset = [\"train.steps=4\"]", keys);
+    const std::string model = "[model]\nname = \"mlp\"\n";
+    std::string text = text_of(place.path("config.toml"));
+    if (text.starts_with(model)) {
+      std::ofstream(place.path("config.toml")) << text.substr(model.size()) << R"(
+[[model.layer]]
+kind = "block"
+repeat = 1
+residual = true
+[[model.layer.layer]]
+kind = "convolution"
+channels = 4
+kernel = 3
+padding = "same"
+[[model.layer]]
+kind = "dense"
+features = 8
+activation = "relu"
+[[model.layer]]
+kind = "dense"
+)";
+    }
+    return run_shell(command);
+  };
+  const ProgramResult wrong = sweep(
+      "model.layer.fc1.features = [4, 0]\nmodel.layer.fc3.features = [1]\n"
+      "\"model.layer.fc1.activation\" = { min = 1, max = 2 }");
+  EXPECT_EQ(wrong.exit_code, exit_code::config) << wrong.output;
+  expect_parts(wrong.output, {"model.layer.fc1.features=0", "fc3", "model.layer.fc1.activation"});
+
+  const ProgramResult result = sweep(
+      "model.layer.block1.repeat = { min = 1, max = 2, points = 2 }\n"
+      "model.layer.block1.conv1.kernel = [1, 3]\n\"model.layer.fc1.activation\" = [\"gelu\"]");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  expect_parts(result.output, {"parameters", "MFLOP"});
+  std::map<std::pair<std::string, std::string>, std::int64_t> parameters;
+  for (const nlohmann::json& event : place.events()) {
+    if (event.value("event", "") != "end") continue;
+    const auto config =
+        text_of(place.folder() / fmt::format("trials/{:04}/trial.toml", event["trial"].get<int>()));
+    const auto has = [&](const char* part) { return config.find(part) != std::string::npos; };
+    EXPECT_TRUE(has("activation = \"gelu\"")) << config;
+    EXPECT_GT(event["flops_per_sample"].get<std::int64_t>(), 0);
+    parameters[{has("repeat = 2") ? "2" : "1", has("channels = 4, kernel = 3") ? "3" : "1"}] =
+        event["parameters"].get<std::int64_t>();
+  }
+  ASSERT_EQ(parameters.size(), 4u) << result.output;
+  // A second block has 4 -> 4 channels and no projection.
+  EXPECT_EQ((parameters[{"2", "3"}] - parameters[{"1", "3"}]), 4 * 4 * 9 + 4);
+  EXPECT_EQ((parameters[{"1", "3"}] - parameters[{"1", "1"}]), 4 * 8);
+}
+
 TEST(Sweep, FailedTrialIsReportedAndStopsNoOther) {
   const SweepPlace place("sweep_failing");
   const ProgramResult result =

@@ -8,6 +8,7 @@
 
 #include "launch/program/sweep/coordinates.h"
 #include "launch/program/sweep/report.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -23,6 +24,7 @@ SweepRow row_of(std::int64_t trial, const char* name, std::int64_t epochs, doubl
           .epochs = epochs,
           .steps = 100 * epochs,
           .measure = {.accuracy = accuracy, .loss = 0.5, .samples_per_second = 1000},
+          .cost = {.parameters = 1000 + trial, .flops_per_sample = 2'000'000},
           .complete = epochs == 9};
 }
 
@@ -45,12 +47,21 @@ TEST(SweepOutcome, BestTrialIsFullyTrained) {
 }
 
 TEST(SweepOutcome, IsWrittenAsCsv) {
-  EXPECT_EQ(sweep_csv(made_up_outcome(), kSpace),
-            "trial,state,epochs,steps,accuracy,loss,samples_per_second,seconds,pareto,model.name,"
-            "optimizer.learning_rate,problem\n"
-            "1,complete,9,900,0.75,0.5,1000,0.000,yes,mlp,0.1,\n"
-            "0,stopped early,3,300,0.8,0.5,1000,0.000,no,a<b,0.1,\n"
-            "2,failed,0,0,,,,0.000,no,mlp,0.1,\"no room, \"\"none\"\" at all\"\n");
+  EXPECT_EQ(
+      sweep_csv(made_up_outcome(), kSpace),
+      "trial,state,epochs,steps,accuracy,loss,samples_per_second,parameters,flops_per_sample,seconds,pareto,"
+      "model.name,"
+      "optimizer.learning_rate,problem\n"
+      "1,complete,9,900,0.75,0.5,1000,1001,2000000,0.000,yes,mlp,0.1,\n"
+      "0,stopped early,3,300,0.8,0.5,1000,1000,2000000,0.000,no,a<b,0.1,\n"
+      "2,failed,0,0,,,,,,0.000,no,mlp,0.1,\"no room, \"\"none\"\" at all\"\n");
+}
+
+TEST(SweepOutcome, TableShowsTheCostOfNetworksThatDiffer) {
+  SweepOutcome outcome = made_up_outcome();
+  expect_in_order(sweep_table(outcome, {}), {"parameters", "MFLOP", "settings", "1,001", "2", "1,000", "2"});
+  outcome.rows[0].cost = outcome.rows[1].cost;
+  EXPECT_EQ(sweep_table(outcome, {}).find("parameters"), std::string::npos);
 }
 
 TEST(SweepOutcome, IsWrittenAsJson) {
