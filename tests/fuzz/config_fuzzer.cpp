@@ -43,6 +43,10 @@ std::vector<std::string> seeds() {
   all.push_back(all.front() +
                 "\1train.batch=64\1comm.bucket_mib=[1, 2, 3]\1run.dir=a "
                 "b\1comm.codec_for=\"fc1*=int8\"\1run.metrics=top5, f1");
+  all.emplace_back(
+      "[data]\npath = 'x'\n[[model.layer]]\nkind = 'block'\nrepeat = 2\n[[model.layer.layer]]\nkind = "
+      "'dense'\n"
+      "features = 3\nl2 = 0.1\n[[model.layer]]\nkind = 'dense'\n\1model.layer.block1.fc1.features=4");
   all.emplace_back("[train]\nbatch = 'x'\n[[[\n\"\\u001b[2J\" = 1\n[model]\nname = \"\\u0007\"\n");
   return all;
 }

@@ -110,12 +110,13 @@ class LayerReader {
   std::optional<LayerSpec> read_layer(const toml::table& table) {
     LayerSpec spec;
     spec.file = file_;
-    spec.line = table.source().begin.line;
+    const std::uint32_t line = table.source().begin.line;
+    if (!file_.empty()) spec.line = line;  // an override has no place
     const toml::node* named = table.get("kind");
     const LayerKind* kind =
         named == nullptr ? nullptr : find_layer_kind(named->value_exact<std::string>().value_or(""));
     if (kind == nullptr) {
-      complain_of_kind(spec.line, named);
+      complain_of_kind(line, named);
       return std::nullopt;
     }
     spec.kind = kind->name;
@@ -123,12 +124,12 @@ class LayerReader {
       read_field(*kind, std::string(key.str()), node, key.source().begin.line, spec);
     for (const LayerField& field : kind->fields)
       if (field.required && !table.contains(field.name))
-        complain_(spec.line, fmt::format("kind = \"{}\": {} is missing; allowed are {}", kind->name,
-                                         field.name, allowed_in(field)));
+        complain_(line, fmt::format("kind = \"{}\": {} is missing; allowed are {}", kind->name, field.name,
+                                    allowed_in(field)));
     if (kind->holds_layers && !table.contains("layer"))
-      complain_(spec.line, fmt::format("kind = \"{}\": it has no layers; describe them in tables "
-                                       "[[model.layer.layer]] after it",
-                                       kind->name));
+      complain_(line, fmt::format("kind = \"{}\": it has no layers; describe them in tables "
+                                  "[[model.layer.layer]] after it",
+                                  kind->name));
     return spec;
   }
 
@@ -204,10 +205,12 @@ LayerPlace find_layer(std::vector<LayerSpec>& layers, std::string_view name_and_
       std::vector<std::string> names;
       for (const LayerSpec& spec : *level) names.push_back(spec.name);
       place.problem =
-          names.empty() ? "the network has no [[model.layer]]"
-                        : fmt::format("no layer \"{}\"{} The layers are {}", one_line(name),
-                                      nearest(name, names).empty() ? "." : did_you_mean(nearest(name, names)),
-                                      fmt::join(names, ", "));
+          place.spec != nullptr && names.empty() ? fmt::format("layer {} holds no layers", place.spec->name)
+          : names.empty()
+              ? "the network has no [[model.layer]]"
+              : fmt::format("no layer \"{}\"{} The layers are {}", one_line(name),
+                            nearest(name, names).empty() ? "." : did_you_mean(nearest(name, names)),
+                            fmt::join(names, ", "));
       return place;
     }
     place.spec = &*found;

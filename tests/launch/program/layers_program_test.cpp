@@ -176,6 +176,8 @@ TEST(Layers, FieldsAndRepeatsCanBeOverridden) {
   EXPECT_GT(count(layers_with(2), "layer2.1.conv1"), 0);
   expect_failure(run_shell(command_on("train", config, "--set model.layer.layer2.conv1.channel=4")), 78,
                  {"model.layer.layer2.conv1.channel=4", "did you mean channels?"});
+  expect_failure(run_shell(command_on("train", config, "--set model.layer.conv1.a.channels=4")), 78,
+                 {"layer conv1 holds no layers"});
   expect_failure(run_shell(command_on("train", config, "--set model.layer.layer9.repeat=4")), 78,
                  {"model.layer.layer9.repeat=4", "did you mean layer1?"});
 }
@@ -197,11 +199,11 @@ TEST(Layers, CommandsReadThem) {
   expect_parts(succeeds(command_on("profile", config, "--steps 2 --rows 0")),
                {"layer1.0.conv1", "layer3.0.downsample.0"});
   const std::string traces = workplace.path("traces").string();
-  succeeds(command_on(
-      "train", config,
-      "--set train.steps=6 --set profile.active=1 --set profile.wait=1 --set profile.warmup=1 --set "
-      "profile.dir=" +
-          traces));
+  succeeds(command_on("train", config,
+                      "--set train.steps=6 --set run.dir=" + traces +
+                          "_run --set profile.active=1 --set profile.wait=1 --set profile.warmup=1 --set "
+                          "profile.dir=" +
+                          traces));
   EXPECT_GT(count(run_shell("cat " + traces + "/*").output, "layers.toml("), 0) << "the place of each layer";
   succeeds(command_on("eval", config, "--init " + file));
   const auto photo = workplace.path("photo.jpg");
