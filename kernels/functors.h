@@ -129,7 +129,7 @@ LOCKSTEP_INLINE void with_activation(Activation activation, F&& function) {
   }
 }
 
-// The same for any activation.
+// Calls function with the functor of any activation.
 template <typename F>
 LOCKSTEP_INLINE void with_any_activation(Activation activation, F&& function) {
   switch (activation) {

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// cross_entropy is SoftmaxCrossEntropy, the others are OutputLoss.
+// See SoftmaxCrossEntropy for cross_entropy, and OutputLoss for the other two.
 enum class Loss { cross_entropy, binary_cross_entropy, mean_squared_error };
 inline constexpr std::string_view kLossWords[] = {"cross_entropy", "binary_cross_entropy",
                                                   "mean_squared_error"};

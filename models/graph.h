@@ -79,8 +79,9 @@ struct DropoutOptions {
   std::string purpose;  // of its random numbers
 };
 
-using Operation = std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, LayerNormOptions,
-                               PoolingOptions, ActivationOptions, AddOptions, FlattenOptions, SoftmaxOptions, DropoutOptions>;
+using Operation =
+    std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, LayerNormOptions, PoolingOptions,
+                 ActivationOptions, AddOptions, FlattenOptions, SoftmaxOptions, DropoutOptions>;
 
 // "convolution", "max pooling", ...
 std::string_view kind_of(const Operation& operation);

@@ -22,7 +22,7 @@ struct SweepMeasure {
   double samples_per_second = 0;
 };
 
-// What a trial's network costs; 0: unknown.
+// The cost of a trial's network; 0: unknown.
 struct SweepCost {
   std::int64_t parameters = 0;
   std::int64_t flops_per_sample = 0;  // of training: forward and backward
