@@ -37,7 +37,7 @@ if options.avx2:
     if options.only != ["step"]:
         parser.error("--avx2 needs --only step: other parts have one result for each machine")
     os.environ.update(LOCKSTEP_MAX_CPU_ISA="avx2", ONEDNN_MAX_CPU_ISA="AVX2", ATEN_CPU_CAPABILITY="avx2")
-# What torch.compile kept for another instruction set crashes.
+# Code that torch.compile kept for another instruction set crashes.
 compiled = tempfile.TemporaryDirectory()
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = compiled.name
 # Cases of the step comparison; targets: the required ratio of samples/s to PyTorch, in fp32 with AVX2 and with

@@ -72,8 +72,8 @@ class CpuMaxPooling {
     std::int64_t kept;
   };
   template <int W, typename T>
-  void run_window(const Plane<T>& plane, void* saved, std::int64_t row, std::int64_t column, const Range& rows,
-                  const Range& columns) const;
+  void run_window(const Plane<T>& plane, void* saved, std::int64_t row, std::int64_t column,
+                  const Range& rows, const Range& columns) const;
 
   PoolingWindow window_;
   Shape in_, out_;
