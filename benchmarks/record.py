@@ -61,10 +61,24 @@ def versions_in(info):
     return {name: " ".join(rest) for name, *rest in lines if name != "presets"}
 
 
+def processor():
+    """The processor's name and its largest instruction set. Virtual machines hide the models of AMD's
+    processors, so their generation follows from family and model (AMD's revision guides)."""
+    name = first_line_with("/proc/cpuinfo", "model name")
+    flags = first_line_with("/proc/cpuinfo", "flags").split()
+    sets = [text for flag, text in (("amx_bf16", "AMX"), ("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags]
+    facts = sets[:1]
+    if name == "AMD EPYC":
+        family, model = (int(first_line_with("/proc/cpuinfo", key) or 0) for key in ("cpu family", "model\t"))
+        zen = {26: 5, 25: 4 if 0x10 <= model < 0x20 or 0x60 <= model < 0xb0 else 3}.get(family)
+        facts = ([f"Zen {zen}"] if zen else []) + facts
+    return f"{name} ({', '.join(facts)})" if facts else name
+
+
 def circumstances(command, lockstep=ROOT / "build/cpu/bin/lockstep"):
     """The five fields for this machine at this time. The versions come from `lockstep info`. A field that
     cannot be determined is empty, and missing() reports it."""
-    return {"machine": {"processor": first_line_with("/proc/cpuinfo", "model name"), "cores": os.cpu_count(),
+    return {"machine": {"processor": processor(), "cores": os.cpu_count(),
                         "system": first_line_with("/etc/os-release", "PRETTY_NAME"), "kernel": platform.release()},
             "versions": versions_in(output_of(lockstep, "info")),
             "revision": revision(),
