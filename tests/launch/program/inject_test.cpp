@@ -47,7 +47,6 @@ TEST(Inject, InjectedFaultEndsTheJobLikeARealOne) {
     int code;
     std::vector<std::string> patterns;  // regular expressions, each within a line
   };
-  const Workplace workplace("inject");
   const std::vector<Case> cases = {
       {"kill:rank=1,step=5", 128 + 9, {"signal 9"}},  // a text of mpirun
       {"fail:rank=1,step=5", exit_code::failed, {R"(lockstep: .*\brank 1\b)"}},
@@ -68,6 +67,7 @@ TEST(Inject, InjectedFaultEndsTheJobLikeARealOne) {
        {R"((?=.*\bstep 5\b)(?=.*\brank 1\b).*optimizer\.learning_rate)"}},
   };
   for (const Case& each : cases) {
+    const Workplace workplace("inject");  // ranks that mpirun kills may hold their folder for a while
     const ProgramResult result = run_with(workplace, each.fault);
     EXPECT_EQ(result.exit_code, each.code) << each.fault << ":\n" << result.output;
     EXPECT_EQ(count(lines_naming(result.output, "warning"), each.fault), 1) << result.output;
@@ -80,9 +80,8 @@ TEST(Inject, InjectedFaultEndsTheJobLikeARealOne) {
 
 // The result of a mismatched collective reaches neither the parameters nor a checkpoint.
 TEST(Inject, NoStepFollowsAMismatchedCollective) {
-  const Workplace workplace("inject_guard");
   for (const char* fault : {"wrong-count:rank=1,step=5", "wrong-op:rank=1,step=5"}) {
-    std::filesystem::remove_all(workplace.path("run"));
+    const Workplace workplace("inject_guard");
     const ProgramResult result = run_with(workplace, fault, {"run.checkpoint_every=1", "run.keep=9"});
     EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
     EXPECT_TRUE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000003/manifest.json")))

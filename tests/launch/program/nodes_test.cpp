@@ -252,9 +252,9 @@ TEST(Nodes, HaveSeparateHostNamesAndSharedMemory) {
       "until [ $(ls /dev/shm | grep -c ^node) -ge $ranks ]; do sleep 0.02; done; ls /dev/shm'");
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(count(result.output, "node0"), 1) << result.output;
-  EXPECT_EQ(count(result.output, "node1"), 4) << "each of its two ranks sees both files: " << result.output;
-  EXPECT_EQ(count(result.output, "node2"), 1) << result.output;
+  EXPECT_EQ(count(result.output, "node0-"), 1) << result.output;
+  EXPECT_EQ(count(result.output, "node1-"), 4) << "each of its two ranks sees both files: " << result.output;
+  EXPECT_EQ(count(result.output, "node2-"), 1) << result.output;
 }
 
 TEST(Nodes, ReturnTheExitCodeOfTheirRanks) {
