@@ -31,6 +31,9 @@ class MeasuredPeak : public testing::TestWithParam<PeakCase> {};
 
 // An interrupted measurement is too low; it is repeated until the peak reaches the kernel's rate.
 TEST_P(MeasuredPeak, IsAtLeastWhatKernelsReach) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers slow our loops down, but not oneDNN's kernels";
+#endif
   const PeakCase& tried = GetParam();
   Backend& backend = backend_for(Device{});
   const auto planned = [&](std::int64_t padding, const Layout& input) {

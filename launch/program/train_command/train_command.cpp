@@ -51,10 +51,12 @@ struct InjectFlags {
 };
 
 std::string header_line(const Config& config, const World& world, TrainingSetup& training) {
-  return fmt::format("Lockstep {}: {} on {} ({} per rank), {} x batch {} x accumulation {}", kVersion,
-                     config.model.name, to_string(training.network().device()),
-                     counted(training.threads(), "thread"), counted(world.size(), "rank"),
-                     config.loader.batch, config.loader.accumulation);
+  const Precision precision = config.network.precision;
+  return fmt::format("Lockstep {}: {}{} on {} ({} per rank), {} x batch {} x accumulation {}", kVersion,
+                     config.model.name,
+                     precision == Precision::fp32 ? "" : fmt::format(" in {}", word_of(precision)),
+                     to_string(training.network().device()), counted(training.threads(), "thread"),
+                     counted(world.size(), "rank"), config.loader.batch, config.loader.accumulation);
 }
 
 // Describes a scaled learning rate; empty where it is not scaled.
