@@ -199,43 +199,60 @@ class PoolingLayer final : public PlannedLayer {
   std::unique_ptr<PoolingKernel> kernel_;
 };
 
+// An activation that would change padding computes in the plain layout.
 class ActivationLayer final : public PlannedLayer {
  public:
   ActivationLayer(const LayerContext& context, Activation activation, const Layout& input)
       : backend_(context.backend), activation_(activation), applied_(context.applied) {
     output_ = input;
+    if (keeps_zero(activation) || input.physical_elements() == input.shape().elements()) return;
+    output_ = Layout(input.shape(), input.dtype());
+    to_plain_ = backend_.reorder(input, output_);
+    from_plain_ = backend_.reorder(output_, input);
   }
 
+  std::size_t scratch_bytes() const override { return from_plain_ ? output_.bytes() : 0; }
   bool backward_reads_input(int) const override { return reads_input(activation_); }
   bool backward_reads_output() const override { return !reads_input(activation_); }
   Sharing output_sharing() const override {
-    return applied_ ? Sharing::same : reads_input(activation_) ? Sharing::none : Sharing::in_place;
+    if (applied_) return Sharing::same;
+    return reads_input(activation_) || to_plain_ ? Sharing::none : Sharing::in_place;
   }
-  Sharing gradient_sharing(int) const override { return Sharing::in_place; }
+  Sharing gradient_sharing(int) const override { return from_plain_ ? Sharing::none : Sharing::in_place; }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
     if (applied_) return;
+    const void* x = memory.inputs[0];
+    void* y = memory.outputs[0];
+    if (to_plain_) {
+      to_plain_->run(pass.stream, x, y);
+      x = y;
+    }
     backend_.activation_forward(pass.stream, {.activation = activation_,
                                               .type = output_.dtype(),
                                               .count = output_.physical_elements(),
-                                              .x = memory.inputs[0],
-                                              .y = memory.outputs[0]});
+                                              .x = x,
+                                              .y = y});
   }
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
-    if (memory.input_gradients[0] == nullptr) return;
+    void* x_gradient = memory.input_gradients[0];
+    if (x_gradient == nullptr) return;
     backend_.activation_backward(pass.stream,
                                  {.activation = activation_,
                                   .type = output_.dtype(),
                                   .count = output_.physical_elements(),
                                   .y = reads_input(activation_) ? memory.inputs[0] : memory.outputs[0],
                                   .y_gradient = memory.output_gradients[0],
-                                  .x_gradient = memory.input_gradients[0]});
+                                  .x_gradient = from_plain_ ? memory.scratch : x_gradient});
+    if (from_plain_) from_plain_->run(pass.stream, memory.scratch, x_gradient);
   }
 
  private:
   Backend& backend_;
   Activation activation_;
   bool applied_;
+  std::unique_ptr<ReorderKernel> to_plain_;  // null: the output has the input's layout
+  std::unique_ptr<ReorderKernel> from_plain_;
 };
 
 // The second input may have another layout than the first; it is converted in scratch memory.

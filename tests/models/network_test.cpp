@@ -2,11 +2,13 @@
 #include "models/network.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
 #include "core/random.h"
+#include "core/text/enum_words.h"
 #include "models/networks/networks.h"
 #include "tests/models/network_fixture.h"
 #include "tests/models/slopes.h"
@@ -111,6 +113,28 @@ TEST(Network, GradientsMatchFiniteDifferences) {
     fixture.forward_backward();
     for (const Parameter& parameter : fixture.network().parameters())
       EXPECT_LT(slope_error(fixture, {&parameter, 1}), 0.1) << test.name << ", " << parameter.name;
+  }
+}
+
+// With five channels layouts may have padding, which every layer keeps at zero: the next one multiplies it
+// with weights that no checkpoint holds.
+TEST(Network, GradientsOfPaddingAreZero) {
+  for (const Activation activation :
+       {Activation::relu, Activation::relu6, Activation::sigmoid, Activation::tanh, Activation::gelu}) {
+    NetworkFixture fixture(kSmall, [&](Graph& graph) {
+      Value x = graph.convolution(graph.input(), {.channels = 5, .kernel = 3, .padding = 1}, "conv1");
+      x = graph.convolution(graph.activation(x, activation), {.channels = 5, .kernel = 3, .padding = 1},
+                            "conv2");
+      graph.classify(graph.linear(graph.activation(x, activation), {.features = 5}, "fc"));
+    });
+    fixture.forward_backward();
+    const auto sum_of_squares = [](std::span<const float> values) {
+      return std::transform_reduce(values.begin(), values.end(), 0.0, std::plus<>(),
+                                   [](double value) { return value * value; });
+    };
+    double owned = 0;
+    for (const auto& [name, values] : fixture.plain_gradients()) owned += sum_of_squares(values);
+    EXPECT_NEAR(sum_of_squares(fixture.gradients()), owned, 1e-12 * owned) << word_of(activation);
   }
 }
 
