@@ -27,7 +27,7 @@ void for_each_chunk(const UpdateTable& table, Body body) {
   if (chunks.empty()) return;
   const std::int64_t begin = chunks.front().begin;
   const std::int64_t extent = chunks.back().begin + chunks.back().count - begin;
-  const int threads = table.elements() >= kParallelElements ? omp_get_max_threads() : 1;
+  const int threads = threads_for(table.elements());
   const std::int64_t parts = threads * kPartsPerThread;
   const auto first_of = [=](std::int64_t part) {
     const std::int64_t element = begin + extent * part / parts;
@@ -202,7 +202,7 @@ void run_rule(const Update& update, const LarsUpdate& lars) {
 // Calls body(first, count) for pieces that cover all elements.
 template <typename Body>
 void over_pieces(std::int64_t count, const Body& body) {
-  const int threads = count >= kParallelElements ? omp_get_max_threads() : 1;
+  const int threads = threads_for(count);
   deal((count + kUpdateChunk - 1) / kUpdateChunk, threads, [&](std::int64_t piece) {
     const std::int64_t begin = piece * kUpdateChunk;
     body(begin, std::min(kUpdateChunk, count - begin));
