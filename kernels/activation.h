@@ -21,8 +21,10 @@ enum class Activation {
 inline constexpr std::string_view kActivationWords[] = {"none", "relu", "relu6", "sigmoid", "tanh", "gelu"};
 constexpr std::span<const std::string_view> words_of(Activation) { return kActivationWords; }
 
-// True if other kernels apply the activation to their result.
+// True if other kernels can apply the activation to their result: those up to relu6.
 constexpr bool is_fused(Activation activation) { return activation <= Activation::relu6; }
+// True if 0 stays 0, as in the padding of a layout.
+constexpr bool keeps_zero(Activation activation) { return activation != Activation::sigmoid; }
 // True if backward reads the activation's input, not its result.
 constexpr bool reads_input(Activation activation) { return activation == Activation::gelu; }
 

@@ -18,9 +18,9 @@ struct ClassCounts {
 
   std::int64_t batch = 0;
   std::int64_t classes = 0;
-  // True: there is one logit for each sample, whose class is that of OutputLoss; in_top is then null.
+  // True: each sample has one logit, and OutputLoss defines which class it means. in_top must be null.
   bool single_output = false;
-  Loss loss = Loss::cross_entropy;       // of single_output
+  Loss loss = Loss::cross_entropy;       // read only with single_output
   DType type = DType::f32;               // of the logits
   const void* logits = nullptr;          // [batch, classes], or [batch, 1]
   const std::int32_t* labels = nullptr;  // [batch], each in [0, classes); a GPU skips samples outside

@@ -27,7 +27,6 @@ struct LossSums {
 };
 
 // A sample's loss is -sum over k of target[k] * log softmax(logits)[k], its class that of the largest logit.
-
 struct SoftmaxCrossEntropy {
   std::int64_t batch = 0;
   std::int64_t classes = 0;

@@ -5,16 +5,19 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/functors.h"
 #include "kernels/loss.h"
 
 namespace lockstep {
 
-// Cross-entropy of sigmoid(x) and a target in [0, 1], in a form that does not overflow.
+// Cross-entropy of sigmoid(x) and a target in [0, 1], in a form that does not overflow. 0 for an infinite x
+// of the target's side.
 struct BinaryCrossEntropy {
   LOCKSTEP_HOST_DEVICE static double loss(double x, double target) {
-    return (x > 0 ? x : 0.0) - x * target + std::log1p(std::exp(x > 0 ? -x : x));
+    const double missed = x > 0 ? 1.0 - target : target;
+    return (missed == 0 ? 0.0 : std::fabs(x) * missed) + std::log1p(std::exp(-std::fabs(x)));
   }
   LOCKSTEP_HOST_DEVICE static double slope(double x, double target) {
     return 1.0 / (1.0 + std::exp(-x)) - target;
@@ -52,12 +55,12 @@ struct OutputTargets {
   }
 };
 
-// The class that a single output means; -1 for NaN.
+// The class that a single output means; -1 for NaN and infinities.
 LOCKSTEP_HOST_DEVICE inline std::int64_t class_of_output(Loss loss, float output, std::int64_t classes) {
-  if (output != output) return -1;
-  if (loss == Loss::binary_cross_entropy) return output > 0 ? 1 : 0;
-  const float last = static_cast<float>(classes - 1);
-  return static_cast<std::int64_t>((output < 0 ? 0.0f : output > last ? last : output) + 0.5f);
+  if (!(std::fabs(output) <= std::numeric_limits<float>::max())) return -1;
+  if (loss == Loss::binary_cross_entropy) return output > 0 && classes > 1 ? 1 : 0;
+  const double last = static_cast<double>(classes - 1), value = static_cast<double>(output);
+  return static_cast<std::int64_t>((value < 0 ? 0.0 : value > last ? last : value) + 0.5);
 }
 
 // Calls function with the functor of the loss.

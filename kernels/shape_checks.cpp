@@ -15,9 +15,18 @@ void check_type(const char* what, const Layout& input) {
         "{}: the type is {}, expected fp32, fp16 or bf16", what, name_of(type));
 }
 
+void check_fused(const char* what, Activation activation) {
+  if (is_fused(activation)) return;
+  throw ConfigError(
+      fmt::format("{}: {} must be a layer of its own; only none, relu and relu6 can be applied "
+                  "to the result of another layer",
+                  what, word_of(activation)));
+}
+
 }  // namespace
 
 void check_convolution(const ConvolutionShape& s, const Layout& input) {
+  check_fused("convolution", s.activation);
   const Shape expected{s.batch, s.in_channels, s.in_height, s.in_width};
   const bool positive = s.batch > 0 && s.in_channels > 0 && s.in_height > 0 && s.in_width > 0 &&
                         s.out_channels > 0 && s.kernel > 0 && s.stride > 0 && s.padding >= 0 &&
@@ -47,6 +56,7 @@ void check_convolution(const ConvolutionShape& s, const Layout& input) {
 }
 
 void check_linear(const LinearShape& s, const Layout& input) {
+  check_fused("linear", s.activation);
   if (s.batch < 1 || s.in_features < 1 || s.out_features < 1) {
     throw ConfigError(fmt::format("linear: batch {}, {} -> {} features; each must be at least 1", s.batch,
                                   s.in_features, s.out_features));
@@ -60,6 +70,7 @@ void check_linear(const LinearShape& s, const Layout& input) {
 }
 
 void check_batch_norm(const BatchNormOptions& o, const Layout& input) {
+  check_fused("batch norm", o.activation);
   const Shape& shape = input.shape();
   if ((shape.rank() != 2 && shape.rank() != 4) || shape.elements() == 0) {
     throw ConfigError(fmt::format(
@@ -116,8 +127,9 @@ void check_color_jitter(const ColorJitter& jitter, std::int64_t channels) {
 }
 
 void check_output_loss(const OutputLoss& a) {
-  const bool fits = a.outputs == a.classes || (a.outputs == 1 && a.classes >= 1 &&
-                                               (a.loss == Loss::mean_squared_error || a.classes <= 2));
+  CHECK(a.loss != Loss::cross_entropy, "softmax_cross_entropy() computes cross_entropy");
+  const bool fits =
+      a.outputs == a.classes || (a.outputs == 1 && (a.loss == Loss::mean_squared_error || a.classes <= 2));
   if (a.classes < 1 || !fits)
     throw ConfigError(fmt::format(
         "{}: {} outputs for {} classes; expected one for each class, or a single one{}", word_of(a.loss),

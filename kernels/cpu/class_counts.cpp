@@ -27,7 +27,7 @@ template <typename T>
 Answer answer_of(const ClassCounts& a, std::int64_t sample) {
   if (a.single_output) {
     const auto output = static_cast<float>(static_cast<const T*>(a.logits)[sample]);
-    return {.prediction = std::isinf(output) ? -1 : class_of_output(a.loss, output, a.classes)};
+    return {.prediction = class_of_output(a.loss, output, a.classes)};
   }
   const T* logits = static_cast<const T*>(a.logits) + sample * a.classes;
   const std::int64_t label = a.labels[sample];

@@ -88,7 +88,11 @@ SampleResult sample_output_loss(const OutputLoss& a, Function function, std::int
     sum += function.loss(static_cast<double>(static_cast<float>(logits[k])), target(k));
     if (static_cast<float>(logits[largest]) < static_cast<float>(logits[k])) largest = k;
   }
-  if (a.outputs == 1) largest = class_of_output(a.loss, static_cast<float>(logits[0]), a.classes);
+  if (a.outputs == 1) {
+    largest = class_of_output(a.loss, static_cast<float>(logits[0]), a.classes);
+  } else if (std::isinf(static_cast<float>(logits[largest]))) {
+    largest = -1;  // as count_classes() does
+  }
   const double loss = weight * sum / static_cast<double>(a.outputs);
   if (gradient != nullptr) {
     const double loss_scale = a.loss_scale == nullptr ? 1.0 : static_cast<double>(*a.loss_scale);

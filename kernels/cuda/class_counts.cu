@@ -17,9 +17,9 @@ namespace {
 
 constexpr int kCountWarps = 4;  // per block
 
-// The class of a sample's logits, or -1, in the first lane.
+// The predicted class of a sample, or -1 if there is none. The same in every lane.
 struct Prediction {
-  int label;
+  int predicted;
   int before;  // logits that precede the label's
 };
 
@@ -27,8 +27,7 @@ template <typename T>
 __device__ inline Prediction prediction_of(const ClassCounts& a, std::int64_t sample, int label, int lane) {
   if (a.single_output) {
     const float output = to_float(static_cast<const T*>(a.logits)[sample]);
-    const bool answers = fabsf(output) <= std::numeric_limits<float>::max();
-    return {answers ? static_cast<int>(class_of_output(a.loss, output, a.classes)) : -1, 0};
+    return {static_cast<int>(class_of_output(a.loss, output, a.classes)), 0};
   }
   const int classes = static_cast<int>(a.classes);
   const T* logits = static_cast<const T*>(a.logits) + sample * a.classes;

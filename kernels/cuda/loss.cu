@@ -129,8 +129,10 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpThreads)
   largest = warp_largest(largest);
   sum = known ? warp_sum(sum) : static_cast<double>(NAN);
   const double loss = static_cast<double>(weight) * sum / outputs;
-  const std::int64_t prediction =
-      outputs == 1 ? class_of_output(a.loss, to_float(logits[0]), a.classes) : largest.place;
+  const std::int64_t prediction = outputs == 1 ? class_of_output(a.loss, to_float(logits[0]), a.classes)
+                                  : fabsf(largest.value) <= std::numeric_limits<float>::max()
+                                      ? largest.place
+                                      : -1;  // as count_classes() does
   __syncwarp();  // all lanes have read the logits, which the gradient may overwrite
   if (gradient != nullptr) {
     const bool finite = fabs(loss) <= static_cast<double>(std::numeric_limits<float>::max());
@@ -207,6 +209,8 @@ void cuda_softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& a) {
 
 void cuda_output_loss(Stream& stream, const OutputLoss& a) {
   check_output_loss(a);
+  CHECK(a.classes <= std::numeric_limits<int>::max(),
+        "the number of classes is {}, expected at most 2^31 - 1", a.classes);
   auto* losses = static_cast<SampleLoss*>(a.scratch);
   if (a.batch > 0) {
     with_element(a.type, [&](auto element) {

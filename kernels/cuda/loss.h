@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CUDA implementation of SoftmaxCrossEntropy and OutputLoss, for logits in fp32 or a half type. Exponentials
-// of softmax are fp32, all else is fp64 and computed in a fixed order.
+// CUDA implementation of SoftmaxCrossEntropy and OutputLoss, for logits in fp32 or a half type. Softmax's
+// exponentials are fp32. OutputLoss's arithmetic and all sums are fp64; sums are computed in a fixed order.
 #pragma once
 
 #include <cstdint>

@@ -148,7 +148,7 @@ TEST_F(CudaUpdates, EqualTheCpu) {
     for (const std::int64_t count : kUpdateCounts) {
       for (const DType type : kElementTypes) {
         Case c{.count = count,
-               .segments = {{.count = count, .weight_decay = 0.01f, .adaptive = true}},
+               .segments = {{.count = count, .weight_decay = 0.01f, .penalty = 0.05f, .adaptive = true}},
                .gradient_type = type,
                .copied = type != DType::f32};
         expect_cpus(c, rule);
