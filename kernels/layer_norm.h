@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Of one sample.
+// The moments of one sample.
 struct LayerNormMoments {
   float mean = 0;
   float factor = 0;  // 1 / sqrt(variance + epsilon)

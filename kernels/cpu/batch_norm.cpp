@@ -298,7 +298,7 @@ class CpuBatchNorm final : public BatchNormKernel {
     for (std::int64_t c = channels_; c < rows_.physical_channels(); ++c) use(c, value(c));
   }
 
-  int threads() const { return layout_.physical_elements() >= kParallelElements ? omp_get_max_threads() : 1; }
+  int threads() const { return threads_for(layout_.physical_elements()); }
 
   void update_running(const BatchNormStatistics& running, std::int64_t c, const Moments& all) const {
     const float keep = 1.0f - options_.momentum;

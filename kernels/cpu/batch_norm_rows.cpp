@@ -178,12 +178,15 @@ INLINE void input_gradient_of_lanes(const Group& group, F activation, const Inpu
   }
 }
 
-// Calls work.operator()<width, element type>(group) for lanes in groups of 16, 8 and 1.
+// Calls work.operator()<width, element type>(group) for lanes in groups of 16, 8 and 1, on Arm also of 4.
 template <typename T, typename Work>
 INLINE void over_lanes(const BatchNormRow& row, Work work) {
   Group group{.positions = row.positions, .stride = row.lanes};
   for (; group.lane + 16 <= row.lanes; group.lane += 16) work.template operator()<16, T>(group);
   for (; group.lane + 8 <= row.lanes; group.lane += 8) work.template operator()<8, T>(group);
+#if defined(__aarch64__)
+  for (; group.lane + 4 <= row.lanes; group.lane += 4) work.template operator()<4, T>(group);
+#endif
   for (; group.lane < row.lanes; ++group.lane) work.template operator()<1, T>(group);
 }
 template <typename Work>

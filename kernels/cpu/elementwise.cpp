@@ -44,7 +44,7 @@ void run_dropout(const DropoutArguments& a) {
   auto* y = static_cast<T*>(a.y);
   const Dropout dropout = Dropout::from(a);
   const std::int64_t blocks = (a.features + 3) / 4;
-  const int threads = a.batch * a.features >= kParallelElements ? omp_get_max_threads() : 1;
+  const int threads = threads_for(a.batch * a.features);
   deal(a.batch, threads, [&](std::int64_t sample) {
     for (std::int64_t block = 0; block < blocks; ++block) {
       const PhiloxCounter words = dropout.words(a.samples[sample], static_cast<std::uint32_t>(block));
@@ -101,7 +101,7 @@ void find_largest(const LargestMagnitude& a) {
 // Each part is the sum over one contiguous range.
 void add_squares(const SquareSum& a) {
   const std::int64_t share = (a.count + kSquareSums - 1) / kSquareSums;
-  const int threads = a.count < kParallelElements ? 1 : omp_get_max_threads();
+  const int threads = threads_for(a.count);
   with_element(a.type, [&](auto element) {
     const auto* values = static_cast<const typename decltype(element)::type*>(a.values);
     deal(kSquareSums, threads, [&](std::int64_t part) {

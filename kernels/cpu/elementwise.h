@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include <omp.h>
+
 #include "kernels/cpu/spans.h"
 #include "kernels/elementwise.h"
 
@@ -13,6 +15,9 @@ namespace lockstep {
 
 // Below this many elements one thread is faster than waking a team.
 constexpr std::int64_t kParallelElements = 1 << 14;
+inline int threads_for(std::int64_t elements) {
+  return elements >= kParallelElements ? omp_get_max_threads() : 1;
+}
 
 void cpu_add(const Addition& arguments);
 void cpu_sum_into(const SumInto& arguments);

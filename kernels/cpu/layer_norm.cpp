@@ -10,7 +10,8 @@
 namespace lockstep {
 namespace {
 
-int threads_for(std::int64_t elements) { return elements >= kParallelElements ? omp_get_max_threads() : 1; }
+// Features whose parameter gradients a thread sums at a time.
+constexpr std::int64_t kColumns = 64;
 
 template <typename T>
 void normalize_sample(const LayerNormForward& a, std::int64_t sample) {
@@ -51,21 +52,24 @@ void input_gradient_of_sample(const LayerNormBackward& a, std::int64_t sample) {
   }
 }
 
-// Sums over the samples in order, for features [begin, end): the result does not depend on the threads.
+// Sums over the samples in order, for at most kColumns features [begin, end): the result does not depend on
+// the threads.
 template <typename T>
 void parameter_gradients(const LayerNormBackward& a, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t i = begin; i < end; ++i) {
-    double scale = 0, shift = 0;
-    for (std::int64_t sample = 0; sample < a.batch; ++sample) {
-      const std::int64_t at = sample * a.features + i;
-      const auto g = static_cast<float>(static_cast<const T*>(a.y_gradient)[at]);
-      const auto x = static_cast<float>(static_cast<const T*>(a.x)[at]);
-      scale += static_cast<double>(g * normalized(a.moments[sample], x));
-      shift += static_cast<double>(g);
+  double scale[kColumns] = {}, shift[kColumns] = {};
+  for (std::int64_t sample = 0; sample < a.batch; ++sample) {
+    const T* y_gradient = static_cast<const T*>(a.y_gradient) + sample * a.features;
+    const T* x = static_cast<const T*>(a.x) + sample * a.features;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto g = static_cast<float>(y_gradient[i]);
+      scale[i - begin] += static_cast<double>(g * normalized(a.moments[sample], static_cast<float>(x[i])));
+      shift[i - begin] += static_cast<double>(g);
     }
-    const bool adds = a.write == Write::accumulate;
-    a.scale_gradient[i] = (adds ? a.scale_gradient[i] : 0.0f) + static_cast<float>(scale);
-    a.shift_gradient[i] = (adds ? a.shift_gradient[i] : 0.0f) + static_cast<float>(shift);
+  }
+  const bool adds = a.write == Write::accumulate;
+  for (std::int64_t i = begin; i < end; ++i) {
+    a.scale_gradient[i] = (adds ? a.scale_gradient[i] : 0.0f) + static_cast<float>(scale[i - begin]);
+    a.shift_gradient[i] = (adds ? a.shift_gradient[i] : 0.0f) + static_cast<float>(shift[i - begin]);
   }
 }
 
@@ -84,7 +88,6 @@ void CpuBackend::layer_norm_backward(Stream&, const LayerNormBackward& a) {
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
     if (a.scale_gradient != nullptr) {
-      constexpr std::int64_t kColumns = 64;
       deal((a.features + kColumns - 1) / kColumns, threads, [&](std::int64_t piece) {
         parameter_gradients<T>(a, piece * kColumns, std::min(a.features, (piece + 1) * kColumns));
       });

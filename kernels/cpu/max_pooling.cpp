@@ -56,7 +56,7 @@ CpuMaxPooling::CpuMaxPooling(const PoolingWindow& window, const Shape& in, const
     return from_.has_channels_side_by_side(lanes, in[1]) && to_.has_channels_side_by_side(lanes, in[1]) &&
            kept_.has_channels_side_by_side(lanes, in[1]);
   };
-  lanes_ = fit(16) ? 16 : fit(8) ? 8 : 1;
+  lanes_ = fit(16) ? 16 : fit(8) ? 8 : fit(4) ? 4 : 1;
 }
 
 void CpuMaxPooling::run(DType type, const void* input, void* output, void* saved) const {
@@ -66,6 +66,7 @@ void CpuMaxPooling::run(DType type, const void* input, void* output, void* saved
     auto* to = static_cast<T*>(output);
     if (lanes_ == 16) return run_lanes<16>(from, to, saved);
     if (lanes_ == 8) return run_lanes<8>(from, to, saved);
+    if (lanes_ == 4) return run_lanes<4>(from, to, saved);
     run_lanes<1>(from, to, saved);
   });
 }

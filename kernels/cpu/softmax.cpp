@@ -14,7 +14,7 @@ namespace {
 template <typename Body>
 void for_each_softmax_row(const SoftmaxShape& s, Body body) {
   constexpr std::int64_t kRows = 64;
-  const int threads = s.rows() * s.channels >= kParallelElements ? omp_get_max_threads() : 1;
+  const int threads = threads_for(s.rows() * s.channels);
   deal((s.rows() + kRows - 1) / kRows, threads, [&](std::int64_t piece) {
     for (std::int64_t row = piece * kRows; row < std::min(s.rows(), (piece + 1) * kRows); ++row)
       body(s.row_begin(row));

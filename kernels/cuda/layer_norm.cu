@@ -82,7 +82,7 @@ void cuda_layer_norm_forward(Stream& stream, const LayerNormForward& a) {
 }
 
 void cuda_layer_norm_backward(Stream& stream, const LayerNormBackward& a) {
-  if (a.batch * a.features == 0) return;
+  if (a.features == 0) return;
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
     if (a.scale_gradient != nullptr)
@@ -90,7 +90,7 @@ void cuda_layer_norm_backward(Stream& stream, const LayerNormBackward& a) {
              {.grid = dim3(static_cast<unsigned>(ceil_div(a.features, std::int64_t{kBlockThreads}))),
               .block = dim3(kBlockThreads)},
              stream, a);
-    if (a.x_gradient != nullptr)
+    if (a.x_gradient != nullptr && a.batch > 0)
       launch(layer_norm_input_kernel<T>,
              {.grid = dim3(static_cast<unsigned>(a.batch)), .block = dim3(kBlockThreads)}, stream, a);
   });

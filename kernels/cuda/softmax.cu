@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One warp computes one row. Bytes of memory traffic per element: forward reads one element, two more times
-// from the cache, and writes one (8 bytes in fp32, 4 in half types); backward reads two and writes one (12,
-// 6). Rows of images have a stride, so their accesses are not packed.
+// from the cache, and writes one (8 bytes in fp32, 4 in half types); backward reads two, once more from the
+// cache, and writes one (12, 6). These numbers hold for rows of features. The channels of an image's row are
+// `positions` elements apart, and each access moves a sector of 32 bytes.
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/largest.h"
 #include "kernels/cuda/launch.h"
@@ -50,10 +51,10 @@ __global__ void __launch_bounds__(kSoftmaxWarps* kWarpThreads)
   double product = 0;
   for (std::int64_t k = lane; k < a.shape.channels; k += kWarpThreads)
     product += static_cast<double>(to_float(y[k * stride]) * to_float(y_gradient[k * stride]));
-  const float mean = static_cast<float>(warp_sum(product));
+  const float sum = static_cast<float>(warp_sum(product));
   for (std::int64_t k = lane; k < a.shape.channels; k += kWarpThreads)
     x_gradient[k * stride] =
-        from_float<T>(to_float(y[k * stride]) * (to_float(y_gradient[k * stride]) - mean));
+        from_float<T>(to_float(y[k * stride]) * (to_float(y_gradient[k * stride]) - sum));
 }
 
 LaunchShape over_rows(std::int64_t rows) {
