@@ -28,9 +28,10 @@ struct LayerFlops {
 LayerFlops flops_of(const Graph& graph, const Layer& layer);
 // The operations of one training step on one micro-batch.
 std::int64_t training_flops(const Graph& graph);
-// The same as the kernels of the planned nodes execute them, each forward once. A direct convolution skips
-// products with padding. Winograd's F(4x4, 3x3) executes 36 products for each tile of 4x4 outputs of nine
-// products each, also for a part of a tile; its transforms do not count.
+// The same as the kernels of the planned nodes execute them, each forward once. Products with padding do not
+// count: oneDNN's direct kernels skip most of them, a GPU's multiply zeros. Winograd's F(4x4, 3x3) executes
+// 36 products for each tile of 4x4 outputs of nine products each, also for a part of a tile; its transforms
+// do not count.
 double executed_flops(const Graph& graph, std::span<const PlannedNode> nodes);
 // The operations of a layer as the kernels of its node execute them.
 LayerFlops executed_flops(const Graph& graph, const PlannedNode& node);

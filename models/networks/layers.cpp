@@ -112,9 +112,7 @@ class LayerBuilder {
     located(last, [&] {
       if (last.kind != "dense")
         throw ConfigError(
-            fmt::format("{}: the last layer must be dense, without an activation: it computes "
-                        "the logits of the classes",
-                        last.name));
+            fmt::format("{}: the last layer must be dense: it has an output for each class", last.name));
       graph_.classify(x.value);
     });
   }
@@ -140,15 +138,19 @@ class LayerBuilder {
   }
 
   Value activated(const LayerSpec& spec, Value x, const AppliedActivation& activation) {
+    return activated(spec, Result{x}, activation).value;
+  }
+  // Softmax after a flatten goes over features.
+  Result activated(const LayerSpec& spec, Result x, const AppliedActivation& activation) {
     if (activation.is_none()) return x;
-    return activation.softmax ? graph_.softmax(x, place(spec))
-                              : graph_.activation(x, activation.elementwise, place(spec));
+    if (activation.softmax) return {graph_.softmax(unflattened(spec, x), place(spec))};
+    return {graph_.activation(x.value, activation.elementwise, place(spec)), x.flat};
   }
 
   Result layer(const LayerSpec& spec, Result x, const std::string& prefix) {
     const std::string name = prefix + spec.name;
     const Result result = located(spec, [&] { return made(spec, x, name, prefix); });
-    if (graph_.layers().size() > kMostLayers)
+    if (++made_ > kMostLayers)
       throw ConfigError(fmt::format("the network has more than {} layers; reduce repeat", kMostLayers));
     results_[name] = result;
     return result;
@@ -166,9 +168,7 @@ class LayerBuilder {
     if (spec.kind == "dropout")
       return {graph_.dropout(x.value, spec.value("rate", 0.0), name, place(spec)), x.flat};
     if (spec.kind == "flatten") return {x.value, true};
-    if (spec.kind == "activation" && activation.softmax)
-      return {activated(spec, unflattened(spec, x), activation)};
-    if (spec.kind == "activation") return {activated(spec, x.value, activation), x.flat};
+    if (spec.kind == "activation") return activated(spec, x, activation);
     if (spec.kind == "add") return add(spec, x, prefix, activation);
     return block(spec, x, name, activation);
   }
@@ -270,7 +270,7 @@ class LayerBuilder {
       const std::string each = spec.given("repeat") ? fmt::format("{}.{}", name, i) : name;
       if (!spec.value("residual", false)) {
         for (const LayerSpec& inner : spec.layers) x = layer(inner, x, each + '.');
-        x.value = activated(spec, x.value, activation);
+        x = activated(spec, x, activation);
         continue;
       }
       const std::int64_t outer = repetition_;
@@ -334,6 +334,7 @@ class LayerBuilder {
   Graph& graph_;
   std::span<const LayerSpec> all_;
   std::map<std::string, Result> results_;  // by full name
+  std::size_t made_ = 0;                   // layers and blocks, also those that append nothing to the graph
   std::int64_t repetition_ = 0;            // of the innermost residual block: later ones have stride 1
   bool in_scope_ = false;
 };
@@ -358,8 +359,14 @@ void name_layers(std::span<LayerSpec> layers) {
   std::map<std::string_view, int> counts;
   for (LayerSpec& spec : layers) {
     const LayerKind& kind = *find_layer_kind(spec.kind);
-    const int number = ++counts[kind.stem];
-    if (spec.name.empty()) spec.name = fmt::format("{}{}", kind.stem, number);
+    int& number = ++counts[kind.stem];
+    while (spec.name.empty()) {
+      const std::string name = fmt::format("{}{}", kind.stem, number);
+      if (std::ranges::count(layers, name, &LayerSpec::name) == 0)
+        spec.name = name;
+      else
+        ++number;
+    }
     name_layers(spec.layers);
   }
 }

@@ -29,7 +29,7 @@ struct LayerField {
   Type type = Type::whole;
   double least = 0;  // of a whole or a number
   double most = std::numeric_limits<double>::max();
-  std::span<const std::string_view> words = {};  // of a word; those that a whole may also be
+  std::span<const std::string_view> words = {};  // allowed words; for a whole number: instead of it
   bool required = false;
 };
 
@@ -66,10 +66,11 @@ struct LayerSpec {
   std::string place() const;
 };
 
-// Names the layers that have no name.
+// Names the layers that have no name by their kind and number, avoiding given names.
 void name_layers(std::span<LayerSpec> layers);
 
-// Appends the layers. Throws ConfigError with the place of the layer that does not fit.
+// Appends the layers, which must outlive the graph: it refers to their files. Throws ConfigError with the
+// place of the layer that does not fit.
 void build_layers(Graph& graph, std::span<const LayerSpec> layers);
 
 }  // namespace lockstep

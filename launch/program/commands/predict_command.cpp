@@ -190,13 +190,17 @@ class Printer {
     }
     return escaped;
   }
-  std::vector<std::size_t> best(std::span<const float> probabilities) const {
-    std::vector<std::size_t> order(probabilities.size());
+  // The classes with the largest probabilities. Equal ones, such as those of large logits, are ordered by
+  // logit.
+  std::vector<std::size_t> best(const Predictor::Scores& scores) const {
+    std::vector<std::size_t> order(scores.probabilities.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     const auto top = std::min<std::size_t>(static_cast<std::size_t>(flags_.top), order.size());
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(top), order.end(),
                       [&](std::size_t a, std::size_t b) {
-                        return probabilities[a] != probabilities[b] ? probabilities[a] > probabilities[b]
+                        if (scores.probabilities[a] != scores.probabilities[b])
+                          return scores.probabilities[a] > scores.probabilities[b];
+                        return scores.logits[a] != scores.logits[b] ? scores.logits[a] > scores.logits[b]
                                                                     : a < b;
                       });
     order.resize(top);
@@ -206,7 +210,7 @@ class Printer {
   // error: the reason why the image has no class; null if it has one.
   void put_csv(const std::string& path, const Predictor::Scores& scores, const char* error) {
     if (error != nullptr) return put(fmt::format("{},,,{}\n", in_csv(path), flags_.logits ? "," : ""));
-    for (const std::size_t label : best(scores.probabilities))
+    for (const std::size_t label : best(scores))
       put(fmt::format("{},{},{},{:.6g}{}\n", in_csv(path), in_csv(classes_[label]), label,
                       scores.probabilities[label],
                       flags_.logits ? fmt::format(",{}", scores.logits[label]) : ""));
@@ -216,7 +220,7 @@ class Printer {
     if (error != nullptr) {
       line["error"] = error;
     } else {
-      const std::vector<std::size_t> order = best(scores.probabilities);
+      const std::vector<std::size_t> order = best(scores);
       const auto json_of = [&](std::size_t label) {
         nlohmann::ordered_json one{
             {"class", classes_[label]}, {"label", label}, {"probability", scores.probabilities[label]}};

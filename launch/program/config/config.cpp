@@ -34,18 +34,6 @@ using detail::Key;
 using detail::keys;
 
 constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
-constexpr std::size_t kMaxShownBytes = 60;
-
-std::string shown(const toml::node& node) {
-  std::ostringstream out;
-  out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);  // "text", not 'text'
-  std::string text = one_line(out.str());
-  if (text.size() <= kMaxShownBytes) return text;
-  std::size_t end = kMaxShownBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
-    --end;  // inside a UTF-8 character
-  return text.substr(0, end) + "...";
-}
 
 std::vector<std::string> sections() {
   std::vector<std::string> names;
@@ -317,7 +305,7 @@ void Loader::assign(const Key& key, const toml::node& node, const Origin& origin
   };
   place.readable = std::visit(into, key.member(config_));
   if (!place.readable)
-    complain(key, fmt::format("{} = {}: {} is expected", key.name, shown(node), detail::expected(key)));
+    complain(key, fmt::format("{} = {}: {} is expected", key.name, shown_value(node), detail::expected(key)));
 }
 
 void Loader::read_section(const std::string& section, const toml::table& table, const std::string& name) {
@@ -359,7 +347,7 @@ void Loader::read_root(const toml::table& root, const std::string& name) {
     } else if (exists) {
       complaints_.add(
           name, line,
-          fmt::format("{} = {}: a section [{}] of keys is expected", section, shown(node), section));
+          fmt::format("{} = {}: a section [{}] of keys is expected", section, shown_value(node), section));
     } else if (node.is_table()) {
       const std::string near = nearest(section, known);
       complaints_.add(name, line,

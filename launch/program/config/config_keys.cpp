@@ -94,10 +94,8 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"model.loss", MEMBER(model.loss),
        "Loss of the network's outputs, one for each class. cross_entropy: of their softmax; "
        "binary_cross_entropy: of each one's sigmoid, the mean over classes; mean_squared_error: of the "
-       "outputs "
-       "themselves, the mean over classes. The last two also accept a single output, which the label's "
-       "number "
-       "is compared with"},
+       "outputs themselves, the mean over classes. mean_squared_error, and binary_cross_entropy of two "
+       "classes, also accept a single output: it is compared with the label's number"},
       {"data.format", MEMBER(dataset.format), "File format of the dataset", {}, names_in(registry.formats)},
       {"data.path", MEMBER(dataset.path), "Folder of the dataset; for csv and hdf5 also a single file"},
       {"data.test_split", MEMBER(dataset.test_split),

@@ -18,14 +18,6 @@ namespace {
 
 using Type = LayerField::Type;
 
-std::string layer_value_shown(const toml::node& node) {
-  constexpr std::size_t kMost = 60;
-  std::ostringstream out;
-  out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);
-  const std::string text = one_line(out.str());
-  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
-}
-
 std::string allowed_in(const LayerField& field) {
   switch (field.type) {
     case Type::flag:
@@ -139,7 +131,7 @@ class LayerReader {
     if (given == nullptr)
       return complain_(line, fmt::format("a layer has no kind; allowed are {}", fmt::join(names, ", ")));
     complain_(given->source().begin.line,
-              fmt::format("kind = {}: allowed are {}{}", layer_value_shown(*given), fmt::join(names, ", "),
+              fmt::format("kind = {}: allowed are {}{}", shown_value(*given), fmt::join(names, ", "),
                           did_you_mean(nearest(given->value_exact<std::string>().value_or(""), names))));
   }
 
@@ -149,15 +141,15 @@ class LayerReader {
     if (name == "name") {
       spec.name = node.value_exact<std::string>().value_or("");
       if (!is_layer_name(spec.name))
-        complain_(line, fmt::format("name = {}: allowed are names of letters, digits, _ and -",
-                                    layer_value_shown(node)));
+        complain_(line,
+                  fmt::format("name = {}: allowed are names of letters, digits, _ and -", shown_value(node)));
       return;
     }
     if (name == "layer" && kind.holds_layers) {
       const bool read_all = read(node, spec.layers);
       if (!read_all || spec.layers.empty())
-        complain_(line, fmt::format("layer = {}: tables [[model.layer.layer]] are expected",
-                                    layer_value_shown(node)));
+        complain_(line,
+                  fmt::format("layer = {}: tables [[model.layer.layer]] are expected", shown_value(node)));
       return;
     }
     const LayerField* field = find_layer_field(kind, name);
@@ -165,8 +157,7 @@ class LayerReader {
     if (std::optional<LayerValue> value = layer_value_of(*field, node))
       spec.values.emplace(name, std::move(*value));
     else
-      complain_(line,
-                fmt::format("{} = {}: allowed are {}", name, layer_value_shown(node), allowed_in(*field)));
+      complain_(line, fmt::format("{} = {}: allowed are {}", name, shown_value(node), allowed_in(*field)));
   }
 
   const std::string& file_;
@@ -184,6 +175,22 @@ std::string layer_value_text(const LayerValue& value) {
 }
 
 }  // namespace
+
+std::string toml_value(const toml::node& node) {
+  std::ostringstream out;
+  out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);  // "text", not 'text'
+  return one_line(out.str());
+}
+
+std::string shown_value(const toml::node& node) {
+  constexpr std::size_t kMostBytes = 60;
+  const std::string text = toml_value(node);
+  if (text.size() <= kMostBytes) return text;
+  std::size_t end = kMostBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+    --end;  // inside a UTF-8 character
+  return text.substr(0, end) + "...";
+}
 
 bool read_layers(const toml::node& node, const std::string& file, std::vector<LayerSpec>& layers,
                  const LayerComplaint& complain) {
@@ -222,6 +229,10 @@ LayerPlace find_layer(std::vector<LayerSpec>& layers, std::string_view name_and_
     return place;
   }
   const LayerKind& kind = *find_layer_kind(place.spec->kind);
+  if (rest == "name" || rest == "kind" || rest == "layer") {
+    place.problem = fmt::format("{} of a layer cannot be overridden; change it in the file", rest);
+    return place;
+  }
   place.field = find_layer_field(kind, rest);
   if (place.field == nullptr) place.problem = unknown_field(kind, std::string(rest));
   return place;

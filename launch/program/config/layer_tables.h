@@ -19,6 +19,10 @@ namespace lockstep {
 
 inline constexpr std::string_view kLayerPrefix = "model.layer.";
 
+// A value as TOML, on one line; shown_value: the first 60 bytes, for messages.
+std::string toml_value(const toml::node& node);
+std::string shown_value(const toml::node& node);
+
 // line: of the error, from 1.
 using LayerComplaint = std::function<void(std::uint32_t line, const std::string& what)>;
 

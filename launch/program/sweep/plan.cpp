@@ -40,13 +40,6 @@ std::string sweep_file_text(const std::string& path) {
                   std::strerror(errno)));
 }
 
-// A value as TOML, on one line.
-std::string sweep_value(const toml::node& node) {
-  std::ostringstream out;
-  out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);
-  return one_line(out.str());
-}
-
 template <typename Names>
 std::vector<std::string> as_words(const Names& names) {
   return {std::begin(names), std::end(names)};
@@ -109,7 +102,7 @@ void SweepReader::number(const toml::node& node, const std::string& name, std::i
   if (given && *given >= least && *given <= most)
     into = *given;
   else
-    complain(node, fmt::format("sweep.{} = {}: allowed are integers from {} to {}", name, sweep_value(node),
+    complain(node, fmt::format("sweep.{} = {}: allowed are integers from {} to {}", name, toml_value(node),
                                least, most));
 }
 
@@ -119,7 +112,7 @@ void SweepReader::number(const toml::node& node, const std::string& name, double
   if (given && *given >= least && *given <= most)
     into = *given;
   else
-    complain(node, fmt::format("sweep.{} = {}: allowed are numbers from {} to {}", name, sweep_value(node),
+    complain(node, fmt::format("sweep.{} = {}: allowed are numbers from {} to {}", name, toml_value(node),
                                least, most));
 }
 
@@ -131,7 +124,7 @@ void SweepReader::word(const toml::node& node, const std::string& name, Enum& in
     into = *value;
     return;
   }
-  complain(node, fmt::format("sweep.{} = {}: allowed are {}{}", name, sweep_value(node),
+  complain(node, fmt::format("sweep.{} = {}: allowed are {}{}", name, toml_value(node),
                              fmt::join(words, ", "), did_you_mean(nearest(given.value_or(""), words))));
 }
 
@@ -140,8 +133,7 @@ void SweepReader::text(const toml::node& node, const std::string& name, std::str
   if (given && !given->empty())
     into = *given;
   else
-    complain(node,
-             fmt::format("sweep.{} = {}: expected a string that is not empty", name, sweep_value(node)));
+    complain(node, fmt::format("sweep.{} = {}: expected a string that is not empty", name, toml_value(node)));
 }
 
 void SweepReader::read_set(const toml::node& node) {
@@ -154,7 +146,7 @@ void SweepReader::read_set(const toml::node& node) {
   }
   if (list == nullptr)
     complain(node, fmt::format("sweep.set = {}: expected a list of strings, such as [\"train.epochs=3\"]",
-                               sweep_value(node)));
+                               toml_value(node)));
 }
 
 void SweepReader::read_sweep_section(const toml::table& table) {
@@ -217,7 +209,7 @@ bool SweepReader::may_be_searched(const std::string& key, const toml::node& node
 
 bool SweepReader::allowed_value(const std::string& key, const toml::node& node) {
   try {
-    check_override(key + "=" + sweep_value(node), registry_, plan_.base.model.layers);
+    check_override(key + "=" + toml_value(node), registry_, plan_.base.model.layers);
   } catch (const ConfigError& error) {
     complain(node, error.what());
     return false;
@@ -268,7 +260,7 @@ std::optional<SweepAxis> SweepReader::read_range(SweepAxis axis, const toml::tab
   else if (points == 0 && plan_.method == SweepMethod::grid)
     wrong = "a grid needs points = N, the number of values in the range, or a list of values";
   if (!wrong.empty()) {
-    complain(table, fmt::format("{} = {}: {}", axis.key, sweep_value(table), wrong));
+    complain(table, fmt::format("{} = {}: {}", axis.key, toml_value(table), wrong));
     return std::nullopt;
   }
   if (!allowed_value(axis.key, *table.get("min")) || !allowed_value(axis.key, *table.get("max")))
@@ -284,11 +276,11 @@ std::optional<SweepAxis> SweepReader::read_axis(const std::string& key, const to
   if (list == nullptr || list->empty()) {
     complain(node, fmt::format("{} = {}: expected a list of values, or a range such as {{ min = 0.001, max = "
                                "1.0, scale = \"log\" }}",
-                               key, sweep_value(node)));
+                               key, toml_value(node)));
     return std::nullopt;
   }
   for (const toml::node& each : *list) {
-    const std::string value = sweep_value(each);
+    const std::string value = toml_value(each);
     if (std::ranges::count(axis.values, value) > 0)
       complain(each, fmt::format("{}: {} is listed twice", key, value));
     else if (allowed_value(key, each))

@@ -281,7 +281,7 @@ TEST(Layers, ErrorsNameTheLine) {
     const std::string config = with_layers(workplace, layers);
     expect_failure(run_shell(command_on("train", config)), 78, parts);
   };
-  // The configuration has 16 lines, without those of [model].
+  // The lines of the configuration, without those of [model].
   const auto lines = std::ranges::count(text_of(workplace.path("config.toml")), '\n') - 2;
   const auto at = [&](int line) { return fmt::format("layers.toml:{}:", lines + line); };
   fails("[[model.layer]]\nkind = \"convolutoin\"\n", {at(2), "did you mean convolution?"});
