@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text/named_entries.h"
+#include "core/text/text.h"
 #include "data/containers/tfrecord.h"
 #include "data/containers/webdataset.h"
 #include "data/formats/cifar.h"
@@ -64,8 +65,8 @@ std::uint64_t Dataset::fingerprint() const {
 std::string counted_images(const Dataset& train, const Dataset& test) {
   const ImageShape shape = train.image_shape();
   if (shape.type != DType::u8) {
-    return fmt::format("{} training and {} test rows of {} numbers in {} classes", train.size(), test.size(),
-                       shape.width, train.classes());
+    return fmt::format("{} training and {} test rows of {} in {} classes", train.size(), test.size(),
+                       counted(shape.width, "number"), train.classes());
   }
   return fmt::format("{} training and {} test images of {}x{}x{} in {} classes", train.size(), test.size(),
                      shape.height, shape.width, shape.channels, train.classes());
@@ -126,8 +127,8 @@ const std::vector<DatasetFormat>& dataset_formats() {
       {"hdf5", open_hdf5},
       {"csv", open_csv},
       {"synthetic",
-       [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }},
-      {"drug_trial", [](const Options&, Split split) { return open_drug_trial(split); }}};
+       [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }, false},
+      {"drug_trial", [](const Options&, Split split) { return open_drug_trial(split); }, false}};
   return table;
 }
 

@@ -225,6 +225,7 @@ struct DatasetFormat {
   // Throws IoError for missing files (with the path and what to install), DataError for corrupt ones (file
   // and offset). Does not resize: with options.resize, images may differ in size.
   std::function<std::unique_ptr<Dataset>(const DatasetOptions& options, Split split)> open;
+  bool has_files = true;  // false: samples are computed, and DatasetOptions::path is not read
 };
 // The formats that Lockstep ships.
 const std::vector<DatasetFormat>& dataset_formats();

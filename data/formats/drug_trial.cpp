@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/formats/drug_trial.h"
 
-#include <cstring>
+#include <array>
+#include <bit>
 #include <vector>
 
 #include "core/random.h"
@@ -41,8 +42,8 @@ std::unique_ptr<Dataset> open_drug_trial(Split split) {
   for (std::int64_t place = trains ? 0 : kTrainPeople; place < (trains ? kTrainPeople : kPeople); ++place) {
     const Person each = person(order(place), random);
     const float scaled = static_cast<float>(each.age - kYoungest) / static_cast<float>(kOldest - kYoungest);
-    const auto* first = reinterpret_cast<const std::uint8_t*>(&scaled);
-    bytes.insert(bytes.end(), first, first + sizeof(scaled));
+    const auto raw = std::bit_cast<std::array<std::uint8_t, sizeof(float)>>(scaled);
+    bytes.insert(bytes.end(), raw.begin(), raw.end());
     labels.push_back(each.label);
   }
   return std::make_unique<HeldImages>(ImageShape{.height = 1, .width = 1, .channels = 1, .type = DType::f32},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A computed table of one column, the first example of many Keras courses: 2,100 people aged 13 to 100 took
+// A computed table of one column, a common first example in Keras courses: 2,100 people aged 13 to 100 took
 // part in the trial of a drug. Of 1,050 younger people (13 to 64 years) 50 have side effects, of 1,050 older
 // ones 1,000: about 5 % of the labels contradict the age.
 #pragma once

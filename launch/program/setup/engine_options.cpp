@@ -86,4 +86,11 @@ TrainerOptions trainer_options(const Config& config) {
   return options;
 }
 
+void require_topology_on(const Config& config, Device device) {
+  if (config.trainer.topology != Topology::ring || device.kind == DeviceKind::cpu) return;
+  throw ConfigError(fmt::format(
+      "comm.topology = \"ring\" on {}: {}; set world.device = \"cpu\", or comm.topology = \"all\"",
+      to_string(device), find_exclusion(Feature::ring, Feature::gpu)->reason));
+}
+
 }  // namespace lockstep

@@ -90,8 +90,8 @@ void TrainingData::open(const Config& config, const std::vector<DatasetFormat>& 
       each.told_progress = [&](std::int64_t done, std::int64_t all) { meter.show(done, all); };
     verify(*set, each);
   }
-  const bool is_computed = config.dataset.format == "synthetic" || config.dataset.format == "drug_trial";
-  if (world.rank() == 0 && !is_computed) tell_of_sets(*train_set, *test_set, config.dataset.path);
+  const auto format = std::ranges::find(formats, config.dataset.format, &DatasetFormat::name);
+  if (world.rank() == 0 && format->has_files) tell_of_sets(*train_set, *test_set, config.dataset.path);
 }
 
 std::size_t TrainingData::device_bytes(std::int64_t batch, Device device) const {

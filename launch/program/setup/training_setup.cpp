@@ -27,11 +27,7 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
   run_agreed(host, [&] {
     make_reproducible(config_, choice.device, host.size());
     bucket_options(config_, registry_);  // refuses codecs that conflict with other keys
-    if (config_.trainer.topology == Topology::ring && choice.device.kind != DeviceKind::cpu) {
-      throw ConfigError(fmt::format(
-          "comm.topology = \"ring\" on {}: {}; set world.device = \"cpu\", or comm.topology = \"all\"",
-          to_string(choice.device), find_exclusion(Feature::ring, Feature::gpu)->reason));
-    }
+    require_topology_on(config_, choice.device);
   });
   if (config_.device.near_cores) keep_near(choice.device);
   const ThreadChoice threads = choose_threads(config_.threads, world, host);

@@ -9,8 +9,10 @@
 #include "core/text/enum_words.h"
 #include "core/text/text.h"
 #include "core/text/units.h"
+#include "launch/program/setup/engine_options.h"
 #include "launch/program/setup/network_planning.h"
 #include "launch/program/setup/rank_memory.h"
+#include "launch/program/setup/reproducible.h"
 #include "launch/program/setup/training_data.h"
 
 namespace lockstep {
@@ -20,8 +22,11 @@ constexpr double kJoulesPerWattHour = 3600;
 
 std::vector<std::string> notes_of(const Config& config, const World& world) {
   std::vector<std::string> notes = {
-      "samples/s: at most the roofline at the published peaks, at least what the measured steps of an H200 "
-      "reach of theirs; data, communication and the optimizer are not included",
+      fmt::format(
+          "samples/s: the upper end is the roofline at the published peaks; the lower end takes {:.0f} % "
+          "of it and {:.0f} us more for each kernel, which covers all measured steps of an H200; data, "
+          "communication and the optimizer are not included",
+          100 * kReachedShare, 1e6 * kSecondsPerKernel),
       "memory: planned with the CPU's kernels, and the largest workspace that a GPU's kernels may take; "
       "images that data.loader keeps on the GPU are not included",
       "energy: of one epoch at the maximum power of the board; the host is not included"};
@@ -53,12 +58,12 @@ std::string estimate_line(const GpuEstimate& row) {
 
 std::string figures_line(const GpuFigures& gpu, Precision precision) {
   const double peak = peak_tflops(gpu, precision);
-  const std::string missing = missing_precisions(gpu);
+  const std::vector<Precision> missing = missing_precisions(gpu);
   return fmt::format("  {}: {} GB at {} GB/s, {}{} W{} ({}); price {}{}", gpu.product, gpu.gigabytes,
                      gpu.gigabytes_per_second,
                      peak > 0 ? fmt::format("{} TFLOPS in {}, ", peak, word_of(precision)) : "", gpu.watts,
-                     missing.empty() ? "" : fmt::format(", no {}", missing), gpu.source, price_class(gpu),
-                     gpu.price_from.empty() ? "" : fmt::format(" ({})", gpu.price_from));
+                     missing.empty() ? "" : fmt::format(", no {}", precision_words(missing)), gpu.source,
+                     price_class(gpu), gpu.price_from.empty() ? "" : fmt::format(" ({})", gpu.price_from));
 }
 
 nlohmann::ordered_json json_of(const Interval& interval, double unit = 1) {
@@ -75,12 +80,14 @@ nlohmann::ordered_json json_of(const GpuRun& run) {
 
 nlohmann::ordered_json json_of(const GpuEstimate& row) {
   const GpuFigures& gpu = *row.gpu;
+  auto missing = nlohmann::ordered_json::array();
+  for (const Precision precision : missing_precisions(gpu)) missing.push_back(word_of(precision));
   nlohmann::ordered_json json = {
       {"name", gpu.name},
       {"product", gpu.product},
       {"supported", why_unsupported(gpu).empty()},
       {"refused", row.refused},
-      {"missing_precisions", missing_precisions(gpu)},
+      {"missing_precisions", missing},
       {"published",
        {{"compute_capability", fmt::format("{}.{}", gpu.capability.major, gpu.capability.minor)},
         {"gigabytes", gpu.gigabytes},
@@ -104,9 +111,13 @@ nlohmann::ordered_json json_of(const GpuEstimate& row) {
 
 }  // namespace
 
-GpuReport plan_gpus(const std::vector<const GpuFigures*>& gpus, const Config& config,
-                    const Registry& registry, const World& world) {
+GpuReport plan_gpus(const std::vector<const GpuFigures*>& gpus, const Config& given, const Registry& registry,
+                    const World& world) {
   const Device cpu, gpu{.kind = DeviceKind::cuda};
+  Config config = given;
+  make_reproducible(config, gpu, world.size());
+  require_topology_on(config, gpu);
+  config.verify.extent = Verify::nothing;  // only the number and the size of the samples matter
   TrainingData data(config, registry.formats, world, cpu, 1);
   data.make_loaders(world);
   NetworkPlanning planning(config, find_network(registry.networks, config.model.name), *data.sets.train, cpu,

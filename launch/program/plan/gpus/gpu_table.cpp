@@ -2,7 +2,6 @@
 #include "launch/program/plan/gpus/gpu_table.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include <fmt/ranges.h>
 
@@ -14,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// NVIDIA publishes prices of GeForce cards only; the others are reports.
+// NVIDIA publishes prices of GeForce cards only. Other prices come from these pages.
 constexpr std::string_view kReportedPrices = "Hugging Face, hardware pages, 2026";
 constexpr std::string_view kA100Sheet = "NVIDIA A100 Tensor Core GPU Datasheet";
 constexpr std::string_view kH100Sheet = "NVIDIA H100 Tensor Core GPU Datasheet";
@@ -295,11 +294,17 @@ double peak_tflops(const GpuFigures& gpu, Precision precision) {
   return 0;
 }
 
-std::string missing_precisions(const GpuFigures& gpu) {
-  std::vector<std::string_view> missing;
+std::vector<Precision> missing_precisions(const GpuFigures& gpu) {
+  std::vector<Precision> missing;
   for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})
-    if (peak_tflops(gpu, precision) == 0) missing.push_back(word_of(precision));
-  return fmt::format("{}", fmt::join(missing, ", "));
+    if (peak_tflops(gpu, precision) == 0) missing.push_back(precision);
+  return missing;
+}
+
+std::string precision_words(std::span<const Precision> precisions) {
+  std::vector<std::string_view> words;
+  for (const Precision precision : precisions) words.push_back(word_of(precision));
+  return fmt::format("{}", fmt::join(words, ", "));
 }
 
 // NVIDIA's "cuDNN Support Matrix": 9.10.2 lists 5.0 to 12.0, 9.17.0 lists 7.5 to 12.0. CUDA 13 compiles for

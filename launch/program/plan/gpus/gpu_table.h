@@ -44,15 +44,16 @@ struct GpuFigures {
 std::span<const GpuFigures> gpu_table();
 
 // The rows that the names select, each once, in the table's order; "all" selects every row. Letter case,
-// blanks and hyphens of a name are ignored. Throws UsageError for an unknown name; the message has the
-// nearest one and lists all.
+// blanks, hyphens and underscores of a name are ignored. Throws UsageError for an unknown name; the message
+// has the nearest one and lists all.
 std::vector<const GpuFigures*> find_gpus(std::span<const std::string> names);
 
 // The peak rate of matrix products in this precision, in 10^12 operations per second; 0: the GPU does not
 // support the precision.
 double peak_tflops(const GpuFigures& gpu, Precision precision);
-// The precisions that the GPU does not support: "tf32, bf16"; empty: none.
-std::string missing_precisions(const GpuFigures& gpu);
+// The precisions that the GPU does not support.
+std::vector<Precision> missing_precisions(const GpuFigures& gpu);
+std::string precision_words(std::span<const Precision> precisions);  // "tf32, bf16"
 
 // Why the CUDA backend does not run on the GPU; empty if it runs.
 std::string why_unsupported(const GpuFigures& gpu);

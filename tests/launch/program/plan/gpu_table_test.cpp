@@ -60,14 +60,14 @@ TEST(GpuTable, LowestCapabilityIsThatOfTheBuild) {
 TEST(GpuTable, OlderGpusAreUnsupportedForAReason) {
   for (const char* name : {"b200", "h200", "a100", "a40", "l4", "rtx4090"}) {
     EXPECT_EQ(why_unsupported(gpu_named(name)), "") << name;
-    EXPECT_EQ(missing_precisions(gpu_named(name)), "") << name;
+    EXPECT_EQ(precision_words(missing_precisions(gpu_named(name))), "") << name;
   }
   expect_parts(why_unsupported(gpu_named("t4")), {"7.5", "8.0", "-DCMAKE_CUDA_ARCHITECTURES=75"});
   expect_parts(why_unsupported(gpu_named("v100")), {"7.0", "8.0", "CUDA 13", "9.10.2"});
   expect_parts(why_unsupported(gpu_named("p100")), {"6.0", "CUDA 13"});
   expect_parts(why_unsupported(gpu_named("k80")), {"3.7", "CUDA 12"});
-  EXPECT_EQ(missing_precisions(gpu_named("v100")), "tf32, bf16");
-  EXPECT_EQ(missing_precisions(gpu_named("k80")), "tf32, bf16, fp16");
+  EXPECT_EQ(precision_words(missing_precisions(gpu_named("v100"))), "tf32, bf16");
+  EXPECT_EQ(precision_words(missing_precisions(gpu_named("k80"))), "tf32, bf16, fp16");
 }
 
 TEST(GpuTable, PricesHaveClasses) {

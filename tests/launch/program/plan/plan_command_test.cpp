@@ -149,7 +149,7 @@ TEST_F(GpuPlan, EstimatesEachGpuAndNamesItsSources) {
   EXPECT_EQ(gpus[0].at("fits"), true);
   EXPECT_EQ(gpus[0].at("batch"), json.at("batch"));
   EXPECT_EQ(gpus[2].at("supported"), false);
-  EXPECT_EQ(gpus[2].at("missing_precisions"), "tf32, bf16");
+  EXPECT_EQ(gpus[2].at("missing_precisions"), nlohmann::json({"tf32", "bf16"}));
   EXPECT_FALSE(gpus[2].contains("samples_per_second"));
   std::size_t planned = 0;
   for (const Json& bytes : json.at("planned_bytes")) planned += bytes.get<std::size_t>();
