@@ -65,10 +65,11 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
     }
     if (config.network.precision == Precision::automatic && !options.finds_precision &&
         !command.print_config) {
-      throw ConfigError(
-          fmt::format("train.precision = \"auto\": only lockstep train measures precisions, lockstep {} does "
-                      "not; set one, such as --set train.precision=bf16",
-                      command.name));
+      throw ConfigError(fmt::format(
+          "train.precision = \"auto\": only lockstep train measures precisions, lockstep {} does "
+          "not; set one, such as --set train.precision=bf16; config.toml in the run.dir of a training "
+          "holds the one that it used",
+          command.name));
     }
     if (!first) return;
     for (const std::string* path : {&command.export_, &command.digest, &command.trace})

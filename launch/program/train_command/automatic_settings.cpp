@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/train_command/automatic_settings.h"
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/error.h"
 #include "core/log.h"
+#include "launch/program/config/config_conflicts.h"
 #include "launch/program/find_batch/find_batch.h"
 #include "launch/program/find_batch/report.h"
 #include "launch/program/tune/bench.h"
@@ -14,12 +18,10 @@
 namespace lockstep {
 namespace {
 
-constexpr double kBatchSeconds = 30;  // time budget of the search, approximate
-// Comparisons of a precision with fp32, of about a second each. A smaller gain than kGain is within their
-// noise.
-constexpr int kPairs = 3;
+constexpr double kBatchSeconds = 30;       // time budget of the search, approximate
+constexpr int kPairs = 3;                  // comparisons of a precision with fp32
 constexpr std::int64_t kStepsAtMost = 20;  // of a block
-constexpr double kGain = 1.02;
+constexpr double kGain = 1.02;             // smaller gains are not used
 
 std::int64_t found_batch(World& world, Communicator& control, const Config& config,
                          const Registry& registry) {
@@ -42,19 +44,31 @@ std::int64_t found_batch(World& world, Communicator& control, const Config& conf
 Precision found_precision(World& world, Communicator& control, const Config& config,
                           const Registry& registry) {
   Config tried = config;
-  if (tried.loader.batch == 0) tried.loader.batch = kFirstBatch;
   tried.network.precision = Precision::fp32;
-  TuneBench bench(world, control, tried, registry);
-  bench.set_turns(bench.calibrate(kStepsAtMost).blocks.front().step_seconds, kStepsAtMost);
+  std::optional<QuietBuilds> quiet(std::in_place);
+  std::optional<TuneBench> bench;
+  try {
+    bench.emplace(world, control, tried, registry);
+  } catch (const Error& error) {
+    if (!is_shortage(error)) throw;
+    quiet.reset();
+    log::info("train.precision = \"auto\": using bf16; fp32 lacks memory");
+    return Precision::bf16;
+  }
+  bench->set_turns(bench->calibrate(kStepsAtMost).blocks.front().step_seconds, kStepsAtMost);
   std::vector<Precision> others = {Precision::bf16};
-  if (bench.facts().device.kind == DeviceKind::cuda)
+  if (bench->facts().device.kind == DeviceKind::cuda)
     others = {Precision::tf32, Precision::bf16, Precision::fp16};
   Precision fastest = Precision::fp32;
   double most = kGain;
   std::vector<std::string> told;
   for (const Precision precision : others) {
     tried.network.precision = precision;
-    const TuneVisit visit = bench.visit(tried, kPairs);
+    TuneVisit visit;
+    if (const std::vector<std::string> conflicts = conflicts_in(tried); !conflicts.empty())
+      visit.problem = conflicts.front();
+    else
+      visit = bench->visit(tried, kPairs);
     const double ratio = figure_of(ratios_of(visit)).ratio;
     told.push_back(visit.problem.empty()
                        ? fmt::format("{} is {:.2f} times as fast as fp32", word_of(precision), ratio)
@@ -63,6 +77,7 @@ Precision found_precision(World& world, Communicator& control, const Config& con
     fastest = precision;
     most = ratio;
   }
+  quiet.reset();
   log::info("train.precision = \"auto\": using {}; {}", word_of(fastest), fmt::join(told, ", "));
   return fastest;
 }
@@ -76,17 +91,20 @@ Command with_settings_found(World& world, Communicator& control, const Command& 
   const auto saved = [&](const std::string& key) {
     return saved_setting(control, config, resume, command.registry, key);
   };
+  // The batch first: with a small one all precisions may be equally fast.
+  if (config.loader.batch == 0) {
+    std::string batch = saved("train.batch");
+    if (config.network.precision == Precision::automatic) known.network.precision = Precision::fp32;
+    if (batch.empty()) batch = std::to_string(found_batch(world, control, known, command.registry));
+    known.loader.batch = std::stoll(batch);
+    found.overrides.push_back("train.batch=" + batch);
+  }
   if (config.network.precision == Precision::automatic) {
     std::string word = saved("train.precision");
     std::erase(word, '"');  // TOML
     const std::optional<Precision> kept = value_of<Precision>(word);
-    known.network.precision = kept ? *kept : found_precision(world, control, config, command.registry);
-    found.overrides.push_back(fmt::format("train.precision={}", word_of(known.network.precision)));
-  }
-  if (config.loader.batch == 0) {
-    std::string batch = saved("train.batch");
-    if (batch.empty()) batch = std::to_string(found_batch(world, control, known, command.registry));
-    found.overrides.push_back("train.batch=" + batch);
+    const Precision precision = kept ? *kept : found_precision(world, control, known, command.registry);
+    found.overrides.push_back(fmt::format("train.precision={}", word_of(precision)));
   }
   return found;
 }

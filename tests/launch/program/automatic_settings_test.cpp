@@ -29,7 +29,7 @@ void expect_like_the_found_value(const std::string& key, const std::string& patt
   const std::string kept = text_of(workplace.path("run") / "config.toml");
   ASSERT_TRUE(std::regex_search(kept, found, std::regex("\n" + key + " = " + pattern + "\n"))) << kept;
   const std::string value = found[1].str();
-  const std::regex line_of_choice("train\\." + key + ".*\"auto\".*\\b" + value + "\\b");
+  const std::regex line_of_choice("train\\." + key + ".*\"auto\": using (batch )?" + value + "\\b");
   EXPECT_TRUE(std::regex_search(automatic.output, line_of_choice)) << value << " in " << automatic.output;
 
   const ProgramResult given = with(value, "");
@@ -49,6 +49,16 @@ TEST(AutomaticSettings, TrainLikeTheSameBatchGivenExplicitly) {
 
 TEST(AutomaticSettings, TrainLikeTheSamePrecisionGivenExplicitly) {
   expect_like_the_found_value("precision", "\"(fp32|bf16)\"");
+}
+
+TEST(AutomaticSettings, PrecisionIsMeasuredWithTheFoundBatch) {
+  const Workplace workplace("auto_both");
+  const ProgramResult result = run_ranks(
+      2, workplace.train({"model.name=cnn", "train.steps=1", "train.batch=auto", "train.precision=auto"}));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_TRUE(std::regex_search(
+      result.output, std::regex("train\\.batch.*using batch \\d+[^]*train\\.precision.*using (fp32|bf16)")))
+      << result.output;
 }
 
 TEST(AutomaticSettings, AreRefusedOutsideTraining) {
