@@ -34,13 +34,12 @@ Character first_of(std::string_view text) {
 // ASCII control characters and the C1 set, which terminals also interpret.
 bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
-}  // namespace
-
-std::string printable(std::string_view text) {
+std::string shown_without_controls(std::string_view text, bool keeps_layout) {
   std::string shown;
   for (std::size_t at = 0; at < text.size();) {
     const Character character = first_of(text.substr(at));
-    const bool stays = character.code == '\n' || character.code == '\t' || !is_control(character.code);
+    const bool is_layout = character.code == '\n' || character.code == '\t';
+    const bool stays = (is_layout && keeps_layout) || !is_control(character.code);
     for (const char byte : text.substr(at, character.bytes)) {
       if (character.is_text && stays)
         shown += byte;
@@ -51,6 +50,11 @@ std::string printable(std::string_view text) {
   }
   return shown;
 }
+
+}  // namespace
+
+std::string printable(std::string_view text) { return shown_without_controls(text, true); }
+std::string printable_line(std::string_view text) { return shown_without_controls(text, false); }
 
 bool has_control_characters(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {

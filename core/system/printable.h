@@ -12,6 +12,8 @@ namespace lockstep {
 // Replaces control characters, except line breaks and tabs, and bytes that are not UTF-8 by C escapes:
 // "\x1b[2J". All other text is unchanged.
 std::string printable(std::string_view text);
+// Likewise, line breaks and tabs included.
+std::string printable_line(std::string_view text);
 
 // True if the text has any control character, line breaks and tabs included.
 bool has_control_characters(std::string_view text);

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kRow = "{:>4} {:<7} {:<10} {:>5} {:>11} {:>4} {:>4} {:>9} {:>4} {:>4} {:>5}\n";
+constexpr const char* kRow = "{:>4} {:<7} {:<10} {:>5} {:>11} {:>4} {:>4} {:>9} {:>4} {:>4} {:>5}";
 constexpr const char* kNoFigure = "-";
 
 std::string clock_text(double seconds_since_1970) {
@@ -121,7 +121,9 @@ std::string end_of(const SeenJob& job, const NodeView& view) {
 
 std::string table_of(const NodeView& view, double idle_seconds, const Terminal& terminal) {
   std::string text;
-  const auto add_line = [&](const std::string& line) { text += fitted(printable(line), terminal) + '\n'; };
+  const auto add_line = [&](const std::string& line) {
+    text += fitted(printable_line(line), terminal) + '\n';
+  };
   add_line(fmt::format("{} {}", view.host, clock_text(view.time)));
   if (view.silent_seconds > 0)
     add_line(fmt::format("no values for {}: the job was killed, or its node or the folder cannot be reached",
@@ -134,8 +136,9 @@ std::string table_of(const NodeView& view, double idle_seconds, const Terminal& 
       continue;
     }
     text += fmt::format(fmt::runtime(kRow), "rank", "device", "state", "epoch", "step", "busy", "peak",
-                        "samples/s", "data", "comm", "last");
-    for (const SeenRank& rank : job.ranks) text += printable(row_of(rank, view.time_ns));
+                        "samples/s", "data", "comm", "last") +
+            '\n';
+    for (const SeenRank& rank : job.ranks) text += printable_line(row_of(rank, view.time_ns)) + '\n';
     for (const SeenRank& rank : job.ranks) {
       const auto device = view.devices.find(rank.identity.device_uuid.str());
       if (device != view.devices.end()) add_line(device_line(rank.identity.device.str(), device->second));

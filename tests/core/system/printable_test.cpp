@@ -18,6 +18,11 @@ TEST(Printable, TerminalEscapeSequencesAreShownAsText) {
       << "the same escape sequence with a C1 control character";
 }
 
+TEST(Printable, LineHasNoLineBreaksAndTabs) {
+  EXPECT_EQ(printable_line("two\n\tlines \x1b[2J"), "two\\x0a\\x09lines \\x1b[2J");
+  EXPECT_EQ(printable_line("\xe2\x82\xac 1"), "\xe2\x82\xac 1");
+}
+
 TEST(Printable, PrintableUtf8IsUnchanged) {
   for (const char* text : {"", "two\n\tlines",
                            "Gr\xc3\xb6\xc3\x9f"

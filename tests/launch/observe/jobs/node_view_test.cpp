@@ -188,7 +188,13 @@ TEST(JobTable, ControlCharactersAreNotPrinted) {
   SeenRank rank = training_rank();
   rank.identity.run_dir = "/runs/\x1b[2J";
   rank.identity.device = "\x1b[H";
+  const std::size_t lines = lines_of(table_of(view_of(training_rank()), kIdle, {})).size();
   EXPECT_EQ(table_of(view_of(rank), kIdle, {}).find('\x1b'), std::string::npos);
+  rank.identity.run_dir = "/runs/\n1 cuda:0\t";
+  rank.identity.device = "c\n\td";
+  const std::string table = table_of(view_of(rank), kIdle, {});
+  EXPECT_EQ(table.find('\t'), std::string::npos);
+  EXPECT_EQ(lines_of(table).size(), lines);
 }
 
 TEST(JobJson, UnknownValuesAreNull) {
