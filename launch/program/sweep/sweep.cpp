@@ -216,7 +216,9 @@ void Sweep::start(const SweepJob& job, std::size_t slot) {
 }
 
 ChildCommand Sweep::command_of(const SweepJob& job, std::size_t slot) const {
-  ChildCommand command{.words = {}, .output = folder_of(job.trial) / "output.txt"};
+  ChildCommand command{.words = {},
+                       .environment = sessions_.variables_of(slot),
+                       .output = folder_of(job.trial) / "output.txt"};
   if (plan_.ranks > 1) command.words = mpirun_words(plan_.ranks);
   const std::string config = (folder_of(job.trial) / "trial.toml").string();
   for (const std::string& word :

@@ -17,6 +17,7 @@
 #include "launch/program/sweep/jobs/child_processes.h"
 #include "launch/program/sweep/jobs/journal.h"
 #include "launch/program/sweep/jobs/outcome.h"
+#include "launch/program/sweep/jobs/session_folders.h"
 #include "launch/program/sweep/jobs/slots.h"
 #include "launch/program/sweep/plan.h"
 
@@ -81,6 +82,7 @@ class Sweep {
   SweepJournal journal_;
   SweepSearch search_;
   std::vector<Account> accounts_;
+  SessionFolders sessions_;
   ChildProcesses children_;
   std::map<pid_t, Running> running_;
   std::vector<std::size_t> free_slots_;  // the last is taken first

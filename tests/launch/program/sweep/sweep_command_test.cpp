@@ -160,6 +160,25 @@ TEST(Sweep, ResumesAfterAKill) {
   for (const int trial : ended) EXPECT_EQ(place.events_of("start", trial), 1) << trial;
 }
 
+// Jobs that start and end in a common folder of Open MPI can fail.
+TEST(Sweep, EachSlotHasItsOwnFolderForOpenMpi) {
+  const SweepPlace place("sweep_folders");
+  const std::string base = place.path("mpi").string();
+  const std::string blocked = fmt::format(
+      "export OMPI_MCA_orte_tmpdir_base={0}\nmkdir {0} 2>/dev/null\ntouch {0}/ompi.$(hostname -s).$(id -u)\n",
+      base);
+  const std::string train =
+      fmt::format("{} train {}", program("lockstep"), place.path("config.toml").string());
+  const ProgramResult shared = run_shell(blocked + train);
+  ASSERT_NE(shared.exit_code, 0) << "Open MPI uses another folder: " << shared.output;
+  const ProgramResult result =
+      run_shell(blocked + place.command("method = \"grid\"\njobs = 2", "train.seed = [1, 2]"));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  for (int trial = 0; trial < 2; ++trial) EXPECT_EQ(place.events_of("end", trial), 1) << result.output;
+  const std::filesystem::directory_iterator left(base);
+  EXPECT_EQ(std::distance(begin(left), end(left)), 1) << "the folders of the slots are removed";
+}
+
 // Searches fields of described layers and the number of blocks, and shows the cost of each network.
 TEST(Sweep, SearchesOverTheLayersOfANetwork) {
   const SweepPlace place("sweep_layers");
