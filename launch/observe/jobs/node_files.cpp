@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include "core/error.h"
 #include "core/timeline.h"
@@ -26,6 +27,9 @@ constexpr double kSilentAfterSeconds = 10;
 
 std::optional<NodeView> view_in(const fs::path& file) {
   std::string text;
+  struct stat status = {};
+  if (lstat(file.c_str(), &status) != 0) return std::nullopt;
+  const std::uint32_t owner = status.st_uid;
   try {
     text = read_plain_file(file, kMostBytes);
   } catch (const Error&) {  // such as a job that ended meanwhile
@@ -34,7 +38,9 @@ std::optional<NodeView> view_in(const fs::path& file) {
   std::optional<NodeMetrics> metrics = metrics_from(text);
   if (!metrics) return std::nullopt;
   NodeView view = std::move(metrics->view);
-  // The clocks of nodes differ, so current values are as old as the node says.
+  for (SeenRank& rank : view.jobs.front().ranks) rank.user = owner;
+  // Current values are as old as the node says; whether it is silent assumes that the clocks of the machines
+  // agree to kSilentAfterSeconds.
   const double now = seconds_since_1970(), age = now - view.time;
   if (age > 3 * metrics->interval_seconds + kSilentAfterSeconds) {
     view.silent_seconds = age;

@@ -106,11 +106,11 @@ std::string MetricsOutput::places() const {
   std::vector<std::string> places;
   if (!file_.empty()) places.push_back(file_.string());
   if (server_) places.push_back(server_->url());
-  return fmt::format("{}", fmt::join(places, ", "));
+  return fmt::format("{}: {}", job_.host.str(), fmt::join(places, ", "));
 }
 
-std::shared_ptr<MetricsOutput> begin_metrics(const PrometheusOptions& options, const RankIdentity& job,
-                                             const World& world, Communicator& host) {
+std::shared_ptr<MetricsOutput> begin_metrics_output(const PrometheusOptions& options, const RankIdentity& job,
+                                                    const World& world, Communicator& host) {
   if (!options.any()) return nullptr;
   std::shared_ptr<MetricsOutput> output;
   const bool first_of_node = world.local_rank() == 0;

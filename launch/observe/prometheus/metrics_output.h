@@ -66,7 +66,7 @@ class MetricsOutput {
 
 // Collective; throws agreed errors. Null on ranks that are not the first of their node, and if options has
 // neither file nor server. Removes files that an earlier start of this run left in a shared folder.
-std::shared_ptr<MetricsOutput> begin_metrics(const PrometheusOptions& options, const RankIdentity& job,
-                                             const World& world, Communicator& host);
+std::shared_ptr<MetricsOutput> begin_metrics_output(const PrometheusOptions& options, const RankIdentity& job,
+                                                    const World& world, Communicator& host);
 
 }  // namespace lockstep

@@ -58,6 +58,7 @@ std::string url_of(int descriptor, const std::string& host) {
   getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length);
   getnameinfo(reinterpret_cast<sockaddr*>(&own), length, nullptr, 0, port.data(), port.size(),
               NI_NUMERICSERV);
+  if (host == "0.0.0.0" || host == "::") return fmt::format("http://{}:{}/metrics", host_name(), port.data());
   const bool is_v6 = host.find(':') != std::string::npos;
   return fmt::format("http://{}{}{}:{}/metrics", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port.data());
 }
@@ -109,10 +110,7 @@ std::string http_response(std::string_view request, const std::string& page) {
     return response_of(status, headers, "text/plain; charset=utf-8",
                        fmt::format("{}: this address answers GET /metrics\n", status));
   };
-  if (!is_whole_request(request)) {
-    return error(request.size() >= kMostRequestBytes ? "431 Request Header Fields Too Large"
-                                                     : "400 Bad Request");
-  }
+  if (!is_whole_request(request)) return error("431 Request Header Fields Too Large");
   const std::string_view line = request.substr(0, request.find_first_of("\r\n"));
   const std::size_t first = line.find(' '), last = line.rfind(' ');
   if (first == std::string_view::npos || first == last || !line.substr(last + 1).starts_with("HTTP/1."))

@@ -340,7 +340,7 @@ int train(TrainJob& job, const Command& command, World& world) {
   refuse_what_excludes_each_other(job, command.own<InjectFlags>().faults, traced);
   complete_config(job, command, world);
   const std::shared_ptr<MetricsOutput> metrics =
-      begin_metrics(job.config.prometheus, job.shown->identity(), world, communicator.host());
+      begin_metrics_output(job.config.prometheus, job.shown->identity(), world, communicator.host());
   build(job, command, world);
   go_on_or_start(job, command, world);
   const bool goes_on = saved_epochs(job).has_value();

@@ -140,7 +140,7 @@ TEST(NodeMetrics, HaveBaseUnitsAndLabels) {
   std::map<std::string, std::string> state = rank;
   state["state"] = "training";
   EXPECT_EQ(value_of(text, "lockstep_rank_state", state), 1);
-  state["state"] = "waiting";
+  state["state"] = "died";
   EXPECT_EQ(value_of(text, "lockstep_rank_state", state), 0);
   const std::map<std::string, std::string> gpu = {
       {"run", "/runs/x"}, {"host", "node7"}, {"device", "cuda:1"}, {"uuid", "GPU-3"}};
@@ -151,6 +151,15 @@ TEST(NodeMetrics, HaveBaseUnitsAndLabels) {
   EXPECT_EQ(value_of(text, "lockstep_gpu_clock_hertz", gpu), 1.98e9);
   EXPECT_EQ(value_of(text, "lockstep_host_cpu_ratio", {{"host", "node7"}, {"run", "/runs/x"}}), 0.5);
   EXPECT_EQ(value_of(text, "lockstep_warnings_total", {{"kind", "idle"}, {"cause", "data"}}), 3);
+}
+
+TEST(NodeMetrics, WaitingRankKeepsItsState) {
+  NodeMetrics metrics = whole_node();
+  metrics.view.jobs[0].ranks[0].waits = CollectiveWait{.what = "all_reduce 17", .seconds = 94};
+  const std::string text = to_prometheus(metrics);
+  EXPECT_EQ(value_of(text, "lockstep_rank_state", {{"rank", "2"}, {"state", "training"}}), 1);
+  EXPECT_EQ(value_of(text, "lockstep_collective_wait_seconds", {{"rank", "2"}}), 94);
+  EXPECT_EQ(value_of(text, "lockstep_collective_wait_seconds", {{"rank", "3"}}), 0);
 }
 
 TEST(NodeMetrics, ListNamesEveryFamily) {
