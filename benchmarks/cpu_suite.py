@@ -28,7 +28,8 @@ parser.add_argument("--only", nargs="*", default=[], help="parts to measure: ste
 parser.add_argument("--before", nargs=2, default=["", ""], metavar=("REVISION", "BIN"),
                     help="revision and folder of an older build, with which part \"before\" compares")
 parser.add_argument("--avx2", action="store_true", help="limit both sides of part \"step\" to AVX2")
-parser.add_argument("--models", nargs="*", default=[], help="models of part \"step\" (default: all)")
+parser.add_argument("--models", nargs="*", default=[], choices=["resnet18", "mobilenet_v2", "cnn", "resnet50", "vgg11_bn"],
+                    help="models of the parts \"step\" and \"before\" (default: all)")
 parser.add_argument("--json", default="", help="write the result to this file; parts that this run does not measure keep their old result")
 options = parser.parse_args()
 
@@ -79,7 +80,6 @@ def flags(case):
 
 
 DIRECT = "lockstep, direct kernels"
-CLEARLY_SLOWER = 0.8  # a way of PyTorch below this share of its fastest one in the first turn takes no other
 
 
 def ways_of_a_step(case):
@@ -99,11 +99,9 @@ def ways_of_a_step(case):
 
 
 def going_on(turns):
-    first = {name: results[0]["samples_per_second"] for name, results in turns.items() if results[0]}
-    fastest = {half: max([speed for name, speed in first.items() if name.endswith("bf16") == half and not name.startswith("lockstep")],
-                         default=0) for half in (False, True)}
-    return [name for name, speed in first.items()
-            if name.startswith("lockstep") or speed >= CLEARLY_SLOWER * fastest[name.endswith("bf16")]]
+    """In each precision the ways that are not clearly slower."""
+    halves = [{name: results for name, results in turns.items() if name.endswith("bf16") == half} for half in (False, True)]
+    return [name for half in halves for name in suite.without_clearly_slower(half)]
 
 
 def compare_steps(case):
@@ -117,8 +115,8 @@ def compare_steps(case):
     if "ratio" in row:
         text += f", target {row['target']}"
     if not options.avx2:
-        row["any_precision"] = {"target": of_any, "turns": {name: suite.speeds(results) for name, results in turns.items()},
-                                **suite.compare_fastest(turns, "lockstep", without=DIRECT)}
+        row["turns"] = {name: suite.speeds(results) for name, results in turns.items()}
+        row["any_precision"] = {"target": of_any, **suite.compare_fastest(turns, "lockstep", without=DIRECT)}
         if "ratio" in row["any_precision"]:
             text += f"; fastest precision of each {suite.with_spread(row['any_precision'])}, target {of_any}"
     if row["lockstep"]:

@@ -175,7 +175,8 @@ class LoaderBench {
   LoaderBench(const LoaderBenchOptions& options, const Config& config)
       : options_(options), config_(config), dataset_(open_dataset(config.dataset, Split::train)) {
     if (dataset_->decodes() && !dataset_->draws() && kept_bytes() <= available_memory(Device{}) / 4) keep();
-    if (config.dataset.format != "synthetic") files_ = regular_files(config.dataset.path);
+    if (std::ranges::find(dataset_formats(), config.dataset.format, &DatasetFormat::name)->has_files)
+      files_ = regular_files(config.dataset.path);
     add_stages();
   }
 

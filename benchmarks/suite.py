@@ -89,7 +89,7 @@ def execute_with_json(command, limit=None, environment=None):
 def take_turns(ways, rounds, goes_on=None):
     """Calls every way (a function, by name) once per turn. The order is reversed every other turn, so that no
     way is always first. A way returns a result, or None on failure and is then not called again. After the
-    first turn, goes_on(turns) returns the names of the ways that take further turns; default: all. Returns
+    second turn, goes_on(turns) returns the names of the ways that take further turns; default: all. Returns
     the results by way, one per turn, without the ways that never succeeded."""
     turns = {name: [] for name in ways}
     running = set(ways)
@@ -98,7 +98,7 @@ def take_turns(ways, rounds, goes_on=None):
         for name in order:
             ended = name not in running or None in turns[name]
             turns[name].append(None if ended else ways[name]())
-        if turn == 0 and goes_on:
+        if turn == 1 and goes_on:
             running = set(goes_on(turns))
     return {name: results for name, results in turns.items() if any(results)}
 
@@ -119,6 +119,23 @@ def paired(ours, theirs):
     return {"ratio": statistics.median(ratios), "ratio_spread": [min(ratios), max(ratios)], "ratios": ratios}
 
 
+CLEARLY_SLOWER = 0.6  # turns of the same way differed by a third
+
+
+def without_clearly_slower(turns, own="lockstep"):
+    """The names of our ways, and of the peer's ways whose better speed so far is at least CLEARLY_SLOWER of the
+    fastest one. For take_turns()."""
+    best = {name: max((speed for speed in speeds(results) if speed), default=0) for name, results in turns.items()}
+    fastest = max((speed for name, speed in best.items() if not name.startswith(own)), default=0)
+    return [name for name, speed in best.items() if name.startswith(own) or speed >= CLEARLY_SLOWER * fastest]
+
+
+def in_all_turns(turns):
+    """The ways with the most turns: a way that took fewer was clearly slower, or failed."""
+    count = {name: sum(result is not None for result in results) for name, results in turns.items()}
+    return {name: results for name, results in turns.items() if count[name] == max(count.values())}
+
+
 def compare(turns, own="lockstep", direct="lockstep, direct kernels"):
     """Compares our way `own` with the peer's fastest way by the median of the ratios of each turn. All ways
     except `own` and `direct` are the peer's. `direct`, if it was measured, is compared with the same way of
@@ -128,6 +145,7 @@ def compare(turns, own="lockstep", direct="lockstep, direct kernels"):
            "samples_per_second": median_speed(ours) if ours else None,
            "turns": {name: speeds(results) for name, results in turns.items()}}
     peers = {name: results for name, results in turns.items() if name not in (own, direct)}
+    peers = in_all_turns(peers) if peers else {}
     best = max(peers, key=lambda name: median_speed(peers[name])) if peers else None
     if peers:
         version = next(result["version"] for result in peers[best] if result)
@@ -142,9 +160,10 @@ def compare(turns, own="lockstep", direct="lockstep, direct kernels"):
 def compare_fastest(turns, own, without):
     """Compares the fastest of our ways, whose names begin with `own`, with the peer's fastest way."""
     ours = [name for name in turns if name.startswith(own) and name != without]
-    peers = [name for name in turns if not name.startswith(own)]
+    peers = {name: results for name, results in turns.items() if not name.startswith(own)}
     if not ours or not peers:
         return {}
+    peers = in_all_turns(peers)
     best, peer = (max(names, key=lambda name: median_speed(turns[name])) for names in (ours, peers))
     return {"best": best, "samples_per_second": median_speed(turns[best]),
             "pytorch": {"best": peer, "samples_per_second": median_speed(turns[peer])}, **paired(turns[best], turns[peer])}

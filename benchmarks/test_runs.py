@@ -73,14 +73,13 @@ def main():
     runs = []
     for index in range(options.rounds):
         busy = index >= options.rounds - options.busy
-        done = []
+        done = stored[f"round {len(stored)}"] = {**record.circumstances(command), "busy": busy, "runs": []}
         for leg in options.legs:
-            done.append(run(leg, busy))
-            print(json.dumps({"busy": busy, **done[-1]}), flush=True)
-        stored[f"round {len(stored)}"] = {**record.circumstances(command), "busy": busy, "runs": done}
-        if options.json:
-            options.json.write_text(json.dumps(stored, indent=1) + "\n")
-        runs += done
+            runs.append(run(leg, busy))
+            done["runs"].append(runs[-1])
+            print(json.dumps({"busy": busy, **runs[-1]}), flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(stored, indent=1) + "\n")
     failed = [name for each in runs for name in each["failed"]]
     print(f"{len(runs)} runs, {len(failed)} failed tests, {sum(len(each['retries']) for each in runs)} retries")
     sys.exit(1 if failed or any(each["exit_code"] for each in runs) else 0)

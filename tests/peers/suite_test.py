@@ -41,11 +41,12 @@ class TakeTurns(unittest.TestCase):
         self.assertEqual(suite.speeds(turns["eager"]), [4, None, None])
         self.assertNotIn("compiled", turns)
 
-    def test_ways_that_were_clearly_slower_take_one_turn(self):
-        recorded = Recorded(lockstep=[1, 2], eager=[4, 5], compiled=[7])
-        turns = suite.take_turns(recorded.ways(), 2, lambda first: ["lockstep", "eager"])
-        self.assertEqual(suite.speeds(turns["compiled"]), [7, None])
-        self.assertEqual(suite.speeds(turns["eager"]), [4, 5])
+    def test_ways_that_were_clearly_slower_twice_take_no_third_turn(self):
+        recorded = Recorded(lockstep=[1, 1, 1], eager=[5, 9, 8], compiled=[10, 4, 6], fused=[5, 5])
+        turns = suite.take_turns(recorded.ways(), 3, suite.without_clearly_slower)
+        self.assertEqual(suite.speeds(turns["fused"]), [5, 5, None])
+        self.assertEqual(suite.speeds(turns["eager"]), [5, 9, 8])
+        self.assertEqual(suite.compare(turns)["pytorch"]["best"], "eager")
 
 
 class Compare(unittest.TestCase):
