@@ -4,19 +4,20 @@
 # the processor changes, and before a release.
 #   tests/aarch64.sh [CTEST OPTION ..]      default: all of these tests, one per core
 set -euo pipefail
-more_packages=(g++-aarch64-linux-gnu qemu-user-static mmdebstrap ccache xz-utils)
+more_packages=(g++-aarch64-linux-gnu qemu-user-static mmdebstrap uidmap ccache xz-utils)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 
-# Arm's libraries, unpacked into a folder of their own: nothing of this system changes.
+# Unpacks Arm's libraries into a folder, without changing this system.
 root=$PWD/build/aarch64-root
 libraries=$root/usr/lib/aarch64-linux-gnu
 if [ ! -e "$libraries/libdnnl.so" ]; then
-  rm -rf "$root"
+  rm -rf "$root" "$root.new"
   # In this mode no package's script runs.
   mmdebstrap --variant=extract --architectures=arm64 --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
     --include=libc6-dev,libstdc++-12-dev,libopenmpi-dev,libdnnl-dev,libspdlog-dev,libfmt-dev,libxxhash-dev,libisal-dev \
     --include=zlib1g-dev,libturbojpeg0-dev,libspng-dev,libcsv-dev,libgtest-dev,libhdf5-dev,libcli11-dev,libtomlplusplus-dev,nlohmann-json3-dev \
-    bookworm "$root" "deb http://deb.debian.org/debian bookworm main"
+    bookworm "$root.new" "deb http://deb.debian.org/debian bookworm main"
+  mv "$root.new" "$root"  # whole
 fi
 
 build=build/aarch64

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/peers/golden/dense_binary: the preset dense_binary in PyTorch, for dense_binary_test.cpp.
+"""Writes tests/peers/golden/dense_binary: the preset dense_binary in PyTorch, for tests/launch/program/layers_program_test.cpp.
 
     python tests/peers/make_dense_binary.py
 
