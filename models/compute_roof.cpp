@@ -81,7 +81,8 @@ ComputeRoof compute_roof(const Graph& graph, Precision precision, const DeviceRa
     lost_in_all += lost;
     if (lost <= most_lost) continue;
     most_lost = lost;
-    roof.unfilled_layer = fmt::format("{} ({} channels)", layer.name, used);
+    roof.unfilled_layer = layer.name;
+    roof.unfilled_channels = used;
   }
   if (lost_in_all > 0) roof.unfilled = lost_in_all / (roof.products + lost_in_all);
   roof.bound_by_memory = dearest(by_kind, roof.memory);

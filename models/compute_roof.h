@@ -39,9 +39,10 @@ struct ComputeRoof {
   int kernels = 0;      // number of passes: layers times their directions
   std::vector<std::string> bound_by_memory;  // layer kinds that cause most of `memory`, largest first
   // Loss from vectors that the channels do not fill: the fraction of possible products that are not used, and
-  // the layer that loses most ("conv1 (20 channels)").
+  // the layer that loses most, with its channels.
   double unfilled = 0;
   std::string unfilled_layer;
+  std::int64_t unfilled_channels = 0;
   int channels = 0;  // that fill a vector
 
   double seconds() const { return products + memory; }

@@ -82,7 +82,8 @@ TEST(ComputeRoof, ReportsChannelsThatFillNoVector) {
   const Value wide = graph.convolution(graph.input(), {.channels = 32, .kernel = 3, .padding = 1}, "wide");
   graph.convolution(wide, {.channels = 17, .kernel = 3, .padding = 1}, "odd");
   const ComputeRoof roof = compute_roof(graph, Precision::fp32, kFastMemory, 16);
-  EXPECT_EQ(roof.unfilled_layer, "odd (17 channels)");
+  EXPECT_EQ(roof.unfilled_layer, "odd");
+  EXPECT_EQ(roof.unfilled_channels, 17);
   EXPECT_GT(roof.unfilled, 0.2);
   EXPECT_LT(roof.unfilled, 15.0 / 32);
 }

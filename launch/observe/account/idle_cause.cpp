@@ -17,6 +17,9 @@ constexpr double kWorthTelling = 0.05;  // share of the time
 // 1 takes 24 us per kernel on an H200, with 41 % of the multiprocessors active.
 constexpr double kShortKernelSeconds = 30e-6;
 
+constexpr const char* kNoSetting = "no setting changes this: ";
+constexpr std::int64_t kLargestFactor = 64;
+
 class IdleTime {
  public:
   IdleTime(const StepLine& line, const IdleContext& context) : line_(line), context_(context) {}
@@ -26,7 +29,7 @@ class IdleTime {
                            taken_by_loaders() > line_.account[Phase::data_wait]
                                ? "for cores that loaders use, or for ranks that wait for such cores"
                                : "for data");
-    if (context_.decodes) {
+    if (context_.decodes && !context_.may_keep) {
       cause.change =
           "images are decoded in every epoch: lockstep pack writes records, which need no decoding";
     } else if (!context_.preloads) {
@@ -37,7 +40,7 @@ class IdleTime {
       set(cause, "train.threads", std::to_string(context_.threads - 1));
       cause.change = "the loader has too few cores: set " + cause.change;
     } else {
-      cause.change = "the loader has too few cores: start fewer ranks on this node";
+      cause.change = "the loader has too few cores: start fewer ranks on this node (--ranks)";
     }
     return cause;
   }
@@ -52,8 +55,9 @@ class IdleTime {
       cause.change = advice->without_estimate;
       cause.samples_per_second = std::max(advice->samples_per_second, line_.samples_per_second);
     } else {
-      set(cause, "train.accumulation", std::to_string(2 * context_.accumulation));
-      gain(cause, cause.lost_seconds / 2);
+      const std::int64_t factor = factor_for(cause.lost_seconds);
+      set(cause, "train.accumulation", std::to_string(factor * context_.accumulation));
+      gain_of(cause, factor);
     }
     return cause;
   }
@@ -76,14 +80,15 @@ class IdleTime {
       const double waited = alone ? waited_for_cores() : line_.without_core_seconds;
       IdleCause cause = lost("allocation", std::max(0.0, waited - taken_by_loaders()), "for a core");
       cause.change = fmt::format(
-          "{} may use {}, and other programs use these cores: end them (top lists them), or bind the ranks "
+          "{}{} may use {}, and other programs use these cores: end them (top lists them), or bind the ranks "
           "to other cores",
-          counted(wanted, "thread"), counted(context_.cores, "core"));
+          kNoSetting, counted(wanted, "thread"), counted(context_.cores, "core"));
+      cause.samples_per_second = 0;
       return cause;
     }
     IdleCause cause = lost_to_cores();
     const int ranks = std::max(1, context_.cores / context_.threads);
-    std::string action = fmt::format("start {} on this node", counted(ranks, "rank"));
+    std::string action = fmt::format("start {} on this node (--ranks {})", counted(ranks, "rank"), ranks);
     if (context_.threads > 1 && context_.cores >= context_.local_ranks) {
       set(cause, "train.threads", std::to_string(context_.cores / context_.local_ranks));
       action = "set " + cause.change;
@@ -101,7 +106,7 @@ class IdleTime {
     if (context_.on_gpu && !context_.records_steps) {
       set(cause, "train.cuda_graph", "true");
     } else {
-      twice_the_batch(cause);
+      larger_batch(cause);
     }
     return cause;
   }
@@ -112,12 +117,13 @@ class IdleTime {
     IdleCause cause = lost(
         "monitoring", line_.evaluation_seconds + line_.telling_seconds,
         evaluates ? "for evaluations within the epoch" : "for writing steps.jsonl and TensorBoard events");
+    const std::int64_t factor = factor_for(cause.lost_seconds);
     if (evaluates) {
-      set(cause, "run.metrics_every", std::to_string(2 * context_.metrics_every));
+      set(cause, "run.metrics_every", std::to_string(factor * context_.metrics_every));
     } else {
-      set(cause, "run.log_every", std::to_string(2 * context_.log_every));
+      set(cause, "run.log_every", std::to_string(factor * context_.log_every));
     }
-    gain(cause, cause.lost_seconds / 2);
+    gain_of(cause, factor);
     return cause;
   }
 
@@ -133,7 +139,7 @@ class IdleTime {
         "weights {:.2g} ms, overhead of kernels of {:.0f} us each {:.2g} ms)",
         ms(cause.lost_seconds), ms(total()), ms(optimizer), ms(weights),
         1e6 * passes_seconds() / passes() / roof.kernels, ms(around));
-    twice_the_batch(cause);
+    larger_batch(cause);
     return cause;
   }
 
@@ -152,22 +158,33 @@ class IdleTime {
         set(cause, "train.precision", "bf16");
         gain(cause, memory / 2);
       } else {
-        cause.change =
-            "use wider layers, or fewer of these, for more operations per byte (lockstep profile lists each "
-            "layer)";
-        gain(cause, memory);
+        cause.change = fmt::format(
+            "{}use wider layers, or fewer of these, for more operations per byte (lockstep profile lists each "
+            "layer)",
+            kNoSetting);
       }
     } else if (roof.unfilled >= kWorthTelling) {
       cause.evidence =
-          fmt::format("{}, and channels leave {:.0f} % of vector elements unused, most of them in {}", far,
-                      100 * roof.unfilled, roof.unfilled_layer);
-      cause.change = fmt::format("use channels in multiples of {}, which fill the vectors", roof.channels);
-      gain(cause, roof.unfilled * passes_seconds());
+          fmt::format("{}, and channels leave {:.0f} % of vector elements unused, most of them in {} "
+                                   "({} channels)", far,
+                      100 * roof.unfilled, roof.unfilled_layer, roof.unfilled_channels);
+      const std::optional<WidthSetting> width =
+          context_.width ? context_.width(roof.unfilled_layer, roof.unfilled_channels) : std::nullopt;
+      if (width) {
+        const std::int64_t vectors = width->value / roof.channels + 1;
+        set(cause, width->key, std::to_string(vectors * roof.channels));
+        gain(cause, roof.unfilled * passes_seconds());
+      } else {
+        cause.change = fmt::format("{}use channels in multiples of {}, which fill the vectors", kNoSetting,
+                                   roof.channels);
+      }
     } else {
       cause.evidence = fmt::format("{}, and memory bandwidth does not explain the remaining time", far);
-      cause.change =
-          "lockstep profile lists the slow kernels, and kernels.choose=time selects the fastest available "
-          "ones";
+      if (!context_.times_kernels) {
+        set(cause, "kernels.choose", "time");
+      } else {
+        cause.change = fmt::format("{}lockstep profile lists the slow kernels", kNoSetting);
+      }
     }
     return cause;
   }
@@ -204,18 +221,37 @@ class IdleTime {
     const double most = computing > 0 ? std::max(1.0, cores / computing) : 1.0;
     cause.samples_per_second = std::min(cause.samples_per_second, overall_rate(line_) * most);
   }
-  // Proposes twice the batch, which halves a step's fixed cost per sample. If the larger batch does not fit
-  // in memory, sets the cause to "memory".
-  void twice_the_batch(IdleCause& cause) const {
-    gain(cause, cause.lost_seconds / 2);
-    const std::int64_t batch = 2 * context_.batch;
-    const BatchRoom room = context_.room ? context_.room(batch) : BatchRoom{};
+  // The smallest power of two, from 2, by which a cost per step must be divided to be less than a twentieth of
+  // the time.
+  std::int64_t factor_for(double cost) const {
+    const double rest = std::max(0.0, total() - cost);
+    std::int64_t factor = 2;
+    while (factor < kLargestFactor &&
+           cost > kWorthTelling * (cost + static_cast<double>(factor) * rest))
+      factor *= 2;
+    return factor;
+  }
+  // The same work pays the cost once in `factor` times as many samples.
+  void gain_of(IdleCause& cause, std::int64_t factor) const {
+    gain(cause, cause.lost_seconds * (1 - 1 / static_cast<double>(factor)));
+  }
+  // Proposes a larger batch, which divides a step's fixed cost per sample. If not even twice the batch fits in
+  // memory, sets the cause to "memory".
+  void larger_batch(IdleCause& cause) const {
+    std::int64_t factor = factor_for(cause.lost_seconds);
+    BatchRoom room;
+    while (context_.room && !(room = context_.room(factor * context_.batch)).fits && factor > 2) factor /= 2;
+    const std::int64_t batch = factor * context_.batch;
+    gain_of(cause, factor);
     if (room.fits) return set(cause, "train.batch", std::to_string(batch));
     cause.cause = "memory";
     cause.evidence += fmt::format(", and a batch of {} needs {} of memory, but only {} are available", batch,
                                   in_units(room.needed), in_units(room.available));
     if (room.remedies.empty())
-      return set(cause, "train.accumulation", std::to_string(2 * context_.accumulation));
+      return set(cause, "train.accumulation", std::to_string(factor * context_.accumulation));
+    const std::string& first = room.remedies.front();
+    const std::size_t equals = first.find('=');
+    set(cause, first.substr(0, equals), first.substr(equals + 1));
     cause.change = fmt::format("{}, and then train.batch={}", fmt::join(room.remedies, " or "), batch);
   }
 
@@ -228,7 +264,7 @@ class IdleTime {
     gain(cause, seconds);
     return cause;
   }
-  void set(IdleCause& cause, const char* key, const std::string& value) const {
+  void set(IdleCause& cause, const std::string& key, const std::string& value) const {
     cause.key = key;
     cause.value = value;
     cause.change = fmt::format("{}={}", key, value);
@@ -266,8 +302,8 @@ IdleCause cause_of(const SlowedDevice& device, const StepLine& line) {
           .lost_seconds = (1 - device.share_of_clock) * line.account.total(),
           .evidence = fmt::format("the clock of {} is limited to {:.0f} % of its maximum ({})", device.name,
                                   100 * device.share_of_clock, device.why),
-          .change = "check its cooling and its power limit (nvidia-smi -q -d PERFORMANCE)",
-          .samples_per_second = line.samples_per_second / device.share_of_clock};
+          .change = fmt::format("{}check its cooling and its power limit (nvidia-smi -q -d PERFORMANCE)",
+                                kNoSetting)};
 }
 
 }  // namespace lockstep

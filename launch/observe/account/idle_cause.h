@@ -17,6 +17,12 @@
 
 namespace lockstep {
 
+// A setting for the width of layers, and its value.
+struct WidthSetting {
+  std::string key;
+  std::int64_t value = 0;
+};
+
 // The settings and the machine that a change may concern.
 struct IdleContext {
   bool on_gpu = false;
@@ -30,13 +36,17 @@ struct IdleContext {
   std::int64_t batch = 1;
   std::int64_t accumulation = 1;
   bool decodes = false;  // loaders decode images; packed records need no decoding
+  bool may_keep = true;  // decoded images fit in free memory, and are the same in each of several epochs
   bool preloads = false;
   int loader_threads = 0;          // 0: automatic
   std::int64_t metrics_every = 0;  // run.metrics_every; 0: no evaluations within epochs
   std::int64_t log_every = 50;
+  bool times_kernels = false;  // kernels.choose = "time"
   // Called only where the answer matters. Null, or an empty result: not known.
   std::function<std::optional<ComputeRoof>()> roof = {};
   std::function<BatchRoom(std::int64_t batch)> room = {};
+  // The setting that gives a layer its channels.
+  std::function<std::optional<WidthSetting>(const std::string& layer, std::int64_t channels)> width = {};
   // A device of this node whose clock is throttled at the time of the call.
   std::function<std::optional<SlowedDevice>()> slowed = {};
 };
@@ -48,8 +58,10 @@ struct IdleCause {
   double lost_seconds = 0;        // part of the line's time
   std::string evidence;           // "compute waits 3.2 ms per step for data (41 % of the time)"
   std::string key, value;         // the setting to change; empty: none
-  std::string change;             // "data.loader=preload", or another action
-  double samples_per_second = 0;  // estimated with the change; 0: not known
+  // "data.loader=preload"; a command or a flag, such as "start 2 ranks (--ranks 2)"; or "no setting changes
+  // this: " and what would
+  std::string change;
+  double samples_per_second = 0;  // estimated with the change; 0: not known, or no setting
 };
 
 // Returns the cause of the largest loss in the line's steps; nothing if that loss is below a twentieth of the

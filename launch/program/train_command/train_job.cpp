@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/train_command/train_job.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "comm/agreement.h"
 #include "core/log.h"
 #include "core/system/terminal.h"
+#include "core/tensor/buffer.h"
+#include "data/sets/preloaded.h"
 #include "launch/program/devices/cores.h"
 #include "launch/program/setup/engine_options.h"
 #include "launch/train/hold.h"
 #include "launch/train/trials/thread_trial.h"
+#include "models/networks/networks.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +33,33 @@ std::string saved_kernels(const TrainJob& job) {
 // gets a new line.
 bool keeps_partial_line(const TrainJob& job, const TrainingLength& length) {
   return job.saved->manifest.partial_line && job.saved->manifest.steps >= length.steps;
+}
+
+// The setting that gives the layer of a network its `channels`; nullopt if there is none, as for the classes.
+std::optional<WidthSetting> width_setting(const NetworkChoice& choice, const std::string& layer,
+                                          std::int64_t channels) {
+  const auto spec = std::ranges::find(choice.layers, layer, &LayerSpec::name);
+  if (spec != choice.layers.end()) {
+    for (const char* field : {"channels", "features"})
+      if (spec->given(field)) return WidthSetting{fmt::format("model.layer.{}.{}", layer, field), channels};
+    return std::nullopt;
+  }
+  const std::vector<NetworkEntry>& networks = network_table();
+  const auto entry = std::ranges::find(networks, choice.name, &NetworkEntry::name);
+  if (entry == networks.end()) return std::nullopt;
+  for (const NumberOption& option : entry->options) {
+    const auto width = static_cast<std::int64_t>(choice.own.of(entry->name, option));
+    // The channels of deeper layers are multiples of the width.
+    if (option.name == std::string_view("width") && channels % width == 0)
+      return WidthSetting{fmt::format("model.{}.width", entry->name), width};
+  }
+  return std::nullopt;
+}
+
+// True if decoding each image once would save time, and the images fit in a quarter of the free memory.
+bool may_keep(const Dataset& set, const TrainingLength& length) {
+  return length.epochs > 1 && !set.draws() &&
+         PreloadMemory::bytes_of_place(set, 1) <= available_memory({}) / 4;
 }
 
 }  // namespace
@@ -89,12 +120,16 @@ IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor*
           .batch = config.loader.batch,
           .accumulation = config.loader.accumulation,
           .decodes = training.train_set().decodes(),
+          .may_keep = may_keep(training.train_set(), training.length()),
           .preloads = !training.told_of_data().empty(),
           .loader_threads = config.loader.threads,
           .metrics_every = config.trainer.evaluate_every,
           .log_every = config.log_every,
+          .times_kernels = config.kernels.choose == "time",
           .roof = attainable ? roof_of(training.graph(), training.network(), attainable->gigaflops) : nullptr,
           .room = [&training, &world](std::int64_t batch) { return training.room_for(batch, world); },
+          .width = [&choice = config.model](const std::string& layer,
+                                            std::int64_t channels) { return width_setting(choice, layer, channels); },
           .slowed = [monitor] { return monitor != nullptr ? monitor->slowed() : std::nullopt; }};
 }
 

@@ -105,7 +105,8 @@ TEST(IdleProgram, SlowImageDecodingIsData) {
              "optimizer.learning_rate=0.0001"}))
     command += " --set '" + setting + "'";
   const Json event = event_of(run_shell(command + " 2>&1"), folder.path() / "run", "data");
-  expect_parts(event["text"].get<std::string>(), {"lockstep pack"});
+  EXPECT_EQ(event["key"], "data.loader");
+  EXPECT_EQ(event["value"], "preload");
 }
 
 // One sample a step: almost all memory reads are weights.
@@ -116,7 +117,7 @@ TEST(IdleProgram, BatchesOfOneAreSmallWork) {
       " 2>&1");
   const Json event = event_of(result, workplace.path("run"), "small_work", 1);
   EXPECT_EQ(event["key"], "train.batch");
-  EXPECT_EQ(event["value"], "2");
+  EXPECT_GE(std::stoi(event["value"].get<std::string>()), 2) << event;
 }
 
 // Half of its layers compute no matrix products.
@@ -136,7 +137,7 @@ TEST(IdleProgram, EvaluationsAfterEachStepAreMonitoring) {
       run_shell(workplace.train(with({"train.steps=12", "run.metrics_every=1"})) + " 2>&1");
   const Json event = event_of(result, workplace.path("run"), "monitoring");
   EXPECT_EQ(event["key"], "run.metrics_every");
-  EXPECT_EQ(event["value"], "2");
+  EXPECT_GE(std::stoi(event["value"].get<std::string>()), 2) << event;
 }
 
 // A training without problems causes no events, and users can disable them.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/observe/account/busy_watch.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <regex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -43,8 +46,8 @@ std::string cause_of(const StepLine& line, const IdleContext& context = kTwoRank
 
 TEST(IdleCause, IsTheLargestLoss) {
   EXPECT_EQ(cause_of(line_of(10, Phase::data_wait, 4)), "data: data.loader=preload");
-  EXPECT_EQ(cause_of(line_of(10, Phase::exposed_communication, 4)), "communication: train.accumulation=2");
-  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4)), "small_work: train.batch=2");
+  EXPECT_EQ(cause_of(line_of(10, Phase::exposed_communication, 4)), "communication: train.accumulation=16");
+  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4)), "small_work: train.batch=16");
   EXPECT_EQ(cause_of(without_core(10, 4)).substr(0, 12), "allocation: ");
   EXPECT_EQ(cause_of(line_of(10, Phase::data_wait, 0.4)), "none") << "less than 1/20 of the time";
   StepLine both = line_of(10, Phase::data_wait, 3);
@@ -54,7 +57,8 @@ TEST(IdleCause, IsTheLargestLoss) {
 
 TEST(IdleCause, ProposesASettingNotYetUsed) {
   const StepLine data = line_of(10, Phase::data_wait, 4);
-  EXPECT_NE(cause_of(data, {.decodes = true}).find("lockstep pack"), std::string::npos);
+  EXPECT_NE(cause_of(data, {.decodes = true, .may_keep = false}).find("lockstep pack"), std::string::npos);
+  EXPECT_EQ(cause_of(data, {.decodes = true}), "data: data.loader=preload");
   EXPECT_EQ(cause_of(data, {.preloads = true, .loader_threads = 1}), "data: data.loader_threads=0");
   expect_parts(cause_of(data, {.threads = 2, .preloads = true}), {"data: ", "train.threads=1"});
   const std::string one_thread = cause_of(data, {.preloads = true});
@@ -63,7 +67,7 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   const StepLine idle = line_of(10, Phase::idle, 4);
   EXPECT_EQ(cause_of(idle, {.on_gpu = true}), "small_work: train.cuda_graph=true");
   EXPECT_EQ(cause_of(idle, {.on_gpu = true, .records_steps = true, .batch = 64}),
-            "small_work: train.batch=128");
+            "small_work: train.batch=1024");
   const std::string fewer_threads =
       cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 2, .cores = 4});
   expect_parts(fewer_threads, {"allocation: ", "8 threads", "4 ranks", "4 cores", "train.threads=1"});
@@ -134,13 +138,13 @@ TEST(IdleCause, EvaluationAndReportingIsMonitoring) {
   const auto cause = find_idle_cause(line, {.metrics_every = 20}, std::nullopt);
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->cause, "monitoring");
-  EXPECT_EQ(cause->change, "run.metrics_every=40");
-  EXPECT_NEAR(cause->samples_per_second, 50 / 0.75, 1e-9);
+  EXPECT_EQ(cause->change, "run.metrics_every=640") << "less than a twentieth of the time";
+  EXPECT_NEAR(cause->samples_per_second, 50 / (1 - 0.5 * 31 / 32), 1e-9);
   line = line_of(10, Phase::rest, 4);
   line.telling_seconds = 3;
-  EXPECT_EQ(cause_of(line, {.log_every = 1}), "monitoring: run.log_every=2");
+  EXPECT_EQ(cause_of(line, {.log_every = 1}), "monitoring: run.log_every=16");
   line.telling_seconds = 1;
-  EXPECT_EQ(cause_of(line, {.log_every = 1}), "small_work: train.batch=2");
+  EXPECT_EQ(cause_of(line, {.log_every = 1}), "small_work: train.batch=16");
 }
 
 // A single rank waits for its own thread.
@@ -149,11 +153,12 @@ TEST(IdleCause, SingleRankHasNoCommunication) {
   EXPECT_EQ(cause_of(line, {.cores = 2}).substr(0, 12), "allocation: ");
 }
 
-// Twice the batch does not fit: the cause is memory.
+// Not even twice the batch fits: the cause is memory.
 TEST(IdleCause, BatchThatDoesNotFitIsMemory) {
   IdleContext context{.batch = 64};
-  context.room = [](std::int64_t batch) {
-    EXPECT_EQ(batch, 128);
+  std::int64_t smallest = 1 << 20;
+  context.room = [&smallest](std::int64_t batch) {
+    smallest = std::min(smallest, batch);
     return BatchRoom{.fits = false,
                      .needed = std::size_t{3} << 30,
                      .available = std::size_t{2} << 30,
@@ -164,6 +169,10 @@ TEST(IdleCause, BatchThatDoesNotFitIsMemory) {
   EXPECT_EQ(cause->cause, "memory");
   expect_parts(cause->evidence, {" 128 ", "3.00 GiB", "2.00 GiB"});
   expect_parts(cause->change, {"train.recompute=true", "train.precision=bf16", "train.batch=128"});
+  EXPECT_EQ(cause->key + "=" + cause->value, "train.recompute=true");
+  EXPECT_EQ(smallest, 128);
+  context.room = [](std::int64_t batch) { return BatchRoom{.fits = batch <= 256}; };
+  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), context), "small_work: train.batch=256") << "the largest that fits";
   context.room = [](std::int64_t) { return BatchRoom{.fits = false}; };
   EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), context), "memory: train.accumulation=2");
 }
@@ -181,30 +190,33 @@ std::string slow_cause(const ComputeRoof& roof, const IdleContext& context = {})
 
 TEST(SlowCause, IsTheLargestLossOfCompute) {
   EXPECT_EQ(slow_cause({.products = 0.01, .memory = 0.8, .weights = 0.7, .kernels = 10}),
-            "small_work: train.batch=2");
+            "small_work: train.batch=64");
   const ComputeRoof bound{.products = 0.01, .memory = 0.8, .kernels = 10, .bound_by_memory = {"batch norm"}};
   const auto bound_by_memory = find_slow(bound);
   ASSERT_TRUE(bound_by_memory);
   EXPECT_EQ(bound_by_memory->cause, "architecture");
   expect_parts(bound_by_memory->evidence, {"batch norm"});
-  expect_parts(bound_by_memory->change, {"lockstep profile"});
+  expect_parts(bound_by_memory->change, {"no setting", "lockstep profile"});
+  EXPECT_EQ(bound_by_memory->samples_per_second, 0) << "no setting, no promise";
   EXPECT_EQ(slow_cause(bound, {.on_gpu = true, .halves_are_fast = true}),
             "architecture: train.precision=bf16");
   const auto unfilled = find_slow({.products = 0.1,
                                    .kernels = 10,
                                    .unfilled = 0.4,
-                                   .unfilled_layer = "conv (17 channels)",
+                                   .unfilled_layer = "conv",
+                                   .unfilled_channels = 17,
                                    .channels = 8});
   ASSERT_TRUE(unfilled);
   EXPECT_EQ(unfilled->cause, "architecture");
-  expect_parts(unfilled->evidence, {"40 %", "conv (17 channels)"});
-  expect_parts(unfilled->change, {"channels"});
+  expect_parts(unfilled->evidence, {"40 %", "conv", "17 channels"});
+  expect_parts(unfilled->change, {"no setting", "channels"});
   EXPECT_EQ(numbers_named_in(unfilled->change), std::vector<double>{8}) << unfilled->change;
-  expect_parts(slow_cause({.products = 0.1, .kernels = 10}),
-               {"architecture: ", "lockstep profile", "kernels.choose=time"});
-  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 100'000}), "small_work: train.batch=2")
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 10}), "architecture: kernels.choose=time");
+  expect_parts(slow_cause({.products = 0.1, .kernels = 10}, {.times_kernels = true}),
+               {"architecture: no setting", "lockstep profile"});
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 100'000}), "small_work: train.batch=64")
       << "kernels of 10 us";
-  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 40'000}, {.on_gpu = true}), "small_work: train.batch=2")
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 40'000}, {.on_gpu = true}), "small_work: train.batch=64")
       << "kernels of 25 us: a part of a GPU has no work";
   EXPECT_FALSE(find_slow_cause(line_of(10, Phase::rest, 0), {})) << "nothing was measured";
 }
@@ -216,14 +228,65 @@ TEST(SlowCause, LargerBatchSharesTheUpdate) {
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->cause, "small_work");
   EXPECT_DOUBLE_EQ(cause->lost_seconds, 6);
-  EXPECT_NEAR(cause->samples_per_second, 100 / 0.7, 1e-9);
+  EXPECT_EQ(cause->change, "train.batch=32");
+  EXPECT_NEAR(cause->samples_per_second, 100 / (1 - 0.6 * 31 / 32), 1e-9);
+}
+
+TEST(SlowCause, NamesTheWidthOfANetwork) {
+  const ComputeRoof roof{.products = 0.1,
+                         .kernels = 10,
+                         .unfilled = 0.4,
+                         .unfilled_layer = "conv1",
+                         .unfilled_channels = 34,
+                         .channels = 8};
+  IdleContext context;
+  context.width = [](const std::string& layer, std::int64_t channels) {
+    EXPECT_EQ(layer, "conv1");
+    EXPECT_EQ(channels, 34);
+    return std::optional(WidthSetting{"model.cnn.width", 17});
+  };
+  const auto cause = find_slow(roof, context);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->change, "model.cnn.width=24");
+  EXPECT_GT(cause->samples_per_second, 100);
+}
+
+// A reader can always act: a setting, a command or a flag, or "no setting", and then nothing is promised.
+TEST(IdleCause, ChangeIsASettingOrACommandOrSaysThatThereIsNone) {
+  const ComputeRoof memory{.products = 0.01, .memory = 0.8, .kernels = 10, .bound_by_memory = {"batch norm"}};
+  const ComputeRoof unfilled{.products = 0.1, .kernels = 10, .unfilled = 0.4, .unfilled_layer = "conv", .channels = 8};
+  StepLine evaluated = line_of(10, Phase::rest, 0);
+  evaluated.evaluation_seconds = 10;
+  std::vector<std::optional<IdleCause>> causes;
+  for (const IdleContext& context :
+       {IdleContext{}, IdleContext{.ranks = 2}, IdleContext{.on_gpu = true, .times_kernels = true},
+        IdleContext{.local_ranks = 4, .cores = 2}, IdleContext{.local_ranks = 2, .cores = 1, .machine_cores = 8},
+        IdleContext{.decodes = true, .may_keep = false}, IdleContext{.preloads = true, .times_kernels = true}}) {
+    for (const Phase phase : {Phase::data_wait, Phase::exposed_communication, Phase::rest, Phase::idle})
+      causes.push_back(find_idle_cause(line_of(10, phase, 4), context, std::nullopt));
+    causes.push_back(find_idle_cause(without_core(10, 4), context, std::nullopt));
+    causes.push_back(find_idle_cause(evaluated, context, std::nullopt));
+    for (const ComputeRoof& roof : {memory, unfilled, ComputeRoof{.products = 0.1, .kernels = 10}})
+      causes.push_back(find_slow(roof, context));
+  }
+  causes.emplace_back(cause_of(SlowedDevice{.name = "GPU 0", .share_of_clock = 0.5}, line_of(10, Phase::rest, 0)));
+  for (const std::optional<IdleCause>& cause : causes) {
+    ASSERT_TRUE(cause);
+    const bool none = cause->change.starts_with("no setting");
+    const bool acts = cause->change.find("lockstep pack") != std::string::npos ||
+                      cause->change.find("--ranks") != std::string::npos ||
+                      cause->change.find("--bind-to") != std::string::npos;
+    EXPECT_TRUE(!cause->key.empty() || acts || none) << cause->change;
+    if (none) EXPECT_EQ(cause->samples_per_second, 0) << cause->change;
+  }
 }
 
 TEST(IdleCause, GainEqualsTheLostTime) {
   const auto data = find_idle_cause(line_of(10, Phase::data_wait, 5), {}, std::nullopt);
   EXPECT_DOUBLE_EQ(data->samples_per_second, 200);
   const auto half = find_idle_cause(line_of(10, Phase::rest, 5), {}, std::nullopt);
-  EXPECT_NEAR(half->samples_per_second, 100 / 0.75, 1e-9) << "twice the batch halves the cost of a sample";
+  EXPECT_EQ(half->change, "train.batch=32");
+  EXPECT_NEAR(half->samples_per_second, 100 / (1 - 0.5 * 31 / 32), 1e-9) << "a sample bears 1/32 of the cost";
   Advice advice{.cause = "slow_wire"};
   advice.key = "comm.codec";
   const auto known = find_idle_cause(line_of(10, Phase::exposed_communication, 5), kTwoRanks, advice);
@@ -348,8 +411,8 @@ TEST(BusyWatch, ThrottledClockIsAllocation) {
   const auto event = watch.look(line, 0);
   ASSERT_TRUE(event);
   EXPECT_EQ(event->cause.cause, "allocation");
-  EXPECT_EQ(event->cause.samples_per_second, 200);
-  expect_parts(to_text(*event), {"GPU 0", "50 %", "hw_thermal_slowdown"});
+  EXPECT_EQ(event->cause.samples_per_second, 0) << "no setting changes it";
+  expect_parts(to_text(*event), {"GPU 0", "50 %", "hw_thermal_slowdown", "no setting"});
 }
 
 TEST(EventCommand, ReceivesTheEventWithoutBlockingTheCaller) {
