@@ -83,7 +83,6 @@ class IdleTime {
           "{}{} may use {}, and other programs use these cores: end them (top lists them), or bind the ranks "
           "to other cores",
           kNoSetting, counted(wanted, "thread"), counted(context_.cores, "core"));
-      cause.samples_per_second = 0;
       return cause;
     }
     IdleCause cause = lost_to_cores();
@@ -159,15 +158,16 @@ class IdleTime {
         gain(cause, memory / 2);
       } else {
         cause.change = fmt::format(
-            "{}use wider layers, or fewer of these, for more operations per byte (lockstep profile lists each "
+            "{}use wider layers, or fewer of these, for more operations per byte (lockstep profile lists "
+            "each "
             "layer)",
             kNoSetting);
       }
     } else if (roof.unfilled >= kWorthTelling) {
-      cause.evidence =
-          fmt::format("{}, and channels leave {:.0f} % of vector elements unused, most of them in {} "
-                                   "({} channels)", far,
-                      100 * roof.unfilled, roof.unfilled_layer, roof.unfilled_channels);
+      cause.evidence = fmt::format(
+          "{}, and channels leave {:.0f} % of vector elements unused, most of them in {} "
+          "({} channels)",
+          far, 100 * roof.unfilled, roof.unfilled_layer, roof.unfilled_channels);
       const std::optional<WidthSetting> width =
           context_.width ? context_.width(roof.unfilled_layer, roof.unfilled_channels) : std::nullopt;
       if (width) {
@@ -221,13 +221,12 @@ class IdleTime {
     const double most = computing > 0 ? std::max(1.0, cores / computing) : 1.0;
     cause.samples_per_second = std::min(cause.samples_per_second, overall_rate(line_) * most);
   }
-  // The smallest power of two, from 2, by which a cost per step must be divided to be less than a twentieth of
-  // the time.
+  // The smallest power of two, from 2, by which a cost per step must be divided to be less than a twentieth
+  // of the time.
   std::int64_t factor_for(double cost) const {
     const double rest = std::max(0.0, total() - cost);
     std::int64_t factor = 2;
-    while (factor < kLargestFactor &&
-           cost > kWorthTelling * (cost + static_cast<double>(factor) * rest))
+    while (factor < kLargestFactor && cost > kWorthTelling * (cost + static_cast<double>(factor) * rest))
       factor *= 2;
     return factor;
   }
@@ -235,8 +234,8 @@ class IdleTime {
   void gain_of(IdleCause& cause, std::int64_t factor) const {
     gain(cause, cause.lost_seconds * (1 - 1 / static_cast<double>(factor)));
   }
-  // Proposes a larger batch, which divides a step's fixed cost per sample. If not even twice the batch fits in
-  // memory, sets the cause to "memory".
+  // Proposes a larger batch, which divides a step's fixed cost per sample. If not even twice the batch fits
+  // in memory, sets the cause to "memory".
   void larger_batch(IdleCause& cause) const {
     std::int64_t factor = factor_for(cause.lost_seconds);
     BatchRoom room;
@@ -303,7 +302,8 @@ IdleCause cause_of(const SlowedDevice& device, const StepLine& line) {
           .evidence = fmt::format("the clock of {} is limited to {:.0f} % of its maximum ({})", device.name,
                                   100 * device.share_of_clock, device.why),
           .change = fmt::format("{}check its cooling and its power limit (nvidia-smi -q -d PERFORMANCE)",
-                                kNoSetting)};
+                                kNoSetting),
+          .samples_per_second = line.samples_per_second / device.share_of_clock};
 }
 
 }  // namespace lockstep

@@ -55,13 +55,13 @@ struct IdleCause {
   // "data", "communication", "allocation", "small_work", "memory", "monitoring"; for a device that is busy
   // and slow also "architecture"
   std::string cause;
-  double lost_seconds = 0;        // part of the line's time
-  std::string evidence;           // "compute waits 3.2 ms per step for data (41 % of the time)"
-  std::string key, value;         // the setting to change; empty: none
+  double lost_seconds = 0;  // part of the line's time
+  std::string evidence;     // "compute waits 3.2 ms per step for data (41 % of the time)"
+  std::string key, value;   // the setting to change; empty: none
   // "data.loader=preload"; a command or a flag, such as "start 2 ranks (--ranks 2)"; or "no setting changes
   // this: " and what would
   std::string change;
-  double samples_per_second = 0;  // estimated with the change; 0: not known, or no setting
+  double samples_per_second = 0;  // estimated with the change; 0: not known
 };
 
 // Returns the cause of the largest loss in the line's steps; nothing if that loss is below a twentieth of the

@@ -128,8 +128,9 @@ IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor*
           .times_kernels = config.kernels.choose == "time",
           .roof = attainable ? roof_of(training.graph(), training.network(), attainable->gigaflops) : nullptr,
           .room = [&training, &world](std::int64_t batch) { return training.room_for(batch, world); },
-          .width = [&choice = config.model](const std::string& layer,
-                                            std::int64_t channels) { return width_setting(choice, layer, channels); },
+          .width = [&choice = config.model](
+                       const std::string& layer,
+                       std::int64_t channels) { return width_setting(choice, layer, channels); },
           .slowed = [monitor] { return monitor != nullptr ? monitor->slowed() : std::nullopt; }};
 }
 
