@@ -397,6 +397,10 @@ void Loader::read_layer_override(const std::string& name, std::string_view given
 }
 
 void Loader::check_values() {
+  // A format without files reads no folder.
+  const auto format = std::ranges::find(registry_.formats, config_.dataset.format, &DatasetFormat::name);
+  const bool has_files = format == registry_.formats.end() || format->has_files;
+  if (!has_files && config_.dataset.path.empty()) config_.dataset.path = "none";
   for (const Key& key : keys_) {
     const auto origin = origins_.find(&key);
     if (origin != origins_.end() && !origin->second.readable) continue;  // reported already

@@ -69,6 +69,11 @@ void expect_no_suggestion(const std::string& message, const std::vector<std::str
     EXPECT_EQ(message.find(did_you_mean(word)), std::string::npos) << message;
 }
 
+TEST(Config, FormatWithoutFilesNeedsNoPath) {
+  EXPECT_EQ(from_text("[data]\nformat = \"synthetic\"\n").dataset.path, "none");
+  EXPECT_NE(text_error("[data]\nformat = \"idx\"\n").find("data.path"), std::string::npos);
+}
+
 TEST(Config, PresetSetsTheValuesOfItsFile) {
   const Config config = with({});
   EXPECT_EQ(config.model.name, "cnn");
