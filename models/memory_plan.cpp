@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/tensor/buffer.h"
 
 namespace lockstep {
@@ -10,8 +11,8 @@ namespace {
 
 constexpr int kNever = -1;
 
-// Time runs from the input (0) through the layers and the loss back to the first layer. A recomputed block
-// runs forward again just before the backward of its last layer.
+// Time runs from the input (0) through the layers and the loss back to the first layer. A repeated range runs
+// forward again just before the backward of its last layer.
 class MemoryPlanner {
  public:
   MemoryPlanner(NetworkPlan& plan, MemorySharing sharing)
@@ -22,13 +23,16 @@ class MemoryPlanner {
         recompute_(count_, kNever),
         backward_(count_) {}
 
-  void run(Recompute recompute) {
+  void run(const Recompute& recompute) {
     plan_.blocks.clear();
     plan_.unshared_bytes = 0;
     plan_.scratch_block = -1;
     for (PlannedNode& node : plan_.nodes) node.recomputed = false;
     for (PlannedValue& value : plan_.values) value.gradient_block = -1;
-    if (recompute == Recompute::blocks) mark_recomputed();
+    plan_.repeated.clear();
+    if (recompute == Recompute::blocks) plan_.repeated = plan_.blocks_of_graph;
+    if (recompute.scope == Recompute::Scope::segments) plan_.repeated = segments_of(recompute.layers);
+    mark_recomputed();
     set_times();
     place_data();
     place_gradients();
@@ -48,17 +52,43 @@ class MemoryPlanner {
   int backward_time(int index) const { return backward_[static_cast<std::size_t>(index)]; }
   int last_node() const { return static_cast<int>(count_) - 1; }
 
-  // A layer inside a block runs again if backward reads its output, directly or through layers that run
-  // again. The output of the block's last layer is kept for the next block.
+  // Runs of this many layers of the graph, with the forks of their inputs. The last run is kept: its backward
+  // follows its forward.
+  std::vector<NodeRange> segments_of(std::int64_t layers) const {
+    std::vector<NodeRange> segments;
+    int first = 0;
+    for (int index = 0; index <= last_node(); ++index) {
+      const int layer = node(index).layer_index;
+      if (layer < 0 || (layer + 1) % layers != 0 || index == last_node()) continue;
+      segments.push_back({first, index});
+      first = index + 1;
+    }
+    return segments;
+  }
+
+  // A layer inside a range runs again if backward reads its output, directly or through layers that run
+  // again. Outputs that are used outside the range are kept, and so is memory that they share.
   void mark_recomputed() {
-    for (const NodeRange& range : plan_.recomputable) {
-      for (int index = range.last - 1; index >= range.first; --index) {
+    std::vector<bool> kept(count_);
+    for (const NodeRange& range : plan_.repeated) {
+      const auto inside = [&](int index) { return index >= range.first && index <= range.last; };
+      for (int index = range.last; index >= range.first; --index) {
         PlannedNode& made = plan_.nodes[static_cast<std::size_t>(index)];
-        made.recomputed = std::ranges::any_of(made.outputs, [&](int output) {
+        const auto is_kept = [&](int output) {
+          const int consumer = value(output).consumer;
+          if (!inside(consumer)) return true;
+          const PlannedNode& next = node(consumer);
+          const auto shared = static_cast<std::size_t>(next.layer->shared_input());
+          return kept[static_cast<std::size_t>(consumer)] && next.layer->output_sharing() == Sharing::same &&
+                 next.inputs[shared] == output;
+        };
+        const auto is_needed = [&](int output) {
           const PlannedValue& v = value(output);
-          const bool inside = v.consumer >= range.first && v.consumer <= range.last;
-          return backward_reads(v) || (inside && node(v.consumer).recomputed);
-        });
+          return backward_reads(v) || node(v.consumer).recomputed;
+        };
+        kept[static_cast<std::size_t>(index)] = std::ranges::any_of(made.outputs, is_kept);
+        made.recomputed =
+            !kept[static_cast<std::size_t>(index)] && std::ranges::any_of(made.outputs, is_needed);
       }
     }
   }
@@ -68,7 +98,7 @@ class MemoryPlanner {
     for (std::size_t i = 0; i < count_; ++i) forward_[i] = ++time;
     loss_time_ = ++time;
     for (int index = last_node(); index >= 0; --index) {
-      for (const NodeRange& range : plan_.recomputable) {
+      for (const NodeRange& range : plan_.repeated) {
         if (range.last != index) continue;
         for (int inside = range.first; inside < range.last; ++inside) {
           if (node(inside).recomputed) recompute_[static_cast<std::size_t>(inside)] = ++time;
@@ -228,7 +258,8 @@ class MemoryPlanner {
 
 }  // namespace
 
-void plan_memory(NetworkPlan& plan, Recompute recompute, MemorySharing sharing) {
+void plan_memory(NetworkPlan& plan, const Recompute& recompute, MemorySharing sharing) {
+  CHECK(!recompute.is_open(), "choose what to recompute before planning");
   MemoryPlanner(plan, sharing).run(Recompute::nothing);
   plan.kept_bytes = plan.arena.bytes;
   if (recompute != Recompute::nothing) MemoryPlanner(plan, sharing).run(recompute);

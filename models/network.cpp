@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "core/timeline.h"
 #include "models/network_state.h"
+#include "models/recompute_choice.h"
 
 namespace lockstep {
 namespace {
@@ -18,6 +19,7 @@ std::size_t colored_bytes(const GraphInput& input, const NetworkOptions& options
   return static_cast<std::size_t>(input.batch * input.height * input.width * input.channels);
 }
 
+// Without memory.
 NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backend,
                       const NetworkOptions& options) {
   CHECK(options.precision != Precision::automatic, "choose a precision before planning");
@@ -29,14 +31,25 @@ NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backe
                      .augmentation = options.augmentation,
                      .batch_norm_ranks = options.batch_norm_ranks};
   wanted.augmentation.key = augmentation_key(options.seed);
-  NetworkPlan plan = plan_network(graph, backend, choices, wanted);
-  plan_memory(plan, options.recompute, options.sharing);
-  return plan;
+  return plan_network(graph, backend, choices, wanted);
 }
 
 NetworkPlan plan_for(const Graph& graph, Backend& backend, const NetworkOptions& options) {
   KernelChoices in_order;
-  return plan_with(options.choices != nullptr ? *options.choices : in_order, graph, backend, options);
+  NetworkPlan plan =
+      plan_with(options.choices != nullptr ? *options.choices : in_order, graph, backend, options);
+  plan_memory(plan, options.recompute, options.sharing);
+  return plan;
+}
+
+// Without contests between kernels: a missing choice is assumed to be the first candidate.
+NetworkPlan expected_plan(const Graph& graph, const NetworkOptions& options) {
+  KernelChoices none;
+  KernelChoices& given = options.choices != nullptr ? *options.choices : none;
+  KernelChoices choices = KernelChoices::without_contests(given);
+  NetworkPlan plan = plan_with(choices, graph, backend_for(options.device), options);
+  given.expect_contests(choices.unknown());
+  return plan;
 }
 
 // Elements that the tensor takes in the flat memory of its kind, including padding.
@@ -120,13 +133,19 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
 }
 
 MemoryPlan Network::planned_memory(const Graph& graph, const NetworkOptions& options) {
-  KernelChoices none;
-  KernelChoices& given = options.choices != nullptr ? *options.choices : none;
-  KernelChoices choices = KernelChoices::without_contests(given);
-  const MemoryPlan memory = memory_of(plan_with(choices, graph, backend_for(options.device), options),
-                                      graph.input_shape(), options);
-  given.expect_contests(choices.unknown());
-  return memory;
+  NetworkPlan plan = expected_plan(graph, options);
+  plan_memory(plan, options.recompute, options.sharing);
+  return memory_of(plan, graph.input_shape(), options);
+}
+
+Recompute Network::chosen_recompute(const Graph& graph, const NetworkOptions& options,
+                                    std::size_t most_activations) {
+  NetworkPlan plan = expected_plan(graph, options);
+  const std::size_t outside = colored_bytes(graph.input_shape(), options);
+  return choose_recompute(graph, plan,
+                          {.arena_bytes = most_activations > outside ? most_activations - outside : 0,
+                           .precision = options.precision,
+                           .sharing = options.sharing});
 }
 
 // Assigns offsets in the flat order: half before fp32, each in backward order.
@@ -435,10 +454,10 @@ void Network::compute_loss(const Batch& batch, const Pass& pass) {
     backend_.output_loss(pass.stream, common(OutputLoss{.loss = input_.loss, .outputs = result.shape[1]}));
 }
 
-void Network::recompute(const NodeRange& block, const Pass& pass) {
+void Network::recompute(const NodeRange& range, const Pass& pass) {
   Pass again = pass;
   again.repeats = true;
-  for (auto node = static_cast<std::size_t>(block.first); node < static_cast<std::size_t>(block.last);
+  for (auto node = static_cast<std::size_t>(range.first); node < static_cast<std::size_t>(range.last);
        ++node) {
     if (!plan_.nodes[node].recomputed) continue;
     observed(again, plan_.nodes[node], node, Direction::recompute,
@@ -450,10 +469,10 @@ void Network::backward(const Pass& pass) {
   CHECK(pass.mode == Mode::training, "backward requires a forward in training mode");
   CHECK(parameters_.empty() || parameters_[0].gradient != nullptr,
         "no gradient memory is attached (GradientBuckets)");
-  auto block = plan_.recomputable.rbegin();
+  auto range = plan_.repeated.rbegin();
   for (std::size_t node = plan_.nodes.size(); node-- > 0;) {
-    if (block != plan_.recomputable.rend() && static_cast<std::size_t>(block->last) == node) {
-      recompute(*block++, pass);
+    if (range != plan_.repeated.rend() && static_cast<std::size_t>(range->last) == node) {
+      recompute(*range++, pass);
     }
     if (!plan_.nodes[node].goes_backward) continue;
     PlannedLayer& layer = *plan_.nodes[node].layer;

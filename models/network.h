@@ -43,8 +43,8 @@ struct NetworkOptions {
   Augmentation augmentation;
   // Label smoothing of the training loss; evaluation uses none. See SoftmaxCrossEntropy.
   double label_smoothing = 0;
-  // Recompute the inner values of the graph's blocks in backward instead of keeping them: the same bits, less
-  // memory, more time.
+  // Values that backward computes again instead of keeping them: the same bits, less memory, more time. Must
+  // not be open: see chosen_recompute().
   Recompute recompute = Recompute::nothing;
   MemorySharing sharing = MemorySharing::planned;
   // The number of ranks that normalise their batches together (synchronised batch norm). Above 1, training
@@ -83,6 +83,12 @@ class Network {
   // The memory that a network would need, without creating it. A missing kernel choice is assumed to be the
   // first candidate.
   static MemoryPlan planned_memory(const Graph& graph, const NetworkOptions& options);
+  // What to recompute so that activations take at most this many bytes, with the least additional work; if
+  // they cannot, the choice with the least memory. Ignores options.recompute; kernels as for
+  // planned_memory().
+  static Recompute chosen_recompute(const Graph& graph, const NetworkOptions& options,
+                                    std::size_t most_activations);
+  const Recompute& recomputes() const { return options_.recompute; }
   const NetworkPlan& plan() const { return plan_; }
   // The planned layers, in forward order.
   std::span<const PlannedNode> nodes() const { return plan_.nodes; }
@@ -145,7 +151,7 @@ class Network {
   void place_state();
   void bind_memory();
   std::byte* block_data(int block) const;  // null for block -1
-  void recompute(const NodeRange& block, const Pass& pass);
+  void recompute(const NodeRange& range, const Pass& pass);
   void initialize();
   void compute_loss(const Batch& batch, const Pass& pass);
   void take_samples(const Batch& batch, const Pass& pass);

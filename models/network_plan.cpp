@@ -58,7 +58,7 @@ class NodePlanner {
     }
     first_node.push_back(static_cast<int>(plan_.nodes.size()));
     for (const LayerRange& block : graph_.blocks()) {
-      plan_.recomputable.push_back({first_node[block.first], first_node[block.end] - 1});
+      plan_.blocks_of_graph.push_back({first_node[block.first], first_node[block.end] - 1});
     }
     plan_.logits = use(graph_.logits().id);
   }

@@ -37,7 +37,7 @@ struct PlannedNode {
   int saved_block = -1;
   bool frozen = false;        // its parameters are not trained
   bool goes_backward = true;  // false: none of its gradients are needed, so its backward does not run
-  bool recomputed = false;    // runs forward again before its block's backward; see plan_memory
+  bool recomputed = false;    // runs forward again before its range's backward; see plan_memory
 };
 
 // The times at which a node runs, in the steps of the arena's lifetimes.
@@ -56,7 +56,9 @@ struct NetworkPlan {
   std::unique_ptr<ImageInputKernel> image_input;  // makes value 0
   std::vector<PlannedNode> nodes;                 // in forward order
   std::vector<PlannedValue> values;
-  std::vector<NodeRange> recomputable;  // the graph's blocks, in order
+  std::vector<NodeRange> blocks_of_graph;  // in order
+  std::vector<NodeRange>
+      repeated;  // disjoint and in order; those of their nodes that are `recomputed` run again
   int logits = -1;
   bool needs_samples = false;  // training passes need Batch::samples
   std::vector<ArenaBlock> blocks;

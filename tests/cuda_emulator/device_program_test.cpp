@@ -179,6 +179,7 @@ TEST_F(DigestOnDevice, DoesNotDependOnTheOrderOfTheDeviceOrOnRecording) {
       {kReplaysOfBoth, "train.accumulation=3", "train.recompute=true", "optimizer.name=lars",
        "comm.codec=topk", "comm.topk.warmup_steps=2", "comm.compress_within_node=true",
        "schedule.name=cosine"},
+      {kReplaysOfBoth, "train.accumulation=2", "train.recompute=3", "model.name=cnn", "train.precision=bf16"},
       {"train.precision=fp16", "train.loss_scale=1e9"},  // overflows at first
       {"train.precision=fp16", "train.steps=14", "train.average_every=2", "train.average_after=1"},
       {"train.precision=fp16", "train.loss_scale=1e9", "train.staleness=1"},

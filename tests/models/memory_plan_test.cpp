@@ -30,7 +30,7 @@ class ArenaTrace {
     read(value_tag(plan_.logits), "the loss");
     write(gradient_tag(plan_.logits), value(plan_.logits).gradient_block);
     for (int node = count - 1; node >= 0; --node) {
-      for (const NodeRange& block : plan_.recomputable) {
+      for (const NodeRange& block : plan_.repeated) {
         if (block.last == node) recompute(block);
       }
       backward(node);
@@ -196,10 +196,11 @@ NetworkPlan planned(const std::function<void(Graph&)>& build) {
 TEST(MemoryPlan, EveryReadFindsItsTensor) {
   for (const auto& [name, build] : graphs()) {
     NetworkPlan plan = planned(build);
-    for (const Recompute recompute : {Recompute::nothing, Recompute::blocks}) {
+    std::vector<Recompute> all = {Recompute::nothing, Recompute::blocks};
+    for (const int layers : {2, 3, 4, 5, 7, 10, 16, 25, 60}) all.push_back(Recompute::every(layers));
+    for (const Recompute& recompute : all) {
       plan_memory(plan, recompute);
-      EXPECT_EQ(ArenaTrace(plan).training_step(), "")
-          << name << (recompute == Recompute::blocks ? ", recomputing" : "");
+      EXPECT_EQ(ArenaTrace(plan).training_step(), "") << name << ", recomputation " << described(recompute);
     }
   }
 }

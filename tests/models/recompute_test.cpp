@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <utility>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "core/error.h"
+#include "models/networks/layers.h"
 #include "models/networks/networks.h"
 #include "tests/models/network_fixture.h"
 
@@ -43,26 +49,142 @@ std::vector<RecomputeCase> recompute_cases() {
           {"mixture", mixture}};
 }
 
-const GraphInput kRecomputeInput{.batch = 8, .height = 16, .width = 16, .channels = 3, .classes = 5};
+// As a configuration describes it, with dropout and layers that share memory.
+void described_network(Graph& graph) {
+  static const std::vector<LayerSpec> layers = [] {
+    const auto layer = [](const char* kind, std::map<std::string, LayerValue, std::less<>> values) {
+      return LayerSpec{.kind = kind, .values = std::move(values)};
+    };
+    std::vector<LayerSpec> all;
+    for (const std::int64_t channels : {8, 8, 16}) {
+      all.push_back(layer("convolution", {{"channels", channels}, {"kernel", std::int64_t{3}}}));
+      all.push_back(layer("batch_norm", {}));
+      all.push_back(layer("activation", {{"activation", std::string("tanh")}}));
+    }
+    all.push_back(layer("dropout", {{"rate", 0.25}}));
+    all.push_back(layer("flatten", {}));
+    all.push_back(layer("dense", {{"features", std::int64_t{24}}}));
+    all.push_back(layer("layer_norm", {{"activation", std::string("relu")}}));
+    all.push_back(layer("dense", {}));
+    name_layers(all);
+    return all;
+  }();
+  build_layers(graph, layers);
+}
+
+// Networks with and without blocks.
+std::vector<RecomputeCase> segment_cases() {
+  std::vector<RecomputeCase> cases = recompute_cases();
+  cases.push_back({"vgg", [](Graph& graph) { build_network(graph, {.name = "vgg11_bn"}); }});
+  cases.push_back({"cnn", [](Graph& graph) { build_network(graph, {.name = "cnn", .dropout = 0.3}); }});
+  cases.push_back({"mlp", [](Graph& graph) { build_network(graph, {.name = "mlp", .dropout = 0.3}); }});
+  cases.push_back({"described", described_network});
+  return cases;
+}
+
+const GraphInput kRecomputeInput{.batch = 2, .height = 32, .width = 32, .channels = 3, .classes = 5};
 
 // Three steps of gradient descent: values, statistics and gradients must have the same bits.
-TEST(Recompute, ChangesNoBit) {
-  for (const RecomputeCase& test : recompute_cases()) {
-    SCOPED_TRACE(test.name);
-    NetworkFixture kept(kRecomputeInput, test.build);
-    NetworkFixture again(kRecomputeInput, test.build, 1, Recompute::blocks);
-    for (int step = 0; step < 3; ++step) {
-      const Write write = step == 2 ? Write::accumulate : Write::overwrite;
-      EXPECT_EQ(kept.forward_backward(write), again.forward_backward(write));
-      ASSERT_TRUE(std::ranges::equal(kept.gradients(), again.gradients())) << "step " << step;
-      ASSERT_TRUE(std::ranges::equal(kept.network().statistics(), again.network().statistics()))
-          << "step " << step;
-      for (NetworkFixture* fixture : {&kept, &again}) {
-        const std::span<float> values = fixture->network().values();
-        for (std::size_t i = 0; i < values.size(); ++i) values[i] -= 0.01f * fixture->gradients()[i];
-      }
+void expect_same_bits(const RecomputeCase& test, const Recompute& recompute,
+                      Precision precision = Precision::fp32) {
+  SCOPED_TRACE(fmt::format("{}, recomputation {}", test.name, described(recompute)));
+  NetworkFixture kept(kRecomputeInput, test.build, 1, Recompute::nothing, precision);
+  NetworkFixture again(kRecomputeInput, test.build, 1, recompute, precision);
+  for (int step = 0; step < 3; ++step) {
+    const Write write = step == 2 ? Write::accumulate : Write::overwrite;
+    EXPECT_EQ(kept.forward_backward(write), again.forward_backward(write));
+    ASSERT_EQ(kept.plain_gradients(), again.plain_gradients()) << "step " << step;
+    ASSERT_TRUE(std::ranges::equal(kept.network().statistics(), again.network().statistics()))
+        << "step " << step;
+    if (precision != Precision::fp32) continue;
+    for (NetworkFixture* fixture : {&kept, &again}) {
+      const std::span<float> values = fixture->network().values();
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] -= 0.01f * fixture->gradients()[i];
     }
   }
+}
+
+TEST(Recompute, ChangesNoBit) {
+  for (const RecomputeCase& test : recompute_cases()) expect_same_bits(test, Recompute::blocks);
+}
+
+TEST(Recompute, SegmentsChangeNoBit) {
+  for (const RecomputeCase& test : segment_cases()) {
+    for (const int layers : {2, 3, 7}) expect_same_bits(test, Recompute::every(layers));
+  }
+}
+
+TEST(Recompute, SegmentsChangeNoBitInHalfPrecision) {
+  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+    for (const RecomputeCase& test : segment_cases()) expect_same_bits(test, Recompute::every(4), precision);
+  }
+}
+
+Graph recompute_graph(const RecomputeCase& test) {
+  Graph graph(kRecomputeInput);
+  test.build(graph);
+  return graph;
+}
+
+std::size_t activations_with(const Graph& graph, const Recompute& recompute) {
+  return Network::planned_memory(graph, {.recompute = recompute}).activations;
+}
+
+// Every deep network, also without blocks. A shallow one has one tensor that dominates.
+TEST(Recompute, TheLeastMemoryIsThatOfSegments) {
+  for (const RecomputeCase& test : segment_cases()) {
+    const Graph graph = recompute_graph(test);
+    const std::size_t kept = activations_with(graph, Recompute::nothing);
+    const std::size_t least = activations_with(graph, Network::chosen_recompute(graph, {}, 0));
+    EXPECT_LE(least, kept) << test.name;
+    if (graph.layers().size() > 12) {
+      EXPECT_LT(least, kept / 10 * 9) << test.name;
+    }
+    EXPECT_LE(least, activations_with(graph, Recompute::blocks)) << test.name;
+    for (const int layers : {2, 3, 5, 8})
+      EXPECT_LE(least, activations_with(graph, Recompute::every(layers)) * 11 / 10) << test.name << layers;
+  }
+}
+
+TEST(Recompute, ChoosesNothingIfEverythingFits) {
+  for (const RecomputeCase& test : segment_cases()) {
+    const Graph graph = recompute_graph(test);
+    const std::size_t kept = activations_with(graph, Recompute::nothing);
+    EXPECT_EQ(Network::chosen_recompute(graph, {}, kept), Recompute::nothing) << test.name;
+  }
+}
+
+// Less memory costs more work, and the choice fits whenever the least one does.
+TEST(Recompute, ChoosesWhatFits) {
+  for (const RecomputeCase& test : segment_cases()) {
+    const Graph graph = recompute_graph(test);
+    const std::size_t kept = activations_with(graph, Recompute::nothing);
+    const std::size_t least = activations_with(graph, Network::chosen_recompute(graph, {}, 0));
+    for (std::size_t eighths = 0; eighths < 8; ++eighths) {
+      const std::size_t limit = least + (kept - least) * eighths / 8;
+      EXPECT_LE(activations_with(graph, Network::chosen_recompute(graph, {}, limit)), limit) << test.name;
+    }
+  }
+}
+
+// Where a network has blocks, they cost less work than segments that also recompute between blocks.
+TEST(Recompute, ChoosesTheLeastWorkThatFits) {
+  const Graph graph = recompute_graph(recompute_cases().front());
+  const std::size_t kept = activations_with(graph, Recompute::nothing);
+  const auto layers_again = [&](const Recompute& recompute) {
+    NetworkFixture fixture(kRecomputeInput, recompute_cases().front().build, 1, recompute);
+    return std::ranges::count(fixture.network().nodes(), true, &PlannedNode::recomputed);
+  };
+  const Recompute chosen = Network::chosen_recompute(graph, {}, kept - 1);
+  const Recompute least = Network::chosen_recompute(graph, {}, 0);
+  EXPECT_GT(layers_again(chosen), 0);
+  EXPECT_LE(layers_again(chosen), layers_again(least));
+}
+
+TEST(Recompute, PlanningNeedsAChoice) {
+  const Graph graph = recompute_graph(recompute_cases().front());
+  for (const Recompute& open : {Recompute::automatic, Recompute::least})
+    EXPECT_THROW(activations_with(graph, open), Error);
 }
 
 TEST(Recompute, NeedsLessMemory) {

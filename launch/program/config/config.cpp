@@ -89,6 +89,23 @@ bool read(const toml::node& node, const detail::Flag& flag) {
   return given.has_value();
 }
 
+bool read(const toml::node& node, Recompute& recompute) {
+  const auto flag = node.value_exact<bool>();
+  const auto layers = node.value_exact<std::int64_t>();
+  const auto word = node.value_exact<std::string>();
+  if (flag)
+    recompute = *flag ? Recompute::blocks : Recompute::nothing;
+  else if (layers)
+    recompute = Recompute::every(*layers);
+  else if (word == detail::kAutoWord)
+    recompute = Recompute::automatic;
+  else if (word == detail::kLeastWord)
+    recompute = Recompute::least;
+  else
+    return false;
+  return true;
+}
+
 // Returns a value that does not fit the member.
 std::optional<std::int64_t> read_integer(const toml::node& node, const detail::Integer& integer) {
   const auto given = node.value_exact<std::int64_t>();

@@ -274,9 +274,12 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(network.seed),
        "Seed of initial weights, sample order and augmentation",
        {.least = 0}},
-      {"train.recompute", MEMBER(network.recompute),
-       "Recompute the insides of blocks in the backward pass instead of storing them: less memory, the same "
-       "bits"},
+      {"train.recompute",
+       MEMBER(network.recompute),
+       "Recompute layers in the backward pass instead of storing their results: less memory, more time, the "
+       "same bits. true: the insides of residual blocks; an integer n: all layers but every n-th one and the "
+       "last n; auto: the least work that fits into memory; least: the least memory",
+       {.least = 2}},
       {"train.reproducible", MEMBER(reproducible),
        "Add micro-batches and ranks along one tree: the same micro-batches per step give the same bits on "
        "any number of ranks. CPUs only"},

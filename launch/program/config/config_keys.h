@@ -47,6 +47,7 @@ struct IntegerOrAuto : Integer {
   bool is_auto() const { return get(place) == 0; }
 };
 inline constexpr std::string_view kAutoWord = "auto";
+inline constexpr std::string_view kLeastWord = "least";  // of a Recompute
 
 // A bool, or an enum of two values without words, of which the second is true.
 struct Flag {
@@ -76,9 +77,9 @@ struct Choice {
   void (*set)(void* to, std::size_t index);
 };
 
-using Member =
-    std::variant<Flag, Integer, IntegerOrAuto, double*, std::string*, std::vector<double>*,
-                 std::array<double, 3>*, Choice, std::vector<std::string>*, std::vector<LayerSpec>*>;
+using Member = std::variant<Flag, Integer, IntegerOrAuto, double*, std::string*, std::vector<double>*,
+                            std::array<double, 3>*, Choice, std::vector<std::string>*,
+                            std::vector<LayerSpec>*, Recompute*>;
 
 inline bool is_text(const Member& member) {
   return std::holds_alternative<std::string*>(member) || std::holds_alternative<Choice>(member);

@@ -31,16 +31,18 @@ struct Noun {
   const char* plural;
 };
 Noun noun_of(const Member& member, bool whole) {
-  static constexpr Noun kNouns[] = {{"true or false", "true, false"},
-                                    {"an integer", "integers"},
-                                    {"an integer", "integers"},
-                                    {"a number", "numbers"},
-                                    {"a string", "strings that are not empty"},
-                                    {"a list of{} numbers", "lists of{} numbers"},
-                                    {"a list of 3 numbers", "lists of 3 numbers"},
-                                    {"a word", "words"},
-                                    {"a list of strings", "lists of strings that are not empty"},
-                                    {"a list of layers", "lists of layers"}};
+  static constexpr Noun kNouns[] = {
+      {"true or false", "true, false"},
+      {"an integer", "integers"},
+      {"an integer", "integers"},
+      {"a number", "numbers"},
+      {"a string", "strings that are not empty"},
+      {"a list of{} numbers", "lists of{} numbers"},
+      {"a list of 3 numbers", "lists of 3 numbers"},
+      {"a word", "words"},
+      {"a list of strings", "lists of strings that are not empty"},
+      {"a list of layers", "lists of layers"},
+      {"true, false, \"auto\", \"least\" or an integer", "true, false, \"auto\", \"least\", integers"}};
   static_assert(std::size(kNouns) == std::variant_size_v<Member>);
   return kNouns[whole ? 1 : member.index()];
 }
@@ -108,6 +110,10 @@ struct Checker {
     return std::ranges::count(*list, "") > 0 ? refusal("allowed are " + allowed(key)) : "";
   }
   std::string operator()(const std::vector<LayerSpec>*) const { return {}; }  // checked as they are read
+  std::string operator()(const Recompute* value) const {
+    const bool has_number = value->scope == Recompute::Scope::segments;
+    return has_number ? number(static_cast<double>(value->layers)) : "";
+  }
   template <typename List>
   std::string operator()(const List* list) const {
     for (const double value : *list) {
@@ -154,6 +160,21 @@ std::string value_text(const Member& member) {
       return fmt::format("[{}]", fmt::join(*list, ", "));
     }
     std::string operator()(const std::vector<LayerSpec>* layers) const { return layers_text(*layers); }
+    std::string operator()(const Recompute* value) const {
+      switch (value->scope) {
+        case Recompute::Scope::nothing:
+          return "false";
+        case Recompute::Scope::blocks:
+          return "true";
+        case Recompute::Scope::segments:
+          return fmt::format("{}", value->layers);
+        case Recompute::Scope::automatic:
+          return quoted(std::string(kAutoWord));
+        case Recompute::Scope::least:
+          return quoted(std::string(kLeastWord));
+      }
+      return {};
+    }
     std::string operator()(const std::vector<std::string>* list) const {
       std::vector<std::string> texts;
       std::ranges::transform(*list, std::back_inserter(texts), quoted);

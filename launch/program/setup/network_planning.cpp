@@ -13,6 +13,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::size_t kLayersOfTwoSegments = 4;
+
 GraphInput input_of(const Dataset& images) {
   const ImageShape image = images.image_shape();
   return {.height = image.height,
@@ -44,7 +46,23 @@ Graph NetworkPlanning::build_graph(std::int64_t batch) const {
   return graph;
 }
 
+const Recompute& NetworkPlanning::recompute() {
+  if (!recompute_ && config_.network.recompute.is_open()) choose_recompute(0);
+  if (!recompute_) recompute_ = config_.network.recompute;
+  return *recompute_;
+}
+
+void NetworkPlanning::choose_recompute(std::size_t most_activations) {
+  recompute_ = Network::chosen_recompute(graph_, open_options(), most_activations);
+}
+
 NetworkOptions NetworkPlanning::options() {
+  NetworkOptions options = open_options();
+  options.recompute = recompute();
+  return options;
+}
+
+NetworkOptions NetworkPlanning::open_options() {
   NetworkOptions options = network_options(config_, device_);
   options.choices = &kernels_;
   if (config_.model.sync_batch_norm) options.batch_norm_ranks = ranks_;
@@ -66,9 +84,13 @@ void NetworkPlanning::require_batch_norm_values(std::int64_t samples) const {
 
 std::vector<MemoryRemedy> NetworkPlanning::remedies() const {
   std::vector<MemoryRemedy> remedies;
-  if (config_.network.recompute == Recompute::nothing && !graph_.blocks().empty())
+  const Recompute& set = config_.network.recompute;
+  if (set == Recompute::nothing && !graph_.blocks().empty())
     remedies.push_back({.setting = "train.recompute=true",
                         .apply = [](Config& config) { config.network.recompute = Recompute::blocks; }});
+  if (!set.is_open() && graph_.layers().size() >= kLayersOfTwoSegments)
+    remedies.push_back({.setting = "train.recompute=auto",
+                        .apply = [](Config& config) { config.network.recompute = Recompute::least; }});
   if (storage_type(config_.network.precision) == DType::f32)
     remedies.push_back({.setting = "train.precision=bf16",
                         .apply = [](Config& config) { config.network.precision = Precision::bf16; }});

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,12 @@ class NetworkPlanning {
   // Throws ConfigError if batch norm cannot be trained (launch/program/network/batch_norm_values.h).
   // samples: size of the training set.
   void require_batch_norm_values(std::int64_t samples) const;
+  // Chooses what train.recompute = "auto" recomputes: the least work with which activations take at most this
+  // many bytes. Without a call it recomputes as with "least".
+  void choose_recompute(std::size_t most_activations);
+  // The choice of this object, or of another rank's.
+  const Recompute& recompute();
+  void set_recompute(const Recompute& recompute) { recompute_ = recompute; }
   // Settings that would reduce memory() and are not set yet.
   std::vector<MemoryRemedy> remedies() const;
   // Reuses an earlier run's kernels (its choices()) where this machine has them. The same text on every rank.
@@ -52,6 +59,7 @@ class NetworkPlanning {
 
  private:
   NetworkOptions options();
+  NetworkOptions open_options();  // without the choice of recompute()
   void tell_of_others() const;
 
   const Config& config_;
@@ -60,6 +68,7 @@ class NetworkPlanning {
   Device device_;
   int ranks_;
   KernelChoices kernels_;
+  std::optional<Recompute> recompute_;  // empty: to be chosen
   std::map<std::string, KernelChoice> preferred_;
   Graph graph_;
 };

@@ -17,11 +17,13 @@
 namespace lockstep {
 namespace {
 
-std::string arena_note(const MemoryPlan& memory) {
+std::string arena_note(const Network& network) {
+  const MemoryPlan& memory = network.memory();
   std::string note = fmt::format("one arena, {:.2f} MiB of it workspace; {:.2f} MiB without sharing",
                                  in_mib(memory.workspace), in_mib(memory.activations_unshared));
   if (memory.activations != memory.activations_kept) {
-    note += fmt::format(", {:.2f} MiB without recomputation", in_mib(memory.activations_kept));
+    note += fmt::format(", {:.2f} MiB without recomputation {}", in_mib(memory.activations_kept),
+                        described(network.recomputes()));
   }
   return note;
 }
@@ -60,7 +62,7 @@ std::vector<MemoryPart> memory_parts(TrainingSetup& training, const Communicator
     if (bytes > 0)
       parts.push_back({.name = name, .bytes = bytes, .note = std::move(note), .on_host = on_host});
   };
-  add("activations", memory.activations, arena_note(memory));
+  add("activations", memory.activations, arena_note(training.network()));
   add("parameters", memory.parameters, fmt::format("{} tensors", training.network().parameters().size()));
   add("copies", memory.weight_copies, "weights in half precision");
   add("frozen", memory.frozen, "of layers that are not trained: parameters, statistics, copies");

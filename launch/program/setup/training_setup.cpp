@@ -5,6 +5,7 @@
 
 #include "comm/agreement.h"
 #include "core/text/enum_words.h"
+#include "core/text/units.h"
 #include "launch/observe/account/bucket_choices.h"
 #include "launch/observe/account/codec_advice.h"
 #include "launch/program/config/config_conflicts.h"
@@ -43,6 +44,7 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
     planning_->require_batch_norm_values(train_set().size());
     if (!options.kernels.empty()) planning_->prefer(options.kernels);
   });
+  if (config_.network.recompute == Recompute::automatic) choose_recompute(world);
   network_ = planning_->plan(host, *budget_);
   planned_codec_bytes_ = planned_codec_need(config_, registry_, world, network_->memory());
   run_agreed(host, [&] {
@@ -123,16 +125,43 @@ void TrainingSetup::prepare_plan(const World& world, const DeviceChoice& choice)
                   [this, &world](std::int64_t batch) { return memory_need(*planning_, batch, world); });
 }
 
+// All ranks recompute the same layers, because synchronised batch norm communicates in them.
+void TrainingSetup::choose_recompute(const World& world) {
+  std::size_t room = 0;
+  run_agreed(host_, [&] {
+    planning_->set_recompute(Recompute::nothing);
+    const MemoryNeed need = memory_need(*planning_, config_.loader.batch, world);
+    const std::size_t others = need.total() - need.activations, usable = usable_memory();
+    room = usable > others ? usable - others : 0;
+  });
+  room = std::ranges::min(gather_values(host_, room));
+  run_agreed(host_, [&] { planning_->choose_recompute(room); });
+  planning_->set_recompute(gather_values(host_, planning_->recompute()).front());
+}
+
+std::string TrainingSetup::told_of_recompute() const {
+  if (!config_.network.recompute.is_open()) return {};
+  const MemoryPlan& memory = network_->memory();
+  if (network_->recomputes() == Recompute::nothing)
+    return fmt::format("activations take {}, nothing is recomputed", in_units(memory.activations));
+  return fmt::format("recomputation {}: activations take {} instead of {}", described(network_->recomputes()),
+                     in_units(memory.activations), in_units(memory.activations_kept));
+}
+
 std::int64_t TrainingSetup::largest_batch(std::int64_t most) const {
+  return budget_->largest_batch(most, usable_memory());
+}
+
+std::size_t TrainingSetup::usable_memory() const {
   const std::size_t available = budget_->available();
-  const auto use = device_memory_use(network_->device());
-  if (!use) return budget_->largest_batch(most, available / 10 * 9);
+  const auto use = device_memory_use(planning_->device());
+  if (!use) return available / 10 * 9;
   // Other batch sizes use other kernels, and allocations are rounded up: reserves twice the measured library
   // memory and 1/64 of the total. If ranks share a device, their buffers cannot be distinguished from library
   // memory.
   const std::size_t libraries = budget_->sharing() == 1 ? use->libraries : 0;
   const std::size_t reserve = 2 * libraries + use->total / 64;
-  return budget_->largest_batch(most, available > reserve ? available - reserve : 0);
+  return available > reserve ? available - reserve : 0;
 }
 
 BatchRoom TrainingSetup::room_for(std::int64_t batch, const World& world) const {

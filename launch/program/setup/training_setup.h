@@ -73,6 +73,8 @@ class TrainingSetup {
   std::string kernels() const { return planning_->choices(); }
   // Call after setting the backend's threads.
   void set_threads(int threads) { threads_ = threads; }
+  // What train.recompute = "auto" or "least" chose, for the log; empty if it is set to another value.
+  std::string told_of_recompute() const;
   // Memory of the batches that a Trainer copies to a GPU.
   std::size_t device_batch_bytes() const { return data_->device_bytes(config_.loader.batch); }
   // Memory of a Trainer's averaged parameters.
@@ -99,6 +101,10 @@ class TrainingSetup {
   }
   void prepare_data(World& world, const DeviceChoice& choice, bool reads_images);
   void prepare_plan(const World& world, const DeviceChoice& choice);
+  // Collective. Chooses what train.recompute = "auto" recomputes.
+  void choose_recompute(const World& world);
+  // The available memory without what is kept free: see largest_batch().
+  std::size_t usable_memory() const;
   // Computes the need without allocating.
   MemoryNeed memory_need(NetworkPlanning& planning, std::int64_t batch, const World& world) const;
   void connect(World& world, const DeviceChoice& choice);

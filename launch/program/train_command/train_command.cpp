@@ -159,6 +159,7 @@ void tell_what_trains(TrainJob& job, const Command& command, const World& world)
   if (world.rank() == 0)  // only rank 0 prints it
     report.line("data: " + summary_of(training.train_set(), training.test_set()));
   if (!training.told_of_data().empty()) report.line("data: " + training.told_of_data());
+  if (!training.told_of_recompute().empty()) report.line("memory: " + training.told_of_recompute());
   if (const std::string& unused = training.unused_devices(); !unused.empty())
     report.line(fmt::format(
         "GPUs that this job sees but no rank uses: {}; start one rank per GPU, or hide them from this "

@@ -87,8 +87,10 @@ TEST(Reproducible, WithAllRandomFeaturesAndOtherBuckets) {
 TEST(Reproducible, WithRecomputation) {
   ThreadTraining training = small({.name = "resnet20"});
   const std::string digest = digest_on(training, 4);
-  training.recompute = Recompute::blocks;
-  EXPECT_EQ(digest_on(training, 2), digest);
+  for (const Recompute& recompute : {Recompute::blocks, Recompute::every(5)}) {
+    training.recompute = recompute;
+    EXPECT_EQ(digest_on(training, 2), digest) << "recomputation " << described(recompute);
+  }
 }
 
 // A skipped step keeps the running statistics, and overflowed gradients are discarded.

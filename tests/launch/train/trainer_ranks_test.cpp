@@ -296,8 +296,10 @@ TEST(SyncBatchNorm, IsTheSameOnAllRanksWithRecomputationAndAccumulation) {
   ThreadTraining training{.network = {.name = "resnet20"}, .ranks = 3, .accumulation = 2, .steps = 2};
   training.sync_batch_norm = true;
   const std::string digest = digest_of(training);
-  training.recompute = Recompute::blocks;
-  EXPECT_EQ(digest_of(training), digest);
+  for (const Recompute& recompute : {Recompute::blocks, Recompute::every(6)}) {
+    training.recompute = recompute;
+    EXPECT_EQ(digest_of(training), digest) << "recomputation " << described(recompute);
+  }
   training.buckets = kSmallBuckets;
   EXPECT_EQ(digest_of(training), digest);
 }

@@ -103,7 +103,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("network.mixup", network.augmentation.mixup);
   tell("network.cutmix", network.augmentation.cutmix);
   tell("network.label_smoothing", network.label_smoothing);
-  tell("network.recompute", network.recompute == Recompute::blocks);
+  tell("network.recompute", network.recompute == Recompute::nothing ? "none" : described(network.recompute));
 
   tell("kernels.by", name_of(kernel_choices(config.kernels).by(), {"name", "time"}));
   KernelChoices kernels = kernel_choices(config.kernels);
@@ -343,7 +343,8 @@ std::vector<Case> cases() {
       {"train.seed=99", {"loader.seed=99", "network.seed=99"}},
       {"train.reproducible=true", {"buckets.along_tree=true"}},
       {"comm.sum_type=gradients", {"buckets.sum_type=gradients"}},
-      {"train.recompute=true", {"network.recompute=true"}},
+      {"train.recompute=true", {"network.recompute=of blocks"}},
+      {"train.recompute=5", {"network.recompute=of segments of 5 layers"}},
       {"train.label_smoothing=0.125", {"network.label_smoothing=0.125"}},
       {"train.precision=tf32", {"network.precision=tf32"}},
       {"train.precision=bf16", {"network.precision=bf16"}},
