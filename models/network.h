@@ -83,7 +83,7 @@ class Network {
   // The memory that a network would need, without creating it. A missing kernel choice is assumed to be the
   // first candidate.
   static MemoryPlan planned_memory(const Graph& graph, const NetworkOptions& options);
-  // What to recompute so that activations take at most this many bytes, with the least additional work; if
+  // Chooses the recomputation with the least work with which activations take at most this many bytes; if
   // they cannot, the choice with the least memory. Ignores options.recompute; kernels as for
   // planned_memory().
   static Recompute chosen_recompute(const Graph& graph, const NetworkOptions& options,
