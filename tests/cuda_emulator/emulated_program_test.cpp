@@ -5,6 +5,7 @@
 #include <fstream>
 #include <regex>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -102,6 +103,41 @@ TEST_F(EmulatedDigest, InsufficientMemoryIsReportedBeforeTraining) {
       2, command_of(workplace_, {.settings = {"train.batch=64"}, .machine = "LOCKSTEP_EMULATED_MEMORY=1MiB"},
                     ""));
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+}
+
+// Ranks that share a device keep to their shares, which are smaller than the device.
+TEST_F(EmulatedDigest, MemoryLimitIsTheMemoryOfARank) {
+  const auto run = [&](const Settings& more) {
+    Settings settings = {"world.share_device=true", "train.epochs=2", "train.steps=2"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return run_ranks(
+        2, command_of(workplace_, {.settings = settings, .machine = "LOCKSTEP_EMULATED_GPUS=1"}, ""));
+  };
+  const auto planned = [&] {
+    const auto parts =
+        nlohmann::json::parse(text_of(workplace_.path("run") / "run.json"))["planned_bytes"]["device"];
+    double bytes = 0;
+    for (const auto& [name, part] : parts.items()) bytes += part.get<double>();
+    return std::pair(bytes, parts.value("activations", 0.0));
+  };
+  const auto limit = [](double bytes) { return fmt::format("world.memory_limit={:.9f}", bytes * 0x1p-30); };
+  const ProgramResult free = run({"data.loader=device"});
+  ASSERT_EQ(free.exit_code, 0) << free.output;
+  const double all = planned().first;
+
+  const ProgramResult refused = run({"data.loader=device", limit(all / 2)});
+  EXPECT_NE(refused.exit_code, 0);
+  expect_parts(refused.output, {"cuda:0", "world.memory_limit"});
+  const ProgramResult no_room = run({"data.loader=device", limit(1000)});
+  EXPECT_EQ(no_room.exit_code, exit_code::config) << no_room.output;
+  expect_parts(no_room.output, {"data.loader", "world.memory_limit"});
+  const ProgramResult fits = run({"data.loader=device", limit(2 * all)});
+  EXPECT_EQ(fits.exit_code, 0) << fits.output;
+
+  const ProgramResult activations = run({"data.loader=stream", limit(0.9 * planned().second)});
+  EXPECT_EQ(activations.exit_code, exit_code::io) << activations.output;
+  expect_parts(activations.output,
+               {"(world.memory_limit)", "train.recompute=auto", "raise world.memory_limit"});
 }
 
 // The configured batch fits the plan, but not the device of rank 1. The other ranks must not wait for it, and

@@ -21,6 +21,7 @@ constexpr double kMostThreads = 4096;
 constexpr double kMostPixels = 4096;
 constexpr double kMostSyntheticSamples = 2147483647;  // a SampleId's index
 constexpr double kMostMebibytes = 1 << 16;
+constexpr double kMostGibibytes = 1 << 16;
 // Bounds within which fp32 results stay finite and nonzero.
 constexpr double kLargest = 1e30;
 constexpr double kSmallest = 1e-30;
@@ -277,8 +278,9 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"train.recompute",
        MEMBER(network.recompute),
        "Recompute layers in the backward pass instead of storing their results: less memory, more time, the "
-       "same bits. true: the insides of residual blocks; an integer n: all layers but every n-th one and the "
-       "last n; auto: the least work that fits into memory; least: the least memory",
+       "same bits. true: the insides of residual blocks; an integer n: in segments of n layers, all but the "
+       "last layer, except in the last segment; auto: the least work that fits into memory; least: the least "
+       "memory",
        {.least = 2}},
       {"train.reproducible", MEMBER(reproducible),
        "Add micro-batches and ranks along one tree: the same micro-batches per step give the same bits on "
@@ -443,6 +445,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        {"auto", "cpu", "cuda", "idle"}},
       {"world.share_device", MEMBER(device.share_device),
        "Let ranks share a GPU if there are too few: right results, meaningless times"},
+      {"world.memory_limit",
+       MEMBER(device.memory_gib),
+       "Memory that a rank may use of its device, in GiB: of a GPU, or of a CPU's memory. A training that "
+       "needs more is refused before it starts. 0: what is free, divided by the ranks that share the device",
+       {0, kMostGibibytes}},
       {"world.near_cores", MEMBER(device.near_cores),
        "Bind a rank on a GPU, and its memory, to those cores of the GPU's NUMA node that it may use"},
       {"run.dir", MEMBER(run_dir), "Folder for metrics and checkpoints"},

@@ -6,7 +6,9 @@
 // assigned.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -59,6 +61,11 @@ struct DeviceSettings {
   std::string device = "auto";  // auto, cpu, cuda, idle
   bool share_device = false;    // several ranks on one GPU, for correctness only
   bool near_cores = true;       // bind a rank to the cores near its GPU (launch/program/devices/cores.h)
+  double memory_gib = 0;        // of the device that a rank may use; 0: no limit
+  std::size_t memory_limit() const {
+    return memory_gib > 0 ? static_cast<std::size_t>(memory_gib * 0x1p30)
+                          : std::numeric_limits<std::size_t>::max();
+  }
 };
 
 // The job of another process that has claimed this GPU or slice on this node, if any.

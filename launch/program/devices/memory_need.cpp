@@ -59,14 +59,16 @@ std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch&
   const MemoryNeed planned = need(shortage.batch);
   const std::string ranks =
       shortage.sharing > 1 ? fmt::format("to each of {} ranks", shortage.sharing) : "to the rank";
-  const std::string text = fmt::format(
-      "{} is out of memory: {} are planned per rank ({}), {} are available {}; ", to_string(shortage.device),
-      in_units(planned.total()), parts_of(planned), in_units(shortage.available), ranks);
+  const std::string text =
+      fmt::format("{} is out of memory: {} are planned per rank ({}), {} are available {}{}; ",
+                  to_string(shortage.device), in_units(planned.total()), parts_of(planned),
+                  in_units(shortage.available), ranks, shortage.limited ? " (world.memory_limit)" : "");
   if (planned.total() <= shortage.available) {
     return text + "the plan would fit: another program uses the device's memory; end it or lower train.batch";
   }
   const std::int64_t largest = largest_batch(need, shortage.batch, shortage.available);
   std::vector<std::string> changes = shortage.remedies;
+  if (shortage.limited) changes.emplace_back("raise world.memory_limit");
   if (largest > 0) {
     changes.insert(
         changes.begin(),
@@ -106,6 +108,7 @@ void MemoryBudget::keep_within(const std::function<void()>& work) const {
 
 void MemoryBudget::throw_shortage(std::size_t available) const {
   MemoryShortage shortage = shortage_;
+  shortage.limited &= available == shortage.available;
   shortage.available = available;
   throw MemoryError(describe_shortage(shortage, need_));
 }

@@ -38,6 +38,7 @@ struct MemoryShortage {
   std::int64_t batch = 0;
   std::size_t available = 0;          // to each rank
   int sharing = 1;                    // ranks that share the device's memory
+  bool limited = false;               // world.memory_limit sets `available`
   std::vector<std::string> remedies;  // besides a smaller batch
 };
 

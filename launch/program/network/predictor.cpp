@@ -15,9 +15,11 @@ namespace lockstep {
 namespace {
 
 MemoryBudget budget_for(NetworkPlanning& planning, const Config& config, Device device) {
+  const std::size_t free = available_memory(device), limit = config.device.memory_limit();
   return {MemoryShortage{.device = device,
                          .batch = config.loader.batch,
-                         .available = available_memory(device),
+                         .available = std::min(free, limit),
+                         .limited = limit < free,
                          .remedies = {}},
           [&planning](std::int64_t batch) {
             const MemoryPlan plan = planning.memory(batch);

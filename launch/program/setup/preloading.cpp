@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/setup/preloading.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "comm/agreement.h"
 #include "comm/world.h"
 #include "core/tensor/buffer.h"
+#include "core/text/text.h"
 #include "launch/train/hold.h"
 
 namespace lockstep {
@@ -69,13 +71,29 @@ std::size_t bytes_on_host(const Datasets& sets, const Chosen& chosen, const Comm
   });
 }
 
-Preloading preload_on_host(const Datasets& sets, bool several_epochs, bool asked, Communicator& node) {
+// Bytes that a node's ranks may use of the memory of their CPU.
+std::size_t limit_on_host(const PreloadOptions& options, const Communicator& node) {
+  const auto ranks = static_cast<std::size_t>(node.size());
+  const std::size_t most = std::numeric_limits<std::size_t>::max();
+  return is_host_memory(options.device) && options.memory_limit < most / ranks ? options.memory_limit * ranks
+                                                                               : most;
+}
+
+Preloading preload_on_host(const Datasets& sets, const PreloadOptions& options, bool asked,
+                           Communicator& node) {
+  const bool several_epochs = options.several_epochs;
   const auto wanted = [&](const Dataset& set) { return asked || (several_epochs && set.decodes()); };
   const Chosen chosen{.train = wanted(*sets.train) && !sets.train->draws(), .test = wanted(*sets.test)};
   if (!chosen.any()) return {.sets = sets};
   const std::size_t bytes = bytes_on_host(sets, chosen, node);
   const std::string size = megabytes(bytes);
-  const std::size_t available = available_memory({});
+  const std::size_t limit = limit_on_host(options, node), available = std::min(available_memory({}), limit);
+  if (asked && bytes > limit) {
+    return {.sets = sets,
+            .failed = fmt::format("no room for {} within world.memory_limit, of which {} have {}: raise it, "
+                                  "or set data.loader = \"stream\"",
+                                  size, counted(node.size(), "rank"), megabytes(limit))};
+  }
   if (!asked && !on_all(node, bytes <= available / 4)) {
     return {
         .sets = sets,
@@ -117,22 +135,23 @@ Preloading preload(const Datasets& sets, const PreloadOptions& options, Communic
   const bool asked = options.mode != LoaderMode::automatic;
   const bool may_move =
       options.mode != LoaderMode::preload && !is_host_memory(options.device) && !options.augments_on_host;
-  if (!may_move || (!asked && !options.several_epochs))
-    return preload_on_host(sets, options.several_epochs, asked, node);
+  if (!may_move || (!asked && !options.several_epochs)) return preload_on_host(sets, options, asked, node);
   const Chosen chosen{.train = !sets.train->draws(), .test = true};
   const std::size_t bytes = bytes_of(sets, chosen, resident_bytes);
-  const std::size_t available = available_memory(options.device) / static_cast<std::size_t>(options.sharing);
+  const std::size_t free = available_memory(options.device) / static_cast<std::size_t>(options.sharing);
+  const std::size_t available = std::min(free, options.memory_limit);
   if (on_all(node, bytes <= available / (asked ? 1 : 10))) {
     return {.sets = sets,
             .to_device = options.reads_images ? shared_on_the_way(sets, chosen, node) : chosen.of(sets),
             .told = fmt::format("{} are in the memory of the device and take {}", chosen.images(),
                                 megabytes(bytes))};
   }
-  if (!asked) return preload_on_host(sets, options.several_epochs, asked, node);
+  if (!asked) return preload_on_host(sets, options, asked, node);
   return {.sets = sets,
           .failed = fmt::format(
-              "no room for {} in the memory of {}, of which {} are free: set data.loader = \"preload\"",
-              megabytes(bytes), to_string(options.device), megabytes(available))};
+              "no room for {} in the memory of {}, of which {} are {}: set data.loader = \"preload\"",
+              megabytes(bytes), to_string(options.device), megabytes(available),
+              available < free ? "allowed to a rank (world.memory_limit)" : "free")};
 }
 
 Datasets move_to_device(const Preloading& made, const PreloadOptions& options, const Shard& shard) {

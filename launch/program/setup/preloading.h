@@ -4,6 +4,7 @@
 // the ranks of a node share.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -23,10 +24,11 @@ struct PreloadOptions {
   LoaderMode mode = LoaderMode::automatic;
   bool several_epochs = false;
   Device device;
-  int sharing = 1;                // ranks that share the device's memory
-  int threads = 1;                // that read images for the device
-  bool augments_on_host = false;  // images are needed on the host
-  bool reads_images = true;       // ResidentOptions::read
+  int sharing = 1;                                                     // ranks that share the device's memory
+  std::size_t memory_limit = std::numeric_limits<std::size_t>::max();  // of the device, for each rank
+  int threads = 1;                                                     // that read images for the device
+  bool augments_on_host = false;                                       // images are needed on the host
+  bool reads_images = true;                                            // ResidentOptions::read
 };
 
 struct Preloading {

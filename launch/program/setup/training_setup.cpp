@@ -45,6 +45,7 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
     if (!options.kernels.empty()) planning_->prefer(options.kernels);
   });
   if (config_.network.recompute == Recompute::automatic) choose_recompute(world);
+  if (config_.device.memory_gib > 0) run_agreed(host, [&] { budget_->require(); });
   network_ = planning_->plan(host, *budget_);
   planned_codec_bytes_ = planned_codec_need(config_, registry_, world, network_->memory());
   run_agreed(host, [&] {
@@ -80,6 +81,7 @@ void TrainingSetup::prepare_data(World& world, const DeviceChoice& choice, bool 
                                .several_epochs = config_.trainer.epochs > 1,
                                .device = choice.device,
                                .sharing = choice.shared ? world.local_size() : 1,
+                               .memory_limit = config_.device.memory_limit(),
                                .threads = threads_,
                                .augments_on_host = config_.augments_on_host(),
                                .reads_images = reads_images};
@@ -111,7 +113,9 @@ TracedRun TrainingSetup::traced_run(const World& world) const {
 void TrainingSetup::prepare_plan(const World& world, const DeviceChoice& choice) {
   const Device device = choice.device;
   const int sharing = is_host_memory(device) || choice.shared ? world.local_size() : 1;
-  const std::size_t available = available_memory(device) / static_cast<std::size_t>(sharing);
+  free_memory_ = available_memory(device) / static_cast<std::size_t>(sharing);
+  const std::size_t limit = config_.device.memory_limit(), held = held_bytes(device);
+  const std::size_t left = limit > held ? limit - held : 0;
   backend_for(device).set_threads(threads_);
   planning_.emplace(config_, find_network(registry_.networks, config_.model.name), train_set(), device,
                     host_.size());
@@ -119,8 +123,9 @@ void TrainingSetup::prepare_plan(const World& world, const DeviceChoice& choice)
   for (const MemoryRemedy& each : planning_->remedies()) remedies.push_back(each.setting);
   budget_.emplace(MemoryShortage{.device = device,
                                  .batch = config_.loader.batch,
-                                 .available = available,
+                                 .available = std::min(free_memory_, left),
                                  .sharing = sharing,
+                                 .limited = left < free_memory_,
                                  .remedies = std::move(remedies)},
                   [this, &world](std::int64_t batch) { return memory_need(*planning_, batch, world); });
 }
@@ -148,20 +153,25 @@ std::string TrainingSetup::told_of_recompute() const {
                      in_units(memory.activations), in_units(memory.activations_kept));
 }
 
+std::size_t TrainingSetup::held_bytes(Device device) const {
+  const auto of_both = [&](auto bytes) { return bytes(*data_->sets.train) + bytes(*data_->sets.test); };
+  if (!is_host_memory(device)) return of_both([](const Dataset& set) { return set.on_device().size(); });
+  return of_both([](const Dataset& set) { return set.memory_bytes(); }) +
+         data_->train_loader->memory_bytes() + data_->test_loader->memory_bytes();
+}
+
 std::int64_t TrainingSetup::largest_batch(std::int64_t most) const {
   return budget_->largest_batch(most, usable_memory());
 }
 
 std::size_t TrainingSetup::usable_memory() const {
-  const std::size_t available = budget_->available();
   const auto use = device_memory_use(planning_->device());
-  if (!use) return available / 10 * 9;
   // Other batch sizes use other kernels, and allocations are rounded up: reserves twice the measured library
   // memory and 1/64 of the total. If ranks share a device, their buffers cannot be distinguished from library
   // memory.
-  const std::size_t libraries = budget_->sharing() == 1 ? use->libraries : 0;
-  const std::size_t reserve = 2 * libraries + use->total / 64;
-  return available > reserve ? available - reserve : 0;
+  const std::size_t libraries = use && budget_->sharing() == 1 ? use->libraries : 0;
+  const std::size_t reserve = use ? 2 * libraries + use->total / 64 : free_memory_ / 10;
+  return std::min(budget_->available(), free_memory_ > reserve ? free_memory_ - reserve : 0);
 }
 
 BatchRoom TrainingSetup::room_for(std::int64_t batch, const World& world) const {

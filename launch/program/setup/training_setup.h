@@ -73,7 +73,7 @@ class TrainingSetup {
   std::string kernels() const { return planning_->choices(); }
   // Call after setting the backend's threads.
   void set_threads(int threads) { threads_ = threads; }
-  // What train.recompute = "auto" or "least" chose, for the log; empty if it is set to another value.
+  // The choice of train.recompute = "auto" or "least", for the log; empty if it is set to another value.
   std::string told_of_recompute() const;
   // Memory of the batches that a Trainer copies to a GPU.
   std::size_t device_batch_bytes() const { return data_->device_bytes(config_.loader.batch); }
@@ -103,8 +103,10 @@ class TrainingSetup {
   void prepare_plan(const World& world, const DeviceChoice& choice);
   // Collective. Chooses what train.recompute = "auto" recomputes.
   void choose_recompute(const World& world);
-  // The available memory without what is kept free: see largest_batch().
+  // The budget's memory, without the part of the free memory that largest_batch() leaves free.
   std::size_t usable_memory() const;
+  // Bytes of the device's memory that images, and on a CPU batches, take.
+  std::size_t held_bytes(Device device) const;
   // Computes the need without allocating.
   MemoryNeed memory_need(NetworkPlanning& planning, std::int64_t batch, const World& world) const;
   void connect(World& world, const DeviceChoice& choice);
@@ -123,6 +125,7 @@ class TrainingSetup {
   std::unique_ptr<Timeline> timeline_;
   std::optional<NetworkPlanning> planning_;
   std::optional<MemoryBudget> budget_;
+  std::size_t free_memory_ = 0;  // of the device, for this rank, before the network was planned
   std::unique_ptr<Network> network_;
   std::unique_ptr<GradientBuckets> buckets_;
   std::unique_ptr<StepStatistics> step_statistics_;

@@ -70,6 +70,15 @@ TEST(MemoryShortage, NamesPlannedAndAvailableMemoryAndTheChange) {
   EXPECT_EQ(text.find("optimizer"), std::string::npos) << "the optimizer needs no memory: " << text;
 }
 
+TEST(MemoryShortage, NamesTheLimitOnlyIfItIsReached) {
+  Need need{[](std::int64_t batch) { return static_cast<std::size_t>(batch) * kMiB; }, 100 * kMiB};
+  MemoryShortage shortage{.batch = 64, .available = 120 * kMiB, .limited = true};
+  expect_parts(describe_shortage(shortage, need.function()),
+               {" 20", "(world.memory_limit)", "raise world.memory_limit"});
+  shortage.limited = false;
+  EXPECT_EQ(describe_shortage(shortage, need.function()).find("memory_limit"), std::string::npos);
+}
+
 TEST(MemoryShortage, NamesNoBatchIfNoneFits) {
   Need need{[](std::int64_t batch) { return static_cast<std::size_t>(batch) * kMiB; }, 100 * kMiB};
   const std::string text =

@@ -195,6 +195,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("timeout_seconds", config.timeout_seconds);
   tell("device.device", config.device.device);
   tell("device.may_share", config.device.share_device);
+  tell("device.memory_gib", config.device.memory_gib);
   tell("device.near_cores", config.device.near_cores);
   tell("run_dir", config.run_dir);
   tell("check_every", config.check_every);
@@ -466,6 +467,7 @@ std::vector<Case> cases() {
       {"kernels.cache=/kept", {"kernels.cache=/kept"}},
       {"world.device=cpu", {"device.device=cpu"}},
       {"world.share_device=true", {"device.may_share=true"}},
+      {"world.memory_limit=1.5", {"device.memory_gib=1.5"}},
       {"world.near_cores=false", {"device.near_cores=false"}},
       {"run.dir=there", {"run_dir=there"}},
       {"run.checkpoint_every=50", {"checkpoints.every=50"}},
