@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/sets/preloaded.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
+#include <future>
+#include <mutex>
 #include <utility>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/tensor/buffer.h"
 #include "data/prefetch.h"
 #include "data/sets/wrapped.h"
@@ -91,6 +96,42 @@ std::size_t PreloadMemory::bytes_of_place(const Dataset& dataset, int places) {
 std::unique_ptr<Dataset> preloaded(std::shared_ptr<const Dataset> dataset, PreloadMemory memory) {
   CHECK(!memory.places.empty(), "no place for images");
   return std::make_unique<Preloaded>(std::move(dataset), std::move(memory));
+}
+
+std::int64_t decode_now(const Dataset& preloaded, const DecodeOptions& options) {
+  const std::int64_t shards = options.shard.size,
+                     all = (preloaded.size() - options.shard.rank + shards - 1) / shards;
+  std::atomic<std::int64_t> next = 0, undecodable = 0;
+  std::mutex mutex;
+  std::exception_ptr failed;
+  const int rank = current_rank();
+  const auto work = [&](bool tells) {
+    const RankScope scope(rank);
+    std::vector<std::uint8_t> image(static_cast<std::size_t>(preloaded.image_shape().bytes()));
+    const auto fail = [&] {
+      const std::lock_guard lock(mutex);
+      if (failed == nullptr) failed = std::current_exception();
+      next = all;
+    };
+    for (std::int64_t at = next++; at < all; at = next++) {
+      try {
+        preloaded.read(options.shard.rank + at * shards, image);
+      } catch (const DataError&) {
+        ++undecodable;
+        if (options.on_error == OnError::stop) fail();
+      } catch (...) {
+        fail();
+      }
+      if (tells) options.told_progress(std::min(next.load(), all), all);
+    }
+  };
+  if (options.told_progress) options.told_progress(0, all);
+  std::vector<std::future<void>> threads;
+  for (int i = 1; i < options.threads; ++i) threads.push_back(std::async(std::launch::async, work, false));
+  work(options.told_progress != nullptr);
+  for (std::future<void>& thread : threads) thread.get();
+  if (failed != nullptr) std::rethrow_exception(failed);
+  return undecodable;
 }
 
 }  // namespace lockstep

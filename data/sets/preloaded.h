@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "data/batch_loader.h"
 #include "data/dataset.h"
 
 namespace lockstep {
@@ -19,6 +21,11 @@ namespace lockstep {
 enum class LoaderMode { automatic, stream, preload, device };
 inline constexpr std::string_view kLoaderModeWords[] = {"auto", "stream", "preload", "device"};
 constexpr std::span<const std::string_view> words_of(LoaderMode) { return kLoaderModeWords; }
+
+// When images that are kept are decoded: as training first reads them, or all before the first step.
+enum class PreloadTime { during, before };
+inline constexpr std::string_view kPreloadTimeWords[] = {"during", "before"};
+constexpr std::span<const std::string_view> words_of(PreloadTime) { return kPreloadTimeWords; }
 
 // Memory for the images: one place per sharing process; image i is in place i % places. The places are zeroed
 // at first, aligned to kAlignment, bytes_of_place() each, and in the same order in every process.
@@ -32,5 +39,19 @@ struct PreloadMemory {
 // Randomly augmented images are not kept (Dataset::draws()). An image that cannot be decoded is tried again
 // at each read.
 std::unique_ptr<Dataset> preloaded(std::shared_ptr<const Dataset> dataset, PreloadMemory memory);
+
+struct DecodeOptions {
+  Shard shard;  // of the samples: with the order of the places, those of this process's place
+  int threads = 1;
+  OnError on_error = OnError::leave_out;
+  // Called by the calling thread at the start and after each of its samples, with the number of the shard's
+  // samples begun and in all. Null: no reports.
+  std::function<void(std::int64_t done, std::int64_t all)> told_progress = {};
+};
+
+// Reads the shard's samples of a preloaded dataset, so that they are kept. Returns the number of samples that
+// cannot be decoded; with OnError::stop throws the DataError of one of them. Throws what read() throws for
+// files that cannot be read.
+std::int64_t decode_now(const Dataset& preloaded, const DecodeOptions& options);
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@ std::span<const Exclusion> exclusions() {
       {random_crop, unresized, "random parts of images differ in size"},
       {preload, random_crop, "random parts of images differ from epoch to epoch"},
       {device_loader, random_crop, "random parts of images differ from epoch to epoch"},
+      {preload_before, stream_loader, "images that are decoded in every epoch are not kept"},
       {device_loader, host_augmentation, "the loader's threads cannot change images in device memory"},
       {reproducible, sync_batch_norm, "moments over ranks depend on how many micro-batches each rank has"},
       {mixup, odd_batch, "images are mixed in pairs"},

@@ -12,9 +12,11 @@ namespace lockstep {
 
 enum class Feature {
   random_crop,
-  unresized,      // images keep the size of the dataset
-  preload,        // images are decoded into host memory once
-  device_loader,  // images are in device memory
+  unresized,       // images keep the size of the dataset
+  preload,         // images are decoded into host memory once
+  device_loader,   // images are in device memory
+  stream_loader,   // images are decoded each time
+  preload_before,  // kept images are decoded before the first step
   host_augmentation,
   mixup,
   cutmix,

@@ -40,6 +40,7 @@ struct Config {
   VerifyOptions verify;
   LoaderOptions loader;
   LoaderMode loader_mode = LoaderMode::automatic;
+  PreloadTime preload_time = PreloadTime::during;
   AugmentOn augment_on = AugmentOn::automatic;
   bool augments_on_host() const {
     return augment_on == AugmentOn::host && network.augmentation.changes_bytes();

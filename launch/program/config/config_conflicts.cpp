@@ -41,6 +41,9 @@ KeysOfFeatures keys_of_features(const Config& config) {
       {unresized, {config.dataset.resize.size <= 0, "", "data.resize above 0"}},
       {preload, {config.loader_mode == LoaderMode::preload, "data.loader = \"preload\"", ""}},
       {device_loader, {config.loader_mode == LoaderMode::device, "data.loader = \"device\"", ""}},
+      {stream_loader,
+       {config.loader_mode == LoaderMode::stream, "", "data.loader = \"preload\", \"device\" or \"auto\""}},
+      {preload_before, {config.preload_time == PreloadTime::before, "data.preload = \"before\"", ""}},
       {host_augmentation, {config.augments_on_host(), "", "data.augment_on = \"device\""}},
       {mixup, {mix.mixup > 0, "data.mixup above 0", ""}},
       {cutmix, {mix.mixup <= 0 && mix.cutmix > 0, "data.cutmix above 0", ""}},  // one error for both

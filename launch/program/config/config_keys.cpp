@@ -231,6 +231,9 @@ std::vector<Key> keys_of(const Registry& registry) {
        "node share; device: into the device's memory. auto, for several epochs: device if they take at most "
        "a tenth of a GPU's free memory, else preload if they are decoded and take at most a quarter of the "
        "free memory, else stream"},
+      {"data.preload", MEMBER(preload_time),
+       "When images that data.loader keeps in host memory are decoded. during: when training first reads "
+       "them; before: all before the first step, which shows the progress"},
       {"data.loader_threads",
        MEMBER(loader.threads),
        "Threads per rank that prepare batches. 0: one at first, and more, up to the rank's cores, while "

@@ -23,16 +23,27 @@ namespace fs = std::filesystem;
 
 // Keys that change only the speed, the paths, the output or the end of a training. train.accumulation and the
 // number of ranks are checked together with train.batch: see require_same_batch().
-constexpr std::array<std::string_view, 21> kFree = {"comm.between_nodes",  "comm.bucket_mib",
-                                                    "comm.check",          "comm.compress_within_node",
-                                                    "comm.max_ctas",       "comm.overlap",
-                                                    "comm.priority",       "comm.register_buckets",
-                                                    "comm.timeout",        "comm.timeout_seconds",
-                                                    "data.augment_on",     "data.loader",
-                                                    "data.loader_threads", "data.path",
-                                                    "data.verify",         "train.accumulation",
-                                                    "train.cuda_graph",    "train.max_skipped_steps",
-                                                    "train.recompute",     "train.threads",
+constexpr std::array<std::string_view, 22> kFree = {"comm.between_nodes",
+                                                    "comm.bucket_mib",
+                                                    "comm.check",
+                                                    "comm.compress_within_node",
+                                                    "comm.max_ctas",
+                                                    "comm.overlap",
+                                                    "comm.priority",
+                                                    "comm.register_buckets",
+                                                    "comm.timeout",
+                                                    "comm.timeout_seconds",
+                                                    "data.augment_on",
+                                                    "data.loader",
+                                                    "data.loader_threads",
+                                                    "data.path",
+                                                    "data.preload",
+                                                    "data.verify",
+                                                    "train.accumulation",
+                                                    "train.cuda_graph",
+                                                    "train.max_skipped_steps",
+                                                    "train.recompute",
+                                                    "train.threads",
                                                     "train.until_epoch"};
 constexpr std::array<std::string_view, 4> kFreeSections = {"run.", "world.", "kernels.", "profile."};
 

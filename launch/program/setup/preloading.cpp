@@ -2,6 +2,7 @@
 #include "launch/program/setup/preloading.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "comm/world.h"
 #include "core/tensor/buffer.h"
 #include "core/text/text.h"
+#include "core/timeline.h"
+#include "launch/observe/terminal/progress_meter.h"
 #include "launch/train/hold.h"
 
 namespace lockstep {
@@ -62,7 +65,9 @@ bool keep_on_host(Preloading& made, const Chosen& chosen, Communicator& node) {
     return true;
   };
   Datasets& sets = made.sets;
-  return (!chosen.train || keep(sets.train)) && (!chosen.test || keep(sets.test));
+  if ((chosen.train && !keep(sets.train)) || (chosen.test && !keep(sets.test))) return false;
+  made.on_host = chosen.of(sets);
+  return true;
 }
 
 std::size_t bytes_on_host(const Datasets& sets, const Chosen& chosen, const Communicator& node) {
@@ -152,6 +157,38 @@ Preloading preload(const Datasets& sets, const PreloadOptions& options, Communic
               "no room for {} in the memory of {}, of which {} are {}: set data.loader = \"preload\"",
               megabytes(bytes), to_string(options.device), megabytes(available),
               available < free ? "allowed to a rank (world.memory_limit)" : "free")};
+}
+
+void decode_before_training(Preloading& made, const DecodingOptions& options, Communicator& host,
+                            Communicator& node) {
+  hold_in("decode");
+  const std::int64_t begin = now_ns();
+  std::int64_t images = 0, undecodable = 0;
+  run_agreed(host, [&] {
+    for (const Dataset* set : {made.on_host.train.get(), made.on_host.test.get()}) {
+      if (set == nullptr) continue;
+      ProgressMeter meter("decoding", "images", find_terminal());
+      DecodeOptions each{.shard = {.rank = node.rank(), .size = node.size()},
+                         .threads = options.threads,
+                         .on_error = options.on_error};
+      if (options.speaks)
+        each.told_progress = [&](std::int64_t done, std::int64_t all) { meter.show(done, all); };
+      undecodable += decode_now(*set, each);
+      images += set->size();
+    }
+  });
+  if (images == 0) {
+    if (made.to_device.train == nullptr && made.to_device.test == nullptr)
+      made.told +=
+          fmt::format("{}data.preload = \"before\" has no effect, because data.loader keeps no images",
+                      made.told.empty() ? "" : "; ");
+    return;
+  }
+  const std::vector<std::int64_t> of_ranks = gather_values(node, undecodable);
+  undecodable = std::accumulate(of_ranks.begin(), of_ranks.end(), std::int64_t{0});
+  made.told += fmt::format("; all {} were read before the first step, in {:.1f} s", images,
+                           seconds_between(begin, now_ns()));
+  if (undecodable > 0) made.told += fmt::format(", and {} cannot be decoded", undecodable);
 }
 
 Datasets move_to_device(const Preloading& made, const PreloadOptions& options, const Shard& shard) {

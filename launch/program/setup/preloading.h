@@ -33,6 +33,7 @@ struct PreloadOptions {
 
 struct Preloading {
   Datasets sets;       // to read from now on
+  Datasets on_host;    // those of `sets` that keep their images in host memory; else null
   Datasets to_device;  // source for move_to_device(), of the sets that it moves; else null
   std::string told;    // the choice, for the log; empty if there was none
   std::string failed;  // why the requested mode does not fit; empty: it fits
@@ -44,6 +45,17 @@ struct Preloading {
 // free memory and half of what can be shared. On a CPU, and if images are augmented on the host, `device`
 // means `preload`.
 Preloading preload(const Datasets& sets, const PreloadOptions& options, Communicator& node);
+
+// Decodes the images of `on_host` now (data.preload = "before"), each rank of the node a share, and adds
+// their number and the time to `told`. Collective over all ranks; errors are agreed. speaks: this rank shows
+// the progress.
+struct DecodingOptions {
+  int threads = 1;
+  OnError on_error = OnError::leave_out;
+  bool speaks = false;
+};
+void decode_before_training(Preloading& made, const DecodingOptions& options, Communicator& host,
+                            Communicator& node);
 
 // Returns the sets, with those of `to_device` moved to the device; reads them whole. Throws what resident()
 // throws (data/sets/resident.h).

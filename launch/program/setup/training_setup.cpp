@@ -85,11 +85,18 @@ void TrainingSetup::prepare_data(World& world, const DeviceChoice& choice, bool 
                                .threads = threads_,
                                .augments_on_host = config_.augments_on_host(),
                                .reads_images = reads_images};
-  const Preloading made = preload(data_->sets, options, *node);
+  Preloading made = preload(data_->sets, options, *node);
   run_agreed(host_, [&] {
     if (!made.failed.empty()) {
       throw ConfigError(fmt::format("data.loader = \"{}\": {}", word_of(options.mode), made.failed));
     }
+  });
+  if (config_.preload_time == PreloadTime::before && reads_images) {
+    decode_before_training(
+        made, {.threads = threads_, .on_error = config_.dataset.on_error, .speaks = host_.rank() == 0}, host_,
+        *node);
+  }
+  run_agreed(host_, [&] {
     data_->sets = move_to_device(made, options, {.rank = world.local_rank(), .size = world.local_size()});
   });
   told_of_data_ = made.told;

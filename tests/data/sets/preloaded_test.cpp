@@ -60,6 +60,44 @@ std::vector<std::uint8_t> image_of(const Dataset& dataset, std::int64_t index, s
   return image;
 }
 
+// Two sharers, one after the other, each with several threads.
+TEST(Preloaded, DecodesEachImageOnceBeforeTraining) {
+  const auto counted = std::make_shared<Counted>(51);
+  counted->broken = 7;
+  const auto memory = places_for(*counted, 2);
+  std::int64_t told = 0, undecodable = 0;
+  for (const int rank : {0, 1}) {
+    const std::unique_ptr<Dataset> kept = preloaded_in(counted, memory);
+    const std::int64_t own = rank == 0 ? 26 : 25;
+    undecodable += decode_now(*kept, {.shard = {.rank = rank, .size = 2},
+                                      .threads = 3,
+                                      .told_progress = [&](std::int64_t done, std::int64_t all) {
+                                        EXPECT_EQ(all, own);
+                                        EXPECT_LE(done, all);
+                                        told = done;
+                                      }});
+    EXPECT_GT(told, 0);
+  }
+  EXPECT_EQ(undecodable, 1);
+  for (std::int64_t i = 0; i < counted->size(); ++i) EXPECT_EQ(counted->reads(i), 1) << i;
+  const std::unique_ptr<Dataset> kept = preloaded_in(counted, memory);
+  const Counted expected(counted->size());
+  for (std::int64_t i = 0; i < counted->size(); ++i) {
+    if (i == counted->broken) continue;
+    std::int32_t label = -1, right = -1;
+    EXPECT_EQ(image_of(*kept, i, label), image_of(expected, i, right)) << i;
+    EXPECT_EQ(label, right);
+    EXPECT_EQ(counted->reads(i), 1) << i;
+  }
+}
+
+TEST(Preloaded, DecodingStopsAtABrokenImageIfAsked) {
+  const auto counted = std::make_shared<Counted>(51);
+  counted->broken = 7;
+  const std::unique_ptr<Dataset> kept = preloaded_in(counted, places_for(*counted, 1));
+  EXPECT_THROW(decode_now(*kept, {.threads = 2, .on_error = OnError::stop}), DataError);
+}
+
 TEST(Preloaded, EqualsTheDataset) {
   for (const int places : {1, 2, 3, 7}) {
     for (const std::int64_t samples : {1, 2, 50}) {

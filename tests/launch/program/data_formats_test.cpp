@@ -226,6 +226,46 @@ TEST(DataFormats, CachingDecodedImagesChangesNoBit) {
                  exit_code::config, {"data.loader = \"preload\"", "data.random_resized_crop"});
 }
 
+// One image of 61 cannot be decoded.
+TEST(DataFormats, ImagesCanBeDecodedBeforeTheFirstStep) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> two_epochs = {"train.epochs=2"};
+  const auto run = [&](int ranks, const std::vector<std::string>& more) {
+    return run_ranks(ranks, train_photos(folder, two_epochs + more));
+  };
+  const ProgramResult during = run(1, {"data.loader=preload"});
+  ASSERT_EQ(during.exit_code, 0) << during.output;
+  const std::string digest = text_of(folder.path() / "digest");
+  for (const int ranks : {1, 2}) {
+    for (const char* loader : {"preload", "auto", "device"}) {
+      const ProgramResult before = run(ranks, {"data.preload=before", fmt::format("data.loader={}", loader)});
+      EXPECT_EQ(before.exit_code, 0) << before.output;
+      EXPECT_EQ(matches_in(before.output, R"(data: [^\n]*\b61\b[^\n]* s, and 1 cannot)"), 1) << before.output;
+      if (ranks > 1) continue;
+      EXPECT_EQ(text_of(folder.path() / "digest"), digest) << loader;
+    }
+  }
+  expect_failure(run(2, {"data.preload=before", "data.loader=preload", "data.on_error=stop"}),
+                 exit_code::data, {"damaged.jpg"});
+  expect_failure(run(2, {"data.preload=before", "data.loader=stream"}), exit_code::config,
+                 {"data.preload = \"before\"", "data.loader"});
+  const ProgramResult one_epoch = run(1, {"data.preload=before", "train.epochs=1"});
+  EXPECT_EQ(one_epoch.exit_code, 0) << one_epoch.output;
+  EXPECT_EQ(matches_in(one_epoch.output, R"(data\.preload = "before" has no effect)"), 1) << one_epoch.output;
+}
+
+// With nothing to save, the job can be repeated.
+TEST(DataFormats, ASignalEndsDecodingBeforeTheFirstStep) {
+  const TemporaryFolder folder;
+  const std::string held = (folder.path() / "held").string();
+  const std::string command =
+      train_photos(folder, {"data.preload=before", "data.loader=preload", "train.epochs=2"});
+  const ProgramResult result =
+      run_shell(fmt::format("LOCKSTEP_HOLD=decode:0:{0} {1} & run=$!\n{2}kill -INT $run\nwait $run", held,
+                            command, wait_until("[ -e " + held + " ]")));
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+}
+
 // The loader's threads augment images that are read again or cached.
 TEST(DataFormats, AugmentingOnTheHostChangesNoBit) {
   const TemporaryFolder folder;

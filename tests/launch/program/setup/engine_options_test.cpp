@@ -60,6 +60,7 @@ std::map<std::string, std::string> told(const Config& config) {
 
   tell("verify.extent", name_of(config.verify.extent, {"headers", "all", "none"}));
 
+  tell("preload_time", name_of(config.preload_time, {"during", "before"}));
   tell("loader_mode", name_of(config.loader_mode, {"auto", "stream", "preload", "device"}));
   tell("augment_on", name_of(config.augment_on, {"auto", "host", "device"}));
   const LoaderOptions loader = loader_options(config, {.kind = DeviceKind::cuda, .index = 3});
@@ -335,6 +336,7 @@ std::vector<Case> cases() {
       {"data.loader=stream", {"loader_mode=stream"}},
       {"data.loader=preload", {"loader_mode=preload"}},
       {"data.loader=device", {"loader_mode=device"}},
+      {"data.preload=before", {"preload_time=before"}},
       {"data.loader_threads=7", {"loader.threads=7"}},
       {"data.verify=all", {"verify.extent=all"}},
       {"data.verify=none", {"verify.extent=none"}},
