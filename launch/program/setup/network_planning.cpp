@@ -88,7 +88,7 @@ std::vector<MemoryRemedy> NetworkPlanning::remedies() const {
   if (set == Recompute::nothing && !graph_.blocks().empty())
     remedies.push_back({.setting = "train.recompute=true",
                         .apply = [](Config& config) { config.network.recompute = Recompute::blocks; }});
-  if (!set.is_open() && graph_.layers().size() >= kLayersOfTwoSegments)
+  else if (!set.is_open() && graph_.layers().size() >= kLayersOfTwoSegments)
     remedies.push_back({.setting = "train.recompute=auto",
                         .apply = [](Config& config) { config.network.recompute = Recompute::least; }});
   if (storage_type(config_.network.precision) == DType::f32)
