@@ -49,6 +49,28 @@ const SafetensorsEntry& matching_entry(const WeightsFile& file, const StateTenso
   }
 }
 
+// The head's weight with its classes in the file, if the file differs from the network only in their number.
+struct OtherClasses {
+  std::string weight;
+  std::int64_t in_file = 0;
+  std::int64_t in_network = 0;
+};
+std::optional<OtherClasses> other_classes(const WeightsFile& file, std::span<const StateTensor> tensors,
+                                          const std::string& head) {
+  std::optional<OtherClasses> found;
+  for (const StateTensor& tensor : tensors) {
+    const SafetensorsEntry* entry = belongs_to(head, tensor.name) ? file.find(tensor.name) : nullptr;
+    if (entry == nullptr) continue;
+    const auto ours = tensor.layout.shape().dims(), theirs = entry->shape.dims();
+    if (ours.empty() || theirs.size() != ours.size() ||
+        !std::ranges::equal(ours.subspan(1), theirs.subspan(1)))
+      return std::nullopt;
+    if (ours.front() != theirs.front() && (!found || ours.size() > 1))
+      found = {.weight = tensor.name, .in_file = theirs.front(), .in_network = ours.front()};
+  }
+  return found;
+}
+
 // Values rounded to T for storing.
 template <typename T>
 std::vector<T> rounded(std::span<const float> values) {
@@ -144,13 +166,23 @@ std::vector<std::string> StateSnapshot::save(const std::filesystem::path& path,
   return kept;
 }
 
-void load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options) {
+std::string load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options) {
   const SharedTensors shared(network);
   WeightsFile file(path, shared.tensors());
+  bool keeps_head = options.reset_head == ResetHead::always;
+  std::string note = keeps_head ? fmt::format("\"{}\" initialised randomly", network.head()) : "";
+  if (options.reset_head == ResetHead::automatic) {
+    if (const auto other = other_classes(file, shared.tensors(), network.head())) {
+      keeps_head = true;
+      note = fmt::format(
+          "\"{}\" initialised randomly, because \"{}\" has {} classes in the file and {} in the network",
+          network.head(), other->weight, other->in_file, other->in_network);
+    }
+  }
   StateReader present(network.device());
   StateCopy state;
   for (const StateTensor& tensor : shared.tensors()) {
-    if (options.keeps_head && belongs_to(network.head(), tensor.name)) {
+    if (keeps_head && belongs_to(network.head(), tensor.name)) {
       present.tensor(tensor, StateScope::replicated);
       state.tensors.push_back(std::move(present.copy().tensors.back()));
       continue;
@@ -163,6 +195,7 @@ void load_state(Network& network, const std::filesystem::path& path, const LoadO
   }
   StateWriter writer(network.device(), state);
   network.visit_state(writer);
+  return note;
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/network.h"
@@ -46,9 +47,17 @@ class StateSnapshot {
   std::vector<bool> is_statistic_;  // by entry
 };
 
+// When Network::head() keeps its initial parameters instead of those of the file.
+enum class ResetHead {
+  never,      // a head for another number of classes is an error
+  always,     // the file's head is not read
+  automatic,  // if its number of classes is not the network's
+};
+inline constexpr std::string_view kResetHeadWords[] = {"false", "true", "auto"};
+constexpr std::span<const std::string_view> words_of(ResetHead) { return kResetHeadWords; }
+
 struct LoadOptions {
-  // Keep the parameters of Network::head() and do not load them: the file's head may be for other classes.
-  bool keeps_head = false;
+  ResetHead reset_head = ResetHead::never;
 };
 
 // Reads all tensors of the network's state from a safetensors file in fp32, fp16 or bf16. The file's running
@@ -56,6 +65,8 @@ struct LoadOptions {
 // ("module.") is removed. Throws DataError for tensors that the network does not have, except those that
 // WeightsFile ignores. On an error nothing has changed. Throws IoError, DataError (naming the tensor, its
 // shape in the file and in the network).
-void load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options = {});
+// Returns a note, for the line that names the file, if the head keeps its initial parameters; else an empty
+// text.
+std::string load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options = {});
 
 }  // namespace lockstep

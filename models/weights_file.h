@@ -27,6 +27,10 @@ class WeightsFile {
   std::string_view name_of(const SafetensorsEntry& entry) const {
     return std::string_view(entry.name).substr(prefix_.size());
   }
+  // The entry of this name in the network; null if there is none.
+  const SafetensorsEntry* find(std::string_view name) const {
+    return reader_.find(prefix_ + std::string(name));
+  }
   // The entry for the tensor. Throws DataError if there is none, or if its shape differs or its type is not
   // supported.
   const SafetensorsEntry& matching(const StateTensor& tensor) const;

@@ -12,6 +12,7 @@
 
 #include "core/number_option.h"
 #include "models/graph.h"
+#include "models/network_state.h"
 #include "models/networks/layers.h"
 
 namespace lockstep {
@@ -32,7 +33,7 @@ struct NetworkChoice {
   Stem stem = Stem::automatic;               // resnet18 to resnet50, mobilenet_v2
   bool zero_init_residual = false;           // resnets
   bool sync_batch_norm = false;              // used in planning: NetworkOptions::batch_norm_ranks
-  bool reset_head = false;                   // used in loading weights: LoadOptions::keeps_head
+  ResetHead reset_head = ResetHead::never;   // used in loading weights: LoadOptions
   std::vector<std::string> freeze = {};      // used in building the graph: prefixes for Graph::freeze
   double dropout = kOwnDropout;              // mlp, cnn, vgg11_bn, mobilenet_v2
   static constexpr double kOwnDropout = -1;  // the value of the network's paper, or none

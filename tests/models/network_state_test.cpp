@@ -113,12 +113,40 @@ TEST_F(NetworkStateTest, AHeadWithOtherClassesIsInitialisedOnRequest) {
   NetworkFixture fresh(other, build, 2), untouched(other, build, 2);
   const std::string refused = error_of_loading(fresh.network(), file_);
   expect_parts(refused, {"fc2.weight", "[5, 128]", "[3, 128]", "model.reset_head"});
-  load_state(fresh.network(), file_, {.keeps_head = true});
+  load_state(fresh.network(), file_, {.reset_head = ResetHead::always});
   for (const char* name : {"conv1.weight", "bn2.running_var", "fc1.bias"})
     EXPECT_EQ(values_of(fresh.network(), name), values_of(trained.network(), name)) << name;
   for (const char* name : {"fc2.weight", "fc2.bias"})
     EXPECT_EQ(values_of(fresh.network(), name), values_of(untouched.network(), name)) << name;
   EXPECT_NE(values_of(fresh.network(), "fc1.bias"), values_of(untouched.network(), "fc1.bias"));
+}
+
+TEST_F(NetworkStateTest, AutomaticResetReplacesOnlyAHeadWithOtherClasses) {
+  constexpr LoadOptions kAutomatic{.reset_head = ResetHead::automatic};
+  const auto build = [](Graph& graph) { cnn(graph); };
+  NetworkFixture trained(kStateInput, build, 1);
+  StateSnapshot(trained.network()).save(file_);
+  NetworkFixture same(kStateInput, build, 2);
+  EXPECT_EQ(load_state(same.network(), file_, kAutomatic), "");
+  EXPECT_EQ(values_of(same.network(), "fc2.weight"), values_of(trained.network(), "fc2.weight"));
+  GraphInput input = kStateInput;
+  input.classes = 3;
+  NetworkFixture other(input, build, 2), untouched(input, build, 2);
+  const std::string note = load_state(other.network(), file_, kAutomatic);
+  expect_parts(note, {"\"fc2.weight\"", " 5 classes in the file", " 3 in the network"});
+  EXPECT_EQ(values_of(other.network(), "fc1.bias"), values_of(trained.network(), "fc1.bias"));
+  for (const char* name : {"fc2.weight", "fc2.bias"})
+    EXPECT_EQ(values_of(other.network(), name), values_of(untouched.network(), name)) << name;
+}
+
+// A head that reads other features belongs to another network.
+TEST_F(NetworkStateTest, AutomaticResetRefusesAHeadWithOtherFeatures) {
+  NetworkFixture trained(kStateInput, [](Graph& graph) { cnn(graph, {.hidden = 64}); });
+  StateSnapshot(trained.network()).save(file_);
+  GraphInput input = kStateInput;
+  input.classes = 3;
+  NetworkFixture other(input, [](Graph& graph) { cnn(graph); });
+  EXPECT_THROW(load_state(other.network(), file_, {.reset_head = ResetHead::automatic}), DataError);
 }
 
 TEST_F(NetworkStateTest, OnlyTheLastLayerIsAHead) {
@@ -130,7 +158,7 @@ TEST_F(NetworkStateTest, OnlyTheLastLayerIsAHead) {
   const std::string refused = error_of_loading(other.network(), file_);
   EXPECT_NE(refused.find("\"fc1.weight\""), std::string::npos) << refused;
   EXPECT_EQ(refused.find("reset_head"), std::string::npos) << refused;
-  EXPECT_THROW(load_state(other.network(), file_, {.keeps_head = true}), DataError);
+  EXPECT_THROW(load_state(other.network(), file_, {.reset_head = ResetHead::always}), DataError);
 }
 
 TEST_F(NetworkStateTest, PrefixesOfWrappersAreRemovedFromNames) {

@@ -64,8 +64,8 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
   const std::optional<Config> agreed = agreed_config(communicator, command);
   if (!agreed) return exit_code::done;
   Config config = *agreed;
-  config.loader_mode = LoaderMode::stream;  // test samples are read once, training samples never
-  config.model.reset_head = false;          // evaluation uses the saved head
+  config.loader_mode = LoaderMode::stream;     // test samples are read once, training samples never
+  config.model.reset_head = ResetHead::never;  // evaluation uses the saved head
   const auto& flags = command.own<EvalFlags>();
   if (flags.init.empty() == flags.resume.from.empty())
     throw_agreed(

@@ -123,9 +123,10 @@ std::optional<std::int64_t> read_integer(const toml::node& node, const detail::I
   return read_integer(node, static_cast<const detail::Integer&>(integer));
 }
 
-// Returns a word that is not one of the choice's.
+// Returns a word that is not one of the choice's. The words may include true and false, given as such.
 std::optional<std::string> read_word(const toml::node& node, const detail::Choice& choice) {
-  const auto given = node.value_exact<std::string>();
+  const auto flag = node.value_exact<bool>();
+  const auto given = flag ? std::string(*flag ? "true" : "false") : node.value_exact<std::string>();
   const auto found = std::ranges::find(choice.words, given.value_or(""));
   if (found == choice.words.end()) return given;
   choice.set(choice.place, static_cast<std::size_t>(found - choice.words.begin()));
@@ -302,7 +303,7 @@ void Loader::assign(const Key& key, const toml::node& node, const Origin& origin
   const auto into = [&](const auto& member) {
     if constexpr (std::is_same_v<std::decay_t<decltype(member)>, detail::Choice>) {
       place.unknown_word = read_word(node, member);
-      return node.is_string();
+      return node.is_string() || (node.is_boolean() && !place.unknown_word);
     } else if constexpr (std::is_same_v<std::decay_t<decltype(member)>, detail::Integer>) {
       place.no_room_for = read_integer(node, member);
       return node.is_integer();

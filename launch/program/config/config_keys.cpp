@@ -87,8 +87,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        "do not change, and their batch norm uses its running statistics without updating them. []: train all "
        "layers"},
       {"model.reset_head", MEMBER(model.reset_head),
-       "With --init: do not load the classifier head (the last linear layer) but initialise it randomly, so "
-       "that the classes may differ from the file's"},
+       "With --init: true does not load the classifier head (the last linear layer) but initialises it "
+       "randomly, so that the classes may differ from the file's; auto does so only if their number differs"},
       {"model.layer", MEMBER(model.layers),
        "layers: the layers, as tables [[model.layer]] (models/networks/layers.md). A field can be overridden "
        "as model.layer.NAME.FIELD"},

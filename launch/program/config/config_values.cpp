@@ -154,7 +154,8 @@ std::string value_text(const Member& member) {
       return fmt::format("[{}]", fmt::join(*list, ", "));
     }
     std::string operator()(const Choice& choice) const {
-      return quoted(std::string(choice.words[choice.get(choice.place)]));
+      const std::string word(choice.words[choice.get(choice.place)]);
+      return word == "true" || word == "false" ? word : quoted(word);
     }
     std::string operator()(const std::array<double, 3>* list) const {
       return fmt::format("[{}]", fmt::join(*list, ", "));

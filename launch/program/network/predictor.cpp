@@ -50,7 +50,10 @@ Predictor::Predictor(const Config& config, const Registry& registry, const Datas
   const MemoryBudget budget = budget_for(planning_, config, options.device);
   network_ = planning_.plan(host, budget);
   run_agreed(host, [&] {
-    if (options.state == nullptr) return load_state(*network_, options.weights);
+    if (options.state == nullptr) {
+      load_state(*network_, options.weights);
+      return;
+    }
     StateWriter writer(options.device, *options.state);
     network_->visit_state(writer);
   });

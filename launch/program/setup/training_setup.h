@@ -45,6 +45,8 @@ class TrainingSetup {
   const Datasets& datasets() const { return data_->sets; }
   // How images reach the loaders, for the log; empty if there was no choice.
   const std::string& told_of_data() const { return told_of_data_; }
+  // On rank 0, the note of load_state(); empty if there is none.
+  const std::string& told_of_weights() const { return told_of_weights_; }
   // GPUs that are visible to this job but that no rank uses: "4 of 8 on node7"; empty: none.
   const std::string& unused_devices() const { return unused_devices_; }
   Dataset& train_set() { return *data_->sets.train; }
@@ -120,7 +122,7 @@ class TrainingSetup {
   std::unique_ptr<Communicator> layers_communicator_;  // for synchronised batch norm; else null
   std::optional<CommunicatorGather> across_;           // uses layers_communicator_
   std::optional<TrainingData> data_;
-  std::string told_of_data_;
+  std::string told_of_data_, told_of_weights_;
   std::string unused_devices_;
   std::unique_ptr<Timeline> timeline_;
   std::optional<NetworkPlanning> planning_;

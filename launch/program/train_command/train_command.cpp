@@ -14,6 +14,7 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/enum_words.h"
 #include "core/text/text.h"
 #include "launch/observe/jobs/progress_publisher.h"
 #include "launch/observe/profile/trace.h"
@@ -72,8 +73,9 @@ std::string rate_line(const Config& config, TrainingSetup& training) {
 
 // Warns where model.reset_head or model.freeze is set without --init. Called before the first step.
 void warn_of_random_start(const Config& config) {
-  if (config.model.reset_head)
-    log::shared_warning("model.reset_head = true without --init: the whole network is initialised randomly");
+  if (config.model.reset_head != ResetHead::never)
+    log::shared_warning("model.reset_head = {} without --init: the whole network is initialised randomly",
+                        word_of(config.model.reset_head));
   if (!config.model.freeze.empty())
     log::shared_warning("model.freeze is set without --init: frozen layers keep their random initial values");
 }
@@ -180,10 +182,8 @@ void tell_from_where(TrainJob& job, const Command& command) {
                                  job.saved->folder.string()));
     job.saved.reset();
   } else if (!command.init.empty()) {
-    job.report->line("training starts from " + command.init +
-                     (job.config.model.reset_head
-                          ? fmt::format(", with \"{}\" initialised randomly", job.training->network().head())
-                          : ""));
+    const std::string& told = job.training->told_of_weights();
+    job.report->line("training starts from " + command.init + (told.empty() ? "" : ", with " + told));
   } else {
     warn_of_random_start(job.config);
   }

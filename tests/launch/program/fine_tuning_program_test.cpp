@@ -7,10 +7,13 @@
 #include <fstream>
 #include <map>
 #include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
@@ -71,6 +74,77 @@ TEST_F(FineTuning, HeadForOtherClassesIsInitialisedFromTheSeed) {
       EXPECT_EQ(values, (name.starts_with("fc2.") ? anew : trained_).at(name)) << name;
     }
   }
+}
+
+TEST_F(FineTuning, AutomaticResetReplacesAHeadOnlyForOtherClasses) {
+  const std::string file = workplace_.path("begun.safetensors").string();
+  const auto begun = [&](const Settings& settings) {
+    const ProgramResult result =
+        run_ranks(2, command(together(settings, together(kStandStill, {"model.reset_head=auto"})),
+                             from_trained() + " --export " + file));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result.output;
+  };
+  const Tensors anew = exported(1, together(kOtherClasses, kStandStill), "", "anew.safetensors");
+  const std::string other = begun(kOtherClasses);
+  EXPECT_EQ(count(lines_naming(other, "\"fc2.weight\"", "4 classes in the file and 7"), "\n"), 1) << other;
+  const Tensors replaced = tensors_of(file);
+  EXPECT_EQ(replaced.at("fc2.weight"), anew.at("fc2.weight"));
+  EXPECT_EQ(replaced.at("fc1.weight"), trained_.at("fc1.weight"));
+  const std::string same = begun({});
+  EXPECT_EQ(count(same, "fc2"), 0) << same;
+  EXPECT_EQ(tensors_of(file).at("fc2.weight"), trained_.at("fc2.weight"));
+}
+
+// The preset, with small images and few of them. Its file has the tensors of torchvision's resnet18.
+TEST(FineTuningPreset, TrainsFromImageNetsClassesAndProfilesTwoCycles) {
+  const Workplace workplace("fine_tuning_preset");
+  const auto settings = [&](int classes, int steps, const Settings& more) {
+    std::string text;
+    for (const std::string& setting :
+         together({"data.format=synthetic", "data.synthetic.height=32", "data.synthetic.width=32",
+                   "data.synthetic.channels=3", "data.synthetic.train_samples=1000",
+                   fmt::format("data.synthetic.test_samples={}", classes),
+                   fmt::format("data.synthetic.classes={}", classes), fmt::format("train.steps={}", steps),
+                   "data.resize=40", "train.batch=2", "train.threads=1", "kernels.choose=direct",
+                   "world.device=cpu", "run.measure_peak=false", "run.dir=" + workplace.path("run").string()},
+                  more))
+      text += " --set '" + setting + "'";
+    return text;
+  };
+  const std::string train = program("lockstep") + " train cifar10_resnet18_finetune",
+                    file = workplace.path("imagenet.safetensors").string(),
+                    tuned = workplace.path("tuned.safetensors").string();
+  const ProgramResult first =
+      run_ranks(1, train + settings(1000, 1, {"profile.active=0"}) + " --export " + file);
+  ASSERT_EQ(first.exit_code, 0) << first.output;
+  ASSERT_EQ(tensors_of(file).at("fc.bias").size(), 1000u);
+  EXPECT_EQ(count(first.output, "model.reset_head = auto without --init"), 1) << first.output;
+  const ProgramResult result =
+      run_ranks(1, train + settings(10, 10, {}) + " --init " + file + " --export " + tuned);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(lines_naming(result.output, "\"fc.weight\"", "1000 classes in the file and 10"), "\n"), 1)
+      << result.output;
+  EXPECT_EQ(tensors_of(tuned).at("fc.bias").size(), 10u);
+  std::multiset<std::string> steps;
+  for (const auto& entry : std::filesystem::directory_iterator(workplace.path("run/profile"))) {
+    std::int64_t most = 0, blocks = 0, layers = 0;
+    const nlohmann::json trace = nlohmann::json::parse(text_of(entry.path()));
+    for (const nlohmann::json& event : trace.at("traceEvents")) {
+      const std::string name = event.at("name");
+      if (name.starts_with("ProfilerStep#")) steps.insert(name.substr(name.find('#') + 1));
+      if (event.at("ph") == "C")
+        most = std::max(most, event.at("args").at("activations").get<std::int64_t>());
+      blocks += name == "[memory]";
+      if (name != "convolution forward") continue;
+      ++layers;
+      EXPECT_TRUE(event.at("args").at("place").get<std::string>().starts_with("models/networks/")) << event;
+    }
+    EXPECT_GT(most, 0) << entry.path();
+    EXPECT_GT(blocks, 0) << entry.path();
+    EXPECT_EQ(layers, 3 * 20) << "steps and convolutions of ResNet-18: " << entry.path();
+  }
+  EXPECT_EQ(steps, (std::multiset<std::string>{"3", "4", "5", "8", "9", "10"}));
 }
 
 TEST_F(FineTuning, FrozenLayersStayBitForBitOnAnyNumberOfRanks) {

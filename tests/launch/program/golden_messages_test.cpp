@@ -37,6 +37,7 @@ TEST(GoldenMessages, AreWhatUsersRead) {
        "train.batch=..."},
       {"train fashion_mnist_cn", exit_code::config,
        "unknown preset fashion_mnist_cn; did you mean fashion_mnist_cnn? Presets: cifar10_resnet18, "
+       "cifar10_resnet18_finetune, "
        "cifar10_resnet20, dense_binary, fashion_mnist_cnn, fashion_mnist_mlp, fashion_mnist_resnet20, "
        "imagenet_resnet50; a file is given as PATH.toml"},
       {"train DIR/none.toml", exit_code::io,

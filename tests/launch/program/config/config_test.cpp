@@ -154,6 +154,19 @@ TEST(Config, OverrideValuesAreTomlOrABareWord) {
   EXPECT_TRUE(config.network.mean.empty());
 }
 
+// A file of an earlier version contains a bool.
+TEST(Config, WordsTrueAndFalseAreReadAndPrintedAsBools) {
+  for (const auto& [value, expected] : std::map<std::string, ResetHead>{
+           {"true", ResetHead::always}, {"false", ResetHead::never}, {"\"auto\"", ResetHead::automatic}}) {
+    const Config config = from_text(fmt::format("[data]\npath = \"x\"\n[model]\nreset_head = {}\n", value));
+    EXPECT_EQ(config.model.reset_head, expected) << value;
+    EXPECT_EQ(with({"model.reset_head=" + value}).model.reset_head, expected) << value;
+    expect_parts(to_toml(config), {fmt::format("reset_head = {}\n", value)});
+  }
+  expect_parts(set_error("model.reset_head=yes"), {"model.reset_head = \"yes\"", "false, true, auto"});
+  expect_parts(text_error("[model]\nstem = true\n"), {"FILE:2: ", "model.stem = true", "cifar"});
+}
+
 TEST(Config, BoundaryValuesAreAllowed) {
   for (const char* text :
        {"train.batch=1", "train.steps=0", "train.threads=0", "train.seed=0", "data.loader_threads=0",

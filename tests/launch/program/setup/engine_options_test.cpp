@@ -79,7 +79,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("choice.zero_init_residual", choice.zero_init_residual);
   tell("choice.sync_batch_norm", choice.sync_batch_norm);
   tell("choice.dropout", choice.dropout);
-  tell("choice.reset_head", choice.reset_head);
+  tell("choice.reset_head", word_of(choice.reset_head));
   tell("choice.freeze", fmt::format("{}", fmt::join(choice.freeze, " ")));
   tell("choice.loss", word_of(choice.loss));
   tell("choice.layers", layers_text(choice.layers));
@@ -265,6 +265,7 @@ std::vector<Case> cases() {
       {"model.sync_batch_norm=true", {"choice.sync_batch_norm=true"}},
       {"model.dropout=0.25", {"choice.dropout=0.25"}},
       {"model.reset_head=true", {"choice.reset_head=true"}},
+      {"model.reset_head=auto", {"choice.reset_head=auto"}},
       {"model.freeze=[\"conv1\", \"layer1.0\"]", {"choice.freeze=conv1 layer1.0"}},
       {"run.export_precision=fp16", {"export_precision=fp16"}},
       {"run.export_precision=bf16", {"export_precision=bf16"}},
