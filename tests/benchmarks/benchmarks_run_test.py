@@ -85,6 +85,19 @@ class Benchmarks(unittest.TestCase):
         self.assertGreater(result["result"]["files_megabytes_per_second"]["median"], 0)
         self.assertLessEqual({row["stage"] for row in rows}, set(output.split()))
 
+    def test_fine_tuning_batches_train_by_equal_samples(self):
+        settings = ["data.format=synthetic", "data.synthetic.height=32", "data.synthetic.width=32", "data.synthetic.channels=3",
+                    "data.synthetic.train_samples=16", "data.synthetic.test_samples=4", "data.resize=40", "train.threads=1",
+                    "kernels.choose=direct"]
+        command = [ROOT / "benchmarks/fine_tuning_batches.py", "--lockstep", BIN / "lockstep",
+                   *(part for setting in settings for part in ("--set", setting))]
+        result, output = self.result_of([*command, "--batches", "1", "4", "--samples", "8"])
+        self.assertEqual([(row["batch"], row["steps"], row["samples"]) for row in result["rows"]], [(1, 8, 8), (4, 2, 8)])
+        for row in result["rows"]:
+            self.assertTrue(0 < row["busy"] <= 1 and row["memory_bytes"] > 1e6 and row["samples_per_second"] > 0, row)
+        self.assertEqual(len(re.findall(r"(?m)^batch +\d+ .* samples/s .* GiB", output)), 2, output)
+        self.assertEqual(run([*command, "--batches", "3", "--samples", "8", "--json", self.json]).returncode, 64)
+
     def test_gossip_bench_measures_all_reduce_and_ring(self):
         result, output = self.result_of(
             # As a user starts it, without OMP_WAIT_POLICY: the benchmark then restarts itself
