@@ -90,9 +90,11 @@ void observed(const Pass& pass, const PlannedNode& planned, std::size_t node, Di
               Work work) {
   const ProfilerRange range = range_of(planned, node);
   if (pass.across != nullptr) pass.across->set_layer(static_cast<std::int32_t>(node));
-  if (pass.observer == nullptr) return work();
-  const std::int64_t begin = now_ns();
+  const std::int64_t begin = pass.observer == nullptr ? 0 : now_ns();
+  if (pass.marker != nullptr) pass.marker->layer_begins();
   work();
+  if (pass.marker != nullptr) pass.marker->layer_ends(node, direction);
+  if (pass.observer == nullptr) return;
   pass.stream.synchronize();
   pass.observer->layer_ran(node, direction, begin, now_ns());
 }

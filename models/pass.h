@@ -3,6 +3,8 @@
 // Pass: the parameters of one forward or backward of a Network.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "core/stream.h"
@@ -14,14 +16,25 @@ namespace lockstep {
 enum class Mode { training, evaluation };
 
 enum class Direction { forward, recompute, backward_parameters, backward_inputs };
+inline constexpr std::array kDirections = {Direction::forward, Direction::recompute,
+                                           Direction::backward_parameters, Direction::backward_inputs};
 
-// Called with the begin and end of each layer. For diagnosis only: the host waits for every layer.
+// Called with the begin and end of each layer, on the host's clock.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
   // node: index into Network::nodes().
   virtual void layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns,
                          std::int64_t end_ns) = 0;
+};
+
+// Marks the begin and end of each layer in the order of the stream, for example by events. The host does not
+// wait, and the calls may be recorded.
+class LayerMarker {
+ public:
+  virtual ~LayerMarker() = default;
+  virtual void layer_begins() = 0;
+  virtual void layer_ends(std::size_t node, Direction direction) = 0;
 };
 
 struct Pass {
@@ -37,7 +50,8 @@ struct Pass {
   GradientListener* listener = nullptr;
   // Called for each parameter before forward reads it.
   ParameterGate* gate = nullptr;
-  LayerObserver* observer = nullptr;
+  LayerObserver* observer = nullptr;  // for diagnosis only: the host waits for every layer
+  LayerMarker* marker = nullptr;
   // For synchronised batch norm: gathers values of all ranks. Not used in evaluation.
   RankGather* across = nullptr;
   // True for a forward that is repeated for backward: it changes no state.

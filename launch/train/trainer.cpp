@@ -256,15 +256,15 @@ void Trainer::step() {
   plan_ = end_->begin_step(place_);
   place_.exchange_changed = false;
   marks_.begin(place_.slot, position_.step + 1);
-  const bool observed = observes_buckets();
-  clock_.begin(place_.slot, position_.step, observed);
+  const StepDetail detail = this->detail();
+  clock_.begin(place_.slot, position_.step, detail != StepDetail::phases);
   if (!plan_.exchanges) clock_.without_exchange();
   train_.begin(stream_, place_.slot);
   clock_.has_data();
   results_.ask_for_norm(place_.slot, wants_norm());
   parts_.optimizer.set_learning_rate(place_.slot, schedule_.at(position_.step));
   exchanged_rate_.set(place_.slot, schedule_.at(position_.step));
-  recordings_.run(end_->kind_of(position_.step), place_.slot, observed, [this] { enqueue_step(); });
+  recordings_.run(end_->kind_of(position_.step), place_.slot, detail, [this] { enqueue_step(); });
   clock_.end();
   end_->end_step(place_);
   ++position_.enqueued;
@@ -281,11 +281,22 @@ void Trainer::step() {
 // Recording the times of a bucket adds three nodes to a recorded step and costs GPU time. So one replayed
 // step in 16 records them, unless all steps are traced or codecs are compared. The first such step is the
 // third, because the first two are never replayed. The same on every rank.
-bool Trainer::observes_buckets() const {
+StepDetail Trainer::detail() const {
   constexpr std::int64_t kEvery = 16, kFirst = 2;
-  if (!recordings_.records() || traces_) return true;
-  if (!ledger_) return false;
-  return (codec_trial_ && !codecs_held_ && !codec_trial_->decided()) || position_.enqueued % kEvery == kFirst;
+  if (clock_.observes_layers()) return StepDetail::layers;
+  if (!recordings_.records() || traces_) return StepDetail::buckets;
+  if (!ledger_) return StepDetail::phases;
+  const bool observed =
+      (codec_trial_ && !codecs_held_ && !codec_trial_->decided()) || position_.enqueued % kEvery == kFirst;
+  return observed ? StepDetail::buckets : StepDetail::phases;
+}
+
+void Trainer::observe_layers(LayerObserver* observer) {
+  const std::size_t layer_runs = parts_.network.nodes().size() * kDirections.size();
+  if (stream_.runs_on_host())
+    parts_.observer = observer;
+  else
+    clock_.observe_layers(observer, layer_runs * static_cast<std::size_t>(options_.accumulation));
 }
 
 // If steps of the previous epoch are under way, settle() resets the sums later.
@@ -306,10 +317,12 @@ void Trainer::begin_sums() {
 // earlier layers.
 void Trainer::enqueue_step() {
   train_.rewind();
+  layer_marker_ = clock_.enqueues_layers();
   end_->before_forward(place_);
   const std::int64_t last = options_.accumulation - 1;
   for (std::int64_t micro = 0; micro < last; ++micro) micro_batch(micro, nullptr);
   micro_batch(last, plan_.sends_during_backward ? &parts_.buckets : nullptr);
+  layer_marker_ = nullptr;
   marks_.after_backward(stream_, place_.slot);
   end_->after_backward(place_);
 }
@@ -325,6 +338,7 @@ void Trainer::micro_batch(std::int64_t micro, GradientListener* exchange) {
                   .listener = exchange,
                   .gate = micro == 0 ? plan_.gate : nullptr,
                   .observer = parts_.observer,
+                  .marker = layer_marker_,
                   .across = parts_.across};
   clock_.time(Phase::forward, micro, [&] {
     parts_.network.forward(*batch, pass);

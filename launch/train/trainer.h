@@ -143,8 +143,10 @@ class Trainer {
   void visit_state(StateVisitor& visitor);
 
   std::int64_t steps() const { return position_.step; }
-  // Call between steps; null: no observer. Replayed steps do not call it.
-  void observe_layers(LayerObserver* observer) { parts_.observer = observer; }
+  // Call between steps, after finish_steps(), on all ranks alike; null: no observer. On a CPU the observer is
+  // called as layers run. On a GPU events on the device take the times, and it is called for all layers of a
+  // step, replayed or not, when the host reads the results of the step.
+  void observe_layers(LayerObserver* observer);
   bool replays_steps() const { return recordings_.records(); }
   // Collective; call between steps. Waits for the steps under way, so that the timeline contains them.
   void finish_steps();
@@ -287,8 +289,8 @@ class Trainer {
   // Total so far; see EpochRecord::communication_without_core.
   double communication_without_core();
   bool epoch_is_over() const { return position_.epoch_step == parts_.train.steps_in_epoch(position_.epoch); }
-  // True if a GPU records times of the buckets in the step that begins.
-  bool observes_buckets() const;
+  // The times that a GPU takes in the step that begins.
+  StepDetail detail() const;
   void begin_epoch();
   void begin_sums();
   void visit_position(StateVisitor& visitor);
@@ -330,8 +332,9 @@ class Trainer {
   bool traces_;                                        // a rank has a timeline
   std::span<TrainingObserver* const> observers_ = {};  // during fit()
   Position position_;
-  StepPlace place_;  // the step that is being enqueued
-  StepPlan plan_;    // of that step
+  StepPlace place_;                      // the step that is being enqueued
+  StepPlan plan_;                        // of that step
+  LayerMarker* layer_marker_ = nullptr;  // of the micro-batches that are being enqueued; may be null
   SettledSteps settled_;
   std::vector<std::int64_t> steps_by_rank_;  // see steps_by_rank()
   bool norm_wanted_ = false;                 // of the next step's gradients, on a CPU

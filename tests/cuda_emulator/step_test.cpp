@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The account of a step by the times of the device, and copies of batches for which the host does not wait.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -101,6 +102,78 @@ TEST(StepTimes, MeasureTheReplayOfARecordedStep) {
   times.account(kSlot, account);
   EXPECT_GT(account[Phase::backward], 0);
   EXPECT_GT(account[Phase::backward], account[Phase::exposed_communication]);
+}
+
+struct LayerRuns final : LayerObserver {
+  struct Run {
+    std::size_t node;
+    Direction direction;
+    std::int64_t begin_ns, end_ns;
+  };
+  void layer_ran(std::size_t node, Direction direction, std::int64_t begin_ns, std::int64_t end_ns) override {
+    all.push_back({node, direction, begin_ns, end_ns});
+  }
+  std::vector<Run> all;
+};
+
+// Each replay of a step has its own times of layers.
+TEST(StepTimes, MeasureTheLayersOfReplayedSteps) {
+  Stream stream(kDevice, StreamUse::compute);
+  const Buffer memory(std::size_t{4} << 20, kDevice);
+  const auto layer = [&](LayerMarker& marker, std::size_t node, Direction direction) {
+    marker.layer_begins();
+    stream.copy(memory.data(), memory.data() + memory.bytes() / 2, memory.bytes() / 2);
+    marker.layer_ends(node, direction);
+  };
+  StepTimes times(stream, 1);
+  EXPECT_EQ(times.enqueues_layers(kSlot), nullptr) << "no observer yet";
+  LayerRuns runs;
+  times.observe_layers(stream, &runs, 4);
+  std::string reason;
+  Recording recording = stream.record_work(
+      [&] {
+        LayerMarker* marker = times.enqueues_layers(kSlot);
+        for (const std::size_t node : {0, 1}) layer(*marker, node, Direction::forward);
+        times.done(stream, kSlot, Phase::forward);
+        for (const std::size_t node : {1, 0}) layer(*marker, node, Direction::backward_inputs);
+        times.done(stream, kSlot, Phase::backward);
+        times.done(stream, kSlot, Phase::exposed_communication);
+      },
+      reason);
+  ASSERT_FALSE(recording.empty()) << reason;
+  Timeline timeline;
+  const auto replay = [&](std::int64_t step) {
+    times.begun(stream, kSlot, step, 0);
+    times.has_data(stream, kSlot);
+    stream.replay(recording);
+    times.ended(stream, kSlot);
+    stream.synchronize();
+    StepAccount account;
+    timeline.clear();
+    times.account(kSlot, account, &timeline);
+  };
+  std::int64_t last_ns = 0;
+  for (const std::int64_t step : {0, 1}) {
+    runs.all.clear();
+    replay(step);
+    ASSERT_EQ(runs.all.size(), 4u);
+    for (const auto& [node, direction, begin_ns, end_ns] : runs.all) {
+      EXPECT_LE(last_ns, begin_ns);
+      EXPECT_LT(begin_ns, end_ns);
+      last_ns = end_ns;
+    }
+    EXPECT_EQ(runs.all[2].node, 1u);
+    EXPECT_EQ(runs.all[2].direction, Direction::backward_inputs);
+    const auto forward = std::ranges::find(timeline.spans(), std::string("forward"), &Span::name);
+    ASSERT_NE(forward, timeline.spans().end());
+    EXPECT_EQ(runs.all[0].end_ns, runs.all[1].begin_ns) << "layers of a pass follow each other";
+    EXPECT_LE(forward->begin_ns, runs.all[0].begin_ns);
+    EXPECT_LE(runs.all[1].end_ns, forward->end_ns);
+    EXPECT_LE(forward->end_ns, runs.all[2].begin_ns);
+  }
+  times.observe_layers(stream, nullptr, 0);
+  replay(2);
+  EXPECT_EQ(runs.all.size(), 4u) << "no observer is called";
 }
 
 // The device runs a step until the host has prepared the next two. A host that waits for the device would

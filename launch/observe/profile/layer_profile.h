@@ -19,10 +19,6 @@
 
 namespace lockstep {
 
-// All directions, in the order in which a step runs them.
-inline constexpr std::array kDirections = {Direction::forward, Direction::recompute,
-                                           Direction::backward_parameters, Direction::backward_inputs};
-
 // Names by node: the name of its parameters or, for a layer without parameters, its kind and the layer before
 // it ("activation after bn1"). graph: the one that the network was planned from.
 std::vector<std::string> names_of_nodes(const Graph& graph, const Network& network);

@@ -108,13 +108,12 @@ void StepProfiler::before_step() {
   stage_ = stage;
 }
 
-// On a GPU, observing layers makes the host wait for each layer, which is impossible for replayed steps.
 void StepProfiler::observe(bool wanted) {
   const bool was = parts_.timeline.recording();
   if (was || wanted) parts_.trainer.finish_steps();  // a GPU's steps are recorded when they finish
   if (wanted && !was) before_ = offset();
   parts_.timeline.set_recording(wanted);
-  parts_.trainer.observe_layers(wanted && !parts_.trainer.replays_steps() ? &layers_ : nullptr);
+  parts_.trainer.observe_layers(wanted ? &layers_ : nullptr);
   parts_.timeline.clear();
   layers_.clear();
 }

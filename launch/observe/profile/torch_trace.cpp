@@ -35,6 +35,7 @@ class TorchTraceWriter {
       for (const BucketFlow& flow : timeline.flows()) add_flow(flow);
     }
     for (const LayerRun& run : layers) add_layer(run);
+    end_pass();
     // traceEvents is the last member because torch-tb-profiler appends to it. HolisticTraceAnalysis finds the
     // rank by the blank.
     return fmt::format(
@@ -113,7 +114,7 @@ class TorchTraceWriter {
     add_process(head_.process, "CPU", 2 * head_.rank);
     add_lane(Lane::training, "training");
     if (!on_gpu_) return add_lane(Lane::communication, "communication");
-    add_lane(Lane::layers, "layers (the host waits for each)");
+    add_lane(Lane::layers, "layers (time of the device)");
     add_process(head_.device.index, fmt::format("GPU {}", head_.device.index), 2 * head_.rank + 1);
     add_lane(Lane::compute_stream, "compute stream");
     add_lane(Lane::communication_stream, "communication stream");
@@ -132,7 +133,6 @@ class TorchTraceWriter {
     add_duration(fmt::format("ProfilerStep#{}", span.index + 1), kAnnotation, Lane::training, span.begin_ns,
                  span.end_ns, "");
     if (!on_gpu_) return;
-    add_counter(span.begin_ns, facts_.arena_bytes());
     add_duration(
         "launch", kLaunch, Lane::training, span.begin_ns, span.begin_ns,
         fmt::format(R"("correlation":{},"what":"the host launched the step earlier")", span.index + 1));
@@ -194,14 +194,20 @@ class TorchTraceWriter {
 
   void add_layer(const LayerRun& run) {
     const int time = facts_.time(run.node, run.direction);
-    if (time < memory_time_) memory_time_ = -1;  // the next micro-batch
+    if (time < memory_time_) end_pass();  // the next micro-batch
     add_memory(time, run.begin_ns);
     const Lane lane = on_gpu_ ? Lane::layers : Lane::training;
     add_duration(
         facts_.name(run.node, run.direction), kOperator, lane, run.begin_ns, run.end_ns,
         fmt::format(R"({},"activation bytes":{})", facts_.arguments(run.node, run.direction), live_));
-    const bool last = run.node == 0 && run.direction == Direction::backward_inputs;
-    if (last) add_memory(facts_.end_time(), run.end_ns);
+    layer_end_ns_ = run.end_ns;
+  }
+
+  // Frees what the micro-batch holds at its end. Its last layer may be any one: frozen layers have no
+  // backward.
+  void end_pass() {
+    if (memory_time_ >= 0) add_memory(facts_.end_time(), layer_end_ns_);
+    memory_time_ = -1;
   }
 
   // Writes the changes of the memory plan up to `time`.
@@ -237,6 +243,7 @@ class TorchTraceWriter {
   std::int64_t last_id_ = 0;
   std::uint64_t next_flow_ = 0;
   int memory_time_ = -1;  // time of the plan up to which changes are written
+  std::int64_t layer_end_ns_ = 0;
   std::size_t live_ = 0;
 };
 

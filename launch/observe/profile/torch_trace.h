@@ -7,10 +7,11 @@
 // - ProfilerStep#N is step N of the training, from 1;
 // - on a CPU the all-reduce of a bucket is gloo:all_reduce, the only CPU collective that torch-tb-profiler
 //   counts;
-// - on a GPU steps are replayed as a whole, and only the device's transitions between phases and buckets are
-//   known: forward, backward and optimizer are kernels of one stream, and the all-reduces of buckets, named
-//   ncclKernel_AllReduce, kernels of another. One launch represents the host's work before each step, as
-//   HolisticTraceAnalysis assigns kernels to steps by their launch.
+// - on a GPU the device's transitions between phases, buckets and layers are known, and no single kernels:
+//   forward, backward and optimizer are kernels of one stream, the all-reduces of buckets, named
+//   ncclKernel_AllReduce, kernels of another, and layers operators of a separate thread. One launch
+//   represents the host's work before each step, as HolisticTraceAnalysis assigns kernels to steps by their
+//   launch.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,7 @@ struct TraceHead {
   std::int64_t base_unix_ns = 0;  // zero of the events' clock
 };
 
-// One run of a layer, by the host's clock.
+// One run of a layer, on the host's clock.
 struct LayerRun {
   std::uint32_t node = 0;
   Direction direction = Direction::forward;

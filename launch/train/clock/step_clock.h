@@ -50,6 +50,12 @@ class StepClock {
   // The step's exchange continues after the step has ended. Later steps call before_bucket() once for each
   // bucket, then exchange_ended().
   void defer_exchange();
+  // On a GPU only: see StepTimes.
+  void observe_layers(LayerObserver* observer, std::size_t events) {
+    if (times_) times_->observe_layers(stream_, observer, events);
+  }
+  bool observes_layers() const { return times_ && times_->observes_layers(); }
+  LayerMarker* enqueues_layers() { return times_ ? times_->enqueues_layers(slot_) : nullptr; }
   // May interrupt time(). `wait` counts as exposed_communication, `update` as optimizer. slot: of the step
   // that made the gradients.
   template <typename Wait, typename Update>

@@ -51,8 +51,21 @@ void StepTimes::begun(Stream& stream, StepSlot slot, std::int64_t step, double h
   stream.record(moments.begun);
 }
 void StepTimes::has_data(Stream& stream, StepSlot slot) { stream.record(slots_[slot.index].has_data); }
+void StepTimes::observe_layers(Stream& stream, LayerObserver* observer, std::size_t events) {
+  layers_ = observer;
+  for (Moments& each : slots_)
+    if (observer != nullptr && !each.layers) each.layers.emplace(stream, events);
+}
+LayerMarker* StepTimes::enqueues_layers(StepSlot slot) {
+  if (layers_ == nullptr) return nullptr;
+  LayerMarks& marks = *slots_[slot.index].layers;
+  marks.restart();
+  return &marks;
+}
 void StepTimes::done(Stream& stream, StepSlot slot, Phase phase, std::int64_t micro_batch) {
-  stream.record(slots_[slot.index].end_of(phase, micro_batch));
+  Moments& step = slots_[slot.index];
+  stream.record(step.end_of(phase, micro_batch));
+  if (step.layers) step.layers->interrupt();
 }
 void StepTimes::ended(Stream& stream, StepSlot slot) {
   slots_[slot.index].enqueued = true;
@@ -69,7 +82,10 @@ void StepTimes::end_wait(Stream& stream, StepSlot slot, std::size_t bucket) {
   stream.record(slots_[slot.index].crossings[bucket].arrived);
 }
 void StepTimes::end_update(Stream& stream, StepSlot slot, std::size_t bucket) {
-  stream.record(slots_[slot.index].crossings[bucket].updated);
+  Moments& step = slots_[slot.index];
+  stream.record(step.crossings[bucket].updated);
+  for (Moments& each : slots_)  // the next step's layers are interrupted
+    if (each.layers) each.layers->interrupt();
 }
 
 void StepTimes::account_crossed(Moments& step, StepAccount& account, Timeline* timeline) {
@@ -128,6 +144,7 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
   accounted_seconds_ += gap;
   const double step_begin = accounted_seconds_;
   if (step.exchanges && step.observed) record_buckets(step, timeline, ledger);
+  tell_layers(step);
   ComputeMoments compute;
   TimedEvent* last = &step.begun;
   const auto phase = [&](Phase which, const char* name, TimedEvent& end, std::span<const Piece> pieces = {}) {
@@ -168,6 +185,15 @@ void StepTimes::account(StepSlot slot, StepAccount& account, Timeline* timeline,
   compute.waits = waits_;
   if (ledger != nullptr) step.observed ? ledger->end_step(compute) : ledger->skip_step();
   std::swap(step.ended, last_ended_);  // the slot's next step ends before this event is read again
+}
+
+// For the step that begins at accounted_seconds_, like record_buckets().
+void StepTimes::tell_layers(Moments& step) {
+  if (layers_ == nullptr || !step.layers) return;
+  step.layers->read([&](std::size_t node, Direction direction, TimedEvent& begin, TimedEvent& end) {
+    layers_->layer_ran(node, direction, host_ns(accounted_seconds_ + begin.seconds_since(step.begun)),
+                       host_ns(accounted_seconds_ + end.seconds_since(step.begun)));
+  });
 }
 
 // For the step that begins at accounted_seconds_.

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "core/step_slot.h"
 #include "core/stream.h"
 #include "core/timeline.h"
+#include "launch/train/clock/layer_marks.h"
 #include "launch/train/clock/ledger.h"
 
 namespace lockstep {
@@ -32,6 +34,12 @@ class StepTimes {
   void begun(Stream& stream, StepSlot slot, std::int64_t step, double host_waited_seconds,
              bool observed = true);
   void has_data(Stream& stream, StepSlot slot);  // after that wait
+  // The observer is called for each layer of the steps that begin from now on, when they are accounted for;
+  // null: no observer. Call when all earlier steps are accounted for. events: see LayerMarks.
+  void observe_layers(Stream& stream, LayerObserver* observer, std::size_t events);
+  bool observes_layers() const { return layers_ != nullptr; }
+  // Call first in the work that may be recorded. Returns the marker of its layers, null without an observer.
+  LayerMarker* enqueues_layers(StepSlot slot);
   // This step does not exchange its buckets.
   void without_exchange(StepSlot slot) { slots_[slot.index].exchanges = false; }
   // After forward, backward, and the wait for the sums of gradients (Phase::exposed_communication).
@@ -81,6 +89,7 @@ class StepTimes {
     std::vector<TimedEvent> forward;
     std::vector<TimedEvent> backward;
     std::vector<BucketMoments> buckets;
+    std::optional<LayerMarks> layers;  // once an observer was set
     std::vector<Crossing> crossings;   // by bucket
     std::vector<std::size_t> crossed;  // buckets, in the order in which they were waited for
     bool within_next = false;          // the waits lie in the next step
@@ -96,6 +105,7 @@ class StepTimes {
   };
 
   void record_buckets(Moments& step, Timeline* timeline, Ledger* ledger);
+  void tell_layers(Moments& step);
   // For an exchange that continues after its step: fills waits_, pieces_ and drained_seconds_, and adds to
   // account and timeline.
   void account_crossed(Moments& step, StepAccount& account, Timeline* timeline);
@@ -111,6 +121,7 @@ class StepTimes {
   std::vector<Piece> pieces_;      // of its exchange in the next step's first forward pass
   double drained_seconds_ = 0;     // of its exchange after its step, before the next one began
   StepSlot last_begun_;
+  LayerObserver* layers_ = nullptr;
   double accounted_seconds_ = 0;  // since the first moment, up to last_ended_
   bool restarted_ = true;
 };

@@ -15,6 +15,11 @@ enum class StepKind {
 };
 inline constexpr std::size_t kStepKinds = static_cast<std::size_t>(StepKind::averaging) + 1;
 
+// The times that a step takes on a GPU; each value includes those before it. Steps of different detail have
+// different recordings.
+enum class StepDetail { phases, buckets, layers };
+inline constexpr std::size_t kStepDetails = static_cast<std::size_t>(StepDetail::layers) + 1;
+
 // Determines the kind of each step of a training.
 struct LocalSgdOptions {
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();

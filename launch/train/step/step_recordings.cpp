@@ -26,9 +26,11 @@ void StepRecordings::restart(std::int64_t warmup_steps) {
   first_recorded_ = std::max<std::int64_t>(2, warmup_steps) + first_exchange_;
 }
 
-void StepRecordings::run(StepKind kind, StepSlot slot, bool observed, const std::function<void()>& enqueue) {
+void StepRecordings::run(StepKind kind, StepSlot slot, StepDetail detail,
+                         const std::function<void()>& enqueue) {
   kind_ = kind;
-  Recorded& recorded = recordings_[observed ? 1 : 0][static_cast<std::size_t>(kind)][slot.index];
+  Recorded& recorded =
+      recordings_[static_cast<std::size_t>(detail)][static_cast<std::size_t>(kind)][slot.index];
   if (records_ && enqueued() >= first_recorded_ && recorded.work.empty()) recorded = record(enqueue);
   if (recorded.work.empty()) {
     enqueue();

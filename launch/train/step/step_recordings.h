@@ -36,9 +36,8 @@ class StepRecordings {
   // differs from that of all later ones.
   void restart(std::int64_t warmup_steps);
 
-  // Enqueues the step by calling `enqueue`, which may be recorded, or replays an earlier recording. observed:
-  // the step records times of its buckets; such steps have their own recordings.
-  void run(StepKind kind, StepSlot slot, bool observed, const std::function<void()>& enqueue);
+  // Enqueues the step by calling `enqueue`, which may be recorded, or replays an earlier recording.
+  void run(StepKind kind, StepSlot slot, StepDetail detail, const std::function<void()>& enqueue);
 
   // Collective; called within `enqueue`, before the sums of the step are used. Ranks compare which
   // collectives they call, as CallCheck demands.
@@ -62,8 +61,8 @@ class StepRecordings {
   std::int64_t first_exchange_ = 0;
   std::int64_t first_recorded_ = 0;        // value of enqueued() from which steps are recorded
   StepKind kind_ = StepKind::synchronous;  // of the step that is being enqueued
-  std::array<std::array<std::array<Recorded, StepSlot::kCount>, kStepKinds>, 2>
-      recordings_;                                      // by observed, kind and slot
+  std::array<std::array<std::array<Recorded, StepSlot::kCount>, kStepKinds>, kStepDetails>
+      recordings_;                                      // by detail, kind and slot
   std::array<std::int64_t, kStepKinds> enqueued_ = {};  // steps of each kind since restart()
 };
 

@@ -170,8 +170,28 @@ class Profile(unittest.TestCase):
             with self.assertNoLogs("pytorch_profiler", "WARNING"):
                 return RunLoader("run", str(folder), cache).load()
 
-    def test_gpu_profiles_of_replayed_steps_have_phases(self):
-        """GPUs replay recorded steps, so the profile has phases instead of layers."""
+    def expect_layers(self, trace, steps):
+        """Checks the layers of a GPU: their number, times within the phases, source lines and memory."""
+        self.assertEqual(crossing(trace), [])
+        self.assertEqual(len(named(trace, "convolution forward")), 2 * 2 * steps)  # layers, micro-batches and steps
+        phases = {name: [(each["ts"], each["ts"] + each["dur"]) for each in named(trace, name) if each["cat"] == "kernel"]
+                  for name in ("forward", "backward")}
+        layers = [event for event in trace["traceEvents"] if event.get("cat") == "cpu_op"]
+        for layer in layers:
+            self.assertGreater(layer["dur"], 0)
+            phase = "forward" if layer["name"].endswith("forward") else "backward"
+            begin, end = layer["ts"], layer["ts"] + layer["dur"]
+            self.assertTrue(any(first - 0.002 <= begin and end <= last + 0.002 for first, last in phases[phase]), layer)
+        for layer in named(trace, "convolution"):
+            self.assertRegex(layer["args"]["place"], r"^models/networks/networks\.cpp:\d+$")
+            self.assertGreater(layer["args"]["activation bytes"], 0)
+        blocks = [event["args"] for event in trace["traceEvents"] if event["name"] == "[memory]"]
+        self.assertEqual(sum(block["Bytes"] for block in blocks), 0)
+        self.assertEqual({(block["Device Type"], block["Device Id"]) for block in blocks}, {(1, blocks[0]["Device Id"])})
+        counted = [event["args"]["activations"] for event in trace["traceEvents"] if event["ph"] == "C"]
+        self.assertEqual((min(counted), max(counted)), (0, max(block["Total Allocated"] for block in blocks)))
+
+    def test_gpu_profiles_of_replayed_steps_have_phases_and_layers(self):
         if not EMULATED.exists():
             self.skipTest("there is no emulated device in this build")
         folder = pathlib.Path(self.place.name) / "gpu"
@@ -180,14 +200,15 @@ class Profile(unittest.TestCase):
         traces = [json.loads(path.read_text()) for path in sorted((folder / "profile").iterdir())]
         self.assertEqual([trace["distributedInfo"]["rank"] for trace in traces], [0, 1])
         for trace in traces:
-            self.assertEqual(crossing(trace), [])
+            self.expect_layers(trace, 2)
             for name in ("forward", "backward"):
-                self.assertEqual(len(named(trace, name)), 2 * 2)  # steps and micro-batches
+                self.assertEqual(len([each for each in named(trace, name) if each["cat"] == "kernel"]), 2 * 2)  # steps and micro-batches
             self.assertEqual([event["name"] for event in named(trace, "ProfilerStep#")], ["ProfilerStep#6", "ProfilerStep#7"])
         opened = self.opened(folder / "profile")
         for worker, trace in zip(opened.workers[1:], traces, strict=True):
             profile = opened.get_profile(worker, "1")
-            self.assertIn("Kernel", [view.display_name for view in profile.views])
+            self.assertLessEqual({"Kernel", "Operator", "Memory"}, {view.display_name for view in profile.views})
+            self.expect_memory(profile, trace)
             kernels = {}
             for event in trace["traceEvents"]:
                 if event.get("cat") == "kernel":
@@ -212,9 +233,8 @@ class Profile(unittest.TestCase):
                        "profile.repeat=1", "train.cuda_graph=false"], program=EMULATED)
         for path in (folder / "profile").iterdir():
             trace = json.loads(path.read_text())
-            self.assertEqual(crossing(trace), [])
             self.assertEqual(len(named(trace, "ProfilerStep#")), 1)
-            self.assertEqual(len(named(trace, "convolution forward")), 2 * 2)  # layers and micro-batches
+            self.expect_layers(trace, 1)
 
     def test_torch_tb_profiler_opens_the_profiles(self):
         opened = self.opened(self.folder)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -19,16 +20,18 @@ using nlohmann::json;
 
 constexpr std::int64_t kLayerNs = 1'000'000;
 
-Graph graph_of(const std::string& network) {
+Graph graph_of(const std::string& network, const std::string& frozen) {
   Graph graph({.batch = 4, .height = 12, .width = 12, .channels = 1, .classes = 3});
   build_network(graph, {.name = network});
+  if (!frozen.empty()) graph.freeze(frozen);
   return graph;
 }
 
 class TorchTrace : public testing::Test {
  protected:
-  explicit TorchTrace(const std::string& network = "cnn", Recompute recompute = Recompute::nothing)
-      : graph_(graph_of(network)),
+  explicit TorchTrace(const std::string& network = "cnn", Recompute recompute = Recompute::nothing,
+                      const std::string& frozen = "")
+      : graph_(graph_of(network, frozen)),
         network_(graph_, {.mean = {0.5}, .deviation = {0.5}, .recompute = recompute}) {}
 
   // The layers in a micro-batch's order, 1 ms each.
@@ -36,8 +39,10 @@ class TorchTrace : public testing::Test {
     const LayerFacts facts(graph_, network_);
     std::vector<LayerRun> runs;
     for (std::size_t node = 0; node < facts.nodes(); ++node) {
+      const bool goes_backward = network_.nodes()[node].goes_backward;
       for (const Direction direction : kDirections)
-        if (facts.time(node, direction) >= 0) runs.push_back({static_cast<std::uint32_t>(node), direction});
+        if (facts.time(node, direction) >= 0 && (goes_backward || direction == Direction::forward))
+          runs.push_back({static_cast<std::uint32_t>(node), direction});
     }
     std::ranges::stable_sort(runs, {},
                              [&](const LayerRun& run) { return facts.time(run.node, run.direction); });
@@ -92,15 +97,24 @@ TEST_F(TorchTrace, CpuTraceHasStepsAndLayersWithShapesAndSourceLines) {
             json::parse("[[4, 64, 6, 6], [4, 32, 6, 6], [64, 32, 3, 3]]"));
 }
 
-class TorchTracePerNetwork : public TorchTrace,
-                             public testing::WithParamInterface<std::pair<const char*, Recompute>> {
+struct TracedNetwork {
+  const char* name;
+  Recompute recompute = Recompute::nothing;
+  const char* frozen = "";
+
+  friend void PrintTo(const TracedNetwork& traced, std::ostream* out) {
+    *out << traced.name << (traced.recompute == Recompute::nothing ? "" : " recomputed ") << traced.frozen;
+  }
+};
+class TorchTracePerNetwork : public TorchTrace, public testing::WithParamInterface<TracedNetwork> {
  protected:
-  TorchTracePerNetwork() : TorchTrace(GetParam().first, GetParam().second) {}
+  TorchTracePerNetwork() : TorchTrace(GetParam().name, GetParam().recompute, GetParam().frozen) {}
 };
 INSTANTIATE_TEST_SUITE_P(Networks, TorchTracePerNetwork,
-                         testing::Values(std::pair("cnn", Recompute::nothing),
-                                         std::pair("resnet20", Recompute::nothing),
-                                         std::pair("resnet20", Recompute::blocks)));
+                         testing::Values(TracedNetwork{"cnn"},
+                                         TracedNetwork{"cnn", Recompute::nothing, "conv1"},
+                                         TracedNetwork{"resnet20"},
+                                         TracedNetwork{"resnet20", Recompute::blocks}));
 
 TEST_P(TorchTracePerNetwork, MemoryStaysWithinThePlan) {
   std::vector<LayerRun> layers = layers_of_a_step(0);
