@@ -78,9 +78,9 @@ class Sgd final : public Optimizer {
   }
 
  private:
-  void update(Stream& stream, const Update& update, std::size_t) override {
+  void update(Stream& stream, const Update& update, std::size_t piece) override {
     backend().update(stream, update,
-                     SgdUpdate{.momentum_buffer = state(0),
+                     SgdUpdate{.momentum_buffer = state(0, piece),
                                .momentum = static_cast<float>(options_.momentum),
                                .nesterov = options_.nesterov});
   }
@@ -103,10 +103,10 @@ class AdamW final : public Optimizer {
   }
 
  private:
-  void update(Stream& stream, const Update& update, std::size_t) override {
+  void update(Stream& stream, const Update& update, std::size_t piece) override {
     backend().update(stream, update,
-                     AdamWUpdate{.first_moment = state(0),
-                                 .second_moment = state(1),
+                     AdamWUpdate{.first_moment = state(0, piece),
+                                 .second_moment = state(1, piece),
                                  .beta1 = options_.beta1,
                                  .beta2 = options_.beta2,
                                  .epsilon = options_.epsilon});
@@ -123,6 +123,7 @@ class Lars final : public Optimizer {
   Lars(const TrainedMemory& memory, const LarsOptions& options, const LossScaleOptions& loss_scale)
       : Optimizer(memory, lars_segments(memory.parameters, options.weight_decay), state_names(), loss_scale),
         options_(options) {
+    CHECK(!shares_elements(), "LARS needs whole layers on every rank, so ranks cannot share the update");
     for (std::size_t piece = 0; piece < pieces(); ++piece) {
       norms_.emplace_back(table(piece).chunks().size() * sizeof(SquaredNorms), memory.device);
       trust_ratios_.emplace_back(table(piece).segments().size() * sizeof(float), memory.device);
@@ -132,7 +133,7 @@ class Lars final : public Optimizer {
  private:
   void update(Stream& stream, const Update& update, std::size_t piece) override {
     backend().update(stream, update,
-                     LarsUpdate{.momentum_buffer = state(0),
+                     LarsUpdate{.momentum_buffer = state(0, piece),
                                 .norms = {reinterpret_cast<SquaredNorms*>(norms_[piece].data()),
                                           table(piece).chunks().size()},
                                 .trust_ratios = {reinterpret_cast<float*>(trust_ratios_[piece].data()),
@@ -156,7 +157,7 @@ std::unique_ptr<Optimizer> made(const TrainedMemory& memory, const typename Rule
 // options: selects the rule's options from the settings.
 template <typename Rule>
 OptimizerKind kind(const char* name, typename Rule::Options (*options)(const OptimizerSettings&),
-                   const GentleRate& gentle_rate, std::span<const NumberOption> own = {}) {
+                   const GentleRate& gentle_rate, bool by_element, std::span<const NumberOption> own = {}) {
   return {.name = name,
           .state_names = Rule::state_names(),
           .make =
@@ -165,17 +166,20 @@ OptimizerKind kind(const char* name, typename Rule::Options (*options)(const Opt
                 return made<Rule>(memory, options(settings), loss_scale);
               },
           .gentle_rate = gentle_rate,
-          .options = own};
+          .options = own,
+          .by_element = by_element};
 }
 
 }  // namespace
 
-TrainedMemory trained_memory(Network& network, std::span<const FlatRange> gradients) {
+TrainedMemory trained_memory(Network& network, std::span<const FlatRange> gradients,
+                             std::function<void(float* flat)> complete) {
   return {.device = network.device(),
           .parameters = network.parameters(),
           .values = network.values(),
           .copies = network.weight_copies(),
-          .gradients = gradients};
+          .gradients = gradients,
+          .complete = std::move(complete)};
 }
 
 Optimizer::Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment> segments,
@@ -184,19 +188,23 @@ Optimizer::Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment>
       memory_(memory),
       loss_scale_(loss_scale),
       state_names_(std::move(state_names)),
-      state_(state_names_.size() * memory.values.size_bytes(), memory.device),
       control_(sizeof(StepControl), memory.device),
       learning_rates_(StepSlot::kCount * sizeof(double), memory.device, MemoryKind::pinned_host) {
+  const bool shares = shares_elements();
   std::int64_t end = 0;
   for (const FlatRange& range : memory_.gradients) {
-    CHECK(range.begin == end, "a range of gradients begins at element {}, expected {}", range.begin, end);
+    CHECK(shares || range.begin == end, "a range of gradients begins at element {}, expected {}", range.begin,
+          end);
     CHECK(range.type == DType::f32 || range.end <= memory.copies.end,
           "half gradients end at element {}, their copies at {}", range.end, memory.copies.end);
     end = range.end;
     tables_.emplace_back(memory.device, segments_in(range, segments));
+    state_offsets_.push_back(static_cast<std::int64_t>(state_elements_));
+    state_elements_ += static_cast<std::size_t>(range.count());
   }
+  state_ = Buffer(state_names_.size() * state_elements_ * sizeof(float), memory.device);
   const auto values = static_cast<std::int64_t>(memory.values.size());
-  CHECK(end == values, "the number of values is {}, the number of gradients {}", values, end);
+  CHECK(shares || end == values, "the number of values is {}, the number of gradients {}", values, end);
   for (const Parameter& parameter : memory.parameters) {
     const std::int64_t last = parameter.offset + parameter.layout.physical_elements();
     CHECK(last <= values, "{} ends at element {}, the number of values is {}", parameter.name, last, values);
@@ -239,10 +247,12 @@ void Optimizer::set_learning_rate(StepSlot slot, double learning_rate) {
   reinterpret_cast<double*>(learning_rates_.data())[slot.index] = learning_rate;
 }
 
-void Optimizer::step(Stream& stream, StepSlot slot) {
+void Optimizer::step(Stream& stream, StepSlot slot, const std::function<void(std::size_t range)>& updated) {
   begin_step(stream, slot);
-  for (std::size_t piece = 0; piece < pieces(); ++piece)
+  for (std::size_t piece = 0; piece < pieces(); ++piece) {
     update_range(stream, piece, memory_.gradients[piece], control(), false);
+    if (updated) updated(piece);
+  }
   finish_step(stream);
 }
 
@@ -290,12 +300,39 @@ std::span<float> Optimizer::state() const {
   return {reinterpret_cast<float*>(state_.data()), state_.bytes() / sizeof(float)};
 }
 
+void Optimizer::visit_tensors(StateVisitor& visitor, Stream& stream) {
+  const bool shares = shares_elements();
+  const std::size_t elements = memory_.values.size();
+  const Buffer whole(shares ? elements * sizeof(float) : 0, memory_.device);
+  auto* const flat = reinterpret_cast<float*>(whole.data());
+  const auto for_each_piece = [&](std::size_t which, auto move) {
+    for (std::size_t piece = 0; piece < pieces(); ++piece) {
+      const FlatRange& range = memory_.gradients[piece];
+      move(flat + range.begin, state_of(which) + state_offsets_[piece],
+           static_cast<std::size_t>(range.count()) * sizeof(float));
+    }
+    stream.synchronize();
+  };
+  for (std::size_t which = 0; which < state_names_.size(); ++which) {
+    if (shares) {
+      for_each_piece(which, [&](float* in_flat, const float* in_state, std::size_t bytes) {
+        stream.copy(in_flat, in_state, bytes);
+      });
+      memory_.complete(flat);
+    }
+    visit_flat(visitor, memory_.parameters, {shares ? flat : state_of(which), elements},
+               std::string(".") + state_names_[which], state_scope_);
+    if (!shares || !visitor.writes()) continue;
+    for_each_piece(which, [&](const float* in_flat, float* in_state, std::size_t bytes) {
+      stream.copy(in_state, in_flat, bytes);
+    });
+  }
+}
+
 // After restoring, control()->finite is 1, whatever stopped the saved training.
 void Optimizer::visit_state(StateVisitor& visitor) {
-  for (std::size_t which = 0; which < state_names_.size(); ++which)
-    visit_flat(visitor, memory_.parameters, {state(which), memory_.values.size()},
-               std::string(".") + state_names_[which], state_scope_);
   Stream stream(memory_.device, StreamUse::compute);
+  visit_tensors(visitor, stream);
   const StepControl control = read_control(stream);
   std::int64_t steps = control.step - 1, good_steps = control.good_steps;
   double loss_scale = control.loss_scale;
@@ -358,9 +395,9 @@ LarsOptions lars_options(const OptimizerSettings& settings) {
 
 const std::vector<OptimizerKind>& optimizer_kinds() {
   static const std::vector<OptimizerKind> table = {
-      kind<Sgd>("sgd", sgd_options, {.for_256_samples = 0.1, .growth = GentleRate::Growth::linear}),
-      kind<AdamW>("adamw", adamw_options, {.for_256_samples = 1e-3}),
-      kind<Lars>("lars", lars_options, {.for_256_samples = 1}),
+      kind<Sgd>("sgd", sgd_options, {.for_256_samples = 0.1, .growth = GentleRate::Growth::linear}, true),
+      kind<AdamW>("adamw", adamw_options, {.for_256_samples = 1e-3}, true),
+      kind<Lars>("lars", lars_options, {.for_256_samples = 1}, false),
   };
   return table;
 }

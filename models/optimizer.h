@@ -24,15 +24,21 @@
 namespace lockstep {
 
 // The memory that an optimizer updates; must outlive it. values is the whole arena including padding, with
-// the parameters at their ascending offsets. gradients covers the same elements, range by range.
+// the parameters at their ascending offsets. gradients covers the same elements, range by range, unless other
+// ranks update the rest: `complete` is then set.
 struct TrainedMemory {
   Device device;
   std::span<const Parameter> parameters;
   std::span<float> values;
   FlatRange copies;  // copies that layers of the half ranges compute with; empty in fp32
   std::span<const FlatRange> gradients;
+  // Collective. Fills in the elements of other ranks in a flat array in memory of the device, of which this
+  // rank's are set, and waits for them. Null: no other rank updates elements. The state then covers all of
+  // them.
+  std::function<void(float* flat)> complete = nullptr;
 };
-TrainedMemory trained_memory(Network& network, std::span<const FlatRange> gradients);
+TrainedMemory trained_memory(Network& network, std::span<const FlatRange> gradients,
+                             std::function<void(float* flat)> complete = nullptr);
 
 // Loss scale for fp16; the defaults disable it.
 struct LossScaleOptions {
@@ -62,8 +68,9 @@ class Optimizer {
   // From now on, check_gradients() sets finite for each step separately.
   void judge_each_step() { each_step_ = true; }
   // One step with the (summed, already averaged) gradients, unless they are not finite. Counts the step and
-  // updates the loss scale, all in stream order. slot selects the learning rate.
-  void step(Stream& stream, StepSlot slot);
+  // updates the loss scale, all in stream order. slot selects the learning rate. updated(range): called after
+  // the update of each range of TrainedMemory::gradients is enqueued.
+  void step(Stream& stream, StepSlot slot, const std::function<void(std::size_t range)>& updated = nullptr);
   // Changes values and copies as step() would with other gradients, in ranges like those of the (summed)
   // ones; momentum and moments do not change. The caller saves and restores the values. control, in device
   // memory, replaces the optimizer's: the caller sets finite and loss_scale, the rest is filled in.
@@ -84,15 +91,19 @@ class Optimizer {
     step(stream, StepSlot{});
   }
 
+  // True if other ranks update a part of the elements (TrainedMemory::complete).
+  bool shares_elements() const { return memory_.complete != nullptr; }
   // The scope of visit_state(): replicated, unless each rank steps with its own gradients.
   void set_state_scope(StateScope scope) { state_scope_ = scope; }
   // Visits each of state_names() for each parameter, as in "fc.weight.momentum_buffer", and the lasting parts
-  // of control(): steps, loss scale, good steps. No work on them may be pending.
+  // of control(): steps, loss scale, good steps. No work on them may be pending. Collective if
+  // TrainedMemory::complete is set: the state of all elements is completed, in memory that lasts for the
+  // call.
   void visit_state(StateVisitor& visitor);
   static constexpr const char* kSteps = "optimizer.steps";  // name of the count of steps without skipped ones
 
-  // For each of state_names() one arena with the parameters' offsets, including padding; the arenas are
-  // contiguous.
+  // For each of state_names() the elements of TrainedMemory::gradients, including padding, range after range;
+  // the arenas are contiguous.
   std::span<float> state() const;
   // PyTorch's names: "momentum_buffer"; "exp_avg", "exp_avg_sq".
   const std::vector<std::string>& state_names() const { return state_names_; }
@@ -109,9 +120,14 @@ class Optimizer {
   Backend& backend() { return backend_; }
   std::size_t pieces() const { return tables_.size(); }
   const UpdateTable& table(std::size_t piece) const { return tables_[piece]; }
-  float* state(std::size_t index) const { return state().data() + index * memory_.values.size(); }
+  // The state of one range of gradients, indexed by the flat order; other elements must not be used.
+  float* state(std::size_t index, std::size_t piece) const {
+    return state_of(index) + state_offsets_[piece] - memory_.gradients[piece].begin;
+  }
 
  private:
+  float* state_of(std::size_t index) const { return state().data() + index * state_elements_; }
+  void visit_tensors(StateVisitor& visitor, Stream& stream);
   void check_range(Stream& stream, std::size_t piece, Write write);
   void update_range(Stream& stream, std::size_t piece, const FlatRange& gradients, const StepControl* control,
                     bool state_stays);
@@ -124,7 +140,9 @@ class Optimizer {
   std::vector<UpdateTable> tables_;  // one per range of gradients
   std::vector<std::string> state_names_;
   StateScope state_scope_ = StateScope::replicated;
-  bool each_step_ = false;  // see judge_each_step()
+  bool each_step_ = false;                   // see judge_each_step()
+  std::vector<std::int64_t> state_offsets_;  // by range of gradients
+  std::size_t state_elements_ = 0;           // of each state name
   Buffer state_;
   Buffer control_;
   Buffer learning_rates_;  // pinned, by slot
@@ -196,6 +214,8 @@ struct OptimizerKind {
       make;
   GentleRate gentle_rate = {};
   std::span<const NumberOption> options = {};  // keys optimizer.NAME.OPTION
+  // An element's update depends on no other element, so that ranks can share the update.
+  bool by_element = false;
 
   // Bytes of state() for this size of the parameters.
   std::size_t state_bytes(std::size_t parameter_bytes) const { return state_names.size() * parameter_bytes; }
