@@ -12,6 +12,8 @@
 namespace lockstep {
 
 extern const ExchangeKind kDenseSum;  // the default
+// Selected by comm.exchange instead of comm.codec; not in exchange_kinds().
+extern const ExchangeKind kShardedExchange;
 // Codecs (comm/codecs/codec.h).
 extern const ExchangeKind kFp16Codec;
 extern const ExchangeKind kBf16Codec;

@@ -60,6 +60,11 @@ void check_exchange(const BucketOptions& options) {
   const bool has_rules = !options.codecs.rules.empty();
   options.exchange.check();
   for (const CodecRule& rule : options.codecs.rules) rule.choice.check();
+  if (&kind == &kShardedExchange && (options.along_tree || options.delayed || options.one_by_one)) {
+    throw ConfigError(
+        "comm.exchange = \"sharded\" requires train.reproducible = false, train.staleness = 0 and "
+        "comm.cross_barrier = false");
+  }
   if (options.along_tree && (&kind != &kDenseSum || has_rules)) {
     throw ConfigError(
         fmt::format("train.reproducible = true requires comm.codec = \"none\" (it is \"{}\"{}): the result "
@@ -92,7 +97,9 @@ BucketOptions bucket_options(const GradientSettings& settings,
                         .middle_bytes = bytes(settings.bucket_mib[1]),
                         .last_bytes = bytes(settings.bucket_mib[2]),
                         .overlap = settings.overlap,
-                        .exchange = choice_of(settings.codec, settings, table),
+                        .exchange = settings.exchange == ExchangeForm::sharded
+                                        ? ExchangeChoice{.kind = &kShardedExchange}
+                                        : choice_of(settings.codec, settings, table),
                         .codecs = {.compress_within_node = settings.compress_within_node},
                         .sum_type = settings.sum_type,
                         .delayed = settings.staleness > 0,
@@ -148,6 +155,7 @@ GradientBuckets::GradientBuckets(std::span<Parameter> parameters, Communicator& 
                                  .data = exchanged().at(bucket.begin)});
     if (options.one_by_one) arrived_.emplace_back(communicator.stream().device());
   }
+  if (sharded()) list_shares();
   if (options.one_by_one && !exchange_->same_on_every_rank()) {
     throw_agreed(ConfigError(fmt::format(
         "comm.cross_barrier = true requires the same gradients on every rank, but \"{}\" gives "
@@ -174,6 +182,24 @@ void GradientBuckets::make_exchange() {
                     .codecs = options_.codecs,
                     .momentum = options_.momentum,
                     .sum_type = options_.sum_type});
+}
+
+void GradientBuckets::list_shares() {
+  const auto add = [&](const Bucket& bucket, const ElementRange& range) {
+    if (range.count() == 0) return false;
+    shares_.push_back(
+        {.type = bucket.type, .begin = range.begin, .end = range.end, .data = exchanged().at(range.begin)});
+    return true;
+  };
+  const std::span<const Bucket> buckets = plan_.buckets();
+  for (std::size_t i = 0; i < buckets.size(); ++i)
+    if (add(buckets[i], buckets[i].share_of(communicator_.rank()))) share_of_bucket_.push_back(i);
+  for (const Bucket& bucket : buckets) add(bucket, plan_.rest_of(bucket));
+}
+
+std::span<const FlatRange> GradientBuckets::applied_gradients() const {
+  if (sharded()) return shares_;
+  return one_by_one() ? bucket_gradients() : gradients();
 }
 
 DType GradientBuckets::sent_type() const {
@@ -261,6 +287,32 @@ void GradientBuckets::wait(Stream& compute) {
   compute.wait(reduced_);
   if (running_) running_->end_step();
   compute_ = nullptr;
+}
+
+void GradientBuckets::send_values(Stream& compute, float* values, std::size_t range) {
+  CHECK(sharded(), "send_values() needs the sharded exchange");
+  compute.record(produced_);
+  communicator_.stream().wait(produced_);
+  gather_range(values, range);
+}
+
+// The rest is not sent: every rank has it.
+void GradientBuckets::gather_range(float* values, std::size_t range) {
+  if (range >= share_of_bucket_.size()) return;
+  const Bucket& bucket = plan_.buckets()[share_of_bucket_[range]];
+  communicator_.all_gather(values + bucket.share_of(communicator_.rank()).begin, values + bucket.begin,
+                           static_cast<std::size_t>(bucket.share), DType::f32);
+}
+
+void GradientBuckets::wait_for_values(Stream& compute) {
+  communicator_.stream().record(reduced_);
+  compute.wait(reduced_);
+}
+
+void GradientBuckets::complete_values(float* values) {
+  CHECK(sharded(), "complete_values() needs the sharded exchange");
+  for (std::size_t range = 0; range < shares_.size(); ++range) gather_range(values, range);
+  communicator_.stream().synchronize();
 }
 
 void GradientBuckets::agree_finite(Stream& compute, std::int32_t* finite) {

@@ -28,8 +28,16 @@
 
 namespace lockstep {
 
+// dense: every rank gets the sums of all gradients and updates all parameters. sharded: each rank gets the
+// sums of its share, updates the parameters there, and sends them to all ranks (ZeRO stage 1: Rajbhandari et
+// al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020).
+enum class ExchangeForm { dense, sharded };
+inline constexpr std::string_view kExchangeFormWords[] = {"dense", "sharded"};
+constexpr std::span<const std::string_view> words_of(ExchangeForm) { return kExchangeFormWords; }
+
 // Settings as the user gives them.
 struct GradientSettings {
+  ExchangeForm exchange = ExchangeForm::dense;
   bool overlap = true;
   bool cross_barrier = false;                     // the exchange may overlap the next forward pass
   std::array<double, 3> bucket_mib = {1, 25, 1};  // first, middle, last; each > 0
@@ -105,6 +113,11 @@ class GradientBuckets final : public GradientListener {
   bool one_by_one() const { return options_.one_by_one; }
   // gradients(), one range per bucket.
   std::span<const FlatRange> bucket_gradients() const { return bucket_gradients_; }
+  // True if each rank gets the sums of its share only (kShardedExchange).
+  bool sharded() const { return options_.exchange.kind == &kShardedExchange; }
+  // The gradients that this rank's optimizer applies: the ranges of gradients(), of bucket_gradients() if
+  // one_by_one(), or if sharded() this rank's share of each bucket and the elements that belong to all ranks.
+  std::span<const FlatRange> applied_gradients() const;
   // Bytes of gradients, of their sums and of the exchange.
   std::size_t memory_bytes() const {
     return arena_->bytes() + (delayed_ ? delayed_->bytes() : 0) + (running_ ? running_->memory_bytes() : 0) +
@@ -147,6 +160,13 @@ class GradientBuckets final : public GradientListener {
   // Makes later work on the stream wait for every bucket. Throws Error naming a parameter whose gradient is
   // missing.
   void wait(Stream& compute);
+  // Only if sharded(). Collective. values: fp32 memory of the device in the flat order. Sends the elements of
+  // one range of applied_gradients(), after the work on compute so far, to all ranks, and receives theirs.
+  void send_values(Stream& compute, float* values, std::size_t range);
+  // Makes later work on the stream wait for all send_values() so far.
+  void wait_for_values(Stream& compute);
+  // send_values() of all ranges, which then have arrived. No work on them may be pending.
+  void complete_values(float* values);
   // Call after wait() and the check of this rank's gradients: *finite, in device memory, is 1, or 0 if a
   // value is not finite. Makes *finite equal on every rank and passes it to the exchange (settle()).
   void agree_finite(Stream& compute, std::int32_t* finite);
@@ -158,9 +178,12 @@ class GradientBuckets final : public GradientListener {
   void launch(std::size_t bucket, std::int64_t enqueued_ns);
   void compare_plans();
   void make_exchange();
+  void list_shares();
+  void gather_range(float* values, std::size_t range);
   // True if the exchange's memory holds sums rather than codec state.
   bool exchanges_sums() const {
-    return sums_ != nullptr || (options_.exchange.kind == &kDenseSum && options_.codecs.rules.empty());
+    return sums_ != nullptr || sharded() ||
+           (options_.exchange.kind == &kDenseSum && options_.codecs.rules.empty());
   }
   const GradientArena& exchanged() const { return delayed_ ? *delayed_ : *arena_; }
 
@@ -190,6 +213,8 @@ class GradientBuckets final : public GradientListener {
   Event reduced_;
   std::vector<Event> arrived_;  // by bucket, if one_by_one
   std::vector<FlatRange> bucket_gradients_;
+  std::vector<FlatRange> shares_;             // of applied_gradients(), if sharded(): shares, then the rest
+  std::vector<std::size_t> share_of_bucket_;  // the bucket of each share
 };
 
 }  // namespace lockstep
