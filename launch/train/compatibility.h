@@ -34,6 +34,8 @@ enum class Feature {
   apart,            // average_every or ring
   not_waiting,      // staleness or average_every: steps do not wait for their gradients
   cross_barrier,    // see CrossBarrier
+  sharded,          // see ShardedEnd
+  whole_layers,     // an optimizer whose update of an element depends on other elements
   no_overlap,       // gradients are exchanged after the backward pass
   max_skipped_steps,
   step_check,  // ranks compare the calls of every step

@@ -19,6 +19,7 @@
 #include "launch/train/step_ends/crossing.h"
 #include "launch/train/step_ends/late.h"
 #include "launch/train/step_ends/ring.h"
+#include "launch/train/step_ends/sharded.h"
 #include "launch/train/step_ends/synchronous.h"
 #include "launch/train/watch/not_finite_search.h"
 
@@ -36,6 +37,7 @@ const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Part
       {Feature::average_every, {"average_every", options.average_every > 0}},
       {Feature::ring, {"a ring", options.topology == Topology::ring}},
       {Feature::cross_barrier, {"cross_barrier", options.cross_barrier}},
+      {Feature::sharded, {"sharded buckets", parts.buckets.sharded()}},
       {Feature::max_skipped_steps, {"max_skipped_steps", options.max_skipped_steps > 0}},
       {Feature::dynamic_loss_scale, {"a dynamic loss scale", parts.optimizer.loss_scale_options().dynamic()}},
       {Feature::evaluations_within, {"evaluate_every", options.evaluate_every > 0}},
@@ -46,6 +48,10 @@ const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Part
     CHECK(!feature->second.second || !other->second.second, "{} is allowed only without {}, because {}",
           feature->second.first, other->second.first, row.reason);
   }
+  CHECK(parts.optimizer.shares_elements() == parts.buckets.sharded(),
+        "the optimizer updates {}, the buckets hold the sums of {}: make it with applied_gradients()",
+        parts.optimizer.shares_elements() ? "a share" : "all parameters",
+        parts.buckets.sharded() ? "a share" : "all gradients");
   CHECK(options.clip_norm == 0 || parts.buckets.exchange().same_on_every_rank(),
         "clip_norm requires an exchange with the same result on every rank");
   return options;
@@ -93,6 +99,7 @@ std::unique_ptr<StepEnd> choose_step_end(const StepEndParts& parts, const Traine
   }
   if (parts.buckets.delayed()) return std::make_unique<LateEnd>(parts);
   if (options.cross_barrier) return std::make_unique<CrossingEnd>(parts);
+  if (parts.buckets.sharded()) return std::make_unique<ShardedEnd>(parts);
   return std::make_unique<SynchronousEnd>(parts);
 }
 

@@ -130,7 +130,10 @@ bool Trainer::share_finite_state() {
   if (sound.empty()) return false;
   if (static_cast<int>(sound.size()) == communicator.size()) return true;
   const std::span<float> average = average_ ? average_->values() : std::span<float>();
-  for (const std::span<float> state : {network.values(), parts_.optimizer.state(), average})
+  // With a sharded exchange each rank has another part of the optimizer's state.
+  const std::span<float> moments =
+      parts_.optimizer.shares_elements() ? std::span<float>() : parts_.optimizer.state();
+  for (const std::span<float> state : {network.values(), moments, average})
     if (!state.empty()) communicator.broadcast(state.data(), state.size(), DType::f32, sound.front());
   communicator.stream().synchronize();
   network.copy_weights(stream_);

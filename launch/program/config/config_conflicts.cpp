@@ -66,6 +66,11 @@ KeysOfFeatures keys_of_features(const Config& config) {
        {gradients.staleness > 0 || trainer.average_every > 1, "",
         "train.staleness = 0 and train.average_every = 0"}},
       {cross_barrier, feature_flag("comm.cross_barrier", gradients.cross_barrier)},
+      {sharded,
+       {gradients.exchange == ExchangeForm::sharded, "comm.exchange = \"sharded\"",
+        "comm.exchange = \"dense\""}},
+      // bucket_options() knows all optimizers.
+      {whole_layers, {config.optimizer.name == "lars", "", "an optimizer.name other than \"lars\""}},
       {no_overlap, {!gradients.overlap, "", "comm.overlap = true"}},
       {max_skipped_steps, feature_number("train.max_skipped_steps", trainer.max_skipped_steps)},
       {step_check, {config.check == CallCheck::step, "", "comm.check = \"plan\", \"collective\" or \"off\""}},

@@ -382,6 +382,12 @@ std::vector<Key> keys_of(const Registry& registry) {
        "cosine: last learning rate as a fraction of learning_rate", kUnit},
       {"comm.overlap", MEMBER(gradients.overlap),
        "Average gradients during the backward pass instead of after it"},
+      {"comm.exchange", MEMBER(gradients.exchange),
+       "dense: every rank gets the sums of all gradients and updates all parameters. sharded: each rank gets "
+       "the "
+       "sums of its share, updates it and sends it to all ranks: the same bits on CPUs, and a rank keeps 1/N "
+       "of "
+       "the optimizer's state"},
       {"comm.sum_type", MEMBER(gradients.sum_type),
        "Type in which 16-bit gradients are added: over micro-batches and, if comm.codec is none, over ranks "
        "by NCCL. fp32: more memory and twice the bytes between ranks; gradients: their own type; auto: fp32 "

@@ -100,6 +100,15 @@ void print_buckets(TrainingSetup& training, const std::string& exchange, int ran
         "lockstep train reports them",
         total, exchange));
   }
+  if (training.buckets().sharded()) {
+    // Reduce-scatter of gradients, all-gather of fp32 parameters.
+    const double values = static_cast<double>(training.network().values().size_bytes());
+    return print_fitted(
+        fmt::format("bytes per step\n  {} in gradients, {:.0f} sent by each rank ((n - 1) / n of gradients "
+                    "and of parameters, n "
+                    "= {})",
+                    total, (static_cast<double>(travels) + values) * (ranks - 1) / ranks, ranks));
+  }
   // All-reduce as reduce-scatter and all-gather: each rank sends 2 (n - 1) / n of the data.
   const double sent = static_cast<double>(travels) * 2.0 * (ranks - 1) / ranks;
   print_fitted(

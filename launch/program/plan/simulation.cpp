@@ -343,6 +343,8 @@ SimulationReport PlanSimulation::report(Network& network) const {
           : "slowest of n ranks: drawn from the traced steps, as if ranks were late independently");
   if (config_.gradients.codec != kDenseSum.name)
     about.from.push_back(fmt::format("comm.codec = {}: predicted as the dense sum", config_.gradients.codec));
+  if (config_.gradients.exchange == ExchangeForm::sharded)
+    about.from.emplace_back("comm.exchange = sharded: predicted as the dense sum");
   if (config_.model.sync_batch_norm)
     about.from.emplace_back("model.sync_batch_norm: the exchanges of its layers are not included");
   SimulationReport report = simulate(model, cluster, buckets, wide);

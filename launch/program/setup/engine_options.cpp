@@ -35,6 +35,15 @@ void check_momentum(const ExchangeChoice& choice, const Config& config) {
   }
 }
 
+void check_sharing(const Config& config, const Registry& registry) {
+  if (config.gradients.exchange != ExchangeForm::sharded) return;
+  if (optimizer_kind(config.optimizer.name, registry.optimizers).by_element) return;
+  throw ConfigError(
+      fmt::format("comm.exchange = \"sharded\": not allowed with optimizer.name = \"{}\", because {}; set "
+                  "comm.exchange = \"dense\", or another optimizer",
+                  config.optimizer.name, find_exclusion(Feature::sharded, Feature::whole_layers)->reason));
+}
+
 }  // namespace
 
 LoaderOptions loader_options(const Config& config, Device device) {
@@ -56,6 +65,7 @@ NetworkOptions network_options(const Config& config, Device device) {
 
 BucketOptions bucket_options(const Config& config, const Registry& registry) {
   BucketOptions options = bucket_options(config.gradients, registry.exchanges);
+  check_sharing(config, registry);
   check_momentum(options.exchange, config);
   for (const CodecRule& rule : options.codecs.rules) check_momentum(rule.choice, config);
   options.momentum = {.momentum = config.optimizer.momentum, .nesterov = config.optimizer.nesterov};
@@ -86,11 +96,17 @@ TrainerOptions trainer_options(const Config& config) {
   return options;
 }
 
-void require_topology_on(const Config& config, Device device) {
-  if (config.trainer.topology != Topology::ring || device.kind == DeviceKind::cpu) return;
-  throw ConfigError(fmt::format(
-      "comm.topology = \"ring\" on {}: {}; set world.device = \"cpu\", or comm.topology = \"all\"",
-      to_string(device), find_exclusion(Feature::ring, Feature::gpu)->reason));
+void require_features_on(const Config& config, Device device) {
+  if (device.kind == DeviceKind::cpu) return;
+  const auto refuse_if = [&](bool on, Feature feature, std::string_view with, std::string_view without) {
+    if (!on) return;
+    throw ConfigError(fmt::format("{} on {}: {}; set world.device = \"cpu\", or {}", with, to_string(device),
+                                  find_exclusion(feature, Feature::gpu)->reason, without));
+  };
+  refuse_if(config.trainer.topology == Topology::ring, Feature::ring, "comm.topology = \"ring\"",
+            "comm.topology = \"all\"");
+  refuse_if(config.gradients.exchange == ExchangeForm::sharded, Feature::sharded,
+            "comm.exchange = \"sharded\"", "comm.exchange = \"dense\"");
 }
 
 }  // namespace lockstep

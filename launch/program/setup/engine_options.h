@@ -13,8 +13,8 @@ LoaderOptions loader_options(const Config& config, Device device);
 // Without KernelChoices.
 NetworkOptions network_options(const Config& config, Device device);
 BucketOptions bucket_options(const Config& config, const Registry& registry = {});
-// Throws ConfigError if the device cannot run comm.topology.
-void require_topology_on(const Config& config, Device device);
+// Throws ConfigError if the device cannot run comm.topology or comm.exchange.
+void require_features_on(const Config& config, Device device);
 // LossScaleOptions{} unless the precision is fp16.
 LossScaleOptions loss_scale_options(const Config& config);
 TrainerOptions trainer_options(const Config& config);

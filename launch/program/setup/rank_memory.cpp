@@ -79,7 +79,10 @@ std::vector<MemoryPart> memory_parts(TrainingSetup& training, const Communicator
           ? "packed and sent values, and state"
           : "estimated maximum of the codecs that comm.codec = auto may choose");
   add("optimizer", training.optimizer().state().size_bytes(),
-      fmt::format("{}", fmt::join(training.optimizer().state_names(), ", ")));
+      fmt::format("{}{}", fmt::join(training.optimizer().state_names(), ", "),
+                  buckets.sharded() && communicator.size() > 1
+                      ? fmt::format(": this rank's share, 1/{} (comm.exchange)", communicator.size())
+                      : ""));
   add("average", training.average_bytes(), "of the parameters over the steps (train.ema_decay)");
   add("batches", training.device_batch_bytes(), "of this step and the next, for training and evaluation");
   add("dataset", training.train_set().on_device().size() + training.test_set().on_device().size(),
@@ -98,6 +101,7 @@ MemoryNeed planned_need(const Config& config, const Registry& registry, const Wo
   const OptimizerKind& optimizer = optimizer_kind(config.optimizer.name, registry.optimizers);
   const bool delays = config.gradients.staleness > 0;
   const bool on_ring = config.trainer.topology == Topology::ring;
+  const bool sharded = config.gradients.exchange == ExchangeForm::sharded;
   return {
       .activations = plan.activations,
       .parameters = plan.parameters + plan.weight_copies + plan.statistics + plan.frozen +
@@ -105,7 +109,7 @@ MemoryNeed planned_need(const Config& config, const Registry& registry, const Wo
       .gradients =
           plan.gradients * (delays ? 2 : 1) + sums_need(config, registry, world.size(), device, plan),
       .optimizer =
-          optimizer.state_bytes(plan.parameters) +
+          optimizer.state_bytes(plan.parameters) / static_cast<std::size_t>(sharded ? world.size() : 1) +
           (config.trainer.average_every > 1 ? LocalSgd::planned_bytes(plan.parameters) : 0) +
           (on_ring ? LocalSgd::planned_bytes(plan.parameters) + Gossip::planned_bytes(plan.parameters) : 0) +
           planned_average_need(config, plan) +

@@ -28,7 +28,7 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
   run_agreed(host, [&] {
     make_reproducible(config_, choice.device, host.size());
     bucket_options(config_, registry_);  // refuses codecs that conflict with other keys
-    require_topology_on(config_, choice.device);
+    require_features_on(config_, choice.device);
   });
   if (config_.device.near_cores) keep_near(choice.device);
   const ThreadChoice threads = choose_threads(config_.threads, world, host);
@@ -64,9 +64,11 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
         step_statistics_ =
             std::make_unique<StepStatistics>(*network_, *communicator_, config_.loader.accumulation);
       }
-      const auto gradients = buckets_->one_by_one() ? buckets_->bucket_gradients() : buckets_->gradients();
-      optimizer_ = optimizer_kind().make(trained_memory(*network_, gradients), config_.optimizer,
-                                         loss_scale_options(config_));
+      std::function<void(float*)> complete;
+      if (buckets_->sharded()) complete = [this](float* flat) { buckets_->complete_values(flat); };
+      optimizer_ =
+          optimizer_kind().make(trained_memory(*network_, buckets_->applied_gradients(), std::move(complete)),
+                                config_.optimizer, loss_scale_options(config_));
     });
   });
   broadcast_state(*communicator_, *network_);

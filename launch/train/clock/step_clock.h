@@ -69,6 +69,15 @@ class StepClock {
     resume(interrupted);
   }
   void exchange_ended();
+  // May interrupt time(). `wait` counts as exposed_communication; on a GPU as the interrupted phase.
+  template <typename Wait>
+  void wait_within(Wait wait) {
+    const std::optional<Phase> interrupted = interrupt();
+    begin_phase(Phase::exposed_communication);
+    wait();
+    record_piece(Phase::exposed_communication, now_ns());
+    resume(interrupted);
+  }
   // The places to which a GPU writes the moments of the step's buckets; empty on a CPU and in steps that are
   // not observed.
   std::span<BucketMoments> buckets();

@@ -21,7 +21,7 @@ void StepEnd::update(const StepPlace& place) {
   if (clips) optimizer.clip_gradients(parts_.stream, squares, parts_.clip_norm);
   if (kind_of(place.step) == StepKind::synchronous)
     parts_.buckets.agree_finite(parts_.stream, &optimizer.control()->finite);
-  optimizer.step(parts_.stream, place.slot);
+  run_optimizer(place);
   if (parts_.average != nullptr) parts_.average->update(parts_.stream, optimizer.control());
 }
 

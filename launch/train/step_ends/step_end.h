@@ -2,9 +2,10 @@
 //
 // StepEnd: how a step uses the gradients that a rank has computed. The Trainer runs the micro-batches of
 // every step alike. A StepEnd determines what ranks exchange, when, and what the optimizer applies. There are
-// five, each in a file of this folder; the Trainer chooses one before the first step:
+// six, each in a file of this folder; the Trainer chooses one before the first step:
 //
 //   synchronous   gradients are summed during backward; the step waits for them and applies them
+//   sharded       each rank updates a share of the parameters and sends it to all ranks (comm.exchange)
 //   crossing      the remaining exchange overlaps the next step's forward pass (CrossBarrier)
 //   late          gradients are exchanged during the next step, and applied one step late (DelayedGradients)
 //   apart         each rank applies its own; ranks average parameters every few steps (LocalSgd)
@@ -156,6 +157,7 @@ class StepEnd {
  protected:
   // Runs the optimizer, unless a gradient is not finite.
   void update(const StepPlace& place);
+  virtual void run_optimizer(const StepPlace& place) { parts_.optimizer.step(parts_.stream, place.slot); }
 
   StepEndParts parts_;
 

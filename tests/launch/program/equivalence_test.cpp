@@ -112,6 +112,23 @@ TEST(Digest, CrossBarrierEqualsSynchronousTraining) {
                  {"comm.cross_barrier = true", "train.staleness = 0"});
 }
 
+// Over MPI, with shares of shared memory and rests of fewer cache lines than ranks.
+TEST(Digest, ShardedExchangeEqualsTheDenseOne) {
+  const Workplace workplace("sharded");
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    for (const char* optimizer : {"optimizer.name=adamw", "optimizer.name=sgd"}) {
+      const std::vector<std::string> settings = {"model.name=cnn", "train.steps=12", "train.batch=4",
+                                                 optimizer, "comm.bucket_mib=[0.001, 0.01, 0.001]"};
+      std::vector<std::string> sharded = settings;
+      sharded.emplace_back("comm.exchange=sharded");
+      EXPECT_EQ(digest_of(workplace, ranks, sharded), digest_of(workplace, ranks, settings))
+          << ranks << " ranks, " << optimizer;
+    }
+  }
+  expect_failure(run_ranks(2, workplace.train({"comm.exchange=sharded", "comm.codec=int8"})), 78,
+                 {"comm.exchange = \"sharded\"", "comm.codec = \"none\""});
+}
+
 // Over MPI, with a training that ends between two averages.
 TEST(Digest, LocalSgdEndsWithOneDigestOnAllRanks) {
   const Workplace workplace("local_sgd");

@@ -116,7 +116,7 @@ GpuReport plan_gpus(const std::vector<const GpuFigures*>& gpus, const Config& gi
   const Device cpu, gpu{.kind = DeviceKind::cuda};
   Config config = given;
   make_reproducible(config, gpu, world.size());
-  require_topology_on(config, gpu);
+  require_features_on(config, gpu);
   config.verify.extent = Verify::nothing;  // only the number and the size of the samples matter
   TrainingData data(config, registry.formats, world, cpu, 1);
   data.make_loaders(world);

@@ -272,6 +272,27 @@ TEST(Config, CrossBarrierRefusesIncompatibleKeys) {
   with({"comm.cross_barrier=true", "train.precision=fp16", "train.loss_scale_interval=0"});
 }
 
+// The message names both keys.
+TEST(Config, ShardedExchangeRefusesIncompatibleKeys) {
+  const std::pair<const char*, const char*> others[] = {
+      {"comm.codec=int8", "comm.codec = \"none\""},
+      {"comm.codec_for=fc.*=fp16", "comm.codec_for = \"none\""},
+      {"comm.topology=ring", "comm.topology = \"all\""},
+      {"comm.cross_barrier=true", "comm.cross_barrier = false"},
+      {"train.staleness=1", "train.staleness = 0"},
+      {"train.average_every=4", "train.average_every = 0"},
+      {"train.reproducible=true", "train.reproducible = false"},
+      {"optimizer.clip_norm=1", "optimizer.clip_norm = 0"},
+      {"optimizer.name=lars", "optimizer.name"}};
+  for (const auto& [other, allowed] : others) {
+    const std::string error = config_error([&] { with({"comm.exchange=sharded", other}); });
+    expect_in_order(error, {"comm.exchange = \"sharded\"", allowed});
+  }
+  for (const char* other : {"train.ema_decay=0.9", "optimizer.name=adamw", "train.precision=fp16",
+                            "comm.overlap=false", "model.sync_batch_norm=true"})
+    with({"comm.exchange=sharded", other});
+}
+
 TEST(Config, CrossBarrierDefaultsToSmallBuckets) {
   using Mib = std::array<double, 3>;
   EXPECT_EQ(with({"comm.cross_barrier=true"}).gradients.bucket_mib, (Mib{1, 1, 1}));

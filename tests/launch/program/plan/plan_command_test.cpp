@@ -60,6 +60,27 @@ TEST_F(SimulatedPlan, PredictsTheStepsOfAClusterAndNamesItsAssumptions) {
   EXPECT_NEAR(json.at("between_nodes").at("latency_seconds").get<double>(), 5e-6, 1e-12);
 }
 
+// The smallest rest of a bucket that belongs to all ranks is below the rounding of the table.
+TEST(Plan, ShardedExchangeDividesTheOptimizersState) {
+  const Workplace workplace("sharded_plan");
+  const auto optimizer_mib = [&](int ranks, const std::string& exchange) {
+    const ProgramResult result = run_ranks(
+        ranks,
+        fmt::format("{} plan {} --set model.name=mlp --set model.mlp.width=1024 --set optimizer.name=adamw "
+                    "--set comm.exchange={}",
+                    program("lockstep"), workplace.path("config.toml").string(), exchange));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    std::smatch row;
+    if (!std::regex_search(result.output, row, std::regex("\n +optimizer +([0-9.]+) MiB"))) return 0.0;
+    return std::stod(row[1]);
+  };
+  const double whole = optimizer_mib(1, "dense");
+  EXPECT_GT(whole, 1);
+  EXPECT_EQ(optimizer_mib(4, "dense"), whole);
+  EXPECT_EQ(optimizer_mib(1, "sharded"), whole);
+  for (const int ranks : {2, 4}) EXPECT_NEAR(optimizer_mib(ranks, "sharded"), whole / ranks, 0.011) << ranks;
+}
+
 // Ranks with one thread; the traced node has this machine's cores.
 TEST_F(SimulatedPlan, RanksOfANodeShareItsCores) {
   const auto file = workplace_.path("plan.json");

@@ -259,6 +259,35 @@ TEST(Checkpoints, ResumeOnAnyNumberOfRanksIfAllowed) {
     for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(parts.at(name)[i], values[i], 1e-3) << name;
 }
 
+// A checkpoint of one exchange on 4 ranks is resumed by the other one on 1, 2 and 8 ranks, with the same
+// samples.
+TEST(Checkpoints, ResumeWithAnotherExchangeOnAnotherNumberOfRanks) {
+  const Workplace workplace("exchanges");
+  const std::string digest = workplace.path("digest").string();
+  const auto train = [&](int ranks, int steps, const std::string& exchange, const std::string& flags) {
+    const ProgramResult result =
+        run_ranks(ranks, workplace.train(saving(steps, {"optimizer.name=adamw", "train.batch=2", "run.keep=9",
+                                                        fmt::format("train.accumulation={}", 8 / ranks),
+                                                        "comm.exchange=" + exchange,
+                                                        "run.dir=" + workplace.path(exchange).string()}),
+                                         flags + " --digest " + digest));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return text_of(digest);
+  };
+  EXPECT_EQ(train(4, 10, "sharded", ""), train(4, 10, "dense", ""));
+  const auto resumed = [&](int ranks, const std::string& exchange, const std::string& from) {
+    return train(ranks, 14, exchange,
+                 "--resume-with train.steps --resume " +
+                     workplace.path(from + "/checkpoints/step-000000010").string());
+  };
+  for (const int ranks : {1, 2, 8}) {
+    const std::string expected = resumed(ranks, "dense", "dense");
+    EXPECT_EQ(resumed(ranks, "sharded", "dense"), expected) << ranks << " ranks";
+    EXPECT_EQ(resumed(ranks, "dense", "sharded"), expected) << ranks << " ranks";
+    EXPECT_EQ(resumed(ranks, "sharded", "sharded"), expected) << ranks << " ranks";
+  }
+}
+
 // A folder that cannot be created, a full disk: saved checkpoints stay. Training continues or ends cleanly,
 // as configured.
 TEST(Checkpoints, FailedSaveWarnsOrEndsTheTraining) {

@@ -401,6 +401,7 @@ std::vector<Case> cases() {
       {"schedule.final_fraction=0.25", {"schedule.final_fraction=0.25"}},
       {"comm.cross_barrier=true",
        {"buckets.middle=1048576", "buckets.one_by_one=true", "trainer.cross_barrier=true"}},
+      {"comm.exchange=sharded", {"buckets.exchange=sharded"}},
       {"comm.overlap=false", {"buckets.overlap=false"}},
       {"comm.bucket_mib=[2, 3, 0.5]",
        {"buckets.first=2097152", "buckets.middle=3145728", "buckets.last=524288"}},
