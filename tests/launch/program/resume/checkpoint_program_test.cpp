@@ -264,19 +264,20 @@ TEST(Checkpoints, ResumeOnAnyNumberOfRanksIfAllowed) {
 TEST(Checkpoints, ResumeWithAnotherExchangeOnAnotherNumberOfRanks) {
   const Workplace workplace("exchanges");
   const std::string digest = workplace.path("digest").string();
-  const auto train = [&](int ranks, int steps, const std::string& exchange, const std::string& flags) {
-    const ProgramResult result =
-        run_ranks(ranks, workplace.train(saving(steps, {"optimizer.name=adamw", "train.batch=2", "run.keep=9",
-                                                        fmt::format("train.accumulation={}", 8 / ranks),
-                                                        "comm.exchange=" + exchange,
-                                                        "run.dir=" + workplace.path(exchange).string()}),
-                                         flags + " --digest " + digest));
+  const auto train = [&](int ranks, int steps, const std::string& exchange, const std::string& folder,
+                         const std::string& flags = "") {
+    const ProgramResult result = run_ranks(
+        ranks, workplace.train(
+                   saving(steps, {"optimizer.name=adamw", "train.batch=2",
+                                  fmt::format("train.accumulation={}", 8 / ranks),
+                                  "comm.exchange=" + exchange, "run.dir=" + workplace.path(folder).string()}),
+                   flags + " --digest " + digest));
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return text_of(digest);
   };
-  EXPECT_EQ(train(4, 10, "sharded", ""), train(4, 10, "dense", ""));
+  EXPECT_EQ(train(4, 10, "sharded", "sharded"), train(4, 10, "dense", "dense"));
   const auto resumed = [&](int ranks, const std::string& exchange, const std::string& from) {
-    return train(ranks, 14, exchange,
+    return train(ranks, 14, exchange, "resumed",
                  "--resume-with train.steps --resume " +
                      workplace.path(from + "/checkpoints/step-000000010").string());
   };
