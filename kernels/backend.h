@@ -21,6 +21,7 @@
 #include "kernels/class_counts.h"
 #include "kernels/codec.h"
 #include "kernels/color_jitter.h"
+#include "kernels/concatenation.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/image_gather.h"
@@ -29,10 +30,12 @@
 #include "kernels/layer_norm.h"
 #include "kernels/loss.h"
 #include "kernels/low_rank.h"
+#include "kernels/pixel_targets.h"
 #include "kernels/pooling.h"
 #include "kernels/softmax.h"
 #include "kernels/sparse.h"
 #include "kernels/update.h"
+#include "kernels/upsampling.h"
 
 namespace lockstep {
 
@@ -91,6 +94,11 @@ class Backend {
   virtual std::unique_ptr<PoolingKernel> pooling(const PoolingOptions& options, const Layout& input) = 0;
   virtual std::unique_ptr<ReorderKernel> reorder(const Layout& from, const Layout& to) = 0;
   virtual std::unique_ptr<ImageInputKernel> image_input(const ImageInput& input) = 0;
+  // Layouts and sizes for upsample_forward() and concatenate(); other layouts are reordered to these.
+  virtual UpsamplingPlan plan_upsampling(std::int64_t factor, const Layout& input) = 0;
+  virtual ConcatenationPlan plan_concatenation(const Layout& a, const Layout& b) = 0;
+  // The dense layout [N, H, W, C] of a tensor [N, C, H, W].
+  virtual Layout pixel_rows(const Shape& shape, DType type) = 0;
 
   // See kernels/elementwise.h.
   virtual void activation_forward(Stream& stream, const ActivationForward& arguments) = 0;
@@ -124,7 +132,13 @@ class Backend {
   // See kernels/layer_norm.h.
   virtual void layer_norm_forward(Stream& stream, const LayerNormForward& arguments) = 0;
   virtual void layer_norm_backward(Stream& stream, const LayerNormBackward& arguments) = 0;
+  // See kernels/upsampling.h and kernels/concatenation.h.
+  virtual void upsample_forward(Stream& stream, const UpsamplingForward& arguments) = 0;
+  virtual void upsample_backward(Stream& stream, const UpsamplingBackward& arguments) = 0;
+  virtual void concatenate(Stream& stream, const Concatenation& arguments) = 0;
+  virtual void separate(Stream& stream, const Separation& arguments) = 0;
   virtual void dropout(Stream& stream, const DropoutArguments& arguments) = 0;
+  virtual void pixel_targets(Stream& stream, const PixelTargets& arguments) = 0;
   virtual std::size_t loss_scratch_bytes(std::int64_t batch) = 0;
   virtual void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) = 0;
   virtual void output_loss(Stream& stream, const OutputLoss& arguments) = 0;

@@ -20,11 +20,12 @@ class HostAugmentation {
   HostAugmentation(const Augmentation& augmentation, std::int64_t height, std::int64_t width,
                    std::int64_t channels);
 
-  // Augments the image in place for the sample's epoch. Thread-safe.
-  void operator()(SampleId sample, std::span<std::uint8_t> image) const;
+  // Augments the image in place for the sample's epoch. A mask, the labels of its pixels, is cropped and
+  // flipped with it; pixels beside the image become kIgnoredPixel. Thread-safe.
+  void operator()(SampleId sample, std::span<std::uint8_t> image, std::span<std::uint8_t> mask = {}) const;
 
  private:
-  void place(SampleId sample, std::span<std::uint8_t> image) const;
+  void place(SampleId sample, std::span<std::uint8_t> image, std::span<std::uint8_t> mask) const;
 
   std::int64_t pixels_;
   std::int64_t channels_;

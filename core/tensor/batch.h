@@ -13,7 +13,9 @@ namespace lockstep {
 
 struct Batch {
   Tensor images;  // u8 [batch, H, W, C]; f32 if samples are not images
-  Tensor labels;  // i32 [batch]
+  // i32 [batch]; or, if each pixel has a label, u8 [batch, H, W]: classes, or kIgnoredPixel
+  // (kernels/pixel_targets.h).
+  Tensor labels;
   // f32 [batch]: 1, or 0 for padding and for samples left out. In a short global batch (Tail::exact) the
   // weights are above 1, so that the sum over all places divided by the number of places is the mean over its
   // samples.

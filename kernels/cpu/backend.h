@@ -30,6 +30,9 @@ class CpuBackend final : public Backend {
   std::unique_ptr<PoolingKernel> pooling(const PoolingOptions& options, const Layout& input) override;
   std::unique_ptr<ReorderKernel> reorder(const Layout& from, const Layout& to) override;
   std::unique_ptr<ImageInputKernel> image_input(const ImageInput& input) override;
+  UpsamplingPlan plan_upsampling(std::int64_t factor, const Layout& input) override;
+  ConcatenationPlan plan_concatenation(const Layout& a, const Layout& b) override;
+  Layout pixel_rows(const Shape& shape, DType type) override;
 
   void activation_forward(Stream& stream, const ActivationForward& arguments) override;
   void activation_backward(Stream& stream, const ActivationBackward& arguments) override;
@@ -57,7 +60,12 @@ class CpuBackend final : public Backend {
   void softmax_backward(Stream& stream, const SoftmaxBackward& arguments) override;
   void layer_norm_forward(Stream& stream, const LayerNormForward& arguments) override;
   void layer_norm_backward(Stream& stream, const LayerNormBackward& arguments) override;
+  void upsample_forward(Stream& stream, const UpsamplingForward& arguments) override;
+  void upsample_backward(Stream& stream, const UpsamplingBackward& arguments) override;
+  void concatenate(Stream& stream, const Concatenation& arguments) override;
+  void separate(Stream& stream, const Separation& arguments) override;
   void dropout(Stream& stream, const DropoutArguments& arguments) override;
+  void pixel_targets(Stream& stream, const PixelTargets& arguments) override;
   std::size_t loss_scratch_bytes(std::int64_t) override { return 0; }
   void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) override;
   void output_loss(Stream& stream, const OutputLoss& arguments) override;

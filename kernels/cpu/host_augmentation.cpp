@@ -5,20 +5,21 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/pixel_targets.h"
 #include "kernels/shape_checks.h"
 
 namespace lockstep {
 namespace {
 
-// Copies kBytes of each pixel; pixels are `stride` bytes apart.
+// Copies kBytes of each pixel; pixels are `stride` bytes apart. beside: each byte of pixels beside the image.
 template <int kBytes>
 void show(const Augment& augment, const Augment::View& view, const std::uint8_t* whole, std::uint8_t* to,
-          std::int64_t stride = kBytes) {
+          std::int64_t stride = kBytes, std::uint8_t beside = 0) {
   for (int row = 0; row < augment.height; ++row) {
     for (int column = 0; column < augment.width; ++column, to += stride) {
       const int seen = augment.seen(view, row, column);
       if (seen < 0) {
-        std::memset(to, 0, kBytes);
+        std::memset(to, beside, kBytes);
       } else {
         std::memcpy(to, whole + seen * stride, kBytes);
       }
@@ -41,17 +42,23 @@ HostAugmentation::HostAugmentation(const Augmentation& augmentation, std::int64_
   augment_.erased_below = 0;
 }
 
-void HostAugmentation::operator()(SampleId sample, std::span<std::uint8_t> image) const {
+void HostAugmentation::operator()(SampleId sample, std::span<std::uint8_t> image,
+                                  std::span<std::uint8_t> mask) const {
   CHECK(static_cast<std::int64_t>(image.size()) == pixels_ * channels_, "the image has {} bytes, expected {}",
         image.size(), pixels_ * channels_);
   if (colors_) jitter_.run(sample, pixels_, image.data(), image.data());
-  if (places_) place(sample, image);
+  if (places_) place(sample, image, mask);
 }
 
-void HostAugmentation::place(SampleId sample, std::span<std::uint8_t> image) const {
+void HostAugmentation::place(SampleId sample, std::span<std::uint8_t> image,
+                             std::span<std::uint8_t> mask) const {
   thread_local std::vector<std::uint8_t> whole;
-  whole.assign(image.begin(), image.end());
   const Augment::View view = augment_.view(sample);
+  if (!mask.empty()) {
+    whole.assign(mask.begin(), mask.end());
+    show<1>(augment_, view, whole.data(), mask.data(), 1, kIgnoredPixel);
+  }
+  whole.assign(image.begin(), image.end());
   switch (channels_) {
     case 1:
       return show<1>(augment_, view, whole.data(), image.data());

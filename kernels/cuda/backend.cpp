@@ -22,6 +22,7 @@
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/low_rank.h"
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/segmentation.h"
 #include "kernels/cuda/softmax.h"
 #include "kernels/cuda/sparse.h"
 #include "kernels/cuda/update.h"
@@ -83,6 +84,14 @@ class CudaBackend final : public Backend {
   std::unique_ptr<ImageInputKernel> image_input(const ImageInput& input) override {
     return make_cuda_image_input(input);
   }
+
+  UpsamplingPlan plan_upsampling(std::int64_t factor, const Layout& input) override {
+    return plan_cuda_upsampling(factor, input);
+  }
+  ConcatenationPlan plan_concatenation(const Layout& a, const Layout& b) override {
+    return plan_cuda_concatenation(a, b);
+  }
+  Layout pixel_rows(const Shape& shape, DType type) override { return cuda_pixel_rows(shape, type); }
 
   void activation_forward(Stream& stream, const ActivationForward& arguments) override {
     cuda_activation_forward(stream, arguments);
@@ -148,8 +157,21 @@ class CudaBackend final : public Backend {
   void layer_norm_backward(Stream& stream, const LayerNormBackward& arguments) override {
     cuda_layer_norm_backward(stream, arguments);
   }
+  void upsample_forward(Stream& stream, const UpsamplingForward& arguments) override {
+    cuda_upsample_forward(stream, arguments);
+  }
+  void upsample_backward(Stream& stream, const UpsamplingBackward& arguments) override {
+    cuda_upsample_backward(stream, arguments);
+  }
+  void concatenate(Stream& stream, const Concatenation& arguments) override {
+    cuda_concatenate(stream, arguments);
+  }
+  void separate(Stream& stream, const Separation& arguments) override { cuda_separate(stream, arguments); }
   void dropout(Stream& stream, const DropoutArguments& arguments) override {
     cuda_dropout(stream, arguments);
+  }
+  void pixel_targets(Stream& stream, const PixelTargets& arguments) override {
+    cuda_pixel_targets(stream, arguments);
   }
   std::size_t loss_scratch_bytes(std::int64_t batch) override { return cuda_loss_scratch_bytes(batch); }
   void softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& arguments) override {

@@ -169,4 +169,35 @@ std::unique_ptr<ImageInputKernel> make_cuda_image_input(const ImageInput& input)
   return std::make_unique<CudaImageInputKernel>(input);
 }
 
+UpsamplingPlan plan_cuda_upsampling(std::int64_t factor, const Layout& input) {
+  const Shape& in = input.shape();
+  const Layout small = channels_last(input) ? input : unpadded_channels_last(input);
+  const std::int64_t physical = channels_last(small)->physical_channels;
+  return {.input = small,
+          .output = channels_last_layout({in[0], in[1], in[2] * factor, in[3] * factor}, input.dtype(),
+                                         {.outer = in[0],
+                                          .channels = in[1],
+                                          .pixels = in[2] * in[3] * factor * factor,
+                                          .physical_channels = physical}),
+          .shape = {.outer = in[0],
+                    .height = in[2],
+                    .width = in[3],
+                    .inner = physical,
+                    .factor = factor,
+                    .type = input.dtype()}};
+}
+
+ConcatenationPlan plan_cuda_concatenation(const Layout& a, const Layout& b) {
+  const Shape &in_a = a.shape(), &in_b = b.shape();
+  return {.a = unpadded_channels_last(a),
+          .b = unpadded_channels_last(b),
+          .output = cuda_pixel_rows({in_a[0], in_a[1] + in_b[1], in_a[2], in_a[3]}, a.dtype()),
+          .shape = {.rows = in_a[0] * in_a[2] * in_a[3],
+                    .a_elements = in_a[1],
+                    .b_elements = in_b[1],
+                    .type = a.dtype()}};
+}
+
+Layout cuda_pixel_rows(const Shape& shape, DType type) { return unpadded_channels_last(Layout(shape, type)); }
+
 }  // namespace lockstep
