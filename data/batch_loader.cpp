@@ -23,6 +23,7 @@
 #include "data/sample_order.h"
 #include "data/sets/damage_log.h"
 #include "kernels/host_augmentation.h"
+#include "kernels/pixel_targets.h"
 
 namespace lockstep {
 namespace {
@@ -57,25 +58,33 @@ std::size_t bytes_of_images(const LoaderOptions& options, const ImageShape& imag
   return align_up(static_cast<std::size_t>(options.batch * image.bytes()));
 }
 
-// on_device: the slot holds row indices instead of images.
-Slot make_slot(const LoaderOptions& options, const ImageShape& image, bool on_device) {
+struct SlotParts {
+  bool on_device = false;  // row indices instead of images
+  bool masks = false;      // labels of pixels instead of images' labels
+};
+
+Slot make_slot(const LoaderOptions& options, const ImageShape& image, const SlotParts& parts) {
+  const bool on_device = parts.on_device;
   const std::size_t image_bytes = on_device ? 0 : bytes_of_images(options, image);
   const std::size_t row_bytes = align_up(static_cast<std::size_t>(options.batch) * sizeof(float));
+  const Shape labels = parts.masks ? Shape{options.batch, image.height, image.width} : Shape{options.batch};
+  const DType label_type = parts.masks ? DType::u8 : DType::i32;
+  const std::size_t label_bytes = align_up(static_cast<std::size_t>(labels.elements()) * size_of(label_type));
   const std::size_t sample_bytes = align_up(static_cast<std::size_t>(options.batch) * sizeof(SampleId));
   static_assert(sizeof(float) == sizeof(std::int32_t));
-  const std::size_t bytes = image_bytes + 2 * row_bytes + sample_bytes + (on_device ? row_bytes : 0);
+  const std::size_t weights_at = image_bytes + label_bytes, samples_at = weights_at + row_bytes;
+  const std::size_t bytes = samples_at + sample_bytes + (on_device ? row_bytes : 0);
   Slot slot{.memory = Buffer(bytes, options.device, MemoryKind::pinned_host)};
   std::byte* data = slot.memory.data();
-  slot.samples = {reinterpret_cast<SampleId*>(data + image_bytes + 2 * row_bytes),
-                  static_cast<std::size_t>(options.batch)};
+  slot.samples = {reinterpret_cast<SampleId*>(data + samples_at), static_cast<std::size_t>(options.batch)};
   slot.batch = {.images = {on_device ? nullptr : data,
                            {options.batch, image.height, image.width, image.channels},
                            image.type},
-                .labels = {data + image_bytes, {options.batch}, DType::i32},
-                .weights = {data + image_bytes + row_bytes, {options.batch}, DType::f32},
+                .labels = {data + image_bytes, labels, label_type},
+                .weights = {data + weights_at, {options.batch}, DType::f32},
                 .samples = slot.samples};
   if (on_device) {
-    slot.batch.rows = {data + image_bytes + 2 * row_bytes + sample_bytes, {options.batch}, DType::i32};
+    slot.batch.rows = {data + samples_at + sample_bytes, {options.batch}, DType::i32};
   }
   return slot;
 }
@@ -129,7 +138,8 @@ struct BatchLoader::State {
         pieces((o.batch + piece_samples - 1) / piece_samples),
         on_device(!d.on_device().empty()) {
     for (int i = 0; i < options.slots; ++i)
-      ring.push_back(make_slot(options, dataset.image_shape(), on_device));
+      ring.push_back(
+          make_slot(options, dataset.image_shape(), {.on_device = on_device, .masks = dataset.has_masks()}));
   }
   ~State() {
     {
@@ -306,7 +316,13 @@ struct BatchLoader::State {
     std::span<std::uint8_t> image;
     if (!on_device)
       image = {static_cast<std::uint8_t*>(slot.batch.images.data) + i * image_bytes, image_bytes};
-    std::int32_t& label = slot.batch.labels.as<std::int32_t>()[i];
+    std::int32_t unused = 0;
+    std::int32_t& label = dataset.has_masks() ? unused : slot.batch.labels.as<std::int32_t>()[i];
+    std::span<std::uint8_t> mask;
+    if (dataset.has_masks()) {
+      const auto pixels = static_cast<std::size_t>(slot.batch.labels.elements() / options.batch);
+      mask = slot.batch.labels.as<std::uint8_t>().subspan(i * pixels, pixels);
+    }
     float& weight = slot.batch.weights.as<float>()[i];
     std::exception_ptr reason;
     if (at.sample >= 0) {
@@ -314,11 +330,12 @@ struct BatchLoader::State {
         label = options.tail == Tail::pad
                     ? dataset.read(at.sample, image)
                     : dataset.read_augmented(at.sample, {.seed = options.seed, .epoch = at.epoch}, image);
+        if (!mask.empty()) dataset.read_mask(at.sample, mask);
         weight = at.weight;
         if (on_device) slot.batch.rows.as<std::int32_t>()[i] = static_cast<std::int32_t>(at.sample);
         slot.samples[i] = {.epoch = static_cast<std::int32_t>(at.epoch),
                            .index = static_cast<std::int32_t>(at.sample)};
-        if (options.augmentation != nullptr) (*options.augmentation)(slot.samples[i], image);
+        if (options.augmentation != nullptr) (*options.augmentation)(slot.samples[i], image, mask);
         return nullptr;
       } catch (const DataError& error) {
         if (options.on_error == OnError::stop) throw;
@@ -327,6 +344,7 @@ struct BatchLoader::State {
       }
     }
     std::fill(image.begin(), image.end(), std::uint8_t{0});
+    std::fill(mask.begin(), mask.end(), kIgnoredPixel);
     if (on_device) slot.batch.rows.as<std::int32_t>()[i] = -1;
     label = 0;
     weight = 0;

@@ -18,6 +18,8 @@
 #include "data/formats/drug_trial.h"
 #include "data/formats/idx.h"
 #include "data/formats/image_folder.h"
+#include "data/formats/masks.h"
+#include "data/formats/shapes.h"
 #include "data/formats/synthetic.h"
 #include "data/hdf5/hdf5_images.h"
 #include "data/images/png.h"
@@ -30,6 +32,17 @@ namespace lockstep {
 std::int32_t Dataset::read_stored(std::int64_t, std::vector<std::uint8_t>&) const {
   CHECK(false, "read_stored() was called for a dataset of pixels");
   return 0;
+}
+
+void Dataset::read_mask(std::int64_t, std::span<std::uint8_t>) const {
+  CHECK(false, "read_mask() was called for a dataset without masks");
+}
+
+ImageShape Dataset::read_own_mask(std::int64_t index, std::vector<std::uint8_t>& mask) const {
+  const ImageShape shape = image_shape();
+  mask.resize(static_cast<std::size_t>(shape.height * shape.width));
+  read_mask(index, mask);
+  return shape;
 }
 
 std::int32_t Dataset::read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const {
@@ -52,12 +65,16 @@ std::uint64_t Dataset::content_hash(std::int64_t index) const {
 }
 
 std::uint64_t Dataset::fingerprint() const {
-  std::vector<std::uint8_t> image(static_cast<std::size_t>(image_shape().bytes()));
+  std::vector<std::uint8_t> image(static_cast<std::size_t>(image_shape().bytes())), mask;
   std::uint64_t hash = 0;
   for (const std::int64_t index : some_samples(size(), 32)) {
     const std::int32_t label = read(index, image);
     hash = XXH3_64bits_withSeed(&label, sizeof(label), hash);
     hash = XXH3_64bits_withSeed(image.data(), image.size(), hash);
+    if (!has_masks()) continue;
+    mask.resize(static_cast<std::size_t>(image_shape().height * image_shape().width));
+    read_mask(index, mask);
+    hash = XXH3_64bits_withSeed(mask.data(), mask.size(), hash);
   }
   return hash;
 }
@@ -68,8 +85,9 @@ std::string counted_images(const Dataset& train, const Dataset& test) {
     return fmt::format("{} training and {} test rows of {} in {} classes", train.size(), test.size(),
                        counted(shape.width, "number"), train.classes());
   }
-  return fmt::format("{} training and {} test images of {}x{}x{} in {} classes", train.size(), test.size(),
-                     shape.height, shape.width, shape.channels, train.classes());
+  return fmt::format("{} training and {} test images of {}x{}x{} {} {} classes", train.size(), test.size(),
+                     shape.height, shape.width, shape.channels, train.has_masks() ? "with masks of" : "in",
+                     train.classes());
 }
 
 std::string sizes_of_images(const Dataset& images) {
@@ -128,7 +146,9 @@ const std::vector<DatasetFormat>& dataset_formats() {
       {"csv", open_csv},
       {"synthetic",
        [](const Options& options, Split split) { return open_synthetic(options.synthetic, split); }, false},
-      {"drug_trial", [](const Options&, Split split) { return open_drug_trial(split); }, false}};
+      {"drug_trial", [](const Options&, Split split) { return open_drug_trial(split); }, false},
+      {"masks", open_masks},
+      {"shapes", [](const Options&, Split split) { return open_shapes(split); }, false}};
   return table;
 }
 
@@ -174,6 +194,9 @@ std::unique_ptr<Dataset> made_one_size(std::unique_ptr<Dataset> dataset, const D
         "data.resize = {}: rows of a table cannot be resized; allowed is 0 with data.format = \"{}\"",
         options.resize.size, options.format));
   }
+  if (dataset->has_masks() && options.resize.random_crop)
+    throw ConfigError(
+        "data.random_resized_crop = true: allowed is false for images with masks, which are only resized");
   return resized(std::move(dataset), options.resize);
 }
 

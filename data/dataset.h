@@ -80,6 +80,13 @@ class Dataset {
     static_cast<void>(draw);
     return read(index, image);
   }
+  // True if each pixel has a label. read() then returns 0, and read_mask() writes the labels of the image's
+  // pixels, [H, W] of image_shape(): classes, or kIgnoredPixel (kernels/pixel_targets.h). Thread-safe; throws
+  // what read() throws.
+  virtual bool has_masks() const { return false; }
+  virtual void read_mask(std::int64_t index, std::span<std::uint8_t> mask) const;
+  // The same in the image's own size, which it returns.
+  virtual ImageShape read_own_mask(std::int64_t index, std::vector<std::uint8_t>& mask) const;
   // Hint: this thread reads this sample after the next one. Cheap.
   virtual void will_read(std::int64_t index) const { static_cast<void>(index); }
   // Returns true if read_augmented() gives another image in each epoch.
@@ -202,6 +209,12 @@ struct Hdf5Options {
   std::string labels = "auto";
 };
 
+// Options of images with masks (data/formats/masks.h).
+struct MaskOptions {
+  std::int64_t classes = 0;         // of pixels; 0: not given
+  std::int64_t ignore_index = 255;  // the value of pixels that belong to no class
+};
+
 struct DatasetOptions {
   std::string format = "idx";  // DatasetFormat::name
   std::string path;            // a folder
@@ -216,6 +229,7 @@ struct DatasetOptions {
   CsvOptions csv;
   TfRecordOptions tfrecord;
   Hdf5Options hdf5;
+  MaskOptions masks;
   OnError on_error = OnError::leave_out;
 };
 

@@ -18,6 +18,7 @@
 #include "data/images/common_shape.h"
 #include "data/images/image_decoder.h"
 #include "data/sets/damage_log.h"
+#include "kernels/pixel_targets.h"
 
 namespace lockstep {
 namespace {
@@ -207,8 +208,8 @@ class ImageFolder final : public ImageFiles {
 class ImageList final : public ImageFiles {
  public:
   ImageList(std::vector<std::string> paths, const ImageShape& shape, ExifOrientation exif,
-            std::vector<std::string> classes)
-      : ImageFiles(true, exif), paths_(std::move(paths)), classes_(std::move(classes)) {
+            std::vector<std::string> classes, ListLabels labels)
+      : ImageFiles(true, exif), paths_(std::move(paths)), classes_(std::move(classes)), labels_(labels) {
     shape_ = shape;
   }
 
@@ -222,6 +223,11 @@ class ImageList final : public ImageFiles {
     }
   }
   std::vector<std::string> class_names() const override { return classes_; }
+  bool has_masks() const override { return labels_ == ListLabels::of_pixels; }
+  ImageShape read_own_mask(std::int64_t, std::vector<std::uint8_t>& mask) const override {
+    mask.assign(1, kIgnoredPixel);
+    return {.height = 1, .width = 1, .channels = 1};
+  }
 
  protected:
   std::string path_of(std::int64_t index) const override { return paths_[static_cast<std::size_t>(index)]; }
@@ -229,6 +235,7 @@ class ImageList final : public ImageFiles {
 
  private:
   std::vector<std::string> paths_, classes_;
+  ListLabels labels_;
 };
 
 }  // namespace
@@ -238,8 +245,9 @@ std::unique_ptr<Dataset> open_image_folder(const DatasetOptions& options, Split 
 }
 
 std::unique_ptr<Dataset> open_image_list(std::vector<std::string> paths, const ImageShape& shape,
-                                         ExifOrientation exif, std::vector<std::string> classes) {
-  return std::make_unique<ImageList>(std::move(paths), shape, exif, std::move(classes));
+                                         ExifOrientation exif, std::vector<std::string> classes,
+                                         ListLabels labels) {
+  return std::make_unique<ImageList>(std::move(paths), shape, exif, std::move(classes), labels);
 }
 
 }  // namespace lockstep

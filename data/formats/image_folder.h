@@ -24,8 +24,11 @@ namespace lockstep {
 std::unique_ptr<Dataset> open_image_folder(const DatasetOptions& options, Split split);
 
 // Unlabelled image files of any size, to be resized. read_own_size() returns label 0, converts images to the
-// shape's channels, and throws DataError also for a file that cannot be read.
+// shape's channels, and throws DataError also for a file that cannot be read. With masks, all pixels of their
+// masks are ignored.
+enum class ListLabels { of_images, of_pixels };
 std::unique_ptr<Dataset> open_image_list(std::vector<std::string> paths, const ImageShape& shape,
-                                         ExifOrientation exif, std::vector<std::string> classes);
+                                         ExifOrientation exif, std::vector<std::string> classes,
+                                         ListLabels labels = ListLabels::of_images);
 
 }  // namespace lockstep

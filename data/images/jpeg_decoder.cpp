@@ -122,14 +122,14 @@ bool JpegDecoder::find_size() {
 // time: they are decoded into unaligned memory and copied.
 void JpegDecoder::decode_as(int format, const ImageShape& shape, std::uint8_t* pixels) {
   constexpr int kFlags = TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS;
-  constexpr std::size_t kSmallBytes = 16384, kAlignment = 32;
+  constexpr std::size_t kSmallBytes = 16384, kRowAlignment = 32;
   const auto bytes = static_cast<std::size_t>(shape.height * shape.width * tjPixelSize[format]);
   const auto begins_at = [](const std::uint8_t* memory) {
-    return reinterpret_cast<std::uintptr_t>(memory) % kAlignment;
+    return reinterpret_cast<std::uintptr_t>(memory) % kRowAlignment;
   };
   std::uint8_t* into = pixels;
   if (bytes <= kSmallBytes && begins_at(pixels) == 0) {
-    small_.resize(kSmallBytes + kAlignment);
+    small_.resize(kSmallBytes + kRowAlignment);
     into = small_.data() + (begins_at(small_.data()) == 0 ? 1 : 0);
   }
   tolerate(tjDecompress2(decompressor_.get(), image_.data(), image_.size(), into,

@@ -126,18 +126,56 @@ void decode_png(std::string_view name, std::span<const std::uint8_t> image, cons
     pixels[i] = luma(colours[3 * i], colours[3 * i + 1], colours[3 * i + 2]);
 }
 
-std::vector<std::uint8_t> encode_png(const ImageShape& shape, std::span<const std::uint8_t> pixels) {
-  CHECK((shape.channels == 1 || shape.channels == 3) &&
-            static_cast<std::int64_t>(pixels.size()) == shape.bytes(),
-        "{} bytes of {} channels", pixels.size(), shape.channels);
+void decode_png_values(std::string_view name, std::span<const std::uint8_t> image, const ImageShape& shape,
+                       std::span<std::uint8_t> values) {
+  const Opened opened = open_image(name, image);
+  const spng_ihdr& header = opened.header;
+  CHECK(shape.height == header.height && shape.width == header.width &&
+            static_cast<std::int64_t>(values.size()) == shape.height * shape.width,
+        "{} is {} x {}, not {} x {}", name, header.height, header.width, shape.height, shape.width);
+  if ((header.color_type != SPNG_COLOR_TYPE_GRAYSCALE && header.color_type != SPNG_COLOR_TYPE_INDEXED) ||
+      header.bit_depth > 8) {
+    throw DataError(fmt::format(
+        "{}: a mask is expected to be a grayscale or palette PNG image of at most 8 bits whose values are "
+        "classes; this one has {} bits in {}",
+        name, header.bit_depth, is_gray(header) ? "gray" : "colour"));
+  }
+  if (header.bit_depth == 8) return decode_all(name, opened, SPNG_FMT_RAW, values.data(), values.size());
+  // Rows of packed values begin at whole bytes, the first value in the highest bits.
+  const std::size_t depth = header.bit_depth, row_bytes = (header.width * depth + 7) / 8;
+  thread_local std::vector<std::uint8_t> packed;
+  packed.resize(row_bytes * header.height);
+  decode_all(name, opened, SPNG_FMT_RAW, packed.data(), packed.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t bit = i % header.width * depth;
+    const unsigned byte = packed[i / header.width * row_bytes + bit / 8];
+    values[i] = static_cast<std::uint8_t>(byte >> (8 - depth - bit % 8) & ((1u << depth) - 1));
+  }
+}
+
+namespace {
+
+// The bits of the value, three at a time from the lowest, are spread over the highest bits of red, green and
+// blue.
+spng_plte_entry voc_colour(unsigned value) {
+  unsigned colour[3] = {};
+  for (unsigned bit = 0; bit < 8; ++bit) colour[bit % 3] |= (value >> bit & 1u) << (7 - bit / 3);
+  return {.red = static_cast<std::uint8_t>(colour[0]),
+          .green = static_cast<std::uint8_t>(colour[1]),
+          .blue = static_cast<std::uint8_t>(colour[2]),
+          .alpha = 255};
+}
+
+std::vector<std::uint8_t> encoded(const ImageShape& shape, std::span<const std::uint8_t> pixels,
+                                  spng_color_type type, spng_plte* palette) {
   const Context context(spng_ctx_new(SPNG_CTX_ENCODER));
   spng_ihdr header = {.width = static_cast<std::uint32_t>(shape.width),
                       .height = static_cast<std::uint32_t>(shape.height),
                       .bit_depth = 8,
-                      .color_type = static_cast<std::uint8_t>(
-                          shape.channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR)};
+                      .color_type = static_cast<std::uint8_t>(type)};
   int error = context == nullptr ? SPNG_EMEM : spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1);
   if (error == 0) error = spng_set_ihdr(context.get(), &header);
+  if (error == 0 && palette != nullptr) error = spng_set_plte(context.get(), palette);
   if (error == 0)
     error =
         spng_encode_image(context.get(), pixels.data(), pixels.size(), SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
@@ -147,6 +185,24 @@ std::vector<std::uint8_t> encode_png(const ImageShape& shape, std::span<const st
   CHECK(error == 0, "libspng: {}", spng_strerror(error));
   const auto* bytes = static_cast<const std::uint8_t*>(png.get());
   return {bytes, bytes + size};
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> encode_png(const ImageShape& shape, std::span<const std::uint8_t> pixels) {
+  CHECK((shape.channels == 1 || shape.channels == 3) &&
+            static_cast<std::int64_t>(pixels.size()) == shape.bytes(),
+        "{} bytes of {} channels", pixels.size(), shape.channels);
+  return encoded(shape, pixels, shape.channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR,
+                 nullptr);
+}
+
+std::vector<std::uint8_t> encode_png_values(const ImageShape& shape, std::span<const std::uint8_t> values) {
+  CHECK(static_cast<std::int64_t>(values.size()) == shape.height * shape.width, "{} values of {} x {} pixels",
+        values.size(), shape.height, shape.width);
+  spng_plte palette = {.n_entries = 256, .entries = {}};
+  for (unsigned value = 0; value < 256; ++value) palette.entries[value] = voc_colour(value);
+  return encoded(shape, values, SPNG_COLOR_TYPE_INDEXED, &palette);
 }
 
 }  // namespace lockstep

@@ -32,6 +32,14 @@ std::optional<std::uint32_t> largest_16_bit_gray(std::string_view name, std::spa
 void decode_png(std::string_view name, std::span<const std::uint8_t> image, const ImageShape& shape,
                 std::span<std::uint8_t> pixels);
 
+// Decodes the values of a grayscale or palette image of at most 8 bits, [H, W], without looking up colours.
+// The shape has the image's height and width. Throws DataError, also for an image of another kind.
+void decode_png_values(std::string_view name, std::span<const std::uint8_t> image, const ImageShape& shape,
+                       std::span<std::uint8_t> values);
+
+// Encodes values [H, W] as a palette image, with the colours of PASCAL VOC.
+std::vector<std::uint8_t> encode_png_values(const ImageShape& shape, std::span<const std::uint8_t> values);
+
 // pixels: [H, W, C] of 1 or 3 channels.
 std::vector<std::uint8_t> encode_png(const ImageShape& shape, std::span<const std::uint8_t> pixels);
 

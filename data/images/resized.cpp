@@ -68,6 +68,22 @@ class Resized final : public Dataset {
   std::vector<std::int64_t> class_counts() const override { return dataset_->class_counts(); }
   std::vector<std::string> class_names() const override { return dataset_->class_names(); }
   std::uint64_t key(std::int64_t index) const override { return dataset_->key(index); }
+  bool has_masks() const override { return dataset_->has_masks(); }
+  // The nearest pixel of the part that read() shows.
+  void read_mask(std::int64_t index, std::span<std::uint8_t> mask) const override {
+    thread_local std::vector<std::uint8_t> own;
+    const ImageShape whole = dataset_->read_own_mask(index, own);
+    const ImageBox box = center_box(whole, options_);
+    const auto nearest = [&](std::int64_t at, double begin, double cut, std::int64_t side) {
+      const double place = begin + (static_cast<double>(at) + 0.5) * cut / static_cast<double>(options_.size);
+      return std::clamp<std::int64_t>(static_cast<std::int64_t>(place), 0, side - 1);
+    };
+    for (std::int64_t y = 0; y < options_.size; ++y)
+      for (std::int64_t x = 0; x < options_.size; ++x)
+        mask[static_cast<std::size_t>(y * options_.size + x)] =
+            own[static_cast<std::size_t>(nearest(y, box.y, box.height, whole.height) * whole.width +
+                                         nearest(x, box.x, box.width, whole.width))];
+  }
   void will_read(std::int64_t index) const override { dataset_->will_read(index); }
   bool draws() const override { return options_.random_crop; }
   bool decodes() const override { return true; }

@@ -57,6 +57,8 @@ std::vector<ShardPlan> plan_of(const PackSplit& split, const fs::path& folder, c
         fmt::format("the images of {} are not stored as image files; pack them with --as pixels or --as jpeg",
                     split.name));
   }
+  if (dataset.has_masks())
+    throw ConfigError("record files do not hold masks: train on these images without lockstep pack");
   const std::int64_t in_shard =
       std::max<std::int64_t>(1, options.shard_bytes / dataset.image_shape().bytes());
   const std::int64_t shards = (dataset.size() + in_shard - 1) / in_shard;

@@ -31,6 +31,13 @@ class Subset final : public Dataset {
                               std::span<std::uint8_t> image) const override {
     return dataset_->read_augmented(at(index), draw, image);
   }
+  bool has_masks() const override { return dataset_->has_masks(); }
+  void read_mask(std::int64_t index, std::span<std::uint8_t> mask) const override {
+    dataset_->read_mask(at(index), mask);
+  }
+  ImageShape read_own_mask(std::int64_t index, std::vector<std::uint8_t>& mask) const override {
+    return dataset_->read_own_mask(at(index), mask);
+  }
   void will_read(std::int64_t index) const override { dataset_->will_read(at(index)); }
   bool draws() const override { return dataset_->draws(); }
   bool decodes() const override { return dataset_->decodes(); }

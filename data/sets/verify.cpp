@@ -66,10 +66,14 @@ void verify(const Dataset& dataset, const VerifyOptions& options) {
     const RankScope scope(rank);
     std::vector<std::uint8_t> image(
         options.extent == Verify::all ? static_cast<std::size_t>(dataset.image_shape().bytes()) : 0);
+    const ImageShape shape = dataset.image_shape();
+    std::vector<std::uint8_t> mask(dataset.has_masks() ? static_cast<std::size_t>(shape.height * shape.width)
+                                                       : 0);
     for (std::int64_t sample = next++; sample < end; sample = next++) {
       try {
         if (options.extent == Verify::all) {
           dataset.read(sample, image);
+          if (dataset.has_masks()) dataset.read_mask(sample, mask);
         } else {
           dataset.probe(sample);
         }

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/formats/masks.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/error.h"
+#include "data/formats/image_folder.h"
+#include "data/formats/image_names.h"
+#include "data/formats/readable_file.h"
+#include "data/formats/split_words.h"
+#include "data/images/common_shape.h"
+#include "data/images/image_decoder.h"
+#include "data/images/png.h"
+#include "data/sets/wrapped.h"
+#include "kernels/pixel_targets.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kImages = "images", *kMasks = "masks";
+
+bool is_mask_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+// The folder that holds images/ and masks/ of the split.
+fs::path mask_folder_of(const DatasetOptions& options, Split split) {
+  const fs::path root = options.path;
+  std::vector<std::string> tried;
+  for (const std::vector<std::string>& group : split_words(split, options.test_split)) {
+    for (const std::string& word : group) {
+      if (is_mask_folder(root / word / kImages)) return root / word;
+      tried.push_back(word);
+    }
+  }
+  if (split == Split::train && is_mask_folder(root / kImages)) return root;
+  throw IoError(fmt::format(
+      "{}: no folder {}/images; expected are images in train/images and test/images, and their masks (PNG "
+      "files of the same names) in train/masks and test/masks{}",
+      options.path, fmt::join(tried, "/images, "),
+      split == Split::test ? "; without test images set data.validation_share" : ""));
+}
+
+std::vector<std::uint8_t> whole_file(const std::string& path) {
+  const ReadableFile file(path);
+  if (file.bytes() > static_cast<std::uint64_t>(kMostImageBytes))
+    throw DataError(
+        fmt::format("{}: the file has {} bytes; the limit is {} bytes", path, file.bytes(), kMostImageBytes));
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(file.bytes()));
+  file.read(0, bytes.data(), bytes.size());
+  return bytes;
+}
+
+// Paths of the images and of their masks, sorted by name.
+struct Pairs {
+  std::vector<std::string> images, masks;
+};
+
+Pairs pairs_in(const fs::path& folder) {
+  std::vector<fs::path> names;
+  std::error_code error;
+  fs::directory_iterator entry(folder / kImages, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error))
+    if (!entry->is_directory() && is_image_name(entry->path())) names.push_back(entry->path().filename());
+  if (error)
+    throw IoError(fmt::format("{}: cannot be read: {}", (folder / kImages).string(), error.message()));
+  if (names.empty())
+    throw DataError(
+        fmt::format("{}: no images (.jpg, .jpeg, .jpe, .jfif, .png)", (folder / kImages).string()));
+  std::ranges::sort(names);
+  Pairs pairs;
+  std::vector<std::string> without;
+  for (const fs::path& name : names) {
+    const fs::path mask = folder / kMasks / fs::path(name).replace_extension(".png");
+    pairs.images.push_back((folder / kImages / name).string());
+    pairs.masks.push_back(mask.string());
+    if (!fs::exists(mask, error)) without.push_back(mask.string());
+  }
+  if (!without.empty())
+    throw DataError(fmt::format("{} of {} images have no mask; the first that is missing is {}",
+                                without.size(), names.size(), without.front()));
+  return pairs;
+}
+
+class Masks final : public Wrapped {
+ public:
+  Masks(Pairs pairs, std::shared_ptr<const Dataset> images, const DatasetOptions& options)
+      : Wrapped(std::move(images)),
+        pairs_(std::move(pairs)),
+        any_size_(options.resize.size > 0),
+        classes_(options.masks.classes) {
+    values_.fill(kNoClass);
+    for (std::int64_t value = 0; value < classes_; ++value)
+      values_[static_cast<std::size_t>(value)] = static_cast<std::int16_t>(value);
+    values_[static_cast<std::size_t>(options.masks.ignore_index)] = kIgnoredPixel;
+  }
+
+  bool has_masks() const override { return true; }
+  std::uint64_t key(std::int64_t index) const override {
+    const std::string name = fs::path(image_of(index)).filename().string();
+    return XXH3_64bits(name.data(), name.size());
+  }
+
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    require_size(index);
+    return dataset().read(index, image);
+  }
+  std::int32_t read_augmented(std::int64_t index, const Draw&, std::span<std::uint8_t> image) const override {
+    return read(index, image);
+  }
+
+  void read_mask(std::int64_t index, std::span<std::uint8_t> mask) const override {
+    thread_local std::vector<std::uint8_t> own;
+    const ImageShape found = read_own_mask(index, own), expected = image_shape();
+    if (found.height != expected.height || found.width != expected.width)
+      throw of_another_size(mask_of(index), found, expected);
+    std::ranges::copy(own, mask.begin());
+  }
+
+  ImageShape read_own_mask(std::int64_t index, std::vector<std::uint8_t>& mask) const override {
+    const std::string& path = mask_of(index);
+    const std::vector<std::uint8_t> file = whole_file(path);
+    const ImageShape shape = shape_of_mask(index, file);
+    mask.resize(static_cast<std::size_t>(shape.height * shape.width));
+    decode_png_values(path, file, shape, mask);
+    for (std::uint8_t& pixel : mask) {
+      const std::int16_t label = values_[pixel];
+      if (label == kNoClass)
+        throw DataError(fmt::format(
+            "{}: a pixel has the value {}, which is neither a class (0 to {}, data.masks.classes = {}) nor "
+            "data.masks.ignore_index",
+            path, pixel, classes_ - 1, classes_));
+      pixel = static_cast<std::uint8_t>(label);
+    }
+    return shape;
+  }
+
+  void probe(std::int64_t index) const override {
+    if (any_size_)
+      dataset().probe(index);
+    else
+      require_size(index);
+    shape_of_mask(index, whole_file(mask_of(index)));
+  }
+
+  // Covers all names and the bytes of some files, not pixels: decoders may differ in a pixel's last bit.
+  std::uint64_t fingerprint() const override {
+    std::uint64_t hash = 0;
+    for (const std::string& path : pairs_.images) {
+      const std::string name = fs::path(path).filename().string();
+      hash = XXH3_64bits_withSeed(name.data(), name.size(), hash);
+    }
+    for (const std::int64_t index : some_samples(size(), 32)) {
+      for (const std::string& path : {image_of(index), mask_of(index)}) {
+        const std::vector<std::uint8_t> bytes = whole_file(path);
+        hash = XXH3_64bits_withSeed(bytes.data(), bytes.size(), hash);
+      }
+    }
+    return hash;
+  }
+
+ private:
+  static constexpr std::int16_t kNoClass = -1;
+
+  const std::string& image_of(std::int64_t index) const {
+    return pairs_.images[static_cast<std::size_t>(index)];
+  }
+  const std::string& mask_of(std::int64_t index) const {
+    return pairs_.masks[static_cast<std::size_t>(index)];
+  }
+
+  void require_size(std::int64_t index) const {
+    const ImageShape found = own_shape(index), expected = image_shape();
+    if (found.height != expected.height || found.width != expected.width)
+      throw of_another_size(image_of(index), found, expected);
+  }
+
+  // Throws DataError if the image has another shape.
+  ImageShape shape_of_mask(std::int64_t index, std::span<const std::uint8_t> file) const {
+    const ImageShape mask = png_shape(mask_of(index), file), image = own_shape(index);
+    if (mask.height != image.height || mask.width != image.width)
+      throw DataError(fmt::format(
+          "{}: the mask is {} pixels wide and {} high, its image {} wide and {} high; they must be equal",
+          mask_of(index), mask.width, mask.height, image.width, image.height));
+    return {.height = mask.height, .width = mask.width, .channels = 1};
+  }
+
+  Pairs pairs_;
+  bool any_size_;
+  std::int64_t classes_;
+  std::array<std::int16_t, 256> values_;  // the label of a value
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) {
+  if (options.masks.classes < 1)
+    throw ConfigError(
+        "data.masks.classes is missing: set the number of classes of the masks' pixels, which are 0, 1, 2 "
+        "and so on");
+  const Pairs training = pairs_in(mask_folder_of(options, Split::train));
+  Pairs pairs = split == Split::train ? training : pairs_in(mask_folder_of(options, split));
+  const ExifOrientation exif = options.images.exif_orientation;
+  const std::vector<std::int64_t> some = some_samples(std::ssize(training.images), kImagesLookedAt);
+  const std::unique_ptr<Dataset> any =
+      open_image_list(training.images, {.height = 1, .width = 1, .channels = 3}, exif, {});
+  const ImageShape shape = common_shape(options, split, std::ssize(some), [&](std::int64_t at) {
+    return any->own_shape(some[static_cast<std::size_t>(at)]);
+  });
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < options.masks.classes; ++i) names.push_back(std::to_string(i));
+  return std::make_unique<Masks>(pairs, open_image_list(pairs.images, shape, exif, std::move(names)),
+                                 options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/formats/masks.h"
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "data/batch_loader.h"
+#include "data/images/png.h"
+#include "kernels/host_augmentation.h"
+#include "kernels/pixel_targets.h"
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using MaskBytes = std::vector<std::uint8_t>;
+
+constexpr ImageShape kPicture{.height = 6, .width = 8, .channels = 3};
+
+void write_bytes(const std::filesystem::path& path, const MaskBytes& bytes) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+}
+
+MaskBytes mask_of(int image, const ImageShape& shape = kPicture) {
+  MaskBytes mask(static_cast<std::size_t>(shape.height * shape.width));
+  for (std::size_t i = 0; i < mask.size(); ++i)
+    mask[i] = i == 5 ? std::uint8_t{9} : static_cast<std::uint8_t>((i + static_cast<std::size_t>(image)) % 3);
+  return mask;
+}
+
+class MaskFolder : public ::testing::Test {
+ protected:
+  void add(const std::string& split, int image, const ImageShape& shape = kPicture) {
+    const auto place = folder_.path() / split;
+    MaskBytes pixels(static_cast<std::size_t>(shape.bytes()));
+    for (std::size_t i = 0; i < pixels.size(); ++i)
+      pixels[i] = static_cast<std::uint8_t>(i * 7 + static_cast<std::size_t>(image));
+    const std::string name = std::to_string(image) + ".png";
+    write_bytes(place / "images" / name, encode_png(shape, pixels));
+    write_bytes(place / "masks" / name, encode_png_values(shape, mask_of(image, shape)));
+  }
+  void SetUp() override {
+    for (int i = 0; i < 4; ++i) add("train", i);
+    add("val", 4);
+  }
+  DatasetOptions options() const {
+    return {.format = "masks", .path = folder_.path().string(), .masks = {.classes = 3, .ignore_index = 9}};
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(MaskFolder, PairsImagesWithMasksOfTheSameName) {
+  const auto train = open_dataset(options(), Split::train), test = open_dataset(options(), Split::test);
+  EXPECT_EQ(train->size(), 4);
+  EXPECT_EQ(test->size(), 1);
+  EXPECT_EQ(train->classes(), 3);
+  EXPECT_EQ(train->image_shape(), kPicture);
+  ASSERT_TRUE(train->has_masks());
+  MaskBytes mask(48), expected = mask_of(2);
+  train->read_mask(2, mask);
+  expected[5] = kIgnoredPixel;
+  EXPECT_EQ(mask, expected);
+  EXPECT_NE(train->fingerprint(), test->fingerprint());
+}
+
+TEST_F(MaskFolder, GrayMasksGiveTheirValues) {
+  MaskBytes gray = mask_of(0);
+  write_bytes(folder_.path() / "train/masks/0.png", encode_png({6, 8, 1}, gray));
+  MaskBytes mask(48);
+  open_dataset(options(), Split::train)->read_mask(0, mask);
+  gray[5] = kIgnoredPixel;
+  EXPECT_EQ(mask, gray);
+}
+
+TEST_F(MaskFolder, BadMasksAreNamedWithWhatIsWrong) {
+  const auto refused = [&](int image) {
+    MaskBytes mask(48);
+    return message_of<DataError>([&] { open_dataset(options(), Split::train)->read_mask(image, mask); });
+  };
+  const auto path = [&](int image) { return folder_.path() / fmt::format("train/masks/{}.png", image); };
+  MaskBytes values = mask_of(0);
+  values[7] = 3;
+  write_bytes(path(0), encode_png_values(kPicture, values));
+  expect_parts(refused(0), {"0.png", "the value 3", "data.masks.classes = 3"});
+  write_bytes(path(1), encode_png({6, 8, 3}, MaskBytes(6 * 8 * 3)));
+  expect_parts(refused(1), {"1.png", "grayscale or palette"});
+  write_bytes(path(2), encode_png_values({6, 7, 1}, MaskBytes(6 * 7)));
+  expect_parts(refused(2), {"2.png", "7 pixels wide"});
+  std::filesystem::remove(path(3));
+  expect_parts(message_of<DataError>([&] { open_dataset(options(), Split::train); }),
+               {"1 of 4 images have no mask", "3.png"});
+}
+
+TEST_F(MaskFolder, ASplitOrTheNumberOfClassesThatIsMissingIsNamed) {
+  std::filesystem::remove_all(folder_.path() / "val");
+  expect_parts(message_of<IoError>([&] { open_dataset(options(), Split::test); }),
+               {"test/images", "data.validation_share"});
+  DatasetOptions without = options();
+  without.masks.classes = 0;
+  expect_parts(message_of<ConfigError>([&] { open_dataset(without, Split::train); }), {"data.masks.classes"});
+  DatasetOptions share = options();
+  share.validation_share = 0.5;
+  EXPECT_EQ(open_dataset(share, Split::train)->size() + open_dataset(share, Split::test)->size(), 4);
+}
+
+// Each image of 12x12 is made of 2x2 equal pixels of an image of 6x6.
+TEST_F(MaskFolder, ResizingTakesTheNearestPixelOfTheMask) {
+  constexpr ImageShape kSmall{.height = 6, .width = 6, .channels = 3};
+  constexpr ImageShape kLarge{.height = 12, .width = 12, .channels = 3};
+  const MaskBytes small = mask_of(0, kSmall);
+  MaskBytes large(144);
+  for (std::size_t i = 0; i < large.size(); ++i) large[i] = small[i / 24 * 6 + i % 12 / 2];
+  write_bytes(folder_.path() / "train/images/0.png", encode_png(kLarge, MaskBytes(144 * 3)));
+  write_bytes(folder_.path() / "train/masks/0.png", encode_png_values(kLarge, large));
+  DatasetOptions resized = options();
+  resized.resize.size = 6;
+  const auto train = open_dataset(resized, Split::train);
+  MaskBytes mask(36), expected = small;
+  train->read_mask(0, mask);
+  expected[5] = kIgnoredPixel;
+  EXPECT_EQ(mask, expected);
+  resized.resize.random_crop = true;
+  expect_parts(message_of<ConfigError>([&] { open_dataset(resized, Split::train); }),
+               {"data.random_resized_crop"});
+}
+
+TEST_F(MaskFolder, BatchesHaveMasksThatAreFlippedAndCroppedWithTheirImages) {
+  const auto train = open_dataset(options(), Split::train);
+  const Augmentation augmentation{.crop_padding = 1, .horizontal_flip = true, .key = augmentation_key(3)};
+  BatchLoader loader(*train, {},
+                     {.batch = 4, .augmentation = std::make_shared<HostAugmentation>(augmentation, 6, 8, 3)});
+  bool moved = false;
+  for (int step = 0; step < 6; ++step) {
+    const Batch& batch = loader.next();
+    ASSERT_EQ(batch.labels.shape, (Shape{4, 6, 8}));
+    ASSERT_EQ(batch.labels.dtype, DType::u8);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::int64_t sample = batch.samples[i].index;
+      MaskBytes pixels(144), mask(48);
+      train->read(sample, pixels);
+      train->read_mask(sample, mask);
+      for (std::size_t at = 0; at < 48; ++at) {
+        const auto* pixel = static_cast<const std::uint8_t*>(batch.images.data) + (i * 48 + at) * 3;
+        const std::uint8_t label = batch.labels.as<std::uint8_t>()[i * 48 + at];
+        // The source pixel is found by its colour.
+        std::set<std::uint8_t> labels;
+        for (std::size_t from = 0; from < 48; ++from)
+          if (std::equal(pixel, pixel + 3, &pixels[from * 3])) labels.insert(mask[from]);
+        if (labels.empty()) {
+          EXPECT_EQ(label, kIgnoredPixel) << "beside the image";
+          moved = true;
+        } else {
+          EXPECT_TRUE(labels.contains(label));
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(moved);
+}
+
+TEST(Shapes, HaveTheirClassInTheMaskAndTheSamePixelsOnEveryMachine) {
+  const auto train = open_dataset({.format = "shapes", .path = "none"}, Split::train);
+  const auto test = open_dataset({.format = "shapes", .path = "none"}, Split::test);
+  EXPECT_EQ(train->size(), 4000);
+  EXPECT_EQ(test->size(), 500);
+  EXPECT_EQ(train->class_names(), (std::vector<std::string>{"background", "circle", "square", "triangle"}));
+  MaskBytes image(64 * 64 * 3), mask(64 * 64);
+  std::vector<std::int64_t> counts(4);
+  for (std::int64_t sample = 0; sample < 200; ++sample) {
+    train->read(sample, image);
+    train->read_mask(sample, mask);
+    for (std::size_t i = 0; i < mask.size(); ++i) {
+      ASSERT_LT(mask[i], 4);
+      ++counts[mask[i]];
+      // The background is below 96, shapes are at least 160, and noise adds -48 to 47.
+      for (std::size_t c = 0; c < 3; ++c) {
+        if (mask[i] == 0)
+          ASSERT_LT(image[i * 3 + c], 96 + 48);
+        else
+          ASSERT_GE(image[i * 3 + c], 160 - 48);
+      }
+    }
+  }
+  for (const std::int64_t count : counts) EXPECT_GT(count, 200 * 64 * 64 / 50);
+}
+
+}  // namespace
+}  // namespace lockstep
