@@ -39,6 +39,9 @@ std::string_view kind_of(const Operation& operation) {
     std::string_view operator()(const AddOptions&) const { return "add"; }
     std::string_view operator()(const SoftmaxOptions&) const { return "softmax"; }
     std::string_view operator()(const FlattenOptions&) const { return "flatten"; }
+    std::string_view operator()(const UpsamplingOptions&) const { return "upsampling"; }
+    std::string_view operator()(const ConcatenateOptions&) const { return "concatenate"; }
+    std::string_view operator()(const PixelsOptions&) const { return "pixels"; }
   };
   return std::visit(Kind{}, operation);
 }
@@ -221,6 +224,27 @@ Value Graph::flatten(Value x, SourcePlace place) {
                 {in[0], in.elements() / in[0]});
 }
 
+Value Graph::upsample(Value x, std::int64_t factor, SourcePlace place) {
+  const Shape in = checked(x);
+  require_image(in, "upsample");
+  require(factor > 0, "upsample", fmt::format("the factor is {}, must be at least 1", factor));
+  return append(
+      {.name = "", .operation = UpsamplingOptions{factor}, .inputs = {x}, .output = {}, .place = place},
+      {in[0], in[1], in[2] * factor, in[3] * factor});
+}
+
+Value Graph::concatenate(Value a, Value b, SourcePlace place) {
+  const Shape in = checked(a), other = checked(b);
+  require_image(in, "concatenate");
+  require_image(other, "concatenate");
+  require(in[2] == other[2] && in[3] == other[3], "concatenate",
+          fmt::format("the inputs have the shapes {} and {}, whose heights and widths must be equal",
+                      to_string(in), to_string(other)));
+  return append(
+      {.name = "", .operation = ConcatenateOptions{}, .inputs = {a, b}, .output = {}, .place = place},
+      {in[0], in[1] + other[1], in[2], in[3]});
+}
+
 Value Graph::dropout(Value x, double probability, const std::string& name, SourcePlace place) {
   const Shape in = checked(x);
   require(probability >= 0 && probability < 1, name,
@@ -246,7 +270,40 @@ void Graph::end_block() {
   if (blocks_.back().first == layers_.size()) blocks_.pop_back();
 }
 
+// The logits as rows of classes, one for each pixel.
+Value Graph::checked_mask_logits(Value logits) {
+  const Shape expected{input_.batch, input_.classes, input_.height, input_.width};
+  require(input_.loss == Loss::cross_entropy, "classify",
+          fmt::format("the loss of masks is cross_entropy, not {}", word_of(input_.loss)));
+  require(
+      checked(logits) == expected, "classify",
+      fmt::format("the logits have the shape {}, expected {}: the dataset has masks, so the network needs "
+                  "an output for each class and pixel, such as that of \"unet\"",
+                  to_string(checked(logits)), to_string(expected)));
+  require(logits.id > 0 && std::holds_alternative<ConvolutionOptions>(
+                               layers_[static_cast<std::size_t>(logits.id) - 1].operation),
+          "classify", "the logits of masks must be the output of a convolution");
+  const Layer& head = layers_[static_cast<std::size_t>(logits.id) - 1];
+  return append(
+      {.name = "", .operation = PixelsOptions{}, .inputs = {logits}, .output = {}, .place = head.place},
+      {rows(), input_.classes});
+}
+
+const Layer& Graph::head() const {
+  const Layer& last = layers_[static_cast<std::size_t>(logits_.id) - 1];
+  return input_.masks ? layers_[static_cast<std::size_t>(last.inputs[0].id) - 1] : last;
+}
+
 void Graph::classify(Value logits) {
+  require(logits_.id < 0, "classify", "the logits are already set");
+  if (input_.masks) {
+    logits_ = checked_mask_logits(logits);
+    return;
+  }
+  require(checked(logits).rank() == 2, "classify",
+          fmt::format("the logits have the shape {}, with an output for each pixel, but the dataset has one "
+                      "label for each image; use data.format = \"masks\" or a network for images",
+                      to_string(checked(logits))));
   const Shape expected{input_.batch, input_.classes}, single{input_.batch, 1};
   const bool may_be_single = input_.loss == Loss::mean_squared_error ||
                              (input_.loss == Loss::binary_cross_entropy && input_.classes <= 2);
@@ -256,7 +313,6 @@ void Graph::classify(Value logits) {
                       may_be_single ? " or " + to_string(single) : "", word_of(input_.loss), input_.classes));
   require(!hidden(logits), "classify",
           "the logits were computed inside a block that has ended; only the block's last value may be used");
-  require(logits_.id < 0, "classify", "the logits are already set");
   require(logits.id > 0 && std::holds_alternative<LinearOptions>(
                                layers_[static_cast<std::size_t>(logits.id) - 1].operation),
           "classify", "the logits must be the output of a linear layer");

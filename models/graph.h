@@ -33,6 +33,9 @@ struct GraphInput {
   std::int64_t classes = 0;
   DType type = DType::u8;  // of samples: see ImageInput::source
   Loss loss = Loss::cross_entropy;
+  // Each pixel has a label (Batch::labels), instead of each sample: the logits are [batch, classes, height,
+  // width].
+  bool masks = false;
 };
 
 // The distribution of initial weights. fan_in_uniform is PyTorch's default, U(-1/sqrt(fan_in),
@@ -74,14 +77,19 @@ struct ActivationOptions {
 struct AddOptions {};
 struct FlattenOptions {};
 struct SoftmaxOptions {};
+struct UpsamplingOptions {
+  std::int64_t factor = 2;
+};
+struct ConcatenateOptions {};
+struct PixelsOptions {};
 struct DropoutOptions {
   double probability = 0;
   std::string purpose;  // of its random numbers
 };
 
-using Operation =
-    std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, LayerNormOptions, PoolingOptions,
-                 ActivationOptions, AddOptions, FlattenOptions, SoftmaxOptions, DropoutOptions>;
+using Operation = std::variant<ConvolutionOptions, LinearOptions, BatchNormOptions, LayerNormOptions,
+                               PoolingOptions, ActivationOptions, AddOptions, FlattenOptions, SoftmaxOptions,
+                               UpsamplingOptions, ConcatenateOptions, PixelsOptions, DropoutOptions>;
 
 // "convolution", "max pooling", ...
 std::string_view kind_of(const Operation& operation);
@@ -134,6 +142,10 @@ class Graph {
   Value softmax(Value x, SourcePlace place = SourcePlace::current());
   // [N, C, H, W] as [N, C * H * W]. linear() needs no such layer.
   Value flatten(Value x, SourcePlace place = SourcePlace::current());
+  // Repeats each pixel of [N, C, H, W] in both directions: [N, C, factor * H, factor * W].
+  Value upsample(Value x, std::int64_t factor, SourcePlace place = SourcePlace::current());
+  // The channels of `a`, then those of `b`, which has as many pixels.
+  Value concatenate(Value a, Value b, SourcePlace place = SourcePlace::current());
   // In training, drops each element with this probability, in [0, 1), and scales the others. Identity in
   // evaluation; a probability of 0 appends no layer. The name selects the layer's random numbers.
   Value dropout(Value x, double probability, const std::string& name,
@@ -150,6 +162,7 @@ class Graph {
   int freeze(std::string_view prefix);
 
   // Sets the value that the loss is computed from, made by linear(): [N, classes], or what OutputLoss allows.
+  // With GraphInput::masks it is made by convolution(): [N, classes, H, W] of the input's height and width.
   // Call once.
   void classify(Value logits);
 
@@ -159,16 +172,20 @@ class Graph {
   const Shape& shape(Value value) const;
   // True if training needs the value's gradient: its layer, or a layer before it, is trained.
   bool wants_gradient(Value value) const;
+  // [rows(), classes], or [rows(), 1].
   Value logits() const { return logits_; }
+  // The samples of the loss: images, or with GraphInput::masks their pixels.
+  std::int64_t rows() const { return input_.batch * (input_.masks ? input_.height * input_.width : 1); }
   // The layer that computes the logits, the only one whose parameter shapes depend on the number of classes.
   // Call after classify().
-  const Layer& head() const { return layers_[static_cast<std::size_t>(logits_.id) - 1]; }
+  const Layer& head() const;
 
  private:
   Value append(Layer layer, const Shape& shape);
   const Shape& checked(Value value) const;
   bool hidden(Value value) const;  // inside a block that has ended
   bool trains(const Layer& layer) const;
+  Value checked_mask_logits(Value logits);
 
   GraphInput input_;
   std::vector<Layer> layers_;

@@ -125,7 +125,12 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
   place_state();
   activation_arena_ = Buffer(plan_.arena.bytes, options_.device);
   loss_ = Buffer(sizeof(LossSums), options_.device);
-  loss_scratch_ = Buffer(backend_.loss_scratch_bytes(input_.batch), options_.device);
+  const std::int64_t rows = input_.batch * rows_per_sample();
+  loss_scratch_ = Buffer(backend_.loss_scratch_bytes(rows), options_.device);
+  if (input_.masks) {
+    pixel_labels_ = Buffer(static_cast<std::size_t>(rows) * sizeof(std::int32_t), options_.device);
+    pixel_weights_ = Buffer(static_cast<std::size_t>(rows) * sizeof(float), options_.device);
+  }
   samples_ = Buffer(static_cast<std::size_t>(input_.batch) * sizeof(SampleId), options_.device);
   if (options_.augmentation.mixes())
     shares_ = Buffer(static_cast<std::size_t>(input_.batch) * sizeof(float), options_.device);
@@ -359,6 +364,13 @@ Tensor Network::logits() const {
           .device = options_.device};
 }
 
+Network::Targets Network::targets(const Batch& batch) const {
+  if (input_.masks)
+    return {.labels = reinterpret_cast<const std::int32_t*>(pixel_labels_.data()),
+            .weights = reinterpret_cast<const float*>(pixel_weights_.data())};
+  return {.labels = batch.labels.as<std::int32_t>().data(), .weights = batch.weights.as<float>().data()};
+}
+
 std::vector<FlatRange> Network::made_by(std::size_t node, Direction direction) const {
   const PlannedNode& planned = plan_.nodes[node];
   std::vector<FlatRange> made;
@@ -409,9 +421,13 @@ const void* Network::colored(const Batch& batch, const Pass& pass) {
 void Network::forward(const Batch& batch, const Pass& pass) {
   const Shape images{input_.batch, input_.height, input_.width, input_.channels};
   CHECK(batch.images.shape == images && batch.images.dtype == input_.type &&
-            batch.labels.elements() == input_.batch && batch.weights.elements() == input_.batch,
+            batch.weights.elements() == input_.batch,
         "the batch has images {} of type {}, the network is planned for {} of type {}",
         to_string(batch.images.shape), name_of(batch.images.dtype), to_string(images), name_of(input_.type));
+  CHECK(batch.labels.dtype == (input_.masks ? DType::u8 : DType::i32) &&
+            batch.labels.elements() == input_.batch * rows_per_sample(),
+        "the batch has labels {} of type {}, the network is planned for {} labels per sample",
+        to_string(batch.labels.shape), name_of(batch.labels.dtype), rows_per_sample());
 
   take_samples(batch, pass);
   const auto* samples = reinterpret_cast<const SampleId*>(samples_.data());
@@ -434,13 +450,22 @@ void Network::compute_loss(const Batch& batch, const Pass& pass) {
   const Tensor result = logits();
   const bool trains = pass.mode == Mode::training;
   std::byte* gradient = block_data(plan_.values[static_cast<std::size_t>(plan_.logits)].gradient_block);
+  if (input_.masks)
+    backend_.pixel_targets(pass.stream, {.batch = input_.batch,
+                                         .pixels = rows_per_sample(),
+                                         .masks = batch.labels.as<std::uint8_t>().data(),
+                                         .weights = batch.weights.as<float>().data(),
+                                         .share_weight = trains,
+                                         .labels = reinterpret_cast<std::int32_t*>(pixel_labels_.data()),
+                                         .pixel_weights = reinterpret_cast<float*>(pixel_weights_.data())});
+  const Targets target = targets(batch);
   const auto common = [&](auto arguments) {
-    arguments.batch = input_.batch;
+    arguments.batch = input_.batch * rows_per_sample();
     arguments.classes = input_.classes;
     arguments.type = result.dtype;
     arguments.logits = result.data;
-    arguments.labels = batch.labels.as<std::int32_t>().data();
-    arguments.weights = batch.weights.as<float>().data();
+    arguments.labels = target.labels;
+    arguments.weights = target.weights;
     arguments.shares = trains ? reinterpret_cast<const float*>(shares_.data()) : nullptr;
     arguments.label_smoothing = trains ? static_cast<float>(options_.label_smoothing) : 0.0f;
     arguments.gradient_scale = pass.gradient_scale;

@@ -142,9 +142,19 @@ class Network {
   // backward_parameters the gradients of its parameters, after backward_inputs those of its inputs. Later
   // layers may reuse the memory.
   std::vector<FlatRange> made_by(std::size_t node, Direction direction) const;
-  // The logits [batch, classes], or [batch, 1] (see OutputLoss), of the last forward, in the device's memory
-  // and the network's storage type.
+  // The logits [rows, classes], or [rows, 1] (see OutputLoss), of the last forward, in the device's memory
+  // and the network's storage type. Rows: samples, or with masks pixels, image by image.
   Tensor logits() const;
+  // True if each pixel has a label: GraphInput::masks.
+  bool has_masks() const { return input_.masks; }
+  // The rows of an image: 1, or its pixels.
+  std::int64_t rows_per_sample() const { return input_.masks ? input_.height * input_.width : 1; }
+  // Labels i32 and weights f32 of the rows in the last forward, which was of this batch.
+  struct Targets {
+    const std::int32_t* labels;
+    const float* weights;
+  };
+  Targets targets(const Batch& batch) const;
 
  private:
   void place_parameters();
@@ -179,9 +189,10 @@ class Network {
   Buffer evaluation_statistics_;
   Buffer loss_;
   Buffer loss_scratch_;
-  Buffer samples_;  // SampleId [batch]
-  Buffer shares_;   // fp32 [batch], if images are mixed
-  Buffer colored_;  // u8, same size as the batch's images, if color jitter is used
+  Buffer samples_;                       // SampleId [batch]
+  Buffer shares_;                        // fp32 [batch], if images are mixed
+  Buffer pixel_labels_, pixel_weights_;  // of all rows, if there are masks
+  Buffer colored_;                       // u8, same size as the batch's images, if color jitter is used
 };
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "models/flatten_layer.h"
 #include "models/layer_norm_layer.h"
 #include "models/softmax_layer.h"
+#include "models/upsampling_layer.h"
 
 namespace lockstep {
 namespace {
@@ -384,6 +385,13 @@ std::unique_ptr<PlannedLayer> plan_layer(const LayerContext& context, const Oper
     }
     std::unique_ptr<PlannedLayer> operator()(const SoftmaxOptions&) const { return plan_softmax(backend, x); }
     std::unique_ptr<PlannedLayer> operator()(const FlattenOptions&) const { return plan_flatten(backend, x); }
+    std::unique_ptr<PlannedLayer> operator()(const UpsamplingOptions& o) const {
+      return plan_upsampling(backend, o.factor, x);
+    }
+    std::unique_ptr<PlannedLayer> operator()(const ConcatenateOptions&) const {
+      return plan_concatenation(backend, x, inputs[1]);
+    }
+    std::unique_ptr<PlannedLayer> operator()(const PixelsOptions&) const { return plan_pixels(backend, x); }
     std::unique_ptr<PlannedLayer> operator()(const DropoutOptions& o) const {
       return plan_dropout(backend, o, x);
     }

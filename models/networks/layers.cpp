@@ -60,6 +60,7 @@ constexpr LayerField kDropoutFields[] = {
 constexpr LayerField kActivationFields[] = {
     {.name = "activation", .type = Type::word, .words = kLayerActivations, .required = true}};
 constexpr LayerField kAddFields[] = {{.name = "with", .type = Type::text, .required = true}, kActivation};
+constexpr LayerField kUpsampleFields[] = {{.name = "factor", .least = 1, .most = 64}};
 constexpr LayerField kBlockFields[] = {{.name = "repeat", .least = 1, .most = kMostRepeats},
                                        {.name = "residual", .type = Type::flag},
                                        kActivation};
@@ -73,6 +74,8 @@ constexpr LayerKind kKinds[] = {{"convolution", "conv", kConvolutionFields},
                                 {"flatten", "flatten", {}},
                                 {"activation", "activation", kActivationFields},
                                 {"add", "add", kAddFields},
+                                {"upsample", "up", kUpsampleFields},
+                                {"concatenate", "concat", kAddFields},
                                 {"block", "block", kBlockFields, true}};
 
 // The activation of a layer.
@@ -110,7 +113,12 @@ class LayerBuilder {
     for (const LayerSpec& spec : all_) x = layer(spec, x, "");
     const LayerSpec& last = all_.back();
     located(last, [&] {
-      if (last.kind != "dense")
+      if (graph_.input_shape().masks && last.kind != "convolution")
+        throw ConfigError(fmt::format(
+            "{}: the last layer must be a convolution: the dataset has masks, so it has an output for each "
+            "class and pixel",
+            last.name));
+      if (!graph_.input_shape().masks && last.kind != "dense")
         throw ConfigError(
             fmt::format("{}: the last layer must be dense: it has an output for each class", last.name));
       graph_.classify(x.value);
@@ -169,7 +177,9 @@ class LayerBuilder {
       return {graph_.dropout(x.value, spec.value("rate", 0.0), name, place(spec)), x.flat};
     if (spec.kind == "flatten") return {x.value, true};
     if (spec.kind == "activation") return activated(spec, x, activation);
-    if (spec.kind == "add") return add(spec, x, prefix, activation);
+    if (spec.kind == "add" || spec.kind == "concatenate") return joined(spec, x, prefix, activation);
+    if (spec.kind == "upsample")
+      return {graph_.upsample(unflattened(spec, x), spec.value("factor", std::int64_t{2}), place(spec))};
     return block(spec, x, name, activation);
   }
 
@@ -250,8 +260,8 @@ class LayerBuilder {
             .global = spec.value("global", false)};
   }
 
-  Result add(const LayerSpec& spec, Result x, const std::string& prefix,
-             const AppliedActivation& activation) {
+  Result joined(const LayerSpec& spec, Result x, const std::string& prefix,
+                const AppliedActivation& activation) {
     const auto with = spec.value("with", std::string());
     auto other = results_.find(prefix + with);
     if (other == results_.end()) other = results_.find(with);
@@ -260,7 +270,9 @@ class LayerBuilder {
     const bool flat = x.flat || other->second.flat;
     const Value a = flat ? unflattened(spec, {x.value, true}) : x.value;
     const Value b = flat ? unflattened(spec, {other->second.value, true}) : other->second.value;
-    return {activated(spec, graph_.add(a, b, place(spec)), activation)};
+    const Value y =
+        spec.kind == "add" ? graph_.add(a, b, place(spec)) : graph_.concatenate(a, b, place(spec));
+    return {activated(spec, y, activation)};
   }
 
   Result block(const LayerSpec& spec, Result x, const std::string& name,

@@ -49,6 +49,20 @@ constexpr NumberOption kCnnOptions[] = {
      .meaning = "features of the hidden layer before the classifier",
      .whole = true}};
 
+constexpr NumberOption kUnetOptions[] = {
+    {.name = "width",
+     .initial = 16,
+     .least = 1,
+     .most = 1024,
+     .meaning = "channels of the first level; each further level has twice as many",
+     .whole = true},
+    {.name = "depth",
+     .initial = 3,
+     .least = 1,
+     .most = 8,
+     .meaning = "number of levels, each of which halves the image",
+     .whole = true}};
+
 MlpOptions mlp_options(const NetworkChoice& choice) {
   const auto own = [&](std::size_t option) {
     return static_cast<std::int64_t>(choice.own.of("mlp", kMlpOptions[option]));
@@ -88,6 +102,14 @@ const std::vector<NetworkEntry>& network_table() {
        [](Graph& graph, Choice choice) {
          mobilenet_v2(graph, {.stem = choice.stem, .dropout = dropout_of(choice, 0.2)});
        }},
+      {"unet",
+       [](Graph& graph, Choice choice) {
+         const auto own = [&](std::size_t option) {
+           return static_cast<std::int64_t>(choice.own.of("unet", kUnetOptions[option]));
+         };
+         unet(graph, {.width = own(0), .depth = own(1)});
+       },
+       false, kUnetOptions},
       {kLayersNetwork, [](Graph& graph, Choice choice) { build_layers(graph, choice.layers); }},
   };
   return table;

@@ -109,6 +109,15 @@ struct MobileNetOptions {
 // MobileNetV2 of width 1 (Sandler et al., 2018, table 2).
 void mobilenet_v2(Graph& graph, const MobileNetOptions& options = {});
 
+struct UnetOptions {
+  std::int64_t width = 16;  // channels of the first level; each further level has twice as many
+  std::int64_t depth = 3;   // levels, each of which halves the image
+};
+// U-Net (Ronneberger et al., 2015) with padded convolutions, batch norm and nearest-neighbour upsampling: an
+// output for each class and pixel. Each level of the way up reads the concatenation of the level's last
+// result on the way down and of the upsampled result of the level below.
+void unet(Graph& graph, const UnetOptions& options = {});
+
 // The convolution used with batch norm: padding of half its kernel, no bias, He's initial weights.
 Value padded_convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name,
                          SourcePlace place = SourcePlace::current());

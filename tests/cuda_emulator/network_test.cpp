@@ -12,6 +12,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include "kernels/pixel_targets.h"
 #include "models/network_state.h"
 #include "models/networks/networks.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
@@ -103,10 +104,17 @@ TEST_F(NetworkOnADevice, HasTheValuesOfAFileWhenLoadStateReturns) {
 }
 
 // Gradients of all parameters, one after the other, in plain order.
-std::vector<float> gradients_on(Device device, const std::function<void(Graph&)>& build,
-                                int* added = nullptr) {
+enum class Labels { of_images, of_pixels };
+std::vector<float> gradients_on(Device device, const std::function<void(Graph&)>& build, int* added = nullptr,
+                                Labels kind = Labels::of_images) {
   constexpr std::int64_t kSide = 8, kImages = 2;
-  Graph graph({.batch = kImages, .height = kSide, .width = kSide, .channels = 3, .classes = kClasses});
+  const bool masks = kind == Labels::of_pixels;
+  Graph graph({.batch = kImages,
+               .height = kSide,
+               .width = kSide,
+               .channels = 3,
+               .classes = kClasses,
+               .masks = masks});
   build(graph);
   KernelChoices first;
   Network network(graph, {.device = device, .choices = &first});
@@ -127,10 +135,15 @@ std::vector<float> gradients_on(Device device, const std::function<void(Graph&)>
     stream.copy(buffer.data(), values.data(), buffer.bytes());
     return buffer;
   };
-  const Buffer images = on_device(pixels), labels = on_device(classes), weights = on_device(ones);
+  std::vector<std::uint8_t> of_pixels(kImages * kSide * kSide);
+  for (std::size_t i = 0; i < of_pixels.size(); ++i)
+    of_pixels[i] = i % 9 == 4 ? kIgnoredPixel : static_cast<std::uint8_t>(i / 3 % kClasses);
+  const Buffer images = on_device(pixels), weights = on_device(ones),
+               labels = masks ? on_device(of_pixels) : on_device(classes);
   const Pass pass{.stream = stream, .gradient_scale = 0.5f};
   network.forward({.images = {images.data(), {kImages, kSide, kSide, 3}, DType::u8, device},
-                   .labels = {labels.data(), {kImages}, DType::i32, device},
+                   .labels = masks ? Tensor{labels.data(), {kImages, kSide, kSide}, DType::u8, device}
+                                   : Tensor{labels.data(), {kImages}, DType::i32, device},
                    .weights = {weights.data(), {kImages}, DType::f32, device},
                    .samples = {}},
                   pass);
@@ -145,9 +158,11 @@ std::vector<float> gradients_on(Device device, const std::function<void(Graph&)>
   return all;
 }
 
-void expect_the_cpus_gradients(const std::function<void(Graph&)>& build, int forks) {
+void expect_the_cpus_gradients(const std::function<void(Graph&)>& build, int forks,
+                               Labels kind = Labels::of_images) {
   int added = 0;
-  const std::vector<float> expected = gradients_on({}, build), actual = gradients_on(kDevice, build, &added);
+  const std::vector<float> expected = gradients_on({}, build, nullptr, kind),
+                           actual = gradients_on(kDevice, build, &added, kind);
   EXPECT_EQ(added, forks);
   ASSERT_EQ(actual.size(), expected.size());
   double difference = 0, size = 0;
@@ -161,6 +176,11 @@ void expect_the_cpus_gradients(const std::function<void(Graph&)>& build, int for
 }
 
 void classify(Graph& graph, Value x) { graph.classify(graph.linear(x, {.features = kClasses}, "classes")); }
+
+TEST(Masks, GradientsOfAUnetEqualTheCpus) {
+  expect_the_cpus_gradients([](Graph& graph) { unet(graph, {.width = 8, .depth = 2}); }, 0,
+                            Labels::of_pixels);
+}
 
 TEST(GradientsAtForks, AreAddedByTheLastConvolution) {
   expect_the_cpus_gradients([](Graph& graph) { build_network(graph, {.name = "resnet20"}); }, 9);

@@ -2,6 +2,7 @@
 #include "tests/models/network_fixture.h"
 
 #include "core/random.h"
+#include "kernels/pixel_targets.h"
 #include "models/network_state.h"
 
 namespace lockstep {
@@ -34,6 +35,9 @@ NetworkFixture::NetworkFixture(const GraphInput& input, const std::function<void
   images_.resize(static_cast<std::size_t>(input.batch * input.height * input.width * input.channels));
   for (std::size_t i = 0; i < images_.size(); ++i)
     images_[i] = static_cast<std::uint8_t>(random.bits(i) & 255);
+  if (input.masks) masks_.resize(static_cast<std::size_t>(input.batch * input.height * input.width));
+  for (std::size_t i = 0; i < masks_.size(); ++i)
+    masks_[i] = i % 7 == 3 ? kIgnoredPixel : static_cast<std::uint8_t>(i / 5 % 11 % input.classes);
   for (std::int64_t i = 0; i < input.batch; ++i) {
     labels_.push_back(static_cast<std::int32_t>(i % input.classes));
     weights_.push_back(1.0f);
@@ -61,7 +65,9 @@ std::map<std::string, std::vector<float>> NetworkFixture::plain_gradients() {
 
 Batch NetworkFixture::input() {
   return {.images = {images_.data(), {shape_.batch, shape_.height, shape_.width, shape_.channels}, DType::u8},
-          .labels = {labels_.data(), {shape_.batch}, DType::i32},
+          .labels = shape_.masks
+                        ? Tensor{masks_.data(), {shape_.batch, shape_.height, shape_.width}, DType::u8}
+                        : Tensor{labels_.data(), {shape_.batch}, DType::i32},
           .weights = {weights_.data(), {shape_.batch}, DType::f32},
           .samples = samples_};
 }

@@ -45,6 +45,7 @@ class NetworkFixture {
   std::vector<FlatRange> ranges_;
   std::vector<std::uint8_t> images_;
   std::vector<std::int32_t> labels_;
+  std::vector<std::uint8_t> masks_;  // with GraphInput::masks; some pixels are ignored
   std::vector<float> weights_;
   std::vector<SampleId> samples_;
   Stream stream_;

@@ -60,6 +60,23 @@ GraphInput small_with(Loss loss, std::int64_t classes) {
   return input;
 }
 
+GraphInput with_masks() {
+  GraphInput input = kSmall;
+  input.masks = true;
+  return input;
+}
+
+// Concatenations of channels that fill no block, of three values, and of the input; a factor of 4.
+void uneven_masks(Graph& graph) {
+  const Value a = graph.convolution(graph.input(), {.channels = 5, .kernel = 3, .padding = 1}, "a");
+  const Value small = graph.pooling(graph.activation(a, Activation::tanh), {.kernel = 4, .stride = 4});
+  const Value b = graph.activation(graph.convolution(small, {.channels = 7}, "b"), Activation::gelu);
+  const Value joined = graph.concatenate(graph.concatenate(graph.upsample(b, 4), a), graph.input());
+  const Value c = graph.convolution(joined, {.channels = 16, .kernel = 3, .padding = 1}, "c");
+  const Value d = graph.activation(graph.concatenate(c, joined), Activation::sigmoid);
+  graph.classify(graph.convolution(d, {.channels = graph.input_shape().classes}, "head"));
+}
+
 void single_output(Graph& graph) {
   const Value x = graph.activation(graph.linear(graph.input(), {.features = 16}, "fc1"), Activation::tanh);
   graph.classify(graph.linear(x, {.features = 1}, "fc2"));
@@ -77,6 +94,8 @@ std::vector<NetworkCase> network_cases() {
           {"binary cross-entropy", small_with(Loss::binary_cross_entropy, 5), smooth},
           {"mean squared error", small_with(Loss::mean_squared_error, 5), smooth},
           {"single output", small_with(Loss::binary_cross_entropy, 2), single_output},
+          {"unet", with_masks(), [](Graph& graph) { unet(graph, {.width = 16, .depth = 2}); }},
+          {"masks", with_masks(), uneven_masks},
           {"single number", small_with(Loss::mean_squared_error, 5), single_output}};
 }
 

@@ -47,7 +47,9 @@ const Layer& layer_of(const Graph& graph, const std::string& name) {
 TEST(Networks, EveryNameBuilds) {
   for (const std::string& name : network_names()) {
     if (name == kLayersNetwork) continue;  // described by a configuration
-    EXPECT_GE(built(kCifar, {.name = name}).logits().id, 0) << name;
+    GraphInput input = kCifar;
+    input.masks = name == "unet";
+    EXPECT_GE(built(input, {.name = name}).logits().id, 0) << name;
   }
   expect_parts(message_of<ConfigError>([] { built(kCifar, {.name = "resnet21"}); }),
                {"resnet21", "resnet20"});
@@ -60,6 +62,20 @@ TEST(Networks, HaveTheParameterCountsOfThePapers) {
   EXPECT_EQ(parameters(kImageNet, {.name = "resnet50"}), 25'557'032);
   EXPECT_EQ(parameters(kImageNet, {.name = "vgg11_bn"}), 132'868'840);
   EXPECT_EQ(parameters(kImageNet, {.name = "mobilenet_v2"}), 3'504'872);
+}
+
+TEST(Networks, UnetHasAnOutputForEachPixelOfADatasetWithMasks) {
+  GraphInput input = kCifar;
+  input.masks = true;
+  const Graph graph = built(input, {.name = "unet"});
+  EXPECT_EQ(graph.shape(graph.logits()), (Shape{32 * 32, 10}));
+  EXPECT_EQ(graph.head().name, "head");
+  expect_parts(message_of<ConfigError>([] { built(kCifar, {.name = "unet"}); }),
+               {"[1, 10, 32, 32]", "masks"});
+  expect_parts(message_of<ConfigError>([&] { built(input, {.name = "resnet18"}); }), {"[1, 10]", "unet"});
+  input.width = 36;
+  expect_parts(message_of<ConfigError>([&] { built(input, {.name = "unet"}); }),
+               {"model.unet.depth = 3", "multiples of 8", "36"});
 }
 
 TEST(Networks, ThePlannedNetworkHasTheParametersOfTheGraph) {

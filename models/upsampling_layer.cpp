@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/upsampling_layer.h"
+
+#include "core/tensor/buffer.h"
+
+namespace lockstep {
+namespace {
+
+// An input that a kernel may read in another layout, through scratch memory.
+class ReorderedInput {
+ public:
+  ReorderedInput(Backend& backend, const Layout& given, const Layout& wanted) : bytes_(wanted.bytes()) {
+    if (given == wanted) return;
+    to_wanted_ = backend.reorder(given, wanted);
+    from_wanted_ = backend.reorder(wanted, given);
+  }
+
+  std::size_t scratch_bytes() const { return to_wanted_ ? align_up(bytes_) : 0; }
+  const void* read(const Pass& pass, const void* input, void* scratch) {
+    if (!to_wanted_) return input;
+    to_wanted_->run(pass.stream, input, scratch);
+    return scratch;
+  }
+  // The memory to which the kernel writes the gradient; null if the gradient is not wanted.
+  void* gradient(void* input_gradient, void* scratch) const {
+    return to_wanted_ && input_gradient != nullptr ? scratch : input_gradient;
+  }
+  void written(const Pass& pass, void* input_gradient, void* scratch) {
+    if (from_wanted_ && input_gradient != nullptr) from_wanted_->run(pass.stream, scratch, input_gradient);
+  }
+
+ private:
+  std::size_t bytes_;
+  std::unique_ptr<ReorderKernel> to_wanted_;  // null: the layouts are equal
+  std::unique_ptr<ReorderKernel> from_wanted_;
+};
+
+class UpsamplingLayer final : public PlannedLayer {
+ public:
+  UpsamplingLayer(Backend& backend, std::int64_t factor, const Layout& input)
+      : UpsamplingLayer(backend, backend.plan_upsampling(factor, input), input) {}
+
+  std::size_t scratch_bytes() const override { return input_.scratch_bytes(); }
+
+  void forward(const Pass& pass, const LayerMemory& memory) override {
+    backend_.upsample_forward(
+        pass.stream,
+        {.shape = shape_, .x = input_.read(pass, memory.inputs[0], memory.scratch), .y = memory.outputs[0]});
+  }
+  void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
+    void* x_gradient = memory.input_gradients[0];
+    if (x_gradient == nullptr) return;
+    backend_.upsample_backward(pass.stream, {.shape = shape_,
+                                             .y_gradient = memory.output_gradients[0],
+                                             .x_gradient = input_.gradient(x_gradient, memory.scratch)});
+    input_.written(pass, x_gradient, memory.scratch);
+  }
+
+ private:
+  UpsamplingLayer(Backend& backend, const UpsamplingPlan& plan, const Layout& input)
+      : backend_(backend), shape_(plan.shape), input_(backend, input, plan.input) {
+    output_ = plan.output;
+  }
+
+  Backend& backend_;
+  UpsamplingShape shape_;
+  ReorderedInput input_;
+};
+
+class ConcatenationLayer final : public PlannedLayer {
+ public:
+  ConcatenationLayer(Backend& backend, const Layout& a, const Layout& b)
+      : ConcatenationLayer(backend, backend.plan_concatenation(a, b), a, b) {}
+
+  std::size_t scratch_bytes() const override { return a_.scratch_bytes() + b_.scratch_bytes(); }
+
+  void forward(const Pass& pass, const LayerMemory& memory) override {
+    backend_.concatenate(pass.stream, {.shape = shape_,
+                                       .a = a_.read(pass, memory.inputs[0], memory.scratch),
+                                       .b = b_.read(pass, memory.inputs[1], scratch_of_b(memory)),
+                                       .joined = memory.outputs[0]});
+  }
+  void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
+    const auto [a_gradient, b_gradient] = memory.input_gradients;
+    if (a_gradient == nullptr && b_gradient == nullptr) return;
+    backend_.separate(pass.stream, {.shape = shape_,
+                                    .joined = memory.output_gradients[0],
+                                    .a = a_.gradient(a_gradient, memory.scratch),
+                                    .b = b_.gradient(b_gradient, scratch_of_b(memory))});
+    a_.written(pass, a_gradient, memory.scratch);
+    b_.written(pass, b_gradient, scratch_of_b(memory));
+  }
+
+ private:
+  ConcatenationLayer(Backend& backend, const ConcatenationPlan& plan, const Layout& a, const Layout& b)
+      : backend_(backend), shape_(plan.shape), a_(backend, a, plan.a), b_(backend, b, plan.b) {
+    output_ = plan.output;
+  }
+
+  void* scratch_of_b(const LayerMemory& memory) const {
+    return static_cast<std::byte*>(memory.scratch) + a_.scratch_bytes();
+  }
+
+  Backend& backend_;
+  ConcatenationShape shape_;
+  ReorderedInput a_, b_;
+};
+
+class PixelsLayer final : public PlannedLayer {
+ public:
+  PixelsLayer(Backend& backend, const Layout& input) {
+    const Shape& in = input.shape();
+    const Layout rows = backend.pixel_rows(in, input.dtype());
+    output_ = Layout({in[0] * in[2] * in[3], in[1]}, input.dtype());
+    if (input == rows) return;
+    to_rows_ = backend.reorder(input, rows);
+    from_rows_ = backend.reorder(rows, input);
+  }
+
+  Sharing output_sharing() const override { return to_rows_ ? Sharing::none : Sharing::same; }
+  Sharing gradient_sharing(int) const override { return from_rows_ ? Sharing::none : Sharing::same; }
+
+  void forward(const Pass& pass, const LayerMemory& memory) override {
+    if (to_rows_) to_rows_->run(pass.stream, memory.inputs[0], memory.outputs[0]);
+  }
+  void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
+    if (from_rows_ && memory.input_gradients[0] != nullptr)
+      from_rows_->run(pass.stream, memory.output_gradients[0], memory.input_gradients[0]);
+  }
+
+ private:
+  std::unique_ptr<ReorderKernel> to_rows_;  // null: the pixels already are rows
+  std::unique_ptr<ReorderKernel> from_rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<PlannedLayer> plan_upsampling(Backend& backend, std::int64_t factor, const Layout& input) {
+  return std::make_unique<UpsamplingLayer>(backend, factor, input);
+}
+
+std::unique_ptr<PlannedLayer> plan_concatenation(Backend& backend, const Layout& a, const Layout& b) {
+  return std::make_unique<ConcatenationLayer>(backend, a, b);
+}
+
+std::unique_ptr<PlannedLayer> plan_pixels(Backend& backend, const Layout& input) {
+  return std::make_unique<PixelsLayer>(backend, input);
+}
+
+}  // namespace lockstep
