@@ -2,6 +2,7 @@
 #include "launch/train/trainer.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <ranges>
@@ -148,8 +149,15 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
       traces_(first_rank_where(parts.communicator.host(), parts.timeline != nullptr) >= 0) {
   settled_.loss_scale = parts_.optimizer.read_control(stream_).loss_scale;
   if (options_.max_skipped_steps > 0) parts_.optimizer.judge_each_step();
-  if (options.metrics.any())
+  if (options.metrics.any()) {
+    const std::int64_t counted = parts.test.dataset().size() * parts.network.rows_per_sample();
+    if (counted > std::numeric_limits<std::int32_t>::max())
+      throw_agreed(ConfigError(fmt::format(
+          "run.metrics: the test set has {} pixels, but at most 2^31 - 1 can be counted; use fewer "
+          "or smaller test images, or run.metrics = \"none\"",
+          counted)));
     metrics_.emplace(options.metrics, parts.network, parts.communicator.host(), stream_);
+  }
   if (metrics_ && !metrics_->any()) metrics_.reset();
   const bool may_record = options.record_steps && stream_.can_record();
   codec_trial_ = make_codec_trial(parts, may_record, options.codec_trial);

@@ -56,8 +56,9 @@ std::optional<Evaluation> Trainer::evaluate_while(
   warn_unless_finite(all);
   if (average_) swap_average();
   const double samples = static_cast<double>(all.samples);
-  Evaluation evaluation{
-      .loss = all.mean(), .accuracy = static_cast<double>(all.correct) / samples, .samples = all.samples};
+  Evaluation evaluation{.loss = all.mean(),
+                        .accuracy = static_cast<double>(all.correct) / samples,
+                        .samples = parts_.network.has_masks() ? parts_.test.dataset().size() : all.samples};
   if (metrics_) evaluation.metrics = metrics_->finish(all.samples);
   return evaluation;
 }

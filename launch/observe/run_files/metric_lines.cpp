@@ -19,6 +19,7 @@ std::string rate_text(double bytes_per_second) {
 
 void add_metrics(const EvaluationMetrics& metrics, std::vector<std::string>& parts) {
   if (metrics.top5) parts.push_back(fmt::format("top5 {:.2f} %", 100 * *metrics.top5));
+  if (metrics.iou_mean) parts.push_back(fmt::format("iou {:.3f}", *metrics.iou_mean));
   if (metrics.f1_macro) parts.push_back(fmt::format("f1 {:.3f}", *metrics.f1_macro));
 }
 

@@ -55,6 +55,8 @@ void fields_of(auto& fields, Is<EvaluationMetrics> auto& metrics) {
   fields.columns(metrics.by_class, {{"f1_by_class", &ClassScore::f1},
                                     {"precision_by_class", &ClassScore::precision},
                                     {"recall_by_class", &ClassScore::recall}});
+  fields.some("iou_mean", metrics.iou_mean);
+  fields.some("iou_by_class", metrics.iou_by_class);
   fields.matrix("confusion", metrics.confusion, metrics.classes);  // a row for each class
 }
 

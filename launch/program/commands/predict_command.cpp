@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -21,6 +23,7 @@
 #include "core/text/text.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/image_names.h"
+#include "data/images/png.h"
 #include "data/images/resized.h"
 #include "launch/observe/terminal/progress_line.h"
 #include "launch/program/commands/commands.h"
@@ -39,6 +42,7 @@ struct PredictFlags {
   std::string weights;
   std::vector<std::string> images;
   std::string config;
+  std::string masks;  // folder of the masks to write
   int batch = 64;
   int top = 1;
   bool csv = false;
@@ -115,16 +119,59 @@ Source find_source(const PredictFlags& flags, const Registry& registry, Communic
   return source;
 }
 
+// The paths of the masks: those of the images below the deepest folder that holds all of them, as PNG files
+// in `folder`. Throws UsageError if two images would have the same.
+std::vector<std::filesystem::path> mask_paths(const std::vector<std::string>& images,
+                                              const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> whole;
+  for (const std::string& image : images) whole.push_back(fs::absolute(image).lexically_normal());
+  fs::path common = whole.front().parent_path();
+  for (const fs::path& each : whole) {
+    const fs::path parent = each.parent_path();
+    const auto [end, unused] = std::mismatch(common.begin(), common.end(), parent.begin(), parent.end());
+    fs::path shared;
+    for (auto part = common.begin(); part != end; ++part) shared /= *part;
+    common = shared;
+  }
+  std::vector<fs::path> masks;
+  std::map<fs::path, std::string> taken;
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    masks.push_back(folder / whole[i].lexically_relative(common).replace_extension(".png"));
+    const auto [other, is_new] = taken.emplace(masks.back(), images[i]);
+    if (!is_new && other->second != images[i])
+      throw UsageError(fmt::format("--masks {}: {} and {} would have the same mask {}; predict them apart",
+                                   folder.string(), other->second, images[i], masks.back().string()));
+    if (fs::absolute(masks.back()).lexically_normal() == whole[i])
+      throw UsageError(fmt::format("--masks {}: {} would be overwritten; choose another folder",
+                                   folder.string(), images[i]));
+  }
+  return masks;
+}
+
+void write_mask(const std::filesystem::path& path, const ImageShape& image,
+                std::span<const std::uint8_t> mask) {
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  const std::vector<std::uint8_t> png = encode_png_values(image, mask);
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(png.data()), std::ssize(png));
+  file.close();
+  if (!file) throw IoError(fmt::format("{}: the mask cannot be written", path.string()));
+}
+
 constexpr const char* kNotFinite = "the network's logits are not finite";
 
 // Prints rank 0's predictions at once; other ranks keep theirs until finish().
 class Printer {
  public:
-  Printer(const std::vector<std::string>& paths, const std::vector<std::string>& classes,
-          const PredictFlags& flags, Communicator& host)
-      : paths_(paths), classes_(classes), flags_(flags), host_(host) {
+  // masks: their paths, if the network has an output for each pixel; `image` is their shape.
+  Printer(const std::vector<std::string>& paths, const ExportFacts& facts,
+          const std::vector<std::filesystem::path>& masks, const PredictFlags& flags, Communicator& host)
+      : paths_(paths), facts_(facts), classes_(facts.classes), masks_(masks), flags_(flags), host_(host) {
     if (flags.csv && host.rank() == 0)
-      put(fmt::format("file,class,label,probability{}\n", flags.logits ? ",logit" : ""));
+      put(facts.masks ? "file,mask,class,label,share\n"
+                      : fmt::format("file,class,label,probability{}\n", flags.logits ? ",logit" : ""));
   }
 
   void operator()(std::int64_t image, const Predictor::Scores& scores) {
@@ -138,6 +185,7 @@ class Printer {
         !decoded  ? std::filesystem::exists(path, unknown) ? "cannot be decoded as an image" : "no such file"
         : !finite ? kNotFinite
                   : nullptr;
+    if (facts_.masks) return put_mask(image, scores, error);
     flags_.csv ? put_csv(path, scores, error) : put_json(path, scores, error);
   }
   std::int64_t undecoded() const { return undecoded_; }
@@ -215,6 +263,29 @@ class Printer {
                       scores.probabilities[label],
                       flags_.logits ? fmt::format(",{}", scores.logits[label]) : ""));
   }
+  // A line with the shares of the classes that the mask has, in the order of the classes.
+  void put_mask(std::int64_t image, const Predictor::Scores& scores, const char* error) {
+    const auto place = static_cast<std::size_t>(image);
+    nlohmann::ordered_json line{{"file", paths_[place]}};
+    if (error != nullptr) {
+      if (flags_.csv) return put(fmt::format("{},,,,\n", in_csv(paths_[place])));
+      line["error"] = error;
+      return put(without_controls(dumped(line)) + '\n');
+    }
+    const std::string mask = masks_[place].string();
+    write_mask(mask, facts_.image, scores.mask);
+    line["mask"] = mask;
+    line["classes"] = nlohmann::ordered_json::array();
+    for (std::size_t label = 0; label < classes_.size(); ++label) {
+      const float share = scores.probabilities[label];
+      if (share == 0) continue;
+      if (flags_.csv)
+        put(fmt::format("{},{},{},{},{:.6g}\n", in_csv(paths_[place]), in_csv(mask), in_csv(classes_[label]),
+                        label, share));
+      line["classes"].push_back({{"class", classes_[label]}, {"label", label}, {"share", share}});
+    }
+    if (!flags_.csv) put(without_controls(dumped(line)) + '\n');
+  }
   void put_json(const std::string& path, const Predictor::Scores& scores, const char* error) {
     nlohmann::ordered_json line{{"file", path}};
     if (error != nullptr) {
@@ -235,7 +306,9 @@ class Printer {
   }
 
   const std::vector<std::string>& paths_;
+  const ExportFacts& facts_;
   const std::vector<std::string>& classes_;
+  const std::vector<std::filesystem::path>& masks_;
   const PredictFlags& flags_;
   Communicator& host_;
   std::string kept_;
@@ -288,13 +361,25 @@ void tell_end(std::size_t images, const Predictor& predictor, const Printer& pri
     throw_agreed(DataError(fmt::format("{} of {} images cannot be read", all.undecoded, images)));
 }
 
+void check_mask_flags(const PredictFlags& flags, const ExportFacts& facts) {
+  if (facts.masks && flags.masks.empty())
+    throw UsageError("the network has a class for each pixel: give the folder for masks, --masks FOLDER");
+  if (!facts.masks && !flags.masks.empty())
+    throw UsageError(
+        fmt::format("--masks {}: the network has one class for each image, not for each pixel", flags.masks));
+  if (facts.masks && (flags.logits || flags.top > 1))
+    throw UsageError("--logits and --top: a network with a class for each pixel only writes masks");
+}
+
 int predict(const PredictFlags& flags, const Command& command, World& world, Communicator& host) {
   const Source source = find_source(flags, command.registry, host);
   const ExportFacts& facts = source.facts;
   Config config;
   std::vector<std::string> paths;
+  std::vector<std::filesystem::path> masks;
   std::unique_ptr<Dataset> images;
   run_agreed(host, [&] {
+    check_mask_flags(flags, facts);
     std::vector<std::string> overrides = facts.settings;
     // No dataset is opened.
     overrides.insert(overrides.end(),
@@ -302,8 +387,10 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
     overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
     config = config_of(overrides, command.registry);
     paths = image_paths(flags.images);
+    if (facts.masks) masks = mask_paths(paths, flags.masks);
     images =
-        resized(open_image_list(paths, facts.image, config.dataset.images.exif_orientation, facts.classes),
+        resized(open_image_list(paths, facts.image, config.dataset.images.exif_orientation, facts.classes,
+                                facts.masks ? ListLabels::of_pixels : ListLabels::of_images),
                 resize_of(facts, config));
   });
   require_same_images(host, paths);
@@ -316,7 +403,7 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
                        .weights = flags.weights,
                        .state = source.saved ? &source.saved->state : nullptr});
   hold_in("predict");
-  Printer printer(paths, facts.classes, flags, host);
+  Printer printer(paths, facts, masks, flags, host);
   predictor.run([&](std::int64_t image, const Predictor::Scores& each) { printer(image, each); });
   printer.finish();
   tell_end(paths.size(), predictor, printer, host);
@@ -339,6 +426,10 @@ void predict_flags(CLI::App& app, Command& command) {
                  "Number of classes to print for each image, the most probable first (default: 1)")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
+  app.add_option("--masks", flags.masks,
+                 "For a network with a class for each pixel: folder for the masks, palette PNG images whose "
+                 "values are classes")
+      ->type_name("FOLDER");
   app.add_flag("--csv", flags.csv, "Print CSV instead of lines of JSON");
   app.add_flag("--logits", flags.logits, "Also print the logit of each class");
   app.add_option("--batch", flags.batch, "Images per batch (default: 64)")
@@ -361,7 +452,8 @@ extern const CommandEntry predict_command = {
     .example =
         "lockstep predict own.safetensors photo.jpg photos/\n"
         "lockstep predict own.safetensors photos/ --top 5 --csv > classes.csv\n"
-        "lockstep predict runs/own photos/ --ranks 4 > classes.jsonl",
+        "lockstep predict runs/own photos/ --ranks 4 > classes.jsonl\n"
+        "lockstep predict shapes.safetensors photos/ --masks masks/",
     .flags = predict_flags,
     .in_world = run_predict};
 

@@ -8,6 +8,7 @@
 
 #include "comm/codecs/auto_exchange.h"
 #include "core/text/named_entries.h"
+#include "kernels/pixel_targets.h"
 
 namespace lockstep::detail {
 namespace {
@@ -147,6 +148,14 @@ std::vector<Key> keys_of(const Registry& registry) {
        "tfrecord: name of the feature that holds the image. auto: image/encoded or image"},
       {"data.tfrecord.label", MEMBER(dataset.tfrecord.label),
        "tfrecord: name of the feature that holds the label. auto: image/class/label, label or class"},
+      {"data.masks.classes",
+       MEMBER(dataset.masks.classes),
+       "masks: number of classes; pixels of masks have the values 0 to this number - 1. 0: not given",
+       {0, static_cast<double>(kMostMaskClasses)}},
+      {"data.masks.ignore_index",
+       MEMBER(dataset.masks.ignore_index),
+       "masks: value of pixels that belong to no class, and have no part in loss and metrics",
+       {0, 255}},
       {"data.hdf5.images", MEMBER(dataset.hdf5.images),
        "hdf5: name of the array of images, such as group/images; {split} is replaced by a word of the split. "
        "auto: images, image, img, x or data, also combined with such a word (train_set_x, X_train)"},
@@ -479,7 +488,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        .description = "Metrics that evaluations compute besides loss and accuracy, which takes time. top5: "
                       "share of samples whose label has one of the five largest logits; f1: precision, "
                       "recall and F1 of each class; confusion: samples by class and predicted class, for up "
-                      "to 100 classes; none: no further metrics",
+                      "to 100 classes; iou: intersection over union of each class, mostly for images with "
+                      "masks, whose samples are pixels; none: no further metrics",
        .words = {kMetricNames.begin(), kMetricNames.end()},
        .several = true},
       {"run.evaluate_every", MEMBER(trainer.evaluate_epochs),

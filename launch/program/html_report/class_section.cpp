@@ -115,6 +115,23 @@ std::string scores_table(const RunFolder& run, const std::vector<ClassScore>& sc
                 to_html(table));
 }
 
+// Above kMostClasses classes, those with the lowest IoU.
+std::string iou_table(const RunFolder& run, const std::vector<double>& iou) {
+  std::vector<std::size_t> order(iou.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const bool all = order.size() <= kMostClasses;
+  if (!all) {
+    std::ranges::stable_sort(order, {}, [&](std::size_t label) { return iou[label]; });
+    order.resize(kMostClasses);
+  }
+  HtmlTable table{.heads = {text_cell("class"), number_cell("IoU")}, .rows = {}};
+  for (const std::size_t label : order)
+    table.rows.push_back({text_cell(class_name(run, label)),
+                          {.html = percent_text(iou[label]) + html_bar(iou[label], "s2"), .number = true}});
+  return titled(all ? "IoU of each class" : fmt::format("The {} classes with the lowest IoU", kMostClasses),
+                to_html(table));
+}
+
 }  // namespace
 
 std::string class_section(const RunFolder& run) {
@@ -127,6 +144,7 @@ std::string class_section(const RunFolder& run) {
   if (!confusion.empty())
     html = titled("Labels by prediction", confusion_table(run, confusion)) + mistakes_table(run, confusion);
   if (!metrics.by_class.empty()) html += scores_table(run, metrics.by_class);
+  if (!metrics.iou_by_class.empty()) html += iou_table(run, metrics.iou_by_class);
   if (html.empty()) return {};
   return fmt::format(
       "<p class=\"soft\">Results of the last evaluation{}.</p>\n<div class=\"pair\">\n{}</div>\n",

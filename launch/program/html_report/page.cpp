@@ -103,6 +103,8 @@ std::string headline_table(const NamedRuns& named) {
     add("top-5 accuracy", [](const RunHeadline& run) { return percent_text(run.top5); });
   if (std::ranges::any_of(headlines, [](const RunHeadline& run) { return std::isfinite(run.f1_macro); }))
     add("F1, mean over classes", [](const RunHeadline& run) { return percent_text(run.f1_macro); });
+  if (std::ranges::any_of(headlines, [](const RunHeadline& run) { return std::isfinite(run.iou_mean); }))
+    add("IoU, mean over classes", [](const RunHeadline& run) { return percent_text(run.iou_mean); });
   add("test loss", [](const RunHeadline& run) { return number_text(run.test_loss); });
   add("training loss", [](const RunHeadline& run) { return number_text(run.train_loss); });
   add("training time", [](const RunHeadline& run) { return seconds_text(run.train_seconds); });

@@ -47,6 +47,7 @@ ExportFacts facts_in(const std::map<std::string, std::string>& metadata) {
                  .width = image.at("width"),
                  .channels = image.at("channels"),
                  .type = image_type(image.at("type"))};
+  facts.masks = image.value("masks", false);
   facts.mean = image.at("mean").get<std::vector<double>>();
   facts.deviation = image.at("deviation").get<std::vector<double>>();
   for (const std::int64_t side : {facts.image.height, facts.image.width, facts.image.channels})
@@ -63,6 +64,7 @@ ExportFacts facts_in(const std::map<std::string, std::string>& metadata) {
 
 ExportFacts export_facts(const Config& config, const Dataset& images, const Registry& registry) {
   ExportFacts facts{.image = images.image_shape(),
+                    .masks = images.has_masks(),
                     .mean = config.network.mean,
                     .deviation = config.network.deviation,
                     .classes = images.class_names()};
@@ -82,7 +84,8 @@ std::map<std::string, std::string> to_metadata(const ExportFacts& facts) {
                                     {"channels", facts.image.channels},
                                     {"type", name_of(facts.image.type)},
                                     {"mean", facts.mean},
-                                    {"deviation", facts.deviation}})}};
+                                    {"deviation", facts.deviation},
+                                    {"masks", facts.masks}})}};
 }
 
 std::optional<ExportFacts> read_export_facts(const std::filesystem::path& path) {

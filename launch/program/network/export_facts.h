@@ -18,7 +18,8 @@ namespace lockstep {
 struct ExportFacts {
   // "model.name=\"cnn\"": the configuration keys that define the network and its input.
   std::vector<std::string> settings;
-  ImageShape image;  // shape of the input
+  ImageShape image;    // shape of the input
+  bool masks = false;  // the network has an output for each pixel
   // Per channel; the input is (pixel - mean) / deviation, with pixels in [0, 1]. Empty: the pixel itself.
   std::vector<double> mean, deviation;
   std::vector<std::string> classes;  // names; "0", "1", .. if the dataset has none

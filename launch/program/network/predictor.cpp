@@ -70,8 +70,9 @@ Predictor::Predictor(const Config& config, const Registry& registry, const Datas
                         .device = options.device};
   loader_.emplace(images, Shard{}, loading);
   batches_.emplace(*loader_, staging);
-  const auto outputs = static_cast<std::size_t>(network_->logits().shape[1]);
+  const auto outputs = static_cast<std::size_t>(network_->logits().shape[1] * network_->rows_per_sample());
   const auto batch = static_cast<std::size_t>(network_->batch());
+  if (network_->has_masks()) mask_.resize(static_cast<std::size_t>(network_->rows_per_sample()));
   if (network_->logits().dtype != DType::f32)
     logits_ = Buffer(batch * outputs * sizeof(float), options.device);
   probabilities_.resize(static_cast<std::size_t>(network_->classes()));
@@ -131,10 +132,30 @@ void Predictor::tell(std::int64_t step, const Answer& answer) {
   for (std::int64_t i = 0; i < count; ++i) {
     const auto place = static_cast<std::size_t>(i);
     const bool decoded = told.weights[place] > 0;
-    score(std::span(told.logits).subspan(place * outputs, outputs));
+    const std::span<const float> logits = std::span(told.logits).subspan(place * outputs, outputs);
+    if (network_->has_masks()) {
+      score_pixels(logits);
+      answer(first + i,
+             decoded ? Scores{.probabilities = probabilities_, .logits = logits, .mask = mask_} : Scores{});
+      continue;
+    }
+    score(logits);
     answer(first + i, decoded ? Scores{.probabilities = probabilities_, .logits = class_logits_} : Scores{});
   }
   waited_ += seconds_between(begin, now_ns());
+}
+
+// Sets the mask and the shares of the classes.
+void Predictor::score_pixels(std::span<const float> outputs) {
+  const std::size_t classes = probabilities_.size();
+  std::ranges::fill(probabilities_, 0.0f);
+  for (std::size_t pixel = 0; pixel < mask_.size(); ++pixel) {
+    const std::span<const float> logits = outputs.subspan(pixel * classes, classes);
+    const auto label = static_cast<std::size_t>(std::ranges::max_element(logits) - logits.begin());
+    mask_[pixel] = static_cast<std::uint8_t>(label);
+    probabilities_[label] += 1;
+  }
+  for (float& share : probabilities_) share /= static_cast<float>(mask_.size());
 }
 
 // Sets the logits and the probabilities of the classes.

@@ -45,6 +45,10 @@ class Predictor {
   struct Scores {
     std::span<const float> probabilities;
     std::span<const float> logits;  // of each class; see model.loss for the meaning
+    // If the network has an output for each pixel: the class with the largest logit of each, [H, W].
+    // probabilities are then the shares of the classes among the pixels, and logits those of all pixels,
+    // [H, W, classes].
+    std::span<const std::uint8_t> mask = {};
   };
   // image: index in the dataset.
   using Answer = std::function<void(std::int64_t image, const Scores& scores)>;
@@ -59,7 +63,7 @@ class Predictor {
  private:
   struct Answers {
     explicit Answers(Device device) : done(device) {}
-    std::vector<float> logits;   // [batch, outputs]
+    std::vector<float> logits;   // [batch, outputs], or [batch, pixels, outputs]
     std::vector<float> weights;  // [batch]
     Event done;
   };
@@ -67,6 +71,7 @@ class Predictor {
   void enqueue(std::int64_t step);
   void tell(std::int64_t step, const Answer& answer);
   void score(std::span<const float> outputs);
+  void score_pixels(std::span<const float> outputs);
   Answers& answers(std::int64_t step) { return answers_[StepSlot::of(step).index]; }
 
   const Dataset& images_;
@@ -79,6 +84,7 @@ class Predictor {
   Buffer logits_;  // fp32; used if the network computes in half precision
   std::vector<Answers> answers_;
   std::vector<float> probabilities_, class_logits_;
+  std::vector<std::uint8_t> mask_;  // of an image
   double seconds_ = 0, waited_ = 0;
 };
 

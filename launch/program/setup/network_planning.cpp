@@ -21,7 +21,8 @@ GraphInput input_of(const Dataset& images) {
           .width = image.width,
           .channels = image.channels,
           .classes = images.classes(),
-          .type = image.type};
+          .type = image.type,
+          .masks = images.has_masks()};
 }
 
 }  // namespace

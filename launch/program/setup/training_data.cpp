@@ -34,6 +34,18 @@ void check_images(const Config& config, const Dataset& dataset) {
   need(augmentation.cutmix == 0, "data.cutmix = 0");
 }
 
+// A mask moves with its image only on the host, and labels of pixels are not mixed.
+void check_masks(const Config& config, const Dataset& dataset) {
+  if (!dataset.has_masks()) return;
+  const Augmentation& augmentation = config.network.augmentation;
+  if (augmentation.mixes())
+    throw ConfigError("data.mixup and data.cutmix: allowed is 0 for images with masks");
+  if (!config.augments_on_host() && (augmentation.crop_padding > 0 || augmentation.horizontal_flip))
+    throw ConfigError(
+        "set data.augment_on = \"host\": data.crop_padding and data.horizontal_flip move masks with their "
+        "images only on the host");
+}
+
 void check_channels(const Config& config, const Dataset& dataset) {
   const auto channels = static_cast<std::size_t>(dataset.image_shape().channels);
   if (!config.network.mean.empty() && config.network.mean.size() != channels) {
@@ -80,6 +92,7 @@ void TrainingData::open(const Config& config, const std::vector<DatasetFormat>& 
         train.width, train.channels, train_set->classes()));
   }
   check_images(config, *train_set);
+  check_masks(config, *train_set);
   check_channels(config, *train_set);
   VerifyOptions each = config.verify;
   each.shard = {.rank = world.local_rank(), .size = world.local_size()};  // each node has its own copy

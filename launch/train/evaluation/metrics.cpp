@@ -48,6 +48,7 @@ MetricChoice metric_choice(std::string_view words) {
     choice.top5 = choice.top5 || word == kMetricNames[0];
     choice.f1 = choice.f1 || word == kMetricNames[1];
     choice.confusion = choice.confusion || word == kMetricNames[2];
+    choice.iou = choice.iou || word == kMetricNames[3];
   }
   return choice;
 }
@@ -61,26 +62,36 @@ std::vector<ClassScore> class_scores(const std::vector<std::int64_t>& by_class) 
     scores[k] = {.precision = quotient(right, predicted),
                  .recall = quotient(right, samples),
                  .f1 = quotient(2 * right, samples + predicted),
+                 .iou = quotient(right, samples + predicted - right),
                  .occurs = samples + predicted > 0};
   }
   return scores;
 }
 
-double macro_f1(const std::vector<ClassScore>& scores) {
+namespace {
+
+// The mean over the classes that occur. The number of other classes is 0.
+double mean_of(const std::vector<ClassScore>& scores, double ClassScore::*number) {
   double sum = 0;
   std::int64_t classes = 0;
   for (const ClassScore& score : scores) {
-    sum += score.f1;
+    sum += score.*number;
     classes += score.occurs ? 1 : 0;
   }
   return classes == 0 ? 0.0 : sum / static_cast<double>(classes);
 }
+
+}  // namespace
+
+double macro_f1(const std::vector<ClassScore>& scores) { return mean_of(scores, &ClassScore::f1); }
+double mean_iou(const std::vector<ClassScore>& scores) { return mean_of(scores, &ClassScore::iou); }
 
 std::vector<std::string_view> EvaluationMetrics::names() const {
   std::vector<std::string_view> names;
   if (top5) names.push_back(kMetricNames[0]);
   if (!by_class.empty()) names.push_back(kMetricNames[1]);
   if (!confusion.empty()) names.push_back(kMetricNames[2]);
+  if (!iou_by_class.empty()) names.push_back(kMetricNames[3]);
   return names;
 }
 
@@ -91,7 +102,7 @@ MetricCounter::MetricCounter(const MetricChoice& choice, Network& network, Commu
     throw_agreed(ConfigError("run.metrics: remove top5: the network has a single output"));
   choice_ = feasible(choice, classes_);
   const auto classes = static_cast<std::size_t>(classes_);
-  confusion_begin_ = 1 + (choice_.f1 ? 3 * classes : 0);
+  confusion_begin_ = 1 + (choice_.by_class() ? 3 * classes : 0);
   count_ = confusion_begin_ + (choice_.confusion ? classes * classes : 0);
   counts_ = Buffer(count_ * sizeof(std::int32_t), stream.device());
   sums_ = host.allocate(count_ * sizeof(std::int32_t));
@@ -111,17 +122,18 @@ void MetricCounter::count(const Batch& batch) {
   const std::int64_t begin_ns = now_ns();
   if (begin_) stream_.record(*begin_);
   const Tensor logits = network_.logits();
+  const Network::Targets targets = network_.targets(batch);
   network_.backend().count_classes(
-      stream_, {.batch = network_.batch(),
+      stream_, {.batch = logits.shape[0],
                 .classes = classes_,
                 .single_output = single_output_,
                 .loss = network_.loss_kind(),
                 .type = logits.dtype,
                 .logits = logits.data,
-                .labels = batch.labels.as<std::int32_t>().data(),
-                .weights = batch.weights.as<float>().data(),
+                .labels = targets.labels,
+                .weights = targets.weights,
                 .in_top = choice_.top5 ? part(counts_, 0) : nullptr,
-                .by_class = choice_.f1 ? part(counts_, 1) : nullptr,
+                .by_class = choice_.by_class() ? part(counts_, 1) : nullptr,
                 .confusion = choice_.confusion ? part(counts_, confusion_begin_) : nullptr});
   if (end_)
     stream_.record(*end_);
@@ -141,9 +153,16 @@ EvaluationMetrics MetricCounter::finish(std::int64_t samples) {
   host_.stream().synchronize();
   EvaluationMetrics metrics{.classes = classes_};
   if (choice_.top5) metrics.top5 = quotient(*part(sums_, 0), samples);
-  if (choice_.f1) {
-    metrics.by_class = class_scores({part(sums_, 1), part(sums_, confusion_begin_)});
-    metrics.f1_macro = macro_f1(metrics.by_class);
+  if (choice_.by_class()) {
+    std::vector<ClassScore> scores = class_scores({part(sums_, 1), part(sums_, confusion_begin_)});
+    if (choice_.iou) {
+      metrics.iou_mean = mean_iou(scores);
+      for (const ClassScore& score : scores) metrics.iou_by_class.push_back(score.iou);
+    }
+    if (choice_.f1) {
+      metrics.f1_macro = macro_f1(scores);
+      metrics.by_class = std::move(scores);
+    }
   }
   if (choice_.confusion) metrics.confusion = {part(sums_, confusion_begin_), part(sums_, count_)};
   metrics.seconds = seconds_ + seconds_between(begin_ns, now_ns());

@@ -24,11 +24,13 @@ struct MetricChoice {
   bool top5 = false;
   bool f1 = false;
   bool confusion = false;
+  bool iou = false;
 
-  bool any() const { return top5 || f1 || confusion; }
+  bool any() const { return top5 || f1 || confusion || iou; }
+  bool by_class() const { return f1 || iou; }  // needs ClassCounts::by_class
 };
 
-inline constexpr std::array<std::string_view, 3> kMetricNames = {"top5", "f1", "confusion"};
+inline constexpr std::array<std::string_view, 4> kMetricNames = {"top5", "f1", "confusion", "iou"};
 
 // Splits at commas and spaces; "none": no words.
 std::vector<std::string> listed_words(std::string_view text);
@@ -40,6 +42,7 @@ struct ClassScore {
   double precision = 0;  // of the samples predicted as this class
   double recall = 0;     // of the samples of this class
   double f1 = 0;         // harmonic mean of the two
+  double iou = 0;        // intersection of the two sets over their union
   bool occurs = false;   // among labels or predictions
 };
 
@@ -47,12 +50,16 @@ struct ClassScore {
 std::vector<ClassScore> class_scores(const std::vector<std::int64_t>& by_class);
 // The mean over the classes that occur, as scikit-learn computes it (average="macro", zero_division=0).
 double macro_f1(const std::vector<ClassScore>& scores);
+// The mean over the classes that occur.
+double mean_iou(const std::vector<ClassScore>& scores);
 
 struct EvaluationMetrics {
-  std::optional<double> top5;           // fraction of the samples
-  std::optional<double> f1_macro = {};  // of by_class
-  std::vector<ClassScore> by_class;     // with f1; else empty
-  std::vector<std::int64_t> confusion;  // [labels, predictions], with confusion; else empty
+  std::optional<double> top5;             // fraction of the samples
+  std::optional<double> f1_macro = {};    // of by_class
+  std::vector<ClassScore> by_class;       // with f1; else empty
+  std::optional<double> iou_mean = {};    // mean_iou()
+  std::vector<double> iou_by_class = {};  // with iou; else empty
+  std::vector<std::int64_t> confusion;    // [labels, predictions], with confusion; else empty
   std::int64_t classes = 0;
   double seconds = 0;  // spent counting on this rank; kernels by GPU time
 

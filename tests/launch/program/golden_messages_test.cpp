@@ -39,7 +39,7 @@ TEST(GoldenMessages, AreWhatUsersRead) {
        "unknown preset fashion_mnist_cn; did you mean fashion_mnist_cnn? Presets: cifar10_resnet18, "
        "cifar10_resnet18_finetune, "
        "cifar10_resnet20, dense_binary, fashion_mnist_cnn, fashion_mnist_mlp, fashion_mnist_resnet20, "
-       "imagenet_resnet50; a file is given as PATH.toml"},
+       "imagenet_resnet50, shapes_unet; a file is given as PATH.toml"},
       {"train DIR/none.toml", exit_code::io,
        "cannot read the configuration DIR/none.toml: No such file or directory"},
       {"train DIR/key.toml", exit_code::config,

@@ -72,6 +72,7 @@ RunHeadline headline_of(const RunFolder& run) {
     headline.test_loss = epoch.evaluation->loss;
     headline.top5 = top5_of(*epoch.evaluation);
     headline.f1_macro = f1_macro_of(*epoch.evaluation);
+    headline.iou_mean = iou_mean_of(*epoch.evaluation);
   }
   if (run.epochs.empty()) {
     for (const StepLine& step : run.steps) {
@@ -94,6 +95,10 @@ double top5_of(const Evaluation& evaluation) {
 
 double f1_macro_of(const Evaluation& evaluation) {
   return evaluation.metrics ? evaluation.metrics->f1_macro.value_or(kNotTold) : kNotTold;
+}
+
+double iou_mean_of(const Evaluation& evaluation) {
+  return evaluation.metrics ? evaluation.metrics->iou_mean.value_or(kNotTold) : kNotTold;
 }
 
 std::vector<EvaluationRecord> evaluation_points(const RunFolder& run) {

@@ -17,7 +17,7 @@ struct RunHeadline {
   double busy = kNotTold, peak = kNotTold;                                       // mean of the training
   double samples_per_second = kNotTold;                                          // the same
   double test_accuracy = kNotTold, test_loss = kNotTold, train_loss = kNotTold;  // last values
-  double top5 = kNotTold, f1_macro = kNotTold;                                   // last values
+  double top5 = kNotTold, f1_macro = kNotTold, iou_mean = kNotTold;              // last values
   double train_seconds = kNotTold, evaluation_seconds = kNotTold;
   double steps = 0;
   std::size_t epochs = 0;  // completed epochs
@@ -27,6 +27,7 @@ RunHeadline headline_of(const RunFolder& run);
 // NaN: not measured.
 double top5_of(const Evaluation& evaluation);
 double f1_macro_of(const Evaluation& evaluation);
+double iou_mean_of(const Evaluation& evaluation);
 
 // Evaluations after and within epochs, ascending by step.
 std::vector<EvaluationRecord> evaluation_points(const RunFolder& run);

@@ -424,7 +424,7 @@ TEST(Config, ValuesOfTheWrongTypeAreRefused) {
   expect_parts(text_error("[data]\npath = 3\n"), {"FILE:2: ", "data.path = 3", "string"});
   expect_parts(text_error("[model]\nname = 3\n"),
                {"FILE:2: ", "model.name = 3",
-                "mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, mobilenet_v2"});
+                "mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, mobilenet_v2, unet"});
 }
 
 TEST(Config, WordListsAreParsedAndChecked) {
@@ -440,7 +440,7 @@ TEST(Config, WordListsAreParsedAndChecked) {
 
 TEST(Config, UnknownWordsSuggestTheNearest) {
   const std::string
-      networks = "mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, mobilenet_v2",
+      networks = "mlp, cnn, resnet20, resnet18, resnet34, resnet50, vgg11_bn, mobilenet_v2, unet",
       formats = "idx, cifar_binary, image_folder, tfrecord, webdataset, records, hdf5, csv, synthetic",
       devices = "auto, cpu, cuda, idle";
   const std::map<std::string, std::vector<std::string>> errors = {

@@ -55,6 +55,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("dataset.ignore", csv.ignore);
   tell("dataset.scaling", name_of(csv.scaling, {"none", "min_max", "standard"}));
   tell("dataset.images", config.dataset.hdf5.images);
+  tell("dataset.mask_classes", config.dataset.masks.classes);
+  tell("dataset.ignore_index", config.dataset.masks.ignore_index);
   tell("dataset.labels", config.dataset.hdf5.labels);
   tell("dataset.on_error", name_of(config.dataset.on_error, {"leave_out", "stop"}));
 
@@ -176,7 +178,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("log_every", config.log_every);
   tell("histograms_every", config.histograms_every);
   const MetricChoice& metrics = trainer.metrics;
-  tell("trainer.metrics", fmt::format("{:d}{:d}{:d}", metrics.top5, metrics.f1, metrics.confusion));
+  tell("trainer.metrics",
+       fmt::format("{:d}{:d}{:d}{:d}", metrics.top5, metrics.f1, metrics.confusion, metrics.iou));
   tell("trainer.evaluate_epochs", trainer.evaluate_epochs);
   tell("trainer.evaluate_every", trainer.evaluate_every);
   tell("best.stop_after_epochs", config.best.stop_after_epochs);
@@ -288,6 +291,12 @@ std::vector<Case> cases() {
       {"data.format=records", {"dataset.format=records"}},
       {"data.format=csv", {"dataset.format=csv"}},
       {"data.format=hdf5", {"dataset.format=hdf5"}},
+      {"data.format=masks", {"dataset.format=masks"}},
+      {"data.format=shapes", {"dataset.format=shapes"}},
+      {"data.masks.classes=21", {"dataset.mask_classes=21"}},
+      {"data.masks.ignore_index=0", {"dataset.ignore_index=0"}},
+      {"model.unet.width=32", {"choice.unet.width=32"}},
+      {"model.unet.depth=4", {"choice.unet.depth=4"}},
       {"data.hdf5.images=train/x", {"dataset.images=train/x"}},
       {"data.hdf5.labels=train/y", {"dataset.labels=train/y"}},
       {"data.test_split=val", {"dataset.test_split=val"}},
@@ -483,8 +492,9 @@ std::vector<Case> cases() {
       {"run.busy_lines=7", {"busy.lines=7"}},
       {"run.event_pause_seconds=5", {"busy.pause_seconds=5"}},
       {"run.event_command=\"mail\"", {"busy.command=mail"}},
-      {"run.metrics=top5", {"trainer.metrics=100"}},
-      {"run.metrics=confusion, f1", {"trainer.metrics=011"}},
+      {"run.metrics=top5", {"trainer.metrics=1000"}},
+      {"run.metrics=confusion, f1", {"trainer.metrics=0110"}},
+      {"run.metrics=iou", {"trainer.metrics=0001"}},
       {"run.evaluate_every=3", {"trainer.evaluate_epochs=3"}},
       {"run.stop_after_epochs=5", {"best.stop_after_epochs=5"}},
       {"run.stop_metric=loss", {"best.by=loss"}},

@@ -48,6 +48,9 @@ TEST(Metrics, F1CombinesPrecisionAndRecall) {
   }
   EXPECT_DOUBLE_EQ(macro_f1(scores), (0.75 + 0.4 + 1) / 5) << "the mean over the classes that occur";
   EXPECT_EQ(macro_f1({}), 0);
+  const double iou[] = {3.0 / 5, 1.0 / 4, 1, 0, 0, 0};  // of labels and predictions together
+  for (std::size_t k = 0; k < scores.size(); ++k) EXPECT_DOUBLE_EQ(scores[k].iou, iou[k]) << k;
+  EXPECT_DOUBLE_EQ(mean_iou(scores), (0.6 + 0.25 + 1) / 5);
 }
 
 EvaluationMetrics of_two_classes() {
@@ -74,6 +77,9 @@ TEST(Metrics, AreWrittenUnderTheirNames) {
   nlohmann::ordered_json top5_alone;
   add_metrics({.top5 = 0.5}, top5_alone);
   EXPECT_EQ(top5_alone.size(), 1u);
+  nlohmann::ordered_json iou_alone;
+  add_metrics({.iou_mean = 0.5, .iou_by_class = {0.25, 0.75}}, iou_alone);
+  EXPECT_EQ(iou_alone.dump(), R"({"iou_mean":0.5,"iou_by_class":[0.25,0.75]})");
 }
 
 TEST(Metrics, EvaluationWithinAnEpochIsOneLine) {

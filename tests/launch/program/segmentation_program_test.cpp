@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The program with images that have masks: PyTorch's losses from the same weights, the same metrics on any
+// number of ranks, and masks that `lockstep predict` writes.
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "data/images/png.h"
+#include "kernels/pixel_targets.h"
+#include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using PixelValues = std::vector<std::uint8_t>;
+
+constexpr ImageShape kImage{.height = 16, .width = 16, .channels = 3};
+constexpr std::size_t kTrain = 24, kTest = 8;
+
+void write_file(const fs::path& path, const PixelValues& bytes) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+}
+
+PixelValues mask_in(const fs::path& path) {
+  const std::string text = text_of(path);
+  const PixelValues png(text.begin(), text.end());
+  PixelValues values(static_cast<std::size_t>(kImage.height * kImage.width));
+  decode_png_values(path.string(), png, kImage, values);
+  return values;
+}
+
+// The samples of tests/peers/make_unet.py as files.
+class Segmentation : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    samples_ = nlohmann::json::parse(text_of(golden() / "samples.json"));
+    for (std::size_t i = 0; i < kTrain + kTest; ++i) {
+      const fs::path split = folder_.path() / (i < kTrain ? "train" : "test");
+      const std::string name = fmt::format("{:02}.png", i < kTrain ? i : i - kTrain);
+      write_file(split / "images" / name, encode_png(kImage, samples_["images"][i].get<PixelValues>()));
+      write_file(split / "masks" / name, encode_png_values(kImage, samples_["masks"][i].get<PixelValues>()));
+    }
+    std::ofstream(config()) << fmt::format(
+        "[model]\nname = \"unet\"\nunet.width = 4\nunet.depth = 2\n[data]\nformat = \"masks\"\npath = "
+        "\"{0}\"\nmasks.classes = 3\n[train]\nbatch = 6\nepochs = 24\n[optimizer]\nlearning_rate = "
+        "0.05\nmomentum = 0.9\nweight_decay = 0\n[schedule]\nname = \"constant\"\nwarmup_epochs = "
+        "0\n[run]\ndir = \"{0}/run\"\nmetrics = \"iou\"\nmeasure_peak = false\n[world]\ndevice = "
+        "\"cpu\"\n[kernels]\nchoose = \"direct\"\n",
+        folder_.path().string());
+  }
+  static fs::path golden() { return fs::path(LOCKSTEP_PEER_GOLDEN) / "unet"; }
+  std::string config() const { return (folder_.path() / "unet.toml").string(); }
+  std::string weights() const { return (folder_.path() / "trained.safetensors").string(); }
+  ProgramResult run(const std::string& arguments) const {
+    return run_shell(program("lockstep") + " " + arguments + " 2>&1");
+  }
+
+  TemporaryFolder folder_;
+  nlohmann::json samples_;
+};
+
+TEST_F(Segmentation, LossesAndIouFollowPyTorch) {
+  const ProgramResult result =
+      run(fmt::format("train {} --init {}", config(), (golden() / "start.safetensors").string()));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const auto expected = nlohmann::json::parse(text_of(golden() / "losses.json"));
+  const std::vector<nlohmann::json> epochs = metrics_of(folder_.path() / "run");
+  ASSERT_EQ(epochs.size(), expected["loss"].size());
+  for (std::size_t epoch = 0; epoch < epochs.size(); ++epoch) {
+    const double wanted = expected["loss"][epoch];
+    EXPECT_NEAR(epochs[epoch]["train_loss"].get<double>(), wanted, 1e-3 * wanted) << "epoch " << epoch + 1;
+  }
+  const nlohmann::json& last = epochs.back();
+  EXPECT_NEAR(last["test_loss"].get<double>(), expected["test_loss"].get<double>(), 1e-3);
+  EXPECT_NEAR(last["test_accuracy"].get<double>(), expected["test_accuracy"].get<double>(), 2e-3);
+  ASSERT_EQ(last["iou_by_class"].size(), 3u);
+  double sum = 0;
+  for (std::size_t k = 0; k < 3; ++k) {
+    EXPECT_NEAR(last["iou_by_class"][k].get<double>(), expected["iou_by_class"][k].get<double>(), 0.01) << k;
+    sum += last["iou_by_class"][k].get<double>();
+  }
+  EXPECT_NEAR(last["iou_mean"].get<double>(), sum / 3, 1e-12);
+  EXPECT_GT(last["metrics_seconds"], 0);
+  EXPECT_NE(result.output.find(" iou 0."), std::string::npos) << result.output;
+}
+
+TEST_F(Segmentation, MetricsAreTheSameOnAnyNumberOfRanks) {
+  nlohmann::json alone;
+  for (const int ranks : {1, 2}) {
+    const ProgramResult result = run_ranks(
+        ranks, fmt::format("{} train {} --set train.reproducible=true --set train.accumulation={} --set "
+                           "train.epochs=1 --set train.batch=5 --set run.metrics=iou,f1 2>&1",
+                           program("lockstep"), config(), 2 / ranks));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    const nlohmann::json line = last_metrics_of(folder_.path() / "run");
+    if (ranks == 1) alone = line;
+    for (const char* name : {"test_accuracy", "iou_mean", "iou_by_class", "f1_by_class"}) {
+      ASSERT_TRUE(line.contains(name)) << line;
+      EXPECT_EQ(line[name], alone[name]) << name;
+    }
+    EXPECT_NEAR(line["test_loss"].get<double>(), alone["test_loss"].get<double>(), 1e-6);
+  }
+}
+
+TEST_F(Segmentation, PredictWritesMasksThatGiveTheIouOfTheEvaluation) {
+  ASSERT_EQ(run(fmt::format("train {} --export {}", config(), weights())).exit_code, 0);
+  const fs::path masks = folder_.path() / "predicted";
+  const std::string predict = fmt::format("predict {} {}/test/images --batch 3 --set world.device=cpu",
+                                          weights(), folder_.path().string());
+  const ProgramResult result = run(fmt::format("{} --masks {}", predict, masks.string()));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  std::vector<double> both(3), either(3);
+  for (std::size_t i = 0; i < kTest; ++i) {
+    const PixelValues found = mask_in(masks / fmt::format("{:02}.png", i));
+    const auto truth = samples_["masks"][kTrain + i].get<PixelValues>();
+    for (std::size_t pixel = 0; pixel < truth.size(); ++pixel) {
+      if (truth[pixel] == kIgnoredPixel) continue;
+      both[truth[pixel]] += found[pixel] == truth[pixel] ? 1 : 0;
+      either[truth[pixel]] += 1;
+      either[found[pixel]] += found[pixel] == truth[pixel] ? 0 : 1;
+    }
+  }
+  const nlohmann::json last = last_metrics_of(folder_.path() / "run");
+  for (std::size_t k = 0; k < 3; ++k)
+    EXPECT_NEAR(last["iou_by_class"][k].get<double>(), either[k] == 0 ? 0 : both[k] / either[k], 1e-12) << k;
+  EXPECT_NE(result.output.find("\"mask\":\"" + (masks / "00.png").string()), std::string::npos)
+      << result.output;
+
+  const ProgramResult without = run(predict);
+  EXPECT_EQ(without.exit_code, exit_code::usage);
+  expect_parts(without.output, {"--masks FOLDER"});
+  const ProgramResult over = run(fmt::format("{} --masks {}/test/images", predict, folder_.path().string()));
+  EXPECT_EQ(over.exit_code, exit_code::usage) << over.output;
+}
+
+TEST_F(Segmentation, SettingsThatDoNotFitMasksAreRefused) {
+  const auto refused = [&](const std::string& settings, const std::vector<std::string_view>& parts) {
+    const ProgramResult result = run(fmt::format("train {} --set train.epochs=1 {}", config(), settings));
+    EXPECT_EQ(result.exit_code, exit_code::config) << result.output;
+    for (const std::string_view part : parts)
+      EXPECT_NE(result.output.find(part), std::string::npos) << part << " in " << result.output;
+  };
+  refused("--set data.mixup=0.2", {"data.mixup"});
+  refused("--set data.horizontal_flip=true", {"data.augment_on = \"host\""});
+  refused("--set model.name=cnn", {"masks", "unet"});
+  refused("--set model.loss=binary_cross_entropy", {"cross_entropy"});
+  refused("--set model.unet.depth=5", {"model.unet.depth = 5", "32"});
+  const ProgramResult flipped =
+      run(fmt::format("train {} --set train.epochs=1 --set data.horizontal_flip=true --set "
+                      "data.crop_padding=2 --set data.augment_on=host",
+                      config()));
+  EXPECT_EQ(flipped.exit_code, 0) << flipped.output;
+}
+
+}  // namespace
+}  // namespace lockstep
