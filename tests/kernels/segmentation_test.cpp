@@ -33,6 +33,7 @@ TEST(Upsampling, RepeatsPixelsAndSumsTheirGradients) {
       cpu_backend().upsample_forward(stream, {s, input.data(), output.data()});
       cpu_backend().upsample_backward(stream, {s, given.data(), result.data()});
       EXPECT_TRUE(output.margin_intact() && result.margin_intact());
+      const Values y = output.values(), x_gradient = result.values();
       Doubles sums(x.size());
       std::size_t at = 0;
       for (std::int64_t outer = 0; outer < s.outer; ++outer)
@@ -41,11 +42,11 @@ TEST(Upsampling, RepeatsPixelsAndSumsTheirGradients) {
             for (std::int64_t i = 0; i < s.inner; ++i, ++at) {
               const auto from = static_cast<std::size_t>(
                   ((outer * s.height + row / s.factor) * s.width + column / s.factor) * s.inner + i);
-              ASSERT_EQ(output.values()[at], x[from]) << at;
+              ASSERT_EQ(y[at], x[from]) << at;
               sums[from] += static_cast<double>(y_gradient[at]);
             }
       const double precision = type == DType::f32 ? 1e-6 : type == DType::f16 ? 4e-3 : 4e-2;
-      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(result.values()[i], sums[i], precision) << i;
+      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x_gradient[i], sums[i], precision) << i;
     }
   }
 }

@@ -49,12 +49,12 @@ double precise_loss(NetworkFixture& fixture) {
   fixture.forward();
   const Tensor logits = fixture.network().logits();
   const std::int64_t classes = logits.shape[1];
-  const Batch batch = fixture.input();
+  const Network::Targets targets = fixture.network().targets(fixture.input());
   double sum = 0, weight = 0;
   for (std::int64_t sample = 0; sample < logits.shape[0]; ++sample) {
     const float* row = logits.as<float>().data() + sample * classes;
-    const double its_weight = batch.weights.as<float>()[sample];
-    const std::int32_t label = batch.labels.as<std::int32_t>()[sample];
+    const double its_weight = targets.weights[sample];
+    const std::int32_t label = targets.labels[sample];
     sum += its_weight *
            loss_of_sample(fixture.network().loss_kind(), {row, static_cast<std::size_t>(classes)}, label);
     weight += its_weight;
