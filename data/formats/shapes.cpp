@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kSide = 64, kChannels = 3;
-constexpr std::uint32_t kMostShapes = 3, kKinds = 3;
+constexpr std::uint32_t kMostShapes = 2, kKinds = 3;
 constexpr int kLeastRadius = 8, kMostRadius = 15;
 constexpr std::uint32_t kDark = 96, kBright = 160;  // the background is below, shapes are at least this
 constexpr int kNoise = 48;                          // added to each byte: from -kNoise to kNoise - 1

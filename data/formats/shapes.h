@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Computed images with masks, a first example of segmentation: one to three circles, squares and triangles in
+// Computed images with masks, a first example of segmentation: one or two circles, squares and triangles in
 // random places, sizes and colours on a dark background, with noise.
 #pragma once
 

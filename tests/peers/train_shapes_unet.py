@@ -53,9 +53,9 @@ def shapes(split, count):
     images, masks = np.empty((count, SIDE, SIDE, 3), np.uint8), np.zeros((count, SIDE, SIDE), np.uint8)
     noise_blocks = 16 + np.arange(SIDE * SIDE * 3 // 16)
     for index in range(count):
-        scene = words(index, range(7))
+        scene = words(index, range(5))
         image = np.tile(scene[0, :3] % 96, (SIDE, SIDE, 1))
-        for i in range(1 + scene[0, 3] % 3):
+        for i in range(1 + scene[0, 3] % 2):
             kind, place, colour = 1 + scene[1 + 2 * i, 0] % KINDS, scene[1 + 2 * i], scene[2 + 2 * i]
             radius = 8 + place[1] % 8
             right = columns - radius - place[2] % (SIDE - 2 * radius)
