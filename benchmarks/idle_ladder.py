@@ -85,7 +85,9 @@ def follow(options, event, ranks, settings, folder):
         run(options, 0, "pack", "cifar10_resnet18", folder / "records", *told(settings))
         return ranks, {**settings, "data.format": "records", "data.path": folder / "records"}, "lockstep pack"
     if event["key"]:
-        return ranks, {**settings, event["key"]: event["value"]}, f"{event['key']}={event['value']}"
+        # The images are decoded before the first step, not by the first epoch's steps.
+        before = {"data.preload": "before"} if event["value"] == "preload" else {}
+        return ranks, {**settings, event["key"]: event["value"], **before}, f"{event['key']}={event['value']}"
     fewer = re.search(r"--ranks (\d+)", event["text"])
     if fewer:
         return int(fewer[1]), settings, f"{fewer[1]} ranks"
@@ -94,8 +96,7 @@ def follow(options, event, ranks, settings, folder):
 
 def climb(options, folder):
     ranks = options.ranks
-    settings = {"data.path": first_images(options.images, folder / "images"), "data.loader": "stream", "data.preload": "before",
-                "model.name": "cnn", "world.device": "cpu", "train.precision": "fp32", "train.batch": options.batch,
+    settings = {"data.path": first_images(options.images, folder / "images"), "data.loader": "stream", "model.name": "cnn", "world.device": "cpu", "train.precision": "fp32", "train.batch": options.batch,
                 "train.steps": options.steps, "train.epochs": options.steps, "run.metrics": "f1", "run.metrics_every": 1, "run.evaluate_every": 0,
                 **dict(each.split("=", 1) for each in options.more)}
     rungs = []

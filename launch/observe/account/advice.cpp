@@ -85,13 +85,15 @@ class Adviser {
         fmt::format("rank {} is late: other ranks wait {:.1f} ms per step for it ({:.0f} % of the step)",
                     rank, ms(late), percent(late)),
         {.step_seconds = context_.step_seconds - late,
-         .text = "no setting changes this: find out what slows it (its node, its data, other programs); without "
-                 "the delay"});
+         .text =
+             "no setting changes this: find out what slows it (its node, its data, other programs); without "
+             "the delay"});
   }
 
   Advice no_core(double starved) const {
-    Change change{.step_seconds = context_.step_seconds - starved,
-                  .text = "run fewer ranks per node (--ranks), or bind each rank to its own cores (mpirun --bind-to)"};
+    Change change{
+        .step_seconds = context_.step_seconds - starved,
+        .text = "run fewer ranks per node (--ranks), or bind each rank to its own cores (mpirun --bind-to)"};
     if (context_.threads > 1) {
       change.key = "train.threads";
       change.value = std::to_string(context_.threads - 1);

@@ -99,8 +99,9 @@ std::vector<Key> keys_of(const Registry& registry) {
        "outputs themselves, the mean over classes. mean_squared_error, and binary_cross_entropy of two "
        "classes, also accept a single output: it is compared with the label's number"},
       {"data.format", MEMBER(dataset.format), "File format of the dataset", {}, names_in(registry.formats)},
-      {"data.path", MEMBER(dataset.path), "Folder of the dataset; for csv and hdf5 also a single file. Not needed for computed formats (synthetic, "
-       "drug_trial)"},
+      {"data.path", MEMBER(dataset.path),
+       "Folder of the dataset; for csv and hdf5 also a single file. Not needed for computed formats "
+       "(synthetic, drug_trial, shapes)"},
       {"data.test_split", MEMBER(dataset.test_split),
        "Test split: its folder, or a word in its file names, such as val. auto: the first of test, testing, "
        "val, valid, validation, dev and eval that has labelled samples"},

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 // Keys that change only the speed, the paths, the output or the end of a training. train.accumulation and the
 // number of ranks are checked together with train.batch: see require_same_batch().
-constexpr std::array<std::string_view, 22> kFree = {"comm.between_nodes",
+constexpr std::array<std::string_view, 23> kFree = {"comm.between_nodes",
                                                     "comm.bucket_mib",
                                                     "comm.check",
                                                     "comm.compress_within_node",

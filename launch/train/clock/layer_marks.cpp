@@ -19,9 +19,7 @@ std::size_t LayerMarks::record() {
   return used_++;
 }
 
-void LayerMarks::layer_begins() {
-  begun_ = ended_ ? *ended_ : record();
-}
+void LayerMarks::layer_begins() { begun_ = ended_ ? *ended_ : record(); }
 
 void LayerMarks::layer_ends(std::size_t node, Direction direction) {
   ended_ = record();

@@ -261,7 +261,7 @@ TEST(DataFormats, ASignalEndsDecodingBeforeTheFirstStep) {
   const std::string command =
       train_photos(folder, {"data.preload=before", "data.loader=preload", "train.epochs=2"});
   const ProgramResult result =
-      run_shell(fmt::format("LOCKSTEP_HOLD=decode:0:{0} {1} & run=$!\n{2}kill -INT $run\nwait $run", held,
+      run_shell(fmt::format("LOCKSTEP_HOLD=decode:0:{0} {1} & run=$!\n{2}kill -TERM $run\nwait $run", held,
                             command, wait_until("[ -e " + held + " ]")));
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
 }

@@ -56,10 +56,12 @@ class MemorySettings : public testing::Test {
     if (output != nullptr) *output = result.output;
     return nlohmann::json::parse(text_of(workplace_.path("run") / "run.json"))["planned_bytes"];
   }
+  // Without the memory of messages, which the limit does not cover.
   static double total(const nlohmann::json& planned) {
     double bytes = 0;
     for (const auto& place : planned)
-      for (const auto& part : place) bytes += part.get<double>();
+      for (const auto& [name, part] : place.items())
+        if (name != "staging") bytes += part.get<double>();
     return bytes;
   }
   static double activations(const nlohmann::json& planned) {
@@ -107,9 +109,9 @@ TEST_F(MemorySettings, LimitRefusesOrRecomputes) {
   EXPECT_TRUE(std::regex_search(output, std::regex("memory: recomputation of segments"))) << output;
   EXPECT_EQ(digest_of(workplace_, 2, fitting), digest_of(workplace_, 2, {"train.batch=64"}));
 
-  const ProgramResult plan =
-      run_shell(fmt::format("{} plan {} --set train.batch=64 --set {} --set train.recompute=auto",
-                            program("lockstep"), workplace_.path("config.toml").string(), little));
+  const ProgramResult plan = run_shell(
+      fmt::format("{} plan {} --set train.batch=64 --set {} --set train.recompute=auto", program("lockstep"),
+                  workplace_.path("config.toml").string(), limit(total(kept) - 0.45 * activations(kept))));
   EXPECT_EQ(plan.exit_code, 0) << plan.output;
   EXPECT_EQ(count(plan.output, "without recomputation"), 1) << plan.output;
 }

@@ -71,7 +71,8 @@ void expect_no_suggestion(const std::string& message, const std::vector<std::str
 
 TEST(Config, FormatWithoutFilesNeedsNoPath) {
   EXPECT_EQ(from_text("[data]\nformat = \"synthetic\"\n").dataset.path, "none");
-  EXPECT_NE(config_error([] { from_text("[data]\nformat = \"idx\"\n"); }).find("data.path"), std::string::npos);
+  EXPECT_NE(config_error([] { from_text("[data]\nformat = \"idx\"\n"); }).find("data.path"),
+            std::string::npos);
 }
 
 TEST(Config, PresetSetsTheValuesOfItsFile) {
