@@ -30,7 +30,7 @@ struct BlockedTag {
 };
 
 // The arrangement of an activation among those that these kernels work on; plain for others.
-BlockedTag arrangement_of(const Layout& layout) {
+BlockedTag blocked_tag_of(const Layout& layout) {
   const Shape& shape = layout.shape();
   for (const BlockedTag& each : {BlockedTag{LayoutTag::nChw16c, 16},
                                  {LayoutTag::nChw8c, 8},
@@ -93,7 +93,7 @@ Runs runs_of(const ConcatenationShape& s) {
 
 UpsamplingPlan CpuBackend::plan_upsampling(std::int64_t factor, const Layout& input) {
   const Shape& in = input.shape();
-  const auto [tag, block] = arrangement_of(input);
+  const auto [tag, block] = blocked_tag_of(input);
   return {.input = tagged_layout(in, input.dtype(), tag),
           .output = tagged_layout({in[0], in[1], in[2] * factor, in[3] * factor}, input.dtype(), tag),
           .shape = {.outer = in[0] * (up_to(in[1], block) / block),
@@ -108,7 +108,7 @@ UpsamplingPlan CpuBackend::plan_upsampling(std::int64_t factor, const Layout& in
 ConcatenationPlan CpuBackend::plan_concatenation(const Layout& a, const Layout& b) {
   const Shape &in_a = a.shape(), &in_b = b.shape();
   const DType type = a.dtype();
-  auto [tag, block] = arrangement_of(a);
+  auto [tag, block] = blocked_tag_of(a);
   if (tag == LayoutTag::nhwc || in_a[1] % block != 0) {
     tag = LayoutTag::nchw;
     block = 1;
