@@ -32,9 +32,9 @@ __global__ void __launch_bounds__(kMostBlockThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kMostBlockThreads)
-    upsample_gradient_kernel(UpsamplingShape s, const T* y_gradient, T* x_gradient) {
+    upsample_gradient_kernel(UpsamplingShape s, std::int64_t count, const T* y_gradient, T* x_gradient) {
   const std::int64_t i = thread_index();
-  if (i >= s.small_elements()) return;
+  if (i >= count) return;
   const T* from = y_gradient + s.first(i);
   const std::int64_t row = s.width * s.factor * s.inner;
   float sum = 0;
@@ -116,7 +116,8 @@ void cuda_upsample_backward(Stream& stream, const UpsamplingBackward& a) {
   if (a.shape.small_elements() == 0) return;
   with_element(a.shape.type, [&](auto element) {
     using T = typename decltype(element)::type;
-    launch(upsample_gradient_kernel<T>, over(a.shape.small_elements()), stream, a.shape,
+    const std::int64_t count = a.shape.small_elements();
+    launch(upsample_gradient_kernel<T>, over(count), stream, a.shape, count,
            static_cast<const T*>(a.y_gradient), static_cast<T*>(a.x_gradient));
   });
 }

@@ -87,7 +87,7 @@ class Benchmarks(unittest.TestCase):
 
     def test_fine_tuning_batches_train_by_equal_samples(self):
         settings = ["data.format=synthetic", "data.synthetic.height=32", "data.synthetic.width=32", "data.synthetic.channels=3",
-                    "data.synthetic.train_samples=16", "data.synthetic.test_samples=4", "data.resize=40", "train.threads=1",
+                    "data.synthetic.train_samples=16", "data.synthetic.test_samples=10", "data.resize=40", "train.threads=1",
                     "kernels.choose=direct"]
         command = [ROOT / "benchmarks/fine_tuning_batches.py", "--lockstep", BIN / "lockstep",
                    *(part for setting in settings for part in ("--set", setting))]

@@ -279,12 +279,12 @@ class Prometheus(unittest.TestCase):
         self.assertEqual(sorted(rank["rank"] for view in views for job_ in view["jobs"] for rank in job_["here"]), [0, 1])
         self.assertEqual(len({view["host"] for view in views}), 2)
         self.assertEqual(len({view["jobs"][0]["job"] for view in views}), 1)
-        self.assertEqual(self.log.read_text().count("metrics for Prometheus: "), 2)
         tables = self.monitor().stdout
         self.assertEqual(len(re.findall(r"\brank +device +state\b", tables)), 2, tables)
         self.wait_for(job, held.exists)
         held.unlink()
         self.assertEqual(job.wait(), 0, self.log.read_text())
+        self.assertEqual(self.log.read_text().count("metrics for Prometheus: "), 2, self.log.read_text())
         self.assertEqual(list(self.metrics.iterdir()), [])
 
     def kill_nodes(self, job):
