@@ -103,7 +103,8 @@ void try_setting(World& world, Communicator& host, const Settings& settings, Out
     CHECK(all_finite(training.optimizer().state()), "{}: the optimizer's state is not finite", tried);
     ++outcomes.trained;
   } catch (const Error& error) {
-    if (error.exit_code() != exit_code::config) throw;
+    const bool too_little = tried.starts_with("world.memory_limit") && error.exit_code() == exit_code::io;
+    if (error.exit_code() != exit_code::config && !too_little) throw;
     ++outcomes.refused;
   }
 }
