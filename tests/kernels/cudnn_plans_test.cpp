@@ -67,14 +67,16 @@ struct Images {
 constexpr Images kNetworks[] = {{"cnn", 64, 28, 1},       {"resnet20", 64, 32},   {"resnet18", 64, 32},
                                 {"resnet34", 64, 32},     {"resnet50", 64, 32},   {"vgg11_bn", 64, 32},
                                 {"mobilenet_v2", 64, 32}, {"resnet18", 256, 224}, {"resnet34", 256, 224},
-                                {"resnet50", 256, 224},   {"vgg11_bn", 64, 224},  {"mobilenet_v2", 256, 224}};
+                                {"resnet50", 256, 224},   {"vgg11_bn", 64, 224},  {"mobilenet_v2", 256, 224},
+                                {"unet", 16, 64}};
 
 Graph graph_of(const Images& images) {
   Graph graph({.batch = images.batch,
                .height = images.size,
                .width = images.size,
                .channels = images.channels,
-               .classes = 10});
+               .classes = 10,
+               .masks = images.network == std::string_view("unet")});
   build_network(graph, {.name = images.network});
   return graph;
 }
