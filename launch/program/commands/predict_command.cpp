@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -134,6 +135,7 @@ std::vector<std::filesystem::path> mask_paths(const std::vector<std::string>& im
     for (auto part = common.begin(); part != end; ++part) shared /= *part;
     common = shared;
   }
+  const std::set<fs::path> inputs(whole.begin(), whole.end());
   std::vector<fs::path> masks;
   std::map<fs::path, std::string> taken;
   for (std::size_t i = 0; i < images.size(); ++i) {
@@ -142,9 +144,10 @@ std::vector<std::filesystem::path> mask_paths(const std::vector<std::string>& im
     if (!is_new && other->second != images[i])
       throw UsageError(fmt::format("--masks {}: {} and {} would have the same mask {}; predict them apart",
                                    folder.string(), other->second, images[i], masks.back().string()));
-    if (fs::absolute(masks.back()).lexically_normal() == whole[i])
+    const fs::path written = fs::absolute(masks.back()).lexically_normal();
+    if (inputs.contains(written))
       throw UsageError(fmt::format("--masks {}: {} would be overwritten; choose another folder",
-                                   folder.string(), images[i]));
+                                   folder.string(), written.string()));
   }
   return masks;
 }

@@ -145,6 +145,13 @@ TEST_F(Segmentation, PredictWritesMasksThatGiveTheIouOfTheEvaluation) {
   expect_parts(without.output, {"--masks FOLDER"});
   const ProgramResult over = run(fmt::format("{} --masks {}/test/images", predict, folder_.path().string()));
   EXPECT_EQ(over.exit_code, exit_code::usage) << over.output;
+  // The mask of images/00.png would replace another image.
+  const fs::path other = folder_.path() / "test/images/sub/00.png";
+  fs::create_directories(other.parent_path());
+  fs::copy_file(folder_.path() / "test/images/00.png", other);
+  const ProgramResult replaced = run(fmt::format("{} --masks {}", predict, other.parent_path().string()));
+  EXPECT_EQ(replaced.exit_code, exit_code::usage) << replaced.output;
+  expect_parts(replaced.output, {other.string()});
 }
 
 TEST_F(Segmentation, SettingsThatDoNotFitMasksAreRefused) {
