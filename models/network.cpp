@@ -19,6 +19,15 @@ std::size_t colored_bytes(const GraphInput& input, const NetworkOptions& options
   return static_cast<std::size_t>(input.batch * input.height * input.width * input.channels);
 }
 
+// Bytes of a batch beside the arena.
+std::size_t batch_bytes(const GraphInput& input, const NetworkOptions& options) {
+  const std::size_t colored = colored_bytes(input, options);
+  if (!input.masks) return colored;
+  const std::int64_t pixels = input.batch * input.height * input.width;
+  return colored + static_cast<std::size_t>(pixels) * (sizeof(std::int32_t) + sizeof(float)) +
+         backend_for(options.device).loss_scratch_bytes(pixels);
+}
+
 // Without memory.
 NetworkPlan plan_with(KernelChoices& choices, const Graph& graph, Backend& backend,
                       const NetworkOptions& options) {
@@ -58,7 +67,7 @@ std::int64_t flat_elements(const ParameterSpec& spec) {
 }
 
 MemoryPlan memory_of(const NetworkPlan& plan, const GraphInput& input, const NetworkOptions& options) {
-  MemoryPlan memory{.activations = plan.arena.bytes + colored_bytes(input, options),
+  MemoryPlan memory{.activations = plan.arena.bytes + batch_bytes(input, options),
                     .activations_unshared = plan.unshared_bytes,
                     .activations_kept = plan.kept_bytes};
   memory.frozen = FrozenMemory::planned_bytes(plan, storage_type(options.precision));
@@ -148,7 +157,7 @@ MemoryPlan Network::planned_memory(const Graph& graph, const NetworkOptions& opt
 Recompute Network::chosen_recompute(const Graph& graph, const NetworkOptions& options,
                                     std::size_t most_activations) {
   NetworkPlan plan = expected_plan(graph, options);
-  const std::size_t outside = colored_bytes(graph.input_shape(), options);
+  const std::size_t outside = batch_bytes(graph.input_shape(), options);
   return choose_recompute(graph, plan,
                           {.arena_bytes = most_activations > outside ? most_activations - outside : 0,
                            .precision = options.precision,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,10 +83,14 @@ Pairs pairs_in(const fs::path& folder) {
   std::ranges::sort(names);
   Pairs pairs;
   std::vector<std::string> without;
+  std::set<fs::path> taken;
   for (const fs::path& name : names) {
     const fs::path mask = folder / kMasks / fs::path(name).replace_extension(".png");
     pairs.images.push_back((folder / kImages / name).string());
     pairs.masks.push_back(mask.string());
+    if (!taken.insert(mask).second)
+      throw DataError(fmt::format("{}: two images of {} have this mask; rename one of them", mask.string(),
+                                  (folder / kImages).string()));
     if (!fs::exists(mask, error)) without.push_back(mask.string());
   }
   if (!without.empty())
@@ -219,6 +224,9 @@ std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) 
   const ImageShape shape = common_shape(options, split, std::ssize(some), [&](std::int64_t at) {
     return any->own_shape(some[static_cast<std::size_t>(at)]);
   });
+  if (shape.bytes() > kMostImageBytes)
+    throw DataError(fmt::format("{}: images of {}x{} pixels are too large to train on; set data.resize",
+                                options.path, shape.width, shape.height));
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < options.masks.classes; ++i) names.push_back(std::to_string(i));
   return std::make_unique<Masks>(pairs, open_image_list(pairs.images, shape, exif, std::move(names)),

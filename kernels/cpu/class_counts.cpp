@@ -2,8 +2,9 @@
 #include "kernels/class_counts.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <iterator>
+#include <vector>
 
 #include "core/error.h"
 #include "kernels/cpu/backend.h"
@@ -13,8 +14,8 @@
 namespace lockstep {
 namespace {
 
-// Samples per block of answers.
-constexpr std::int64_t kAnswersAtOnce = 1024;
+// Samples per block of answers: enough for all threads, also with few classes.
+constexpr std::int64_t kAnswersAtOnce = 1 << 14;
 // Below this many logits one thread is faster than waking a team.
 constexpr std::int64_t kLogitsForATeam = 1 << 13;
 
@@ -63,7 +64,9 @@ void count(const ClassCounts& a, std::int64_t label, const Answer& answer) {
 }  // namespace
 
 void CpuBackend::count_classes(Stream&, const ClassCounts& a) {
-  std::array<Answer, kAnswersAtOnce> answers;
+  thread_local std::vector<Answer> memory;
+  memory.resize(static_cast<std::size_t>(std::max(std::ssize(memory), std::min(a.batch, kAnswersAtOnce))));
+  Answer* const answers = memory.data();
   for (std::int64_t begin = 0; begin < a.batch; begin += kAnswersAtOnce) {
     const std::int64_t samples = std::min(kAnswersAtOnce, a.batch - begin);
     for (std::int64_t i = begin; i < begin + samples; ++i)
@@ -72,11 +75,10 @@ void CpuBackend::count_classes(Stream&, const ClassCounts& a) {
     with_element(a.type, [&](auto element) {
       using T = typename decltype(element)::type;
 #pragma omp parallel for schedule(static) if (samples * a.classes >= kLogitsForATeam)
-      for (std::int64_t i = 0; i < samples; ++i)
-        answers[static_cast<std::size_t>(i)] = answer_of<T>(a, begin + i);
+      for (std::int64_t i = 0; i < samples; ++i) answers[i] = answer_of<T>(a, begin + i);
     });
     for (std::int64_t i = 0; i < samples; ++i)
-      if (a.weights[begin + i] != 0) count(a, a.labels[begin + i], answers[static_cast<std::size_t>(i)]);
+      if (a.weights[begin + i] != 0) count(a, a.labels[begin + i], answers[i]);
   }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <vector>
 
 #include "core/error.h"
 #include "kernels/cpu/backend.h"
@@ -13,8 +14,8 @@
 namespace lockstep {
 namespace {
 
-// Samples per block of results: enough for all threads, few enough for the stack.
-constexpr std::int64_t kChunkSamples = 1024;
+// Samples per block of results: enough for all threads, also with few classes.
+constexpr std::int64_t kChunkSamples = 1 << 14;
 // Below this many logits one thread is faster than waking a team.
 constexpr std::int64_t kParallelLogits = 1 << 13;
 
@@ -122,7 +123,9 @@ void check_labels(const Arguments& a) {
 template <typename Arguments, typename ResultOf>
 void sum_samples(const Arguments& a, std::int64_t outputs, ResultOf result_of) {
   check_labels(a);
-  std::array<SampleResult, kChunkSamples> results;
+  thread_local std::vector<SampleResult> memory;
+  memory.resize(static_cast<std::size_t>(std::max(std::ssize(memory), std::min(a.batch, kChunkSamples))));
+  SampleResult* const results = memory.data();
   double loss = 0;
   double weight = 0;
   LossSums sums;
