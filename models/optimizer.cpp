@@ -318,7 +318,7 @@ void Optimizer::visit_tensors(StateVisitor& visitor, Stream& stream) {
       for_each_piece(which, [&](float* in_flat, const float* in_state, std::size_t bytes) {
         stream.copy(in_flat, in_state, bytes);
       });
-      memory_.complete(flat);
+      if (!visitor.writes()) memory_.complete(flat);  // else only the elements of this rank are used
     }
     visit_flat(visitor, memory_.parameters, {shares ? flat : state_of(which), elements},
                std::string(".") + state_names_[which], state_scope_);

@@ -97,8 +97,8 @@ class Optimizer {
   void set_state_scope(StateScope scope) { state_scope_ = scope; }
   // Visits each of state_names() for each parameter, as in "fc.weight.momentum_buffer", and the lasting parts
   // of control(): steps, loss scale, good steps. No work on them may be pending. Collective if
-  // TrainedMemory::complete is set: the state of all elements is completed, in memory that lasts for the
-  // call.
+  // TrainedMemory::complete is set and the visitor does not write: the state of all elements is completed, in
+  // memory that lasts for the call.
   void visit_state(StateVisitor& visitor);
   static constexpr const char* kSteps = "optimizer.steps";  // name of the count of steps without skipped ones
 

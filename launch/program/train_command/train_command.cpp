@@ -82,9 +82,7 @@ void warn_of_random_start(const Config& config) {
 
 // Logs the digest of a training resumed on another number of ranks, for comparison with the saved one.
 void tell_digest(TrainJob& job) {
-  std::string state;
-  run_agreed(*job.communicator, [&] { state = digest_of(job); });
-  log::info("the digest of the resumed state is {}", state);
+  log::info("the digest of the resumed state is {}", digest_of(job));  // may communicate
 }
 
 // Collective.
@@ -319,10 +317,9 @@ class Observers {
 };
 
 int end_whole(TrainJob& job, const Command& command, const World& world) {
-  std::string digest;
+  const std::string digest = digest_of(job);  // may communicate
   Unwritten unwritten;
   run_agreed(*job.communicator, [&] {
-    digest = digest_of(job);
     hold_in("export");
     if (world.rank() == 0) unwritten = write_results(command, job, digest);
   });
