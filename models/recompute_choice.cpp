@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/recompute_choice.h"
 
-#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -20,12 +19,8 @@ std::vector<Recompute> candidates(const Graph& graph) {
   std::vector<Recompute> found = {Recompute::nothing};
   if (!graph.blocks().empty()) found.push_back(Recompute::blocks);
   const auto layers = static_cast<std::int64_t>(graph.layers().size());
-  std::int64_t last = 0;
-  for (std::int64_t segments = 2; segments <= layers / 2; ++segments) {
-    const std::int64_t length = (layers + segments - 1) / segments;
-    if (length != last) found.push_back(Recompute::every(length));
-    last = length;
-  }
+  for (std::int64_t length = (layers + 1) / 2; length >= 2; --length)
+    found.push_back(Recompute::every(length));
   return found;
 }
 

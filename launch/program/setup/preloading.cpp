@@ -186,9 +186,8 @@ void decode_before_training(Preloading& made, const DecodingOptions& options, Co
   }
   const std::vector<std::int64_t> of_ranks = gather_values(node, undecodable);
   undecodable = std::accumulate(of_ranks.begin(), of_ranks.end(), std::int64_t{0});
-  made.told += fmt::format("; all {} were read before the first step, in {:.1f} s", images,
-                           seconds_between(begin, now_ns()));
-  if (undecodable > 0) made.told += fmt::format(", and {} cannot be decoded", undecodable);
+  made.told += fmt::format("; {} of {} were decoded before the first step, in {:.1f} s", images - undecodable,
+                           images, seconds_between(begin, now_ns()));
 }
 
 Datasets move_to_device(const Preloading& made, const PreloadOptions& options, const Shard& shard) {

@@ -44,9 +44,11 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
     planning_->require_batch_norm_values(train_set().size());
     if (!options.kernels.empty()) planning_->prefer(options.kernels);
   });
-  if (config_.network.recompute == Recompute::automatic) choose_recompute(world);
+  if (config_.network.recompute.is_open()) choose_recompute(world);
   if (config_.device.memory_gib > 0) run_agreed(host, [&] { budget_->require(); });
   network_ = planning_->plan(host, *budget_);
+  // The kernels that were chosen may need more memory than those that were assumed.
+  if (config_.device.memory_gib > 0) run_agreed(host, [&] { budget_->require(); });
   planned_codec_bytes_ = planned_codec_need(config_, registry_, world, network_->memory());
   run_agreed(host, [&] {
     if (host.rank() == 0 && !options.init.empty())
@@ -102,6 +104,7 @@ void TrainingSetup::prepare_data(World& world, const DeviceChoice& choice, bool 
     data_->sets = move_to_device(made, options, {.rank = world.local_rank(), .size = world.local_size()});
   });
   told_of_data_ = made.told;
+  keeps_images_ = made.on_host.train != nullptr || made.to_device.train != nullptr;
 }
 
 TracedRun TrainingSetup::traced_run(const World& world) const {
@@ -146,7 +149,8 @@ void TrainingSetup::choose_recompute(const World& world) {
     planning_->set_recompute(Recompute::nothing);
     const MemoryNeed need = memory_need(*planning_, config_.loader.batch, world);
     const std::size_t others = need.total() - need.activations, usable = usable_memory();
-    room = usable > others ? usable - others : 0;
+    const bool takes_room = config_.network.recompute == Recompute::automatic;
+    room = takes_room && usable > others ? usable - others : 0;
   });
   room = std::ranges::min(gather_values(host_, room));
   run_agreed(host_, [&] { planning_->choose_recompute(room); });
@@ -154,8 +158,12 @@ void TrainingSetup::choose_recompute(const World& world) {
 }
 
 std::string TrainingSetup::told_of_recompute() const {
-  if (!config_.network.recompute.is_open()) return {};
+  if (config_.network.recompute == Recompute::nothing) return {};
   const MemoryPlan& memory = network_->memory();
+  const bool repeats = std::ranges::any_of(network_->nodes(), &PlannedNode::recomputed);
+  if (!config_.network.recompute.is_open()) {
+    return repeats ? "" : "train.recompute has no effect: this network has no such layers to compute again";
+  }
   if (network_->recomputes() == Recompute::nothing)
     return fmt::format("activations take {}, nothing is recomputed", in_units(memory.activations));
   return fmt::format("recomputation {}: activations take {} instead of {}", described(network_->recomputes()),

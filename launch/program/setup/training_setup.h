@@ -45,6 +45,8 @@ class TrainingSetup {
   const Datasets& datasets() const { return data_->sets; }
   // How images reach the loaders, for the log; empty if there was no choice.
   const std::string& told_of_data() const { return told_of_data_; }
+  // True if the training images are kept in memory, decoded.
+  bool keeps_images() const { return keeps_images_; }
   // On rank 0, the note of load_state(); empty if there is none.
   const std::string& told_of_weights() const { return told_of_weights_; }
   // GPUs that are visible to this job but that no rank uses: "4 of 8 on node7"; empty: none.
@@ -123,6 +125,7 @@ class TrainingSetup {
   std::optional<CommunicatorGather> across_;           // uses layers_communicator_
   std::optional<TrainingData> data_;
   std::string told_of_data_, told_of_weights_;
+  bool keeps_images_ = false;
   std::string unused_devices_;
   std::unique_ptr<Timeline> timeline_;
   std::optional<NetworkPlanning> planning_;
