@@ -29,7 +29,7 @@ class IdleTime {
                            taken_by_loaders() > line_.account[Phase::data_wait]
                                ? "for cores that loaders use, or for ranks that wait for such cores"
                                : "for data");
-    if (context_.decodes && !context_.may_keep) {
+    if (context_.decodes && !context_.preloads && !context_.may_keep) {
       cause.change =
           "images are decoded in every epoch: lockstep pack writes records, which need no decoding";
     } else if (!context_.preloads) {
@@ -55,9 +55,7 @@ class IdleTime {
       cause.change = advice->without_estimate;
       cause.samples_per_second = std::max(advice->samples_per_second, line_.samples_per_second);
     } else {
-      const std::int64_t factor = factor_for(cause.lost_seconds);
-      set(cause, "train.accumulation", std::to_string(factor * context_.accumulation));
-      gain_of(cause, factor);
+      accumulate(cause);
     }
     return cause;
   }
@@ -234,10 +232,26 @@ class IdleTime {
   void gain_of(IdleCause& cause, std::int64_t factor) const {
     gain(cause, cause.lost_seconds * (1 - 1 / static_cast<double>(factor)));
   }
+  // The largest power of two, up to this factor, for which the dataset has samples; below 2: none.
+  std::int64_t factor_with_samples(std::int64_t factor) const {
+    while (factor > 1 && context_.batch > context_.most_batch / factor) factor /= 2;
+    return factor;
+  }
+  void has_no_samples(IdleCause& cause) const {
+    cause.change = fmt::format("{}the dataset has no samples for more of them in a step", kNoSetting);
+    cause.samples_per_second = 0;
+  }
+  void accumulate(IdleCause& cause) const {
+    const std::int64_t factor = factor_with_samples(factor_for(cause.lost_seconds));
+    if (factor < 2) return has_no_samples(cause);
+    set(cause, "train.accumulation", std::to_string(factor * context_.accumulation));
+    gain_of(cause, factor);
+  }
   // Proposes a larger batch, which divides a step's fixed cost per sample. If not even twice the batch fits
   // in memory, sets the cause to "memory".
   void larger_batch(IdleCause& cause) const {
-    std::int64_t factor = factor_for(cause.lost_seconds);
+    std::int64_t factor = factor_with_samples(factor_for(cause.lost_seconds));
+    if (factor < 2) return has_no_samples(cause);
     BatchRoom room;
     while (context_.room && !(room = context_.room(factor * context_.batch)).fits && factor > 2) factor /= 2;
     const std::int64_t batch = factor * context_.batch;
@@ -246,8 +260,7 @@ class IdleTime {
     cause.cause = "memory";
     cause.evidence += fmt::format(", and a batch of {} needs {} of memory, but only {} are available", batch,
                                   in_units(room.needed), in_units(room.available));
-    if (room.remedies.empty())
-      return set(cause, "train.accumulation", std::to_string(factor * context_.accumulation));
+    if (room.remedies.empty()) return accumulate(cause);
     const std::string& first = room.remedies.front();
     const std::size_t equals = first.find('=');
     set(cause, first.substr(0, equals), first.substr(equals + 1));

@@ -177,7 +177,7 @@ TEST(IdleCause, BatchThatDoesNotFitIsMemory) {
   EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), context), "small_work: train.batch=256")
       << "the largest that fits";
   context.room = [](std::int64_t) { return BatchRoom{.fits = false}; };
-  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), context), "memory: train.accumulation=2");
+  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), context), "memory: train.accumulation=16");
 }
 
 // 10 steps of 1 s, all in backward.
@@ -233,6 +233,23 @@ TEST(SlowCause, LargerBatchSharesTheUpdate) {
   EXPECT_DOUBLE_EQ(cause->lost_seconds, 6);
   EXPECT_EQ(cause->change, "train.batch=32");
   EXPECT_NEAR(cause->samples_per_second, 100 / (1 - 0.6 * 31 / 32), 1e-9);
+}
+
+TEST(IdleCause, DatasetLimitsTheBatch) {
+  EXPECT_EQ(cause_of(line_of(10, Phase::rest, 4), {.batch = 8, .most_batch = 40}),
+            "small_work: train.batch=32");
+  expect_parts(cause_of(line_of(10, Phase::rest, 4), {.batch = 8, .most_batch = 15}),
+               {"small_work: no setting", "samples"});
+  EXPECT_EQ(
+      cause_of(line_of(10, Phase::exposed_communication, 4), {.ranks = 2, .batch = 8, .most_batch = 40}),
+      "communication: train.accumulation=4");
+}
+
+TEST(IdleCause, KeptImagesAreNotDecodedAgain) {
+  const std::string kept =
+      cause_of(line_of(10, Phase::data_wait, 4),
+               {.decodes = true, .may_keep = false, .preloads = true, .loader_threads = 1});
+  EXPECT_EQ(kept, "data: data.loader_threads=0");
 }
 
 TEST(SlowCause, NamesTheWidthOfANetwork) {
