@@ -20,6 +20,7 @@ import re
 import sys
 import tempfile
 
+import chart
 import suite
 import training_runs
 
@@ -33,13 +34,17 @@ def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: parser.exit(64, f"idle_ladder.py: {message}; see --help\n")
     parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
-    parser.add_argument("--images", type=pathlib.Path, required=True, help="folder of images: train/CLASS/ and test/CLASS/")
+    parser.add_argument("--images", type=pathlib.Path, help="folder of images: train/CLASS/ and test/CLASS/")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="more")
-    parser.add_argument("--json", type=pathlib.Path, required=True)
-    return parser.parse_args(arguments)
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only draw the chart of this result")
+    options = parser.parse_args(arguments)
+    if not options.redraw and not (options.images and options.json):
+        parser.error("--images and --json are required")
+    return options
 
 
 def run(options, ranks, *words):
@@ -119,8 +124,24 @@ def climb(options, folder):
     return rungs
 
 
+def draw(result):
+    """The chart of a result, as SVG text."""
+    rungs = result["rungs"]
+
+    def series(name, scale=1):
+        return [chart.Series(name.replace("_", " "), [(number, scale * rung[name]) for number, rung in enumerate(rungs)])]
+    changes = ", ".join(f"{number} {rung['change']}" for number, rung in enumerate(rungs) if number)
+    return chart.svg("From idle to busy by following the advice of each training",
+                     [chart.Panel("Busy", "changes", "%", series("busy", 100), y_most=100),
+                      chart.Panel("Throughput", "changes", "samples/s", series("samples_per_second"))],
+                     f"{changes}; {result['date']}")
+
+
 def main():
     options = parse_arguments(sys.argv[1:])
+    if options.redraw:
+        options.redraw.with_suffix(".svg").write_text(draw(json.loads(options.redraw.read_text())))
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         rungs = climb(options, pathlib.Path(folder))
     options.json.write_text(json.dumps({"benchmark": "idle_ladder", "cores": os.cpu_count(), "steps": options.steps, "rungs": rungs}, indent=1) + "\n")

@@ -328,6 +328,22 @@ def idle_ladder(results):
             f"{last['samples_per_second']:,.0f} samples/s, in {len(result['rungs']) - 1} changes: {changes}", result)
 
 
+def rungs(results):
+    """A row for each rung of the ladder."""
+    result = results("idle_ladder")
+    return [(f"`{rung['change']}`" if number else "the start",
+             f"busy {100 * rung['busy']:.0f} %, {rung['samples_per_second']:,.0f} samples/s", result)
+            for number, rung in enumerate(result["rungs"])]
+
+
+def fine_tuning_batches(results):
+    """A row for each batch."""
+    result = results("fine_tuning_batches")
+    return [(f"batch {row['batch']}: {row['steps']} steps",
+             f"{row['samples_per_second']:.1f} samples/s, busy {100 * row['busy']:.0f} %, {row['memory_bytes'] / 2**30:.2f} GiB, "
+             f"train loss {row['train_loss']:.3f}, test loss {row['test_loss']:.3f}", result) for row in result["rows"]]
+
+
 def idle_cause(cause):
     def row(results):
         result = results("idle_causes")
@@ -453,13 +469,15 @@ ALL = [quickstart, *GPU, gpu_kernels, gpu_cifar10, RESNET18, RESNET18_BF16, step
        half_precision, pinning,
        faults, soak, guards, report_cost, idle_ladder,
        *(idle_cause(each) for each in ("small_work", "data", "architecture", "memory", "communication", "allocation", "monitoring")), snapshot, loader, data_wait, sweep, found_batches, predict_rate]
-PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL}
+PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL, "launch/tutorials/busy.md": [rungs],
+         "launch/program/train_command/fine_tuning_example.md": [fine_tuning_batches]}
 
 
 def table(rows, results):
     lines = ["| what | result | machine | date |", "|---|---|---|---|"]
-    for what, text, result in filter(None, (row(results) for row in rows)):
-        lines.append(f"| {what} | {text} | {machine_of(result)} | {result['date']} |")
+    for found in filter(None, (row(results) for row in rows)):
+        for what, text, result in found if isinstance(found, list) else [found]:
+            lines.append(f"| {what} | {text} | {machine_of(result)} | {result['date']} |")
     return "\n".join(lines)
 
 
