@@ -221,6 +221,11 @@ TEST(SlowCause, IsTheLargestLossOfCompute) {
       << "kernels of 10 us";
   EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 40'000}, {.on_gpu = true}), "small_work: train.batch=64")
       << "kernels of 25 us: a part of a GPU has no work";
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 20'000}), "small_work: train.batch=64")
+      << "kernels of 50 us on a CPU";
+  EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 20'000}, {.on_gpu = true}),
+            "architecture: kernels.choose=time")
+      << "the same on a GPU";
   EXPECT_FALSE(find_slow_cause(line_of(10, Phase::rest, 0), {})) << "nothing was measured";
 }
 
