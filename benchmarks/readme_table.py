@@ -339,7 +339,7 @@ def rungs(results):
 def fine_tuning_batches(results):
     """A row for each batch."""
     result = results("fine_tuning_batches")
-    return [(f"batch {row['batch']}: {row['steps']} steps",
+    return [(f"batch {row['batch']}, {row['steps']} step{'s' if row['steps'] > 1 else ''}",
              f"{row['samples_per_second']:.1f} samples/s, busy {100 * row['busy']:.0f} %, {row['memory_bytes'] / 2**30:.2f} GiB, "
              f"train loss {row['train_loss']:.3f}, test loss {row['test_loss']:.3f}", result) for row in result["rows"]]
 
