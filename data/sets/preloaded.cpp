@@ -131,6 +131,7 @@ std::int64_t decode_now(const Dataset& preloaded, const DecodeOptions& options) 
   work(options.told_progress != nullptr);
   for (std::future<void>& thread : threads) thread.get();
   if (failed != nullptr) std::rethrow_exception(failed);
+  if (options.told_progress) options.told_progress(all, all);  // other threads may have read the last samples
   return undecodable;
 }
 

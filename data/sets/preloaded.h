@@ -44,8 +44,8 @@ struct DecodeOptions {
   Shard shard;  // of the samples: with the order of the places, those of this process's place
   int threads = 1;
   OnError on_error = OnError::leave_out;
-  // Called by the calling thread at the start and after each of its samples, with the number of the shard's
-  // samples begun and in all. Null: no reports.
+  // Called by the calling thread at the start, after each of its samples and at the end, with the number of
+  // the shard's samples begun and in all. Null: no reports.
   std::function<void(std::int64_t done, std::int64_t all)> told_progress = {};
 };
 
