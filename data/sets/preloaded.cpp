@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/sets/preloaded.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <exception>
-#include <future>
-#include <mutex>
 #include <utility>
 
 #include "core/error.h"
-#include "core/log.h"
 #include "core/tensor/buffer.h"
 #include "data/prefetch.h"
+#include "data/sets/read_in_threads.h"
 #include "data/sets/wrapped.h"
 
 namespace lockstep {
@@ -99,39 +95,23 @@ std::unique_ptr<Dataset> preloaded(std::shared_ptr<const Dataset> dataset, Prelo
 }
 
 std::int64_t decode_now(const Dataset& preloaded, const DecodeOptions& options) {
-  const std::int64_t shards = options.shard.size,
-                     all = (preloaded.size() - options.shard.rank + shards - 1) / shards;
-  std::atomic<std::int64_t> next = 0, undecodable = 0;
-  std::mutex mutex;
-  std::exception_ptr failed;
-  const int rank = current_rank();
-  const auto work = [&](bool tells) {
-    const RankScope scope(rank);
-    std::vector<std::uint8_t> image(static_cast<std::size_t>(preloaded.image_shape().bytes()));
-    const auto fail = [&] {
-      const std::lock_guard lock(mutex);
-      if (failed == nullptr) failed = std::current_exception();
-      next = all;
-    };
-    for (std::int64_t at = next++; at < all; at = next++) {
-      try {
-        preloaded.read(options.shard.rank + at * shards, image);
-      } catch (const DataError&) {
-        ++undecodable;
-        if (options.on_error == OnError::stop) fail();
-      } catch (...) {
-        fail();
-      }
-      if (tells) options.told_progress(std::min(next.load(), all), all);
-    }
-  };
-  if (options.told_progress) options.told_progress(0, all);
-  std::vector<std::future<void>> threads;
-  for (int i = 1; i < options.threads; ++i) threads.push_back(std::async(std::launch::async, work, false));
-  work(options.told_progress != nullptr);
-  for (std::future<void>& thread : threads) thread.get();
-  if (failed != nullptr) std::rethrow_exception(failed);
-  if (options.told_progress) options.told_progress(all, all);  // other threads may have read the last samples
+  const std::int64_t shards = options.shard.size, first = options.shard.rank;
+  std::atomic<std::int64_t> undecodable = 0;
+  read_in_threads(
+      {.end = (preloaded.size() - first + shards - 1) / shards,
+       .threads = options.threads,
+       .told_progress = options.told_progress},
+      [&] {
+        std::vector<std::uint8_t> image(static_cast<std::size_t>(preloaded.image_shape().bytes()));
+        return [&, image](std::int64_t at) mutable {
+          try {
+            preloaded.read(first + at * shards, image);
+          } catch (const DataError&) {
+            if (options.on_error == OnError::stop) throw;
+            ++undecodable;
+          }
+        };
+      });
   return undecodable;
 }
 

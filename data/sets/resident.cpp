@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <exception>
-#include <future>
 #include <map>
 #include <mutex>
 #include <string>
@@ -16,6 +14,7 @@
 #include "core/log.h"
 #include "core/stream.h"
 #include "core/tensor/buffer.h"
+#include "data/sets/read_in_threads.h"
 #include "data/sets/wrapped.h"
 
 namespace lockstep {
@@ -81,32 +80,24 @@ class Resident final : public Wrapped {
   // Returns an error that ends the upload, else null.
   std::exception_ptr read_chunk(const Dataset& source, std::int64_t begin, std::int64_t end, std::byte* to,
                                 int threads) {
-    std::atomic<std::int64_t> next = begin;
     std::mutex mutex;
     std::exception_ptr failed;
-    const int rank = current_rank();
-    const auto work = [&] {
-      const RankScope scope(rank);
-      for (std::int64_t sample = next++; sample < end; sample = next++) {
-        const std::span<std::uint8_t> image(
-            reinterpret_cast<std::uint8_t*>(to + (sample - begin) * image_bytes_),
-            static_cast<std::size_t>(image_bytes_));
-        try {
-          labels_[static_cast<std::size_t>(sample)] = source.read(sample, image);
-        } catch (const DataError& error) {
-          const std::lock_guard lock(mutex);
-          undecodable_.emplace(sample, error.what());
-        } catch (...) {
-          const std::lock_guard lock(mutex);
-          failed = std::current_exception();
-          next = end;
-        }
+    const auto read = [&](std::int64_t sample) {
+      const std::span<std::uint8_t> image(
+          reinterpret_cast<std::uint8_t*>(to + (sample - begin) * image_bytes_),
+          static_cast<std::size_t>(image_bytes_));
+      try {
+        labels_[static_cast<std::size_t>(sample)] = source.read(sample, image);
+      } catch (const DataError& error) {
+        const std::lock_guard lock(mutex);
+        undecodable_.emplace(sample, error.what());
       }
     };
-    std::vector<std::future<void>> helpers;
-    for (int i = 1; i < threads; ++i) helpers.push_back(std::async(std::launch::async, work));
-    work();
-    for (std::future<void>& helper : helpers) helper.get();
+    try {
+      read_in_threads({.begin = begin, .end = end, .threads = threads}, [&] { return read; });
+    } catch (...) {
+      failed = std::current_exception();
+    }
     return failed;
   }
 

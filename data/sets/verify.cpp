@@ -2,8 +2,6 @@
 #include "data/sets/verify.h"
 
 #include <algorithm>
-#include <atomic>
-#include <future>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -13,6 +11,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text/text.h"
+#include "data/sets/read_in_threads.h"
 
 namespace lockstep {
 namespace {
@@ -58,38 +57,25 @@ void verify(const Dataset& dataset, const VerifyOptions& options) {
   const auto first_of = [&](std::int64_t rank) { return dataset.size() * rank / options.shard.size; };
   const std::int64_t end = first_of(options.shard.rank + 1);
   const std::int64_t begin = first_of(options.shard.rank);
-  std::atomic<std::int64_t> next = begin;
   Faults faults;
-  const int rank = current_rank();
-
-  const auto work = [&](bool tells) {
-    const RankScope scope(rank);
-    std::vector<std::uint8_t> image(
-        options.extent == Verify::all ? static_cast<std::size_t>(dataset.image_shape().bytes()) : 0);
-    const ImageShape shape = dataset.image_shape();
-    std::vector<std::uint8_t> mask(dataset.has_masks() ? static_cast<std::size_t>(shape.height * shape.width)
-                                                       : 0);
-    for (std::int64_t sample = next++; sample < end; sample = next++) {
-      try {
-        if (options.extent == Verify::all) {
-          dataset.read(sample, image);
-          if (dataset.has_masks()) dataset.read_mask(sample, mask);
-        } else {
-          dataset.probe(sample);
-        }
-      } catch (const DataError& error) {
-        faults.add(sample, error);
-      } catch (const IoError& error) {
-        faults.add(sample, error);
-      }
-      if (tells) options.told_progress(std::min(next.load(), end) - begin, end - begin);
-    }
-  };
-  if (options.told_progress) options.told_progress(0, end - begin);
-  std::vector<std::future<void>> threads;
-  for (int i = 1; i < options.threads; ++i) threads.push_back(std::async(std::launch::async, work, false));
-  work(options.told_progress != nullptr);
-  for (std::future<void>& thread : threads) thread.get();
+  read_in_threads(
+      {.begin = begin, .end = end, .threads = options.threads, .told_progress = options.told_progress}, [&] {
+        const ImageShape shape = dataset.image_shape();
+        const bool whole = options.extent == Verify::all, masks = dataset.has_masks();
+        std::vector<std::uint8_t> image(whole ? static_cast<std::size_t>(shape.bytes()) : 0);
+        std::vector<std::uint8_t> mask(masks ? static_cast<std::size_t>(shape.height * shape.width) : 0);
+        return [&, whole, masks, image, mask](std::int64_t sample) mutable {
+          try {
+            if (!whole) return dataset.probe(sample);
+            dataset.read(sample, image);
+            if (masks) dataset.read_mask(sample, mask);
+          } catch (const DataError& error) {
+            faults.add(sample, error);
+          } catch (const IoError& error) {
+            faults.add(sample, error);
+          }
+        };
+      });
   faults.throw_if_any();
   if (dataset.damaged() > 0) {
     log::warning("{} {} damaged, and decoded as far as possible", counted(dataset.damaged(), "sample"),
