@@ -72,23 +72,6 @@ ImageShape open_file(const std::string& path, ExifOrientation exif, Extent exten
                       extent == Extent::header ? HeaderCheck::whole : HeaderCheck::size);
 }
 
-// Hashes the file's size and its first 64 KiB. An unreadable file counts as empty; read() reports it.
-std::uint64_t hash_of_file(const std::string& path, std::uint64_t seed) {
-  std::uint64_t size = 0;
-  std::vector<std::uint8_t> bytes;
-  try {
-    const ReadableFile file(path);
-    size = file.bytes();
-    bytes.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size, 1 << 16)));
-    file.read(0, bytes.data(), bytes.size());
-  } catch (const Error&) {
-    size = 0;
-    bytes.clear();
-  }
-  seed = XXH3_64bits_withSeed(&size, sizeof(size), seed);
-  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
-}
-
 // Image files. A derived class gives the paths and labels.
 class ImageFiles : public Dataset {
  public:
@@ -207,14 +190,13 @@ class ImageFolder final : public ImageFiles {
 
 class ImageList final : public ImageFiles {
  public:
-  ImageList(std::vector<std::string> paths, const ImageShape& shape, ExifOrientation exif,
-            std::vector<std::string> classes, ListLabels labels)
-      : ImageFiles(true, exif), paths_(std::move(paths)), classes_(std::move(classes)), labels_(labels) {
+  ImageList(std::vector<std::string> paths, const ImageShape& shape, ImageListOptions options)
+      : ImageFiles(options.any_size, options.exif), paths_(std::move(paths)), options_(std::move(options)) {
     shape_ = shape;
   }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(paths_.size()); }
-  std::int64_t classes() const override { return static_cast<std::int64_t>(classes_.size()); }
+  std::int64_t classes() const override { return static_cast<std::int64_t>(options_.classes.size()); }
   std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
     try {
       return ImageFiles::read_own_size(index, least, image);
@@ -222,8 +204,8 @@ class ImageList final : public ImageFiles {
       throw DataError(error.what());
     }
   }
-  std::vector<std::string> class_names() const override { return classes_; }
-  bool has_masks() const override { return labels_ == ListLabels::of_pixels; }
+  std::vector<std::string> class_names() const override { return options_.classes; }
+  bool has_masks() const override { return options_.labels_of_pixels; }
   ImageShape read_own_mask(std::int64_t, std::vector<std::uint8_t>& mask) const override {
     mask.assign(1, kIgnoredPixel);
     return {.height = 1, .width = 1, .channels = 1};
@@ -234,8 +216,8 @@ class ImageList final : public ImageFiles {
   std::int32_t label_of(std::int64_t) const override { return 0; }
 
  private:
-  std::vector<std::string> paths_, classes_;
-  ListLabels labels_;
+  std::vector<std::string> paths_;
+  ImageListOptions options_;
 };
 
 }  // namespace
@@ -245,9 +227,24 @@ std::unique_ptr<Dataset> open_image_folder(const DatasetOptions& options, Split 
 }
 
 std::unique_ptr<Dataset> open_image_list(std::vector<std::string> paths, const ImageShape& shape,
-                                         ExifOrientation exif, std::vector<std::string> classes,
-                                         ListLabels labels) {
-  return std::make_unique<ImageList>(std::move(paths), shape, exif, std::move(classes), labels);
+                                         ImageListOptions options) {
+  return std::make_unique<ImageList>(std::move(paths), shape, std::move(options));
+}
+
+std::uint64_t hash_of_file(const std::string& path, std::uint64_t seed) {
+  std::uint64_t size = 0;
+  std::vector<std::uint8_t> bytes;
+  try {
+    const ReadableFile file(path);
+    size = file.bytes();
+    bytes.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size, 1 << 16)));
+    file.read(0, bytes.data(), bytes.size());
+  } catch (const Error&) {
+    size = 0;
+    bytes.clear();
+  }
+  seed = XXH3_64bits_withSeed(&size, sizeof(size), seed);
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 // the file names are held in memory; each image is read and decoded by the calling thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,12 +24,19 @@ namespace lockstep {
 // that cannot be read; probe() reads only the file's header.
 std::unique_ptr<Dataset> open_image_folder(const DatasetOptions& options, Split split);
 
-// Unlabelled image files of any size, to be resized. read_own_size() returns label 0, converts images to the
-// shape's channels, and throws DataError also for a file that cannot be read. With masks, all pixels of their
-// masks are ignored.
-enum class ListLabels { of_images, of_pixels };
+struct ImageListOptions {
+  ExifOrientation exif = ExifOrientation::apply;
+  std::vector<std::string> classes = {};
+  bool any_size = true;  // images are resized; false: images of another size than `shape` are damaged
+  bool labels_of_pixels = false;  // the list has masks, whose pixels are all ignored
+};
+
+// Unlabelled image files. read() and read_own_size() return label 0 and convert images to the shape's
+// channels. read_own_size() throws DataError also for a file that cannot be read.
 std::unique_ptr<Dataset> open_image_list(std::vector<std::string> paths, const ImageShape& shape,
-                                         ExifOrientation exif, std::vector<std::string> classes,
-                                         ListLabels labels = ListLabels::of_images);
+                                         ImageListOptions options);
+
+// Hashes the file's size and its first 64 KiB. An unreadable file counts as empty; read() reports it.
+std::uint64_t hash_of_file(const std::string& path, std::uint64_t seed);
 
 }  // namespace lockstep

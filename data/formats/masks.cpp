@@ -102,10 +102,7 @@ Pairs pairs_in(const fs::path& folder) {
 class Masks final : public Wrapped {
  public:
   Masks(Pairs pairs, std::shared_ptr<const Dataset> images, const DatasetOptions& options)
-      : Wrapped(std::move(images)),
-        pairs_(std::move(pairs)),
-        any_size_(options.resize.size > 0),
-        classes_(options.masks.classes) {
+      : Wrapped(std::move(images)), pairs_(std::move(pairs)), classes_(options.masks.classes) {
     values_.fill(kNoClass);
     for (std::int64_t value = 0; value < classes_; ++value)
       values_[static_cast<std::size_t>(value)] = static_cast<std::int16_t>(value);
@@ -118,46 +115,25 @@ class Masks final : public Wrapped {
     return XXH3_64bits(name.data(), name.size());
   }
 
-  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    require_size(index);
-    return dataset().read(index, image);
-  }
-  std::int32_t read_augmented(std::int64_t index, const Draw&, std::span<std::uint8_t> image) const override {
-    return read(index, image);
-  }
-
   void read_mask(std::int64_t index, std::span<std::uint8_t> mask) const override {
-    thread_local std::vector<std::uint8_t> own;
-    const ImageShape found = read_own_mask(index, own), expected = image_shape();
-    if (found.height != expected.height || found.width != expected.width)
-      throw of_another_size(mask_of(index), found, expected);
-    std::ranges::copy(own, mask.begin());
+    const std::vector<std::uint8_t> file = whole_file(mask_of(index));
+    const ImageShape found = png_shape(mask_of(index), file);
+    require_same_size(index, found, image_shape());
+    decode_labels(index, file, found, mask);
   }
 
   ImageShape read_own_mask(std::int64_t index, std::vector<std::uint8_t>& mask) const override {
-    const std::string& path = mask_of(index);
-    const std::vector<std::uint8_t> file = whole_file(path);
-    const ImageShape shape = shape_of_mask(index, file);
-    mask.resize(static_cast<std::size_t>(shape.height * shape.width));
-    decode_png_values(path, file, shape, mask);
-    for (std::uint8_t& pixel : mask) {
-      const std::int16_t label = values_[pixel];
-      if (label == kNoClass)
-        throw DataError(fmt::format(
-            "{}: a pixel has the value {}, which is neither a class (0 to {}, data.masks.classes = {}) nor "
-            "data.masks.ignore_index",
-            path, pixel, classes_ - 1, classes_));
-      pixel = static_cast<std::uint8_t>(label);
-    }
-    return shape;
+    const std::vector<std::uint8_t> file = whole_file(mask_of(index));
+    const ImageShape found = png_shape(mask_of(index), file);
+    require_same_size(index, found, own_shape(index));
+    mask.resize(static_cast<std::size_t>(found.height * found.width));
+    decode_labels(index, file, found, mask);
+    return {.height = found.height, .width = found.width, .channels = 1};
   }
 
   void probe(std::int64_t index) const override {
-    if (any_size_)
-      dataset().probe(index);
-    else
-      require_size(index);
-    shape_of_mask(index, whole_file(mask_of(index)));
+    dataset().probe(index);
+    require_same_size(index, png_shape(mask_of(index), whole_file(mask_of(index))), own_shape(index));
   }
 
   // Covers all names and the bytes of some files, not pixels: decoders may differ in a pixel's last bit.
@@ -167,12 +143,8 @@ class Masks final : public Wrapped {
       const std::string name = fs::path(path).filename().string();
       hash = XXH3_64bits_withSeed(name.data(), name.size(), hash);
     }
-    for (const std::int64_t index : some_samples(size(), 32)) {
-      for (const std::string& path : {image_of(index), mask_of(index)}) {
-        const std::vector<std::uint8_t> bytes = whole_file(path);
-        hash = XXH3_64bits_withSeed(bytes.data(), bytes.size(), hash);
-      }
-    }
+    for (const std::int64_t index : some_samples(size(), 32))
+      for (const std::string& path : {image_of(index), mask_of(index)}) hash = hash_of_file(path, hash);
     return hash;
   }
 
@@ -186,24 +158,28 @@ class Masks final : public Wrapped {
     return pairs_.masks[static_cast<std::size_t>(index)];
   }
 
-  void require_size(std::int64_t index) const {
-    const ImageShape found = own_shape(index), expected = image_shape();
-    if (found.height != expected.height || found.width != expected.width)
-      throw of_another_size(image_of(index), found, expected);
-  }
-
-  // Throws DataError if the image has another shape.
-  ImageShape shape_of_mask(std::int64_t index, std::span<const std::uint8_t> file) const {
-    const ImageShape mask = png_shape(mask_of(index), file), image = own_shape(index);
+  void require_same_size(std::int64_t index, const ImageShape& mask, const ImageShape& image) const {
     if (mask.height != image.height || mask.width != image.width)
       throw DataError(fmt::format(
           "{}: the mask is {} pixels wide and {} high, its image {} wide and {} high; they must be equal",
           mask_of(index), mask.width, mask.height, image.width, image.height));
-    return {.height = mask.height, .width = mask.width, .channels = 1};
+  }
+
+  void decode_labels(std::int64_t index, std::span<const std::uint8_t> file, const ImageShape& shape,
+                     std::span<std::uint8_t> mask) const {
+    decode_png_values(mask_of(index), file, shape, mask);
+    for (std::uint8_t& pixel : mask) {
+      const std::int16_t label = values_[pixel];
+      if (label == kNoClass)
+        throw DataError(fmt::format(
+            "{}: a pixel has the value {}, which is neither a class (0 to {}, data.masks.classes = {}) nor "
+            "data.masks.ignore_index",
+            mask_of(index), pixel, classes_ - 1, classes_));
+      pixel = static_cast<std::uint8_t>(label);
+    }
   }
 
   Pairs pairs_;
-  bool any_size_;
   std::int64_t classes_;
   std::array<std::int16_t, 256> values_;  // the label of a value
 };
@@ -220,7 +196,7 @@ std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) 
   const ExifOrientation exif = options.images.exif_orientation;
   const std::vector<std::int64_t> some = some_samples(std::ssize(training.images), kImagesLookedAt);
   const std::unique_ptr<Dataset> any =
-      open_image_list(training.images, {.height = 1, .width = 1, .channels = 3}, exif, {});
+      open_image_list(training.images, {.height = 1, .width = 1, .channels = 3}, {.exif = exif});
   const ImageShape shape = common_shape(options, split, std::ssize(some), [&](std::int64_t at) {
     return any->own_shape(some[static_cast<std::size_t>(at)]);
   });
@@ -229,8 +205,11 @@ std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) 
                                 options.path, shape.width, shape.height));
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < options.masks.classes; ++i) names.push_back(std::to_string(i));
-  return std::make_unique<Masks>(pairs, open_image_list(pairs.images, shape, exif, std::move(names)),
-                                 options);
+  return std::make_unique<Masks>(
+      pairs,
+      open_image_list(pairs.images, shape,
+                      {.exif = exif, .classes = std::move(names), .any_size = options.resize.size > 0}),
+      options);
 }
 
 }  // namespace lockstep

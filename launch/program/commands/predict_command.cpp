@@ -391,10 +391,11 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
     config = config_of(overrides, command.registry);
     paths = image_paths(flags.images);
     if (facts.masks) masks = mask_paths(paths, flags.masks);
-    images =
-        resized(open_image_list(paths, facts.image, config.dataset.images.exif_orientation, facts.classes,
-                                facts.masks ? ListLabels::of_pixels : ListLabels::of_images),
-                resize_of(facts, config));
+    images = resized(open_image_list(paths, facts.image,
+                                     {.exif = config.dataset.images.exif_orientation,
+                                      .classes = facts.classes,
+                                      .labels_of_pixels = facts.masks}),
+                     resize_of(facts, config));
   });
   require_same_images(host, paths);
   const DeviceChoice choice = choose_device(config.device, world, host);

@@ -4,6 +4,8 @@
 // number of ranks, and masks that `lockstep predict` writes.
 #include <filesystem>
 #include <fstream>
+#include <regex>
+#include <utility>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -152,6 +154,46 @@ TEST_F(Segmentation, PredictWritesMasksThatGiveTheIouOfTheEvaluation) {
   const ProgramResult replaced = run(fmt::format("{} --masks {}", predict, other.parent_path().string()));
   EXPECT_EQ(replaced.exit_code, exit_code::usage) << replaced.output;
   expect_parts(replaced.output, {other.string()});
+}
+
+// The built-in network of depth 1, except for the order of the concatenated channels.
+TEST_F(Segmentation, NetworkCanBeDescribedLayerByLayer) {
+  const auto twice = [](int channels, const std::string& name) {
+    std::string layers;
+    for (const int i : {1, 2})
+      layers += fmt::format(
+          "[[model.layer]]\nkind = \"convolution\"\nchannels = {}\nkernel = 3\npadding = \"same\"\nbias = "
+          "false\n"
+          "[[model.layer]]\nkind = \"batch_norm\"\nname = \"{}{}\"\nactivation = \"relu\"\n",
+          channels, name, i);
+    return layers;
+  };
+  const auto described = [&](const std::string& factor, const std::string& with) {
+    std::string text = text_of(config());
+    const std::string model = "[model]\nname = \"unet\"\nunet.width = 4\nunet.depth = 2\n";
+    EXPECT_TRUE(text.starts_with(model));
+    std::ofstream(folder_.path() / "layers.toml")
+        << text.substr(model.size()) << twice(4, "down") << "[[model.layer]]\nkind = \"pooling\"\n"
+        << twice(8, "bottom") << "[[model.layer]]\nkind = \"upsample\"\nfactor = " << factor
+        << "\n[[model.layer]]\nkind = \"concatenate\"\nwith = \"" << with << "\"\n"
+        << twice(4, "up")
+        << "[[model.layer]]\nkind = \"convolution\"\nname = \"head\"\nchannels = 3\nkernel = 1\n";
+    return run(fmt::format("train {}", (folder_.path() / "layers.toml").string()));
+  };
+  const ProgramResult result = described("2", "down2");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_GT(last_metrics_of(folder_.path() / "run")["iou_mean"], 0.5) << result.output;
+  const nlohmann::json layers = run_record(folder_.path() / "run");
+  ASSERT_EQ(run(fmt::format("train {} --set model.unet.depth=1 --set train.steps=1", config())).exit_code, 0);
+  const nlohmann::json built_in = run_record(folder_.path() / "run");
+  for (const char* figure : {"parameters", "flops_per_sample"})
+    EXPECT_EQ(layers[figure], built_in[figure]) << figure;
+
+  for (const auto& [factor, with] : {std::pair("4", "down2"), {"2", "bottom2"}, {"2", "nothing"}}) {
+    const ProgramResult wrong = described(factor, with);
+    EXPECT_EQ(wrong.exit_code, exit_code::config) << wrong.output;
+    EXPECT_TRUE(std::regex_search(wrong.output, std::regex(R"(layers\.toml:\d+: )"))) << wrong.output;
+  }
 }
 
 TEST_F(Segmentation, SettingsThatDoNotFitMasksAreRefused) {
