@@ -67,9 +67,10 @@ std::int64_t flat_elements(const ParameterSpec& spec) {
 }
 
 MemoryPlan memory_of(const NetworkPlan& plan, const GraphInput& input, const NetworkOptions& options) {
-  MemoryPlan memory{.activations = plan.arena.bytes + batch_bytes(input, options),
-                    .activations_unshared = plan.unshared_bytes,
-                    .activations_kept = plan.kept_bytes};
+  const std::size_t beside = batch_bytes(input, options);
+  MemoryPlan memory{.activations = plan.arena.bytes + beside,
+                    .activations_unshared = plan.unshared_bytes + beside,
+                    .activations_kept = plan.kept_bytes + beside};
   memory.frozen = FrozenMemory::planned_bytes(plan, storage_type(options.precision));
   if (plan.scratch_block >= 0)
     memory.workspace = plan.blocks[static_cast<std::size_t>(plan.scratch_block)].bytes;
@@ -307,6 +308,10 @@ FlatRange Network::weight_copies() const {
 
 void Network::copy_weights(Stream& stream) {
   frozen_.copy_weights(backend_, stream);
+  copy_trained_weights(stream);
+}
+
+void Network::copy_trained_weights(Stream& stream) {
   if (copied_elements_ == 0) return;
   backend_.cast(stream, {.count = copied_elements_,
                          .from_type = DType::f32,

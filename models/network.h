@@ -56,9 +56,10 @@ struct NetworkOptions {
 
 // Bytes.
 struct MemoryPlan {
-  std::size_t activations = 0;           // the arena, and the images after color jitter
-  std::size_t activations_unshared = 0;  // the arena if no tensors shared memory
-  std::size_t activations_kept = 0;      // the arena if nothing were recomputed
+  // The arena, images after color jitter and, with masks, labels, weights and losses of pixels.
+  std::size_t activations = 0;
+  std::size_t activations_unshared = 0;  // the same if no tensors shared memory
+  std::size_t activations_kept = 0;      // the same if nothing were recomputed
   std::size_t workspace = 0;             // part of the arena: scratch memory of kernels
   std::size_t parameters = 0;            // of trained layers, like the next three
   std::size_t weight_copies = 0;         // in half precision: the copies that layers compute with
@@ -104,6 +105,8 @@ class Network {
   // values; other code that writes values must call copy_weights.
   FlatRange weight_copies() const;
   void copy_weights(Stream& stream);
+  // The same, after a change of values() only.
+  void copy_trained_weights(Stream& stream);
   // Parameters and running statistics of frozen layers, including padding. Code that writes them must call
   // copy_weights.
   std::span<float> frozen() const { return frozen_.values(); }

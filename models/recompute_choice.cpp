@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/recompute_choice.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -18,8 +19,13 @@ constexpr double kOperationsPerByte = 30;
 std::vector<Recompute> candidates(const Graph& graph) {
   std::vector<Recompute> found = {Recompute::nothing};
   if (!graph.blocks().empty()) found.push_back(Recompute::blocks);
+  constexpr std::int64_t kShort = 32;  // longer segments: one length for each number of them
   const auto layers = static_cast<std::int64_t>(graph.layers().size());
-  for (std::int64_t length = (layers + 1) / 2; length >= 2; --length)
+  for (std::int64_t segments = 2; segments * kShort < layers; ++segments) {
+    const Recompute next = Recompute::every((layers + segments - 1) / segments);
+    if (next != found.back()) found.push_back(next);
+  }
+  for (std::int64_t length = std::min(kShort, (layers + 1) / 2); length >= 2; --length)
     found.push_back(Recompute::every(length));
   return found;
 }
@@ -40,6 +46,7 @@ double additional_work(const Graph& graph, const NetworkPlan& plan, Precision pr
 
 std::string described(const Recompute& recompute) {
   if (recompute.scope == Recompute::Scope::blocks) return "of blocks";
+  if (recompute.scope != Recompute::Scope::segments) return "of nothing";
   return fmt::format("of segments of {} layers", recompute.layers);
 }
 

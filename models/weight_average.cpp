@@ -26,7 +26,7 @@ void WeightAverage::update(Stream& stream, const StepControl* control) {
 void WeightAverage::swap(Stream& stream) {
   network_.backend().swap_values(
       stream, {.count = count(), .values = network_.values().data(), .others = values().data()});
-  network_.copy_weights(stream);
+  network_.copy_trained_weights(stream);
 }
 
 void WeightAverage::visit_state(StateVisitor& visitor) {

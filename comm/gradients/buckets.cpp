@@ -309,10 +309,12 @@ void GradientBuckets::wait_for_values(Stream& compute) {
   compute.wait(reduced_);
 }
 
-void GradientBuckets::complete_values(float* values) {
-  CHECK(sharded(), "complete_values() needs the sharded exchange");
-  for (std::size_t range = 0; range < shares_.size(); ++range) gather_range(values, range);
-  communicator_.stream().synchronize();
+std::function<void(float* values)> GradientBuckets::completion() {
+  if (!sharded()) return nullptr;
+  return [this](float* values) {
+    for (std::size_t range = 0; range < shares_.size(); ++range) gather_range(values, range);
+    communicator_.stream().synchronize();
+  };
 }
 
 void GradientBuckets::agree_finite(Stream& compute, std::int32_t* finite) {

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -165,8 +166,9 @@ class GradientBuckets final : public GradientListener {
   void send_values(Stream& compute, float* values, std::size_t range);
   // Makes later work on the stream wait for all send_values() so far.
   void wait_for_values(Stream& compute);
-  // send_values() of all ranges, which then have arrived. No work on them may be pending.
-  void complete_values(float* values);
+  // If sharded(), a collective function: send_values() of all ranges, which then have arrived; no work on
+  // them may be pending. Else null.
+  std::function<void(float* values)> completion();
   // Call after wait() and the check of this rank's gradients: *finite, in device memory, is 1, or 0 if a
   // value is not finite. Makes *finite equal on every rank and passes it to the exchange (settle()).
   void agree_finite(Stream& compute, std::int32_t* finite);

@@ -8,11 +8,11 @@
 
 using namespace lockstep;
 
-class ShardedSum final : public GradientExchange {
+class SumByShares final : public GradientExchange {
  public:
-  explicit ShardedSum(const ExchangeContext& context) : context_(context) {}
+  explicit SumByShares(const ExchangeContext& context) : context_(context) {}
   static std::unique_ptr<GradientExchange> make(const ExchangeContext& context) {
-    return std::make_unique<ShardedSum>(context);
+    return std::make_unique<SumByShares>(context);
   }
   void enqueue(std::size_t index) override {  // collectives run later, in this order; a count may be 0
     Communicator& ranks = context_.communicator;
@@ -28,8 +28,8 @@ class ShardedSum final : public GradientExchange {
  private:
   ExchangeContext context_;
 };
-constexpr ExchangeKind kShardedSum = {
-    .name = "sharded", .meaning = "sum by shares", .make = ShardedSum::make};
+constexpr ExchangeKind kSumByShares = {
+    .name = "by_shares", .meaning = "sum by shares", .make = SumByShares::make};
 
 int train_with(World& world, const ExchangeKind& kind) {
   const auto images = open_dataset({.format = "synthetic", .synthetic = {.classes = 5}}, Split::test);
@@ -50,5 +50,5 @@ int train_with(World& world, const ExchangeKind& kind) {
 }
 
 int main(int argc, char**) {
-  return run_job([&](World& world) { return train_with(world, argc > 1 ? kDenseSum : kShardedSum); });
+  return run_job([&](World& world) { return train_with(world, argc > 1 ? kDenseSum : kSumByShares); });
 }

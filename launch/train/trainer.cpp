@@ -50,7 +50,8 @@ const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Part
           feature->second.first, other->second.first, row.reason);
   }
   CHECK(parts.optimizer.shares_elements() == parts.buckets.sharded(),
-        "the optimizer updates {}, the buckets hold the sums of {}: make it with applied_gradients()",
+        "the optimizer updates {}, the buckets hold the sums of {}: make it with applied_gradients() and "
+        "completion()",
         parts.optimizer.shares_elements() ? "a share" : "all parameters",
         parts.buckets.sharded() ? "a share" : "all gradients");
   CHECK(options.clip_norm == 0 || parts.buckets.exchange().same_on_every_rank(),

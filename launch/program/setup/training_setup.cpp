@@ -47,8 +47,7 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
   if (config_.network.recompute.is_open()) choose_recompute(world);
   if (config_.device.memory_gib > 0) run_agreed(host, [&] { budget_->require(); });
   network_ = planning_->plan(host, *budget_);
-  // The kernels that were chosen may need more memory than those that were assumed.
-  if (config_.device.memory_gib > 0) run_agreed(host, [&] { budget_->require(); });
+  if (config_.device.memory_gib > 0) keep_to_limit(world);
   planned_codec_bytes_ = planned_codec_need(config_, registry_, world, network_->memory());
   run_agreed(host, [&] {
     if (host.rank() == 0 && !options.init.empty())
@@ -66,11 +65,9 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
         step_statistics_ =
             std::make_unique<StepStatistics>(*network_, *communicator_, config_.loader.accumulation);
       }
-      std::function<void(float*)> complete;
-      if (buckets_->sharded()) complete = [this](float* flat) { buckets_->complete_values(flat); };
-      optimizer_ =
-          optimizer_kind().make(trained_memory(*network_, buckets_->applied_gradients(), std::move(complete)),
-                                config_.optimizer, loss_scale_options(config_));
+      optimizer_ = optimizer_kind().make(
+          trained_memory(*network_, buckets_->applied_gradients(), buckets_->completion()), config_.optimizer,
+          loss_scale_options(config_));
     });
   });
   broadcast_state(*communicator_, *network_);
@@ -140,6 +137,18 @@ void TrainingSetup::prepare_plan(const World& world, const DeviceChoice& choice)
                                  .limited = left < free_memory_,
                                  .remedies = std::move(remedies)},
                   [this, &world](std::int64_t batch) { return memory_need(*planning_, batch, world); });
+}
+
+// The kernels that were chosen may need more memory than those that were assumed.
+void TrainingSetup::keep_to_limit(const World& world) {
+  const bool fits = budget_->room_for(config_.loader.batch).fits;
+  if (first_rank_where(host_, !fits) < 0) return;
+  if (config_.network.recompute == Recompute::automatic) {
+    choose_recompute(world);
+    network_.reset();
+    network_ = planning_->plan(host_, *budget_);
+  }
+  run_agreed(host_, [&] { budget_->require(); });
 }
 
 // All ranks recompute the same layers, because synchronised batch norm communicates in them.

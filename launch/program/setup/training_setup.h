@@ -106,6 +106,7 @@ class TrainingSetup {
   void prepare_data(World& world, const DeviceChoice& choice, bool reads_images);
   void prepare_plan(const World& world, const DeviceChoice& choice);
   // Collective. Chooses what train.recompute = "auto" recomputes.
+  void keep_to_limit(const World& world);
   void choose_recompute(const World& world);
   // The budget's memory, without the part of the free memory that largest_batch() leaves free.
   std::size_t usable_memory() const;

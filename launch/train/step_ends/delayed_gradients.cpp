@@ -35,7 +35,7 @@ void DelayedGradients::look_ahead(Stream& compute, StepSlot slot) {
 // Copies the weights, because a skipped step does not.
 void DelayedGradients::restore_parameters(Stream& compute) {
   compute.copy(network_.values().data(), values_.data(), values_.bytes());
-  network_.copy_weights(compute);
+  network_.copy_trained_weights(compute);
 }
 
 // The optimizer divides by the scale that the gradients were made with, and adjusts that scale.

@@ -34,7 +34,7 @@ void Gossip::average(Stream& compute) {
   if (terms == 1) return;
   network_.backend().scale(
       compute, {.count = count, .factor = 1 / static_cast<float>(terms), .values = values.data()});
-  network_.copy_weights(compute);
+  network_.copy_trained_weights(compute);
 }
 
 }  // namespace lockstep

@@ -125,7 +125,7 @@ void LocalSgd::take_sums(Stream& compute) {
 void LocalSgd::set_values(Stream& compute, const float* from, float factor) {
   compute.copy(network_.values().data(), from, bytes());
   if (factor != 1) scale(compute, network_.values().data(), factor);
-  network_.copy_weights(compute);
+  network_.copy_trained_weights(compute);
 }
 
 void LocalSgd::drop_unsent(Stream& compute) {
@@ -143,7 +143,7 @@ void LocalSgd::show_average(Stream& compute, std::int64_t step) {
   compute.copy(own_, network_.values().data(), bytes());
   if (!apart_before(step)) return;
   average_over_ranks(compute, communicator_, network_.values(), communicator_.size());
-  network_.copy_weights(compute);
+  network_.copy_trained_weights(compute);
 }
 
 void LocalSgd::remember_average(Stream& compute) {

@@ -17,13 +17,7 @@ void ShardedEnd::run_optimizer(const StepPlace& place) {
   parts_.optimizer.step(stream, place.slot,
                         [&](std::size_t range) { parts_.buckets.send_values(stream, values, range); });
   parts_.clock.wait_within([&] { parts_.buckets.wait_for_values(stream); });
-  const FlatRange copies = parts_.network.weight_copies();
-  if (copies.count() == 0) return;
-  parts_.network.backend().cast(stream, {.count = copies.count(),
-                                         .from_type = DType::f32,
-                                         .to_type = copies.type,
-                                         .from = values,
-                                         .to = copies.data});
+  parts_.network.copy_trained_weights(stream);
 }
 
 }  // namespace lockstep

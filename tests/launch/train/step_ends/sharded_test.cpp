@@ -46,7 +46,7 @@ class ShardedObjects {
                   .exchange = {.kind = form == ExchangeForm::sharded ? &kShardedExchange : &kDenseSum},
                   .micro_batches = with.accumulation}),
         optimizer_(
-            make_optimizer(trained_memory(network_, buckets_.applied_gradients(), completion(buckets_)),
+            make_optimizer(trained_memory(network_, buckets_.applied_gradients(), buckets_.completion()),
                            with.optimizer, with.loss_scale)),
         train_(dataset, {.rank = communicator.rank(), .size = communicator.size()},
                {.batch = kGlobalBatch / communicator.size() / with.accumulation,
@@ -71,10 +71,6 @@ class ShardedObjects {
     Graph graph({.batch = batch, .height = 8, .width = 8, .channels = 3, .classes = 4});
     cnn(graph, {.batch_norm = true, .dropout = 0.3});
     return graph;
-  }
-  static std::function<void(float*)> completion(GradientBuckets& buckets) {
-    if (!buckets.sharded()) return nullptr;
-    return [&buckets](float* flat) { buckets.complete_values(flat); };
   }
 
   KernelChoices first_;
