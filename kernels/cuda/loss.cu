@@ -2,7 +2,8 @@
 //
 // One warp computes one sample; then one block sums over the samples. Bytes of memory traffic per logit: one
 // element read (and read twice more from the cache) and its gradient written (8 bytes in fp32, 4 in half
-// types). A batch has too few and too short rows for wider accesses to matter.
+// types). The rows of images are too few and too short for wider accesses to matter. Rows of pixels, with few
+// classes, are many: a warp for each leaves most lanes idle, and one block sums all of them.
 #include <cmath>
 #include <limits>
 

@@ -95,6 +95,19 @@ void with_word(DType type, std::int64_t elements, F&& function, const P*... poin
   function(std::uint16_t{}, std::int64_t{1});
 }
 
+// Calls function(Word(), words of the result, words of a row of a, of b), if there are any.
+template <typename F, typename... P>
+void with_rows(const ConcatenationShape& s, F&& function, const P*... pointers) {
+  if (s.rows * (s.a_elements + s.b_elements) == 0) return;
+  with_word(
+      s.type, s.a_elements | s.b_elements,
+      [&](auto word, std::int64_t elements) {
+        const std::int64_t of_a = s.a_elements / elements, of_b = s.b_elements / elements;
+        function(word, s.rows * (of_a + of_b), of_a, of_b);
+      },
+      pointers...);
+}
+
 }  // namespace
 
 void cuda_upsample_forward(Stream& stream, const UpsamplingForward& a) {
@@ -123,14 +136,10 @@ void cuda_upsample_backward(Stream& stream, const UpsamplingBackward& a) {
 }
 
 void cuda_concatenate(Stream& stream, const Concatenation& a) {
-  const ConcatenationShape& s = a.shape;
-  if (s.rows * (s.a_elements + s.b_elements) == 0) return;
-  with_word(
-      s.type, s.a_elements | s.b_elements,
-      [&](auto word, std::int64_t elements) {
+  with_rows(
+      a.shape,
+      [&](auto word, std::int64_t count, std::int64_t of_a, std::int64_t of_b) {
         using Word = decltype(word);
-        const std::int64_t of_a = s.a_elements / elements, of_b = s.b_elements / elements;
-        const std::int64_t count = s.rows * (of_a + of_b);
         launch(concatenate_kernel<Word>, over(count), stream, count, of_a, of_b,
                static_cast<const Word*>(a.a), static_cast<const Word*>(a.b), static_cast<Word*>(a.joined));
       },
@@ -138,18 +147,14 @@ void cuda_concatenate(Stream& stream, const Concatenation& a) {
 }
 
 void cuda_separate(Stream& stream, const Separation& a) {
-  const ConcatenationShape& s = a.shape;
-  if (s.rows * (s.a_elements + s.b_elements) == 0) return;
-  with_word(
-      s.type, s.a_elements | s.b_elements,
-      [&](auto word, std::int64_t elements) {
+  with_rows(
+      a.shape,
+      [&](auto word, std::int64_t count, std::int64_t of_a, std::int64_t of_b) {
         using Word = decltype(word);
-        const std::int64_t of_a = s.a_elements / elements, of_b = s.b_elements / elements;
-        const std::int64_t count = s.rows * (of_a + of_b);
         launch(separate_kernel<Word>, over(count), stream, count, of_a, of_b,
                static_cast<const Word*>(a.joined), static_cast<Word*>(a.a), static_cast<Word*>(a.b));
       },
-      a.joined, a.a, a.b);
+      a.a, a.b, a.joined);
 }
 
 void cuda_pixel_targets(Stream& stream, const PixelTargets& a) {
