@@ -20,6 +20,7 @@ constexpr double kShortKernelSeconds = 30e-6;
 constexpr double kShortKernelSecondsOnCpu = 100e-6;
 
 constexpr const char* kNoSetting = "no setting changes this: ";
+constexpr const char* kTooFewSamples = "the dataset is too small for more samples per step";
 constexpr std::int64_t kLargestFactor = 64;
 
 class IdleTime {
@@ -57,7 +58,7 @@ class IdleTime {
       cause.change = advice->without_estimate;
       cause.samples_per_second = std::max(advice->samples_per_second, line_.samples_per_second);
     } else {
-      accumulate(cause);
+      accumulate(cause, cause.lost_seconds);
     }
     return cause;
   }
@@ -102,12 +103,8 @@ class IdleTime {
   IdleCause small_work() const {
     const double between = line_.account[Phase::idle] + line_.account[Phase::rest] - line_.telling_seconds;
     IdleCause cause = lost("small_work", std::max(0.0, between), "between kernels");
-    if (context_.on_gpu && !context_.records_steps) {
-      set(cause, "train.cuda_graph", "true");
-    } else {
-      larger_batch(cause);
-    }
-    return cause;
+    if (context_.on_gpu && !context_.records_steps) set(cause, "train.cuda_graph", "true");
+    return cause;  // without a change: larger_batch() adds it
   }
 
   // Evaluations and writing of reports, during which the device does not train.
@@ -138,8 +135,7 @@ class IdleTime {
         "weights {:.2g} ms, overhead of kernels of {:.0f} us each {:.2g} ms)",
         ms(cause.lost_seconds), ms(total()), ms(optimizer), ms(weights),
         1e6 * passes_seconds() / passes() / roof.kernels, ms(around));
-    larger_batch(cause);
-    return cause;
+    return cause;  // without a change, as small_work()
   }
 
   // A network bound by memory, or with sizes that leave kernels half empty.
@@ -240,21 +236,24 @@ class IdleTime {
     while (factor > 1 && context_.batch > context_.most_batch / factor) factor /= 2;
     return factor;
   }
-  void has_no_samples(IdleCause& cause) const {
-    cause.change = fmt::format("{}the dataset has no samples for more of them in a step", kNoSetting);
+  void cannot(IdleCause& cause, const char* why) const {
+    cause.change = std::string(kNoSetting) + why;
     cause.samples_per_second = 0;
   }
-  void accumulate(IdleCause& cause) const {
-    const std::int64_t factor = factor_with_samples(factor_for(cause.lost_seconds));
-    if (factor < 2) return has_no_samples(cause);
+  // cost: what a step pays once for all its micro-batches.
+  void accumulate(IdleCause& cause, double cost) const {
+    const std::int64_t factor = factor_with_samples(factor_for(cost));
+    if (factor < 2) return cannot(cause, kTooFewSamples);
     set(cause, "train.accumulation", std::to_string(factor * context_.accumulation));
-    gain_of(cause, factor);
+    gain(cause, cost * (1 - 1 / static_cast<double>(factor)));
   }
+
+ public:
   // Proposes a larger batch, which divides a step's fixed cost per sample. If not even twice the batch fits
-  // in memory, sets the cause to "memory".
-  void larger_batch(IdleCause& cause) const {
+  // in memory, sets the cause to "memory". per_step: the part of the cost that accumulation also divides.
+  void larger_batch(IdleCause& cause, double per_step) const {
     std::int64_t factor = factor_with_samples(factor_for(cause.lost_seconds));
-    if (factor < 2) return has_no_samples(cause);
+    if (factor < 2) return cannot(cause, kTooFewSamples);
     BatchRoom room;
     while (context_.room && !(room = context_.room(factor * context_.batch)).fits && factor > 2) factor /= 2;
     const std::int64_t batch = factor * context_.batch;
@@ -263,13 +262,17 @@ class IdleTime {
     cause.cause = "memory";
     cause.evidence += fmt::format(", and a batch of {} needs {} of memory, but only {} are available", batch,
                                   in_units(room.needed), in_units(room.available));
-    if (room.remedies.empty()) return accumulate(cause);
+    if (room.remedies.empty()) {
+      if (per_step < kWorthTelling * total()) return cannot(cause, "no larger batch fits in memory");
+      return accumulate(cause, per_step);
+    }
     const std::string& first = room.remedies.front();
     const std::size_t equals = first.find('=');
     set(cause, first.substr(0, equals), first.substr(equals + 1));
     cause.change = fmt::format("{}, and then train.batch={}", fmt::join(room.remedies, " or "), batch);
   }
 
+ private:
   IdleCause lost(const char* name, double seconds, const char* what) const {
     IdleCause cause{.cause = name, .lost_seconds = seconds};
     cause.evidence =
@@ -299,8 +302,9 @@ std::optional<IdleCause> find_idle_cause(const StepLine& line, const IdleContext
   const IdleTime idle(line, context);
   const std::array causes{idle.data(), idle.communication(advice), idle.allocation(), idle.small_work(),
                           idle.monitoring()};
-  const IdleCause& most = *std::ranges::max_element(causes, {}, &IdleCause::lost_seconds);
+  IdleCause most = *std::ranges::max_element(causes, {}, &IdleCause::lost_seconds);
   if (most.lost_seconds < kWorthTelling * line.account.total()) return std::nullopt;
+  if (most.cause == "small_work" && most.key.empty()) idle.larger_batch(most, most.lost_seconds);
   return most;
 }
 
@@ -308,8 +312,10 @@ std::optional<IdleCause> find_slow_cause(const StepLine& line, const IdleContext
   const std::optional<ComputeRoof> roof = context.roof ? context.roof() : std::nullopt;
   if (!roof || roof->kernels == 0) return std::nullopt;
   const IdleTime slow(line, context);
-  const IdleCause small = slow.too_small(*roof), network = slow.architecture(*roof);
-  return small.lost_seconds >= network.lost_seconds ? small : network;
+  IdleCause small = slow.too_small(*roof), network = slow.architecture(*roof);
+  if (small.lost_seconds < network.lost_seconds) return network;
+  slow.larger_batch(small, line.account[Phase::optimizer]);
+  return small;
 }
 
 IdleCause cause_of(const SlowedDevice& device, const StepLine& line) {

@@ -35,7 +35,8 @@ struct IdleContext {
   int cores = 1;          // available to the ranks on rank 0's node
   int machine_cores = 0;  // all cores of rank 0's node; 0: not known
   std::int64_t batch = 1;
-  std::int64_t most_batch = std::numeric_limits<std::int64_t>::max();  // for which the dataset has samples
+  std::int64_t most_batch =
+      std::numeric_limits<std::int64_t>::max();  // per rank, for which the dataset has samples
   std::int64_t accumulation = 1;
   bool decodes = false;  // loaders decode images; packed records need no decoding
   bool may_keep = true;  // decoded images fit in free memory, and are the same in each of several epochs

@@ -73,9 +73,8 @@ class MetricWriter {
     }
     page_.family(kRankState);
     for (const SeenRank& rank : ranks_) {
-      const std::string_view now = rank.life == RankLife::running
-                                       ? kActivityWords[static_cast<std::size_t>(rank.progress.activity)]
-                                       : state_of(rank);
+      const std::string_view now =
+          rank.life == RankLife::running ? name_of(rank.progress.activity) : state_of(rank);
       const auto add_state = [&](std::string_view state) {
         page_.sample(with(of_rank(rank), "state", std::string(state)), state == now ? 1 : 0);
       };

@@ -52,7 +52,7 @@ Precision found_precision(World& world, Communicator& control, const Config& con
   } catch (const Error& error) {
     if (!is_shortage(error)) throw;
     quiet.reset();
-    log::info("train.precision = \"auto\": using bf16; fp32 lacks memory");
+    log::info("train.precision = \"auto\": using bf16; fp32 cannot be used ({})", error.what());
     return Precision::bf16;
   }
   bench->set_turns(bench->calibrate(kStepsAtMost).blocks.front().step_seconds, kStepsAtMost);

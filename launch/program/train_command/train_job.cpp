@@ -56,7 +56,8 @@ std::optional<WidthSetting> width_setting(const NetworkChoice& choice, const std
   return std::nullopt;
 }
 
-// True if decoding each image once would save time, and the images fit in a quarter of the free memory.
+// For a loader that was not asked to keep images: true if decoding each image once would save time, and the
+// images fit in a quarter of the free memory.
 bool may_keep(const Dataset& set, const TrainingLength& length) {
   return length.epochs > 1 && !set.draws() &&
          PreloadMemory::bytes_of_place(set, 1) <= available_memory({}) / 4;
@@ -121,7 +122,8 @@ IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor*
           .most_batch = training.train_set().size() / world.size() / config.loader.accumulation,
           .accumulation = config.loader.accumulation,
           .decodes = training.train_set().decodes(),
-          .may_keep = may_keep(training.train_set(), training.length()),
+          .may_keep = config.loader_mode != LoaderMode::automatic &&
+                      may_keep(training.train_set(), training.length()),
           .preloads = training.keeps_images(),
           .loader_threads = config.loader.threads,
           .metrics_every = config.trainer.evaluate_every,

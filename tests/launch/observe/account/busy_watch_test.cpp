@@ -229,6 +229,20 @@ TEST(SlowCause, IsTheLargestLossOfCompute) {
   EXPECT_FALSE(find_slow_cause(line_of(10, Phase::rest, 0), {})) << "nothing was measured";
 }
 
+// Each micro-batch reads the weights, and each step updates them once.
+TEST(SlowCause, AccumulationSharesOnlyTheUpdate) {
+  IdleContext context;
+  context.room = [](std::int64_t) { return BatchRoom{.fits = false}; };
+  context.roof = [] { return ComputeRoof{.products = 0.01, .memory = 0.8, .weights = 0.7, .kernels = 10}; };
+  const auto reading = find_slow_cause(line_of(10, Phase::rest, 0), context);
+  ASSERT_TRUE(reading);
+  EXPECT_EQ(reading->cause + ": " + reading->change,
+            "memory: no setting changes this: no larger batch fits in memory");
+  const auto update = find_slow_cause(line_of(10, Phase::optimizer, 4), context);
+  ASSERT_TRUE(update);
+  EXPECT_EQ(update->cause + ": " + update->change, "memory: train.accumulation=16");
+}
+
 TEST(SlowCause, LargerBatchSharesTheUpdate) {
   IdleContext context;
   context.roof = [] { return ComputeRoof{.products = 0.3, .kernels = 10}; };
