@@ -24,8 +24,7 @@ void unet(Graph& graph, const UnetOptions& options) {
   if (input.height % multiple != 0 || input.width % multiple != 0)
     throw ConfigError(
         fmt::format("model.unet.depth = {}: images are halved {} times, so their height and width must be "
-                    "multiples of {}, "
-                    "not {} and {}; set data.resize or a smaller depth",
+                    "multiples of {}, not {} and {}; set data.resize or a smaller depth",
                     options.depth, options.depth, multiple, input.height, input.width));
   std::vector<Value> skips;
   Value x = graph.input();

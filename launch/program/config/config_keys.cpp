@@ -291,9 +291,10 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"train.recompute",
        MEMBER(network.recompute),
        "Recompute layers in the backward pass instead of storing their results: less memory, more time, the "
-       "same bits. true: the insides of residual blocks; an integer n: in segments of n layers, all but the "
-       "last layer, except in the last segment; auto: the least work that fits into memory; least: the least "
-       "memory",
+       "same bits. true: the insides of residual blocks; an integer n: divides the layers into segments of "
+       "n, each of which keeps only its last result; the last segment keeps all; auto: the least work that "
+       "fits "
+       "into memory; least: the least memory",
        {.least = 2}},
       {"train.reproducible", MEMBER(reproducible),
        "Add micro-batches and ranks along one tree: the same micro-batches per step give the same bits on "
@@ -394,10 +395,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        "Average gradients during the backward pass instead of after it"},
       {"comm.exchange", MEMBER(gradients.exchange),
        "dense: every rank gets the sums of all gradients and updates all parameters. sharded: each rank gets "
-       "the "
-       "sums of its share, updates it and sends it to all ranks: the same bits on CPUs, and a rank keeps 1/N "
-       "of "
-       "the optimizer's state"},
+       "the sums of its share, updates it and sends it to all ranks: the same bits on CPUs, and a rank keeps "
+       "1/N of the optimizer's state"},
       {"comm.sum_type", MEMBER(gradients.sum_type),
        "Type in which 16-bit gradients are added: over micro-batches and, if comm.codec is none, over ranks "
        "by NCCL. fp32: more memory and twice the bytes between ranks; gradients: their own type; auto: fp32 "

@@ -105,8 +105,7 @@ void print_buckets(TrainingSetup& training, const std::string& exchange, int ran
     const double values = static_cast<double>(training.network().values().size_bytes());
     return print_fitted(
         fmt::format("bytes per step\n  {} in gradients, {:.0f} sent by each rank ((n - 1) / n of gradients "
-                    "and of parameters, n "
-                    "= {})",
+                    "and of parameters, n = {})",
                     total, (static_cast<double>(travels) + values) * (ranks - 1) / ranks, ranks));
   }
   // All-reduce as reduce-scatter and all-gather: each rank sends 2 (n - 1) / n of the data.

@@ -126,6 +126,11 @@ GpuReport plan_gpus(const std::vector<const GpuFigures*>& gpus, const Config& gi
   const auto need_of = [&](std::int64_t batch) {
     MemoryPlan plan = planning.memory(batch);
     plan.activations -= std::min(plan.workspace, plan.activations);
+    // The CPU's plan has none of the losses that a GPU keeps for each pixel.
+    constexpr std::int64_t kLossBytes = 16;
+    const ImageShape image = data.sets.train->image_shape();
+    if (data.sets.train->has_masks())
+      plan.activations += static_cast<std::size_t>(batch * image.height * image.width * kLossBytes);
     return planned_need(config, registry, world, gpu, plan, data.device_bytes(batch, gpu));
   };
   const std::int64_t batch = config.loader.batch, other = batch > 8 ? batch / 2 : 2 * batch;

@@ -15,7 +15,9 @@ SessionFolders::SessionFolders() {
   std::error_code error;
   std::filesystem::path base = std::filesystem::temp_directory_path(error);
   for (const char* variable : kVariables)
-    if (const char* chosen = std::getenv(variable)) base = chosen;
+    if (const char* chosen = std::getenv(variable); chosen != nullptr && *chosen != '\0') base = chosen;
+  if (base.empty()) return;
+  base = std::filesystem::absolute(base, error);
   std::filesystem::create_directories(base, error);
   std::string name = (base / "lockstep_sweep_XXXXXX").string();
   if (mkdtemp(name.data()) != nullptr) parent_ = name;
