@@ -16,7 +16,6 @@ import argparse
 import json
 import pathlib
 import shlex
-import shutil
 import sys
 import tempfile
 
@@ -44,17 +43,6 @@ def parse_arguments(arguments):
     return options
 
 
-def few_tests(images, count, folder):
-    """A dataset with all training images and the first `count` test images of each class."""
-    folder.mkdir()
-    (folder / "train").symlink_to((images / "train").resolve())
-    for of_class in sorted((images / "test").iterdir()):
-        (folder / "test" / of_class.name).mkdir(parents=True)
-        for file in sorted(of_class.iterdir())[:count]:
-            shutil.copy(file, folder / "test" / of_class.name)
-    return folder
-
-
 def measure(options, batch, images, folder):
     data = [f"data.path={images}"] if images else []
     settings = [*data, "data.loader=stream", f"train.batch={batch}", f"train.steps={options.samples // batch}",
@@ -65,6 +53,8 @@ def measure(options, batch, images, folder):
     if done.status != "ok":
         raise training_runs.Failed(f"{done.text}: {done.reason}")
     last = training_runs.lines_of(folder / "metrics.jsonl")[-1]
+    if last["steps"] * batch != options.samples:
+        raise training_runs.Failed(f"batch {batch}: the dataset has fewer than {options.samples} training samples")
     device = last.get("device_memory")
     return {"batch": batch, "steps": last["steps"], "samples": last["steps"] * batch,
             "samples_per_second": last["samples_per_second"], "busy": last["busy"],
@@ -83,7 +73,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         try:
-            images = few_tests(options.images, options.test_samples, folder / "images") if options.images else None
+            images = training_runs.first_images(options.images, folder / "images",
+                                                {"train": None, "test": options.test_samples}) if options.images else None
             for batch in options.batches:
                 rows.append(measure(options, batch, images, folder / f"batch_{batch}"))
                 print(line_of(rows[-1]), flush=True)

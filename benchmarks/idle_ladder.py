@@ -69,18 +69,8 @@ def train(options, ranks, settings, folder):
     return {name: mean(name) for name in ("busy", "peak", "samples_per_second")}, training_runs.lines_of(folder / "events.jsonl")
 
 
-def first_images(images, folder):
-    """A folder with the first images of each class, so that several epochs are short."""
-    for split, count in (("train", 26), ("test", 10)):
-        for kind in sorted((images / split).iterdir()):
-            (folder / split / kind.name).mkdir(parents=True)
-            for image in sorted(kind.iterdir())[:count]:
-                (folder / split / kind.name / image.name).symlink_to(image.resolve())
-    return folder
-
-
 def can_follow(event):
-    return "lockstep pack" in event["text"] or bool(event["key"]) or "--ranks" in event["text"]
+    return "lockstep pack" in event["text"] or bool(event["key"]) or bool(re.search(r"--ranks \d", event["text"]))
 
 
 def follow(options, event, ranks, settings, folder):
@@ -101,7 +91,8 @@ def follow(options, event, ranks, settings, folder):
 
 def climb(options, folder):
     ranks = options.ranks
-    settings = {"data.path": first_images(options.images, folder / "images"), "data.loader": "stream", "model.name": "cnn", "world.device": "cpu", "train.precision": "fp32", "train.batch": options.batch,
+    images = training_runs.first_images(options.images, folder / "images", {"train": 26, "test": 10})  # several epochs are short
+    settings = {"data.path": images, "data.loader": "stream", "model.name": "cnn", "world.device": "cpu", "train.precision": "fp32", "train.batch": options.batch,
                 "train.steps": options.steps, "train.epochs": options.steps, "run.metrics": "f1", "run.metrics_every": 1, "run.evaluate_every": 0,
                 **dict(each.split("=", 1) for each in options.more)}
     rungs = []

@@ -323,7 +323,7 @@ def idle_ladder(results):
     first, last = result["rungs"][0], result["rungs"][-1]
     changes = ", ".join(f"`{rung['change']}`" if "=" in rung["change"] or "lockstep" in rung["change"] else rung["change"]
                         for rung in result["rungs"][1:])
-    return (f"from idle to busy by following only the advice of each training: `cnn` on CIFAR-10 as JPEG, first {first['ranks']} ranks on {result['cores']} cores",
+    return (f"from idle to busy by following only the advice of each training: `cnn` on CIFAR-10 as JPEG, first on {first['ranks']} rank{'s' if first['ranks'] > 1 else ''} and {result['cores']} cores",
             f"busy {100 * first['busy']:.0f} % -> {100 * last['busy']:.0f} %, {first['samples_per_second']:,.0f} -> "
             f"{last['samples_per_second']:,.0f} samples/s, in {len(result['rungs']) - 1} changes: {changes}", result)
 

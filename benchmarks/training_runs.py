@@ -39,6 +39,16 @@ def write_images(folder, train, test, side):
             struct.pack(">2I", 0x801, count) + bytes(i % CLASSES for i in range(count)))
 
 
+def first_images(images, folder, counts):
+    """A folder with the first images of each class: counts gives their number for each split; None: all."""
+    for split, count in counts.items():
+        for kind in sorted((images / split).iterdir()):
+            (folder / split / kind.name).mkdir(parents=True)
+            for image in sorted(kind.iterdir())[:count]:
+                (folder / split / kind.name / image.name).symlink_to(image.resolve())
+    return folder
+
+
 def launcher(ranks, link=SHARED, ranks_per_node=1, mpirun=""):
     """The words that start a command on `ranks` ranks. link: SHARED, or a rate of tests/nodes.sh, which puts
     ranks_per_node ranks on each node. mpirun: further arguments of mpirun, such as hosts; link is then

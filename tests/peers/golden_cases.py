@@ -59,6 +59,17 @@ def name_hash(name):
     return value
 
 
+def philox(words, keys):
+    """Ten rounds of Philox (core/random.h). words: four uint64 arrays."""
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    for _ in range(10):
+        first, second = np.uint64(0xD2511F53) * words[0], np.uint64(0xCD9E8D57) * words[2]
+        words = [(second >> shift) ^ words[1] ^ np.uint64(keys[0]), second & low,
+                 (first >> shift) ^ words[3] ^ np.uint64(keys[1]), first & low]
+        keys = [(keys[0] + 0x9E3779B9) % 2**32, (keys[1] + 0xBB67AE85) % 2**32]
+    return words
+
+
 def random_bits(seed, name, count):
     """uint32 [count]"""
     low = np.uint64(0xFFFFFFFF)
@@ -67,12 +78,7 @@ def random_bits(seed, name, count):
     purpose = name_hash(name)
     words = [blocks & low, blocks >> shift, np.full_like(blocks, purpose & 0xFFFFFFFF),
              np.full_like(blocks, purpose >> 32)]
-    keys = [seed & 0xFFFFFFFF, seed >> 32]
-    for _ in range(10):
-        first, second = np.uint64(0xD2511F53) * words[0], np.uint64(0xCD9E8D57) * words[2]
-        words = [(second >> shift) ^ words[1] ^ np.uint64(keys[0]), second & low,
-                 (first >> shift) ^ words[3] ^ np.uint64(keys[1]), first & low]
-        keys = [(keys[0] + 0x9E3779B9) % 2**32, (keys[1] + 0xBB67AE85) % 2**32]
+    words = philox(words, [seed & 0xFFFFFFFF, seed >> 32])
     return np.stack(words, axis=1).ravel()[:count].astype(np.uint32)
 
 

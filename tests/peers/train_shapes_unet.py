@@ -23,20 +23,9 @@ PRESET = pathlib.Path(__file__).parents[2] / "launch" / "presets" / "shapes_unet
 SIDE, KINDS, BATCH = 64, 3, 32
 
 
-def philox(words, keys):
-    """data/formats/shapes.cpp and core/random.h; words: four uint64 arrays."""
-    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-    for _ in range(10):
-        first, second = np.uint64(0xD2511F53) * words[0], np.uint64(0xCD9E8D57) * words[2]
-        words = [(second >> shift) ^ words[1] ^ np.uint64(keys[0]), second & low,
-                 (first >> shift) ^ words[3] ^ np.uint64(keys[1]), first & low]
-        keys = [(keys[0] + 0x9E3779B9) % 2**32, (keys[1] + 0xBB67AE85) % 2**32]
-    return words
-
-
 def key_for(purpose):
     name, derive = golden_cases.name_hash(purpose), 0x6B657931
-    words = philox([np.full(1, word, np.uint64) for word in (derive, derive, name & 0xFFFFFFFF, name >> 32)], [0, 0])
+    words = golden_cases.philox([np.full(1, word, np.uint64) for word in (derive, derive, name & 0xFFFFFFFF, name >> 32)], [0, 0])
     return [int(words[0][0]), int(words[1][0])]
 
 
@@ -47,7 +36,7 @@ def shapes(split, count):
     def words(index, blocks):
         blocks = np.asarray(blocks, np.uint64)
         zero = np.zeros_like(blocks)
-        return np.stack(philox([blocks, zero, zero + np.uint64(index), zero], key), 1).astype(np.int64)
+        return np.stack(golden_cases.philox([blocks, zero, zero + np.uint64(index), zero], key), 1).astype(np.int64)
 
     rows, columns = np.mgrid[:SIDE, :SIDE]
     images, masks = np.empty((count, SIDE, SIDE, 3), np.uint8), np.zeros((count, SIDE, SIDE), np.uint8)
