@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-# Fewer steps and images. Each must occur in some page, which the test checks for the page that it belongs to.
+# Fewer steps and images.
 SHORTER = [
     (r"(photos\.py photos)", r"\1 --train 140 --test 20"),
     (r"train\.steps=(\$\(\([^)]*\)\)|\d+)", "train.steps=6"),
