@@ -174,9 +174,24 @@ std::string layer_value_text(const LayerValue& value) {
   return std::visit(Printer{}, value);
 }
 
+// A name of a layer is what TOML takes as a key without quotes.
+std::string key_text(const std::string& key) { return is_layer_name(key) ? key : detail::quoted(key); }
+
 }  // namespace
 
+// toml++ 3.3 measures an array before it prints it, which is undefined for numbers below 0.1. So it prints
+// only single values here.
 std::string toml_value(const toml::node& node) {
+  std::vector<std::string> parts;
+  if (const toml::array* list = node.as_array()) {
+    for (const toml::node& each : *list) parts.push_back(toml_value(each));
+    return parts.empty() ? "[]" : fmt::format("[ {} ]", fmt::join(parts, ", "));
+  }
+  if (const toml::table* table = node.as_table()) {
+    for (const auto& [key, each] : *table)
+      parts.push_back(fmt::format("{} = {}", key_text(std::string(key.str())), toml_value(each)));
+    return parts.empty() ? "{}" : fmt::format("{{ {} }}", fmt::join(parts, ", "));
+  }
   std::ostringstream out;
   out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);  // "text", not 'text'
   return one_line(out.str());

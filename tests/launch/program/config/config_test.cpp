@@ -413,6 +413,8 @@ TEST(Config, ValuesOfTheWrongTypeAreRefused) {
       {"comm.overlap=yes", {"comm.overlap = \"yes\"", "true", "false"}},
       {"comm.bucket_mib=[1, 25]", {"comm.bucket_mib = [ 1, 25 ]", "3", "0", "65536"}},
       {"comm.bucket_mib=25", {"comm.bucket_mib = 25", "3", "0", "65536"}},
+      {"comm.bucket_mib=[0.01, [-0.5], { \"a b\" = 1, c = [] }]",
+       {"comm.bucket_mib = [ 0.01, [ -0.5 ], { \"a b\" = 1, c = [] } ]", "3", "0", "65536"}},
       {"model.freeze=conv1", {"model.freeze = \"conv1\""}},
       {"model.freeze=[1]", {"model.freeze = [ 1 ]"}},
       {"schedule.milestones=[\"a\"]", {"schedule.milestones = [ \"a\" ]", "0", "1000000"}},
