@@ -104,6 +104,12 @@ TEST(NcclEmulatorCalls, UnemulatedConfigurationsAreRefused) {
     config.blocking = 1;
     config.maxCTAs = 0;
     EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+    config.maxCTAs = NCCL_CONFIG_UNDEF_INT;
+    config.minCTAs = 4;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument) << "without maxCTAs";
+    config.minCTAs = NCCL_CONFIG_UNDEF_INT;
+    config.CTAPolicy = 3;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
     EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 1, nullptr), ncclInvalidArgument);
     config.magic = 0;
     EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
@@ -232,6 +238,31 @@ TEST(NcclEmulatorCalls, GraphsKeepRegisteredMemoryOfTheirOperations) {
         << "a captured transfer receives into this memory";
     EXPECT_EQ(cudaGraphExecDestroy(transfers), cudaSuccess);
     EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclSuccess);
+  });
+}
+
+TEST(NcclEmulatorCalls, WindowsNeedAlignedMemoryOfNccl) {
+  alone([](TestRank& rank) {
+    void* data = nullptr;
+    ncclWindow_t window = nullptr;
+    const auto make = [&](void* begin, int flags) {
+      return ncclCommWindowRegister(rank.comm, begin, 400, &window, flags);
+    };
+    ASSERT_EQ(ncclMemAlloc(&data, 40'000), ncclSuccess);
+    EXPECT_EQ(make(rank.memory(std::vector<float>(100)), NCCL_WIN_COLL_SYMMETRIC), ncclInvalidArgument)
+        << "cudaMalloc() hides the physical memory";
+    EXPECT_EQ(make(static_cast<float*>(data) + 1, NCCL_WIN_COLL_SYMMETRIC), ncclInvalidArgument);
+    EXPECT_EQ(make(data, 2), ncclInvalidArgument);
+    ASSERT_EQ(make(data, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
+    EXPECT_EQ(ncclMemFree(data), ncclInvalidUsage) << "registered";
+    EXPECT_EQ(rank.all_reduce(static_cast<float*>(data), 100), ncclSuccess);
+    EXPECT_EQ(rank.synchronize(), cudaSuccess);
+    EXPECT_EQ(ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
+    EXPECT_EQ(ncclCommWindowDeregister(rank.comm, window), ncclInvalidArgument) << "twice";
+    ASSERT_EQ(make(rank.memory(std::vector<float>(100)), NCCL_WIN_DEFAULT), ncclSuccess)
+        << "a plain registration takes any memory";
+    EXPECT_EQ(ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
+    EXPECT_EQ(ncclMemFree(data), ncclSuccess);
   });
 }
 

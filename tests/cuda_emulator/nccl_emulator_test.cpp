@@ -351,6 +351,32 @@ TEST_P(NcclEmulator, SeveralCommunicatorsAreIndependent) {
   });
 }
 
+// A split by the parity of ranks, with the order of ranks reversed; the last rank is in no group.
+TEST_P(NcclEmulator, SplitsByColourAndOrdersByKey) {
+  run([](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, ranks());
+    const bool alone = number == ranks() - 1;
+    ncclComm_t group = nullptr;
+    ASSERT_EQ(ncclCommSplit(rank.comm, alone ? NCCL_SPLIT_NOCOLOR : number % 2, -number, &group, nullptr),
+              ncclSuccess);
+    ASSERT_EQ(group == nullptr, alone);
+    if (alone) return rank.barrier();
+    std::vector<float> members;
+    for (int each = ranks() - 2; each >= 0; --each)
+      if (each % 2 == number % 2) members.push_back(static_cast<float>(each));
+    const std::size_t size = members.size();
+    int count = 0;
+    EXPECT_EQ(ncclCommCount(group, &count), ncclSuccess);
+    EXPECT_EQ(static_cast<std::size_t>(count), size);
+    const float* mine = rank.memory(std::vector<float>(1, static_cast<float>(number)));
+    float* all = rank.memory(std::vector<float>(size));
+    EXPECT_EQ(ncclAllGather(mine, all, 1, ncclFloat32, group, rank.stream), ncclSuccess);
+    EXPECT_EQ(rank.read(all, size), members);
+    EXPECT_EQ(ncclCommDestroy(group), ncclSuccess);
+    rank.barrier();
+  });
+}
+
 // Like NCCL, calls of one communicator on several streams run in call order.
 TEST_P(NcclEmulator, KeepsTheCallOrderOfACommunicatorAcrossStreams) {
   run([](Lobby& lobby, int number) {

@@ -32,6 +32,15 @@ struct Mistake {
   void (*call)(TestRank& rank, float* data, float* result);
 };
 
+// Memory in a window of the rank's communicator.
+float* window_of(TestRank& rank) {
+  void* data = nullptr;
+  ncclWindow_t window = nullptr;
+  EXPECT_EQ(ncclMemAlloc(&data, 4000), ncclSuccess);
+  EXPECT_EQ(ncclCommWindowRegister(rank.comm, data, 4000, &window, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
+  return static_cast<float*>(data);
+}
+
 // One operation on each rank, because later ones may report the broken device instead.
 const Mistake kMistakes[] = {
     {"Counts",
@@ -89,6 +98,18 @@ const Mistake kMistakes[] = {
        void* handle = nullptr;
        if (rank.rank == 0) ncclCommRegister(rank.comm, data, 400, &handle);
        rank.all_reduce(data, 100);
+     }},
+    {"InAWindowOnOneRank",
+     [](TestRank& rank, float* data, float*) {
+       float* window = window_of(rank);
+       rank.all_reduce(rank.rank == 0 ? window : data, 100);
+     }},
+    {"PlacesInWindows",
+     [](TestRank& rank, float*, float*) { rank.all_reduce(window_of(rank) + rank.rank, 100); }},
+    {"WindowsInAnotherOrder",
+     [](TestRank& rank, float*, float*) {
+       float* const windows[] = {window_of(rank), window_of(rank)};
+       rank.all_reduce(windows[rank.rank], 100);
      }},
 };
 

@@ -63,6 +63,8 @@ std::string describe(const Call& call) {
   if (call.op >= 0) text += fmt::format(", {}", kOps.at(static_cast<std::size_t>(call.op)));
   if (call.root >= 0) text += fmt::format(", root {}", call.root);
   text += call.captured ? "), captured" : fmt::format("), call {}", call.number);
+  if (call.symmetric())
+    return text + fmt::format(", in windows at {} and {}", call.send_place, call.recv_place);
   return text + (call.registered ? ", registered" : ", not registered");
 }
 

@@ -25,7 +25,12 @@ struct Call {
   std::uint64_t number = 0;  // number among this rank's uncaptured calls, empty ones included; 0: captured
   bool captured = false;
   bool registered = false;  // all of this rank's memory is registered
+  // The places in symmetric windows of the memory that peers access, which must be equal on all ranks; 0
+  // where they do not. -1: the collective does not use windows.
+  std::int64_t send_place = -1;
+  std::int64_t recv_place = -1;
 
+  bool symmetric() const { return recv_place >= 0; }
   bool operator==(const Call&) const = default;
 };
 

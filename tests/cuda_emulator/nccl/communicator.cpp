@@ -15,6 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kNap{50};         // interval at which a waiting rank checks for an abort
+constexpr milliseconds kHostNap{2};      // the same, outside of streams
 constexpr milliseconds kLookEvery{200};  // interval of checks for lost peers
 constexpr milliseconds kPatience{2000};  // limit for destroyed graphs that still run
 constexpr milliseconds kSayAfter{200};   // time after which waiting for graphs is reported
@@ -46,10 +47,11 @@ std::int64_t now_in_milliseconds() {
 
 }  // namespace
 
-EmulatedCommunicator::EmulatedCommunicator(const ncclUniqueId& id, int rank, int ranks, int channels)
+EmulatedCommunicator::EmulatedCommunicator(const ncclUniqueId& id, int rank, int ranks,
+                                           const CommunicatorSettings& settings)
     : rank_(rank),
       ranks_(ranks),
-      channels_(static_cast<std::size_t>(channels)),
+      settings_(settings),
       device_(current_device_of_thread()),
       memory_(device_),
       segment_(id, ranks),
@@ -159,6 +161,19 @@ std::string EmulatedCommunicator::find_lost_peer(Need need) const {
 
 bool EmulatedCommunicator::meet() { return arrive(); }
 
+void EmulatedCommunicator::meet_on_host(const char* function) {
+  const std::uint32_t mine = ++segment_.member(rank_).host_meetings;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    while (segment_.member(peer).host_meetings < mine) {
+      const std::string lost =
+          ledger_.aborted() ? "the communicator was aborted" : find_lost_peer(Need::to_go_on);
+      if (!lost.empty() && segment_.member(peer).host_meetings < mine)
+        throw NcclError(ncclRemoteError, fmt::format("{} of rank {}: {}", function, rank_, lost));
+      segment_.sleep(segment_.meeting().passed, kHostNap);
+    }
+  }
+}
+
 void EmulatedCommunicator::count() {
   ++collectives_;
   if (!async_fault_ || collectives_ != async_fault_->after) return;
@@ -224,11 +239,53 @@ void EmulatedCommunicator::abort() {
   wait_for_graphs("ncclCommAbort");
 }
 
-void* EmulatedCommunicator::add_registration(const void* data, std::size_t bytes) {
+void* EmulatedCommunicator::add(const Range& range) {
   const std::lock_guard lock(mutex_);
   void* handle = reinterpret_cast<void*>(++handles_);
-  registrations_[handle] = {static_cast<const std::byte*>(data), bytes};
+  registrations_[handle] = range;
   return handle;
+}
+
+void* EmulatedCommunicator::add_registration(const void* data, std::size_t bytes) {
+  return add({.data = static_cast<const std::byte*>(data), .bytes = bytes});
+}
+
+void* EmulatedCommunicator::add_window(const void* data, std::size_t bytes) {
+  meet_on_host("ncclCommWindowRegister");
+  return add({.data = static_cast<const std::byte*>(data), .bytes = bytes, .window = windows_++});
+}
+
+std::int64_t EmulatedCommunicator::place_in_windows(const void* data, std::size_t bytes) {
+  constexpr std::int64_t kApart = std::int64_t{1} << 40;
+  const auto* begin = static_cast<const std::byte*>(data);
+  const std::lock_guard lock(mutex_);
+  for (const auto& [handle, range] : registrations_) {
+    if (range.window >= 0 && range.data <= begin && begin + bytes <= range.data + range.bytes)
+      return range.window * kApart + (begin - range.data);
+  }
+  return -1;
+}
+
+std::shared_ptr<EmulatedCommunicator> EmulatedCommunicator::split(int colour, int key,
+                                                                  const CommunicatorSettings& settings) {
+  Member& me = segment_.member(rank_);
+  me.colour = colour;
+  me.key = key;
+  meet_on_host("ncclCommSplit");
+  std::vector<std::pair<int, int>> group;  // keys and ranks
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Member& member = segment_.member(rank);
+    if (member.colour == colour) group.emplace_back(member.key, rank);
+  }
+  std::sort(group.begin(), group.end());
+  const bool grouped = colour != NCCL_SPLIT_NOCOLOR;
+  if (grouped && group.front().second == rank_) me.split_id = Segment::create();
+  meet_on_host("ncclCommSplit");
+  if (!grouped) return nullptr;
+  const auto place = std::find(group.begin(), group.end(), std::pair(key, rank_)) - group.begin();
+  const ncclUniqueId id = segment_.member(group.front().second).split_id;
+  return std::make_shared<EmulatedCommunicator>(id, static_cast<int>(place), static_cast<int>(group.size()),
+                                                settings);
 }
 
 void EmulatedCommunicator::remove_registration(void* handle) {
@@ -237,15 +294,14 @@ void EmulatedCommunicator::remove_registration(void* handle) {
     const std::lock_guard lock(mutex_);
     const auto found = registrations_.find(handle);
     if (found == registrations_.end()) {
-      throw NcclError(
-          ncclInvalidArgument,
-          "ncclCommDeregister: the handle does not belong to this communicator or was deregistered");
+      throw NcclError(ncclInvalidArgument,
+                      "deregistration: the handle does not belong to this communicator or was deregistered");
     }
     range = found->second;
   }
   if (ledger_.uses_after(range.data, range.bytes, kPatience)) {
     throw NcclError(ncclInvalidUsage,
-                    fmt::format("ncclCommDeregister: operations of rank {} that have not run, or are "
+                    fmt::format("deregistration: operations of rank {} that have not run, or are "
                                 "in CUDA graphs, use the memory",
                                 rank_));
   }

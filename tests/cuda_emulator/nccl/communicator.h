@@ -42,16 +42,25 @@ class MeetingOrder {
   std::vector<char> addresses_;
 };
 
+struct CommunicatorSettings {
+  int channels = 2;  // number of blocks of each operation; NCCL's own number depends on the links
+  int cta_policy = NCCL_CTA_POLICY_DEFAULT;
+};
+
 class EmulatedCommunicator {
  public:
   // Uses the calling thread's device. Returns when all ranks have joined. Throws NcclError.
-  // channels: number of blocks of each operation.
-  EmulatedCommunicator(const ncclUniqueId& id, int rank, int ranks, int channels);
+  EmulatedCommunicator(const ncclUniqueId& id, int rank, int ranks, const CommunicatorSettings& settings);
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_; }
-  std::size_t channels() const { return channels_; }
+  const CommunicatorSettings& settings() const { return settings_; }
+  std::size_t channels() const { return static_cast<std::size_t>(settings_.channels); }
+  // True if copy engines move the data of this call, which then needs no blocks.
+  bool uses_copy_engines(const Call& call) const {
+    return settings_.cta_policy == NCCL_CTA_POLICY_ZERO && call.kind == Kind::all_gather && call.symmetric();
+  }
   const Segment& segment() const { return segment_; }
   const Ring& ring() const { return ring_; }
   Ledger& ledger() { return ledger_; }
@@ -89,9 +98,19 @@ class EmulatedCommunicator {
   // Ends all waits for peers. Returns when no operation runs.
   void abort();
 
-  // Throws NcclError.
+  // Throws NcclError. add_window() returns when all ranks have called it, as NCCL does; ranks that are
+  // several nodes get a plain registration.
   void* add_registration(const void* data, std::size_t bytes);
+  void* add_window(const void* data, std::size_t bytes);
   void remove_registration(void* handle);
+  // The place in symmetric windows, equal for equal offsets in windows that were registered in the same
+  // order; -1: some of these bytes are in no window.
+  std::int64_t place_in_windows(const void* data, std::size_t bytes);
+  bool has_windows() const { return ring_.nodes == 1; }
+
+  // The part of this rank in a new communicator of the ranks with the same colour, ordered by key and rank;
+  // null for NCCL_SPLIT_NOCOLOR. All ranks must call it. Throws NcclError.
+  std::shared_ptr<EmulatedCommunicator> split(int colour, int key, const CommunicatorSettings& settings);
   bool registered(const void* data, std::size_t bytes);
   bool overlaps_registration(const void* data, std::size_t bytes);
 
@@ -99,6 +118,7 @@ class EmulatedCommunicator {
   struct Range {
     const std::byte* data;
     std::size_t bytes;
+    std::int64_t window = -1;  // number of the symmetric window; -1: a plain registration
   };
   // The reason to check peers. to_go_on: a wait fails if a peer has destroyed or aborted the communicator.
   // to_look: only peers whose processes have ended count.
@@ -112,6 +132,9 @@ class EmulatedCommunicator {
   void refuse_shared_devices() const;
   int count_nodes() const;
   bool arrive();
+  // Waits for all ranks outside of streams. Throws NcclError.
+  void meet_on_host(const char* function);
+  void* add(const Range& range);
   bool worth_waiting(std::uint32_t seen);
   void wait_for_graphs(const char* function);
   std::string look_for_lost_peer(Need need);
@@ -119,7 +142,7 @@ class EmulatedCommunicator {
 
   int rank_;
   int ranks_;
-  std::size_t channels_;
+  CommunicatorSettings settings_;
   int device_;
   LibraryMemory memory_;  // memory of the channels
   Segment segment_;
@@ -144,6 +167,7 @@ class EmulatedCommunicator {
   std::string error_message_;
   std::map<void*, Range> registrations_;
   std::uintptr_t handles_ = 0;
+  std::int64_t windows_ = 0;
 };
 
 }  // namespace lockstep::emulator

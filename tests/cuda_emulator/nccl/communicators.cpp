@@ -19,7 +19,8 @@ void check_number(int value, int least, int most, const char* name) {
   throw NcclError(ncclInvalidArgument, fmt::format("{} = {}", name, value));
 }
 
-// Accepts options that only affect times, and refuses options that would change the behaviour.
+// Accepts options that only affect times, and refuses options that would change the behaviour. Like NCCL, it
+// refuses minCTAs without maxCTAs, which it reads as the smallest integer.
 void check_config(const ncclConfig_t& config) {
   if (config.magic != 0xcafebeef || config.size != sizeof(ncclConfig_t)) {
     throw NcclError(ncclInvalidArgument,
@@ -30,24 +31,22 @@ void check_config(const ncclConfig_t& config) {
   check_number(config.minCTAs, 1, 64, "minCTAs");
   check_number(config.maxCTAs, 1, 64, "maxCTAs");
   check_number(config.nvlsCTAs, 1, 64, "nvlsCTAs");
-  check_number(config.CTAPolicy, 0, 3, "CTAPolicy");
-  const bool both = config.minCTAs != NCCL_CONFIG_UNDEF_INT && config.maxCTAs != NCCL_CONFIG_UNDEF_INT;
-  if (both && config.minCTAs > config.maxCTAs)
-    throw NcclError(ncclInvalidArgument, "minCTAs is larger than maxCTAs");
+  check_number(config.CTAPolicy, NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_ZERO, "CTAPolicy");
+  check_number(config.splitShare, 0, 1, "splitShare");
+  if (config.minCTAs > config.maxCTAs) throw NcclError(ncclInvalidArgument, "minCTAs is larger than maxCTAs");
   if (config.blocking == 0) throw NcclError(ncclInvalidUsage, "blocking = 0 is not emulated");
   if (config.netName != nullptr && std::string(config.netName) != "Socket") {
     throw NcclError(ncclInvalidUsage, fmt::format("the network {} is not emulated", config.netName));
   }
 }
 
-// The number of blocks of each operation. NCCL's own number depends on the links.
-int channels_of(const ncclConfig_t* config) {
-  constexpr int kChannels = 2;
-  if (config == nullptr) return kChannels;
-  int channels = kChannels;
-  if (config->minCTAs != NCCL_CONFIG_UNDEF_INT) channels = std::max(channels, config->minCTAs);
-  if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT) channels = std::min(channels, config->maxCTAs);
-  return channels;
+CommunicatorSettings settings_of(const ncclConfig_t& config) {
+  CommunicatorSettings settings;
+  int& channels = settings.channels;
+  if (config.minCTAs != NCCL_CONFIG_UNDEF_INT) channels = std::max(channels, config.minCTAs);
+  if (config.maxCTAs != NCCL_CONFIG_UNDEF_INT) channels = std::min(channels, config.maxCTAs);
+  if (config.CTAPolicy != NCCL_CONFIG_UNDEF_INT) settings.cta_policy = config.CTAPolicy;
+  return settings;
 }
 
 ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
@@ -62,7 +61,8 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclU
     }
     if (in_group()) throw NcclError(ncclInvalidUsage, "creating communicators in a group is not emulated");
     if (config != nullptr) check_config(*config);
-    *comm = add_handle(std::make_shared<EmulatedCommunicator>(id, rank, ranks, channels_of(config)));
+    *comm = add_handle(std::make_shared<EmulatedCommunicator>(
+        id, rank, ranks, config == nullptr ? CommunicatorSettings{} : settings_of(*config)));
     return ncclSuccess;
   } catch (const NcclError& error) {
     return complain(error.status, fmt::format("{}: {}", function, error.what()));
@@ -131,6 +131,27 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   return init("ncclCommInitRankConfig", comm, ranks, id, rank, config);
+}
+
+// Without a configuration the new communicator has its parent's.
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new_comm, ncclConfig_t* config) {
+  if (const ncclResult_t fault = requested_fault("ncclCommSplit")) return fault;
+  const CommunicatorPointer communicator = find_handle(comm);
+  if (!communicator) return refuse_handle("ncclCommSplit", comm);
+  const Unseen unseen;
+  try {
+    if (new_comm == nullptr) throw NcclError(ncclInvalidArgument, "the pointer for the communicator is null");
+    *new_comm = nullptr;
+    if (color < NCCL_SPLIT_NOCOLOR) throw NcclError(ncclInvalidArgument, fmt::format("color {}", color));
+    if (in_group()) throw NcclError(ncclInvalidUsage, "splitting communicators in a group is not emulated");
+    if (config != nullptr) check_config(*config);
+    const CommunicatorSettings settings = config == nullptr ? communicator->settings() : settings_of(*config);
+    if (std::shared_ptr<EmulatedCommunicator> part = communicator->split(color, key, settings))
+      *new_comm = add_handle(std::move(part));
+    return ncclSuccess;
+  } catch (const NcclError& error) {
+    return complain(error.status, fmt::format("ncclCommSplit: {}", error.what()));
+  }
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {

@@ -53,6 +53,19 @@ void remember(void* data, std::size_t bytes) {
   allocated().bytes[data] = bytes;
 }
 
+// True if all of the memory is from one call of ncclMemAlloc, and begins at a multiple of this many bytes.
+bool allocated_here(const void* data, std::size_t bytes, std::size_t alignment) {
+  const Unseen unseen;
+  const auto* begin = static_cast<const std::byte*>(data);
+  const std::lock_guard lock(allocated().mutex);
+  for (const auto& [address, size] : allocated().bytes) {
+    const auto* first = static_cast<const std::byte*>(address);
+    if (first <= begin && begin + bytes <= first + size)
+      return static_cast<std::size_t>(begin - first) % alignment == 0;
+  }
+  return false;
+}
+
 }  // namespace
 }  // namespace lockstep::emulator
 
@@ -107,4 +120,42 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
   } catch (const NcclError& error) {
     return complain(error.status, error.what());
   }
+}
+
+// NCCL needs the physical allocation of the memory, which cudaMalloc() hides.
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t bytes, ncclWindow_t* window,
+                                    int flags) {
+  if (const ncclResult_t fault = requested_fault("ncclCommWindowRegister")) return fault;
+  const CommunicatorPointer communicator = find_handle(comm);
+  if (!communicator) return refuse_handle("ncclCommWindowRegister", comm);
+  if (window == nullptr || flags < NCCL_WIN_DEFAULT || flags > NCCL_WIN_COLL_SYMMETRIC) {
+    return complain(
+        ncclInvalidArgument,
+        fmt::format("ncclCommWindowRegister: the pointer for the window is null, or flags are {}", flags));
+  }
+  const bool symmetric = flags == NCCL_WIN_COLL_SYMMETRIC && communicator->has_windows();
+  void* handle = nullptr;
+  if (!symmetric) {
+    const ncclResult_t status = ncclCommRegister(comm, data, bytes, &handle);
+    *window = static_cast<ncclWindow_t>(handle);
+    return status;
+  }
+  if (!allocated_here(data, bytes, NCCL_WIN_REQUIRED_ALIGNMENT)) {
+    return complain(ncclInvalidArgument,
+                    fmt::format("ncclCommWindowRegister: {} bytes at {} are not from ncclMemAlloc, "
+                                "or do not begin at a multiple of {} bytes of it",
+                                bytes, data, NCCL_WIN_REQUIRED_ALIGNMENT));
+  }
+  const Unseen unseen;
+  try {
+    *window = static_cast<ncclWindow_t>(communicator->add_window(data, bytes));
+    return ncclSuccess;
+  } catch (const NcclError& error) {
+    return complain(error.status, error.what());
+  }
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  if (const ncclResult_t fault = requested_fault("ncclCommWindowDeregister")) return fault;
+  return ncclCommDeregister(comm, window);
 }

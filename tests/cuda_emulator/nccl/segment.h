@@ -28,7 +28,10 @@ struct alignas(64) Member {
   Process process;
   std::uint64_t host;
   int device;
-  Call calls[2];  // by parity: the call whose first chunk this is
+  std::atomic<std::uint32_t> host_meetings;  // of which this rank has arrived
+  int colour, key;                           // of ncclCommSplit
+  ncclUniqueId split_id;                     // from the first rank of a colour
+  Call calls[2];                             // by parity: the call whose first chunk this is
 };
 
 // The meeting point of all ranks. Waiting ranks sleep on `passed`.

@@ -36,6 +36,13 @@ class Submitted {
     if (!begin()) return;
     const End end{*this};
     const Operation& operation = entry_.operation;
+    if (communicator_->uses_copy_engines(operation.call)) {
+      {
+        const Unseen unseen;
+        count_copied_collective();
+      }
+      return Exchange(*communicator_, operation).run();
+    }
     const Residence blocks(communicator_->device(), Residence::Kind::collective, communicator_->channels(),
                            name_of(operation.call.kind),
                            [this] { return communicator_->ledger().aborted(); });
@@ -166,6 +173,26 @@ bool all_registered(EmulatedCommunicator& communicator, const Operation& operati
          (operation.recv_bytes == 0 || communicator.registered(operation.recv, operation.recv_bytes));
 }
 
+// NCCL has kernels for symmetric windows for these collectives, if both buffers are in windows.
+bool has_symmetric_kernel(const Call& call) {
+  if (call.kind == Kind::all_gather) return true;
+  const bool sums = call.op == ncclSum &&
+                    (call.type == ncclFloat32 || call.type == ncclFloat16 || call.type == ncclBfloat16);
+  return sums && (call.kind == Kind::all_reduce || call.kind == Kind::reduce_scatter);
+}
+
+// Peers read what a rank sends to a reduction, and write what it receives except in a reduce-scatter.
+void find_windows(EmulatedCommunicator& communicator, Operation& operation) {
+  Call& call = operation.call;
+  if (!has_symmetric_kernel(call)) return;
+  const Unseen unseen;
+  const std::int64_t send = communicator.place_in_windows(operation.send, operation.send_bytes);
+  const std::int64_t recv = communicator.place_in_windows(operation.recv, operation.recv_bytes);
+  if (send < 0 || recv < 0) return;
+  call.send_place = call.kind == Kind::all_gather ? 0 : send;
+  call.recv_place = call.kind == Kind::reduce_scatter ? 0 : recv;
+}
+
 // Read once, like in NCCL.
 bool orders_launches() {
   static const bool orders = [] {
@@ -183,6 +210,7 @@ ncclResult_t give_to_stream(const CommunicatorPointer& communicator, Operation o
   call.captured = is_captured(stream);
   call.number = call.captured ? 0 : communicator->next_number();
   call.registered = all_registered(*communicator, operation);
+  find_windows(*communicator, operation);
   const Hidden<std::shared_ptr<Submitted>> submitted = [&] {
     const Unseen unseen;
     return Hidden(std::make_shared<Submitted>(communicator.get(), operation));

@@ -138,6 +138,7 @@ struct Books {
   std::uint64_t streams_made = 0;
   int held_back = 0;  // number of HeldBack objects
   std::uint64_t spinning_waits = 0;
+  std::uint64_t copied_collectives = 0;
 };
 
 Books& books();

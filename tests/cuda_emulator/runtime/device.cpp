@@ -105,7 +105,8 @@ void report() {
     device_allocations += allocation.device >= 0 ? 1 : 0;
   const std::string line = "{\"contexts\": [" + contexts +
                            "], \"device_allocations\": " + std::to_string(device_allocations) +
-                           ", \"spinning_waits\": " + std::to_string(books().spinning_waits) + "}\n";
+                           ", \"spinning_waits\": " + std::to_string(books().spinning_waits) +
+                           ", \"copied_collectives\": " + std::to_string(books().copied_collectives) + "}\n";
   const int file = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
   if (file < 0) return;
   if (write(file, line.data(), line.size()) < 0) std::perror("emulated GPU: LOCKSTEP_EMULATED_REPORT");
@@ -174,6 +175,11 @@ void count_wait(int device) {
   const BooksLock lock;
   const unsigned flags = books().devices[static_cast<std::size_t>(device)].flags;
   if ((flags & cudaDeviceScheduleMask) != cudaDeviceScheduleBlockingSync) ++books().spinning_waits;
+}
+
+void count_copied_collective() {
+  const BooksLock lock;
+  ++books().copied_collectives;
 }
 
 std::uint64_t spinning_waits() {

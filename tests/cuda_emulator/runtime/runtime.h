@@ -111,5 +111,7 @@ std::uint64_t filled_bytes();
 // The number of waits of this process for streams, events and devices that would keep a core busy with a real
 // GPU, however short they are.
 std::uint64_t spinning_waits();
+// Counts, for the report, a collective that copy engines run.
+void count_copied_collective();
 
 }  // namespace lockstep::emulator
