@@ -26,12 +26,31 @@ struct WorldOptions {
   std::chrono::seconds start_limit = std::chrono::minutes(5);
 };
 
+// What NCCL knows of the memory from Communicator::allocate(). window: it is symmetric memory, which peers of
+// the same node read and write directly; between nodes as registered. registered: NCCL can use it without
+// copies. plain: nothing. See comm/nccl/configuration.md.
+enum class RegisteredMemory { window, registered, plain };
+inline constexpr std::string_view kRegisteredMemoryWords[] = {"window", "registered", "plain"};
+constexpr std::span<const std::string_view> words_of(RegisteredMemory) { return kRegisteredMemoryWords; }
+
+// NCCL_CTA_POLICY_DEFAULT, _EFFICIENCY and _ZERO.
+enum class CtaPolicy { standard, efficiency, zero };
+inline constexpr std::string_view kCtaPolicyWords[] = {"default", "efficiency", "zero"};
+constexpr std::span<const std::string_view> words_of(CtaPolicy) { return kCtaPolicyWords; }
+
 // How ranks communicate between devices.
 struct DeviceCommunicatorOptions {
-  // Thread blocks a collective may occupy, and so take from compute; 0: NCCL's own choice.
+  // Thread blocks that a collective occupies at least and at most, and so takes from compute, and those of
+  // reductions in the switch (NVLink SHARP); 0: NCCL's own choice.
+  int min_ctas = 0;
   int max_ctas = 0;
-  // True if allocate() registers its memory with NCCL, which then needs fewer thread blocks.
-  bool register_memory = true;
+  int nvls_ctas = 0;
+  // Thread blocks of a cluster; 0: no clusters; -1: NCCL's own choice.
+  int cga_cluster_size = -1;
+  CtaPolicy cta_policy = CtaPolicy::standard;
+  // Service level of InfiniBand, or type of service of RoCE; -1: NCCL's own choice.
+  int traffic_class = -1;
+  RegisteredMemory memory = RegisteredMemory::window;
   // Lets several ranks use one device: NCCL treats each as a separate node, and data goes over sockets.
   // Results are right, times are meaningless.
   bool share_device = false;

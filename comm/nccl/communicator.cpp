@@ -9,6 +9,7 @@
 
 #include "comm/gradients/partition.h"
 #include "comm/nccl/check.h"
+#include "comm/nccl/configuration.h"
 #include "core/backend_factories.h"
 #include "core/cuda/check.h"
 #include "core/log.h"
@@ -51,7 +52,13 @@ void order_launches() {
   std::call_once(once, [] { setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0); });
 }
 
-ncclComm_t connect(Device device, Communicator& host, int max_ctas) {
+int library_version() {
+  int version = 0;
+  NCCL_CHECK(ncclGetVersion(&version));
+  return version;
+}
+
+ncclComm_t connect(Device device, Communicator& host, const DeviceCommunicatorOptions& options) {
   make_current(device);
   order_launches();
   ncclUniqueId id = {};
@@ -59,9 +66,7 @@ ncclComm_t connect(Device device, Communicator& host, int max_ctas) {
   host.broadcast(&id, sizeof(id), DType::u8, 0);
   host.stream().synchronize();
 
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 1;
-  if (max_ctas > 0) config.maxCTAs = max_ctas;
+  ncclConfig_t config = nccl_configuration(options, "lockstep", library_version());
   ncclComm_t communicator = nullptr;
   const ncclResult_t status = ncclCommInitRankConfig(&communicator, host.size(), id, host.rank(), &config);
   if (status == ncclInvalidUsage) {
@@ -78,15 +83,22 @@ void log_failure(const char* call, ncclResult_t status) {
   if (status != ncclSuccess) log::warning("{}: {}", call, nccl_words(status));
 }
 
+void deregister(ncclComm_t communicator, RegisteredMemory kind, void* handle) noexcept {
+  if (communicator == nullptr || handle == nullptr) return;
+  if (kind == RegisteredMemory::window)
+    log_failure("ncclCommWindowDeregister", deregister_window(communicator, handle));
+  else
+    log_failure("ncclCommDeregister", ncclCommDeregister(communicator, handle));
+}
+
 // ncclMemFree waits for the device, whose collectives may wait for ever for a peer: aborts them first.
-void release(NcclConnection& connection, JobState& job, void* data, void* registration) noexcept {
+void release(NcclConnection& connection, JobState& job, void* data, RegisteredMemory kind,
+             void* handle) noexcept {
   if (connection.busy()) {
     job.abandon("memory was freed while collectives (nccl) were using it");
     connection.abort();
   }
-  if (connection.get() != nullptr && registration != nullptr) {
-    log_failure("ncclCommDeregister", ncclCommDeregister(connection.get(), registration));
-  }
+  deregister(connection.get(), kind, handle);
   log_failure("ncclMemFree", ncclMemFree(data));
 }
 
@@ -157,6 +169,16 @@ void NcclConnection::end() noexcept {
 
 NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
                                    const DeviceCommunicatorOptions& options, EndJob end_job)
+    : NcclCommunicator(device, host, options, std::move(end_job), connect(device, host, options)) {
+  const int version = library_version();
+  options_.memory = usable_memory(options.memory, version);
+  if (host.rank() == 0)
+    for (const std::string& missing : missing_in_nccl(options, version)) log::warning("{}", missing);
+}
+
+NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
+                                   const DeviceCommunicatorOptions& options, EndJob end_job,
+                                   ncclComm_t communicator)
     : Communicator("nccl", host.rank(), host.size(), host.job()),
       device_(device),
       host_(host),
@@ -164,15 +186,9 @@ NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
       end_job_(std::move(end_job)),
       flag_(sizeof(std::int32_t), device),
       stream_(device, StreamUse::communication),
-      connection_(std::make_shared<NcclConnection>(connect(device, host, options.max_ctas), device)) {
+      connection_(std::make_shared<NcclConnection>(communicator, device)) {
   set_nodes(host.node_of_rank());
   watch_.emplace(kWatchInterval, [this] { return healthy(); });
-}
-
-NcclCommunicator::NcclCommunicator(Device device, std::unique_ptr<Communicator> host,
-                                   const DeviceCommunicatorOptions& options, EndJob end_job)
-    : NcclCommunicator(device, *host, options, std::move(end_job)) {
-  own_host_ = std::move(host);
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -195,10 +211,19 @@ void NcclCommunicator::abandon(std::string_view reason) noexcept {
   connection_->abort();
 }
 
+// The group does not share its parent's resources (splitShare), because their collectives would then wait for
+// each other.
 std::unique_ptr<Communicator> NcclCommunicator::split(int colour, int key) {
-  std::unique_ptr<Communicator> group = host_.split(colour, key);
-  if (group == nullptr) return nullptr;
-  return std::unique_ptr<Communicator>(new NcclCommunicator(device_, std::move(group), options_, end_job_));
+  std::unique_ptr<Communicator> host = host_.split(colour, key);
+  make_current(device_);
+  ncclConfig_t config = nccl_configuration(options_, "lockstep group", library_version());
+  ncclComm_t part = nullptr;
+  NCCL_CHECK(
+      ncclCommSplit(connection_->get(), colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &part, &config));
+  if (host == nullptr) return nullptr;
+  std::unique_ptr<NcclCommunicator> group(new NcclCommunicator(device_, *host, options_, end_job_, part));
+  group->own_host_ = std::move(host);
+  return group;
 }
 
 bool NcclCommunicator::healthy() {
@@ -322,35 +347,57 @@ std::uint64_t NcclCommunicator::bytes_sent_by(const Collective& c) const {
   return 0;
 }
 
-Buffer NcclCommunicator::allocate(std::size_t bytes) {
-  if (bytes == 0 || !options_.register_memory) return Buffer(bytes, device_);
-  CHECK(connection_->get() != nullptr, "allocate() was called after the communicator was aborted");
-  make_current(device_);
-  void* data = nullptr;
-  void* registration = nullptr;
-  ncclResult_t status = ncclMemAlloc(&data, bytes);
-  if (status == ncclSuccess) status = ncclCommRegister(connection_->get(), data, bytes, &registration);
+bool NcclCommunicator::succeeded(ncclResult_t status, std::string_view failure) {
   const bool failed = status != ncclSuccess;
   if (failed) cudaGetLastError();  // clears the error, which a later CUDA_CHECK would report
   const int first_failed = first_rank_where(host_, failed);
-  if (first_failed >= 0) {  // NCCL needs registered memory on all ranks, or on none
-    if (first_failed == rank()) {
-      log::warning(
-          "NCCL cannot register the memory of collectives, which may slow down concurrent computation: {}",
-          nccl_words(status));
-    }
-    options_.register_memory = false;
-    if (data != nullptr) release(*connection_, *job(), data, registration);
+  if (first_failed == rank()) log::warning("NCCL {}: {}", failure, nccl_words(status));
+  return first_failed < 0;
+}
+
+// NCCL needs memory registered in the same way on all ranks.
+void* NcclCommunicator::register_memory(void* data, std::size_t bytes) {
+  void* handle = nullptr;
+  if (options_.memory == RegisteredMemory::window) {
+    const ncclResult_t status = register_window(connection_->get(), data, bytes, &handle);
+    if (succeeded(status,
+                  "makes no symmetric window of the memory of collectives, which is registered instead"))
+      return handle;
+    if (status == ncclSuccess) deregister(connection_->get(), options_.memory, handle);
+    options_.memory = RegisteredMemory::registered;
+  }
+  const ncclResult_t status = ncclCommRegister(connection_->get(), data, bytes, &handle);
+  if (succeeded(status,
+                "cannot register the memory of collectives, which may slow down concurrent computation"))
+    return handle;
+  if (status == ncclSuccess) deregister(connection_->get(), options_.memory, handle);
+  options_.memory = RegisteredMemory::plain;
+  return nullptr;
+}
+
+Buffer NcclCommunicator::allocate(std::size_t bytes) {
+  if (bytes == 0 || options_.memory == RegisteredMemory::plain) return Buffer(bytes, device_);
+  CHECK(connection_->get() != nullptr, "allocate() was called after the communicator was aborted");
+  make_current(device_);
+  void* data = nullptr;
+  void* handle = nullptr;
+  if (succeeded(ncclMemAlloc(&data, bytes),
+                "cannot allocate the memory of collectives, which may slow them down"))
+    handle = register_memory(data, bytes);
+  else
+    options_.memory = RegisteredMemory::plain;
+  if (options_.memory == RegisteredMemory::plain) {
+    if (data != nullptr) release(*connection_, *job(), data, options_.memory, nullptr);
     return Buffer(bytes, device_);
   }
   const auto counted = static_cast<std::ptrdiff_t>(bytes);
   detail::count_cuda_memory(device_, counted);
-  Buffer buffer = Buffer::adopt(
-      data, bytes, device_,
-      [connection = connection_, job = job(), registration, device = device_, counted](void* memory) {
-        detail::count_cuda_memory(device, -counted);
-        release(*connection, *job, memory, registration);
-      });
+  Buffer buffer = Buffer::adopt(data, bytes, device_,
+                                [connection = connection_, job = job(), kind = options_.memory, handle,
+                                 device = device_, counted](void* memory) {
+                                  detail::count_cuda_memory(device, -counted);
+                                  release(*connection, *job, memory, kind, handle);
+                                });
   CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda_stream(stream_)));
   stream_.synchronize();  // the memory is zeroed before another stream uses it
   return buffer;

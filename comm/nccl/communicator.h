@@ -63,7 +63,8 @@ class NcclCommunicator final : public Communicator {
   // Reports the reason and ends the job. Called on the Watch's thread.
   using EndJob = std::function<void(const std::string& reason)>;
 
-  // Collective over the ranks of `host`, which outlives this. Uses the job of `host`.
+  // Collective over the ranks of `host`, which outlives this. Uses the job of `host`. Logs options that this
+  // version of NCCL lacks.
   NcclCommunicator(Device device, Communicator& host, const DeviceCommunicatorOptions& options,
                    EndJob end_job);
   ~NcclCommunicator() override;
@@ -71,7 +72,8 @@ class NcclCommunicator final : public Communicator {
   std::string_view name() const override { return "nccl"; }
   Stream& stream() override { return stream_; }
   Communicator& host() override { return host_; }
-  // Memory registered with NCCL, or plain device memory if registration is disabled or fails on any rank.
+  // Memory in a symmetric window; registered memory if windows are disabled or fail on any rank; plain device
+  // memory if that is, too.
   Buffer allocate(std::size_t bytes) override;
   std::unique_ptr<Communicator> split(int colour, int key) override;
   void abandon(std::string_view reason) noexcept override;
@@ -94,8 +96,14 @@ class NcclCommunicator final : public Communicator {
   std::string describe(const char* event, ncclResult_t status);
   std::string last_call();
 
-  NcclCommunicator(Device device, std::unique_ptr<Communicator> host,
-                   const DeviceCommunicatorOptions& options, EndJob end_job);
+  // Owns the connected communicator.
+  NcclCommunicator(Device device, Communicator& host, const DeviceCommunicatorOptions& options,
+                   EndJob end_job, ncclComm_t communicator);
+  // Collective. Registers the memory as options_.memory says, or, if that fails on any rank, in the next
+  // simpler way, which becomes options_.memory. Returns NCCL's handle.
+  void* register_memory(void* data, std::size_t bytes);
+  // Collective: true if the call succeeded on every rank. Else a rank where it failed logs why.
+  bool succeeded(ncclResult_t status, std::string_view failure);
 
   Device device_;
   std::unique_ptr<Communicator> own_host_;  // null unless split() made this

@@ -6,6 +6,7 @@
 #include "comm/mpi/session.h"
 #include "comm/nccl/check.h"
 #include "comm/nccl/communicator.h"
+#include "comm/nccl/configuration.h"
 #include "comm/nccl/sharing.h"
 #include "core/log.h"
 
@@ -32,7 +33,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<MpiSession>
 std::string nccl_version() {
   int version = 0;
   NCCL_CHECK(ncclGetVersion(&version));
-  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+  return nccl_version_text(version);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "comm/nccl/configuration.h"
 #include "comm/nccl/sharing.h"
 #include "core/error.h"
 #include "tests/comm/contract.h"
@@ -51,10 +52,11 @@ INSTANTIATE_TEST_SUITE_P(Nccl, NcclContract,
 
 using Nccl = NcclTest;
 
-TEST_F(Nccl, AllocatedMemoryIsZeroedWithAndWithoutRegistration) {
+TEST_F(Nccl, AllocatedMemoryOfEveryKindIsZeroed) {
   on_every_rank([this] {
-    for (const bool register_memory : {true, false}) {
-      const Pair ranks(device_, {.register_memory = register_memory});
+    for (const RegisteredMemory kind :
+         {RegisteredMemory::window, RegisteredMemory::registered, RegisteredMemory::plain}) {
+      const Pair ranks(device_, {.memory = kind});
       for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{5'000'001}}) {
         const Buffer memory = ranks.nccl->allocate(bytes);
         EXPECT_EQ(memory.bytes(), bytes);
@@ -180,6 +182,55 @@ TEST(NcclSharing, EveryRankHasItsOwnHostId) {
 TEST(NcclSharing, KeepsARequestedNumberOfThreadBlocks) {
   EXPECT_EQ(value_of(sharing_environment({.rank = 0}), "NCCL_MAX_CTAS"), "2");
   EXPECT_EQ(value_of(sharing_environment({.rank = 0, .nodes = 1, .max_ctas = 8}), "NCCL_MAX_CTAS"), "");
+}
+
+TEST(NcclConfiguration, LeavesUnsetOptionsToNccl) {
+  const ncclConfig_t config = nccl_configuration({}, "name", NCCL_VERSION_CODE);
+  EXPECT_EQ(config.blocking, 1);
+  EXPECT_STREQ(config.commName, "name");
+  for (const int each : {config.minCTAs, config.maxCTAs, config.nvlsCTAs, config.cgaClusterSize,
+                         config.CTAPolicy, config.trafficClass})
+    EXPECT_EQ(each, NCCL_CONFIG_UNDEF_INT);
+}
+
+TEST(NcclConfiguration, HasTheOptionsThatAreSet) {
+  const ncclConfig_t config = nccl_configuration({.max_ctas = 8,
+                                                  .nvls_ctas = 4,
+                                                  .cga_cluster_size = 0,
+                                                  .cta_policy = CtaPolicy::zero,
+                                                  .traffic_class = 104},
+                                                 "name", NCCL_VERSION_CODE);
+  EXPECT_EQ(config.minCTAs, NCCL_CONFIG_UNDEF_INT);
+  EXPECT_EQ(config.maxCTAs, 8);
+  EXPECT_EQ(config.nvlsCTAs, 4);
+  EXPECT_EQ(config.cgaClusterSize, 0);
+  EXPECT_EQ(config.CTAPolicy, NCCL_CTA_POLICY_ZERO);
+  EXPECT_EQ(config.trafficClass, 104);
+  EXPECT_EQ(nccl_configuration({.cta_policy = CtaPolicy::efficiency}, "name", NCCL_VERSION_CODE).CTAPolicy,
+            NCCL_CTA_POLICY_EFFICIENCY);
+  EXPECT_EQ(nccl_configuration({.min_ctas = 16}, "name", NCCL_VERSION_CODE).maxCTAs, 64)
+      << "NCCL refuses minCTAs alone";
+}
+
+// The versions are those of NCCL's tags.
+TEST(NcclConfiguration, SaysWhatAnOlderLibraryLacks) {
+  const DeviceCommunicatorOptions options = {
+      .nvls_ctas = 4, .cta_policy = CtaPolicy::efficiency, .traffic_class = 3};
+  const std::vector<std::string> missing = missing_in_nccl(options, 22403);
+  ASSERT_EQ(missing.size(), 4u);
+  expect_parts(missing[0], {"comm.traffic_class", "2.26.2", "the library", "2.24.3"});
+  expect_parts(missing[1], {"comm.nvls_ctas", "2.27.3"});
+  expect_parts(missing[2], {"comm.cta_policy"});
+  expect_parts(missing[3], {"comm.gradient_memory", "registered"});
+  EXPECT_EQ(missing_in_nccl(options, 22602).size(), 3u);
+  EXPECT_TRUE(missing_in_nccl(options, 22703).empty());
+  const ncclConfig_t config = nccl_configuration(options, "name", 22403);
+  for (const int each : {config.nvlsCTAs, config.CTAPolicy, config.trafficClass})
+    EXPECT_EQ(each, NCCL_CONFIG_UNDEF_INT);
+  EXPECT_EQ(config.commName, nullptr);
+  EXPECT_EQ(usable_memory(RegisteredMemory::window, 22403), RegisteredMemory::registered);
+  EXPECT_EQ(usable_memory(RegisteredMemory::window, 22703), RegisteredMemory::window);
+  EXPECT_EQ(usable_memory(RegisteredMemory::plain, 22403), RegisteredMemory::plain);
 }
 
 TEST(NcclVersion, HasThreeParts) {

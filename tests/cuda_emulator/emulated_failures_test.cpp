@@ -31,6 +31,23 @@ TEST_F(EmulatedDigest, PlansThatFailAreLeftOut) {
   }
 }
 
+// Memory that cannot be a window on one rank is registered on all of them, and plain if that fails, too.
+TEST_F(EmulatedDigest, MemoryThatNcclRefusesIsUsedInASimplerWay) {
+  const std::string expected = digest_of(workplace_, {});
+  const auto with = [&](const std::string& faults) {
+    const EmulatedRun run{.machine = "LOCKSTEP_EMULATED_FAULTS=" + faults};
+    const auto file = workplace_.path("digest");
+    const ProgramResult result = run_ranks(2, command_of(workplace_, run, "--digest " + file.string()));
+    EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+    EXPECT_EQ(text_of(file), expected) << faults;
+    return result.output;
+  };
+  const std::string window = "ncclCommWindowRegister:1=3";
+  EXPECT_EQ(count(with(window), "which is registered instead"), 1);
+  EXPECT_EQ(count(with(window + ",1/ncclCommRegister:1=3"), "cannot register the memory"), 1);
+  EXPECT_EQ(count(with("1/ncclMemAlloc:1=2"), "cannot allocate the memory"), 1);
+}
+
 TEST_F(EmulatedDigest, IfAllPlansFailTheErrorNamesTheProblem) {
   const EmulatedRun run{.ranks = 1, .machine = "LOCKSTEP_EMULATED_PLAN_FAILURES=100"};
   const ProgramResult result = run_ranks(1, command_of(workplace_, run, ""));

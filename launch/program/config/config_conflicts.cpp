@@ -121,6 +121,12 @@ std::string conflict_in_nesterov(const OptimizerSettings& optimizer) {
                                  : "";
 }
 
+std::string conflict_in_ctas(const DeviceCommunicatorOptions& options) {
+  if (options.max_ctas == 0 || options.min_ctas <= options.max_ctas) return {};
+  return fmt::format("comm.min_ctas = {}: at most comm.max_ctas = {} is expected", options.min_ctas,
+                     options.max_ctas);
+}
+
 }  // namespace
 
 std::vector<std::string> conflicts_in(const Config& config) {
@@ -134,6 +140,7 @@ std::vector<std::string> conflicts_in(const Config& config) {
   }
   found.push_back(conflict_in_nesterov(config.optimizer));
   found.push_back(conflict_in_prometheus(config));
+  found.push_back(conflict_in_ctas(config.device_communicator));
   std::erase(found, "");
   return found;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "comm/exchanges/exchanges.h"
@@ -15,6 +16,8 @@ constexpr const char* kBucketKey = "comm.bucket_mib";
 constexpr double kMiddles[] = {4, 8, 2, 1, 25, 64};  // MiB, the likeliest first
 constexpr std::pair<double, double> kEnds[] = {{1, 0.25}, {0.25, 0.25}, {1, 1}, {0.25, 1}};
 constexpr int kCtas[] = {0, 2, 4, 8, 16};
+constexpr int kLeastCtas[] = {0, 16, 32};
+constexpr int kClusters[] = {-1, 0, 2, 4};
 
 // Collects the stages. Each tries the values of one key on top of the best settings so far.
 class Dimensions {
@@ -32,6 +35,9 @@ class Dimensions {
   // Adds no stage where the key does not exist, or has no value but the configured one.
   void add(const std::string& key, std::vector<std::string> values, double weight = 1);
   void add_flip(const std::string& key);
+  void add_numbers(const std::string& key, std::span<const int> numbers);
+  // All words of the key but one.
+  void add_words(const std::string& key, std::string_view without = {});
   const detail::Key* find(const std::string& name) const {
     const auto found = std::ranges::find(keys_, name, &detail::Key::name);
     return found == keys_.end() ? nullptr : &*found;
@@ -96,29 +102,22 @@ void Dimensions::add_threads() {
 
 void Dimensions::add_communication() {
   add_flip("comm.overlap");
-  if (const detail::Key* key = find("comm.codec");
-      key != nullptr && situation_.allow_inexact && situation_.nodes > 1) {
-    std::vector<std::string> values;
-    for (const std::string& word : key->words)
-      if (word != kAutoCodec.name) values.push_back(detail::quoted(word));
-    add(key->name, values, 2);
-  }
-  if (const detail::Key* key = find("comm.between_nodes"); key != nullptr && situation_.nodes > 1) {
-    std::vector<std::string> values;
-    for (const std::string& word : key->words) {
-      // MPI sums in another order, which gives other bits.
-      if (word != "mpi" || situation_.allow_inexact) values.push_back(detail::quoted(word));
-    }
-    add(key->name, values, 2);
+  if (situation_.nodes > 1) {
+    if (situation_.allow_inexact) add_words("comm.codec", kAutoCodec.name);
+    // MPI sums in another order, which gives other bits.
+    add_words("comm.between_nodes", situation_.allow_inexact ? "" : "mpi");
   }
 }
 
 void Dimensions::add_device() {
   if (situation_.ranks > 1) {
-    std::vector<std::string> values;
-    for (const int ctas : kCtas) values.push_back(std::to_string(ctas));
-    add("comm.max_ctas", values, 2);
-    add_flip("comm.register_buckets");
+    add_words("comm.gradient_memory");
+    add_numbers("comm.max_ctas", kCtas);
+    add_numbers("comm.nvls_ctas", kCtas);
+    add_numbers("comm.min_ctas", kLeastCtas);
+    add_numbers("comm.cga_cluster_size", kClusters);
+    // Only gathering and scattering collectives have policies.
+    if (config_.gradients.exchange == ExchangeForm::sharded) add_words("comm.cta_policy");
     for (const detail::Key& key : keys_) {
       if (key.section() == "comm" && key.name.find("priority") != std::string::npos) add_flip(key.name);
     }
@@ -148,6 +147,21 @@ void Dimensions::add_flip(const std::string& name) {
   const detail::Key* key = find(name);
   if (key != nullptr && std::holds_alternative<detail::Flag>(key->member(values)))
     add(name, {"true", "false"});
+}
+
+void Dimensions::add_numbers(const std::string& name, std::span<const int> numbers) {
+  std::vector<std::string> values;
+  for (const int each : numbers) values.push_back(std::to_string(each));
+  add(name, values, 2);
+}
+
+void Dimensions::add_words(const std::string& name, std::string_view without) {
+  const detail::Key* key = find(name);
+  if (key == nullptr) return;
+  std::vector<std::string> values;
+  for (const std::string& word : key->words)
+    if (word != without) values.push_back(detail::quoted(word));
+  add(name, values, 2);
 }
 
 std::vector<TuneStage> Dimensions::stages() && {

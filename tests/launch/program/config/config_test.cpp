@@ -357,6 +357,12 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
                     {"optimizer.nesterov = true", "optimizer.name = \"sgd\"", detail::quoted(name)});
 }
 
+TEST(Config, NcclHasNoLargerSmallestThanLargestNumberOfThreadBlocks) {
+  expect_in_order(error_with({"comm.min_ctas=9", "comm.max_ctas=8"}),
+                  {"comm.min_ctas = 9", "comm.max_ctas = 8"});
+  EXPECT_EQ(with({"comm.min_ctas=9"}).device_communicator.max_ctas, 0) << "NCCL's own choice";
+}
+
 TEST(Config, ConflictingKeysAreNamedWithTheAllowedValue) {
   expect_in_order(error_with({"train.reproducible=true", "model.sync_batch_norm=true"}),
                   {"train.reproducible = true", "model.sync_batch_norm = false"});

@@ -138,8 +138,13 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("between_nodes", name_of(config.between_nodes, {"auto", "direct", "halving", "mpi"}));
 
   const DeviceCommunicatorOptions& device = config.device_communicator;
+  tell("device.min_ctas", device.min_ctas);
   tell("device.max_ctas", device.max_ctas);
-  tell("device.register_memory", device.register_memory);
+  tell("device.nvls_ctas", device.nvls_ctas);
+  tell("device.cga_cluster_size", device.cga_cluster_size);
+  tell("device.cta_policy", name_of(device.cta_policy, {"default", "efficiency", "zero"}));
+  tell("device.traffic_class", device.traffic_class);
+  tell("device.memory", name_of(device.memory, {"window", "registered", "plain"}));
 
   if (config.optimizer.name == "sgd") {
     const SgdOptions sgd = sgd_options(config.optimizer);
@@ -415,7 +420,12 @@ std::vector<Case> cases() {
       {"comm.bucket_mib=[2, 3, 0.5]",
        {"buckets.first=2097152", "buckets.middle=3145728", "buckets.last=524288"}},
       {"comm.max_ctas=9", {"device.max_ctas=9"}},
-      {"comm.register_buckets=false", {"device.register_memory=false"}},
+      {"comm.min_ctas=9", {"device.min_ctas=9"}},
+      {"comm.nvls_ctas=9", {"device.nvls_ctas=9"}},
+      {"comm.cga_cluster_size=2", {"device.cga_cluster_size=2"}},
+      {"comm.cta_policy=zero", {"device.cta_policy=zero"}},
+      {"comm.traffic_class=104", {"device.traffic_class=104"}},
+      {"comm.gradient_memory=plain", {"device.memory=plain"}},
       {"comm.check=off", {"check=off"}},
       {"comm.between_nodes=halving", {"between_nodes=halving"}},
       {"comm.topology=ring", {"trainer.topology=ring"}},

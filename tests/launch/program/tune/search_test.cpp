@@ -207,11 +207,16 @@ TEST_F(TuneDimensions, RanksTryDistinctBuckets) {
 }
 
 TEST_F(TuneDimensions, GpusTryGpuSettings) {
-  const std::set<std::string> found =
-      tried({.ranks = 2, .gpu = true, .threads = 4, .cores = 4, .buckets = as_given});
-  for (const char* key : {"comm.max_ctas=2", "comm.register_buckets=false", "train.cuda_graph=false"})
+  const TuneSituation situation{.ranks = 2, .gpu = true, .threads = 4, .cores = 4, .buckets = as_given};
+  const std::set<std::string> found = tried(situation);
+  for (const char* key :
+       {"comm.max_ctas=2", "comm.nvls_ctas=4", "comm.min_ctas=16", "comm.cga_cluster_size=0",
+        "comm.gradient_memory=\"registered\"", "comm.gradient_memory=\"plain\"", "train.cuda_graph=false"})
     EXPECT_TRUE(found.contains(key)) << key;
   EXPECT_FALSE(found.contains("train.threads=3"));
+  EXPECT_FALSE(found.contains("comm.cta_policy=\"zero\"")) << "has no effect on all-reduce";
+  config_.gradients.exchange = ExchangeForm::sharded;
+  EXPECT_TRUE(tried(situation).contains("comm.cta_policy=\"zero\""));
 }
 
 class TuneJournalFile : public testing::Test {
