@@ -302,6 +302,26 @@ std::span<float> Network::values() const {
   return {reinterpret_cast<float*>(parameter_arena_.data()), memory_.parameters / sizeof(float)};
 }
 
+void Network::move_values(Buffer memory) {
+  CHECK(memory.bytes() == parameter_arena_.bytes(), "{} bytes for parameters of {}", memory.bytes(),
+        parameter_arena_.bytes());
+  Stream stream(options_.device, StreamUse::compute);
+  stream.copy(memory.data(), parameter_arena_.data(), memory.bytes());
+  stream.synchronize();
+  const std::span<const float> before = values();
+  const auto move = [&](float*& place) {
+    if (place >= before.data() && place < before.data() + before.size())
+      place = reinterpret_cast<float*>(memory.data()) + (place - before.data());
+  };
+  for (Parameter& parameter : parameters_) {
+    const bool reads_value = parameter.weights == parameter.value;
+    move(parameter.value);
+    if (reads_value) parameter.weights = parameter.value;
+  }
+  for (StateTensor& tensor : state_) move(tensor.value);
+  parameter_arena_ = std::move(memory);
+}
+
 FlatRange Network::weight_copies() const {
   return {.type = storage_type(options_.precision), .end = copied_elements_, .data = copy_arena_.data()};
 }

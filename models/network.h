@@ -101,6 +101,8 @@ class Network {
   std::span<const std::size_t> parameters_of(std::size_t node) const { return parameters_of_[node]; }
   // The parameter arena, including padding: parameters()[i] is at its offset.
   std::span<float> values() const;
+  // Moves the arena to this memory of the device, of the same size; earlier pointers to values are invalid.
+  void move_values(Buffer memory);
   // The half copies of weights that layers compute with; empty in fp32. The optimizer updates them with the
   // values; other code that writes values must call copy_weights.
   FlatRange weight_copies() const;

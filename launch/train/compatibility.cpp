@@ -62,7 +62,6 @@ std::span<const Exclusion> exclusions() {
       {sharded, reproducible, "its sums over micro-batches need the gradients of all ranks"},
       {sharded, clip_norm, "no rank has all gradients, whose norm clipping needs"},
       {sharded, whole_layers, "a rank updates parts of layers, without the norm of the whole layer"},
-      {sharded, gpu, "it runs on CPUs only so far"},
       {auto_codec, not_waiting,
        "codecs are compared by the time of steps that wait for their gradients; otherwise name a codec"},
       {momentum_codec, other_optimizer, "adds SGD's momentum to gradients before it compresses them"},

@@ -230,6 +230,26 @@ TEST_F(DigestOnDevice, IsTheSameWithCrossBarrier) {
                         ranks, 1e-5);
 }
 
+// The sum of two ranks does not depend on NCCL's order. Each rank updates half of each bucket.
+TEST_F(DigestOnDevice, IsTheSameWithTheShardedExchange) {
+  const Settings replayed = {"comm.bucket_mib=[0.001, 0.01, 0.001]", "model.batch_norm=true"};
+  const Settings enqueued = {"optimizer.name=adamw",   "train.accumulation=2",     "train.steps=6",
+                             "train.ema_decay=0.9",    "train.precision=fp16",     "train.loss_scale=1e9",
+                             "train.cuda_graph=false", "train.max_skipped_steps=6"};
+  const auto digest = [&](Settings settings, const Settings& more, const std::string& machine = {}) {
+    settings.insert(settings.end(), more.begin(), more.end());
+    return digest_of(workplace_, {.settings = settings, .machine = machine});
+  };
+  const Settings sharded = {"comm.exchange=sharded"};
+  const std::string expected = digest(replayed, {});
+  EXPECT_EQ(digest(replayed, sharded), expected);
+  EXPECT_EQ(digest(replayed, sharded, "LOCKSTEP_EMULATED_SEED=1 LOCKSTEP_EMULATED_DELAY=5ms"), expected);
+  EXPECT_EQ(
+      digest(replayed, {"comm.exchange=sharded", "comm.cta_policy=zero", "comm.gradient_memory=registered"}),
+      expected);
+  EXPECT_EQ(digest(enqueued, sharded), digest(enqueued, {}));
+}
+
 // Evaluations run between replayed steps.
 TEST_F(DigestOnDevice, IsTheSameWithEvaluationsMetricsAndHistograms) {
   const Settings settings = {"model.batch_norm=true", "train.precision=fp16", "train.loss_scale=1e9"};

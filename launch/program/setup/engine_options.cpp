@@ -98,15 +98,10 @@ TrainerOptions trainer_options(const Config& config) {
 
 void require_features_on(const Config& config, Device device) {
   if (device.kind == DeviceKind::cpu) return;
-  const auto refuse_if = [&](bool on, Feature feature, std::string_view with, std::string_view without) {
-    if (!on) return;
-    throw ConfigError(fmt::format("{} on {}: {}; set world.device = \"cpu\", or {}", with, to_string(device),
-                                  find_exclusion(feature, Feature::gpu)->reason, without));
-  };
-  refuse_if(config.trainer.topology == Topology::ring, Feature::ring, "comm.topology = \"ring\"",
-            "comm.topology = \"all\"");
-  refuse_if(config.gradients.exchange == ExchangeForm::sharded, Feature::sharded,
-            "comm.exchange = \"sharded\"", "comm.exchange = \"dense\"");
+  if (config.trainer.topology != Topology::ring) return;
+  throw ConfigError(fmt::format(
+      "comm.topology = \"ring\" on {}: {}; set world.device = \"cpu\", or comm.topology = \"all\"",
+      to_string(device), find_exclusion(Feature::ring, Feature::gpu)->reason));
 }
 
 }  // namespace lockstep

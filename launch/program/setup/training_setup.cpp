@@ -56,6 +56,9 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
   if (options.trace) timeline_ = std::make_unique<Timeline>();
   connect(world, choice);
   budget_->keep_within([&] {
+    // Ranks send each other parameters directly, if NCCL knows their memory.
+    if (config_.gradients.exchange == ExchangeForm::sharded && device_communicator_)
+      network_->move_values(communicator_->allocate(network_->values().size_bytes()));
     buckets_ = std::make_unique<GradientBuckets>(network_->parameters(), *communicator_,
                                                  bucket_options(config_, registry_), timeline_.get());
   });
