@@ -62,7 +62,8 @@ const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Part
 std::optional<Ledger> make_ledger(const Trainer::Parts& parts, bool on_host) {
   if (parts.communicator.size() == 1 && parts.timeline == nullptr) return std::nullopt;
   std::optional<Ledger> ledger(std::in_place, parts.buckets.buckets().size(),
-                               on_host ? &parts.communicator.log() : nullptr);
+                               on_host ? &parts.communicator.log() : nullptr,
+                               !on_host && parts.communicator.size() > 1);
   if (!on_host) return ledger;
   for (Communicator* communicator : parts.buckets.exchange().communicators())
     ledger->read_also(communicator->log());

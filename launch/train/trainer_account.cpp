@@ -2,12 +2,26 @@
 //
 // A Trainer's account of its steps: their times and sums, for records and observers.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
+#include "comm/agreement.h"
 #include "core/system/processor_time.h"
 #include "launch/train/step/shared_steps.h"
 #include "launch/train/trainer.h"
 
 namespace lockstep {
+namespace {
+
+// Collective unless empty on every rank. Empty if ranks have different numbers of values.
+std::vector<float> least_over_ranks(Communicator& host, std::vector<float> values) {
+  if (values.empty() || !ranks_without(values.size(), gather_values(host, values.size())).empty()) return {};
+  host.all_reduce(values.data(), values.size(), DType::f32, ReduceOp::min);
+  host.stream().synchronize();
+  return values;
+}
+
+}  // namespace
 
 // Reads the total last, so that it includes the parts.
 ProcessorAccount Trainer::processor_account() {
@@ -97,7 +111,7 @@ EpochRecord Trainer::record_of(const EpochRun& run) {
   record.skipped_steps = skipped_on_all_ranks();
   record.train_loss = over_ranks(parts_.communicator.host(), settled_.losses).mean();
   if (parts_.communicator.size() > 1 && ledger_->has_steps()) {
-    record.ledger = ledger_->take();
+    record.ledger = ledger_->take(least_over_ranks(parts_.communicator.host(), ledger_->durations()));
     record.communication_without_core = communication_without_core() - run.communication_without_core;
   }
   return record;

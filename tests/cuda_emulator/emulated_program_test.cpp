@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "tests/cuda_emulator/emulated_run.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -35,6 +36,33 @@ TEST_F(EmulatedDigest, EachRankOpensOneContextAndNeverSpins) {
     EXPECT_EQ(process["spinning_waits"], 0);
   }
   EXPECT_EQ(contexts, (std::set<std::string>{"[1,0,0]", "[0,1,0]", "[0,0,1]"}));
+}
+
+// Each of 12 steps sends the shares of every bucket.
+TEST_F(EmulatedDigest, CopyEnginesSendUpdatedParameters) {
+  for (const char* memory : {"window", "registered"}) {
+    const auto report = workplace_.path(fmt::format("copied_{}", memory));
+    digest_of(workplace_, {.settings = {"comm.exchange=sharded", "comm.cta_policy=zero",
+                                        fmt::format("comm.gradient_memory={}", memory)},
+                           .machine = "LOCKSTEP_EMULATED_REPORT=" + report.string()});
+    std::ifstream file(report);
+    int ranks = 0;
+    for (std::string line; std::getline(file, line); ++ranks) {
+      const auto copied = nlohmann::json::parse(line)["copied_collectives"].get<int>();
+      EXPECT_GE(copied, memory == std::string("window") ? 12 : 0);
+      EXPECT_LE(copied, memory == std::string("window") ? 1000 : 0);
+    }
+    EXPECT_EQ(ranks, 2);
+  }
+}
+
+TEST_F(EmulatedDigest, LateRanksAreFoundByTheTimesOfDevices) {
+  const EmulatedRun run{.settings = {"train.steps=8"}};
+  const std::string flags = "--inject slow:rank=1,step=1,ms=400 --trace " + workplace_.path("trace").string();
+  const ProgramResult result = run_ranks(2, command_of(workplace_, run, flags));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const nlohmann::json communication = last_metrics_of(workplace_.path("run"))["communication"];
+  EXPECT_EQ(communication["late_rank"], 1) << communication;
 }
 
 TEST_F(EmulatedDigest, PlanListsTheDeviceOfEachRank) {

@@ -19,8 +19,8 @@ std::int64_t overlap_of(std::int64_t begin, std::int64_t end, std::int64_t from,
 
 }  // namespace
 
-Ledger::Ledger(std::size_t buckets, const CollectiveLog* log)
-    : under_way_(buckets), ended_(buckets), finished_(buckets) {
+Ledger::Ledger(std::size_t buckets, const CollectiveLog* log, bool keeps_steps)
+    : under_way_(buckets), ended_(buckets), finished_(buckets), keeps_steps_(keeps_steps) {
   waits_.reserve(buckets);
   std::iota(finished_.begin(), finished_.end(), std::size_t{0});
   for (LedgerSums* sums : {&step_, &sums_, &window_}) sums->buckets.resize(buckets);
@@ -92,6 +92,14 @@ void Ledger::end_step(const ComputeMoments& compute) {
   compute_.waits = waits_;
   std::swap(under_way_, ended_);
   std::ranges::fill(under_way_, BucketPassage{});
+  if (keeps_steps_) kept_.push_back({.compute = compute_, .waits = waits_, .buckets = ended_});
+  sum_step();
+  sums_ += step_;
+  window_ += step_;
+}
+
+void Ledger::sum_step() {
+  const ComputeMoments& compute = compute_;
   double waited = seconds_of(compute.resumed_ns - compute.waited_ns);
   for (const BucketWait& wait : waits_) waited += seconds_of(wait.end_ns - wait.begin_ns);
   clear(step_);
@@ -108,8 +116,6 @@ void Ledger::end_step(const ComputeMoments& compute) {
     account(ended_[bucket], before_ns, step_.buckets[bucket]);
     before_ns = ended_[bucket].finished_ns;
   }
-  sums_ += step_;
-  window_ += step_;
 }
 
 void Ledger::clear(LedgerSums& sums) {
@@ -161,7 +167,36 @@ void LedgerSums::scale_to(std::int64_t all) {
   }
 }
 
-LedgerSums Ledger::take() {
+std::vector<float> Ledger::durations() const {
+  std::vector<float> seconds;
+  for (const KeptStep& step : kept_)
+    for (const BucketPassage& bucket : step.buckets)
+      seconds.push_back(static_cast<float>(seconds_of(bucket.finished_ns - bucket.started_ns)));
+  return seconds;
+}
+
+void Ledger::sum_again(std::span<const float> least) {
+  clear(sums_);
+  for (const KeptStep& step : kept_) {
+    compute_ = step.compute;
+    waits_ = step.waits;
+    compute_.waits = waits_;
+    ended_ = step.buckets;
+    for (BucketPassage& bucket : ended_) {
+      const auto sum_ns = static_cast<std::int64_t>(1e9 * static_cast<double>(least.front()));
+      bucket.late_ns = std::max<std::int64_t>(0, bucket.finished_ns - bucket.started_ns - sum_ns);
+      least = least.subspan(1);
+    }
+    sum_step();
+    sums_ += step_;
+  }
+}
+
+LedgerSums Ledger::take(std::span<const float> least) {
+  CHECK(least.empty() || least.size() == kept_.size() * ended_.size(), "{} durations of {} steps",
+        least.size(), kept_.size());
+  if (!least.empty()) sum_again(least);
+  kept_.clear();
   LedgerSums sums = sums_;
   if (skipped_ > 0) sums.scale_to(sums.steps + std::exchange(skipped_, 0));
   sums_ = {};

@@ -75,8 +75,8 @@ struct LedgerSums {
 class Ledger {
  public:
   // log: of the communicator that sums gradients, if the host's records have all moments; null if the caller
-  // uses add(). The log outlives this.
-  Ledger(std::size_t buckets, const CollectiveLog* log);
+  // uses add(). The log outlives this. keeps_steps: for durations().
+  Ledger(std::size_t buckets, const CollectiveLog* log, bool keeps_steps = false);
   // Adds the log of another communicator that carries buckets; it outlives this, too.
   void read_also(const CollectiveLog& log);
 
@@ -95,8 +95,13 @@ class Ledger {
   const ComputeMoments& compute() const { return compute_; }
 
   const LedgerSums& sums() const { return sums_; }
+  // Only with keeps_steps, for devices, which do not record when all ranks have entered: the seconds of each
+  // bucket in each step since the last take(), in the same order on every rank. The rank that enters last
+  // measures the least.
+  std::vector<float> durations() const;
   // Returns the sums since the last call, scaled to all steps, as if skipped steps were like the summed ones.
-  LedgerSums take();
+  // least: of each of durations() over all ranks; the rest of a bucket's time was a wait for a late rank.
+  LedgerSums take(std::span<const float> least = {});
   // A second, independent sum of the same steps, since the last begin_window().
   void begin_window() { clear(window_); }
   const LedgerSums& window() const { return window_; }
@@ -107,6 +112,10 @@ class Ledger {
     std::uint64_t read;  // sequences up to this
   };
   void read(Source& source);
+  // Sums the step that ended last, in step_.
+  void sum_step();
+  // Sums the kept steps again, with the waits for late ranks that follow from the least durations.
+  void sum_again(std::span<const float> least);
   // Adds to the sums of the step that ended.
   void account(const BucketPassage& passage, std::int64_t before_ns, BucketSums& sums);
   // The part of [begin, end] in which compute waited.
@@ -123,6 +132,13 @@ class Ledger {
   LedgerSums sums_;
   LedgerSums window_;
   std::int64_t skipped_ = 0;  // steps since the last take()
+  struct KeptStep {
+    ComputeMoments compute;
+    std::vector<BucketWait> waits;
+    std::vector<BucketPassage> buckets;
+  };
+  bool keeps_steps_;
+  std::vector<KeptStep> kept_;  // since the last take()
 };
 
 // Records the bucket arrows of the step that ended last.

@@ -85,6 +85,33 @@ TEST(Ledger, CountsWaitsForSingleBuckets) {
   EXPECT_TRUE(ledger.compute().waits.empty()) << "the waits belong to the previous step";
 }
 
+// A device does not see when its peers enter. The last rank, whose sums take 20 and 30 ms, tells the others
+// that they waited for 40 ms in the first sum.
+TEST(Ledger, FindsWaitsForALateRankByTheLeastDurations) {
+  Ledger first(2, nullptr, true), last(2, nullptr, true);
+  for (int step = 0; step < 2; ++step) {
+    first.add(0, moments(150, 150, 0, 210), 8);
+    first.add(1, moments(200, 210, 0, 240), 8);
+    first.end_step(kCompute);
+    last.add(0, moments(190, 190, 0, 210), 8);
+    last.add(1, moments(200, 210, 0, 240), 8);
+    last.end_step(kCompute);
+  }
+  const std::vector<float> durations = first.durations();
+  ASSERT_EQ(durations.size(), 4u);
+  EXPECT_NEAR(durations[0], 0.060f, 1e-6f);
+  first.skip_step();
+  const LedgerSums sums = first.take(last.durations());
+  EXPECT_EQ(sums.steps, 3);
+  EXPECT_NEAR(sums.buckets[0].late, 3 * 0.040, 1e-6);
+  EXPECT_NEAR(sums.buckets[0].wire, 3 * 0.020, 1e-6);
+  EXPECT_NEAR(sums.buckets[1].late, 0, 1e-6);
+  EXPECT_NEAR(sums.exposed_late, 0, 1e-6) << "the wait was over when backward ended";
+  expect_parts_are_the_whole(sums);
+  EXPECT_TRUE(first.durations().empty());
+  EXPECT_NEAR(last.take(last.durations()).buckets[0].late, 0, 1e-6);
+}
+
 TEST(Ledger, AddsUpStepsUntilTake) {
   Ledger ledger(1, nullptr);
   for (int step = 0; step < 3; ++step) {
