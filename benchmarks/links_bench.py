@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """How much of a link does an all-reduce between nodes use? Runs `allreduce_bench` on nodes of this machine
-that are joined by links of a rate (tests/nodes.sh), one rank per node: Lockstep's all-reduce from plain
-memory, in turns with plain TCP connections between all nodes that carry the same bytes, in both directions at
-once and without adding.
+that are joined by links of a rate (tests/nodes.sh), or with --mpirun on its hosts, one rank per node:
+Lockstep's all-reduce from plain memory, in turns with plain TCP connections between all nodes that carry the
+same bytes, in both directions at once and without adding. With --mpirun, --links has one entry, the rate of the
+hosts' links.
 
   link    payload rate of the link: 1,448 of the 1,514 bytes of a TCP frame
   ours    bus bandwidth of the in-place all-reduce: bytes that each node sends (and receives) over the time
@@ -35,6 +36,8 @@ def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: parser.exit(64, f"links_bench.py: {message}; see --help\n")
     parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
+    training_runs.add_host_arguments(parser)
+    parser.add_argument("--way", choices=["plain", "window", "nccl"], default="plain", help="way of Lockstep's all-reduce (nccl: on GPUs)")
     parser.add_argument("--links", nargs="+", default=["200mbit", "1gbit", "10gbit"])
     parser.add_argument("--nodes", nargs="+", type=int, default=[2, 3, 4])
     parser.add_argument("--sizes", nargs=2, default=["64K", "64M"], metavar=("LEAST", "MOST"), help="smallest and largest size; the factor between sizes is 4")
@@ -45,6 +48,8 @@ def parse_arguments(arguments):
     options = parser.parse_args(arguments)
     if unknown := [link for link in options.links if not re.fullmatch(r"[0-9.]+(k|m|g)bit", link)]:
         parser.error(f"--links {unknown[0]} is not a rate such as 200mbit or 1gbit")
+    if options.mpirun and len(options.links) > 1:
+        parser.error("--mpirun needs --links RATE: the hosts' links have one rate")
     if min(options.nodes) < 2:
         parser.error(f"--nodes {min(options.nodes)}: at least 2 nodes are needed")
     return options
@@ -57,11 +62,14 @@ def link_gb_per_s(link):
 
 def run_once(options, link, nodes):
     """Bus bandwidth in GB/s, as {bytes: {way: GB/s}}."""
-    with tempfile.TemporaryDirectory() as folder:
+    launch = [str(training_runs.NODES), link, str(nodes), "1"]
+    if options.mpirun:
+        launch = training_runs.launcher(nodes, mpirun=options.mpirun)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         file = pathlib.Path(folder) / "result.json"
         least, most = options.sizes
-        command = [str(training_runs.NODES), link, str(nodes), "1", f"{options.bin}/allreduce_bench", "-b", least, "-e", most,
-                   "-f", "4", "-n", str(options.iters), "-w", "1", "--ways", "plain,tcp", "--json", str(file)]
+        command = [*launch, f"{options.bin}/allreduce_bench", "-b", least, "-e", most,
+                   "-f", "4", "-n", str(options.iters), "-w", "1", "--ways", f"{options.way},tcp", "--json", str(file)]
         done = suite.execute(command)
         if done.exit_code == 77:
             raise training_runs.Skipped(suite.last_lines(done.output, 1))
@@ -74,12 +82,12 @@ def run_once(options, link, nodes):
     return found
 
 
-def rows_of(rounds, link):
+def rows_of(rounds, link, way):
     rows = []
     for size in rounds[0]:
-        ours, least, most = training_runs.middle([found[size]["plain"] for found in rounds])
+        ours, least, most = training_runs.middle([found[size][way] for found in rounds])
         tcp = training_runs.middle([found[size]["tcp"] for found in rounds])[0]
-        share, *spread = training_runs.middle([found[size]["plain"] / found[size]["tcp"] for found in rounds])
+        share, *spread = training_runs.middle([found[size][way] / found[size]["tcp"] for found in rounds])
         rows.append({"bytes": size, "busbw_gb_per_s": ours, "busbw_spread": [least, most], "tcp_gb_per_s": tcp,
                      "of_tcp": share, "of_tcp_spread": spread, "of_link": ours / link_gb_per_s(link)})
     return rows
@@ -123,9 +131,9 @@ def run(options, arguments):
     for link in options.links:
         for nodes in options.nodes:
             rounds = [run_once(options, link, nodes) for _ in range(options.rounds)]
-            name = f"{link}, {nodes} nodes"
+            name = f"{link}, {nodes} {'hosts' if options.mpirun else 'nodes'}"
             document[name] = {**record.circumstances(command, f"{options.bin}/lockstep"), "link": link, "nodes": nodes,
-                              "iters": options.iters, "rounds": options.rounds, "rows": rows_of(rounds, link)}
+                              "iters": options.iters, "rounds": options.rounds, "rows": rows_of(rounds, link, options.way)}
             print("\n".join(line_of(name, row) for row in document[name]["rows"]), flush=True)
             if options.json:
                 options.json.write_text(json.dumps(document, indent=1) + "\n")

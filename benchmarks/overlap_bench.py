@@ -4,7 +4,7 @@
 `lockstep train` on random images, in turns over links, gradient codecs (comm.codec) and bucket sizes, with
 and without overlap (comm.overlap), and with and without an exchange that continues into the next step
 (comm.cross_barrier). Links are "shared" (ranks of one node, shared memory) and rates of tests/nodes.sh: nodes
-on this machine joined by links of that rate ("none": no limit).
+on this machine joined by links of that rate ("none": no limit). With --mpirun there is one link, "hosts".
 
 Exposed communication is the time that a step waits for communication after the backward pass, by the step
 account. The hidden share is 1 - exposed time with overlap / exposed time without it, the median over the
@@ -41,6 +41,7 @@ def parse_arguments(arguments):
     parser.add_argument("--overlap", choices=["both", "on"], default="both", help="both: measure also without overlap")
     parser.add_argument("--cross-barrier", choices=["off", "on", "both"], default="off",
                         help="on: with comm.cross_barrier if there is overlap; both: measure also without")
+    training_runs.add_host_arguments(parser)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--ranks-per-node", type=int, default=1, help="ranks on each node")
     parser.add_argument("--model", default="resnet18")
@@ -57,6 +58,8 @@ def parse_arguments(arguments):
     parser.add_argument("--json", type=pathlib.Path, help="write the result to this file, and a chart (.svg) beside it")
     parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only draw the chart of this result")
     options = parser.parse_args(arguments)
+    if options.mpirun:
+        options.links = ["hosts"]
     if options.ranks < 2 or options.ranks % options.ranks_per_node:
         parser.error(f"--ranks {options.ranks}: at least 2 ranks are needed, in nodes of {options.ranks_per_node}")
     if min(options.buckets) <= 0:
@@ -158,7 +161,7 @@ def draw(document):
 def measure(options, link, folder):
     training = training_runs.Training(f"{options.bin}/lockstep", options.model, options.image, options.steps,
                                       options.threads, options.set, folder, options.warm_epochs)
-    launch = training_runs.launcher(options.ranks, link, options.ranks_per_node)
+    launch = training_runs.launcher(options.ranks, link, options.ranks_per_node, options.mpirun)
 
     def step(*case):
         return training.run(launch, options.ranks, options.batch, settings_of(*case))
@@ -191,7 +194,7 @@ def run(options, arguments):
         document = json.loads(options.json.read_text())
     command = shlex.join(["benchmarks/overlap_bench.py", *arguments])
     for link in options.links:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             part = measure(options, link, pathlib.Path(folder))
         part = {**record.circumstances(command, f"{options.bin}/lockstep"), **part}
         print("\n".join(line_of(link, row) for row in part["rows"]), flush=True)

@@ -3,12 +3,16 @@
 """Measures how training scales: samples per second of `lockstep train` on 1, 2, 4, .. ranks, on random
 images: strong scaling (constant global batch) and weak scaling (constant batch per rank), in turns, with the
 efficiency relative to one rank. Ranks share this machine. With --rate they run on nodes of this machine that
-are joined by links of that rate (tests/nodes.sh). With --mpirun they run on the hosts that its arguments
-name.
+are joined by links of that rate (tests/nodes.sh). With --mpirun they run on its hosts. `--model vgg11_bn`
+communicates much (133 M parameters), `--model resnet50` little.
 
 Efficiency is samples/s / (ranks x samples/s of one rank), the median over the turns. Ranks of one machine
 share its cores, so with more compute threads than cores no program could reach 100 %. Efficiency per core
 divides by the cores that the threads can use instead of by the ranks.
+
+The loss of a case is the time by which rank 0's step exceeds that of perfect scaling: one rank's step, times the
+ratio of the batches. It is split by the step account: exposed communication without waits for late ranks, waits
+for late ranks, slower compute (forward, backward and optimizer), and the rest, such as waits for data.
 
 Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot create nodes."""
 
@@ -18,6 +22,7 @@ import json
 import os
 import pathlib
 import shlex
+import statistics
 import sys
 import tempfile
 
@@ -44,8 +49,7 @@ def parse_arguments(arguments):
     parser.add_argument("--rounds", type=int, default=3, help="turns of every case")
     parser.add_argument("--rate", default=training_runs.SHARED, help="rate of each node's link, such as 1gbit; none: no limit (default: one node)")
     parser.add_argument("--ranks-per-node", type=int, default=1, help="ranks on each node, with --rate")
-    parser.add_argument("--mpirun", default="", help="arguments for mpirun: \"--host a:4,b:4\"")
-    parser.add_argument("--folder", type=pathlib.Path, help="folder for images and metrics that every host can access, with --mpirun")
+    training_runs.add_host_arguments(parser)
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="set this key in lockstep train")
     parser.add_argument("--json", type=pathlib.Path, help="write the result to this file, and a chart (.svg) beside it")
     parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only draw the chart of this result")
@@ -70,17 +74,30 @@ def cores_for(ranks, threads, cores):
     return min(ranks * threads, cores)
 
 
+def lost(step, one, batches):
+    """The parts of a step's loss in ms. one: the step of one rank; batches: the ratio of the step's batch to its."""
+    parts = {"lost_ms": step["step_ms"] - batches * one["step_ms"],
+             "communication_ms": step["exposed_ms"] - step.get("late_ms", 0) - batches * one["exposed_ms"],
+             "late_ranks_ms": step.get("late_ms", 0), "compute_ms": step["compute_ms"] - batches * one["compute_ms"]}
+    return parts | {"rest_ms": 2 * parts["lost_ms"] - sum(parts.values())}
+
+
 def rows_of(options, turns, cores):
-    """turns: samples/s of every turn, by (mode, ranks). cores: None if the ranks may use other machines."""
+    """turns: per_step() of every turn, by (mode, ranks). cores: None if the ranks may use other machines."""
     rows = []
-    for (mode, ranks), speeds in turns.items():
+    for (mode, ranks), steps in turns.items():
+        speeds = [step["samples_per_second"] for step in steps]
         typical, least, most = training_runs.middle(speeds)
-        ratios = [speed / one for speed, one in zip(speeds, turns[mode, 1])]
+        ratios = [speed / one["samples_per_second"] for speed, one in zip(speeds, turns[mode, 1])]
         ratio, low, high = training_runs.middle(ratios)
         row = {"mode": mode, "ranks": ranks, "batch_per_rank": batch_of(options, mode, ranks),
                "global_batch": ranks * batch_of(options, mode, ranks), "samples_per_second": typical,
                "samples_per_second_spread": [least, most], "speedup": ratio, "speedup_spread": [low, high],
                "efficiency": ratio / ranks, "efficiency_spread": [low / ranks, high / ranks], "turns": speeds}
+        if ranks > 1:
+            batches = batch_of(options, mode, ranks) / batch_of(options, mode, 1)
+            losses = [lost(step, one, batches) for step, one in zip(steps, turns[mode, 1])]
+            row["lost"] = {part: statistics.median(each[part] for each in losses) for part in losses[0]}
         if cores:
             share = cores_for(ranks, options.threads, cores) / cores_for(1, options.threads, cores)
             row |= {"cores": cores_for(ranks, options.threads, cores), "efficiency_per_core": ratio / share}
@@ -94,6 +111,9 @@ def line_of(row):
     text += f"   efficiency {100 * row['efficiency']:.0f} %"
     if "efficiency_per_core" in row:
         text += f", per core {100 * row['efficiency_per_core']:.0f} % of {row['cores']}"
+    if parts := row.get("lost"):
+        text += (f"\n{'':<8}lost {parts['lost_ms']:.1f} ms a step: exposed communication {parts['communication_ms']:.1f}, "
+                 f"late ranks {parts['late_ranks_ms']:.1f}, slower compute {parts['compute_ms']:.1f}, rest {parts['rest_ms']:.1f}")
     return text
 
 
@@ -126,11 +146,11 @@ def measure(options, folder):
     training = training_runs.Training(f"{options.bin}/lockstep", options.model, options.image, options.steps,
                                       options.threads, options.set, folder)
 
-    def speed(mode, ranks):
+    def steps(mode, ranks):
         launch = training_runs.launcher(ranks, options.rate, options.ranks_per_node, options.mpirun)
-        return training.run(launch, ranks, batch_of(options, mode, ranks))["samples_per_second"]
+        return training.run(launch, ranks, batch_of(options, mode, ranks))
     cases = [(mode, ranks) for ranks in options.ranks for mode in options.modes]
-    turns = suite.take_turns({case: functools.partial(speed, *case) for case in cases}, options.rounds)
+    turns = suite.take_turns({case: functools.partial(steps, *case) for case in cases}, options.rounds)
     cores = None if options.mpirun else os.cpu_count()
     rows = rows_of(options, turns, cores)
     link = {training_runs.SHARED: "one node, shared memory"}.get(

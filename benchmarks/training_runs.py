@@ -49,12 +49,21 @@ def first_images(images, folder, counts):
     return folder
 
 
+def add_host_arguments(parser):
+    parser.add_argument("--mpirun", default="", metavar="WORDS",
+                        help="start ranks with these words instead of on this machine: arguments of mpirun, such as \"--host a:4,b:4\", "
+                        "or in an allocation of Slurm \"--map-by ppr:4:node\" or \"srun --mpi=pmix\"")
+    parser.add_argument("--folder", type=pathlib.Path, help="folder for files that every host must see, with --mpirun (default: the system's for temporary files)")
+
+
 def launcher(ranks, link=SHARED, ranks_per_node=1, mpirun=""):
     """The words that start a command on `ranks` ranks. link: SHARED, or a rate of tests/nodes.sh, which puts
-    ranks_per_node ranks on each node. mpirun: further arguments of mpirun, such as hosts; link is then
-    ignored."""
-    if mpirun:
-        return ["mpirun", *shlex.split(mpirun), "-np", str(ranks)]
+    ranks_per_node ranks on each node. mpirun: the value of --mpirun; link is then ignored."""
+    words = shlex.split(mpirun)
+    if words[:1] == ["srun"]:
+        return [*words, "-n", str(ranks)]
+    if words:
+        return ["mpirun", *words, "-np", str(ranks)]
     if link == SHARED or ranks <= ranks_per_node:
         return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
     if ranks % ranks_per_node:
@@ -74,9 +83,13 @@ def per_step(epochs):
     steps = last["steps"] - (epochs[-2]["steps"] if len(epochs) > 1 else 0)
     account = last["account"]
     exposed = account["exposed_communication"]
+    compute = sum(account.get(part, 0) for part in ("forward", "backward", "optimizer"))
     row = {"samples_per_second": last["samples_per_second"], "step_ms": 1e3 * last["train_seconds"] / steps,
+           "compute_ms": 1e3 * compute / steps,
            "exposed_ms": 1e3 * exposed / steps, "exposed_share": exposed / sum(account.values())}
     communication = last.get("communication") or {}
+    if "late_seconds" in communication.get("exposed", {}):
+        row["late_ms"] = 1e3 * communication["exposed"]["late_seconds"] / (communication.get("steps") or steps)
     if communication.get("overlap") is not None:  # None if nothing was sent
         row |= {"overlap": communication["overlap"],
                 "wire_ms": 1e3 * communication["wire_seconds"] / (communication.get("steps") or steps)}

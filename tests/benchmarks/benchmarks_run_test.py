@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import training_runs  # noqa: E402
 
 BIN = pathlib.Path(sys.argv.pop()).resolve() if len(sys.argv) > 1 else ROOT / "build/cpu/bin"
+HERE = "--host localhost:2 --oversubscribe --bind-to none"  # this machine, as a host of its own
 LITTLE = ["--model", "mlp", "--image", "8", "--steps", "2", "--rounds", "1", "--bin", BIN]
 
 
@@ -146,11 +147,14 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual(done.returncode, 64, done.stdout + done.stderr)
 
     def test_scaling_bench_draws_its_results(self):
-        result, output = self.result_of([ROOT / "benchmarks/scaling_bench.py", "--ranks", "1", "2", "--batch", "4", *LITTLE])
+        result, output = self.result_of([ROOT / "benchmarks/scaling_bench.py", "--ranks", "1", "2", "--batch", "4",
+                                         "--mpirun", HERE, *LITTLE])
         self.assertEqual([(row["mode"], row["ranks"], row["global_batch"]) for row in result["rows"]],
                          [("strong", 1, 8), ("weak", 1, 4), ("strong", 2, 8), ("weak", 2, 8)])
         for row in result["rows"]:
             self.assertRegex(output, rf"(?m)^{row['mode']}\b.*\b{row['ranks']} rank.*\b{100 * row['efficiency']:.0f} %")
+            if row["ranks"] > 1:
+                self.assertIn(f"lost {row['lost']['lost_ms']:.1f} ms a step", output)
         self.check_chart()
 
     def test_codec_accuracy_resumes_after_an_interruption(self):
@@ -171,6 +175,12 @@ class Benchmarks(unittest.TestCase):
         self.assertRegex(output, r"(?m)^int8\b.* -0\.3\b")  # the least difference that is accepted
         self.check_chart()
 
+    def test_links_bench_measures_hosts(self):
+        document, output = self.result_of([ROOT / "benchmarks/links_bench.py", "--bin", BIN, "--mpirun", HERE, "--links", "10gbit",
+                                           "--nodes", "2", "--sizes", "64K", "64K", "--iters", "2"])
+        row, = document["10gbit, 2 hosts"]["rows"]
+        self.assertIn(f"of tcp {100 * row['of_tcp']:4.0f} %", output)
+
     def test_links_bench_compares_with_plain_tcp(self):
         command = [ROOT / "benchmarks/links_bench.py", "--bin", BIN, "--links", "1gbit", "--nodes", "2", "--sizes", "64K",
                    "256K", "--iters", "2", "--json", self.json]
@@ -185,9 +195,9 @@ class Benchmarks(unittest.TestCase):
         self.check_chart(lines=1)
 
     def test_overlap_bench_draws_its_results(self):
-        result, output = self.result_of([ROOT / "benchmarks/overlap_bench.py", "--links", "shared", "--buckets", "1",
+        result, output = self.result_of([ROOT / "benchmarks/overlap_bench.py", "--mpirun", HERE, "--buckets", "1",
                                          "--batch", "4", *LITTLE])
-        rows = result["shared"]["rows"]
+        rows = result["hosts"]["rows"]
         self.assertEqual([(row["bucket_mib"], row["overlap"]) for row in rows], [(1, True), (1, False)])
         self.assertTrue(all(row["step_ms"] > row["exposed_ms"] >= 0 for row in rows))
         for row in rows:

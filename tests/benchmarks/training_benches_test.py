@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how scaling_bench, overlap_bench and codec_accuracy compute figures from runs, and that they are
-skipped without nodes."""
+"""Tests how scaling_bench, overlap_bench, links_bench and codec_accuracy compute figures from runs, and that
+they are skipped without nodes."""
 
 import contextlib
 import io
@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import codec_accuracy  # noqa: E402
+import links_bench  # noqa: E402
 import overlap_bench  # noqa: E402
 import scaling_bench  # noqa: E402
 import training_runs  # noqa: E402
@@ -36,13 +37,15 @@ def refused(parse, arguments):
 class Runs(unittest.TestCase):
     def test_the_last_epoch_counts(self):
         epochs = [{"steps": 5}, {"steps": 10, "samples_per_second": 64.0, "train_seconds": 10.0, "account": ACCOUNT}]
-        self.assertEqual(training_runs.per_step(epochs), {"samples_per_second": 64.0, "step_ms": 2000.0,
+        self.assertEqual(training_runs.per_step(epochs), {"samples_per_second": 64.0, "step_ms": 2000.0, "compute_ms": 1300.0,
                                                           "exposed_ms": 400.0, "exposed_share": 0.2})
 
     def test_an_account_of_communication_is_used_if_there_is_one(self):
         epochs = [{"steps": 4, "samples_per_second": 1.0, "train_seconds": 1.0, "account": ACCOUNT,
-                   "communication": {"steps": 4, "overlap": 0.75, "wire_seconds": 2.0, "wire_bytes_per_second": 1e8}}]
+                   "communication": {"steps": 4, "overlap": 0.75, "wire_seconds": 2.0, "wire_bytes_per_second": 1e8,
+                                     "exposed": {"late_seconds": 0.4}}}]
         row = training_runs.per_step(epochs)
+        self.assertAlmostEqual(row["late_ms"], 100)
         self.assertEqual((row["overlap"], row["wire_ms"]), (0.75, 500.0))
         epochs[0]["communication"]["overlap"] = None  # nothing was sent
         self.assertNotIn("wire_ms", training_runs.per_step(epochs))
@@ -53,6 +56,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(training_runs.launcher(1, "1gbit"), [*shared, "1"], "one rank needs no link")
         self.assertEqual(training_runs.launcher(4, "1gbit", 2)[-3:], ["1gbit", "2", "2"])
         self.assertEqual(training_runs.launcher(4, mpirun="--host a:2,b:2"), ["mpirun", "--host", "a:2,b:2", "-np", "4"])
+        self.assertEqual(training_runs.launcher(4, mpirun="srun --mpi=pmix"), ["srun", "--mpi=pmix", "-n", "4"])
 
     def test_write_images_writes_the_requested_number(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +110,9 @@ class Scaling(unittest.TestCase):
 
     def test_efficiency_is_the_median_of_ratios_within_a_turn(self):
         options = scaling_bench.parse_arguments(["--ranks", "1", "4", "--batch", "8", "--threads", "1"])
-        turns = {("weak", 1): [10, 20, 10], ("weak", 4): [30, 40, 10]}
+        def step(speed):
+            return {"samples_per_second": speed, "step_ms": 1, "exposed_ms": 0, "compute_ms": 1}
+        turns = {("weak", 1): [step(10), step(20), step(10)], ("weak", 4): [step(30), step(40), step(10)]}
         one, four = scaling_bench.rows_of(options, turns, cores=2)
         self.assertEqual((one["efficiency"], one["efficiency_per_core"]), (1, 1))
         self.assertEqual(four["speedup_spread"], [1, 3])
@@ -114,6 +120,12 @@ class Scaling(unittest.TestCase):
         self.assertEqual((four["cores"], four["efficiency_per_core"]), (2, 1), "four ranks share two cores")
         self.assertEqual(four["samples_per_second"], 30)
         self.assertNotIn("cores", scaling_bench.rows_of(options, turns, cores=None)[1])
+
+    def test_the_parts_of_a_loss_add_up_to_it(self):
+        one = {"step_ms": 20, "exposed_ms": 0, "compute_ms": 18}
+        four = {"step_ms": 13, "exposed_ms": 5, "late_ms": 2, "compute_ms": 7}
+        self.assertEqual(scaling_bench.lost(four, one, 1 / 4),
+                         {"lost_ms": 8, "communication_ms": 3, "late_ranks_ms": 2, "compute_ms": 2.5, "rest_ms": 0.5})
 
     def test_batches(self):
         options = scaling_bench.parse_arguments(["--ranks", "1", "2", "4", "--batch", "16"])
@@ -126,6 +138,11 @@ class Overlap(unittest.TestCase):
         for arguments in (["--ranks", "1"], ["--ranks", "3", "--ranks-per-node", "2"], ["--buckets", "0"],
                           ["--warm-epochs", "0"], ["--codecs", "int8", "int8"], ["--overlap", "off"]):
             self.assertEqual(refused(overlap_bench.parse_arguments, arguments), 64, arguments)
+
+    def test_hosts_are_one_link(self):
+        self.assertEqual(overlap_bench.parse_arguments(["--mpirun", "--host a,b"]).links, ["hosts"])
+        self.assertEqual(refused(links_bench.parse_arguments, ["--mpirun", "--host a,b"]), 64, "which rate?")
+        self.assertEqual(links_bench.parse_arguments(["--mpirun", "--host a,b", "--links", "25gbit"]).links, ["25gbit"])
 
     def test_buckets_smaller_than_the_edges_are_equal(self):
         self.assertEqual(overlap_bench.settings_of(0.5, True), ["comm.bucket_mib=[0.5, 0.5, 0.5]", "comm.overlap=true"])
