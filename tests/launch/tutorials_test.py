@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every command of a tutorial in order, in one folder, with fewer steps and images.
+"""Runs every command of a page in order, in one folder, with fewer steps and images.
 
-  tutorials_test.py PAGE BIN    BIN: the folder of the program lockstep
+  tutorials_test.py PAGE BIN [LINES]    BIN: the folder of the program lockstep; LINES: most lines of the page (200)
 
 Each block of commands must end with 0, or with the code that the comment "# exit code N" of its last line
-gives. An output block's line that begins with "lockstep: " must be printed as it is."""
+gives, or with 77 where this machine has no nodes (tests/nodes.sh). An output block's line that begins with
+"lockstep: " must be printed as it is. Paths from the repository's root are found."""
 
 import os
 import pathlib
@@ -14,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
 # Fewer steps and images.
 SHORTER = [
     (r"(photos\.py photos)", r"\1 --train 140 --test 20"),
@@ -21,6 +24,8 @@ SHORTER = [
     (r"train\.epochs=\d+", "train.epochs=1"),
     (r"^steps = \d+", "steps = 6"),
     (r"--seconds \d+", "--seconds 1"),
+    (r"(lockstep tune .*)--minutes \d+", r"\1--steps 40"),
+    (r"(overlap_bench\.py)", r"\1 --model mlp --image 8 --batch 4 --steps 2 --rounds 1"),
     (r"(lockstep (train|profile) (?:fashion_mnist|cifar10)\w+)(?!.*train\.(steps|epochs))", r"\1 --set train.steps=6"),
 ]
 
@@ -42,7 +47,9 @@ def run(commands, folder, environment):
     done = subprocess.run(["bash", "-e", "-c", shortened(commands)], cwd=folder, env=environment, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace", timeout=300)
     code = int(wanted[-1]) if wanted else 0
-    if done.returncode != code:
+    if done.returncode == 77 and re.search(r"tests/nodes\.sh|overlap_bench", commands):
+        print(f"left out, because this machine has no nodes:\n{commands}")
+    elif done.returncode != code:
         sys.exit(f"exit code {done.returncode} instead of {code}:\n{shortened(commands)}\n{done.stdout}")
     return done.stdout
 
@@ -50,7 +57,8 @@ def run(commands, folder, environment):
 def main():
     page, programs = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     text = page.read_text()
-    assert len(text.splitlines()) <= 200, "a tutorial has at most 200 lines"
+    most = int(sys.argv[3]) if len(sys.argv) > 3 else 200
+    assert len(text.splitlines()) <= most, f"{page} has more than {most} lines"
     blocks = blocks_of(text)
     commands = [content for language, content in blocks if language == "sh"]
     assert len(commands) >= 5, page
@@ -58,7 +66,13 @@ def main():
     exports = ""  # each block is a shell of its own
     output = ""
     with tempfile.TemporaryDirectory(prefix="lockstep_tutorial_") as folder:
-        (pathlib.Path(folder) / "photos.py").write_bytes((page.parent / "photos.py").read_bytes())
+        here = pathlib.Path(folder)
+        if (page.parent / "photos.py").exists():
+            (here / "photos.py").write_bytes((page.parent / "photos.py").read_bytes())
+        (here / "build/cpu").mkdir(parents=True)
+        (here / "build/cpu/bin").symlink_to(programs)
+        for name in ("tests", "benchmarks"):
+            (here / name).symlink_to(ROOT / name)
         for block in commands:
             output += run(exports + block, folder, environment)
             exports += "".join(line + "\n" for line in block.splitlines() if line.startswith("export "))
