@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import training_runs  # noqa: E402
 
 BIN = pathlib.Path(sys.argv.pop()).resolve() if len(sys.argv) > 1 else ROOT / "build/cpu/bin"
-HERE = "--host localhost:2 --oversubscribe --bind-to none"  # this machine, as a host of its own
+HERE = "--host localhost:2 --oversubscribe --bind-to none"  # this machine, named as a host
 LITTLE = ["--model", "mlp", "--image", "8", "--steps", "2", "--rounds", "1", "--bin", BIN]
 
 
