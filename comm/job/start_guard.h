@@ -8,7 +8,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <string>
 #include <thread>
 
 #include "comm/job/launcher.h"
@@ -30,7 +29,7 @@ class StartGuard {
   StartGuard& operator=(const StartGuard&) = delete;
 
  private:
-  void run();
+  void run(const Environment& environment);
 
   std::chrono::seconds limit_;
   std::mutex mutex_;
@@ -38,9 +37,5 @@ class StartGuard {
   bool started_ = false;
   std::thread thread_;  // last: it uses the members above
 };
-
-// A line about each other process of this machine that the same launcher started, and more lines about its
-// threads if it is stopped; "" for none.
-std::string describe_other_ranks();
 
 }  // namespace lockstep
