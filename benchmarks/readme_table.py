@@ -194,6 +194,16 @@ def fine_tuning_beside_pytorch(results):
             f"{told[0]} test accuracy; PyTorch {result['pytorch'].split('+')[0]} {told[1]}", result)
 
 
+def segmentation_seeds(results):
+    result = results("segmentation_seeds")
+    def told(side):
+        last = [run["mean_iou"][-1] for run in result[side]]
+        return f"{min(last):.3f}" + (f" to {max(last):.3f} ({len(last)} seeds)" if len(last) > 1 else " (1 seed)")
+    epochs = len(result["Lockstep"][0]["mean_iou"])
+    return (f"`shapes_unet`, one rank with batch 32, {epochs} epochs", f"mean IoU {told('Lockstep')}; PyTorch {result['pytorch']} with the same recipe "
+            f"{told('PyTorch')}", result)
+
+
 def half_precision(results):
     result = results("half_precision_cnn")
     means = [f"{name} {row['mean']:.2f} %" for name, row in result["test_accuracy_percent_after_5_epochs"].items()]
@@ -466,7 +476,7 @@ ALL = [quickstart, *GPU, gpu_kernels, gpu_cifar10, RESNET18, RESNET18_BF16, step
        codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
        codecs_accuracy("cifar10_resnet20_long", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 20 epochs"),
        recompute("resnet20"), recompute("resnet50"), resnet20, accuracy_beside_pytorch, fine_tuning_beside_pytorch,
-       half_precision, pinning,
+       segmentation_seeds, half_precision, pinning,
        faults, soak, guards, report_cost, idle_ladder,
        *(idle_cause(each) for each in ("small_work", "data", "architecture", "memory", "communication", "allocation", "monitoring")), snapshot, loader, data_wait, sweep, found_batches, predict_rate]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL, "launch/tutorials/busy.md": [rungs],
