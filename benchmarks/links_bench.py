@@ -132,7 +132,7 @@ def run(options, arguments):
         for nodes in options.nodes:
             rounds = [run_once(options, link, nodes) for _ in range(options.rounds)]
             name = f"{link}, {nodes} {'hosts' if options.mpirun else 'nodes'}"
-            document[name] = {**record.circumstances(command, f"{options.bin}/lockstep"), "link": link, "nodes": nodes,
+            document[name] = {**record.circumstances(command, f"{options.bin}/lockstep"), "link": link, "nodes": nodes, "way": options.way,
                               "iters": options.iters, "rounds": options.rounds, "rows": rows_of(rounds, link, options.way)}
             print("\n".join(line_of(name, row) for row in document[name]["rows"]), flush=True)
             if options.json:

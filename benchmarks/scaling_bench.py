@@ -76,10 +76,12 @@ def cores_for(ranks, threads, cores):
 
 def lost(step, one, batches):
     """The parts of a step's loss in ms. one: the step of one rank; batches: the ratio of the step's batch to its."""
-    parts = {"lost_ms": step["step_ms"] - batches * one["step_ms"],
-             "communication_ms": step["exposed_ms"] - step.get("late_ms", 0) - batches * one["exposed_ms"],
-             "late_ranks_ms": step.get("late_ms", 0), "compute_ms": step["compute_ms"] - batches * one["compute_ms"]}
-    return parts | {"rest_ms": 2 * parts["lost_ms"] - sum(parts.values())}
+    late = step.get("late_ms", 0)
+    lost = step["step_ms"] - batches * one["step_ms"]
+    communication = step["exposed_ms"] - late - batches * one["exposed_ms"]
+    compute = step["compute_ms"] - batches * one["compute_ms"]
+    return {"lost_ms": lost, "communication_ms": communication, "late_ranks_ms": late, "compute_ms": compute,
+            "rest_ms": lost - communication - late - compute}
 
 
 def rows_of(options, turns, cores):

@@ -26,9 +26,9 @@ struct WorldOptions {
   std::chrono::seconds start_limit = std::chrono::minutes(5);
 };
 
-// What NCCL knows of the memory from Communicator::allocate(). window: it is symmetric memory, which peers of
-// the same node read and write directly; between nodes as registered. registered: NCCL can use it without
-// copies. plain: nothing. See comm/nccl/configuration.md.
+// How NCCL may use the memory from Communicator::allocate(). window: as symmetric memory, which peers of the
+// same node read and write directly; between nodes as registered. registered: without copies. plain: with
+// copies. See comm/nccl/README.md.
 enum class RegisteredMemory { window, registered, plain };
 inline constexpr std::string_view kRegisteredMemoryWords[] = {"window", "registered", "plain"};
 constexpr std::span<const std::string_view> words_of(RegisteredMemory) { return kRegisteredMemoryWords; }

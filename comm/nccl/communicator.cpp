@@ -52,12 +52,6 @@ void order_launches() {
   std::call_once(once, [] { setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0); });
 }
 
-int library_version() {
-  int version = 0;
-  NCCL_CHECK(ncclGetVersion(&version));
-  return version;
-}
-
 ncclComm_t connect(Device device, Communicator& host, const DeviceCommunicatorOptions& options) {
   make_current(device);
   order_launches();
@@ -66,7 +60,7 @@ ncclComm_t connect(Device device, Communicator& host, const DeviceCommunicatorOp
   host.broadcast(&id, sizeof(id), DType::u8, 0);
   host.stream().synchronize();
 
-  ncclConfig_t config = nccl_configuration(options, "lockstep", library_version());
+  ncclConfig_t config = nccl_configuration(options, "lockstep", nccl_library_version());
   ncclComm_t communicator = nullptr;
   const ncclResult_t status = ncclCommInitRankConfig(&communicator, host.size(), id, host.rank(), &config);
   if (status == ncclInvalidUsage) {
@@ -170,7 +164,7 @@ void NcclConnection::end() noexcept {
 NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
                                    const DeviceCommunicatorOptions& options, EndJob end_job)
     : NcclCommunicator(device, host, options, std::move(end_job), connect(device, host, options)) {
-  const int version = library_version();
+  const int version = nccl_library_version();
   options_.memory = usable_memory(options.memory, version);
   if (host.rank() == 0)
     for (const std::string& missing : missing_in_nccl(options, version)) log::warning("{}", missing);
@@ -216,7 +210,7 @@ void NcclCommunicator::abandon(std::string_view reason) noexcept {
 std::unique_ptr<Communicator> NcclCommunicator::split(int colour, int key) {
   std::unique_ptr<Communicator> host = host_.split(colour, key);
   make_current(device_);
-  ncclConfig_t config = nccl_configuration(options_, "lockstep group", library_version());
+  ncclConfig_t config = nccl_configuration(options_, "lockstep group", nccl_library_version());
   ncclComm_t part = nullptr;
   NCCL_CHECK(
       ncclCommSplit(connection_->get(), colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &part, &config));
@@ -357,21 +351,20 @@ bool NcclCommunicator::succeeded(ncclResult_t status, std::string_view failure) 
 
 // NCCL needs memory registered in the same way on all ranks.
 void* NcclCommunicator::register_memory(void* data, std::size_t bytes) {
-  void* handle = nullptr;
-  if (options_.memory == RegisteredMemory::window) {
-    const ncclResult_t status = register_window(connection_->get(), data, bytes, &handle);
-    if (succeeded(status,
-                  "makes no symmetric window of the memory of collectives, which is registered instead"))
+  const ncclComm_t communicator = connection_->get();
+  while (options_.memory != RegisteredMemory::plain) {
+    const bool as_window = options_.memory == RegisteredMemory::window;
+    void* handle = nullptr;
+    const ncclResult_t status = as_window ? register_window(communicator, data, bytes, &handle)
+                                          : ncclCommRegister(communicator, data, bytes, &handle);
+    if (succeeded(status, as_window ? "makes no symmetric window of the memory of collectives, which is "
+                                      "registered instead"
+                                    : "cannot register the memory of collectives, which may slow down "
+                                      "concurrent computation"))
       return handle;
-    if (status == ncclSuccess) deregister(connection_->get(), options_.memory, handle);
-    options_.memory = RegisteredMemory::registered;
+    if (status == ncclSuccess) deregister(communicator, options_.memory, handle);
+    options_.memory = as_window ? RegisteredMemory::registered : RegisteredMemory::plain;
   }
-  const ncclResult_t status = ncclCommRegister(connection_->get(), data, bytes, &handle);
-  if (succeeded(status,
-                "cannot register the memory of collectives, which may slow down concurrent computation"))
-    return handle;
-  if (status == ncclSuccess) deregister(connection_->get(), options_.memory, handle);
-  options_.memory = RegisteredMemory::plain;
   return nullptr;
 }
 

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "comm/nccl/check.h"
+
 // The library that is found at run time may be older than the header: calls of functions that it lacks would
 // end the program.
 #if NCCL_VERSION_CODE >= 22703
@@ -25,11 +27,17 @@ int known(int version) { return std::min(version, NCCL_VERSION_CODE); }
 
 }  // namespace
 
+int nccl_library_version() {
+  int version = 0;
+  NCCL_CHECK(ncclGetVersion(&version));
+  return version;
+}
+
 std::string nccl_version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
-// NCCL refuses minCTAs without maxCTAs, so the largest number of channels stands for its own choice.
+// NCCL refuses minCTAs without maxCTAs, so that is then NCCL's largest number of channels.
 ncclConfig_t nccl_configuration(const DeviceCommunicatorOptions& options, const char* name, int version) {
   constexpr int kMostChannels = 64;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

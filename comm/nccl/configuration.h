@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The options of NCCL's communicators as ncclConfig_t, and what a version of NCCL lacks of them. The table of
-// options, their costs and conditions is in configuration.md.
+// options, their costs and conditions is in comm/nccl/README.md.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@
 
 namespace lockstep {
 
-// A number like NCCL_VERSION_CODE of 2.9 and newer: 22809 is 2.28.9.
+// The version of the library, as NCCL_VERSION_CODE of 2.9 and newer: 22809 is 2.28.9.
+int nccl_library_version();
 std::string nccl_version_text(int version);
 
 // name: of the communicator, for NCCL's log, profilers and tools. It must outlive the configuration. Options

@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "comm/mpi/session.h"
-#include "comm/nccl/check.h"
 #include "comm/nccl/communicator.h"
 #include "comm/nccl/configuration.h"
 #include "comm/nccl/sharing.h"
@@ -30,10 +29,6 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<MpiSession>
   return std::make_unique<NcclCommunicator>(device, host, options, end_job);
 }
 
-std::string nccl_version() {
-  int version = 0;
-  NCCL_CHECK(ncclGetVersion(&version));
-  return nccl_version_text(version);
-}
+std::string nccl_version() { return nccl_version_text(nccl_library_version()); }
 
 }  // namespace lockstep

@@ -293,8 +293,7 @@ std::vector<Key> keys_of(const Registry& registry) {
        "Recompute layers in the backward pass instead of storing their results: less memory, more time, the "
        "same bits. true: the insides of residual blocks; an integer n: divides the layers into segments of "
        "n, each of which keeps only its last result; the last segment keeps all; auto: the least work that "
-       "fits "
-       "into memory; least: the least memory",
+       "fits into memory; least: the least memory",
        {.least = 2}},
       {"train.reproducible", MEMBER(reproducible),
        "Add micro-batches and ranks along one tree: the same micro-batches per step give the same bits on "

@@ -275,9 +275,13 @@ TuneOutcome search_settings(TuneRun& run, const TuneFlags& flags, World& world, 
   const auto measure = [&](const TuneRequest& request) {
     progress.measuring(request.settings, spent);
     hold_in("tune");
-    const Config candidate = with_settings(run.config, request.settings, registry);
-    const TuneVisit visit =
-        kept_or_measured(run, request, [&] { return bench.visit(candidate, request.pairs); });
+    const TuneVisit visit = kept_or_measured(run, request, [&] {
+      try {
+        return bench.visit(with_settings(run.config, request.settings, registry), request.pairs);
+      } catch (const ConfigError& error) {  // settings that exclude each other
+        return TuneVisit{.problem = error.what()};
+      }
+    });
     spent += budget.cost_of(visit);
     progress.measured(request, visit);
     return visit;

@@ -3,7 +3,7 @@
 // Ledger: when each bucket of gradients of this rank moved in each step, and how long compute waited for it.
 // Its input is time stamps of collectives (comm/collective_log.h) or of a GPU's events. It sums how long
 // buckets waited for a thread to run them, for a late rank, and for the wire, and how much of that compute
-// waited for. Steps allocate no memory. For use by one thread.
+// waited for. Steps allocate no memory, unless they are kept. For use by one thread.
 #pragma once
 
 #include <cstdint>

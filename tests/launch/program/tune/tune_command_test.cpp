@@ -24,6 +24,16 @@ std::vector<std::string> lines_in(const std::filesystem::path& path) {
   return lines;
 }
 
+// comm.cross_barrier excludes comm.overlap = false, which is tried all the same.
+TEST(Tune, LeavesOutSettingsThatExcludeEachOther) {
+  const Workplace workplace("tune_conflict");
+  const ProgramResult result =
+      run_ranks(2, program("lockstep") + " tune " + workplace.path("config.toml").string() +
+                       " --set comm.cross_barrier=true --steps 100");
+  EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+  expect_parts(result.output, {"comm.overlap=false: cannot run", "comm.cross_barrier = true"});
+}
+
 TEST(Tune, MeasuresWritesAndResumes) {
   const Workplace workplace("tune");
   const auto run = workplace.path("run");
