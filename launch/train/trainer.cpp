@@ -163,7 +163,8 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
   if (metrics_ && !metrics_->any()) metrics_.reset();
   const bool may_record = options.record_steps && stream_.can_record();
   codec_trial_ = make_codec_trial(parts, may_record, options.codec_trial);
-  recordings_.begin(may_record && records_steps(parts, *end_), end_->traits().first_exchange);
+  recordings_.begin(may_record && records_steps(parts, *end_), options.enqueue_every,
+                    end_->traits().first_exchange);
   recordings_.restart(parts.buckets.exchange().warmup_steps());
 }
 

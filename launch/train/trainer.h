@@ -46,10 +46,11 @@ namespace lockstep {
 struct TrainerOptions {
   std::int64_t accumulation = 1;
   std::int64_t epochs = 1;
-  std::int64_t until_epoch = 0;  // stop after this number of epochs; 0: run all
-  std::int64_t max_steps = 0;    // stop after this number of steps; 0: run all epochs
-  bool record_steps = true;      // on a GPU: record a step once, then replay it as a whole
-  bool cross_barrier = false;    // see CrossBarrier
+  std::int64_t until_epoch = 0;    // stop after this number of epochs; 0: run all
+  std::int64_t max_steps = 0;      // stop after this number of steps; 0: run all epochs
+  bool record_steps = true;        // on a GPU: record a step once, then replay it as a whole
+  std::int64_t enqueue_every = 0;  // one step in this many is not replayed but enqueued; 0: none
+  bool cross_barrier = false;      // see CrossBarrier
   // See LocalSgd: steps from one average of parameters to the next, and synchronous steps before the first
   // local one. 0: ranks exchange gradients in every step.
   std::int64_t average_every = 0;

@@ -30,6 +30,7 @@ using Change = void (*)(Trainer& trainer, GradientBuckets& buckets);
 struct Ways {
   Change change = nullptr;
   std::int64_t average_every = 0;
+  std::int64_t enqueue_every = 0;
 };
 
 class StepRecords final : public TrainingObserver {
@@ -61,6 +62,7 @@ Trained train(Communicator& host, bool record, const BucketOptions& bucket_optio
   Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, nccl}, {.base = 0.02},
                   {.epochs = ways.change == nullptr ? 1 : 2,
                    .record_steps = record,
+                   .enqueue_every = ways.enqueue_every,
                    .average_every = ways.average_every});
   if (ways.change != nullptr) {
     for (int step = 0; step < 4; ++step) trainer.step();
@@ -137,6 +139,17 @@ TEST(RecordedSteps, LocalSgdSendsTheSameNumberOfBytesAsEagerSteps) {
       EXPECT_EQ(recorded.traffic[rank].operations, eager.traffic[rank].operations) << "rank " << rank;
       EXPECT_LT(eager.traffic[rank].sent_bytes, synchronous.traffic[rank].sent_bytes) << "rank " << rank;
     }
+  }
+}
+
+// Steps 3 and 6 of 7 are enqueued again, between replayed ones.
+TEST(RecordedSteps, MayBeEnqueuedAgainForProfilers) {
+  const Told mixed = train(true, {}, {.enqueue_every = 3}), eager = train(false);
+  EXPECT_EQ(recordings_in(mixed.log), 1) << mixed.log;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(mixed.digests[rank], eager.digests[rank]) << "rank " << rank;
+    EXPECT_EQ(mixed.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes) << "rank " << rank;
+    EXPECT_EQ(mixed.traffic[rank].operations, eager.traffic[rank].operations) << "rank " << rank;
   }
 }
 

@@ -327,6 +327,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        kFromZeroBelowOne},
       {"train.cuda_graph", MEMBER(trainer.record_steps),
        "GPUs: record a whole step once and replay it: the same bits, less work for the host"},
+      {"train.enqueue_every",
+       MEMBER(trainer.enqueue_every),
+       "GPUs: enqueue one step in this many kernel by kernel instead of replaying it, so that Nsight Systems "
+       "shows its layers and buckets by name. 0: none",
+       {0, kMostSteps}},
       {"optimizer.name", MEMBER(optimizer.name), "Update rule", {}, names_in(registry.optimizers)},
       {"optimizer.learning_rate",
        MEMBER(schedule.learning_rate),

@@ -23,35 +23,36 @@ namespace fs = std::filesystem;
 
 // Keys that change only the speed, the paths, the output or the end of a training. train.accumulation and the
 // number of ranks are checked together with train.batch: see require_same_batch().
-constexpr std::array<std::string_view, 28> kFree = {"comm.between_nodes",
-                                                    "comm.bucket_mib",
-                                                    "comm.cga_cluster_size",
-                                                    "comm.check",
-                                                    "comm.compress_within_node",
-                                                    "comm.cta_policy",
-                                                    "comm.exchange",
-                                                    "comm.gradient_memory",
-                                                    "comm.max_ctas",
-                                                    "comm.min_ctas",
-                                                    "comm.nvls_ctas",
-                                                    "comm.overlap",
-                                                    "comm.priority",
-                                                    "comm.timeout",
-                                                    "comm.timeout_seconds",
-                                                    "comm.traffic_class",
-                                                    "data.augment_on",
-                                                    "data.loader",
-                                                    "data.loader_threads",
-                                                    "data.path",
-                                                    "data.preload",
-                                                    "data.verify",
-                                                    "train.accumulation",
-                                                    "train.cuda_graph",
-                                                    "train.max_skipped_steps",
-                                                    "train.recompute",
-                                                    "train.threads",
-                                                    "train.until_epoch"};
-constexpr std::array<std::string_view, 4> kFreeSections = {"run.", "world.", "kernels.", "profile."};
+constexpr std::string_view kFree[] = {"comm.between_nodes",
+                                      "comm.bucket_mib",
+                                      "comm.cga_cluster_size",
+                                      "comm.check",
+                                      "comm.compress_within_node",
+                                      "comm.cta_policy",
+                                      "comm.exchange",
+                                      "comm.gradient_memory",
+                                      "comm.max_ctas",
+                                      "comm.min_ctas",
+                                      "comm.nvls_ctas",
+                                      "comm.overlap",
+                                      "comm.priority",
+                                      "comm.timeout",
+                                      "comm.timeout_seconds",
+                                      "comm.traffic_class",
+                                      "data.augment_on",
+                                      "data.loader",
+                                      "data.loader_threads",
+                                      "data.path",
+                                      "data.preload",
+                                      "data.verify",
+                                      "train.accumulation",
+                                      "train.cuda_graph",
+                                      "train.enqueue_every",
+                                      "train.max_skipped_steps",
+                                      "train.recompute",
+                                      "train.threads",
+                                      "train.until_epoch"};
+constexpr std::string_view kFreeSections[] = {"run.", "world.", "kernels.", "profile."};
 
 CheckpointCandidates candidates_for(const Config& config, const ResumeFlags& flags) {
   if (flags.from == ResumeFlags::kNever) return {};
@@ -136,7 +137,7 @@ CheckpointCandidates agreed_candidates(Communicator& host, const Config& config,
 
 bool matters(const std::string& key) {
   const auto begins = [&](std::string_view section) { return key.starts_with(section); };
-  return std::ranges::find(kFree, key) == kFree.end() && std::ranges::none_of(kFreeSections, begins);
+  return std::ranges::find(kFree, key) == std::end(kFree) && std::ranges::none_of(kFreeSections, begins);
 }
 
 std::optional<SavedTraining> find_saved(Communicator& host, const Config& config, const ResumeFlags& flags,

@@ -14,8 +14,9 @@ namespace lockstep {
 StepRecordings::StepRecordings(Stream& stream, std::vector<Communicator*> communicators)
     : stream_(stream), communicators_(std::move(communicators)) {}
 
-void StepRecordings::begin(bool records, std::int64_t first_exchange) {
+void StepRecordings::begin(bool records, std::int64_t enqueue_every, std::int64_t first_exchange) {
   records_ = records;
+  enqueue_every_ = enqueue_every;
   first_exchange_ = first_exchange;
 }
 
@@ -23,6 +24,7 @@ void StepRecordings::begin(bool records, std::int64_t first_exchange) {
 void StepRecordings::restart(std::int64_t warmup_steps) {
   recordings_ = {};
   enqueued_ = {};
+  told_ = {};
   first_recorded_ = std::max<std::int64_t>(2, warmup_steps) + first_exchange_;
 }
 
@@ -31,8 +33,10 @@ void StepRecordings::run(StepKind kind, StepSlot slot, StepDetail detail,
   kind_ = kind;
   Recorded& recorded =
       recordings_[static_cast<std::size_t>(detail)][static_cast<std::size_t>(kind)][slot.index];
-  if (records_ && enqueued() >= first_recorded_ && recorded.work.empty()) recorded = record(enqueue);
-  if (recorded.work.empty()) {
+  const bool by_name = enqueue_every_ > 0 && (enqueued() + 1) % enqueue_every_ == 0;
+  if (records_ && enqueued() >= first_recorded_ && recorded.work.empty() && !by_name)
+    recorded = record(enqueue);
+  if (recorded.work.empty() || by_name) {
     enqueue();
   } else {
     stream_.replay(recorded.work);
@@ -52,7 +56,7 @@ StepRecordings::Recorded StepRecordings::record(const std::function<void()>& enq
   Communicator& host = communicators_.front()->host();
   const int first_without = first_rank_where(host, step.work.empty());
   if (first_without < 0) {
-    if (enqueued() == first_recorded_) {
+    if (!std::exchange(told_[static_cast<std::size_t>(kind_)], true)) {
       constexpr std::string_view kNames[] = {"", "local ", "averaging "};
       static_assert(std::size(kNames) == kStepKinds);
       log::info("{}steps are recorded and replayed: {} operations each",

@@ -27,9 +27,10 @@ class StepRecordings {
   std::span<Communicator* const> communicators() const { return communicators_; }
   bool records() const { return records_; }
 
-  // Call first. records: whether steps are recorded; the same on every rank. first_exchange: the first step,
-  // from 0, that exchanges something.
-  void begin(bool records, std::int64_t first_exchange);
+  // Call first; the same on every rank. records: whether steps are recorded. enqueue_every: one step in this
+  // many is enqueued again all the same, so that a profiler sees its ranges; 0: none. first_exchange: the
+  // first step, from 0, that exchanges something.
+  void begin(bool records, std::int64_t enqueue_every, std::int64_t first_exchange);
   // Discards the recordings, because memory that they use is freed.
   void forget() { recordings_ = {}; }
   // Discards the recordings and counts steps from 0 again. warmup_steps: the first steps, whose exchange
@@ -58,12 +59,14 @@ class StepRecordings {
   Stream& stream_;
   std::vector<Communicator*> communicators_;
   bool records_ = false;
+  std::int64_t enqueue_every_ = 0;
   std::int64_t first_exchange_ = 0;
   std::int64_t first_recorded_ = 0;        // value of enqueued() from which steps are recorded
   StepKind kind_ = StepKind::synchronous;  // of the step that is being enqueued
   std::array<std::array<std::array<Recorded, StepSlot::kCount>, kStepKinds>, kStepDetails>
       recordings_;                                      // by detail, kind and slot
   std::array<std::int64_t, kStepKinds> enqueued_ = {};  // steps of each kind since restart()
+  std::array<bool, kStepKinds> told_ = {};              // that steps of each kind are recorded
 };
 
 }  // namespace lockstep

@@ -175,6 +175,7 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("trainer.epochs", trainer.epochs);
   tell("trainer.max_steps", trainer.max_steps);
   tell("trainer.record_steps", trainer.record_steps);
+  tell("trainer.enqueue_every", trainer.enqueue_every);
   tell("trainer.cross_barrier", trainer.cross_barrier);
   tell("trainer.clip_norm", trainer.clip_norm);
   tell("trainer.ema_decay", trainer.ema_decay);
@@ -381,6 +382,7 @@ std::vector<Case> cases() {
       {"train.average_after=100", {"trainer.average_after=100"}},
       {"train.ema_decay=0.75", {"trainer.ema_decay=0.75"}},
       {"train.cuda_graph=false", {"trainer.record_steps=false"}},
+      {"train.enqueue_every=50", {"trainer.enqueue_every=50"}},
       {"train.threads=3", {"threads=3"}},
       {"optimizer.name=adamw",
        {"adamw.beta1=0.9", "adamw.beta2=0.999", "adamw.epsilon=1e-08", "adamw.weight_decay=0",
