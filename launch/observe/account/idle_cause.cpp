@@ -131,8 +131,8 @@ class IdleTime {
         short_kernels(roof) ? std::max(0.0, passes_seconds() - passes() * roof.seconds()) : 0;
     IdleCause cause{.cause = "small_work", .lost_seconds = optimizer + weights + around};
     cause.evidence = fmt::format(
-        "{:.2g} ms of a step of {:.2g} ms do not depend on the batch size (optimizer {:.2g} ms, reading "
-        "weights {:.2g} ms, overhead of kernels of {:.0f} us each {:.2g} ms)",
+        "{} ms of a step of {} ms do not depend on the batch size (optimizer {} ms, reading weights {} ms, "
+        "overhead of kernels of {:.0f} us each {} ms)",
         ms(cause.lost_seconds), ms(total()), ms(optimizer), ms(weights),
         1e6 * passes_seconds() / passes() / roof.kernels, ms(around));
     return cause;  // without a change, as small_work()
@@ -143,11 +143,10 @@ class IdleTime {
     const double memory = passes() * (roof.memory - roof.weights);
     const double slow = short_kernels(roof) ? 0 : std::max(0.0, passes_seconds() - passes() * roof.seconds());
     IdleCause cause{.cause = "architecture", .lost_seconds = memory + slow};
-    const std::string far =
-        fmt::format("at the peak rate, matrix products take {:.2g} ms of a step of {:.2g} ms",
-                    ms(passes() * roof.products), ms(total()));
+    const std::string far = fmt::format("at the peak rate, matrix products take {} ms of a step of {} ms",
+                                        ms(passes() * roof.products), ms(total()));
     if (memory >= slow) {
-      cause.evidence = fmt::format("{}, but memory bandwidth limits {}: at least {:.2g} ms more", far,
+      cause.evidence = fmt::format("{}, but memory bandwidth limits {}: at least {} ms more", far,
                                    fmt::join(roof.bound_by_memory, " and "), ms(memory));
       if (context_.halves_are_fast) {
         set(cause, "train.precision", "bf16");
@@ -186,7 +185,10 @@ class IdleTime {
   }
 
  private:
-  double ms(double seconds) const { return 1e3 * seconds / static_cast<double>(line_.steps); }
+  // Milliseconds of each step, as text.
+  std::string ms(double seconds) const {
+    return short_number(1e3 * seconds / static_cast<double>(line_.steps));
+  }
   double total() const { return line_.account.total() + line_.evaluation_seconds; }
   // Micro-batches, and the time of their forward and backward passes without waits for a core.
   double passes() const { return static_cast<double>(line_.steps * context_.accumulation); }
@@ -275,10 +277,9 @@ class IdleTime {
  private:
   IdleCause lost(const char* name, double seconds, const char* what) const {
     IdleCause cause{.cause = name, .lost_seconds = seconds};
-    cause.evidence =
-        fmt::format("{} {:.2g} ms per step {} ({:.0f} % of the time)",
-                    context_.on_gpu ? "the GPU waits" : "compute waits",
-                    1e3 * seconds / static_cast<double>(line_.steps), what, 100 * seconds / total());
+    cause.evidence = fmt::format("{} {} ms per step {} ({:.0f} % of the time)",
+                                 context_.on_gpu ? "the GPU waits" : "compute waits", ms(seconds), what,
+                                 100 * seconds / total());
     gain(cause, seconds);
     return cause;
   }

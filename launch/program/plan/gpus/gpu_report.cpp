@@ -38,11 +38,6 @@ std::vector<std::string> notes_of(const Config& config, const World& world) {
   return notes;
 }
 
-// Two significant digits or more: "0.12", "3.4", "56", "789".
-std::string short_number(double value) {
-  return value >= 10 ? fmt::format("{:.0f}", value) : fmt::format("{:.2g}", value);
-}
-
 std::string estimate_line(const GpuEstimate& row) {
   const GpuFigures& gpu = *row.gpu;
   const std::string start = fmt::format("  {:<9}  {:>3.0f} GB  ", gpu.name, gpu.gigabytes);
