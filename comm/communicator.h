@@ -152,6 +152,8 @@ class Communicator {
   }
   // True if collectives enqueued now are recorded with the work around them instead of run.
   virtual bool recording() { return false; }
+  // A collective was recorded in the log: an enqueued one is about to run, a replayed one may run already.
+  virtual void begun(const Collective&) {}
   // Recorded collectives were replayed on that stream.
   virtual void replayed_on(Stream&) {}
   // Bytes that this rank will send, if known beforehand; sent() reports the others.

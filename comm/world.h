@@ -45,12 +45,16 @@ struct DeviceCommunicatorOptions {
   int min_ctas = 0;
   int max_ctas = 0;
   int nvls_ctas = 0;
+  // Thread blocks at most of a collective that runs beside compute; 0: as other collectives.
+  int ctas_beside_compute = 0;
   // Thread blocks of a cluster; 0: no clusters; -1: NCCL's own choice.
   int cga_cluster_size = -1;
   CtaPolicy cta_policy = CtaPolicy::standard;
   // Service level of InfiniBand, or type of service of RoCE; -1: NCCL's own choice.
   int traffic_class = -1;
   RegisteredMemory memory = RegisteredMemory::window;
+  // NCCL reports when the kernels of collectives begin and end.
+  bool kernel_times = false;
   // Lets several ranks use one device: NCCL treats each as a separate node, and data goes over sockets.
   // Results are right, times are meaningless.
   bool share_device = false;

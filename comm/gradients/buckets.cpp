@@ -350,7 +350,10 @@ void GradientBuckets::launch(std::size_t index, std::int64_t enqueued_ns) {
   if (traced) stream.enqueue([progress] { progress->started_ns = now_ns(); });
   if (!moments_.empty()) stream.record(moments_[index].begun);
   const bool on_host = stream.runs_on_host();  // else the host does not know when gradients become final
+  const bool more_compute = options_.one_by_one || options_.delayed ||
+                            std::ranges::any_of(progress_, [](const Progress& p) { return p.pending > 0; });
   communicator_.set_purpose({.bucket = static_cast<std::int32_t>(index),
+                             .beside_compute = more_compute,
                              .final_ns = on_host ? progress->final_ns : 0,
                              .enqueued_ns = enqueued_ns});
   exchange_->enqueue(index);

@@ -10,6 +10,8 @@
 #include "comm/gradients/partition.h"
 #include "comm/nccl/check.h"
 #include "comm/nccl/configuration.h"
+#include "comm/nccl/plugins.h"
+#include "comm/nccl/tuner.h"
 #include "core/backend_factories.h"
 #include "core/cuda/check.h"
 #include "core/log.h"
@@ -44,33 +46,24 @@ ncclRedOp_t nccl_op(ReduceOp op) {
 
 cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 
-// Makes the collectives of several communicators in one recorded step (batch norm across ranks, codecs) run
-// in the order of their calls on every rank. Otherwise the devices may start different collectives first, and
-// deadlock. NCCL reads the variable once; a value that the user has set is kept.
-void order_launches() {
+// NCCL reads these variables once; values that the user has set are kept. The first one makes the collectives
+// of several communicators in one recorded step (batch norm across ranks, codecs) run in the order of their
+// calls on every rank. Otherwise the devices may start different collectives first, and deadlock.
+void set_variables(const DeviceCommunicatorOptions& options) {
   static std::once_flag once;
-  std::call_once(once, [] { setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0); });
+  std::call_once(once, [&] {
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    if (options.ctas_beside_compute > 0) setenv(kTunerVariable, kPluginOfProgram, 0);
+    if (options.kernel_times) setenv(kProfilerVariable, kPluginOfProgram, 0);
+  });
 }
 
-ncclComm_t connect(Device device, Communicator& host, const DeviceCommunicatorOptions& options) {
-  make_current(device);
-  order_launches();
-  ncclUniqueId id = {};
-  if (host.rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
-  host.broadcast(&id, sizeof(id), DType::u8, 0);
-  host.stream().synchronize();
-
-  ncclConfig_t config = nccl_configuration(options, "lockstep", nccl_library_version());
-  ncclComm_t communicator = nullptr;
-  const ncclResult_t status = ncclCommInitRankConfig(&communicator, host.size(), id, host.rank(), &config);
-  if (status == ncclInvalidUsage) {
-    throw ConfigError(
-        fmt::format("NCCL refuses to connect {} of rank {}: {}. Ranks that share a GPU, or MIG slices of one "
-                    "GPU, need world.share_device = true",
-                    to_string(device), host.rank(), nccl_words(status)));
-  }
-  NCCL_CHECK(status);
-  return communicator;
+// NCCL does not report why it does not use a part of this program.
+void warn_unused(const char* key, const char* variable) {
+  log::warning(
+      "{} has no effect, because NCCL does not use this program's part for it: {} = \"{}\", expected "
+      "\"{}\"; a program of your own must export its symbols (it does if it links Lockstep::comm)",
+      key, variable, std::getenv(variable) == nullptr ? "" : std::getenv(variable), kPluginOfProgram);
 }
 
 void log_failure(const char* call, ncclResult_t status) {
@@ -104,6 +97,40 @@ std::size_t ring_all_reduce_bytes(std::size_t count, DType dtype, int rank, int 
 }
 
 }  // namespace
+
+NcclCommunicator::Connected NcclCommunicator::connect(Device device, Communicator& host,
+                                                      const DeviceCommunicatorOptions& options) {
+  make_current(device);
+  set_variables(options);
+  ncclUniqueId id = {};
+  if (host.rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
+  host.broadcast(&id, sizeof(id), DType::u8, 0);
+  host.stream().synchronize();
+
+  const int version = nccl_library_version();
+  ncclConfig_t config = nccl_configuration(options, "lockstep", version);
+  Connected made;
+  if (options.kernel_times) made.times = std::make_shared<KernelTimes>();
+  const int tuned = tuned_communicators();
+  const ncclResult_t status = [&] {
+    const KernelTimes::Scope scope(made.times);
+    return ncclCommInitRankConfig(&made.communicator, host.size(), id, host.rank(), &config);
+  }();
+  if (status == ncclInvalidUsage) {
+    throw ConfigError(
+        fmt::format("NCCL refuses to connect {} of rank {}: {}. Ranks that share a GPU, or MIG slices of one "
+                    "GPU, need world.share_device = true",
+                    to_string(device), host.rank(), nccl_words(status)));
+  }
+  NCCL_CHECK(status);
+  if (host.rank() != 0) return made;
+  for (const std::string& missing : missing_in_nccl(options, version)) log::warning("{}", missing);
+  if (version < kHasPlugins) return made;
+  if (made.times != nullptr && !made.times->used()) warn_unused("comm.kernel_times", kProfilerVariable);
+  if (options.ctas_beside_compute > 0 && tuned_communicators() == tuned)
+    warn_unused("comm.ctas_beside_compute", kTunerVariable);
+  return made;
+}
 
 void NcclConnection::asked(Stream& stream) {
   const std::lock_guard lock(mutex_);
@@ -164,15 +191,12 @@ void NcclConnection::end() noexcept {
 NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
                                    const DeviceCommunicatorOptions& options, EndJob end_job)
     : NcclCommunicator(device, host, options, std::move(end_job), connect(device, host, options)) {
-  const int version = nccl_library_version();
-  options_.memory = usable_memory(options.memory, version);
-  if (host.rank() == 0)
-    for (const std::string& missing : missing_in_nccl(options, version)) log::warning("{}", missing);
+  options_.memory = usable_memory(options.memory, nccl_library_version());
 }
 
 NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
                                    const DeviceCommunicatorOptions& options, EndJob end_job,
-                                   ncclComm_t communicator)
+                                   Connected connected)
     : Communicator("nccl", host.rank(), host.size(), host.job()),
       device_(device),
       host_(host),
@@ -180,8 +204,15 @@ NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
       end_job_(std::move(end_job)),
       flag_(sizeof(std::int32_t), device),
       stream_(device, StreamUse::communication),
-      connection_(std::make_shared<NcclConnection>(communicator, device)) {
+      connection_(std::make_shared<NcclConnection>(connected.communicator, device)),
+      times_(std::move(connected.times)) {
   set_nodes(host.node_of_rank());
+  if (times_ != nullptr) {
+    times_->listen([this](std::uint64_t sequence, KernelTimes::Moment moment) {
+      const Collective collective{.sequence = sequence};
+      moment == KernelTimes::Moment::began ? started(collective) : finished(collective);
+    });
+  }
   watch_.emplace(kWatchInterval, [this] { return healthy(); });
 }
 
@@ -198,6 +229,10 @@ NcclCommunicator::~NcclCommunicator() {
     if (cudaStreamQuery(cuda_stream(stream_)) != cudaSuccess) connection_->abort();
   }
   connection_->end();
+  if (times_ == nullptr) return;
+  times_->close();
+  if (rank() != 0) return;
+  for (const auto& [way, sums] : times_->sums()) log::info("NCCL: {}", lockstep::describe(way, sums));
 }
 
 void NcclCommunicator::abandon(std::string_view reason) noexcept {
@@ -211,9 +246,13 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int colour, int key) {
   std::unique_ptr<Communicator> host = host_.split(colour, key);
   make_current(device_);
   ncclConfig_t config = nccl_configuration(options_, "lockstep group", nccl_library_version());
-  ncclComm_t part = nullptr;
-  NCCL_CHECK(
-      ncclCommSplit(connection_->get(), colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &part, &config));
+  Connected part;
+  if (times_ != nullptr) part.times = std::make_shared<KernelTimes>();
+  {
+    const KernelTimes::Scope scope(part.times);
+    NCCL_CHECK(ncclCommSplit(connection_->get(), colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key,
+                             &part.communicator, &config));
+  }
   if (host == nullptr) return nullptr;
   std::unique_ptr<NcclCommunicator> group(new NcclCommunicator(device_, *host, options_, end_job_, part));
   group->own_host_ = std::move(host);
@@ -240,9 +279,12 @@ bool NcclCommunicator::late() {
   const auto waited = waited_.look();
   const auto timeout = job()->timeout();
   if (timeout.count() == 0 || waited < timeout) return false;
+  const std::string running = times_ == nullptr ? "" : times_->describe_running();
   const std::string reason = fmt::format(
-      "{} on {} waited {:.3g} s for its peers in {}: a rank hangs, or is too slow for comm.timeout_seconds",
-      current_place(), to_string(device_), std::chrono::duration<double>(waited).count(), last_call());
+      "{} on {} waited {:.3g} s for its peers in {}{}{}: a rank hangs, or is too slow for "
+      "comm.timeout_seconds",
+      current_place(), to_string(device_), std::chrono::duration<double>(waited).count(), last_call(),
+      running.empty() ? "" : "; ", running);
   if (job()->watched() && waited < timeout + JobState::kWatchdogGrace) {
     if (!std::exchange(told_late_, true))
       job()->set_overdue(OverdueWait{.reason = reason, .collective = last_call()});
@@ -263,6 +305,13 @@ std::string NcclCommunicator::describe(const char* event, ncclResult_t status) {
                      current_place(), nccl_words(status));
 }
 
+void NcclCommunicator::begun(const Collective& collective) {
+  if (times_ == nullptr) return;
+  Collective expected = collective;
+  if (collective.kind == CollectiveKind::barrier) expected.recv = flag_.data();
+  times_->expect(expected);
+}
+
 bool NcclCommunicator::recording() {
   make_current(device_);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -277,6 +326,7 @@ void NcclCommunicator::run(const Collective& collective) {
     const std::lock_guard lock(mutex_);
     last_ = collective;
   }
+  const CtaLimit limit(collective.purpose.beside_compute ? options_.ctas_beside_compute : 0);
   const ncclResult_t status = call(collective, cuda_stream(stream_));
   if (status == ncclSuccess) {
     if (!recording()) connection_->asked(stream_);

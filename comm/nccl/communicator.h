@@ -23,6 +23,7 @@
 
 #include "comm/communicator.h"
 #include "comm/job/watch.h"
+#include "comm/nccl/kernel_times.h"
 #include "comm/world.h"
 
 namespace lockstep {
@@ -89,6 +90,7 @@ class NcclCommunicator final : public Communicator {
   // An estimate, the payload of a ring: NCCL does not report what it sends, and its other algorithms (trees,
   // reduction in the switch) send different amounts.
   std::uint64_t bytes_sent_by(const Collective& collective) const override;
+  void begun(const Collective& collective) override;
   void replayed_on(Stream& stream) override { connection_->asked(stream); }
   // Called on the Watch's thread: false if the job is being ended because of an error or a timeout.
   bool healthy();
@@ -96,9 +98,14 @@ class NcclCommunicator final : public Communicator {
   std::string describe(const char* event, ncclResult_t status);
   std::string last_call();
 
+  struct Connected {
+    ncclComm_t communicator = nullptr;
+    std::shared_ptr<KernelTimes> times;  // null: NCCL reports none
+  };
+  static Connected connect(Device device, Communicator& host, const DeviceCommunicatorOptions& options);
   // Owns the connected communicator.
   NcclCommunicator(Device device, Communicator& host, const DeviceCommunicatorOptions& options,
-                   EndJob end_job, ncclComm_t communicator);
+                   EndJob end_job, Connected connected);
   // Collective. Registers the memory as options_.memory says, or, if that fails on any rank, in the next
   // simpler way, which becomes options_.memory. Returns NCCL's handle.
   void* register_memory(void* data, std::size_t bytes);
@@ -115,9 +122,10 @@ class NcclCommunicator final : public Communicator {
   Buffer flag_;
   Stream stream_;
   std::shared_ptr<NcclConnection> connection_;
-  std::uint64_t awaited_ = 0;  // asked() at the last look; used only on the Watch's thread
-  WaitClock waited_;           // since awaited_ changed
-  bool told_late_ = false;     // the wait was reported to the job's watchdog
+  std::shared_ptr<KernelTimes> times_;  // null: NCCL reports none
+  std::uint64_t awaited_ = 0;           // asked() at the last look; used only on the Watch's thread
+  WaitClock waited_;                    // since awaited_ changed
+  bool told_late_ = false;              // the wait was reported to the job's watchdog
   std::optional<Watch> watch_;
 };
 

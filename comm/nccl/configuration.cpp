@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "comm/nccl/check.h"
+#include "comm/nccl/plugins.h"
 
 // The library that is found at run time may be older than the header: calls of functions that it lacks would
 // end the program.
@@ -73,6 +74,8 @@ std::vector<std::string> missing_in_nccl(const DeviceCommunicatorOptions& option
   need(options.traffic_class >= 0, "comm.traffic_class", kHasTrafficClass, own);
   need(options.nvls_ctas > 0, "comm.nvls_ctas", kHasPolicies, own);
   need(options.cta_policy != CtaPolicy::standard, "comm.cta_policy", kHasPolicies, own);
+  need(options.ctas_beside_compute > 0, "comm.ctas_beside_compute", kHasPlugins, own);
+  need(options.kernel_times, "comm.kernel_times", kHasPlugins, "NCCL reports no times");
   need(options.memory == RegisteredMemory::window, "comm.gradient_memory = \"window\"", kHasPolicies,
        "gradient memory is registered without windows");
   return missing;

@@ -214,16 +214,22 @@ TEST(NcclConfiguration, HasTheOptionsThatAreSet) {
 
 // The versions are those of NCCL's tags.
 TEST(NcclConfiguration, SaysWhatAnOlderLibraryLacks) {
-  const DeviceCommunicatorOptions options = {
-      .nvls_ctas = 4, .cta_policy = CtaPolicy::efficiency, .traffic_class = 3};
+  const DeviceCommunicatorOptions options = {.nvls_ctas = 4,
+                                             .ctas_beside_compute = 2,
+                                             .cta_policy = CtaPolicy::efficiency,
+                                             .traffic_class = 3,
+                                             .kernel_times = true};
   const std::vector<std::string> missing = missing_in_nccl(options, 22403);
-  ASSERT_EQ(missing.size(), 4u);
+  ASSERT_EQ(missing.size(), 6u);
   expect_parts(missing[0], {"comm.traffic_class", "2.26.2", "the library", "2.24.3"});
   expect_parts(missing[1], {"comm.nvls_ctas", "2.27.3"});
   expect_parts(missing[2], {"comm.cta_policy"});
-  expect_parts(missing[3], {"comm.gradient_memory", "registered"});
-  EXPECT_EQ(missing_in_nccl(options, 22602).size(), 3u);
-  EXPECT_TRUE(missing_in_nccl(options, 22703).empty());
+  expect_parts(missing[3], {"comm.ctas_beside_compute", "2.28.3"});
+  expect_parts(missing[4], {"comm.kernel_times", "2.28.3"});
+  expect_parts(missing[5], {"comm.gradient_memory", "registered"});
+  EXPECT_EQ(missing_in_nccl(options, 22602).size(), 5u);
+  EXPECT_EQ(missing_in_nccl(options, 22703).size(), 2u);
+  EXPECT_TRUE(missing_in_nccl(options, 22803).empty());
   const ncclConfig_t config = nccl_configuration(options, "name", 22403);
   for (const int each : {config.nvlsCTAs, config.CTAPolicy, config.trafficClass})
     EXPECT_EQ(each, NCCL_CONFIG_UNDEF_INT);

@@ -4,7 +4,7 @@
 set(emulated_runtime runtime/device.cpp runtime/device_memory.cpp runtime/event.cpp runtime/graph.cpp runtime/machine.cpp
     runtime/memory.cpp runtime/residence.cpp runtime/stream.cpp runtime/visible_devices.cpp)
 set(emulated_nccl nccl/call.cpp nccl/collectives.cpp nccl/communicator.cpp nccl/communicators.cpp nccl/errors.cpp
-    nccl/exchange.cpp nccl/handles.cpp nccl/ledger.cpp nccl/memory.cpp nccl/model.cpp nccl/process.cpp
+    nccl/exchange.cpp nccl/handles.cpp nccl/ledger.cpp nccl/memory.cpp nccl/model.cpp nccl/plugins.cpp nccl/process.cpp
     nccl/reduction.cpp nccl/segment.cpp nccl/submission.cpp nccl/transfers.cpp)
 # The sources of the runtime and of NCCL have names in common.
 set_source_files_properties(${emulated_runtime} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -13,6 +13,8 @@ add_library(lockstep_emulated_device OBJECT ${cuda_callers} ${emulated_runtime} 
 target_link_libraries(lockstep_emulated_device
   PUBLIC cuda_emulator lockstep_emulated_libraries Lockstep::comm PRIVATE lockstep_flags MPI::MPI_CXX)
 target_compile_definitions(lockstep_emulated_device PRIVATE OMPI_SKIP_MPICXX)
+target_link_options(lockstep_emulated_device INTERFACE LINKER:--export-dynamic-symbol=ncclTunerPlugin_v5
+                    LINKER:--export-dynamic-symbol=ncclProfiler_v5)
 set(emulated_device lockstep_emulated_device cuda_kernels)  # objects are only used by targets that link them directly
 
 add_executable(lockstep-emulated ${PROJECT_SOURCE_DIR}/launch/program/main.cpp)

@@ -56,6 +56,38 @@ TEST_F(EmulatedDigest, CopyEnginesSendUpdatedParameters) {
   }
 }
 
+// A training shows the sums by NCCL's algorithm and number of thread blocks. Sums beside compute have one
+// block; the last bucket of a step and other collectives have both.
+TEST_F(EmulatedDigest, PluginsLimitAndTimeTheKernelsOfSums) {
+  const Settings settings = {"comm.bucket_mib=[0.002, 0.2, 0.002]", "comm.gradient_memory=registered"};
+  const std::string expected = digest_of(workplace_, {.settings = settings});
+  for (const char* graph : {"true", "false"}) {
+    EmulatedRun run{.settings = settings};
+    run.settings.insert(run.settings.end(), {"comm.kernel_times=true", "comm.ctas_beside_compute=1",
+                                             fmt::format("train.cuda_graph={}", graph)});
+    const auto file = workplace_.path(fmt::format("plugins_{}", graph));
+    const ProgramResult result = run_ranks(2, command_of(workplace_, run, "--digest " + file.string()));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(text_of(file), expected) << graph;
+    const auto lines = [&](const std::string& ending) {
+      const std::regex pattern("NCCL: all_reduce of [0-9]+ bytes: RING SIMPLE, " + ending);
+      return std::distance(std::sregex_iterator(result.output.begin(), result.output.end(), pattern), {});
+    };
+    EXPECT_GE(lines("1 thread block, 12 times"), 1) << "the bucket beside compute in 12 steps\n"
+                                                    << result.output;
+    EXPECT_GE(lines("2 thread blocks, 12 times"), 1) << "the last bucket in 12 steps\n" << result.output;
+  }
+}
+
+TEST_F(EmulatedDigest, PluginsThatNcclDoesNotUseAreNamed) {
+  const EmulatedRun run{.settings = {"comm.kernel_times=true", "comm.ctas_beside_compute=1", "train.steps=2"},
+                        .machine = "NCCL_TUNER_PLUGIN=none NCCL_PROFILER_PLUGIN=none"};
+  const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  for (const std::string name : {"comm.kernel_times", "comm.ctas_beside_compute"})
+    EXPECT_EQ(count(result.output, name + " has no effect"), 1) << result.output;
+}
+
 TEST_F(EmulatedDigest, LateRanksAreFoundByTheTimesOfDevices) {
   const EmulatedRun run{.settings = {"train.steps=8"}};
   const std::string flags = "--inject slow:rank=1,step=1,ms=400 --trace " + workplace_.path("trace").string();

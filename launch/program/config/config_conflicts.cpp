@@ -122,6 +122,16 @@ std::string conflict_in_nesterov(const OptimizerSettings& optimizer) {
 }
 
 std::string conflict_in_ctas(const DeviceCommunicatorOptions& options) {
+  if (options.ctas_beside_compute > 0 && options.cta_policy == CtaPolicy::efficiency) {
+    return fmt::format(
+        "comm.ctas_beside_compute = {}: allowed only without comm.cta_policy = \"efficiency\", "
+        "because NCCL ignores that policy if it has a tuner",
+        options.ctas_beside_compute);
+  }
+  if (options.max_ctas > 0 && options.ctas_beside_compute > options.max_ctas) {
+    return fmt::format("comm.ctas_beside_compute = {}: at most comm.max_ctas = {} is expected",
+                       options.ctas_beside_compute, options.max_ctas);
+  }
   if (options.max_ctas == 0 || options.min_ctas <= options.max_ctas) return {};
   return fmt::format("comm.min_ctas = {}: at most comm.max_ctas = {} is expected", options.min_ctas,
                      options.max_ctas);

@@ -424,6 +424,12 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(device_communicator.nvls_ctas),
        "GPUs: thread blocks that NCCL uses where the NVLink switch adds (NVLink SHARP). 0: NCCL's own choice",
        {.least = 0, .most = 64}},
+      {"comm.ctas_beside_compute",
+       MEMBER(device_communicator.ctas_beside_compute),
+       "GPUs: largest number of thread blocks of sums that run beside compute, which NCCL's tuner sets; "
+       "later "
+       "sums have NCCL's own choice. 0: the same for all",
+       {.least = 0, .most = 64}},
       {"comm.cga_cluster_size",
        MEMBER(device_communicator.cga_cluster_size),
        "GPUs: thread blocks of NCCL in one cluster. 0: no clusters; -1: NCCL's own choice",
@@ -438,6 +444,10 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"comm.gradient_memory", MEMBER(device_communicator.memory),
        "GPUs: memory of gradients. window: NCCL's symmetric memory, which peers of a node access directly; "
        "registered: NCCL needs no copies, and fewer thread blocks; plain: neither"},
+      {"comm.kernel_times", MEMBER(device_communicator.kernel_times),
+       "GPUs: NCCL's profiler reports when the kernels of collectives begin and end; the end of a training "
+       "shows "
+       "their times and NCCL's algorithms"},
       {"comm.check", MEMBER(check),
        "When ranks compare the collectives that they call. off: never; plan: in the first step of every "
        "plan; step: in every step; collective: before each collective (slow)"},

@@ -114,6 +114,8 @@ void Dimensions::add_device() {
     add_words("comm.gradient_memory");
     add_numbers("comm.max_ctas", kCtas);
     add_numbers("comm.nvls_ctas", kCtas);
+    // NCCL loads the tuner for a process's first communicator only.
+    if (config_.device_communicator.ctas_beside_compute > 0) add_numbers("comm.ctas_beside_compute", kCtas);
     add_numbers("comm.min_ctas", kLeastCtas);
     add_numbers("comm.cga_cluster_size", kClusters);
     // Only gathering and scattering collectives have policies.

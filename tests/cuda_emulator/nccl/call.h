@@ -50,6 +50,7 @@ struct Operation {
   std::size_t send_bytes = 0;
   std::byte* recv = nullptr;
   std::size_t recv_bytes = 0;
+  int blocks = 0;  // of its kernel
   // For transfers instead of send and recv: at most one for each peer.
   std::vector<Transfer> sends = {};
   std::vector<Transfer> receives = {};

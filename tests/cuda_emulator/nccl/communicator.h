@@ -26,6 +26,7 @@
 #include "tests/cuda_emulator/nccl/call.h"
 #include "tests/cuda_emulator/nccl/ledger.h"
 #include "tests/cuda_emulator/nccl/model.h"
+#include "tests/cuda_emulator/nccl/plugins.h"
 #include "tests/cuda_emulator/nccl/segment.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
 
@@ -56,7 +57,7 @@ class EmulatedCommunicator {
   int ranks() const { return ranks_; }
   int device() const { return device_; }
   const CommunicatorSettings& settings() const { return settings_; }
-  std::size_t channels() const { return static_cast<std::size_t>(settings_.channels); }
+  Plugins& plugins() { return plugins_; }
   // True if copy engines move the data of this call, which then needs no blocks.
   bool uses_copy_engines(const Call& call) const {
     return settings_.cta_policy == NCCL_CTA_POLICY_ZERO && call.kind == Kind::all_gather && call.symmetric();
@@ -165,6 +166,7 @@ class EmulatedCommunicator {
   std::mutex mutex_;
   ncclResult_t error_ = ncclSuccess;
   std::string error_message_;
+  Plugins plugins_;
   std::map<void*, Range> registrations_;
   std::uintptr_t handles_ = 0;
   std::int64_t windows_ = 0;

@@ -69,6 +69,35 @@ ncclResult_t init(const char* function, ncclComm_t* comm, int ranks, const ncclU
   }
 }
 
+ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* new_comm, const ncclConfig_t* config) {
+  const CommunicatorPointer communicator = find_handle(comm);
+  if (!communicator) return refuse_handle("ncclCommSplit", comm);
+  const Unseen unseen;
+  try {
+    if (new_comm == nullptr) throw NcclError(ncclInvalidArgument, "the pointer for the communicator is null");
+    *new_comm = nullptr;
+    if (color < NCCL_SPLIT_NOCOLOR) throw NcclError(ncclInvalidArgument, fmt::format("color {}", color));
+    if (in_group()) throw NcclError(ncclInvalidUsage, "splitting communicators in a group is not emulated");
+    if (config != nullptr) check_config(*config);
+    const CommunicatorSettings settings = config == nullptr ? communicator->settings() : settings_of(*config);
+    if (std::shared_ptr<EmulatedCommunicator> part = communicator->split(color, key, settings))
+      *new_comm = add_handle(std::move(part));
+    return ncclSuccess;
+  } catch (const NcclError& error) {
+    return complain(error.status, fmt::format("ncclCommSplit: {}", error.what()));
+  }
+}
+
+// Makes a new communicator known to the program's plugins. Returns the status with which it was made.
+ncclResult_t with_plugins(ncclResult_t status, const ncclComm_t* comm, const ncclConfig_t* config) {
+  if (status != ncclSuccess || *comm == nullptr) return status;
+  const CommunicatorPointer communicator = find_handle(*comm);
+  communicator->plugins().begin(reinterpret_cast<std::uintptr_t>(*comm),
+                                config == nullptr ? nullptr : config->commName, communicator->ring().nodes,
+                                communicator->ranks(), communicator->rank());
+  return status;
+}
+
 // Runs a query. Refuses a null pointer for the result and an invalid communicator.
 template <typename T, typename F>
 ncclResult_t ask(const char* function, ncclComm_t comm, T* result, F answer) {
@@ -125,33 +154,18 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return init("ncclCommInitRank", comm, ranks, id, rank, nullptr);
+  return with_plugins(init("ncclCommInitRank", comm, ranks, id, rank, nullptr), comm, nullptr);
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
-  return init("ncclCommInitRankConfig", comm, ranks, id, rank, config);
+  return with_plugins(init("ncclCommInitRankConfig", comm, ranks, id, rank, config), comm, config);
 }
 
 // Without a configuration the new communicator has its parent's.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new_comm, ncclConfig_t* config) {
   if (const ncclResult_t fault = requested_fault("ncclCommSplit")) return fault;
-  const CommunicatorPointer communicator = find_handle(comm);
-  if (!communicator) return refuse_handle("ncclCommSplit", comm);
-  const Unseen unseen;
-  try {
-    if (new_comm == nullptr) throw NcclError(ncclInvalidArgument, "the pointer for the communicator is null");
-    *new_comm = nullptr;
-    if (color < NCCL_SPLIT_NOCOLOR) throw NcclError(ncclInvalidArgument, fmt::format("color {}", color));
-    if (in_group()) throw NcclError(ncclInvalidUsage, "splitting communicators in a group is not emulated");
-    if (config != nullptr) check_config(*config);
-    const CommunicatorSettings settings = config == nullptr ? communicator->settings() : settings_of(*config);
-    if (std::shared_ptr<EmulatedCommunicator> part = communicator->split(color, key, settings))
-      *new_comm = add_handle(std::move(part));
-    return ncclSuccess;
-  } catch (const NcclError& error) {
-    return complain(error.status, fmt::format("ncclCommSplit: {}", error.what()));
-  }
+  return with_plugins(split(comm, color, key, new_comm, config), new_comm, config);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
@@ -168,8 +182,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   const CommunicatorPointer communicator = find_handle(comm);
   if (!communicator) return refuse_handle("ncclCommDestroy", comm);
-  const Unseen unseen;
-  communicator->leave();
+  {
+    const Unseen unseen;
+    communicator->leave();
+  }
+  communicator->plugins().end();
   remove_handle(comm);
   return ncclSuccess;
 }
@@ -179,8 +196,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   const CommunicatorPointer communicator = find_handle(comm);
   if (!communicator) return refuse_handle("ncclCommAbort", comm);
-  const Unseen unseen;
-  communicator->abort();
+  {
+    const Unseen unseen;
+    communicator->abort();
+  }
+  communicator->plugins().end();
   remove_handle(comm);
   return ncclSuccess;
 }

@@ -43,10 +43,12 @@ class Submitted {
       }
       return Exchange(*communicator_, operation).run();
     }
-    const Residence blocks(communicator_->device(), Residence::Kind::collective, communicator_->channels(),
-                           name_of(operation.call.kind),
+    const Residence blocks(communicator_->device(), Residence::Kind::collective,
+                           static_cast<std::size_t>(operation.blocks), name_of(operation.call.kind),
                            [this] { return communicator_->ledger().aborted(); });
     if (!blocks.granted()) return;
+    const Plugins::Events events(communicator_->plugins(), operation, operation.blocks,
+                                 communicator_->rank());
     if (operation.call.kind == Kind::transfers) return TransferExchange(*communicator_, operation).run();
     Exchange(*communicator_, operation).run();
   }
@@ -211,6 +213,8 @@ ncclResult_t give_to_stream(const CommunicatorPointer& communicator, Operation o
   call.number = call.captured ? 0 : communicator->next_number();
   call.registered = all_registered(*communicator, operation);
   find_windows(*communicator, operation);
+  operation.blocks =
+      communicator->plugins().blocks(operation, communicator->ranks(), communicator->settings().channels);
   const Hidden<std::shared_ptr<Submitted>> submitted = [&] {
     const Unseen unseen;
     return Hidden(std::make_shared<Submitted>(communicator.get(), operation));

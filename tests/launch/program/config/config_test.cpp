@@ -360,6 +360,10 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
 TEST(Config, NcclHasNoLargerSmallestThanLargestNumberOfThreadBlocks) {
   expect_in_order(error_with({"comm.min_ctas=9", "comm.max_ctas=8"}),
                   {"comm.min_ctas = 9", "comm.max_ctas = 8"});
+  expect_in_order(error_with({"comm.ctas_beside_compute=9", "comm.max_ctas=8"}),
+                  {"comm.ctas_beside_compute = 9", "comm.max_ctas = 8"});
+  expect_in_order(error_with({"comm.ctas_beside_compute=9", "comm.cta_policy=efficiency"}),
+                  {"comm.ctas_beside_compute = 9", "comm.cta_policy"});
   EXPECT_EQ(with({"comm.min_ctas=9"}).device_communicator.max_ctas, 0) << "NCCL's own choice";
 }
 

@@ -141,6 +141,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("device.min_ctas", device.min_ctas);
   tell("device.max_ctas", device.max_ctas);
   tell("device.nvls_ctas", device.nvls_ctas);
+  tell("device.ctas_beside_compute", device.ctas_beside_compute);
+  tell("device.kernel_times", device.kernel_times);
   tell("device.cga_cluster_size", device.cga_cluster_size);
   tell("device.cta_policy", name_of(device.cta_policy, {"default", "efficiency", "zero"}));
   tell("device.traffic_class", device.traffic_class);
@@ -424,6 +426,8 @@ std::vector<Case> cases() {
       {"comm.max_ctas=9", {"device.max_ctas=9"}},
       {"comm.min_ctas=9", {"device.min_ctas=9"}},
       {"comm.nvls_ctas=9", {"device.nvls_ctas=9"}},
+      {"comm.ctas_beside_compute=9", {"device.ctas_beside_compute=9"}},
+      {"comm.kernel_times=true", {"device.kernel_times=true"}},
       {"comm.cga_cluster_size=2", {"device.cga_cluster_size=2"}},
       {"comm.cta_policy=zero", {"device.cta_policy=zero"}},
       {"comm.traffic_class=104", {"device.traffic_class=104"}},

@@ -215,6 +215,9 @@ TEST_F(TuneDimensions, GpusTryGpuSettings) {
     EXPECT_TRUE(found.contains(key)) << key;
   EXPECT_FALSE(found.contains("train.threads=3"));
   EXPECT_FALSE(found.contains("comm.cta_policy=\"zero\"")) << "has no effect on all-reduce";
+  EXPECT_FALSE(found.contains("comm.ctas_beside_compute=2")) << "the tuner is not loaded";
+  config_.device_communicator.ctas_beside_compute = 1;
+  EXPECT_TRUE(tried(situation).contains("comm.ctas_beside_compute=2"));
   config_.gradients.exchange = ExchangeForm::sharded;
   EXPECT_TRUE(tried(situation).contains("comm.cta_policy=\"zero\""));
 }
