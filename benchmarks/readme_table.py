@@ -25,6 +25,9 @@ class Results:
     def __init__(self, folder):
         self.folder = folder
 
+    def has(self, name):
+        return (self.folder / f"{name}.json").is_file()
+
     def __call__(self, name, part=None):
         document = json.loads((self.folder / f"{name}.json").read_text())
         return document[part] if part else document
@@ -143,6 +146,16 @@ def plan(results):
     return ("`lockstep plan`, fitted to two ranks over two links: error of the step of 2 to 4 ranks and three links",
             f"{100 * result['median_error']:.1f} % in the median of {len(unseen)} cases that were not fitted, at most "
             f"{100 * result['largest_error']:.1f} %", result)
+
+
+def plan_published(results):
+    if not results.has("plan_published"):
+        return None
+    result = results("plan_published")
+    texts = [f"{row['gpus']:,} {row['gpu'].upper()} on {training_runs.counted(row['nodes'], 'node')}, batch {row['batch']}: "
+             f"{100 * row['error']:+.1f} %" for row in result["rows"]]
+    return ("`lockstep plan --gpu`: error of images/s of published MLPerf trainings of `resnet50`, predicted from the rate of one "
+            "GPU with a large batch and published link speeds", "; ".join(texts), result)
 
 
 def scaling(results):
@@ -465,7 +478,7 @@ FIVE = [quickstart, AT_AVX2[0], RESNET18_BF16, GPU[0], all_reduce]
 ALL = [quickstart, *GPU, gpu_kernels, gpu_cifar10, RESNET18, RESNET18_BF16, step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), *AT_AVX2,
        *(any_precision(model) for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")), memory, engine, beside_ddp,
-       ranks_against_threads, all_reduce, links, plan, scaling,
+       ranks_against_threads, all_reduce, links, plan, plan_published, scaling,
        overlap("shared", "one node"), overlap("1gbit", "two nodes on one machine, links of 1 Gb/s"),
        overlap("200mbit", "two nodes on one machine, links of 200 Mb/s"),
        encodings, codecs_of_a_step, codecs_on("200mbit", "two nodes on one machine, links of 200 Mb/s"),

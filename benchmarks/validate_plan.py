@@ -9,7 +9,15 @@ if it takes much longer than alone (last column), nodes disturbed each other or 
 machine, and the case is not valid. A run takes about three minutes, adds a turn to FILE and computes the
 table of the medians over all turns.
 
-  benchmarks/validate_plan.py benchmarks/results/plan_validation.json"""
+  benchmarks/validate_plan.py benchmarks/results/plan_validation.json
+
+With --published it trains nothing. It predicts the images per second of published trainings on GPUs from the
+published rate of one GPU and the published speeds of links (benchmarks/published_scaling.json, with all
+sources), and prints the errors. Nothing is fitted to the trainings. A row's error contains what the rate of one
+GPU does not have: its smaller batch (columns batch and of), another version of the program, and reading images.
+With FILE it also writes the table there:
+
+  benchmarks/validate_plan.py --published benchmarks/results/plan_published.json"""
 
 import argparse
 import json
@@ -30,6 +38,12 @@ FITTED, UNSEEN = ["200mbit", "1gbit"], ["500mbit"]
 RANKS = [2, 3, 4]
 SPARE = 0.2  # share of the machine's processors for the kernel and the launcher
 LIMIT = 170  # seconds that a run may take
+PUBLISHED = ROOT / "benchmarks/published_scaling.json"
+# Only the network's gradients matter to a plan with a given step time, so the batch is small.
+NETWORK = ["data.format=synthetic", "data.synthetic.height=224", "data.synthetic.width=224",
+           "data.synthetic.classes=1000", "data.synthetic.train_samples=1000", "data.synthetic.test_samples=1000",
+           "data.random_resized_crop=false", "data.resize=0", "data.center_crop=1", "train.batch=2",
+           "train.precision=fp16", "world.device=cpu", "kernels.choose=direct"]
 
 
 def said(rate):
@@ -145,9 +159,61 @@ def text_of(table):
     return "\n".join(lines)
 
 
+def plan_of(row, single, settings, lockstep, folder):
+    """Plans the row's cluster with the step time that one GPU has for the row's batch."""
+    file = folder / "plan.json"
+    milliseconds = 1e3 * row["batch"] / single["images_per_second"]
+    command = [lockstep, "plan", "imagenet_resnet50", "--gpu", row["gpu"], "--ranks", row["gpus"], "--nodes", row["nodes"],
+               "--device-step", f"{milliseconds:.6f}ms", "--json", file]
+    if "link" in row:
+        command += ["--link", row["link"]]
+    for setting in settings:
+        command += ["--set", setting]
+    done = suite.execute(command, LIMIT)
+    if done.status != "ok":
+        sys.exit(f"validate_plan.py: {done.text}: {done.reason}")
+    return json.loads(file.read_text())
+
+
+def predict_published(lockstep):
+    """The rows of PUBLISHED with their predictions. error: of the predicted images per second, relative to the
+    published ones."""
+    published, rows = json.loads(PUBLISHED.read_text()), []
+    with tempfile.TemporaryDirectory() as folder:
+        for row in published["rows"]:
+            single = published["single_gpus"][row["gpu"]]
+            plan = plan_of(row, single, NETWORK + published["settings"], lockstep, pathlib.Path(folder))
+            step, total = plan["predictions"][-1], plan["nccl_sums"][-1]
+            predicted = row["gpus"] * row["batch"] / step["step_seconds"]
+            rows.append(row | {"single_gpu_batch": single["batch"], "predicted_images_per_second": predicted,
+                               "error": predicted / row["images_per_second"] - 1, "step_seconds": step["step_seconds"],
+                               "exposed_seconds": step["exposed_seconds"], "algorithm": total["algorithm"]})
+    return rows
+
+
+def published_text(rows):
+    lines = [f"{'system':38}  {'GPUs':>5}  nodes  batch   of  published  predicted   error  exposed  sum"]
+    for row in rows:
+        lines.append(f"{row['system']:38}  {row['gpus']:5,}  {row['nodes']:5}  {row['batch']:5}  {row['single_gpu_batch']:3}  "
+                     f"{row['images_per_second']:9,.0f}  {row['predicted_images_per_second']:9,.0f}  {row['error']:+6.1%}  "
+                     f"{row['exposed_seconds'] * 1e3:4.2f} ms  {row['algorithm']}")
+    return "\n".join(lines)
+
+
+def validate_published(options):
+    rows = predict_published(options.lockstep)
+    print(published_text(rows))
+    if options.file:
+        published = json.loads(PUBLISHED.read_text())
+        result = {**record.circumstances(shlex.join(sys.argv), options.lockstep), "benchmark": "plan_published",
+                  "single_gpus": published["single_gpus"], "rows": rows}
+        options.file.write_text(json.dumps(result, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=pathlib.Path)
+    parser.add_argument("file", type=pathlib.Path, nargs="?", help="result; required without --published")
+    parser.add_argument("--published", action="store_true", help="predict published trainings on GPUs instead")
     parser.add_argument("--model", default="mobilenet_v2")
     parser.add_argument("--batch", type=int, default=8, help="samples per step and rank")
     parser.add_argument("--bucket-mib", default="[0.1, 1, 0.1]",
@@ -162,6 +228,11 @@ def main():
     parser.add_argument("--again", action="store_true", help="predict from the traces of an earlier --keep, without training")
     parser.add_argument("--lockstep", type=pathlib.Path, default=ROOT / "build/cpu/bin/lockstep")
     options = parser.parse_args()
+    if options.published:
+        validate_published(options)
+        return
+    if not options.file:
+        parser.error("FILE is required without --published")
     turns = []
     if options.file.is_file() and not options.fresh:
         turns = json.loads(options.file.read_text())["turns"]

@@ -169,7 +169,13 @@ double all_reduce_seconds(double bytes, int members, AllReduceWay way, const Tie
   return path.messages * tier.latency_seconds + bytes_seconds(path.volume * bytes, tier);
 }
 
+GpuNodes gpu_nodes(const Cluster& cluster) {
+  CHECK(cluster.nccl, "the cluster has no links of NCCL");
+  return {.ranks_per_node = cluster.ranks_per_node, .nodes = cluster.nodes, .links = *cluster.nccl};
+}
+
 double all_reduce_seconds(double bytes, const Cluster& cluster) {
+  if (cluster.nccl) return nccl_all_reduce(bytes, gpu_nodes(cluster)).seconds;
   const AllReducePath nodes = path_between_nodes(bytes, cluster);
   const double latency = nodes.messages * cluster.between_nodes.latency_seconds +
                          (cluster.ranks_per_node > 1 ? 2 * cluster.in_node.latency_seconds : 0);
@@ -178,6 +184,7 @@ double all_reduce_seconds(double bytes, const Cluster& cluster) {
 }
 
 double all_reduce_sent_bytes(double bytes, const Cluster& cluster) {
+  if (cluster.nccl) return bytes * 2 * (cluster.ranks() - 1) / cluster.ranks();
   return bytes *
          (volume_in_node(cluster) + path_between_nodes(bytes, cluster).volume / cluster.ranks_per_node);
 }

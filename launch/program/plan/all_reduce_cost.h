@@ -18,6 +18,7 @@
 #include <span>
 
 #include "comm/world.h"
+#include "launch/program/plan/nccl_cost.h"
 
 namespace lockstep {
 
@@ -39,7 +40,7 @@ AllReducePath all_reduce_path(int members, AllReduceWay way);
 // Data travels in many pieces, so that both directions of every link are busy.
 double all_reduce_seconds(double bytes, int members, AllReduceWay way, const Tier& tier);
 
-// Nodes with an equal number of ranks. Ranks of a node exchange directly, as in shared memory or NVLink.
+// Nodes with an equal number of ranks. Ranks of a node exchange directly, as in shared memory, or by NCCL.
 struct Cluster {
   int ranks_per_node = 1;
   int nodes = 1;
@@ -47,13 +48,17 @@ struct Cluster {
   Tier between_nodes;                  // a node's link, shared by its ranks
   std::optional<Tier> beside_compute;  // while ranks compute; nullopt: as between_nodes
   AllReduceWay way = AllReduceWay::automatic;
+  std::optional<NcclLinks> nccl;  // sums by NCCL; the tiers and the way are then not used
 
   int ranks() const { return ranks_per_node * nodes; }
 };
+// The cluster's nodes as NCCL's model takes them. Requires cluster.nccl.
+GpuNodes gpu_nodes(const Cluster& cluster);
 // Pieces are reduced in the node, sent between nodes and distributed in the node at the same time: the slower
-// tier determines the time.
+// tier determines the time. With cluster.nccl, the time of NCCL's fastest algorithm.
 double all_reduce_seconds(double bytes, const Cluster& cluster);
-// Bytes that a rank sends to its peers in the node, plus its share of the bytes that its node sends.
+// Bytes that a rank sends to its peers in the node, plus its share of the bytes that its node sends. With
+// cluster.nccl, the bytes of a ring.
 double all_reduce_sent_bytes(double bytes, const Cluster& cluster);
 
 // An all-reduce in one piece, simulated message by message. For a power of two of members it takes as long as

@@ -151,14 +151,15 @@ int plan(PlanRun& run, const Command& command, World& world) {
   if (!config) return exit_code::done;
   const bool first = world.rank() == 0;
   const auto& flags = command.own<SimulationFlags>();
+  const bool estimates = !flags.gpus.empty() && flags.ranks == 0;
   std::optional<PlanSimulation> simulation;  // on rank 0 only
   run_agreed(communicator, [&] {
     require_ranks(flags);
     const std::vector<const GpuFigures*> gpus = find_gpus(flags.gpus);
-    if (first && !gpus.empty()) print_gpus(gpus, *config, command, world);
+    if (first && estimates) print_gpus(gpus, *config, command, world);
     if (first && flags.ranks > 0) simulation.emplace(flags, *config);
   });
-  if (!flags.gpus.empty()) return exit_code::done;
+  if (estimates) return exit_code::done;
   TrainingSetup& training =
       run.training.emplace(*config, world, communicator,
                            TrainingSetup::Options{.registry = command.registry, .reads_images = false});
@@ -188,6 +189,7 @@ extern const CommandEntry plan_command = {
     .example =
         "mpirun -np 4 --bind-to none lockstep plan fashion_mnist_resnet20\n"
         "lockstep plan own.toml --ranks 512 --nodes 64 --link 25GB/s,5us --device-step trace.json\n"
+        "lockstep plan own.toml --ranks 512 --nodes 64 --gpu h100 --link 8x50GB/s --device-step 19.5ms\n"
         "lockstep plan own.toml --gpu all",
     .flags = plan_flags,
     .in_world = run_plan};

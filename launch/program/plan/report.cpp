@@ -38,12 +38,34 @@ std::string row_text(const StepPrediction& row) {
                      row.exposed_seconds * 1e3, row.samples_per_second, row.efficiency * 100);
 }
 
-// Simulates the all-reduce of the largest bucket between nodes; nullopt for one node or more than kMostNodes.
+double largest_bytes(const StepModel& model) {
+  return static_cast<double>(std::ranges::max(model.bucket_bytes)) * model.bytes_factor;
+}
+
+// Simulates the all-reduce of the largest bucket between nodes; nullopt for one node, for more than
+// kMostNodes, and where NCCL adds.
 std::optional<AllReduceRun> largest_sum(const StepModel& model, const Cluster& cluster) {
   constexpr int kMostNodes = 8192;
-  if (cluster.nodes == 1 || cluster.nodes > kMostNodes || model.bucket_bytes.empty()) return std::nullopt;
-  const double bytes = static_cast<double>(std::ranges::max(model.bucket_bytes)) * model.bytes_factor;
-  return simulate_all_reduce(bytes, cluster.nodes, cluster.way, cluster.between_nodes);
+  if (cluster.nodes == 1 || cluster.nodes > kMostNodes || model.bucket_bytes.empty() || cluster.nccl)
+    return std::nullopt;
+  return simulate_all_reduce(largest_bytes(model), cluster.nodes, cluster.way, cluster.between_nodes);
+}
+
+std::vector<NcclSum> nccl_sums(const SimulationReport& report) {
+  std::vector<NcclSum> sums;
+  if (!report.cluster.nccl || report.model.bucket_bytes.empty()) return sums;
+  const double bytes = largest_bytes(report.model);
+  for (const StepPrediction& row : report.rows) {
+    if (row.ranks == 1) continue;
+    Cluster cluster = report.cluster;
+    cluster.ranks_per_node = row.ranks / row.nodes;
+    cluster.nodes = row.nodes;
+    sums.push_back({.ranks = row.ranks,
+                    .nodes = row.nodes,
+                    .bytes = bytes,
+                    .all_reduce = nccl_all_reduce(bytes, gpu_nodes(cluster))});
+  }
+  return sums;
 }
 
 nlohmann::ordered_json json_of(const StepPrediction& row) {
@@ -62,6 +84,22 @@ nlohmann::ordered_json json_of(const Tier& tier) {
   return {{"latency_seconds", tier.latency_seconds},
           {"bytes_per_second", tier.bytes_per_second},
           {"seconds_per_byte", tier.seconds_per_byte}};
+}
+
+nlohmann::ordered_json json_of(const NcclLinks& links) {
+  return {{"ring_bytes_per_second", links.ring_bytes_per_second},
+          {"nvls_bytes_per_second", links.nvls_bytes_per_second},
+          {"rails", links.rails},
+          {"rail_bytes_per_second", links.rail_bytes_per_second},
+          {"latency_seconds", links.latency_seconds}};
+}
+
+nlohmann::ordered_json json_of(const NcclSum& sum) {
+  return {{"ranks", sum.ranks},
+          {"nodes", sum.nodes},
+          {"bytes", sum.bytes},
+          {"algorithm", word_of(sum.all_reduce.algorithm)},
+          {"seconds", sum.all_reduce.seconds}};
 }
 
 nlohmann::ordered_json json_of(const TierFit& fit) {
@@ -102,6 +140,7 @@ SimulationReport simulate(const StepModel& model, const Cluster& cluster, const 
   report.rows = predict_scaling(model, cluster);
   report.knee = find_knee(model, cluster);
   report.largest_sum = largest_sum(model, cluster);
+  report.nccl_sums = nccl_sums(report);
   report.changes = find_changes(model, cluster, buckets, gradients_are_wide);
   return report;
 }
@@ -135,6 +174,13 @@ std::vector<std::string> to_lines(const SimulationReport& report) {
                     counted(asked.nodes, "node"), report.largest_sum->messages, report.largest_sum->most_sent,
                     time_text(report.largest_sum->seconds)));
   }
+  if (!report.nccl_sums.empty())
+    lines.push_back(fmt::format("sum of the largest bucket, {:.1f} MB, as NCCL's own model predicts it",
+                                report.nccl_sums.front().bytes * 1e-6));
+  for (const NcclSum& sum : report.nccl_sums) {
+    lines.push_back(fmt::format("  {} on {}: {}, {}", counted(sum.ranks, "rank"), counted(sum.nodes, "node"),
+                                word_of(sum.all_reduce.algorithm), time_text(sum.all_reduce.seconds)));
+  }
   lines.emplace_back("sources of the numbers");
   for (const std::string& line : report.from) lines.push_back("  " + line);
   return lines;
@@ -142,8 +188,10 @@ std::vector<std::string> to_lines(const SimulationReport& report) {
 
 std::string to_json(const SimulationReport& report) {
   const ComputeModel& compute = report.model.compute;
-  nlohmann::ordered_json rows = nlohmann::json::array(), changes = nlohmann::json::array();
+  nlohmann::ordered_json rows = nlohmann::json::array(), changes = nlohmann::json::array(),
+                         sums = nlohmann::json::array();
   for (const StepPrediction& row : report.rows) rows.push_back(json_of(row));
+  for (const NcclSum& sum : report.nccl_sums) sums.push_back(json_of(sum));
   for (const PlanChange& change : report.changes) {
     nlohmann::ordered_json json = json_of(change.step);
     json["change"] = change.change;
@@ -158,14 +206,19 @@ std::string to_json(const SimulationReport& report) {
       {"loss", {{"per_second", report.model.loss.per_second}, {"per_byte", report.model.loss.per_byte}}},
       {"node",
        {{"cores", report.model.node.cores}, {"threads_per_rank", report.model.node.threads_per_rank}}},
-      {"between_nodes", json_of(report.cluster.between_nodes)},
-      {"in_node", json_of(report.cluster.in_node)},
-      {"way", word_of(report.cluster.way)},
       {"bucket_bytes", report.model.bucket_bytes},
       {"predictions", rows},
       {"knee_ranks", report.knee},
       {"changes", changes},
       {"from", report.from}};
+  if (report.cluster.nccl) {
+    json["nccl"] = json_of(*report.cluster.nccl);
+    json["nccl_sums"] = sums;
+  } else {
+    json["between_nodes"] = json_of(report.cluster.between_nodes);
+    json["in_node"] = json_of(report.cluster.in_node);
+    json["way"] = word_of(report.cluster.way);
+  }
   if (report.largest_sum) {
     json["largest_bucket"] = {{"messages", report.largest_sum->messages},
                               {"messages_of_a_node", report.largest_sum->most_sent},

@@ -30,13 +30,22 @@ using PlanBuckets = std::function<std::vector<std::size_t>(const BucketMib&)>;
 std::vector<PlanChange> find_changes(const StepModel& model, const Cluster& cluster,
                                      const PlanBuckets& buckets, bool gradients_are_wide);
 
+// NCCL's predicted all-reduce of the largest bucket.
+struct NcclSum {
+  int ranks = 1;
+  int nodes = 1;
+  double bytes = 0;
+  NcclAllReduce all_reduce;
+};
+
 struct SimulationReport {
   StepModel model;
   Cluster cluster;
   std::vector<StepPrediction> rows;  // the last one is of the whole cluster
   int knee = 0;
   std::vector<PlanChange> changes;
-  std::optional<AllReduceRun> largest_sum;  // of the largest bucket, between nodes
+  std::optional<AllReduceRun> largest_sum;  // of the largest bucket, between nodes; nullopt with NCCL
+  std::vector<NcclSum> nccl_sums;           // for each row of several ranks; empty without NCCL
   std::optional<LinkFit> link;              // between nodes; nullopt: not measured
   std::optional<TierFit> in_node;
   std::vector<std::string> from;  // the source of each constant, a line each

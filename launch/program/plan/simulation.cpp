@@ -10,12 +10,14 @@
 #include "core/error.h"
 #include "core/text/enum_words.h"
 #include "core/text/text.h"
+#include "launch/program/plan/gpus/gpu_links.h"
+#include "launch/program/plan/gpus/gpu_table.h"
 #include "launch/program/plan/link_speed.h"
 
 namespace lockstep {
 namespace {
 
-// Priors for constants that were not measured: NCCL's model of 8 H100, shared memory of two cores, an
+// Priors for constants that were not measured: NCCL's ring between 8 H100, shared memory of two cores, an
 // Ethernet's latency, and the mean slowdown in "Characterizing compute-communication overlap" (arXiv
 // 2507.03114).
 constexpr Tier kPriorOfGpus = {.latency_seconds = 28e-6, .bytes_per_second = 360e9};
@@ -27,7 +29,7 @@ void require_possible(const SimulationFlags& flags) {
   if (flags.device_step.empty()) {
     throw UsageError(
         "--ranks needs --device-step FILE, the trace of a run with one rank; make it with lockstep train "
-        "CONFIG --trace FILE");
+        "CONFIG --trace FILE, or give the time of a step of one device, as in --device-step 19.5ms");
   }
   if (flags.nodes > flags.ranks || flags.ranks % flags.nodes != 0) {
     throw UsageError(fmt::format(
@@ -51,6 +53,19 @@ std::string fit_text(const TierFit& fit, const Tier& tier) {
                      100 * fit.residual);
 }
 
+// A step of which a third is forward and the rest backward. The time is that of all micro-batches.
+StepTrace even_step(double seconds, const Config& config) {
+  const double backward = seconds * 2 / 3;
+  StepTrace trace{.run = {.network = config.model.name,
+                          .batch = config.loader.batch,
+                          .accumulation = config.loader.accumulation}};
+  trace.steps.push_back({.forward = seconds / 3,
+                         .backward = backward,
+                         .last_backward = backward / static_cast<double>(config.loader.accumulation),
+                         .seconds = seconds});
+  return trace;
+}
+
 std::string tier_text(const Tier& tier) {
   return fmt::format("{} per message, {}", time_text(tier.latency_seconds),
                      speed_text(tier.bytes_per_second));
@@ -72,14 +87,17 @@ void add_simulation_flags(CLI::App& app, Command& command) {
   app.add_option(
          "--link", flags.link,
          "Link from each node to the other nodes: speed per direction in GB/s, MB/s (bytes) or Gb/s, Mb/s "
-         "(bits), and latency per message, as in 25GB/s,5us")
-      ->type_name("SPEED[,LATENCY]");
+         "(bits), and latency per message, as in 25GB/s,5us; for several network cards their number, as in "
+         "8x25GB/s")
+      ->type_name("[CARDSx]SPEED[,LATENCY]");
   app.add_option("--node-link", flags.node_link,
                  "Link from each rank to the other ranks of its node, written like --link")
       ->type_name("SPEED[,LATENCY]");
-  app.add_option("--device-step", flags.device_step,
-                 "Trace of one rank that trains this configuration: lockstep train CONFIG --trace FILE")
-      ->type_name("FILE");
+  app.add_option(
+         "--device-step", flags.device_step,
+         "Trace of one rank that trains this configuration (lockstep train CONFIG --trace FILE), or the "
+         "time of a step of one device that was measured elsewhere, as in 19.5ms")
+      ->type_name("FILE|TIME");
   app.add_option("--fit", flags.fits,
                  "Trace of several ranks, to which latency, bandwidth and slowdown are fitted, with the "
                  "nominal speed of its link, as in two.json@200Mb/s; repeatable")
@@ -99,7 +117,7 @@ void add_simulation_flags(CLI::App& app, Command& command) {
       ->type_name("N");
   app.add_option("--gpu", flags.gpus,
                  "Estimate memory, samples/s and energy on GPUs that are not present: names as in h100,l4 or "
-                 "all; repeatable")
+                 "all; repeatable. With --ranks: the GPU of the cluster, for NCCL's model")
       ->type_name("NAME[,NAME]")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -109,8 +127,8 @@ void add_simulation_flags(CLI::App& app, Command& command) {
 
 void require_ranks(const SimulationFlags& flags) {
   const bool gpus = !flags.gpus.empty();
-  if (flags.ranks > 0 && gpus)
-    throw UsageError("--gpu estimates one GPU, and --ranks predicts a cluster; give one of them");
+  if (flags.ranks > 0 && find_gpus(flags.gpus).size() > 1)
+    throw UsageError("--ranks predicts a cluster of one kind of GPU; give one name, as in --gpu h100");
   if (flags.ranks > 0) return;
   const std::pair<const char*, bool> others[] = {{"--nodes", flags.nodes != 1},
                                                  {"--link", !flags.link.empty()},
@@ -134,8 +152,18 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
   }
   if (!flags.link.empty()) parse_link_speed(flags.link, "--link");
   if (!flags.node_link.empty()) parse_link_speed(flags.node_link, "--node-link");
-  device_ = read_step_trace(flags.device_step);
-  require_same_run(device_, flags.device_step);
+  if (const std::optional<double> seconds = parse_time(flags.device_step)) {
+    if (*seconds <= 0 || !flags.fits.empty()) {
+      throw UsageError(fmt::format(
+          "--device-step {}: a time must be above 0, and --fit needs the trace of one rank in its place",
+          flags.device_step));
+    }
+    step_is_given_ = true;
+    device_ = even_step(*seconds, config);
+  } else {
+    device_ = read_step_trace(flags.device_step);
+    require_same_run(device_, flags.device_step);
+  }
   if (!device_.run.overlap) {
     throw ConfigError(fmt::format(
         "{} was traced with comm.overlap = false and does not record when gradients were final; trace "
@@ -156,6 +184,7 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
     }
     measured_sums(read.trace, read.bytes_per_second);  // throws for a trace without a usable link
   }
+  if (!flags.gpus.empty() && !measures_sums()) gpu_links(flags);  // throws where it knows no bandwidth
   if (flags.nodes == 1 || !flags.link.empty()) return;
   const std::vector<MeasuredSum> sums = sums_between_nodes();
   if (sums.empty())
@@ -201,6 +230,10 @@ std::vector<MeasuredSum> PlanSimulation::sums_in_node() const {
   for (const Fit& fit : fits_) add(fit.trace);
   if (sums.empty()) add(device_);
   return sums;
+}
+
+bool PlanSimulation::measures_sums() const {
+  return !sums_between_nodes().empty() || !sums_in_node().empty();
 }
 
 // On a CPU the processing of messages slows down as compute does, so the pace also scales seconds_per_byte.
@@ -315,29 +348,44 @@ SimulationReport PlanSimulation::report(Network& network) const {
                   .samples_per_rank = config_.loader.batch * config_.loader.accumulation};
   std::size_t planned = 0;
   for (const std::size_t bytes : model.bucket_bytes) planned += bytes;
-  if (planned != device_.run.gradient_bytes()) {
+  if (step_is_given_) {
+    model.compute.arrivals.add(static_cast<double>(planned), model.compute.backward_seconds);
+  } else if (planned != device_.run.gradient_bytes()) {
     throw ConfigError(fmt::format(
         "{} has {} bytes of gradients, but the configuration has {}: the number of classes, an option of "
         "the network or train.precision differs; trace this configuration",
         flags_.device_step, device_.run.gradient_bytes(), planned));
   }
-  about.from.push_back(fmt::format(
-      "step of one device: {:.1f} ms, the median of {} of rank 0 of {}", model.compute.step_seconds() * 1e3,
-      counted(device_.steps.size(), "traced step"), counted(device_.run.ranks, "rank")));
+  about.from.push_back(
+      step_is_given_
+          ? fmt::format(
+                "step of one device: {}, as given; assumed are a third of it for forward, and gradients "
+                "that become final at even intervals in backward",
+                time_text(model.compute.step_seconds()))
+          : fmt::format("step of one device: {:.1f} ms, the median of {} of rank 0 of {}",
+                        model.compute.step_seconds() * 1e3, counted(device_.steps.size(), "traced step"),
+                        counted(device_.run.ranks, "rank")));
   model.node = choose_cores(about);
-  const bool on_gpu = !is_host_memory(network.device());
-  // NCCL is modelled as automatic: it also chooses the faster algorithm (ring or tree).
+  const bool on_gpu = !flags_.gpus.empty() || !is_host_memory(network.device());
+  // Measured sums of NCCL are modelled as automatic: NCCL also chooses the faster algorithm.
   Cluster cluster{.ranks_per_node = flags_.ranks / flags_.nodes,
                   .nodes = flags_.nodes,
                   .way = on_gpu ? AllReduceWay::automatic : config_.between_nodes};
-  choose_between_nodes(cluster, on_gpu ? 1 : choose_pace(model.compute, about), about);
-  choose_in_node(cluster, about, on_gpu);
+  if (on_gpu && !measures_sums()) {
+    const GpuLinks given = gpu_links(flags_);
+    cluster.nccl = given.links;
+    about.from.insert(about.from.end(), given.from.begin(), given.from.end());
+  } else {
+    choose_between_nodes(cluster, on_gpu ? 1 : choose_pace(model.compute, about), about);
+    choose_in_node(cluster, about, on_gpu);
+  }
   model.loss = choose_loss(model.compute, about);
   const bool wide = std::ranges::any_of(
       parameters, [](const Parameter& parameter) { return parameter.gradient_type == DType::f32; });
   if (wide) about.from.emplace_back("gradients of 16 bits: half the bytes, with the traced compute");
   about.from.emplace_back(
-      model.node.slowdown(cluster.ranks_per_node) > 1
+      step_is_given_ ? "slowest of n ranks: not included, because the given step has no spread"
+      : model.node.slowdown(cluster.ranks_per_node) > 1
           ? "slowest of n nodes: drawn from the traced steps; a late rank uses the cores of the ranks that "
             "wait for it"
           : "slowest of n ranks: drawn from the traced steps, as if ranks were late independently");

@@ -22,17 +22,18 @@ namespace lockstep {
 struct SimulationFlags {
   int ranks = 0;  // 0: no simulation
   int nodes = 1;
-  std::string link;
-  std::string node_link;
-  std::string device_step;
+  std::string link;               // "[CARDSx]SPEED[,LATENCY]"
+  std::string node_link;          // the same
+  std::string device_step;        // a trace, or a time as in "19.5ms"
   std::vector<std::string> fits;  // "FILE" or "FILE@LINK"
   double stretch = 0;             // 0: fitted, or else a prior
   int cores = 0;                  // of a node; 0: those of the traced node
-  std::vector<std::string> gpus;  // to estimate, without a simulation
+  std::vector<std::string> gpus;  // to estimate; with ranks, the GPU of the cluster
   std::string json;
 };
 void add_simulation_flags(CLI::App& app, Command& command);
-// Throws UsageError where a flag of the prediction is given without --ranks, or with --gpu.
+// Throws UsageError where a flag of the prediction is given without --ranks, and where --ranks is given with
+// several GPUs.
 void require_ranks(const SimulationFlags& flags);
 
 class PlanSimulation {
@@ -40,7 +41,7 @@ class PlanSimulation {
   // Reads the traces. `flags` and `config` must outlive it. Throws UsageError for conflicting flags, the
   // errors of read_step_trace and measured_sums, and ConfigError for a trace of another network, batch,
   // accumulation or number of threads, for a device trace without overlap, and for MPI's own all-reduce
-  // between nodes.
+  // between nodes. UsageError also for a GPU without a published bandwidth in its node, where none is given.
   PlanSimulation(const SimulationFlags& flags, const Config& config);
 
   // `network` is built from the configuration. Throws ConfigError where its gradients have another size than
@@ -52,6 +53,8 @@ class PlanSimulation {
     StepTrace trace;
     double bytes_per_second = 0;  // nominal speed of the link; 0: not given
   };
+  // True where a trace measured sums, which then replace NCCL's model.
+  bool measures_sums() const;
   NodeCores choose_cores(SimulationReport& about) const;
   double choose_pace(const ComputeModel& compute, SimulationReport& about) const;
   // Each sets a tier of the cluster, and adds its source to about.from.
@@ -65,6 +68,7 @@ class PlanSimulation {
   const SimulationFlags& flags_;
   const Config& config_;
   StepTrace device_;
+  bool step_is_given_ = false;  // as a time: device_ has one step of even phases, without buckets
   std::vector<Fit> fits_;
 };
 

@@ -2,7 +2,6 @@
 #include "launch/program/resume/resume.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 

@@ -35,8 +35,13 @@ struct GpuFigures {
   double tf32_tflops = 0;           // the other rates: on tensor cores, summed in fp32; 0: not supported
   double bf16_tflops = 0;
   double fp16_tflops = 0;
-  double watts = 0;             // maximum power of the board
-  std::string_view source;      // of the figures above
+  double watts = 0;         // maximum power of the board
+  std::string_view source;  // of the figures above
+  // NCCL's bus bandwidth between 8 of them in a node, by a ring and where the NVLink switch adds; 0: not
+  // found, or its switch does not add.
+  double ring_gigabytes_per_second = 0;
+  double nvls_gigabytes_per_second = 0;
+  std::string_view links_from;  // source of these bandwidths
   int dollars = 0;              // reported price in US dollars, rough; 0: not found
   std::string_view price_from;  // source of the price
 };

@@ -30,6 +30,10 @@ TEST(GpuTable, EachRowIsCompleteAndNamesItsSource) {
     EXPECT_TRUE(names.insert(gpu.name).second) << gpu.name;
     EXPECT_FALSE(gpu.product.empty() || gpu.source.empty()) << gpu.name;
     EXPECT_EQ(gpu.dollars > 0, !gpu.price_from.empty()) << gpu.name;
+    EXPECT_EQ(gpu.ring_gigabytes_per_second > 0, !gpu.links_from.empty()) << gpu.name;
+    EXPECT_TRUE(gpu.nvls_gigabytes_per_second == 0 ||
+                gpu.nvls_gigabytes_per_second > gpu.ring_gigabytes_per_second)
+        << gpu.name;
     EXPECT_GT(std::min({gpu.gigabytes, gpu.gigabytes_per_second, gpu.fp32_tflops, gpu.watts}), 0) << gpu.name;
     EXPECT_LE(gpu.tf32_tflops, gpu.fp16_tflops) << gpu.name;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `lockstep plan --ranks N`: from a real run's trace to the steps of a cluster. `lockstep plan --gpu`: from
-// published figures to estimates for GPUs.
+// `lockstep plan --ranks N`: from a real run's trace, or from a step time, to the steps of a cluster.
+// `lockstep plan --gpu`: from published figures to estimates for GPUs.
 
 #include <regex>
 
@@ -129,6 +129,9 @@ TEST_F(SimulatedPlan, RefusesImpossibleClusters) {
                  {"comm.between_nodes = mpi", "comm.between_nodes=halving"});
   expect_failure(plan("--ranks 4", workplace_.path("config.toml").string()), exit_code::data,
                  {"config.toml", "--trace"});
+  expect_failure(plan("--ranks 4 --fit " + trace_, "20ms"), exit_code::usage,
+                 {"--device-step 20ms", "--fit"});
+  expect_failure(plan("--ranks 4", "0ms"), exit_code::usage, {"--device-step 0ms"});
   expect_failure(plan("--ranks 4", "/nowhere/trace.json"), exit_code::io,
                  {"/nowhere/trace.json", "No such file"});
 }
@@ -189,10 +192,37 @@ TEST_F(GpuPlan, MeasuredStepsStandBesideTheEstimate) {
   EXPECT_EQ(count(result.output, "h100, batch"), 0);
 }
 
+TEST_F(GpuPlan, PredictsAClusterOfGpusFromAStepTime) {
+  const auto file = workplace_.path("cluster.json");
+  const std::string cluster =
+      "--ranks 16 --nodes 2 --link 8x50GB/s --device-step 20ms --json " + file.string();
+  const ProgramResult result = plan("--gpu h100 " + cluster);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const Json json = Json::parse(text_of(file));
+  EXPECT_NEAR(json.at("predictions").front().at("step_seconds").get<double>(), 0.020, 1e-9);
+  EXPECT_EQ(json.at("predictions").back().at("ranks"), 16);
+  EXPECT_GE(json.at("predictions").back().at("step_seconds").get<double>(), 0.020);
+  EXPECT_EQ(json.at("nccl").at("rails"), 8);
+  EXPECT_EQ(json.at("nccl").at("rail_bytes_per_second"), 50e9);
+  EXPECT_EQ(json.at("nccl").at("nvls_bytes_per_second"), 480e9);
+  EXPECT_FALSE(json.contains("between_nodes"));
+  const Json& sum = json.at("nccl_sums").back();
+  EXPECT_EQ(sum.at("nodes"), 2);
+  expect_parts(result.output, {"16 ranks on 2 nodes: " + sum.at("algorithm").get<std::string>(),
+                               "8 network cards", "NVIDIA/nccl-tests", "20 ms"});
+
+  // Links that are not published must be given, and replace published ones.
+  expect_failure(plan("--gpu l4 " + cluster), exit_code::usage, {"--gpu l4", "--node-link"});
+  const ProgramResult given = plan("--gpu l4 --node-link 20GB/s " + cluster);
+  ASSERT_EQ(given.exit_code, 0) << given.output;
+  EXPECT_EQ(Json::parse(text_of(file)).at("nccl").at("ring_bytes_per_second"), 20e9);
+}
+
 TEST_F(GpuPlan, RefusesUnknownNamesAndConflictingFlags) {
   expect_failure(plan("--gpu h20"), exit_code::usage, {"--gpu h20:", "did you mean h200?", "rtx4090"});
   expect_failure(plan("--gpu"), exit_code::usage, {"--gpu"});
   expect_failure(plan("--gpu all --ranks 4"), exit_code::usage, {"--gpu", "--ranks"});
+  expect_failure(plan("--gpu h100,l4 --ranks 4"), exit_code::usage, {"--gpu", "--ranks"});
   expect_failure(plan("--gpu all --cores 4"), exit_code::usage, {"--cores", "--ranks"});
 }
 

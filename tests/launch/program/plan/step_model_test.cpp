@@ -229,6 +229,44 @@ TEST(PredictedScaling, FillsANodeBeforeItAddsNodes) {
   EXPECT_EQ(counts, (std::vector{1, 1, 1, 2, 4, 6}));
 }
 
+Cluster h100_cluster(int count) {
+  Cluster cluster;
+  cluster.ranks_per_node = 8;
+  cluster.nodes = count;
+  cluster.nccl = NcclLinks{.ring_bytes_per_second = 370e9,
+                           .nvls_bytes_per_second = 480e9,
+                           .rails = 8,
+                           .rail_bytes_per_second = 50e9};
+  return cluster;
+}
+
+// 40 MB in one bucket, which nothing hides. NVLS takes 25 us, and 1.75 times the bytes at 480 GB/s.
+TEST(PredictedStep, SumsOfGpusTakeTheTimeOfNcclsModel) {
+  const double seconds = predict_step(even_model({40'000'000}), h100_cluster(1)).exposed_seconds;
+  EXPECT_NEAR(seconds, 25e-6 + 1.75 * 40e6 / 480e9, 1e-9);
+}
+
+TEST(PredictedScaling, NamesTheAlgorithmOfNcclForEachSize) {
+  const PlanBuckets buckets = [](const BucketMib&) { return std::vector<std::size_t>{40'000'000}; };
+  const SimulationReport report = simulate(even_model({40'000'000}), h100_cluster(16), buckets, false);
+  ASSERT_EQ(report.nccl_sums.size(), report.rows.size() - 1) << "a single rank adds nothing";
+  EXPECT_EQ(report.nccl_sums[2].ranks, 8);
+  EXPECT_EQ(report.nccl_sums[2].all_reduce.algorithm, NcclAlgorithm::nvls);
+  EXPECT_EQ(report.nccl_sums.back().ranks, 128);
+  EXPECT_EQ(report.nccl_sums.back().all_reduce.algorithm, NcclAlgorithm::nvls_tree);
+  EXPECT_FALSE(report.largest_sum);
+  const SimulationReport of_cpus = simulate(even_model({40'000'000}), nodes(4, 1e9), buckets, false);
+  EXPECT_TRUE(of_cpus.nccl_sums.empty());
+  EXPECT_TRUE(of_cpus.largest_sum);
+}
+
+// The network is not given for one node, so a second node never pays.
+TEST(Knee, OneNodeOfGpusHasNoNetwork) {
+  Cluster cluster = h100_cluster(1);
+  cluster.nccl->rail_bytes_per_second = 0;
+  EXPECT_EQ(find_knee(even_model({40'000'000}), cluster), 8);
+}
+
 // A step is 55 ms. With a latency of 11 ms each doubling adds 22 ms: two ranks reach 2 * 55 / 77 = 1.43 times
 // the throughput of one. With 8 ms it is 1.55 times, and more at every further doubling.
 TEST(Knee, IsWhereDoublingGainsLessThanHalf) {
@@ -266,10 +304,29 @@ TEST(LinkSpeed, IsParsedInBytesAndBits) {
   EXPECT_FALSE(parse_link_speed("200Mb/s", "--link").latency_seconds);
   EXPECT_DOUBLE_EQ(parse_link_speed("1 Gbit/s, 0.2 ms", "--link").bytes_per_second, 125e6);
   EXPECT_DOUBLE_EQ(*parse_link_speed("1 Gbit/s, 0.2 ms", "--link").latency_seconds, 2e-4);
-  for (const char* wrong : {"", "fast", "25", "25GB", "0GB/s", "-1GB/s", "nanGB/s", "1e999GB/s", "25GB/s,",
-                            "25GB/s,5", "25GB/s,-5us", "25GB/s,5us,6us", "5us,25GB/s", "25gb/s"}) {
+  EXPECT_EQ(parse_link_speed("25GB/s", "--link").rails, 1);
+  for (const char* wrong :
+       {"",          "fast",    "25",       "25GB",        "0GB/s",          "-1GB/s",      "nanGB/s",
+        "1e999GB/s", "25GB/s,", "25GB/s,5", "25GB/s,-5us", "25GB/s,5us,6us", "5us,25GB/s",  "25gb/s",
+        "8x",        "x25GB/s", "0x25GB/s", "-8x25GB/s",   "8x8x25GB/s",     "2000x25GB/s", "1.5x25GB/s"}) {
     EXPECT_THROW(parse_link_speed(wrong, "--link"), UsageError) << wrong;
   }
+}
+
+TEST(LinkSpeed, CountsNetworkCards) {
+  for (const char* text : {"8x25GB/s,5us", "8 x 200 Gb/s , 5 us"}) {
+    const LinkSpeed link = parse_link_speed(text, "--link");
+    EXPECT_EQ(link.rails, 8) << text;
+    EXPECT_DOUBLE_EQ(link.bytes_per_second, 200e9) << text;
+    EXPECT_DOUBLE_EQ(link.latency_seconds.value_or(0), 5e-6) << text;
+  }
+}
+
+TEST(LinkSpeed, TellsTimesFromOtherText) {
+  EXPECT_DOUBLE_EQ(parse_time("19.5ms").value_or(0), 19.5e-3);
+  EXPECT_DOUBLE_EQ(parse_time("2 s").value_or(0), 2);
+  for (const char* other : {"", "trace.json", "20", "20ms.json", "nan.json", "infs"})
+    EXPECT_FALSE(parse_time(other)) << other;
 }
 
 // Sums of two ranks over links of these speeds, with the times of `truth`.

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests how validate_plan.py --published computes its table, with a plan in place of `lockstep` that adds nothing to
+the step of one GPU, and that every published value has its source."""
+
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import readme_table  # noqa: E402
+import record  # noqa: E402
+import validate_plan  # noqa: E402
+
+PLAN = """#!/usr/bin/env python3
+import json, sys
+def after(flag):
+    return sys.argv[sys.argv.index(flag) + 1]
+assert ("--link" in sys.argv) == (after("--nodes") != "1")
+seconds = float(after("--device-step").removesuffix("ms")) / 1e3
+json.dump({"predictions": [{"step_seconds": seconds, "exposed_seconds": 0.0}],
+           "nccl_sums": [{"algorithm": "ring", "seconds": 0.0}]}, open(after("--json"), "w"))
+"""
+
+
+class Published(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.lockstep = self.folder / "lockstep"
+        self.lockstep.write_text(PLAN)
+        self.lockstep.chmod(0o755)
+
+    def test_without_communication_the_rate_is_that_of_all_gpus(self):
+        published = json.loads(validate_plan.PUBLISHED.read_text())
+        rows = validate_plan.predict_published(self.lockstep)
+        self.assertEqual(len(rows), len(published["rows"]))
+        for row in rows:
+            rate = row["gpus"] * published["single_gpus"][row["gpu"]]["images_per_second"]
+            self.assertAlmostEqual(row["predicted_images_per_second"] / rate, 1, places=6)
+            self.assertAlmostEqual(row["error"], rate / row["images_per_second"] - 1, places=6)
+            self.assertIn(f"{row['gpus']:,}", validate_plan.published_text([row]))
+
+    def test_the_file_has_its_circumstances_and_a_row_of_the_page(self):
+        file = self.folder / "plan_published.json"
+        arguments = ["validate_plan.py", "--published", str(file), "--lockstep", str(self.lockstep)]
+        with mock.patch.object(sys, "argv", arguments), contextlib.redirect_stdout(io.StringIO()):
+            validate_plan.main()
+        result = json.loads(file.read_text())
+        self.assertLessEqual(set(record.FIELDS), set(result))
+        _, text, _ = readme_table.plan_published(readme_table.Results(self.folder))
+        self.assertIn("1,024 A100 on 128 nodes", text)
+        self.assertIsNone(readme_table.plan_published(readme_table.Results(ROOT / "no/such/folder")))
+
+    def test_each_value_names_its_source(self):
+        published = json.loads(validate_plan.PUBLISHED.read_text())
+        for value in [*published["single_gpus"].values(), *published["rows"]]:
+            self.assertTrue(value["source"].startswith(("https://", "benchmarks/results/")), value)
+            self.assertEqual("link" in value, "link_source" in value)
+            self.assertEqual("link" in value, value.get("nodes", 1) > 1)
+        ours = json.loads((ROOT / "benchmarks/results/gpu_speed.json").read_text())["comparisons"]["resnet50 fp16"]
+        self.assertAlmostEqual(published["single_gpus"]["h200"]["images_per_second"], ours["samples_per_second"], places=1)
+
+    def test_a_result_is_required_for_measurements(self):
+        with mock.patch.object(sys, "argv", ["validate_plan.py"]), contextlib.redirect_stderr(io.StringIO()):
+            with self.assertRaises(SystemExit):
+                validate_plan.main()
+
+
+if __name__ == "__main__":
+    unittest.main()
