@@ -29,7 +29,7 @@ std::string_view name_of(CollectiveKind kind);
 struct CollectivePurpose {
   std::int32_t bucket = -1;     // gradient bucket; -1: none
   std::int32_t layer = -1;      // network layer, in forward order; -1: none. At most one of the two is set
-  bool beside_compute = false;  // compute that does not wait for it follows
+  bool beside_compute = false;  // compute that does not wait for it is enqueued after it
   // By the host's clock (now_ns()):
   std::int64_t final_ns = 0;     // when the last value to send was final; 0: unknown
   std::int64_t enqueued_ns = 0;  // when it was requested; 0: at enqueue

@@ -94,7 +94,6 @@ CollectiveIdentity Communicator::number(Collective& collective) {
 void Communicator::begin(const Collective& collective) {
   ++operations_;
   log_.begin(collective);
-  begun(collective);
 }
 
 void Communicator::sent(const Collective& collective, std::uint64_t bytes) {

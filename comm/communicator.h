@@ -125,7 +125,8 @@ class Communicator {
   // Bytes of staging memory, without memory from allocate().
   virtual std::size_t memory_bytes() const { return 0; }
 
-  // The last collectives and their progress. On a GPU the host knows only when they were enqueued.
+  // The last collectives and their progress. On a GPU the host knows only when they were enqueued,
+  // unless NCCL reports more (comm.kernel_times).
   const CollectiveLog& log() const { return log_; }
 
   void set_call_check(CallCheck check) { call_check_ = check; }
@@ -152,8 +153,6 @@ class Communicator {
   }
   // True if collectives enqueued now are recorded with the work around them instead of run.
   virtual bool recording() { return false; }
-  // A collective was recorded in the log: an enqueued one is about to run, a replayed one may run already.
-  virtual void begun(const Collective&) {}
   // Recorded collectives were replayed on that stream.
   virtual void replayed_on(Stream&) {}
   // Bytes that this rank will send, if known beforehand; sent() reports the others.

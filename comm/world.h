@@ -45,7 +45,7 @@ struct DeviceCommunicatorOptions {
   int min_ctas = 0;
   int max_ctas = 0;
   int nvls_ctas = 0;
-  // Thread blocks at most of a collective that runs beside compute; 0: as other collectives.
+  // Largest number of thread blocks of a collective beside compute; 0: NCCL's own choice.
   int ctas_beside_compute = 0;
   // Thread blocks of a cluster; 0: no clusters; -1: NCCL's own choice.
   int cga_cluster_size = -1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/communicator.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -46,24 +47,30 @@ ncclRedOp_t nccl_op(ReduceOp op) {
 
 cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 
-// NCCL reads these variables once; values that the user has set are kept. The first one makes the collectives
-// of several communicators in one recorded step (batch norm across ranks, codecs) run in the order of their
+// NCCL reads these variables once; values of the environment are kept. The first one makes the collectives of
+// several communicators in one recorded step (batch norm across ranks, codecs) run in the order of their
 // calls on every rank. Otherwise the devices may start different collectives first, and deadlock.
-void set_variables(const DeviceCommunicatorOptions& options) {
+void set_variables(const DeviceCommunicatorOptions& options, int version) {
   static std::once_flag once;
   std::call_once(once, [&] {
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    if (version < kHasPlugins) return;
     if (options.ctas_beside_compute > 0) setenv(kTunerVariable, kPluginOfProgram, 0);
     if (options.kernel_times) setenv(kProfilerVariable, kPluginOfProgram, 0);
   });
 }
 
-// NCCL does not report why it does not use a part of this program.
-void warn_unused(const char* key, const char* variable) {
-  log::warning(
-      "{} has no effect, because NCCL does not use this program's part for it: {} = \"{}\", expected "
-      "\"{}\"; a program of your own must export its symbols (it does if it links Lockstep::comm)",
-      key, variable, std::getenv(variable) == nullptr ? "" : std::getenv(variable), kPluginOfProgram);
+// Collective. NCCL does not report why it does not use a plugin. True if all ranks use it.
+bool all_use(bool used, const char* key, const char* variable, Communicator& host) {
+  const int first_without = first_rank_where(host, !used);
+  if (first_without == host.rank()) {
+    const char* value = std::getenv(variable);
+    log::warning(
+        "{} has no effect: NCCL did not load this program's plugin on {} ({} is \"{}\", expected \"{}\"). "
+        "Unset the variable; a program of your own must link Lockstep::comm, which exports the symbols",
+        key, current_place(), variable, value == nullptr ? "" : value, kPluginOfProgram);
+  }
+  return first_without < 0;
 }
 
 void log_failure(const char* call, ncclResult_t status) {
@@ -101,17 +108,17 @@ std::size_t ring_all_reduce_bytes(std::size_t count, DType dtype, int rank, int 
 NcclCommunicator::Connected NcclCommunicator::connect(Device device, Communicator& host,
                                                       const DeviceCommunicatorOptions& options) {
   make_current(device);
-  set_variables(options);
+  const int version = nccl_library_version();
+  set_variables(options, version);
   ncclUniqueId id = {};
   if (host.rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
   host.broadcast(&id, sizeof(id), DType::u8, 0);
   host.stream().synchronize();
 
-  const int version = nccl_library_version();
   ncclConfig_t config = nccl_configuration(options, "lockstep", version);
   Connected made;
   if (options.kernel_times) made.times = std::make_shared<KernelTimes>();
-  const int tuned = tuned_communicators();
+  take_tuner_use();
   const ncclResult_t status = [&] {
     const KernelTimes::Scope scope(made.times);
     return ncclCommInitRankConfig(&made.communicator, host.size(), id, host.rank(), &config);
@@ -123,12 +130,17 @@ NcclCommunicator::Connected NcclCommunicator::connect(Device device, Communicato
                     to_string(device), host.rank(), nccl_words(status)));
   }
   NCCL_CHECK(status);
-  if (host.rank() != 0) return made;
-  for (const std::string& missing : missing_in_nccl(options, version)) log::warning("{}", missing);
-  if (version < kHasPlugins) return made;
-  if (made.times != nullptr && !made.times->used()) warn_unused("comm.kernel_times", kProfilerVariable);
-  if (options.ctas_beside_compute > 0 && tuned_communicators() == tuned)
-    warn_unused("comm.ctas_beside_compute", kTunerVariable);
+  if (host.rank() == 0)
+    for (const std::string& missing : missing_in_nccl(options, version)) log::warning("{}", missing);
+  if (made.times != nullptr) all_use(made.times->used(), "comm.kernel_times", kProfilerVariable, host);
+  if (options.ctas_beside_compute == 0) return made;
+  // Ranks with and without a limit would start kernels that do not fit together.
+  made.tuned = all_use(take_tuner_use(), "comm.ctas_beside_compute", kTunerVariable, host);
+  const bool one_node = std::ranges::all_of(host.node_of_rank(), [](int node) { return node == 0; });
+  if (host.rank() == 0 && made.tuned && one_node && options.memory == RegisteredMemory::window)
+    log::warning(
+        "comm.ctas_beside_compute has no effect on sums in symmetric windows: set comm.gradient_memory = "
+        "\"registered\"");
   return made;
 }
 
@@ -206,6 +218,7 @@ NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
       stream_(device, StreamUse::communication),
       connection_(std::make_shared<NcclConnection>(connected.communicator, device)),
       times_(std::move(connected.times)) {
+  if (!connected.tuned) options_.ctas_beside_compute = 0;
   set_nodes(host.node_of_rank());
   if (times_ != nullptr) {
     times_->listen([this](std::uint64_t sequence, KernelTimes::Moment moment) {
@@ -232,7 +245,10 @@ NcclCommunicator::~NcclCommunicator() {
   if (times_ == nullptr) return;
   times_->close();
   if (rank() != 0) return;
-  for (const auto& [way, sums] : times_->sums()) log::info("NCCL: {}", lockstep::describe(way, sums));
+  for (const auto& [way, sums] : times_->sums()) {
+    if (way.kind == CollectiveKind::barrier) continue;
+    log::info("NCCL{}: {}", own_host_ == nullptr ? "" : " (group)", lockstep::describe(way, sums));
+  }
 }
 
 void NcclCommunicator::abandon(std::string_view reason) noexcept {
@@ -305,13 +321,6 @@ std::string NcclCommunicator::describe(const char* event, ncclResult_t status) {
                      current_place(), nccl_words(status));
 }
 
-void NcclCommunicator::begun(const Collective& collective) {
-  if (times_ == nullptr) return;
-  Collective expected = collective;
-  if (collective.kind == CollectiveKind::barrier) expected.recv = flag_.data();
-  times_->expect(expected);
-}
-
 bool NcclCommunicator::recording() {
   make_current(device_);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -325,6 +334,11 @@ void NcclCommunicator::run(const Collective& collective) {
   {
     const std::lock_guard lock(mutex_);
     last_ = collective;
+  }
+  if (times_ != nullptr) {
+    Collective expected = collective;
+    if (collective.kind == CollectiveKind::barrier) expected.recv = flag_.data();
+    times_->expect(expected);
   }
   const CtaLimit limit(collective.purpose.beside_compute ? options_.ctas_beside_compute : 0);
   const ncclResult_t status = call(collective, cuda_stream(stream_));

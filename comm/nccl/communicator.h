@@ -90,7 +90,6 @@ class NcclCommunicator final : public Communicator {
   // An estimate, the payload of a ring: NCCL does not report what it sends, and its other algorithms (trees,
   // reduction in the switch) send different amounts.
   std::uint64_t bytes_sent_by(const Collective& collective) const override;
-  void begun(const Collective& collective) override;
   void replayed_on(Stream& stream) override { connection_->asked(stream); }
   // Called on the Watch's thread: false if the job is being ended because of an error or a timeout.
   bool healthy();
@@ -101,6 +100,7 @@ class NcclCommunicator final : public Communicator {
   struct Connected {
     ncclComm_t communicator = nullptr;
     std::shared_ptr<KernelTimes> times;  // null: NCCL reports none
+    bool tuned = true;                   // all ranks may limit thread blocks
   };
   static Connected connect(Device device, Communicator& host, const DeviceCommunicatorOptions& options);
   // Owns the connected communicator.

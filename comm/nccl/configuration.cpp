@@ -74,8 +74,11 @@ std::vector<std::string> missing_in_nccl(const DeviceCommunicatorOptions& option
   need(options.traffic_class >= 0, "comm.traffic_class", kHasTrafficClass, own);
   need(options.nvls_ctas > 0, "comm.nvls_ctas", kHasPolicies, own);
   need(options.cta_policy != CtaPolicy::standard, "comm.cta_policy", kHasPolicies, own);
-  need(options.ctas_beside_compute > 0, "comm.ctas_beside_compute", kHasPlugins, own);
-  need(options.kernel_times, "comm.kernel_times", kHasPlugins, "NCCL reports no times");
+  // Plugins do not depend on the header.
+  need(options.ctas_beside_compute > 0 && version < kHasPlugins, "comm.ctas_beside_compute", kHasPlugins,
+       own);
+  need(options.kernel_times && version < kHasPlugins, "comm.kernel_times", kHasPlugins,
+       "NCCL reports no times");
   need(options.memory == RegisteredMemory::window, "comm.gradient_memory = \"window\"", kHasPolicies,
        "gradient memory is registered without windows");
   return missing;

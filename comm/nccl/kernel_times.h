@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // KernelTimes: when the kernels of a communicator's collectives began and ended on the device, from NCCL's
-// profiler (comm.kernel_times), and which algorithm NCCL chose. No events in the stream are needed, but NCCL
-// starts a host function before each collective of a replayed step, and its progress thread polls.
-// Collectives on symmetric windows, by copy engines, and between two ranks (all_to_all) are not reported
-// (2.28.9).
+// profiler (comm.kernel_times), and which algorithm NCCL chose. NCCL 2.28 does not report kernels on
+// symmetric windows and copy engines, and reports no number of thread blocks for networks that add (CollNet).
+// Sends and receives (all_to_all) are ignored. Collectives must be enqueued, not replayed: where both
+// alternate, NCCL loses count of its kernels (2.28 to 2.30).
 //
 // NCCL reports a collective without a number. It belongs to the oldest expected one of the same kind with the
-// same memory.
+// same memory; older ones were not reported.
 #pragma once
 
 #include <array>
@@ -19,7 +19,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "comm/collective.h"
@@ -68,12 +67,12 @@ class KernelTimes {
   void listen(Listener listener);
   // The listener is not called after this.
   void close();
-  // The collective was or will be enqueued, in the order of the stream. Not for all_to_all.
+  // The collective is enqueued next.
   void expect(const Collective& collective);
 
   std::map<Way, Sums> sums() const;
-  // Text for the oldest collective whose kernel has begun and not ended: "its kernel has begun, 2 of 8 thread
-  // blocks have ended"; empty: there is none.
+  // Text for the oldest collective whose kernel has begun and not ended: "the kernel of all_reduce 17 .. has
+  // begun, 2 of 8 thread blocks have ended"; empty: there is none.
   std::string describe_running() const;
 
  private:
@@ -81,9 +80,7 @@ class KernelTimes {
 
   struct Kernel {
     KernelTimes* owner = nullptr;
-    Collective collective;  // sequence 0: not known yet
-    std::string_view function;
-    const void* recv = nullptr;
+    Collective collective;
     Way way;
     int begun = 0;  // thread blocks
     int ended = 0;
@@ -91,14 +88,11 @@ class KernelTimes {
     std::uint64_t last_ns = 0;
   };
 
+  // Null if the collective was not expected.
   Kernel* start(const NcclEvent& event);
   void begin_channel(Kernel& kernel, std::uint64_t at_ns);
   void end_channel(Kernel& kernel, std::uint64_t at_ns);
-  // The kernel is of this collective; its blocks may have begun or ended before.
-  void identify(Kernel& kernel, const Collective& collective);
-  // All blocks have ended.
-  void finish(const Kernel& kernel);
-  void tell(const Kernel& kernel, Moment moment) const;
+  void notify(const Kernel& kernel, Moment moment) const;
 
   static constexpr std::size_t kKept = 1024;  // collectives that are under way at the same time, at most
   mutable std::mutex mutex_;
@@ -107,11 +101,10 @@ class KernelTimes {
   std::array<Kernel, kKept> kernels_;
   std::size_t next_ = 0;
   std::deque<Collective> expected_;  // not reported yet
-  std::deque<Kernel*> early_;        // reported, and not expected yet
   std::map<Way, Sums> sums_;
 };
 
-// "all_reduce of 26214400 bytes: RING SIMPLE, 8 thread blocks, 60 times, 1.21 ms (1.10 to 3.02)"
+// "all_reduce of 26214400 bytes: RING SIMPLE, 8 thread blocks, 60 times, 1.21 ms (1.1 to 3.02)"
 std::string describe(const KernelTimes::Way& way, const KernelTimes::Sums& sums);
 
 }  // namespace lockstep

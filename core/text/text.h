@@ -61,7 +61,8 @@ std::optional<Number> number_from(std::string_view text, Base... base) {
   return error == std::errc() && end == last ? std::optional(number) : std::nullopt;
 }
 
-// Two significant digits or more, without an exponent from 0.0001 on: "0.12", "3.4", "56", "789".
+// Two significant digits or more, without an exponent from a magnitude of 0.0001 on: "0.12", "3.4", "56",
+// "789".
 inline std::string short_number(double value) {
   return value >= 10 || value <= -10 ? fmt::format("{:.0f}", value) : fmt::format("{:.2g}", value);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The tuner and the profiler that Lockstep brings for NCCL, called by the emulated one.
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -39,7 +40,8 @@ TEST(NcclTuner, LimitsTheBlocksOfLargeSums) {
   for (const bool loaded : {true, false}) {
     run_ranks(2, {.settings = loaded ? kTuner : Settings{}}, [&](Lobby& lobby, int number) {
       TestRank rank(lobby, number, 2);
-      EXPECT_EQ(tuned_communicators(), loaded ? 1 : 0);
+      EXPECT_EQ(take_tuner_use(), loaded);
+      EXPECT_FALSE(take_tuner_use());
       constexpr std::size_t kCount = 100'000;
       float* const data = rank.memory(std::vector<float>(kCount, 1.0f));
       const std::size_t own = blocks_of_waiting_sum(rank, data, kCount);
@@ -58,24 +60,40 @@ TEST(NcclTuner, DoesNotRaiseTheBlocksOfSmallSums) {
   EXPECT_EQ(limited_ctas(std::size_t{1} << 30, 8), 8);
 }
 
-TEST(NcclTuner, LimitEndsWithItsScope) {
+constexpr int kAlgorithms = 7, kProtocols = 3;
+
+// The tuner's number for a sum of 1 MiB, if NCCL would take this algorithm; 0: NCCL's own choice.
+int chosen(int algorithm) {
+  std::array<float, kAlgorithms * kProtocols> costs;
+  costs.fill(-1);
+  costs[0] = costs[kProtocols] = 5;  // a tree and a ring
+  costs[static_cast<std::size_t>(algorithm * kProtocols + 2)] = 4;
   int channels = 0;
-  const auto ask = [&] {
-    channels = 0;
-    EXPECT_EQ(ncclTunerPlugin_v5.choose(nullptr, 4, 1 << 20, 1, nullptr, 7, 3, 0, &channels), ncclSuccess);
-    return channels;
-  };
-  EXPECT_EQ(ask(), 0) << "NCCL's own choice";
+  EXPECT_EQ(ncclTunerPlugin_v5.choose(nullptr, 4, 1 << 20, 1, reinterpret_cast<float**>(costs.data()),
+                                      kAlgorithms, kProtocols, 0, &channels),
+            ncclSuccess);
+  return channels;
+}
+
+TEST(NcclTuner, LimitEndsWithItsScope) {
+  EXPECT_EQ(chosen(1), 0);
   {
     const CtaLimit limit(4);
-    EXPECT_EQ(ask(), 4);
+    EXPECT_EQ(chosen(1), 4);
     {
       const CtaLimit none(0);
-      EXPECT_EQ(ask(), 0);
+      EXPECT_EQ(chosen(1), 0);
     }
-    EXPECT_EQ(ask(), 4);
+    EXPECT_EQ(chosen(1), 4);
   }
-  EXPECT_EQ(ask(), 0);
+  EXPECT_EQ(chosen(1), 0);
+}
+
+// NCCL does not check a tuner's number for the others: networks that add, and the NVLink switch.
+TEST(NcclTuner, LimitsRingsAndTreesOnly) {
+  const CtaLimit limit(4);
+  for (int algorithm = 0; algorithm < kAlgorithms; ++algorithm)
+    EXPECT_EQ(chosen(algorithm), algorithm < 2 ? 4 : 0) << algorithm;
 }
 
 struct Told {
@@ -140,17 +158,15 @@ TEST(NcclProfiler, ReportsKernelsInOrder) {
   });
 }
 
-// A replayed step is enqueued before its collectives are recorded.
-TEST(NcclProfiler, FindsCollectivesThatAreExpectedAfterTheirKernels) {
+TEST(NcclProfiler, ForgetsCollectivesThatNcclDidNotReport) {
   run_ranks(2, {.settings = kProfiler}, [](Lobby& lobby, int number) {
     ProfiledRank profiled(lobby, number);
-    float* const data = profiled.rank->memory(std::vector<float>(kCount, 1.0f));
-    EXPECT_EQ(profiled.rank->all_reduce(data, kCount), ncclSuccess);
-    EXPECT_EQ(profiled.rank->synchronize(), cudaSuccess);
-    EXPECT_TRUE(profiled.told.empty());
-    profiled.times->expect(sum_of(data + 1, 6));  // of other memory
-    EXPECT_TRUE(profiled.told.empty());
+    float* const data = profiled.rank->memory(std::vector<float>(2 * kCount, 1.0f));
+    profiled.times->expect(sum_of(data + kCount, 6));
     profiled.times->expect(sum_of(data, 7));
+    EXPECT_EQ(profiled.rank->all_reduce(data, kCount), ncclSuccess);
+    EXPECT_EQ(profiled.rank->all_reduce(data + kCount, kCount), ncclSuccess);  // not expected any more
+    EXPECT_EQ(profiled.rank->synchronize(), cudaSuccess);
     using enum KernelTimes::Moment;
     EXPECT_EQ(profiled.told, (std::vector<Told>{{7, began}, {7, ended}}));
   });

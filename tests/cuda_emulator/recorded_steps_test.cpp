@@ -151,6 +151,7 @@ TEST(RecordedSteps, MayBeEnqueuedAgainForProfilers) {
     EXPECT_EQ(mixed.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes) << "rank " << rank;
     EXPECT_EQ(mixed.traffic[rank].operations, eager.traffic[rank].operations) << "rank " << rank;
   }
+  EXPECT_EQ(recordings_in(train(true, {}, {.enqueue_every = 1}).log), 0) << "no step is replayed";
 }
 
 // After a change of codecs, earlier recordings are never replayed. New recordings have the bits of eager

@@ -137,6 +137,12 @@ std::string conflict_in_ctas(const DeviceCommunicatorOptions& options) {
                      options.max_ctas);
 }
 
+std::string conflict_in_kernel_times(const Config& config) {
+  if (!config.device_communicator.kernel_times || !config.trainer.record_steps) return {};
+  return "comm.kernel_times = true: allowed only with train.cuda_graph = false, because NCCL (2.28 to 2.30) "
+         "loses count of its kernels where replayed and enqueued collectives alternate";
+}
+
 }  // namespace
 
 std::vector<std::string> conflicts_in(const Config& config) {
@@ -151,6 +157,7 @@ std::vector<std::string> conflicts_in(const Config& config) {
   found.push_back(conflict_in_nesterov(config.optimizer));
   found.push_back(conflict_in_prometheus(config));
   found.push_back(conflict_in_ctas(config.device_communicator));
+  found.push_back(conflict_in_kernel_times(config));
   std::erase(found, "");
   return found;
 }

@@ -137,7 +137,7 @@ class NcclModel {
     return kMicro * microseconds + (protocol == NcclProtocol::simple ? 2 : 1) * nodes_.links.latency_seconds;
   }
   double levels() const { return std::bit_width(static_cast<unsigned>(nodes_.nodes)) - 1; }
-  // What a tree of nodes can pass through the network of one node.
+  // The bandwidth of a tree of nodes through the network of one node.
   double network_through() const { return nodes_.nodes == 2 ? 2 * network_ : network_; }
   // A single GPU has no link in its node.
   double in_node_at_most(double bandwidth) const {

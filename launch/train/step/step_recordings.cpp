@@ -24,7 +24,7 @@ void StepRecordings::begin(bool records, std::int64_t enqueue_every, std::int64_
 void StepRecordings::restart(std::int64_t warmup_steps) {
   recordings_ = {};
   enqueued_ = {};
-  told_ = {};
+  logged_ = {};
   first_recorded_ = std::max<std::int64_t>(2, warmup_steps) + first_exchange_;
 }
 
@@ -56,7 +56,7 @@ StepRecordings::Recorded StepRecordings::record(const std::function<void()>& enq
   Communicator& host = communicators_.front()->host();
   const int first_without = first_rank_where(host, step.work.empty());
   if (first_without < 0) {
-    if (!std::exchange(told_[static_cast<std::size_t>(kind_)], true)) {
+    if (!std::exchange(logged_[static_cast<std::size_t>(kind_)], true)) {
       constexpr std::string_view kNames[] = {"", "local ", "averaging "};
       static_assert(std::size(kNames) == kStepKinds);
       log::info("{}steps are recorded and replayed: {} operations each",
@@ -71,7 +71,7 @@ StepRecordings::Recorded StepRecordings::record(const std::function<void()>& enq
 }
 
 // A plan is new in the first step of its kind, and when it is recorded: in the third and fourth step, or
-// later.
+// later. Steps that are enqueued between replayed ones compare, too.
 void StepRecordings::check_calls() {
   const bool new_plan = enqueued() <= first_exchange_ || (records_ && enqueued() >= first_recorded_);
   for (Communicator* communicator : communicators_) {

@@ -66,7 +66,7 @@ class StepRecordings {
   std::array<std::array<std::array<Recorded, StepSlot::kCount>, kStepKinds>, kStepDetails>
       recordings_;                                      // by detail, kind and slot
   std::array<std::int64_t, kStepKinds> enqueued_ = {};  // steps of each kind since restart()
-  std::array<bool, kStepKinds> told_ = {};              // that steps of each kind are recorded
+  std::array<bool, kStepKinds> logged_ = {};            // that steps of each kind are recorded
 };
 
 }  // namespace lockstep

@@ -87,7 +87,11 @@ int Plugins::blocks(const Operation& operation, int ranks, int most) const {
   const std::size_t bytes =
       call.count * size_of_type(call.type) * static_cast<std::size_t>(of_each ? ranks : 1);
   constexpr int kAlgorithms = 7, kProtocols = 3;
-  float costs[kAlgorithms][kProtocols] = {};
+  float costs[kAlgorithms][kProtocols];
+  for (auto& algorithm : costs)
+    for (float& cost : algorithm) cost = -1;  // not offered
+  constexpr int kRing = 1, kSimple = 2;
+  costs[kRing][kSimple] = 1;
   int channels = 0;
   const ncclResult_t status =
       tuner()->choose(tuner_, function_of(call.kind).number, bytes, 1, reinterpret_cast<float**>(costs),

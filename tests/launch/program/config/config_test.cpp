@@ -364,6 +364,7 @@ TEST(Config, NcclHasNoLargerSmallestThanLargestNumberOfThreadBlocks) {
                   {"comm.ctas_beside_compute = 9", "comm.max_ctas = 8"});
   expect_in_order(error_with({"comm.ctas_beside_compute=9", "comm.cta_policy=efficiency"}),
                   {"comm.ctas_beside_compute = 9", "comm.cta_policy"});
+  expect_in_order(error_with({"comm.kernel_times=true"}), {"comm.kernel_times", "train.cuda_graph = false"});
   EXPECT_EQ(with({"comm.min_ctas=9"}).device_communicator.max_ctas, 0) << "NCCL's own choice";
 }
 

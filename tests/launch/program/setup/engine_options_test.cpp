@@ -427,7 +427,7 @@ std::vector<Case> cases() {
       {"comm.min_ctas=9", {"device.min_ctas=9"}},
       {"comm.nvls_ctas=9", {"device.nvls_ctas=9"}},
       {"comm.ctas_beside_compute=9", {"device.ctas_beside_compute=9"}},
-      {"comm.kernel_times=true", {"device.kernel_times=true"}},
+      {"comm.kernel_times=true", {"device.kernel_times=true"}, {"train.cuda_graph=false"}},
       {"comm.cga_cluster_size=2", {"device.cga_cluster_size=2"}},
       {"comm.cta_policy=zero", {"device.cta_policy=zero"}},
       {"comm.traffic_class=104", {"device.traffic_class=104"}},
