@@ -84,7 +84,7 @@ std::string speed_text(double bytes_per_second) {
 }
 
 std::string time_text(double seconds) {
-  if (seconds >= 1e-3) return fmt::format("{:.4g} ms", seconds * 1e3);
+  if (seconds >= 999.5e-6) return fmt::format("{:.4g} ms", seconds * 1e3);
   return fmt::format("{:.3g} us", seconds * 1e6);
 }
 

@@ -69,6 +69,8 @@ double tree_share(double bytes, NcclProtocol protocol) {
   return std::lerp(shares[below], shares[above], place - std::floor(place));
 }
 
+int used_rails(const GpuNodes& nodes) { return std::min(nodes.links.rails, nodes.ranks_per_node); }
+
 // The all-reduce of one size between these nodes.
 class NcclModel {
  public:
@@ -118,16 +120,14 @@ class NcclModel {
     return latency + bytes_ / (0.5 * bus * tree_share(bytes_, protocol));
   }
 
-  double nvls_seconds() const {
-    return kMicro * kNvlsMicroseconds + bus_seconds(nodes_.links.nvls_bytes_per_second);
-  }
+  double nvls_seconds() const { return kMicro * kNvlsMicroseconds + bus_seconds(nvls_bandwidth()); }
 
   double nvls_tree_seconds() const {
     const double latency = kMicro * kNvlsMicroseconds +
                            2 * levels() * network_seconds(kNvlsTreeStepMicroseconds, NcclProtocol::simple);
-    // It has a channel for each GPU of a node.
-    const double limit = kGiga * limits_.nvls_tree[nodes_.nodes > 2] * nodes_.ranks_per_node;
-    return latency + bus_seconds(std::min({nodes_.links.nvls_bytes_per_second, network_through(), limit}));
+    // It has a channel for each GPU with a network card.
+    const double limit = kGiga * limits_.nvls_tree[nodes_.nodes > 2] * used_rails(nodes_);
+    return latency + bus_seconds(std::min({nvls_bandwidth(), network_through(), limit}));
   }
 
  private:
@@ -135,6 +135,10 @@ class NcclModel {
   // Simple waits for the network twice: it flushes the received data.
   double network_seconds(double microseconds, NcclProtocol protocol) const {
     return kMicro * microseconds + (protocol == NcclProtocol::simple ? 2 : 1) * nodes_.links.latency_seconds;
+  }
+  // The bandwidth of links is that of 8 GPUs. A GPU's channel has at most 1.5 times its share of 8.
+  double nvls_bandwidth() const {
+    return nodes_.links.nvls_bytes_per_second * std::min(1.0, 1.5 * (nodes_.ranks_per_node - 1) / 7);
   }
   double levels() const { return std::bit_width(static_cast<unsigned>(nodes_.nodes)) - 1; }
   // The bandwidth of a tree of nodes through the network of one node.
@@ -148,11 +152,12 @@ class NcclModel {
   }
   double channel_limit(const double (&per_channel)[2]) const {
     constexpr int kFewRails = 4;
-    constexpr double kFastRail = 25 * kGiga;
     if (!several_) return HUGE_VAL;
-    const int rails = std::min(nodes_.links.rails, nodes_.ranks_per_node);
-    const int on_rail = rails <= kFewRails && nodes_.links.rail_bytes_per_second > kFastRail ? 2 : 1;
-    return kGiga * per_channel[nodes_.nodes > 2] * rails * on_rail;
+    const int rails = used_rails(nodes_);
+    const double rail = network_ / rails;
+    const bool twice = rail >= 25 * kGiga && (rails <= kFewRails || rail >= 50 * kGiga ||
+                                              nodes_.links.generation == NcclGeneration::ampere);
+    return kGiga * per_channel[nodes_.nodes > 2] * rails * (twice ? 2 : 1);
   }
 
   double bytes_;
@@ -166,7 +171,7 @@ class NcclModel {
 bool offers(NcclAlgorithm algorithm, const GpuNodes& nodes) {
   const bool switch_adds = nodes.ranks_per_node > 1 && nodes.links.nvls_bytes_per_second > 0;
   if (algorithm == NcclAlgorithm::nvls) return switch_adds && nodes.nodes == 1;
-  if (algorithm == NcclAlgorithm::nvls_tree) return switch_adds && nodes.nodes > 1;
+  if (algorithm == NcclAlgorithm::nvls_tree) return switch_adds && nodes.nodes > 1 && used_rails(nodes) > 1;
   return true;
 }
 
@@ -189,7 +194,7 @@ double seconds_by(NcclAlgorithm algorithm, NcclProtocol protocol, const NcclMode
 // NCCL plans with 24 of the 25 GB/s of a card of 200 Gb/s, and with 48 of the 50 GB/s of one of 400 Gb/s.
 double network_bytes_per_second(const GpuNodes& nodes) {
   constexpr double kUsed = 0.96;
-  return kUsed * std::min(nodes.links.rails, nodes.ranks_per_node) * nodes.links.rail_bytes_per_second;
+  return kUsed * used_rails(nodes) * nodes.links.rail_bytes_per_second;
 }
 
 std::optional<double> nccl_all_reduce_seconds(double bytes, NcclAlgorithm algorithm, const GpuNodes& nodes) {

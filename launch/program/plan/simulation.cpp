@@ -153,16 +153,22 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
   if (!flags.link.empty()) parse_link_speed(flags.link, "--link");
   if (!flags.node_link.empty()) parse_link_speed(flags.node_link, "--node-link");
   if (const std::optional<double> seconds = parse_time(flags.device_step)) {
-    if (*seconds <= 0 || !flags.fits.empty()) {
-      throw UsageError(fmt::format(
-          "--device-step {}: a time must be above 0, and --fit needs the trace of one rank in its place",
-          flags.device_step));
-    }
+    if (*seconds <= 0)
+      throw UsageError(fmt::format("--device-step {}: the time must be above 0", flags.device_step));
+    if (!flags.fits.empty())
+      throw UsageError(fmt::format("--device-step {}: --fit needs a trace of one rank in place of a time",
+                                   flags.device_step));
     step_is_given_ = true;
     device_ = even_step(*seconds, config);
   } else {
     device_ = read_step_trace(flags.device_step);
     require_same_run(device_, flags.device_step);
+    if (!flags.gpus.empty() && device_.run.threads > 0) {
+      throw UsageError(
+          fmt::format("--gpu {}: {} is the trace of a CPU; give a trace of this GPU, or the time of its "
+                      "step, as in --device-step 19.5ms",
+                      flags.gpus.front(), flags.device_step));
+    }
   }
   if (!device_.run.overlap) {
     throw ConfigError(fmt::format(
@@ -380,9 +386,9 @@ SimulationReport PlanSimulation::report(Network& network) const {
     choose_in_node(cluster, about, on_gpu);
   }
   model.loss = choose_loss(model.compute, about);
-  const bool wide = std::ranges::any_of(
+  const bool wide = std::ranges::all_of(
       parameters, [](const Parameter& parameter) { return parameter.gradient_type == DType::f32; });
-  if (wide) about.from.emplace_back("gradients of 16 bits: half the bytes, with the traced compute");
+  if (wide) about.from.emplace_back("gradients of 16 bits: half the bytes, with the same compute");
   about.from.emplace_back(
       step_is_given_ ? "slowest of n ranks: not included, because the given step has no spread"
       : model.node.slowdown(cluster.ranks_per_node) > 1

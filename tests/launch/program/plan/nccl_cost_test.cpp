@@ -52,6 +52,26 @@ TEST(NcclCost, NvlsIsFasterThanARingInOneNode) {
   EXPECT_LT(sum.seconds, seconds_with(NcclAlgorithm::ring, kBytes, h100_nodes(1)));
 }
 
+// 480 GB/s are those of 8 GPUs; 4 have 1.5 * 3 / 7 of it, and 2 less than a ring.
+TEST(NcclCost, FewGpusHaveLessOfTheSwitch) {
+  GpuNodes four = h100_nodes(1), two = h100_nodes(1);
+  four.ranks_per_node = 4;
+  two.ranks_per_node = 2;
+  EXPECT_NEAR(seconds_with(NcclAlgorithm::nvls, kBytes, four), 25e-6 + 1.5 * kBytes / (480e9 * 4.5 / 7),
+              1e-9);
+  for (const GpuNodes& gpus : {four, two})
+    EXPECT_EQ(nccl_all_reduce(kBytes, gpus).algorithm, NcclAlgorithm::ring);
+}
+
+TEST(NcclCost, AnNvlsTreeHasAChannelForEachNetworkCard) {
+  GpuNodes gpus = h100_nodes(2);
+  gpus.links.rails = 1;
+  EXPECT_FALSE(nccl_all_reduce_seconds(kBytes, NcclAlgorithm::nvls_tree, gpus));
+  gpus.links.rails = 4;  // a channel of two nodes has at most 57.7 GB/s
+  EXPECT_NEAR(seconds_with(NcclAlgorithm::nvls_tree, kBytes, gpus),
+              25e-6 + 2 * 20.9e-6 + 1.875 * kBytes / (4 * 57.7e9), 1e-9);
+}
+
 TEST(NcclCost, NvlsNeedsASwitchThatAddsAndTwoGpus) {
   GpuNodes single = h100_nodes(8);
   single.ranks_per_node = 1;
