@@ -25,9 +25,6 @@ class Results:
     def __init__(self, folder):
         self.folder = folder
 
-    def has(self, name):
-        return (self.folder / f"{name}.json").is_file()
-
     def __call__(self, name, part=None):
         document = json.loads((self.folder / f"{name}.json").read_text())
         return document[part] if part else document
@@ -149,11 +146,9 @@ def plan(results):
 
 
 def plan_published(results):
-    if not results.has("plan_published"):
-        return None
     result = results("plan_published")
     texts = [f"{row['gpus']:,} {row['gpu'].upper()} on {training_runs.counted(row['nodes'], 'node')}, batch {row['batch']}: "
-             f"{100 * row['error']:+.1f} %" for row in result["rows"]]
+             f"{round(100 * row['error'], 1) + 0.0:+.1f} %" for row in result["rows"]]
     return ("`lockstep plan --gpu`: error of images/s of published MLPerf trainings of `resnet50`, predicted from the rate of one "
             "GPU with a large batch and published link speeds", "; ".join(texts), result)
 

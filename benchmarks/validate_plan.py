@@ -175,10 +175,10 @@ def plan_of(row, single, settings, lockstep, folder):
     return json.loads(file.read_text())
 
 
-def predict_published(lockstep):
-    """The rows of PUBLISHED with their predictions. error: of the predicted images per second, relative to the
+def predict_published(published, lockstep):
+    """The rows of PUBLISHED, its content, with their predictions. error: of the predicted images per second, relative to the
     published ones."""
-    published, rows = json.loads(PUBLISHED.read_text()), []
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         for row in published["rows"]:
             single = published["single_gpus"][row["gpu"]]
@@ -201,10 +201,10 @@ def published_text(rows):
 
 
 def validate_published(options):
-    rows = predict_published(options.lockstep)
+    published = json.loads(PUBLISHED.read_text())
+    rows = predict_published(published, options.lockstep)
     print(published_text(rows))
     if options.file:
-        published = json.loads(PUBLISHED.read_text())
         result = {**record.circumstances(shlex.join(sys.argv), options.lockstep), "benchmark": "plan_published",
                   "single_gpus": published["single_gpus"], "rows": rows}
         options.file.write_text(json.dumps(result, indent=1) + "\n")

@@ -243,12 +243,10 @@ NcclCommunicator::~NcclCommunicator() {
   }
   connection_->end();
   if (times_ == nullptr) return;
-  times_->close();
+  times_->listen(nullptr);
   if (rank() != 0) return;
-  for (const auto& [way, sums] : times_->sums()) {
-    if (way.kind == CollectiveKind::barrier) continue;
+  for (const auto& [way, sums] : times_->sums())
     log::info("NCCL{}: {}", own_host_ == nullptr ? "" : " (group)", lockstep::describe(way, sums));
-  }
 }
 
 void NcclCommunicator::abandon(std::string_view reason) noexcept {
@@ -335,11 +333,7 @@ void NcclCommunicator::run(const Collective& collective) {
     const std::lock_guard lock(mutex_);
     last_ = collective;
   }
-  if (times_ != nullptr) {
-    Collective expected = collective;
-    if (collective.kind == CollectiveKind::barrier) expected.recv = flag_.data();
-    times_->expect(expected);
-  }
+  if (times_ != nullptr) times_->expect(collective);
   const CtaLimit limit(collective.purpose.beside_compute ? options_.ctas_beside_compute : 0);
   const ncclResult_t status = call(collective, cuda_stream(stream_));
   if (status == ncclSuccess) {

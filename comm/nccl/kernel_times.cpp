@@ -12,11 +12,10 @@ namespace {
 // NCCL makes a communicator on the thread that asks for it.
 thread_local std::shared_ptr<KernelTimes> times_of_next_communicator;
 
-// NCCL's name; empty: NCCL reports sends and receives, which are ignored.
+// NCCL's name; empty: not of interest. NCCL reports an all_to_all as sends and receives.
 std::string_view function_of(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::all_reduce:
-    case CollectiveKind::barrier:
       return "AllReduce";
     case CollectiveKind::reduce_scatter:
       return "ReduceScatter";
@@ -24,6 +23,7 @@ std::string_view function_of(CollectiveKind kind) {
       return "AllGather";
     case CollectiveKind::broadcast:
       return "Broadcast";
+    case CollectiveKind::barrier:
     case CollectiveKind::all_to_all:
       return {};
   }
@@ -47,8 +47,6 @@ void KernelTimes::listen(Listener listener) {
   const std::lock_guard lock(mutex_);
   listener_ = std::move(listener);
 }
-
-void KernelTimes::close() { listen(nullptr); }
 
 void KernelTimes::expect(const Collective& collective) {
   const std::lock_guard lock(mutex_);

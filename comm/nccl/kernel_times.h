@@ -64,9 +64,8 @@ class KernelTimes {
   // True if NCCL uses this.
   bool used() const;
 
+  // An earlier listener is not called after this. Null: no listener.
   void listen(Listener listener);
-  // The listener is not called after this.
-  void close();
   // The collective is enqueued next.
   void expect(const Collective& collective);
 

@@ -262,7 +262,8 @@ RankStatus Watchdog::look() {
   return status;
 }
 
-// For a GPU the log has no times of begin and end: its last collective is the one enqueued last.
+// For a GPU the log has no times of begin and end, unless comm.kernel_times is set: its last collective is
+// the one enqueued last.
 void Watchdog::look_at_waits(RankStatus& status) {
   Wait oldest;
   std::int64_t oldest_ns = 0, last_ns = 0;

@@ -61,7 +61,7 @@ RankLife life_of(int descriptor, const std::optional<ProcessFigures>& process) {
 }
 
 // Reads the records of its communicators, which are in the same folder. Collectives on GPUs are not visible
-// to the host.
+// to the host, unless comm.kernel_times is set.
 std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t now) {
   std::optional<CollectiveWait> longest;
   const double age = seconds_since_1970() - identity.since;  // older waits belong to an earlier process

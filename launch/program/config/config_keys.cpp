@@ -426,9 +426,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        {.least = 0, .most = 64}},
       {"comm.ctas_beside_compute",
        MEMBER(device_communicator.ctas_beside_compute),
-       "GPUs: largest number of thread blocks of a sum that runs beside compute (NCCL's tuner). Other "
-       "collectives "
-       "keep NCCL's number. 0: no limit",
+       "GPUs: largest number of thread blocks of a sum beside compute (NCCL's tuner); other collectives keep "
+       "NCCL's number. 0: no limit",
        {.least = 0, .most = 64}},
       {"comm.cga_cluster_size",
        MEMBER(device_communicator.cga_cluster_size),
@@ -445,9 +444,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        "GPUs: memory of gradients. window: NCCL's symmetric memory, which peers of a node access directly; "
        "registered: NCCL needs no copies, and fewer thread blocks; plain: neither"},
       {"comm.kernel_times", MEMBER(device_communicator.kernel_times),
-       "GPUs: NCCL's profiler reports when the kernels of collectives begin and end; a training shows them "
-       "at its "
-       "end, with NCCL's algorithms. Needs train.cuda_graph = false"},
+       "GPUs: NCCL's profiler times the kernels of collectives; the end of a training shows the times and "
+       "NCCL's algorithms. Needs train.cuda_graph = false"},
       {"comm.check", MEMBER(check),
        "When ranks compare the collectives that they call. off: never; plan: in the first step of every "
        "plan; step: in every step; collective: before each collective (slow)"},

@@ -153,13 +153,15 @@ std::vector<std::string> to_lines(const SimulationReport& report) {
   lines.push_back(fmt::format("  {:>6}  {:>5}  {:>8}  {:^20}  {:>7}  {:>9}  {:>6}", "ranks", "nodes",
                               "step ms", "8 in 10 steps", "exposed", "samples/s", "eff. %"));
   for (const StepPrediction& row : report.rows) lines.push_back(row_text(row));
-  lines.push_back(
-      report.knee == 0
-          ? fmt::format(
-                "knee\n  none up to a million ranks: each doubling gives at least {} times the samples/s",
-                kWorthwhile)
-          : fmt::format("knee\n  from {} on, a doubling gives less than {} times the samples/s",
-                        counted(report.knee, "rank"), kWorthwhile));
+  lines.emplace_back("knee");
+  if (report.knee == 0)
+    lines.push_back(fmt::format(
+        "  none up to a million ranks: each doubling gives at least {} times the samples/s", kWorthwhile));
+  else if (report.cluster.nccl && asked.nodes == 1 && report.knee == asked.ranks)
+    lines.emplace_back("  none on one node; set --nodes and --link for more nodes");
+  else
+    lines.push_back(fmt::format("  from {} on, a doubling gives less than {} times the samples/s",
+                                counted(report.knee, "rank"), kWorthwhile));
   lines.push_back(fmt::format("changes that shorten the step on {}", counted(asked.ranks, "rank")));
   if (report.changes.empty()) lines.emplace_back("  none of the changes that were tried");
   for (const PlanChange& change : report.changes) {

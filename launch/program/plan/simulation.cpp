@@ -90,8 +90,10 @@ void add_simulation_flags(CLI::App& app, Command& command) {
          "(bits), and latency per message, as in 25GB/s,5us; for several network cards their number, as in "
          "8x25GB/s")
       ->type_name("[CARDSx]SPEED[,LATENCY]");
-  app.add_option("--node-link", flags.node_link,
-                 "Link from each rank to the other ranks of its node, written like --link")
+  app.add_option(
+         "--node-link", flags.node_link,
+         "Link from each rank to the other ranks of its node, as in 20GB/s,5us. GPUs: the bus bandwidth "
+         "of NCCL's ring in a node (busbw of nccl-tests)")
       ->type_name("SPEED[,LATENCY]");
   app.add_option(
          "--device-step", flags.device_step,
@@ -145,13 +147,15 @@ void require_ranks(const SimulationFlags& flags) {
 PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& config)
     : flags_(flags), config_(config) {
   require_possible(flags);
-  if (flags.nodes > 1 && config.between_nodes == AllReduceWay::mpi) {
+  if (flags.nodes > 1 && config.between_nodes == AllReduceWay::mpi && flags.gpus.empty()) {
     throw ConfigError(
         "comm.between_nodes = mpi: MPI's own sums have no model; predict with --set "
         "comm.between_nodes=halving");
   }
   if (!flags.link.empty()) parse_link_speed(flags.link, "--link");
-  if (!flags.node_link.empty()) parse_link_speed(flags.node_link, "--node-link");
+  if (!flags.node_link.empty() && parse_link_speed(flags.node_link, "--node-link").rails > 1)
+    throw UsageError(
+        fmt::format("--node-link {}: only --link has a number of network cards", flags.node_link));
   if (const std::optional<double> seconds = parse_time(flags.device_step)) {
     if (*seconds <= 0)
       throw UsageError(fmt::format("--device-step {}: the time must be above 0", flags.device_step));
@@ -160,6 +164,9 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
                                    flags.device_step));
     step_is_given_ = true;
     device_ = even_step(*seconds, config);
+  } else if (number_from<double>(flags.device_step)) {
+    throw UsageError(
+        fmt::format("--device-step {}: a unit is missing, as in {}ms", flags.device_step, flags.device_step));
   } else {
     device_ = read_step_trace(flags.device_step);
     require_same_run(device_, flags.device_step);
@@ -382,6 +389,7 @@ SimulationReport PlanSimulation::report(Network& network) const {
     cluster.nccl = given.links;
     about.from.insert(about.from.end(), given.from.begin(), given.from.end());
   } else {
+    if (on_gpu) about.from.emplace_back("all-reduce: as traces measured it, without NCCL's model");
     choose_between_nodes(cluster, on_gpu ? 1 : choose_pace(model.compute, about), about);
     choose_in_node(cluster, about, on_gpu);
   }

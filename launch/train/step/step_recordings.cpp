@@ -28,15 +28,19 @@ void StepRecordings::restart(std::int64_t warmup_steps) {
   first_recorded_ = std::max<std::int64_t>(2, warmup_steps) + first_exchange_;
 }
 
+bool StepRecordings::records_now() const {
+  const std::int64_t before = enqueued_[static_cast<std::size_t>(kind_)];
+  const bool by_name = enqueue_every_ > 0 && (before + 1) % enqueue_every_ == 0;
+  return records_ && before >= first_recorded_ && !by_name;
+}
+
 void StepRecordings::run(StepKind kind, StepSlot slot, StepDetail detail,
                          const std::function<void()>& enqueue) {
   kind_ = kind;
   Recorded& recorded =
       recordings_[static_cast<std::size_t>(detail)][static_cast<std::size_t>(kind)][slot.index];
-  const bool by_name = enqueue_every_ > 0 && (enqueued() + 1) % enqueue_every_ == 0;
-  if (records_ && enqueued() >= first_recorded_ && recorded.work.empty() && !by_name)
-    recorded = record(enqueue);
-  if (recorded.work.empty() || by_name) {
+  if (records_now() && recorded.work.empty()) recorded = record(enqueue);
+  if (recorded.work.empty() || !records_now()) {
     enqueue();
   } else {
     stream_.replay(recorded.work);
@@ -71,9 +75,9 @@ StepRecordings::Recorded StepRecordings::record(const std::function<void()>& enq
 }
 
 // A plan is new in the first step of its kind, and when it is recorded: in the third and fourth step, or
-// later. Steps that are enqueued between replayed ones compare, too.
+// later.
 void StepRecordings::check_calls() {
-  const bool new_plan = enqueued() <= first_exchange_ || (records_ && enqueued() >= first_recorded_);
+  const bool new_plan = enqueued() <= first_exchange_ || records_now();
   for (Communicator* communicator : communicators_) {
     const CallCheck check = communicator->call_check();
     if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) communicator->check_calls();

@@ -28,7 +28,7 @@ class StepRecordings {
   bool records() const { return records_; }
 
   // Call first; the same on every rank. records: whether steps are recorded. enqueue_every: one step in this
-  // many is enqueued again all the same, so that a profiler sees its ranges; 0: none. first_exchange: the
+  // many is enqueued and not replayed, so that a profiler sees its ranges; 0: none. first_exchange: the
   // first step, from 0, that exchanges something.
   void begin(bool records, std::int64_t enqueue_every, std::int64_t first_exchange);
   // Discards the recordings, because memory that they use is freed.
@@ -54,6 +54,8 @@ class StepRecordings {
   Recorded record(const std::function<void()>& enqueue);
   // Collective. check_calls() for a replayed step, while the device runs it.
   void check_replayed_calls() const;
+  // True if the step that is being enqueued is recorded or replayed.
+  bool records_now() const;
   std::int64_t& enqueued() { return enqueued_[static_cast<std::size_t>(kind_)]; }
 
   Stream& stream_;

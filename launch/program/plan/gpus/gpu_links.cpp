@@ -36,7 +36,7 @@ std::string set_in_node(NcclLinks& links, const GpuFigures& gpu, const Simulatio
   links.ring_bytes_per_second = kGigabyte * gpu.ring_gigabytes_per_second;
   links.nvls_bytes_per_second = kGigabyte * gpu.nvls_gigabytes_per_second;
   return fmt::format("published for {} ({}){}", gpu.name, gpu.links_from,
-                     flags.gpus.empty() ? ", which is assumed; set --gpu or --node-link" : "");
+                     flags.gpus.empty() ? ", which is assumed" : "");
 }
 
 }  // namespace
@@ -59,10 +59,17 @@ GpuLinks gpu_links(const SimulationFlags& flags) {
     links.rails = link.rails;
     links.rail_bytes_per_second = link.bytes_per_second / link.rails;
     links.latency_seconds = link.latency_seconds.value_or(0);
-    result.from.push_back(
-        fmt::format("between nodes: {} of {}, as given; NCCL plans with 96 % of it, and a GPU uses one card",
-                    counted(link.rails, "network card"), speed_text(links.rail_bytes_per_second)));
+    std::string from =
+        fmt::format("between nodes: {} of {}, as given; NCCL plans with 96 % of it",
+                    counted(link.rails, "network card"), speed_text(links.rail_bytes_per_second));
+    if (const int gpus = flags.ranks / flags.nodes; link.rails > gpus)
+      from += fmt::format("; one card for each GPU: {} used", gpus);
+    if (links.latency_seconds > 0)
+      from += fmt::format(", {} more for each message", time_text(links.latency_seconds));
+    result.from.push_back(std::move(from));
   }
+  if (flags.gpus.empty())
+    result.from.emplace_back("limits of NCCL's channels: those of h100, which is assumed; set --gpu");
   result.from.emplace_back(
       "all-reduce: NCCL 2.28.9's own model of ring, tree and NVLS with its latencies, not measured here");
   return result;

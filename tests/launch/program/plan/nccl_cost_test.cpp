@@ -116,6 +116,23 @@ TEST(NcclCost, TreeSendsEachByteUpAndDown) {
               148.4e-6 + kBytes / (0.5 * 0.92 * 0.96 * 100e9), 1e-9);
 }
 
+// All of a node's traffic passes one GPU, which costs 15 %; one channel of 17.8 GB/s. 6 steps of 14 us.
+TEST(NcclCost, ATreeOfSingleGpusHasLess) {
+  GpuNodes gpus = a100_nodes(8);
+  gpus.ranks_per_node = 1;
+  EXPECT_NEAR(seconds_with(NcclAlgorithm::tree, kBytes, gpus), 92.4e-6 + kBytes / (0.5 * 0.85 * 17.8e9),
+              1e-9);
+}
+
+// A card of 100 GB/s has two channels, of 24 GB/s each for more than two nodes.
+TEST(NcclCost, BlackwellHasItsOwnLimits) {
+  GpuNodes gpus = h100_nodes(8);
+  gpus.links.generation = NcclGeneration::blackwell;
+  gpus.links.rail_bytes_per_second = 100e9;
+  gpus.links.ring_bytes_per_second = 800e9;
+  EXPECT_NEAR(seconds_with(NcclAlgorithm::tree, kBytes, gpus), 148.4e-6 + kBytes / (0.5 * 384e9), 1e-9);
+}
+
 TEST(NcclCost, RailsMultiplyTheNetworkUpToTheNumberOfGpus) {
   for (const int rails : {1, 2, 4, 8, 16}) {
     GpuNodes gpus = a100_nodes(2);

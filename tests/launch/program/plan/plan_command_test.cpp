@@ -201,7 +201,7 @@ TEST_F(GpuPlan, PredictsAClusterOfGpusFromAStepTime) {
   const Json json = Json::parse(text_of(file));
   EXPECT_NEAR(json.at("predictions").front().at("step_seconds").get<double>(), 0.020, 1e-9);
   EXPECT_EQ(json.at("predictions").back().at("ranks"), 16);
-  EXPECT_GE(json.at("predictions").back().at("step_seconds").get<double>(), 0.020);
+  EXPECT_GT(json.at("predictions").back().at("step_seconds").get<double>(), 0.020);
   EXPECT_EQ(json.at("nccl").at("rails"), 8);
   EXPECT_EQ(json.at("nccl").at("rail_bytes_per_second"), 50e9);
   EXPECT_EQ(json.at("nccl").at("nvls_bytes_per_second"), 480e9);
@@ -223,6 +223,9 @@ TEST_F(GpuPlan, RefusesUnknownNamesAndConflictingFlags) {
   expect_failure(plan("--gpu"), exit_code::usage, {"--gpu"});
   expect_failure(plan("--gpu all --ranks 4"), exit_code::usage, {"--gpu", "--ranks"});
   expect_failure(plan("--gpu h100,l4 --ranks 4"), exit_code::usage, {"--gpu", "--ranks"});
+  expect_failure(plan("--gpu h100 --ranks 4 --device-step 20"), exit_code::usage, {"20ms"});
+  expect_failure(plan("--gpu h100 --ranks 4 --device-step 20ms --node-link 8x9GB/s"), exit_code::usage,
+                 {"--node-link"});
   expect_failure(plan("--gpu all --cores 4"), exit_code::usage, {"--cores", "--ranks"});
 }
 
