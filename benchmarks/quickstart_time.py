@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures how long the README's first command takes. Clones this repository, runs launch/quickstart.sh in the
 clone, and reports the seconds of installing, building and training, the accuracy, and the compile seconds of
-each library. Only the first round on a fresh machine includes the installation of packages.
+each library. Only the first round on a fresh machine includes the installation of packages. With --before, each round
+also runs a clone at an older revision, in alternating order, and the result has the ratio new / old of each pair.
 
-  benchmarks/record.py benchmarks/results/quickstart_time.json -- benchmarks/quickstart_time.py --rounds 3"""
+  benchmarks/record.py benchmarks/results/quickstart_time.json -- benchmarks/quickstart_time.py --rounds 3
+  benchmarks/record.py benchmarks/results/quickstart_beside_older.json -- \
+    benchmarks/quickstart_time.py --rounds 3 --before f380c530"""
 
 import argparse
 import collections
@@ -30,7 +33,16 @@ def compile_seconds(log):
     return {name: round(value, 1) for name, value in seconds.most_common()}
 
 
-def measured(clone):
+def measured(revision):
+    """Figures of the quickstart in a fresh clone at `revision`."""
+    with tempfile.TemporaryDirectory(prefix="lockstep_quickstart_") as folder:
+        clone = pathlib.Path(folder) / "lockstep"
+        subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
+        subprocess.run(["git", "checkout", "-q", revision], cwd=clone, check=True)
+        return run_quickstart(clone)
+
+
+def run_quickstart(clone):
     begin = time.monotonic()
     # Without ccache, which would hide the compile time.
     process = subprocess.Popen(["launch/quickstart.sh"], cwd=clone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -53,17 +65,23 @@ def measured(clone):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--before", metavar="REVISION", help="an older revision to run in turns with this one")
     parser.add_argument("--json", type=pathlib.Path, help="also write the result to this file")
     options = parser.parse_args()
-    rounds = []
-    for _ in range(options.rounds):
-        with tempfile.TemporaryDirectory(prefix="lockstep_quickstart_") as folder:
-            clone = pathlib.Path(folder) / "lockstep"
-            subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
-            rounds.append(measured(clone))
-        print(json.dumps(rounds[-1]), flush=True)
+    rounds, before, ratios = [], [], []
+    for index in range(options.rounds):
+        pair = [("HEAD", rounds)] + ([(options.before, before)] if options.before else [])
+        for revision, results in pair if index % 2 == 0 else reversed(pair):
+            results.append(measured(revision))
+            print(revision, json.dumps(results[-1]), flush=True)
+        if options.before:
+            ratios.append(round(rounds[-1]["seconds"] / before[-1]["seconds"], 3))
     result = {"benchmark": "quickstart_time", "rounds": rounds,
               "seconds_median": statistics.median(each["seconds"] for each in rounds)}
+    if options.before:
+        result |= {"before": options.before, "rounds_before": before, "ratios": ratios,
+                   "ratio_median": statistics.median(ratios)}
+        print(f"ratio of seconds, median {result['ratio_median']} ({min(ratios)} to {max(ratios)})")
     print(f"median {result['seconds_median']} s")
     if options.json:
         options.json.write_text(json.dumps(result))
