@@ -20,10 +20,12 @@ __global__ void __launch_bounds__(kTile* kThreadRows) reorder_kernel(CudaReorder
   __shared__ T tile[kTile][kTile + 1];
   const int lane = static_cast<int>(threadIdx.x);
   const int first = static_cast<int>(threadIdx.y);
-  const std::int64_t first_row = std::int64_t{blockIdx.y} * kTile;
   const std::int64_t first_column = std::int64_t{blockIdx.x} * kTile;
   const bool along_rows = p.from_column != 1;  // rows are adjacent in `from`
-  for (std::int64_t outer = blockIdx.z; outer < p.outer; outer += gridDim.z) {
+  const std::int64_t down = ceil_div(p.rows, kTile);
+  for (std::int64_t place = std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y; place < p.outer * down;
+       place += std::int64_t{gridDim.y} * gridDim.z) {
+    const std::int64_t outer = place / down, first_row = place % down * kTile;
     for (int i = first; i < kTile; i += kThreadRows) {
       const int r = along_rows ? lane : i;
       const int c = along_rows ? i : lane;
@@ -48,12 +50,10 @@ __global__ void __launch_bounds__(kTile* kThreadRows) reorder_kernel(CudaReorder
 template <typename T>
 void run(Stream& stream, const CudaReorder& p, const void* from, void* to) {
   constexpr std::int64_t kMostBlocks = 65535;  // CUDA's limit for grid.y and .z
-  const std::int64_t down = ceil_div(p.rows, kTile);
-  CHECK(down <= kMostBlocks, "a reorder of {} rows exceeds the limit of the grid", p.rows);
-  const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(ceil_div(p.columns, kTile)), static_cast<unsigned>(down),
-                   static_cast<unsigned>(std::min(p.outer, kMostBlocks))),
-      .block = dim3(kTile, kThreadRows)};
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(ceil_div(p.columns, kTile)),
+                                       static_cast<unsigned>(std::min(ceil_div(p.rows, kTile), kMostBlocks)),
+                                       static_cast<unsigned>(std::min(p.outer, kMostBlocks))),
+                          .block = dim3(kTile, kThreadRows)};
   launch(reorder_kernel<T>, shape, stream, p, static_cast<const T*>(from), static_cast<T*>(to));
 }
 

@@ -100,6 +100,18 @@ TEST(CudaReorder, SupportsMoreTensorsThanAGridHasBlocks) {
   cuda_reorder(stream, CudaReorder::between(plain, last), source.data(), target.data());
   EXPECT_EQ(target.values(DType::f16), arranged(values, a));
 }
+
+// 2048 x 1024 pixels are one tile more than a grid has blocks.
+TEST(CudaReorder, SupportsMoreRowsThanAGridHasBlocks) {
+  const Shape shape{1, 2, 2048, 1025};
+  const ChannelsLast a{1, 2, 2048 * 1025, 2};
+  const Values values = rounded(random_values(shape.elements(), "plain"), DType::f16);
+  const Layout plain(shape, DType::f16), last = channels_last_layout(shape, DType::f16, a);
+  Stream stream(Device{}, StreamUse::compute);
+  const DeviceMemory source(values, DType::f16), target(last.bytes());
+  cuda_reorder(stream, CudaReorder::between(plain, last), source.data(), target.data());
+  EXPECT_EQ(target.values(DType::f16), arranged(values, a));
+}
 #endif
 
 TEST(CudaLayout, IsPlainIfItsMemoryIsPlain) {
