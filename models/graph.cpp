@@ -2,6 +2,10 @@
 #include "models/graph.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
+
+#include <fmt/ranges.h>
 
 #include "core/error.h"
 #include "core/text/enum_words.h"
@@ -12,6 +16,17 @@ namespace {
 
 void require(bool condition, const std::string& layer, const std::string& message) {
   if (!condition) throw ConfigError(fmt::format("layer {}: {}", layer, message));
+}
+
+// Larger sizes overflow 64 bits somewhere.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
+
+void require_possible(std::span<const std::int64_t> sizes, const std::string& layer,
+                      const std::string& what) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : sizes)
+    require(!__builtin_mul_overflow(elements, size, &elements) && elements <= kMostElements, layer,
+            fmt::format("{} [{}] are too large; the limit is 2^56 elements", what, fmt::join(sizes, ", ")));
 }
 
 void require_fused(Activation activation, const std::string& layer) {
@@ -115,6 +130,8 @@ Value Graph::append(Layer layer, const Shape& shape) {
                         "value may be used",
                         to_string(checked(input))));
   }
+  require_possible(shape.dims(), layer.name.empty() ? std::string(kind_of(layer.operation)) : layer.name,
+                   "its results");
   layer.output = {static_cast<int>(shapes_.size())};
   shapes_.push_back(shape);
   wants_gradient_.push_back(trains(layer));
@@ -136,6 +153,8 @@ Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::
   require(in[1] % options.groups == 0 && options.channels % options.groups == 0, name,
           fmt::format("{} -> {} channels cannot be divided into {} groups", in[1], options.channels,
                       options.groups));
+  require_possible(std::array{options.channels, in[1] / options.groups, options.kernel, options.kernel}, name,
+                   "its weights");
   const ConvolutionShape shape{.in_height = in[2],
                                .in_width = in[3],
                                .kernel = options.kernel,
@@ -154,6 +173,7 @@ Value Graph::linear(Value x, const LinearOptions& options, const std::string& na
   const Shape in = checked(x);
   require(options.features > 0, name,
           fmt::format("the number of features is {}, must be at least 1", options.features));
+  require_possible(std::array{options.features, in.elements() / in[0]}, name, "its weights");
   return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place},
                 {in[0], options.features});
 }
@@ -228,6 +248,8 @@ Value Graph::upsample(Value x, std::int64_t factor, SourcePlace place) {
   const Shape in = checked(x);
   require_image(in, "upsample");
   require(factor > 0, "upsample", fmt::format("the factor is {}, must be at least 1", factor));
+  require(factor <= kMostElements / std::max(in[2], in[3]), "upsample",
+          fmt::format("{} times {} is too large", factor, to_string(in)));
   return append(
       {.name = "", .operation = UpsamplingOptions{factor}, .inputs = {x}, .output = {}, .place = place},
       {in[0], in[1], in[2] * factor, in[3] * factor});

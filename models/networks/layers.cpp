@@ -157,11 +157,15 @@ class LayerBuilder {
 
   Result layer(const LayerSpec& spec, Result x, const std::string& prefix) {
     const std::string name = prefix + spec.name;
+    count_layer();
     const Result result = located(spec, [&] { return made(spec, x, name, prefix); });
-    if (++made_ > kMostLayers)
-      throw ConfigError(fmt::format("the network has more than {} layers; reduce repeat", kMostLayers));
     results_[name] = result;
     return result;
+  }
+
+  void count_layer() {
+    if (++made_ > kMostLayers)
+      throw ConfigError(fmt::format("the network has more than {} layers; reduce repeat", kMostLayers));
   }
 
   Result made(const LayerSpec& spec, Result x, const std::string& name, const std::string& prefix) {
@@ -295,6 +299,7 @@ class LayerBuilder {
 
   Result residual_block(const LayerSpec& spec, Result x, const std::string& name,
                         const AppliedActivation& activation) {
+    count_layer();                    // its sum
     std::optional<BlockScope> scope;  // they do not nest
     if (!in_scope_) scope.emplace(graph_);
     const bool outer = std::exchange(in_scope_, true);

@@ -43,6 +43,21 @@ TEST(Graph, RefusesMismatchedShapesAndNamesTheLayer) {
   expect_parts(message_of<ConfigError>([&] { graph.classify(flat); }), {"classify", "[4, 9]", "[4, 10]"});
 }
 
+TEST(Graph, SizesPast64BitsAreRefused) {
+  Graph graph(kGraphInput);
+  Value x = graph.input();
+  for (int i = 0; i < 2; ++i) x = graph.upsample(x, 1 << 8);
+  expect_parts(message_of<ConfigError>([&] { graph.upsample(x, std::int64_t{1} << 40); }),
+               {"upsample", to_string(graph.shape(x))});
+  expect_parts(message_of<ConfigError>([&] { graph.upsample(x, 1 << 10); }), {"upsampling", "2^56"});
+  const Value wide = graph.convolution(graph.input(), {.channels = 1 << 20}, "wide");
+  const ConvolutionOptions wider{.channels = 1 << 20, .kernel = 4095, .padding = 4096};
+  expect_parts(message_of<ConfigError>([&] { graph.convolution(wide, wider, "wider"); }),
+               {"wider", "1048576, 1048576, 4095"});
+  expect_parts(message_of<ConfigError>([&] { graph.linear(x, {.features = 1 << 20}, "flat"); }),
+               {"flat", "1048576"});
+}
+
 TEST(Graph, DropoutOfZeroIsNoLayerAndOfOneIsRefused) {
   Graph graph(kGraphInput);
   const Value x = graph.linear(graph.input(), {.features = 7}, "a");

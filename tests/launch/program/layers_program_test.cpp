@@ -303,6 +303,16 @@ TEST(Layers, ErrorsNameTheLine) {
       "channels = 4\nkernel = 3\n[[model.layer]]\nkind = \"dense\"\n",
       {at(1), "block1", "shortcut"});
   fails("[[model.layer]]\nkind = \"pooling\"\n", {at(1), "last layer", "dense"});
+  // Refused before a million layers are appended.
+  fails(
+      "[[model.layer]]\nkind = \"block\"\nrepeat = 1000\n[[model.layer.layer]]\nkind = \"block\"\nresidual = "
+      "true\nrepeat = 1000\n[[model.layer.layer.layer]]\nkind = \"batch_norm\"\n[[model.layer]]\nkind = "
+      "\"dense\"\n",
+      {"5000 layers", "repeat"});
+  fails(
+      "[[model.layer]]\nkind = \"block\"\nrepeat = 10\n[[model.layer.layer]]\nkind = \"upsample\"\nfactor = "
+      "64\n[[model.layer]]\nkind = \"dense\"\n",
+      {at(4), "up"});
 }
 
 }  // namespace
