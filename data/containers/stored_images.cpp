@@ -58,6 +58,7 @@ class StoredImages final : public Dataset {
                                   files_.front().path.string(), counts_.size() - 1, trained.size() - 1));
     }
     counts_.resize(trained.size());
+    if (shape_.bytes() > kMostImageBytes) throw too_large(files_.front().path.string(), shape_);
     for (const IndexedFile& file : files_) {
       open_.emplace_back(file.path);
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + std::ssize(file.images));
@@ -81,6 +82,7 @@ class StoredImages final : public Dataset {
 
   std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
     const Opened opened = open_sample(index, HeaderCheck::size);
+    if (opened.shape.bytes() > kMostImageBytes) throw too_large(find(index).name(), opened.shape);
     decode_own_size(opened.shape, shape_.channels, least, image);
     look_for_damage(index);
     return opened.label;
@@ -116,6 +118,12 @@ class StoredImages final : public Dataset {
     std::int32_t label;
     ImageShape shape;  // the image's own
   };
+
+  static DataError too_large(const std::string& name, const ImageShape& shape) {
+    return DataError(fmt::format(
+        "{}: the image is {} pixels wide and {} high; the limit is {} bytes of pixels; make it smaller", name,
+        shape.width, shape.height, kMostImageBytes));
+  }
 
   static ImageShape shape_of_most(const DatasetOptions& options, const std::vector<IndexedFile>& files,
                                   Split split) {

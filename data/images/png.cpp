@@ -100,6 +100,9 @@ std::optional<std::uint32_t> largest_16_bit_gray(std::string_view name, std::spa
   if (!is_png(image)) return std::nullopt;
   const Opened opened = open_image(name, image);
   if (opened.header.bit_depth < 16 || !is_gray(opened.header)) return std::nullopt;
+  if (std::int64_t{opened.header.height} * opened.header.width > kMostImageBytes)
+    throw DataError(fmt::format("{}: the image is {} pixels wide and {} high; the limit is {} pixels", name,
+                                opened.header.width, opened.header.height, kMostImageBytes));
   const std::span<const std::uint16_t> values = decode_wide(name, opened);
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < values.size(); i += 4) largest = std::max<std::uint32_t>(largest, values[i]);
@@ -144,7 +147,7 @@ void decode_png_values(std::string_view name, std::span<const std::uint8_t> imag
   // Rows of packed values begin at whole bytes, the first value in the highest bits.
   const std::size_t depth = header.bit_depth, row_bytes = (header.width * depth + 7) / 8;
   thread_local std::vector<std::uint8_t> packed;
-  packed.resize(row_bytes * header.height);
+  packed.assign(row_bytes * header.height, 0);  // libspng adds the bits of interlaced rows to what is there
   decode_all(name, opened, SPNG_FMT_RAW, packed.data(), packed.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::size_t bit = i % header.width * depth;

@@ -403,5 +403,17 @@ TEST(StoredImages, ImagesOfAnySizeAreResized) {
   read(*resized, 1);
 }
 
+TEST(StoredImages, AHeaderOfAHugeImageIsRefused) {
+  const TemporaryFolder folder;
+  const Bytes huge = with_claimed_size(colours(10), 65000, 64000);
+  const std::vector<std::string> told = {"train.tar", "65000", "64000", std::to_string(kMostImageBytes)};
+  folder.write("train.tar", as_bytes(sample("a", colours(10), "0") + sample("b", huge, "1") + kEnd));
+  const auto resized = open_dataset(
+      {.format = "webdataset", .path = folder.path(), .resize = {.size = 8}, .synthetic = {}}, Split::train);
+  expect_parts(message_of<DataError>([&] { read(*resized, 1); }), told);
+  folder.write("train.tar", as_bytes(sample("a", huge, "0") + kEnd));
+  expect_parts(message_of<DataError>([&] { open_webdataset({.path = folder.path()}, Split::train); }), told);
+}
+
 }  // namespace
 }  // namespace lockstep

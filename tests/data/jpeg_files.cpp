@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/data/jpeg_files.h"
 
+#include <algorithm>
 #include <random>
 #include <span>
 
@@ -75,6 +76,17 @@ Bytes read(const Dataset& dataset, std::int64_t index) {
   }
   check();
   return Bytes(memory.begin() + kGuard, memory.end() - kGuard);
+}
+
+Bytes with_claimed_size(Bytes jpeg, std::uint16_t height, std::uint16_t width) {
+  const Bytes marker = {0xFF, 0xC0};
+  const auto frame = std::search(jpeg.begin(), jpeg.end(), marker.begin(), marker.end());
+  CHECK(frame != jpeg.end());
+  frame[5] = static_cast<std::uint8_t>(height >> 8);
+  frame[6] = static_cast<std::uint8_t>(height);
+  frame[7] = static_cast<std::uint8_t>(width >> 8);
+  frame[8] = static_cast<std::uint8_t>(width);
+  return jpeg;
 }
 
 }  // namespace lockstep

@@ -33,6 +33,8 @@ Bytes decode(const Bytes& jpeg, const ImageShape& shape);
 Bytes flat(const ImageShape& shape, const Bytes& colour);
 // A flat image of shape kColour or kGray, encoded.
 Bytes flat_jpeg(const Bytes& colour);
+// Replaces the height and width in the header (start of frame).
+Bytes with_claimed_size(Bytes jpeg, std::uint16_t height, std::uint16_t width);
 Bytes noise(const ImageShape& shape, std::uint32_t seed);
 
 // Reads the image into memory of exactly its size, and checks that the read leaves the bytes around it

@@ -43,18 +43,6 @@ void expect_sizes(const std::string& error, const std::string& name, const std::
   EXPECT_TRUE(std::ranges::includes(found, sizes)) << error;
 }
 
-// Replaces the height and width in the header (start of frame).
-Bytes with_claimed_size(Bytes jpeg, std::uint16_t height, std::uint16_t width) {
-  const Bytes marker = {0xFF, 0xC0};
-  const auto frame = std::search(jpeg.begin(), jpeg.end(), marker.begin(), marker.end());
-  CHECK(frame != jpeg.end());
-  frame[5] = static_cast<std::uint8_t>(height >> 8);
-  frame[6] = static_cast<std::uint8_t>(height);
-  frame[7] = static_cast<std::uint8_t>(width >> 8);
-  frame[8] = static_cast<std::uint8_t>(width);
-  return jpeg;
-}
-
 TEST(ImageFolder, MissingFoldersNameTheExpectedStructure) {
   const auto expect = [](const std::string& message, std::vector<std::string> parts) {
     parts.insert(parts.end(), {"data.path", "train/CLASS/*.jpg", "test/CLASS/*.jpg"});

@@ -253,6 +253,34 @@ TEST(Png, EveryFormatAndSizeIsDecodedExactly) {
   }
 }
 
+// A thread decodes one mask after the other into the same memory.
+TEST(Png, ValuesOfAMaskDoNotDependOnTheMaskBefore) {
+  for (const int depth : {1, 2, 4, 8}) {
+    for (const bool interlaced : {false, true}) {
+      const PngFormat format{.depth = depth, .interlaced = interlaced};
+      for (const std::uint32_t seed : {1u, 2u, 3u}) {
+        constexpr std::int64_t kHeight = 13, kWidth = 11;
+        PngSamples mask{.height = kHeight, .width = kWidth, .values = {}};
+        for (const std::uint8_t value : noise({kHeight, kWidth, 1}, seed))
+          mask.values.push_back(value & ((1u << depth) - 1));
+        Bytes values(mask.values.size());
+        decode_png_values("x.png", png_of(format, mask), {kHeight, kWidth, 1}, values);
+        EXPECT_TRUE(std::ranges::equal(values, mask.values))
+            << depth << " bits, mask " << seed << (interlaced ? ", interlaced" : "");
+      }
+    }
+  }
+}
+
+TEST(Png, AHeaderOfAHugeImageIsRefusedBeforeItsPixelsAreDecoded) {
+  Bytes png = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'}, header;
+  for (const std::uint32_t side : {1u << 20, 1u << 20}) append_word(header, side);
+  header.insert(header.end(), {16, 0, 0, 0, 0});
+  append_chunk(png, "IHDR", header);
+  expect_parts(message_of<DataError>([&] { largest_16_bit_gray("x.png", png); }),
+               {"x.png", std::to_string(1 << 20), std::to_string(kMostImageBytes)});
+}
+
 // A 10-bit camera that uses the lower bits of 16: only the maximum of several images shows it.
 TEST(Png, LowSixteenBitValuesCauseOneWarning) {
   const TemporaryFolder folder;
