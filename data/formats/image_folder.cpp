@@ -201,6 +201,7 @@ class ImageList final : public ImageFiles {
     try {
       return ImageFiles::read_own_size(index, least, image);
     } catch (const IoError& error) {
+      if (!options_.unreadable_is_damaged) throw;
       throw DataError(error.what());
     }
   }

@@ -28,11 +28,12 @@ struct ImageListOptions {
   ExifOrientation exif = ExifOrientation::apply;
   std::vector<std::string> classes = {};
   bool any_size = true;  // images are resized; false: images of another size than `shape` are damaged
-  bool labels_of_pixels = false;  // the list has masks, whose pixels are all ignored
+  bool unreadable_is_damaged = false;  // read_own_size() throws DataError for a file that cannot be read
+  bool labels_of_pixels = false;       // the list has masks, whose pixels are all ignored
 };
 
 // Unlabelled image files. read() and read_own_size() return label 0 and convert images to the shape's
-// channels. read_own_size() throws DataError also for a file that cannot be read.
+// channels.
 std::unique_ptr<Dataset> open_image_list(std::vector<std::string> paths, const ImageShape& shape,
                                          ImageListOptions options);
 

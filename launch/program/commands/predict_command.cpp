@@ -394,6 +394,7 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
     images = resized(open_image_list(paths, facts.image,
                                      {.exif = config.dataset.images.exif_orientation,
                                       .classes = facts.classes,
+                                      .unreadable_is_damaged = true,
                                       .labels_of_pixels = facts.masks}),
                      resize_of(facts, config));
   });

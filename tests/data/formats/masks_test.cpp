@@ -131,6 +131,20 @@ TEST_F(MaskFolder, ResizingTakesTheNearestPixelOfTheMask) {
                {"data.random_resized_crop"});
 }
 
+// The job ends, as without resizing: the disk may be at fault, and all of its images be missing.
+TEST_F(MaskFolder, AnImageThatCannotBeReadIsNoDamagedImage) {
+  for (const std::int64_t size : {0, 6}) {
+    DatasetOptions resized = options();
+    resized.resize.size = size;
+    const auto train = open_dataset(resized, Split::train);
+    const auto missing = folder_.path() / "train/images/0.png", kept = folder_.path() / "kept.png";
+    std::filesystem::rename(missing, kept);
+    MaskBytes image(static_cast<std::size_t>(train->image_shape().bytes()));
+    expect_parts(message_of<IoError>([&] { train->read(0, image); }), {missing.string()});
+    std::filesystem::rename(kept, missing);
+  }
+}
+
 TEST_F(MaskFolder, BatchesHaveMasksThatAreFlippedAndCroppedWithTheirImages) {
   const auto train = open_dataset(options(), Split::train);
   const Augmentation augmentation{.crop_padding = 1, .horizontal_flip = true, .key = augmentation_key(3)};
