@@ -51,6 +51,27 @@ TEST(SetChecks, FrequentlyRepeatedSamplesAreNotReported) {
   EXPECT_EQ(told(held(train), held(test)), "");
 }
 
+// More samples than one rank should read while the others wait.
+class LargeDataset final : public Dataset {
+ public:
+  std::int64_t size() const override { return 10'000; }
+  ImageShape image_shape() const override { return {.height = 224, .width = 224, .channels = 3}; }
+  std::int64_t classes() const override { return 2; }
+  std::int32_t read(std::int64_t, std::span<std::uint8_t>) const override { return 0; }
+  std::uint64_t content_hash(std::int64_t index) const override {
+    ++hashed;
+    return static_cast<std::uint64_t>(index);
+  }
+  mutable std::int64_t hashed = 0;
+};
+
+TEST(SetChecks, OfALargeSetOnlySomeSamplesAreRead) {
+  const LargeDataset train, test;
+  EXPECT_EQ(shared_samples(train, test).looked_at, 4096);
+  EXPECT_EQ(train.hashed, 4096);
+  EXPECT_EQ(test.hashed, 4096);
+}
+
 TEST(SetChecks, FilesAreComparedByContentNotByName) {
   const TemporaryFolder folder;
   for (int i = 0; i < 6; ++i)
