@@ -3,6 +3,7 @@
 // Dataset: labelled images with random access, read by many threads at once.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -207,6 +208,7 @@ struct TfRecordOptions {
 struct Hdf5Options {
   std::string images = "auto";
   std::string labels = "auto";
+  std::chrono::seconds longest_answer{600};  // of the reading process, for one sample
 };
 
 // Options of images with masks (data/formats/masks.h).

@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kLongestAnswer{600};
+constexpr std::chrono::seconds kLongestOpening{600};
 
 // The files of a split.
 struct Hdf5Files {
@@ -58,6 +58,7 @@ class Hdf5Reader {
         fail("the number or size of its images is out of range");
       labels_.resize(static_cast<std::size_t>(facts_.samples));
       take(labels_.data(), labels_.size() * sizeof(std::int32_t));
+      wait_at_most(options.longest_answer);
     } catch (...) {
       end();
       throw;
@@ -87,8 +88,7 @@ class Hdf5Reader {
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "{}", std::strerror(errno));
     socket_ = ends[0];
-    const timeval longest{.tv_sec = kLongestAnswer.count(), .tv_usec = 0};
-    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof(longest));
+    wait_at_most(kLongestOpening);
     std::error_code ignored;
     std::string program = fs::read_symlink("/proc/self/exe", ignored).parent_path() / kHdf5Program;
     if (!fs::exists(program, ignored)) program = kHdf5Program;
@@ -126,6 +126,11 @@ class Hdf5Reader {
                     "apt-get install libhdf5-dev, then configure and build again ({})",
                     kHdf5Program, std::strerror(error)));
   }
+  void wait_at_most(std::chrono::seconds longest) {
+    longest_answer_ = longest;
+    const timeval value{.tv_sec = longest.count(), .tv_usec = 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &value, sizeof(value));
+  }
   void end() {
     close(socket_);
     kill(process_, SIGKILL);  // safe: it only reads
@@ -137,9 +142,11 @@ class Hdf5Reader {
     while (bytes > 0) {
       const ssize_t got = recv(socket_, to, bytes, 0);
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0 && errno == EAGAIN)
-        fail(
-            fmt::format("no answer in {} s: the file is damaged, or its disk hangs", kLongestAnswer.count()));
+      if (got < 0 && errno == EAGAIN) {
+        shutdown(socket_, SHUT_RDWR);  // the late answer would be taken for that of the next sample
+        fail(fmt::format("no answer in {} s: the file is damaged, or its disk hangs",
+                         longest_answer_.count()));
+      }
       if (got <= 0) fail_ended();
       to += got;
       bytes -= static_cast<std::size_t>(got);
@@ -160,6 +167,7 @@ class Hdf5Reader {
   std::string path_;
   pid_t process_ = 0;
   int socket_ = -1;
+  std::chrono::seconds longest_answer_{};
   Hdf5Facts facts_;
   std::vector<std::int32_t> labels_;
   mutable std::mutex mutex_;
@@ -271,6 +279,11 @@ std::unique_ptr<Dataset> open_hdf5(const DatasetOptions& options, Split split) {
   if (test->shape() != train->shape()) {
     throw DataError(
         fmt::format("{}: its images differ in size from those in {}", test->path(), train->path()));
+  }
+  if (test->is_scaled() != train->is_scaled()) {
+    const auto range = [](const Hdf5Reader& reader) { return reader.is_scaled() ? "0 to 1" : "0 to 255"; };
+    throw DataError(fmt::format("{}: its pixels are from {}, but those of {} are from {}", test->path(),
+                                range(*test), train->path(), range(*train)));
   }
   return std::make_unique<Hdf5Images>(std::move(test), classes);
 }

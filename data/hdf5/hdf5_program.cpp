@@ -294,7 +294,8 @@ struct Images {
   }
 
   // Floating-point pixels are from 0 to 1 or from 0 to 255, which is guessed from at most 16 samples;
-  // integers are from 0 to 255.
+  // integers are from 0 to 255. A largest value just above 1 is probably of pixels from 0 to 1 that were
+  // resampled, which would become black.
   void find_largest() {
     constexpr std::int64_t kLooked = 16;
     float most = 0;
@@ -302,6 +303,9 @@ struct Images {
       read_numbers(i * (facts.samples - 1) / std::max<std::int64_t>(std::min(kLooked, facts.samples) - 1, 1));
       most = std::max(most, *std::max_element(wide.begin(), wide.end()));
     }
+    if (most > 1 && most < 2 && images.has_type(H5T_FLOAT))
+      fail("\"" + images.name() + "\" has floating-point pixels of at most " + std::to_string(most) +
+           "; expected are 0 to 1 or 0 to 255: clip them to 0 to 1");
     facts.largest = most <= 1 && images.has_type(H5T_FLOAT) ? 1 : 255;
   }
 

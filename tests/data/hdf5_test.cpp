@@ -311,6 +311,26 @@ TEST(Hdf5, FloatingPointAndWideNumbersAreReadAsBytes) {
   expect_match(message_of<DataError>([&] { dataset->read(0, image); }), R"("images"\D+0\D+256\b)");
 }
 
+void write_floats(const TemporaryFolder& folder, const std::string& name, float largest) {
+  const Writer file(folder.path() / name);
+  std::vector<float> values(30);
+  values.back() = largest;
+  file.put("images", {2, 3, 5}, H5T_NATIVE_FLOAT, values);
+  file.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{0, 1});
+}
+
+TEST(Hdf5, FloatingPointRangesThatCannotBeToldApartAreRefused) {
+  const TemporaryFolder folder;
+  write_floats(folder, "train.h5", 1.02f);
+  expect_match(message_of<DataError>([&] { open_dataset(options_of(folder), Split::train); }),
+               R"("images"\D+1\.02)");
+  const TemporaryFolder mixed;
+  write_floats(mixed, "train.h5", 1);
+  write_floats(mixed, "test.h5", 255);
+  expect_parts(message_of<DataError>([&] { open_dataset(options_of(mixed), Split::test); }),
+               {"test.h5", "0 to 255", "train.h5", "0 to 1"});
+}
+
 TEST(Hdf5, ASmallFileThatClaimsManySamplesIsRefused) {
   const TemporaryFolder folder;
   {
@@ -391,6 +411,22 @@ TEST(Hdf5, ACrashOfTheLibraryIsAnErrorThatNamesTheFile) {
   Bytes image(static_cast<std::size_t>(dataset->image_shape().bytes()));
   for (int time = 0; time < 2; ++time)
     expect_parts(message_of<DataError>([&] { dataset->read(0, image); }), {"train.h5", "HDF5"});
+}
+
+// After a late answer, later samples would have each other's pixels.
+TEST(Hdf5, ASampleThatTakesTooLongEndsTheReading) {
+  const TemporaryFolder folder;
+  write_train(folder);
+  DatasetOptions options = options_of(folder);
+  options.hdf5.longest_answer = std::chrono::seconds(1);
+  const auto dataset = open_dataset(options, Split::train);
+  const pid_t reader = reader_process();
+  ASSERT_GT(reader, 0);
+  Bytes image(static_cast<std::size_t>(dataset->image_shape().bytes()));
+  kill(reader, SIGSTOP);
+  expect_parts(message_of<DataError>([&] { dataset->read(0, image); }), {"train.h5", "1 s"});
+  kill(reader, SIGCONT);
+  expect_parts(message_of<DataError>([&] { dataset->read(1, image); }), {"train.h5"});
 }
 
 // Ctrl-C and mpirun send these signals to the whole process group. Training must be able to read until it has
