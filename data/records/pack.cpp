@@ -40,8 +40,10 @@ struct ShardPlan {
 std::uint64_t source_of(const Dataset& dataset, const PackOptions& options, std::int64_t in_shard) {
   const std::uint64_t parts[] = {dataset.fingerprint(),
                                  static_cast<std::uint64_t>(options.coding) + (options.own_sizes ? 2u : 0u),
-                                 static_cast<std::uint64_t>(in_shard), options.leave_out_damaged ? 1u : 0u,
-                                 static_cast<std::uint64_t>(options.jpeg_quality)};
+                                 static_cast<std::uint64_t>(in_shard),
+                                 options.leave_out_damaged ? 1u : 0u,
+                                 static_cast<std::uint64_t>(options.jpeg_quality),
+                                 XXH3_64bits(options.preparation.data(), options.preparation.size())};
   return XXH3_64bits(parts, sizeof(parts));
 }
 

@@ -34,6 +34,8 @@ struct PackOptions {
   int threads = 1;
   // Leave out images that cannot be decoded, instead of throwing.
   bool leave_out_damaged = false;
+  // How the datasets prepare images, as any text that is equal only for equal pixels.
+  std::string preparation = {};
 };
 
 struct PackProgress {

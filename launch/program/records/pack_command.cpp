@@ -41,6 +41,13 @@ PackProgress pack_or_say_how(const std::vector<PackSplit>& splits, const std::st
   throw DataError(fmt::format("{}\n--leave-out-damaged packs the other images", error.what()));
 }
 
+// Every option that changes the pixels of the same files.
+std::string preparation_of(const DatasetOptions& dataset) {
+  return fmt::format("resize {} center_crop {} channels {} exif_orientation {}", dataset.resize.size,
+                     dataset.resize.center_share, dataset.images.channels,
+                     word_of(dataset.images.exif_orientation));
+}
+
 int run_pack(const Command& command) {
   if (launched_rank() != 0) return exit_code::done;
   const auto& flags = command.own<PackFlags>();
@@ -54,7 +61,8 @@ int run_pack(const Command& command) {
                                .own_sizes = as_files && config.dataset.resize.size > 0,
                                .shard_bytes = flags.shard_mib << 20,
                                .threads = flags.threads > 0 ? flags.threads : usable_cores(),
-                               .leave_out_damaged = flags.leave_out_damaged};
+                               .leave_out_damaged = flags.leave_out_damaged,
+                               .preparation = preparation_of(config.dataset)};
   ProgressMeter bar("packing", "images", find_terminal());
   const PackProgress packed =
       pack_or_say_how({{.name = "train", .dataset = train.get()}, {.name = "test", .dataset = test.get()}},

@@ -102,6 +102,32 @@ TEST_F(Records, TrainToTheBitsOfTheFolder) {
   }
 }
 
+// Images of two preparations would be mixed in one set.
+TEST_F(Records, UnfinishedPackingGoesOnOnlyWithTheSamePreparation) {
+  const ImageShape shape{.height = 260, .width = 300, .channels = 3};
+  for (int i = 0; i < 14; ++i)
+    folder_.write(fmt::format("photos/{}/{}/{:02}.jpg", i < 12 ? "train" : "test", i % 2 == 0 ? "a" : "b", i),
+                  encode(shape, noise(shape, static_cast<std::uint32_t>(i))));
+  const std::string photos = " --shard-mib 1 --set data.resize=256 --set data.path=" + path("photos");
+  ASSERT_EQ(pack("r", photos).exit_code, 0);
+  const auto whole = files_in("r");
+  ASSERT_GT(whole.size(), 2u);
+  for (const std::string other :
+       {" --set data.center_crop=0.5", " --set data.channels=1", " --set data.exif_orientation=ignore"}) {
+    fs::remove_all(path("r.partial"));
+    fs::create_directory(path("r.partial"));
+    fs::copy_file(path("r/" + whole.begin()->first), path("r.partial/" + whole.begin()->first));
+    const ProgramResult result = pack("other", photos + other);
+    EXPECT_EQ(result.exit_code, 0) << result.output;  // another folder
+    fs::rename(path("r"), path("kept"));
+    const ProgramResult mixed = pack("r", photos + other);
+    EXPECT_EQ(mixed.exit_code, exit_code::config) << other << mixed.output;
+    expect_parts(mixed.output, {path("r.partial")});
+    fs::rename(path("kept"), path("r"));
+    fs::remove_all(path("other"));
+  }
+}
+
 TEST_F(Records, PhotosOfAnySizeTrainToTheBitsOfTheFolder) {
   for (int i = 0; i < 36; ++i) {
     const ImageShape shape{.height = 20 + i, .width = 60 - i, .channels = 3};
