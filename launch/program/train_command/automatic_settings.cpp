@@ -19,7 +19,8 @@ namespace lockstep {
 namespace {
 
 constexpr double kBatchSeconds = 30;       // time budget of the search, approximate
-constexpr int kPairs = 3;                  // comparisons of a precision with fp32
+constexpr int kPairs = 3;                  // comparisons of a precision with fp32 at a time
+constexpr std::size_t kMostPairs = 12;     // in all, if they disagree which one is faster
 constexpr std::int64_t kStepsAtMost = 20;  // of a block
 constexpr double kGain = 1.02;             // smaller gains are not used
 
@@ -38,6 +39,27 @@ std::int64_t found_batch(World& world, Communicator& control, const Config& conf
       "(found in {:.0f} s)",
       batch, 100 * BatchSearch::kFast, found.seconds);
   return batch;
+}
+
+// Compares the candidate with the bench's configuration until the speedup is above kGain, or at most kGain,
+// with the confidence of TuneFigure.
+struct Comparison {
+  TuneFigure speedup;
+  std::string problem;  // why the candidate cannot run; empty otherwise
+};
+Comparison compare(TuneBench& bench, const Config& candidate) {
+  if (const std::vector<std::string> conflicts = conflicts_in(candidate); !conflicts.empty())
+    return {.speedup = {}, .problem = conflicts.front()};
+  std::vector<double> ratios;
+  while (true) {
+    const TuneVisit visit = bench.visit(candidate, kPairs);
+    if (!visit.problem.empty()) return {.speedup = {}, .problem = visit.problem};
+    const std::vector<double> more = ratios_of(visit);
+    ratios.insert(ratios.end(), more.begin(), more.end());
+    const TuneFigure figure = figure_of(ratios);
+    if (figure.low > kGain || figure.high <= kGain || ratios.size() >= kMostPairs)
+      return {.speedup = figure, .problem = {}};
+  }
 }
 
 // The precision with the fastest steps; fp32 if none is faster.
@@ -64,18 +86,13 @@ Precision found_precision(World& world, Communicator& control, const Config& con
   std::vector<std::string> told;
   for (const Precision precision : others) {
     tried.network.precision = precision;
-    TuneVisit visit;
-    if (const std::vector<std::string> conflicts = conflicts_in(tried); !conflicts.empty())
-      visit.problem = conflicts.front();
-    else
-      visit = bench->visit(tried, kPairs);
-    const double ratio = figure_of(ratios_of(visit)).ratio;
-    told.push_back(visit.problem.empty()
-                       ? fmt::format("{} is {:.2f} times as fast as fp32", word_of(precision), ratio)
-                       : fmt::format("{} cannot be used ({})", word_of(precision), visit.problem));
-    if (ratio <= most) continue;
+    const auto [speedup, problem] = compare(*bench, tried);
+    told.push_back(problem.empty() ? fmt::format("{} is {:.2f} times as fast as fp32 ({:.2f} to {:.2f})",
+                                                 word_of(precision), speedup.ratio, speedup.low, speedup.high)
+                                   : fmt::format("{} cannot be used ({})", word_of(precision), problem));
+    if (speedup.low <= 1 || speedup.ratio <= most) continue;
     fastest = precision;
-    most = ratio;
+    most = speedup.ratio;
   }
   quiet.reset();
   log::info("train.precision = \"auto\": using {}; {}", word_of(fastest), fmt::join(told, ", "));
