@@ -183,7 +183,7 @@ DType CodecExchange::packed_type(const Lane& lane) const {
   if (!groups_.all_alone()) return DType::f32;
   for (std::size_t bucket = 0; bucket < lane.stretches.size(); ++bucket) {
     const bool takes = !lane.stretches[bucket].runs.empty();
-    if (kind.scales && takes && plan_.buckets()[bucket].type == DType::f32) return DType::f32;
+    if (kind.scales && takes && plan_.buckets()[bucket].type != kind.alone) return DType::f32;
   }
   return kind.alone;
 }

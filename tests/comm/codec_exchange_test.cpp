@@ -117,6 +117,25 @@ TEST(CodecExchange, ScalingByAPowerOfTwoScalesEveryExchangeExactly) {
   }
 }
 
+// bf16 gradients have no loss scale: the codec fp16 scales them, also where every node has one rank.
+TEST(CodecExchange, Fp16KeepsBfloat16GradientsOfAnyMagnitude) {
+  for (const std::vector<int>& node_of : std::vector<std::vector<int>>{{0, 1}, {0, 0, 1, 1}}) {
+    run_thread_ranks(
+        static_cast<int>(node_of.size()),
+        [](Communicator& communicator) {
+          std::vector<Parameter> parameters = some_parameters(DType::bf16);
+          GradientBuckets buckets(parameters, communicator, codec_buckets(kFp16Codec));
+          for (const float magnitude : {0x1p-40f, 1.0f, 0x1p40f}) {
+            run_pass(buckets, parameters, communicator.rank(), [&](int, std::int64_t) { return magnitude; });
+            const float sum = magnitude * static_cast<float>(communicator.size());
+            for (const float gradient : agreed_gradients(communicator, parameters))
+              CHECK(gradient == sum, "a sum is {}, expected {}", gradient, sum);
+          }
+        },
+        node_of);
+  }
+}
+
 // The largest magnitude of a bucket over all ranks determines its scale, and zeros stay zeros.
 TEST(CodecExchange, SumsOfHalvesOverRanksOfDifferentMagnitudesAreFinite) {
   run_thread_ranks(
