@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/agreement.h"
 #include "core/error.h"
 #include "kernels/backend.h"
 #include "launch/train/step/step_statistics.h"
@@ -36,6 +37,10 @@ LocalSgd::LocalSgd(Network& network, GradientBuckets& buckets, Communicator& com
       finite_by_slot_(StepSlot::kCount * sizeof(std::int32_t), network.device(), MemoryKind::pinned_host) {
   CHECK(options.every >= 1 && options.after >= 0, "every = {} must be at least 1, after = {} at least 0",
         options.every, options.after);
+  // Equal on all ranks, because it determines the scale; a rank may have no codec of its own.
+  if (scales_)
+    has_unsent_ = first_rank_where(communicator.host(), std::ranges::any_of(buckets.exchange().state(),
+                                                                            &ExchangeState::unsent)) >= 0;
   Stream stream(network.device(), StreamUse::compute);
   if (options.every == LocalSgdOptions::kNever) {
     stream.copy(negative_, network_.values().data(), bytes());
@@ -50,8 +55,6 @@ bool LocalSgd::apart_before(std::int64_t step) const {
 
 void LocalSgd::begin_step(Stream& compute, std::int64_t step) {
   if (std::exchange(holds_average_, false)) set_values(compute, own_, 1);
-  if (scales_ && options_.kind_of(step) == StepKind::averaging)
-    has_unsent_ = std::ranges::any_of(buckets_.exchange().state(), &ExchangeState::unsent);
   if (step != options_.after || options_.every == LocalSgdOptions::kNever) return;
   compute.copy(negative_, network_.values().data(), bytes());
   scale(compute, negative_, -1);

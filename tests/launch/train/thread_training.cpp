@@ -77,11 +77,14 @@ std::vector<TrainedRank> train_on_threads(const ThreadTraining& training) {
   const Grays dataset(training.image, training.samples);
   std::vector<TrainedRank> trained(static_cast<std::size_t>(training.ranks));
   const std::shared_ptr<ThreadHub> layers_hub = make_thread_hub(training.ranks);
-  run_thread_ranks(training.ranks, [&](Communicator& communicator) {
-    const auto for_layers = make_thread_communicator(layers_hub, communicator.rank());
-    trained[static_cast<std::size_t>(communicator.rank())] =
-        train_rank(training, dataset, communicator, *for_layers);
-  });
+  run_thread_ranks(
+      training.ranks,
+      [&](Communicator& communicator) {
+        const auto for_layers = make_thread_communicator(layers_hub, communicator.rank());
+        trained[static_cast<std::size_t>(communicator.rank())] =
+            train_rank(training, dataset, communicator, *for_layers);
+      },
+      training.node_of);
   return trained;
 }
 

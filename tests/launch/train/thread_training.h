@@ -20,7 +20,8 @@ struct ThreadTraining {
   ImageShape image = {8, 8, 1};
   std::int64_t samples = 512;  // training and evaluation use all of them
   int ranks = 1;
-  std::int64_t batch = 8;  // per rank and micro-batch
+  std::vector<int> node_of = {};  // of each rank; empty: all on one node
+  std::int64_t batch = 8;         // per rank and micro-batch
   std::int64_t accumulation = 1;
   Tail tail = Tail::drop;
   int steps = 1;

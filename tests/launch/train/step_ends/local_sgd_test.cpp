@@ -174,6 +174,29 @@ TEST(LocalSgd, EveryRankHasTheSameBitsWithAnyCodec) {
   }
 }
 
+// A rank that drives no codec, because its node has several ranks, scales its differences like the others.
+TEST(LocalSgd, RanksWithoutACodecOfTheirOwnHaveTheSameBits) {
+  for (const Precision precision : {Precision::fp16, Precision::bf16}) {
+    BucketOptions buckets = with_codec(kInt8Codec);
+    buckets.codecs.compress_within_node = false;
+    ThreadTraining training{.ranks = 3,
+                            .node_of = {0, 0, 1},
+                            .steps = 10,
+                            .precision = precision,
+                            .buckets = buckets,
+                            .average_every = 4,
+                            .average_after = 2};
+    std::vector<std::vector<float>> values(3);
+    training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
+      const std::span<const float> now = network.values();
+      if (step == 10) values[static_cast<std::size_t>(rank)].assign(now.begin(), now.end());
+    };
+    train_on_threads(training);
+    for (std::size_t rank = 1; rank < 3; ++rank)
+      EXPECT_EQ(values[rank], values[0]) << "rank " << rank << ", precision " << static_cast<int>(precision);
+  }
+}
+
 // A weight that starts at 0 changes by less than the smallest fp16 number.
 TEST(LocalSgd, SmallDifferencesSurviveFp16) {
   const auto weights_with = [](const BucketOptions& buckets) {
