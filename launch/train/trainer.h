@@ -142,6 +142,9 @@ class Trainer {
   // options, data and ranks. Throws ConfigError for a state with another seed, DataError for an invalid
   // position. Collective.
   void visit_state(StateVisitor& visitor);
+  // Visits only the choice of codecs (comm.codec = "auto"), which determines the state of the exchange.
+  // Collective.
+  void visit_codecs(StateVisitor& visitor);
 
   std::int64_t steps() const { return position_.step; }
   // Call between steps, after finish_steps(), on all ranks alike; null: no observer. On a CPU the observer is
@@ -257,6 +260,7 @@ class Trainer {
   std::string find_not_finite(std::int64_t step);
   // Returns text for the error message.
   std::string save_last_good(std::int64_t failed_step);  // from 1
+  std::string write_last_good();
   // Collective. Copies the state of a rank with finite parameters to all ranks if some have none. False: no
   // rank's are finite.
   bool share_finite_state();
@@ -280,6 +284,8 @@ class Trainer {
   bool evaluate_epoch(EpochRecord& record);
   // Returns nullopt if progress() returned false, as it does on all ranks alike.
   std::optional<Evaluation> evaluate_while(const std::function<bool(std::int64_t, std::int64_t)>& progress);
+  // The same, with the weights that the network holds.
+  std::optional<Evaluation> evaluate_network(const std::function<bool(std::int64_t, std::int64_t)>& progress);
   std::optional<Evaluation> evaluate_for_observers();
   // Call before each step of an epoch. Sets the position and whether the norm is computed; false: no step is
   // left.

@@ -34,7 +34,13 @@ std::optional<Evaluation> Trainer::evaluate_while(
   clock_.restart();
   if (const auto failure = end_->share_state(StateUse::evaluation, position_.step)) stop_not_finite(*failure);
   average_statistics();
-  if (average_) swap_average();
+  std::optional<Evaluation> evaluation;
+  with_evaluated_weights([&] { evaluation = evaluate_network(progress); });
+  return evaluation;
+}
+
+std::optional<Evaluation> Trainer::evaluate_network(
+    const std::function<bool(std::int64_t, std::int64_t)>& progress) {
   LossTotals mine;
   if (metrics_) metrics_->begin();
   test_.seek(0, 0);
@@ -48,17 +54,16 @@ std::optional<Evaluation> Trainer::evaluate_while(
     test_.prefetch(StepSlot::of(step + 1));
     mine.add(parts_.network.loss(stream_));
     if (metrics_) metrics_->counted();
-    if (progress(step + 1, steps)) continue;
-    if (average_) swap_average();
-    return std::nullopt;
+    if (!progress(step + 1, steps)) return std::nullopt;
   }
+  mine.left_out = parts_.test.left_out();
   const LossTotals all = over_ranks(parts_.communicator.host(), mine);
   warn_unless_finite(all);
-  if (average_) swap_average();
   const double samples = static_cast<double>(all.samples);
-  Evaluation evaluation{.loss = all.mean(),
-                        .accuracy = static_cast<double>(all.correct) / samples,
-                        .samples = parts_.network.has_masks() ? parts_.test.dataset().size() : all.samples};
+  Evaluation evaluation{
+      .loss = all.mean(),
+      .accuracy = static_cast<double>(all.correct) / samples,
+      .samples = parts_.network.has_masks() ? parts_.test.dataset().size() - all.left_out : all.samples};
   if (metrics_) evaluation.metrics = metrics_->finish(all.samples);
   return evaluation;
 }
@@ -92,7 +97,12 @@ void Trainer::with_evaluated_weights(const std::function<void()>& work) {
   settle_all_but(0);
   if (!average_) return work();
   swap_average();
-  work();
+  try {
+    work();
+  } catch (...) {
+    swap_average();  // training may go on, and checkpoints are saved
+    throw;
+  }
   swap_average();
 }
 

@@ -306,8 +306,10 @@ class Observers {
         save_evaluated(job, command.registry, best);
       };
     }
-    all_.push_back(&job.best_keeper.emplace(
-        BestKeeper::Parts{*job.best, *job.trainer, job.communicator->host(), say()}, save_best));
+    all_.push_back(
+        &job.best_keeper.emplace(BestKeeper::Parts{*job.best, *job.trainer, job.communicator->host(), say(),
+                                                   std::filesystem::path(job.config.run_dir) / kBestFile},
+                                 save_best));
     all_.push_back(&checkpoints.keeper());
   }
 

@@ -31,6 +31,7 @@ void for_each_value(Seen& seen, const Shown& shown) {
   shown("run.best.reference", &seen.reference);
   shown("run.best.reference_epoch", &seen.reference_epoch);
   shown("run.best.last_epoch", &seen.last_epoch);
+  shown("run.best.kept_epoch", &seen.kept_epoch);
 }
 
 }  // namespace
@@ -84,7 +85,9 @@ void BestEvaluation::take(const StateCopy& saved) {
   std::int64_t by = -1;
   take_value(saved, kBy, by);
   if (by != static_cast<std::int64_t>(settings_.by)) return;
+  seen_.kept_epoch = -1;
   for_each_value(seen_, [&](const char* name, auto* place) { take_value(saved, name, *place); });
+  if (seen_.kept_epoch < 0) seen_.kept_epoch = seen_.best_epoch;  // a checkpoint of an older Lockstep
 }
 
 }  // namespace lockstep

@@ -41,6 +41,11 @@ class BestEvaluation {
   // all before. An evaluation with NaN as its accuracy or loss is never better.
   bool add(const Evaluation& evaluation, std::int64_t epochs);
   bool stops() const;
+  // The network of the best evaluation was saved to the file.
+  void kept() { seen_.kept_epoch = seen_.best_epoch; }
+  // The epoch of the best evaluation, if its network is not in the file; else 0.
+  std::int64_t unkept_epoch() const { return seen_.kept_epoch == seen_.best_epoch ? 0 : seen_.best_epoch; }
+  std::int64_t best_epoch() const { return seen_.best_epoch; }
   // Why training stops, as one line for the log.
   std::string reason() const;
 
@@ -56,6 +61,7 @@ class BestEvaluation {
   struct Seen {
     double best = 0, reference = 0;  // reference: best that was better by more than stop_min_delta
     std::int64_t best_epoch = 0, reference_epoch = 0, last_epoch = 0;
+    std::int64_t kept_epoch = 0;  // whose network is in the file
   };
 
   BestSettings settings_;

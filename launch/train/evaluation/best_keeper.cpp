@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/evaluation/best_keeper.h"
 
+#include <system_error>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "comm/agreement.h"
 #include "core/error.h"
@@ -12,6 +15,14 @@ namespace lockstep {
 // A resumed training may fulfil the stop condition already.
 BestKeeper::BestKeeper(const Parts& parts, std::function<void()> save)
     : parts_(parts), save_(std::move(save)) {
+  std::error_code error;
+  const bool lacks = parts_.best.unkept_epoch() > 0 ||
+                     (parts_.best.best_epoch() > 0 && !std::filesystem::exists(parts_.file, error));
+  if (save_ && lacks && parts_.host.rank() == 0) {
+    problem_ = fmt::format("{} lacks the network of epoch {}, which was the best before training resumed",
+                           parts_.file.string(), parts_.best.best_epoch());
+    log::warning("{}; a better one replaces it", problem_);
+  }
   end_if_stopped();
 }
 
@@ -40,7 +51,7 @@ void BestKeeper::keep() {
       problem_ = error.what();
     }
   }
-  first_rank_where(parts_.host, !problem_.empty());
+  if (first_rank_where(parts_.host, !problem_.empty()) < 0) parts_.best.kept();
 }
 
 }  // namespace lockstep

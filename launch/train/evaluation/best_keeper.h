@@ -5,6 +5,7 @@
 // training.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -22,6 +23,7 @@ class BestKeeper final : public TrainingObserver {
     Trainer& trainer;
     Communicator& host;                           // over host memory
     std::function<void(const std::string&)> say;  // prints a line
+    std::filesystem::path file;                   // that save() writes
   };
   // save: writes the evaluated network, or throws IoError; called on rank 0. Null, on all ranks: nothing is
   // saved. All parts outlive this. Precedes the checkpoints' keeper in the list of observers, so that a
@@ -30,7 +32,8 @@ class BestKeeper final : public TrainingObserver {
 
   void epoch_over(const EpochRecord& record) override;
 
-  // Why the last write failed, on rank 0; empty: it succeeded.
+  // Why the file lacks the best network, on rank 0: the last write failed, or a resumed training did not
+  // find it. Empty: it is complete.
   const std::string& problem() const { return problem_; }
 
  private:

@@ -22,6 +22,7 @@ LossTotals over_ranks(Communicator& host, const LossTotals& mine) {
     sum.weight += totals.weight;
     sum.correct += totals.correct;
     sum.samples += totals.samples;
+    sum.left_out += totals.left_out;
   }
   return sum;
 }

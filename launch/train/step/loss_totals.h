@@ -17,6 +17,7 @@ struct LossTotals {
   double weight = 0;
   std::int64_t correct = 0;
   std::int64_t samples = 0;
+  std::int64_t left_out = 0;  // of an evaluation: samples that could not be decoded
 
   void add(const LossSums& sums);
   // Mean loss; NaN, with positive sign, if every step so far was skipped.

@@ -203,6 +203,49 @@ TEST(Evaluations, UnwritableBestNetworkDoesNotEndTraining) {
   EXPECT_EQ(epochs_of(workplace).size(), 2u);
 }
 
+// A failed write of the averaged weights leaves training's own weights where they were.
+TEST(Evaluations, UnwritableBestNetworkChangesNoAveragedTraining) {
+  for (const int ranks : {1, 2}) {
+    const Workplace workplace("best_average");
+    const EvaluationSettings settings = {"train.epochs=3", "train.ema_decay=0.9"};
+    const std::string expected = digest_of(workplace, ranks, settings);
+    std::filesystem::remove_all(workplace.path("run"));
+    std::filesystem::create_directories(workplace.path("run/best.safetensors/in_the_way"));
+    const std::string digest = workplace.path("digest").string();
+    const ProgramResult result =
+        run_ranks(ranks, workplace.train(joined(settings, {"run.keep_best=true"}), "--digest " + digest));
+    EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+    EXPECT_EQ(text_of(digest), expected) << ranks << " ranks";
+  }
+}
+
+// The best network of a finished training is missing: a repetition of the command must not succeed.
+TEST(Evaluations, ResumedTrainingMissesTheBestNetworkOfBefore) {
+  const Workplace workplace("best_missing");
+  const EvaluationSettings settings = {"train.epochs=2", "run.checkpoint_every=1000"};
+  const EvaluationSettings keeps = joined(settings, {"run.keep_best=true"});
+  const auto obstacle = workplace.path("run/best.safetensors");
+  std::filesystem::create_directories(obstacle / "in_the_way");
+  ASSERT_EQ(run_ranks(2, workplace.train(keeps)).exit_code, exit_code::io);
+  std::filesystem::remove_all(obstacle);
+  const ProgramResult again = run_ranks(2, workplace.train(keeps, "--resume auto"));
+  EXPECT_EQ(again.exit_code, exit_code::io) << again.output;
+  expect_parts(again.output, {"best.safetensors"});
+
+  const Workplace later("best_later");
+  ASSERT_EQ(run_ranks(2, later.train(settings)).exit_code, 0);
+  const ProgramResult without = run_ranks(2, later.train(keeps, "--resume auto"));
+  EXPECT_EQ(without.exit_code, exit_code::io) << without.output;
+
+  const Workplace kept("best_kept");
+  ASSERT_EQ(run_ranks(2, kept.train(keeps)).exit_code, 0);
+  const ProgramResult there = run_ranks(2, kept.train(keeps, "--resume auto"));
+  EXPECT_EQ(there.exit_code, 0) << there.output;
+  std::filesystem::remove(kept.path("run/best.safetensors"));
+  const ProgramResult gone = run_ranks(2, kept.train(keeps, "--resume auto"));
+  EXPECT_EQ(gone.exit_code, exit_code::io) << gone.output;
+}
+
 // Computes the average from each step's weights, which another training exports.
 TEST(WeightAverage, IsExportedAndEvaluated) {
   for (const int ranks : {1, 2}) {

@@ -118,6 +118,19 @@ TEST_F(Segmentation, MetricsAreTheSameOnAnyNumberOfRanks) {
   }
 }
 
+TEST_F(Segmentation, EvaluationCountsOnlyTheImagesThatItCouldDecode) {
+  ASSERT_EQ(run(fmt::format("train {} --set train.epochs=1 --export {}", config(), weights())).exit_code, 0);
+  write_file(folder_.path() / "test/masks/02.png", {1, 2, 3});
+  const ProgramResult result = run_ranks(2, fmt::format("{} eval {} --init {} --set data.verify=none --json",
+                                                        program("lockstep"), config(), weights()));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const std::size_t line = result.output.find("{\"test_loss");
+  ASSERT_NE(line, std::string::npos) << result.output;
+  EXPECT_EQ(
+      nlohmann::json::parse(result.output.substr(line, result.output.find('\n', line) - line))["samples"],
+      kTest - 1);
+}
+
 TEST_F(Segmentation, PredictWritesMasksThatGiveTheIouOfTheEvaluation) {
   ASSERT_EQ(run(fmt::format("train {} --export {}", config(), weights())).exit_code, 0);
   const fs::path masks = folder_.path() / "predicted";
