@@ -108,16 +108,31 @@ std::string Trainer::save_last_good(std::int64_t failed_step) {
   if (!options_.last_good.empty()) {
     average_statistics();
     stream_.synchronize();
-    if (parts_.communicator.rank() == 0) StateSnapshot(parts_.network).save(options_.last_good);
-    if (average) return fmt::format("; {} holds the last average of all ranks", options_.last_good.string());
-    saved = fmt::format("; the network's state {} is in {}",
-                        next_done ? fmt::format("after step {}", failed_step + 1) : "before this step",
-                        options_.last_good.string());
+    const std::string problem = write_last_good();
+    if (!problem.empty())
+      saved = fmt::format("; the network's state cannot be saved: {}", problem);
+    else if (average)
+      saved = fmt::format("; {} holds the last average of all ranks", options_.last_good.string());
+    else
+      saved = fmt::format("; the network's state {} is in {}",
+                          next_done ? fmt::format("after step {}", failed_step + 1) : "before this step",
+                          options_.last_good.string());
   }
   if (observers_.empty() || average || !end_->traits().skip_restores_state) return saved;
   return_to_last_good(failed_step, next_done);
   for (TrainingObserver* each : observers_) saved += each->save_last_good();
   return saved;
+}
+
+// Returns why rank 0 could not write the file; empty on other ranks, whose text is not shown.
+std::string Trainer::write_last_good() {
+  if (parts_.communicator.rank() != 0) return {};
+  try {
+    StateSnapshot(parts_.network).save(options_.last_good);
+  } catch (const IoError& error) {
+    return error.what();
+  }
+  return {};
 }
 
 // Ranks share this state, so values that are not finite on one rank can be replaced by another rank's.

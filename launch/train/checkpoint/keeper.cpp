@@ -67,13 +67,15 @@ CheckpointKeeper::CheckpointKeeper(const Parts& parts, const CheckpointSettings&
       manifest_(std::move(manifest)),
       agreement_(parts.host),
       snapshot_(parts.device, shared_mode(parts)),
-      saved_steps_(parts.trainer.steps()),
       last_ns_(now_ns()) {
   run_agreed(parts_.host, [&] {
     if (parts_.host.rank() != 0) return;
     store_.remove_partials();
     for (const CheckpointStore::Entry& entry : store_.entries()) {
-      if (last_.empty()) last_ = entry.folder;
+      if (last_.empty()) {
+        last_ = entry.folder;
+        saved_steps_ = entry.steps;
+      }
       try {
         best_accuracy_ = std::max(best_accuracy_, read_manifest(entry.folder).test_accuracy.value_or(-1));
       } catch (const Error&) {  // reported when a training resumes from it
@@ -81,6 +83,7 @@ CheckpointKeeper::CheckpointKeeper(const Parts& parts, const CheckpointSettings&
     }
   });
   best_accuracy_ = gather_values(parts_.host, best_accuracy_).front();
+  saved_steps_ = gather_values(parts_.host, saved_steps_).front();
 }
 
 CheckpointKeeper::~CheckpointKeeper() {

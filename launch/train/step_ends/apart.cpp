@@ -52,7 +52,7 @@ std::optional<StepFailure> ApartEnd::share_state(StateUse use, std::int64_t step
     local_.show_last_average(parts_.stream);
     return std::nullopt;
   }
-  if (use == StateUse::evaluation && local_.apart_before(steps)) {
+  if (local_.apart_before(steps)) {
     if (const auto failure = failure_of_a_rank(steps, true)) return failure;
   }
   local_.show_average(parts_.stream, steps);

@@ -216,6 +216,39 @@ TEST(Inject, LocalSgdRanksSkipAloneAndEndTogether) {
   expect_not_finite(ended, 8, 1);
 }
 
+// Until the next average only the failed rank knows. A checkpoint would hold parameters without its steps.
+TEST(Inject, NoCheckpointFollowsAFailureOfARankThatTrainsApart) {
+  const Workplace workplace("inject_apart_saved");
+  const std::vector<std::string> settings = {"train.average_every=4", "run.checkpoint_every=2", "run.keep=9"};
+  const ProgramResult ended = run_with(workplace, "nan:rank=1,step=5", settings);
+  expect_not_finite(ended, 6, 1);
+  EXPECT_TRUE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000004/manifest.json")));
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000006"))) << ended.output;
+}
+
+// The error of the first step names a checkpoint that exists.
+TEST(Inject, StateBeforeTheFirstStepIsSavedIfTheErrorNamesIt) {
+  const Workplace workplace("inject_first");
+  const ProgramResult ended = run_with(workplace, "nan:rank=0,step=1", {"run.checkpoint_every=100"});
+  expect_not_finite(ended, 1, 0);
+  EXPECT_EQ(count(ended.output, "--resume auto"), 1) << ended.output;
+  EXPECT_TRUE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000000/manifest.json")))
+      << ended.output;
+}
+
+TEST(Inject, UnwritableLastGoodStateHidesNeitherTheOriginNorTheCheckpoint) {
+  for (const int ranks : {1, 2}) {
+    const Workplace workplace("inject_unwritable");
+    std::filesystem::create_directories(workplace.path("run/last_good.safetensors/in_the_way"));
+    const ProgramResult ended = run_ranks(
+        ranks, workplace.train({"train.steps=12", "run.check_every=4"}, "--inject nan:rank=0,step=5"));
+    expect_not_finite(ended, 5, 0);
+    expect_parts(ended.output, {"last_good.safetensors"});
+    EXPECT_TRUE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000004/manifest.json")))
+        << ended.output;
+  }
+}
+
 // With gradients that are applied one step late.
 TEST(Inject, DelayedNonFiniteGradientsAreSkippedOrEndTheJob) {
   const Workplace workplace("inject_skipped_late");
