@@ -44,6 +44,8 @@ class StateVisitor {
   virtual ~StateVisitor() = default;
   // True if it changes the pieces it visits. The owner then updates the state derived from them.
   virtual bool writes() const = 0;
+  // False: writes() and has no such value, which then must not be visited.
+  virtual bool has_value(const std::string&, StateScope) const { return true; }
   // No work on the tensor may be pending; the visitor's own work on it is done when this returns.
   virtual void tensor(const StateTensor& tensor, StateScope scope) = 0;
   virtual void value(const std::string& name, StateScope scope, StateValue value) = 0;

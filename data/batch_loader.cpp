@@ -197,17 +197,18 @@ struct BatchLoader::State {
 
   std::int64_t global_batch() const { return shard.size * options.accumulation * options.batch; }
 
-  std::int64_t steps_before(std::int64_t epoch) const {
+  std::int64_t steps_before(std::int64_t epoch) const { return steps_before(epoch, global_batch()); }
+  std::int64_t steps_before(std::int64_t epoch, std::int64_t batch) const {
     const std::int64_t samples = dataset.size();
     switch (options.tail) {
       case Tail::drop:
-        return epoch * (samples / global_batch());
+        return epoch * (samples / batch);
       case Tail::carry:
-        return epoch * samples / global_batch();
+        return epoch * samples / batch;
       case Tail::repeat:
       case Tail::exact:
       case Tail::pad:
-        return epoch * ((samples + global_batch() - 1) / global_batch());
+        return epoch * ((samples + batch - 1) / batch);
     }
     return 0;
   }
@@ -443,6 +444,19 @@ std::int64_t BatchLoader::kept() const { return state_->options.kept; }
 
 std::int64_t BatchLoader::steps_in_epoch(std::int64_t epoch) const {
   return state_->steps_before(epoch + 1) - state_->steps_before(epoch);
+}
+
+std::optional<std::int64_t> BatchLoader::step_after(std::int64_t epoch, std::int64_t steps,
+                                                    std::int64_t global_batch) const {
+  const std::int64_t before = state_->steps_before(epoch, global_batch), now = state_->steps_before(epoch);
+  if (steps == state_->steps_before(epoch + 1, global_batch) - before) return steps_in_epoch(epoch);
+  // Carried samples count from the start of training.
+  const bool carries = state_->options.tail == Tail::carry;
+  const std::int64_t samples =
+      steps * global_batch + (carries ? before * global_batch - now * this->global_batch() : 0);
+  if (samples < 0 || samples % this->global_batch() != 0) return std::nullopt;
+  const std::int64_t step = samples / this->global_batch();
+  return step <= steps_in_epoch(epoch) ? std::optional(step) : std::nullopt;
 }
 
 void BatchLoader::seek(std::int64_t epoch, std::int64_t step) {

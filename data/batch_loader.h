@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -91,6 +92,10 @@ class BatchLoader {
   // LoaderOptions::kept.
   std::int64_t kept() const;
 
+  // The step of this epoch that begins with the first unused sample, after `steps` steps of another global
+  // batch; nullopt if none begins there.
+  std::optional<std::int64_t> step_after(std::int64_t epoch, std::int64_t steps,
+                                         std::int64_t global_batch) const;
   // Moves to the first micro-batch of a step of an epoch and drops prefetched batches. A new loader is at
   // (0, 0).
   void seek(std::int64_t epoch, std::int64_t step);

@@ -41,9 +41,21 @@ void StateWriter::tensor(const StateTensor& tensor, StateScope scope) {
     throw DataError(fmt::format("the saved state has \"{}\" with the shape {}, expected {}", tensor.name,
                                 to_string(piece->shape), to_string(tensor.layout.shape())));
   }
+  used_.insert(piece);
   grow_staging(staging_, tensor, stream_.device());
   write_plain(backend_for(stream_.device()), stream_, tensor, piece->values, staging_);
   stream_.synchronize();
+}
+
+std::vector<std::string> StateWriter::unused(StateScope scope) const {
+  std::vector<std::string> names;
+  for (const StateCopy::Tensor& tensor : copy_.tensors)
+    if (tensor.scope == scope && !used_.contains(&tensor)) names.push_back(tensor.name);
+  return names;
+}
+
+bool StateWriter::has_value(const std::string& name, StateScope scope) const {
+  return find_piece(copy_.values, name, scope) != nullptr;
 }
 
 void StateWriter::value(const std::string& name, StateScope scope, StateValue value) {

@@ -4,6 +4,7 @@
 // owners' layouts and devices.
 #pragma once
 
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -59,13 +60,18 @@ class StateWriter final : public StateVisitor {
   StateWriter(Device device, const StateCopy& copy) : stream_(device, StreamUse::compute), copy_(copy) {}
 
   bool writes() const override { return true; }
+  bool has_value(const std::string& name, StateScope scope) const override;
   void tensor(const StateTensor& tensor, StateScope scope) override;
   void value(const std::string& name, StateScope scope, StateValue value) override;
+
+  // Names of the copy's tensors of this scope that nothing has visited.
+  std::vector<std::string> unused(StateScope scope) const;
 
  private:
   Stream stream_;
   Buffer staging_;
   const StateCopy& copy_;
+  std::set<const StateCopy::Tensor*> used_;
 };
 
 }  // namespace lockstep

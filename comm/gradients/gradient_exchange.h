@@ -45,6 +45,13 @@ struct ExchangeState {
   Tensor memory;
   bool unsent = false;  // a part of gradients that is added to a later step
   OnOtherRanks on_other_ranks = OnOtherRanks::sum;
+
+  StateTensor tensor() const {
+    return {.name = name,
+            .layout = Layout(memory.shape, DType::f32),
+            .value = static_cast<float*>(memory.data),
+            .elements = memory.shape.elements()};
+  }
 };
 
 // The factors of a step's gradients, in device memory. The addresses stay the same; the values are the

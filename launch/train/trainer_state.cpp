@@ -35,21 +35,17 @@ void Trainer::visit_state(StateVisitor& visitor) {
   train_.seek(position_.epoch, position_.epoch_step);
 }
 
-// Visits the choice of codecs first, because it determines the exchange's state.
+void Trainer::visit_codecs(StateVisitor& visitor) {
+  if (!codec_trial_) return;
+  const auto by_bucket =
+      codec_trial_->visit_state(visitor, parts_.network.parameters(), parts_.buckets.plan());
+  if (by_bucket) change_codecs(*by_bucket);
+}
+
 void Trainer::visit_exchange(StateVisitor& visitor) {
-  if (codec_trial_) {
-    const auto by_bucket =
-        codec_trial_->visit_state(visitor, parts_.network.parameters(), parts_.buckets.plan());
-    if (by_bucket) change_codecs(*by_bucket);
-  }
-  for (const ExchangeState& state : parts_.buckets.exchange().state()) {
-    const std::int64_t elements = state.memory.shape.elements();
-    visitor.tensor({.name = state.name,
-                    .layout = Layout(state.memory.shape, DType::f32),
-                    .value = static_cast<float*>(state.memory.data),
-                    .elements = elements},
-                   state.scope);
-  }
+  visit_codecs(visitor);
+  for (const ExchangeState& state : parts_.buckets.exchange().state())
+    visitor.tensor(state.tensor(), state.scope);
 }
 
 void Trainer::visit_position(StateVisitor& visitor) {
@@ -66,8 +62,7 @@ void Trainer::visit_position(StateVisitor& visitor) {
   }
   constexpr std::int64_t kMostEpochs = std::numeric_limits<decltype(SampleId::epoch)>::max();
   if (position_.epoch < 0 || position_.epoch > kMostEpochs || position_.epoch_step < 0 ||
-      position_.epoch_step > parts_.train.steps_in_epoch(position_.epoch) ||
-      position_.step < position_.epoch_step) {
+      position_.epoch_step > parts_.train.steps_in_epoch(position_.epoch) || position_.step < 0) {
     throw DataError(
         fmt::format("the saved state has an impossible position: step {} of epoch {} after {} steps in all",
                     position_.epoch_step, position_.epoch + 1, position_.step));

@@ -357,6 +357,26 @@ TEST(BatchLoader, ResumesOnAnotherNumberOfRanks) {
   EXPECT_EQ(one_step(8, 1), alone);
 }
 
+TEST(BatchLoader, AnotherGlobalBatchBeginsAtTheFirstUnusedSample) {
+  const NumberedDataset dataset(103);
+  const auto after = [&](Tail tail, std::int64_t batch, std::int64_t epoch, std::int64_t steps,
+                         std::int64_t global_batch) {
+    return BatchLoader(dataset, {}, {.batch = batch, .tail = tail})
+        .step_after(epoch, steps, global_batch)
+        .value_or(-1);
+  };
+  EXPECT_EQ(after(Tail::drop, 8, 3, 10, 4), 5);
+  EXPECT_EQ(after(Tail::drop, 8, 3, 11, 4), -1);
+  EXPECT_EQ(after(Tail::drop, 4, 3, 5, 8), 10);
+  EXPECT_EQ(after(Tail::drop, 8, 3, 0, 4), 0);
+  EXPECT_EQ(after(Tail::drop, 4, 0, 12, 8), 25) << "the whole epoch is over";
+  EXPECT_EQ(after(Tail::exact, 8, 0, 26, 4), 13) << "the whole epoch is over";
+  // With carried samples, epochs begin at step 25 and 51 of 4 samples, and at step 12 and 25 of 8.
+  EXPECT_EQ(after(Tail::carry, 8, 1, 1, 4), 1);
+  EXPECT_EQ(after(Tail::carry, 8, 1, 2, 4), -1);
+  EXPECT_EQ(after(Tail::carry, 8, 1, 3, 4), 2);
+}
+
 TEST(BatchLoader, ABatchStaysUntouchedUntilTheNextCall) {
   const NumberedDataset dataset(1000);
   BatchLoader loader(dataset, {}, {.batch = 2, .threads = 2, .slots = 2});

@@ -22,37 +22,17 @@ namespace fs = std::filesystem;
 
 // Keys that change only the speed, the paths, the output or the end of a training. train.accumulation and the
 // number of ranks are checked together with train.batch: see require_same_batch().
-constexpr std::string_view kFree[] = {"comm.between_nodes",
-                                      "comm.bucket_mib",
-                                      "comm.cga_cluster_size",
-                                      "comm.check",
-                                      "comm.compress_within_node",
-                                      "comm.cta_policy",
-                                      "comm.ctas_beside_compute",
-                                      "comm.exchange",
-                                      "comm.gradient_memory",
-                                      "comm.kernel_times",
-                                      "comm.max_ctas",
-                                      "comm.min_ctas",
-                                      "comm.nvls_ctas",
-                                      "comm.overlap",
-                                      "comm.priority",
-                                      "comm.timeout",
-                                      "comm.timeout_seconds",
-                                      "comm.traffic_class",
-                                      "data.augment_on",
-                                      "data.loader",
-                                      "data.loader_threads",
-                                      "data.path",
-                                      "data.preload",
-                                      "data.verify",
-                                      "train.accumulation",
-                                      "train.cuda_graph",
-                                      "train.enqueue_every",
-                                      "train.max_skipped_steps",
-                                      "train.recompute",
-                                      "train.threads",
-                                      "train.until_epoch"};
+constexpr std::string_view kFree[] = {
+    "comm.between_nodes",   "comm.bucket_mib",      "comm.cga_cluster_size",
+    "comm.check",           "comm.cta_policy",      "comm.ctas_beside_compute",
+    "comm.exchange",        "comm.gradient_memory", "comm.kernel_times",
+    "comm.max_ctas",        "comm.min_ctas",        "comm.nvls_ctas",
+    "comm.overlap",         "comm.priority",        "comm.timeout",
+    "comm.timeout_seconds", "comm.traffic_class",   "data.augment_on",
+    "data.loader",          "data.loader_threads",  "data.path",
+    "data.preload",         "data.verify",          "train.accumulation",
+    "train.cuda_graph",     "train.enqueue_every",  "train.max_skipped_steps",
+    "train.recompute",      "train.threads",        "train.until_epoch"};
 constexpr std::string_view kFreeSections[] = {"run.", "world.", "kernels.", "profile."};
 
 CheckpointCandidates candidates_for(const Config& config, const ResumeFlags& flags) {
@@ -123,6 +103,21 @@ void require_same_batch(const Manifest& manifest, const Config& config, int rank
                   what, manifest.global_batch / config.loader.batch));
 }
 
+// The state of ranks that train apart, or of gradients under way, belongs to each rank.
+void require_same_ranks(const Manifest& manifest, const Config& config, int ranks) {
+  if (manifest.ranks == ranks) return;
+  const auto refuse = [&](const std::string& setting) {
+    throw ConfigError(
+        fmt::format("the checkpoint is of {}, this job has {}; a training with {} resumes only on the saved "
+                    "number of ranks",
+                    counted(manifest.ranks, "rank"), ranks, setting));
+  };
+  if (config.trainer.average_every > 1)
+    refuse(fmt::format("train.average_every = {}", config.trainer.average_every));
+  if (config.trainer.topology == Topology::ring) refuse("comm.topology = \"ring\"");
+  if (config.gradients.staleness > 0) refuse(fmt::format("train.staleness = {}", config.gradients.staleness));
+}
+
 CheckpointCandidates agreed_candidates(Communicator& host, const Config& config, const ResumeFlags& flags,
                                        const Registry& registry) {
   require_same_flags(host, flags);
@@ -153,6 +148,7 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
   run_agreed(host, [&] {
     require_same_config(saved.manifest, to_toml(config, registry), flags, saved.folder);
     require_same_batch(saved.manifest, config, host.size(), flags);
+    require_same_ranks(saved.manifest, config, host.size());
   });
   const auto in_run_dir = [&] {
     std::error_code error;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,9 @@
 #include "launch/program/mpirun.h"
 #include "launch/program/own_command.h"
 #include "launch/program/version.h"
+#include "launch/train/checkpoint/other_ranks.h"
 #include "launch/train/watch/replicas.h"
+#include "models/state_copy.h"
 
 namespace lockstep {
 namespace {
@@ -53,6 +56,54 @@ void take_saved_threads(const SavedTraining& saved, TrainingSetup& training) {
   training.set_threads(threads);
 }
 
+// A checkpoint within an epoch, of another global batch: the epoch continues at the same sample.
+void take_place_in_epoch(const SavedTraining& saved, const BatchLoader& loader, StateCopy& state) {
+  const std::int64_t before = saved.manifest.global_batch, now = loader.global_batch();
+  const auto place = std::ranges::find(state.values, "train.epoch_step", &StateCopy::Value::name);
+  if (before == now || place == state.values.end()) return;
+  auto* const step = std::get_if<std::int64_t>(&place->value);
+  if (step == nullptr) return;
+  const auto same = loader.step_after(saved.number("train.epoch"), *step, before);
+  if (!same)
+    throw ConfigError(
+        fmt::format("{} stands in epoch {} after {} steps of {} samples, where no step of {} samples begins; "
+                    "resume with the saved number of samples per step, or from the end of an epoch",
+                    saved.folder.string(), saved.number("train.epoch") + 1, *step, before, now));
+  *step = *same;
+}
+
+// Gives the gradient exchange its state, which is named after the ranges of elements that a rank has. They
+// depend on the ranks, their nodes and the buckets. Collective.
+void take_exchange(const SavedTraining& saved, Communicator& host, TrainingSetup& training,
+                   StateCopy& state) {
+  const std::vector<ExchangeState> mine = training.buckets().exchange().state();
+  const auto is_in = [](const std::vector<StateCopy::Tensor>& tensors, const ExchangeState& piece) {
+    return std::ranges::any_of(tensors, [&](const StateCopy::Tensor& tensor) {
+      return tensor.name == piece.name && tensor.scope == piece.scope && tensor.shape == piece.memory.shape;
+    });
+  };
+  const bool lacks =
+      !std::ranges::all_of(mine, [&](const ExchangeState& piece) { return is_in(state.tensors, piece); });
+  if (first_rank_where(host, lacks) < 0) return;
+  MergedExchange merged = saved.exchange;
+  if (saved.manifest.ranks == host.size())
+    run_agreed(host, [&] { merged = merged_exchange(saved.folder, saved.manifest); });
+  std::vector<StateCopy::Tensor> dealt;
+  if (!merged.empty()) dealt = deal(merged, mine, host);
+  std::erase_if(state.tensors, [&](const StateCopy::Tensor& tensor) {
+    return tensor.scope == StateScope::per_rank && merged.contains(base_of(tensor.name));
+  });
+  StateReader initial(training.network().device());
+  for (const ExchangeState& piece : mine)
+    if (!is_in(dealt, piece)) initial.tensor(piece.tensor(), piece.scope);
+  if (first_rank_where(host, !initial.copy().tensors.empty()) >= 0)
+    log::shared_warning(
+        "the checkpoint has no state for some codecs of this training, which start as in a new training{}",
+        initial.copy().tensors.empty() ? "" : fmt::format(" ({})", initial.copy().tensors.front().name));
+  std::ranges::move(dealt, std::back_inserter(state.tensors));
+  std::ranges::move(initial.copy().tensors, std::back_inserter(state.tensors));
+}
+
 }  // namespace
 
 void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host,
@@ -67,18 +118,29 @@ void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicat
     }
   });
   StateCopy state = saved.state;
-  if (saved.manifest.ranks != host.size()) {
+  run_agreed(host, [&] { take_place_in_epoch(saved, training.train_loader(), state); });
+  if (saved.manifest.ranks != host.size())
     log::info("the checkpoint has {}, training resumes with {}: the same samples in the same order",
               counted(saved.manifest.ranks, "rank"), host.size());
-    const std::vector<ExchangeState> mine = training.buckets().exchange().state();
-    if (!saved.exchange.empty())
-      std::ranges::move(deal(saved.exchange, mine, host), std::back_inserter(state.tensors));
-  }
+  run_agreed(host, [&] {
+    StateWriter writer(training.network().device(), state);
+    trainer.visit_codecs(writer);
+  });
+  take_exchange(saved, host, training, state);
+  std::string dropped;
   run_agreed(host, [&] {
     StateWriter writer(training.network().device(), state);
     trainer.visit_state(writer);
+    const std::vector<std::string> unused = writer.unused(StateScope::per_rank);
+    if (!unused.empty()) dropped = unused.front();
     if (saved.manifest.ranks == host.size()) take_saved_threads(saved, training);
   });
+  if (first_rank_where(host, !dropped.empty()) >= 0)
+    log::shared_warning(
+        "saved state of the gradient exchange, such as gradients that a codec has not sent yet{}, has no "
+        "place "
+        "in this training and is dropped",
+        dropped.empty() ? "" : fmt::format(" ({})", dropped));
 }
 
 void tell_changed_rate(const SavedTraining& saved, const TrainingSetup& training, const Registry& registry) {

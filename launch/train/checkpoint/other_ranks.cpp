@@ -145,6 +145,8 @@ double saved_total(const MergedExchange& merged,
 
 }  // namespace
 
+std::string base_of(const std::string& name) { return piece_name(name).base; }
+
 void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces) {
   for (const StateCopy::Tensor& tensor : pieces) {
     const PieceName name = piece_name(tensor.name);
@@ -164,6 +166,29 @@ void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces) {
   }
 }
 
+namespace {
+
+// Takes the tensors that have a shared one of their name and shape to the front; merges the others.
+std::span<StateCopy::Tensor> merge_unshared(MergedExchange& merged, const StateCopy& shared, StateCopy& own) {
+  const auto others = std::stable_partition(own.tensors.begin(), own.tensors.end(), [&](const auto& tensor) {
+    return has_shared_tensor(shared, tensor);
+  });
+  merge(merged, std::span(others, own.tensors.end()));
+  return std::span(own.tensors.begin(), others);
+}
+
+}  // namespace
+
+MergedExchange merged_exchange(const std::filesystem::path& folder, const Manifest& manifest) {
+  MergedExchange merged;
+  const StateCopy shared = read_shard(folder, manifest.files.front());
+  for (std::size_t file = 1; file < manifest.files.size(); ++file) {
+    StateCopy own = read_shard(folder, manifest.files[file]);
+    merge_unshared(merged, shared, own);
+  }
+  return merged;
+}
+
 RankState state_for(const std::filesystem::path& folder, const Manifest& manifest, int rank, int ranks) {
   RankState result{.state = read_shard(folder, manifest.files.front()), .exchange = {}};
   StateCopy& state = result.state;
@@ -177,11 +202,7 @@ RankState state_for(const std::filesystem::path& folder, const Manifest& manifes
   std::vector<StateCopy::Value> epoch;
   for (std::size_t file = 1; file < manifest.files.size(); ++file) {
     StateCopy own = read_shard(folder, manifest.files[file]);
-    const auto others =
-        std::stable_partition(own.tensors.begin(), own.tensors.end(),
-                              [&](const auto& tensor) { return has_shared_tensor(state, tensor); });
-    for (auto each = own.tensors.begin(); each != others; ++each) means.add(*each);
-    merge(result.exchange, std::span(others, own.tensors.end()));
+    for (const StateCopy::Tensor& tensor : merge_unshared(result.exchange, state, own)) means.add(tensor);
     merge_values(epoch, own.values, rank == 0);
   }
   means.append_to(manifest.ranks, state.tensors);
@@ -199,29 +220,25 @@ std::vector<StateCopy::Tensor> deal(const MergedExchange& merged, std::span<cons
       const PieceName name = piece_name(piece.name);
       const auto elements = static_cast<std::size_t>(piece.memory.shape.elements());
       const auto found = merged.find(name.base);
-      StateCopy::Tensor& tensor = dealt.emplace_back();
-      tensor.name = piece.name;
-      tensor.scope = piece.scope;
-      tensor.shape = piece.memory.shape;
-      const auto missing = [&] {
-        return DataError(fmt::format("the checkpoint has no \"{}\", which {} need{}", piece.name,
-                                     counted(host.size(), "rank"), host.size() == 1 ? "s" : ""));
-      };
+      StateCopy::Tensor tensor{
+          .name = piece.name, .scope = piece.scope, .shape = piece.memory.shape, .values = {}};
       if (piece.on_other_ranks == OnOtherRanks::same) {
         const MergedPiece* of = found != merged.end() && !found->second.first.empty()
                                     ? &found->second
                                     : of_same_kind(merged, name.base);
-        if (of == nullptr || of->first.size() != elements) throw missing();
+        if (of == nullptr || of->first.size() != elements) continue;
         tensor.values = of->first;
+        dealt.push_back(std::move(tensor));
         continue;
       }
       const auto begin = static_cast<std::size_t>(name.range ? name.range->begin : 0);
-      if (found == merged.end() || begin + elements > found->second.sum.size()) throw missing();
+      if (found == merged.end() || begin + elements > found->second.sum.size()) continue;
       for (std::size_t i = begin; i < begin + elements; ++i) {
         const double part = found->second.sum[i] / holders.at(name.base)[i];
         tensor.values.push_back(static_cast<float>(part));
         total += static_cast<double>(tensor.values.back());
       }
+      dealt.push_back(std::move(tensor));
     }
   });
   const std::vector<double> totals = gather_values(host, total);

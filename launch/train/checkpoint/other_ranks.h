@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Restores a training on a different number of ranks than it was saved with. Shared state is restored
+// Restores a training on a different number of ranks than it was saved with, or gradient exchanges that
+// divide their state differently: on other nodes, or with other buckets. Shared state is restored
 // unchanged. State of each rank is merged:
 // - Loss totals of the epoch are added up over the saved ranks, and rank 0 gets the sum.
 // - Tensors with a shared tensor of the same name and shape, such as running statistics, become the mean over
@@ -38,11 +39,17 @@ struct RankState {
 // Throws DataError, IoError.
 RankState state_for(const std::filesystem::path& folder, const Manifest& manifest, int rank, int ranks);
 
+// "conv1.weight.residual" of "conv1.weight.residual[256:512]": the key of MergedExchange.
+std::string base_of(const std::string& name);
+
 // Adds the pieces of one saved rank.
 void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces);
 
-// Collective over host memory. The tensors with which this rank's exchange starts, named as in `mine`. Logs
-// the sum before and after. Throws an agreed DataError for a piece that was not saved.
+// The pieces of all saved ranks. Throws DataError, IoError.
+MergedExchange merged_exchange(const std::filesystem::path& folder, const Manifest& manifest);
+
+// Collective over host memory. The tensors with which this rank's exchange starts, named as in `mine`,
+// without those that were not saved. Logs the sum before and after.
 std::vector<StateCopy::Tensor> deal(const MergedExchange& merged, std::span<const ExchangeState> mine,
                                     Communicator& host);
 

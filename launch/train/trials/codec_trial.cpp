@@ -16,6 +16,8 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kDecided = "train.codec_decided";
+
 // Fraction of the shortest step that a lossier codec must gain to be preferred.
 constexpr double kNegligible = 0.01;
 // Fraction of a core that messages take during backward on a CPU, which copies them. Measured with resnet18
@@ -183,7 +185,12 @@ CodecTrial::Choice CodecTrial::visit_state(StateVisitor& visitor, std::span<cons
   const std::span<const ExchangeChoice> choices = exchange_.choices();
   std::vector<int> by_bucket(buckets_.size(), static_cast<int>(choices.size()));
   std::int64_t decided = decided_ ? 1 : 0;
-  visitor.value("train.codec_decided", StateScope::replicated, &decided);
+  // Saved where there was nothing to choose, such as on a single node.
+  if (!visitor.has_value(kDecided, StateScope::replicated)) {
+    start(false);
+    return std::vector<int>(buckets_.size(), 0);
+  }
+  visitor.value(kDecided, StateScope::replicated, &decided);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::size_t bucket = plan.bucket_of(i);
     std::int64_t place = place_of(choices[static_cast<std::size_t>(exchange_.chosen()[bucket])]);

@@ -330,7 +330,7 @@ TEST(ContinuedTraining, RestoresTheChosenCodecs) {
         const auto begin = [](Objects& objects) {
           for (int step = 0; step < 3; ++step) objects.trainer().step();
           std::vector<int> by_bucket;
-          for (int i = 0; i < std::ssize(objects.buckets().buckets()); ++i) by_bucket.push_back((i + 1) % 4);
+          for (int i = 0; i < std::ssize(objects.buckets().buckets()); ++i) by_bucket.push_back((i + 2) % 4);
           objects.trainer().choose_codecs(by_bucket);
           return by_bucket;
         };
@@ -354,6 +354,27 @@ TEST(ContinuedTraining, RestoresTheChosenCodecs) {
         EXPECT_EQ(second.state_digest(), whole.state_digest());
         const std::vector<std::string> digests = gather_texts(communicator, whole.state_digest());
         EXPECT_EQ(digests.front(), digests.back());
+
+        // The choice alone determines the state of the exchange, which a resume on other ranks merges first.
+        Objects chooses(communicator, dataset, kSteps, 3, options);
+        StateWriter writer({}, saved);
+        chooses.trainer().visit_codecs(writer);
+        const auto names = [](Objects& objects) {
+          std::vector<std::string> all;
+          for (const ExchangeState& state : objects.buckets().exchange().state()) all.push_back(state.name);
+          return all;
+        };
+        EXPECT_FALSE(names(whole).empty());
+        EXPECT_EQ(names(chooses), names(whole));
+
+        // Saved on one node, where there is nothing to choose.
+        StateCopy of_one_node = saved;
+        std::erase_if(of_one_node.values, [](const StateCopy::Value& value) {
+          return value.name == "train.codec_decided" || value.name.ends_with(".codec");
+        });
+        Objects begins(communicator, dataset, kSteps, 3, options);
+        begins.go_on_from(of_one_node);
+        EXPECT_EQ(std::get<std::int64_t>(value_of(begins.state(), "train.codec_decided").value), 0);
 
         // With fewer candidates the saved choice may be invalid, so the trial starts again.
         options.codecs.candidates = {{.kind = &kBf16Codec}};

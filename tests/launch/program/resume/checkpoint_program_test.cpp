@@ -220,6 +220,76 @@ TEST(Checkpoints, ResumeWithTheSameSamplesOnAnotherNumberOfRanks) {
   EXPECT_NEAR(line["train_loss"].get<double>(), metrics["train_loss"].get<double>(), 1e-3);
 }
 
+// Within an epoch of 512 samples: the first sample that was not used comes next.
+TEST(Checkpoints, AnotherGlobalBatchContinuesTheEpochAtTheSameSample) {
+  const auto ends = [](int steps, int accumulation, int other) {
+    const Workplace workplace("batches");
+    const auto settings = [&](int stop, int each) {
+      return saving(stop, {"train.epochs=1", fmt::format("train.accumulation={}", each)});
+    };
+    EXPECT_EQ(run_ranks(1, workplace.train(settings(steps, accumulation))).exit_code, 0);
+    const ProgramResult result = go_on(workplace, 1, settings(0, other), "--resume-with train.accumulation");
+    if (result.exit_code != 0) {
+      expect_failure(result, exit_code::config, {"epoch 1", fmt::format("{} steps", steps), "16 samples"});
+      return -1;
+    }
+    return last_metrics_of(workplace.path("run")).at("steps").get<int>();
+  };
+  EXPECT_EQ(ends(10, 1, 2), 10 + 32 - 5);
+  EXPECT_EQ(ends(5, 2, 1), 5 + 64 - 10);
+  EXPECT_EQ(ends(40, 1, 2), 40 + 32 - 20) << "more steps than the epoch has now";
+  EXPECT_EQ(ends(11, 1, 2), -1) << "no step of 16 samples begins after 88";
+}
+
+// The state belongs to each rank.
+TEST(Checkpoints, RanksThatTrainApartResumeOnlyOnTheirNumber) {
+  for (const std::string setting : {"train.average_every=4", "train.staleness=1", "comm.topology=ring"}) {
+    const Workplace workplace("apart");
+    // On a ring checkpoints are saved after epochs only.
+    const auto settings = [&](int steps) {
+      return saving(steps, {setting, "run.checkpoint_every=0", "run.checkpoint_minutes=1000"});
+    };
+    ASSERT_EQ(run_ranks(4, workplace.train(settings(10))).exit_code, 0) << setting;
+    const std::string metrics = text_of(workplace.path("run/metrics.jsonl"));
+    const ProgramResult two = go_on(workplace, 2, settings(20), "--resume-size any");
+    expect_failure(two, exit_code::config, {"4 ranks", setting.substr(0, setting.find('='))});
+    EXPECT_EQ(text_of(workplace.path("run/metrics.jsonl")), metrics);
+    const ProgramResult four = go_on(workplace, 4, settings(20));
+    EXPECT_EQ(four.exit_code, 0) << four.output;
+  }
+}
+
+// Other buckets divide a codec's state differently; a codec may also have none in the checkpoint.
+TEST(Checkpoints, CodecsResumeWithOtherBuckets) {
+  const Workplace workplace("buckets");
+  const Settings codec = {"comm.codec=int8", "comm.compress_within_node=true"};
+  const auto with = [&](const std::string& setting) {
+    Settings all = codec;
+    all.push_back(setting);
+    return saving(20, all);
+  };
+  ASSERT_EQ(run_ranks(2, workplace.train(saving(10, codec))).exit_code, 0);
+  const ProgramResult other = go_on(workplace, 2, with("comm.bucket_mib=[0.001, 0.01, 0.001]"));
+  ASSERT_EQ(other.exit_code, 0) << other.output;
+  std::vector<double> sums;
+  for (const double number : numbers_named_in(lines_naming(other.output, "info", "unsent")))
+    if (number != std::floor(number)) sums.push_back(number);
+  ASSERT_EQ(sums.size(), 2u) << other.output;
+  EXPECT_NEAR(sums[1], sums[0], 1e-4 * std::abs(sums[0]) + 1e-6) << other.output;
+
+  const Workplace dense("dense");
+  ASSERT_EQ(run_ranks(2, dense.train(saving(10, {"comm.codec=int8"}))).exit_code, 0);
+  expect_failure(go_on(dense, 2, saving(20, codec)), exit_code::config,
+                 {"--resume-with comm.compress_within_node"});
+  const ProgramResult begun = go_on(dense, 2, saving(20, codec), "--resume-with comm.compress_within_node");
+  EXPECT_EQ(begun.exit_code, 0) << begun.output;
+  EXPECT_EQ(count(lines_naming(begun.output, "warning"), "residual"), 1) << begun.output;
+  const ProgramResult back =
+      go_on(dense, 2, saving(30, {"comm.codec=int8"}), "--resume-with comm.compress_within_node");
+  EXPECT_EQ(back.exit_code, 0) << back.output;
+  EXPECT_EQ(count(lines_naming(back.output, "warning"), "residual"), 1) << back.output;
+}
+
 // One command on the available number of ranks: 4, then 2, then 4 again.
 TEST(Checkpoints, ResumeOnAnyNumberOfRanksIfAllowed) {
   const Workplace workplace("resized");
