@@ -260,10 +260,10 @@ nlohmann::json measure_report(const GuardOptions& o, Communicator& communicator,
     norms.push_back(milliseconds_from(begin));
     begin = now_ns();
     StepLine line = series.take({.epoch_step = (round + 1) * kStepsToLine,
+                                 .samples = (round + 1) * kStepsToLine * o.batch,
                                  .account = {},
                                  .without_core_seconds = backend.seconds_without_core(0),
-                                 .losses = {}},
-                                o.batch);
+                                 .losses = {}});
     line.step = (round + 1) * kStepsToLine;
     report.series(line);
     lines.push_back(milliseconds_from(begin));

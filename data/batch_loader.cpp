@@ -432,6 +432,11 @@ std::int64_t BatchLoader::last_batch_samples() const {
   return state_->options.tail == Tail::exact ? state_->tail_samples() : 0;
 }
 
+std::int64_t BatchLoader::samples_in(std::int64_t first, std::int64_t end) const {
+  const bool has_short = last_batch_samples() > 0 && first < end && end == steps_in_epoch(0);
+  return (end - first) * global_batch() - (has_short ? global_batch() - last_batch_samples() : 0);
+}
+
 std::size_t BatchLoader::batch_bytes() const { return state_->ring.front().memory.bytes(); }
 std::size_t BatchLoader::gathered_bytes() const {
   return state_->on_device ? bytes_of_images(state_->options, state_->dataset.image_shape()) : 0;

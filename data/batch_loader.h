@@ -80,6 +80,8 @@ class BatchLoader {
   std::int64_t repeated_samples() const;
   // Samples of each epoch's last global batch if that is short (Tail::exact); else 0.
   std::int64_t last_batch_samples() const;
+  // Samples of the steps [first, end) of an epoch, on all ranks; less than full batches if the last is short.
+  std::int64_t samples_in(std::int64_t first, std::int64_t end) const;
   // Bytes of one slot, and of all slots (memory_bytes()). A batch is contiguous in its slot and begins with
   // the images, or with the labels if the images are in the device's memory.
   std::size_t batch_bytes() const;

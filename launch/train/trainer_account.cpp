@@ -49,6 +49,7 @@ double Trainer::compute_without_core() {
 // The losses of a new epoch begin when its first step is settled.
 StepTotals Trainer::totals() {
   return {.epoch_step = position_.epoch_step,
+          .samples = parts_.train.samples_in(0, position_.epoch_step),
           .account = clock_.so_far(),
           .without_core_seconds = compute_without_core(),
           .loader_seconds = parts_.train.processor_seconds(),
@@ -86,7 +87,7 @@ Trainer::EpochRun Trainer::begin_run() {
 double Trainer::samples_per_second(const EpochRun& run) const {
   const std::int64_t steps =
       in_lockstep() ? settled_.steps - run.settled_before : position_.epoch_step - run.first_step;
-  return static_cast<double>(steps * parts_.train.global_batch()) /
+  return static_cast<double>(parts_.train.samples_in(run.first_step, run.first_step + steps)) /
          (seconds_between(run.begin_ns, now_ns()) - run.pause_seconds);
 }
 
@@ -94,6 +95,7 @@ EpochRecord Trainer::record_of(const EpochRun& run) {
   EpochRecord record{.epoch = position_.epoch + 1,
                      .step = position_.step,
                      .steps = position_.epoch_step - run.first_step,
+                     .samples = parts_.train.samples_in(run.first_step, position_.epoch_step),
                      .learning_rate = schedule_.at(position_.step - 1),
                      .samples_per_second = samples_per_second(run),
                      .train_seconds = seconds_between(run.begin_ns, now_ns()) - run.pause_seconds,

@@ -377,6 +377,17 @@ TEST(BatchLoader, AnotherGlobalBatchBeginsAtTheFirstUnusedSample) {
   EXPECT_EQ(after(Tail::carry, 8, 1, 3, 4), 2);
 }
 
+TEST(BatchLoader, CountsTheSamplesOfAShortLastBatch) {
+  const NumberedDataset dataset(103);
+  const BatchLoader exact(dataset, {}, {.batch = 8, .tail = Tail::exact}),
+      drop(dataset, {}, {.batch = 8, .tail = Tail::drop});
+  EXPECT_EQ(exact.samples_in(0, 13), 103);
+  EXPECT_EQ(exact.samples_in(12, 13), 7);
+  EXPECT_EQ(exact.samples_in(3, 12), 72);
+  EXPECT_EQ(exact.samples_in(13, 13), 0);
+  EXPECT_EQ(drop.samples_in(0, 12), 96);
+}
+
 TEST(BatchLoader, ABatchStaysUntouchedUntilTheNextCall) {
   const NumberedDataset dataset(1000);
   BatchLoader loader(dataset, {}, {.batch = 2, .threads = 2, .slots = 2});

@@ -47,7 +47,7 @@ std::optional<MoreRanks> more_ranks(const TrainedEpoch& epoch, const RanksNow& n
   const std::string begin = fmt::format("busy {:.0f} %: settings can gain little more; {} ranks {}",
                                         100 * epoch.busy, more.ranks, place_of(now));
   if (now.ranks == 1) {
-    const double backward = epoch.backward / epoch.steps;
+    const double backward = epoch.backward / epoch.steps / static_cast<double>(epoch.accumulation);
     more.text = fmt::format(
         "{}: up to {:.0f} samples/s (+100 %) if the {} MB of a step's gradients are exchanged at {} "
         "MB/s or more, during a backward pass of {} ms",

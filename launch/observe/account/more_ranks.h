@@ -25,8 +25,9 @@ struct TrainedEpoch {
   double busy = 0;  // the mean over ranks
   double samples_per_second = 0;
   double steps = 0;
-  double seconds = 0;                                 // duration of its steps
-  double backward = 0;                                // rank 0's, in its steps
+  double seconds = 0;             // duration of its steps
+  double backward = 0;            // rank 0's, in its steps
+  std::int64_t accumulation = 1;  // micro-batches of a step; gradients are sent during the last one
   const EpochCommunication* communication = nullptr;  // with several ranks; null: not known
 };
 

@@ -13,12 +13,12 @@ StepSeries::StepSeries(std::int64_t every, const StepTotals& begin)
   CHECK(every > 0, "the interval of lines is {} steps", every);
 }
 
-StepLine StepSeries::take(const StepTotals& totals, std::int64_t global_batch) {
+StepLine StepSeries::take(const StepTotals& totals) {
   const std::int64_t now = now_ns();
   const double seconds = seconds_between(last_ns_, now);
   StepLine line{.steps = totals.epoch_step - last_.epoch_step};
   line.loss = (totals.losses.loss - last_.losses.loss) / (totals.losses.weight - last_.losses.weight);
-  line.samples_per_second = static_cast<double>(line.steps * global_batch) / seconds;
+  line.samples_per_second = static_cast<double>(totals.samples - last_.samples) / seconds;
   line.account = totals.account - last_.account;
   // On a GPU, adds the time outside of its steps.
   line.account[Phase::rest] = std::max(line.account[Phase::rest], seconds - line.account.total());

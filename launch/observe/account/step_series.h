@@ -48,7 +48,7 @@ class StepSeries {
   // True if there were steps since the last line.
   bool open(std::int64_t epoch_step) const { return epoch_step > last_.epoch_step; }
   // Fills in all but epoch, step, learning rate and loss scale, which the caller sets.
-  StepLine take(const StepTotals& totals, std::int64_t global_batch);
+  StepLine take(const StepTotals& totals);
 
  private:
   std::int64_t every_;

@@ -70,7 +70,7 @@ bool ProgressPublisher::window_is_over(const RankProgress& progress, std::int64_
 
 void ProgressPublisher::close_window(RankProgress& progress, std::int64_t now) {
   const StepTotals totals = trainer_.totals();
-  const StepLine line = window_->take(totals, global_batch_);
+  const StepLine line = window_->take(totals);
   progress.window_steps = line.steps;
   progress.window_step = progress.step;
   progress.window_ns = window_begin_ns_ = now;

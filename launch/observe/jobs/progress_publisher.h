@@ -17,9 +17,8 @@ namespace lockstep {
 class ProgressPublisher final : public TrainingObserver {
  public:
   // attainable: samples per second of all ranks, see measure_attainable(). References outlive this.
-  ProgressPublisher(Trainer& trainer, ShownRank& shown, std::int64_t global_batch,
-                    std::optional<double> attainable)
-      : trainer_(trainer), shown_(shown), global_batch_(global_batch), attainable_(attainable) {}
+  ProgressPublisher(Trainer& trainer, ShownRank& shown, std::optional<double> attainable)
+      : trainer_(trainer), shown_(shown), attainable_(attainable) {}
 
   void before_step() override;
   void step_done(const StepRecord& record) override;
@@ -37,7 +36,6 @@ class ProgressPublisher final : public TrainingObserver {
 
   Trainer& trainer_;
   ShownRank& shown_;
-  std::int64_t global_batch_;
   std::optional<double> attainable_;
   std::optional<StepSeries> window_;  // null between epochs
   std::int64_t window_begin_ns_ = 0;

@@ -30,7 +30,7 @@ void EpochReporter::epoch_trained(const EpochRecord& record) {
                 static_cast<double>(epoch_.busy_by_rank.size());
   epoch_.resident_bytes_by_rank = gather_values(host_, resident_bytes());
   epoch_.device_memory = device_memory_use(trainer_.device());
-  if (options_.device) epoch_.device = options_.device(record.steps * options_.global_batch);
+  if (options_.device) epoch_.device = options_.device(record.samples);
   if (options_.attainable) epoch_.peak = peak_share(record.samples_per_second, *options_.attainable);
   if (record.ledger) add_communication(record);
   if (!trainer_.in_lockstep()) return;
@@ -39,6 +39,7 @@ void EpochReporter::epoch_trained(const EpochRecord& record) {
                                   .steps = static_cast<double>(record.steps),
                                   .seconds = record.train_seconds,
                                   .backward = record.account[Phase::backward],
+                                  .accumulation = options_.accumulation,
                                   .communication = epoch_.communication ? &*epoch_.communication : nullptr},
                                  options_.ranks);
 }
@@ -80,7 +81,7 @@ void SeriesReporter::steps_over() {
 
 void SeriesReporter::write() {
   const LastStep last = trainer_.last_step();
-  StepLine line = series_->take(trainer_.totals(), global_batch_);
+  StepLine line = series_->take(trainer_.totals());
   line.epoch = last_.epoch;
   line.step = trainer_.steps();
   line.learning_rate = last.learning_rate;

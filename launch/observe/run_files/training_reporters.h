@@ -28,7 +28,6 @@ class EpochReporter final : public TrainingObserver {
     AdviceContext advice;  // without measurements, which this fills in
     RanksNow ranks;
     std::int64_t accumulation = 1;
-    std::int64_t global_batch = 1;
     std::optional<double> attainable;  // samples per second of all ranks: see measure_attainable()
     // Collective; called after the steps of an epoch with their number of samples. Returns
     // EpochReport::device. Null: no monitor.
@@ -59,13 +58,8 @@ class EpochReporter final : public TrainingObserver {
 class SeriesReporter final : public TrainingObserver {
  public:
   // every: run.log_every > 0. trainer and report outlive this.
-  SeriesReporter(Trainer& trainer, Report& report, std::int64_t every, std::int64_t global_batch,
-                 std::optional<double> attainable)
-      : trainer_(trainer),
-        report_(report),
-        every_(every),
-        global_batch_(global_batch),
-        attainable_(attainable) {}
+  SeriesReporter(Trainer& trainer, Report& report, std::int64_t every, std::optional<double> attainable)
+      : trainer_(trainer), report_(report), every_(every), attainable_(attainable) {}
 
   void before_step() override;
   void step_done(const StepRecord& record) override;
@@ -77,7 +71,7 @@ class SeriesReporter final : public TrainingObserver {
 
   Trainer& trainer_;
   Report& report_;
-  std::int64_t every_, global_batch_;
+  std::int64_t every_;
   std::optional<double> attainable_;
   std::optional<StepSeries> series_;  // begins with the first step after steps_over()
   StepRecord last_;

@@ -209,7 +209,7 @@ class Observers {
   };
 
   Observers(TrainJob& job, const Command& command, World& world, const Watched& watched) : job_(job) {
-    add<ProgressPublisher>(*job.trainer, *job.shown, global_batch(), attainable_rate(watched));
+    add<ProgressPublisher>(*job.trainer, *job.shown, attainable_rate(watched));
     add_reports(world, watched);
     Communicator& host = *job.communicator;
     add<Injector>(command.own<InjectFlags>().faults, *job.trainer, host, job.config.run_dir);
@@ -231,7 +231,6 @@ class Observers {
     owned_.push_back(std::make_unique<Observer>(std::forward<Arguments>(arguments)...));
     all_.push_back(owned_.back().get());
   }
-  std::int64_t global_batch() const { return job_.training->train_loader().global_batch(); }
   static std::optional<double> attainable_rate(const Watched& watched) {
     return watched.attainable ? std::optional(watched.attainable->samples_per_second) : std::nullopt;
   }
@@ -244,13 +243,12 @@ class Observers {
     const Config& config = job_.config;
     const std::optional<double> attainable = attainable_rate(watched);
     if (config.log_every > 0 && world.rank() == 0)
-      add<SeriesReporter>(*job_.trainer, *job_.report, config.log_every, global_batch(), attainable);
+      add<SeriesReporter>(*job_.trainer, *job_.report, config.log_every, attainable);
     add<EpochReporter>(
         *job_.trainer, job_.training->buckets(), host, *job_.report,
         EpochReporter::Options{.advice = job_.training->advice_context(world),
                                .ranks = ranks_now(*job_.training, world),
                                .accumulation = config.loader.accumulation,
-                               .global_batch = global_batch(),
                                .attainable = attainable,
                                .device = [&host, &config, monitor = watched.monitor](std::int64_t samples) {
                                  const MonitoredEpoch epoch{.sums = take_of_all_nodes(monitor, host),

@@ -25,6 +25,9 @@ TEST(MoreRanks, DoubleTheRateOfOneRankAtMost) {
   expect_parts(more->text, {"2 ranks", "cores", "2000 samples/s", "3 MB", "5 MB/s"});
   EXPECT_EQ(more->text.find("nodes"), std::string::npos) << "this node has enough cores: " << more->text;
   expect_parts(more_ranks(kEpoch, {.on_gpu = true})->text, {"2 ranks", "GPU"});
+  TrainedEpoch accumulates = kEpoch;
+  accumulates.accumulation = 6;
+  expect_parts(more_ranks(accumulates, {.cores = 2, .gradient_bytes = 3e6})->text, {"30 MB/s", "100 ms"});
 }
 
 // One bucket that is final when backward ends. Its sum is completely exposed, and on a ring of 4 ranks takes

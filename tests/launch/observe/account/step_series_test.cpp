@@ -36,7 +36,7 @@ TEST(StepSeries, IsDueAtMultiplesOfTheInterval) {
   EXPECT_TRUE(series.due(23)) << "on a ring a rank may skip step 20";
   EXPECT_FALSE(series.open(7));
   EXPECT_TRUE(series.open(8));
-  series.take({.epoch_step = 23}, 1);
+  series.take({.epoch_step = 23});
   EXPECT_FALSE(series.due(29));
   EXPECT_TRUE(series.due(30));
   EXPECT_FALSE(series.open(23));
@@ -45,14 +45,15 @@ TEST(StepSeries, IsDueAtMultiplesOfTheInterval) {
 TEST(StepSeries, LineCoversTheStepsSinceThePreviousLine) {
   const std::int64_t begin = now_ns();
   StepSeries series(2, {.epoch_step = 4,
+                        .samples = 16,
                         .account = account(1, 2, 1000),
                         .without_core_seconds = 3,
                         .losses = {.loss = 10, .weight = 10}});
   const StepLine line = series.take({.epoch_step = 6,
+                                     .samples = 24,
                                      .account = account(3, 6, 1002),
                                      .without_core_seconds = 4,
-                                     .losses = {.loss = 14, .weight = 18}},
-                                    4);
+                                     .losses = {.loss = 14, .weight = 18}});
   EXPECT_EQ(line.steps, 2);
   EXPECT_DOUBLE_EQ(line.loss, 0.5);
   EXPECT_DOUBLE_EQ(line.account[Phase::forward], 2);
@@ -60,7 +61,7 @@ TEST(StepSeries, LineCoversTheStepsSinceThePreviousLine) {
   EXPECT_DOUBLE_EQ(line.busy, 5.0 / 8);
   EXPECT_GE(line.samples_per_second, 8e9 / static_cast<double>(now_ns() - begin));
   // A line in which no step was settled.
-  EXPECT_TRUE(std::isnan(series.take({.epoch_step = 7, .losses = {.loss = 14, .weight = 18}}, 4).loss));
+  EXPECT_TRUE(std::isnan(series.take({.epoch_step = 7, .losses = {.loss = 14, .weight = 18}}).loss));
 }
 
 // On a GPU only the phases of steps are known.
@@ -68,7 +69,7 @@ TEST(StepSeries, TimeOutsideStepsIsRest) {
   StepSeries series(1, {});
   const std::int64_t begin = now_ns();
   while (now_ns() - begin < 2'000'000) continue;
-  const StepLine line = series.take({.epoch_step = 1, .account = account(0.001, 0, 0)}, 1);
+  const StepLine line = series.take({.epoch_step = 1, .account = account(0.001, 0, 0)});
   EXPECT_DOUBLE_EQ(line.account[Phase::forward], 0.001);
   EXPECT_GE(line.account[Phase::rest], 0.001);
 }
