@@ -180,7 +180,7 @@ void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, 
   std::int64_t last = 0;
   keep_lines(folder / kMetricsFile, [&](const std::string& line) {
     const std::int64_t epoch = metrics_place(line).epoch;
-    const bool keep = epoch == last + 1 && epoch <= epochs + (partial ? 1 : 0);
+    const bool keep = epoch > last && epoch <= epochs + (partial ? 1 : 0);
     if (keep) last = epoch;
     return keep;
   });

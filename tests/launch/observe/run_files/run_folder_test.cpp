@@ -90,6 +90,15 @@ TEST_F(RunFolder, ResumedRunKeepsTheLinesOfSavedEpochs) {
   EXPECT_EQ(text_of("metrics.2.jsonl"), one + two + three);
 }
 
+// A run that was resumed in a new folder, or whose disk was full for an epoch.
+TEST_F(RunFolder, ResumedRunKeepsLinesAfterAGap) {
+  const std::string two = "{\"epoch\":2,\"steps\":10}\n", four = "{\"epoch\":4,\"steps\":20}\n",
+                    five = "{\"epoch\":5,\"steps\":25}\n";
+  write(two + four + five);
+  continue_metrics(folder_, 4, false);
+  EXPECT_EQ(text_of("metrics.jsonl"), two + four);
+}
+
 TEST_F(RunFolder, ResumedRunKeepsTheLinesOfSavedSteps) {
   const std::string five = "{\"epoch\":1,\"step\":5,\"steps\":5}\n", ten = "{\"epoch\":2,\"step\":10}\n",
                     twelve = "{\"epoch\":2,\"step\":12}\n";
