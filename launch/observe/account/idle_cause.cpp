@@ -39,7 +39,7 @@ class IdleTime {
       set(cause, "data.loader", "preload");
     } else if (context_.loader_threads > 0) {
       set(cause, "data.loader_threads", "0");
-    } else if (context_.threads > 1) {
+    } else if (context_.threads > 1 && !context_.on_gpu) {
       set(cause, "train.threads", std::to_string(context_.threads - 1));
       cause.change = "the loader has too few cores: set " + cause.change;
     } else {

@@ -63,6 +63,9 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   EXPECT_EQ(cause_of(data, {.decodes = true}), "data: data.loader=preload");
   EXPECT_EQ(cause_of(data, {.preloads = true, .loader_threads = 1}), "data: data.loader_threads=0");
   expect_parts(cause_of(data, {.threads = 2, .preloads = true}), {"data: ", "train.threads=1"});
+  EXPECT_EQ(cause_of(data, {.on_gpu = true, .threads = 2, .preloads = true}).find("train.threads"),
+            std::string::npos)
+      << "on a GPU no compute thread takes the loader's cores";
   const std::string one_thread = cause_of(data, {.preloads = true});
   expect_parts(one_thread, {"data: ", "ranks"});
   EXPECT_EQ(one_thread.find("train.threads"), std::string::npos) << "a rank has at least one thread";
