@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "core/state.h"
 #include "core/stream.h"
@@ -19,6 +21,8 @@ namespace lockstep {
 
 class WeightAverage {
  public:
+  static constexpr std::string_view kSuffix = ".ema";  // of a parameter's name
+
   // Starts with the network's current parameters; the network must outlive it. decay: see AverageUpdate; in
   // (0, 1).
   WeightAverage(Network& network, double decay);

@@ -145,6 +145,9 @@ class Trainer {
   // Visits only the choice of codecs (comm.codec = "auto"), which determines the state of the exchange.
   // Collective.
   void visit_codecs(StateVisitor& visitor);
+  // Gives the network the running statistics of an evaluation, so that the state that is saved next can be
+  // evaluated. Does not change training. Collective; call between steps.
+  void prepare_to_save();
 
   std::int64_t steps() const { return position_.step; }
   // Call between steps, after finish_steps(), on all ranks alike; null: no observer. On a CPU the observer is

@@ -138,6 +138,13 @@ bool Trainer::pause_to_evaluate(EpochRun& run) {
   return true;
 }
 
+void Trainer::prepare_to_save() {
+  settle_all_but(0);
+  if (const auto failure = end_->share_state(StateUse::checkpoint, position_.step)) stop_not_finite(*failure);
+  average_statistics();
+  stream_.synchronize();
+}
+
 // Averages the evaluation statistics; training's own do not change.
 void Trainer::average_statistics() {
   parts_.network.copy_statistics(stream_);

@@ -35,6 +35,8 @@
 #include "launch/train/checkpoint/saved_training.h"
 #include "launch/train/hold.h"
 #include "launch/train/job_end.h"
+#include "models/state_copy.h"
+#include "models/weight_average.h"
 
 namespace lockstep {
 namespace {
@@ -102,6 +104,17 @@ struct Source {
   ExportFacts facts;
 };
 
+// Replaces the weights by their averages, as evaluations and exports do, if the training keeps them.
+void use_averages(StateCopy& state) {
+  std::map<std::string, const StateCopy::Tensor*> averages;
+  for (const StateCopy::Tensor& tensor : state.tensors)
+    if (tensor.name.ends_with(WeightAverage::kSuffix))
+      averages[tensor.name.substr(0, tensor.name.size() - WeightAverage::kSuffix.size())] = &tensor;
+  for (StateCopy::Tensor& tensor : state.tensors)
+    if (const auto found = averages.find(tensor.name); found != averages.end())
+      tensor.values = found->second->values;
+}
+
 // Collective; errors are agreed.
 Source find_source(const PredictFlags& flags, const Registry& registry, Communicator& host) {
   Source source;
@@ -112,6 +125,7 @@ Source find_source(const PredictFlags& flags, const Registry& registry, Communic
           "--config {}: {} is the folder of a run, which contains its configuration; remove --config",
           flags.config, flags.weights)));
     source.saved = newest_saved(host, flags.weights);
+    use_averages(source.saved->state);
     log::info("using the weights of {}", source.saved->folder.string());
   }
   run_agreed(host, [&] {

@@ -232,6 +232,7 @@ void CheckpointKeeper::begin(std::optional<double> test_accuracy) {
   manifest_.epochs = parts_.trainer.epochs();
   manifest_.partial_line = parts_.trainer.reported_early();
   manifest_.test_accuracy = test_accuracy;
+  parts_.trainer.prepare_to_save();
   snapshot_.take([&](StateVisitor& visitor) {
     parts_.trainer.visit_state(visitor);
     parts_.also(visitor);

@@ -241,6 +241,32 @@ TEST_F(Predicted, RunFolderUsesItsNewestCheckpoint) {
   EXPECT_NE(answers_of((run / "checkpoints/step-000000003").string()), exported);
 }
 
+// A checkpoint within an epoch has running statistics that no evaluation has used, and weights beside their
+// average.
+TEST_F(Predicted, CheckpointsAnswerLikeAnExportOfTheirStep) {
+  const auto answers_of = [&](const std::string& source) {
+    const ProgramResult result = predict(source + " " + test_images() + " --top 3 --set train.threads=1");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    std::string lines;
+    for (const PredictJson& each : json_lines(result)) lines += each.dump() + "\n";
+    return lines;
+  };
+  for (const char* decay : {"0", "0.9"}) {
+    std::string command =
+        "mpirun --oversubscribe --bind-to none -np 2 " + program("lockstep") +
+        " train cifar10_resnet18 --set schedule.name=constant --set train.ema_decay=" + decay;
+    for (const std::string& setting : settings()) command += " --set '" + setting + "'";
+    const std::filesystem::path run = folder_.path() / fmt::format("run_{}", decay);
+    const ProgramResult whole = run_shell(fmt::format(
+        "{} --set run.dir={} --set run.checkpoint_every=2 --set run.keep=9 2>&1", command, run.string()));
+    ASSERT_EQ(whole.exit_code, 0) << whole.output;
+    const ProgramResult two = run_shell(fmt::format(
+        "{} --set run.dir={}_short --set train.steps=2 --export {} 2>&1", command, run.string(), weights()));
+    ASSERT_EQ(two.exit_code, 0) << two.output;
+    EXPECT_EQ(answers_of((run / "checkpoints/step-000000002").string()), answers_of(weights())) << decay;
+  }
+}
+
 TEST_F(Predicted, FileNamesPrintNoEscapeSequences) {
   const std::string name = "\x1b[2J\xc2\x9b\x7f.jpg";
   std::filesystem::copy_file(folder_.path() / fmt::format("test/{}/60.jpg", kClasses[0]),
