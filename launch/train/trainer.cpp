@@ -298,14 +298,16 @@ void Trainer::step() {
 
 // Recording the times of a bucket adds three nodes to a recorded step and costs GPU time. So one replayed
 // step in 16 records them, unless all steps are traced or codecs are compared. The first such step is the
-// third, because the first two are never replayed. The same on every rank.
+// third, because the first two are never replayed. Where only some steps exchange, all are recorded with
+// their times: samples could fall on one kind of step only. The same on every rank.
 StepDetail Trainer::detail() const {
   constexpr std::int64_t kEvery = 16, kFirst = 2;
   if (clock_.observes_layers()) return StepDetail::layers;
   if (!recordings_.records() || traces_) return StepDetail::buckets;
   if (!ledger_) return StepDetail::phases;
-  const bool observed =
-      (codec_trial_ && !codecs_held_ && !codec_trial_->decided()) || position_.enqueued % kEvery == kFirst;
+  const bool observed = end_->kind_of(position_.step) != StepKind::synchronous ||
+                        (codec_trial_ && !codecs_held_ && !codec_trial_->decided()) ||
+                        position_.enqueued % kEvery == kFirst;
   return observed ? StepDetail::buckets : StepDetail::phases;
 }
 

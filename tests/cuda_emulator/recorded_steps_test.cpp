@@ -3,6 +3,7 @@
 // Traffic, records and log of replayed steps. Ranks are threads with one device each.
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <regex>
 #include <string>
 #include <vector>
@@ -36,12 +37,15 @@ struct Ways {
 class StepRecords final : public TrainingObserver {
  public:
   void step_done(const StepRecord& record) override { all.push_back(record); }
+  void epoch_trained(const EpochRecord& record) override { ledger = record.ledger; }
   std::vector<StepRecord> all;
+  std::optional<LedgerSums> ledger;  // of the last epoch
 };
 
 struct Trained {
   Traffic traffic;
   std::vector<StepRecord> records;
+  std::optional<LedgerSums> ledger;
   std::string digest;
 };
 
@@ -74,13 +78,17 @@ Trained train(Communicator& host, bool record, const BucketOptions& bucket_optio
   EXPECT_EQ(trainer.replays_steps(), record);
   EXPECT_EQ(nccl.log().read().size(), nccl.traffic().operations)
       << "the log must contain the collectives of replayed steps";
-  return {.traffic = nccl.traffic(), .records = records.all, .digest = digest(network, *optimizer)};
+  return {.traffic = nccl.traffic(),
+          .records = records.all,
+          .ledger = records.ledger,
+          .digest = digest(network, *optimizer)};
 }
 
 struct Told {
   std::vector<Traffic> traffic = std::vector<Traffic>(kRanks);
   std::vector<std::string> digests = std::vector<std::string>(kRanks);
-  std::vector<StepRecord> records;  // records of rank 0
+  std::vector<StepRecord> records;   // records of rank 0
+  std::optional<LedgerSums> ledger;  // of rank 0
   std::string log;
 };
 
@@ -95,6 +103,7 @@ Told train(bool record, const BucketOptions& buckets = {}, const Ways& ways = {}
         told.traffic[static_cast<std::size_t>(host.rank())] = trained.traffic;
         told.digests[static_cast<std::size_t>(host.rank())] = trained.digest;
         if (host.rank() == 0) told.records = trained.records;
+        if (host.rank() == 0) told.ledger = trained.ledger;
       },
       std::vector<int>{0, 1});
   told.log = testing::internal::GetCapturedStderr();
@@ -134,6 +143,8 @@ TEST(RecordedSteps, LocalSgdSendsTheSameNumberOfBytesAsEagerSteps) {
     const Told synchronous = train(false, buckets);
     EXPECT_EQ(recordings_in(recorded.log), 2) << recorded.log;
     expect_parts(recorded.log, {"local", "averaging"});
+    EXPECT_EQ(eager.ledger.value().without_exchange, 4);
+    EXPECT_EQ(recorded.ledger.value().without_exchange, 4) << "the ledger must contain averaging steps";
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       EXPECT_EQ(recorded.traffic[rank].sent_bytes, eager.traffic[rank].sent_bytes) << "rank " << rank;
       EXPECT_EQ(recorded.traffic[rank].operations, eager.traffic[rank].operations) << "rank " << rank;
