@@ -89,7 +89,8 @@ struct BlockSum {
   float* values = nullptr;
 };
 
-// If *finite is not 0: copies from to to and increases *steps (null: not counted). Otherwise does nothing.
+// If *finite is not 0, or finite is null: copies from to to and increases *steps (null: not counted).
+// Otherwise does nothing.
 struct Keep {
   const std::int32_t* finite = nullptr;
   std::int64_t count = 0;

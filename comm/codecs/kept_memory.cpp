@@ -31,7 +31,8 @@ std::int64_t StepCount::begin() {
 }
 
 void StepCount::settle(Stream& compute, const std::int32_t* finite) {
-  backend_for(compute.device()).keep_if_finite(compute, {.finite = finite, .steps = memory()});
+  backend_for(compute.device())
+      .keep_if_finite(compute, {.finite = compute.runs_on_host() ? finite : nullptr, .steps = memory()});
 }
 
 }  // namespace lockstep

@@ -35,13 +35,13 @@ class KeptMemory {
   int turn_ = 0;
 };
 
-// The number of steps that were not skipped, for codecs with warm-up.
+// The number of steps, for codecs with warm-up. On a GPU it includes skipped steps, because the host does not
+// know in time which ones are.
 class StepCount {
  public:
   explicit StepCount(Device device) : count_(sizeof(StepDigits), device) {}
 
-  // Steps so far as the host knows them: on a GPU this includes skipped steps of this process. Call once per
-  // step, before its first bucket, and not in recorded work.
+  // Call once per step, before its first bucket, and not in recorded work.
   std::int64_t begin();
   void settle(Stream& compute, const std::int32_t* finite);
   // Two fp32 numbers, to be saved and restored.

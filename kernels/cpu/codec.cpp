@@ -271,7 +271,7 @@ void CpuBackend::sum_blocks(Stream& stream, const BlockSum& arguments) {
 
 void CpuBackend::keep_if_finite(Stream& stream, const Keep& arguments) {
   in_order(stream, [a = arguments] {
-    if (*a.finite == 0) return;
+    if (a.finite != nullptr && *a.finite == 0) return;
     std::copy_n(a.from, a.count, a.to);
     if (a.steps != nullptr) a.steps->increase();
   });

@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kBlockThreads) sum_sign_kernel(BlockSum a) {
 }
 
 __global__ void __launch_bounds__(kMostBlockThreads) keep_kernel(Keep a) {
-  if (*a.finite == 0) return;
+  if (a.finite != nullptr && *a.finite == 0) return;
   const std::int64_t first = kKeptLanes * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
   if (first == 0 && a.steps != nullptr) a.steps->increase();
   if (first + kKeptLanes <= a.count && aligned(a.from, a.to)) {

@@ -309,6 +309,26 @@ TEST_F(DigestOnDevice, IsTheSameAfterResumingFromACheckpoint) {
   EXPECT_EQ(text_of(digest), whole);
 }
 
+// The density of topk falls during its warm-up, in which the first loss scale skips steps.
+TEST_F(DigestOnDevice, IsTheSameAfterResumingWithinTheWarmUpOfACodec) {
+  EmulatedRun run{.settings = {"schedule.name=constant", "train.precision=fp16", "train.loss_scale=1e9",
+                               "comm.codec=topk", "comm.topk.warmup_steps=12",
+                               "comm.compress_within_node=true"}};
+  const std::string whole = digest_of(workplace_, run);
+  std::filesystem::remove_all(workplace_.path("run"));
+  EmulatedRun first = run;
+  first.settings.insert(first.settings.end(), {"train.steps=7", "run.checkpoint_every=7"});
+  const ProgramResult saved = run_ranks(run.ranks, command_of(workplace_, first, ""));
+  ASSERT_EQ(saved.exit_code, 0) << saved.output;
+  EXPECT_GE(count(text_of(workplace_.path("run/metrics.jsonl")), "\"skipped_steps\":"), 1);
+  const std::string digest = workplace_.path("resumed").string();
+  const ProgramResult resumed = run_ranks(
+      run.ranks, command_of(workplace_, run, "--resume auto --resume-with train.steps --digest " + digest));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_GE(count(resumed.output, "checkpoints/step-000000007"), 1) << resumed.output;
+  EXPECT_EQ(text_of(digest), whole);
+}
+
 // The host detects the failed step while the device runs the next one. The saved state is that before the
 // failed step.
 TEST_F(DigestOnDevice, IsTheSameAfterResumingFromNonFiniteGradients) {
