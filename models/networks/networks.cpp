@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "core/error.h"
 #include "core/text/named_entries.h"
 
@@ -83,7 +85,15 @@ CnnOptions cnn_options(const NetworkChoice& choice) {
 }
 
 ResNetOptions resnet_options(const NetworkChoice& choice) {
-  return {.stem = choice.stem, .zero_init_residual = choice.zero_init_residual};
+  return {
+      .stem = choice.stem, .zero_init_residual = choice.zero_init_residual, .dropout = dropout_of(choice, 0)};
+}
+
+// instead: what the user can do.
+void refuse_dropout(const NetworkChoice& choice, const char* instead) {
+  if (dropout_of(choice, 0) > 0)
+    throw ConfigError(
+        fmt::format("model.dropout = {}: {} has no such layer; {}", choice.dropout, choice.name, instead));
 }
 
 }  // namespace
@@ -107,10 +117,15 @@ const std::vector<NetworkEntry>& network_table() {
          const auto own = [&](std::size_t option) {
            return static_cast<std::int64_t>(choice.own.of("unet", kUnetOptions[option]));
          };
+         refuse_dropout(choice, "describe the network layer by layer (model.name = \"layers\")");
          unet(graph, {.width = own(0), .depth = own(1)});
        },
        false, kUnetOptions},
-      {kLayersNetwork, [](Graph& graph, Choice choice) { build_layers(graph, choice.layers); }},
+      {kLayersNetwork,
+       [](Graph& graph, Choice choice) {
+         refuse_dropout(choice, "add a layer of kind = \"dropout\"");
+         build_layers(graph, choice.layers);
+       }},
   };
   return table;
 }

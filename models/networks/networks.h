@@ -35,7 +35,7 @@ struct NetworkChoice {
   bool sync_batch_norm = false;              // used in planning: NetworkOptions::batch_norm_ranks
   ResetHead reset_head = ResetHead::never;   // used in loading weights: LoadOptions
   std::vector<std::string> freeze = {};      // used in building the graph: prefixes for Graph::freeze
-  double dropout = kOwnDropout;              // mlp, cnn, vgg11_bn, mobilenet_v2
+  double dropout = kOwnDropout;              // not of unet and "layers", which refuse it
   static constexpr double kOwnDropout = -1;  // the value of the network's paper, or none
   OwnNumbers own = {};                       // own numbers of networks
   std::vector<LayerSpec> layers = {};        // "layers" only
@@ -85,6 +85,7 @@ struct ResNetOptions {
   // Start the last batch norm of each block with gamma = 0, so that the block starts as its shortcut (Goyal
   // et al., 2017, section 5.1).
   bool zero_init_residual = false;
+  double dropout = 0;  // before the classifier
 };
 // ResNets with torchvision's structure and names (He et al., 2015, table 1). resnet50 is version 1.5: the
 // stride is in a bottleneck's 3x3 convolution.

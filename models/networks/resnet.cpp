@@ -86,6 +86,7 @@ void resnet(Graph& graph, const Stages& stages, const ResNetOptions& options) {
     }
   }
   x = graph.pooling(x, {.kind = PoolingKind::average, .global = true});
+  x = graph.dropout(x, options.dropout, "dropout");
   graph.classify(graph.linear(x, {.features = graph.input_shape().classes}, "fc"));
 }
 
@@ -105,7 +106,7 @@ void resnet50(Graph& graph, const ResNetOptions& options) {
 
 void cifar_resnet(Graph& graph, int blocks, const ResNetOptions& options) {
   resnet(graph, {.block = basic_block, .blocks = {blocks, blocks, blocks}, .channels = 16},
-         {.stem = Stem::cifar, .zero_init_residual = options.zero_init_residual});
+         {.stem = Stem::cifar, .zero_init_residual = options.zero_init_residual, .dropout = options.dropout});
 }
 
 }  // namespace lockstep

@@ -148,6 +148,18 @@ TEST(Networks, DropoutOfTheNetworkIsTheDefault) {
   EXPECT_TRUE(dropouts("mlp", NetworkChoice::kOwnDropout).empty());
   EXPECT_EQ(dropouts("mlp", 0.1), (std::vector{0.1, 0.1}));
   EXPECT_EQ(dropouts("cnn", 0.1), (std::vector{0.1}));
+  for (const char* name : {"resnet20", "resnet18", "resnet50"}) {
+    EXPECT_TRUE(dropouts(name, NetworkChoice::kOwnDropout).empty()) << name;
+    EXPECT_EQ(dropouts(name, 0.3), (std::vector{0.3})) << name;
+  }
+  GraphInput masks = kCifar;
+  masks.masks = true;
+  expect_parts(message_of<ConfigError>([&] { built(masks, {.name = "unet", .dropout = 0.1}); }),
+               {"model.dropout", "unet"});
+  const std::vector<LayerSpec> layers;
+  expect_parts(
+      message_of<ConfigError>([&] { built(kCifar, {.name = "layers", .dropout = 0.1, .layers = layers}); }),
+      {"model.dropout", "dropout"});
 }
 
 NetworkChoice with_options(const std::string& name, const std::map<std::string, double>& given) {
