@@ -33,7 +33,8 @@ class BatchFinder {
                          .learning_rate = config.schedule.learning_rate,
                          .warmup_epochs = config.schedule.warmup_epochs,
                          .gentle_warmup = gentle_warmup_epochs(config),
-                         .scaling = options.scaling};
+                         .scaling = options.scaling,
+                         .powers_of_two = config.reproducible && control.size() > 1};
   }
 
   FoundBatch find() {

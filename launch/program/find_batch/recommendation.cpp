@@ -67,6 +67,8 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
       static_cast<double>(configured.global_batch()) / static_cast<double>(fast.batch * configured.ranks);
   found.batch = fast.batch;
   found.accumulation = std::max<std::int64_t>(1, std::llround(wanted));
+  if (configured.powers_of_two)
+    found.accumulation = std::int64_t{1} << std::lround(std::max(0.0, std::log2(wanted)));
   found.global_batch = found.batch * found.accumulation * configured.ranks;
   found.learning_rate = configured.rate_for(found.global_batch);
   if (found.learning_rate > configured.learning_rate)

@@ -26,6 +26,7 @@ struct AsConfigured {
   double gentle_warmup = 1;                   // warm-up epochs of a higher rate, see gentle_warmup_epochs()
   RateScaling scaling = RateScaling::linear;  // of the rate with the samples per step
   double critical_batch = 0;                  // samples, see NoiseScale; 0: unknown
+  bool powers_of_two = false;                 // only such an accumulation is allowed
 
   std::int64_t global_batch() const { return batch * accumulation * ranks; }
   // The learning rate for `global_batch` samples per step, rounded to 3 digits: by the rule, but not above

@@ -77,6 +77,22 @@ TEST(Recommendation, KeepsTheSamplesPerStepByAccumulation) {
   EXPECT_EQ(fewer->learning_rate, 0.1);
 }
 
+// As train.reproducible requires.
+TEST(Recommendation, KeepsAnAccumulationOfAPowerOfTwo) {
+  AsConfigured of_powers = configured(16, 6);
+  EXPECT_EQ(
+      recommend_batch({{.batch = 16, .samples_per_second = 10}, {.batch = 32, .samples_per_second = 100}},
+                      of_powers)
+          ->accumulation,
+      3);
+  of_powers.powers_of_two = true;
+  EXPECT_EQ(
+      recommend_batch({{.batch = 16, .samples_per_second = 10}, {.batch = 32, .samples_per_second = 100}},
+                      of_powers)
+          ->accumulation,
+      4);
+}
+
 TEST(Recommendation, NeedsAMeasurement) {
   EXPECT_FALSE(recommend_batch({{.batch = 1, .problem = "out of memory"}}, configured(1)).has_value());
 }
