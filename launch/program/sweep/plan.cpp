@@ -227,7 +227,8 @@ SweepReader::NumberKey SweepReader::number_key(const std::string& name) {
   const auto key = std::ranges::find(keys_, name, &detail::Key::name);
   Config defaults;
   const detail::Member member = key->member(defaults);
-  const bool whole = std::holds_alternative<detail::Integer>(member) || key->whole;
+  const bool whole = std::holds_alternative<detail::Integer>(member) ||
+                     std::holds_alternative<detail::IntegerOrAuto>(member) || key->whole;
   return {whole || std::holds_alternative<double*>(member), whole};
 }
 
@@ -328,6 +329,10 @@ void SweepReader::load_base() {
     complain(fmt::format("sweep.config and sweep.set: {}", error.what()));
     return;
   }
+  if (plan_.base.loader.batch == 0)
+    complain(
+        "train.batch = \"auto\": trials that run at once cannot time their batches, and the learning rate is "
+        "chosen for a known one; run lockstep find-batch first");
   base_loaded_ = true;
   if (plan_.method != SweepMethod::halving) return;
   if (plan_.base.trainer.max_steps > 0)

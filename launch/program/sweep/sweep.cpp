@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -55,6 +57,24 @@ std::string how_it_ended(int code) {
   return fmt::format("it ended with exit code {}", code);
 }
 
+// Samples per second of an epoch, by the lines of its steps. A line of metrics.jsonl has the speed since the
+// last start only, which is 0 if a trial was stopped in the evaluation. nullopt: there are no such lines
+// (run.log_every = 0).
+std::optional<double> speed_of_epoch(const std::filesystem::path& path, std::int64_t epoch) {
+  double steps = 0, seconds_per_sample = 0;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return std::nullopt;
+  std::istringstream lines(file_text(path));
+  for (std::string text; std::getline(lines, text);) {
+    const auto line = nlohmann::json::parse(text);
+    const double speed = line.at("samples_per_second");
+    if (line.at("epoch") != epoch || !(speed > 0)) continue;
+    steps += line.at("steps").get<double>();
+    seconds_per_sample += line.at("steps").get<double>() / speed;
+  }
+  return steps > 0 ? std::optional(steps / seconds_per_sample) : std::nullopt;
+}
+
 }  // namespace
 
 Sweep::Sweep(const SweepPlan& plan, const SweepSlots& slots, const Registry& registry, bool speaks)
@@ -90,6 +110,8 @@ void Sweep::load_configs() {
     try {
       accounts_[trial].config =
           load_config(plan_.config, overrides_of(static_cast<std::int64_t>(trial)), registry_);
+      if (accounts_[trial].config->loader.batch == 0)
+        accounts_[trial].problem = "train.batch = \"auto\" is allowed only in lockstep train and find-batch";
     } catch (const ConfigError& error) {
       accounts_[trial].problem = error.what();
     }
@@ -195,7 +217,8 @@ void Sweep::start(const SweepJob& job, std::size_t slot) {
   Account& account = accounts_[static_cast<std::size_t>(job.trial)];
   Config config = *account.config;
   config.run_dir = folder_of(job.trial).string();
-  if (config.threads == 0) config.threads = slots_.threads;
+  // A reproducible training has one thread unless it is given, in a trial as in best.toml.
+  if (config.threads == 0 && !config.reproducible) config.threads = slots_.threads;
   config.measure_peak = false;
   config.prometheus.address = PrometheusOptions::kNone;  // trials that run at once cannot share a port
   std::error_code error;
@@ -270,6 +293,8 @@ SweepResult Sweep::result_of(const Running& running) const {
     result.measure = {.accuracy = line.at("test_accuracy"),
                       .loss = line.at("test_loss"),
                       .samples_per_second = line.at("samples_per_second")};
+    if (const auto whole = speed_of_epoch(folder_of(running.job.trial) / "steps.jsonl", result.epochs))
+      result.measure.samples_per_second = *whole;
     const auto facts = nlohmann::json::parse(file_text(folder_of(running.job.trial) / "run.json"));
     result.cost = {.parameters = facts.at("parameters"), .flops_per_sample = facts.at("flops_per_sample")};
   } catch (const nlohmann::json::exception&) {

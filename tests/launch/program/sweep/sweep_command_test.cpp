@@ -288,6 +288,35 @@ TEST(Sweep, StopsOnASignalAndResumesFromCheckpoints) {
   EXPECT_EQ(again.exit_code, exit_code::resumable) << again.output;
 }
 
+// A trial that is stopped in the evaluation of its last epoch has no step left when it is resumed.
+TEST(Sweep, ResumedTrialHasTheSpeedOfItsWholeEpoch) {
+  const SweepPlace place("sweep_speed");
+  const std::string sweep = place.command(
+      "method = \"grid\"\njobs = 1\nepochs = 1\nobjective = \"samples_per_second\"", "train.seed = [1]");
+  const std::string hold = place.path("hold").string();
+  const ProgramResult stopped = run_shell(
+      fmt::format("LOCKSTEP_HOLD=evaluation:0:{0} {1} & run=$!\n{2}kill -TERM $run\nrm {0}\nwait $run", hold,
+                  sweep, wait_until(fmt::format("[ -e {} ]", hold))));
+  ASSERT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
+  const ProgramResult again = run_shell(sweep);
+  ASSERT_EQ(again.exit_code, 0) << again.output;
+  for (const nlohmann::json& event : place.events())
+    if (event.value("event", "") == "end") {
+      EXPECT_GT(event.at("samples_per_second"), 0) << event;
+    }
+}
+
+TEST(Sweep, BatchIsANumberAndMayBeARange) {
+  const SweepPlace place("sweep_batch");
+  const ProgramResult range = run_shell(
+      place.command("method = \"random\"\ntrials = 3", "train.batch = { min = 4, max = 32 }") + " --print");
+  EXPECT_EQ(range.exit_code, 0) << range.output;
+  const ProgramResult automatic =
+      run_shell(place.command("method = \"grid\"\nset = [\"train.batch=auto\"]", "train.seed = [1]"));
+  EXPECT_EQ(automatic.exit_code, exit_code::config) << automatic.output;
+  expect_parts(last_line_with(automatic.output, "lockstep: "), {"train.batch", "find-batch"});
+}
+
 TEST(Sweep, TrialMayHaveSeveralRanks) {
   const SweepPlace place("sweep_ranks");
   const ProgramResult result =
