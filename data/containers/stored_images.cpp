@@ -119,12 +119,6 @@ class StoredImages final : public Dataset {
     ImageShape shape;  // the image's own
   };
 
-  static DataError too_large(const std::string& name, const ImageShape& shape) {
-    return DataError(fmt::format(
-        "{}: the image is {} pixels wide and {} high; the limit is {} bytes of pixels; make it smaller", name,
-        shape.width, shape.height, kMostImageBytes));
-  }
-
   static ImageShape shape_of_most(const DatasetOptions& options, const std::vector<IndexedFile>& files,
                                   Split split) {
     std::vector<std::pair<const IndexedFile*, const StoredImage*>> all;

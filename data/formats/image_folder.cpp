@@ -120,12 +120,6 @@ class ImageFiles : public Dataset {
   virtual std::string path_of(std::int64_t index) const = 0;
   virtual std::int32_t label_of(std::int64_t index) const = 0;
 
-  static DataError too_large(const std::string& path, const ImageShape& shape) {
-    return DataError(fmt::format(
-        "{}: the image is {} pixels wide and {} high; the limit is {} bytes of pixels; make it smaller", path,
-        shape.width, shape.height, kMostImageBytes));
-  }
-
   ImageShape shape_;
 
  private:

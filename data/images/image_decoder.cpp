@@ -90,6 +90,12 @@ void decode_own_size(const ImageShape& whole, std::int64_t channels, const Least
   decoder.decode(image.shape, image.pixels);
 }
 
+DataError too_large(std::string_view name, const ImageShape& shape) {
+  return DataError(fmt::format(
+      "{}: the image is {} pixels wide and {} high; the limit is {} bytes of pixels; make it smaller", name,
+      shape.width, shape.height, kMostImageBytes));
+}
+
 DataError of_another_size(std::string_view name, const ImageShape& found, const ImageShape& expected) {
   return DataError(
       fmt::format("{}: the image is {} pixels wide and {} high, expected {} and {} as the first image of "

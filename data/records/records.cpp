@@ -110,10 +110,7 @@ class Records final : public Dataset {
     if (coding_ == ImageCoding::pixels) return Dataset::read_own_size(index, least, image);
     const Place at = find(index);
     with_opened(index, at.file, at.record, [&](const ImageShape& whole) {
-      if (whole.bytes() > kMostImageBytes)
-        throw DataError(
-            fmt::format("{}: an image is {} pixels wide and {} high; the limit is {} bytes of pixels",
-                        at.file.path(), whole.width, whole.height, kMostImageBytes));
+      if (whole.bytes() > kMostImageBytes) throw too_large(at.file.path(), whole);
       decode_own_size(whole, shape_.channels, least, image);
     });
     return at.file.entry(at.record).label;

@@ -22,7 +22,7 @@ struct SharedSamples {
   bool are_remarkable() const;
 };
 // Compares all samples, but at most 4096, evenly spaced, of a dataset that decodes or has more than 1 GiB of
-// pixels: one rank reads them, and the others wait. Samples that cannot be read do not count.
+// pixels, because only one rank reads them. Samples that cannot be read do not count.
 SharedSamples shared_samples(const Dataset& train, const Dataset& test);
 
 // Warns of a single class, of classes with no or one training sample, and of test samples that are also

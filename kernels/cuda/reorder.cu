@@ -22,28 +22,29 @@ __global__ void __launch_bounds__(kTile* kThreadRows) reorder_kernel(CudaReorder
   const int first = static_cast<int>(threadIdx.y);
   const std::int64_t first_column = std::int64_t{blockIdx.x} * kTile;
   const bool along_rows = p.from_column != 1;  // rows are adjacent in `from`
-  const std::int64_t down = ceil_div(p.rows, kTile);
-  for (std::int64_t place = std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y; place < p.outer * down;
-       place += std::int64_t{gridDim.y} * gridDim.z) {
-    const std::int64_t outer = place / down, first_row = place % down * kTile;
-    for (int i = first; i < kTile; i += kThreadRows) {
-      const int r = along_rows ? lane : i;
-      const int c = along_rows ? i : lane;
-      const std::int64_t row = first_row + r;
-      const std::int64_t column = first_column + c;
-      if (row >= p.rows || column >= p.columns) continue;
-      tile[r][c] = T{};
-      if (column < p.from_columns) {
-        tile[r][c] = from[outer * p.from_outer + row * p.from_row + column * p.from_column];
+  for (std::int64_t outer = blockIdx.z; outer < p.outer; outer += gridDim.z) {
+    for (std::int64_t first_row = std::int64_t{blockIdx.y} * kTile; first_row < p.rows;
+         first_row += std::int64_t{gridDim.y} * kTile) {
+      for (int i = first; i < kTile; i += kThreadRows) {
+        const int r = along_rows ? lane : i;
+        const int c = along_rows ? i : lane;
+        const std::int64_t row = first_row + r;
+        const std::int64_t column = first_column + c;
+        if (row >= p.rows || column >= p.columns) continue;
+        tile[r][c] = T{};
+        if (column < p.from_columns) {
+          tile[r][c] = from[outer * p.from_outer + row * p.from_row + column * p.from_column];
+        }
       }
+      __syncthreads();
+      const std::int64_t column = first_column + lane;
+      for (int r = first; r < kTile; r += kThreadRows) {
+        const std::int64_t row = first_row + r;
+        if (row < p.rows && column < p.columns)
+          to[(outer * p.rows + row) * p.columns + column] = tile[r][lane];
+      }
+      __syncthreads();  // before the next tile is written
     }
-    __syncthreads();
-    const std::int64_t column = first_column + lane;
-    for (int r = first; r < kTile; r += kThreadRows) {
-      const std::int64_t row = first_row + r;
-      if (row < p.rows && column < p.columns) to[(outer * p.rows + row) * p.columns + column] = tile[r][lane];
-    }
-    __syncthreads();  // before the next tile is written
   }
 }
 

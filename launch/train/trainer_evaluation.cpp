@@ -100,7 +100,7 @@ void Trainer::with_evaluated_weights(const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    swap_average();  // training may go on, and checkpoints are saved
+    swap_average();  // training may continue, and checkpoints are saved
     throw;
   }
   swap_average();

@@ -90,27 +90,19 @@ TEST(CudaReorder, ChangesThePaddingOfChannels) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__)  // 70,000 blocks of fibers take half a minute
-TEST(CudaReorder, SupportsMoreTensorsThanAGridHasBlocks) {
-  const Shape shape{70'000, 2, 2, 1};
-  const ChannelsLast a{70'000, 2, 2, 2};
+void expect_plain_becomes_channels_last(const Shape& shape, const ChannelsLast& a) {
   const Values values = rounded(random_values(shape.elements(), "plain"), DType::f16);
   const Layout plain(shape, DType::f16), last = channels_last_layout(shape, DType::f16, a);
-  Stream stream(Device{}, StreamUse::compute);
-  const DeviceMemory source(values, DType::f16), target(last.bytes());
-  cuda_reorder(stream, CudaReorder::between(plain, last), source.data(), target.data());
-  EXPECT_EQ(target.values(DType::f16), arranged(values, a));
+  EXPECT_EQ(reordered(values, plain, last), arranged(values, a));
+}
+
+TEST(CudaReorder, SupportsMoreTensorsThanAGridHasBlocks) {
+  expect_plain_becomes_channels_last({70'000, 2, 2, 1}, {70'000, 2, 2, 2});
 }
 
 // 2048 x 1024 pixels are one tile more than a grid has blocks.
 TEST(CudaReorder, SupportsMoreRowsThanAGridHasBlocks) {
-  const Shape shape{1, 2, 2048, 1025};
-  const ChannelsLast a{1, 2, 2048 * 1025, 2};
-  const Values values = rounded(random_values(shape.elements(), "plain"), DType::f16);
-  const Layout plain(shape, DType::f16), last = channels_last_layout(shape, DType::f16, a);
-  Stream stream(Device{}, StreamUse::compute);
-  const DeviceMemory source(values, DType::f16), target(last.bytes());
-  cuda_reorder(stream, CudaReorder::between(plain, last), source.data(), target.data());
-  EXPECT_EQ(target.values(DType::f16), arranged(values, a));
+  expect_plain_becomes_channels_last({1, 2, 2048, 1025}, {1, 2, 2048 * 1025, 2});
 }
 #endif
 

@@ -65,10 +65,10 @@ void take_place_in_epoch(const SavedTraining& saved, const BatchLoader& loader, 
   if (step == nullptr) return;
   const auto same = loader.step_after(saved.number("train.epoch"), *step, before);
   if (!same)
-    throw ConfigError(
-        fmt::format("{} stands in epoch {} after {} steps of {} samples, where no step of {} samples begins; "
-                    "resume with the saved number of samples per step, or from the end of an epoch",
-                    saved.folder.string(), saved.number("train.epoch") + 1, *step, before, now));
+    throw ConfigError(fmt::format(
+        "{} was saved in epoch {} after {} steps of {} samples, where no step of {} samples begins; "
+        "resume with the saved number of samples per step, or from the end of an epoch",
+        saved.folder.string(), saved.number("train.epoch") + 1, *step, before, now));
   *step = *same;
 }
 

@@ -37,7 +37,7 @@ LocalSgd::LocalSgd(Network& network, GradientBuckets& buckets, Communicator& com
       finite_by_slot_(StepSlot::kCount * sizeof(std::int32_t), network.device(), MemoryKind::pinned_host) {
   CHECK(options.every >= 1 && options.after >= 0, "every = {} must be at least 1, after = {} at least 0",
         options.every, options.after);
-  // Equal on all ranks, because it determines the scale; a rank may have no codec of its own.
+  // Equal on all ranks, because it determines the scale; some ranks have no codec.
   if (scales_)
     has_unsent_ = first_rank_where(communicator.host(), std::ranges::any_of(buckets.exchange().state(),
                                                                             &ExchangeState::unsent)) >= 0;

@@ -51,7 +51,7 @@ TEST(SetChecks, FrequentlyRepeatedSamplesAreNotReported) {
   EXPECT_EQ(told(held(train), held(test)), "");
 }
 
-// More samples than one rank should read while the others wait.
+// More samples than a single rank should read before training.
 class LargeDataset final : public Dataset {
  public:
   std::int64_t size() const override { return 10'000; }

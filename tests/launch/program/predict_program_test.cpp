@@ -25,6 +25,14 @@ using PredictJson = nlohmann::json;
 
 constexpr ImageShape kPhoto{.height = 32, .width = 32, .channels = 3};
 
+std::vector<PredictJson> json_lines(const ProgramResult& result) {
+  std::vector<PredictJson> found;
+  std::istringstream lines(result.output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with('{')) found.push_back(PredictJson::parse(line));
+  return found;
+}
+
 // Noise images in folders, brighter by class, and a network trained on them.
 class Predicted : public ::testing::Test {
  protected:
@@ -54,18 +62,19 @@ class Predicted : public ::testing::Test {
   ProgramResult predict(const std::string& arguments) const {
     return run_shell(program("lockstep") + " predict " + arguments + " --set world.device=cpu 2>&1");
   }
+  // The lines for the 30 test images.
+  std::string answers_of(const std::string& source) const {
+    const ProgramResult result = predict(source + " " + test_images() + " --top 3 --set train.threads=1");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    std::string lines;
+    for (const PredictJson& each : json_lines(result)) lines += each.dump() + "\n";
+    EXPECT_EQ(count(lines, "\n"), 30) << result.output;
+    return lines;
+  }
 
   static constexpr const char* kClasses[] = {"ant", "bee, or wasp", "cat"};
   TemporaryFolder folder_;
 };
-
-std::vector<PredictJson> json_lines(const ProgramResult& result) {
-  std::vector<PredictJson> found;
-  std::istringstream lines(result.output);
-  for (std::string line; std::getline(lines, line);)
-    if (line.starts_with('{')) found.push_back(PredictJson::parse(line));
-  return found;
-}
 
 double accuracy_of(const std::vector<PredictJson>& answers) {
   double right = 0;
@@ -222,14 +231,6 @@ TEST_F(Predicted, SeveralRanksGiveTheOutputOfOne) {
 }
 
 TEST_F(Predicted, RunFolderUsesItsNewestCheckpoint) {
-  const auto answers_of = [&](const std::string& source) {
-    const ProgramResult result = predict(source + " " + test_images() + " --top 3 --set train.threads=1");
-    EXPECT_EQ(result.exit_code, 0) << result.output;
-    std::string lines;
-    for (const PredictJson& each : json_lines(result)) lines += each.dump() + "\n";
-    EXPECT_EQ(count(lines, "\n"), 30) << result.output;
-    return lines;
-  };
   std::string command = "mpirun --oversubscribe --bind-to none -np 2 " + program("lockstep") +
                         " train cifar10_resnet18 --export " + weights();
   for (const std::string& setting : settings()) command += " --set '" + setting + "'";
@@ -244,13 +245,6 @@ TEST_F(Predicted, RunFolderUsesItsNewestCheckpoint) {
 // A checkpoint within an epoch has running statistics that no evaluation has used, and weights beside their
 // average.
 TEST_F(Predicted, CheckpointsAnswerLikeAnExportOfTheirStep) {
-  const auto answers_of = [&](const std::string& source) {
-    const ProgramResult result = predict(source + " " + test_images() + " --top 3 --set train.threads=1");
-    EXPECT_EQ(result.exit_code, 0) << result.output;
-    std::string lines;
-    for (const PredictJson& each : json_lines(result)) lines += each.dump() + "\n";
-    return lines;
-  };
   for (const char* decay : {"0", "0.9"}) {
     std::string command =
         "mpirun --oversubscribe --bind-to none -np 2 " + program("lockstep") +
