@@ -6,7 +6,8 @@ also compress between ranks of one node (comm.compress_within_node), so the accu
 needs them: it measures the step time of every way over a link of that rate, in turns, for the chart's second
 panel.
 
-A run takes minutes. The file is written after each run, and a later call skips the runs that the file has.
+A run takes minutes. The file is written after each run, and a later call skips the runs that the file has. Each run
+has its own machine, versions, revision, date and command. The part's are those of its first call.
 
 Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot create nodes."""
 
@@ -140,6 +141,12 @@ def runs_of(part, way):
     return {run["seed"]: run for run in part["runs"] if run["way"] == way}
 
 
+def circumstances_of(part, run):
+    """The machine, versions, revision, date and command of a run. An older file has some of them only for the whole
+    part."""
+    return {field: run.get(field, part.get(field)) for field in record.FIELDS}
+
+
 def ends(part, way):
     """Accuracy after the last epoch, by seed."""
     return {seed: run["epochs"][-1]["accuracy"] for seed, run in runs_of(part, way).items()}
@@ -147,16 +154,20 @@ def ends(part, way):
 
 def summary(part, way):
     """Means over the seeds that the dense sum also has: accuracy in %, difference to it in percentage points,
-    and the factor by which bytes shrink. None without a common seed."""
+    and the factor by which bytes shrink. seeds_of_two_revisions: the seeds whose two runs are of different revisions.
+    None without a common seed."""
     dense, own = runs_of(part, "none"), runs_of(part, way)
     seeds = sorted(set(dense) & set(own))
     if not seeds:
         return None
     points = [ends(part, way)[seed] - ends(part, "none")[seed] for seed in seeds]
+    mixed = [seed for seed in seeds
+             if circumstances_of(part, dense[seed])["revision"] != circumstances_of(part, own[seed])["revision"]]
 
     def mean_bytes(runs):
         return statistics.mean(epoch["bytes_per_step"] for seed in seeds for epoch in runs[seed]["epochs"])
-    return {"way": way, "seeds": seeds, "accuracy": statistics.mean(ends(part, way)[seed] for seed in seeds),
+    return {"way": way, "seeds": seeds, "seeds_of_two_revisions": mixed,
+            "accuracy": statistics.mean(ends(part, way)[seed] for seed in seeds),
             "points": statistics.mean(points), "points_spread": [min(points), max(points)],
             "train_loss": statistics.mean(own[seed]["epochs"][-1]["train_loss"] for seed in seeds),
             "fewer_bytes": mean_bytes(dense) / mean_bytes(own) if mean_bytes(own) else None}
@@ -167,9 +178,11 @@ def line_of(row):
     least = WAYS[row["way"]].least if row["way"] in WAYS else None
     verdict = "" if least is None else f"   required {least:+.1f}: {'held' if row['points'] >= least else 'MISSED'}"
     fewer = f"bytes 1/{row['fewer_bytes']:.1f}" if row["fewer_bytes"] else "no messages"
+    mixed = ", ".join(str(seed) for seed in row["seeds_of_two_revisions"])
     return (f"{row['way']:<36} {row['accuracy']:6.2f} %  {row['points']:+5.2f} ({low:+.2f} to {high:+.2f})  "
             f"train loss {row['train_loss']:.3f}  {fewer}  "
-            f"{training_runs.counted(len(row['seeds']), 'seed')}{verdict}")
+            f"{training_runs.counted(len(row['seeds']), 'seed')}"
+            f"{f' (runs of two revisions: seed {mixed})' if mixed else ''}{verdict}")
 
 
 def mean_curve(part, way):
@@ -183,7 +196,7 @@ def draw(document):
     for task, part in document.items():
         if not isinstance(part, dict):
             continue
-        dates.append(part["date"])
+        dates += [part["date"], *(run["date"] for run in part["runs"] if "date" in run)]
         ways = list(dict.fromkeys(run["way"] for run in part["runs"]))
         curves = {way: mean_curve(part, way) for way in ways}
         floor = min(min(curve[len(curve) // 3:]) for curve in curves.values())
@@ -243,9 +256,7 @@ def run(options, arguments):
     task = TASKS[options.task]
     command = shlex.join(["benchmarks/codec_accuracy.py", *arguments])
     circumstances = record.circumstances(command, f"{options.bin}/lockstep")
-    part = document.setdefault(options.task, {"runs": []})
-    for name, value in circumstances.items():
-        part[name] = value
+    part = document.setdefault(options.task, {"runs": [], **circumstances})
     part |= {"ranks": task.ranks, "batch_per_rank": task.batch, "settings": task.settings}
     for seed in options.seeds:
         for way in options.ways:
@@ -253,7 +264,7 @@ def run(options, arguments):
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 curve = train(options, task, way, seed, folder)
-            part["runs"].append({"way": way, "seed": seed, "revision": circumstances["revision"], "epochs": curve})
+            part["runs"].append({"way": way, "seed": seed, **circumstances, "epochs": curve})
             write(options, document)
             print(f"seed {seed}  {way:<36} {curve[-1]['accuracy']:6.2f} %", flush=True)
     if options.link:

@@ -88,23 +88,19 @@ void take_turns(Communicator& host, std::vector<Contender>& contenders, const Tu
   }
 }
 
-void compare(BandwidthRow::Placement& placement, const Timing& own, const Timing& mpi) {
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < own.seconds.size(); ++i) ratios.push_back(mpi.seconds[i] / own.seconds[i]);
-  const auto [least, most] = std::ranges::minmax(ratios);
-  placement.over_mpi = median(ratios);
-  placement.least_over_mpi = least;
-  placement.most_over_mpi = most;
-}
-
-BandwidthRow::Placement placement_of(const CollectiveCase& c, const Timing& timing, const Timing* mpi) {
+BandwidthRow::Placement placement_of(const CollectiveCase& c, const Timing& timing) {
   const double seconds = median(timing.seconds);
   BandwidthRow::Placement placement{.time_us = seconds * 1e6,
                                     .algbw = static_cast<double>(c.bytes()) / seconds * 1e-9,
                                     .wrong = timing.wrong};
   placement.busbw = placement.algbw * bus_factor(c.kind, c.ranks);
-  if (mpi) compare(placement, timing, *mpi);
   return placement;
+}
+
+Spread speed_over(const Timing& other, const Timing& own) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < own.seconds.size(); ++i) ratios.push_back(other.seconds[i] / own.seconds[i]);
+  return spread_of(ratios);
 }
 
 // Four digits: a slow link has a few hundredths of memory's bandwidth.
@@ -130,10 +126,8 @@ nlohmann::json to_json(const BandwidthRow::Placement& placement) {
                       {"busbw_gb_per_s", placement.busbw},
                       {"wrong", nullptr}};
   if (placement.wrong) json["wrong"] = *placement.wrong;
-  if (placement.over_mpi) {
-    json["speed_over_mpi"] = *placement.over_mpi;
-    json["speed_over_mpi_spread"] = {*placement.least_over_mpi, *placement.most_over_mpi};
-  }
+  for (const auto& [way, speed] : placement.over)
+    json["speed_over"][std::string(way)] = {{"median", speed.typical}, {"spread", {speed.least, speed.most}}};
   return json;
 }
 
@@ -159,14 +153,15 @@ std::vector<WayTimings> time_ways(Communicator& host, const std::vector<Way*>& w
 }
 
 std::vector<BandwidthRow> rows_of(const CollectiveCase& c, const std::vector<WayTimings>& timings) {
-  const auto mpi = std::ranges::find(timings, "mpi", &WayTimings::way);
-  const bool has_mpi = mpi != timings.end();
   std::vector<BandwidthRow> rows;
   for (const WayTimings& way : timings) {
     BandwidthRow row{.c = c, .way = way.way, .out_of_place = {}, .in_place = {}};
-    row.in_place = placement_of(c, way.in_place, has_mpi ? &mpi->in_place : nullptr);
-    if (way.out_of_place) {
-      row.out_of_place = placement_of(c, *way.out_of_place, has_mpi ? &*mpi->out_of_place : nullptr);
+    row.in_place = placement_of(c, way.in_place);
+    if (way.out_of_place) row.out_of_place = placement_of(c, *way.out_of_place);
+    for (const WayTimings& other : timings) {
+      row.in_place.over.emplace_back(other.way, speed_over(other.in_place, way.in_place));
+      if (row.out_of_place)
+        row.out_of_place->over.emplace_back(other.way, speed_over(*other.out_of_place, *way.out_of_place));
     }
     rows.push_back(row);
   }
@@ -193,7 +188,8 @@ std::string table_line(const BandwidthRow& row) {
   std::string line = fmt::format("{:>13}  {:>11}  {:>8}  {:>5}  {:>4}  {:<6}  {}  {}", c.bytes(), c.count,
                                  type_name(c.dtype), redop_name(c), root, row.way, columns(row.out_of_place),
                                  columns(row.in_place));
-  if (row.in_place.over_mpi) line += fmt::format("  {:>6.2f}x", *row.in_place.over_mpi);
+  for (const auto& [way, speed] : row.in_place.over)
+    if (way == "mpi") line += fmt::format("  {:>6.2f}x", speed.typical);
   return line;
 }
 

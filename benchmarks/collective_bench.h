@@ -8,11 +8,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/collective_ways.h"
+#include "benchmarks/measure.h"
 
 namespace lockstep {
 
@@ -46,8 +48,8 @@ struct BandwidthRow {
     double algbw = 0;
     double busbw = 0;
     std::optional<std::uint64_t> wrong;
-    // Median, least and most of the turns' ratios of MPI's time to this time; none without MPI.
-    std::optional<double> over_mpi, least_over_mpi, most_over_mpi;
+    // For each way, in the order of the ways: its time divided by this time, by turn.
+    std::vector<std::pair<std::string_view, Spread>> over = {};
   };
   CollectiveCase c;
   std::string_view way;
@@ -59,7 +61,7 @@ std::vector<BandwidthRow> rows_of(const CollectiveCase& c, const std::vector<Way
 std::string table_header();
 std::string table_line(const BandwidthRow& row);
 // {collective, bytes, count, type, redop, root, way, out_of_place {..} or null, in_place {time_us,
-// algbw_gb_per_s, busbw_gb_per_s, wrong or null, speed_over_mpi and speed_over_mpi_spread where known}}
+// algbw_gb_per_s, busbw_gb_per_s, wrong or null, speed_over {WAY {median, spread [least, most]}, ..}}}
 nlohmann::json to_json(const BandwidthRow& row);
 
 // The last lines: the number of wrong elements, and each way's mean bus bandwidth.

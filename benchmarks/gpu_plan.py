@@ -117,7 +117,7 @@ def memory(run):
 
 def accuracy(run, target=0.93):
     epochs = epochs_of(run)
-    reached = max((epoch.get("test_accuracy") or 0 for epoch in epochs), default=0)
+    reached = epochs[-1].get("test_accuracy") or 0 if epochs else 0  # the last epoch, and not the best one
     run.result = {"test_accuracy": reached, "target": target, "epochs": epochs}
     if run.status == "ok" and reached < target:
         run.fail(f"test accuracy {reached:.4f}, expected {target}")

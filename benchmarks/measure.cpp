@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "core/error.h"
 #include "core/text/text.h"
 #include "kernels/backend.h"
+#include "launch/train/quantile.h"
 #include "launch/train/watch/waiting.h"
 
 namespace lockstep {
@@ -50,9 +52,7 @@ int run_benchmark(CLI::App& app, int argc, char** argv, const std::function<int(
 
 double median(std::vector<double> values) {
   CHECK(!values.empty());
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return median_of(std::move(values));
 }
 
 Spread spread_of(const std::vector<double>& values) {

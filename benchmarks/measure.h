@@ -18,7 +18,7 @@ namespace lockstep {
 // function may restart the process before it (bound_waiting).
 int run_benchmark(CLI::App& app, int argc, char** argv, const std::function<int()>& run);
 
-double median(std::vector<double> values);
+double median(std::vector<double> values);  // at least one
 
 struct Spread {
   double typical = 0;  // median

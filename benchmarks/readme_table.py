@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the tables of figures in README.md and benchmarks/README.md from the files in benchmarks/results, between
-the comments BEGIN and END. With --check it changes nothing, and fails if a page differs from what it would
-write or if a result lacks its machine, versions, revision, date or command (see record.py)."""
+the comments BEGIN and END, and the example of README.md between the comments of EXAMPLE. With --check it changes
+nothing, and fails if a page differs from what it would write or if a result lacks its machine, versions, revision, date
+or command (see record.py)."""
 
 import argparse
 import json
@@ -10,6 +11,7 @@ import pathlib
 import statistics
 import sys
 
+import codec_accuracy
 import record
 import suite
 import training_runs
@@ -17,6 +19,8 @@ import training_runs
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BEGIN = "<!-- figures: written by benchmarks/readme_table.py -->"
 END = "<!-- end of figures -->"
+EXAMPLE = ("<!-- example: written by benchmarks/readme_table.py -->", "<!-- end of example -->")
+NOISY = 10  # largest ratio of turns over the smallest; above it a row shows no ratio
 
 
 class Results:
@@ -32,7 +36,8 @@ class Results:
 
 def machine_of(result):
     machine = result["machine"]
-    return f"{machine['processor']}, {machine['cores']} cores"
+    gpu = machine["gpu"][1].split(",")[0] + "; " if "gpu" in machine and "NVIDIA" not in machine["processor"] else ""
+    return f"{gpu}{machine['processor']}, {machine['cores']} cores"
 
 
 def quickstart(results):
@@ -43,6 +48,26 @@ def quickstart(results):
             f"{100 * last['test_accuracy']:.2f} % test accuracy, {speed:,.0f} samples/s", result)
 
 
+def quickstart_example(results):
+    """The lines that `lockstep train` prints after the last epoch (launch/observe/run_files/report.cpp), without the values
+    that the file lacks."""
+    epochs = results("quickstart")["epochs"]
+    last = epochs[-1]
+    parts = [f"epoch {last['epoch']}/{len(epochs)}"]
+    parts += [f"{name} {100 * last[name]:.0f} %" for name in ("busy", "peak") if last.get(name) is not None]
+    parts += [f"loss {last['train_loss']:#.3g}", f"test loss {last['test_loss']:#.3g}", f"accuracy {100 * last['test_accuracy']:.2f} %",
+              f"{last['samples_per_second']:,.0f} samples/s"]
+    lines = ["  ".join(parts)]
+    if communication := last.get("communication"):
+        def milliseconds(name):
+            return 1e3 * communication[name] / communication["steps"]
+        rate = communication["wire_bytes_per_second"] or 0
+        lines.append(f"  comm {milliseconds('exposed_seconds') + milliseconds('hidden_seconds'):.1f} ms a step  "
+                     f"{100 * communication['overlap']:.1f} % hidden  | wire {milliseconds('wire_seconds'):.1f} ms "
+                     f"({f'{rate / 1e9:.1f} GB/s' if rate >= 1e9 else f'{rate / 1e6:.1f} MB/s'})")
+    return "\n".join(["```", *lines, "```"])
+
+
 def step(part, name):
     def row(results):
         result = results("cpu_suite").get(part)
@@ -50,13 +75,34 @@ def step(part, name):
             return None
         peer = result["pytorch"]
         image = f"{result['image']}x{result['image']}"
-        text = (f"{speed(result)} samples/s; PyTorch {peer['version'].split('+')[0]} at its best, in turns: "
-                f"{speed(peer)} ({times(result)})")
+        version = peer["version"].split("+")[0]
+        if "first_turn" not in peer:
+            text = f"{speed(result)} samples/s; PyTorch {version} at its best, in turns: {speed(peer)} ({times(result, peer)})"
+        else:
+            best = max(peer["first_turn"].values())
+            text = (f"{speed(result)} samples/s; PyTorch {version}: {best:.1f} in its fastest single run "
+                    f"({result['samples_per_second'] / best:.2f}x; {training_runs.counted(len(result['lockstep']), 'run')} of ours, 1 of "
+                    "PyTorch's)")
         if "ratio" in result.get("direct", {}):
-            text += f"; with `--kernels direct` {speed(result['direct'])} ({times(result['direct'])})"
+            text += f"; with `--kernels direct` {speed(result['direct'])} ({times(result['direct'], peer)})"
         return (f"training step of {name}, {image}, batch {result['batch']}, {result.get('precision', 'fp32')}, "
                 f"2 threads{', limited to AVX2' if result.get('instructions') == 'AVX2' else ''}", text, result)
     return row
+
+
+def floors(results):
+    """The least time of each step: its products at the measured peak rate."""
+    rows = []
+    for part, result in results("cpu_suite").items():
+        if not part.startswith("step ") or "gflops_executed" not in result["lockstep"][0]:
+            continue
+        turn = sorted(result["lockstep"], key=lambda turn: turn["step_ms"])[len(result["lockstep"]) // 2]
+        least = turn["step_ms"] * turn["gflops_executed"] / turn["peak_gflops"]
+        wanted = 1000 * result["batch"] / (result["target"] * result["pytorch"]["samples_per_second"])
+        rows.append((f"`{result['model']}`, batch {result['batch']}{', limited to AVX2' if result['instructions'] == 'AVX2' else ''}",
+                     f"{least:,.1f} ms at {turn['peak_gflops']:.0f} GFLOP/s; measured {turn['step_ms']:,.1f} ms; {result['target']}x PyTorch's "
+                     f"speed is {wanted:,.1f} ms", result))
+    return rows
 
 
 def any_precision(model):
@@ -70,14 +116,22 @@ def any_precision(model):
         return (f"training step of `{model}`, {result['image']}x{result['image']}, batch {result['batch']}, fastest precision of each "
                 "side, 2 threads",
                 f"{speed(best)} samples/s in {precisions[0]}; PyTorch {result['pytorch']['version'].split('+')[0]}, in turns: "
-                f"{speed(best['pytorch'])} in {precisions[1]} ({times(best)})", result)
+                f"{speed(best['pytorch'])} in {precisions[1]} ({times(best, best['pytorch'])})", result)
     return row
 
 
-def times(row):
-    """Speedup over the peer, with the spread over the turns if the file has it."""
+def agree(ratio, medians):
+    """Whether the median of the turns' ratios and the ratio of the medians name the same side as the faster one, and differ by less than
+    a tenth."""
+    return (ratio > 1) == (medians > 1) and abs(ratio / medians - 1) < 0.1
+
+
+def times(row, peer):
+    """Speedup over the peer, with the spread over the turns if the file has it. If the two ratios do not agree, both."""
     low, high = row.get("ratio_spread", (None, None))
-    return f"{row['ratio']:.2f}x" + (f", from {low:.2f}x to {high:.2f}x" if low else "")
+    text = f"{row['ratio']:.2f}x" + (f", from {low:.2f}x to {high:.2f}x" if low else "")
+    medians = row["samples_per_second"] / peer["samples_per_second"]
+    return text if agree(row["ratio"], medians) else f"{medians:.2f}x by the medians; in turns {text}"
 
 
 def speed(row):
@@ -91,7 +145,7 @@ def beside_ddp(results):
         return None
     return (f"`resnet18`, 28x28, {result['ranks']} ranks of one thread, batch {result['batch_per_rank']} each",
             f"{speed(result)} samples/s; PyTorch's DistributedDataParallel over Gloo at its best, in turns: "
-            f"{speed(result['pytorch'])} ({times(result)})", result)
+            f"{speed(result['pytorch'])} ({times(result, result['pytorch'])})", result)
 
 
 def ranks_against_threads(results):
@@ -114,16 +168,29 @@ def engine(results):
             f"with the bare network's take {result['ratio']:.3f} times as long", result)
 
 
+def faster_than(rows, size):
+    """How much faster the window is than other ways, as the median of the turns' ratios with its spread if the file has it, else as the
+    ratio of the median times. Empty if the turns' ratios are too far apart."""
+    window, told = rows[size, "window"], []
+    ratios = window.get("speed_over") or {"mpi": {"median": window["speed_over_mpi"], "spread": window["speed_over_mpi_spread"]}}
+    for way, name in (("mpi", "`MPI_Allreduce`"), ("gloo", "Gloo")):
+        if way in ratios:
+            low, high = ratios[way]["spread"]
+            if high > NOISY * low:
+                return ""
+            told.append(f"{ratios[way]['median']:.2f}x as fast as {name} (from {low:.2f}x to {high:.2f}x)")
+        elif (size, way) in rows:
+            told.append(f"{rows[size, way]['time_us'] / window['time_us']:.2f}x as fast as {name} (by the median times)")
+    return ", " + " and ".join(told)
+
+
 def all_reduce(results):
     result = results("allreduce_2_ranks")
     rows = {(row["bytes"], row["way"]): row["in_place"] for row in result["rows"] if row["collective"] == "all_reduce"}
     small, large = 4 << 10, 64 << 20
-    ratio = {size: rows[size, "window"]["speed_over_mpi"] for size in (small, large)}
-    gloo = {size: ratio[size] / rows[size, "gloo"]["speed_over_mpi"] for size in (small, large)}
     return ("all-reduce between 2 ranks of one node, in the shared window",
-            f"{rows[large, 'window']['busbw_gb_per_s']:.0f} GB/s at 64 MiB; {ratio[small]:.2f}x as fast as "
-            f"`MPI_Allreduce` and {gloo[small]:.2f}x as Gloo at 4 KiB, {ratio[large]:.2f}x and {gloo[large]:.2f}x at "
-            f"64 MiB", result)
+            f"4 KiB in {rows[small, 'window']['time_us']:.1f} us{faster_than(rows, small)}; 64 MiB at "
+            f"{rows[large, 'window']['busbw_gb_per_s']:.0f} GB/s{faster_than(rows, large)}", result)
 
 
 def links(results):
@@ -140,9 +207,10 @@ def links(results):
 def plan(results):
     result = results("plan_validation")
     unseen = [row for row in result["table"] if not row["fitted"]]
+    errors = [abs(error) for row in unseen for error in row["errors"]]  # of each turn
     return ("`lockstep plan`, fitted to two ranks over two links: error of the step of 2 to 4 ranks and three links",
-            f"{100 * result['median_error']:.1f} % in the median of {len(unseen)} cases that were not fitted, at most "
-            f"{100 * result['largest_error']:.1f} %", result)
+            f"{100 * statistics.median(errors):.1f} % in the median of {len(errors)} runs of {len(unseen)} cases that were not fitted, at "
+            f"most {100 * max(errors):.1f} %", result)
 
 
 def plan_published(results):
@@ -220,7 +288,8 @@ def half_precision(results):
 
 
 def codecs_accuracy(task, words):
-    """Differences to the accuracy of the dense sum with the same seeds, in percentage points."""
+    """Differences to the accuracy of the dense sum with the same seeds, in percentage points. The machine and date are those of the last
+    run."""
     def row(results):
         result = results("codec_accuracy").get(task)
         if not result:
@@ -229,11 +298,15 @@ def codecs_accuracy(task, words):
 
         def sent(row):
             return f"1/{row['fewer_bytes']:.1f}" if row["fewer_bytes"] else "no messages"
-        texts = [f"{way} {row['points']:+.2f} ({sent(row)})" for way, row in rows.items() if way != "none"]
+        texts = [f"{way}{'*' if row.get('seeds_of_two_revisions') else ''} {row['points']:+.2f} ({sent(row)})"
+                 for way, row in rows.items() if way != "none"]
         numbers = sorted({len(row["seeds"]) for row in rows.values()})
         seeds = training_runs.counted(numbers[-1], "seed") if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} seeds"
+        mixed = any(row.get("seeds_of_two_revisions") for row in rows.values())
         return (f"{words}, {seeds}: points of test accuracy against the dense sum (and bytes)",
-                f"none {rows['none']['accuracy']:.2f} %; {', '.join(texts)}", result)
+                f"none {rows['none']['accuracy']:.2f} %; {', '.join(texts)}"
+                f"{'; * trained with another revision than the dense sum' if mixed else ''}",
+                max((codec_accuracy.circumstances_of(result, run) for run in result["runs"]), key=lambda each: each["date"]))
     return row
 
 
@@ -257,9 +330,12 @@ def encodings(results):
     result = results("codecs")
     shares = {}
     for row in result["encodings"]:
-        shares.setdefault(row["codec"], []).append(f"{100 * row['of_copy']:.0f} %")
+        low, high = row["of_copy_spread"]
+        medians = row["gigabytes_per_second"] / row["copy_gigabytes_per_second"]
+        also = "" if agree(row["of_copy"], medians) else f"; {100 * medians:.0f} % by the medians"
+        shares.setdefault(row["codec"], []).append(f"{100 * row['of_copy']:.0f} % ({100 * low:.0f} to {100 * high:.0f}{also})")
     return ("encoding and decoding of `resnet18`'s gradients by one thread, compared with a copy of as many bytes",
-            ", ".join(f"{codec} {' and '.join(both)}" for codec, both in shares.items()) + " of the copy's speed", result)
+            ", ".join(f"{codec} {' and '.join(both)}" for codec, both in shares.items()) + " of the copy's speed in turns", result)
 
 
 def codecs_of_a_step(results):
@@ -399,9 +475,9 @@ def loader(results):
 
 def data_wait(results):
     result = results("data_wait")
-    worst = max(result["rows"], key=lambda row: row["data_wait_share"])
+    worst = max(result["rows"], key=lambda row: row["data_wait_share_spread"][1])
     return ("wait for data, every preset, one rank and two (`imagenet_resnet50` with computed images)",
-            f"at most {100 * worst['data_wait_share']:.2f} % of a step (`{worst['preset']}`, {worst['step_ms']:.1f} ms a step)", result)
+            f"at most {100 * worst['data_wait_share_spread'][1]:.2f} % of a step in any turn (`{worst['preset']}`, {worst['step_ms']:.1f} ms a step)", result)
 
 
 def sweep(results):
@@ -431,19 +507,32 @@ def predict_rate(results):
 
     def median(each, name):
         return statistics.median(turn[name] for turn in each["turns"])
-    told = (f"`{each['model']}` {100 * each['of_forward_rate']:.0f} %, {median(each, 'images_per_second'):,.0f} images/s" for each in result["results"])
-    return ("`lockstep predict`, 10,000 JPEG files of 32x32: share of the rate of the forward pass alone", "; ".join(told), result)
+    told = (f"`{each['model']}` {100 * each['busy']:.0f} %, {median(each, 'images_per_second'):,.0f} images/s" for each in result["results"])
+    return ("`lockstep predict`, 10,000 JPEG files of 32x32: share of the time in which it computes", "; ".join(told), result)
 
 
-def gpu_step(case, name):
+# Cases of the training step on a GPU, by file and name.
+GPU_CASES = {("gpu_speed", "resnet50 fp16"): "`resnet50`, 224x224, batch 256", ("gpu_speed", "resnet18 fp16"): "`resnet18`, 32x32, batch 512",
+             ("gpu_speed", "resnet18, batch 128 fp16"): "`resnet18`, 32x32, batch 128",
+             ("gpu_second", "resnet50 bf16"): "`resnet50`, 224x224, batch 256",
+             ("gpu_second", "resnet18 bf16"): "`resnet18`, 32x32, batch 512"}
+
+
+def gpu_step(file, case):
     def row(results):
-        result = results("gpu_speed")
+        result = results(file)
         row = result["comparisons"][case]
         peer = row["pytorch"]
-        return (f"training step of {name}, fp16, on one GPU", f"{speed(row)} samples/s; PyTorch {peer['version'].split('+')[0]} "
-                f"({peer['best']}): {speed(peer)} ({row['ratio']:.2f}x; "
+        return (f"training step of {GPU_CASES[file, case]}, {case.split()[-1]}, on one GPU",
+                f"{speed(row)} samples/s; PyTorch {peer['version'].split('+')[0]} ({peer['best']}): {speed(peer)} ({row['ratio']:.2f}x; "
                 f"{training_runs.counted(len(row['turns']['lockstep']), 'run')} of ours, {len(row['turns'][peer['best']])} of PyTorch's)", result)
     return row
+
+
+def lowest_on_a_gpu(results):
+    """The training step on a GPU with the lowest ratio to PyTorch."""
+    file, case = min(GPU_CASES, key=lambda each: results(each[0])["comparisons"][each[1]]["ratio"])
+    return gpu_step(file, case)(results)
 
 
 def gpu_kernels(results):
@@ -462,15 +551,13 @@ OWN = ("moments_kernel", "statistics_kernel", "normalize_kernel", "gradient_sums
 def gpu_cifar10(results):
     result = results("gpu_cifar10")
     return ("`cifar10_resnet18` in fp16, 30 epochs, images as JPEG of quality 75", f"{100 * result['lockstep']['test_accuracy']:.2f} % "
-            f"test accuracy; PyTorch {result['pytorch']['version'].split('+')[0]} with the same recipe in bf16 "
-            f"{100 * result['pytorch']['test_accuracy']:.2f} %", result)
+            f"test accuracy; PyTorch {result['pytorch']['version'].split('+')[0]} in bf16 {100 * result['pytorch']['test_accuracy']:.2f} % (the same "
+            "recipe written for PyTorch; the program is not kept); one run each", result)
 
 
-GPU = [gpu_step("resnet50 fp16", "`resnet50`, 224x224, batch 256"), gpu_step("resnet18 fp16", "`resnet18`, 32x32, batch 512"),
-       gpu_step("resnet18, batch 128 fp16", "`resnet18`, 32x32, batch 128")]
-# The third is the lowest ratio to PyTorch.
-FIVE = [quickstart, AT_AVX2[0], RESNET18_BF16, GPU[0], all_reduce]
-ALL = [quickstart, *GPU, gpu_kernels, gpu_cifar10, RESNET18, RESNET18_BF16, step("step mobilenet_v2", "`mobilenet_v2`"),
+# The third and the fourth have the lowest ratios to PyTorch, on a CPU and on a GPU.
+FIVE = [quickstart, AT_AVX2[0], RESNET18_BF16, lowest_on_a_gpu, all_reduce]
+ALL = [quickstart, *(gpu_step(*each) for each in GPU_CASES), gpu_kernels, gpu_cifar10, RESNET18, RESNET18_BF16, step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), *AT_AVX2,
        *(any_precision(model) for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")), memory, engine, beside_ddp,
        ranks_against_threads, all_reduce, links, plan, plan_published, scaling,
@@ -487,8 +574,9 @@ ALL = [quickstart, *GPU, gpu_kernels, gpu_cifar10, RESNET18, RESNET18_BF16, step
        segmentation_seeds, half_precision, pinning,
        faults, soak, guards, report_cost, idle_ladder,
        *(idle_cause(each) for each in ("small_work", "data", "architecture", "memory", "communication", "allocation", "monitoring")), snapshot, loader, data_wait, sweep, found_batches, predict_rate]
-PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL, "launch/tutorials/busy.md": [rungs],
+PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL, "benchmarks/cpu.md": [floors], "launch/tutorials/busy.md": [rungs],
          "launch/program/train_command/fine_tuning_example.md": [fine_tuning_batches]}
+EXAMPLES = {"README.md": quickstart_example}
 
 
 def table(rows, results):
@@ -499,13 +587,19 @@ def table(rows, results):
     return "\n".join(lines)
 
 
-def written(page, rows, results):
-    """The page with the table that follows from the result files."""
-    before, begin, rest = page.partition(BEGIN)
-    old, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page lacks the comments {BEGIN} and {END}")
-    return f"{before}{begin}\n{table(rows, results)}\n{end}{after}"
+def replaced(page, begin, end, text):
+    """The page with the text between the two comments."""
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"the page lacks the comments {begin} and {end}")
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def written(name, page, results):
+    """The page of this name with the table and the example that follow from the result files."""
+    page = replaced(page, BEGIN, END, table(PAGES[name], results))
+    return replaced(page, *EXAMPLE, EXAMPLES[name](results)) if name in EXAMPLES else page
 
 
 def problems(root):
@@ -515,9 +609,9 @@ def problems(root):
              for lack in record.missing(json.loads(file.read_text()))]
     if found:  # a table cannot be written from incomplete results
         return found
-    for name, rows in PAGES.items():
+    for name in PAGES:
         page = (root / name).read_text()
-        if written(page, rows, Results(results)) != page:
+        if written(name, page, Results(results)) != page:
             found.append(f"{name} differs from the results; run benchmarks/readme_table.py")
     return found
 
@@ -528,9 +622,9 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="root of the source tree")
     options = parser.parse_args()
     if not options.check:
-        for name, rows in PAGES.items():
+        for name in PAGES:
             page = options.root / name
-            page.write_text(written(page.read_text(), rows, Results(options.root / "benchmarks/results")))
+            page.write_text(written(name, page.read_text(), Results(options.root / "benchmarks/results")))
         return 0
     found = problems(options.root)
     print("\n".join(found))

@@ -167,6 +167,7 @@ class Benchmarks(unittest.TestCase):
         document, output = self.result_of([*command, "--ways", "none", "int8"])
         runs = document["fashion_mnist_cnn"]["runs"]
         self.assertEqual(runs[:1], first, "the first run must not be repeated")
+        self.assertNotEqual(*(run["command"] for run in runs), "each run has its command")
         self.assertEqual([(run["way"], run["seed"], [epoch["steps"] for epoch in run["epochs"]]) for run in runs],
                          [("none", 0, [2, 4]), ("int8", 0, [2, 4])])
         fewer = {row["way"]: row["fewer_bytes"] for row in document["fashion_mnist_cnn"]["summary"]}

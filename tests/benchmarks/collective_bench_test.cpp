@@ -182,7 +182,8 @@ TEST(BandwidthRow, HoldsMediansOfTheTurns) {
   EXPECT_DOUBLE_EQ(rows[0].in_place.time_us, 2000);
   EXPECT_DOUBLE_EQ(rows[0].in_place.algbw, (1 << 20) / 2e-3 * 1e-9);
   EXPECT_DOUBLE_EQ(rows[0].in_place.busbw, rows[0].in_place.algbw * 1.5);
-  EXPECT_DOUBLE_EQ(*rows[0].in_place.over_mpi, 2);
+  EXPECT_EQ(rows[0].in_place.over.at(1).first, "mpi");
+  EXPECT_DOUBLE_EQ(rows[0].in_place.over.at(1).second.typical, 2);
   EXPECT_NE(table_line(rows[0]).find(" 0.524   0.786 "), std::string::npos) << table_line(rows[0]);
   const nlohmann::json json = to_json(rows[0]);
   EXPECT_EQ(json["collective"], "all_reduce");
@@ -192,7 +193,8 @@ TEST(BandwidthRow, HoldsMediansOfTheTurns) {
   EXPECT_EQ(json["redop"], "sum");
   EXPECT_EQ(json["root"], -1);
   EXPECT_EQ(json["in_place"]["wrong"], 0);
-  EXPECT_EQ(json["in_place"]["speed_over_mpi_spread"], nlohmann::json({1.0, 4.0}));
+  EXPECT_EQ(json["in_place"]["speed_over"]["mpi"]["spread"], nlohmann::json({1.0, 4.0}));
+  EXPECT_EQ(to_json(rows[1])["out_of_place"]["speed_over"]["window"]["spread"], nlohmann::json({0.25, 1.0}));
   EXPECT_DOUBLE_EQ(json["out_of_place"]["time_us"], 2000);
 }
 

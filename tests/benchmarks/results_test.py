@@ -5,7 +5,9 @@ and charts agree with the results."""
 
 import json
 import pathlib
+import re
 import shutil
+import statistics
 import sys
 import tempfile
 import unittest
@@ -24,6 +26,22 @@ import scaling_bench  # noqa: E402
 
 COMPLETE = {"machine": {"cores": 2}, "versions": {"Lockstep": "1"}, "revision": "abc", "date": "2026-01-01",
             "command": "bench"}
+# A hash, or the version of a bundle.
+REVISION = re.compile(r"[0-9a-f]{7,40}|Lockstep [\d.]+, commit [0-9a-f]{7,40}, CUDA (ON|OFF)")
+# benchmarks/README.md has their reasons.
+REVISION_IN_WORDS = {"predict_rate.json", "first_start.json", "gpu_kernels_of_a_step.json", "gpu_fine_tuning.json"}
+
+
+def committed(name):
+    return json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
+
+
+def objects_in(value, above=None):
+    """Every JSON object in the value, with the object that contains it."""
+    if isinstance(value, dict):
+        yield value, above
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from objects_in(each, value if isinstance(value, dict) else above)
 
 
 class CommittedResults(unittest.TestCase):
@@ -36,6 +54,79 @@ class CommittedResults(unittest.TestCase):
         for file in (ROOT / "benchmarks/results").glob("*.svg"):
             result = json.loads(file.with_suffix(".json").read_text())
             self.assertEqual(file.read_text(), draw[result["benchmark"]](result), f"redraw {file.name} with --redraw")
+
+    def test_every_comparison_on_a_gpu_has_a_row(self):
+        compared = {(name, case): each["ratio"] for name in ("gpu_speed", "gpu_second")
+                    for case, each in committed(name)["comparisons"].items() if "ratio" in each}
+        self.assertEqual(set(readme_table.GPU_CASES), set(compared))
+        for page in ("benchmarks/README.md", "README.md"):
+            self.assertIn(f"({min(compared.values()):.2f}x;", (ROOT / page).read_text(), f"{page}: the lowest ratio")
+
+    def test_a_ratio_that_contradicts_the_medians_is_not_alone(self):
+        page = (ROOT / "benchmarks/README.md").read_text()
+        for file in (ROOT / "benchmarks/results").glob("*.json"):
+            for row, above in objects_in(json.loads(file.read_text())):
+                peer = row.get("pytorch") or (above or {}).get("pytorch") or {}
+                if "of_copy" in row and "copy_gigabytes_per_second" in row and file.stem == "codecs":
+                    ratio, medians = row["of_copy"], row["gigabytes_per_second"] / row["copy_gigabytes_per_second"]
+                    both = f"{100 * medians:.0f} % by the medians"
+                elif "ratio" in row and isinstance(peer, dict) and "samples_per_second" in peer and "samples_per_second" in row:
+                    ratio, medians = row["ratio"], row["samples_per_second"] / peer["samples_per_second"]
+                    both = f"{medians:.2f}x by the medians"
+                else:
+                    continue
+                self.assertTrue(readme_table.agree(ratio, medians) or both in page, f"{file.name}: {ratio} and {medians}")
+
+    def test_the_example_of_the_readme_was_measured(self):
+        example = readme_table.quickstart_example(readme_table.Results(ROOT / "benchmarks/results"))
+        self.assertIn(f"{100 * committed('quickstart')['epochs'][-1]['test_accuracy']:.2f} %", example)
+        self.assertIn(f"{readme_table.EXAMPLE[0]}\n{example}\n{readme_table.EXAMPLE[1]}", (ROOT / "README.md").read_text())
+
+    def test_each_revision_is_a_commit_or_an_exception_that_the_page_names(self):
+        in_words = {file.name for file in (ROOT / "benchmarks/results").glob("*.json")
+                    for each, _ in objects_in(json.loads(file.read_text()))
+                    if "revision" in each and not REVISION.fullmatch(each["revision"])}
+        self.assertEqual(in_words, REVISION_IN_WORDS)
+        page = (ROOT / "benchmarks/README.md").read_text()
+        for name in in_words:
+            self.assertIn(f"`{name}`", page)
+
+    def test_the_summary_of_codecs_is_that_of_their_runs(self):
+        for part in committed("codec_accuracy").values():
+            if isinstance(part, dict):
+                found = (codec_accuracy.summary(part, way) for way in codec_accuracy.WAYS)
+                self.assertEqual(part["summary"], [row for row in found if row])
+
+    def test_the_summary_of_the_plan_is_that_of_its_turns(self):
+        result = committed("plan_validation")
+        errors = [abs(error) for row in result["table"] if not row["fitted"] for error in row["errors"]]
+        self.assertEqual((result["median_error"], result["largest_error"]), (statistics.median(errors), max(errors)))
+
+
+class Rows(unittest.TestCase):
+    def test_both_ratios_are_shown_where_they_disagree(self):
+        row, peer = {"samples_per_second": 90, "ratio": 1.2, "ratio_spread": [0.8, 1.5]}, {"samples_per_second": 100}
+        self.assertEqual(readme_table.times(row, peer), "0.90x by the medians; in turns 1.20x, from 0.80x to 1.50x")
+        self.assertEqual(readme_table.times({**row, "ratio": 0.95}, peer), "0.95x, from 0.80x to 1.50x")
+        self.assertIn("0.90x by the medians", readme_table.times({**row, "ratio": 0.7}, peer))
+
+    def test_an_all_reduce_with_a_large_spread_has_no_ratio(self):
+        rows = {(1, "window"): {"time_us": 2, "speed_over_mpi": 3, "speed_over_mpi_spread": [1, 11]}, (1, "gloo"): {"time_us": 8}}
+        self.assertEqual(readme_table.faster_than(rows, 1), "")
+        rows[1, "window"]["speed_over_mpi_spread"] = [1, 9]
+        self.assertEqual(readme_table.faster_than(rows, 1), ", 3.00x as fast as `MPI_Allreduce` (from 1.00x to 9.00x) and 4.00x as fast as "
+                         "Gloo (by the median times)")
+        rows[1, "window"]["speed_over"] = {way: {"median": 5, "spread": [4, 6]} for way in ("mpi", "gloo")}
+        self.assertEqual(readme_table.faster_than(rows, 1).count("5.00x"), 2)
+
+    def test_the_example_has_what_the_program_prints(self):
+        epoch = {"epoch": 1, "busy": 0.941, "peak": 0.306, "train_loss": 0.14, "test_loss": 0.2131, "test_accuracy": 0.926,
+                 "samples_per_second": 16772.4, "communication": {
+                     "steps": 10, "exposed_seconds": 0.002, "hidden_seconds": 0.004, "overlap": 2 / 3, "wire_seconds": 0.005,
+                     "wire_bytes_per_second": 3.14e9}}
+        self.assertEqual(readme_table.quickstart_example(lambda _: {"epochs": [epoch]}), "```\nepoch 1/1  busy 94 %  peak 31 %  loss 0.140  "
+                         "test loss 0.213  accuracy 92.60 %  16,772 samples/s\n  comm 0.6 ms a step  66.7 % hidden  | wire 0.5 ms "
+                         "(3.1 GB/s)\n```")
 
 
 class Missing(unittest.TestCase):

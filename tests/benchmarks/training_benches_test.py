@@ -82,6 +82,17 @@ class Accuracy(unittest.TestCase):
             self.assertIn(fact, line)
         self.assertIsNone(codec_accuracy.summary(part, "sign"))
 
+    def test_runs_of_two_revisions_are_named(self):
+        part = {"revision": "abc", "runs": [training_of("none", 0, [80], 100), training_of("none", 1, [80], 100),
+                                            training_of("int8", 0, [80], 25), training_of("int8", 1, [80], 25)]}
+        self.assertEqual(codec_accuracy.summary(part, "int8")["seeds_of_two_revisions"], [])
+        part["runs"][3] |= {"revision": "def", "date": "2026-01-02"}
+        row = codec_accuracy.summary(part, "int8")
+        self.assertEqual(row["seeds_of_two_revisions"], [1])
+        self.assertIn("two revisions: seed 1", codec_accuracy.line_of(row))
+        told = codec_accuracy.circumstances_of({**part, "date": "2026-01-01", "command": "bench"}, part["runs"][3])
+        self.assertEqual((told["revision"], told["date"], told["command"]), ("def", "2026-01-02", "bench"))
+
     def test_a_way_without_messages_has_no_ratio_of_bytes(self):
         part = {"runs": [training_of("none", 0, [80, 90], 100), training_of("gossip on a ring", 0, [80, 89.5], 0)]}
         row = codec_accuracy.summary(part, "gossip on a ring")
