@@ -133,9 +133,23 @@ def say(text):
         pass
 
 
+class Clock:
+    """Seconds since its creation, in the plan's scale."""
+
+    def __init__(self, scale):
+        self.scale, self.start = scale, time.monotonic()
+
+    def now(self):
+        return (time.monotonic() - self.start) / self.scale
+
+    def join(self, thread, end):
+        """Waits for the end of the thread until the time `end` at the latest."""
+        thread.join(max(0, (end - self.now()) * self.scale))
+
+
 class Kit:
-    def __init__(self, options, scratch):
-        self.options, self.start = options, time.monotonic()
+    def __init__(self, options, scratch, clock):
+        self.options, self.clock = options, clock
         self.lock, self.numbers = threading.Lock(), itertools.count()
         self.runs, self.parts, self.turns = [], {}, collections.defaultdict(lambda: collections.defaultdict(list))
         self.background, self.ending = [], threading.Event()
@@ -148,12 +162,11 @@ class Kit:
                       "cifar10": f"{scratch}/cifar10" if images else options.cifar10}
 
     def now(self):
-        """Seconds since the start, in the plan's scale."""
-        return (time.monotonic() - self.start) / self.options.scale
+        return self.clock.now()
 
     def wait_for(self, threads, end):
         for thread in threads:
-            thread.join(max(0, (end - self.now()) * self.options.scale))
+            self.clock.join(thread, end)
 
     # The environment of programs.
 
@@ -297,7 +310,8 @@ class Kit:
         threads = []
         for program in part.programs(self.runs) if callable(part.programs) else part.programs:
             last = gpu_plan.TOTAL_SECONDS if program.background else end
-            thread = threading.Thread(target=self.run, args=(program, part.name, last, self.ending), daemon=True)
+            thread = threading.Thread(target=self.run, args=(program, part.name, last, self.ending), daemon=True,
+                                      name=f"program {program.name}")
             thread.start()
             (self.background if program.background else threads).append(thread)
             if not program.background and not part.together:
@@ -388,7 +402,7 @@ def main():
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         options.out = options.out.resolve()
-        kit = Kit(options, tempfile.mkdtemp(prefix="lockstep-kit-"))
+        kit = Kit(options, tempfile.mkdtemp(prefix="lockstep-kit-"), Clock(options.scale))
     except OSError as error:
         print(f"gpu_suite.py: cannot write {options.out}: {error.strerror}", file=sys.stderr)
         return 74

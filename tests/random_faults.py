@@ -34,7 +34,7 @@ import training_runs  # noqa: E402
 
 STEPS = 90
 COMMON = {"train.steps": STEPS, "train.epochs": 100, "train.threads": 1, "train.batch": 4, "kernels.choose": "direct",
-          "optimizer.learning_rate": 0.01, "comm.timeout_seconds": 3, "run.check_every": 7}
+          "optimizer.learning_rate": 0.01, "run.check_every": 7}
 # Covers the state that a resumed training must restore: fp16's loss scale, accumulation, dropout,
 # augmentation, running statistics of each rank, residuals of codecs, gradients in flight into the next step.
 TRAININGS = {
@@ -49,36 +49,39 @@ TRAININGS = {
 }
 SAME = ("epoch", "steps", "train_loss", "test_loss", "test_accuracy", "learning_rate", "skipped_steps", "loss_scale")
 LONGEST = 120  # seconds that a job may take, the watchdog's included
+PATIENCE = 60  # comm.timeout_seconds of a job that the watchdog must not end, even if the disk is slow
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """A kind of fault. codes: exit codes of a job of several ranks, as in launch/program/inject/README.md. A signal
-    that could not be delivered counts as an error."""
+    that could not be delivered counts as an error. timeout: comm.timeout_seconds; it may be short where the
+    watchdog ends the job with the expected code at any time."""
     codes: tuple
     signal: int = None  # sent from outside; None: the fault is made by --inject
     to: str = "rank"  # or "mpirun"
     early: bool = False  # the signal may also come before the first step
+    timeout: int = PATIENCE
 
 
 KINDS = {
     "kill": Kind((137,)),
     "kill-saving": Kind((137, 0)),
-    "stop": Kind((75,)),
-    "hang": Kind((75,)),
+    "stop": Kind((75,), timeout=3),
+    "hang": Kind((75,), timeout=3),
     "slow": Kind((0,)),
     "slower": Kind((0,)),
     "fail": Kind((70,)),
     "oom": Kind((74,)),
     "disk-full": Kind((74, 0)),  # 0 where rank 0 still has room
-    "link-down": Kind((75,)),
+    "link-down": Kind((75,), timeout=3),
     "nan": Kind((70, 0)),  # 0 in fp16, which skips the step
     "bitflip": Kind((70,)),
     "wrong-count": Kind((70,)),
     "wrong-op": Kind((70,)),
     "KILL to a rank": Kind((137,), signal.SIGKILL, early=True),
-    "KILL to mpirun": Kind((137,), signal.SIGKILL, "mpirun", early=True),
-    "STOP to a rank": Kind((75,), signal.SIGSTOP),
+    "KILL to mpirun": Kind((137,), signal.SIGKILL, "mpirun", early=True, timeout=20),
+    "STOP to a rank": Kind((75,), signal.SIGSTOP, timeout=20),
     "TERM to a rank": Kind((75,), signal.SIGTERM),
     "TERM to mpirun": Kind((1, 75), signal.SIGTERM, "mpirun"),
     "USR1 to mpirun": Kind((75,), signal.SIGUSR1, "mpirun"),
@@ -159,9 +162,9 @@ class Runner:
         self.expected, self.lock = {}, collections.defaultdict(threading.Lock)
         (folder / "node.sh").write_text("echo 3 >/proc/sys/net/ipv4/tcp_retries2\nexec \"$@\"\n")
 
-    def command(self, plan, run_dir, flags):
+    def command(self, plan, run_dir, flags, timeout):
         told = {**COMMON, **TRAININGS[plan.training], "data.format": "idx", "data.path": self.images, "run.dir": run_dir,
-                "run.checkpoint_every": plan.checkpoint_every}
+                "run.checkpoint_every": plan.checkpoint_every, "comm.timeout_seconds": timeout}
         settings = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
         # The shortest preset: the settings override all that matters.
         command = [self.lockstep, "train", "fashion_mnist_mlp", *settings, *flags]
@@ -171,14 +174,15 @@ class Runner:
         return [training_runs.NODES, "1gbit", len(plan.per_node), ",".join(map(str, plan.per_node)), "sh",
                 self.folder / "node.sh", *command]
 
-    def run(self, plan, run_dir, flags, disturb=None, grace=0):
+    def run(self, plan, run_dir, flags, disturb=None, grace=0, timeout=PATIENCE):
         """Returns (exit code, output)."""
         log = run_dir.with_suffix(".log")
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                        "OMPI_MCA_odls_base_sigkill_timeout": str(grace)}
+        command = [str(part) for part in self.command(plan, run_dir, flags, timeout)]
         with log.open("wb") as file:
-            process = subprocess.Popen([str(part) for part in self.command(plan, run_dir, flags)], stdin=subprocess.DEVNULL,
-                                       stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                                       env=environment, start_new_session=True)
         begin = time.monotonic()
         try:
             delivered = disturb is None or disturb(process)
@@ -256,7 +260,8 @@ class Runner:
         """Runs the plan, resumes it, and returns the result. Throws Wrong."""
         run_dir = self.folder / f"run_{plan.number}"
         digest = ["--digest", run_dir.with_suffix(".digest"), "--resume", "auto"]
-        code, said = self.run(plan, run_dir, [*plan.flags(), *digest], self.disturbance(plan, run_dir), plan.grace)
+        code, said = self.run(plan, run_dir, [*plan.flags(), *digest], self.disturbance(plan, run_dir), plan.grace,
+                              KINDS[plan.kind].timeout)
         if code not in KINDS[plan.kind].codes:
             raise Wrong(f"the training ended with exit code {code}:\n{said}")
         if code == 0 and plan.kind == "nan" and any(line["skipped_steps"] for line in self.epochs_of(run_dir)):

@@ -2,10 +2,13 @@
 #include "comm/collective_log.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <iterator>
+#include <string>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -141,10 +144,14 @@ TEST(CollectiveLog, IsRemovedWithItsCommunicator) {
 // hour.
 TEST(CollectiveLog, LogOfAKilledProcessRemainsReadable) {
   if (make_self_communicator()->log().path().empty()) GTEST_SKIP() << "no room in /dev/shm";
+  int ends[2] = {};
+  ASSERT_EQ(pipe(ends), 0);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     const auto alone = make_thread_communicator(make_thread_hub(2), 1);
+    const std::string path = alone->log().path();
+    if (write(ends[1], path.data(), path.size()) != std::ssize(path)) _exit(1);
     static float value = 0;
     alone->enqueue({.kind = CollectiveKind::all_reduce,
                     .dtype = DType::f32,
@@ -154,16 +161,17 @@ TEST(CollectiveLog, LogOfAKilledProcessRemainsReadable) {
     while (alone->log().read().front().moments.started_ns == 0) std::this_thread::yield();
     raise(SIGKILL);
   }
+  close(ends[1]);
+  std::array<char, 4096> text = {};
+  const ssize_t length = read(ends[0], text.data(), text.size());
+  close(ends[0]);
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
-  std::vector<std::filesystem::path> left;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    if (entry.path().filename().string().starts_with(fmt::format("lockstep.{}.", child)))
-      left.push_back(entry.path());
-  }
-  ASSERT_EQ(left.size(), 1u);
-  const auto file = read_collective_log(left[0]);
+  ASSERT_GT(length, 0);
+  const std::filesystem::path left = std::string(text.data(), static_cast<std::size_t>(length));
+  ASSERT_TRUE(std::filesystem::exists(left)) << left;
+  const auto file = read_collective_log(left);
   ASSERT_TRUE(file);
   EXPECT_EQ(file->process, child);
   EXPECT_EQ(file->rank, 1);
@@ -180,7 +188,7 @@ TEST(CollectiveLog, LogOfAKilledProcessRemainsReadable) {
   const TemporaryFolder folder("logs", kCollectiveLogFolder);
   const std::filesystem::path dead = folder.path() / "lockstep.dead",
                               living = folder.path() / "lockstep.living";
-  std::filesystem::rename(left[0], dead);
+  std::filesystem::rename(left, dead);
   const auto mine = make_self_communicator();
   std::filesystem::create_hard_link(mine->log().path(), living);
   remove_abandoned_logs(std::chrono::hours(1), folder.path());

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <regex>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -20,14 +21,17 @@ const std::vector<std::string> kToldOfEachLine = {
     "kernels.choose=direct", "run.log_every=2",         "run.busy_lines=1", "run.event_pause_seconds=0",
     "run.peak_below=0",      "run.monitor_seconds=0.01"};
 
-// The first event with this cause; an empty object without one.
-nlohmann::json event_of(const Workplace& workplace, const std::string& cause, const std::string& command) {
+// The first event with this cause whose text contains the part; an empty object without one.
+nlohmann::json event_of(const Workplace& workplace, const std::string& cause, const std::string& command,
+                        const std::string& part = "") {
   const ProgramResult result = run_shell(command + " 2>&1");
   EXPECT_EQ(result.exit_code, 0) << result.output;
   std::ifstream events(workplace.path("run/events.jsonl"));
   for (std::string line; std::getline(events, line);)
-    if (auto event = nlohmann::json::parse(line); event["cause"] == cause) return event;
-  ADD_FAILURE() << "no event has the cause " << cause << ":\n" << result.output;
+    if (auto event = nlohmann::json::parse(line);
+        event["cause"] == cause && count(event.value("text", ""), part) > 0)
+      return event;
+  ADD_FAILURE() << "no event has the cause " << cause << " " << part << ":\n" << result.output;
   return nlohmann::json::object();
 }
 
@@ -47,15 +51,21 @@ TEST(EmulatedIdle, ADeviceWithoutSpaceForALargerBatchHasCauseMemory) {
   expect_parts(text, {"11.8 MiB", "11.5 MiB", "train.accumulation=2"});
 }
 
+// The training is held after its first step until the monitor has written two samples.
 TEST(EmulatedIdle, AnOverheatedGpuHasCauseAllocation) {
   const Workplace workplace("emulated_hot", "lockstep-emulated", 28);
   NvmlStub stub;
   stub.say_all();
   stub.say(
       {{"1.uuid", "GPU-656d756c-6174-6564-2047-505500000000"}, {"clock.sm", "990"}, {"reasons", "0x40"}});
+  const std::string held = workplace.path("held").string();
+  const std::string sampled = wait_until(fmt::format("[ -e {} ] && [ $(cat {} 2>/dev/null | wc -l) -ge 3 ]",
+                                                     held, workplace.path("run/monitor.csv").string()));
   const nlohmann::json event = event_of(
       workplace, "allocation",
-      "LD_LIBRARY_PATH=" + (build_folder() / "nvml_stub").string() + " " + workplace.train(kToldOfEachLine));
+      fmt::format("LOCKSTEP_HOLD=step:0:{0} LD_LIBRARY_PATH={1} {2} & run=$!\n{3}rm {0}\nwait $run", held,
+                  (build_folder() / "nvml_stub").string(), workplace.train(kToldOfEachLine), sampled),
+      "hw_thermal_slowdown");
   expect_parts(event.value("text", ""), {"00000000:3B:00.0", "50 %", "hw_thermal_slowdown"});
   EXPECT_NEAR(event.value("samples_per_second_estimated", 0.0), 2 * event.value("samples_per_second", 0.0),
               0.01 * event.value("samples_per_second", 1.0));

@@ -152,14 +152,16 @@ TEST_F(SharedNode, RunningJobsUseDifferentDevices) {
   EXPECT_EQ(contexts(), (Contexts{"[1, 0]", "[0, 1]"}));
 }
 
-// Like the last processes of a job that was ended and restarts.
+// Like the last processes of a job that was ended and restarts. The claim ends when the job has found it.
 TEST_F(SharedNode, AJobWaitsBrieflyForAClaimThatEnds) {
-  const std::string held = workplace_.path("held").string();
+  const std::string held = workplace_.path("held").string(), found = workplace_.path("found").string();
   const ProgramResult result = run_shell(workplace_.script(
-      fmt::format("python3 -c \"import fcntl, time; file = open('{}', 'w'); fcntl.lockf(file, "
-                  "fcntl.LOCK_EX); open('{}', 'w'); time.sleep(1)\" &\nrun=$!\n",
+      fmt::format("python3 -c \"import fcntl, signal; file = open('{}', 'w'); fcntl.lockf(file, "
+                  "fcntl.LOCK_EX); open('{}', 'w'); signal.pause()\" &\nrun=$! holder=$!\n",
                   claim_on(0).string(), held) +
-      wait_until("[ -e " + held + " ]") + machine(1) + train("cuda")));
+      wait_until("[ -e " + held + " ]") + "LOCKSTEP_HOLD=claim:0:" + found + " " + machine(1) +
+      train("cuda") + " &\nrun=$!\n" + wait_until("[ -e " + found + " ]") +
+      "kill -KILL $holder\nwait $holder\nrm " + found + "\nwait $run\n"));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(contexts(), Contexts{"[1]"});
 }

@@ -3,17 +3,25 @@
 // Errors of the emulated NCCL if ranks make different calls, share a device, or die.
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <string>
 #include <thread>
 
 #include <unistd.h>
 
+#include "tests/cuda_emulator/nccl/segment.h"
 #include "tests/cuda_emulator/nccl_ranks.h"
 
 namespace lockstep {
 namespace {
 
 std::string last_error() { return ncclGetLastError(nullptr); }
+
+// Waits until `waiting` of the communicator's ranks wait to join.
+void wait_for_joining(const ncclUniqueId& id, int ranks, std::uint32_t waiting) {
+  const emulator::Segment segment(id, ranks);
+  while (segment.meeting().arrived < waiting) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 
 bool says(const std::string& words) { return last_error().find(words) != std::string::npos; }
 
@@ -137,15 +145,17 @@ TEST_P(NcclMistakes, AreReportedOnEveryRank) {
 }
 
 TEST(NcclEmulatorJoining, RanksMustAgreeOnTheNumberOfRanks) {
-  run_ranks(2, {}, [](Lobby& lobby, int number) {
-    const ncclUniqueId id = lobby.exchange_id(number, 2);
-    ncclComm_t comm = nullptr;
-    if (number == 1)
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it is an error in either order
-    const ncclResult_t status = ncclCommInitRank(&comm, number == 0 ? 3 : 2, id, number);
-    EXPECT_TRUE(status == ncclInvalidArgument || status == ncclRemoteError) << status;
-    EXPECT_EQ(comm, nullptr);
-  });
+  constexpr int kRanks[] = {3, 2};  // as each rank expects
+  for (const int last : {0, 1}) {
+    run_ranks(2, {}, [&](Lobby& lobby, int number) {
+      const ncclUniqueId id = lobby.exchange_id(number, 2);
+      ncclComm_t comm = nullptr;
+      if (number == last) wait_for_joining(id, kRanks[1 - last], 1);
+      EXPECT_EQ(ncclCommInitRank(&comm, kRanks[number], id, number),
+                number == last ? ncclInvalidArgument : ncclRemoteError);
+      EXPECT_EQ(comm, nullptr);
+    });
+  }
 }
 
 TEST(NcclEmulatorAbort, EndsWaitingOperationsAndIsAnErrorOnPeers) {
@@ -201,6 +211,27 @@ TEST(NcclEmulatorDestroy, IsAnErrorOnPeersThatNeedTheRank) {
   });
 }
 
+TEST(NcclEmulatorLostPeer, TheOthersContinueAfterShrinking) {
+  run_ranks(3, {.killed_rank = 1}, [](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, 3);
+    float* data = rank.memory(std::vector<float>(100, 1.0f));
+    rank.barrier();
+    if (number == 1) raise(SIGKILL);
+    EXPECT_EQ(rank.all_reduce(data, 100), ncclSuccess);
+    EXPECT_EQ(rank.wait_for_async_error(), ncclRemoteError);
+    int lost[] = {1};
+    ncclComm_t rest = nullptr;
+    ASSERT_EQ(ncclCommShrink(rank.comm, lost, 1, &rest, nullptr, NCCL_SHRINK_ABORT), ncclSuccess);
+    EXPECT_EQ(rank.synchronize(), cudaSuccess) << "the parent's sum must have ended";
+    float* again = rank.memory(std::vector<float>(100, 1.0f));
+    EXPECT_EQ(ncclAllReduce(again, again, 100, ncclFloat32, ncclSum, rest, rank.stream), ncclSuccess);
+    EXPECT_EQ(rank.read(again, 1)[0], 2.0f);
+    EXPECT_EQ(ncclCommDestroy(rest), ncclSuccess);
+    EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
+    rank.comm = nullptr;
+  });
+}
+
 TEST(NcclEmulatorLostPeer, IsAnAsynchronousErrorOfWaitingWork) {
   run_ranks(3, {.killed_rank = 2}, [](Lobby& lobby, int number) {
     TestRank rank(lobby, number, 3);
@@ -224,8 +255,8 @@ TEST(NcclEmulatorLostPeer, IsAnErrorOfRanksThatWaitToJoin) {
     const ncclUniqueId id = lobby.exchange_id(number, 3);
     if (number == 1) return;  // and never joins
     if (number == 0) {
-      std::thread([] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      std::thread([id] {
+        wait_for_joining(id, 3, 2);
         raise(SIGKILL);
       }).detach();
     }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include "data/device_batches.h"
@@ -78,9 +79,9 @@ TEST(StepTimes, UseTheClockOfTheHostInATimeline) {
   for (const Span& span : timeline.spans()) EXPECT_GE(span.begin_ns, before) << span.name;
 }
 
+// Stream::enqueue() refuses host tasks in recorded work.
 TEST(StepTimes, MeasureTheReplayOfARecordedStep) {
   Stream stream(kDevice, StreamUse::compute);
-  const Buffer memory(std::size_t{32} << 20, kDevice);
   StepTimes times(stream, 1);
   times.begun(stream, kSlot, 0, 0);
   times.has_data(stream, kSlot);
@@ -88,8 +89,8 @@ TEST(StepTimes, MeasureTheReplayOfARecordedStep) {
   Recording recording = stream.record_work(
       [&] {
         times.done(stream, kSlot, Phase::forward);
-        for (int i = 0; i < 4; ++i)
-          stream.copy(memory.data(), memory.data() + memory.bytes() / 2, memory.bytes() / 2);
+        const auto nap = [](void*) { std::this_thread::sleep_for(milliseconds(20)); };
+        EXPECT_EQ(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream.native()), nap, nullptr), cudaSuccess);
         times.done(stream, kSlot, Phase::backward);
         times.done(stream, kSlot, Phase::exposed_communication);
       },
@@ -100,8 +101,7 @@ TEST(StepTimes, MeasureTheReplayOfARecordedStep) {
   stream.synchronize();
   StepAccount account;
   times.account(kSlot, account);
-  EXPECT_GT(account[Phase::backward], 0);
-  EXPECT_GT(account[Phase::backward], account[Phase::exposed_communication]);
+  EXPECT_GE(account[Phase::backward], 20e-3);
 }
 
 struct LayerRuns final : LayerObserver {
@@ -192,7 +192,7 @@ TEST(DeviceBatches, AreCopiedWithoutWaitingForTheDevice) {
   batches.prefetch(StepSlot::of(1));
   std::atomic<bool> done{false};
   std::thread timer([&] {
-    for (int i = 0; i < 1000 && !done; ++i) std::this_thread::sleep_for(milliseconds(5));
+    for (int i = 0; i < 4000 && !done; ++i) std::this_thread::sleep_for(milliseconds(5));
     late = !done;
     free = true;
   });

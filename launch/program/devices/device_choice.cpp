@@ -15,6 +15,7 @@
 #include "core/text/json_text.h"
 #include "kernels/backend.h"
 #include "launch/program/devices/device_use.h"
+#include "launch/train/hold.h"
 
 namespace lockstep {
 namespace {
@@ -165,6 +166,7 @@ Deal deal_and_claim(const DeviceSettings& settings, World& world, Communicator& 
     } else {
       if (waits == kMostWaits || taken_table(deal.ranks, deal.devices).empty()) return deal;
       ++waits;
+      hold_in("claim");
       std::this_thread::sleep_for(kWait);
     }
   }

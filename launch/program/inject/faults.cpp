@@ -26,6 +26,7 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/state.h"
 #include "core/stream.h"
 #include "core/tensor/buffer.h"
@@ -44,8 +45,12 @@ class OwnFault final : public Fault {
 };
 
 void kill_rank(double) { std::raise(SIGKILL); }
-void stop_rank(double) { std::raise(SIGSTOP); }
+void stop_rank(double) {
+  log::warning("an injected fault stops this rank now");
+  std::raise(SIGSTOP);
+}
 void hang_rank(double) {
+  log::warning("an injected fault blocks this rank's main thread now");
   for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 void slow_down(double milliseconds) {
@@ -78,6 +83,7 @@ void take_link_down(double) {
   CHECK(any >= 0, "cannot open a socket: {}", std::strerror(errno));
   const struct if_nameindex* list = if_nameindex();
   CHECK(list != nullptr, "cannot list the network interfaces: {}", std::strerror(errno));
+  log::warning("an injected fault takes this rank's network down now");
   for (; list->if_index != 0; ++list) {
     ifreq request = {};
     std::strncpy(request.ifr_name, list->if_name, IFNAMSIZ - 1);
@@ -103,7 +109,7 @@ class ElementChange final : public StateVisitor {
 
   bool writes() const override { return true; }
   void tensor(const StateTensor& tensor, StateScope scope) override {
-    if (!here_ || tensor.elements == 0 || scope == StateScope::sharded || !takes_(tensor.name, taken_))
+    if (!here_ || tensor.elements == 0 || scope != StateScope::replicated || !takes_(tensor.name, taken_))
       return;
     float value = 0;
     stream_.copy(&value, tensor.value, sizeof(value));

@@ -131,10 +131,14 @@ TEST(IdleProgram, MemoryBoundNetworkIsArchitecture) {
   EXPECT_GT(event.value("lost_seconds", 0.0), 0) << event;
 }
 
+// An evaluation takes about 1,000 times as many samples as a step.
 TEST(IdleProgram, EvaluationsAfterEachStepAreMonitoring) {
   const Workplace workplace("idle_evaluations");
-  const ProgramResult result =
-      run_shell(workplace.train(with({"train.steps=12", "run.metrics_every=1"})) + " 2>&1");
+  const ProgramResult result = run_shell(
+      workplace.train(with({"train.steps=12", "run.metrics_every=1", "data.format=synthetic",
+                            "data.synthetic.height=8", "data.synthetic.width=8", "data.synthetic.channels=1",
+                            "data.synthetic.train_samples=640", "data.synthetic.test_samples=10240"})) +
+      " 2>&1");
   const Json event = event_of(result, workplace.path("run"), "monitoring");
   EXPECT_EQ(event["key"], "run.metrics_every");
   EXPECT_GE(std::stoi(event["value"].get<std::string>()), 2) << event;

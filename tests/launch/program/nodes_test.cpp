@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "tests/launch/program/fault_run.h"
 #include "tests/launch/program/program.h"
 #include "tests/launch/program/run_json.h"
 #include "tests/launch/program/trace_check.h"
@@ -118,28 +119,30 @@ TEST(Nodes, CrossBarrierChangesNoBit) {
 // mpirun's node loses its link. mpirun waits for the other node until the system drops the connection: here a
 // few seconds, by default a quarter of an hour.
 TEST(Nodes, BrokenLinkEndsTheJobAndNamesRankAndCollective) {
-  const Workplace workplace("link");
-  const std::string ranks =
-      workplace.script("echo 3 > /proc/sys/net/ipv4/tcp_retries2\nexec " +
-                       workplace.train({"train.epochs=1000000", "comm.timeout_seconds=1"},
-                                       "--inject link-down:rank=0,step=20"));
-  const ProgramResult result = run_nodes("1gbit", 2, "1", ranks);
+  const ProgramResult result = run_until_fault(kInjectedFault, [](const std::string& limit) {
+    const Workplace workplace("link");
+    const std::string train =
+        workplace.train({"train.epochs=1000000", limit}, "--inject link-down:rank=0,step=20");
+    return run_nodes("1gbit", 2, "1",
+                     workplace.script("echo 3 > /proc/sys/net/ipv4/tcp_retries2\nexec " + train));
+  });
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-  for (const char* line : {"rank 1 .*process [0-9]+.*node1", "rank 0 .*all_reduce.*bucket [0-9]"})
+  for (const char* line : {"rank 1 .*process [0-9]+.*node1", "rank 0 .*all_reduce [0-9]+"})
     EXPECT_GE(matches_in(result.output, line), 1) << line << ": " << result.output;
 }
 
-// The stopped rank is alone on its node.
+// The stopped rank is alone on its node. A peer that the machine delays may not wait for it yet.
 TEST(Nodes, StoppedRankOnAnotherNodeIsNamed) {
-  const Workplace workplace("stopped_node");
-  const std::string ranks =
-      workplace.train({"train.epochs=1000000", "comm.timeout_seconds=2"}, "--inject stop:rank=2,step=20");
-  const ProgramResult result = run_nodes("1gbit", 2, "2,1", ranks);
+  const ProgramResult result = run_until_fault(kInjectedFault, [](const std::string& limit) {
+    const Workplace workplace("stopped_node");
+    return run_nodes("1gbit", 2, "2,1",
+                     workplace.train({"train.epochs=1000000", limit}, "--inject stop:rank=2,step=20"));
+  });
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-  for (const char* line : {"rank 2 .*process [0-9]+.*node1", " 0, 1 .*all_reduce"})
-    EXPECT_EQ(matches_in(result.output, line), 1) << line << ": " << result.output;
+  EXPECT_EQ(matches_in(result.output, "rank 2 .*process [0-9]+.*node1"), 1) << result.output;
+  EXPECT_GE(matches_in(result.output, R"(\branks? (0|1)\b[^(\n]*\ball_reduce \d+)"), 1) << result.output;
   EXPECT_GE(count(result.output, "lockstep::Trainer::step()"), 1) << "the stack of rank 0: " << result.output;
 }
 

@@ -255,7 +255,8 @@ void wait_for_files(const fs::path& folder, std::size_t files, pid_t process) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
-// SIGKILL ends the program while it writes one of its files.
+// SIGKILL ends the program while it writes one of its files. A program that ends before the signal counts
+// only as a whole set, so a busy machine needs more turns.
 TEST_F(Records, KilledPackLeavesNothingThatOpens) {
   const std::string small = std::string(kSynthetic) + " --shard-mib 1 --threads 2";
   ASSERT_EQ(pack("whole", small).exit_code, 0);
@@ -265,7 +266,7 @@ TEST_F(Records, KilledPackLeavesNothingThatOpens) {
                                           program("lockstep"), path("r"), small);
   std::mt19937 random(1);
   int killed = 0, kept = 0;
-  for (int turn = 0; turn < 200 && killed < 50; ++turn) {
+  for (int turn = 0; killed < 50 || kept <= 5; ++turn) {
     const pid_t child = fork();
     if (child == 0) {
       execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
@@ -280,6 +281,7 @@ TEST_F(Records, KilledPackLeavesNothingThatOpens) {
       fs::remove_all(path("r"));
       continue;
     }
+    ASSERT_TRUE(WIFSIGNALED(status)) << status;
     ++killed;
     if (fs::exists(path("r.partial"))) {
       const std::size_t files = files_in("r.partial").size();
@@ -296,8 +298,6 @@ TEST_F(Records, KilledPackLeavesNothingThatOpens) {
       fs::remove_all(path("r"));
     }
   }
-  EXPECT_EQ(killed, 50);
-  EXPECT_GT(kept, 5);
 }
 
 }  // namespace

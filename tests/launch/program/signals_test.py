@@ -45,7 +45,7 @@ SETTINGS = {"data.format": "synthetic", "data.synthetic.height": 8, "data.synthe
             "train.batch": 16, "train.epochs": 3, "train.threads": 1, "kernels.choose": "direct", "run.measure_peak": "false",
             "run.monitor_seconds": 0, "run.log_every": 1, "run.grace_seconds": GRACE}
 # Seconds that mpirun waits between SIGCONT, SIGTERM and SIGKILL to its ranks, even if the ranks have ended.
-# On a busy machine a checkpoint takes seconds.
+# On a busy machine a checkpoint takes longer: ranks that mpirun may have killed must only resume.
 KILL_AFTER = 3
 # mpirun forwards no output while it waits, so the ranks' standard error goes to a separate file.
 RANKS_LOG = "ranks_log"
@@ -124,12 +124,20 @@ def wait_for(condition, what, seconds=LONGEST):
         time.sleep(0.005)
 
 
+has_own_shared_memory = False  # of this process
+
+
 def own_shared_memory():
-    """Mounts a private /dev/shm for this process and its children, so that each file left there is theirs."""
+    """Mounts a private /dev/shm for this process and its children, so that each file left there is theirs.
+    Without root it does not, and files left there are not checked."""
+    global has_own_shared_memory
     libc = ctypes.CDLL(None, use_errno=True)
     new_mounts, private, recursive = 0x00020000, 1 << 18, 0x4000
-    if libc.unshare(new_mounts) == 0 and libc.mount(b"none", b"/", None, private | recursive, None) == 0:
-        libc.mount(b"shm", b"/dev/shm", b"tmpfs", 0, None)
+    has_own_shared_memory = (libc.unshare(new_mounts) == 0
+                             and libc.mount(b"none", b"/", None, private | recursive, None) == 0
+                             and libc.mount(b"shm", b"/dev/shm", b"tmpfs", 0, None) == 0)
+    if not has_own_shared_memory:
+        print("left out: files in /dev/shm, because this system permits no private one", file=sys.stderr)
 
 
 def is_locked(path):
@@ -238,8 +246,9 @@ class Runner:
         return found()[0]
 
     def send(self, job):
-        """Sends the signal to the target. First waits until each rank that the signal reaches blocks or
-        handles it: a rank that is not held may not do so yet, and the signal would kill it."""
+        """Sends the signal to the target and returns the time at which it did. First waits until each rank
+        that the signal reaches blocks or handles it: a rank that is not held may not do so yet, and the signal
+        would kill it."""
         number = getattr(signal, "SIG" + job.cell.signal)
         if job.cell.phase == "sweep":
             reached = [job.process.pid]
@@ -254,6 +263,7 @@ class Runner:
         if other is not None:
             wait_for(lambda: has_connected(other), "a rank to connect", GRACE)
         target = job.process.pid if job.cell.target == "launcher" else reached[0]
+        sent = time.monotonic()
         os.kill(target, number)  # throws if the process does not exist
         if job.cell.times == 2:
             time.sleep(0.1)
@@ -265,7 +275,25 @@ class Runner:
             wait_for(lambda: other not in processes_of(job.folder), "the end of the rank that is not held", GRACE)
         # A launcher forwards the signal with a delay. A rank that can save acknowledges it.
         if job.cell.phase in TRAINING and not self.kills_launcher(job.cell):
-            wait_for(lambda: "asks to stop" in job.log(), "the signal", GRACE)
+            wait_for(lambda: "asks to stop" in job.log() or not self.has_ranks(job), "the signal", GRACE)
+        return sent
+
+    @staticmethod
+    def has_ranks(job):
+        return any(rank >= 0 for _, rank in processes_of(job.folder).values())
+
+    def end_before_kill(self, job, sent):
+        """Waits for the end of the ranks. False if mpirun may have sent them SIGKILL."""
+        kill = sent + 2 * KILL_AFTER - 1
+        while self.has_ranks(job):
+            if time.monotonic() > kill:
+                return False
+            time.sleep(0.005)
+        return time.monotonic() < kill
+
+    @staticmethod
+    def kills_ranks(cell):
+        return cell.target == "launcher" and cell.phase != "sweep" and cell.signal in ("INT", "TERM", "HUP")
 
     @staticmethod
     def kills_launcher(cell):
@@ -292,7 +320,7 @@ class Runner:
         # A process that ends loses its command line before it closes its files and releases the lock.
         wait_for(lambda: not is_locked(job.run_dir / "run.lock"), "the end of the lock", GRACE)
         shared = set(os.listdir("/dev/shm")) - shared_before
-        if shared and whole:
+        if shared and whole and has_own_shared_memory:
             raise Wrong(f"the job left {sorted(shared)} in /dev/shm")
 
     def cell(self, cell, folder, expected):
@@ -306,12 +334,11 @@ class Runner:
             if job.process.poll() is not None:
                 raise Wrong(f"the job ended with {job.process.returncode} before a rank was held")
             done = self.steps_done(job)
-            begin = time.monotonic()
-            self.send(job)
+            sent = self.send(job)
             job.hold.unlink()
+            whole = not self.kills_launcher(cell) and (not self.kills_ranks(cell) or self.end_before_kill(job, sent))
             code = job.end()
-            seconds = time.monotonic() - begin
-            whole = not self.kills_launcher(cell)
+            seconds = time.monotonic() - sent
             if code not in self.expected_codes(cell):
                 raise Wrong(f"the job ended with {code}, expected is one of {self.expected_codes(cell)}")
             if seconds > GRACE + 10:

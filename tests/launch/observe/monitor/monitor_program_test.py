@@ -10,7 +10,6 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import unittest
 
@@ -38,14 +37,15 @@ class Monitor(unittest.TestCase):
         self.images = pathlib.Path(folder.name)
         training_runs.write_images(self.images, 4000, 100, 28)
 
-    def train(self, steps, *more, seconds=0.05, environment=None):
+    def command(self, steps, *more, seconds=0.05):
         settings = [f"data.path=\"{self.images}\"", f"train.steps={steps}", "train.batch=2000", "train.threads=1", "model.name=\"mlp\"",
                     f"run.monitor_seconds={seconds}", f"run.dir=\"{self.run_dir}\""]
         command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP, "train", "fashion_mnist_cnn"]
-        done = subprocess.run([*command, *(p for s in settings for p in ("--set", s)), *more],
-                              capture_output=True, text=True, env={**os.environ, **(environment or {})})
+        return [*command, *(p for s in settings for p in ("--set", s)), *more]
+
+    def train(self, *arguments, **more):
+        done = subprocess.run(self.command(*arguments, **more), capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return done.stdout + done.stderr
 
     def rows(self, name="monitor.csv"):
         with open(self.run_dir / name, newline="") as file:
@@ -90,20 +90,34 @@ class Monitor(unittest.TestCase):
         self.assertEqual(list(self.run_dir.glob("monitor*")), [])
 
     def test_unwritable_file_does_not_end_the_training(self):
-        held, file = self.images / "held", self.run_dir / "monitor.csv"
+        held, file, log = self.images / "held", self.run_dir / "monitor.csv", self.images / "log"
+        warning = "monitor.csv: Too many levels of symbolic links"
+        with log.open("wb") as output:
+            job = subprocess.Popen(self.command(2), stdout=output, stderr=output,
+                                   env={**os.environ, "LOCKSTEP_HOLD": f"step:0:{held}"})
+        self.addCleanup(job.wait)
+        self.addCleanup(job.terminate)
 
-        def make_link():  # the training must never write through this link
-            while not held.exists():
+        def said():
+            return log.read_text(errors="replace")
+
+        def wait_for(condition):
+            deadline = time.monotonic() + 120
+            while not condition():
+                self.assertIsNone(job.poll(), said())
+                self.assertLess(time.monotonic(), deadline, said())
                 time.sleep(0.01)
-            file.unlink(missing_ok=True)
-            file.symlink_to("/dev/full")
-            time.sleep(0.2)  # long enough for several rows
-            held.unlink()
 
-        other = threading.Thread(target=make_link, daemon=True)
-        other.start()
-        output = self.train(2, environment={"LOCKSTEP_HOLD": f"step:0:{held}"})
-        self.assertEqual(output.count("monitor.csv: Too many levels of symbolic links"), 1, output)
+        try:
+            wait_for(lambda: held.exists() and file.exists())
+            link = self.images / "link"
+            link.symlink_to("/dev/full")  # the training must never write through it
+            os.replace(link, file)  # the monitor may write the file at any time
+            wait_for(lambda: warning in said())
+        finally:
+            held.unlink(missing_ok=True)
+        self.assertEqual(job.wait(), 0, said())
+        self.assertEqual(said().count(warning), 1, said())
 
 
 if __name__ == "__main__":
