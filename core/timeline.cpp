@@ -157,15 +157,17 @@ StepAccount operator-(const StepAccount& a, const StepAccount& b) {
   return difference;
 }
 
-void PhaseClock::enter(Phase phase) {
+std::int64_t PhaseClock::enter(Phase phase) {
   const std::int64_t now = now_ns();
   account_[phase_] += seconds_between(since_, now);
   phase_ = phase;
   since_ = now;
+  return now;
 }
 
-StepAccount PhaseClock::take() {
-  enter(phase_);
+StepAccount PhaseClock::take(std::int64_t* taken_ns) {
+  const std::int64_t now = enter(phase_);
+  if (taken_ns != nullptr) *taken_ns = now;
   taken_ += account_;
   return std::exchange(account_, {});
 }

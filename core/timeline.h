@@ -127,9 +127,10 @@ struct StepAccount {
 class PhaseClock {
  public:
   PhaseClock() : since_(now_ns()) {}
-  void enter(Phase phase);
-  // Time since construction or the last take(), up to now.
-  StepAccount take();
+  // Returns the moment at which the phase begins.
+  std::int64_t enter(Phase phase);
+  // Time since construction or the last take(), up to now. taken_ns: set to that moment.
+  StepAccount take(std::int64_t* taken_ns = nullptr);
   // Time since construction, including what take() returned.
   StepAccount so_far();
 

@@ -37,16 +37,15 @@ StepClock::StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buc
   times_.emplace(stream, micro_batches, timeline == nullptr && ledger == nullptr ? 0 : buckets, buckets);
 }
 
-void StepClock::enter(Phase phase) {
+std::int64_t StepClock::enter(Phase phase) {
   own_.set_waits(phase == Phase::exposed_communication || phase == Phase::device_wait);
-  host_.enter(phase);
+  return host_.enter(phase);
 }
 
 void StepClock::begin(StepSlot slot, std::int64_t step, bool observed) {
   slot_ = slot;
   step_ = step;
-  enter(Phase::data_wait);
-  step_begin_ns_ = now_ns();
+  step_begin_ns_ = enter(Phase::data_wait);
   if (times_) times_->begun(stream_, slot, step, fetch_seconds_, observed);
 }
 
@@ -55,15 +54,11 @@ void StepClock::has_data() {
   record_span("fetch", Track::data, step_begin_ns_, now_ns());
 }
 
-void StepClock::rest() {
-  enter(Phase::rest);
-  record_span("step", Track::step, step_begin_ns_, now_ns());
-}
+void StepClock::rest() { record_span("step", Track::step, step_begin_ns_, enter(Phase::rest)); }
 
 void StepClock::begin_phase(Phase phase) {
-  enter(phase);
+  begin_ns_ = enter(phase);
   phase_ = phase;
-  begin_ns_ = now_ns();
 }
 
 void StepClock::done(Phase phase, std::int64_t micro_batch) {
@@ -72,9 +67,10 @@ void StepClock::done(Phase phase, std::int64_t micro_batch) {
     if (ends_within_step(phase)) times_->done(stream_, slot_, phase, micro_batch);
     return;
   }
-  const std::int64_t end_ns = now_ns();
+  const bool waited = phase == Phase::exposed_communication;
+  const std::int64_t end_ns = waited ? enter(Phase::rest) : now_ns();
   if (phase == Phase::backward) compute_.backward_ns = begin_ns_;  // keeps the last micro-batch's
-  if (phase == Phase::exposed_communication) {
+  if (waited) {
     compute_.waited_ns = begin_ns_;
     compute_.resumed_ns = end_ns;
   }
@@ -97,7 +93,6 @@ void StepClock::record_piece(Phase phase, std::int64_t end_ns) {
 void StepClock::defer_exchange() {
   exchange_deferred_ = true;
   waits_.clear();
-  compute_.waited_ns = compute_.resumed_ns = now_ns();
 }
 
 std::optional<Phase> StepClock::interrupt() {
@@ -117,10 +112,10 @@ void StepClock::begin_wait(StepSlot slot, std::size_t bucket) {
 }
 
 void StepClock::end_wait(StepSlot slot, std::size_t bucket) {
-  const std::int64_t end_ns = now_ns();
-  record_piece(Phase::exposed_communication, end_ns);
-  waits_.push_back({.bucket = bucket, .begin_ns = begin_ns_, .end_ns = end_ns});
+  const std::int64_t begin_ns = begin_ns_;
   begin_phase(Phase::optimizer);
+  record_span(span_name(Phase::exposed_communication), Track::compute, begin_ns, begin_ns_);
+  waits_.push_back({.bucket = bucket, .begin_ns = begin_ns, .end_ns = begin_ns_});
   if (times_) times_->end_wait(stream_, slot, bucket);
 }
 
@@ -154,8 +149,7 @@ void StepClock::end() {
 }
 
 void StepClock::fetch(const std::function<void()>& work) {
-  enter(Phase::data_wait);
-  const std::int64_t begin_ns = now_ns();
+  const std::int64_t begin_ns = enter(Phase::data_wait);
   work();
   const std::int64_t end_ns = now_ns();
   fetch_seconds_ = seconds_between(begin_ns, end_ns);
@@ -182,7 +176,7 @@ StepAccount StepClock::so_far() {
 }
 
 StepAccount StepClock::take() {
-  if (!times_) return host_.take();
+  if (!times_) return host_.take(&taken_ns_);
   const std::int64_t now = now_ns();
   before_ += account_;
   StepAccount account = std::exchange(account_, {});

@@ -39,7 +39,8 @@ class StepClock {
   }
   void has_data();
   // The work, on a CPU or as enqueued on a GPU, and all until the next of these calls, counts as the phase:
-  // data_wait, forward, backward, exposed_communication or optimizer. May be recorded.
+  // data_wait, forward, backward, exposed_communication or optimizer. May be recorded. On a CPU,
+  // exposed_communication ends with the work, so that it equals the ledger's.
   template <typename Work>
   void time(Phase phase, std::int64_t micro_batch, Work work) {
     begin_phase(phase);
@@ -47,8 +48,8 @@ class StepClock {
     work();
     done(phase, micro_batch);
   }
-  // The step's exchange continues after the step has ended. Later steps call before_bucket() once for each
-  // bucket, then exchange_ended().
+  // The step's exchange continues after the step has ended. Call after time(exposed_communication). Later
+  // steps call before_bucket() once for each bucket, then exchange_ended().
   void defer_exchange();
   // On a GPU only: see StepTimes.
   void observe_layers(LayerObserver* observer, std::size_t events) {
@@ -95,6 +96,8 @@ class StepClock {
   // Time by phase since the last call; adds up to the wall time. On a CPU, the host's time. On a GPU, the
   // device's time in steps settled since then; time outside of steps is rest.
   StepAccount take();
+  // The moment of the last take().
+  std::int64_t taken_ns() const { return taken_ns_; }
   // Time since the start, with or without take(). On a GPU, of the settled steps, without rest.
   StepAccount so_far();
   // The host's time, also on a GPU.
@@ -106,7 +109,7 @@ class StepClock {
   double own_device_seconds() const { return own_device_seconds_; }
 
  private:
-  void enter(Phase phase);
+  std::int64_t enter(Phase phase);
   void begin_phase(Phase phase);
   void done(Phase phase, std::int64_t micro_batch);
   // Only on a CPU, while the timeline records.

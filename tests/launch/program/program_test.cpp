@@ -52,7 +52,7 @@ TEST(Train, LearnsAndWritesMetrics) {
   for (const Json& line : lines) {
     double sum = 0;
     for (const auto& [phase, seconds] : line["account"].items()) sum += seconds.get<double>();
-    EXPECT_NEAR(sum / line["train_seconds"].get<double>(), 1.0, 0.01) << line;
+    EXPECT_NEAR(sum, line["train_seconds"].get<double>(), 1e-6) << line;
     for (const auto& [part, seconds] : line["processor"].items()) {
       EXPECT_GT(seconds, 0) << part;
       took += seconds.get<double>();
@@ -144,19 +144,12 @@ std::vector<int> steps_inside_backward(const Workplace& workplace, const std::st
 }
 
 // The operating system schedules the communication thread and the other rank, so a bucket in a single step
-// proves nothing. Over many steps each bucket must succeed at least once, and without overlap never. While
-// other programs use the cores, one training may have too few steps.
+// proves nothing. Over all steps some bucket must succeed at least once, and without overlap never.
+// GradientBuckets.AFullBucketIsSentBeforeBackwardEnds checks each bucket.
 TEST(Train, BucketsAreSentBeforeBackwardEnds) {
-  constexpr int kMostTrainings = 8;
   const Workplace workplace("overlap");
-  std::vector<int> overlapped = steps_inside_backward(workplace, "true");
-  for (int training = 1; training < kMostTrainings && std::ranges::count(overlapped, 0) > 0; ++training) {
-    const std::vector<int> more = steps_inside_backward(workplace, "true");
-    ASSERT_EQ(more.size(), overlapped.size());
-    for (std::size_t bucket = 0; bucket < more.size(); ++bucket) overlapped[bucket] += more[bucket];
-  }
-  for (std::size_t bucket = 0; bucket < overlapped.size(); ++bucket)
-    EXPECT_GE(overlapped[bucket], 1) << "bucket " << bucket;
+  const std::vector<int> overlapped = steps_inside_backward(workplace, "true");
+  EXPECT_TRUE(std::ranges::any_of(overlapped, [](int steps) { return steps > 0; }));
   for (const int steps : steps_inside_backward(workplace, "false")) EXPECT_EQ(steps, 0);
 }
 
@@ -323,14 +316,17 @@ TEST(Usage, WrongCommandLinesSuggestTheNearest) {
 }
 
 // mpirun ends a job when its first rank fails. That rank must not be one that leaves the message to rank 0.
-// Rank 0 starts 0.3 s after rank 1; a shorter lead cannot fail the test.
+// Rank 0 gives rank 1 some time to end, and then stops it, because rank 1 waits for rank 0 for only 5 s.
 TEST(Usage, ErrorIsPrintedIfRank0StartsLast) {
   const Workplace workplace("last");
-  const std::string started = workplace.path("started").string();
-  const std::string late = workplace.script(fmt::format(
-      "if [ $OMPI_COMM_WORLD_RANK = 0 ]; then\n  until [ -e {0} ]; do sleep 0.01; done\n  sleep 0.3; rm {0}\n"
-      "else\n  touch {0}\nfi\nexec \"$@\"\n",
-      started));
+  const std::string process = workplace.path("process").string();
+  const std::string late = workplace.script(
+      fmt::format("if [ $OMPI_COMM_WORLD_RANK = 0 ]; then\n  until [ -s {0} ]; do sleep 0.01; done\n"
+                  "  rank1=$(cat {0})\n  rm {0}\n"
+                  "  for look in $(seq 15); do kill -0 $rank1 2>/dev/null || break; sleep 0.02; done\n"
+                  "  kill -STOP $rank1 2>/dev/null\n"
+                  "else\n  echo $$ > {0}\nfi\nexec \"$@\"\n",
+                  process));
   const std::string lockstep = program("lockstep");
   expect_failure(run_ranks(2, late + " " + lockstep + " train"), exit_code::usage, {"CONFIG"});
   expect_failure(run_ranks(2, late + " " + lockstep), exit_code::usage, {"lockstep COMMAND"});

@@ -75,15 +75,16 @@ inline nlohmann::json expect_trace_of_ranks(const std::filesystem::path& path, i
 // Checks that an epoch's communication equals the step account, part by part. `metrics` is one line of
 // metrics.jsonl.
 inline void expect_ledger_of_the_account(const nlohmann::json& metrics, int ranks) {
+  constexpr double kRounding = 1e-6;  // of sums of moments in nanoseconds
   const nlohmann::json& told = metrics.at("communication");
   double step_seconds = 0;
   for (const auto& [phase, seconds] : metrics.at("account").items()) step_seconds += seconds.get<double>();
-  EXPECT_NEAR(step_seconds, metrics["train_seconds"].get<double>(), 0.01 * step_seconds);
+  EXPECT_NEAR(step_seconds, metrics["train_seconds"].get<double>(), kRounding);
   const double exposed = told["exposed_seconds"];
-  EXPECT_NEAR(exposed, metrics["account"]["exposed_communication"].get<double>(), 0.01 * step_seconds);
+  EXPECT_NEAR(exposed, metrics["account"]["exposed_communication"].get<double>(), kRounding);
   double parts = 0;
   for (const auto& [part, seconds] : told["exposed"].items()) parts += seconds.get<double>();
-  EXPECT_NEAR(parts, exposed, 0.01 * step_seconds);
+  EXPECT_NEAR(parts, exposed, kRounding);
   double hidden = 0;
   for (const nlohmann::json& bucket : told["by_bucket"]) {
     hidden += bucket["hidden_seconds"].get<double>();
@@ -91,7 +92,7 @@ inline void expect_ledger_of_the_account(const nlohmann::json& metrics, int rank
     EXPECT_GE(bucket["hidden_seconds"], 0) << bucket;
     EXPECT_GE(bucket["exposed_seconds"], 0) << bucket;
   }
-  EXPECT_NEAR(told["hidden_seconds"].get<double>(), hidden, 1e-6);
+  EXPECT_NEAR(told["hidden_seconds"].get<double>(), hidden, kRounding);
   EXPECT_EQ(told["by_rank"].size(), static_cast<std::size_t>(ranks));
 }
 
