@@ -77,7 +77,8 @@ struct Traffic {
 // Collectives that were recorded with the work around them (Stream::record_work) instead of run.
 struct RecordedCollectives {
   std::vector<Collective> collectives;
-  std::uint64_t sent_bytes = 0;  // by one replay
+  std::uint64_t sent_bytes = 0;   // by one replay
+  std::uint64_t hash_before = 0;  // of the calls before them
 };
 
 }  // namespace lockstep

@@ -50,9 +50,11 @@ std::uint64_t Communicator::complete(Collective collective) {
 std::uint64_t Communicator::submit(Collective& collective, Run how) {
   check(collective);
   if (collective.purpose.bucket < 0 && collective.purpose.layer < 0) collective.purpose = purpose_;
+  const std::uint64_t hash_before = calls_hash_;
   const CollectiveIdentity identity = number(collective);
   if (call_check_ == CallCheck::collective) compare({&identity, 1});
   const bool recorded = recording();
+  if (recorded && recorded_.collectives.empty()) recorded_.hash_before = hash_before;
   recorded ? recorded_.collectives.push_back(collective) : begin(collective);
   if (collective.count == 0 && collective.kind != CollectiveKind::barrier) return collective.sequence;
   (this->*how)(collective);
@@ -103,6 +105,12 @@ void Communicator::sent(const Collective& collective, std::uint64_t bytes) {
 }
 
 RecordedCollectives Communicator::take_recorded() { return std::exchange(recorded_, {}); }
+
+void Communicator::discard(const RecordedCollectives& recorded) {
+  if (recorded.collectives.empty()) return;
+  sequence_ = recorded.collectives.front().sequence - 1;
+  calls_hash_ = recorded.hash_before;
+}
 
 void Communicator::replayed(const RecordedCollectives& recorded, Stream& stream) {
   for (Collective collective : recorded.collectives) {

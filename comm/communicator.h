@@ -117,6 +117,8 @@ class Communicator {
   Traffic traffic() const { return {.sent_bytes = sent_bytes_.load(), .operations = operations_.load()}; }
   // The collectives recorded with the work around them since the last call.
   RecordedCollectives take_recorded();
+  // They will never be replayed: numbers later collectives as if these had not been enqueued.
+  void discard(const RecordedCollectives& recorded);
   // Call after a replay on `stream`: counts, logs and numbers the collectives as if enqueued now;
   // check_calls() compares them.
   void replayed(const RecordedCollectives& recorded, Stream& stream);

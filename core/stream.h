@@ -176,16 +176,18 @@ class Stream {
   // Calls work() and records, without running it, all work that it enqueues on this stream and on streams
   // that wait for it and that it finally waits for. Addresses and sizes are recorded, not contents. work must
   // not synchronize or enqueue() host tasks. Returns an empty Recording if the work cannot be replayed;
-  // reason then says why. An exception from work() counts as such a reason if the device refused to record a
-  // call; other exceptions propagate.
+  // reason then says why. An exception from work() counts as such a reason if the device refused to record,
+  // or to record a call; other exceptions propagate.
   template <typename F>
   Recording record_work(F&& work, std::string& reason) {
-    backend_->begin_recording();
+    bool began = false;
     try {
+      backend_->begin_recording();
+      began = true;
       work();
     } catch (const std::exception& error) {
-      const bool refused = backend_->recording_is_broken();
-      backend_->end_recording(reason);
+      const bool refused = !began || backend_->recording_is_broken();
+      if (began) backend_->end_recording(reason);
       if (!refused) throw;
       reason = error.what();
       return {};

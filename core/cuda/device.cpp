@@ -77,7 +77,12 @@ CudaStatus cuda_status() {
   }
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties = {};
-    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    if (const cudaError_t read = cudaGetDeviceProperties(&properties, i); read != cudaSuccess) {
+      cudaGetLastError();
+      // It is listed, so that the later devices keep their numbers.
+      status.devices.push_back({.name = fmt::format("unreadable ({})", cudaGetErrorString(read))});
+      continue;
+    }
     const std::string name = properties.name;
     const bool mig = name.find(" MIG ") != std::string::npos;
     status.devices.push_back({.name = name,

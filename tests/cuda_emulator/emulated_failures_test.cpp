@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "tests/cuda_emulator/emulated_run.h"
+#include "tests/launch/program/fault_run.h"
 
 namespace lockstep {
 namespace {
@@ -18,6 +19,13 @@ TEST_F(EmulatedDigest, AFaultOfTheDeviceEndsTheJobAndNamesIt) {
   const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
   EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
   EXPECT_GE(count(result.output, "illegal memory access"), 1) << result.output;
+}
+
+// The error of rank 1 after its 20th collective is ncclRemoteError.
+TEST_F(EmulatedDigest, ALostPeerEndsTheJobWithTheResumableCode) {
+  const EmulatedRun run{.settings = {"train.steps=100"}, .machine = "LOCKSTEP_EMULATED_NCCL_ASYNC=1/20:6"};
+  const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
 }
 
 // cuDNN refuses a third of its plans when they are created, and another third when they are executed.
@@ -46,6 +54,20 @@ TEST_F(EmulatedDigest, MemoryThatNcclRefusesIsUsedInASimplerWay) {
   EXPECT_EQ(count(with(window), "which is registered instead"), 1);
   EXPECT_EQ(count(with(window + ",1/ncclCommRegister:1=3"), "cannot register the memory"), 1);
   EXPECT_EQ(count(with("1/ncclMemAlloc:1=2"), "cannot allocate the memory"), 1);
+}
+
+// The device of one rank refuses to record.
+TEST_F(EmulatedDigest, AStepThatOneRankCannotRecordIsEnqueuedByAll) {
+  for (const char* check : {"plan", "step"}) {
+    const Settings settings = {fmt::format("comm.check={}", check)};
+    const EmulatedRun refused{.settings = settings,
+                              .machine = "LOCKSTEP_EMULATED_FAULTS=1/cudaStreamBeginCapture:1=900"};
+    const auto file = workplace_.path("refused_digest");
+    const ProgramResult result = run_ranks(2, command_of(workplace_, refused, "--digest " + file.string()));
+    EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+    EXPECT_EQ(count(result.output, "steps are enqueued one by one"), 1) << result.output;
+    EXPECT_EQ(text_of(file), digest_of(workplace_, {.settings = settings})) << check;
+  }
 }
 
 TEST_F(EmulatedDigest, IfAllPlansFailTheErrorNamesTheProblem) {
@@ -109,14 +131,16 @@ TEST_F(EmulatedDigest, ADeviceThatHangsEndsTheJob) {
   struct Hang {
     int ranks, rank, operation;
   };
+  int jobs = 0;
   for (const Hang& hang : {Hang{1, 0, 180}, Hang{2, 0, 180}, Hang{2, 1, 700}}) {
-    const EmulatedRun run{
-        .ranks = hang.ranks,
-        // Without the norm of gradients, so that the operation is one that the other rank's device waits for.
-        .settings = {"comm.timeout_seconds=2", "run.log_every=0",
-                     run_dir_of(workplace_, hang.operation + hang.ranks)},
-        .machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}/operation:{}=hang", hang.rank, hang.operation)};
-    const ProgramResult result = run_ranks(hang.ranks, command_of(workplace_, run, ""));
+    const ProgramResult result = run_until_fault(" hangs in process ", [&](const std::string& limit) {
+      // Without the norm of gradients, so that the operation is one that the other rank's device waits for.
+      const EmulatedRun run{
+          .ranks = hang.ranks,
+          .settings = {limit, "run.log_every=0", run_dir_of(workplace_, ++jobs)},
+          .machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}/operation:{}=hang", hang.rank, hang.operation)};
+      return run_ranks(hang.ranks, command_of(workplace_, run, ""));
+    });
     EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
     EXPECT_EQ(count(result.output, "--resume auto"), 1) << result.output;
     EXPECT_GE(count(result.output, "lockstep::Trainer::"), 1) << result.output;

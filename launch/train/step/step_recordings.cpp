@@ -55,11 +55,13 @@ void StepRecordings::run(StepKind kind, StepSlot slot, StepDetail detail,
 // all ranks or none, and a step is no faster than its slowest rank.
 StepRecordings::Recorded StepRecordings::record(const std::function<void()>& enqueue) {
   std::string reason;
+  check_due_ = false;
   Recorded step{.work = stream_.record_work(enqueue, reason), .collectives = {}};
   for (Communicator* communicator : communicators_) step.collectives.push_back(communicator->take_recorded());
   Communicator& host = communicators_.front()->host();
   const int first_without = first_rank_where(host, step.work.empty());
   if (first_without < 0) {
+    if (check_due_) compare_calls(true);
     if (!std::exchange(logged_[static_cast<std::size_t>(kind_)], true)) {
       constexpr std::string_view kNames[] = {"", "local ", "averaging "};
       static_assert(std::size(kNames) == kStepKinds);
@@ -69,15 +71,22 @@ StepRecordings::Recorded StepRecordings::record(const std::function<void()>& enq
     return step;
   }
   if (first_without == host.rank()) log::warning("steps are enqueued one by one: {}", reason);
+  for (std::size_t i = 0; i < communicators_.size(); ++i) communicators_[i]->discard(step.collectives[i]);
   records_ = false;
   recordings_ = {};
   return {};
 }
 
 // A plan is new in the first step of its kind, and when it is recorded: in the third and fourth step, or
-// later.
+// later. A rank whose device refuses to record may not come here, so a recorded step compares in record().
 void StepRecordings::check_calls() {
-  const bool new_plan = enqueued() <= first_exchange_ || records_now();
+  if (records_now())
+    check_due_ = true;
+  else
+    compare_calls(enqueued() <= first_exchange_);
+}
+
+void StepRecordings::compare_calls(bool new_plan) const {
   for (Communicator* communicator : communicators_) {
     const CallCheck check = communicator->call_check();
     if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) communicator->check_calls();

@@ -52,15 +52,18 @@ class StepRecordings {
 
   // Records the next step; empty, on all ranks, if one of them cannot record it.
   Recorded record(const std::function<void()>& enqueue);
+  // Collective. new_plan: the step is the first of its plan.
+  void compare_calls(bool new_plan) const;
   // Collective. check_calls() for a replayed step, while the device runs it.
   void check_replayed_calls() const;
-  // True if the step that is being enqueued is recorded or replayed.
+  // True if the step that is being enqueued is recorded or replayed; within `enqueue`: recorded.
   bool records_now() const;
   std::int64_t& enqueued() { return enqueued_[static_cast<std::size_t>(kind_)]; }
 
   Stream& stream_;
   std::vector<Communicator*> communicators_;
   bool records_ = false;
+  bool check_due_ = false;  // check_calls() was called while recording
   std::int64_t enqueue_every_ = 0;
   std::int64_t first_exchange_ = 0;
   std::int64_t first_recorded_ = 0;        // value of enqueued() from which steps are recorded
