@@ -17,11 +17,16 @@ inline std::string nccl_words(ncclResult_t status) {
   return fmt::format("{}{}{}", ncclGetErrorString(status), last.empty() ? "" : ": ", last);
 }
 
+// After a lost peer or a network error the job can be resumed.
+inline int exit_code_of(ncclResult_t status) {
+  return status == ncclRemoteError || status == ncclSystemError ? exit_code::resumable : exit_code::failed;
+}
+
 namespace detail {
 inline void check_nccl(ncclResult_t status, const char* call, const char* file, int line) {
   if (status == ncclSuccess) return;
-  throw Error(exit_code::failed, fmt::format("{}:{}: {} failed on {}: {}", file, line, call, current_place(),
-                                             nccl_words(status)));
+  throw Error(exit_code_of(status), fmt::format("{}:{}: {} failed on {}: {}", file, line, call,
+                                                current_place(), nccl_words(status)));
 }
 }  // namespace detail
 

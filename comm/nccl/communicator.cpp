@@ -77,6 +77,13 @@ void log_failure(const char* call, ncclResult_t status) {
   if (status != ncclSuccess) log::warning("{}: {}", call, nccl_words(status));
 }
 
+// A rank that fails aborts its communicator, which is a lost peer for the other ranks, and reports its error
+// after that. Waits for that rank to end the job with its own exit code.
+void let_failed_peer_end_first(ncclResult_t status) {
+  if (exit_code_of(status) == exit_code::resumable)
+    std::this_thread::sleep_for(NcclConnection::kLongestAbort + std::chrono::seconds(1));
+}
+
 void deregister(ncclComm_t communicator, RegisteredMemory kind, void* handle) noexcept {
   if (communicator == nullptr || handle == nullptr) return;
   if (kind == RegisteredMemory::window)
@@ -129,7 +136,10 @@ NcclCommunicator::Connected NcclCommunicator::connect(Device device, Communicato
                     "GPU, need world.share_device = true",
                     to_string(device), host.rank(), nccl_words(status)));
   }
-  NCCL_CHECK(status);
+  // A network that NCCL cannot use fails like a lost one, but a new start would not help.
+  if (status != ncclSuccess)
+    throw Error(exit_code::failed, fmt::format("NCCL cannot connect {} of rank {}: {}", to_string(device),
+                                               host.rank(), nccl_words(status)));
   if (host.rank() == 0)
     for (const std::string& missing : missing_in_nccl(options, version)) log::warning("{}", missing);
   if (made.times != nullptr) all_use(made.times->used(), "comm.kernel_times", kProfilerVariable, host);
@@ -276,7 +286,10 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int colour, int key) {
 bool NcclCommunicator::healthy() {
   const ncclResult_t found = connection_->async_error();
   if (found == ncclSuccess || found == ncclInProgress) return !late();
-  end_job_(describe("failed after", found));
+  const std::string reason = describe("failed after", found);
+  let_failed_peer_end_first(found);
+  job()->abandon(reason, exit_code_of(found));
+  end_job_(reason);
   return false;
 }
 
@@ -336,12 +349,17 @@ void NcclCommunicator::run(const Collective& collective) {
   if (times_ != nullptr) times_->expect(collective);
   const CtaLimit limit(collective.purpose.beside_compute ? options_.ctas_beside_compute : 0);
   const ncclResult_t status = call(collective, cuda_stream(stream_));
+  const bool recorded = recording();  // a call that could not be recorded may be enqueued later
   if (status == ncclSuccess) {
-    if (!recording()) connection_->asked(stream_);
+    if (!recorded) connection_->asked(stream_);
     return;
   }
-  watch_.reset();  // the error is thrown here and must not be reported twice
-  throw Error(exit_code::failed, describe("failed in", status));
+  const std::string reason = describe("failed in", status);
+  if (!recorded) {
+    watch_.reset();  // the error is thrown here and must not be reported twice
+    let_failed_peer_end_first(status);
+  }
+  throw Error(exit_code_of(status), reason);
 }
 
 ncclResult_t NcclCommunicator::call(const Collective& c, cudaStream_t stream) {

@@ -61,7 +61,7 @@ class NcclConnection {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // Reports the reason and ends the job. Called on the Watch's thread.
+  // Reports the reason and ends the job, with the exit code of its JobState. Called on the Watch's thread.
   using EndJob = std::function<void(const std::string& reason)>;
 
   // Collective over the ranks of `host`, which outlives this. Uses the job of `host`. Logs options that this

@@ -23,8 +23,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<MpiSession>
   }
   const auto end_job = [session](const std::string& reason) {
     log::error("{}", reason);
-    const bool given_up = session->job->abandoned();
-    abort_mpi(*session, given_up ? session->job->exit_code() : exit_code::failed);
+    abort_mpi(*session, session->job->exit_code());
   };
   return std::make_unique<NcclCommunicator>(device, host, options, end_job);
 }

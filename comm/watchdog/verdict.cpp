@@ -137,7 +137,8 @@ std::string describe_dead(const WatchedRank& rank) {
 bool needs_verdict(std::span<const WatchedRank> ranks) {
   return std::ranges::any_of(ranks, [](const WatchedRank& rank) {
     if (rank.left) return false;
-    return rank.dead || rank.status.overdue || rank.silent >= Milliseconds(rank.status.patience_ms);
+    return rank.dead || rank.status.overdue ||
+           (rank.heard && rank.silent >= Milliseconds(rank.status.patience_ms));
   });
 }
 

@@ -25,7 +25,8 @@ struct WatchedRank {
   bool left = false;  // it said goodbye: no status is expected any more
 };
 
-// True if a rank is dead, silent for longer than allowed, or overdue.
+// True if a rank is dead, silent for longer than allowed, or overdue. A rank that was never heard is not
+// silent: a firewall may block its connection.
 bool needs_verdict(std::span<const WatchedRank> ranks);
 
 // True if a rank is dead, or silent for long enough to be blamed while its peers wait. interval: between

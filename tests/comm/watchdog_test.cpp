@@ -137,6 +137,16 @@ TEST(Verdict, IsNeededOnlyForSilentOrDeadRanks) {
   EXPECT_TRUE(needs_verdict(ranks));
 }
 
+// A firewall may block the connection of a healthy rank.
+TEST(Verdict, IsNotNeededForARankThatWasNeverHeard) {
+  std::vector<WatchedRank> ranks = waiting_ranks(3);
+  for (WatchedRank& rank : ranks) rank.status.overdue = false;
+  ranks[2] = WatchedRank{.status = {.rank = 2}};
+  EXPECT_FALSE(needs_verdict(ranks));
+  ranks[2].dead = true;
+  EXPECT_TRUE(needs_verdict(ranks));
+}
+
 TEST(RankStatus, EncodingRoundTrips) {
   const RankStatus status = ranks_of_devices({{5, false}, {6, true}})[1].status;
   const std::string bytes = encode(status);
