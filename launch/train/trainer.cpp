@@ -280,8 +280,8 @@ void Trainer::step() {
   train_.begin(stream_, place_.slot);
   clock_.has_data();
   results_.ask_for_norm(place_.slot, wants_norm());
-  parts_.optimizer.set_learning_rate(place_.slot, schedule_.at(position_.step));
-  exchanged_rate_.set(place_.slot, schedule_.at(position_.step));
+  parts_.optimizer.set_learning_rate(place_.slot, next_learning_rate());
+  exchanged_rate_.set(place_.slot, next_learning_rate());
   recordings_.run(end_->kind_of(position_.step), place_.slot, detail, [this] { enqueue_step(); });
   clock_.end();
   end_->end_step(place_);

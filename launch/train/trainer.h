@@ -183,6 +183,7 @@ class Trainer {
   // For observers, between steps. totals() reads clocks; the others return stored values.
   StepTotals totals();
   LastStep last_step() const;
+  double next_learning_rate() const { return learning_rate_at(position_.step); }
   // Steps of this trainer whose results the host has read.
   std::int64_t settled_steps() const { return settled_.steps; }
   // True if the buckets still hold the gradients of the last step, times gradients_scale(). Not if later
@@ -205,6 +206,12 @@ class Trainer {
   void rehearse(const std::function<void()>& after_micro_batch = nullptr);
   // True if all ranks are at the same step between steps.
   bool in_lockstep() const { return end_->shared_steps() == nullptr; }
+  // Local SGD: the steps that ranks take without waiting for each other; 0: they wait in every step.
+  std::int64_t steps_apart() const { return options_.average_every; }
+  // False after a local step, in which ranks do not wait for each other. True on a ring, between epochs.
+  bool ranks_met() const {
+    return !in_lockstep() || position_.step == 0 || end_->kind_of(position_.step - 1) != StepKind::local;
+  }
 
  private:
   // The next step is `step` of the training and `epoch_step` of `epoch`. On a ring it counts the steps of all
@@ -281,6 +288,7 @@ class Trainer {
   // Collective.
   EpochRecord record_of(const EpochRun& run);
   double samples_per_second(const EpochRun& run) const;
+  double learning_rate_at(std::int64_t step) const { return schedule_.at(step + schedule_lead_); }
   // Collective. Evaluates within the epoch. False: an observer stopped the training.
   bool pause_to_evaluate(EpochRun& run);
   // Collective. Evaluates after the epoch, if due, and adds the result. False: as above.
@@ -324,6 +332,7 @@ class Trainer {
 
   Parts parts_;
   Schedule schedule_;
+  std::int64_t schedule_lead_ = 0;  // the schedule's place before position_.step, see Schedule::place()
   TrainerOptions options_;
   Stream stream_;
   DeviceBatches train_;

@@ -57,7 +57,7 @@ StepTotals Trainer::totals() {
 }
 
 LastStep Trainer::last_step() const {
-  return {.learning_rate = schedule_.at(position_.step - 1),
+  return {.learning_rate = learning_rate_at(position_.step - 1),
           .loss_scale = settled_.loss_scale,
           .gradient_norm = settled_.gradient_norm};
 }
@@ -70,7 +70,7 @@ Trainer::EpochRun Trainer::begin_run() {
   position_.reported = 0;
   take_account();
   if (ledger_) ledger_->take();
-  EpochRun run{.begin_ns = now_ns(),
+  EpochRun run{.begin_ns = clock_.taken_ns(),
                .first_step = position_.epoch_step,
                .end_step = parts_.train.steps_in_epoch(position_.epoch),
                .settled_before = settled_.steps,
@@ -92,15 +92,16 @@ double Trainer::samples_per_second(const EpochRun& run) const {
 }
 
 EpochRecord Trainer::record_of(const EpochRun& run) {
+  const StepAccount account = take_account();
   EpochRecord record{.epoch = position_.epoch + 1,
                      .step = position_.step,
                      .steps = position_.epoch_step - run.first_step,
                      .samples = parts_.train.samples_in(run.first_step, position_.epoch_step),
-                     .learning_rate = schedule_.at(position_.step - 1),
+                     .learning_rate = learning_rate_at(position_.step - 1),
                      .samples_per_second = samples_per_second(run),
-                     .train_seconds = seconds_between(run.begin_ns, now_ns()) - run.pause_seconds,
+                     .train_seconds = seconds_between(run.begin_ns, clock_.taken_ns()) - run.pause_seconds,
                      .loss_scale = settled_.loss_scale,
-                     .account = take_account(),
+                     .account = account,
                      .steps_by_rank = steps_by_rank_,
                      .evaluations_within = run.evaluations,
                      .within_seconds = run.pause_seconds,
@@ -112,7 +113,9 @@ EpochRecord Trainer::record_of(const EpochRun& run) {
   record.processor = processor_account() - run.processor;
   record.skipped_steps = skipped_on_all_ranks();
   record.train_loss = over_ranks(parts_.communicator.host(), settled_.losses).mean();
-  if (parts_.communicator.size() > 1 && ledger_->has_steps()) {
+  // On a ring a rank may have taken no step.
+  if (parts_.communicator.size() > 1 &&
+      first_rank_where(parts_.communicator.host(), ledger_->has_steps()) >= 0) {
     record.ledger = ledger_->take(least_over_ranks(parts_.communicator.host(), ledger_->durations()));
     record.communication_without_core = communication_without_core() - run.communication_without_core;
   }

@@ -128,10 +128,12 @@ bool CheckpointKeeper::wants_to_meet() {
 
 bool CheckpointKeeper::goes_on() {
   accuracy_.reset();
-  if (parts_.trainer.in_lockstep()) {
-    hold_in("step");
+  const Trainer& trainer = parts_.trainer;
+  if (trainer.in_lockstep()) hold_in("step");
+  // Ranks that train apart must not wait for each other here, unless they have just met.
+  if (trainer.in_lockstep() && trainer.steps_apart() == 0) {
     if (const auto agreed = agreement_.after_step(wishes())) apply(*agreed);
-  } else {
+  } else if (trainer.ranks_met()) {
     apply(agreement_.at_once(wishes()));
   }
   if (stopped_by_ != 0) {

@@ -65,6 +65,14 @@ void DelayedGradients::judge(Stream& compute) {
   }
 }
 
+bool DelayedGradients::are_finite(Stream& compute) const {
+  if (!under_way()) return true;
+  std::int32_t finite = 0;
+  compute.copy(&finite, &own()->finite, sizeof(finite));
+  compute.synchronize();
+  return finite != 0;
+}
+
 void DelayedGradients::keep(Stream& compute) {
   if (!under_way()) compute.copy(scale(), &optimizer_.control()->loss_scale, sizeof(float));
   buckets_.delay(compute);

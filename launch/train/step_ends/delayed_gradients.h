@@ -60,6 +60,8 @@ class DelayedGradients {
   // After the optimizer: copies the step's gradients to the second arena.
   void keep(Stream& compute);
   void end_step() { under_way_ = 1; }
+  // True if this rank's own gradients that wait are finite, or none wait. Waits for the stream.
+  bool are_finite(Stream& compute) const;
 
   // Visits each rank's waiting gradients, in fp32, and their loss scale. No step is under way.
   void visit_state(StateVisitor& visitor, Stream& compute);

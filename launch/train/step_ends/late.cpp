@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "comm/agreement.h"
+
 namespace lockstep {
 
 LateEnd::LateEnd(const StepEndParts& parts)
@@ -49,6 +51,15 @@ void LateEnd::after_backward(const StepPlace& place) {
 void LateEnd::end_step(const StepPlace& place) {
   delayed_.end_step();
   StepEnd::end_step(place);
+}
+
+std::optional<StepFailure> LateEnd::share_state(StateUse use, std::int64_t steps) {
+  const bool may_skip =
+      parts_.optimizer.loss_scale_options().dynamic() || parts_.optimizer.judges_each_step();
+  if (use != StateUse::checkpoint || may_skip) return std::nullopt;
+  const bool bad = !delayed_.are_finite(parts_.stream);
+  if (first_rank_where(parts_.communicator.host(), bad) < 0) return std::nullopt;
+  return StepFailure{.step = steps, .loss_finite = loss_was_finite_};
 }
 
 // Two loss scales alternate: scale_before is the other one.

@@ -18,6 +18,8 @@ class LateEnd final : public StepEnd {
   void after_backward(const StepPlace& place) override;
   void end_step(const StepPlace& place) override;
   StepVerdict judge(std::int64_t number, const StepResult& result, float scale_before) override;
+  // A checkpoint with gradients that end the next step could never be resumed.
+  std::optional<StepFailure> share_state(StateUse use, std::int64_t steps) override;
   void visit_state(StateVisitor& visitor) override { delayed_.visit_state(visitor, parts_.stream); }
 
  private:

@@ -54,7 +54,7 @@ bool LocalSgd::apart_before(std::int64_t step) const {
 }
 
 void LocalSgd::begin_step(Stream& compute, std::int64_t step) {
-  if (std::exchange(holds_average_, false)) set_values(compute, own_, 1);
+  leave_average(compute);
   if (step != options_.after || options_.every == LocalSgdOptions::kNever) return;
   compute.copy(negative_, network_.values().data(), bytes());
   scale(compute, negative_, -1);
@@ -141,8 +141,14 @@ void LocalSgd::drop_unsent(Stream& compute) {
   }
 }
 
+void LocalSgd::leave_average(Stream& compute) {
+  if (std::exchange(holds_average_, false)) set_values(compute, own_, 1);
+}
+
 void LocalSgd::show_average(Stream& compute, std::int64_t step) {
-  if (std::exchange(holds_average_, true)) return;
+  if (holds_average_ && options_.every != LocalSgdOptions::kNever) return;
+  leave_average(compute);  // on a ring, this rank's peers may have taken steps since
+  holds_average_ = true;
   compute.copy(own_, network_.values().data(), bytes());
   if (!apart_before(step)) return;
   average_over_ranks(compute, communicator_, network_.values(), communicator_.size());
@@ -161,8 +167,9 @@ void LocalSgd::show_last_average(Stream& compute) {
 }
 
 void LocalSgd::visit_state(StateVisitor& visitor, Stream& compute) {
-  CHECK(holds_average_ || visitor.writes(),
-        "call show_average() first: the network has this rank's own parameters");
+  CHECK(holds_average_ != visitor.writes(),
+        "call show_average() first, or leave_average() if the visitor writes");
+  if (visitor.writes()) compute.copy(own_, network_.values().data(), bytes());
   const auto visit = [&](float* values, const char* suffix, StateScope scope) {
     visit_flat(visitor, network_.parameters(), {values, network_.values().size()}, suffix, scope);
   };

@@ -59,9 +59,12 @@ class LocalSgd {
   // Gives the network the last average until begin_step().
   void show_last_average(Stream& compute);
 
-  // Visits each rank's own parameters, under the network's names, and the last average. Call after
-  // show_average(). After a visitor that writes, begin_step() puts the parameters into the network. Waits for
-  // the stream.
+  // Gives the network this rank's own parameters again, if it has an average.
+  void leave_average(Stream& compute);
+
+  // Visits each rank's own parameters, under the network's names, and the last average: after show_average(),
+  // or with a visitor that writes after leave_average(), which may have written to the network. begin_step()
+  // then puts the written parameters into the network. Waits for the stream.
   void visit_state(StateVisitor& visitor, Stream& compute);
 
   std::size_t memory_bytes() const { return memory_.bytes(); }

@@ -148,9 +148,11 @@ class StepEnd {
   virtual std::optional<StepFailure> failure(const StepVerdict& verdict, bool fatal, StepSlot slot);
 
   // The state, with no step under way. Collective; called after this number of steps. Gives the network the
-  // parameters that all ranks share, until the next step begins. Before an evaluation it may return a failure
-  // that ends the training instead.
+  // parameters that all ranks share, until the next step begins. It may return a failure that ends the
+  // training instead.
   virtual std::optional<StepFailure> share_state(StateUse, std::int64_t) { return std::nullopt; }
+  // Gives the network this rank's own parameters again, for a visitor that writes.
+  virtual void keep_own_parameters() {}
   // Visits this object's state.
   virtual void visit_state(StateVisitor&) {}
 

@@ -29,8 +29,19 @@ milliseconds step_timeout(milliseconds longest_step, std::int64_t steps) {
   return std::max(kLeastTimeout, kTimesTheLongest * longest_step);
 }
 
+void StepLimit::step_done(std::int64_t ns) {
+  ++steps_;
+  longest_ns_ = std::max(longest_ns_, ns - began_ns_);
+  began_ns_ = ns;
+}
+
+milliseconds StepLimit::timeout() const {
+  const milliseconds longest(longest_ns_ / 1'000'000);
+  return step_timeout(longest, steps_) + drift_ * longest;
+}
+
 StepWatch::StepWatch(World& world, const Trainer& trainer, double timeout_seconds)
-    : world_(world), trainer_(trainer), given_(timeout_seconds > 0) {
+    : world_(world), trainer_(trainer), given_(timeout_seconds > 0), limit_(trainer.steps_apart()) {
   if (Watchdog* watchdog = world_.watchdog())
     watchdog->set_device([this] { return trainer_.device_place(); });
 }
@@ -41,23 +52,30 @@ StepWatch::~StepWatch() {
 }
 
 void StepWatch::before_step() {
-  began_ns_ = now_ns();
-  if (!given_) world_.set_timeout(step_timeout(milliseconds(longest_ns_ / 1'000'000), steps_));
+  in_step_ = true;
+  limit_.begin(now_ns());
+  set_timeout(limit_.timeout());
   if (Watchdog* watchdog = world_.watchdog()) watchdog->set_in_steps(true);
 }
 
+void StepWatch::step_done(const StepRecord&) {
+  if (!in_step_) return;  // a GPU's last step may be done after goes_on()
+  limit_.step_done(now_ns());
+  set_timeout(limit_.timeout());
+}
+
 bool StepWatch::goes_on() {
-  if (began_ns_ > 0) {
-    ++steps_;
-    longest_ns_ = std::max(longest_ns_, now_ns() - began_ns_);
-  }
   leave_step();
   return true;
 }
 
+void StepWatch::set_timeout(milliseconds timeout) {
+  if (!given_) world_.set_timeout(timeout);
+}
+
 void StepWatch::leave_step() {
-  began_ns_ = 0;
-  if (!given_) world_.set_timeout(JobState::kDefaultTimeout);
+  in_step_ = false;
+  set_timeout(JobState::kDefaultTimeout);
   if (Watchdog* watchdog = world_.watchdog()) watchdog->set_in_steps(false);
 }
 

@@ -21,6 +21,23 @@ void watch_job(World& world, Communicator& host, double timeout_seconds);
 // The longest that a step may take after `steps` measured ones; half an hour if there are fewer than three.
 std::chrono::milliseconds step_timeout(std::chrono::milliseconds longest_step, std::int64_t steps);
 
+// The time limit of a step, from the longest one so far. Times are those of now_ns().
+class StepLimit {
+ public:
+  // drift: steps by which a rank may be ahead of others that it then waits for.
+  explicit StepLimit(std::int64_t drift) : drift_(drift) {}
+  void begin(std::int64_t ns) { began_ns_ = ns; }
+  // A step has ended; on a ring the next one begins.
+  void step_done(std::int64_t ns);
+  std::chrono::milliseconds timeout() const;
+
+ private:
+  std::int64_t drift_;
+  std::int64_t began_ns_ = 0;
+  std::int64_t steps_ = 0;  // measured
+  std::int64_t longest_ns_ = 0;
+};
+
 // Reports the begin and end of each training step, and the state of a GPU, to the watchdog.
 class StepWatch final : public TrainingObserver {
  public:
@@ -30,17 +47,18 @@ class StepWatch final : public TrainingObserver {
   StepWatch& operator=(const StepWatch&) = delete;
 
   void before_step() override;
+  void step_done(const StepRecord&) override;
   bool goes_on() override;
 
  private:
+  void set_timeout(std::chrono::milliseconds timeout);
   void leave_step();
 
   World& world_;
   const Trainer& trainer_;
-  bool given_;                 // timeout_seconds is configured and applies everywhere
-  std::int64_t began_ns_ = 0;  // begin of the step under way; 0: none
-  std::int64_t steps_ = 0;     // measured
-  std::int64_t longest_ns_ = 0;
+  bool given_;  // timeout_seconds is configured and applies everywhere
+  StepLimit limit_;
+  bool in_step_ = false;
 };
 
 }  // namespace lockstep

@@ -74,6 +74,7 @@ void StragglerWatch::before_step() {
 bool StragglerWatch::goes_on() {
   if (host_.size() == 1 || !trainer_.in_lockstep()) return true;
   seconds_.push_back(own_.end(trainer_.own_seconds()));
+  if (!trainer_.ranks_met()) return true;
   if (under_way_) receive();
   if (seconds_.size() >= steps_) send();
   return true;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "tests/launch/program/fault_run.h"
 #include "tests/launch/program/program.h"
 #include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
@@ -18,8 +19,9 @@ namespace lockstep {
 namespace {
 
 ProgramResult run_with(const Workplace& workplace, const std::string& fault,
-                       std::vector<std::string> settings = {}) {
-  settings.insert(settings.begin(), {"train.steps=12", "comm.timeout_seconds=2", "run.check_every=4"});
+                       std::vector<std::string> settings = {},
+                       const std::string& limit = "comm.timeout_seconds=60") {
+  settings.insert(settings.begin(), {"train.steps=12", limit, "run.check_every=4"});
   return run_ranks(2, workplace.train(settings, "--inject " + fault));
 }
 
@@ -67,8 +69,13 @@ TEST(Inject, InjectedFaultEndsTheJobLikeARealOne) {
        {R"((?=.*\bstep 5\b)(?=.*\brank 1\b).*optimizer\.learning_rate)"}},
   };
   for (const Case& each : cases) {
-    const Workplace workplace("inject");  // ranks that mpirun kills may hold their folder for a while
-    const ProgramResult result = run_with(workplace, each.fault);
+    const auto run = [&](const std::string& limit) {
+      const Workplace workplace("inject");  // ranks that mpirun kills may hold their folder for a while
+      return run_with(workplace, each.fault, {}, limit);
+    };
+    const bool hangs = each.code == exit_code::resumable;
+    const ProgramResult result =
+        hangs ? run_until_fault(kInjectedFault, run) : run("comm.timeout_seconds=60");
     EXPECT_EQ(result.exit_code, each.code) << each.fault << ":\n" << result.output;
     EXPECT_EQ(count(lines_naming(result.output, "warning"), each.fault), 1) << result.output;
     for (const std::string& pattern : each.patterns)
@@ -88,6 +95,20 @@ TEST(Inject, NoStepFollowsAMismatchedCollective) {
         << result.output;
     EXPECT_FALSE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000005"))) << result.output;
   }
+}
+
+// The gradients of step 5 would be applied in step 6.
+TEST(Inject, LateGradientsThatAreNotFiniteReachNoCheckpoint) {
+  const Workplace workplace("inject_late");
+  const std::vector<std::string> settings = {"train.steps=5", "train.epochs=4", "train.staleness=1",
+                                             "run.checkpoint_every=1", "run.keep=9"};
+  const ProgramResult failed = run_ranks(2, workplace.train(settings, "--inject nan:rank=1,step=5"));
+  EXPECT_EQ(failed.exit_code, exit_code::failed) << failed.output;
+  EXPECT_GE(count(lines_naming(failed.output, "step 5"), "finite"), 1) << failed.output;
+  EXPECT_TRUE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000004"))) << failed.output;
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/checkpoints/step-000000005"))) << failed.output;
+  const ProgramResult resumed = run_ranks(2, workplace.train(settings, "--resume auto"));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
 }
 
 // If ranks differ, a resumed run would load one checkpoint on all of them and hide the difference.

@@ -203,5 +203,21 @@ TEST(Preemption, HundredsOfSignalsChangeNoBit) {
   EXPECT_EQ(text_of(digest), whole.digest);
 }
 
+// Rank 0 takes ten local steps while rank 1 is held after one.
+TEST(LocalSgdProgram, RanksDoNotWaitForEachOtherBetweenAverages) {
+  const Workplace workplace("local_steps");
+  const std::string held = workplace.path("held").string(), log = workplace.path("log").string(),
+                    steps = workplace.path("run/steps.jsonl").string();
+  const Settings settings = {"model.name=cnn", "kernels.choose=direct",    "train.average_every=30",
+                             "train.steps=30", "run.checkpoint_every=100", "train.epochs=2",
+                             "run.log_every=1"};
+  const ProgramResult result = run_shell(
+      fmt::format("LOCKSTEP_HOLD=step:1:{0} {1} > {2} 2>&1 & run=$!\n{3}{4}rm {0}\nwait $run\ncode=$?\ncat "
+                  "{2}\nexit $code",
+                  held, command_of(2, workplace, settings, ""), log, wait_until("[ -e " + held + " ]"),
+                  wait_until("[ $(cat " + steps + " | wc -l) -ge 10 ]")));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
 }  // namespace
 }  // namespace lockstep

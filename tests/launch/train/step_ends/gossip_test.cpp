@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "comm/agreement.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/train/on_ring.h"
 #include "tests/launch/train/state_of.h"
@@ -35,6 +36,39 @@ TEST(Gossip, SlowRankTakesAtMostOneStepAndItsPeersTheOthers) {
     EXPECT_LE(steps[kSlow], 1) << "rank " << communicator.rank();
     EXPECT_EQ(rank.trainer().steps(), 2 * kRingSteps) << "the mean over the ranks";
     EXPECT_EQ(rank.trainer().epochs(), 2);
+  });
+}
+
+// After the first epoch the absent rank waits until its peers have taken all steps of the second one.
+class AbsentRank final : public TrainingObserver {
+ public:
+  // Collective.
+  AbsentRank(Communicator& communicator, int absent)
+      : taken_(communicator, 1),
+        is_absent_(communicator.rank() == absent),
+        steps_of_two_epochs_(2 * communicator.size() * kRingSteps) {}
+  void step_done(const StepRecord&) override { taken_.take_step(std::numeric_limits<std::int64_t>::max()); }
+  void epoch_trained(const EpochRecord& record) override { has_ledger = record.ledger.has_value(); }
+  void epoch_over(const EpochRecord& record) override {
+    while (is_absent_ && record.epoch == 1 && taken_.steps_taken() < steps_of_two_epochs_)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  bool has_ledger = false;  // in the last epoch; observers exchange what it holds
+
+ private:
+  NeighbourSlots taken_;
+  bool is_absent_;
+  std::int64_t steps_of_two_epochs_;
+};
+
+TEST(Gossip, RankThatTakesNoStepReportsLikeItsPeers) {
+  constexpr int kAbsent = 1;
+  on_ring({.epochs = 2}, [&](Communicator& communicator, OnRing& rank) {
+    AbsentRank absent(communicator, kAbsent);
+    rank.fit({&absent});
+    EXPECT_EQ(rank.trainer().steps_by_rank()[kAbsent], 0);
+    for (const std::int32_t has : gather_values<std::int32_t>(communicator.host(), absent.has_ledger))
+      EXPECT_EQ(has, absent.has_ledger);
   });
 }
 

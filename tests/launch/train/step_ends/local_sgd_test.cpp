@@ -277,6 +277,26 @@ TEST(LocalSgd, RankThatOverflowsSkipsOnlyItsOwnStep) {
   EXPECT_LT(controls[1].loss_scale, 0x1p40f);
 }
 
+// Between averages, right after one, and after an evaluation.
+TEST(LocalSgd, VisitorThatWritesNothingChangesNothing) {
+  class Nothing final : public StateVisitor {
+   public:
+    bool writes() const override { return true; }
+    void tensor(const StateTensor&, StateScope) override {}
+    void value(const std::string&, StateScope, StateValue) override {}
+  };
+  const auto digest_with = [](bool visits) {
+    ThreadTraining training{.ranks = 2, .steps = 8, .average_every = 4};
+    training.after_step = [visits](int, int step, Trainer& trainer, Network&, Optimizer&) {
+      if (step == 6) trainer.evaluate();
+      Nothing nothing;
+      if (visits && (step == 2 || step == 4 || step == 6)) trainer.visit_state(nothing);
+    };
+    return train_on_threads(training)[0].digest;
+  };
+  EXPECT_EQ(digest_with(true), digest_with(false));
+}
+
 // No rank hangs or continues: the next average, or an earlier evaluation, ends the training on all ranks.
 TEST(LocalSgd, NonFiniteLossEndsTheTrainingOnAllRanks) {
   for (const int steps : {8, 3}) {
