@@ -451,8 +451,13 @@ std::int64_t BatchLoader::steps_in_epoch(std::int64_t epoch) const {
   return state_->steps_before(epoch + 1) - state_->steps_before(epoch);
 }
 
+std::int64_t BatchLoader::steps_before(std::int64_t epoch, std::int64_t global_batch) const {
+  return state_->steps_before(epoch, global_batch);
+}
+
 std::optional<std::int64_t> BatchLoader::step_after(std::int64_t epoch, std::int64_t steps,
                                                     std::int64_t global_batch) const {
+  if (steps == 0) return 0;
   const std::int64_t before = state_->steps_before(epoch, global_batch), now = state_->steps_before(epoch);
   if (steps == state_->steps_before(epoch + 1, global_batch) - before) return steps_in_epoch(epoch);
   // Carried samples count from the start of training.

@@ -75,6 +75,8 @@ class BatchLoader {
   std::int64_t global_batch() const;
   // Steps per epoch, the same on every rank. Depends on the epoch only with Tail::carry.
   std::int64_t steps_in_epoch(std::int64_t epoch) const;
+  // Steps of this many samples over all ranks in the epochs before this one.
+  std::int64_t steps_before(std::int64_t epoch, std::int64_t global_batch) const;
   // Samples of each epoch that are in none of its batches (Tail::drop), or in two (Tail::repeat).
   std::int64_t dropped_samples() const;
   std::int64_t repeated_samples() const;

@@ -345,11 +345,11 @@ void Optimizer::visit_state(StateVisitor& visitor) {
                            .good_steps = static_cast<std::int32_t>(good_steps)});
 }
 
-// Checkpoints of earlier versions may hold a dynamic scale of infinity or 0.
+// NaN: the first scale. Checkpoints of earlier versions may hold a dynamic scale of infinity or 0.
 float Optimizer::within_limits(double loss_scale) const {
   const LossScaleRule& rule = loss_scale_.rule;
-  if (!loss_scale_.dynamic()) return static_cast<float>(loss_scale);
   if (std::isnan(loss_scale)) return static_cast<float>(loss_scale_.initial);
+  if (!loss_scale_.dynamic()) return static_cast<float>(loss_scale);
   const double most = std::max(static_cast<double>(rule.most), loss_scale_.initial);
   return static_cast<float>(std::clamp(loss_scale, static_cast<double>(rule.least), most));
 }

@@ -67,6 +67,7 @@ class Optimizer {
   void clip_gradients(Stream& stream, const double* sums, double most_norm);
   // From now on, check_gradients() sets finite for each step separately.
   void judge_each_step() { each_step_ = true; }
+  bool judges_each_step() const { return each_step_; }
   // One step with the (summed, already averaged) gradients, unless they are not finite. Counts the step and
   // updates the loss scale, all in stream order. slot selects the learning rate. updated(range): called after
   // the update of each range of TrainedMemory::gradients is enqueued.

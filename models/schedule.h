@@ -54,6 +54,9 @@ struct Schedule {
   ScheduleKind kind = schedule_kind("constant");
   double base = 0.1;
   std::int64_t total_steps = 1;  // end of the cosine
+  // train.steps ends it before the last epoch: its place is the number of steps, also where earlier steps had
+  // another number of samples.
+  bool counts_steps = false;
   // Steps 0 .. warmup_steps - 1 use base * (step + 1) / warmup_steps.
   std::int64_t warmup_steps = 0;
   std::vector<std::int64_t> milestones = {};  // step: first steps with a rate multiplied by gamma once more
@@ -61,6 +64,10 @@ struct Schedule {
   double final_fraction = 0;  // cosine: ends at base * final_fraction
   OwnNumbers own = {};
 
+  // The schedule's step after `steps` steps, in which `in_data` steps of the present number of samples fit.
+  std::int64_t place(std::int64_t steps, std::int64_t in_data) const {
+    return counts_steps ? steps : in_data;
+  }
   // step counts from 0.
   double at(std::int64_t step) const;
   // The fraction of the steps from the warm-up to total_steps that have passed at this step: from 0 to 1.

@@ -375,6 +375,8 @@ TEST(BatchLoader, AnotherGlobalBatchBeginsAtTheFirstUnusedSample) {
   EXPECT_EQ(after(Tail::carry, 8, 1, 1, 4), 1);
   EXPECT_EQ(after(Tail::carry, 8, 1, 2, 4), -1);
   EXPECT_EQ(after(Tail::carry, 8, 1, 3, 4), 2);
+  EXPECT_EQ(after(Tail::carry, 8, 1, 0, 4), 0) << "the epoch before is over";
+  EXPECT_EQ(after(Tail::carry, 4, 1, 0, 8), 0) << "the epoch before is over";
 }
 
 TEST(BatchLoader, CountsTheSamplesOfAShortLastBatch) {

@@ -81,7 +81,7 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
   TrainingSetup& training = run.training.emplace(
       config, world, communicator, TrainingSetup::Options{.init = flags.init, .registry = command.registry});
   Trainer& trainer = run.trainer.emplace(training.parts(), training.schedule(), trainer_options(config));
-  if (run.saved) go_on_from(*run.saved, flags.resume, communicator.host(), training, trainer);
+  if (run.saved) restore_for_evaluation(*run.saved, flags.resume, communicator.host(), training, trainer);
   std::optional<ProgressMeter> meter;
   if (world.rank() == 0 && !flags.json) meter.emplace("evaluating", "batches", find_terminal());
   const std::int64_t begin = now_ns();

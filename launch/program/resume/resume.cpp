@@ -118,6 +118,22 @@ void require_same_ranks(const Manifest& manifest, const Config& config, int rank
   if (config.gradients.staleness > 0) refuse(fmt::format("train.staleness = {}", config.gradients.staleness));
 }
 
+// Local SGD: ranks have their own parameters and a last average after the first train.average_after steps.
+void require_same_phase(const Manifest& manifest, const Config& config) {
+  if (config.trainer.average_every <= 1) return;
+  const std::int64_t now = config.trainer.average_after;
+  std::int64_t before = now;
+  for (const KeyDifference& each : differences(manifest.config, ""))
+    if (each.key == "train.average_after") before = std::stoll(each.value);
+  const bool was_apart = manifest.steps > before;
+  if (was_apart == (manifest.steps > now)) return;
+  throw ConfigError(fmt::format(
+      "train.average_after = {}: the checkpoint is of step {}, where the ranks {} parameters of their own "
+      "(train.average_after = {}); set a value {} {}",
+      now, manifest.steps, was_apart ? "had" : "did not have", before, was_apart ? "below" : "of at least",
+      manifest.steps));
+}
+
 CheckpointCandidates agreed_candidates(Communicator& host, const Config& config, const ResumeFlags& flags,
                                        const Registry& registry) {
   require_same_flags(host, flags);
@@ -149,6 +165,7 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
     require_same_config(saved.manifest, to_toml(config, registry), flags, saved.folder);
     require_same_batch(saved.manifest, config, host.size(), flags);
     require_same_ranks(saved.manifest, config, host.size());
+    require_same_phase(saved.manifest, config);
   });
   const auto in_run_dir = [&] {
     std::error_code error;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,8 @@ namespace {
 
 constexpr const char* kThreads = "run.threads";
 constexpr const char* kPlannedThreads = "run.planned_threads";
+constexpr const char* kEpochStepName = "train.epoch_step";
+constexpr const char* kLossScaleName = "optimizer.loss_scale";
 
 // The command that resumes the training, without the launcher's arguments except the number of ranks.
 std::string command_that_goes_on(int ranks) {
@@ -59,7 +63,7 @@ void take_saved_threads(const SavedTraining& saved, TrainingSetup& training) {
 // A checkpoint within an epoch, of another global batch: the epoch continues at the same sample.
 void take_place_in_epoch(const SavedTraining& saved, const BatchLoader& loader, StateCopy& state) {
   const std::int64_t before = saved.manifest.global_batch, now = loader.global_batch();
-  const auto place = std::ranges::find(state.values, "train.epoch_step", &StateCopy::Value::name);
+  const auto place = std::ranges::find(state.values, kEpochStepName, &StateCopy::Value::name);
   if (before == now || place == state.values.end()) return;
   auto* const step = std::get_if<std::int64_t>(&place->value);
   if (step == nullptr) return;
@@ -72,10 +76,23 @@ void take_place_in_epoch(const SavedTraining& saved, const BatchLoader& loader, 
   *step = *same;
 }
 
+// A changed precision or rule begins with its own loss scale, and not with the saved one.
+void forget_changed_scale(const SavedTraining& saved, const std::string& toml, StateCopy& state) {
+  constexpr std::string_view kKeys[] = {"train.precision", "train.loss_scale", "train.loss_scale_interval"};
+  const std::vector<KeyDifference> changes = differences(saved.manifest.config, toml);
+  if (std::ranges::none_of(changes, [&](const KeyDifference& each) {
+        return std::ranges::find(kKeys, each.key) != std::end(kKeys);
+      }))
+    return;
+  for (StateCopy::Value& each : state.values)
+    if (each.name == kLossScaleName) each.value = std::numeric_limits<double>::quiet_NaN();
+}
+
 // Gives the gradient exchange its state, which is named after the ranges of elements that a rank has. They
-// depend on the ranks, their nodes and the buckets. Collective.
-void take_exchange(const SavedTraining& saved, Communicator& host, TrainingSetup& training,
-                   StateCopy& state) {
+// depend on the ranks, their nodes and the buckets. Collective. Returns the name of saved state that has no
+// place on any rank and is not in `state`, or "".
+std::string take_exchange(const SavedTraining& saved, Communicator& host, TrainingSetup& training,
+                          StateCopy& state) {
   const std::vector<ExchangeState> mine = training.buckets().exchange().state();
   const auto is_in = [](const std::vector<StateCopy::Tensor>& tensors, const ExchangeState& piece) {
     return std::ranges::any_of(tensors, [&](const StateCopy::Tensor& tensor) {
@@ -84,14 +101,19 @@ void take_exchange(const SavedTraining& saved, Communicator& host, TrainingSetup
   };
   const bool lacks =
       !std::ranges::all_of(mine, [&](const ExchangeState& piece) { return is_in(state.tensors, piece); });
-  if (first_rank_where(host, lacks) < 0) return;
+  const ExchangeNames names(mine, host);
+  const auto homeless =
+      std::ranges::find_if(saved.exchange, [&](const auto& piece) { return !names.contains(piece.first); });
+  const std::string dropped = homeless == saved.exchange.end() ? "" : homeless->first;
+  if (first_rank_where(host, lacks) < 0) return dropped;
   MergedExchange merged = saved.exchange;
   if (saved.manifest.ranks == host.size())
     run_agreed(host, [&] { merged = merged_exchange(saved.folder, saved.manifest); });
   std::vector<StateCopy::Tensor> dealt;
   if (!merged.empty()) dealt = deal(merged, mine, host);
   std::erase_if(state.tensors, [&](const StateCopy::Tensor& tensor) {
-    return tensor.scope == StateScope::per_rank && merged.contains(base_of(tensor.name));
+    const std::string base = base_of(tensor.name);
+    return tensor.scope == StateScope::per_rank && merged.contains(base) && names.contains(base);
   });
   StateReader initial(training.network().device());
   for (const ExchangeState& piece : mine)
@@ -102,32 +124,26 @@ void take_exchange(const SavedTraining& saved, Communicator& host, TrainingSetup
         initial.copy().tensors.empty() ? "" : fmt::format(" ({})", initial.copy().tensors.front().name));
   std::ranges::move(dealt, std::back_inserter(state.tensors));
   std::ranges::move(initial.copy().tensors, std::back_inserter(state.tensors));
+  return dropped;
 }
 
-}  // namespace
+void require_same_data(const SavedTraining& saved, const ResumeFlags& flags, TrainingSetup& training) {
+  const std::string data = describe_data(training.train_set(), training.test_set());
+  if (data == saved.manifest.data || std::ranges::count(flags.with, "data.path") > 0) return;
+  throw ConfigError(
+      fmt::format("{} belongs to a training on other data: it had {}, data.path has {}; set data.path to "
+                  "the saved data, or accept the difference with --resume-with data.path",
+                  saved.folder.string(), saved.manifest.data, data));
+}
 
-void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host,
-                TrainingSetup& training, Trainer& trainer) {
-  run_agreed(host, [&] {
-    const std::string data = describe_data(training.train_set(), training.test_set());
-    if (data != saved.manifest.data && std::ranges::count(flags.with, "data.path") == 0) {
-      throw ConfigError(
-          fmt::format("{} belongs to a training on other data: it had {}, data.path has {}; set data.path to "
-                      "the saved data, or accept the difference with --resume-with data.path",
-                      saved.folder.string(), saved.manifest.data, data));
-    }
-  });
-  StateCopy state = saved.state;
-  run_agreed(host, [&] { take_place_in_epoch(saved, training.train_loader(), state); });
-  if (saved.manifest.ranks != host.size())
-    log::info("the checkpoint has {}, training resumes with {}: the same samples in the same order",
-              counted(saved.manifest.ranks, "rank"), host.size());
+// Collective.
+void restore(const SavedTraining& saved, Communicator& host, TrainingSetup& training, Trainer& trainer,
+             StateCopy state) {
   run_agreed(host, [&] {
     StateWriter writer(training.network().device(), state);
     trainer.visit_codecs(writer);
   });
-  take_exchange(saved, host, training, state);
-  std::string dropped;
+  std::string dropped = take_exchange(saved, host, training, state);
   run_agreed(host, [&] {
     StateWriter writer(training.network().device(), state);
     trainer.visit_state(writer);
@@ -143,13 +159,43 @@ void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicat
         dropped.empty() ? "" : fmt::format(" ({})", dropped));
 }
 
-void tell_changed_rate(const SavedTraining& saved, const TrainingSetup& training, const Registry& registry) {
+}  // namespace
+
+void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, const std::string& toml,
+                Communicator& host, TrainingSetup& training, Trainer& trainer) {
+  StateCopy state = saved.state;
+  run_agreed(host, [&] {
+    require_same_data(saved, flags, training);
+    take_place_in_epoch(saved, training.train_loader(), state);
+    forget_changed_scale(saved, toml, state);
+  });
+  if (saved.manifest.ranks != host.size())
+    log::info("the checkpoint has {}, training resumes with {}: the same samples in the same order",
+              counted(saved.manifest.ranks, "rank"), host.size());
+  restore(saved, host, training, trainer, std::move(state));
+}
+
+void restore_for_evaluation(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host,
+                            TrainingSetup& training, Trainer& trainer) {
+  StateCopy state = saved.state;
+  run_agreed(host, [&] { require_same_data(saved, flags, training); });
+  for (StateCopy::Value& each : state.values)
+    if (each.name == kEpochStepName) each.value = std::int64_t{0};
+  restore(saved, host, training, trainer, std::move(state));
+}
+
+void tell_changed_rate(const SavedTraining& saved, TrainingSetup& training, const Trainer& trainer,
+                       const Registry& registry) {
   std::vector<std::string> settings;
   for (const KeyDifference& each : differences(saved.manifest.config, ""))
     settings.push_back(each.key + "=" + each.value);
-  const Schedule before = training.schedule_of(config_of(settings, registry)), now = training.schedule();
-  const std::int64_t steps = saved.manifest.steps;
-  const double kept = before.at(steps), next = now.at(steps);
+  const Config config = config_of(settings, registry);
+  const std::int64_t batch = saved.manifest.global_batch, epoch = saved.number("train.epoch");
+  const Schedule before = training.schedule_of(config, batch), now = training.schedule();
+  const std::int64_t steps =
+      before.place(saved.manifest.steps,
+                   training.train_loader().steps_before(epoch, batch) + saved.number(kEpochStepName));
+  const double kept = before.at(steps), next = trainer.next_learning_rate();
   if (std::abs(next - kept) <= 1e-6 * std::max(std::abs(next), std::abs(kept))) return;
   log::shared_warning(
       "the learning rate was {:.4g} in step {} and is {:.4g} in the next step, where the saved training "
@@ -189,14 +235,15 @@ TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, Co
       config.checkpoints, config.run_dir, std::move(manifest));
 }
 
-std::string stopped_line(const CheckpointKeeper& keeper, std::int64_t steps, int ranks) {
+StoppedLines stopped_lines(const CheckpointKeeper& keeper, std::int64_t steps, int ranks) {
   const char* signal = signal_name(keeper.stopped_by());
   if (!keeper.problem().empty()) {
     throw_agreed(IoError(fmt::format("{}: training stopped after step {}, which could not be saved: {}",
                                      signal, steps, keeper.problem())));
   }
-  return fmt::format("{}: training stopped after step {}, which is saved in {}. To resume: {}", signal, steps,
-                     keeper.last().string(), command_that_goes_on(ranks));
+  return {.what = fmt::format("{}: training stopped after step {}, which is saved in {}. To resume:", signal,
+                              steps, keeper.last().string()),
+          .command = command_that_goes_on(ranks)};
 }
 
 }  // namespace lockstep

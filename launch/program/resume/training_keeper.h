@@ -15,14 +15,18 @@
 
 namespace lockstep {
 
-// Collective; errors are agreed. Restores the trainer to the saved state. Throws ConfigError for other data,
-// DataError if the state does not fit this network.
-void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host,
-                TrainingSetup& training, Trainer& trainer);
+// Collective; errors are agreed. Restores the trainer to the saved state. toml: this training's
+// configuration. Throws ConfigError for other data, DataError if the state does not fit this network.
+void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, const std::string& toml,
+                Communicator& host, TrainingSetup& training, Trainer& trainer);
+// Restores a trainer that only evaluates, at the beginning of the saved epoch.
+void restore_for_evaluation(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host,
+                            TrainingSetup& training, Trainer& trainer);
 
 // Warns once if the learning rate of the next step is not the one that the saved training would have used,
 // for example with more epochs.
-void tell_changed_rate(const SavedTraining& saved, const TrainingSetup& training, const Registry& registry);
+void tell_changed_rate(const SavedTraining& saved, TrainingSetup& training, const Trainer& trainer,
+                       const Registry& registry);
 
 // The keeper of a training, and the state of the run that it saves beside the trainer's.
 class TrainingKeeper {
@@ -45,8 +49,11 @@ class TrainingKeeper {
   std::unique_ptr<CheckpointKeeper> keeper_;
 };
 
-// "SIGUSR1: training stopped after step 12, ..." with the command that resumes it. Throws an agreed IoError
-// if the step was not saved.
-std::string stopped_line(const CheckpointKeeper& keeper, std::int64_t steps, int ranks);
+// "SIGUSR1: training stopped after step 12, ..." and the command that resumes it. Throws an agreed IoError if
+// the step was not saved.
+struct StoppedLines {
+  std::string what, command;
+};
+StoppedLines stopped_lines(const CheckpointKeeper& keeper, std::int64_t steps, int ranks);
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ struct TrainingLength {
   std::int64_t steps_of_schedule = 0;    // for the schedule; ignores train.until_epoch
 };
 
-// samples: size of the loader's training set.
-TrainingLength training_length(const Config& config, const BatchLoader& loader, std::int64_t samples);
+// With this many samples per step over all ranks, of the loader's dataset.
+TrainingLength training_length(const Config& config, const BatchLoader& loader, std::int64_t global_batch);
 
 }  // namespace lockstep

@@ -277,15 +277,18 @@ std::size_t TrainingSetup::codec_bytes() const {
 }
 
 TrainingLength TrainingSetup::length() const {
-  return training_length(config_, *data_->train_loader, data_->sets.train->size());
+  return training_length(config_, *data_->train_loader, data_->train_loader->global_batch());
 }
 
-Schedule TrainingSetup::schedule_of(const Config& config) const {
-  const TrainingLength length = training_length(config, *data_->train_loader, data_->sets.train->size());
+Schedule TrainingSetup::schedule() const { return schedule_of(config_, data_->train_loader->global_batch()); }
+
+Schedule TrainingSetup::schedule_of(const Config& config, std::int64_t global_batch) const {
+  const TrainingLength length = training_length(config, *data_->train_loader, global_batch);
   Schedule schedule =
       make_schedule(config.schedule, config.trainer.epochs, length.steps_of_all_epochs, registry_.schedules);
-  schedule.base = scaled_rate(config.schedule, data_->train_loader->global_batch());
+  schedule.base = scaled_rate(config.schedule, global_batch);
   schedule.total_steps = length.steps_of_schedule;  // the rate has decayed when train.steps ends a run
+  schedule.counts_steps = length.steps_of_schedule < length.steps_of_all_epochs;
   return schedule;
 }
 

@@ -65,9 +65,9 @@ class TrainingSetup {
   TrainingLength length() const;
   // The schedule for length(). Warm-up and milestones depend on train.epochs, the learning rate on the global
   // batch.
-  Schedule schedule() const { return schedule_of(config_); }
-  // schedule() of another configuration with the same data and global batch.
-  Schedule schedule_of(const Config& config) const;
+  Schedule schedule() const;
+  // schedule() of another configuration with the same data.
+  Schedule schedule_of(const Config& config, std::int64_t global_batch) const;
   int threads() const { return threads_; }
   // Cores that the ranks of this node may use.
   int node_cores() const { return node_cores_; }

@@ -121,20 +121,22 @@ std::map<std::string, std::vector<std::int32_t>> holders_of(const MergedExchange
   return holders;
 }
 
+// ".residual" of "conv1.weight.residual"
+std::string kind_of(const std::string& base) {
+  const std::size_t dot = base.rfind('.');
+  return dot == std::string::npos ? base : base.substr(dot);
+}
+
 // A piece of the same kind of another parameter: counts are saved under the name of a rank's first one.
 const MergedPiece* of_same_kind(const MergedExchange& merged, const std::string& base) {
-  const auto kind = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   for (const auto& [name, piece] : merged)
-    if (kind(name) == kind(base) && !piece.first.empty()) return &piece;
+    if (kind_of(name) == kind_of(base) && !piece.first.empty()) return &piece;
   return nullptr;
 }
 
-// Sum of the saved elements of these pieces; warns if no rank holds any.
+// Sum of the saved elements of these pieces.
 double saved_total(const MergedExchange& merged,
                    const std::map<std::string, std::vector<std::int32_t>>& holders) {
-  if (holders.empty())
-    log::shared_warning(
-        "the unsent gradients of the saved codec are dropped, because no codec of this training keeps any");
   double total = 0;
   for (const auto& [name, count] : holders) {
     const std::vector<double>& sum = merged.at(name).sum;
@@ -146,6 +148,22 @@ double saved_total(const MergedExchange& merged,
 }  // namespace
 
 std::string base_of(const std::string& name) { return piece_name(name).base; }
+
+ExchangeNames::ExchangeNames(std::span<const ExchangeState> mine, Communicator& host) {
+  std::string names;
+  for (const ExchangeState& piece : mine) {
+    const std::string base = base_of(piece.name);
+    names += (piece.on_other_ranks == OnOtherRanks::same ? kind_of(base) : base) + '\n';
+  }
+  for (const std::string& text : gather_texts(host, names)) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) names_.insert(line);
+  }
+}
+
+bool ExchangeNames::contains(const std::string& base) const {
+  return names_.contains(base) || names_.contains(kind_of(base));
+}
 
 void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces) {
   for (const StateCopy::Tensor& tensor : pieces) {

@@ -12,6 +12,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,19 @@ RankState state_for(const std::filesystem::path& folder, const Manifest& manifes
 
 // "conv1.weight.residual" of "conv1.weight.residual[256:512]": the key of MergedExchange.
 std::string base_of(const std::string& name);
+
+// The names of the state that the exchanges of all ranks have now.
+class ExchangeNames {
+ public:
+  // Collective over host memory.
+  ExchangeNames(std::span<const ExchangeState> mine, Communicator& host);
+  // True if a saved piece with this base has a place on some rank. State that is the same on every rank may
+  // have been saved under another parameter's name.
+  bool contains(const std::string& base) const;
+
+ private:
+  std::set<std::string> names_;
+};
 
 // Adds the pieces of one saved rank.
 void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces);

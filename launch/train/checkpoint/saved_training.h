@@ -33,10 +33,10 @@ struct CheckpointCandidates {
   bool named = false;  // the user named this checkpoint: no other may be used
 };
 
-// The checkpoints of a run's folder.
+// The checkpoints of a run's folder. Throws IoError if they cannot be listed.
 CheckpointCandidates checkpoints_in(const std::filesystem::path& run_dir);
 // The checkpoint of this checkpoint folder, or all checkpoints of this run's folder. asked: how the user
-// named it, for messages. Throws DataError if there is none.
+// named it, for messages. Throws DataError if there is none, IoError if they cannot be listed.
 CheckpointCandidates checkpoints_of(const std::filesystem::path& folder, const std::string& asked);
 // Collective over host memory. Rank 0's candidates, on every rank.
 CheckpointCandidates candidates_of_rank_0(Communicator& host, CheckpointCandidates mine);

@@ -42,6 +42,7 @@ std::optional<CheckpointStore::Entry> entry_of(const fs::path& path) {
   return CheckpointStore::Entry{.folder = path, .steps = *steps, .number = *number};
 }
 
+// Empty if `folder` does not exist or is a file. Throws IoError if it cannot be listed.
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -49,7 +50,24 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
     std::error_code unknown;
     if (fs::is_directory(each->symlink_status(unknown))) found.push_back(each->path());
   }
-  return found;
+  if (!error) return found;
+  std::error_code unknown;
+  const fs::file_type type = fs::symlink_status(folder, unknown).type();
+  if (type == fs::file_type::not_found || type == fs::file_type::regular) return {};
+  throw IoError(fmt::format(
+      "cannot list the checkpoints in {}: {}; check its disk, its permissions and where it links to, or set "
+      "another run.dir",
+      folder.string(), error.message()));
+}
+
+// Logs an IoError of work().
+template <typename Work>
+void try_to(const Work& work) {
+  try {
+    work();
+  } catch (const IoError& error) {
+    log::warning("{}", error.what());
+  }
 }
 
 [[noreturn]] void failed_to(const std::string& what, const fs::path& path, int error) {
@@ -107,7 +125,9 @@ std::vector<CheckpointStore::Entry> CheckpointStore::entries() const {
 }
 
 void CheckpointStore::remove_partials() const {
-  for (const fs::path& path : folders_in(folder_)) {
+  std::vector<fs::path> folders;
+  try_to([&] { folders = folders_in(folder_); });
+  for (const fs::path& path : folders) {
     const std::string name = path.filename().string();
     std::error_code error;
     if (name.starts_with(kStepPrefix) && name.ends_with(kPartial)) fs::remove_all(path, error);
@@ -157,8 +177,10 @@ void CheckpointStore::prune(std::int64_t keep) const {
     fs::path folder;
     std::optional<double> accuracy;
   };
+  std::vector<Entry> all;
+  try_to([&] { all = entries(); });
   std::vector<Whole> whole;
-  for (const Entry& entry : entries()) {
+  for (const Entry& entry : all) {
     try {
       whole.push_back({entry.folder, whole_manifest(entry.folder).test_accuracy});
     } catch (const Error& error) {

@@ -25,9 +25,10 @@ class CheckpointStore {
   explicit CheckpointStore(const std::filesystem::path& run_dir) : folder_(run_dir / "checkpoints") {}
 
   const std::filesystem::path& folder() const { return folder_; }
-  // Newest first, found by their names only.
+  // Newest first, found by their names only. Throws IoError if the folder exists and cannot be listed.
   std::vector<Entry> entries() const;
-  // Removes the *.partial folders of an earlier job that ended while it wrote or removed checkpoints.
+  // Removes the *.partial folders of an earlier job that ended while it wrote or removed checkpoints. Logs
+  // errors.
   void remove_partials() const;
   // The folder for the files of a new checkpoint. Any rank may call both. make_partial() creates the folder
   // in an existing run.dir; all ranks may call it. Throws IoError.
@@ -38,10 +39,10 @@ class CheckpointStore {
   std::filesystem::path commit(std::int64_t steps, const Manifest& manifest) const;
   void remove_partial(std::int64_t steps) const;
   // Removes complete checkpoints, by their manifests and sizes, except the `keep` newest and the one with the
-  // best test accuracy. Incomplete ones stay for inspection.
+  // best test accuracy. Incomplete ones stay for inspection. Logs errors.
   void prune(std::int64_t keep) const;
   // Moves checkpoints that come after `but_past_of`, or all if it is empty, to the first free folder
-  // checkpoints.N, which it returns; empty if there was nothing to move.
+  // checkpoints.N, which it returns; empty if there was nothing to move. Throws IoError.
   std::filesystem::path set_aside(const std::filesystem::path& but_past_of) const;
 
  private:

@@ -58,6 +58,19 @@ TEST(EvalProgram, ReportsTheValuesOfTraining) {
   const ProgramResult line = run_ranks(1, eval_of(workplace, "--init " + weights));
   expect_parts(lines_naming(line.output, "103 samples"),
                {fmt::format("{:.2f}", 100 * last["test_accuracy"].get<double>())});
+  expect_failure(run_shell(eval_of(workplace, "--init " + weights + " > /dev/full")), exit_code::io,
+                 {"standard output"});
+}
+
+// Its place in the epoch does not matter.
+TEST(EvalProgram, EvaluatesACheckpointOnOtherRanks) {
+  const Workplace workplace("eval_within_epoch");
+  const std::vector<std::string> settings = {"train.steps=11", "run.checkpoint_every=1000"};
+  ASSERT_EQ(run_ranks(1, workplace.train(settings)).exit_code, 0);
+  const EvalJson two = evaluated(2, eval_of(workplace,
+                                            "--set train.steps=11 --set run.checkpoint_every=1000 --resume "
+                                            "auto --resume-with train.accumulation"));
+  EXPECT_EQ(two["samples"], 103);
 }
 
 // Each parameter and running statistic in turn. Statistics that are not finite spoil every evaluation, and

@@ -241,6 +241,56 @@ TEST(Checkpoints, AnotherGlobalBatchContinuesTheEpochAtTheSameSample) {
   EXPECT_EQ(ends(11, 1, 2), -1) << "no step of 16 samples begins after 88";
 }
 
+// Half of the training has passed, whatever the number of its steps.
+TEST(Checkpoints, TheScheduleContinuesAtTheSameSample) {
+  for (const int accumulation : {1, 2}) {
+    const Workplace workplace("place_of_rate");
+    const auto settings = [](int each, int until) {
+      return Settings{"model.name=cnn",
+                      "train.epochs=2",
+                      "schedule.name=cosine",
+                      "schedule.warmup_epochs=0",
+                      "optimizer.learning_rate=0.02",
+                      "kernels.choose=direct",
+                      "run.log_every=1",
+                      "run.checkpoint_every=1000",
+                      fmt::format("train.accumulation={}", each),
+                      fmt::format("train.until_epoch={}", until)};
+    };
+    ASSERT_EQ(run_ranks(1, workplace.train(settings(accumulation, 1))).exit_code, 0);
+    const std::size_t lines = json_lines_of(workplace.path("run/steps.jsonl")).size();
+    const ProgramResult result = run_ranks(
+        1, workplace.train(settings(3 - accumulation, 0), "--resume auto --resume-with train.accumulation"));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(count(lines_naming(result.output, "warning"), "learning rate"), 0) << result.output;
+    const auto steps = json_lines_of(workplace.path("run/steps.jsonl"));
+    ASSERT_GT(steps.size(), lines);
+    EXPECT_NEAR(steps[lines]["learning_rate"], 0.01, 1e-5);
+    EXPECT_LT(steps.back()["learning_rate"], 1e-4);
+  }
+}
+
+TEST(Checkpoints, AChangedPrecisionOrLossScaleBeginsWithItsOwn) {
+  struct Change {
+    Settings saved, now;
+    const char* keys;
+    double scale;
+  };
+  for (const Change& change :
+       {Change{{}, {"train.precision=fp16"}, "train.precision", 65536},
+        Change{{"train.precision=fp16", "train.loss_scale_interval=0"},
+               {"train.precision=fp16", "train.loss_scale_interval=0", "train.loss_scale=1024"},
+               "train.loss_scale",
+               1024}}) {
+    const Workplace workplace("changed_scale");
+    ASSERT_EQ(run_ranks(1, workplace.train(saving(10, change.saved))).exit_code, 0);
+    const ProgramResult result =
+        go_on(workplace, 1, saving(20, change.now), fmt::format("--resume-with {}", change.keys));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(last_metrics_of(workplace.path("run"))["loss_scale"], change.scale);
+  }
+}
+
 // The state belongs to each rank.
 TEST(Checkpoints, RanksThatTrainApartResumeOnlyOnTheirNumber) {
   for (const std::string setting : {"train.average_every=4", "train.staleness=1", "comm.topology=ring"}) {
@@ -257,6 +307,22 @@ TEST(Checkpoints, RanksThatTrainApartResumeOnlyOnTheirNumber) {
     const ProgramResult four = go_on(workplace, 4, settings(20));
     EXPECT_EQ(four.exit_code, 0) << four.output;
   }
+}
+
+// Otherwise ranks would have no last average, or different parameters in a synchronous step.
+TEST(Checkpoints, LocalSgdStaysInItsPhase) {
+  const Workplace workplace("phase");
+  const auto settings = [](int steps, int after) {
+    return saving(steps, {"train.average_every=4", fmt::format("train.average_after={}", after)});
+  };
+  const std::string with = "--resume-with train.average_after";
+  ASSERT_EQ(run_ranks(2, workplace.train(settings(10, 20))).exit_code, 0);
+  expect_failure(go_on(workplace, 2, settings(30, 5), with), exit_code::config,
+                 {"train.average_after = 5", "step 10"});
+  EXPECT_EQ(go_on(workplace, 2, settings(20, 10), with).exit_code, 0);
+  expect_failure(go_on(workplace, 2, settings(30, 20), with), exit_code::config,
+                 {"train.average_after = 20", "step 20"});
+  EXPECT_EQ(go_on(workplace, 2, settings(30, 15), with).exit_code, 0);
 }
 
 // Other buckets divide a codec's state differently; a codec may also have none in the checkpoint.
@@ -276,6 +342,23 @@ TEST(Checkpoints, CodecsResumeWithOtherBuckets) {
     if (number != std::floor(number)) sums.push_back(number);
   ASSERT_EQ(sums.size(), 2u) << other.output;
   EXPECT_NEAR(sums[1], sums[0], 1e-4 * std::abs(sums[0]) + 1e-6) << other.output;
+  const ProgramResult alone = go_on(workplace, 1, saving(30, codec), "--resume-size any");
+  EXPECT_EQ(alone.exit_code, 0) << alone.output;
+  EXPECT_EQ(count(lines_naming(alone.output, "warning"), "residual"), 1) << alone.output;
+
+  // The state of the optimizer and the gradients under way are each rank's, too.
+  for (const char* apart : {"train.average_every=4", "train.staleness=1"}) {
+    const Workplace each("buckets_apart");
+    const auto settings = [&](int steps, const std::string& bucket) {
+      Settings all = codec;
+      all.insert(all.end(), {apart, "comm.bucket_mib=" + bucket});
+      return saving(steps, all);
+    };
+    ASSERT_EQ(run_ranks(2, each.train(settings(10, "[25, 25, 25]"))).exit_code, 0);
+    const ProgramResult resumed = go_on(each, 2, settings(20, "[0.001, 0.01, 0.001]"));
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_EQ(count(lines_naming(resumed.output, "warning"), "dropped"), 0) << resumed.output;
+  }
 
   const Workplace dense("dense");
   ASSERT_EQ(run_ranks(2, dense.train(saving(10, {"comm.codec=int8"}))).exit_code, 0);
@@ -375,6 +458,16 @@ TEST(Checkpoints, FailedSaveWarnsOrEndsTheTraining) {
   const std::string error = lines_naming(stopped.output, folder, "lockstep: ");
   EXPECT_EQ(count(error, "\n"), 1) << stopped.output;
   expect_parts(error, {"step 10"});
+}
+
+// For example, the target of a link is not mounted.
+TEST(Checkpoints, ThatCannotBeListedEndTheTraining) {
+  const Workplace workplace("unlisted");
+  ASSERT_EQ(run_ranks(2, workplace.train(saving(10))).exit_code, 0);
+  const auto folder = workplace.path("run/checkpoints");
+  std::filesystem::rename(folder, workplace.path("away"));
+  std::filesystem::create_directory_symlink(workplace.path("unmounted"), folder);
+  expect_failure(go_on(workplace, 2, saving(20)), exit_code::io, {folder.string()});
 }
 
 TEST(Checkpoints, FullDiskKeepsTheEarlierOnes) {

@@ -252,6 +252,17 @@ TEST_F(Checkpoint, LaterCheckpointsAreSetAside) {
   EXPECT_NO_THROW(read_all(run_ / "checkpoints.2" / "step-000000010"));
 }
 
+// A link to itself, for example, is not an empty folder.
+TEST_F(Checkpoint, AFolderThatCannotBeListedIsAnError) {
+  const CheckpointStore store(run_);
+  EXPECT_TRUE(store.entries().empty());
+  fs::create_directory_symlink(store.folder(), store.folder());
+  expect_parts(message_of<IoError>([&] { store.entries(); }), {store.folder().string()});
+  EXPECT_THROW(store.set_aside({}), IoError);
+  EXPECT_NO_THROW(store.remove_partials());
+  EXPECT_NO_THROW(store.prune(1));
+}
+
 TEST_F(Checkpoint, UnfinishedCheckpointsAreIgnoredAndRemoved) {
   const CheckpointStore store(run_);
   save(10);
