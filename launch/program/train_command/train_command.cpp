@@ -141,9 +141,10 @@ void complete_config(TrainJob& job, const Command& command, World& world) {
 
 void go_on_or_start(TrainJob& job, const Command& command, const World& world) {
   if (job.saved) {
-    go_on_from(*job.saved, command.own<ResumeFlags>(), job.communicator->host(), *job.training, *job.trainer);
+    go_on_from(*job.saved, command.own<ResumeFlags>(), to_toml(job.config, command.registry),
+               job.communicator->host(), *job.training, *job.trainer);
     if (job.saved->manifest.ranks != world.size()) tell_digest(job);
-    tell_changed_rate(*job.saved, *job.training, command.registry);
+    tell_changed_rate(*job.saved, *job.training, *job.trainer, command.registry);
   } else {
     choose_threads_by_trial(job, command);
   }
@@ -295,13 +296,13 @@ class Observers {
                                     else
                                       job.saving.reset();
                                   }});
-    std::function<void()> save_best;
+    std::function<void(std::int64_t)> save_best;
     if (job.config.best.keep) {
-      save_best = [&job, &command] {
+      save_best = [&job, &command](std::int64_t epoch) {
         const std::filesystem::path best = std::filesystem::path(job.config.run_dir) / kBestFile;
         std::error_code unknown;
         if (std::filesystem::is_symlink(best, unknown)) std::filesystem::remove(best, unknown);
-        save_evaluated(job, command.registry, best);
+        save_evaluated(job, command.registry, best, {{BestKeeper::kEpochKey, std::to_string(epoch)}});
       };
     }
     all_.push_back(
@@ -369,7 +370,9 @@ int train(TrainJob& job, const Command& command, World& world) {
   if (job.profiler) job.profiler->finish();
   keeper.finish();
   if (keeper.stopped_by() != 0) {
-    job.report->line(stopped_line(keeper, job.trainer->steps(), world.size()));
+    const StoppedLines lines = stopped_lines(keeper, job.trainer->steps(), world.size());
+    job.report->line(lines.what);
+    job.report->command(lines.command);
     return exit_code::resumable;
   }
   if (traced)

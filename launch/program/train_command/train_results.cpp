@@ -20,15 +20,14 @@ std::string digest_of(TrainJob& job) {
   return digest(job.training->network(), job.training->optimizer(), job.trainer->weight_average());
 }
 
-void save_evaluated(TrainJob& job, const Registry& registry, const std::filesystem::path& path) {
+void save_evaluated(TrainJob& job, const Registry& registry, const std::filesystem::path& path,
+                    std::map<std::string, std::string> metadata) {
   TrainingSetup& training = *job.training;
   const ExportPrecision precision = job.config.export_precision;
+  metadata.merge(to_metadata(export_facts(job.config, training.train_set(), registry)));
   std::vector<std::string> kept;
-  job.trainer->with_evaluated_weights([&] {
-    kept = StateSnapshot(training.network())
-               .save(path, to_metadata(export_facts(job.config, training.train_set(), registry)),
-                     stored_type(precision));
-  });
+  job.trainer->with_evaluated_weights(
+      [&] { kept = StateSnapshot(training.network()).save(path, metadata, stored_type(precision)); });
   if (kept.empty()) return;
   const bool one = kept.size() == 1;
   log::warning("{}: {} {} values outside the range of {} and {} fp32", path.string(), fmt::join(kept, ", "),

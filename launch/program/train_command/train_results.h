@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "launch/program/commands/command_line.h"
@@ -14,8 +15,10 @@ namespace lockstep {
 // The hash of all state that the ranks share (digest.h).
 std::string digest_of(TrainJob& job);
 
-// Writes the evaluated weights (the average, where one is kept) in the export precision. Throws IoError.
-void save_evaluated(TrainJob& job, const Registry& registry, const std::filesystem::path& path);
+// Writes the evaluated weights (the average, where one is kept) in the export precision, with this metadata
+// beside the network's facts. Throws IoError.
+void save_evaluated(TrainJob& job, const Registry& registry, const std::filesystem::path& path,
+                    std::map<std::string, std::string> metadata = {});
 
 // Files that could not be written.
 struct Unwritten {

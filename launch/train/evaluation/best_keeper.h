@@ -5,6 +5,7 @@
 // training.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -25,10 +26,13 @@ class BestKeeper final : public TrainingObserver {
     std::function<void(const std::string&)> say;  // prints a line
     std::filesystem::path file;                   // that save() writes
   };
-  // save: writes the evaluated network, or throws IoError; called on rank 0. Null, on all ranks: nothing is
-  // saved. All parts outlive this. Precedes the checkpoints' keeper in the list of observers, so that a
-  // checkpoint includes the result.
-  BestKeeper(const Parts& parts, std::function<void()> save);
+  // The key of the file's metadata that holds the epoch of its network.
+  static constexpr const char* kEpochKey = "lockstep.epoch";
+
+  // save: writes the evaluated network of that epoch, or throws IoError; called on rank 0. Null, on all
+  // ranks: nothing is saved. All parts outlive this. Precedes the checkpoints' keeper in the list of
+  // observers, so that a checkpoint includes the result.
+  BestKeeper(const Parts& parts, std::function<void(std::int64_t epoch)> save);
 
   void epoch_over(const EpochRecord& record) override;
 
@@ -38,10 +42,11 @@ class BestKeeper final : public TrainingObserver {
 
  private:
   void end_if_stopped();
-  void keep();
+  void keep(std::int64_t epoch);
+  bool file_lacks(std::int64_t epoch) const;
 
   Parts parts_;
-  std::function<void()> save_;
+  std::function<void(std::int64_t)> save_;
   std::string problem_;
 };
 

@@ -246,6 +246,23 @@ TEST(Evaluations, ResumedTrainingMissesTheBestNetworkOfBefore) {
   EXPECT_EQ(gone.exit_code, exit_code::io) << gone.output;
 }
 
+// Another training of the folder replaced the file: the loss of epoch 1 stays the best of the second one.
+TEST(Evaluations, BestNetworkOfAnAbandonedTrainingIsNotTaken) {
+  const Workplace workplace("best_abandoned");
+  const EvaluationSettings settings = {"train.epochs=3", "run.keep_best=true",      "run.stop_metric=loss",
+                                       "run.keep=9",     "run.checkpoint_every=64", "model.batch_norm=false"};
+  ASSERT_EQ(run_ranks(1, workplace.train(joined(settings, {"train.until_epoch=1"}))).exit_code, 0);
+  ASSERT_EQ(run_ranks(1, workplace.train(settings, "--resume auto")).exit_code, 0);
+  const auto epochs = json_lines_of(workplace.path("run/metrics.jsonl"));
+  ASSERT_LT(epochs.back()["test_loss"], epochs.front()["test_loss"]);
+  const ProgramResult again =
+      run_ranks(1, workplace.train(joined(settings, {"optimizer.learning_rate=1e-30"}),
+                                   "--resume-with optimizer.learning_rate --resume " +
+                                       workplace.path("run/checkpoints/step-000000064").string()));
+  EXPECT_EQ(again.exit_code, exit_code::io) << again.output;
+  expect_parts(again.output, {"best.safetensors", "epoch 1"});
+}
+
 // Computes the average from each step's weights, which another training exports.
 TEST(WeightAverage, IsExportedAndEvaluated) {
   for (const int ranks : {1, 2}) {
