@@ -32,11 +32,14 @@ class IdleTime {
                            taken_by_loaders() > line_.account[Phase::data_wait]
                                ? "for cores that loaders use, or for ranks that wait for such cores"
                                : "for data");
-    if (context_.decodes && !context_.preloads && !context_.may_keep) {
+    const bool streams = !context_.preloads && !context_.may_keep;
+    if (streams && context_.decodes) {
       cause.change =
           "images are decoded in every epoch: lockstep pack writes records, which need no decoding";
-    } else if (!context_.preloads) {
+    } else if (!context_.preloads && context_.may_keep) {
       set(cause, "data.loader", "preload");
+    } else if (streams && taken_by_loaders() <= line_.account[Phase::data_wait]) {
+      cause.change = "samples are read too slowly: copy them to a faster disk of this node";
     } else if (context_.loader_threads > 0) {
       set(cause, "data.loader_threads", "0");
     } else if (context_.threads > 1 && !context_.on_gpu) {

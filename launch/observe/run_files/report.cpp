@@ -132,7 +132,12 @@ void Report::header(const std::string& line) {
 
 void Report::line(const std::string& text) {
   evaluation_.reset();
-  if (options_.speaks) say(in_lines(words_of(printable(text)), " ") + '\n');
+  if (!options_.speaks) return;
+  say((options_.terminal ? kClearLine : "") + in_lines(words_of(printable(text)), " ") + '\n');
+}
+
+void Report::command(const std::string& words) {
+  if (options_.speaks) say(printable(words) + '\n');
 }
 
 // Includes evaluation in the time of a step. NaN until the second reported step.
@@ -241,13 +246,12 @@ void Report::watch_busy(const BusyOptions& options, const IdleContext& context,
 }
 
 void Report::tell(const IdleEvent& event) {
-  if (options_.terminal) say(kClearLine);
   line(to_text(event));
   if (idle_found_) idle_found_(event);
   const std::string json = to_json(event, seconds_since_1970());
   idle_events_.add(json);
   if (event_command_ == "none") return;
-  if (const int error = tell_command(event_command_, json); error != 0)
+  if (const int error = tell_command(event_command_, json, options_.directory / kEventCommandLog); error != 0)
     log::warning("cannot start the command of run.event_command or {}: {}", kEventCommandVariable,
                  std::strerror(error));
 }

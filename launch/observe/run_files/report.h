@@ -68,8 +68,10 @@ class Report {
   // Called once, first: prints the line ("Lockstep 0.1.0: cnn, 2 ranks on cpu, ..."), the numbers of epochs
   // and steps, and the path of metrics.jsonl.
   void header(const std::string& line);
-  // Prints a line.
+  // Prints a line, in place of the bar.
   void line(const std::string& text);
+  // Prints a shell command, never wrapped, so that it can be pasted.
+  void command(const std::string& words);
   // Called after a step. Redraws the bar at most ten times a second; it never wraps. Without a terminal,
   // prints a line for ten steps of an epoch.
   void step(const StepRecord& record);

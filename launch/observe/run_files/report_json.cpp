@@ -156,6 +156,7 @@ void fields_of(auto& fields, Is<EpochReport> auto& report) {
   fields("skipped_steps", report.skipped_steps);
   fields("loss_scale", report.loss_scale);
   fields("account", report.account);
+  fields("account_steps", report.steps);
   fields("processor", report.processor);
   fields("busy_by_rank", report.busy_by_rank);
   fields.some("resident_bytes_by_rank", report.resident_bytes_by_rank);
@@ -198,7 +199,8 @@ template EpochReport record_from(const nlohmann::json& line);
 std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line, const std::string& prefix) {
   std::vector<Scalar> scalars;
   for (const auto& [name, value] : line.items())
-    if (name != "epoch" && name != "step" && name != "steps") add_numbers(prefix + name, value, scalars);
+    if (name != "epoch" && name != "step" && name != "steps" && name != "account_steps")
+      add_numbers(prefix + name, value, scalars);
   return scalars;
 }
 

@@ -26,7 +26,7 @@ void add_metrics(const EvaluationMetrics& metrics, nlohmann::ordered_json& line)
 template <typename Record>
 Record record_from(const nlohmann::json& line);
 
-// The numbers of a line, with prefix + path as tag. Omits epoch, step and steps.
+// The numbers of a line, with prefix + path as tag. Omits epoch and the numbers of steps.
 std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line, const std::string& prefix = "");
 
 }  // namespace lockstep

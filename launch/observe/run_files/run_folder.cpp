@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/log.h"
+#include "launch/observe/run_files/event_command.h"
 #include "launch/train/checkpoint/plain_file.h"
 
 namespace lockstep {
@@ -165,7 +166,8 @@ RunLock::RunLock(const std::filesystem::path& folder, std::chrono::milliseconds 
 
 void begin_metrics(const std::filesystem::path& folder) {
   make_folder(folder);
-  for (const char* name : {"events.jsonl", kEvaluationsFile, kBestFile}) set_aside(folder / name);
+  for (const char* name : {"events.jsonl", kEventCommandLog, kEvaluationsFile, kBestFile})
+    set_aside(folder / name);
   for (const char* name : {kMetricsFile, kStepsFile}) {
     set_aside(folder / name);
     if (const int error = append_whole(folder / name, "")) throw_io("create", folder / name, error);

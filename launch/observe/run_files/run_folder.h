@@ -32,8 +32,8 @@ class RunLock {
 inline constexpr const char* kBestFile = "best.safetensors";
 
 // Creates the folder, and in it empty files metrics.jsonl and steps.jsonl. Renames these files of an earlier
-// run, and its events.jsonl, evaluations.jsonl and best.safetensors, to metrics.N.jsonl and so on, with N
-// from 1 in the order of the runs. Throws IoError.
+// run, and its events.jsonl, event_command.log, evaluations.jsonl and best.safetensors, to metrics.N.jsonl
+// and so on, with N from 1 in the order of the runs. Throws IoError.
 void begin_metrics(const std::filesystem::path& folder);
 
 // For a resumed run: keeps the lines of the first `epochs` epochs of metrics.jsonl, and that of the next

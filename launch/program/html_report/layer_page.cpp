@@ -80,9 +80,9 @@ std::string layer_page(const LayerPage& page) {
       account_section(page) + kind_section(page) + layer_section(page);
   return html_page(
       page.network + ", layer by layer", body,
-      "Operations are those of direct convolution; bytes count each tensor as read and written "
-      "once. \u201cOf peak\u201d is the minimum time that the slower of the two needs, divided by "
-      "the measured time.");
+      "Operations are those that the kernels execute; Winograd\u2019s transforms do not count. Bytes count "
+      "each tensor as read and written once. \u201cOf peak\u201d is the minimum time that the slower of the "
+      "two needs, divided by the measured time.");
 }
 
 }  // namespace lockstep

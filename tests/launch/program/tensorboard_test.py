@@ -77,7 +77,7 @@ def numbers(line, path=""):
     for name, value in line.items():
         if isinstance(value, dict):
             found |= numbers(value, f"{path}{name}/")
-        elif isinstance(value, (int, float)) and path + name not in ("epoch", "steps"):
+        elif isinstance(value, (int, float)) and path + name not in ("epoch", "steps", "account_steps"):
             found[path + name] = value
     return found
 

@@ -54,6 +54,30 @@ std::string name_of_folder(const RunFolder& run) {
   return whole.has_filename() ? whole.filename().string() : whole.string();
 }
 
+struct EpochAccount {
+  WholeAccount sum;
+  std::int64_t told_steps = 0;  // 0: lines of an earlier version, whose steps are estimated
+};
+
+double seconds_trained(const StepLine& line) { return line.account.total(); }
+double seconds_trained(const EpochReport& epoch) { return epoch.train_seconds; }
+
+// The sums of each epoch's lines.
+template <typename Line>
+std::map<std::int64_t, EpochAccount> accounts_by_epoch(const std::vector<Line>& lines) {
+  std::map<std::int64_t, EpochAccount> accounts;
+  std::int64_t before = 0;
+  for (const Line& line : lines) {
+    auto& [sum, told_steps] = accounts[line.epoch];
+    told_steps += line.steps;
+    sum.steps += static_cast<double>(line.steps > 0 ? line.steps : line.step - before);
+    sum.account += line.account;
+    add_told(sum.seconds, seconds_trained(line));
+    before = line.step;
+  }
+  return accounts;
+}
+
 }  // namespace
 
 RunHeadline headline_of(const RunFolder& run) {
@@ -63,7 +87,6 @@ RunHeadline headline_of(const RunFolder& run) {
     busy.add(epoch.busy, epoch.train_seconds);
     peak.add(epoch.peak.value_or(kNotTold), epoch.train_seconds);
     rate.add(epoch.samples_per_second, epoch.train_seconds);
-    add_told(headline.train_seconds, epoch.train_seconds);
     add_told(headline.evaluation_seconds, epoch.evaluation_seconds);
     headline.steps = static_cast<double>(epoch.step);
     headline.train_loss = epoch.train_loss;
@@ -77,10 +100,11 @@ RunHeadline headline_of(const RunFolder& run) {
   if (run.epochs.empty()) {
     for (const StepLine& step : run.steps) {
       busy.add(step.busy, step.account.total());
+      peak.add(step.peak.value_or(kNotTold), step.account.total());
       rate.add(step.samples_per_second, step.account.total());
-      add_told(headline.train_seconds, step.account.total());
     }
   }
+  headline.train_seconds = whole_account(run).seconds;
   if (!run.steps.empty())
     headline.steps = std::max(headline.steps, static_cast<double>(run.steps.back().step));
   headline.busy = busy.value();
@@ -124,14 +148,20 @@ std::vector<AccountPoint> account_points(const RunFolder& run) {
   return points;
 }
 
+// A resumed epoch's line in metrics.jsonl lacks the steps before the resume, which steps.jsonl has.
+// steps.jsonl lacks those for which run.log_every was 0.
 WholeAccount whole_account(const RunFolder& run) {
+  std::map<std::int64_t, EpochAccount> accounts = accounts_by_epoch(run.steps);
+  for (const auto& [epoch, account] : accounts_by_epoch(run.epochs)) {
+    const auto [found, is_new] = accounts.try_emplace(epoch, account);
+    if (!is_new && account.told_steps > found->second.told_steps) found->second = account;
+  }
   WholeAccount whole;
-  const auto add = [&](const auto& line) {
-    whole.steps = static_cast<double>(line.step);
-    whole.account += line.account;
-  };
-  std::ranges::for_each(run.epochs, add);
-  if (run.epochs.empty()) std::ranges::for_each(run.steps, add);
+  for (const EpochAccount& each : std::views::values(accounts)) {
+    whole.steps += each.sum.steps;
+    whole.account += each.sum.account;
+    add_told(whole.seconds, each.sum.seconds);
+  }
   return whole;
 }
 

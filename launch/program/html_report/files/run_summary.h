@@ -35,10 +35,12 @@ std::vector<EvaluationRecord> evaluation_points(const RunFolder& run);
 // From steps.jsonl, else from epochs.
 std::vector<AccountPoint> account_points(const RunFolder& run);
 
-// The account of the whole training and its steps: from epochs, else from steps.jsonl.
+// The account of the folder's steps. Each epoch's part is from steps.jsonl, or from metrics.jsonl if that
+// covers more of its steps.
 struct WholeAccount {
   StepAccount account;
   double steps = 0;
+  double seconds = kNotTold;  // wall time without evaluations
 };
 WholeAccount whole_account(const RunFolder& run);
 

@@ -13,7 +13,10 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <poll.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "launch/observe/run_files/event_command.h"
 #include "tests/message_of.h"
@@ -61,6 +64,9 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   const StepLine data = line_of(10, Phase::data_wait, 4);
   EXPECT_NE(cause_of(data, {.decodes = true, .may_keep = false}).find("lockstep pack"), std::string::npos);
   EXPECT_EQ(cause_of(data, {.decodes = true}), "data: data.loader=preload");
+  const std::string packed = cause_of(data, {.may_keep = false});
+  expect_parts(packed, {"data: ", "disk"});
+  EXPECT_EQ(packed.find("preload"), std::string::npos) << packed;
   EXPECT_EQ(cause_of(data, {.preloads = true, .loader_threads = 1}), "data: data.loader_threads=0");
   expect_parts(cause_of(data, {.threads = 2, .preloads = true}), {"data: ", "train.threads=1"});
   EXPECT_EQ(cause_of(data, {.on_gpu = true, .threads = 2, .preloads = true}).find("train.threads"),
@@ -469,13 +475,46 @@ TEST(EventCommand, ReceivesTheEventWithoutBlockingTheCaller) {
   for (const std::string& pipe : {gate, answer}) ASSERT_EQ(mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR), 0);
   const std::string event = R"({"text": "it's \"here\" $HOME"})";
   // The command waits for the gate. A caller that waits for the command would never open it.
-  ASSERT_EQ(tell_command("read -r line < " + gate + "; printf %s \"$LOCKSTEP_EVENT\" > " + answer, event), 0);
+  const auto log = folder.path() / kEventCommandLog;
+  const std::string command = "read -r line < " + gate + "; printf %s \"$LOCKSTEP_EVENT\" > " + answer;
+  ASSERT_EQ(tell_command(command, event, log), 0);
   std::ofstream(gate).put('\n');
   std::ifstream stream(answer);
   std::string text;
   std::getline(stream, text);
   EXPECT_EQ(text, event);
-  EXPECT_EQ(tell_command("exit 3", event), 0) << "the exit code of the command is ignored";
+  EXPECT_EQ(tell_command("exit 3", event, log), 0) << "the exit code of the command is ignored";
+  EXPECT_EQ(tell_command("echo lost", event, folder.path() / "none" / kEventCommandLog), 0);
+}
+
+// mpirun waits for every process that has the output of a rank.
+TEST(EventCommand, DoesNotKeepTheOutputOfTheCaller) {
+  const TemporaryFolder folder("event_output");
+  const std::string gate = (folder.path() / "gate").string(), answer = (folder.path() / "answer").string();
+  for (const std::string& fifo : {gate, answer}) ASSERT_EQ(mkfifo(fifo.c_str(), S_IRUSR | S_IWUSR), 0);
+  const auto log = folder.path() / kEventCommandLog;
+  const std::string command = "echo told; echo failed >&2; read -r line < " + gate + "; echo > " + answer;
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t caller = fork();
+  ASSERT_GE(caller, 0);
+  if (caller == 0) {
+    for (const int each : {STDOUT_FILENO, STDERR_FILENO}) dup2(ends[1], each);
+    _exit(tell_command(command, "{}", log));
+  }
+  close(ends[1]);
+  int status = -1;
+  EXPECT_EQ(waitpid(caller, &status, 0), caller);
+  EXPECT_EQ(status, 0);
+  pollfd output{.fd = ends[0], .events = POLLIN, .revents = 0};
+  EXPECT_EQ(poll(&output, 1, 0), 1) << "the command, which still runs, has the pipe of the caller";
+  EXPECT_EQ(output.revents, POLLHUP);
+  close(ends[0]);
+  std::ofstream(gate).put('\n');
+  std::string text;
+  std::getline(std::ifstream(answer), text);
+  std::getline(std::ifstream(log), text, '\0');
+  EXPECT_EQ(text, "told\nfailed\n");
 }
 
 }  // namespace

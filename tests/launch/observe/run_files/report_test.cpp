@@ -49,6 +49,7 @@ class ReportTest : public testing::Test {
 EpochReport example() {
   EpochReport report{EpochRecord{.epoch = 2,
                                  .step = 1874,
+                                 .steps = 937,
                                  .train_loss = 0.312,
                                  .learning_rate = 0.05,
                                  .samples_per_second = 12345.4,
@@ -240,6 +241,18 @@ TEST_F(ReportTest, SummaryReplacesTheBar) {
   EXPECT_TRUE(last.ends_with('\n')) << output;
 }
 
+TEST_F(ReportTest, LineReplacesTheBarAndCommandIsNotWrapped) {
+  Report report(options(true));
+  std::string command = "lockstep train";
+  for (int i = 0; i < 20; ++i) command += " --set train.epochs=1";
+  const std::string output = output_of([&] {
+    report.step(step_of(2, 1, 937));
+    report.line("stopped");
+    report.command(command);
+  });
+  EXPECT_TRUE(output.ends_with("\r\x1b[Kstopped\n" + command + '\n')) << output;
+}
+
 TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
   Report report(options(false));
   const std::string output = output_of([&] {
@@ -321,11 +334,12 @@ TEST_F(ReportTest, MetricsHaveEveryFieldAndAreFlushedLineByLine) {
   EXPECT_EQ(line["loss_scale"], 4096);
   EXPECT_EQ(line["account"], json::parse(R"({"data_wait": 0.01, "forward": 3.1, "backward": 6.02,
       "exposed_communication": 0.11, "optimizer": 0.2, "idle": 0.0, "device_wait": 0.0, "rest": 0.56})"));
+  EXPECT_EQ(line["account_steps"], 937);
   EXPECT_EQ(line["processor"], json::parse(R"({"compute": 17.0, "communication": 1.5, "data": 0.5})"));
   EXPECT_DOUBLE_EQ(line["busy"], 0.91);
   EXPECT_EQ(line["busy_by_rank"], json::parse("[0.93, 0.89]"));
   EXPECT_EQ(line["peak"], 0.344);
-  EXPECT_EQ(line.size(), 16u);
+  EXPECT_EQ(line.size(), 17u);
 }
 
 TEST_F(ReportTest, DeviceFiguresArePartOfTheLine) {
@@ -356,7 +370,7 @@ TEST_F(ReportTest, MetricsAreReportedWithTheirCost) {
   EXPECT_EQ(line["top5"], 0.931);
   EXPECT_EQ(line["metrics_seconds"], 0.5);
   EXPECT_EQ(line["evaluations_within"], json::parse(R"({"count": 3, "seconds": 1.0})"));
-  EXPECT_EQ(line.size(), 16u + 7u);
+  EXPECT_EQ(line.size(), 17u + 7u);
 }
 
 TEST_F(ReportTest, EvaluationsWithinAnEpochHaveSeparateLines) {
@@ -418,7 +432,7 @@ TEST_F(ReportTest, StepsHaveSeparateLines) {
 
 TEST_F(ReportTest, MetricsOfSeveralRanksIncludeCommunication) {
   const json line = json::parse(json_of(example_of_ranks()).dump());
-  EXPECT_EQ(line.size(), 17u);
+  EXPECT_EQ(line.size(), 18u);
   const json& told = line["communication"];
   EXPECT_EQ(told["steps"], 100);
   EXPECT_EQ(told["exposed_seconds"], 0.11);

@@ -115,6 +115,10 @@ TEST_F(RunFolders, NewRunHasAPage) {
   write("a/events.jsonl", "");
   const std::string page = page_of("a");
   EXPECT_TRUE(page_has(page, "20 steps"));
+  EXPECT_FALSE(page_has(page, "<b>30.0 %</b>"));
+  write("a/steps.jsonl", R"({"step":10,"epoch":1,"loss":0.5,"peak":0.3,"account":{"forward":1}})"
+                         "\n");
+  EXPECT_TRUE(page_has(page_of("a"), "<b>30.0 %</b>")) << "peak";
   expect_parts(verdict_on(page), {phase_text(Phase::idle), "75.0 %"});
 }
 
@@ -126,6 +130,45 @@ TEST_F(RunFolders, MissingCoresAreReported) {
   const std::string page = page_of("a");
   expect_parts(verdict_on(page), {"25.0 %", "45.0 %"});
   EXPECT_TRUE(page_has(page, "<td class=\"n\">45.0 %</td>")) << "a row of the account";
+}
+
+// The epoch resumed at step 90, and its line has the account of the other ten.
+TEST_F(RunFolders, StepsBeforeAResumeCount) {
+  const auto line = [](int step, int steps, int seconds) {
+    return fmt::format(R"({{"step":{},"steps":{},"epoch":1,"loss":0.5,"account":{{"forward":{}}}}})"
+                       "\n",
+                       step, steps, seconds);
+  };
+  write("a/metrics.jsonl",
+        R"({"epoch":1,"steps":100,"train_seconds":1,"account":{"forward":1},"account_steps":10})"
+        "\n");
+  EXPECT_EQ(whole_account(read("a")).steps, 10) << "steps.jsonl is missing";
+  write("a/steps.jsonl", line(90, 90, 9) + line(100, 10, 1));
+  const RunFolder run = read("a");
+  EXPECT_EQ(whole_account(run).steps, 100);
+  EXPECT_EQ(whole_account(run).account.total(), 10);
+  EXPECT_EQ(headline_of(run).train_seconds, 10);
+  const std::string page = report_page({&run, 1});
+  expect_parts(page, {"<td class=\"n\">100 ms</td>", "<td class=\"n\">10.0 s</td>"});
+}
+
+// run.log_every was 0 from step 110 on.
+TEST_F(RunFolders, StepsWithoutALineCount) {
+  std::string epochs;
+  for (const int epoch : {1, 2, 3})
+    epochs += fmt::format(
+        R"({{"epoch":{},"steps":{},"train_seconds":10,"account":{{"forward":10}},"account_steps":100}})"
+        "\n",
+        epoch, 100 * epoch);
+  write("a/metrics.jsonl", epochs);
+  write("a/steps.jsonl", R"({"step":100,"steps":100,"epoch":1,"account":{"forward":10}})"
+                         "\n"
+                         R"({"step":110,"steps":10,"epoch":2,"account":{"forward":1}})"
+                         "\n");
+  const RunFolder run = read("a");
+  EXPECT_EQ(whole_account(run).steps, 300);
+  EXPECT_EQ(whole_account(run).account.total(), 30);
+  EXPECT_EQ(headline_of(run).train_seconds, 30);
 }
 
 TEST_F(RunFolders, FolderWithoutMetricsIsRefused) {
