@@ -2,8 +2,10 @@
 #include "comm/agreement.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <new>
 #include <optional>
+#include <system_error>
 
 #include "core/error.h"
 #include "core/text/text.h"
@@ -71,6 +73,10 @@ Error as_error(const std::exception& exception) {
   if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
   if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr)
     return MemoryError("the host is out of memory (std::bad_alloc)");
+  // fmt::print throws it.
+  if (const auto* error = dynamic_cast<const std::system_error*>(&exception);
+      error != nullptr && std::ferror(stdout) != 0)
+    return IoError(fmt::format("cannot write to standard output: {}", error->code().message()));
   return {exit_code::failed, exception.what()};
 }
 

@@ -57,8 +57,8 @@ struct Difference {
 // Collective. Returns the same result on every rank.
 Difference find_difference(Communicator& communicator, const std::string& text);
 
-// Returns the exception itself if it is an Error, a MemoryError for std::bad_alloc, else an Error with
-// exit_code::failed.
+// Returns the exception itself if it is an Error, a MemoryError for std::bad_alloc, an IoError if standard
+// output cannot be written, else an Error with exit_code::failed.
 Error as_error(const std::exception& exception);
 
 // Marks an error that every rank throws as agreed, and throws it.

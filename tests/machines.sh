@@ -47,7 +47,8 @@ install_that_was_moved() {
 # The first command of the README, in a folder whose name has a space and letters beyond ASCII.
 folder_of_odd_name() {
   git clone -q . "$work/Größe und Maß" && cd "$work/Größe und Maß" &&
-    launch/quickstart.sh --set train.epochs=1 --set run.dir="$work/run of it"
+    launch/quickstart.sh --set train.epochs=1 --set run.dir="$work/run of it" &&
+    cmake --build build/cpu >/dev/null && cmake --install build/cpu --prefix "$work/installed of it" >/dev/null
 }
 other_compiler() {
   local compiler

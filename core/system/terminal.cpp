@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/system/terminal.h"
 
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include <fcntl.h>
@@ -10,6 +13,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "core/error.h"
 #include "core/system/wrapped_text.h"
 
 namespace lockstep {
@@ -28,6 +32,12 @@ Terminal terminal_at(int descriptor) {
 void make_failed_writes_errors() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void flush_or_throw() {
+  errno = EIO;  // if only an earlier write failed
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw IoError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
 }
 
 Terminal find_terminal(int descriptor) {

@@ -23,6 +23,9 @@ std::string fitted(const std::string& text, const Terminal& terminal);
 // limit, fails with an error instead of ending the process.
 void make_failed_writes_errors();
 
+// Flushes standard output. Throws IoError if that or an earlier write to it failed.
+void flush_or_throw();
+
 // Prints fitted() text and a line break to standard output.
 void print_fitted(const std::string& text);
 // The start of a line, then the text; on a terminal wrapped in a column beside the start.

@@ -37,12 +37,18 @@ int run_in_world(const Command& command) {
 
 int print_text(const Command& command) {
   const bool done = command.exit_code == exit_code::done;
-  if (launched_rank() == 0) {
-    std::fwrite(command.text.data(), 1, command.text.size(), done ? stdout : stderr);
-  } else if (!done) {
+  if (launched_rank() != 0) {
+    if (done) return command.exit_code;
     let_rank_0_end_first();
   }
+  std::fwrite(command.text.data(), 1, command.text.size(), done ? stdout : stderr);
   return command.exit_code;
+}
+
+int run_command(const Command& command) {
+  if (command.entry->text != nullptr) return print_text(command);
+  log::set_level(command.log_level);
+  return command.entry->alone != nullptr ? command.entry->alone(command) : run_in_world(command);
 }
 
 // Raises the limit: a dataset of a thousand files keeps all of them open. The low default is for programs
@@ -76,9 +82,11 @@ int run(int argc, char** argv, const Registry& registry) {
     if (command.ranks > 0) start_ranks(command.ranks);
     if (command.entry->in_world != nullptr) bound_waiting(argv);
     StopSignals::of_process();
-    if (command.entry->text != nullptr) return print_text(command);
-    log::set_level(command.log_level);
-    return command.entry->alone != nullptr ? command.entry->alone(command) : run_in_world(command);
+    const int code = run_command(command);
+    // The results of a training are in files.
+    const bool trains = command.name == "train" && !command.print_config;
+    if (code == exit_code::done && !trains) flush_or_throw();
+    return code;
   } catch (const std::exception& exception) {
     return end_before_world(exception);
   }

@@ -35,7 +35,7 @@ void print_error(const std::string& message) {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
-void let_rank_0_end_first() { std::this_thread::sleep_for(std::chrono::seconds(2)); }
+void let_rank_0_end_first() { std::this_thread::sleep_for(std::chrono::seconds(5)); }
 
 int run_or_abort(World& world, const std::function<int()>& work) {
   try {
@@ -59,7 +59,9 @@ void leave_or_abort(World& world, int code) {
 int end_before_world(const std::exception& exception) {
   const Error error = as_error(exception);
   const bool alike = dynamic_cast<const Error*>(&exception) != nullptr;
-  !alike || launched_rank() == 0 ? print_error(error.what()) : let_rank_0_end_first();
+  const int rank = launched_rank();
+  if (alike && rank != 0) let_rank_0_end_first();
+  print_error(rank == 0 ? error.what() : fmt::format("rank {}: {}", rank, error.what()));
   return error.exit_code();
 }
 

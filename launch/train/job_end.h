@@ -27,14 +27,13 @@ void leave_or_abort(World& world, int code);
 // "lockstep: message" on standard error.
 void print_error(const std::string& message);
 
-// For an exception that every rank throws alike before they have met in a World: rank 0 prints it, and other
-// ranks let rank 0 end first. One that is not an Error may be this rank's alone, so every rank prints it.
-// Returns the exit code.
+// For an exception before the ranks have met in a World. Prints it, on ranks other than 0 after
+// let_rank_0_end_first() if it is an Error. Returns the exit code.
 int end_before_world(const std::exception& exception);
 
-// For a rank that fails as rank 0 does before they have met in a World. Rank 0 prints the error, but mpirun
-// ends the job with the first rank that fails, so other ranks wait here. Returns after two seconds, in case
-// the launcher does not end this rank.
+// For a rank other than 0 that fails before the ranks have met in a World. Usually rank 0 fails alike and
+// prints the error, and mpirun then kills this rank within about two seconds. Returns after five seconds:
+// then rank 0 has not failed, or the launcher does not end other ranks.
 void let_rank_0_end_first();
 
 }  // namespace lockstep

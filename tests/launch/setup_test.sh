@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# setup_test.sh SETUP: checks that sourcing setup.sh installs nothing if all packages are installed, and
-# neither uses nor changes the arguments of the sourcing script.
+# setup_test.sh SETUP: checks that sourcing setup.sh installs nothing if all packages are installed, neither
+# uses nor changes the arguments of the sourcing script, and installs without questions.
 set -euo pipefail
 setup=$1
 command -v dpkg-query >/dev/null || { echo "Skipped: not a Debian system"; exit 77; }
@@ -10,3 +10,19 @@ sudo() { "$@"; }
 set -- --set train.epochs=1
 source "$setup"
 [ "$*" = "--set train.epochs=1" ] || { echo "setup.sh changed the arguments to $*"; exit 1; }
+
+# A user who is not root, whose sudo passes no variable on, needs a package.
+tools=$(mktemp -d)
+trap 'rm -rf "$tools"' EXIT
+printf '#!/bin/sh\nexec env -i PATH="$PATH" "$@"\n' >"$tools/sudo"
+printf '#!/bin/sh\necho "$DEBIAN_FRONTEND $*" >>"%s/calls"\n' "$tools" >"$tools/apt-get"
+chmod +x "$tools/sudo" "$tools/apt-get"
+(
+  unset -f apt-get sudo
+  id() { echo 1000; }
+  PATH=$tools:$PATH
+  more_packages=(no-such-package-of-debian)
+  source "$setup"
+) >/dev/null
+grep -q '^noninteractive install .*no-such-package-of-debian' "$tools/calls" ||
+  { echo "setup.sh called apt-get with: $(cat "$tools/calls")"; exit 1; }

@@ -10,6 +10,7 @@
 #include "core/system/wrapped_text.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/config/starter_config.h"
+#include "launch/program/own_command.h"
 
 namespace lockstep {
 namespace {
@@ -52,7 +53,7 @@ int run_init(const Command& command) {
                                  output, summary.images, test->size(), summary.classes, summary.shape.width,
                                  summary.shape.height),
                      {}),
-             shown);
+             shell_command({shown}));
   return exit_code::done;
 }
 

@@ -3,13 +3,11 @@
 // lockstep monitor: shows the trainings of this machine from outside, or those of several machines from
 // files.
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <thread>
@@ -43,8 +41,8 @@ struct MonitorFlags {
 constexpr double kEverySeconds = 1;
 
 void write_out(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw IoError(fmt::format("standard output: {}", std::strerror(errno)));
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  flush_or_throw();
 }
 
 // Redraws the table in place, as much as fits on the terminal.

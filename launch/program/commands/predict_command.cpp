@@ -20,6 +20,7 @@
 #include "core/files/crc32c.h"
 #include "core/log.h"
 #include "core/system/printable.h"
+#include "core/system/terminal.h"
 #include "core/text/json_text.h"
 #include "core/text/text.h"
 #include "data/formats/image_folder.h"
@@ -219,7 +220,7 @@ class Printer {
         if (host_.rank() == 0) put(piece);
       }
     }
-    if (host_.rank() == 0 && std::fflush(stdout) != 0) throw_unwritten();
+    if (host_.rank() == 0) flush_or_throw();
   }
 
  private:
@@ -227,10 +228,7 @@ class Printer {
     if (host_.rank() != 0)
       kept_ += text;
     else if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
-      throw_unwritten();
-  }
-  [[noreturn]] static void throw_unwritten() {
-    throw IoError("cannot write the predictions to standard output");
+      flush_or_throw();
   }
   // A file name may contain control characters that a terminal would interpret.
   static std::string in_csv(const std::string& name) {

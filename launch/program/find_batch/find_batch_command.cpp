@@ -5,7 +5,6 @@
 #include <system_error>
 
 #include <CLI/CLI.hpp>
-#include <fmt/ranges.h>
 
 #include "comm/agreement.h"
 #include "core/error.h"
@@ -17,6 +16,8 @@
 #include "launch/program/commands/commands.h"
 #include "launch/program/find_batch/find_batch.h"
 #include "launch/program/find_batch/report.h"
+#include "launch/program/mpirun.h"
+#include "launch/program/own_command.h"
 #include "launch/train/job_end.h"
 
 namespace lockstep {
@@ -97,7 +98,7 @@ struct Outcome {
   std::vector<BatchAccuracy> accuracies;
 };
 
-void write_and_tell(const Outcome& outcome, const Config& config, const Command& command,
+void write_and_tell(const Outcome& outcome, const Config& config, const Command& command, int ranks,
                     const std::filesystem::path& folder) {
   const auto& flags = command.own<FindBatchFlags>();
   const std::string json = batch_json(outcome.found, outcome.accuracies);
@@ -108,9 +109,11 @@ void write_and_tell(const Outcome& outcome, const Config& config, const Command&
   if (flags.json) return say(json);
   say('\n' + batch_table(outcome.found, outcome.accuracies) + '\n');
   for (const std::string& line : batch_verdict(outcome.found)) print_fitted(line);
-  const std::vector<std::string> settings = recommended_settings(outcome.found);
-  if (!settings.empty())
-    print_fitted(fmt::format("lockstep train {} --set {}", command.config, fmt::join(settings, " --set ")));
+  std::vector<std::string> words = recommended_training(outcome.found, command.config, command.overrides);
+  if (!words.empty()) {
+    words.insert(words.begin(), own_arguments().front());
+    fmt::print("{}\n", command_of_ranks(ranks, words));
+  }
   print_fitted(fmt::format(
       "Wrote the configuration to {}, and the measurements to found_batch.json and found_batch.svg "
       "in the same folder.",
@@ -148,7 +151,7 @@ int find(FindBatchRun& run, const Command& command, World& world) {
                          [&](const std::string& what) { progress.line("training with " + what); });
   }
   run_agreed(control, [&] {
-    if (first) write_and_tell(outcome, *config, command, folder);
+    if (first) write_and_tell(outcome, *config, command, control.size(), folder);
   });
   return exit_code::done;
 }

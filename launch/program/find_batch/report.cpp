@@ -101,7 +101,8 @@ std::string batch_table(const FoundBatch& found, const std::vector<BatchAccuracy
   return text;
 }
 
-std::vector<std::string> recommended_settings(const FoundBatch& found) {
+std::vector<std::string> recommended_training(const FoundBatch& found, const std::string& config,
+                                              const std::vector<std::string>& overrides) {
   std::vector<std::string> settings;
   if (found.recommended.batch != found.configured.batch)
     settings.push_back(fmt::format("train.batch={}", found.recommended.batch));
@@ -111,7 +112,14 @@ std::vector<std::string> recommended_settings(const FoundBatch& found) {
     settings.push_back(fmt::format("optimizer.learning_rate={}", found.recommended.learning_rate));
   if (found.recommended.warmup_epochs != found.configured.warmup_epochs)
     settings.push_back(fmt::format("schedule.warmup_epochs={}", found.recommended.warmup_epochs));
-  return settings;
+  if (settings.empty()) return {};
+  const auto key_of = [](const std::string& setting) { return setting.substr(0, setting.find('=')); };
+  std::vector<std::string> words = {"train", config};
+  for (const std::string& given : overrides)
+    if (std::ranges::find(settings, key_of(given), key_of) == settings.end())
+      words.insert(words.end(), {"--set", given});
+  for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
+  return words;
 }
 
 std::vector<std::string> batch_verdict(const FoundBatch& found) {

@@ -17,8 +17,10 @@ std::string batch_line(const BatchFigure& figure);
 std::string batch_table(const FoundBatch& found, const std::vector<BatchAccuracy>& accuracies);
 // Sentences: the largest batch that fits, the critical batch, the recommendation and its gain.
 std::vector<std::string> batch_verdict(const FoundBatch& found);
-// Settings as key=value for --set; empty if nothing changes.
-std::vector<std::string> recommended_settings(const FoundBatch& found);
+// The words "train", `config` and a --set for each override and each recommended value, which replaces an
+// override of its key; empty if nothing changes.
+std::vector<std::string> recommended_training(const FoundBatch& found, const std::string& config,
+                                              const std::vector<std::string>& overrides);
 // A JSON object with all results.
 std::string batch_json(const FoundBatch& found, const std::vector<BatchAccuracy>& accuracies);
 // SVG charts of samples/s, busy and memory over the batch, one below the other, and of accuracies.

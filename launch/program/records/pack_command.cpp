@@ -13,6 +13,7 @@
 #include "launch/program/commands/commands.h"
 #include "launch/program/config/config.h"
 #include "launch/program/devices/cores.h"
+#include "launch/program/own_command.h"
 
 namespace lockstep {
 namespace {
@@ -75,8 +76,8 @@ int run_pack(const Command& command) {
     text += fmt::format("; kept {} of an earlier run", counted(packed.kept_shards, "file"));
   if (packed.left_out > 0)
     text += fmt::format("; skipped {} that cannot be decoded", counted(packed.left_out, "image"));
-  fmt::print("{}.\n\nTrain on it with\n  --set data.format=records --set data.path={}{}\n", wrapped(text, {}),
-             flags.folder,
+  fmt::print("{}.\n\nTrain on it with\n  --set data.format=records --set {}{}\n", wrapped(text, {}),
+             shell_command({"data.path=" + flags.folder}),
              options.own_sizes ? fmt::format(" --set data.resize={}", config.dataset.resize.size) : "");
   return exit_code::done;
 }

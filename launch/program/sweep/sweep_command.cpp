@@ -59,7 +59,7 @@ void tell_outcome(const Sweep& sweep, const SweepPlan& plan, const SweepOutcome&
     print_fitted(fmt::format(
         "the best is trial {}: its configuration is in {} (lockstep train {}), its network in {}; trials.csv "
         "and sweep.svg in the folder of the sweep show all trials",
-        best->trial, (folder / "best.toml").string(), (folder / "best.toml").string(),
+        best->trial, (folder / "best.toml").string(), shell_command({(folder / "best.toml").string()}),
         sweep.folder_of(best->trial).string()));
 }
 

@@ -144,10 +144,8 @@ TEST(WrongLauncher, TasksOutsideMpiDoNotTrain) {
   EXPECT_EQ(first.exit_code, 0) << first.output;
   EXPECT_EQ(count(first.output, "srun --mpi=pmix"), 1) << first.output;
   expect_parts(first.output, {"SLURM_STEP_NUM_TASKS"});
-  // The second task exits silently; the first one reports.
   const ProgramResult second = run_shell("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 " + train);
-  EXPECT_EQ(second.exit_code, exit_code::config);
-  EXPECT_EQ(second.output, "");
+  expect_failure(second, exit_code::config, {"rank 1: ", "srun --mpi=pmix"});
   // A batch script has the variables of its allocation.
   const ProgramResult batch = run_ranks(1, "env SLURM_NTASKS=8 SLURM_NPROCS=8 SLURM_PROCID=0 " + train);
   EXPECT_EQ(batch.exit_code, 0) << batch.output;

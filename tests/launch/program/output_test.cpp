@@ -185,6 +185,14 @@ TEST(Output, ClosedPipeDoesNotEndTraining) {
 
 std::string lockstep(const std::string& arguments) { return program("lockstep") + " " + arguments; }
 
+TEST(Output, ResultsThatCannotBeWrittenAreAnError) {
+  const Workplace workplace("full_output");
+  const std::string config = workplace.path("config.toml").string();
+  for (const std::string& command :
+       {"plan " + config, "train " + config + " --print-config", std::string("info"), std::string("keys")})
+    expect_failure(run_shell(lockstep(command) + " > /dev/full"), exit_code::io, {"standard output"});
+}
+
 TEST(Output, EveryLineOfATrainingFitsATerminal) {
   const Workplace workplace("columns");
   const std::string exported = workplace.path(std::string(60, 'x')).string();
@@ -196,6 +204,28 @@ TEST(Output, EveryLineOfATrainingFitsATerminal) {
   const std::vector<std::string> lines = lines_of(result.output);
   EXPECT_EQ(std::ranges::count(lines, "    " + exported), 1) << result.output;
   for (const std::string& line : lines) EXPECT_TRUE(line.size() <= 80 || line == "    " + exported) << line;
+}
+
+// A wrapped command would start a new training where it is pasted.
+TEST(Output, TheCommandThatResumesIsOneLine) {
+  const Workplace workplace("resume_line");
+  const std::string held = workplace.path("held").string();
+  const ProgramResult result = run_on_terminal(workplace.script(
+      fmt::format("LOCKSTEP_HOLD=step:0:{0} {1} & run=$!\n{2}kill -USR1 $run\nrm {0}\nwait $run\n", held,
+                  workplace.train({"train.epochs=100", "model.name=cnn", "run.checkpoint_every=1000"}),
+                  wait_until("[ -e " + held + " ]"))));
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  const std::vector<std::string> lines = lines_of(result.output);
+  const auto line_that = [&](const auto& fits) {
+    const auto found = std::ranges::find_if(lines, fits);
+    EXPECT_NE(found, lines.end()) << result.output;
+    return found == lines.end() ? std::string() : *found;
+  };
+  line_that([](const std::string& line) { return line.starts_with("SIGUSR1: "); });  // not beside the bar
+  const std::string command =
+      line_that([](const std::string& line) { return line.ends_with("--resume auto"); });
+  expect_parts(command, {program("lockstep") + " train ", "train.epochs=100"});
+  EXPECT_GT(command.size(), 80u);
 }
 
 TEST(Output, EvaluationHasABarOnATerminal) {

@@ -79,6 +79,17 @@ TEST(OwnImages, InitWritesAConfigurationThatTrains) {
   expect_learning(images.metrics("runs/flowers"), 4, 2);
 }
 
+TEST(OwnImages, PrintedCommandsAreQuoted) {
+  const OwnImages images(2, 1, 16);
+  std::filesystem::rename(images.path("flowers"), images.path("my flowers"));
+  const ProgramResult written = run_shell(images.here("init 'my flowers'"));
+  ASSERT_EQ(written.exit_code, 0) << written.output;
+  expect_parts(written.output, {"lockstep train 'my flowers.toml' --ranks 2"});
+  const ProgramResult packed = run_shell(images.here("pack 'my flowers.toml' 'my records'"));
+  EXPECT_EQ(packed.exit_code, 0) << packed.output;
+  expect_parts(packed.output, {"--set 'data.path=my records'"});
+}
+
 TEST(OwnImages, InitNeverOverwrites) {
   const OwnImages images(2, 1, 16);
   images.write("flowers.toml", "precious");

@@ -2,6 +2,7 @@
 //
 // A failure of one rank ends the whole job. The jobs of failing_rank would train for days; these tests expect
 // them to end with that rank's code.
+#include <algorithm>
 #include <filesystem>
 #include <regex>
 
@@ -9,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "tests/launch/program/fault_run.h"
 #include "tests/launch/program/program.h"
 #include "tests/matches_in.h"
 
@@ -45,12 +47,12 @@ TEST(Failure, KilledRankEndsTheJob) {
   EXPECT_NE(result.output.find("signal 9"), std::string::npos) << result.output;
 }
 
-// No watchdog: the peers detect the hang by timeout. They may detect it at the same instant, so one or both
-// of them report it.
+// No watchdog: a rank that waits too long for a peer reports it. Both peers of the stopped rank may do so. On
+// a busy machine a rank may wait too long before rank 1 is stopped; the report is the same.
 TEST(Failure, HangingRankEndsTheJob) {
   const ProgramResult result = run_failing("stopped", 1);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
-  EXPECT_GE(matches_in(result.output, R"(\brank [02]\b[^\n]*\ball_reduce \d+\b[^\n]*\bbucket \d+)"), 1)
+  EXPECT_GE(matches_in(result.output, R"(\brank \d\b[^\n]*\ball_reduce \d+\b[^\n]*\bbucket \d+)"), 1)
       << result.output;
   EXPECT_GE(count(result.output, "comm.timeout_seconds"), 1) << result.output;
 }
@@ -58,10 +60,11 @@ TEST(Failure, HangingRankEndsTheJob) {
 // The watchdog reports the stopped rank, what its peers wait for, and the steps of both.
 TEST(Failure, StoppedRankIsNamed) {
   for (const int stopped : {0, 2}) {
-    const Workplace workplace("stopped");
-    const ProgramResult result =
-        run_ranks(3, workplace.train({"train.epochs=1000000", "comm.timeout_seconds=2"},
-                                     fmt::format("--inject stop:rank={},step=20", stopped)));
+    const ProgramResult result = run_until_fault(kInjectedFault, [&](const std::string& limit) {
+      const Workplace workplace("stopped");
+      return run_ranks(3, workplace.train({"train.epochs=1000000", limit},
+                                          fmt::format("--inject stop:rank={},step=20", stopped)));
+    });
     EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
     // The stopped rank with its process, for how long it has been silent, and its last collective.
     const std::regex blame(fmt::format(R"(\brank {}\b[^\n]*\bprocess (\d+)\b[^\n]*\b\d+(\.\d+)? s\b[^\n]*)"
@@ -72,12 +75,14 @@ TEST(Failure, StoppedRankIsNamed) {
     // The state of that process on its machine.
     const std::string state = fmt::format(R"(\bprocess {}\b[^\n]*\(T\))", blamed[1].str());
     EXPECT_EQ(matches_in(result.output, state), 1) << result.output;
-    // Both peers wait in one collective. One of them is named after that state, before its stack.
-    const std::string peers =
-        fmt::format(R"(\branks? {}\b[^\n]*\ball_reduce \d+)", stopped == 0 ? "1, 2" : "0, 1");
+    // Its peers wait in a collective, except for one that the machine delays. One of them is named after that
+    // state, before its stack.
+    const int first = stopped == 0 ? 1 : 0;
+    const std::string peers = fmt::format(R"(\branks? ({}|{})\b[^(\n]*\ball_reduce \d+)", first, first + 1);
     EXPECT_GE(matches_in(result.output, peers), 1) << result.output;
-    const std::size_t peer =
-        result.output.find(fmt::format("rank {}", stopped == 0 ? 1 : 0), result.output.find("(T)"));
+    const std::size_t state_end = result.output.find("(T)");
+    const std::size_t peer = std::min(result.output.find(fmt::format("rank {}", first), state_end),
+                                      result.output.find(fmt::format("rank {}", first + 1), state_end));
     const std::size_t stack = result.output.rfind("lockstep::Trainer::step()");
     ASSERT_NE(stack, std::string::npos) << result.output;
     EXPECT_LT(peer, stack) << result.output;
@@ -104,6 +109,14 @@ TEST(Failure, StoppedRankBeforeMpiStartsEndsTheJobAndIsNamed) {
                                     std::string("LOCKSTEP_START_SECONDS")})
       EXPECT_GE(matches_in(result.output, line), 1) << line << ":\n" << result.output;
   }
+}
+
+// Rank 0 waits for rank 1 to start MPI.
+TEST(Failure, WrongCommandLineOfOneRankIsPrinted) {
+  const Workplace workplace("one_command_line");
+  const std::string command =
+      workplace.script("[ $OMPI_COMM_WORLD_RANK = 1 ] && flag=--bogus\nexec " + workplace.train({}, "$flag"));
+  expect_failure(run_ranks(2, command), exit_code::usage, {"rank 1: ", "--bogus"});
 }
 
 TEST(Failure, InvalidStartTimeoutIsRefused) {

@@ -135,9 +135,16 @@ TEST(BatchReport, HasALineForEachBatch) {
 }
 
 TEST(BatchReport, NamesTheRecommendedSettings) {
-  EXPECT_EQ(recommended_settings(found()),
-            (std::vector<std::string>{"train.batch=32", "optimizer.learning_rate=0.4",
+  EXPECT_EQ(recommended_training(found(), "a.toml", {"world.device=cpu", "train.batch=8"}),
+            (std::vector<std::string>{"train", "a.toml", "--set", "world.device=cpu", "--set",
+                                      "train.batch=32", "--set", "optimizer.learning_rate=0.4", "--set",
                                       "schedule.warmup_epochs=1"}));
+  FoundBatch same = found();
+  same.recommended = {.batch = same.configured.batch,
+                      .accumulation = same.configured.accumulation,
+                      .learning_rate = same.configured.learning_rate,
+                      .warmup_epochs = same.configured.warmup_epochs};
+  EXPECT_TRUE(recommended_training(same, "a.toml", {"world.device=cpu"}).empty());
   std::string verdict;
   for (const std::string& line : batch_verdict(found())) verdict += line + '\n';
   expect_parts(verdict, {"batch 32", "learning rate 0.4", "linear", "1.90"});
