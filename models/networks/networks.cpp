@@ -107,7 +107,8 @@ const std::vector<NetworkEntry>& network_table() {
       {"resnet18", [](Graph& graph, Choice choice) { resnet18(graph, resnet_options(choice)); }},
       {"resnet34", [](Graph& graph, Choice choice) { resnet34(graph, resnet_options(choice)); }},
       {"resnet50", [](Graph& graph, Choice choice) { resnet50(graph, resnet_options(choice)); }},
-      {"vgg11_bn", [](Graph& graph, Choice choice) { vgg11_bn(graph, dropout_of(choice, 0.5)); }},
+      {"vgg11_bn",
+       [](Graph& graph, Choice choice) { vgg11_bn(graph, dropout_of(choice, 0.5), dropout_of(choice, 0)); }},
       {"mobilenet_v2",
        [](Graph& graph, Choice choice) {
          mobilenet_v2(graph, {.stem = choice.stem, .dropout = dropout_of(choice, 0.2)});

@@ -98,9 +98,9 @@ void cifar_resnet(Graph& graph, int blocks, const ResNetOptions& options = {});
 
 // VGG-11 with batch norm (Simonyan and Zisserman, 2014, configuration A). Images of 224 to 255 pixels leave a
 // 7x7 map and get the paper's classifier: two hidden layers of 4096 features with dropout (classifier.0, .3,
-// .6). For smaller images, from 32 on, the last map is averaged, followed by one linear layer (classifier)
-// without dropout.
-void vgg11_bn(Graph& graph, double dropout = 0.5);
+// .6). For smaller images, from 32 on, the last map is averaged, followed by dropout (dropout_of_small) and
+// one linear layer (classifier).
+void vgg11_bn(Graph& graph, double dropout = 0.5, double dropout_of_small = 0);
 
 struct MobileNetOptions {
   // cifar: stride 1 in the first convolution and in the first block of 24 channels.

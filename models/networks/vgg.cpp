@@ -33,7 +33,7 @@ Value features(Graph& graph) {
 
 }  // namespace
 
-void vgg11_bn(Graph& graph, double dropout) {
+void vgg11_bn(Graph& graph, double dropout, double dropout_of_small) {
   const GraphInput& image = graph.input_shape();
   const auto fits = [](std::int64_t side) { return side >= kLeastImage && side <= kLargestImage; };
   if (!fits(image.height) || !fits(image.width)) {
@@ -46,6 +46,7 @@ void vgg11_bn(Graph& graph, double dropout) {
   Value x = features(graph);
   if (graph.shape(x)[2] != kPaperMap || graph.shape(x)[3] != kPaperMap) {
     x = graph.pooling(x, {.kind = PoolingKind::average, .global = true});
+    x = graph.dropout(x, dropout_of_small, "dropout");
     graph.classify(linear(x, image.classes, "classifier"));
     return;
   }

@@ -148,7 +148,7 @@ TEST(Networks, DropoutOfTheNetworkIsTheDefault) {
   EXPECT_TRUE(dropouts("mlp", NetworkChoice::kOwnDropout).empty());
   EXPECT_EQ(dropouts("mlp", 0.1), (std::vector{0.1, 0.1}));
   EXPECT_EQ(dropouts("cnn", 0.1), (std::vector{0.1}));
-  for (const char* name : {"resnet20", "resnet18", "resnet50"}) {
+  for (const char* name : {"resnet20", "resnet18", "resnet50", "vgg11_bn"}) {
     EXPECT_TRUE(dropouts(name, NetworkChoice::kOwnDropout).empty()) << name;
     EXPECT_EQ(dropouts(name, 0.3), (std::vector{0.3})) << name;
   }

@@ -80,8 +80,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        "such layer"},
       {"model.dropout",
        MEMBER(model.dropout),
-       "Share of features that are dropped before the classifier. -1: the network's default (vgg11_bn 0.5, "
-       "mobilenet_v2 0.2, else 0)",
+       "Share of features that are dropped before the classifier. -1: the network's default (vgg11_bn 0.5 "
+       "from 224x224 on, mobilenet_v2 0.2, else 0)",
        {.least = -1, .most = 1, .below_most = true}},
       {"model.freeze", MEMBER(model.freeze),
        "Layers that are not trained, by prefixes of their names (\"layer1\", \"layer2.0\"). Their parameters "
@@ -568,8 +568,9 @@ std::vector<Key> keys_of(const Registry& registry) {
        .member = MEMBER(busy.command),
        .description =
            "Shell command (sh) that runs at each such warning, with its line of events.jsonl in "
-           "LOCKSTEP_EVENT. none disables it. Set it with --set or the variable LOCKSTEP_EVENT_COMMAND, "
-           "never in a file; the files of a run contain \"redacted\" instead",
+           "LOCKSTEP_EVENT. Its output is appended to event_command.log. none disables it. Set it with --set "
+           "or the variable LOCKSTEP_EVENT_COMMAND, never in a file; the files of a run contain \"redacted\" "
+           "instead",
        .secret = true},
       {"run.checkpoint_every",
        MEMBER(checkpoints.every),

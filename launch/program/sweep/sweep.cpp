@@ -108,10 +108,10 @@ std::vector<std::string> Sweep::overrides_of(std::int64_t trial) const {
 void Sweep::load_configs() {
   for (std::size_t trial = 0; trial < accounts_.size(); ++trial) {
     try {
-      accounts_[trial].config =
-          load_config(plan_.config, overrides_of(static_cast<std::int64_t>(trial)), registry_);
-      if (accounts_[trial].config->loader.batch == 0)
-        accounts_[trial].problem = "train.batch = \"auto\" is allowed only in lockstep train and find-batch";
+      Config config = load_config(plan_.config, overrides_of(static_cast<std::int64_t>(trial)), registry_);
+      if (config.loader.batch == 0)
+        throw ConfigError("train.batch = \"auto\" is allowed only in lockstep train and find-batch");
+      accounts_[trial].config = std::move(config);
     } catch (const ConfigError& error) {
       accounts_[trial].problem = error.what();
     }

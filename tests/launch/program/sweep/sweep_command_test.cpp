@@ -137,19 +137,26 @@ TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
   EXPECT_EQ(line["test_accuracy"], best["accuracy"]);
 }
 
+// Each trial is held in its first evaluation. Until two trials have ended, held ones are released. The kill
+// therefore comes while other trials are held.
 TEST(Sweep, ResumesAfterAKill) {
   const SweepPlace place("sweep_killed");
-  constexpr int kTrials = 12;  // two of them end before the kill, and not all can
+  constexpr int kTrials = 12;
   const std::string sweep = place.command("method = \"grid\"\njobs = 2\nepochs = 3",
                                           "train.seed = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]");
-  const std::string two_ended = fmt::format("[ \"$(grep -c '\"end\"' {} 2>/dev/null)\" -ge 2 ]",
-                                            (place.folder() / "sweep.jsonl").string());
-  sweep_disturbed(sweep, two_ended, "kill -KILL $run");
+  const std::string hold = place.path("hold").string();
+  std::filesystem::create_directory(hold);
+  const std::string two_ended =
+      fmt::format("[ \"$(grep -c '\"end\"' {} 2>/dev/null)\" -ge 2 ] || ! rm -f {}/trial",
+                  (place.folder() / "sweep.jsonl").string(), hold);
+  // The folder's new name releases all trials and lets none be held again.
+  sweep_disturbed(fmt::format("LOCKSTEP_HOLD=evaluation:0:{}/trial {}", hold, sweep), two_ended,
+                  fmt::format("kill -KILL $run\nmv {0} {0}.gone", hold));
   std::vector<int> ended;
   for (int trial = 0; trial < kTrials; ++trial)
     if (place.events_of("end", trial) == 1) ended.push_back(trial);
   ASSERT_GE(ended.size(), 2u);
-  ASSERT_LT(ended.size(), static_cast<std::size_t>(kTrials)) << "it was killed too late";
+  ASSERT_LT(ended.size(), static_cast<std::size_t>(kTrials));
   // The state after a power failure in the middle of a line.
   std::ofstream(place.folder() / "sweep.jsonl", std::ios::app) << "{\"event\":\"end\",\"tri";
 
@@ -294,12 +301,15 @@ TEST(Sweep, ResumedTrialHasTheSpeedOfItsWholeEpoch) {
   const std::string sweep = place.command(
       "method = \"grid\"\njobs = 1\nepochs = 1\nobjective = \"samples_per_second\"", "train.seed = [1]");
   const std::string hold = place.path("hold").string();
-  const ProgramResult stopped = run_shell(
-      fmt::format("LOCKSTEP_HOLD=evaluation:0:{0} {1} & run=$!\n{2}kill -TERM $run\nrm {0}\nwait $run", hold,
-                  sweep, wait_until(fmt::format("[ -e {} ]", hold))));
+  const std::string output = (place.folder() / "trials/0000/output.txt").string();
+  const ProgramResult stopped = run_shell(fmt::format(
+      "LOCKSTEP_HOLD=evaluation:0:{0} {1} & run=$!\n{2}kill -TERM $run\n{3}rm {0}\nwait $run", hold, sweep,
+      wait_until(fmt::format("[ -e {} ]", hold)), wait_until(fmt::format("grep -sq SIGTERM {}", output))));
   ASSERT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
+  ASSERT_EQ(place.events_of("end", 0), 0) << stopped.output;
   const ProgramResult again = run_shell(sweep);
   ASSERT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_EQ(place.events_of("end", 0), 1);
   for (const nlohmann::json& event : place.events())
     if (event.value("event", "") == "end") {
       EXPECT_GT(event.at("samples_per_second"), 0) << event;
@@ -315,6 +325,11 @@ TEST(Sweep, BatchIsANumberAndMayBeARange) {
       run_shell(place.command("method = \"grid\"\nset = [\"train.batch=auto\"]", "train.seed = [1]"));
   EXPECT_EQ(automatic.exit_code, exit_code::config) << automatic.output;
   expect_parts(last_line_with(automatic.output, "lockstep: "), {"train.batch", "find-batch"});
+  const SweepPlace mixed("sweep_batches");
+  const ProgramResult of_both = run_shell(mixed.command("method = \"grid\"", "train.batch = [\"auto\", 8]"));
+  EXPECT_EQ(of_both.exit_code, 0) << of_both.output;
+  EXPECT_FALSE(std::filesystem::exists(mixed.folder() / "trials/0000/trial.toml"));
+  expect_parts(of_both.output, {"train.batch = \"auto\""});
 }
 
 TEST(Sweep, TrialMayHaveSeveralRanks) {
