@@ -377,6 +377,37 @@ TEST_P(NcclEmulator, SplitsByColourAndOrdersByKey) {
   });
 }
 
+// The second rank is excluded and makes no communicator.
+TEST_P(NcclEmulator, ShrinksToTheRanksThatRemain) {
+  run([](Lobby& lobby, int number) {
+    TestRank rank(lobby, number, ranks());
+    int excluded[] = {1}, unknown[] = {ranks()}, itself[] = {number};
+    ncclComm_t rest = nullptr;
+    const auto shrink = [&](int* list, int count) {
+      return ncclCommShrink(rank.comm, list, count, &rest, nullptr, NCCL_SHRINK_DEFAULT);
+    };
+    EXPECT_EQ(shrink(nullptr, 1), ncclInvalidArgument);
+    EXPECT_EQ(shrink(excluded, 0), ncclInvalidArgument);
+    EXPECT_EQ(shrink(unknown, 1), ncclInvalidArgument);
+    EXPECT_EQ(shrink(itself, 1), ncclInvalidArgument);
+    EXPECT_EQ(rest, nullptr);
+    if (ranks() == 1 || number == 1) return rank.barrier();
+    ASSERT_EQ(shrink(excluded, 1), ncclSuccess);
+    std::vector<float> members;
+    for (int each = 0; each < ranks(); ++each)
+      if (each != 1) members.push_back(static_cast<float>(each));
+    int place = -1;
+    EXPECT_EQ(ncclCommUserRank(rest, &place), ncclSuccess);
+    EXPECT_EQ(place, number == 0 ? 0 : number - 1);
+    const float* mine = rank.memory(std::vector<float>(1, static_cast<float>(number)));
+    float* all = rank.memory(std::vector<float>(members.size()));
+    EXPECT_EQ(ncclAllGather(mine, all, 1, ncclFloat32, rest, rank.stream), ncclSuccess);
+    EXPECT_EQ(rank.read(all, members.size()), members);
+    EXPECT_EQ(ncclCommDestroy(rest), ncclSuccess);
+    rank.barrier();
+  });
+}
+
 // Like NCCL, calls of one communicator on several streams run in call order.
 TEST_P(NcclEmulator, KeepsTheCallOrderOfACommunicatorAcrossStreams) {
   run([](Lobby& lobby, int number) {

@@ -288,6 +288,30 @@ std::shared_ptr<EmulatedCommunicator> EmulatedCommunicator::split(int colour, in
                                                 settings);
 }
 
+std::shared_ptr<EmulatedCommunicator> EmulatedCommunicator::shrink(const std::vector<int>& excluded,
+                                                                   const CommunicatorSettings& settings) {
+  const auto is_excluded = [&](int rank) {
+    return std::find(excluded.begin(), excluded.end(), rank) != excluded.end();
+  };
+  if (is_excluded(rank_)) throw NcclError(ncclInvalidArgument, fmt::format("rank {} excludes itself", rank_));
+  std::vector<int> rest;
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (!is_excluded(rank)) rest.push_back(rank);
+  Member& me = segment_.member(rank_);
+  const Member& first = segment_.member(rest.front());
+  if (rest.front() == rank_) me.split_id = Segment::create();
+  const std::uint32_t mine = ++me.shrinks;
+  segment_.wake_all();
+  while (first.shrinks < mine) {
+    if (!alive(first.process) && first.shrinks < mine)
+      throw NcclError(ncclRemoteError, fmt::format("rank {} has lost rank {}", rank_, rest.front()));
+    segment_.sleep(segment_.meeting().passed, kHostNap);
+  }
+  const auto place = std::find(rest.begin(), rest.end(), rank_) - rest.begin();
+  return std::make_shared<EmulatedCommunicator>(first.split_id, static_cast<int>(place),
+                                                static_cast<int>(rest.size()), settings);
+}
+
 void EmulatedCommunicator::remove_registration(void* handle) {
   Range range{};
   {

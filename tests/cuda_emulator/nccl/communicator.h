@@ -112,6 +112,10 @@ class EmulatedCommunicator {
   // The part of this rank in a new communicator of the ranks with the same colour, ordered by key and rank;
   // null for NCCL_SPLIT_NOCOLOR. All ranks must call it. Throws NcclError.
   std::shared_ptr<EmulatedCommunicator> split(int colour, int key, const CommunicatorSettings& settings);
+  // The part of this rank in a new communicator without the excluded ranks, which may be lost; the others
+  // must call it, and keep their order. Throws NcclError.
+  std::shared_ptr<EmulatedCommunicator> shrink(const std::vector<int>& excluded,
+                                               const CommunicatorSettings& settings);
   bool registered(const void* data, std::size_t bytes);
   bool overlaps_registration(const void* data, std::size_t bytes);
 

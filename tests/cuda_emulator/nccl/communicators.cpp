@@ -3,6 +3,7 @@
 // NCCL's functions: the library, communicators and their errors.
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nccl.h>
@@ -88,6 +89,34 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* new_comm, co
   }
 }
 
+ncclResult_t shrink(ncclComm_t comm, const int* excluded, int excluded_count, ncclComm_t* new_comm,
+                    const ncclConfig_t* config, int flags) {
+  const CommunicatorPointer communicator = find_handle(comm);
+  if (!communicator) return refuse_handle("ncclCommShrink", comm);
+  const Unseen unseen;
+  try {
+    if (new_comm == nullptr) throw NcclError(ncclInvalidArgument, "the pointer for the communicator is null");
+    *new_comm = nullptr;
+    if (excluded == nullptr || excluded_count <= 0)
+      throw NcclError(ncclInvalidArgument, "the list of excluded ranks is empty");
+    const std::vector<int> ranks(excluded, excluded + excluded_count);
+    for (const int rank : ranks) {
+      if (rank < 0 || rank >= communicator->ranks())
+        throw NcclError(ncclInvalidArgument, fmt::format("there is no rank {}", rank));
+    }
+    if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT)
+      throw NcclError(ncclInvalidArgument, fmt::format("flags {}", flags));
+    if (in_group()) throw NcclError(ncclInvalidUsage, "shrinking communicators in a group is not emulated");
+    if (config != nullptr) check_config(*config);
+    if (flags == NCCL_SHRINK_ABORT) communicator->abort();
+    const CommunicatorSettings settings = config == nullptr ? communicator->settings() : settings_of(*config);
+    *new_comm = add_handle(communicator->shrink(ranks, settings));
+    return ncclSuccess;
+  } catch (const NcclError& error) {
+    return complain(error.status, fmt::format("ncclCommShrink: {}", error.what()));
+  }
+}
+
 // Makes a new communicator known to the program's plugins. Returns the status with which it was made.
 ncclResult_t with_plugins(ncclResult_t status, const ncclComm_t* comm, const ncclConfig_t* config) {
   if (status != ncclSuccess || *comm == nullptr) return status;
@@ -166,6 +195,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new_comm, ncclConfig_t* config) {
   if (const ncclResult_t fault = requested_fault("ncclCommSplit")) return fault;
   return with_plugins(split(comm, color, key, new_comm, config), new_comm, config);
+}
+
+// With NCCL_SHRINK_ABORT the parent's operations end first, and only ncclCommAbort() can follow on it.
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int excluded_count, ncclComm_t* new_comm,
+                            ncclConfig_t* config, int flags) {
+  if (const ncclResult_t fault = requested_fault("ncclCommShrink")) return fault;
+  return with_plugins(shrink(comm, excluded, excluded_count, new_comm, config, flags), new_comm, config);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {

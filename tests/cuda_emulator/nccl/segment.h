@@ -30,7 +30,8 @@ struct alignas(64) Member {
   int device;
   std::atomic<std::uint32_t> host_meetings;  // of which this rank has arrived
   int colour, key;                           // of ncclCommSplit
-  ncclUniqueId split_id;                     // from the first rank of a colour
+  ncclUniqueId split_id;                     // from the first rank of a colour, or of those that remain
+  std::atomic<std::uint32_t> shrinks;        // that this rank has begun; split_id is then set
   Call calls[2];                             // by parity: the call whose first chunk this is
 };
 
