@@ -172,6 +172,7 @@ Block run_block(const GuardOptions& o, Trainer& trainer, std::span<TrainingObser
     block.between_ms += milliseconds_from(begin_ns) / o.steps;
     trainer.step();
     begin_ns = now_ns();
+    for (TrainingObserver* each : observers) each->step_done({});
     for (TrainingObserver* each : observers) each->goes_on();
     block.between_ms += milliseconds_from(begin_ns) / o.steps;
   }
