@@ -61,7 +61,7 @@ def link_gb_per_s(link):
 
 
 def run_once(options, link, nodes):
-    """Bus bandwidth in GB/s, as {bytes: {way: GB/s}}."""
+    """nccl-tests' columns in place, as {bytes: {way: columns}}."""
     launch = [str(training_runs.NODES), link, str(nodes), "1"]
     if options.mpirun:
         launch = training_runs.launcher(nodes, mpirun=options.mpirun)
@@ -78,26 +78,28 @@ def run_once(options, link, nodes):
         rows = json.loads(file.read_text())["rows"]
     found = {}
     for row in rows:
-        found.setdefault(row["bytes"], {})[row["way"]] = row["in_place"]["busbw_gb_per_s"]
+        found.setdefault(row["bytes"], {})[row["way"]] = row["in_place"]
     return found
 
 
 def rows_of(rounds, link, way):
     rows = []
     for size in rounds[0]:
-        ours, least, most = training_runs.middle([found[size][way] for found in rounds])
-        tcp = training_runs.middle([found[size]["tcp"] for found in rounds])[0]
-        share, *spread = training_runs.middle([found[size][way] / found[size]["tcp"] for found in rounds])
-        rows.append({"bytes": size, "busbw_gb_per_s": ours, "busbw_spread": [least, most], "tcp_gb_per_s": tcp,
+        def middle(column, of=way):
+            return training_runs.middle([found[size][of][column] for found in rounds])
+        ours, least, most = middle("busbw_gb_per_s")
+        tcp = middle("busbw_gb_per_s", "tcp")[0]
+        share, *spread = training_runs.middle([found[size][way]["busbw_gb_per_s"] / found[size]["tcp"]["busbw_gb_per_s"] for found in rounds])
+        rows.append({"bytes": size, "time_us": middle("time_us")[0], "algbw_gb_per_s": middle("algbw_gb_per_s")[0], "busbw_gb_per_s": ours, "busbw_spread": [least, most], "tcp_gb_per_s": tcp,
                      "of_tcp": share, "of_tcp_spread": spread, "of_link": ours / link_gb_per_s(link)})
     return rows
 
 
 def line_of(name, row):
-    size = row["bytes"] // 1024
-    text = f"{size} KiB" if size < 1024 else f"{size // 1024} MiB"
-    return (f"{name:<16} {text:>8}   ours {8 * row['busbw_gb_per_s']:7.3f} Gb/s   plain TCP {8 * row['tcp_gb_per_s']:7.3f} Gb/s   "
-            f"of tcp {100 * row['of_tcp']:4.0f} %   of link {100 * row['of_link']:4.0f} %")
+    """The columns of nccl-tests' all_reduce_perf, beside plain TCP."""
+    return (f"{name:<16} size {row['bytes']:>10} B   time {row['time_us']:>10.1f} us   algbw {row['algbw_gb_per_s']:7.3f} GB/s   "
+            f"busbw {row['busbw_gb_per_s']:7.3f} GB/s   plain TCP {row['tcp_gb_per_s']:7.3f} GB/s   of tcp {100 * row['of_tcp']:4.0f} %   "
+            f"of link {100 * row['of_link']:4.0f} %")
 
 
 def parts_of(document):

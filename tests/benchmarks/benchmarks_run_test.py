@@ -181,6 +181,7 @@ class Benchmarks(unittest.TestCase):
                                            "--nodes", "2", "--sizes", "64K", "64K", "--iters", "2"])
         row, = document["10gbit, 2 hosts"]["rows"]
         self.assertIn(f"of tcp {100 * row['of_tcp']:4.0f} %", output)
+        self.assertIn(f"time {row['time_us']:>10.1f} us   algbw {row['algbw_gb_per_s']:7.3f} GB/s   busbw {row['busbw_gb_per_s']:7.3f} GB/s", output)
 
     def test_links_bench_compares_with_plain_tcp(self):
         command = [ROOT / "benchmarks/links_bench.py", "--bin", BIN, "--links", "1gbit", "--nodes", "2", "--sizes", "64K",
