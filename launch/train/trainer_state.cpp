@@ -35,7 +35,6 @@ void Trainer::visit_state(StateVisitor& visitor) {
   settled_.loss_scale = parts_.optimizer.read_control(stream_).loss_scale;
   settled_.epoch_begin = -1;  // the restored sums are not reset
   train_.seek(position_.epoch, position_.epoch_step);
-  if (!in_lockstep()) return;  // ranks count their own steps
   const std::int64_t in_data =
       parts_.train.steps_before(position_.epoch, parts_.train.global_batch()) + position_.epoch_step;
   schedule_lead_ = schedule_.place(position_.step, in_data) - position_.step;

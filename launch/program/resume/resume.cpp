@@ -118,17 +118,23 @@ void require_same_ranks(const Manifest& manifest, const Config& config, int rank
   if (config.gradients.staleness > 0) refuse(fmt::format("train.staleness = {}", config.gradients.staleness));
 }
 
-// Local SGD: ranks have their own parameters and a last average after the first train.average_after steps.
+// The value of a key in the saved configuration; empty if it lacks the key.
+std::string setting_in(const Manifest& manifest, const std::string& key) {
+  for (const KeyDifference& each : differences(manifest.config, ""))
+    if (each.key == key) return each.value;
+  return {};
+}
+
+// Local SGD: each rank has its own parameters and a last average after the first train.average_after steps.
 void require_same_phase(const Manifest& manifest, const Config& config) {
   if (config.trainer.average_every <= 1) return;
   const std::int64_t now = config.trainer.average_after;
-  std::int64_t before = now;
-  for (const KeyDifference& each : differences(manifest.config, ""))
-    if (each.key == "train.average_after") before = std::stoll(each.value);
+  const std::string saved = setting_in(manifest, "train.average_after");
+  const std::int64_t before = saved.empty() ? now : std::stoll(saved);
   const bool was_apart = manifest.steps > before;
   if (was_apart == (manifest.steps > now)) return;
   throw ConfigError(fmt::format(
-      "train.average_after = {}: the checkpoint is of step {}, where the ranks {} parameters of their own "
+      "train.average_after = {}: the checkpoint is of step {}, after which ranks {} different parameters "
       "(train.average_after = {}); set a value {} {}",
       now, manifest.steps, was_apart ? "had" : "did not have", before, was_apart ? "below" : "of at least",
       manifest.steps));
@@ -182,8 +188,7 @@ std::string saved_setting(Communicator& host, const Config& config, const Resume
   for (const fs::path& folder : candidates.folders) {
     if (host.rank() != 0) break;
     try {
-      for (const KeyDifference& each : differences(whole_manifest(folder).config, ""))
-        if (each.key == key) found = each.value;
+      found = setting_in(whole_manifest(folder), key);
       break;
     } catch (const Error& error) {
       log::debug("{}: {}", folder.string(), error.what());

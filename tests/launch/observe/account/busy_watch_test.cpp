@@ -493,7 +493,7 @@ TEST(EventCommand, DoesNotKeepTheOutputOfTheCaller) {
   const std::string gate = (folder.path() / "gate").string(), answer = (folder.path() / "answer").string();
   for (const std::string& fifo : {gate, answer}) ASSERT_EQ(mkfifo(fifo.c_str(), S_IRUSR | S_IWUSR), 0);
   const auto log = folder.path() / kEventCommandLog;
-  const std::string command = "echo told; echo failed >&2; read -r line < " + gate + "; echo > " + answer;
+  const std::string command = "echo printed; echo failed >&2; read -r line < " + gate + "; echo > " + answer;
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t caller = fork();
@@ -514,7 +514,7 @@ TEST(EventCommand, DoesNotKeepTheOutputOfTheCaller) {
   std::string text;
   std::getline(std::ifstream(answer), text);
   std::getline(std::ifstream(log), text, '\0');
-  EXPECT_EQ(text, "told\nfailed\n");
+  EXPECT_EQ(text, "printed\nfailed\n");
 }
 
 }  // namespace

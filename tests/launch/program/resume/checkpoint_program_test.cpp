@@ -243,9 +243,10 @@ TEST(Checkpoints, AnotherGlobalBatchContinuesTheEpochAtTheSameSample) {
 
 // Half of the training has passed, whatever the number of its steps.
 TEST(Checkpoints, TheScheduleContinuesAtTheSameSample) {
-  for (const int accumulation : {1, 2}) {
+  for (const auto& [accumulation, topology] :
+       {std::pair(1, "all"), std::pair(2, "all"), std::pair(2, "ring")}) {
     const Workplace workplace("place_of_rate");
-    const auto settings = [](int each, int until) {
+    const auto settings = [topology](int each, int until) {
       return Settings{"model.name=cnn",
                       "train.epochs=2",
                       "schedule.name=cosine",
@@ -253,7 +254,8 @@ TEST(Checkpoints, TheScheduleContinuesAtTheSameSample) {
                       "optimizer.learning_rate=0.02",
                       "kernels.choose=direct",
                       "run.log_every=1",
-                      "run.checkpoint_every=1000",
+                      "run.checkpoint_minutes=1000",
+                      fmt::format("comm.topology={}", topology),
                       fmt::format("train.accumulation={}", each),
                       fmt::format("train.until_epoch={}", until)};
     };
