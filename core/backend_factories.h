@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <memory>
 
@@ -17,7 +18,8 @@ std::unique_ptr<StreamBackend> make_cpu_stream(StreamUse use);
 std::unique_ptr<EventBackend> make_cpu_event();
 // Returns zeroed memory; release it with std::free. Throws MemoryError.
 void* allocate_cpu(std::size_t bytes);
-std::size_t available_cpu_memory();
+// root: of the file system, for tests.
+std::size_t available_cpu_memory(const std::filesystem::path& root = "/");
 
 std::unique_ptr<StreamBackend> make_cuda_stream(Device device, StreamUse use);
 std::unique_ptr<EventBackend> make_cuda_event(Device device);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "core/backend_factories.h"
 #include "core/error.h"
+#include "core/system/control_groups.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +26,7 @@ constexpr std::size_t kPromised = std::size_t{64} << 20;
 constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
 // The number after a word in a file of /proc or /sys; kUnlimited if there is no number ("max").
-std::size_t number_in(const char* path, const std::string& word) {
+std::size_t number_in(const std::filesystem::path& path, const std::string& word) {
   std::ifstream file(path);
   std::string found;
   std::size_t number = kUnlimited;
@@ -33,22 +35,38 @@ std::size_t number_in(const char* path, const std::string& word) {
   return file >> number ? number : kUnlimited;
 }
 
-// The memory that a control group (a container, a batch job) can still allocate. Its inactive file cache
-// counts as free.
-std::size_t control_group_room() {
-  const std::size_t limit = number_in("/sys/fs/cgroup/memory.max", "");
-  const std::size_t used = number_in("/sys/fs/cgroup/memory.current", "");
-  if (limit == kUnlimited || used == kUnlimited) return kUnlimited;
-  const std::size_t cache = number_in("/sys/fs/cgroup/memory.stat", "inactive_file");
+// A control group's files of memory, and the name of its inactive file cache in memory.stat.
+struct MemoryFiles {
+  const char *limit, *used, *cache;
+};
+constexpr MemoryFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+constexpr MemoryFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
+// Without a limit version 1 reports almost 2^63 bytes, rounded down to a page.
+constexpr std::size_t kLargestLimit = std::size_t{1} << 62;
+
+// The memory that the processes of a control group can still allocate. Inactive file cache counts as free.
+std::size_t room_in(const std::filesystem::path& group, const MemoryFiles& files) {
+  const std::size_t limit = number_in(group / files.limit, "");
+  const std::size_t used = number_in(group / files.used, "");
+  if (limit > kLargestLimit || used == kUnlimited) return kUnlimited;
+  const std::size_t cache = number_in(group / "memory.stat", files.cache);
   const std::size_t taken = cache == kUnlimited ? used : used - std::min(cache, used);
   return limit - std::min(taken, limit);
 }
 
+// The least room of all control groups around this process (a container, a batch job and its step).
+std::size_t control_group_room(const std::filesystem::path& root) {
+  std::size_t room = kUnlimited;
+  for (const std::filesystem::path& group : control_groups("memory", root))
+    room = std::min({room, room_in(group, kVersion1), room_in(group, kVersion2)});
+  return room;
+}
+
 }  // namespace
 
-std::size_t detail::available_cpu_memory() {
-  const std::size_t kib = number_in("/proc/meminfo", "MemAvailable:");
-  return std::min(kib == kUnlimited ? kUnlimited : kib * 1024, control_group_room());
+std::size_t detail::available_cpu_memory(const std::filesystem::path& root) {
+  const std::size_t kib = number_in(root / "proc/meminfo", "MemAvailable:");
+  return std::min(kib == kUnlimited ? kUnlimited : kib * 1024, control_group_room(root));
 }
 
 void* detail::allocate_cpu(std::size_t bytes) {

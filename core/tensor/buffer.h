@@ -26,8 +26,8 @@ enum class MemoryKind {
 };
 
 // Bytes that can still be allocated. On a GPU: the memory that the driver reports as free. On the CPU: the
-// memory that is available without swapping and within this process's control group. Other processes may take
-// it first.
+// memory that is available without swapping and within the limits of this process's control groups (a batch
+// job, a container). Other processes may take it first.
 std::size_t available_memory(Device device);
 
 // Use of a GPU's memory, in bytes.

@@ -10,7 +10,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "core/backend_factories.h"
 #include "core/error.h"
+#include "tests/control_group_tree.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -78,6 +80,77 @@ TEST(AvailableMemory, IsBetweenOneMebibyteAndAllMemoryOfTheMachine) {
   const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
   EXPECT_GT(available_memory(kCpu), std::size_t{1} << 20);
   EXPECT_LE(available_memory(kCpu), pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+}
+
+// A machine with 8,000,000 KiB of available memory.
+struct MemoryTree : ControlGroupTree {
+  MemoryTree() { put("proc/meminfo", "MemTotal:  9000000 kB\nMemAvailable:    8000000 kB\n"); }
+  std::size_t available() const { return detail::available_cpu_memory(root()); }
+  static constexpr std::size_t kMachine = 8'000'000UL * 1024;
+};
+
+TEST(AvailableMemory, LimitOfAnEnclosingGroupOfVersion2Counts) {
+  const MemoryTree tree;
+  tree.put("proc/self/cgroup", "0::/job/step\n");
+  tree.mount("/", "/sys/fs/cgroup", "cgroup2 cgroup2 rw,nsdelegate");
+  tree.put("sys/fs/cgroup/job/memory.max", "1000000\n");
+  tree.put("sys/fs/cgroup/job/memory.current", "300000\n");
+  tree.put("sys/fs/cgroup/job/step/memory.max", "max\n");
+  tree.put("sys/fs/cgroup/job/step/memory.current", "200000\n");
+  EXPECT_EQ(tree.available(), 700'000u);
+  tree.put("sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 100000\nactive_file 7\n");
+  EXPECT_EQ(tree.available(), 800'000u) << "inactive file cache counts as free";
+}
+
+TEST(AvailableMemory, LimitOfVersion1Counts) {
+  const MemoryTree tree;
+  tree.put("proc/self/cgroup", "4:memory:/docker/ab\n3:cpu,cpuacct:/x\n0::/z\n");
+  tree.mount("/", "/sys/fs/cgroup/memory", "cgroup cgroup rw,memory");
+  tree.put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  tree.put("sys/fs/cgroup/memory/memory.usage_in_bytes", "5000000\n");
+  tree.put("sys/fs/cgroup/memory/docker/ab/memory.limit_in_bytes", "2000000\n");
+  tree.put("sys/fs/cgroup/memory/docker/ab/memory.usage_in_bytes", "500000\n");
+  tree.put("sys/fs/cgroup/memory/docker/ab/memory.stat", "inactive_file 1\ntotal_inactive_file 400000\n");
+  EXPECT_EQ(tree.available(), 1'900'000u);
+}
+
+TEST(AvailableMemory, GroupWithTheLeastRoomDecides) {
+  const MemoryTree tree;
+  tree.put("proc/self/cgroup", "0::/job/step\n");
+  tree.mount("/", "/sys/fs/cgroup", "cgroup2 cgroup2 rw");
+  tree.put("sys/fs/cgroup/job/memory.max", "1000000");
+  tree.put("sys/fs/cgroup/job/memory.current", "150000");
+  tree.put("sys/fs/cgroup/job/step/memory.max", "400000");
+  tree.put("sys/fs/cgroup/job/step/memory.current", "100000");
+  EXPECT_EQ(tree.available(), 300'000u) << "the step's own limit";
+  tree.put("sys/fs/cgroup/job/memory.current", "950000");
+  EXPECT_EQ(tree.available(), 50'000u) << "other steps use the job's memory";
+  tree.put("sys/fs/cgroup/job/memory.current", "1000001");
+  EXPECT_EQ(tree.available(), 0u) << "more used than the limit";
+  tree.put("sys/fs/cgroup/job/memory.stat", "inactive_file 2000000");
+  EXPECT_EQ(tree.available(), 300'000u) << "more cache than used memory";
+}
+
+TEST(AvailableMemory, IsThatOfTheMachineWithoutLimits) {
+  const MemoryTree tree;
+  EXPECT_EQ(tree.available(), tree.kMachine) << "no groups";
+  tree.put("proc/self/cgroup", "4:memory:/a\n0::/a\n");
+  tree.mount("/", "/sys/fs/cgroup", "cgroup2 cgroup2 rw");
+  tree.mount("/", "/one", "cgroup cgroup rw,memory");
+  EXPECT_EQ(tree.available(), tree.kMachine) << "no files";
+  tree.put("sys/fs/cgroup/a/memory.max", "1000");
+  EXPECT_EQ(tree.available(), tree.kMachine) << "unknown use";
+  tree.put("sys/fs/cgroup/a/memory.current", "100");
+  EXPECT_EQ(tree.available(), 900u);
+  for (const char* text : {"max", "", "nonsense"}) {
+    tree.put("sys/fs/cgroup/a/memory.max", text);
+    EXPECT_EQ(tree.available(), tree.kMachine) << text;
+  }
+  tree.put("one/a/memory.limit_in_bytes", "9223372036854771712");
+  tree.put("one/a/memory.usage_in_bytes", "100");
+  EXPECT_EQ(tree.available(), tree.kMachine) << "version 1's largest limit";
+  tree.put("proc/meminfo", "");
+  EXPECT_EQ(tree.available(), std::numeric_limits<std::size_t>::max()) << "nothing is reported";
 }
 
 TEST(Buffer, ContainsOnlyRangesInsideIt) {

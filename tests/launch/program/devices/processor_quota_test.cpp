@@ -3,39 +3,19 @@
 // CPU quotas in the form that systems and containers show them, in simulated file trees.
 #include "launch/program/devices/processor_quota.h"
 
-#include <fstream>
-
 #include <gtest/gtest.h>
 
-#include "tests/temporary_folder.h"
+#include "tests/control_group_tree.h"
 
 namespace lockstep {
 namespace {
 
-namespace fs = std::filesystem;
-
-// A file tree with the control groups of this process.
-class QuotaTree {
- public:
-  void put(const std::string& name, const std::string& text) const {
-    const fs::path path = root() / name;
-    fs::create_directories(path.parent_path());
-    std::ofstream(path) << text;
-  }
-  void mount(const std::string& root, const std::string& place, const std::string& type_and_options) const {
-    fs::create_directories(this->root() / "proc/self");
-    std::ofstream(this->root() / "proc/self/mountinfo", std::ios::app)
-        << "31 23 0:28 " << root << ' ' << place << " rw,relatime shared:9 - " << type_and_options << '\n';
-  }
+struct QuotaTree : ControlGroupTree {
   std::vector<double> cores() const {
     std::vector<double> found;
     for (const ProcessorQuota& quota : processor_quotas(root())) found.push_back(quota.cores);
     return found;
   }
-  const fs::path& root() const { return folder_.path(); }
-
- private:
-  TemporaryFolder folder_;
 };
 
 using Cores = std::vector<double>;
