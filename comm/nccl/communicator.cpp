@@ -112,46 +112,46 @@ std::size_t ring_all_reduce_bytes(std::size_t count, DType dtype, int rank, int 
 
 }  // namespace
 
-NcclCommunicator::Connected NcclCommunicator::connect(Device device, Communicator& host,
-                                                      const DeviceCommunicatorOptions& options) {
-  make_current(device);
+void NcclCommunicator::connect() {
+  make_current(device_);
   const int version = nccl_library_version();
-  set_variables(options, version);
+  set_variables(options_, version);
   ncclUniqueId id = {};
-  if (host.rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
-  host.broadcast(&id, sizeof(id), DType::u8, 0);
-  host.stream().synchronize();
+  if (rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
+  host_.broadcast(&id, sizeof(id), DType::u8, 0);
+  host_.stream().synchronize();
 
-  ncclConfig_t config = nccl_configuration(options, "lockstep", version);
-  Connected made;
-  if (options.kernel_times) made.times = std::make_shared<KernelTimes>();
+  ncclConfig_t config = nccl_configuration(options_, "lockstep", version);
+  ncclComm_t communicator = nullptr;
   take_tuner_use();
   const ncclResult_t status = [&] {
-    const KernelTimes::Scope scope(made.times);
-    return ncclCommInitRankConfig(&made.communicator, host.size(), id, host.rank(), &config);
+    const KernelTimes::Scope scope(times_);
+    const HostCall host_call(*this, "ncclCommInitRankConfig");
+    return ncclCommInitRankConfig(&communicator, size(), id, rank(), &config);
   }();
   if (status == ncclInvalidUsage) {
     throw ConfigError(
         fmt::format("NCCL refuses to connect {} of rank {}: {}. Ranks that share a GPU, or MIG slices of one "
                     "GPU, need world.share_device = true",
-                    to_string(device), host.rank(), nccl_words(status)));
+                    to_string(device_), rank(), nccl_words(status)));
   }
   // A network that NCCL cannot use fails like a lost one, but a new start would not help.
   if (status != ncclSuccess)
-    throw Error(exit_code::failed, fmt::format("NCCL cannot connect {} of rank {}: {}", to_string(device),
-                                               host.rank(), nccl_words(status)));
-  if (host.rank() == 0)
-    for (const std::string& missing : missing_in_nccl(options, version)) log::warning("{}", missing);
-  if (made.times != nullptr) all_use(made.times->used(), "comm.kernel_times", kProfilerVariable, host);
-  if (options.ctas_beside_compute == 0) return made;
+    throw Error(exit_code::failed, fmt::format("NCCL cannot connect {} of rank {}: {}", to_string(device_),
+                                               rank(), nccl_words(status)));
+  connection_->set(communicator);
+  if (rank() == 0)
+    for (const std::string& missing : missing_in_nccl(options_, version)) log::warning("{}", missing);
+  if (times_ != nullptr) all_use(times_->used(), "comm.kernel_times", kProfilerVariable, host_);
+  if (options_.ctas_beside_compute == 0) return;
   // Ranks with and without a limit would start kernels that do not fit together.
-  made.tuned = all_use(take_tuner_use(), "comm.ctas_beside_compute", kTunerVariable, host);
-  const bool one_node = std::ranges::all_of(host.node_of_rank(), [](int node) { return node == 0; });
-  if (host.rank() == 0 && made.tuned && one_node && options.memory == RegisteredMemory::window)
+  const bool tuned = all_use(take_tuner_use(), "comm.ctas_beside_compute", kTunerVariable, host_);
+  if (!tuned) options_.ctas_beside_compute = 0;
+  const bool one_node = std::ranges::all_of(node_of_rank(), [](int node) { return node == 0; });
+  if (rank() == 0 && tuned && one_node && options_.memory == RegisteredMemory::window)
     log::warning(
         "comm.ctas_beside_compute has no effect on sums in symmetric windows: set comm.gradient_memory = "
         "\"registered\"");
-  return made;
 }
 
 void NcclConnection::asked(Stream& stream) {
@@ -212,13 +212,14 @@ void NcclConnection::end() noexcept {
 
 NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
                                    const DeviceCommunicatorOptions& options, EndJob end_job)
-    : NcclCommunicator(device, host, options, std::move(end_job), connect(device, host, options)) {
+    : NcclCommunicator(device, host, options, std::move(end_job),
+                       Parts{.times = options.kernel_times ? std::make_shared<KernelTimes>() : nullptr}) {
+  connect();
   options_.memory = usable_memory(options.memory, nccl_library_version());
 }
 
 NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
-                                   const DeviceCommunicatorOptions& options, EndJob end_job,
-                                   Connected connected)
+                                   const DeviceCommunicatorOptions& options, EndJob end_job, Parts parts)
     : Communicator("nccl", host.rank(), host.size(), host.job()),
       device_(device),
       host_(host),
@@ -226,9 +227,8 @@ NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
       end_job_(std::move(end_job)),
       flag_(sizeof(std::int32_t), device),
       stream_(device, StreamUse::communication),
-      connection_(std::make_shared<NcclConnection>(connected.communicator, device)),
-      times_(std::move(connected.times)) {
-  if (!connected.tuned) options_.ctas_beside_compute = 0;
+      connection_(std::make_shared<NcclConnection>(parts.communicator, device)),
+      times_(std::move(parts.times)) {
   set_nodes(host.node_of_rank());
   if (times_ != nullptr) {
     times_->listen([this](std::uint64_t sequence, KernelTimes::Moment moment) {
@@ -241,6 +241,7 @@ NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
 
 NcclCommunicator::~NcclCommunicator() {
   watch_.reset();
+  if (told_late_) job()->set_overdue(std::nullopt);
   if (connection_->busy()) {
     abandon(fmt::format("{} destroyed its communicator (nccl) with unfinished collectives", current_place()));
   }
@@ -270,10 +271,11 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int colour, int key) {
   std::unique_ptr<Communicator> host = host_.split(colour, key);
   make_current(device_);
   ncclConfig_t config = nccl_configuration(options_, "lockstep group", nccl_library_version());
-  Connected part;
+  Parts part;
   if (times_ != nullptr) part.times = std::make_shared<KernelTimes>();
   {
     const KernelTimes::Scope scope(part.times);
+    const HostCall host_call(*this, "ncclCommSplit");
     NCCL_CHECK(ncclCommSplit(connection_->get(), colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key,
                              &part.communicator, &config));
   }
@@ -294,11 +296,14 @@ bool NcclCommunicator::healthy() {
 }
 
 // The host may enqueue a step or two ahead of the device. If it enqueues nothing new for the length of the
-// timeout, and the device has not finished the last collective, a peer has not entered it.
+// timeout, and the device has not finished the last collective, a peer has not entered it. The same holds if
+// the host is in one call of NCCL for so long.
 bool NcclCommunicator::late() {
-  const std::uint64_t asked = connection_->asked();
-  if (asked != awaited_ || !connection_->busy()) {
-    awaited_ = asked;
+  const std::uint64_t host_calls = host_calls_;
+  const bool in_call = host_calls % 2 == 1;
+  const std::uint64_t progress = connection_->asked() + host_calls;
+  if (progress != awaited_ || !(in_call || connection_->busy())) {
+    awaited_ = progress;
     waited_ = {};
     if (std::exchange(told_late_, false)) job()->set_overdue(std::nullopt);
     return false;
@@ -323,6 +328,7 @@ bool NcclCommunicator::late() {
 }
 
 std::string NcclCommunicator::last_call() {
+  if (const char* function = function_; function != nullptr) return function;
   const std::lock_guard lock(mutex_);
   return last_.sequence == 0 ? "connecting" : lockstep::describe(last_);
 }
@@ -348,7 +354,10 @@ void NcclCommunicator::run(const Collective& collective) {
   }
   if (times_ != nullptr) times_->expect(collective);
   const CtaLimit limit(collective.purpose.beside_compute ? options_.ctas_beside_compute : 0);
-  const ncclResult_t status = call(collective, cuda_stream(stream_));
+  const ncclResult_t status = [&] {
+    const HostCall host_call(*this, nullptr);
+    return call(collective, cuda_stream(stream_));
+  }();
   const bool recorded = recording();  // a call that could not be recorded may be enqueued later
   if (status == ncclSuccess) {
     if (!recorded) connection_->asked(stream_);
@@ -431,8 +440,11 @@ void* NcclCommunicator::register_memory(void* data, std::size_t bytes) {
   while (options_.memory != RegisteredMemory::plain) {
     const bool as_window = options_.memory == RegisteredMemory::window;
     void* handle = nullptr;
-    const ncclResult_t status = as_window ? register_window(communicator, data, bytes, &handle)
-                                          : ncclCommRegister(communicator, data, bytes, &handle);
+    const ncclResult_t status = [&] {
+      const HostCall host_call(*this, as_window ? "ncclCommWindowRegister" : "ncclCommRegister");
+      return as_window ? register_window(communicator, data, bytes, &handle)
+                       : ncclCommRegister(communicator, data, bytes, &handle);
+    }();
     if (succeeded(status, as_window ? "makes no symmetric window of the memory of collectives, which is "
                                       "registered instead"
                                     : "cannot register the memory of collectives, which may slow down "

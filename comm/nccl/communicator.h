@@ -7,8 +7,8 @@
 //
 // Errors that a call returns are thrown. After an error that NCCL finds later (a lost peer, a network error),
 // kernels and the host would wait for ever: a Watch polls for such errors and ends the job. It also ends the
-// job if the device has waited in a collective for longer than the job's timeout. The destructor does not
-// wait for peers: it aborts a communicator with unfinished collectives.
+// job if the device has waited in a collective, or the host in a call of NCCL, for longer than the job's
+// timeout. The destructor does not wait for peers: it aborts a communicator with unfinished collectives.
 #pragma once
 
 #include <atomic>
@@ -33,10 +33,12 @@ class NcclConnection {
  public:
   static constexpr std::chrono::seconds kLongestAbort{5};
 
+  // communicator: null if set() follows.
   NcclConnection(ncclComm_t communicator, Device device)
       : device_(device), communicator_(communicator), done_(device) {}
 
-  // Null after abort() or end().
+  void set(ncclComm_t communicator) { communicator_ = communicator; }
+  // Null before set(), and after abort() or end().
   ncclComm_t get() const { return communicator_; }
   // Call after collectives were enqueued on the stream: records that they are the last ones.
   void asked(Stream& stream);
@@ -97,15 +99,34 @@ class NcclCommunicator final : public Communicator {
   std::string describe(const char* event, ncclResult_t status);
   std::string last_call();
 
-  struct Connected {
-    ncclComm_t communicator = nullptr;
-    std::shared_ptr<KernelTimes> times;  // null: NCCL reports none
-    bool tuned = true;                   // all ranks may limit thread blocks
+  // The scope of a call of NCCL in which the host may wait for peers: late() limits that wait, too. NCCL
+  // waits when it connects ranks, also in the first collectives (from 2.22 on).
+  class HostCall {
+   public:
+    // function: a string literal, its name in messages; null: the collective last_.
+    HostCall(NcclCommunicator& communicator, const char* function) : communicator_(communicator) {
+      communicator_.function_ = function;
+      ++communicator_.host_calls_;
+    }
+    ~HostCall() {
+      ++communicator_.host_calls_;
+      communicator_.function_ = nullptr;
+    }
+    HostCall(const HostCall&) = delete;
+    HostCall& operator=(const HostCall&) = delete;
+
+   private:
+    NcclCommunicator& communicator_;
   };
-  static Connected connect(Device device, Communicator& host, const DeviceCommunicatorOptions& options);
-  // Owns the connected communicator.
+
+  struct Parts {
+    ncclComm_t communicator = nullptr;   // null: connect() makes it
+    std::shared_ptr<KernelTimes> times;  // null: NCCL reports none
+  };
+  // Owns the communicator, and starts the Watch.
   NcclCommunicator(Device device, Communicator& host, const DeviceCommunicatorOptions& options,
-                   EndJob end_job, Connected connected);
+                   EndJob end_job, Parts parts);
+  void connect();
   // Collective. Registers the memory as options_.memory says, or, if that fails on any rank, in the next
   // simpler way, which becomes options_.memory. Returns NCCL's handle.
   void* register_memory(void* data, std::size_t bytes);
@@ -122,10 +143,12 @@ class NcclCommunicator final : public Communicator {
   Buffer flag_;
   Stream stream_;
   std::shared_ptr<NcclConnection> connection_;
-  std::shared_ptr<KernelTimes> times_;  // null: NCCL reports none
-  std::uint64_t awaited_ = 0;           // asked() at the last look; used only on the Watch's thread
-  WaitClock waited_;                    // since awaited_ changed
-  bool told_late_ = false;              // the wait was reported to the job's watchdog
+  std::shared_ptr<KernelTimes> times_;          // null: NCCL reports none
+  std::atomic<const char*> function_{nullptr};  // of the HostCall
+  std::atomic<std::uint64_t> host_calls_{0};    // begun and ended; odd: one is under way
+  std::uint64_t awaited_ = 0;  // progress of the host at the last look; used only on the Watch's thread
+  WaitClock waited_;           // since awaited_ changed
+  bool told_late_ = false;     // the wait was reported to the job's watchdog
   std::optional<Watch> watch_;
 };
 
