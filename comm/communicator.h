@@ -42,7 +42,8 @@ enum class CallCheck {
   off,
   plan,        // in the first step of every new plan, where the caller calls check_calls()
   step,        // in every step
-  collective,  // before each collective, which then waits for all ranks; for debugging
+  collective,  // before each collective, which then waits for all ranks; for debugging. Recorded ones are not
+               // compared until the caller calls check_calls().
 };
 inline constexpr std::string_view kCallCheckWords[] = {"off", "plan", "step", "collective"};
 constexpr std::span<const std::string_view> words_of(CallCheck) { return kCallCheckWords; }

@@ -58,7 +58,7 @@ TEST_F(EmulatedDigest, MemoryThatNcclRefusesIsUsedInASimplerWay) {
 
 // The device of one rank refuses to record.
 TEST_F(EmulatedDigest, AStepThatOneRankCannotRecordIsEnqueuedByAll) {
-  for (const char* check : {"plan", "step"}) {
+  for (const char* check : {"plan", "step", "collective"}) {
     const Settings settings = {fmt::format("comm.check={}", check)};
     const EmulatedRun refused{.settings = settings,
                               .machine = "LOCKSTEP_EMULATED_FAULTS=1/cudaStreamBeginCapture:1=900"};

@@ -145,6 +145,7 @@ TEST(SyncBatchNorm, EveryRankReportsDifferingCallsOfLayers) {
   for (const auto& [check, step] : {std::pair{CallCheck::plan, 0},
                                     {CallCheck::plan, 2},
                                     {CallCheck::step, 5},
+                                    {CallCheck::collective, 2},
                                     {CallCheck::collective, 5}}) {
     const auto errors = try_thread_ranks(2, [&](Communicator& host) {
       train(host, {.kind = DeviceKind::cuda, .index = host.rank()},

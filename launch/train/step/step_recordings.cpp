@@ -86,10 +86,11 @@ void StepRecordings::check_calls() {
     compare_calls(enqueued() <= first_exchange_);
 }
 
+// With CallCheck::collective, enqueued collectives are already compared, but recorded ones are not.
 void StepRecordings::compare_calls(bool new_plan) const {
   for (Communicator* communicator : communicators_) {
     const CallCheck check = communicator->call_check();
-    if (check == CallCheck::step || (check == CallCheck::plan && new_plan)) communicator->check_calls();
+    if (new_plan ? check != CallCheck::off : check == CallCheck::step) communicator->check_calls();
   }
 }
 
