@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/codecs/kept_memory.h"
 
+#include "comm/gradients/gradient_exchange.h"
 #include "kernels/backend.h"
 
 namespace lockstep {
@@ -19,7 +20,7 @@ void KeptMemory::settle(Stream& compute, const std::int32_t* finite) {
 }
 
 std::int64_t StepCount::begin() {
-  if (is_host_memory(count_.device())) return memory()->value();
+  if (!counts_skipped()) return memory()->value();
   if (known_ < 0) {
     StepDigits restored;
     Stream stream(count_.device(), StreamUse::copy);
@@ -33,6 +34,20 @@ std::int64_t StepCount::begin() {
 void StepCount::settle(Stream& compute, const std::int32_t* finite) {
   backend_for(compute.device())
       .keep_if_finite(compute, {.finite = compute.runs_on_host() ? finite : nullptr, .steps = memory()});
+}
+
+void take_back_skipped(GradientExchange& exchange, std::int64_t steps, Stream& compute) {
+  for (const ExchangeState& state : exchange.state()) {
+    if (!state.counts_skipped) continue;
+    StepDigits digits;
+    compute.copy(&digits, state.memory.data, sizeof(digits));
+    compute.synchronize();
+    const std::int64_t left = digits.value() - steps;
+    digits = {.low = static_cast<float>(left % StepDigits::kBase),
+              .high = static_cast<float>(left / StepDigits::kBase)};
+    compute.copy(state.memory.data, &digits, sizeof(digits));
+    compute.synchronize();
+  }
 }
 
 }  // namespace lockstep

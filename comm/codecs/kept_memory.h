@@ -12,6 +12,8 @@
 
 namespace lockstep {
 
+class GradientExchange;
+
 // A step reads now() and writes next(). Then settle() makes next() the current state, unless the step is
 // skipped: on a CPU by swapping the two; on a GPU, whose recorded steps contain addresses, by copying.
 class KeptMemory {
@@ -47,11 +49,18 @@ class StepCount {
   // Two fp32 numbers, to be saved and restored.
   StepDigits* memory() const { return reinterpret_cast<StepDigits*>(count_.data()); }
   static constexpr std::int64_t kNumbers = 2;
+  // ExchangeState::counts_skipped of memory().
+  bool counts_skipped() const { return !is_host_memory(count_.device()); }
   std::size_t memory_bytes() const { return count_.bytes(); }
 
  private:
   Buffer count_;
   std::int64_t known_ = -1;  // on a GPU; -1: not read yet
 };
+
+// Subtracts the last `steps` steps, which were skipped, from the counts of the exchange that include skipped
+// steps. For a state that is saved as it was before those steps. No step is under way, and none follows in
+// this process.
+void take_back_skipped(GradientExchange& exchange, std::int64_t steps, Stream& compute);
 
 }  // namespace lockstep

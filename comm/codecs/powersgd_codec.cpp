@@ -228,7 +228,8 @@ std::vector<ExchangeState> PowerSgd::state() {
       if (states.empty())
         states.push_back({.name = name + ".powersgd_steps",
                           .memory = tensor(&steps_.memory()->low, StepCount::kNumbers),
-                          .on_other_ranks = OnOtherRanks::same});
+                          .on_other_ranks = OnOtherRanks::same,
+                          .counts_skipped = steps_.counts_skipped()});
       states.push_back({.name = name + ".powersgd_columns",
                         .memory = tensor(columns_->now() + matrix.columns, rank_ * matrix.shape.columns()),
                         .on_other_ranks = OnOtherRanks::same});

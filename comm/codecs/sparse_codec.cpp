@@ -170,7 +170,8 @@ std::vector<ExchangeState> SparseCodec::state() {
                       .memory = {.data = steps_.memory(),
                                  .shape = {StepCount::kNumbers},
                                  .device = across_.stream().device()},
-                      .on_other_ranks = OnOtherRanks::same});
+                      .on_other_ranks = OnOtherRanks::same,
+                      .counts_skipped = steps_.counts_skipped()});
   }
   if (residual_) residual_->add_state(states);
   if (velocity_) velocity_->add_state(states);

@@ -45,6 +45,7 @@ struct ExchangeState {
   Tensor memory;
   bool unsent = false;  // a part of gradients that is added to a later step
   OnOtherRanks on_other_ranks = OnOtherRanks::sum;
+  bool counts_skipped = false;  // StepDigits (kernels/codec.h) that also count skipped steps
 
   StateTensor tensor() const {
     return {.name = name,

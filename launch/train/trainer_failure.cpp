@@ -2,9 +2,11 @@
 //
 // How a Trainer ends a training whose gradients are not finite: how it finds the origin, and what it saves
 // for a resume.
+#include <optional>
 #include <vector>
 
 #include "comm/agreement.h"
+#include "comm/codecs/kept_memory.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text/text.h"
@@ -96,6 +98,15 @@ void Trainer::stop_not_finite(const StepFailure& failure) {
                                            failure.step, what, where, saved)));
 }
 
+// Ranks that judge alone have looked for the origin when they settled the step.
+void Trainer::share_state(StateUse use) {
+  const std::optional<StepFailure> failure = end_->share_state(use, position_.step);
+  if (!failure) return;
+  if (!end_->traits().judges_alone && settled_.not_finite_origin.empty())
+    settled_.not_finite_origin = find_not_finite(failure->step);
+  stop_not_finite(*failure);
+}
+
 // On a GPU the next step is already enqueued; if it is skipped, it restores the statistics, too.
 std::string Trainer::save_last_good(std::int64_t failed_step) {
   const bool average = end_->kind_of(failed_step - 1) != StepKind::synchronous;
@@ -164,7 +175,9 @@ void Trainer::return_to_last_good(std::int64_t failed_step, bool next_done) {
     for (const LossSums& sums : results_.result(StepSlot::of(settled_.steps)).losses)
       settled_.losses.add(sums);
   } else {
-    static_cast<StepPosition&>(position_) = position_before(failed_step);
+    const StepPosition before = position_before(failed_step);
+    take_back_skipped(parts_.buckets.exchange(), position_.step - before.step, stream_);
+    static_cast<StepPosition&>(position_) = before;
   }
   if (parts_.optimizer.loss_scale_options().dynamic()) --settled_.skipped;
   settled_.steps = position_.enqueued;
