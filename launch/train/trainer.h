@@ -208,9 +208,11 @@ class Trainer {
   bool in_lockstep() const { return end_->shared_steps() == nullptr; }
   // Local SGD: the steps that ranks take without waiting for each other; 0: they wait in every step.
   std::int64_t steps_apart() const { return options_.average_every; }
-  // False after a local step, in which ranks do not wait for each other. True on a ring, between epochs.
+  // False after a local step, in which ranks do not wait for each other. True on a ring, between epochs, and
+  // of one rank.
   bool ranks_met() const {
-    return !in_lockstep() || position_.step == 0 || end_->kind_of(position_.step - 1) != StepKind::local;
+    return !in_lockstep() || parts_.communicator.size() == 1 || position_.step == 0 ||
+           end_->kind_of(position_.step - 1) != StepKind::local;
   }
 
  private:
@@ -264,6 +266,8 @@ class Trainer {
   void settle_all_but(std::int64_t lag);
   void settle(StepSlot slot);
   [[noreturn]] void stop_not_finite(const StepFailure& failure);
+  // Collective, with no step under way. StepEnd::share_state(), whose failure ends the training.
+  void share_state(StateUse use);
   void report_skipped(const StepVerdict& verdict);
   // The result of NotFiniteSearch for this step, from 1, which is computed again. Not collective, except with
   // synchronised batch norm.

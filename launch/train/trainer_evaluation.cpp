@@ -32,7 +32,7 @@ std::optional<Evaluation> Trainer::evaluate_while(
   set_current_step(0);
   settle_all_but(0);
   clock_.restart();
-  if (const auto failure = end_->share_state(StateUse::evaluation, position_.step)) stop_not_finite(*failure);
+  share_state(StateUse::evaluation);
   average_statistics();
   std::optional<Evaluation> evaluation;
   with_evaluated_weights([&] { evaluation = evaluate_network(progress); });
@@ -140,7 +140,7 @@ bool Trainer::pause_to_evaluate(EpochRun& run) {
 
 void Trainer::prepare_to_save() {
   settle_all_but(0);
-  if (const auto failure = end_->share_state(StateUse::checkpoint, position_.step)) stop_not_finite(*failure);
+  share_state(StateUse::checkpoint);
   average_statistics();
   stream_.synchronize();
 }

@@ -11,12 +11,10 @@ namespace lockstep {
 void Trainer::visit_state(StateVisitor& visitor) {
   settle_all_but(0);
   clock_.restart();
-  if (!visitor.writes()) {
-    if (const auto failure = end_->share_state(StateUse::checkpoint, position_.step))
-      stop_not_finite(*failure);
-  } else {
+  if (visitor.writes())
     end_->keep_own_parameters();
-  }
+  else
+    share_state(StateUse::checkpoint);
   parts_.network.visit_state(visitor);
   parts_.optimizer.visit_state(visitor);
   if (average_) average_->visit_state(visitor);

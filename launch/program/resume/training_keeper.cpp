@@ -18,6 +18,7 @@
 #include "launch/program/own_command.h"
 #include "launch/program/version.h"
 #include "launch/train/checkpoint/other_ranks.h"
+#include "launch/train/step_ends/delayed_gradients.h"
 #include "launch/train/watch/replicas.h"
 #include "models/state_copy.h"
 
@@ -28,6 +29,7 @@ constexpr const char* kThreads = "run.threads";
 constexpr const char* kPlannedThreads = "run.planned_threads";
 constexpr const char* kEpochStepName = "train.epoch_step";
 constexpr const char* kLossScaleName = "optimizer.loss_scale";
+constexpr const char* kGoodStepsName = "optimizer.good_steps";
 
 // The command that resumes the training, without the launcher's arguments except the number of ranks.
 std::string command_that_goes_on(int ranks) {
@@ -76,7 +78,8 @@ void take_place_in_epoch(const SavedTraining& saved, const BatchLoader& loader, 
   *step = *same;
 }
 
-// A changed precision or rule begins with its own loss scale, and not with the saved one.
+// A changed precision or rule begins with its own loss scale, and not with the saved one. Gradients under way
+// are saved times their own, which is divided out: DelayedGradients multiplies them by the new one.
 void forget_changed_scale(const SavedTraining& saved, const std::string& toml, StateCopy& state) {
   constexpr std::string_view kKeys[] = {"train.precision", "train.loss_scale", "train.loss_scale_interval"};
   const std::vector<KeyDifference> changes = differences(saved.manifest.config, toml);
@@ -84,8 +87,21 @@ void forget_changed_scale(const SavedTraining& saved, const std::string& toml, S
         return std::ranges::find(kKeys, each.key) != std::end(kKeys);
       }))
     return;
-  for (StateCopy::Value& each : state.values)
-    if (each.name == kLossScaleName) each.value = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kFirst = std::numeric_limits<double>::quiet_NaN();
+  double divisor = 1;
+  for (StateCopy::Value& each : state.values) {
+    if (each.name == kLossScaleName) each.value = kFirst;
+    if (each.name == kGoodStepsName) each.value = std::int64_t{0};
+    const double* const scale = std::get_if<double>(&each.value);
+    // 0: no gradients are under way.
+    if (each.name != DelayedGradients::kLossScale || scale == nullptr || !(*scale > 0)) continue;
+    divisor = *scale;
+    each.value = kFirst;
+  }
+  for (StateCopy::Tensor& each : state.tensors) {
+    if (!each.name.ends_with(DelayedGradients::kGradientSuffix)) continue;
+    for (float& value : each.values) value = static_cast<float>(value / divisor);
+  }
 }
 
 // Gives the gradient exchange its state, which is named after the ranges of elements that a rank has. They

@@ -130,11 +130,13 @@ bool CheckpointKeeper::goes_on() {
   accuracy_.reset();
   const Trainer& trainer = parts_.trainer;
   if (trainer.in_lockstep()) hold_in("step");
-  // Ranks that train apart must not wait for each other here, unless they have just met.
-  if (trainer.in_lockstep() && trainer.steps_apart() == 0) {
-    if (const auto agreed = agreement_.after_step(wishes())) apply(*agreed);
-  } else if (trainer.ranks_met()) {
+  // Ranks that train apart must not wait for each other here, unless they have just met, or a checkpoint can
+  // be completed only if they agree.
+  const bool apart = !trainer.in_lockstep() || trainer.steps_apart() > 0;
+  if (apart && trainer.ranks_met()) {
     apply(agreement_.at_once(wishes()));
+  } else if (!apart || writing_) {
+    if (const auto agreed = agreement_.after_step(wishes())) apply(*agreed);
   }
   if (stopped_by_ != 0) {
     save_now(std::nullopt);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/step_ends/delayed_gradients.h"
 
+#include <cmath>
+
 #include "core/error.h"
 #include "kernels/backend.h"
 
@@ -96,24 +98,26 @@ void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
                 .from = range.data,
                 .to = plain + range.begin};
   });
-  visit_flat(visitor, network_.parameters(), {plain, network_.values().size()}, ".gradient_under_way",
+  visit_flat(visitor, network_.parameters(), {plain, network_.values().size()}, kGradientSuffix,
              StateScope::per_rank);
   float scale_now = 0;
   compute.copy(&scale_now, scale(), sizeof(float));
   compute.synchronize();
   double loss_scale = scale_now;
   visitor.value("train.gradients_under_way", StateScope::replicated, &under_way_);
-  visitor.value("train.loss_scale_under_way", StateScope::replicated, &loss_scale);
+  visitor.value(kLossScale, StateScope::replicated, &loss_scale);
   if (!visitor.writes()) return;
+  const bool unscaled = std::isnan(loss_scale);
   scale_now = static_cast<float>(loss_scale);
-  compute.copy(scale(), &scale_now, sizeof(float));
+  compute.copy(scale(), unscaled ? optimizer_.loss_scale() : &scale_now, sizeof(float));
   for (const std::span<const FlatRange> ranges : {buckets_.gradients(), buckets_.own_gradients()}) {
     cast_ranges(compute, ranges, [&](const FlatRange& range) {
       return Cast{.count = range.count(),
                   .from_type = DType::f32,
                   .to_type = range.type,
                   .from = plain + range.begin,
-                  .to = range.data};
+                  .to = range.data,
+                  .factor = unscaled ? scale() : nullptr};
     });
   }
   judge(compute);

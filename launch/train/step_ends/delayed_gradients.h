@@ -35,6 +35,10 @@ namespace lockstep {
 
 class DelayedGradients {
  public:
+  // Names of its state: the end of the names of the gradients, and their loss scale.
+  static constexpr const char* kGradientSuffix = ".gradient_under_way";
+  static constexpr const char* kLossScale = "train.loss_scale_under_way";
+
   // All outlive this. Requires BucketOptions::delayed.
   DelayedGradients(Network& network, GradientBuckets& buckets, Optimizer& optimizer, int ranks);
   // Memory for this size of fp32 parameters, without gradients.
@@ -63,7 +67,9 @@ class DelayedGradients {
   // True if this rank's own gradients that wait are finite, or none wait. Waits for the stream.
   bool are_finite(Stream& compute) const;
 
-  // Visits each rank's waiting gradients, in fp32, and their loss scale. No step is under way.
+  // Visits each rank's waiting gradients, in fp32 and times their loss scale, and that scale. No step is
+  // under way. After a visitor that writes NaN as the scale, and so gradients without one, they get the
+  // optimizer's, which is restored before.
   void visit_state(StateVisitor& visitor, Stream& compute);
 
  private:

@@ -15,6 +15,7 @@ constexpr milliseconds kUnmeasuredSilence{60'000};
 constexpr milliseconds kLeastTimeout{30'000};
 constexpr std::int64_t kTimesTheLongest = 20;
 constexpr std::int64_t kStepsToMeasure = 3;
+constexpr std::int64_t kWaitsToMeasure = 2;
 
 }  // namespace
 
@@ -29,19 +30,23 @@ milliseconds step_timeout(milliseconds longest_step, std::int64_t steps) {
   return std::max(kLeastTimeout, kTimesTheLongest * longest_step);
 }
 
-void StepLimit::step_done(std::int64_t ns) {
+void StepLimit::step_done(const StepDone& step) {
   ++steps_;
-  longest_ns_ = std::max(longest_ns_, ns - began_ns_);
-  began_ns_ = ns;
+  longest_ns_ = std::max(longest_ns_, step.ns - began_ns_);
+  began_ns_ = step.ns;
+  if (averaged_) ++waits_;
+  averaged_ = step.ranks_met && !ranks_met_;
+  ranks_met_ = step.ranks_met;
+  has_local_steps_ = has_local_steps_ || !step.ranks_met;
 }
 
 milliseconds StepLimit::timeout() const {
-  const milliseconds longest(longest_ns_ / 1'000'000);
-  return step_timeout(longest, steps_) + drift_ * longest;
+  if (has_local_steps_ && waits_ < kWaitsToMeasure) return JobState::kDefaultTimeout;
+  return step_timeout(milliseconds(longest_ns_ / 1'000'000), steps_);
 }
 
 StepWatch::StepWatch(World& world, const Trainer& trainer, double timeout_seconds)
-    : world_(world), trainer_(trainer), given_(timeout_seconds > 0), limit_(trainer.steps_apart()) {
+    : world_(world), trainer_(trainer), given_(timeout_seconds > 0) {
   if (Watchdog* watchdog = world_.watchdog())
     watchdog->set_device([this] { return trainer_.device_place(); });
 }
@@ -60,7 +65,7 @@ void StepWatch::before_step() {
 
 void StepWatch::step_done(const StepRecord&) {
   if (!in_step_) return;  // a GPU's last step may be done after goes_on()
-  limit_.step_done(now_ns());
+  limit_.step_done({.ns = now_ns(), .ranks_met = trainer_.ranks_met()});
   set_timeout(limit_.timeout());
 }
 

@@ -2,8 +2,8 @@
 //
 // How long ranks may wait for each other (comm.timeout_seconds), and what a training reports to the job's
 // watchdog (comm/watchdog). Without a configured timeout, a step counts as hung after 20 times the longest
-// step so far, and at least 30 s. Before three steps are measured, and outside of steps (evaluation, a
-// blocking checkpoint), the limit is half an hour.
+// step so far, and at least 30 s. Before three steps are measured, with local SGD before two waits for an
+// average are, and outside of steps (evaluation, a blocking checkpoint), the limit is half an hour.
 #pragma once
 
 #include <chrono>
@@ -24,15 +24,22 @@ std::chrono::milliseconds step_timeout(std::chrono::milliseconds longest_step, s
 // The time limit of a step, from the longest one so far. Times are those of now_ns().
 class StepLimit {
  public:
-  // drift: steps by which a rank may be ahead of others that it then waits for.
-  explicit StepLimit(std::int64_t drift) : drift_(drift) {}
+  struct StepDone {
+    std::int64_t ns = 0;
+    bool ranks_met = true;  // see Trainer::ranks_met()
+  };
   void begin(std::int64_t ns) { began_ns_ = ns; }
   // A step has ended; on a ring the next one begins.
-  void step_done(std::int64_t ns);
+  void step_done(const StepDone& step);
+  // Half an hour from the first local step until two waits for an average are measured: such a wait may be as
+  // long as all local steps of a slower rank, and after a resume the first one follows only some of them.
   std::chrono::milliseconds timeout() const;
 
  private:
-  std::int64_t drift_;
+  bool has_local_steps_ = false;
+  bool ranks_met_ = true;   // in the last step
+  bool averaged_ = false;   // the last step ended local ones; a GPU's host waits for it in the next step
+  std::int64_t waits_ = 0;  // measured, of averages
   std::int64_t began_ns_ = 0;
   std::int64_t steps_ = 0;  // measured
   std::int64_t longest_ns_ = 0;

@@ -272,6 +272,7 @@ TEST(Checkpoints, TheScheduleContinuesAtTheSameSample) {
   }
 }
 
+// So do gradients under way (train.staleness), whose scale alternates with that of the other steps.
 TEST(Checkpoints, AChangedPrecisionOrLossScaleBeginsWithItsOwn) {
   struct Change {
     Settings saved, now;
@@ -284,12 +285,21 @@ TEST(Checkpoints, AChangedPrecisionOrLossScaleBeginsWithItsOwn) {
                {"train.precision=fp16", "train.loss_scale_interval=0", "train.loss_scale=1024"},
                "train.loss_scale",
                1024}}) {
-    const Workplace workplace("changed_scale");
-    ASSERT_EQ(run_ranks(1, workplace.train(saving(10, change.saved))).exit_code, 0);
-    const ProgramResult result =
-        go_on(workplace, 1, saving(20, change.now), fmt::format("--resume-with {}", change.keys));
-    ASSERT_EQ(result.exit_code, 0) << result.output;
-    EXPECT_EQ(last_metrics_of(workplace.path("run"))["loss_scale"], change.scale);
+    for (const char* staleness : {"train.staleness=0", "train.staleness=1"}) {
+      const Workplace workplace("changed_scale");
+      const auto settings = [&](int steps, Settings all) {
+        all.insert(all.end(), {staleness, "run.log_every=1"});
+        return saving(steps, std::move(all));
+      };
+      ASSERT_EQ(run_ranks(1, workplace.train(settings(10, change.saved))).exit_code, 0) << staleness;
+      const ProgramResult result =
+          go_on(workplace, 1, settings(20, change.now), fmt::format("--resume-with {}", change.keys));
+      ASSERT_EQ(result.exit_code, 0) << result.output;
+      const std::vector<nlohmann::json> lines = json_lines_of(workplace.path("run/steps.jsonl"));
+      ASSERT_GE(lines.size(), 2u);
+      for (const nlohmann::json& line : {lines[lines.size() - 2], lines.back()})
+        EXPECT_EQ(line.at("loss_scale"), change.scale) << change.keys << ", " << staleness;
+    }
   }
 }
 

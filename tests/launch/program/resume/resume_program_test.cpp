@@ -219,5 +219,30 @@ TEST(LocalSgdProgram, RanksDoNotWaitForEachOtherBetweenAverages) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
 }
 
+// The signal arrives after the first step, and the first average would be after 1000.
+TEST(LocalSgdProgram, OneRankStopsBetweenAverages) {
+  const Workplace workplace("local_stop");
+  const Settings settings = {"model.name=cnn", "train.average_every=1000", "train.epochs=100000"};
+  const ProgramResult stopped = preempted(1, workplace, settings, "", "step");
+  ASSERT_NO_FATAL_FAILURE(expect_stopped(workplace, stopped, "SIGUSR1"));
+  EXPECT_TRUE(saved_checkpoints(workplace).back().ends_with("step-000000001")) << stopped.output;
+}
+
+// Both ranks take 1 s for each step after the checkpoint. They are killed before the next checkpoint and
+// before the first average.
+TEST(LocalSgdProgram, ACheckpointIsCompletedBetweenAverages) {
+  const Workplace workplace("local_checkpoint");
+  const Settings settings = {"model.name=cnn", "kernels.choose=direct", "train.average_every=1000",
+                             "train.epochs=10", "run.checkpoint_every=10"};
+  const ProgramResult killed = run_ranks(
+      2, workplace.train(settings,
+                         "--inject slow:rank=0,step=11,ms=1000 --inject slow:rank=1,step=11,ms=1000 "
+                         "--inject kill:rank=0,step=20 --inject kill:rank=1,step=20"));
+  ASSERT_NE(killed.exit_code, 0) << killed.output;
+  const std::vector<std::string> saved = saved_checkpoints(workplace);
+  ASSERT_EQ(saved.size(), 1u) << killed.output;
+  EXPECT_TRUE(saved.front().ends_with("step-000000010")) << saved.front();
+}
+
 }  // namespace
 }  // namespace lockstep

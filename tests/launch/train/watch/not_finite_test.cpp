@@ -79,6 +79,18 @@ TEST(NotFinite, ActivationsAreNamedWithTheirLayer) {
   EXPECT_EQ(error.find("conv2.weight"), std::string::npos) << error;
 }
 
+// Gradients that are applied a step late are judged before a checkpoint, too.
+TEST(NotFinite, LateGradientsBeforeACheckpointAreNamedWithTheirOrigin) {
+  ThreadTraining training{.ranks = 2, .steps = 4, .buckets = {.delayed = true}};
+  training.after_step = [](int rank, int step, Trainer& trainer, Network& network, Optimizer&) {
+    if (rank == 1 && step == 2) parameter_of(network, "fc2.weight").value[3] = kNan;
+    if (step == 3) trainer.prepare_to_save();
+  };
+  const std::string error = failure_of(training);
+  expect_loss_of_rank_1(error);
+  expect_parts(error, {"step 3", "parameter", "fc2.weight"});
+}
+
 // Activations and loss are finite: half precision overflows with such a loss scale.
 TEST(NotFinite, GradientIsNamed) {
   const std::string error =
