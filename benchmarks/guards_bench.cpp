@@ -262,6 +262,7 @@ nlohmann::json measure_report(const GuardOptions& o, Communicator& communicator,
     begin = now_ns();
     StepLine line = series.take({.epoch_step = (round + 1) * kStepsToLine,
                                  .samples = (round + 1) * kStepsToLine * o.batch,
+                                 .steps = (round + 1) * kStepsToLine,
                                  .account = {},
                                  .without_core_seconds = backend.seconds_without_core(0),
                                  .losses = {}});

@@ -2,7 +2,6 @@
 //
 // A Trainer's account of its steps: their times and sums, for records and observers.
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "comm/agreement.h"
@@ -50,6 +49,7 @@ double Trainer::compute_without_core() {
 StepTotals Trainer::totals() {
   return {.epoch_step = position_.epoch_step,
           .samples = parts_.train.samples_in(0, position_.epoch_step),
+          .steps = position_.enqueued,
           .account = clock_.so_far(),
           .without_core_seconds = compute_without_core(),
           .loader_seconds = parts_.train.processor_seconds(),
@@ -93,9 +93,12 @@ double Trainer::samples_per_second(const EpochRun& run) const {
 
 EpochRecord Trainer::record_of(const EpochRun& run) {
   const StepAccount account = take_account();
+  const auto rank = static_cast<std::size_t>(parts_.communicator.rank());
+  const std::int64_t steps =
+      steps_by_rank_.empty() ? position_.epoch_step - run.first_step : steps_by_rank_[rank];
   EpochRecord record{.epoch = position_.epoch + 1,
                      .step = position_.step,
-                     .steps = position_.epoch_step - run.first_step,
+                     .steps = steps,
                      .samples = parts_.train.samples_in(run.first_step, position_.epoch_step),
                      .learning_rate = learning_rate_at(position_.step - 1),
                      .samples_per_second = samples_per_second(run),

@@ -32,11 +32,12 @@ struct StepRecord {
   double samples_per_second = 0;  // of the epoch so far, over all ranks; 0: no step is settled
 };
 
-// Sums of this rank: times since the trainer began, steps and losses of the epoch. Differences describe the
+// Sums of this rank: steps and times since the trainer began, losses of the epoch. Differences describe the
 // steps between two readings in an epoch.
 struct StepTotals {
   std::int64_t epoch_step = 0;      // completed steps of the epoch
   std::int64_t samples = 0;         // of these steps, on all ranks
+  std::int64_t steps = 0;           // this rank's; on a ring others than epoch_step counts
   StepAccount account;              // see StepClock::so_far()
   double without_core_seconds = 0;  // see Trainer::compute_without_core()
   double loader_seconds = 0;        // CPU time of the training loader
@@ -65,8 +66,8 @@ struct EvaluationRecord {
 struct EpochRecord {
   std::int64_t epoch = 0;                        // from 1
   std::int64_t step = 0;                         // completed steps since the start of training
-  std::int64_t steps = 0;                        // of this record
-  std::int64_t samples = 0;                      // of these steps, on all ranks
+  std::int64_t steps = 0;                        // of this record; on a ring this rank's
+  std::int64_t samples = 0;                      // of all ranks
   double train_loss = 0;                         // mean over the samples of all ranks
   double learning_rate = 0;                      // of the last step
   double samples_per_second = 0;                 // over all ranks, without evaluations

@@ -53,6 +53,7 @@ std::optional<IdleCause> BusyWatch::cause_of_low_lines() const {
 }
 
 std::optional<IdleEvent> BusyWatch::look(const StepLine& line, double now) {
+  const std::int64_t steps_before = std::exchange(last_step_, line.step);
   if (std::exchange(ignores_next_, false)) return std::nullopt;
   const std::optional<SlowedDevice> slowed = context_.slowed ? context_.slowed() : std::nullopt;
   if (!is_low(line) && !is_slow(line) && !slowed) {
@@ -66,7 +67,7 @@ std::optional<IdleEvent> BusyWatch::look(const StepLine& line, double now) {
     slowed_ = slowed;
     ++slowed_lines_;
   }
-  if (low_lines_++ == 0) first_step_ = line.step - line.steps + 1;
+  if (low_lines_++ == 0) first_step_ = steps_before + 1;
   add(low_, line);
   if (low_lines_ < options_.lines) return std::nullopt;
   IdleEvent event{.lines = low_, .first_step = first_step_};

@@ -56,6 +56,7 @@ class BusyWatch {
   std::int64_t slowed_lines_ = 0;  // lines among low_lines_ with a throttled device clock
   std::optional<SlowedDevice> slowed_;
   std::int64_t first_step_ = 0;
+  std::int64_t last_step_ = 0;   // of the previous line
   std::int64_t high_lines_ = 0;  // busy lines since the last idle or slow one
   std::string last_cause_;       // of the last event; empty after the device was busy
   std::optional<double> last_event_at_;

@@ -32,16 +32,16 @@ class IdleTime {
                            taken_by_loaders() > line_.account[Phase::data_wait]
                                ? "for cores that loaders use, or for ranks that wait for such cores"
                                : "for data");
-    const bool streams = !context_.preloads && !context_.may_keep;
-    if (streams && context_.decodes) {
+    const bool streams = !context_.preloads;
+    if (streams && context_.may_keep) {
+      set(cause, "data.loader", "preload");
+    } else if (streams && context_.decodes) {
       cause.change =
           "images are decoded in every epoch: lockstep pack writes records, which need no decoding";
-    } else if (!context_.preloads && context_.may_keep) {
-      set(cause, "data.loader", "preload");
-    } else if (streams && taken_by_loaders() <= line_.account[Phase::data_wait]) {
-      cause.change = "samples are read too slowly: copy them to a faster disk of this node";
     } else if (context_.loader_threads > 0) {
       set(cause, "data.loader_threads", "0");
+    } else if (streams && context_.reads_files && taken_by_loaders() <= line_.account[Phase::data_wait]) {
+      cause.change = fmt::format("{}copy the samples to a faster disk of this node", kNoSetting);
     } else if (context_.threads > 1 && !context_.on_gpu) {
       set(cause, "train.threads", std::to_string(context_.threads - 1));
       cause.change = "the loader has too few cores: set " + cause.change;
@@ -189,12 +189,12 @@ class IdleTime {
 
  private:
   // Milliseconds of each step, as text.
-  std::string ms(double seconds) const {
-    return short_number(1e3 * seconds / static_cast<double>(line_.steps));
-  }
+  std::string ms(double seconds) const { return short_number(1e3 * seconds / static_cast<double>(steps())); }
   double total() const { return line_.account.total() + line_.evaluation_seconds; }
   // Micro-batches, and the time of their forward and backward passes without waits for a core.
-  double passes() const { return static_cast<double>(line_.steps * context_.accumulation); }
+  // On a ring rank 0 may take no step between two lines.
+  std::int64_t steps() const { return std::max<std::int64_t>(1, line_.steps); }
+  double passes() const { return static_cast<double>(steps() * context_.accumulation); }
   double passes_seconds() const {
     return std::max(
         0.0, line_.account[Phase::forward] + line_.account[Phase::backward] - line_.without_core_seconds);

@@ -38,8 +38,10 @@ struct IdleContext {
   std::int64_t most_batch =
       std::numeric_limits<std::int64_t>::max();  // per rank, for which the dataset has samples
   std::int64_t accumulation = 1;
-  bool decodes = false;  // loaders decode images; packed records need no decoding
-  bool may_keep = true;  // decoded images fit in free memory, and are the same in each of several epochs
+  bool decodes = false;      // loaders decode images; packed records need no decoding
+  bool reads_files = false;  // loaders read files; not for samples that are in memory or computed
+  // Images fit in free memory, are the same in each of several epochs, and are not in memory yet.
+  bool may_keep = true;
   bool preloads = false;
   int loader_threads = 0;          // 0: automatic
   std::int64_t metrics_every = 0;  // run.metrics_every; 0: no evaluations within epochs

@@ -16,7 +16,7 @@ StepSeries::StepSeries(std::int64_t every, const StepTotals& begin)
 StepLine StepSeries::take(const StepTotals& totals) {
   const std::int64_t now = now_ns();
   const double seconds = seconds_between(last_ns_, now);
-  StepLine line{.steps = totals.epoch_step - last_.epoch_step};
+  StepLine line{.steps = totals.steps - last_.steps};
   line.loss = (totals.losses.loss - last_.losses.loss) / (totals.losses.weight - last_.losses.weight);
   line.samples_per_second = static_cast<double>(totals.samples - last_.samples) / seconds;
   line.account = totals.account - last_.account;

@@ -16,8 +16,8 @@ namespace lockstep {
 struct StepLine {
   std::int64_t epoch = 0;  // from 1
   std::int64_t step = 0;   // number of the last step, counted from the start of training
-  std::int64_t steps = 0;
-  double loss = 0;  // mean over this rank's samples, on a GPU one step older; NaN: no samples
+  std::int64_t steps = 0;  // this rank's
+  double loss = 0;         // mean over this rank's samples, on a GPU one step older; NaN: no samples
   // Norm of the gradients that the optimizer applied in the last step: the mean over the global batch, or
   // this rank's own where each rank applies its own. On a GPU, that of one step before. Not finite: not
   // known.

@@ -56,10 +56,14 @@ std::optional<WidthSetting> width_setting(const NetworkChoice& choice, const std
   return std::nullopt;
 }
 
-// For a loader that was not asked to keep images: true if decoding each image once would save time, and the
-// images fit in a quarter of the free memory.
-bool may_keep(const Dataset& set, const TrainingLength& length) {
-  return length.epochs > 1 && !set.draws() &&
+// For a loader that keeps no images: true if data.loader = "preload" would save decoding, reading or
+// computing them again, and they fit in a quarter of the free memory. False for images that are decoded with
+// data.loader = "auto", which would have kept them.
+bool may_keep(const Dataset& set, const TrainingLength& length, LoaderMode mode) {
+  if (set.decodes() && mode == LoaderMode::automatic) return false;
+  const auto bytes = static_cast<std::size_t>(set.size() * set.image_shape().bytes());
+  const bool in_memory = !set.decodes() && set.memory_bytes() >= bytes;
+  return length.epochs > 1 && !set.draws() && !in_memory &&
          PreloadMemory::bytes_of_place(set, 1) <= available_memory({}) / 4;
 }
 
@@ -122,8 +126,8 @@ IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor*
           .most_batch = training.train_set().size() / world.size() / config.loader.accumulation,
           .accumulation = config.loader.accumulation,
           .decodes = training.train_set().decodes(),
-          .may_keep = config.loader_mode != LoaderMode::automatic &&
-                      may_keep(training.train_set(), training.length()),
+          .reads_files = !training.train_set().verified(),  // verified: in memory, or computed
+          .may_keep = may_keep(training.train_set(), training.length(), config.loader_mode),
           .preloads = training.keeps_images(),
           .loader_threads = config.loader.threads,
           .metrics_every = config.trainer.evaluate_every,

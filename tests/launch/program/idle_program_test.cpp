@@ -109,6 +109,25 @@ TEST(IdleProgram, SlowImageDecodingIsData) {
   EXPECT_EQ(event["value"], "preload");
 }
 
+// Samples are computed, which no disk makes faster. The rank and its loader share a core.
+TEST(IdleProgram, SlowSamplesWithTheDefaultLoaderAreData) {
+  NEEDS_QUIET_CORES();
+  const Workplace workplace("idle_samples");
+  for (const bool several_epochs : {true, false}) {
+    std::filesystem::remove_all(workplace.path("run"));
+    const std::string command =
+        workplace.train(with({"data.format=synthetic", "data.synthetic.height=96", "data.synthetic.width=96",
+                              "data.synthetic.channels=3", "data.synthetic.train_samples=640",
+                              "data.synthetic.test_samples=64", "data.loader_threads=1", "model.mlp.width=4",
+                              "train.batch=16", several_epochs ? "train.epochs=2" : "train.epochs=1",
+                              "optimizer.learning_rate=0.0001", "run.busy_below=1"}));
+    const Json event =
+        event_of(run_shell("taskset -c 0 " + command + " 2>&1"), workplace.path("run"), "data", 1);
+    EXPECT_EQ(event["key"], several_epochs ? "data.loader" : "data.loader_threads") << event;
+    EXPECT_EQ(event["value"], several_epochs ? "preload" : "0") << event;
+  }
+}
+
 // One sample a step: almost all memory reads are weights.
 TEST(IdleProgram, BatchesOfOneAreSmallWork) {
   const Workplace workplace("idle_small");

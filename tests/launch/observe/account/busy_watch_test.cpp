@@ -64,9 +64,14 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   const StepLine data = line_of(10, Phase::data_wait, 4);
   EXPECT_NE(cause_of(data, {.decodes = true, .may_keep = false}).find("lockstep pack"), std::string::npos);
   EXPECT_EQ(cause_of(data, {.decodes = true}), "data: data.loader=preload");
-  const std::string packed = cause_of(data, {.may_keep = false});
-  expect_parts(packed, {"data: ", "disk"});
-  EXPECT_EQ(packed.find("preload"), std::string::npos) << packed;
+  expect_parts(cause_of(data, {.reads_files = true, .may_keep = false}), {"data: no setting", "disk"});
+  EXPECT_EQ(cause_of(data, {.reads_files = true, .may_keep = false, .loader_threads = 1}),
+            "data: data.loader_threads=0");
+  EXPECT_EQ(cause_of(data, {.reads_files = true, .loader_threads = 1}), "data: data.loader=preload");
+  EXPECT_EQ(cause_of(data, {.may_keep = false, .loader_threads = 1}), "data: data.loader_threads=0");
+  const std::string in_memory = cause_of(data, {.threads = 2, .may_keep = false});
+  expect_parts(in_memory, {"data: ", "train.threads=1"});
+  EXPECT_EQ(in_memory.find("disk"), std::string::npos) << in_memory;
   EXPECT_EQ(cause_of(data, {.preloads = true, .loader_threads = 1}), "data: data.loader_threads=0");
   expect_parts(cause_of(data, {.threads = 2, .preloads = true}), {"data: ", "train.threads=1"});
   EXPECT_EQ(cause_of(data, {.on_gpu = true, .threads = 2, .preloads = true}).find("train.threads"),
@@ -311,7 +316,7 @@ TEST(IdleCause, ChangeIsASettingOrACommandOrSaysThatThereIsNone) {
        {IdleContext{}, IdleContext{.ranks = 2}, IdleContext{.on_gpu = true, .times_kernels = true},
         IdleContext{.local_ranks = 4, .cores = 2},
         IdleContext{.local_ranks = 2, .cores = 1, .machine_cores = 8},
-        IdleContext{.decodes = true, .may_keep = false},
+        IdleContext{.decodes = true, .may_keep = false}, IdleContext{.reads_files = true, .may_keep = false},
         IdleContext{.preloads = true, .times_kernels = true}}) {
     for (const Phase phase : {Phase::data_wait, Phase::exposed_communication, Phase::rest, Phase::idle})
       causes.push_back(find_idle_cause(line_of(10, phase, 4), context, std::nullopt));
@@ -374,6 +379,25 @@ TEST(BusyWatch, ConsecutiveIdleLinesCauseOneEvent) {
     EXPECT_TRUE(std::regex_search(to_text(*event), std::regex(R"(\bsteps? 1\D+30\b)"))) << to_text(*event);
   }
   EXPECT_EQ(told, 1) << "the cause is the same";
+}
+
+// On a ring a fast rank takes more steps than it counts.
+TEST(BusyWatch, FirstStepFollowsThePreviousLine) {
+  BusyWatch watch = watching({.below = 0.7, .lines = 1});
+  EXPECT_FALSE(watch.look(line_of(4, Phase::data_wait, 1), 0));
+  const auto event = watch.look(line_of(8, Phase::data_wait, 5), 0);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->first_step, 5);
+}
+
+TEST(BusyWatch, ALineWithoutStepsHasFiniteFigures) {
+  BusyWatch watch = watching({.below = 0.7, .lines = 1});
+  StepLine line = line_of(8, Phase::data_wait, 5);
+  line.steps = 0;
+  const auto event = watch.look(line, 0);
+  ASSERT_TRUE(event);
+  const std::string text = event->cause.evidence + event->cause.change;
+  for (const char* wrong : {"inf", "nan"}) EXPECT_EQ(text.find(wrong), std::string::npos) << text;
 }
 
 TEST(BusyWatch, BusyLineInBetweenPreventsTheEvent) {
