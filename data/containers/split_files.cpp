@@ -2,12 +2,16 @@
 #include "data/containers/split_files.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text/text.h"
 #include "data/formats/split_words.h"
 
 namespace lockstep {
@@ -28,6 +32,51 @@ bool ends_as_shard(std::string_view name) {
   return dash != std::string_view::npos && all_digits(front.substr(dash + 1));
 }
 
+// True for copies, unfinished files and files about another file. It lists endings, because the name of a
+// shard may have any other text after the mark.
+bool is_side_file(std::string_view name) {
+  constexpr std::string_view kEndings[] = {".bak",   ".backup", ".orig", ".old",     ".save",       ".swp",
+                                           ".tmp",   ".temp",   ".part", ".partial", ".crdownload", ".idx",
+                                           ".index", ".json",   ".md5",  ".sha1",    ".sha256",     ".dvc"};
+  if (name.ends_with('~') || name.ends_with('#')) return true;  // copies of editors
+  const std::size_t dot = name.rfind('.');
+  return dot != std::string_view::npos && std::ranges::count(kEndings, lower_case(name.substr(dot))) > 0;
+}
+
+// Files with the mark in their names, or of shards; and the names of those that are skipped.
+struct MarkedFiles {
+  std::vector<fs::path> used;
+  std::vector<std::string> skipped;
+
+  MarkedFiles(const fs::path& folder, const SplitNames& names) {
+    std::error_code error;
+    fs::directory_iterator entry(folder, error);
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+      const std::string name = entry->path().filename().string();
+      if (name.starts_with('.') || name.find(kIndexSuffix) != std::string::npos ||
+          name.find(kUnpackedSuffix) != std::string::npos)
+        continue;
+      if (name.find(names.mark) == std::string::npos && !(names.shard_suffices && ends_as_shard(name)))
+        continue;
+      if (is_side_file(name)) {
+        skipped.push_back(name);
+      } else {
+        used.push_back(entry->path());
+      }
+    }
+    if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
+    std::ranges::sort(used);
+    std::ranges::sort(skipped);
+  }
+
+  std::string names_of_skipped() const {
+    constexpr std::size_t kNamed = 5;
+    const std::span<const std::string> named = std::span(skipped).first(std::min(kNamed, skipped.size()));
+    const std::size_t more = skipped.size() - named.size();
+    return fmt::format("{}{}", fmt::join(named, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+  }
+};
+
 }  // namespace
 
 std::vector<fs::path> split_files(const DatasetOptions& options, Split split, const SplitNames& names) {
@@ -36,40 +85,34 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
     const std::string name = path.filename().string();
     return name.substr(0, name.find(names.mark));
   };
-  std::vector<fs::path> all;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with('.') || name.find(kIndexSuffix) != std::string::npos ||
-        name.find(kUnpackedSuffix) != std::string::npos)
-      continue;
-    if (name.find(names.mark) == std::string::npos && !(names.shard_suffices && ends_as_shard(name)))
-      continue;
-    if (names_both_splits(front_of(entry->path()))) {
+  const MarkedFiles all(folder, names);
+  for (const fs::path& path : all.used) {
+    if (names_both_splits(front_of(path))) {
       throw DataError(fmt::format(
           "{}: the name contains words of the training split and of another split, so its samples "
           "would be in both; rename the file, or move it out of the folder",
-          entry->path().string()));
+          path.string()));
     }
-    all.push_back(entry->path());
   }
-  if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
-  std::ranges::sort(all);
+  if (names.log_skipped && !all.skipped.empty()) {
+    log::info("{}: skipped copies and other files that are not samples: {} (rename a file to use it)",
+              folder.string(), all.names_of_skipped());
+  }
   std::vector<std::vector<fs::path>> found;
   for (const std::vector<std::string>& words : split_words(split, options.test_split)) {
     std::vector<fs::path> files;
-    for (const fs::path& path : all)
+    for (const fs::path& path : all.used)
       if (has_word(front_of(path), words)) files.push_back(path);
     if (!files.empty()) found.push_back(std::move(files));
   }
   if (found.empty()) {
-    throw IoError(fmt::format("{}: no files with {} samples; expected {}{}", folder.string(),
-                              split == Split::train ? "training" : "test", names.expected,
-                              split == Split::train
-                                  ? ""
-                                  : "; set data.test_split to another word, or data.validation_share to test "
-                                    "with a part of the training samples"));
+    throw IoError(fmt::format(
+        "{}: no files with {} samples{}; expected {}{}", folder.string(),
+        split == Split::train ? "training" : "test",
+        all.skipped.empty() ? "" : fmt::format(" (skipped: {})", all.names_of_skipped()), names.expected,
+        split == Split::train ? ""
+                              : "; set data.test_split to another word, or data.validation_share to test "
+                                "with a part of the training samples"));
   }
   if (found.size() > 1 && options.test_split == "auto") {
     log::info("{}: {} is used for testing, not {} (data.test_split sets this)", folder.string(),

@@ -253,7 +253,8 @@ std::unique_ptr<Dataset> open_tfrecord(const DatasetOptions& options, Split spli
                          .shard_suffices = true,
                          .expected =
                              "train*.tfrecord* (or .tfrec) and test*.tfrecord* (or validation*), or "
-                             "train-00000-of-00010 and so on"};
+                             "train-00000-of-00010 and so on",
+                         .log_skipped = split == Split::train};
   const auto index = [&](const fs::path& path) { return index_of_records(path, options.tfrecord); };
   return open_container(options, split, {.names = names, .index = index});
 }

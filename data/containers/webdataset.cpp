@@ -12,6 +12,7 @@
 #include "core/text/text.h"
 #include "data/containers/split_files.h"
 #include "data/containers/stored_images.h"
+#include "data/formats/image_names.h"
 #include "data/formats/readable_file.h"
 
 namespace lockstep {
@@ -146,6 +147,8 @@ class TarIndexer {
   }
 
   void take_file(const std::string& path, std::uint64_t data, std::uint64_t size) {
+    // macOS puts attributes of a file before it, as "._0001.jpg".
+    if (is_of_a_system(path.substr(path.rfind('/') + 1))) return;
     const MemberName name = parts_of(path);
     if (name.key != key_) {
       finish_sample();
@@ -217,7 +220,9 @@ std::vector<StoredImage> index_of_tar(const fs::path& path) { return TarIndexer(
 }  // namespace
 
 std::unique_ptr<Dataset> open_webdataset(const DatasetOptions& options, Split split) {
-  const SplitNames names{.mark = ".tar", .expected = "train*.tar and test*.tar (or val*.tar)"};
+  const SplitNames names{.mark = ".tar",
+                         .expected = "train*.tar and test*.tar (or val*.tar)",
+                         .log_skipped = split == Split::train};
   return open_container(options, split, {.names = names, .index = index_of_tar});
 }
 

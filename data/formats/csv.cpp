@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <ranges>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -165,10 +168,11 @@ class RowReader {
   RowReader(const CsvOptions& options, OnError on_error, bool tells)
       : options_(options), on_error_(on_error), tells_(tells) {}
 
-  // knows(label) returns true if the label is a class; other rows are left out.
-  template <typename Knows>
-  Rows read(const std::vector<fs::path>& files, Knows&& knows) {
+  // Rows whose label is no class are left out. knows(label) returns true for the classes; none: the classes
+  // are all labels of these rows, except that among numbers "NA" and the like mark a missing label.
+  Rows read(const std::vector<fs::path>& files, const std::function<bool(const std::string&)>& knows) {
     Rows rows;
+    std::vector<Doubtful> doubtful;
     for (const fs::path& path : files) {
       const CsvDialect dialect = dialect_of(path, options_.delimiter);
       const std::vector<Cells> first = first_rows(path, dialect.delimiter);
@@ -187,12 +191,15 @@ class RowReader {
       for (bool there = columns.names.empty() || file.next(cells); there; there = file.next(cells)) {
         ++seen_;
         const std::string fault = add(rows, cells, wanted, knows);
-        if (!fault.empty()) leave_out(fmt::format("{}:{}: {}", file.name(), file.line(), fault));
+        if (!fault.empty()) leave_out(seen_, fmt::format("{}:{}: {}", file.name(), file.line(), fault));
+        if (!knows && fault.empty() && is_missing(rows.labels.back()))
+          doubtful.push_back({.seen = seen_, .row = rows.size() - 1, .file = &path, .line = file.line()});
       }
     }
+    if (!doubtful.empty() && other_labels_are_numbers(rows)) leave_out_doubtful(rows, doubtful);
     if (2 * faults_.size() > seen_) {
       throw DataError(
-          fmt::format("{}; {} of {} rows have such errors", faults_.front(), faults_.size(), seen_));
+          fmt::format("{}; {} of {} rows have such errors", faults_.begin()->second, faults_.size(), seen_));
     }
     if (rows.size() == 0) throw DataError(fmt::format("{}: the table has no rows", rows.name));
     return rows;
@@ -221,12 +228,48 @@ class RowReader {
   // Logs the first five rows left out, and their total number if there are more.
   void tell() const {
     constexpr std::size_t kNamedRows = 5;
-    for (std::size_t i = 0; i < std::min(faults_.size(), kNamedRows); ++i)
-      log::shared_warning("{}; the row is left out", faults_[i]);
+    for (const auto& [row, fault] : faults_ | std::views::take(kNamedRows))
+      log::shared_warning("{}; the row is left out", fault);
     if (faults_.size() > kNamedRows) log::shared_warning("{} of {} rows are left out", faults_.size(), seen_);
   }
 
  private:
+  // A row with a label such as "NA", which may be the name of a class.
+  struct Doubtful {
+    std::size_t seen;  // the number of the row among all rows
+    std::size_t row;   // in Rows
+    const fs::path* file;
+    std::int64_t line;
+  };
+
+  static bool other_labels_are_numbers(const Rows& rows) {
+    std::size_t numbers = 0;
+    for (const std::string& label : rows.labels) {
+      if (is_missing(label)) continue;
+      if (!number_of_cell(label, rows.columns.dialect)) return false;
+      ++numbers;
+    }
+    return numbers > 0;
+  }
+
+  void leave_out_doubtful(Rows& rows, const std::vector<Doubtful>& doubtful) {
+    for (const Doubtful& each : doubtful) {
+      leave_out(each.seen,
+                fmt::format("{}:{}: {} contains \"{}\", which is not a label: the others are numbers",
+                            each.file->string(), each.line, rows.columns.describe(rows.columns.label),
+                            printable(rows.labels[each.row])));
+    }
+    const std::size_t width = rows.columns.count();
+    const std::vector<double> values = std::exchange(rows.values, {});
+    const Cells labels = std::exchange(rows.labels, {});
+    for (std::size_t row = 0; row < labels.size(); ++row) {
+      if (is_missing(labels[row])) continue;
+      const std::span<const double> numbers = std::span(values).subspan(row * width, width);
+      rows.values.insert(rows.values.end(), numbers.begin(), numbers.end());
+      rows.labels.push_back(labels[row]);
+    }
+  }
+
   static bool counts_rows(const Rows& rows, std::size_t column) {
     constexpr std::size_t kLeast = 10;
     const std::size_t width = rows.columns.count();
@@ -236,13 +279,13 @@ class RowReader {
   }
 
   // Adds the row and returns an empty string, or returns what is wrong with it.
-  template <typename Knows>
-  static std::string add(Rows& rows, const Cells& cells, std::size_t wanted, Knows&& knows) {
+  static std::string add(Rows& rows, const Cells& cells, std::size_t wanted,
+                         const std::function<bool(const std::string&)>& knows) {
     if (cells.size() != wanted)
       return fmt::format("the row has {}, but the first row has {}", counted(cells.size(), "cell"), wanted);
     const std::string& label = cells[rows.columns.label];
     if (label.empty()) return fmt::format("{} has no label", rows.columns.describe(rows.columns.label));
-    if (!knows(label)) return fmt::format("no training row has the label \"{}\"", printable(label));
+    if (knows && !knows(label)) return fmt::format("no training row has the label \"{}\"", printable(label));
     const std::size_t begin = rows.values.size();
     for (const std::size_t column : rows.columns.features) {
       const std::optional<double> value = number_of_cell(cells[column], rows.columns.dialect);
@@ -259,16 +302,16 @@ class RowReader {
     return {};
   }
 
-  void leave_out(const std::string& fault) {
+  void leave_out(std::size_t row, const std::string& fault) {
     if (on_error_ == OnError::stop) throw DataError(fault);
-    faults_.push_back(fault);
+    faults_.emplace(row, fault);
   }
 
   const CsvOptions& options_;
   OnError on_error_;
   bool tells_;
   std::size_t seen_ = 0;
-  std::vector<std::string> faults_;  // of rows that are left out
+  std::map<std::size_t, std::string> faults_;  // of rows that are left out, by their number
 };
 
 // The classes: numbers, or names in bytewise order.
@@ -345,9 +388,10 @@ struct Scale {
 
 constexpr SplitNames kCsvNames{.mark = ".csv", .expected = "train.csv and test.csv, or val.csv"};
 
-std::vector<fs::path> files_of(const DatasetOptions& options, Split split) {
+std::vector<fs::path> files_of(const DatasetOptions& options, Split split,
+                               const SplitNames& names = kCsvNames) {
   const std::string& path = options.path;
-  if (!fs::is_regular_file(path)) return split_files(options, split, kCsvNames);
+  if (!fs::is_regular_file(path)) return split_files(options, split, names);
   if (split == Split::train) return {path};
   throw ConfigError(
       fmt::format("data.path = \"{}\": a single file has no test rows; set data.validation_share, for "
@@ -407,9 +451,10 @@ std::vector<fs::path> labelled_files(const DatasetOptions& options, const Column
 }  // namespace
 
 std::unique_ptr<Dataset> open_csv(const DatasetOptions& options, Split split) {
-  const auto any = [](const std::string&) { return true; };
+  SplitNames names = kCsvNames;
+  names.log_skipped = split == Split::train;
   RowReader train_reader(options.csv, options.on_error, split == Split::train);
-  Rows rows = train_reader.read(files_of(options, Split::train), any);
+  Rows rows = train_reader.read(files_of(options, Split::train, names), nullptr);
   const Classes classes(rows);
   if (split == Split::train) {
     train_reader.tell();

@@ -20,10 +20,11 @@ namespace lockstep {
 // of the training rows (without those kept for testing); a scaled column with a single value becomes zeros.
 //
 // A row is left out and counted if its number of cells differs from the first row's, a cell is not a finite
-// number, or its label is not in the training set; the log names the first such rows. Throws DataError for
-// such a row if options.on_error is stop, for a split of which more than half would be left out, and for a
-// label column of 20 or more training rows with a different value in each. Throws IoError for missing files
-// and ConfigError for unknown columns.
+// number, its label is missing (an empty cell, or "NA", "nan" and the like among numbers), or its label is
+// not in the training set; the log names the first such rows. Throws DataError for such a row if
+// options.on_error is stop, for a split of which more than half would be left out, and for a label column of
+// 20 or more training rows with a different value in each. Throws IoError for missing files and ConfigError
+// for unknown columns.
 std::unique_ptr<Dataset> open_csv(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep

@@ -69,6 +69,7 @@ Bytes as_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 void expect_red(const Dataset& dataset, std::int64_t index, int red, std::int32_t label) {
   Bytes image(static_cast<std::size_t>(dataset.image_shape().bytes()));
   EXPECT_EQ(dataset.read(index, image), label);
+  EXPECT_EQ(dataset.label(index), label);
   EXPECT_NEAR(image[0], red, 3);
 }
 
@@ -176,6 +177,27 @@ TEST(TfRecord, SplitsAreWholeWordsInFileNames) {
   folder.write("train_and_test.tfrecord", one);
   expect_parts(message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::train); }),
                {"train_and_test.tfrecord"});
+}
+
+TEST(TfRecord, CopiesAndSideFilesAreSkippedAndNamed) {
+  const TemporaryFolder folder;
+  const Bytes one = as_bytes(image_example(colours(10), 1));
+  // Names of samples.
+  for (const char* name : {"train.tfrecord", "train.tfrecord-00001-of-00004", "train.tfrecord.2",
+                           "train.tfrecord.part3", "train-00003-of-00004"})
+    folder.write(name, one);
+  // DALI's index, and a copy.
+  folder.write("train.tfrecord.idx", as_bytes("0 100\n"));
+  folder.write("train.tfrecord~", one);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open_tfrecord({.path = folder.path()}, Split::train)->size(), 5);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string named = lines_naming(log, "train.tfrecord.idx", "train.tfrecord~");
+  EXPECT_EQ(std::ranges::count(named, '\n'), 1) << log;
+
+  folder.write("test.tfrecord.bak", one);
+  expect_parts(message_of<IoError>([&] { open_tfrecord({.path = folder.path()}, Split::test); }),
+               {folder.path().string(), "test.tfrecord.bak"});
 }
 
 TEST(TfRecord, ChannelsFollowTheMajorityOfTrainingImages) {
@@ -331,6 +353,24 @@ TEST(WebDataset, ReadsImagesAndLabelsOfAllShardsInOrder) {
   const auto test = open_webdataset({.path = folder.path()}, Split::test);
   ASSERT_EQ(test->size(), 1);
   expect_red(*test, 0, 40, 1);
+}
+
+// As tar of macOS writes them: attributes of each file, in a hidden member before it.
+TEST(WebDataset, HiddenMembersAreSkipped) {
+  const TemporaryFolder folder;
+  const auto with_attributes = [](const std::string& in, const std::string& name, const std::string& data) {
+    return member(in + "._" + name, "Mac OS X") + member(in + name, data);
+  };
+  folder.write("train.tar", as_bytes(with_attributes("./", "0001.cls", "1") +
+                                     with_attributes("./", "0001.jpg", text_of(colours(10))) +
+                                     with_attributes("", "0002.jpg", text_of(colours(20))) +
+                                     with_attributes("", "0002.cls", "0") + member(".DS_Store", "x") +
+                                     sample(".cache/0003", colours(30), "2") + kEnd));
+  const auto train = open_webdataset({.path = folder.path()}, Split::train);
+  ASSERT_EQ(train->size(), 3);
+  expect_red(*train, 0, 10, 1);
+  expect_red(*train, 1, 20, 0);
+  expect_red(*train, 2, 30, 2);  // in a hidden folder, as in "tar c ~/.cache/images"
 }
 
 TEST(WebDataset, LongNamesOfBothTarFormatsAreRead) {

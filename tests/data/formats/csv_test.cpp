@@ -149,6 +149,55 @@ TEST_F(CsvTables, MayConsistOfSeveralFiles) {
   expect_parts(error<DataError>(), {"/train-1.csv", "/train-0.csv"});
 }
 
+TEST_F(CsvTables, CopiesAndSideFilesAreSkippedAndNamed) {
+  write("train.csv", "a,label\n1,0\n2,1\n");
+  write("train.csv.2", "a,label\n3,1\n");  // a part of a table
+  write("test.csv", "a,label\n4,1\n");
+  const std::vector<std::string> skipped = {"#train.csv#", "train.csv.BAK", "train.csv.md5", "train.csv~"};
+  for (const std::string& name : skipped) write(name, "a,label\n5,0\n");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(rows(*open()), (std::vector<Row>{{{1}, 0}, {{2}, 1}, {{3}, 1}}));
+  EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{4}, 1}}));
+  const std::string named = lines_naming(testing::internal::GetCapturedStderr(), skipped);
+  EXPECT_EQ(std::ranges::count(named, '\n'), 1) << named;
+}
+
+// Among numbers such a label is missing; among names it is a class.
+TEST_F(CsvTables, RowsWithoutALabelAreLeftOut) {
+  for (const std::string missing : {"NA", "nan", "?", "none"}) {
+    SCOPED_TRACE(missing);
+    write("train.csv", "a,kind\n1,0\n2,1\n3," + missing + "\n4,10\n5,2\n");
+    write("test.csv", "a,kind\n6,10\n7," + missing + "\n8,1\n");
+    options_.on_error = OnError::leave_out;
+    testing::internal::CaptureStderr();
+    const std::unique_ptr<Dataset> train = open();
+    const std::string warning = lines_naming(testing::internal::GetCapturedStderr(), "warning");
+    expect_parts(warning, {"/train.csv:4", "column 2", "\"kind\"", "\"" + missing + "\""});
+    EXPECT_TRUE(train->class_names().empty());
+    EXPECT_EQ(rows(*train), (std::vector<Row>{{{1}, 0}, {{2}, 1}, {{4}, 10}, {{5}, 2}}));
+    EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{6}, 10}, {{8}, 1}}));
+    options_.on_error = OnError::stop;
+    expect_parts(error<DataError>(), {"/train.csv:4", "\"" + missing + "\""});
+
+    write("train.csv", "a,kind\n1,rust\n2," + missing + "\n");
+    write("test.csv", "a,kind\n3," + missing + "\n");
+    EXPECT_EQ(std::ranges::count(open()->class_names(), missing), 1);
+    EXPECT_EQ(open()->size(), 2);
+    EXPECT_EQ(open(Split::test)->size(), 1);
+  }
+  options_.on_error = OnError::leave_out;
+  write("train.csv", "a,kind\n1,0\n2,NA\n3,NA\n");
+  expect_parts(error<DataError>(), {"/train.csv:3", "\"NA\"", "2 of 3 rows"});
+  // The first rows are named, whatever their fault.
+  std::string text = "a,kind\n1,0\n2,NA\n";
+  for (int row = 0; row < 10; ++row) text += row < 5 ? "word,1\n" : "3,1\n";
+  write("train.csv", text);
+  testing::internal::CaptureStderr();
+  open();
+  expect_parts(lines_naming(testing::internal::GetCapturedStderr(), "warning"),
+               {"/train.csv:3:", "6 of 12 rows"});
+}
+
 TEST_F(CsvTables, UnreadableRowsAreLeftOutOrNamed) {
   const std::string place = "/train.csv:3";
   struct Case {
