@@ -29,6 +29,16 @@
 
 namespace lockstep {
 
+std::vector<std::int64_t> Dataset::class_counts() const {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(classes()));
+  for (std::int64_t index = 0; index < size(); ++index) {
+    const std::optional<std::int32_t> known = label(index);
+    if (!known) return {};
+    ++counts[static_cast<std::size_t>(*known)];
+  }
+  return counts;
+}
+
 std::int32_t Dataset::read_stored(std::int64_t, std::vector<std::uint8_t>&) const {
   CHECK(false, "read_stored() was called for a dataset of pixels");
   return 0;

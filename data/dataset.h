@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,9 +66,15 @@ class Dataset {
   virtual ImageShape image_shape() const = 0;
   // Labels are in [0, classes()).
   virtual std::int64_t classes() const = 0;
+  // The label that read() returns, if it is known without reading the sample. None otherwise, and for samples
+  // with masks. Thread-safe.
+  virtual std::optional<std::int32_t> label(std::int64_t index) const {
+    static_cast<void>(index);
+    return std::nullopt;
+  }
   // Samples of each class and names of the classes, classes() entries each. Empty if the counts are unknown
-  // without reading the samples, or if classes have no names.
-  virtual std::vector<std::int64_t> class_counts() const { return {}; }
+  // without reading the samples, or if classes have no names. By default, class_counts() counts label().
+  virtual std::vector<std::int64_t> class_counts() const;
   virtual std::vector<std::string> class_names() const { return {}; }
   // Identifies the sample. If samples have names, the key does not change when samples are added.
   virtual std::uint64_t key(std::int64_t index) const { return static_cast<std::uint64_t>(index); }

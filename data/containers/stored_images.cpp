@@ -2,6 +2,7 @@
 #include "data/containers/stored_images.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #define XXH_INLINE_ALL
@@ -68,6 +69,7 @@ class StoredImages final : public Dataset {
   std::int64_t size() const override { return ends_.back(); }
   ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return std::ssize(counts_); }
+  std::optional<std::int32_t> label(std::int64_t index) const override { return find(index).image.label; }
   std::vector<std::int64_t> class_counts() const override { return counts_; }
   ImageCoding coding() const override { return ImageCoding::file; }
 

@@ -156,6 +156,7 @@ class ImageFolder final : public ImageFiles {
 
   std::int64_t size() const override { return names_.size(); }
   std::int64_t classes() const override { return static_cast<std::int64_t>(names_.classes().size()); }
+  std::optional<std::int32_t> label(std::int64_t index) const override { return names_.label(index); }
   std::vector<std::int64_t> class_counts() const override { return names_.class_counts(); }
   std::vector<std::string> class_names() const override { return names_.classes(); }
   // A hash of the last folder and the file name, independent of the dataset's path.

@@ -71,6 +71,9 @@ class Synthetic final : public Dataset {
   std::int64_t size() const override { return size_; }
   ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return classes_; }
+  std::optional<std::int32_t> label(std::int64_t index) const override {
+    return static_cast<std::int32_t>(index % classes_);
+  }
   std::vector<std::int64_t> class_counts() const override {
     std::vector<std::int64_t> counts(static_cast<std::size_t>(classes_), size_ / classes_);
     for (std::int64_t i = 0; i < size_ % classes_; ++i) ++counts[static_cast<std::size_t>(i)];

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -90,6 +91,10 @@ class Records final : public Dataset {
   std::int64_t size() const override { return ends_.back(); }
   ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return static_cast<std::int64_t>(counts_.size()); }
+  std::optional<std::int32_t> label(std::int64_t index) const override {
+    const auto [file, record] = find(index);
+    return file.entry(record).label;
+  }
   std::vector<std::int64_t> class_counts() const override { return counts_; }
   std::vector<std::string> class_names() const override { return files_.front()->class_names(); }
   ImageCoding coding() const override { return coding_; }

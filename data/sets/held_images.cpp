@@ -23,12 +23,6 @@ HeldImages::HeldImages(ImageShape shape, std::int64_t classes, std::vector<std::
         "{} bytes of pixels for {} labels", pixels_.size(), labels_.size());
 }
 
-std::vector<std::int64_t> HeldImages::class_counts() const {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(classes_));
-  for (const std::int32_t label : labels_) ++counts[static_cast<std::size_t>(label)];
-  return counts;
-}
-
 std::int32_t HeldImages::read(std::int64_t index, std::span<std::uint8_t> image) const {
   CHECK(index >= 0 && index < size() && static_cast<std::int64_t>(image.size()) == shape_.bytes(),
         "sample {} of {} into {} bytes", index, size(), image.size());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,9 @@ class HeldImages final : public Dataset {
   std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
   ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return classes_; }
-  std::vector<std::int64_t> class_counts() const override;
+  std::optional<std::int32_t> label(std::int64_t index) const override {
+    return labels_[static_cast<std::size_t>(index)];
+  }
   std::vector<std::string> class_names() const override { return names_; }
   bool verified() const override { return true; }
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override;

@@ -2,6 +2,7 @@
 #include "data/sets/subset.h"
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@ class Subset final : public Dataset {
   std::int64_t size() const override { return std::ssize(samples_); }
   ImageShape image_shape() const override { return dataset_->image_shape(); }
   std::int64_t classes() const override { return dataset_->classes(); }
+  std::optional<std::int32_t> label(std::int64_t index) const override { return dataset_->label(at(index)); }
   std::vector<std::string> class_names() const override { return dataset_->class_names(); }
   std::uint64_t key(std::int64_t index) const override { return dataset_->key(at(index)); }
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {

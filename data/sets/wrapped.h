@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "data/dataset.h"
@@ -17,6 +18,7 @@ class Wrapped : public Dataset {
   std::int64_t size() const override { return dataset_->size(); }
   ImageShape image_shape() const override { return dataset_->image_shape(); }
   std::int64_t classes() const override { return dataset_->classes(); }
+  std::optional<std::int32_t> label(std::int64_t index) const override { return dataset_->label(index); }
   std::vector<std::int64_t> class_counts() const override { return dataset_->class_counts(); }
   std::vector<std::string> class_names() const override { return dataset_->class_names(); }
   std::uint64_t key(std::int64_t index) const override { return dataset_->key(index); }

@@ -81,6 +81,7 @@ void expect_same(const Dataset& found, const Dataset& expected) {
     const std::int32_t label = expected.read(i, image);
     EXPECT_EQ(read(found, i), image) << i;
     EXPECT_EQ(found.read(i, image), label) << i;
+    EXPECT_EQ(found.label(i), label) << i;
   }
 }
 

@@ -19,6 +19,7 @@ using Image = std::vector<std::uint8_t>;
 Image image_of(const Dataset& dataset, std::int64_t index) {
   Image image(static_cast<std::size_t>(dataset.image_shape().bytes()));
   EXPECT_EQ(dataset.read(index, image), index % dataset.classes());
+  EXPECT_EQ(dataset.label(index), index % dataset.classes());
   return image;
 }
 

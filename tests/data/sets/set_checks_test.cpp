@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "data/formats/image_folder.h"
 #include "data/sets/held_images.h"
+#include "data/sets/subset.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/message_of.h"
 
@@ -112,6 +114,26 @@ TEST(SetChecks, ClassesWithTooFewSamplesAreReported) {
   // Class 0 has no sample and class 2 has one.
   const HeldImages gap(kPixel, 4, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 1, 1, 1, 1, 2, 3, 3});
   EXPECT_EQ(std::ranges::count(told(gap, test), '\n'), 2);
+}
+
+// With data.validation_share. Labels count from 1, and all samples of class 3 are kept for testing.
+TEST(SetChecks, ClassesWithoutSamplesInTheTrainingPartAreReported) {
+  constexpr double kShare = 0.4;
+  const auto part = [](Split split) {
+    Bytes pixels(60);
+    std::iota(pixels.begin(), pixels.end(), std::uint8_t{0});
+    std::vector<std::int32_t> labels;
+    for (std::size_t i = 0; i < pixels.size(); ++i)
+      labels.push_back(is_kept_to_test(i, kShare) && i % 2 == 0 ? 3 : 1 + static_cast<std::int32_t>(i % 2));
+    return side_of(std::make_unique<HeldImages>(kPixel, 4, std::move(pixels), std::move(labels)), split,
+                   kShare);
+  };
+  const std::vector<std::int64_t> tested = part(Split::test)->class_counts();
+  ASSERT_EQ(tested.size(), 4u);
+  ASSERT_GT(tested[3], 0);
+  const std::string log = told(*part(Split::train), *part(Split::test));
+  expect_parts(log, {"warning", "/data/set", " 0, 3 "});
+  EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
 }
 
 }  // namespace

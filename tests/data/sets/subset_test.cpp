@@ -2,10 +2,12 @@
 #include "data/sets/subset.h"
 
 #include <set>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "data/sets/held_images.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/data/numbered_dataset.h"
 #include "tests/message_of.h"
@@ -40,6 +42,34 @@ TEST(Subset, AnEmptySideIsRefused) {
                {"data.validation_share", "1e-09", "3 samples"});
 }
 
+TEST(Subset, CountsTheClassesOfItsOwnSamples) {
+  const auto side = [](Split split) {
+    Bytes pixels(200);
+    std::vector<std::int32_t> labels;
+    for (std::size_t i = 0; i < pixels.size(); ++i) labels.push_back(i % 5 == 0 ? 2 : 1);
+    return side_of(std::make_unique<HeldImages>(ImageShape{1, 1, 1}, 4, std::move(pixels), std::move(labels)),
+                   split, 0.3);
+  };
+  std::int64_t of_class_2 = 0;
+  for (const Split split : {Split::train, Split::test}) {
+    const std::unique_ptr<Dataset> part = side(split);
+    std::vector<std::int64_t> counts(4);
+    Bytes image(1);
+    for (std::int64_t i = 0; i < part->size(); ++i) {
+      const std::int32_t label = part->read(i, image);
+      EXPECT_EQ(part->label(i), label);
+      ++counts[static_cast<std::size_t>(label)];
+    }
+    EXPECT_EQ(part->class_counts(), counts);
+    of_class_2 += counts[2];
+  }
+  EXPECT_EQ(of_class_2, 40);
+  expect_parts(summary_of(*side(Split::train), *side(Split::test)),
+               {"from 0 (class 0)", "(class 1) of each"});
+  // Labels that are unknown without reading the samples.
+  EXPECT_TRUE(side_of(std::make_unique<NumberedDataset>(200), Split::train, 0.3)->class_counts().empty());
+}
+
 TEST(Subset, ImagesOfAFolderAreChosenByTheirNames) {
   const auto names_of = [](const std::vector<std::string>& names) {
     const TemporaryFolder folder;
@@ -50,6 +80,8 @@ TEST(Subset, ImagesOfAFolderAreChosenByTheirNames) {
     const auto test = open_dataset(options, Split::test);
     EXPECT_EQ(test->size() + open_dataset(options, Split::train)->size(), std::ssize(names) + 1);
     EXPECT_EQ(test->class_names(), (std::vector<std::string>{"a", "b"}));
+    Bytes image(static_cast<std::size_t>(test->image_shape().bytes()));
+    EXPECT_EQ(test->label(0), test->read(0, image));
     std::set<std::uint64_t> keys;
     for (std::int64_t i = 0; i < test->size(); ++i) keys.insert(test->key(i));
     return keys;
