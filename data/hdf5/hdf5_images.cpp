@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "core/log.h"
 #include "core/system/job_signals.h"
 #include "data/containers/split_files.h"
+#include "data/formats/readable_file.h"
 #include "data/formats/split_words.h"
 #include "data/hdf5/hdf5_protocol.h"
 
@@ -45,10 +47,7 @@ struct Hdf5Files {
 class Hdf5Reader {
  public:
   Hdf5Reader(const Hdf5Files& files, const Hdf5Options& options) : path_(files.paths.front().string()) {
-    for (const fs::path& path : files.paths) {
-      std::error_code error;
-      if (!fs::is_regular_file(path, error)) throw IoError(fmt::format("{}: no such file", path.string()));
-    }
+    for (const fs::path& path : files.paths) static_cast<void>(ReadableFile(path));
     start(files, options);
     try {
       take_answer();
@@ -74,6 +73,7 @@ class Hdf5Reader {
   }
   const std::vector<std::int32_t>& labels() const { return labels_; }
   bool is_scaled() const { return facts_.largest == 1; }
+  bool is_guessed() const { return facts_.guessed == 1; }
 
   void read(std::int64_t index, std::span<std::uint8_t> image) const {
     const std::lock_guard lock(mutex_);
@@ -155,10 +155,11 @@ class Hdf5Reader {
   void take_answer() const {
     Hdf5Answer answer;
     take(&answer, sizeof(answer));
-    if (answer.failed == 0) return;
+    if (answer.failure == Hdf5Failure::none) return;
     constexpr std::uint32_t kMostMessageBytes = 1 << 16;
     std::string message(std::min(answer.message_bytes, kMostMessageBytes), '\0');
     take(message.data(), message.size());
+    if (answer.failure == Hdf5Failure::in_use) throw IoError(fmt::format("{}: {}", path_, message));
     fail(message);
   }
   [[noreturn]] void fail_ended() const { fail("damaged: the HDF5 library crashed while reading the file"); }
@@ -204,6 +205,9 @@ class Hdf5Images final : public Dataset {
   std::int64_t size() const override { return std::ssize(reader_->labels()); }
   ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return std::ssize(counts_); }
+  std::optional<std::int32_t> label(std::int64_t index) const override {
+    return reader_->labels()[static_cast<std::size_t>(index)];
+  }
   std::vector<std::int64_t> class_counts() const override { return counts_; }
   // Reading unpacks chunks.
   bool decodes() const override { return true; }
@@ -280,7 +284,8 @@ std::unique_ptr<Dataset> open_hdf5(const DatasetOptions& options, Split split) {
     throw DataError(
         fmt::format("{}: its images differ in size from those in {}", test->path(), train->path()));
   }
-  if (test->is_scaled() != train->is_scaled()) {
+  // Each file's pixels become 0 to 255 by its own range, so only wrong guesses give different pixels.
+  if (test->is_scaled() != train->is_scaled() && test->is_guessed() && train->is_guessed()) {
     const auto range = [](const Hdf5Reader& reader) { return reader.is_scaled() ? "0 to 1" : "0 to 255"; };
     throw DataError(fmt::format("{}: its pixels are from {}, but those of {} are from {}", test->path(),
                                 range(*test), train->path(), range(*train)));

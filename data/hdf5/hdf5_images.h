@@ -14,8 +14,9 @@
 
 namespace lockstep {
 
-// Throws IoError for missing files; DataError, with the file, for one that is no HDF5 file or lacks the
-// arrays; ConfigError if lockstep-hdf5 was not built.
+// Throws IoError for files that are missing, not readable, or open for writing in another program; DataError,
+// with the file, for one that is no HDF5 file or lacks the arrays, and for floating-point pixels of both
+// splits whose ranges seem to differ; ConfigError if lockstep-hdf5 was not built.
 std::unique_ptr<Dataset> open_hdf5(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep

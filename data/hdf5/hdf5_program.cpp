@@ -4,8 +4,10 @@
 // data/hdf5/hdf5_protocol.h.
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <new>
 #include <optional>
@@ -14,8 +16,11 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <hdf5.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "data/formats/split_words.h"
 #include "data/hdf5/hdf5_protocol.h"
@@ -29,7 +34,7 @@ constexpr std::size_t kChunkCacheBytes = std::size_t{64} << 20;
 // Owns an HDF5 identifier.
 class Handle {
  public:
-  Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
+  Handle(hid_t id, herr_t (*close_id)(hid_t)) : id_(id), close_(close_id) {}
   ~Handle() {
     if (id_ >= 0) close_(id_);
   }
@@ -241,10 +246,40 @@ Place place_of(const std::vector<Handle>& files, const std::string& wanted,
                                "\" is not among them; {split} is replaced by a word of the split"));
 }
 
+// Another program has a file open for writing.
+struct FileInUse : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Locks and unlocks the file as a reader does. Returns errno, or 0 if the file could be locked.
+int lock_error(const char* path) {
+  const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return 0;
+  const int error = flock(descriptor, LOCK_SH | LOCK_NB) == 0 ? 0 : errno;
+  close(descriptor);
+  return error;
+}
+
+// The library locks the file, unless the user sets HDF5_USE_FILE_LOCKING=FALSE.
 Handle open_file(const char* path) {
   Handle file(H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
-  if (!file.valid()) fail("not an HDF5 file, or damaged: " + reason());
-  return file;
+  if (file.valid()) return file;
+  const std::string why = reason();
+  const int error = lock_error(path);
+  if (error == 0) fail("not an HDF5 file, or damaged: " + why);
+  if (error == EWOULDBLOCK)
+    throw FileInUse(std::string("another program has ") + path +
+                    " open for writing; close it there, then start again");
+  // The file system cannot lock files, such as NFS without a lock service.
+  const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+#if H5_VERSION_GE(1, 12, 1) || (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
+  H5Pset_file_locking(access.id(), false, true);
+#else
+  setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
+#endif
+  Handle unlocked(H5Fopen(path, H5F_ACC_RDONLY, access.id()), H5Fclose);
+  if (!unlocked.valid()) fail("not an HDF5 file, or damaged: " + reason());
+  return unlocked;
 }
 
 bool are_channels(hsize_t side) { return side == 1 || side == 3 || side == 4; }
@@ -306,7 +341,8 @@ struct Images {
     if (most > 1 && most < 2 && images.has_type(H5T_FLOAT))
       fail("\"" + images.name() + "\" has floating-point pixels of at most " + std::to_string(most) +
            "; expected are 0 to 1 or 0 to 255: clip them to 0 to 1");
-    facts.largest = most <= 1 && images.has_type(H5T_FLOAT) ? 1 : 255;
+    facts.guessed = images.has_type(H5T_FLOAT) ? 1 : 0;
+    facts.largest = most <= 1 && facts.guessed == 1 ? 1 : 255;
   }
 
   void read_numbers(std::int64_t index) {
@@ -378,8 +414,8 @@ void write_all(const void* data, std::size_t bytes) {
   if (std::fwrite(data, 1, bytes, stdout) != bytes) std::exit(1);  // the reader is gone
 }
 
-void answer_failure(const std::string& message) {
-  const Hdf5Answer answer{.failed = 1, .message_bytes = static_cast<std::uint32_t>(message.size())};
+void answer_failure(const std::string& message, Hdf5Failure failure = Hdf5Failure::damaged) {
+  const Hdf5Answer answer{.failure = failure, .message_bytes = static_cast<std::uint32_t>(message.size())};
   write_all(&answer, sizeof(answer));
   write_all(message.data(), message.size());
 }
@@ -440,6 +476,9 @@ int main(int argc, char** argv) {
     lockstep::answer_failure("reading the file needs more than " +
                              std::to_string(lockstep::kMostHdf5Memory >> 30) +
                              " GiB of memory, which is the limit");
+    std::fflush(stdout);
+  } catch (const lockstep::FileInUse& error) {
+    lockstep::answer_failure(error.what(), lockstep::Hdf5Failure::in_use);
     std::fflush(stdout);
   } catch (const std::exception& error) {
     lockstep::answer_failure(error.what());

@@ -21,15 +21,19 @@
 
 namespace lockstep {
 
+// in_use: another program has a file open for writing.
+enum class Hdf5Failure : std::uint32_t { none, damaged, in_use };
+
 struct Hdf5Answer {
-  std::uint32_t failed = 0;         // 1: an error message follows
-  std::uint32_t message_bytes = 0;  // of the error message
+  Hdf5Failure failure = Hdf5Failure::none;  // another value: an error message follows
+  std::uint32_t message_bytes = 0;          // of the error message
 };
 
 struct Hdf5Facts {
   std::int64_t samples = 0;
   std::int64_t height = 0, width = 0, channels = 0;
   std::int64_t largest = 255;  // stored value that becomes 255: 1 for floating-point pixels from 0 to 1
+  std::int64_t guessed = 0;    // 1: `largest` was guessed from some pixels, which are floating-point numbers
 };
 
 // Address space limit of the program: its cache has 64 MiB, and an unpacked chunk may have gigabytes.

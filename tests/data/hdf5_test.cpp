@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // HDF5 files in the form that other programs write, made with the HDF5 library.
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <iterator>
 #include <numeric>
 #include <regex>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -108,6 +119,7 @@ void expect_all(const Dataset& dataset) {
   Bytes image(static_cast<std::size_t>(shape.bytes()));
   for (std::int64_t i = 0; i < kImages; ++i) {
     EXPECT_EQ(dataset.read(i, image), kLabels[static_cast<std::size_t>(i)]);
+    EXPECT_EQ(dataset.label(i), kLabels[static_cast<std::size_t>(i)]);
     EXPECT_TRUE(std::equal(image.begin(), image.end(), all.begin() + i * shape.bytes())) << i;
   }
 }
@@ -329,6 +341,66 @@ TEST(Hdf5, FloatingPointRangesThatCannotBeToldApartAreRefused) {
   write_floats(mixed, "test.h5", 255);
   expect_parts(message_of<DataError>([&] { open_dataset(options_of(mixed), Split::test); }),
                {"test.h5", "0 to 255", "train.h5", "0 to 1"});
+}
+
+// The range of bytes is certain, and each file is converted by its own range.
+TEST(Hdf5, BytesAndFloatingPointNumbersMayBeCombined) {
+  const TemporaryFolder folder;
+  write_floats(folder, "test.h5", 1);
+  {
+    const Writer train(folder.path() / "train.h5");
+    train.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, 255));
+    train.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{0, 1});
+  }
+  for (const Split split : {Split::train, Split::test}) {
+    Bytes image(15);
+    open_dataset(options_of(folder), split)->read(1, image);
+    EXPECT_EQ(image.back(), 255);
+  }
+}
+
+TEST(Hdf5, AFileThatIsBeingWrittenIsNotCalledDamaged) {
+  const TemporaryFolder folder;
+  write_train(folder);
+  const int writer = open((folder.path() / "train.h5").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(writer, LOCK_EX), 0);
+  expect_parts(message_of<IoError>([&] { open_dataset(options_of(folder), Split::train); }),
+               {"train.h5", "open for writing"});
+  close(writer);
+  expect_all(*open_dataset(options_of(folder), Split::train));
+}
+
+TEST(Hdf5, AFileWithoutPermissionIsNotCalledDamaged) {
+  if (getuid() == 0) GTEST_SKIP() << "root may read every file";
+  const TemporaryFolder folder;
+  write_train(folder);
+  std::filesystem::permissions(folder.path() / "train.h5", std::filesystem::perms::none);
+  expect_parts(message_of<IoError>([&] { open_dataset(options_of(folder), Split::train); }), {"train.h5"});
+}
+
+// From now on flock() fails in this process and in those that it starts, as on NFS without a lock service.
+void refuse_locks() {
+  sock_filter steps[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOLCK),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog filter{.len = std::size(steps), .filter = steps};
+  CHECK(
+      prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0,
+      "{}", std::strerror(errno));
+}
+
+int read_without_locks(const DatasetOptions& options) {
+  refuse_locks();
+  expect_all(*open_dataset(options, Split::train));
+  return testing::Test::HasFailure() ? 1 : 0;
+}
+
+TEST(Hdf5, FilesAreReadWhereTheyCannotBeLocked) {
+  if (prctl(PR_GET_SECCOMP) < 0) GTEST_SKIP() << "needs a kernel with seccomp";
+  const TemporaryFolder folder;
+  write_train(folder);
+  EXPECT_EXIT(std::_Exit(read_without_locks(options_of(folder))), testing::ExitedWithCode(0), "");
 }
 
 TEST(Hdf5, ASmallFileThatClaimsManySamplesIsRefused) {
