@@ -54,10 +54,14 @@ class Tiff {
 
 // Searches the segments before the first scan.
 int of_jpeg(Bytes image) {
-  constexpr std::uint8_t kApp1 = 0xe1, kScan = 0xda;
+  constexpr std::uint8_t kApp1 = 0xe1, kScan = 0xda, kFill = 0xff;
   constexpr std::string_view kExif("Exif\0\0", 6);
   for (std::size_t at = 2; at + 4 <= image.size() && image[at] == 0xff;) {
     const std::uint8_t marker = image[at + 1];
+    if (marker == kFill) {  // any number of fill bytes may precede a marker (ITU-T T.81, B.1.1.2)
+      ++at;
+      continue;
+    }
     const auto length = static_cast<std::size_t>(image[at + 2] << 8 | image[at + 3]);
     if (marker == kScan || length < 2) break;
     const Bytes content = image.subspan(at + 4, std::min(length - 2, image.size() - at - 4));

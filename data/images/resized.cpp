@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "data/sets/wrapped.h"
 
 namespace lockstep {
 namespace {
@@ -55,24 +56,18 @@ ImageBox widest_box(const ImageShape& image) {
           .width = cut_width};
 }
 
-class Resized final : public Dataset {
+class Resized final : public Wrapped {
  public:
-  Resized(std::unique_ptr<Dataset> dataset, const ResizeOptions& options)
-      : dataset_(std::move(dataset)), options_(options) {
-    shape_ = {.height = options.size, .width = options.size, .channels = dataset_->image_shape().channels};
+  Resized(std::unique_ptr<Dataset> images, const ResizeOptions& options)
+      : Wrapped(std::move(images)), options_(options) {
+    shape_ = {.height = options.size, .width = options.size, .channels = dataset().image_shape().channels};
   }
 
-  std::int64_t size() const override { return dataset_->size(); }
   ImageShape image_shape() const override { return shape_; }
-  std::int64_t classes() const override { return dataset_->classes(); }
-  std::vector<std::int64_t> class_counts() const override { return dataset_->class_counts(); }
-  std::vector<std::string> class_names() const override { return dataset_->class_names(); }
-  std::uint64_t key(std::int64_t index) const override { return dataset_->key(index); }
-  bool has_masks() const override { return dataset_->has_masks(); }
   // The nearest pixel of the part that read() shows.
   void read_mask(std::int64_t index, std::span<std::uint8_t> mask) const override {
     thread_local std::vector<std::uint8_t> own;
-    const ImageShape whole = dataset_->read_own_mask(index, own);
+    const ImageShape whole = dataset().read_own_mask(index, own);
     const ImageBox box = center_box(whole, options_);
     const auto nearest = [&](std::int64_t at, double begin, double cut, std::int64_t side) {
       const double place = begin + (static_cast<double>(at) + 0.5) * cut / static_cast<double>(options_.size);
@@ -84,55 +79,54 @@ class Resized final : public Dataset {
             own[static_cast<std::size_t>(nearest(y, box.y, box.height, whole.height) * whole.width +
                                          nearest(x, box.x, box.width, whole.width))];
   }
-  void will_read(std::int64_t index) const override { dataset_->will_read(index); }
   bool draws() const override { return options_.random_crop; }
   bool decodes() const override { return true; }
   bool resizes() const override { return true; }
-  ImageShape own_shape(std::int64_t index) const override { return dataset_->own_shape(index); }
-  std::uint64_t content_hash(std::int64_t index) const override { return dataset_->content_hash(index); }
-  void probe(std::int64_t index) const override { dataset_->probe(index); }
-  bool verified() const override { return dataset_->verified(); }
-  std::int64_t damaged() const override { return dataset_->damaged(); }
-  std::size_t memory_bytes() const override { return dataset_->memory_bytes(); }
-  std::uint64_t fingerprint() const override { return dataset_->fingerprint(); }
+  // Stored images, and images in the device's memory, have their own sizes.
+  ImageCoding coding() const override { return ImageCoding::pixels; }
+  std::span<const std::byte> on_device() const override { return {}; }
 
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    return read_box(index, image, [&](const ImageShape& own) { return center_box(own, options_); });
+    return read_box(index, image, Cut::after_resize,
+                    [&](const ImageShape& own) { return center_box(own, options_); });
   }
   std::int32_t read_augmented(std::int64_t index, const Draw& draw,
                               std::span<std::uint8_t> image) const override {
     if (!options_.random_crop) return read(index, image);
-    return read_box(index, image, [&](const ImageShape& own) { return random_box(own, draw, index); });
+    return read_box(index, image, Cut::before_resize,
+                    [&](const ImageShape& own) { return random_box(own, draw, index); });
   }
 
  private:
+  // torchvision's RandomResizedCrop cuts a box of whole pixels out and resizes it. Resize and CenterCrop cut
+  // afterwards, so that pixels beside the box contribute to its edges.
+  enum class Cut { before_resize, after_resize };
+
   template <typename Choose>
-  std::int32_t read_box(std::int64_t index, std::span<std::uint8_t> image, Choose choose) const {
+  std::int32_t read_box(std::int64_t index, std::span<std::uint8_t> image, Cut cut, Choose choose) const {
     thread_local OwnSizeImage own;
     ImageBox box;
     // Decodes at least twice the wanted size, so that a reduction while decoding is not visible.
     const auto least = [&](const ImageShape& whole) {
       box = choose(whole);
-      const auto scaled = [&](std::int64_t side, double cut) {
+      const auto scaled = [&](std::int64_t side, double of_box) {
         return static_cast<std::int64_t>(
-            std::ceil(2 * static_cast<double>(options_.size) * static_cast<double>(side) / cut));
+            std::ceil(2 * static_cast<double>(options_.size) * static_cast<double>(side) / of_box));
       };
       return ImageShape{.height = scaled(whole.height, box.height), .width = scaled(whole.width, box.width)};
     };
-    const std::int32_t label = dataset_->read_own_size(index, least, own);
-    draw_box(own, box, image);
+    const std::int32_t label = dataset().read_own_size(index, least, own);
+    draw_box(own, box, cut, image);
     return label;
   }
 
-  // Cuts a box of whole pixels out first, so that pixels beside it do not contribute to its edges; in a
-  // reduced image, pixels on its border are weighted by their share inside.
-  void draw_box(const OwnSizeImage& own, const ImageBox& box, std::span<std::uint8_t> image) const {
+  // In a reduced image, pixels on the border of a box that is cut before are weighted by their share inside.
+  void draw_box(const OwnSizeImage& own, const ImageBox& box, Cut cut, std::span<std::uint8_t> image) const {
     ImageView whole = ImageView::of(own.pixels, own.shape);
     const double scale = 1 / static_cast<double>(own.reduction);
     const ImageBox scaled{
         .y = box.y * scale, .x = box.x * scale, .height = box.height * scale, .width = box.width * scale};
-    const auto is_whole = [](double value) { return value == std::floor(value); };
-    if (!is_whole(box.y) || !is_whole(box.x) || !is_whole(box.height) || !is_whole(box.width)) {
+    if (cut == Cut::after_resize) {
       whole.counted = {.height = static_cast<double>(own.whole.height) * scale,
                        .width = static_cast<double>(own.whole.width) * scale};
       return resample(whole, scaled, shape_, image);
@@ -147,7 +141,6 @@ class Resized final : public Dataset {
     resample(part, moved, shape_, image);
   }
 
-  std::unique_ptr<Dataset> dataset_;
   ResizeOptions options_;
   ImageShape shape_;
 };

@@ -79,6 +79,11 @@ TEST(Orientation, IsReadInBothByteOrdersAndOnlyIfValid) {
     EXPECT_EQ(exif_orientation(with_exif(plain, 9, little)), 1);
   }
   const Bytes whole = with_exif(plain, 6);
+  for (const std::size_t fill_bytes : {1, 2, 3}) {
+    Bytes filled = whole;
+    filled.insert(filled.begin() + 2, fill_bytes, std::uint8_t{0xff});
+    EXPECT_EQ(exif_orientation(filled), 6) << fill_bytes;
+  }
   for (std::size_t length = 0; length < 60; ++length) {
     const int found = exif_orientation(std::span(whole).first(length));
     EXPECT_TRUE(found == 1 || found == 6) << length;

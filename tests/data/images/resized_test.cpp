@@ -153,6 +153,20 @@ TEST(Resized, EqualsResamplingTheCentre) {
   EXPECT_EQ(read(*dataset, 0), expected);  // high.png
 }
 
+// 512 x 512 becomes 256 x 256, of which 224 columns begin at the 17th: pixel 32 of the image. Two pixels on
+// each side of the first column's centre contribute, also those that the crop leaves out.
+TEST(Resized, CentreCropIsCutAfterResizingByAWholeNumber) {
+  const ImageShape shape{512, 512, 1};
+  Bytes pixels(512 * 512);
+  constexpr std::uint8_t kEdge[] = {240, 80, 160, 200};
+  for (std::size_t y = 0; y < 512; ++y)
+    std::ranges::copy(kEdge, pixels.begin() + static_cast<long>(512 * y + 31));
+  const TemporaryFolder folder;
+  for (const char* name : {"train/a/1.png", "train/b/1.png"}) folder.write(name, encode_png(shape, pixels));
+  const Bytes found = read(*open(folder, {.size = 224, .center_share = 0.875}), 0);
+  EXPECT_EQ(found[0], 145) << "0.125 * 240 + 0.375 * 80 + 0.375 * 160 + 0.125 * 200";
+}
+
 // A decoder reduces a large image while it decodes; the result must not show it.
 TEST(Resized, ReducedDecodingDoesNotShow) {
   const TemporaryFolder folder;
@@ -193,18 +207,19 @@ Bytes stripes(const ImageShape& shape, double length) {
   return pixels;
 }
 
-// The box of a fully decoded image, resized to size x size. A box of whole pixels is cut out first.
-Bytes resized_in_full(const Bytes& pixels, const ImageShape& shape, ImageBox box, std::int64_t size) {
-  ImageView view = ImageView::of(pixels, shape);
-  const auto whole = [](double value) { return value == std::floor(value); };
-  if (whole(box.y) && whole(box.x) && whole(box.height) && whole(box.width)) {
-    view = view.part(static_cast<std::int64_t>(box.y), static_cast<std::int64_t>(box.x),
-                     static_cast<std::int64_t>(box.height), static_cast<std::int64_t>(box.width));
-    box.y = box.x = 0;
-  }
-  Bytes result(static_cast<std::size_t>(size * size * shape.channels));
-  resample(view, box, {size, size, shape.channels}, result);
+// The box of a fully decoded image, resized to size x size.
+Bytes resized_in_full(const ImageView& image, const ImageBox& box, std::int64_t size) {
+  Bytes result(static_cast<std::size_t>(size * size * image.shape.channels));
+  resample(image, box, {size, size, image.shape.channels}, result);
   return result;
+}
+
+// A box of whole pixels, which is cut out and then resized.
+Bytes cut_and_resized(const ImageView& image, const ImageBox& box, std::int64_t size) {
+  const ImageView part =
+      image.part(static_cast<std::int64_t>(box.y), static_cast<std::int64_t>(box.x),
+                 static_cast<std::int64_t>(box.height), static_cast<std::int64_t>(box.width));
+  return resized_in_full(part, {.height = box.height, .width = box.width}, size);
 }
 
 // libjpeg rounds sides up: 1001 pixels become 126, the last of which covers one pixel.
@@ -217,7 +232,8 @@ TEST(Resized, ReducedStripesOfOddSizesKeepTheirPlace) {
     folder.write("train/b/1.jpg", file);
     const Bytes pixels = decode(file, shape);
     for (const std::int64_t size : {3, 6, 13, 29}) {
-      const Bytes expected = resized_in_full(pixels, shape, center_box(shape, {.size = size}), size);
+      const Bytes expected =
+          resized_in_full(ImageView::of(pixels, shape), center_box(shape, {.size = size}), size);
       const Bytes found = read(*open(folder, {.size = size}), 0);
       for (std::size_t i = 0; i < found.size(); ++i)
         ASSERT_NEAR(found[i], expected[i], 2) << shape.width << " to " << size << ", at " << i;
@@ -228,7 +244,7 @@ TEST(Resized, ReducedStripesOfOddSizesKeepTheirPlace) {
       const Draw at{.seed = 1, .epoch = epoch};
       Bytes found(64);
       open(folder, random)->read_augmented(0, at, found);
-      const Bytes expected = resized_in_full(pixels, shape, random_box(shape, at, 0), 8);
+      const Bytes expected = cut_and_resized(ImageView::of(pixels, shape), random_box(shape, at, 0), 8);
       for (std::size_t i = 0; i < found.size(); ++i)
         ASSERT_NEAR(found[i], expected[i], 2) << shape.width << ", epoch " << epoch << ", at " << i;
     }
@@ -252,7 +268,8 @@ TEST(Resized, ReducedDecodingIsWithinTwoLevelsAtEverySize) {
       const Bytes pixels = decode(file, shape);
       for (const std::int64_t size : {1, 2, 3, 5, 8, 15, 31, 63, 128}) {
         if (size > std::max(shape.height, shape.width)) continue;
-        const Bytes expected = resized_in_full(pixels, shape, center_box(shape, {.size = size}), size);
+        const Bytes expected =
+            resized_in_full(ImageView::of(pixels, shape), center_box(shape, {.size = size}), size);
         const Bytes found = read(*open(folder, {.size = size}), 0);
         for (std::size_t at = 0; at < found.size(); ++at)
           worst = std::max(worst,
