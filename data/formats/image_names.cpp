@@ -43,6 +43,8 @@ bool is_other_image(std::string_view suffix) {
 }
 
 bool begins_as_image(const fs::path& path) {
+  std::error_code unknown;
+  if (!fs::is_regular_file(path, unknown)) return false;  // opening a FIFO would wait for a writer
   constexpr std::string_view kJpeg = "\xff\xd8\xff", kPng = "\x89PNG\r\n\x1a\n";
   std::ifstream file(path, std::ios::binary);
   char begin[kPng.size()] = {};
@@ -50,6 +52,8 @@ bool begins_as_image(const fs::path& path) {
   const std::string_view read(begin, static_cast<std::size_t>(file.gcount()));
   return read.starts_with(kJpeg) || read.starts_with(kPng);
 }
+
+constexpr const char* kWithinClasses = "in folders within classes";  // of data.recursive = false
 
 // Files of a split that are left out, counted by kind and logged in one line.
 class LeftOut {
@@ -74,8 +78,10 @@ class LeftOut {
     if (!images_.empty()) {
       log::shared_warning(
           "{}: skipped files, some of which are images: {}. JPEG and PNG files are read (.jpg, .jpeg, .jpe, "
-          ".jfif, .png, or without a suffix), also in folders within classes unless data.recursive = false",
-          folder.string(), left_out);
+          ".jfif, .png, or without a suffix){}",
+          folder.string(), left_out,
+          images_.contains(kWithinClasses) ? ", also in folders within classes unless data.recursive = false"
+                                           : "");
     } else if (!kinds.empty()) {
       log::info("{}: skipped files that are not images: {}", folder.string(), left_out);
     }
@@ -112,10 +118,10 @@ Names folders_in(const fs::path& folder, LeftOut& left_out) {
   return names;
 }
 
-// The images in a class folder and its subfolders: paths relative to it, sorted.
-class ImagesOfClass {
+// The images in a folder, such as that of a class, and its subfolders: paths relative to it, sorted.
+class ImagesOfFolder {
  public:
-  ImagesOfClass(const fs::path& folder, bool recursive, LeftOut& left_out)
+  ImagesOfFolder(const fs::path& folder, bool recursive, LeftOut& left_out)
       : folder_(folder), recursive_(recursive), left_out_(left_out) {
     add("", 0);
     std::ranges::sort(names_);
@@ -123,7 +129,7 @@ class ImagesOfClass {
   Names names() && { return std::move(names_); }
 
  private:
-  // below: the subfolder's path relative to the class folder, ending with a slash, or "".
+  // below: the subfolder's path relative to the folder, ending with a slash, or "".
   void add(const std::string& below, int depth) {
     constexpr int kMostDepth = 32;  // links may form cycles
     if (depth > kMostDepth)
@@ -136,7 +142,7 @@ class ImagesOfClass {
       if (is_image && (recursive_ || below.empty())) {
         names_.push_back(below + name);
       } else if (is_image) {
-        left_out_.add_image("in folders within classes");
+        left_out_.add_image(kWithinClasses);
       } else if (is_other_image(suffix)) {
         left_out_.add_image(suffix);
       } else {
@@ -152,7 +158,7 @@ class ImagesOfClass {
 };
 
 Names images_in(const fs::path& folder, const DatasetOptions& options, LeftOut& left_out) {
-  return ImagesOfClass(folder, options.recursive, left_out).names();
+  return ImagesOfFolder(folder, options.recursive, left_out).names();
 }
 
 void require_folder(const fs::path& folder) {
@@ -261,6 +267,15 @@ bool is_of_a_system(std::string_view name) {
                                              "Thumbs.db",    "__MACOSX",  "__pycache__",
                                              "desktop.ini",  "lost+found"};
   return name.starts_with('.') || std::ranges::count(kOfSystems, name) > 0;
+}
+
+std::vector<std::string> images_below(const fs::path& folder) {
+  LeftOut left_out;
+  Names paths;
+  for (const std::string& name : ImagesOfFolder(folder, true, left_out).names())
+    paths.push_back((folder / name).string());
+  left_out.tell(folder);
+  return paths;
 }
 
 bool is_image_name(const fs::path& name) {

@@ -18,6 +18,13 @@ namespace lockstep {
 // unless the name is hidden or a system's ("._photo.jpg", "Thumbs.db").
 bool is_image_name(const std::filesystem::path& name);
 
+// Returns the paths of the images in a folder and its subfolders, sorted; each begins with `folder`. They are
+// found as ImageNames finds those of a class, and one log line reports skipped files.
+//
+// Throws IoError for a folder that cannot be read; DataError for more than 32 levels of folders, which are
+// probably a cycle of links.
+std::vector<std::string> images_below(const std::filesystem::path& folder);
+
 // Returns true for names that are hidden or that systems and programs leave in folders.
 bool is_of_a_system(std::string_view name);
 
@@ -29,9 +36,9 @@ class ImageNames {
   //
   // The classes are the folders under train/, sorted bytewise, for both splits; files are sorted by class,
   // then by name. Files are images by their suffix or, without one, by their first bytes. Folders within a
-  // class are searched unless options.recursive is false. Hidden files and folders, and those of systems
-  // (.ipynb_checkpoints, __MACOSX, ._*, Thumbs.db), are neither images nor classes. One log line reports
-  // skipped files by kind, as a warning if images are among them.
+  // class, also linked ones, are searched unless options.recursive is false. Hidden files and folders, and
+  // those of systems (.ipynb_checkpoints, __MACOSX, ._*, Thumbs.db), are neither images nor classes. One log
+  // line reports skipped files by kind, as a warning if images are among them.
   //
   // Throws IoError for a missing folder; DataError for a class of train/ without images, a test class that
   // train/ does not have, and a dataset without images.

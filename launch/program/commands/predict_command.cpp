@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -36,6 +38,7 @@
 #include "launch/train/checkpoint/saved_training.h"
 #include "launch/train/hold.h"
 #include "launch/train/job_end.h"
+#include "launch/train/watch/replicas.h"
 #include "models/state_copy.h"
 #include "models/weight_average.h"
 
@@ -62,15 +65,7 @@ std::vector<std::string> image_paths(const std::vector<std::string>& given) {
       paths.push_back(each);
       continue;
     }
-    const auto begin = static_cast<std::ptrdiff_t>(paths.size());
-    std::filesystem::recursive_directory_iterator entry(each, error);
-    for (; !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {
-      const bool is_folder = entry->is_directory();
-      if (is_folder && is_of_a_system(entry->path().filename().string())) entry.disable_recursion_pending();
-      if (!is_folder && is_image_name(entry->path())) paths.push_back(entry->path().string());
-    }
-    if (error) throw IoError(fmt::format("{}: cannot be read: {}", each, error.message()));
-    std::sort(paths.begin() + begin, paths.end());
+    std::ranges::move(images_below(each), std::back_inserter(paths));
   }
   if (paths.empty())
     throw IoError(fmt::format("{}: no images (.jpg, .jpeg, .jpe, .jfif, .png)", fmt::join(given, ", ")));
@@ -90,13 +85,20 @@ ExportFacts facts_of(const PredictFlags& flags, const Registry& registry) {
   return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
 }
 
-// For a checkpoint: its saved configuration, and the class names of its dataset.
+// For a checkpoint: its saved configuration, and the class names of its dataset, which a checkpoint does not
+// contain.
 ExportFacts facts_of(const SavedTraining& saved, const Registry& registry) {
   std::vector<std::string> settings;
   for (const KeyDifference& each : differences(saved.manifest.config, ""))
     settings.push_back(each.key + "=" + each.value);
   const Config config = config_of(settings, registry);
-  return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
+  const std::unique_ptr<Dataset> train = open_dataset(config.dataset, Split::train, registry.formats);
+  if (!train->class_names().empty() && !is_described_by(saved.manifest.data, *train))
+    log::shared_warning(
+        "{}: data.path = \"{}\" does not hold the training data of this checkpoint ({}), so class names may "
+        "be wrong; restore the data, or predict with an export of the training, which contains the names",
+        saved.folder.string(), config.dataset.path, saved.manifest.data);
+  return export_facts(config, *train, registry);
 }
 
 // The origin of the weights: an export, or a checkpoint.

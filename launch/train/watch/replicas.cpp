@@ -16,6 +16,10 @@ std::string describe_data(const Dataset& train, const Dataset& test) {
                      test.fingerprint());
 }
 
+bool is_described_by(const std::string& text, const Dataset& train) {
+  return text.find(fmt::format("(hashes {:016x}, ", train.fingerprint())) != std::string::npos;
+}
+
 void require_same_data(Communicator& host, const Dataset& train, const Dataset& test,
                        const std::string& path) {
   std::string mine;

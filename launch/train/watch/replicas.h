@@ -15,6 +15,8 @@ namespace lockstep {
 
 // Text that identifies the data, independent of their folder.
 std::string describe_data(const Dataset& train, const Dataset& test);
+// Returns true if `text`, of describe_data(), is of this training set.
+bool is_described_by(const std::string& text, const Dataset& train);
 
 // Collective. Throws an agreed DataError that names the ranks whose data differ from rank 0's. path:
 // data.path, for the message.

@@ -175,6 +175,24 @@ TEST_F(Predicted, EveryInputHasOneLine) {
   }
 }
 
+// The same files as training would read: also in linked folders, and without a suffix.
+TEST_F(Predicted, FoldersAreReadAsTrainingReadsThem) {
+  const std::filesystem::path photos = folder_.path() / "photos", image = folder_.path() / "test/ant/60.jpg";
+  std::filesystem::create_directories(photos / "own/.hidden");
+  std::filesystem::create_directory_symlink(folder_.path() / "test", photos / "linked");
+  for (const char* name : {"own/1.jpg", "own/plain", "own/.hidden/1.jpg"})
+    std::filesystem::copy_file(image, photos / name);
+  folder_.write("photos/notes", {1, 2, 3});
+  const ProgramResult result = predict(weights() + " " + photos.string());
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const std::vector<PredictJson> answers = json_lines(result);
+  ASSERT_EQ(answers.size(), 32u) << result.output;
+  EXPECT_EQ(answers[0]["file"], (photos / "linked/ant/60.jpg").string());
+  EXPECT_EQ(answers[30]["file"], (photos / "own/1.jpg").string());
+  EXPECT_EQ(answers[31]["file"], (photos / "own/plain").string());
+  EXPECT_NE(lines_naming(result.output, photos.string(), "skipped", "without a suffix"), "") << result.output;
+}
+
 // A file as PyTorch writes it: tensors without metadata.
 TEST_F(Predicted, WeightsWithoutMetadataNeedAConfiguration) {
   SafetensorsReader reader(weights());
@@ -240,6 +258,19 @@ TEST_F(Predicted, RunFolderUsesItsNewestCheckpoint) {
   const std::filesystem::path run = folder_.path() / "run";
   EXPECT_EQ(answers_of(run.string()), exported) << "the checkpoint of the last step";
   EXPECT_NE(answers_of((run / "checkpoints/step-000000003").string()), exported);
+}
+
+// Class names come from the folder, which may have others than at the training.
+TEST_F(Predicted, RunFolderWarnsWhereItsDataHaveChanged) {
+  const std::string arguments = (folder_.path() / "run").string() + " " + test_images();
+  const ProgramResult same = predict(arguments);
+  EXPECT_EQ(same.exit_code, 0) << same.output;
+  EXPECT_EQ(lines_naming(same.output, "class names"), "");
+  std::filesystem::rename(folder_.path() / "train/ant", folder_.path() / "train/wasp");
+  const ProgramResult changed = predict(arguments);
+  EXPECT_EQ(changed.exit_code, 0) << changed.output;
+  EXPECT_EQ(count(lines_naming(changed.output, "warning", folder_.path().string(), "class names"), "\n"), 1)
+      << changed.output;
 }
 
 // A checkpoint within an epoch has running statistics that no evaluation has used, and weights beside their
