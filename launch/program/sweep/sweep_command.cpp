@@ -3,6 +3,7 @@
 // lockstep sweep: searches for the best settings by many trainings.
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/system/job_signals.h"
+#include "core/system/printable.h"
 #include "core/system/terminal.h"
 #include "launch/observe/terminal/progress_line.h"
 #include "launch/program/commands/commands.h"
@@ -50,17 +52,23 @@ void write_outcome(const Sweep& sweep, const SweepPlan& plan, const SweepOutcome
   }
 }
 
+// A command is never wrapped, so that it can be pasted.
+void say_with_command(const std::string& text, const std::vector<std::string>& words) {
+  say(fitted(text, find_terminal()) + '\n' + printable(shell_command(words)) + '\n');
+}
+
 void tell_outcome(const Sweep& sweep, const SweepPlan& plan, const SweepOutcome& outcome,
                   const SweepFlags& flags) {
   if (flags.json) return say(sweep_json(outcome, plan.dir) + '\n');
   say('\n' + sweep_table(outcome, find_terminal()) + '\n');
-  const std::filesystem::path folder = plan.dir;
-  if (const SweepRow* best = outcome.best())
-    print_fitted(fmt::format(
-        "the best is trial {}: its configuration is in {} (lockstep train {}), its network in {}; trials.csv "
-        "and sweep.svg in the folder of the sweep show all trials",
-        best->trial, (folder / "best.toml").string(), shell_command({(folder / "best.toml").string()}),
-        sweep.folder_of(best->trial).string()));
+  const SweepRow* const best = outcome.best();
+  if (best == nullptr) return;
+  const std::string config = (std::filesystem::path(plan.dir) / "best.toml").string();
+  say_with_command(
+      fmt::format("the best is trial {}: its configuration is in {}, its network in {}; trials.csv and "
+                  "sweep.svg in the folder of the sweep show all trials. To train it:",
+                  best->trial, config, sweep.folder_of(best->trial).string()),
+      {"lockstep", "train", config});
 }
 
 int run_sweep(const Command& command) {
@@ -75,11 +83,11 @@ int run_sweep(const Command& command) {
   }
   Sweep sweep(plan, slots, command.registry, !flags.json);
   if (const int signal = sweep.run(); signal != 0) {
-    throw Error(
-        exit_code::resumable,
-        fmt::format(
-            "{}: the sweep stopped, after its trainings saved checkpoints where they could; resume with: {}",
-            signal_name(signal), shell_command(own_arguments())));
+    const std::string what = fmt::format(
+        "{}: the sweep stopped, after its trainings saved checkpoints where they could", signal_name(signal));
+    if (flags.json) throw Error(exit_code::resumable, what + "; repeat the command to resume");
+    say_with_command(what + ". To resume:", own_arguments());
+    return exit_code::resumable;
   }
   const SweepOutcome outcome = sweep.outcome();
   write_outcome(sweep, plan, outcome, command.registry);

@@ -228,6 +228,31 @@ TEST(Output, TheCommandThatResumesIsOneLine) {
   EXPECT_GT(command.size(), 80u);
 }
 
+// Their paths have more columns than the terminal.
+TEST(Output, TheCommandsOfASweepAreOneLine) {
+  const Workplace workplace("sweep_lines");
+  const std::string name(70, 'x'), file = workplace.path(name + ".toml").string(),
+                                   held = workplace.path("held").string();
+  const auto sweep = [&](int epochs) {
+    std::ofstream(file) << fmt::format(
+        "[sweep]\nconfig = \"{}\"\ndir = \"{}\"\nmethod = \"grid\"\nepochs = {}\n[keys]\ntrain.seed = [1]\n",
+        workplace.path("config.toml").string(), workplace.path(name).string(), epochs);
+    return lockstep("sweep " + file);
+  };
+  const ProgramResult done = run_on_terminal(sweep(1));
+  ASSERT_EQ(done.exit_code, 0) << done.output;
+  const std::string best = "lockstep train " + (workplace.path(name) / "best.toml").string();
+  EXPECT_EQ(std::ranges::count(lines_of(done.output), best), 1) << done.output;
+
+  fs::remove_all(workplace.path(name));
+  const std::string command = sweep(100000);
+  const ProgramResult stopped = run_on_terminal(workplace.script(
+      fmt::format("LOCKSTEP_HOLD=sweep:0:{0} {1} & run=$!\n{2}kill -TERM $run\nrm {0}\nwait $run\n", held,
+                  command, wait_until("[ -e " + held + " ]"))));
+  EXPECT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
+  EXPECT_EQ(std::ranges::count(lines_of(stopped.output), command), 1) << stopped.output;
+}
+
 TEST(Output, EvaluationHasABarOnATerminal) {
   const Workplace workplace("bars");
   const std::string command =
@@ -246,7 +271,7 @@ TEST(Output, EveryCommandFitsATerminal) {
                                        "plan " + config + " --set train.recompute=true",
                                        "profile " + config + " --steps 1 --rows 0"};
   for (const char* name : {"train", "plan", "profile", "tune", "sweep", "eval", "predict", "report",
-                           "monitor", "init", "keys", "info", "completion"})
+                           "monitor", "init", "keys", "info", "completion", "find-batch", "pack", "inspect"})
     commands.push_back(std::string("help ") + name);
   for (const std::string& command : commands) {
     const ProgramResult result = run_on_terminal(lockstep(command));

@@ -279,7 +279,8 @@ TEST(Sweep, StopsOnASignalAndResumesFromCheckpoints) {
   };
   const ProgramResult stopped = sweep_disturbed(sweep, trained(0) + " && " + trained(1), "kill -TERM $run");
   EXPECT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
-  expect_parts(last_line_with(stopped.output, "lockstep: "), {"SIGTERM", "sweep.toml"});
+  expect_parts(last_line_with(stopped.output, "SIGTERM"), {"resume"});
+  EXPECT_EQ(count(stopped.output, sweep + "\n"), 1) << stopped.output;
   for (int trial = 0; trial < 2; ++trial) {
     const auto run = place.folder() / fmt::format("trials/000{}", trial);
     const std::string output = text_of(run / "output.txt");
