@@ -119,6 +119,10 @@ def soak(options, folder):
             except OSError:  # a checkpoint was removed while it was sampled
                 continue
             time.sleep(min(5, 0.2 * options.minutes))
+        # The code 75 is also that of the watchdog.
+        if process.poll() is not None:
+            raise training_runs.Failed(
+                f"the training ended by itself with exit code {process.returncode}:\n{(folder / 'log').read_text()[-2000:]}")
         process.send_signal(signal.SIGUSR1)
         code = process.wait(60)
     finally:

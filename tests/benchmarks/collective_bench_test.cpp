@@ -110,12 +110,49 @@ TEST(CollectiveCase, CountsWrongElementsOfEveryCollective) {
   }
 }
 
+template <typename F>
+auto with_type(DType dtype, F function) {
+  switch (dtype) {
+    case DType::f16:
+      return function(Half{});
+    case DType::bf16:
+      return function(BFloat16{});
+    case DType::i32:
+      return function(std::int32_t{});
+    default:
+      return function(float{});
+  }
+}
+
+double number_at(DType dtype, const std::byte* data, std::size_t i) {
+  return with_type(dtype, [&]<typename T>(T value) {
+    std::memcpy(&value, data + i * sizeof value, sizeof value);
+    return static_cast<double>(static_cast<float>(value));
+  });
+}
+
+void put_number(DType dtype, std::byte* data, std::size_t i, double number) {
+  with_type(dtype, [&]<typename T>(T value) {
+    value = static_cast<T>(static_cast<float>(number));
+    std::memcpy(data + i * sizeof value, &value, sizeof value);
+  });
+}
+
 TEST(CollectiveCase, SumsStayExactInEveryType) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::i32}) {
     const CollectiveCase c = case_of(CollectiveKind::all_reduce, dtype, ReduceOp::sum, 100, 4096);
     std::vector<std::byte> input(c.bytes());
-    fill_input(c, 0, input.data());
-    EXPECT_GT(count_wrong(c, 0, input.data()), 0u) << "the input of one rank must not pass as the sum";
+    std::vector<double> sums(c.count);
+    for (int rank = 0; rank < c.ranks; ++rank) {
+      fill_input(c, rank, input.data());
+      EXPECT_GT(count_wrong(c, 0, input.data()), 0u) << "the input of one rank must not pass as the sum";
+      for (std::size_t i = 0; i < c.count; ++i) sums[i] += number_at(dtype, input.data(), i);
+    }
+    for (std::size_t i = 0; i < c.count; ++i) {
+      put_number(dtype, input.data(), i, sums[i]);
+      ASSERT_EQ(number_at(dtype, input.data(), i), sums[i]) << name_of(dtype);
+    }
+    EXPECT_EQ(count_wrong(c, 0, input.data()), 0u) << name_of(dtype);
   }
   // 256 is the last integer that bfloat16 has without gaps.
   const CollectiveCase many = case_of(CollectiveKind::all_reduce, DType::bf16, ReduceOp::sum, 300, 64);

@@ -159,6 +159,9 @@ TEST_F(CudaUpdates, EqualTheCpu) {
         c.state_stays = true;
         c.clip = 0.375f;
         expect_cpus(c, rule);
+        if (rule != Rule::sgd && rule != Rule::nesterov) continue;
+        c.segments[0].gradient_has_momentum = true;
+        expect_cpus(c, rule);
       }
     }
   }

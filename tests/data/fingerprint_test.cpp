@@ -24,8 +24,10 @@ std::uint64_t of_idx(const Bytes& pixels, const Bytes& labels) {
 TEST(Fingerprint, DependsOnEveryPixelAndLabelOfIdx) {
   const std::uint64_t whole = of_idx({1, 2, 3, 4}, {0, 1});
   EXPECT_EQ(of_idx({1, 2, 3, 4}, {0, 1}), whole) << "a copy in another folder";
-  EXPECT_NE(of_idx({1, 2, 3, 4}, {1, 0}), whole);
-  EXPECT_NE(of_idx({1, 2, 3, 5}, {0, 1}), whole);
+  for (const Bytes& pixels : {Bytes{9, 2, 3, 4}, Bytes{1, 9, 3, 4}, Bytes{1, 2, 9, 4}, Bytes{1, 2, 3, 9}})
+    EXPECT_NE(of_idx(pixels, {0, 1}), whole);
+  for (const Bytes& labels : {Bytes{1, 1}, Bytes{0, 0}, Bytes{1, 0}})
+    EXPECT_NE(of_idx({1, 2, 3, 4}, labels), whole);
 }
 
 class JpegFingerprint : public testing::Test {

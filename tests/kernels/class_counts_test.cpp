@@ -109,6 +109,14 @@ TEST(ClassCounts, AreAddedAndNullOutputsAreSkipped) {
   EXPECT_EQ(twice.in_top, 2 * once.in_top);
   EXPECT_EQ(twice.by_class, once.by_class);
   EXPECT_EQ(twice.confusion, once.confusion);
+
+  CountedClasses again = once;
+  cpu_backend().count_classes(
+      stream, batch.arguments(batch.logits.data(), batch.labels.data(), batch.weights.data(), again));
+  EXPECT_EQ(again.in_top, 2 * once.in_top);
+  for (std::size_t i = 0; i < once.by_class.size(); ++i) EXPECT_EQ(again.by_class[i], 2 * once.by_class[i]);
+  for (std::size_t i = 0; i < once.confusion.size(); ++i)
+    EXPECT_EQ(again.confusion[i], 2 * once.confusion[i]);
 }
 
 TEST(ClassCounts, ALabelOutsideTheClassesIsNamed) {

@@ -90,11 +90,15 @@ TEST(LayerNorm, MatchesTheDefinitionAndItsSlopes) {
       });
 
       // Accumulating doubles the gradients of the parameters; the input's may replace the output's.
-      const Values once = scale_gradient.values(), apart = result.values();
+      const Values once = scale_gradient.values(), shift_once = shift_gradient.values(),
+                   apart = result.values();
       backward.write = Write::accumulate;
       backward.x_gradient = given.data();
       backend.layer_norm_backward(stream, backward);
-      for (std::size_t i = 0; i < once.size(); ++i) EXPECT_EQ(scale_gradient.values()[i], 2 * once[i]);
+      for (std::size_t i = 0; i < once.size(); ++i) {
+        EXPECT_EQ(scale_gradient.values()[i], 2 * once[i]);
+        EXPECT_EQ(shift_gradient.values()[i], 2 * shift_once[i]);
+      }
       EXPECT_EQ(given.values(), apart);
     }
   }

@@ -88,9 +88,18 @@ TEST_P(Poison, SpreadsThroughBatchNormAndItsActivation) {
                                              .saved = saved.data(),
                                              .scratch = scratch.data()});
           SCOPED_TRACE(fmt::format("{} at {}", poison, at));
+          const Values actual = y.plain();
           expect_not_finite_where(reference.training(widen(xs), widen(scales), widen(shifts),
                                                      residual ? widen(residuals) : Doubles()),
-                                  y.plain());
+                                  actual);
+          const auto positions = elements / (2 * scale.size());  // of an image and channel
+          const auto channel_of = [&](std::size_t i) { return i / positions % scale.size(); };
+          const std::size_t poisoned_channel =
+              at < 2 * elements ? channel_of(at % elements) : (at - 2 * elements) % scale.size();
+          for (std::size_t i = 0; i < elements; ++i) {
+            if (channel_of(i) == poisoned_channel) continue;
+            ASSERT_TRUE(std::isfinite(actual[i])) << "element " << i;
+          }
           if (HasFatalFailure()) return;
         });
       }
@@ -170,6 +179,8 @@ TEST_P(Poison, SpreadsThroughPooling) {
             const Values y = output.plain();
             expect_not_finite_where(expected, y);
             EXPECT_TRUE(output.padding_is_zero() && output.margin_intact() && saved.margin_intact());
+            for (std::size_t i = 0; i < y.size(); ++i)
+              ASSERT_EQ(std::isfinite(y[i]), std::isfinite(expected[i])) << "at " << i;
             if (options.kind == PoolingKind::average) return;
             for (std::size_t i = 0; i < y.size(); ++i)
               ASSERT_TRUE(same_number(y[i], static_cast<float>(expected[i]))) << "at " << i;

@@ -231,8 +231,8 @@ TEST(Sparse, SumsAddAllRanksInTheirOrder) {
   };
   const std::uint32_t stray = word(99, 0);
   const std::uint32_t messages[] = {
-      0,     1,     2,     word(1, 0), word(2, 1),        stray,      stray, stray,  // 1 at 0, 2 at 65537
-      0,     1,     3,     word(3, 9), word(0x1p-24f, 1), word(4, 2), stray, stray, 0, 0, 1, word(-2, 1),
+      0,     1,     2,     word(1, 0), word(1, 1),        stray,      stray, stray,  // 1 at 0 and at 65537
+      0,     1,     3,     word(3, 9), word(0x1p-24f, 1), word(4, 2), stray, stray, 0, 0, 1, word(-1, 1),
       stray, stray, stray, stray};
   const GuardedMemory sums(Values(to_size(kShape.count), 5.0f));
   const float loss_scale = 2;
@@ -245,7 +245,7 @@ TEST(Sparse, SumsAddAllRanksInTheirOrder) {
   Values expected(to_size(kShape.count), 0.0f);
   expected[0] = 2;
   expected[9] = 6;
-  expected[65537] = 0;  // 2 + 2^-24 rounds to 2
+  expected[65537] = 0;  // 1 + 2^-24 rounds to 1, but -1 + 2^-24 is exact
   expected[65538] = 8;
   EXPECT_EQ(sums.values(), expected);
   EXPECT_TRUE(sums.margin_intact());

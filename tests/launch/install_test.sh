@@ -25,7 +25,9 @@ done
 "$consumer" why | grep -q "light from dark"
 "$consumer" help | grep -q "Say what this program is for"
 "$consumer" plan brightness --set kernels.choose=direct | grep -q "2048 samples"
-! "$consumer" plan brightness --set model.name=small_cn 2>"$work/refused"
+code=0
+"$consumer" plan brightness --set model.name=small_cn 2>"$work/refused" || code=$?
+[ $code -eq 78 ]
 # Once in the list of names, and once as the suggestion.
 [ "$(grep -o "\<small_cnn\>" "$work/refused" | wc -l)" -ge 2 ]
 OMPI_COMM_WORLD_RANK=0 "$work/prefix/bin/lockstep" info | grep -q Lockstep
@@ -40,7 +42,9 @@ ranks() { mpirun --oversubscribe --bind-to none -np "$@"; }
 ranks 2 "$examples/own_loop" 2>&1 | grep -q "step 50: loss 0\.0"
 ranks 3 "$examples/own_dataset" | grep -qE "accuracy (9[0-9]|100)\."
 for count in 1 3; do
-  [ "$(ranks $count "$examples/own_exchange")" = "$(ranks $count "$examples/own_exchange" dense)" ]
+  own=$(ranks $count "$examples/own_exchange")
+  dense=$(ranks $count "$examples/own_exchange" dense)
+  [[ $own =~ ^digest\ [0-9a-f]{32}$ && $own = "$dense" ]]
 done
 python3 -B - "$work/images" <<'PY'
 # Grey PNG images in two classes, bright and dark.

@@ -16,7 +16,7 @@ class Digest : public testing::Test {
  protected:
   static Graph graph() {
     Graph graph({.batch = 2, .height = 4, .width = 4, .channels = 1, .classes = 3});
-    mlp(graph);
+    cnn(graph);
     return graph;
   }
   std::unique_ptr<Optimizer> optimizer(const OptimizerOptions& options) {
@@ -32,7 +32,15 @@ TEST_F(Digest, CoversEveryValueAndState) {
   const auto adamw = optimizer(AdamWOptions{});
   const std::string before = digest(network_, *adamw);
   EXPECT_EQ(digest(network_, *adamw), before);
-  for (float* element : {network_.values().data(), &adamw->state().front(), &adamw->state().back()}) {
+  std::vector<float*> elements = {&adamw->state().front(), &adamw->state().back(),
+                                  &network_.evaluation_statistics().front(),
+                                  &network_.evaluation_statistics().back()};
+  for (const Parameter& parameter : network_.parameters()) {
+    elements.push_back(network_.values().data() + parameter.offset);
+    elements.push_back(network_.values().data() + parameter.offset + parameter.layout.physical_elements() -
+                       1);
+  }
+  for (float* element : elements) {
     const float kept = *element;
     *element = kept + 1;
     EXPECT_NE(digest(network_, *adamw), before);

@@ -2,13 +2,13 @@
 #include "launch/program/commands/command_line.h"
 
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/config/config.h"
 #include "launch/program/version.h"
@@ -130,17 +130,14 @@ TEST(CommandLine, HelpOfEachCommandHasAnExampleAndFitsATerminal) {
   const std::string overview = parse({"help"}).text;
   EXPECT_LE(longest_line(overview), 80u) << overview;
   EXPECT_LT(std::ranges::count(overview, '\n'), 24) << "with the prompt it must fit a screen\n" << overview;
-  for (const char* name :
-       {"train", "plan", "profile", "tune", "sweep", "eval", "predict", "report", "monitor", "init", "pack",
-        "inspect", "keys", "info", "completion", "help", "version"}) {
+  for (const CommandEntry* entry : shipped_commands()) {
+    const std::string name(entry->name);
     EXPECT_NE(overview.find(fmt::format("\n  {} ", name)), std::string::npos) << name;
-    const std::string text = parse({"help", name}).text;
-    EXPECT_EQ(text, parse({name, "--help"}).text);
-    EXPECT_EQ(text, parse({name, "-h"}).text);
-    const auto entry = std::ranges::find(shipped_commands(), std::string_view(name), &CommandEntry::name);
-    ASSERT_NE(entry, shipped_commands().end()) << name;
-    EXPECT_NE((*entry)->example.find("lockstep "), std::string_view::npos) << name;
-    const std::size_t example = text.find("\n  " + std::string((*entry)->example.substr(0, 12)));
+    const std::string text = parse({"help", name.c_str()}).text;
+    EXPECT_EQ(text, parse({name.c_str(), "--help"}).text);
+    EXPECT_EQ(text, parse({name.c_str(), "-h"}).text);
+    EXPECT_NE(entry->example.find("lockstep "), std::string_view::npos) << name;
+    const std::size_t example = text.find("\n  " + std::string(entry->example.substr(0, 12)));
     ASSERT_NE(example, std::string::npos) << text;
     EXPECT_LT(text.find(fmt::format("lockstep {}", name)), example) << "usage before the example:\n" << text;
     EXPECT_LE(longest_line(text), 80u) << text;
@@ -151,10 +148,7 @@ TEST(CommandLine, HelpOfEachCommandHasAnExampleAndFitsATerminal) {
 
 // launch/configuration.md equals the program's output.
 TEST(CommandLine, ConfigurationPageMatchesTheProgram) {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/launch/configuration.md");
-  std::stringstream page;
-  page << file.rdbuf();
-  EXPECT_EQ(page.str(), parse({"keys", "--markdown"}).text)
+  EXPECT_EQ(file_text(LOCKSTEP_SOURCE_DIR "/launch/configuration.md"), parse({"keys", "--markdown"}).text)
       << "regenerate it: build/cpu/bin/lockstep keys --markdown > launch/configuration.md";
 }
 

@@ -47,13 +47,21 @@ class AbsentRank final : public TrainingObserver {
       : taken_(communicator, 1),
         is_absent_(communicator.rank() == absent),
         steps_of_two_epochs_(2 * communicator.size() * kRingSteps) {}
-  void step_done(const StepRecord&) override { taken_.take_step(std::numeric_limits<std::int64_t>::max()); }
-  void epoch_trained(const EpochRecord& record) override { has_ledger = record.ledger.has_value(); }
+  void step_done(const StepRecord&) override {
+    taken_.take_step(std::numeric_limits<std::int64_t>::max());
+    ++own_steps;
+  }
+  void epoch_trained(const EpochRecord& record) override {
+    has_ledger = record.ledger.has_value();
+    steps = record.steps;
+  }
   void epoch_over(const EpochRecord& record) override {
     while (is_absent_ && record.epoch == 1 && taken_.steps_taken() < steps_of_two_epochs_)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  bool has_ledger = false;  // in the last epoch; observers exchange what it holds
+  bool has_ledger = false;     // in the last epoch; observers exchange what it holds
+  std::int64_t steps = 0;      // of the last epoch's record
+  std::int64_t own_steps = 0;  // of this rank
 
  private:
   NeighbourSlots taken_;
@@ -66,7 +74,10 @@ TEST(Gossip, RankThatTakesNoStepReportsLikeItsPeers) {
   on_ring({.epochs = 2}, [&](Communicator& communicator, OnRing& rank) {
     AbsentRank absent(communicator, kAbsent);
     rank.fit({&absent});
-    EXPECT_EQ(rank.trainer().steps_by_rank()[kAbsent], 0);
+    const std::vector<std::int64_t> steps = rank.trainer().steps_by_rank();
+    EXPECT_EQ(steps[kAbsent], 0);
+    EXPECT_EQ(absent.steps, steps[static_cast<std::size_t>(communicator.rank())]) << "those of the account";
+    EXPECT_EQ(rank.trainer().totals().steps, absent.own_steps);
     for (const std::int32_t has : gather_values<std::int32_t>(communicator.host(), absent.has_ledger))
       EXPECT_EQ(has, absent.has_ledger);
   });
@@ -94,11 +105,13 @@ TEST(Gossip, StepAveragesWithTheLastValuesOfTheNeighbours) {
   run_thread_ranks(kRingRanks, [&](Communicator& communicator) {
     Graph graph({.batch = 1, .height = 8, .width = 8, .channels = 1, .classes = 4});
     mlp(graph);
-    Network network(graph, {});
+    Network network(graph, {.precision = Precision::bf16});
     Gossip gossip(network, communicator);
     Stream stream({}, StreamUse::compute);
     const int rank = communicator.rank();
     std::ranges::fill(network.values(), static_cast<float>(rank + 1));
+    network.copy_weights(stream);
+    stream.synchronize();
     const auto one_after_another = [&] {
       for (int turn = 0; turn < kRingRanks; ++turn) {
         if (turn == rank) gossip.average(stream);
@@ -111,6 +124,8 @@ TEST(Gossip, StepAveragesWithTheLastValuesOfTheNeighbours) {
     // and 0.
     const float first[] = {1, (2 + 1) / 2.0f, (3 + 2) / 2.0f, (4 + 3 + 1) / 3.0f};
     for (const float value : network.values()) ASSERT_FLOAT_EQ(value, first[rank]) << "rank " << rank;
+    for (const BFloat16 copy : network.weight_copies().as<BFloat16>())
+      ASSERT_EQ(copy.bits, BFloat16(first[rank]).bits) << "layers compute with the average, rank " << rank;
     one_after_another();
     const float second = rank == 0 ? (first[0] + 4 + 2) * (1 / 3.0f) : (first[1] + first[0] + 3) * (1 / 3.0f);
     for (const float value : network.values()) {

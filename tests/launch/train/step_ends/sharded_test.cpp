@@ -147,29 +147,33 @@ TEST(Sharded, KeepsAPartOfTheStateOnEachRank) {
 // A state that one exchange saved on some ranks is restored by the other one on other ranks.
 TEST(Sharded, RestoresTheStateOfAnyExchangeOnAnyNumberOfRanks) {
   const auto saved_on = [](int ranks, ExchangeForm form) {
-    StateCopy saved;
+    std::pair<StateCopy, std::string> saved;
     on_sharded_ranks(ranks, [&](Communicator& communicator, const Dataset& dataset) {
       ShardedObjects objects(communicator, dataset, form, {});
       objects.step_until(5);
       StateCopy state = state_of(objects.trainer());
-      if (communicator.rank() == 0) saved = std::move(state);
+      const std::string digest = objects.state_digest();
+      if (communicator.rank() == 0) saved = {std::move(state), digest};
     });
     return saved;
   };
-  const auto resumed_on = [](int ranks, ExchangeForm form, const StateCopy& saved) {
+  using enum ExchangeForm;
+  const auto [by_two, digest_by_two] = saved_on(2, sharded);
+  const auto [by_two_dense, digest_by_two_dense] = saved_on(2, dense);
+  EXPECT_EQ(digest_by_two_dense, digest_by_two);
+  const auto resumed_on = [&saved_digest = digest_by_two](int ranks, ExchangeForm form,
+                                                          const StateCopy& saved) {
     std::vector<std::string> digests(static_cast<std::size_t>(ranks));
     on_sharded_ranks(ranks, [&](Communicator& communicator, const Dataset& dataset) {
       ShardedObjects objects(communicator, dataset, form, {});
       set_state(objects.trainer(), saved);
-      const std::string restored = objects.state_digest();
+      EXPECT_EQ(objects.state_digest(), saved_digest);
       objects.step_until(9);
-      digests[static_cast<std::size_t>(communicator.rank())] = restored + " " + objects.state_digest();
+      digests[static_cast<std::size_t>(communicator.rank())] = objects.state_digest();
     });
     for (const std::string& each : digests) EXPECT_EQ(each, digests.front());
     return digests.front();
   };
-  using enum ExchangeForm;
-  const StateCopy by_two = saved_on(2, sharded), by_two_dense = saved_on(2, dense);
   ASSERT_EQ(by_two.tensors.size(), by_two_dense.tensors.size());
   for (std::size_t i = 0; i < by_two.tensors.size(); ++i)
     EXPECT_TRUE(by_two.tensors[i] == by_two_dense.tensors[i]) << by_two.tensors[i].name;

@@ -16,13 +16,13 @@ namespace {
 
 class CountingDataset final : public Dataset {
  public:
-  CountingDataset(std::int64_t size, ImageShape shape, std::int64_t classes)
-      : size_(size), shape_(shape), classes_(classes) {}
+  CountingDataset(std::int64_t size, ImageShape shape, std::int64_t classes, std::int64_t first = 0)
+      : size_(size), shape_(shape), classes_(classes), first_(first) {}
   std::int64_t size() const override { return size_; }
   ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return classes_; }
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    std::fill(image.begin(), image.end(), static_cast<std::uint8_t>(index));
+    std::fill(image.begin(), image.end(), static_cast<std::uint8_t>(first_ + index));
     return static_cast<std::int32_t>(index % classes_);
   }
 
@@ -30,13 +30,16 @@ class CountingDataset final : public Dataset {
   std::int64_t size_;
   ImageShape shape_;
   std::int64_t classes_;
+  std::int64_t first_;  // pixel of the first image
 };
 
-// Rank 2 has the data `other`; its peers have `usual`.
-std::string data_message(const CountingDataset& other) {
-  const CountingDataset usual(100, {4, 4, 1}, 10);
+const CountingDataset kUsual(100, {4, 4, 1}, 10);
+
+// Rank 2 has the data `train` and `test`; its peers have the usual data.
+std::string data_message(const CountingDataset& train, const CountingDataset& test = kUsual) {
   return agreed_message(3, exit_code::data, [&](Communicator& communicator) {
-    require_same_data(communicator, communicator.rank() == 2 ? other : usual, usual, "/data");
+    const bool differs = communicator.rank() == 2;
+    require_same_data(communicator, differs ? train : kUsual, differs ? test : kUsual, "/data");
   });
 }
 
@@ -46,6 +49,10 @@ TEST(SameData, ComparesCountShapeAndClasses) {
                {"/data", "rank 2", "rank 0", "99 training", "100 training", "100 test"});
   expect_parts(data_message({100, {4, 2, 2}, 10}), {"rank 2", "4x2x2", "4x4x1"});
   expect_parts(data_message({100, {4, 4, 1}, 9}), {"rank 2", "9 classes", "10 classes"});
+  expect_parts(data_message(kUsual, {99, {4, 4, 1}, 10}), {"rank 2", "99 test", "100 test"});
+  for (const std::string& text :
+       {data_message({100, {4, 4, 1}, 10, 1}), data_message(kUsual, {100, {4, 4, 1}, 10, 1})})
+    expect_parts(text, {"rank 2", "100 training", "hashes"});
 }
 
 TEST(BroadcastState, CopiesParametersAndStatisticsFromRankZero) {
