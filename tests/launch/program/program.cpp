@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "core/files/safetensors.h"
 #include "core/random.h"
 
@@ -90,6 +91,8 @@ ProgramResult run_shell(const std::string& command) {
   }
   // Ranks whose peer has failed have no work left: mpirun kills them without waiting a second.
   setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
+  // A fifth of a second of each start looks for networks that machines of tests lack.
+  setenv("OMPI_MCA_mtl", "^psm,psm2,ofi", 0);
   setenv("XDG_CACHE_HOME", (build_folder() / "cache").c_str(), 0);
   static const OwnFolders folders;
   ProgramResult result;
@@ -227,11 +230,6 @@ void write_poisoned(const std::filesystem::path& from, const std::filesystem::pa
   std::ofstream(to, std::ios::binary) << bytes;
 }
 
-std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+std::string text_of(const std::filesystem::path& path) { return file_text(path); }
 
 }  // namespace lockstep
