@@ -7,6 +7,7 @@
 
 #include "benchmarks/on_device.h"
 #include "core/random.h"
+#include "core/text/enum_words.h"
 #include "core/timeline.h"
 #include "launch/program/devices/kernel_cache.h"
 #include "models/networks/networks.h"
@@ -87,7 +88,7 @@ BenchNetwork::BenchNetwork(const BenchOptions& o)
   KernelCache(o.kernels == "time" ? default_kernel_cache() : "", backend.identity()).use(choices, [&] {
     network = std::make_unique<Network>(
         graph, NetworkOptions{.device = o.where(),
-                              .precision = parse_precision(o.precision),
+                              .precision = *value_of<Precision>(o.precision),
                               .recompute = o.recompute ? Recompute::blocks : Recompute::nothing,
                               .choices = &choices});
   });

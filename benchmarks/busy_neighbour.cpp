@@ -6,7 +6,6 @@
 // other.
 #include <atomic>
 #include <csignal>
-#include <cstdio>
 
 #include <sys/prctl.h>
 #include <sys/wait.h>

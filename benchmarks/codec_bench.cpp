@@ -5,7 +5,6 @@
 // many bytes as they read and write, residuals included. Also measures all arithmetic of each codec for the
 // gradients of a training step, and compares it with that step.
 #include <algorithm>
-#include <cstdio>
 
 #include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"

@@ -2,7 +2,6 @@
 #include "benchmarks/collective_ways.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 

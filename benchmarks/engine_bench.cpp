@@ -5,8 +5,6 @@
 // check for infinities and the account. The result is the median of the ratios of each pair of blocks; it is
 // as noisy as the machine. The Trainer's account is less noisy: the share of its steps that is neither
 // forward, backward nor optimizer.
-#include <cstdio>
-
 #include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
 #include "core/error.h"

@@ -3,8 +3,6 @@
 // Measures the time that replaying a recorded step saves. Runs the same training with steps enqueued kernel
 // by kernel and with steps replayed as a CUDA graph, in alternating blocks. Host time is a step's time
 // without waits for the device and for data. It reports times only if both networks end with the same bits.
-#include <cstdio>
-
 #include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
 #include "core/error.h"

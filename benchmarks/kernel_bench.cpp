@@ -4,13 +4,12 @@
 // copy's on the same device in the same run, for several sizes of memory and, on a GPU, of blocks. Verifies
 // results against the CPU before it reports a time.
 #include <cmath>
-#include <cstdio>
-#include <optional>
 
 #include "benchmarks/bench_kernels.h"
 #include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
 #include "core/error.h"
+#include "core/text/enum_words.h"
 #include "core/timeline.h"
 
 namespace lockstep {
@@ -81,7 +80,7 @@ Speeds measure(BenchArena& arena, const BenchCall& call, int repeats) {
 
 int run(const Options& o) {
   const Device device{.kind = o.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu};
-  const DType type = storage_type(parse_precision(o.precision));
+  const DType type = storage_type(*value_of<Precision>(o.precision));
   Backend& backend = backend_for(device);
   backend.set_threads(o.threads);
   nlohmann::json rows = nlohmann::json::array();

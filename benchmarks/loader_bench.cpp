@@ -20,7 +20,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <random>
 #include <thread>
 
 #include <fcntl.h>

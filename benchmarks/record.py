@@ -13,7 +13,6 @@ import pathlib
 import platform
 import shlex
 import subprocess
-import sys
 
 import suite
 

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 #include <string>
 
 #include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
 #include "core/error.h"
+#include "core/text/enum_words.h"
 #include "core/text/units.h"
 #include "core/timeline.h"
 #include "launch/observe/account/account_json.h"
@@ -213,7 +213,8 @@ int run(const Options& o) {
   const ResidentMemory resident = resident_memory();
   // After the memory measurements, because it allocates memory.
   std::optional<double> peak;
-  if (!o.no_peak) peak = gigaflops_in(backend_for(o.where()).measure_peak(), parse_precision(o.precision));
+  if (!o.no_peak)
+    peak = gigaflops_in(backend_for(o.where()).measure_peak(), *value_of<Precision>(o.precision));
   fmt::print("{} batch {} {}x{}x{} {} {} threads, planned in {:.1f} s\n", o.model, o.batch, o.image, o.image,
              o.channels, o.precision, o.threads, bench.planning_seconds);
   fmt::print("  step {:.1f} ms (forward {:.1f}, backward {:.1f}, optimizer {:.2f})\n", seconds * 1e3,

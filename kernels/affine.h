@@ -66,8 +66,6 @@ struct LinearShape {
 };
 
 enum class AffineDirection { forward, backward_data, backward_weights };
-inline constexpr AffineDirection kAffineDirections[] = {
-    AffineDirection::forward, AffineDirection::backward_data, AffineDirection::backward_weights};
 
 constexpr std::string_view name_of(AffineDirection direction) {
   switch (direction) {

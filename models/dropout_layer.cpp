@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/dropout_layer.h"
 
+#include "models/reordered_input.h"
+
 namespace lockstep {
 namespace {
 
@@ -11,22 +13,16 @@ class DropoutLayer final : public PlannedLayer {
         purpose_("dropout " + options.purpose),
         probability_(static_cast<float>(options.probability)) {
     output_ = Layout(input.shape(), input.dtype());
-    if (input.is_plain()) return;
-    to_plain_ = backend.reorder(input, output_);
-    from_plain_ = backend.reorder(output_, input);
+    input_ = ReorderedInput(backend, input, output_);
   }
 
-  std::size_t scratch_bytes() const override { return from_plain_ ? output_.bytes() : 0; }
-  Sharing output_sharing() const override { return to_plain_ ? Sharing::none : Sharing::in_place; }
-  Sharing gradient_sharing(int) const override { return from_plain_ ? Sharing::none : Sharing::in_place; }
+  std::size_t scratch_bytes() const override { return input_.scratch_bytes(); }
+  Sharing output_sharing() const override { return input_.reorders() ? Sharing::none : Sharing::in_place; }
+  Sharing gradient_sharing(int) const override { return output_sharing(); }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
-    const void* x = memory.inputs[0];
     void* y = memory.outputs[0];
-    if (to_plain_) {
-      to_plain_->run(pass.stream, x, y);
-      x = y;
-    }
+    const void* x = input_.read(pass, memory.inputs[0], y);
     if (pass.mode == Mode::training) {
       apply(pass, memory, x, y);
     } else if (x != y) {
@@ -36,8 +32,8 @@ class DropoutLayer final : public PlannedLayer {
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
     void* x_gradient = memory.input_gradients[0];
     if (x_gradient == nullptr) return;
-    apply(pass, memory, memory.output_gradients[0], from_plain_ ? memory.scratch : x_gradient);
-    if (from_plain_) from_plain_->run(pass.stream, memory.scratch, x_gradient);
+    apply(pass, memory, memory.output_gradients[0], input_.gradient(x_gradient, memory.scratch));
+    input_.written(pass, x_gradient, memory.scratch);
   }
 
  private:
@@ -56,8 +52,7 @@ class DropoutLayer final : public PlannedLayer {
   Backend& backend_;
   std::string purpose_;
   float probability_;
-  std::unique_ptr<ReorderKernel> to_plain_;  // null: the input is plain
-  std::unique_ptr<ReorderKernel> from_plain_;
+  ReorderedInput input_;  // plain
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layer_norm_layer.h"
 
-#include "core/tensor/buffer.h"
+#include "models/reordered_input.h"
 
 namespace lockstep {
 namespace {
@@ -16,20 +16,18 @@ class LayerNormLayer final : public PlannedLayer {
     const Layout sample(Shape(in.dims().subspan(1)), DType::f32);
     parameter_specs_ = {{.suffix = "weight", .layout = sample, .constant = 1.0f, .of_norm = true},
                         {.suffix = "bias", .layout = sample, .of_norm = true}};
-    if (input.is_plain()) return;
-    to_plain_ = backend_.reorder(input, output_);
-    from_plain_ = backend_.reorder(output_, input);
+    input_ = ReorderedInput(backend_, input, output_);
   }
 
   std::size_t saved_bytes() const override {
     return static_cast<std::size_t>(output_.shape()[0]) * sizeof(LayerNormMoments);
   }
   // The input and its gradient, plain.
-  std::size_t scratch_bytes() const override {
-    return to_plain_ ? align_up(output_.bytes()) + output_.bytes() : 0;
-  }
+  std::size_t scratch_bytes() const override { return 2 * input_.scratch_bytes(); }
   bool backward_reads_input(int) const override { return true; }
-  Sharing gradient_sharing(int) const override { return from_plain_ ? Sharing::none : Sharing::in_place; }
+  Sharing gradient_sharing(int) const override {
+    return input_.reorders() ? Sharing::none : Sharing::in_place;
+  }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
     backend_.layer_norm_forward(pass.stream,
@@ -37,7 +35,7 @@ class LayerNormLayer final : public PlannedLayer {
                                  .features = features(),
                                  .type = output_.dtype(),
                                  .epsilon = epsilon_,
-                                 .x = plain_input(pass, memory),
+                                 .x = input_.read(pass, memory.inputs[0], memory.scratch),
                                  .scale = memory.parameters[0]->value,
                                  .shift = memory.parameters[1]->value,
                                  .y = memory.outputs[0],
@@ -54,10 +52,10 @@ class LayerNormLayer final : public PlannedLayer {
     void* x_gradient = memory.input_gradients[0];
     if (x_gradient == nullptr) return;
     LayerNormBackward arguments = backward_of(pass, memory);
-    arguments.x_gradient =
-        from_plain_ ? static_cast<std::byte*>(memory.scratch) + align_up(output_.bytes()) : x_gradient;
+    void* scratch = static_cast<std::byte*>(memory.scratch) + input_.scratch_bytes();
+    arguments.x_gradient = input_.gradient(x_gradient, scratch);
     backend_.layer_norm_backward(pass.stream, arguments);
-    if (from_plain_) from_plain_->run(pass.stream, arguments.x_gradient, x_gradient);
+    input_.written(pass, x_gradient, scratch);
   }
 
  private:
@@ -66,16 +64,11 @@ class LayerNormLayer final : public PlannedLayer {
   static LayerNormMoments* moments(const LayerMemory& memory) {
     return static_cast<LayerNormMoments*>(memory.saved);
   }
-  const void* plain_input(const Pass& pass, const LayerMemory& memory) {
-    if (!to_plain_) return memory.inputs[0];
-    to_plain_->run(pass.stream, memory.inputs[0], memory.scratch);
-    return memory.scratch;
-  }
   LayerNormBackward backward_of(const Pass& pass, const LayerMemory& memory) {
     return {.batch = batch(),
             .features = features(),
             .type = output_.dtype(),
-            .x = plain_input(pass, memory),
+            .x = input_.read(pass, memory.inputs[0], memory.scratch),
             .y_gradient = memory.output_gradients[0],
             .scale = memory.parameters[0]->value,
             .moments = moments(memory),
@@ -85,8 +78,7 @@ class LayerNormLayer final : public PlannedLayer {
   Backend& backend_;
   float epsilon_;
   bool frozen_;
-  std::unique_ptr<ReorderKernel> to_plain_;  // null: the input is plain
-  std::unique_ptr<ReorderKernel> from_plain_;
+  ReorderedInput input_;  // plain
 };
 
 }  // namespace

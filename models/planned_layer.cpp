@@ -8,6 +8,7 @@
 #include "models/dropout_layer.h"
 #include "models/flatten_layer.h"
 #include "models/layer_norm_layer.h"
+#include "models/reordered_input.h"
 #include "models/softmax_layer.h"
 #include "models/upsampling_layer.h"
 
@@ -94,52 +95,45 @@ class BatchNormLayer final : public PlannedLayer {
  public:
   BatchNormLayer(const LayerContext& context, const BatchNormOptions& options, std::span<const Layout> inputs)
       : kernel_(context.backend.batch_norm(options, inputs[0])),
-        residual_(options.residual),
+        adds_residual_(options.residual),
         goes_backward_(!context.frozen || context.input_gradient) {
-    Backend& backend = context.backend;
     output_ = kernel_->layout();
     const Layout channels({output_.shape()[1]}, DType::f32);
     parameter_specs_ = {{.suffix = "weight", .layout = channels, .constant = options.initial_scale},
                         {.suffix = "bias", .layout = channels}};
     statistic_specs_ = {{.suffix = "running_mean", .layout = channels},
                         {.suffix = "running_var", .layout = channels, .constant = 1.0f}};
-    if (!residual_ || inputs[1] == output_) return;
-    to_output_ = backend.reorder(inputs[1], output_);
-    from_output_ = backend.reorder(output_, inputs[1]);
+    if (adds_residual_) residual_ = ReorderedInput(context.backend, inputs[1], output_);
   }
 
   std::size_t saved_bytes() const override { return goes_backward_ ? kernel_->saved_bytes() : 0; }
   std::size_t scratch_bytes() const override {
-    return align_up(kernel_->scratch_bytes()) + (to_output_ ? output_.bytes() : 0);
+    return align_up(kernel_->scratch_bytes()) + residual_.scratch_bytes();
   }
   bool backward_reads_input(int input) const override { return goes_backward_ && input == 0; }
-  int shared_input() const override { return residual_ ? 1 : 0; }
+  int shared_input() const override { return adds_residual_ ? 1 : 0; }
   Sharing output_sharing() const override {
-    return residual_ && !to_output_ ? Sharing::in_place : Sharing::none;
+    return adds_residual_ && !residual_.reorders() ? Sharing::in_place : Sharing::none;
   }
   // Only one of the two input gradients can use the output gradient's memory.
   Sharing gradient_sharing(int input) const override {
-    const bool takes_it = residual_ ? input == 1 && !from_output_ : input == 0;
+    const bool takes_it = adds_residual_ ? input == 1 && !residual_.reorders() : input == 0;
     return takes_it ? Sharing::in_place : Sharing::none;
   }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
-    const void* residual = memory.inputs[1];
-    if (to_output_) {
-      to_output_->run(pass.stream, residual, residual_scratch(memory));
-      residual = residual_scratch(memory);
-    }
     const std::vector<float*>& running =
         pass.mode == Mode::training ? memory.statistics : memory.evaluation_statistics;
-    const BatchNormForward arguments{.x = memory.inputs[0],
-                                     .residual = residual,
-                                     .parameters = parameters(memory),
-                                     .running = {.mean = running[0], .variance = running[1]},
-                                     .update_running = !pass.repeats,
-                                     .across = pass.across,
-                                     .y = memory.outputs[0],
-                                     .saved = memory.saved,
-                                     .scratch = memory.scratch};
+    const BatchNormForward arguments{
+        .x = memory.inputs[0],
+        .residual = residual_.read(pass, memory.inputs[1], residual_scratch(memory)),
+        .parameters = parameters(memory),
+        .running = {.mean = running[0], .variance = running[1]},
+        .update_running = !pass.repeats,
+        .across = pass.across,
+        .y = memory.outputs[0],
+        .saved = memory.saved,
+        .scratch = memory.scratch};
     const bool saves = pass.mode == Mode::training && goes_backward_;
     saves ? kernel_->forward_training(pass.stream, arguments)
           : kernel_->forward_evaluation(pass.stream, arguments);
@@ -152,14 +146,14 @@ class BatchNormLayer final : public PlannedLayer {
                                     .parameters = parameters(memory),
                                     .saved = memory.saved,
                                     .x_gradient = memory.input_gradients[0],
-                                    .residual_gradient =
-                                        from_output_ ? residual_scratch(memory) : memory.input_gradients[1],
+                                    .residual_gradient = residual_.gradient(memory.input_gradients[1],
+                                                                            residual_scratch(memory)),
                                     .scale_gradient = gradient(memory, 0),
                                     .shift_gradient = gradient(memory, 1),
                                     .write = pass.gradients,
                                     .across = pass.across,
                                     .scratch = memory.scratch});
-    if (from_output_) from_output_->run(pass.stream, residual_scratch(memory), memory.input_gradients[1]);
+    residual_.written(pass, memory.input_gradients[1], residual_scratch(memory));
   }
 
  private:
@@ -171,10 +165,9 @@ class BatchNormLayer final : public PlannedLayer {
   }
 
   std::unique_ptr<BatchNormKernel> kernel_;
-  bool residual_;
+  bool adds_residual_;
   bool goes_backward_;
-  std::unique_ptr<ReorderKernel> to_output_;  // null: the residual has the output's layout
-  std::unique_ptr<ReorderKernel> from_output_;
+  ReorderedInput residual_;
 };
 
 class PoolingLayer final : public PlannedLayer {
@@ -208,31 +201,27 @@ class ActivationLayer final : public PlannedLayer {
     output_ = input;
     if (keeps_zero(activation) || input.physical_elements() == input.shape().elements()) return;
     output_ = Layout(input.shape(), input.dtype());
-    to_plain_ = backend_.reorder(input, output_);
-    from_plain_ = backend_.reorder(output_, input);
+    input_ = ReorderedInput(backend_, input, output_);
   }
 
-  std::size_t scratch_bytes() const override { return from_plain_ ? output_.bytes() : 0; }
+  std::size_t scratch_bytes() const override { return input_.scratch_bytes(); }
   bool backward_reads_input(int) const override { return reads_input(activation_); }
   bool backward_reads_output() const override { return !reads_input(activation_); }
   Sharing output_sharing() const override {
     if (applied_) return Sharing::same;
-    return reads_input(activation_) || to_plain_ ? Sharing::none : Sharing::in_place;
+    return reads_input(activation_) || input_.reorders() ? Sharing::none : Sharing::in_place;
   }
-  Sharing gradient_sharing(int) const override { return from_plain_ ? Sharing::none : Sharing::in_place; }
+  Sharing gradient_sharing(int) const override {
+    return input_.reorders() ? Sharing::none : Sharing::in_place;
+  }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
     if (applied_) return;
-    const void* x = memory.inputs[0];
     void* y = memory.outputs[0];
-    if (to_plain_) {
-      to_plain_->run(pass.stream, x, y);
-      x = y;
-    }
     backend_.activation_forward(pass.stream, {.activation = activation_,
                                               .type = output_.dtype(),
                                               .count = output_.physical_elements(),
-                                              .x = x,
+                                              .x = input_.read(pass, memory.inputs[0], y),
                                               .y = y});
   }
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
@@ -244,56 +233,44 @@ class ActivationLayer final : public PlannedLayer {
                                   .count = output_.physical_elements(),
                                   .y = reads_input(activation_) ? memory.inputs[0] : memory.outputs[0],
                                   .y_gradient = memory.output_gradients[0],
-                                  .x_gradient = from_plain_ ? memory.scratch : x_gradient});
-    if (from_plain_) from_plain_->run(pass.stream, memory.scratch, x_gradient);
+                                  .x_gradient = input_.gradient(x_gradient, memory.scratch)});
+    input_.written(pass, x_gradient, memory.scratch);
   }
 
  private:
   Backend& backend_;
   Activation activation_;
   bool applied_;
-  std::unique_ptr<ReorderKernel> to_plain_;  // null: the output has the input's layout
-  std::unique_ptr<ReorderKernel> from_plain_;
+  ReorderedInput input_;
 };
 
 // The second input may have another layout than the first; it is converted in scratch memory.
 class AddLayer final : public PlannedLayer {
  public:
-  AddLayer(Backend& backend, const Layout& a, const Layout& b) : backend_(backend) {
+  AddLayer(Backend& backend, const Layout& a, const Layout& b) : backend_(backend), b_(backend, b, a) {
     output_ = a;
-    if (a == b) return;
-    to_output_ = backend.reorder(b, a);
-    from_output_ = backend.reorder(a, b);
   }
 
-  std::size_t scratch_bytes() const override { return to_output_ ? output_.bytes() : 0; }
+  std::size_t scratch_bytes() const override { return b_.scratch_bytes(); }
   Sharing output_sharing() const override { return Sharing::in_place; }
   Sharing gradient_sharing(int input) const override {
-    return input == 0 || !from_output_ ? Sharing::same : Sharing::none;
+    return input == 0 || !b_.reorders() ? Sharing::same : Sharing::none;
   }
 
   void forward(const Pass& pass, const LayerMemory& memory) override {
-    const void* b = memory.inputs[1];
-    if (to_output_) {
-      to_output_->run(pass.stream, b, memory.scratch);
-      b = memory.scratch;
-    }
     backend_.add(pass.stream, {.type = output_.dtype(),
                                .count = output_.physical_elements(),
                                .a = memory.inputs[0],
-                               .b = b,
+                               .b = b_.read(pass, memory.inputs[1], memory.scratch),
                                .sum = memory.outputs[0]});
   }
   void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
-    if (from_output_ && memory.input_gradients[1] != nullptr) {
-      from_output_->run(pass.stream, memory.output_gradients[0], memory.input_gradients[1]);
-    }
+    b_.written(pass, memory.input_gradients[1], memory.output_gradients[0]);
   }
 
  private:
   Backend& backend_;
-  std::unique_ptr<ReorderKernel> to_output_;
-  std::unique_ptr<ReorderKernel> from_output_;
+  ReorderedInput b_;
 };
 
 class ForkLayer final : public PlannedLayer {

@@ -22,9 +22,6 @@ enum class Precision {
 inline constexpr std::string_view kPrecisionWords[] = {"fp32", "tf32", "bf16", "fp16", "auto"};
 constexpr std::span<const std::string_view> words_of(Precision) { return kPrecisionWords; }
 
-// Parses a word of kPrecisionWords except "auto". Throws ConfigError for any other text.
-Precision parse_precision(std::string_view name);
-
 // The type of activations, of weights as layers read them, and of the gradients of both.
 constexpr DType storage_type(Precision precision) {
   return precision == Precision::fp16 ? DType::f16 : precision == Precision::bf16 ? DType::bf16 : DType::f32;

@@ -1,39 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/upsampling_layer.h"
 
-#include "core/tensor/buffer.h"
+#include "models/reordered_input.h"
 
 namespace lockstep {
 namespace {
-
-// An input that a kernel may read in another layout, through scratch memory.
-class ReorderedInput {
- public:
-  ReorderedInput(Backend& backend, const Layout& given, const Layout& wanted) : bytes_(wanted.bytes()) {
-    if (given == wanted) return;
-    to_wanted_ = backend.reorder(given, wanted);
-    from_wanted_ = backend.reorder(wanted, given);
-  }
-
-  std::size_t scratch_bytes() const { return to_wanted_ ? align_up(bytes_) : 0; }
-  const void* read(const Pass& pass, const void* input, void* scratch) {
-    if (!to_wanted_) return input;
-    to_wanted_->run(pass.stream, input, scratch);
-    return scratch;
-  }
-  // The memory to which the kernel writes the gradient; null if the gradient is not wanted.
-  void* gradient(void* input_gradient, void* scratch) const {
-    return to_wanted_ && input_gradient != nullptr ? scratch : input_gradient;
-  }
-  void written(const Pass& pass, void* input_gradient, void* scratch) {
-    if (from_wanted_ && input_gradient != nullptr) from_wanted_->run(pass.stream, scratch, input_gradient);
-  }
-
- private:
-  std::size_t bytes_;
-  std::unique_ptr<ReorderKernel> to_wanted_;  // null: the layouts are equal
-  std::unique_ptr<ReorderKernel> from_wanted_;
-};
 
 class UpsamplingLayer final : public PlannedLayer {
  public:

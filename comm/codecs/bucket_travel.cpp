@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/codecs/bucket_travel.h"
 
-#include <algorithm>
-
 namespace lockstep {
 
 bool has_estimate(const ExchangeChoice& choice) {

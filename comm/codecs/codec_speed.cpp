@@ -2,9 +2,7 @@
 #include "comm/codecs/codec_speed.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "comm/codecs/codec_exchange.h"

@@ -69,7 +69,6 @@ class BucketPlan {
   // The type of weight gradients: fp32 if no gradient has 16 bits.
   DType gradient_type() const { return ranges_.empty() ? DType::f32 : ranges_.front().type; }
   std::size_t bytes() const;
-  int world_size() const { return world_size_; }
   // Text of the names, layouts and offsets of all parameters, and the buckets. Two ranks have equal plans
   // exactly if the texts are equal.
   std::string describe(std::span<const Parameter> parameters) const;

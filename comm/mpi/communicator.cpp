@@ -63,8 +63,8 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session, Placement placem
 
 void MpiTransport::connect_node() {
   MPI_CHECK(MPI_Comm_split(world_comm_, placement_.node, rank(), &node_comm_));
-  node_.emplace(node_comm_, node_staging_bytes(placement_), place());
-  if (placement_.nodes == 1) in_node_.emplace(*node_, allocations_);
+  node_.emplace(node_comm_, allocations_, node_staging_bytes(placement_), place());
+  if (placement_.nodes == 1) in_node_.emplace(*node_);
   sources_.resize(static_cast<std::size_t>(node_->size()));
   destinations_.resize(sources_.size());
   parts_ = placement_.smallest_node;
@@ -76,7 +76,7 @@ void MpiTransport::connect_peers() {
   MPI_CHECK(MPI_Comm_split(world_comm_, drives ? placement_.local_rank : MPI_UNDEFINED, placement_.node,
                            &peers_comm_));
   if (HierarchicalCollectives::has_room(placement_))
-    over_nodes_.emplace(*node_, peers_comm_, placement_, allocations_, place());
+    over_nodes_.emplace(*node_, peers_comm_, placement_, place());
   if (!drives) return;
   const std::vector<PartialSum> terms = partial_sums(placement_.node_of);
   const WireShape shape{.ranks = placement_.nodes, .nodes = placement_.nodes, .parts = parts_};

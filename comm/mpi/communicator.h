@@ -70,12 +70,12 @@ class MpiTransport final : public HostTransport {
   MPI_Comm node_comm_ = MPI_COMM_NULL;
   MPI_Comm peers_comm_ = MPI_COMM_NULL;
   std::optional<MpiExchange> world_;
+  std::vector<std::shared_ptr<NodeWindow>> allocations_;
   std::optional<NodeGroup> node_;     // if a node has several ranks
   int parts_ = 1;                     // of a shared all_reduce: the first local ranks drive one each
   std::optional<MpiExchange> peers_;  // the ranks that drive the same part, if there are several nodes
   std::optional<NodeSums> sums_;      // of this node, for peers_
   std::optional<HierarchicalCollectives> over_nodes_;
-  std::vector<std::shared_ptr<NodeWindow>> allocations_;
   std::optional<NodeCollectives> in_node_;  // if all ranks share a node
   std::uint64_t allocated_ = 0;
   std::vector<const void*> sources_;

@@ -36,10 +36,8 @@ std::size_t gather_bytes_of(const Placement& placement) {
 }  // namespace
 
 HierarchicalCollectives::HierarchicalCollectives(NodeGroup& group, MPI_Comm peers, const Placement& placement,
-                                                 const std::vector<std::shared_ptr<NodeWindow>>& windows,
                                                  const WaitPlace& place)
     : group_(group),
-      windows_(windows),
       node_(placement.node),
       nodes_(placement.nodes),
       rank_(placement.rank),
@@ -90,34 +88,6 @@ const std::byte* HierarchicalCollectives::source(int local, std::size_t round, s
                                                  std::size_t place) const {
   const std::byte* seen = seen_[static_cast<std::size_t>(local)];
   return seen != nullptr ? seen + at : staged(local, round) + place;
-}
-
-void HierarchicalCollectives::meet(const Collective& collective) {
-  group_.meet({.count = collective.count,
-               .dtype = static_cast<std::uint32_t>(collective.dtype),
-               .op = static_cast<std::uint32_t>(collective.op),
-               .kind = static_cast<std::uint32_t>(collective.kind),
-               .root = collective.root},
-              source_);
-  for (int local = 0; local < group_.size(); ++local) {
-    const NodeGroup::Source& theirs = group_.source(local);
-    const std::byte*& seen = seen_[static_cast<std::size_t>(local)];
-    seen = nullptr;
-    for (const std::shared_ptr<NodeWindow>& window : windows_) {
-      if (window->id() == theirs.window)
-        seen = window->segments()[static_cast<std::size_t>(local)] + theirs.offset_bytes;
-    }
-  }
-}
-
-void HierarchicalCollectives::find(const void* data, std::size_t bytes) {
-  source_ = {};
-  for (const std::shared_ptr<NodeWindow>& window : windows_) {
-    if (!window->contains(data, bytes)) continue;
-    source_ = {
-        .window = window->id(),
-        .offset_bytes = static_cast<std::uint64_t>(static_cast<const std::byte*>(data) - window->own())};
-  }
 }
 
 }  // namespace lockstep

@@ -15,7 +15,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -36,9 +35,8 @@ class HierarchicalCollectives {
  public:
   // All outlive this. group: this node's, with an area of staging_bytes() for each rank. peers: the ranks
   // that drive the same part on every node, in the order of nodes; MPI_COMM_NULL if this rank drives none.
-  // windows: those that may hold data, the same on all ranks of the node.
   HierarchicalCollectives(NodeGroup& group, MPI_Comm peers, const Placement& placement,
-                          const std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPlace& place);
+                          const WaitPlace& place);
   static std::size_t staging_bytes();
   // True if a round has room for data of every rank; it has none with some thousand nodes.
   static bool has_room(const Placement& placement);
@@ -67,10 +65,8 @@ class HierarchicalCollectives {
 
   std::byte* staged(int local, std::size_t round) const;
   std::byte* arrived(int local, std::size_t round) const;
-  // Finds where other ranks can read this data: in a window, or in the staging area.
-  void find(const void* data, std::size_t bytes);
-  // Shows the call, and what find() found, to the ranks of the node; sets seen_.
-  void meet(const Collective& collective);
+  // Shows the call and source_ to the ranks of the node; sets seen_.
+  void meet(const Collective& collective) { group_.meet(collective, source_, seen_); }
   // The address of a local rank's data: byte `at` of its data in a window, or `place` in its staging area.
   const std::byte* source(int local, std::size_t round, std::size_t at, std::size_t place) const;
   bool stages() const { return source_.window == NodeGroup::Source::kNone; }
@@ -96,7 +92,6 @@ class HierarchicalCollectives {
   void take_cast(const Cast& cast, std::size_t round);
 
   NodeGroup& group_;
-  const std::vector<std::shared_ptr<NodeWindow>>& windows_;
   int node_;
   int nodes_;
   int rank_;
@@ -119,8 +114,8 @@ class HierarchicalCollectives {
   std::size_t gather_bytes_;
   std::size_t cast_bytes_;
   PeerMessages messages_;
-  std::size_t round_ = 0;  // number of the next round, over all collectives
-  NodeGroup::Source source_;
+  std::size_t round_ = 0;               // number of the next round, over all collectives
+  NodeGroup::Source source_;            // where the node's other ranks can read this rank's data
   std::vector<const std::byte*> seen_;  // each local rank's data in a window; null: it is staged
   std::vector<const void*> sources_;    // of a sum
   std::vector<const void*> term_sources_;

@@ -31,7 +31,7 @@ std::int64_t HierarchicalCollectives::all_gather(const void* send, void* recv, s
                       .parts = parts_};
   const std::size_t rounds = rounds_of(gather.count, gather.most);
   std::int64_t met_ns = 0;
-  find(send, gather.count);
+  source_ = group_.find(send, gather.count);
   for (std::size_t step = 0; step < rounds + 2; ++step) {
     const bool on_the_wire = step >= 1 && step <= rounds && drives();
     if (on_the_wire) begin_gather(gather, step - 1);

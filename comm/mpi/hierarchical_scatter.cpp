@@ -43,7 +43,7 @@ std::int64_t HierarchicalCollectives::reduce_scatter(const void* send, void* rec
                         .parts = parts_};
   const std::size_t rounds = rounds_of(count, scatter.most);
   std::int64_t met_ns = 0;
-  find(send, count * element * node_of_.size());
+  source_ = group_.find(send, count * element * node_of_.size());
   for (std::size_t step = 0; step < rounds + 2; ++step) {
     const bool on_the_wire = step >= 1 && step <= rounds && drives();
     if (on_the_wire) begin_sums(scatter, step - 1);

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cstring>
 
-#include "core/error.h"
 #include "core/system/processors.h"
 #include "kernels/codec_functors.h"
 #include "kernels/cpu/backend.h"

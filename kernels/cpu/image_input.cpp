@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
-#include "core/error.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"

@@ -28,7 +28,7 @@ struct CpuLayout final : detail::LayoutBackend {
 
 dnnl::memory::data_type to_dnnl(DType dtype);
 DType to_dtype(dnnl::memory::data_type type);
-dnnl::memory::desc plain_desc(const dnnl::memory::dims& dims, DType dtype = DType::f32);
+dnnl::memory::desc plain_desc(const dnnl::memory::dims& dims, DType dtype);
 // True if the described memory is dense and row-major.
 bool is_plain(const dnnl::memory::desc& desc);
 

@@ -7,7 +7,6 @@
 #include "kernels/low_rank.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/system/processors.h"
 #include "kernels/cpu/backend.h"

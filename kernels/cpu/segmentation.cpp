@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/error.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/engine.h"

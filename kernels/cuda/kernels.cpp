@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/kernels.h"
 
-#include "core/error.h"
 #include "core/tensor/buffer.h"
 #include "kernels/cuda/batch_norm.h"
 #include "kernels/cuda/image_input.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/linear_plan.h"
 
-#include <array>
 #include <cstdint>
 
 namespace lockstep {

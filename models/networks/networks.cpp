@@ -135,8 +135,6 @@ double dropout_of(const NetworkChoice& choice, double own) {
   return choice.dropout == NetworkChoice::kOwnDropout ? own : choice.dropout;
 }
 
-std::vector<std::string> network_names() { return names_in(network_table()); }
-
 const NetworkEntry& find_network(const std::vector<NetworkEntry>& table, const std::string& name) {
   return entry_named(name, table, "network");
 }

@@ -53,7 +53,6 @@ struct NetworkEntry {
 // The networks that ship with Lockstep.
 const std::vector<NetworkEntry>& network_table();
 
-std::vector<std::string> network_names();
 // Throws ConfigError for a name that is not in the table; the message lists all names.
 const NetworkEntry& find_network(const std::vector<NetworkEntry>& table, const std::string& name);
 // Appends one of the shipped networks.

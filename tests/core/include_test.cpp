@@ -4,7 +4,6 @@
 // or oneDNN.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <regex>
@@ -15,6 +14,8 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include "core/files/file_text.h"
 
 namespace lockstep {
 namespace {
@@ -87,8 +88,7 @@ TEST(Includes, PointOnlyDownward) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       if (!extensions.contains(entry.path().extension().string())) continue;
       ++files[folder];
-      std::ifstream file(entry.path());
-      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      const std::string text = file_text(entry.path());
       for (const std::string& broken : forbidden_includes(entry.path().lexically_relative(root), text)) {
         ADD_FAILURE() << broken;
       }
@@ -140,8 +140,7 @@ TEST(IncludeRule, KeepsBackendsOutOfPublicHeaders) {
 }
 
 std::set<std::string> headers_named_in(const std::filesystem::path& file, const std::regex& header) {
-  std::ifstream stream(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / file);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const std::string text = file_text(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / file);
   std::set<std::string> named;
   for (std::sregex_iterator match(text.begin(), text.end(), header), end; match != end; ++match)
     named.insert((*match)[1]);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
@@ -16,6 +15,8 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include "core/files/file_text.h"
 
 namespace lockstep {
 namespace {
@@ -100,9 +101,7 @@ TEST(OneDefinition, EveryTypeHasItsOwnName) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       const std::string extension = entry.path().extension().string();
       if (extension != ".h" && extension != ".cpp" && extension != ".cu") continue;
-      std::ifstream file(entry.path());
-      const std::string text{std::istreambuf_iterator<char>(file), {}};
-      for (const std::string& type : types_defined_in(text))
+      for (const std::string& type : types_defined_in(file_text(entry.path())))
         files_of[type].insert(entry.path().lexically_relative(root).string());
     }
   }

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/files/file_text.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -23,10 +24,7 @@ class SafetensorsTest : public testing::Test {
   void put(const std::string& content) const {
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << content;
   }
-  std::string content() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  std::string content() const { return file_text(path_); }
 
   const TemporaryFolder temporary_{"safetensors"};
   const std::filesystem::path folder_ = temporary_.path(), path_ = folder_ / "state.safetensors";

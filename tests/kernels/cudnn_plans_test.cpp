@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/text/named_entries.h"
 #include "kernels/cuda/affine.h"
 #include "kernels/cuda/convolution_plan.h"
 #include "kernels/cuda/image_input.h"
@@ -144,7 +145,7 @@ TEST_F(CudnnPlanning, TestsEveryShippedNetworkWithConvolutions) {
     for (const Images& images : kNetworks) names.insert(images.network);
     return names;
   }();
-  for (const std::string& name : network_names()) {
+  for (const std::string& name : names_in(network_table())) {
     if (name == kLayersNetwork) continue;
     const bool convolves = !convolutions_of({name.c_str(), 1, 32}, kFp32).empty();
     EXPECT_EQ(listed.contains(name), convolves) << name;

@@ -91,7 +91,8 @@ inline std::unique_ptr<AffineKernel> planned_linear(const LinearShape& shape, co
 // The number of directions (of three) that the candidate computes.
 inline int directions_by(const AffineKernel& kernel, const std::string& candidate) {
   int directions = 0;
-  for (const AffineDirection direction : kAffineDirections)
+  for (const AffineDirection direction :
+       {AffineDirection::forward, AffineDirection::backward_data, AffineDirection::backward_weights})
     directions += kernel.choice(direction) == candidate;
   return directions;
 }

@@ -8,7 +8,6 @@ Exit codes: 0, 1 if it is not valid, 77 if the validators cannot be installed.""
 
 import copy
 import json
-import os
 import pathlib
 import subprocess
 import sys

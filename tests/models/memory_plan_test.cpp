@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "core/tensor/buffer.h"
+#include "core/text/named_entries.h"
 #include "models/networks/networks.h"
 
 namespace lockstep {
@@ -179,7 +180,7 @@ void tangled(Graph& graph) {
 
 std::map<std::string, std::function<void(Graph&)>> graphs() {
   std::map<std::string, std::function<void(Graph&)>> all = {{"tangled", tangled}};
-  for (const std::string& name : network_names()) {
+  for (const std::string& name : names_in(network_table())) {
     if (name == kLayersNetwork) continue;
     all[name] = [name](Graph& graph) { build_network(graph, {.name = name}); };
   }

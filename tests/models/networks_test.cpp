@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/text/named_entries.h"
 #include "models/network_state.h"
 #include "tests/message_of.h"
 #include "tests/models/network_fixture.h"
@@ -45,7 +46,7 @@ const Layer& layer_of(const Graph& graph, const std::string& name) {
 }
 
 TEST(Networks, EveryNameBuilds) {
-  for (const std::string& name : network_names()) {
+  for (const std::string& name : names_in(network_table())) {
     if (name == kLayersNetwork) continue;  // described by a configuration
     GraphInput input = kCifar;
     input.masks = name == "unet";

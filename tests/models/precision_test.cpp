@@ -11,10 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
 #include "models/networks/networks.h"
 #include "models/optimizer.h"
-#include "tests/message_of.h"
 #include "tests/models/network_fixture.h"
 
 namespace lockstep {
@@ -49,14 +47,6 @@ Agreement agreement(const std::vector<float>& a, const std::vector<float>& b) {
     bb += static_cast<double>(b[i]) * static_cast<double>(b[i]);
   }
   return {.error = std::sqrt(std::max(0.0, aa - 2 * ab + bb) / bb), .scale = ab / bb};
-}
-
-TEST(PrecisionNames, AreParsedOrRefused) {
-  EXPECT_EQ(storage_type(parse_precision("fp16")), DType::f16);
-  EXPECT_EQ(storage_type(parse_precision("bf16")), DType::bf16);
-  EXPECT_EQ(storage_type(parse_precision("tf32")), DType::f32);
-  EXPECT_EQ(storage_type(parse_precision("fp32")), DType::f32);
-  EXPECT_NE(message_of<ConfigError>([] { parse_precision("fp8"); }).find("bf16"), std::string::npos);
 }
 
 // Weights of convolutions and linear layers are 16-bit where layers read them; batch norm and biases are not.

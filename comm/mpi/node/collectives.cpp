@@ -6,7 +6,6 @@
 
 #include "comm/sums/reduce.h"
 #include "core/tensor/buffer.h"
-#include "core/timeline.h"
 
 namespace lockstep {
 namespace {
@@ -38,9 +37,8 @@ struct NodeCollectives::Sum {
   std::byte* at(std::size_t chunk) const { return data + chunk * most * element; }
 };
 
-NodeCollectives::NodeCollectives(NodeGroup& group, const std::vector<std::shared_ptr<NodeWindow>>& windows)
+NodeCollectives::NodeCollectives(NodeGroup& group)
     : group_(group),
-      windows_(windows),
       rank_(group.rank()),
       size_(group.size()),
       round_bytes_(round_bytes_for(size_)),
@@ -53,36 +51,6 @@ std::size_t NodeCollectives::staging_bytes(int ranks) {
 
 std::byte* NodeCollectives::summed(int rank, std::size_t round) const {
   return group_.staging(rank) + 2 * round_bytes_ + round % 2 * part_bytes_for(size_);
-}
-
-NodeGroup::Source NodeCollectives::find(const void* data, std::size_t bytes) const {
-  if (bytes <= kSmallBytes) return {};
-  for (const std::shared_ptr<NodeWindow>& window : windows_) {
-    if (!window->contains(data, bytes)) continue;
-    return {.window = window->id(),
-            .offset_bytes = static_cast<std::uint64_t>(bytes_of(data) - window->own())};
-  }
-  return {};
-}
-
-std::int64_t NodeCollectives::meet(const Collective& collective, const NodeGroup::Source& source) {
-  group_.meet({.count = collective.count,
-               .dtype = static_cast<std::uint32_t>(collective.dtype),
-               .op = static_cast<std::uint32_t>(collective.op),
-               .kind = static_cast<std::uint32_t>(collective.kind),
-               .root = collective.root},
-              source);
-  const std::int64_t met_ns = now_ns();
-  for (int rank = 0; rank < size_; ++rank) {
-    const NodeGroup::Source& theirs = group_.source(rank);
-    const std::byte*& seen = seen_[static_cast<std::size_t>(rank)];
-    seen = nullptr;
-    for (const std::shared_ptr<NodeWindow>& window : windows_) {
-      if (window->id() == theirs.window)
-        seen = window->segments()[static_cast<std::size_t>(rank)] + theirs.offset_bytes;
-    }
-  }
-  return met_ns;
 }
 
 std::int64_t NodeCollectives::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "comm/collective.h"
@@ -19,8 +18,8 @@ namespace lockstep {
 
 class NodeCollectives {
  public:
-  // Both outlive this. windows: those that may hold data; the same on all ranks.
-  NodeCollectives(NodeGroup& group, const std::vector<std::shared_ptr<NodeWindow>>& windows);
+  // group outlives this.
+  explicit NodeCollectives(NodeGroup& group);
   // Bytes of each rank's staging area.
   static std::size_t staging_bytes(int ranks);
   // Data up to this size is always staged: this takes one barrier, reading it in a window two.
@@ -42,9 +41,12 @@ class NodeCollectives {
   struct Sum;  // an all_reduce in rounds
 
   // Where other ranks can read this data; kNone if it must be staged.
-  NodeGroup::Source find(const void* data, std::size_t bytes) const;
-  // Returns the time (now_ns()) when all ranks had arrived. Sets seen_ from the sources that they showed.
-  std::int64_t meet(const Collective& collective, const NodeGroup::Source& source = {});
+  NodeGroup::Source find(const void* data, std::size_t bytes) const {
+    return bytes <= kSmallBytes ? NodeGroup::Source() : group_.find(data, bytes);
+  }
+  std::int64_t meet(const Collective& collective, const NodeGroup::Source& source = {}) {
+    return group_.meet(collective, source, seen_);
+  }
   // For reduce_scatter and all_to_all: stages bytes [at, at + bytes) of each other rank's part of `send`. A
   // part's place in the staging area has place_bytes().
   void stage_parts(const void* send, std::size_t part_bytes, std::size_t at, std::size_t bytes);
@@ -71,7 +73,6 @@ class NodeCollectives {
   std::uint64_t to_others(std::size_t bytes) const { return bytes * static_cast<std::uint64_t>(size_ - 1); }
 
   NodeGroup& group_;
-  const std::vector<std::shared_ptr<NodeWindow>>& windows_;
   int rank_;
   int size_;
   std::size_t round_bytes_;

@@ -7,6 +7,7 @@
 
 #include "comm/mpi/session.h"
 #include "core/error.h"
+#include "core/timeline.h"
 
 namespace lockstep {
 namespace {
@@ -34,8 +35,10 @@ int spins_for(int ranks) {
 
 }  // namespace
 
-NodeGroup::NodeGroup(MPI_Comm node, std::size_t staging_bytes, const WaitPlace& place)
-    : place_(place),
+NodeGroup::NodeGroup(MPI_Comm node, const std::vector<std::shared_ptr<NodeWindow>>& windows,
+                     std::size_t staging_bytes, const WaitPlace& place)
+    : windows_(windows),
+      place_(place),
       size_(size_of_group(node)),
       spins_(spins_for(size_)),
       staging_bytes_(staging_bytes),
@@ -44,6 +47,36 @@ NodeGroup::NodeGroup(MPI_Comm node, std::size_t staging_bytes, const WaitPlace& 
   for (std::byte* segment : window_->segments()) segments_.push_back(reinterpret_cast<Segment*>(segment));
   std::construct_at(segment(rank_));
   MPI_CHECK(MPI_Barrier(node));
+}
+
+NodeGroup::Source NodeGroup::find(const void* data, std::size_t bytes) const {
+  for (const std::shared_ptr<NodeWindow>& window : windows_) {
+    if (!window->contains(data, bytes)) continue;
+    return {.window = window->id(),
+            .offset_bytes = static_cast<std::uint64_t>(static_cast<const std::byte*>(data) - window->own())};
+  }
+  return {};
+}
+
+std::int64_t NodeGroup::meet(const Collective& collective, const Source& source,
+                             std::vector<const std::byte*>& seen) {
+  meet({.count = collective.count,
+        .dtype = static_cast<std::uint32_t>(collective.dtype),
+        .op = static_cast<std::uint32_t>(collective.op),
+        .kind = static_cast<std::uint32_t>(collective.kind),
+        .root = collective.root},
+       source);
+  const std::int64_t met_ns = now_ns();
+  for (int rank = 0; rank < size_; ++rank) {
+    const Source& theirs = segment(rank)->slots[meetings_ % 2].source;
+    const std::byte*& data = seen[static_cast<std::size_t>(rank)];
+    data = nullptr;
+    for (const std::shared_ptr<NodeWindow>& window : windows_) {
+      if (window->id() == theirs.window)
+        data = window->segments()[static_cast<std::size_t>(rank)] + theirs.offset_bytes;
+    }
+  }
+  return met_ns;
 }
 
 void NodeGroup::meet(const Call& call, const Source& source) {
@@ -56,10 +89,6 @@ void NodeGroup::meet(const Call& call, const Source& source) {
           "the ranks of one node call different collectives: local rank {} is in {}, local rank {} in {}",
           rank_, describe(call), other, describe(theirs));
   }
-}
-
-const NodeGroup::Source& NodeGroup::source(int rank) const {
-  return segment(rank)->slots[meetings_ % 2].source;
 }
 
 void NodeGroup::barrier() { segment(0)->barrier.wait(static_cast<std::uint32_t>(size_), spins_, place_); }

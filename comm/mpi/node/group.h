@@ -11,6 +11,7 @@
 
 #include <mpi.h>
 
+#include "comm/collective.h"
 #include "comm/mpi/node/barrier.h"
 #include "comm/mpi/node/window.h"
 
@@ -36,19 +37,24 @@ class NodeGroup {
     std::uint64_t offset_bytes = 0;
   };
 
-  // Collective. place outlives this. staging_bytes: of each rank's area, a multiple of kAlignment.
-  NodeGroup(MPI_Comm node, std::size_t staging_bytes, const WaitPlace& place);
+  // Collective. windows and place outlive this. windows: those that may hold data, the same on all ranks.
+  // staging_bytes: of each rank's area, a multiple of kAlignment.
+  NodeGroup(MPI_Comm node, const std::vector<std::shared_ptr<NodeWindow>>& windows, std::size_t staging_bytes,
+            const WaitPlace& place);
   // Bytes of the node's shared memory for each rank.
   static std::size_t bytes_each(std::size_t staging_bytes) { return sizeof(Segment) + staging_bytes; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Shows this rank's call and source, and waits for those of all ranks. Throws Error on every rank if the
-  // calls differ. Waiting throws GaveUp.
-  void meet(const Call& call, const Source& source);
+  // Where other ranks can read this data; kNone if no window holds it.
+  Source find(const void* data, std::size_t bytes) const;
+  // Shows this rank's call, and waits for those of all ranks. Throws Error on every rank if the calls differ.
+  // Waiting throws GaveUp.
   void meet(const Call& call) { meet(call, Source()); }
-  // The source that the rank showed in the last meeting; valid until the next.
-  const Source& source(int rank) const;
+  // The same, and shows where this rank's data is. Sets seen, one for each rank: the rank's data in a window,
+  // as an address in this process; null if it is in none. Returns the time (now_ns()) when all ranks had
+  // arrived.
+  std::int64_t meet(const Collective& collective, const Source& source, std::vector<const std::byte*>& seen);
   void barrier();
   // A rank's staging area. Others may read after a barrier or meeting what the rank wrote before it.
   std::byte* staging(int rank) const { return reinterpret_cast<std::byte*>(segment(rank) + 1); }
@@ -68,8 +74,10 @@ class NodeGroup {
     Slot slots[2];
   };
 
+  void meet(const Call& call, const Source& source);
   Segment* segment(int rank) const { return segments_[static_cast<std::size_t>(rank)]; }
 
+  const std::vector<std::shared_ptr<NodeWindow>>& windows_;
   const WaitPlace& place_;
   int rank_ = 0;
   int size_ = 1;

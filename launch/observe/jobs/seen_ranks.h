@@ -44,6 +44,6 @@ std::vector<SeenRank> see_ranks(const std::filesystem::path& folder = kRankFolde
                                 const std::string& job = {});
 
 // Removes the files of ranks that died and published nothing for `older_than`.
-void remove_dead_ranks(std::chrono::seconds older_than, const std::filesystem::path& folder = kRankFolder);
+void remove_dead_ranks(std::chrono::seconds older_than, const std::filesystem::path& folder);
 
 }  // namespace lockstep

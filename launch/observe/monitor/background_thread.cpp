@@ -2,7 +2,6 @@
 #include "launch/observe/monitor/background_thread.h"
 
 #include <csignal>
-#include <exception>
 #include <utility>
 
 #include <pthread.h>

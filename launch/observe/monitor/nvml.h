@@ -57,7 +57,6 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  const char* provider() const { return calls_ ? "nvml" : "none"; }
   const std::string& problem() const { return problem_; }  // why the library is unavailable; empty: available
   // Contexts on all GPUs of this machine. Process numbers are those of this process's namespace if the driver
   // supports that. Empty if the driver does not report them.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <exception>
 #include <system_error>
 #include <utility>
 

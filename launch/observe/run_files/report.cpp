@@ -2,7 +2,6 @@
 #include "launch/observe/run_files/report.h"
 
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>

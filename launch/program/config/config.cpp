@@ -9,7 +9,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -54,7 +53,14 @@ bool read(const toml::node& node, double& value) {
   return given.has_value();
 }
 
-bool read(const toml::node& node, std::vector<double>& list) {
+bool read(const toml::node& node, std::string& value) {
+  const auto given = node.value_exact<std::string>();
+  if (given) value = *given;
+  return given.has_value();
+}
+
+template <typename T>
+bool read(const toml::node& node, std::vector<T>& list) {
   if (!node.is_array()) return false;
   list.clear();
   for (const toml::node& element : *node.as_array())
@@ -66,20 +72,6 @@ bool read(const toml::node& node, std::array<double, 3>& list) {
   std::vector<double> values;
   if (!read(node, values) || values.size() != list.size()) return false;
   std::ranges::copy(values, list.begin());
-  return true;
-}
-
-bool read(const toml::node& node, std::string& value) {
-  const auto given = node.value_exact<std::string>();
-  if (given) value = *given;
-  return given.has_value();
-}
-
-bool read(const toml::node& node, std::vector<std::string>& list) {
-  if (!node.is_array()) return false;
-  list.clear();
-  for (const toml::node& element : *node.as_array())
-    if (!read(element, list.emplace_back())) return false;
   return true;
 }
 

@@ -2,7 +2,6 @@
 #include "launch/program/config/layer_tables.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <sstream>
 

@@ -29,9 +29,6 @@ class WaitModel {
   OverlappedBackward with(std::span<const BucketTravel> travel) const;
   // From now on with() assumes that communication beside backward also takes this share of compute.
   void take_from_compute(double share) { taken_share_ = share; }
-  double wire_seconds(double bytes) const { return alpha_ + beta_ * bytes; }
-  // Backward time left when gradients up to this byte are final.
-  double lead(double bytes) const { return backward_ - arrivals_.final_seconds(bytes); }
 
  private:
   double backward_ = 0;

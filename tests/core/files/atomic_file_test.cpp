@@ -2,7 +2,6 @@
 #include "core/files/atomic_file.h"
 
 #include <cstddef>
-#include <fstream>
 #include <string>
 #include <thread>
 
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "tests/core/file_size_limit.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
@@ -23,10 +23,6 @@ namespace fs = std::filesystem;
 
 class AtomicFileTest : public testing::Test {
  protected:
-  static std::string content(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
   std::ptrdiff_t files() const { return std::distance(fs::directory_iterator(folder_), {}); }
   // Expects an IoError with the path, which is not the temporary file's, and the system's reason.
   template <typename Work>
@@ -46,9 +42,9 @@ TEST_F(AtomicFileTest, AppearsOnlyAfterCommit) {
   AtomicFile file(path_);
   file.write("new ");
   file.write("and longer");
-  EXPECT_EQ(content(path_), "old");
+  EXPECT_EQ(file_text(path_), "old");
   file.commit();
-  EXPECT_EQ(content(path_), "new and longer");
+  EXPECT_EQ(file_text(path_), "new and longer");
   EXPECT_EQ(files(), 1);
 }
 
@@ -64,9 +60,9 @@ TEST_F(AtomicFileTest, TwoWritersDoNotDisturbEachOther) {
   second.write("22");
   first.write("1");
   second.commit();
-  EXPECT_EQ(content(path_), "22");
+  EXPECT_EQ(file_text(path_), "22");
   first.commit();
-  EXPECT_EQ(content(path_), "1");
+  EXPECT_EQ(file_text(path_), "1");
   EXPECT_EQ(files(), 1);
 }
 
@@ -76,7 +72,7 @@ TEST_F(AtomicFileTest, KeepsTheOldFileWhenTheDiskIsFull) {
     const FileSizeLimit limit(4096);
     expect_io_error(path_, "File too large", [&] { write_atomically(path_, std::string(10'000, 'x')); });
   }
-  EXPECT_EQ(content(path_), "old");
+  EXPECT_EQ(file_text(path_), "old");
   EXPECT_EQ(files(), 1);
 }
 
@@ -88,7 +84,7 @@ TEST_F(AtomicFileTest, KeepsTheOldFileWhenNoTemporaryFileCanBeCreated) {
   setrlimit(RLIMIT_NOFILE, &none);
   expect_io_error(path_, "Too many open files", [&] { write_atomically(path_, "new"); });
   setrlimit(RLIMIT_NOFILE, &before);
-  EXPECT_EQ(content(path_), "old");
+  EXPECT_EQ(file_text(path_), "old");
   EXPECT_EQ(files(), 1);
 }
 
@@ -113,7 +109,7 @@ TEST_F(AtomicFileTest, FollowsASymbolicLink) {
   fs::create_symlink("file", link);
   write_atomically(link, "new");
   EXPECT_TRUE(fs::is_symlink(link));
-  EXPECT_EQ(content(path_), "new");
+  EXPECT_EQ(file_text(path_), "new");
   EXPECT_EQ(files(), 2);
 }
 
@@ -121,7 +117,7 @@ TEST_F(AtomicFileTest, FollowsASymbolicLink) {
 TEST_F(AtomicFileTest, WritesIntoAPipe) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   std::string read;
-  std::thread reader([&] { read = content(path_); });
+  std::thread reader([&] { read = file_text(path_); });
   write_atomically(path_, "through");
   reader.join();
   EXPECT_EQ(read, "through");
@@ -143,9 +139,9 @@ TEST_F(AtomicFileTest, ReplacesASymbolicLinkOnRequest) {
     fs::create_symlink(to, path_);
     write_atomically(path_, "new", Links::replace);
     EXPECT_FALSE(fs::is_symlink(path_));
-    EXPECT_EQ(content(path_), "new");
+    EXPECT_EQ(file_text(path_), "new");
   }
-  EXPECT_EQ(content(folder_ / "precious"), "old");
+  EXPECT_EQ(file_text(folder_ / "precious"), "old");
   EXPECT_FALSE(fs::exists(folder_ / "nowhere"));
 }
 
@@ -160,11 +156,11 @@ TEST_F(AtomicFileTest, FollowsNoLinkOfAnotherUserInAWorldWritableFolder) {
   fs::create_symlink(mine, shared / "folder");
   fs::create_symlink(shared / "file", mine / "link");
   write_atomically(shared / "file", "by my own link");
-  EXPECT_EQ(content(mine / "precious"), "by my own link");
+  EXPECT_EQ(file_text(mine / "precious"), "by my own link");
   for (const char* link : {"file", "folder"}) ASSERT_EQ(lchown((shared / link).c_str(), 1, 1), 0);
   for (const fs::path& path : {shared / "file", shared / "folder/precious", mine / "link"})
     expect_io_error(path, "symbolic link", [&] { write_atomically(path, "stolen"); });
-  EXPECT_EQ(content(mine / "precious"), "by my own link");
+  EXPECT_EQ(file_text(mine / "precious"), "by my own link");
   ASSERT_EQ(chmod(shared.c_str(), 0777), 0);
   write_atomically(shared / "file", "without the sticky bit any link is followed");
 }

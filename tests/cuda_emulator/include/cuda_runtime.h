@@ -133,9 +133,6 @@ inline void __syncthreads(Site site = Site::current()) { lockstep::emulator::bar
 inline int __syncthreads_or(int predicate, Site site = Site::current()) {
   return lockstep::emulator::barrier(predicate, site) > 0 ? 1 : 0;
 }
-inline int __syncthreads_count(int predicate, Site site = Site::current()) {
-  return lockstep::emulator::barrier(predicate, site);
-}
 inline void __syncwarp(unsigned mask = 0xffffffffu, Site site = Site::current()) {
   lockstep::emulator::warp_barrier(mask, site);
 }
@@ -227,10 +224,6 @@ T atomicOr(T* place, T value) {
 template <typename T>
 T atomicMax(T* place, T value) {
   return lockstep_atomic(place, [=](T old) { return std::max(old, value); });
-}
-template <typename T>
-T atomicExch(T* place, T value) {
-  return lockstep_atomic(place, [=](T) { return value; });
 }
 inline void __threadfence() { lockstep::emulator::fence(); }
 

@@ -22,7 +22,6 @@ struct ConvolutionSizes {
   std::int64_t window() const { return kernel_height * kernel_width * group_in(); }
   std::int64_t x_elements() const { return batch * height * width * in_channels; }
   std::int64_t w_elements() const { return out_channels * window(); }
-  std::int64_t y_elements() const { return pixels() * out_channels; }
 };
 
 enum class Direction { forward, backward_data, backward_filter };

@@ -62,7 +62,7 @@ class Replay {
          StreamOperationPointer launch, int device, std::uint64_t seed)
       : nodes_(std::move(nodes)), records_(std::move(records)), launch_(std::move(launch)), device_(device) {
     random_.seed(static_cast<std::minstd_rand::result_type>(seed + 1));
-    for (std::size_t i = 0; i < nodes_.size(); ++i) state_[nodes_[i].get()].number = i;
+    for (const std::shared_ptr<Node>& node : nodes_) state_.try_emplace(node.get());
   }
 
   // Called on the thread of the launch. Returns when all nodes have run.
@@ -77,7 +77,6 @@ class Replay {
 
  private:
   struct State {
-    std::size_t number = 0;
     bool begun = false;
     bool done = false;
     char finished = 0;

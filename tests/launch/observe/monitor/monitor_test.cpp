@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/files/file_text.h"
 #include "core/system/processor_name.h"
 #include "launch/observe/monitor/monitor_file.h"
 #include "tests/launch/observe/monitor/nvml_stub.h"
@@ -26,11 +27,6 @@ constexpr std::string_view kNvidiaSmi =
     "temperature.gpu, utilization.gpu [%], utilization.memory [%], memory.total [MiB], memory.free [MiB], "
     "memory.used [MiB]";
 
-std::string text_in(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 using Table = std::vector<std::vector<std::string>>;
 
 std::vector<std::string> cells_of(const std::string& line) {
@@ -44,7 +40,7 @@ std::vector<std::string> cells_of(const std::string& line) {
 }
 
 Table table_in(const fs::path& path) {
-  std::istringstream lines(text_in(path));
+  std::istringstream lines(file_text(path));
   Table table;
   for (std::string line; std::getline(lines, line);) table.push_back(cells_of(line));
   return table;
@@ -116,7 +112,7 @@ TEST_F(Monitor, WritesARowForEachDeviceAsNvidiaSmiDoes) {
   run(with_devices());
   const Table table = table_in(file());
   ASSERT_EQ(table.size(), 1u + 2 * 2);
-  EXPECT_EQ(text_in(file()).substr(0, monitor_header().size()), monitor_header());
+  EXPECT_EQ(file_text(file()).substr(0, monitor_header().size()), monitor_header());
   for (std::size_t row = 1; row < table.size(); ++row) {
     ASSERT_EQ(table[row].size(), table[0].size());
     EXPECT_TRUE(std::regex_match(table[row][0], std::regex(R"(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3})")))
@@ -238,7 +234,7 @@ TEST_F(Monitor, FileWithOtherColumnsIsKept) {
   more.goes_on = true;
   run(more);
   EXPECT_EQ(table_in(file()).size(), 3u);
-  EXPECT_EQ(text_in(folder_.path() / "run" / "monitor.1.csv"), "timestamp, name\n2026, old\n");
+  EXPECT_EQ(file_text(folder_.path() / "run" / "monitor.1.csv"), "timestamp, name\n2026, old\n");
 }
 
 // The monitor does not write to the mount point of an unmounted disk.
@@ -268,7 +264,7 @@ TEST_F(Monitor, LinkThatCannotBeRenamedIsNotFollowed) {
   MonitorFile rows(link, false);
   rows.append(one);
   expect_parts(testing::internal::GetCapturedStderr(), {link.string(), "symbolic link", "not written"});
-  EXPECT_EQ(text_in(target), "precious");
+  EXPECT_EQ(file_text(target), "precious");
 }
 
 // After a full disk has space again, the header exists and all rows are complete.
@@ -285,7 +281,7 @@ TEST_F(Monitor, FullDiskOmitsWholeRows) {
   rows.append(one);
   const Table table = table_in(file());
   ASSERT_EQ(table.size(), 3u);
-  EXPECT_EQ(text_in(file()).substr(0, monitor_header().size()), monitor_header());
+  EXPECT_EQ(file_text(file()).substr(0, monitor_header().size()), monitor_header());
   EXPECT_EQ(table[1].size(), table[0].size());
   EXPECT_EQ(table[1][1], "a   quoted  name") << "no character breaks the row";
 }
@@ -313,7 +309,7 @@ TEST_F(Monitor, PublishesMetricsOfDevicesAndRanks) {
     all.rank_folder = folder_.path();
     DeviceMonitor monitor(all);
     wait_until([&] { return monitor.take().samples > 0; });
-    const std::string text = text_in(folder / metrics_file_name("/runs/x", "node7"));
+    const std::string text = file_text(folder / metrics_file_name("/runs/x", "node7"));
     expect_parts(
         text, {R"(lockstep_gpu_power_watts{run="/runs/x",host="node7",device="cuda:1",uuid="GPU-two",)",
                R"(lockstep_gpu_utilization_ratio{run="/runs/x",host="node7",device="00000000:3B:00.0",)",

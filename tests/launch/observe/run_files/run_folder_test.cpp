@@ -4,7 +4,6 @@
 #include <fstream>
 #include <optional>
 #include <regex>
-#include <sstream>
 #include <string>
 
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
@@ -25,12 +25,7 @@ class RunFolder : public testing::Test {
     begin_metrics(folder_);
     std::ofstream(folder_ / "metrics.jsonl") << metrics;
   }
-  std::string text_of(const std::string& name) const {
-    std::ifstream file(folder_ / name);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-  }
+  std::string text_of(const std::string& name) const { return file_text(folder_ / name); }
 
   TemporaryFolder temporary_{"run_folder"};
   std::filesystem::path folder_ = temporary_.path() / "made" / "run";

@@ -6,13 +6,13 @@
 
 #include <fstream>
 #include <limits>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "core/files/crc32c.h"
+#include "core/files/file_text.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -26,12 +26,7 @@ TEST(Crc32c, UsesTheCastagnoliPolynomial) {
 
 class EventFiles : public testing::Test {
  protected:
-  static std::string bytes_of(const EventFile& file) {
-    std::ifstream stream(file.path(), std::ios::binary);
-    std::ostringstream bytes;
-    bytes << stream.rdbuf();
-    return bytes.str();
-  }
+  static std::string bytes_of(const EventFile& file) { return file_text(file.path()); }
   // Writes a file with an event at each of these steps.
   EventFile written(std::initializer_list<std::int64_t> steps) const {
     const EventFile file = EventFile::begin(folder_);
@@ -74,10 +69,7 @@ TEST_F(EventFiles, KeepFilesOfAnEarlierRun) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder_.string() + ".1")) {
     ++files;
-    std::ifstream stream(entry.path(), std::ios::binary);
-    std::ostringstream bytes;
-    bytes << stream.rdbuf();
-    EXPECT_EQ(bytes.str(), before);
+    EXPECT_EQ(file_text(entry.path()), before);
   }
   EXPECT_EQ(files, 1);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/plan/gpus/gpu_table.h"
 
-#include <fstream>
 #include <regex>
 #include <set>
 
@@ -9,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -53,8 +53,7 @@ TEST(GpuTable, UnknownNameListsAllAndSuggestsTheNearest) {
 
 // The default build decides on which GPUs the kernels run.
 TEST(GpuTable, LowestCapabilityIsThatOfTheBuild) {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/CMakeLists.txt");
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string text = file_text(LOCKSTEP_SOURCE_DIR "/CMakeLists.txt");
   std::smatch lowest;
   ASSERT_TRUE(std::regex_search(text, lowest, std::regex("CMAKE_CUDA_ARCHITECTURES ([0-9]+)([0-9]) ")));
   EXPECT_EQ(lowest[1], fmt::format("{}", kLowestBuilt.major));

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/plan/step_trace.h"
 
-#include <fstream>
-#include <sstream>
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "core/timeline.h"
 #include "launch/program/plan/fit.h"
 #include "tests/message_of.h"
@@ -48,9 +46,7 @@ std::string trace_text(int steps, const TracedRun& run, std::int64_t sum, std::i
   const TemporaryFolder folder;
   const auto file = folder.path() / "trace.json";
   timeline.write_chrome_trace(file, 0);
-  std::stringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
+  return file_text(file);
 }
 
 StepTrace traced(int steps, const TracedRun& run, std::int64_t sum = 0, std::int64_t exchange = 0) {

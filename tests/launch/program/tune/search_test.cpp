@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "core/random.h"
 #include "launch/program/config/config.h"
 #include "launch/program/tune/dimensions.h"
@@ -225,12 +226,7 @@ TEST_F(TuneDimensions, GpusTryGpuSettings) {
 class TuneJournalFile : public testing::Test {
  protected:
   std::filesystem::path path() const { return folder_.path() / "tune.jsonl"; }
-  std::string text() const {
-    std::ifstream file(path());
-    std::stringstream all;
-    all << file.rdbuf();
-    return all.str();
-  }
+  std::string text() const { return file_text(path()); }
   void write(const std::string& text) const { folder_.write("tune.jsonl", Bytes(text.begin(), text.end())); }
   std::string error(const TuneHeader& header) const {
     try {

@@ -2,26 +2,18 @@
 #include "launch/program/sweep/jobs/child_processes.h"
 
 #include <csignal>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/files/file_text.h"
 #include "core/system/job_signals.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
-
-std::string written_to(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 // Waits until `count` processes have ended. Returns their exit codes by process.
 std::map<pid_t, int> codes_of(ChildProcesses& children, std::size_t count) {
@@ -46,8 +38,8 @@ TEST(ChildProcesses, ReturnTheirCodesAndWriteToTheirFiles) {
   EXPECT_EQ(codes.at(fails), 65);
   EXPECT_EQ(codes.at(killed), 128 + SIGKILL);
   EXPECT_EQ(codes.at(missing), 127);
-  EXPECT_EQ(written_to(folder.path() / "fails"), "one\ntwo\n");
-  EXPECT_EQ(written_to(folder.path() / "missing"),
+  EXPECT_EQ(file_text(folder.path() / "fails"), "one\ntwo\n");
+  EXPECT_EQ(file_text(folder.path() / "missing"),
             "lockstep: cannot start no-such-program-here: No such file or directory\n");
 }
 
@@ -61,8 +53,8 @@ TEST(ChildProcesses, HaveSeparateEnvironments) {
     children.start(command);
   }
   codes_of(children, 2);
-  EXPECT_EQ(written_to(folder.path() / "0,1"), "0,1\n");
-  EXPECT_EQ(written_to(folder.path() / "2,3"), "2,3\n");
+  EXPECT_EQ(file_text(folder.path() / "0,1"), "0,1\n");
+  EXPECT_EQ(file_text(folder.path() / "2,3"), "2,3\n");
 }
 
 TEST(ChildProcesses, ReceiveSignalsThatTheParentBlocks) {
@@ -73,7 +65,7 @@ TEST(ChildProcesses, ReceiveSignalsThatTheParentBlocks) {
   ChildProcesses children;
   const pid_t child = children.start(
       shell("trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done", folder.path() / "output"));
-  while (written_to(folder.path() / "output").empty()) children.wait(0.01);
+  while (file_text(folder.path() / "output").empty()) children.wait(0.01);
   children.send(child, SIGTERM);
   EXPECT_EQ(codes_of(children, 1).at(child), 3);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
