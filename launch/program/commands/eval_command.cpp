@@ -71,8 +71,10 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
     throw_agreed(
         UsageError("lockstep eval needs exactly one of --init FILE, for an export, and --resume FOLDER, for "
                    "a checkpoint"));
-  if (!flags.resume.from.empty()) {
-    run.saved = find_saved(communicator, config, flags.resume, command.registry);
+  ResumeFlags resume = flags.resume;
+  resume.with.push_back("train.accumulation");  // an evaluation has no steps, so any number of ranks will do
+  if (!resume.from.empty()) {
+    run.saved = find_saved(communicator, config, resume, command.registry);
     if (!run.saved)
       throw_agreed(UsageError(fmt::format(
           "--resume {}: there is no checkpoint to evaluate; give its folder, or set run.dir if this is auto",
@@ -81,7 +83,7 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
   TrainingSetup& training = run.training.emplace(
       config, world, communicator, TrainingSetup::Options{.init = flags.init, .registry = command.registry});
   Trainer& trainer = run.trainer.emplace(training.parts(), training.schedule(), trainer_options(config));
-  if (run.saved) restore_for_evaluation(*run.saved, flags.resume, communicator.host(), training, trainer);
+  if (run.saved) restore_for_evaluation(*run.saved, resume, communicator.host(), training, trainer);
   std::optional<ProgressMeter> meter;
   if (world.rank() == 0 && !flags.json) meter.emplace("evaluating", "batches", find_terminal());
   const std::int64_t begin = now_ns();

@@ -22,17 +22,36 @@ namespace fs = std::filesystem;
 
 // Keys that change only the speed, the paths, the output or the end of a training. train.accumulation and the
 // number of ranks are checked together with train.batch: see require_same_batch().
-constexpr std::string_view kFree[] = {
-    "comm.between_nodes",   "comm.bucket_mib",      "comm.cga_cluster_size",
-    "comm.check",           "comm.cta_policy",      "comm.ctas_beside_compute",
-    "comm.exchange",        "comm.gradient_memory", "comm.kernel_times",
-    "comm.max_ctas",        "comm.min_ctas",        "comm.nvls_ctas",
-    "comm.overlap",         "comm.priority",        "comm.timeout",
-    "comm.timeout_seconds", "comm.traffic_class",   "data.augment_on",
-    "data.loader",          "data.loader_threads",  "data.path",
-    "data.preload",         "data.verify",          "train.accumulation",
-    "train.cuda_graph",     "train.enqueue_every",  "train.max_skipped_steps",
-    "train.recompute",      "train.threads",        "train.until_epoch"};
+constexpr std::string_view kFree[] = {"comm.between_nodes",
+                                      "comm.bucket_mib",
+                                      "comm.cga_cluster_size",
+                                      "comm.check",
+                                      "comm.cta_policy",
+                                      "comm.ctas_beside_compute",
+                                      "comm.exchange",
+                                      "comm.gradient_memory",
+                                      "comm.kernel_times",
+                                      "comm.max_ctas",
+                                      "comm.min_ctas",
+                                      "comm.nvls_ctas",
+                                      "comm.overlap",
+                                      "comm.priority",
+                                      "comm.timeout_seconds",
+                                      "comm.traffic_class",
+                                      "data.augment_on",
+                                      "data.loader",
+                                      "data.loader_threads",
+                                      "data.path",
+                                      "data.preload",
+                                      "data.verify",
+                                      "model.reset_head",
+                                      "train.accumulation",
+                                      "train.cuda_graph",
+                                      "train.enqueue_every",
+                                      "train.max_skipped_steps",
+                                      "train.recompute",
+                                      "train.threads",
+                                      "train.until_epoch"};
 constexpr std::string_view kFreeSections[] = {"run.", "world.", "kernels.", "profile."};
 
 CheckpointCandidates candidates_for(const Config& config, const ResumeFlags& flags) {
@@ -71,10 +90,17 @@ void require_same_config(const Manifest& manifest, const std::string& toml, cons
                          const fs::path& folder) {
   std::vector<std::string> told, keys;
   for (const KeyDifference& each : differences(manifest.config, toml)) {
-    if (!matters(each.key) || std::ranges::count(flags.with, each.key) > 0) continue;
-    told.push_back(fmt::format("{}: {} was saved, {} is given", each.key,
-                               each.value.empty() ? "nothing" : each.value,
-                               each.other.empty() ? "nothing" : each.other));
+    if (!matters(each.key)) continue;
+    const std::string difference =
+        fmt::format("{}: {} was saved, {} is given", each.key, each.value.empty() ? "nothing" : each.value,
+                    each.other.empty() ? "nothing" : each.other);
+    if (each.key == "model.freeze")
+      throw ConfigError(
+          fmt::format("{}: {}: frozen layers cannot change on resuming; set the saved value, or start a new "
+                      "training from an export (--init)",
+                      folder.string(), difference));
+    if (std::ranges::count(flags.with, each.key) > 0) continue;
+    told.push_back(difference);
     keys.push_back("--resume-with " + each.key);
   }
   if (told.empty()) return;

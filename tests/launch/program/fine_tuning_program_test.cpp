@@ -233,9 +233,14 @@ TEST_F(FineTuning, ResumesBitForBit) {
   EXPECT_GT(std::filesystem::remove_all(workplace_.path("run/checkpoints/step-000000012")), 0u);
   train({}, "--resume auto --digest " + resumed);
   EXPECT_EQ(text_of(whole), text_of(resumed));
-  const ProgramResult other = run_ranks(2, command(together(settings, {"model.freeze=[]"}), "--resume auto"));
-  expect_failure(other, exit_code::config,
-                 {"[\"conv1\", \"bn1\", \"conv2\", \"bn2\"]", "--resume-with model.freeze"});
+  for (const char* flags : {"--resume auto", "--resume auto --resume-with model.freeze"})
+    expect_failure(run_ranks(2, command(together(settings, {"model.freeze=[]"}), flags)), exit_code::config,
+                   {"[\"conv1\", \"bn1\", \"conv2\", \"bn2\"]", "--init"});
+  // Its checkpoint is evaluated with the trained head, whatever model.reset_head says.
+  std::string evaluation = command(settings, "--resume auto --json");
+  evaluation.replace(evaluation.find(" train "), 7, " eval ");
+  const ProgramResult evaluated = run_ranks(2, evaluation);
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.output;
 }
 
 TEST_F(FineTuning, InvalidPrefixesAreRefused) {
