@@ -168,8 +168,8 @@ std::vector<std::string> StateSnapshot::save(const std::filesystem::path& path,
 
 std::string load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options) {
   const SharedTensors shared(network);
-  WeightsFile file(path, shared.tensors());
   bool keeps_head = options.reset_head == ResetHead::always;
+  WeightsFile file(path, shared.tensors(), keeps_head ? network.head() : "");
   std::string note = keeps_head ? fmt::format("\"{}\" initialised randomly", network.head()) : "";
   if (options.reset_head == ResetHead::automatic) {
     if (const auto other = other_classes(file, shared.tensors(), network.head())) {

@@ -19,9 +19,11 @@ namespace lockstep {
 class WeightsFile {
  public:
   // wanted: the network's state; its names identify a wrapper's prefix. Ignores counters, tensors outside the
-  // wrapped network and the state of optimizers and losses; an info line lists all but the counters. Throws
-  // IoError; DataError for an invalid file or a tensor that the network does not have.
-  WeightsFile(const std::filesystem::path& path, std::span<const StateTensor> wanted);
+  // wrapped network, the state of optimizers and losses, and other tensors of the layer `unread` if it is not
+  // empty; an info line lists all but the counters. Throws IoError; DataError for an invalid file or another
+  // tensor that the network does not have.
+  WeightsFile(const std::filesystem::path& path, std::span<const StateTensor> wanted,
+              std::string_view unread = {});
 
   // The entry's name without the wrapper's prefix.
   std::string_view name_of(const SafetensorsEntry& entry) const {

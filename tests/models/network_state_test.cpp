@@ -125,6 +125,20 @@ TEST_F(NetworkStateTest, AHeadWithOtherClassesIsInitialisedOnRequest) {
   EXPECT_NE(values_of(fresh.network(), "fc1.bias"), values_of(untouched.network(), "fc1.bias"));
 }
 
+// PyTorch's Sequential(Dropout(), Linear()) as the head, for example.
+TEST_F(NetworkStateTest, AHeadOfOtherLayersIsNotReadOnRequest) {
+  const auto build = [](Graph& graph) { cnn(graph); };
+  NetworkFixture trained(kStateInput, build, 1), fresh(kStateInput, build, 2),
+      untouched(kStateInput, build, 2);
+  write_foreign(file_, StateSnapshot(trained.network()), [](const std::string& name) {
+    return name.starts_with("fc2.") ? "fc2.1." + name.substr(4) : name;
+  });
+  expect_parts(error_of_loading(fresh.network(), file_), {"fc2.1.weight"});
+  load_state(fresh.network(), file_, {.reset_head = ResetHead::always});
+  EXPECT_EQ(values_of(fresh.network(), "fc1.bias"), values_of(trained.network(), "fc1.bias"));
+  EXPECT_EQ(values_of(fresh.network(), "fc2.bias"), values_of(untouched.network(), "fc2.bias"));
+}
+
 TEST_F(NetworkStateTest, AutomaticResetReplacesOnlyAHeadWithOtherClasses) {
   constexpr LoadOptions kAutomatic{.reset_head = ResetHead::automatic};
   const auto build = [](Graph& graph) { cnn(graph); };
