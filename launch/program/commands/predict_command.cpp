@@ -73,7 +73,7 @@ std::vector<std::string> image_paths(const std::vector<std::string>& given) {
 }
 
 // A file that another program wrote has no facts; --config and its dataset supply them.
-ExportFacts facts_of(const PredictFlags& flags, const Registry& registry) {
+ExportFacts facts_of(const PredictFlags& flags, const Command& command) {
   if (std::optional<ExportFacts> facts = read_export_facts(flags.weights); facts && flags.config.empty())
     return *facts;
   if (flags.config.empty())
@@ -81,16 +81,19 @@ ExportFacts facts_of(const PredictFlags& flags, const Registry& registry) {
         fmt::format("{} does not contain the settings of its network, which lockstep train --export writes; "
                     "give --config CONFIG with the model and the dataset that it was trained with",
                     flags.weights));
-  const Config config = load_config(flags.config, {}, registry);
+  const Registry& registry = command.registry;
+  const Config config = load_config(flags.config, command.overrides, registry);
   return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
 }
 
 // For a checkpoint: its saved configuration, and the class names of its dataset, which a checkpoint does not
 // contain.
-ExportFacts facts_of(const SavedTraining& saved, const Registry& registry) {
+ExportFacts facts_of(const SavedTraining& saved, const Command& command) {
+  const Registry& registry = command.registry;
   std::vector<std::string> settings;
   for (const KeyDifference& each : differences(saved.manifest.config, ""))
     settings.push_back(each.key + "=" + each.value);
+  settings.insert(settings.end(), command.overrides.begin(), command.overrides.end());
   const Config config = config_of(settings, registry);
   const std::unique_ptr<Dataset> train = open_dataset(config.dataset, Split::train, registry.formats);
   if (!train->class_names().empty() && !is_described_by(saved.manifest.data, *train))
@@ -119,7 +122,7 @@ void use_averages(StateCopy& state) {
 }
 
 // Collective; errors are agreed.
-Source find_source(const PredictFlags& flags, const Registry& registry, Communicator& host) {
+Source find_source(const PredictFlags& flags, const Command& command, Communicator& host) {
   Source source;
   std::error_code error;
   if (first_rank_where(host, std::filesystem::is_directory(flags.weights, error)) >= 0) {
@@ -132,7 +135,7 @@ Source find_source(const PredictFlags& flags, const Registry& registry, Communic
     log::info("using the weights of {}", source.saved->folder.string());
   }
   run_agreed(host, [&] {
-    source.facts = source.saved ? facts_of(*source.saved, registry) : facts_of(flags, registry);
+    source.facts = source.saved ? facts_of(*source.saved, command) : facts_of(flags, command);
   });
   return source;
 }
@@ -389,7 +392,7 @@ void check_mask_flags(const PredictFlags& flags, const ExportFacts& facts) {
 }
 
 int predict(const PredictFlags& flags, const Command& command, World& world, Communicator& host) {
-  const Source source = find_source(flags, command.registry, host);
+  const Source source = find_source(flags, command, host);
   const ExportFacts& facts = source.facts;
   Config config;
   std::vector<std::string> paths;

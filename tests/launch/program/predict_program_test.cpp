@@ -217,6 +217,11 @@ TEST_F(Predicted, WeightsWithoutMetadataNeedAConfiguration) {
   const ProgramResult with = predict(bare + " " + test_images() + " --config " + config.string());
   EXPECT_EQ(with.exit_code, 0) << with.output;
   EXPECT_DOUBLE_EQ(accuracy_of(json_lines(with)), told_accuracy());
+  std::ofstream(config) << "[model]\nname = \"cnn\"\n[data]\nformat = \"image_folder\"\npath = \"/elsewhere\""
+                        << "\nmean = [0.4914, 0.4822, 0.4465]\ndeviation = [0.2470, 0.2435, 0.2616]\n";
+  const ProgramResult moved = predict(bare + " " + test_images() + " --config " + config.string() +
+                                      " --set data.path=" + folder_.path().string());
+  EXPECT_EQ(moved.exit_code, 0) << moved.output;
 }
 
 TEST_F(Predicted, InvalidArgumentsAreRefused) {
