@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <string_view>
 #include <vector>
 
 #include <fcntl.h>
@@ -30,7 +31,9 @@ int tell_command(const std::string& command, const std::string& event, const std
               told = "LOCKSTEP_EVENT=" + event;
   char* arguments[] = {program.data(), flag.data(), script.data(), nullptr};
   std::vector<char*> variables{told.data()};
-  for (char** each = environ; *each != nullptr; ++each) variables.push_back(*each);
+  // The job itself may have been started by an event's command.
+  for (char** each = environ; *each != nullptr; ++each)
+    if (!std::string_view(*each).starts_with("LOCKSTEP_EVENT=")) variables.push_back(*each);
   variables.push_back(nullptr);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);

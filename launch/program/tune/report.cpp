@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/text/json_text.h"
 #include "core/text/text.h"
 #include "launch/observe/charts/svg_chart.h"
 #include "launch/program/tune/dimensions.h"
@@ -162,7 +163,7 @@ std::string tune_evidence(const TuneOutcome& outcome, const TuneFacts& facts) {
   }
   json["winner"] = outcome.winner;
   json["reason"] = outcome.reason;
-  return json.dump(2) + '\n';
+  return dumped(json, 2) + '\n';
 }
 
 std::optional<std::string> bucket_chart(const Config& config, const TuneOutcome& outcome,

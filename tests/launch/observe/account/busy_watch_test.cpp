@@ -501,7 +501,9 @@ TEST(EventCommand, ReceivesTheEventWithoutBlockingTheCaller) {
   // The command waits for the gate. A caller that waits for the command would never open it.
   const auto log = folder.path() / kEventCommandLog;
   const std::string command = "read -r line < " + gate + "; printf %s \"$LOCKSTEP_EVENT\" > " + answer;
+  setenv("LOCKSTEP_EVENT", "of the command that started this job", 1);
   ASSERT_EQ(tell_command(command, event, log), 0);
+  unsetenv("LOCKSTEP_EVENT");
   std::ofstream(gate).put('\n');
   std::ifstream stream(answer);
   std::string text;
