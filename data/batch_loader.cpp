@@ -250,9 +250,11 @@ struct BatchLoader::State {
       slot.lost_weight += filled.lost_weight;
       slot.undecodable.offer(piece, filled.undecodable);
       slot.error.offer(piece, filled.error);
+      const std::int64_t samples = options.batch - slot.copies;
       if (--slot.pieces_left == 0 && slot.error.error == nullptr &&
-          static_cast<double>(slot.left_out) >
-              options.most_left_out * static_cast<double>(options.batch - slot.copies)) {
+          (static_cast<double>(slot.left_out) > options.most_left_out * static_cast<double>(samples) ||
+           // Training has no use for a micro-batch without samples.
+           (options.tail != Tail::pad && slot.left_out > 0 && slot.left_out == samples))) {
         slot.error = slot.undecodable;
       }
       if (slot.pieces_left == 0 && slot.error.error == nullptr && slot.lost_weight > 0 &&

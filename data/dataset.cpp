@@ -34,6 +34,8 @@ std::vector<std::int64_t> Dataset::class_counts() const {
   for (std::int64_t index = 0; index < size(); ++index) {
     const std::optional<std::int32_t> known = label(index);
     if (!known) return {};
+    CHECK(*known >= 0 && *known < classes(), "sample {} has label {}, but there are {} classes", index,
+          *known, classes());
     ++counts[static_cast<std::size_t>(*known)];
   }
   return counts;

@@ -242,6 +242,16 @@ TEST(BatchLoaderThreads, ABatchOfMostlyDamagedSamplesIsAnError) {
   }
 }
 
+TEST(BatchLoaderThreads, ATrainingBatchWithoutSamplesIsAnErrorAtAnyShare) {
+  class Lost final : public NumberedDataset {
+   public:
+    using NumberedDataset::NumberedDataset;
+    std::int32_t read(std::int64_t, std::span<std::uint8_t>) const override { throw DataError("damaged"); }
+  } const lost(40);
+  BatchLoader loader(lost, {}, {.batch = 10, .most_left_out = 1});
+  EXPECT_EQ(message_of<DataError>([&] { loader.next(); }), "damaged");
+}
+
 // Each sample takes time and nothing computes: the caller always waits for batches.
 class SlowDataset final : public NumberedDataset {
  public:

@@ -11,6 +11,7 @@
 #include "data/sets/held_images.h"
 #include "data/sets/subset.h"
 #include "tests/data/jpeg_files.h"
+#include "tests/data/numbered_dataset.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -114,6 +115,18 @@ TEST(SetChecks, ClassesWithTooFewSamplesAreReported) {
   // Class 0 has no sample and class 2 has one.
   const HeldImages gap(kPixel, 4, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 1, 1, 1, 1, 2, 3, 3});
   EXPECT_EQ(std::ranges::count(told(gap, test), '\n'), 2);
+}
+
+// A dataset of a user's program.
+TEST(SetChecks, LabelsOutsideTheClassesAreNamed) {
+  class WrongLabels final : public NumberedDataset {
+   public:
+    using NumberedDataset::NumberedDataset;
+    std::optional<std::int32_t> label(std::int64_t index) const override {
+      return static_cast<std::int32_t>(index + 1);
+    }
+  };
+  expect_parts(message_of([] { WrongLabels(8).class_counts(); }), {"sample 7", "label 8", "8 classes"});
 }
 
 // With data.validation_share. Labels count from 1, and all samples of class 3 are kept for testing.
