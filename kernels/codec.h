@@ -35,6 +35,9 @@ struct StepDigits {
   float low = 0;   // less than kBase
   float high = 0;  // multiplied by kBase
 
+  static StepDigits of(std::int64_t value) {
+    return {.low = static_cast<float>(value % kBase), .high = static_cast<float>(value / kBase)};
+  }
   LOCKSTEP_HOST_DEVICE std::int64_t value() const {
     return static_cast<std::int64_t>(high) * kBase + static_cast<std::int64_t>(low);
   }

@@ -30,10 +30,6 @@ class SharedTensors final : public StateVisitor {
   std::vector<StateTensor> tensors_;
 };
 
-bool belongs_to(const std::string& layer, std::string_view parameter) {
-  return parameter.starts_with(layer) && parameter.substr(layer.size()).starts_with('.');
-}
-
 // A mismatch in the head's parameters may only mean that the file is for other classes: the message says how
 // to load the rest.
 const SafetensorsEntry& matching_entry(const WeightsFile& file, const StateTensor& tensor,

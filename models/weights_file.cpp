@@ -79,15 +79,14 @@ WeightsFile::WeightsFile(const std::filesystem::path& path, std::span<const Stat
                          std::string_view unread)
     : path_(path), reader_(path), prefix_(wrapping(reader_.entries(), wanted, path)) {
   std::vector<std::string> ignored;
-  const std::string below = std::string(unread) + '.';
   for (const SafetensorsEntry& entry : reader_.entries()) {
     if (is_of_network(entry)) {
       const bool known = std::ranges::find(wanted, name_of(entry), &StateTensor::name) != wanted.end();
-      if (!known && !unread.empty() && name_of(entry).starts_with(below))
-        ignored.push_back(entry.name);
-      else if (!known)
+      if (known) continue;
+      if (unread.empty() || !belongs_to(unread, name_of(entry)))
         throw DataError(
             fmt::format("{}: contains \"{}\", which this network does not have", path.string(), entry.name));
+      ignored.push_back(entry.name);
     } else if (!entry.name.ends_with(kCounter)) {
       ignored.push_back(entry.name);
     }

@@ -16,6 +16,11 @@
 
 namespace lockstep {
 
+// True if the layer has this parameter or statistic, by its name: "fc" has "fc.weight".
+inline bool belongs_to(std::string_view layer, std::string_view tensor) {
+  return tensor.starts_with(layer) && tensor.substr(layer.size()).starts_with('.');
+}
+
 class WeightsFile {
  public:
   // wanted: the network's state; its names identify a wrapper's prefix. Ignores counters, tensors outside the

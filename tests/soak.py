@@ -119,17 +119,15 @@ def soak(options, folder):
             except OSError:  # a checkpoint was removed while it was sampled
                 continue
             time.sleep(min(5, 0.2 * options.minutes))
-        # The code 75 is also that of the watchdog.
-        if process.poll() is not None:
-            raise training_runs.Failed(
-                f"the training ended by itself with exit code {process.returncode}:\n{(folder / 'log').read_text()[-2000:]}")
+        ran = process.poll() is None  # 75 is also the watchdog's code
         process.send_signal(signal.SIGUSR1)
         code = process.wait(60)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    if code != 75:
-        raise training_runs.Failed(f"the training ended with exit code {code}:\n{(folder / 'log').read_text()[-2000:]}")
+    if not ran or code != 75:
+        how = f"with exit code {code}" if ran else f"by itself, with exit code {code}"
+        raise training_runs.Failed(f"the training ended {how}:\n{(folder / 'log').read_text()[-2000:]}")
     last = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
     rows, grows = [], []
     for name, (share, least) in LIMITS.items():

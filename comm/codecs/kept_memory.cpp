@@ -42,9 +42,7 @@ void take_back_skipped(GradientExchange& exchange, std::int64_t steps, Stream& c
     StepDigits digits;
     compute.copy(&digits, state.memory.data, sizeof(digits));
     compute.synchronize();
-    const std::int64_t left = digits.value() - steps;
-    digits = {.low = static_cast<float>(left % StepDigits::kBase),
-              .high = static_cast<float>(left / StepDigits::kBase)};
+    digits = StepDigits::of(digits.value() - steps);
     compute.copy(state.memory.data, &digits, sizeof(digits));
     compute.synchronize();
   }

@@ -59,8 +59,8 @@ class StepCount {
 };
 
 // Subtracts the last `steps` steps, which were skipped, from the counts of the exchange that include skipped
-// steps. For a state that is saved as it was before those steps. No step is under way, and none follows in
-// this process.
+// steps, so that a state can be saved with the position before those steps. No step is under way, and none
+// follows in this process.
 void take_back_skipped(GradientExchange& exchange, std::int64_t steps, Stream& compute);
 
 }  // namespace lockstep

@@ -255,7 +255,7 @@ class RowReader {
   void leave_out_doubtful(Rows& rows, const std::vector<Doubtful>& doubtful) {
     for (const Doubtful& each : doubtful) {
       leave_out(each.seen,
-                fmt::format("{}:{}: {} contains \"{}\", which is not a label: the others are numbers",
+                fmt::format("{}:{}: {} contains \"{}\", but the other labels are numbers",
                             each.file->string(), each.line, rows.columns.describe(rows.columns.label),
                             printable(rows.labels[each.row])));
     }

@@ -258,8 +258,7 @@ TEST(KeepIfFinite, CountsBeyondTheIntegersOfFp32) {
   Stream stream(Device{}, StreamUse::compute);
   const std::int32_t finite = 1;
   for (const std::int64_t begin : {(std::int64_t{1} << 24) - 1, (std::int64_t{1} << 31) - 1}) {
-    StepDigits steps{.low = static_cast<float>(begin % StepDigits::kBase),
-                     .high = static_cast<float>(begin / StepDigits::kBase)};
+    StepDigits steps = StepDigits::of(begin);
     for (std::int64_t step = 1; step <= 3; ++step) {
       backend.keep_if_finite(stream, {.finite = &finite, .steps = &steps});
       EXPECT_EQ(steps.value(), begin + step);

@@ -51,9 +51,9 @@ class NodeGroup {
   // Shows this rank's call, and waits for those of all ranks. Throws Error on every rank if the calls differ.
   // Waiting throws GaveUp.
   void meet(const Call& call) { meet(call, Source()); }
-  // The same, and shows where this rank's data is. Sets seen, one for each rank: the rank's data in a window,
-  // as an address in this process; null if it is in none. Returns the time (now_ns()) when all ranks had
-  // arrived.
+  // Like meet(call), for a collective whose data is at `source` on this rank. Sets seen, one for each rank:
+  // the rank's data in a window, as an address in this process; null if it is in none. Returns the time
+  // (now_ns()) when all ranks had arrived.
   std::int64_t meet(const Collective& collective, const Source& source, std::vector<const std::byte*>& seen);
   void barrier();
   // A rank's staging area. Others may read after a barrier or meeting what the rank wrote before it.

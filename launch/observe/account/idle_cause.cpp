@@ -191,9 +191,9 @@ class IdleTime {
   // Milliseconds of each step, as text.
   std::string ms(double seconds) const { return short_number(1e3 * seconds / static_cast<double>(steps())); }
   double total() const { return line_.account.total() + line_.evaluation_seconds; }
-  // Micro-batches, and the time of their forward and backward passes without waits for a core.
   // On a ring rank 0 may take no step between two lines.
   std::int64_t steps() const { return std::max<std::int64_t>(1, line_.steps); }
+  // Micro-batches, and the time of their forward and backward passes without waits for a core.
   double passes() const { return static_cast<double>(steps() * context_.accumulation); }
   double passes_seconds() const {
     return std::max(

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "models/networks/networks.h"
+#include "tests/launch/train/state_of.h"
 
 namespace lockstep {
 namespace {
@@ -32,20 +33,23 @@ TEST_F(Digest, CoversEveryValueAndState) {
   const auto adamw = optimizer(AdamWOptions{});
   const std::string before = digest(network_, *adamw);
   EXPECT_EQ(digest(network_, *adamw), before);
-  std::vector<float*> elements = {&adamw->state().front(), &adamw->state().back(),
-                                  &network_.evaluation_statistics().front(),
-                                  &network_.evaluation_statistics().back()};
-  for (const Parameter& parameter : network_.parameters()) {
-    elements.push_back(network_.values().data() + parameter.offset);
-    elements.push_back(network_.values().data() + parameter.offset + parameter.layout.physical_elements() -
-                       1);
-  }
-  for (float* element : elements) {
+  for (float* element : {&adamw->state().front(), &adamw->state().back()}) {
     const float kept = *element;
     *element = kept + 1;
     EXPECT_NE(digest(network_, *adamw), before);
     *element = kept;
   }
+  const StateCopy state = state_of(network_);
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+    if (state.tensors[i].scope != StateScope::replicated) continue;
+    for (const std::size_t place : {std::size_t{0}, state.tensors[i].values.size() - 1}) {
+      StateCopy changed = state;
+      changed.tensors[i].values[place] += 1;
+      set_state(network_, changed);
+      EXPECT_NE(digest(network_, *adamw), before) << state.tensors[i].name << ", element " << place;
+    }
+  }
+  set_state(network_, state);
   EXPECT_EQ(digest(network_, *adamw), before);
 }
 
