@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -228,8 +227,11 @@ class RowReader {
   // Logs the first five rows left out, and their total number if there are more.
   void tell() const {
     constexpr std::size_t kNamedRows = 5;
-    for (const auto& [row, fault] : faults_ | std::views::take(kNamedRows))
+    std::size_t named = 0;
+    for (const auto& [row, fault] : faults_) {
+      if (named++ == kNamedRows) break;
       log::shared_warning("{}; the row is left out", fault);
+    }
     if (faults_.size() > kNamedRows) log::shared_warning("{} of {} rows are left out", faults_.size(), seen_);
   }
 
