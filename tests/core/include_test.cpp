@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "core/files/file_text.h"
+#include "tests/source_folder.h"
 
 namespace lockstep {
 namespace {
@@ -81,7 +82,7 @@ std::vector<std::string> forbidden_includes(const std::filesystem::path& file, c
 }
 
 TEST(Includes, PointOnlyDownward) {
-  const std::filesystem::path root = LOCKSTEP_SOURCE_DIR;
+  const std::filesystem::path root = source_folder();
   const std::set<std::string> extensions = {".h", ".cpp", ".cu", ".cuh"};
   std::map<std::string, int> files;
   for (const auto& [folder, allowed] : kMayInclude) {
@@ -140,7 +141,7 @@ TEST(IncludeRule, KeepsBackendsOutOfPublicHeaders) {
 }
 
 std::set<std::string> headers_named_in(const std::filesystem::path& file, const std::regex& header) {
-  const std::string text = file_text(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / file);
+  const std::string text = file_text(std::filesystem::path(source_folder()) / file);
   std::set<std::string> named;
   for (std::sregex_iterator match(text.begin(), text.end(), header), end; match != end; ++match)
     named.insert((*match)[1]);
@@ -155,8 +156,7 @@ TEST(PublicHeaders, AreInstalledAndDescribed) {
       headers_named_in("launch/install_headers.cmake", std::regex(R"(\b([a-z]+/[a-z_/]+\.h))"));
   EXPECT_GT(described.size(), 20u);
   EXPECT_EQ(described, installed);
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "launch/examples")) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_folder() + "/launch/examples")) {
     if (entry.path().extension() != ".cpp") continue;
     for (const std::string& header : headers_named_in(entry.path(), std::regex("#include \"([^\"]+)\"")))
       EXPECT_TRUE(described.contains(header)) << entry.path() << " includes " << header;

@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "core/files/file_text.h"
+#include "tests/source_folder.h"
 
 namespace lockstep {
 namespace {
@@ -95,7 +96,7 @@ std::vector<std::string> types_defined_in(const std::string& text) {
 }
 
 TEST(OneDefinition, EveryTypeHasItsOwnName) {
-  const std::filesystem::path root = LOCKSTEP_SOURCE_DIR;
+  const std::filesystem::path root = source_folder();
   std::map<std::string, std::set<std::string>> files_of;
   for (const char* folder : {"core", "kernels", "comm", "data", "models", "launch"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {

@@ -15,7 +15,7 @@
 #include "tests/comm/keeps_its_share.h"
 #include "tests/comm/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::agree_finite_test {
 namespace {
 
 constexpr int kRanks = 2;
@@ -94,4 +94,4 @@ TEST(AgreeFinite, IsRecordedAndReplayedWithTheStep) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::agree_finite_test

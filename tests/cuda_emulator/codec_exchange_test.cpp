@@ -12,7 +12,7 @@
 #include "kernels/backend.h"
 #include "tests/comm/codec_ranks.h"
 
-namespace lockstep {
+namespace lockstep::codec_exchange_test {
 namespace {
 
 constexpr int kSteps = 5;
@@ -152,4 +152,4 @@ TEST_P(CodecOnGpus, ReplayedStepsHaveTheBitsOfTheCpu) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::codec_exchange_test

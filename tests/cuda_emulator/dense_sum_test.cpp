@@ -13,7 +13,7 @@
 #include "kernels/backend.h"
 #include "tests/comm/codec_ranks.h"
 
-namespace lockstep {
+namespace lockstep::dense_sum_test {
 namespace {
 
 constexpr int kRanks = 12;
@@ -118,4 +118,4 @@ TEST(DenseSum, SumsOfMicroBatchesOverManyGpusAreRoundedTwice) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::dense_sum_test

@@ -12,7 +12,7 @@
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/train/grays.h"
 
-namespace lockstep {
+namespace lockstep::evaluation_test {
 namespace {
 
 constexpr int kRanks = 2;
@@ -68,4 +68,4 @@ TEST(Evaluation, AveragesStatisticsAfterASkippedStepRestoredThem) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::evaluation_test

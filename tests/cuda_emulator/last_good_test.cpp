@@ -20,7 +20,7 @@
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
-namespace lockstep {
+namespace lockstep::last_good_test {
 namespace {
 
 constexpr Device kDevice{.kind = DeviceKind::cuda, .index = 0};
@@ -154,4 +154,4 @@ TEST(LastGood, IncludesTheNextStepIfTheLossScaleIsAtItsMinimum) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::last_good_test

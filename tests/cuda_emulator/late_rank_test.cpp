@@ -17,7 +17,7 @@
 #include "tests/comm/thread_ranks.h"
 #include "tests/message_of.h"
 
-namespace lockstep {
+namespace lockstep::late_rank_test {
 namespace {
 
 // The reason with which rank 0 ends the job when rank 1 does not join the collectives of `work`.
@@ -127,4 +127,4 @@ TEST(LateRank, EndsTheJobWhileNcclMakesAWindow) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::late_rank_test

@@ -18,7 +18,7 @@
 #include "tests/cuda_emulator/runtime/runtime.h"
 #include "tests/temporary_folder.h"
 
-namespace lockstep {
+namespace lockstep::network_test {
 namespace {
 
 using emulator::HeldBack;
@@ -244,4 +244,4 @@ TEST_F(NetworkOnADevice, NotifiesTheObserverAfterALayerHasRun) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::network_test

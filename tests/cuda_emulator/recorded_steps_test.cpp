@@ -19,7 +19,7 @@
 #include "tests/launch/train/grays.h"
 #include "tests/message_of.h"
 
-namespace lockstep {
+namespace lockstep::recorded_steps_test {
 namespace {
 
 constexpr int kRanks = 2;
@@ -217,4 +217,4 @@ TEST(RecordedSteps, AreReportedAfterTheDeviceHasFinishedThem) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::recorded_steps_test

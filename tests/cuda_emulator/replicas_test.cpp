@@ -12,7 +12,7 @@
 #include "models/network.h"
 #include "tests/comm/thread_ranks.h"
 
-namespace lockstep {
+namespace lockstep::replicas_test {
 namespace {
 
 std::vector<float> values_of(Network& network) {
@@ -46,4 +46,4 @@ TEST(BroadcastState, IsCompleteOnEveryGpuWhenItReturns) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::replicas_test

@@ -16,7 +16,7 @@
 #include "tests/launch/train/grays.h"
 #include "tests/message_of.h"
 
-namespace lockstep {
+namespace lockstep::sync_batch_norm_test {
 namespace {
 
 constexpr std::int64_t kGlobalBatch = 12, kSide = 4, kSteps = 6;
@@ -156,4 +156,4 @@ TEST(SyncBatchNorm, EveryRankReportsDifferingCallsOfLayers) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::sync_batch_norm_test

@@ -22,6 +22,7 @@
 #include "tests/comm/mpi_world.h"
 #include "tests/data/idx_files.h"
 #include "tests/peers/golden_formulas.h"
+#include "tests/source_folder.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +31,7 @@ namespace {
 constexpr std::uint64_t kSketchSeed = 3;
 constexpr std::uint32_t kSketchElements = 512;
 
-struct Mode {
+struct TrainingMode {
   const char* name;
   const char* choose;  // kernels.choose
   const char* precision;
@@ -47,35 +48,35 @@ constexpr double kFp32 = 0x1p-24, kBf16 = 0x1p-8;
 // of its ReLU changes the gradient discontinuously: in such small networks and batches by up to the share
 // kKink, and later losses by up to kAfterKink.
 constexpr double kKink = 1e-2, kAfterKink = 2e-3;
-constexpr Mode kDirect{.name = "direct",
-                       .choose = "direct",
-                       .precision = "fp32",
-                       .column = 0,
-                       .factor = 10,
-                       .floor = kKink,
-                       .undecided = 0.1,
-                       .first_loss = 1000 * kFp32,
-                       .loss_tolerance = kAfterKink};
-constexpr Mode kTime = [] {
-  Mode mode = kDirect;
+constexpr TrainingMode kDirect{.name = "direct",
+                               .choose = "direct",
+                               .precision = "fp32",
+                               .column = 0,
+                               .factor = 10,
+                               .floor = kKink,
+                               .undecided = 0.1,
+                               .first_loss = 1000 * kFp32,
+                               .loss_tolerance = kAfterKink};
+constexpr TrainingMode kTime = [] {
+  TrainingMode mode = kDirect;
   mode.name = mode.choose = "time";
   return mode;
 }();
-constexpr Mode kInBf16{.name = "bf16",
-                       .choose = "direct",
-                       .precision = "bf16",
-                       .column = 1,
-                       .factor = 2,
-                       .floor = kKink,
-                       .undecided = 0.3,
-                       .first_loss = 2 * kBf16,
-                       .loss_tolerance = 2 * kBf16};
+constexpr TrainingMode kInBf16{.name = "bf16",
+                               .choose = "direct",
+                               .precision = "bf16",
+                               .column = 1,
+                               .factor = 2,
+                               .floor = kKink,
+                               .undecided = 0.3,
+                               .first_loss = 2 * kBf16,
+                               .loss_tolerance = 2 * kBf16};
 
-void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
+void PrintTo(const TrainingMode& mode, std::ostream* out) { *out << mode.name; }
 
 struct Golden {
   explicit Golden(const std::string& name)
-      : reader(std::string(LOCKSTEP_SOURCE_DIR "/tests/peers/golden/") + name + ".safetensors"),
+      : reader(source_folder() + "/tests/peers/golden/" + name + ".safetensors"),
         shape(nlohmann::json::parse(reader.metadata().at("case"))) {}
 
   std::vector<float> read(const std::string& name) {
@@ -137,7 +138,7 @@ struct Trained {
   std::vector<StateSnapshot::Entry> state;
 };
 
-Trained train(const Golden& golden, const Mode& mode) {
+Trained train(const Golden& golden, const TrainingMode& mode) {
   World& world = test_world();
   const TemporaryFolder folder;
   for (const char* split : {"train", "t10k"}) write_samples(folder, golden, split);
@@ -180,8 +181,8 @@ Trained train(const Golden& golden, const Mode& mode) {
 }
 
 // trained: the losses are computed after their step, otherwise before it.
-void expect_losses(const std::vector<double>& ours, const std::vector<float>& golden, const Mode& mode,
-                   bool trained) {
+void expect_losses(const std::vector<double>& ours, const std::vector<float>& golden,
+                   const TrainingMode& mode, bool trained) {
   ASSERT_FALSE(ours.empty());
   ASSERT_EQ(golden.size(), 3 * ours.size());
   for (std::size_t step = 0; step < ours.size(); ++step) {
@@ -194,7 +195,8 @@ void expect_losses(const std::vector<double>& ours, const std::vector<float>& go
 }
 
 // Prints the tensor whose error is closest to its bound.
-void expect_changes(const std::vector<StateSnapshot::Entry>& state, Golden& golden, const Mode& mode) {
+void expect_changes(const std::vector<StateSnapshot::Entry>& state, Golden& golden,
+                    const TrainingMode& mode) {
   EXPECT_EQ(2 * state.size() + 2, golden.reader.entries().size());
   std::size_t decided = 0;
   double worst = 0;
@@ -215,7 +217,7 @@ void expect_changes(const std::vector<StateSnapshot::Entry>& state, Golden& gold
   fmt::print("compared {} of {} tensors; closest to its bound: {}\n", decided, state.size(), worst_name);
 }
 
-class GoldenTest : public testing::TestWithParam<std::tuple<const char*, Mode>> {};
+class GoldenTest : public testing::TestWithParam<std::tuple<const char*, TrainingMode>> {};
 
 TEST_P(GoldenTest, TrainingMatchesPyTorch) {
   on_every_rank([] {

@@ -24,6 +24,7 @@
 #include "core/files/safetensors.h"
 #include "core/random.h"
 #include "tests/kernels/planned_memory.h"
+#include "tests/source_folder.h"
 
 namespace lockstep {
 namespace {
@@ -104,7 +105,7 @@ class KernelGolden {
  private:
   static std::string folder() {
     const char* other = std::getenv("LOCKSTEP_KERNEL_GOLDEN");
-    return other == nullptr ? LOCKSTEP_SOURCE_DIR "/tests/peers/golden/kernels" : other;
+    return other == nullptr ? source_folder() + "/tests/peers/golden/kernels" : other;
   }
   Values read(const std::string& name) {
     const SafetensorsEntry* entry = reader_.find(fmt::format("{}.{}", case_, name));

@@ -18,6 +18,7 @@
 #include "models/network_state.h"
 #include "models/networks/networks.h"
 #include "tests/peers/golden_formulas.h"
+#include "tests/source_folder.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -66,7 +67,7 @@ void write_state_dict(const std::filesystem::path& path, const StateDict& state,
 class TorchvisionTest : public testing::TestWithParam<TorchvisionNetwork> {};
 
 TEST_P(TorchvisionTest, LogitsMatchTorchvision) {
-  SafetensorsReader golden(LOCKSTEP_SOURCE_DIR "/tests/peers/golden/torchvision_logits.safetensors");
+  SafetensorsReader golden(source_folder() + "/tests/peers/golden/torchvision_logits.safetensors");
   const auto& [name, prefix] = GetParam();
   const auto shape = nlohmann::json::parse(golden.metadata().at("case"));
   const std::int64_t batch = shape.at("batch"), size = shape.at("image"), channels = shape.at("channels");

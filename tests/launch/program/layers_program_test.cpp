@@ -11,6 +11,7 @@
 #include "tests/launch/program/program.h"
 #include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
+#include "tests/source_folder.h"
 
 namespace lockstep {
 namespace {
@@ -222,7 +223,7 @@ TEST(Layers, CommandsReadThem) {
 // the golden files (tests/peers/make_dense_binary.py).
 TEST(Layers, PresetDenseBinaryFollowsPyTorch) {
   const Workplace workplace("dense_binary");
-  const std::filesystem::path golden = LOCKSTEP_PEER_GOLDEN "/dense_binary";
+  const std::filesystem::path golden = source_folder() + "/tests/peers/golden/dense_binary";
   const ProgramResult result = run_shell(
       command_on("train", "dense_binary",
                  fmt::format("--set run.dir={} --set world.device=cpu --set run.measure_peak=false --init {}",

@@ -19,6 +19,7 @@
 #include "tests/launch/program/trace_check.h"
 #include "tests/matches_in.h"
 #include "tests/message_of.h"
+#include "tests/source_folder.h"
 
 namespace lockstep {
 namespace {
@@ -29,7 +30,7 @@ constexpr int kCannotMakeNodes = 77;
 ProgramResult run_nodes(const std::string& rate, int nodes, const std::string& ranks,
                         const std::string& command) {
   return run_shell(
-      fmt::format("{}/tests/nodes.sh {} {} {} {}", LOCKSTEP_SOURCE_DIR, rate, nodes, ranks, command));
+      fmt::format("{}/tests/nodes.sh {} {} {} {}", source_folder(), rate, nodes, ranks, command));
 }
 
 // Skips the test and prints the reason.
@@ -276,7 +277,7 @@ TEST(Nodes, EndTheirRanksOnSigterm) {
                   "kill -TERM $script; wait $script; code=$?\n"
                   "while grep -sqzx '1000[.]{2}' /proc/[0-9]*/cmdline; do sleep 0.05; done\n"
                   "(exit $code)",
-                  LOCKSTEP_SOURCE_DIR, started, getpid()));
+                  source_folder(), started, getpid()));
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.output;
 }
@@ -288,7 +289,7 @@ TEST(Nodes, AreLimitedToTheirCores) {
       run_shell(fmt::format("export LOCKSTEP_NODES_CORES=0.3; {}/tests/nodes.sh none 1 1 "
                             R"(bash -c 'begin=$(date +%s.%N); timeout 1 bash -c "while :; do :; done"; )"
                             R"(echo; echo from $begin to $(date +%s.%N); times')",
-                            LOCKSTEP_SOURCE_DIR));
+                            source_folder()));
   REQUIRE_NODES(result);
   ASSERT_EQ(result.exit_code, 0) << result.output;
   double begin = 0, end = 0;
@@ -307,7 +308,7 @@ TEST(Nodes, AreLimitedToTheirCores) {
 }
 
 TEST(Nodes, RefuseInvalidArguments) {
-  const std::string script = LOCKSTEP_SOURCE_DIR "/tests/nodes.sh ";
+  const std::string script = source_folder() + "/tests/nodes.sh ";
   for (const auto& [command, line] :
        {std::pair{script + "fast 2 1 true", "nodes.sh: .*RATE.*\"fast\""},
         std::pair{script + "none 0 1 true", "nodes.sh: .*NODES.*\"0\""},

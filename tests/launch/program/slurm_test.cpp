@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "tests/launch/program/program.h"
 #include "tests/launch/program/run_json.h"
+#include "tests/source_folder.h"
 
 namespace lockstep {
 namespace {
@@ -22,7 +23,7 @@ constexpr int kNoSlurm = 77;
   if ((result).exit_code == kNoSlurm) GTEST_SKIP() << (result).output
 
 ProgramResult run_slurm(const std::string& command) {
-  return run_shell(fmt::format("{}/tests/slurm.sh 2 {}", LOCKSTEP_SOURCE_DIR, command));
+  return run_shell(fmt::format("{}/tests/slurm.sh 2 {}", source_folder(), command));
 }
 
 // Submits a job with the template on the only node. `arguments` follow "lockstep train".
@@ -30,7 +31,7 @@ std::string submit(const Workplace& workplace, const std::string& arguments) {
   return fmt::format(
       "job=$(LOCKSTEP={} sbatch --parsable --nodes=1 --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 "
       "--output={} {}/launch/slurm/train.sbatch {})\n",
-      program("lockstep"), workplace.path("log").string(), LOCKSTEP_SOURCE_DIR, arguments);
+      program("lockstep"), workplace.path("log").string(), source_folder(), arguments);
 }
 
 std::string arguments_of(const std::string& train) { return train.substr(train.find(" train ") + 7); }

@@ -13,6 +13,7 @@
 #include "launch/program/config/config.h"
 #include "launch/program/version.h"
 #include "tests/message_of.h"
+#include "tests/source_folder.h"
 
 namespace lockstep {
 namespace {
@@ -148,7 +149,7 @@ TEST(CommandLine, HelpOfEachCommandHasAnExampleAndFitsATerminal) {
 
 // launch/configuration.md equals the program's output.
 TEST(CommandLine, ConfigurationPageMatchesTheProgram) {
-  EXPECT_EQ(file_text(LOCKSTEP_SOURCE_DIR "/launch/configuration.md"), parse({"keys", "--markdown"}).text)
+  EXPECT_EQ(file_text(source_folder() + "/launch/configuration.md"), parse({"keys", "--markdown"}).text)
       << "regenerate it: build/cpu/bin/lockstep keys --markdown > launch/configuration.md";
 }
 

@@ -10,6 +10,7 @@
 #include "launch/program/plan/gpus/gpu_runs.h"
 #include "models/network.h"
 #include "tests/message_of.h"
+#include "tests/source_folder.h"
 
 namespace lockstep {
 namespace {
@@ -44,7 +45,7 @@ GpuWork small_work(std::size_t bytes) {
 }
 
 Json result_file(std::string_view name) {
-  std::ifstream file(std::string(LOCKSTEP_SOURCE_DIR "/benchmarks/results/").append(name));
+  std::ifstream file(source_folder() + "/benchmarks/results/" + std::string(name));
   return Json::parse(file);
 }
 

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/files/file_text.h"
 #include "tests/message_of.h"
+#include "tests/source_folder.h"
 
 namespace lockstep {
 namespace {
@@ -53,7 +54,7 @@ TEST(GpuTable, UnknownNameListsAllAndSuggestsTheNearest) {
 
 // The default build decides on which GPUs the kernels run.
 TEST(GpuTable, LowestCapabilityIsThatOfTheBuild) {
-  const std::string text = file_text(LOCKSTEP_SOURCE_DIR "/CMakeLists.txt");
+  const std::string text = file_text(source_folder() + "/CMakeLists.txt");
   std::smatch lowest;
   ASSERT_TRUE(std::regex_search(text, lowest, std::regex("CMAKE_CUDA_ARCHITECTURES ([0-9]+)([0-9]) ")));
   EXPECT_EQ(lowest[1], fmt::format("{}", kLowestBuilt.major));
