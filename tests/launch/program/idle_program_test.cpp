@@ -88,8 +88,8 @@ TEST(IdleProgram, RanksThatShareACoreAreAllocation) {
                           : std::vector<std::string>{"4 threads", "4 ranks", "1 rank"});
 }
 
-// Large images for a small network. Some schedulers keep the rank and its loader on one core for a whole
-// training; then the cause is "allocation".
+// Large images for a small network. The rank and its loader share a core: with two, some schedulers still
+// keep both on one, and the cause is "allocation".
 TEST(IdleProgram, SlowImageDecodingIsData) {
   NEEDS_QUIET_CORES();
   const TemporaryFolder folder;
@@ -101,10 +101,11 @@ TEST(IdleProgram, SlowImageDecodingIsData) {
   for (const std::string& setting :
        with({"data.path=" + folder.path().string(), "run.dir=" + (folder.path() / "run").string(),
              "data.resize=32", "data.loader=stream", "data.loader_threads=1", "model.name=mlp",
-             "train.precision=fp32", "train.batch=4", "train.threads=1", "train.epochs=20",
-             "optimizer.learning_rate=0.0001"}))
+             "model.mlp.width=4", "train.precision=fp32", "train.batch=4", "train.threads=1",
+             "train.epochs=20", "optimizer.learning_rate=0.0001", "run.busy_below=1"}))
     command += " --set '" + setting + "'";
-  const Json event = event_of(run_shell(command + " 2>&1"), folder.path() / "run", "data");
+  const Json event =
+      event_of(run_shell("taskset -c 0 " + command + " 2>&1"), folder.path() / "run", "data", 1);
   EXPECT_EQ(event["key"], "data.loader");
   EXPECT_EQ(event["value"], "preload");
 }
