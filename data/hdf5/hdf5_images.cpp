@@ -74,6 +74,7 @@ class Hdf5Reader {
   const std::vector<std::int32_t>& labels() const { return labels_; }
   bool is_scaled() const { return facts_.largest == 1; }
   bool is_guessed() const { return facts_.guessed == 1; }
+  const Hdf5Facts& facts() const { return facts_; }
 
   void read(std::int64_t index, std::span<std::uint8_t> image) const {
     const std::lock_guard lock(mutex_);
@@ -264,8 +265,27 @@ Hdf5Files hdf5_files_of(const DatasetOptions& options, Split split) {
   return files;
 }
 
+// Logs the word of the test images if the file has images of several.
+void tell_test_split(const Hdf5Reader& reader, const std::vector<std::string>& words) {
+  const std::int64_t used = reader.facts().word, other = reader.facts().other_word;
+  if (std::min(used, other) < 0 || std::max(used, other) >= std::ssize(words)) return;
+  const std::string& used_word = words[static_cast<std::size_t>(used)];
+  const std::string& other_word = words[static_cast<std::size_t>(other)];
+  if (other < used) {
+    log::shared_warning(
+        "{}: the images of {} have no labels; {} is used for testing instead (data.test_split sets this)",
+        reader.path(), other_word, used_word);
+  } else {
+    log::info("{}: {} is used for testing, not {} (data.test_split sets this)", reader.path(), used_word,
+              other_word);
+  }
+}
+
 std::unique_ptr<Hdf5Reader> reader_of(const DatasetOptions& options, Split split) {
-  return std::make_unique<Hdf5Reader>(hdf5_files_of(options, split), options.hdf5);
+  const Hdf5Files files = hdf5_files_of(options, split);
+  auto reader = std::make_unique<Hdf5Reader>(files, options.hdf5);
+  if (split == Split::test && options.test_split == "auto") tell_test_split(*reader, files.words);
+  return reader;
 }
 
 }  // namespace

@@ -178,38 +178,57 @@ bool has(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+// A word of the split. needed: an array of unknown name must contain it; otherwise it may also have no word.
+struct SplitWord {
+  std::string text;
+  bool needed = true;
+};
+
 // Rank of a name, 0 is best; none if it does not match. usual: names in order of preference.
 std::optional<std::size_t> rank_of(const std::string& name, const std::vector<std::string>& usual,
-                                   const Request& request) {
-  std::size_t of_split = request.words.size();
+                                   const Request& request, const SplitWord& word) {
+  bool is_wanted = false, is_of_split = false;
   std::vector<std::string> rest;
-  for (const std::string& word : words_in(name)) {
-    const auto own = std::find(request.words.begin(), request.words.end(), word);
-    if (own != request.words.end()) {
-      of_split = static_cast<std::size_t>(own - request.words.begin());
-    } else if (has(request.others, word)) {
+  for (const std::string& each : words_in(name)) {
+    if (has(request.words, each)) {
+      is_of_split = true;
+      is_wanted = is_wanted || each == word.text;
+    } else if (has(request.others, each)) {
       return std::nullopt;
     } else {
-      rest.push_back(word);
+      rest.push_back(each);
     }
   }
-  if (request.shared && of_split == request.words.size()) return std::nullopt;
+  if (!is_wanted && (word.needed || is_of_split)) return std::nullopt;
   // "train_set_x", "data/train/x"
   while (rest.size() > 1 && (rest.front() == "set" || rest.front() == "data")) rest.erase(rest.begin());
   if (rest.size() > 1 && rest.back() == "set") rest.pop_back();
   const auto found = rest.size() == 1 ? std::find(usual.begin(), usual.end(), rest[0]) : usual.end();
   if (found == usual.end()) return std::nullopt;
-  return of_split * usual.size() + static_cast<std::size_t>(found - usual.begin());
+  return (is_wanted ? 0 : usual.size()) + static_cast<std::size_t>(found - usual.begin());
 }
+
+struct OpenFile {
+  Handle handle;
+  std::vector<std::string> arrays;
+};
 
 struct Place {
   hid_t file;
   std::string array;
+  bool operator==(const Place&) const = default;
 };
 
-// Finds the array named by `wanted`, or, for "auto", the one with the best rank.
-Place place_of(const std::vector<Handle>& files, const std::string& wanted,
-               const std::vector<std::string>& usual, const Request& request, const char* key) {
+// An array to find: by its name, or, if that is "auto", by its usual names in order of preference.
+struct Wanted {
+  std::string name;
+  std::vector<std::string> usual;
+  const char* key;  // that sets the name
+};
+
+// Finds the array that is named for the word of the split, or, for "auto", the one with the best rank.
+std::optional<Place> place_of(const std::vector<OpenFile>& files, const Wanted& wanted,
+                              const Request& request, const SplitWord& word) {
   std::optional<std::size_t> best;
   Place found{};
   bool twice = false;
@@ -219,31 +238,83 @@ Place place_of(const std::vector<Handle>& files, const std::string& wanted,
     best = rank;
     found = {file, name};
   };
-  std::string there;
-  for (const Handle& file : files) {
-    for (const std::string& name : arrays_in(file.id())) {
-      there += (there.empty() ? "" : ", ") + name;
-      const auto rank = wanted == "auto" ? rank_of(name, usual, request) : std::nullopt;
-      if (rank) offer(file.id(), name, *rank);
+  constexpr std::string_view kSplit = "{split}";
+  std::string named = wanted.name;
+  if (const std::size_t at = named.find(kSplit); at != std::string::npos)
+    named.replace(at, kSplit.size(), word.text);
+  for (const OpenFile& file : files) {
+    if (wanted.name != "auto") {
+      if (H5Lexists(file.handle.id(), named.c_str(), H5P_DEFAULT) > 0) offer(file.handle.id(), named, 0);
+      continue;
     }
-    if (wanted == "auto") continue;
-    constexpr std::string_view kSplit = "{split}";
-    const std::size_t at = wanted.find(kSplit);
-    for (std::size_t i = 0; i < (at == std::string::npos ? 1 : request.words.size()); ++i) {
-      std::string name = wanted;
-      if (at != std::string::npos) name.replace(at, kSplit.size(), request.words[i]);
-      if (H5Lexists(file.id(), name.c_str(), H5P_DEFAULT) > 0) offer(file.id(), name, i);
-    }
+    for (const std::string& name : file.arrays)
+      if (const auto rank = rank_of(name, wanted.usual, request, word)) offer(file.handle.id(), name, *rank);
   }
   if (twice)
     fail("two files have an array \"" + found.array + "\"; only one file of images per split is allowed");
-  if (best) return found;
+  if (!best) return std::nullopt;
+  return found;
+}
+
+[[noreturn]] void fail_missing(const std::vector<OpenFile>& files, const Wanted& wanted,
+                               const Request& request) {
+  std::string there;
+  for (const OpenFile& file : files)
+    for (const std::string& name : file.arrays) there += (there.empty() ? "" : ", ") + name;
   fail("it has " + (there.empty() ? "no arrays" : "the arrays " + there) + "; " +
-       (wanted == "auto" ? "none has a usual name (" + usual[0] + ", " + usual[1] + ", ...)" +
-                               (request.shared ? ", combined with a word of the split" : "") +
-                               "; name the array with " + key
-                         : std::string(key) + " = \"" + wanted +
-                               "\" is not among them; {split} is replaced by a word of the split"));
+       (wanted.name == "auto" ? "none has a usual name (" + wanted.usual[0] + ", " + wanted.usual[1] +
+                                    ", ...)" + (request.shared ? ", combined with a word of the split" : "") +
+                                    "; name the array with " + wanted.key
+                              : std::string(wanted.key) + " = \"" + wanted.name +
+                                    "\" is not among them; {split} is replaced by a word of the split"));
+}
+
+// The arrays of a split. word, other_word: as in Hdf5Facts.
+struct Arrays {
+  Place images, labels;
+  std::int64_t word = -1, other_word = -1;
+};
+
+// The first word of the split with other images; -1: none.
+std::int64_t word_of_others(const std::vector<OpenFile>& files, const Wanted& images, const Request& request,
+                            const Place& used) {
+  for (std::size_t i = 0; i < request.words.size(); ++i) {
+    const auto place = place_of(files, images, request, {.text = request.words[i]});
+    if (place && *place != used) return static_cast<std::int64_t>(i);
+  }
+  return -1;
+}
+
+// Finds the images and the labels of the first word of the split that has both. If the files hold only this
+// split, their names may also have no word, or different words.
+Arrays arrays_of(const std::vector<OpenFile>& files, const Request& request) {
+  const Wanted images{
+      .name = request.images, .usual = {"images", "image", "x", "img", "data"}, .key = "data.hdf5.images"};
+  const Wanted labels{.name = request.labels,
+                      .usual = {"labels", "label", "y", "targets", "target"},
+                      .key = "data.hdf5.labels"};
+  std::optional<Place> some_images, some_labels;
+  for (const bool needed : {true, false}) {
+    if (!needed && request.shared) break;
+    for (std::size_t i = 0; i < request.words.size(); ++i) {
+      const SplitWord word{.text = request.words[i], .needed = needed};
+      const std::optional<Place> found_images = place_of(files, images, request, word);
+      const std::optional<Place> found_labels = place_of(files, labels, request, word);
+      if (found_images && found_labels)
+        return {.images = *found_images,
+                .labels = *found_labels,
+                .word = static_cast<std::int64_t>(i),
+                .other_word = request.shared ? word_of_others(files, images, request, *found_images) : -1};
+      if (!some_images) some_images = found_images;
+      if (!some_labels) some_labels = found_labels;
+    }
+  }
+  if (!some_images) fail_missing(files, images, request);
+  if (!some_labels) fail_missing(files, labels, request);
+  if (!request.shared) return {.images = *some_images, .labels = *some_labels};
+  fail("\"" + some_images->array + "\" and \"" + some_labels->array +
+       "\" have different words of the split; rename them so that the images and the labels of a split have "
+       "the same word");
 }
 
 // Another program has a file open for writing.
@@ -287,9 +358,11 @@ bool are_channels(hsize_t side) { return side == 1 || side == 3 || side == 4; }
 struct Images {
   Images(const std::vector<const char*>& paths, const Request& request)
       : files(open_files(paths)),
-        images(numbers(request.images, {"images", "image", "x", "img", "data"}, request, "data.hdf5.images")),
-        labels(numbers(request.labels, {"labels", "label", "y", "targets", "target"}, request,
-                       "data.hdf5.labels")) {
+        arrays(arrays_of(files, request)),
+        images(arrays.images.file, arrays.images.array),
+        labels(arrays.labels.file, arrays.labels.array) {
+    facts.word = arrays.word;
+    facts.other_word = arrays.other_word;
     find_shape();
     hsize_t count = 1;
     for (const hsize_t side : labels.shape()) count *= side;
@@ -330,12 +403,19 @@ struct Images {
 
   // Floating-point pixels are from 0 to 1 or from 0 to 255, which is guessed from at most 16 samples;
   // integers are from 0 to 255. A largest value just above 1 is probably of pixels from 0 to 1 that were
-  // resampled, which would become black.
+  // resampled, which would become black. Fails only if none of the samples can be read.
   void find_largest() {
-    constexpr std::int64_t kLooked = 16;
+    const std::int64_t looked = std::min<std::int64_t>(16, facts.samples);
     float most = 0;
-    for (std::int64_t i = 0; i < std::min(kLooked, facts.samples); ++i) {
-      read_numbers(i * (facts.samples - 1) / std::max<std::int64_t>(std::min(kLooked, facts.samples) - 1, 1));
+    bool any = false;
+    for (std::int64_t i = 0; i < looked; ++i) {
+      try {
+        read_numbers(i * (facts.samples - 1) / std::max<std::int64_t>(looked - 1, 1));
+      } catch (const std::runtime_error&) {  // reported when the sample is read
+        if (i + 1 == looked && !any) throw;
+        continue;
+      }
+      any = true;
       most = std::max(most, *std::max_element(wide.begin(), wide.end()));
     }
     if (most > 1 && most < 2 && images.has_type(H5T_FLOAT))
@@ -388,20 +468,20 @@ struct Images {
     return whole;
   }
 
-  std::vector<Handle> files;
+  std::vector<OpenFile> files;
+  Arrays arrays;
   Numbers images, labels;
   Hdf5Facts facts;
 
  private:
-  static std::vector<Handle> open_files(const std::vector<const char*>& paths) {
-    std::vector<Handle> opened;
-    for (const char* path : paths) opened.push_back(open_file(path));
+  static std::vector<OpenFile> open_files(const std::vector<const char*>& paths) {
+    std::vector<OpenFile> opened;
+    for (const char* path : paths) {
+      Handle file = open_file(path);
+      std::vector<std::string> names = arrays_in(file.id());
+      opened.push_back({.handle = std::move(file), .arrays = std::move(names)});
+    }
     return opened;
-  }
-  Numbers numbers(const std::string& wanted, const std::vector<std::string>& usual, const Request& request,
-                  const char* key) const {
-    const Place place = place_of(files, wanted, usual, request, key);
-    return {place.file, place.array};
   }
 
   bool are_bytes = false, channels_first = false;

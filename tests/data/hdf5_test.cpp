@@ -257,6 +257,12 @@ TEST(Hdf5, NamesMayContainTheSplit) {
   }
   {
     const TemporaryFolder folder;
+    put(Writer(folder.path() / "train.h5"), "train_x", "training_y");
+    put(Writer(folder.path() / "val.h5"), "val_x", "validation_y");
+    expect_both(folder);
+  }
+  {
+    const TemporaryFolder folder;
     put(Writer(folder.path() / "split_train_x.h5"), "x", "");
     put(Writer(folder.path() / "split_train_y.h5"), "", "y");
     put(Writer(folder.path() / "split_valid_x.h5"), "x", "");
@@ -275,6 +281,45 @@ TEST(Hdf5, NamesMayContainTheSplit) {
   put(Writer(other.path() / "data.h5"), "images", "labels");
   expect_parts(message_of<DataError>([&] { open_dataset(options_of(other), Split::test); }),
                {"images, labels", "split", "data.hdf5.images"});
+}
+
+// Competitions provide unlabelled test images beside labelled ones for validation.
+TEST(Hdf5, TestImagesAndLabelsHaveTheSameWord) {
+  const std::vector<std::int64_t> labels = {1, 0};
+  for (const bool in_groups : {false, true}) {
+    for (const bool are_labelled : {false, true}) {
+      const TemporaryFolder folder;
+      {
+        const Writer file(folder.path() / "data.h5");
+        for (const std::string split : {"train", "test", "val"}) {
+          const std::uint8_t pixel = split == "test" ? 1 : 2;
+          const std::string images = in_groups ? split + "/pictures" : "X_" + split;
+          file.put(images.c_str(), {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, pixel));
+          if (split == "test" && !are_labelled) continue;
+          file.put((in_groups ? split + "/kinds" : "y_" + split).c_str(), {2}, H5T_NATIVE_INT64, labels);
+        }
+      }
+      DatasetOptions options = options_of(folder);
+      if (in_groups) options.hdf5 = {.images = "{split}/pictures", .labels = "{split}/kinds"};
+      testing::internal::CaptureStderr();
+      const auto test = open_dataset(options, Split::test);
+      const std::string told = testing::internal::GetCapturedStderr();
+      expect_parts(told, {"data.h5", "val", "test", "data.test_split"});
+      EXPECT_EQ(told.find("warning") == std::string::npos, are_labelled) << told;
+      Bytes image(15);
+      test->read(0, image);
+      EXPECT_EQ(image, Bytes(15, are_labelled ? std::uint8_t{1} : std::uint8_t{2}));
+    }
+  }
+  const TemporaryFolder folder;
+  {
+    const Writer file(folder.path() / "data.h5");
+    for (const char* images : {"X_train", "X_test"})
+      file.put(images, {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, 9));
+    for (const char* names : {"y_train", "y_val"}) file.put(names, {2}, H5T_NATIVE_INT64, labels);
+  }
+  expect_parts(message_of<DataError>([&] { open_dataset(options_of(folder), Split::test); }),
+               {"data.h5", "X_test", "y_val"});
 }
 
 TEST(Hdf5, NamesMayBeSetForBothSplits) {
@@ -321,6 +366,27 @@ TEST(Hdf5, FloatingPointAndWideNumbersAreReadAsBytes) {
   Bytes image(15);
   const auto dataset = open_dataset(options_of(folder), Split::train);
   expect_match(message_of<DataError>([&] { dataset->read(0, image); }), R"("images"\D+0\D+256\b)");
+}
+
+// Opening a dataset and comparing it between ranks read some samples, the first among them.
+TEST(Hdf5, ADamagedSampleIsAnErrorOnlyWhenItIsRead) {
+  const TemporaryFolder folder;
+  {
+    const Writer train(folder.path() / "train.h5");
+    train.put("images", {4, 3, 5}, H5T_NATIVE_FLOAT, std::vector<float>(60, 255), true);
+    train.put("labels", {4}, H5T_NATIVE_INT64, std::vector<std::int64_t>{0, 1, 0, 1});
+    const hid_t images = H5Dopen2(train.id(), "images", H5P_DEFAULT);
+    const hsize_t first_chunk[] = {0, 0, 0};
+    const Bytes damage(8, 255);
+    EXPECT_GE(H5Dwrite_chunk(images, H5P_DEFAULT, 0, first_chunk, damage.size(), damage.data()), 0);
+    H5Dclose(images);
+  }
+  const auto dataset = open_dataset(options_of(folder), Split::train);
+  EXPECT_NO_THROW(dataset->fingerprint());
+  Bytes image(15);
+  expect_match(message_of<DataError>([&] { dataset->read(0, image); }), R"("images"\D+0\b)");
+  EXPECT_EQ(dataset->read(3, image), 1);
+  EXPECT_EQ(image, Bytes(15, 255));
 }
 
 void write_floats(const TemporaryFolder& folder, const std::string& name, float largest) {
