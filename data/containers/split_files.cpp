@@ -2,6 +2,9 @@
 #include "data/containers/split_files.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <system_error>
@@ -23,13 +26,54 @@ bool all_digits(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// "-00003-of-01024"
-bool ends_as_shard(std::string_view name) {
+// The parts of a name such as "train-00003-of-01024.tfrecord".
+struct NumberedName {
+  std::string_view front;   // "train"
+  std::string_view number;  // "00003"
+  std::string_view count;   // "01024"
+  std::string_view ending;  // ".tfrecord"
+};
+
+// Returns none if the name has no number of this form.
+std::optional<NumberedName> numbered_name(std::string_view name) {
   const std::size_t of = name.rfind("-of-");
-  if (of == std::string_view::npos || !all_digits(name.substr(of + 4))) return false;
-  const std::string_view front = name.substr(0, of);
-  const std::size_t dash = front.rfind('-');
-  return dash != std::string_view::npos && all_digits(front.substr(dash + 1));
+  if (of == std::string_view::npos) return std::nullopt;
+  const std::string_view before = name.substr(0, of), rest = name.substr(of + 4);
+  const std::size_t dash = before.rfind('-');
+  const std::string_view count = rest.substr(0, rest.find_first_not_of("0123456789"));
+  if (dash == std::string_view::npos || !all_digits(before.substr(dash + 1)) || count.empty())
+    return std::nullopt;
+  return NumberedName{.front = before.substr(0, dash),
+                      .number = before.substr(dash + 1),
+                      .count = count,
+                      .ending = rest.substr(count.size())};
+}
+
+bool ends_as_shard(std::string_view name) {
+  const std::optional<NumberedName> numbered = numbered_name(name);
+  return numbered && numbered->ending.empty();
+}
+
+// Warns if fewer shards exist than their names count.
+void warn_of_missing_shards(const fs::path& folder, const std::vector<fs::path>& files) {
+  struct Shards {
+    std::size_t count = 0;
+    std::set<std::string> found;  // numbers
+  };
+  std::map<std::string, Shards> sets;  // by name, with * as the number
+  for (const fs::path& path : files) {
+    const std::string name = path.filename().string();
+    const std::optional<NumberedName> numbered = numbered_name(name);
+    if (!numbered) continue;
+    Shards& shards = sets[fmt::format("{}-*-of-{}", numbered->front, numbered->count)];
+    shards.count = number_from<std::size_t>(numbered->count).value_or(0);
+    shards.found.emplace(numbered->number);
+  }
+  for (const auto& [name, shards] : sets) {
+    if (shards.found.size() >= shards.count) continue;
+    log::shared_warning("{}: {} of the {} shards exist; copy the missing files there to use all samples",
+                        (folder / name).string(), shards.found.size(), shards.count);
+  }
 }
 
 // True for copies, unfinished files and files about another file. It lists endings, because the name of a
@@ -49,6 +93,7 @@ struct MarkedFiles {
   std::vector<std::string> skipped;
 
   MarkedFiles(const fs::path& folder, const SplitNames& names) {
+    std::vector<fs::path> found;
     std::error_code error;
     fs::directory_iterator entry(folder, error);
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
@@ -61,11 +106,22 @@ struct MarkedFiles {
       if (is_side_file(name)) {
         skipped.push_back(name);
       } else {
-        used.push_back(entry->path());
+        found.push_back(entry->path());
       }
     }
     if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
-    std::ranges::sort(used);
+    std::ranges::sort(found);
+    for (const fs::path& path : found) {
+      // "train.tar.gz" beside "train.tar" holds the same samples.
+      const bool is_packed_copy =
+          path.extension() == ".gz" &&
+          std::binary_search(found.begin(), found.end(), fs::path(path).replace_extension());
+      if (is_packed_copy) {
+        skipped.push_back(path.filename().string());
+      } else {
+        used.push_back(path);
+      }
+    }
     std::ranges::sort(skipped);
   }
 
@@ -118,6 +174,7 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
     log::info("{}: {} is used for testing, not {} (data.test_split sets this)", folder.string(),
               found[0].front().filename().string(), found[1].front().filename().string());
   }
+  if (split == Split::test || names.log_skipped) warn_of_missing_shards(folder, found.front());
   return found.front();
 }
 

@@ -20,7 +20,9 @@ inline constexpr std::string_view kUnpackedSuffix = ".lsunpacked";
 // end like shards ("train-00003-of-01024"), and contain a word of the split before the mark, as a whole word
 // (data/formats/split_words.h): "train" for training; for the test split see options.test_split. If that is
 // "auto" and there are files of test and of val, it logs which are used. Skips hidden files, copies,
-// unfinished downloads and files about other files ("train.csv~", "train.tar.bak", "train.tfrecord.idx").
+// unfinished downloads, files about other files ("train.csv~", "train.tar.bak", "train.tfrecord.idx") and
+// gzip files beside their unpacked file ("train.tar.gz" beside "train.tar"). Warns if fewer shards exist than
+// their names count.
 //
 // Throws IoError for a missing folder and if no file is found; `expected` describes the expected files in the
 // message. Throws DataError for a file whose name has words of training and of another split: its samples
@@ -29,7 +31,9 @@ struct SplitNames {
   std::string_view mark;
   bool shard_suffices = false;
   std::string_view expected;
-  bool log_skipped = false;  // a line names five skipped files of all splits and counts the others
+  // A line names five skipped files of all splits and counts the others. False for training files also
+  // disables the warning about missing shards.
+  bool log_skipped = false;
 };
 std::vector<std::filesystem::path> split_files(const DatasetOptions& options, Split split,
                                                const SplitNames& names);

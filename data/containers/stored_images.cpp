@@ -96,9 +96,7 @@ class StoredImages final : public Dataset {
   void probe(std::int64_t index) const override { open_sample(index, HeaderCheck::whole); }
 
   std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
-    const Place at = find(index);
-    load(at, bytes);
-    return at.image.label;
+    return open_sample(index, HeaderCheck::size, bytes).label;
   }
 
   std::uint64_t fingerprint() const override {
@@ -158,6 +156,9 @@ class StoredImages final : public Dataset {
   // Opens the sample in this thread's decoder.
   Opened open_sample(std::int64_t index, HeaderCheck check) const {
     thread_local std::vector<std::uint8_t> bytes;
+    return open_sample(index, check, bytes);
+  }
+  Opened open_sample(std::int64_t index, HeaderCheck check, std::vector<std::uint8_t>& bytes) const {
     const Place at = find(index);
     load(at, bytes);
     const ImageShape found = ImageDecoder::of_this_thread().open(at.name(), bytes, exif_, check);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/containers/unpacked_file.h"
 
+#include <cerrno>
 #include <memory>
 #include <system_error>
 #include <vector>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "core/error.h"
@@ -24,6 +28,25 @@ bool is_packed(const ReadableFile& file) {
   file.read(0, begin, sizeof(begin));
   return begin[0] == 0x1f && begin[1] == 0x8b;
 }
+
+// Waits until no other process or thread holds a lock on the packed file, and locks it for the lifetime of
+// the object. Does nothing if the file system cannot lock it.
+class UnpackingLock {
+ public:
+  // NFS needs write access for an exclusive lock.
+  explicit UnpackingLock(const fs::path& packed) : descriptor_(open(packed.c_str(), O_RDWR | O_CLOEXEC)) {
+    if (descriptor_ < 0) descriptor_ = open(packed.c_str(), O_RDONLY | O_CLOEXEC);
+    while (descriptor_ >= 0 && flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) continue;
+  }
+  ~UnpackingLock() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  UnpackingLock(const UnpackingLock&) = delete;
+  UnpackingLock& operator=(const UnpackingLock&) = delete;
+
+ private:
+  int descriptor_;
+};
 
 void unpack(const fs::path& from, const fs::path& to) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> packed(gzopen(from.c_str(), "rb"), &gzclose);
@@ -50,6 +73,8 @@ fs::path unpacked_file(const fs::path& path) {
   std::error_code error;
   if (fs::is_regular_file(to, error)) return to;
   log::info("{} is a gzip file: it is unpacked once, to {}", path.string(), to.filename().string());
+  const UnpackingLock lock(path);
+  if (fs::is_regular_file(to, error)) return to;  // unpacked by another process meanwhile
   try {
     unpack(path, to);
   } catch (const IoError& unwritten) {

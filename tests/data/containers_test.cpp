@@ -2,18 +2,26 @@
 //
 // Formats with many images in one file: TFRecord and WebDataset.
 #include <algorithm>
+#include <barrier>
 #include <cstring>
+#include <optional>
 #include <regex>
+#include <set>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include "core/error.h"
 #include "core/files/crc32c.h"
 #include "data/containers/tfrecord.h"
+#include "data/containers/unpacked_file.h"
 #include "data/containers/webdataset.h"
+#include "data/formats/readable_file.h"
 #include "data/images/png.h"
+#include "data/records/pack.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
@@ -163,6 +171,56 @@ TEST(TfRecord, GzipFilesAreUnpackedOnce) {
   folder.write("train.tfrecord.gz", damaged);
   expect_parts(message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::train); }),
                {"train.tfrecord.gz", "gzip"});
+  // The plain file is used if both exist, as after gunzip -k.
+  folder.write("train.tfrecord", both);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open_tfrecord({.path = folder.path()}, Split::train)->size(), 2);
+  expect_parts(testing::internal::GetCapturedStderr(), {"train.tfrecord.gz"});
+}
+
+TEST(TfRecord, MissingShardsAreReported) {
+  const TemporaryFolder folder;
+  const auto warnings = [&](Split split) {
+    testing::internal::CaptureStderr();
+    open_tfrecord({.path = folder.path()}, split);
+    return lines_naming(testing::internal::GetCapturedStderr(), "warning");
+  };
+  const Bytes one = as_bytes(image_example(colours(10), 1));
+  for (const char* name : {"train-00001-of-00004", "train-00003-of-00004", "test-00000-of-00003.tfrecord"})
+    folder.write(name, one);
+  const std::string of_train = warnings(Split::train), of_test = warnings(Split::test);
+  expect_parts(of_train, {"train-", " 2 ", " 4 "});
+  EXPECT_EQ(std::ranges::count(of_train, '\n'), 1) << of_train;
+  expect_parts(of_test, {"test-", " 1 ", " 3 "});
+  EXPECT_EQ(std::ranges::count(of_test, '\n'), 1) << of_test;
+  for (const char* name : {"train-00000-of-00004", "train-00002-of-00004"}) folder.write(name, one);
+  EXPECT_EQ(warnings(Split::train), "");
+}
+
+// Each rank opens the same files at the same time.
+TEST(UnpackedFile, OneOfManyCallersUnpacks) {
+  constexpr std::size_t kCallers = 8, kBytes = std::size_t{4} << 20;
+  const TemporaryFolder folder;
+  const fs::path packed = folder.path() / "train.tar.gz";
+  folder.write("train.tar.gz", gzipped(Bytes(kBytes, 7)));
+  std::vector<std::optional<ReadableFile>> opened(kCallers);
+  std::barrier begin(kCallers);
+  {
+    std::vector<std::jthread> callers;
+    for (std::size_t i = 0; i < kCallers; ++i)
+      callers.emplace_back([&, i] {
+        begin.arrive_and_wait();
+        opened[i].emplace(unpacked_file(packed));
+      });
+  }
+  std::set<ino_t> files;
+  for (const std::optional<ReadableFile>& file : opened) {
+    EXPECT_EQ(file->bytes(), kBytes);
+    struct stat status = {};
+    ASSERT_EQ(fstat(file->descriptor(), &status), 0);
+    files.insert(status.st_ino);
+  }
+  EXPECT_EQ(files.size(), 1u) << "several callers unpacked the file";
 }
 
 TEST(TfRecord, SplitsAreWholeWordsInFileNames) {
@@ -441,6 +499,19 @@ TEST(StoredImages, ImagesOfAnySizeAreResized) {
   EXPECT_EQ(resized->image_shape(), (ImageShape{8, 8, 3}));
   EXPECT_NO_THROW(resized->probe(1));
   read(*resized, 1);
+}
+
+TEST(StoredImages, ImagesOfTwoSizesAreNotCopiedAsIfOfOne) {
+  const TemporaryFolder folder;
+  const ImageShape wide{10, 30, 3};
+  folder.write("train.tar", as_bytes(sample("a", colours(10), "0") +
+                                     sample("b", encode(wide, noise(wide, 1)), "1") + kEnd));
+  const auto images = open_webdataset({.path = folder.path()}, Split::train);
+  expect_parts(message_of<DataError>([&] {
+                 pack({{.name = "train", .dataset = images.get()}}, folder.path() / "r",
+                      {.coding = ImageCoding::file});
+               }),
+               {"train.tar", "data.resize"});
 }
 
 TEST(StoredImages, AHeaderOfAHugeImageIsRefused) {
