@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <utility>
 
 #include <fmt/ranges.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::size_t kHanging = 4;
 std::atomic<std::size_t> columns{0};  // width of the terminal
+thread_local bool thread_is_quiet = false;
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
@@ -77,7 +79,11 @@ void set_level(std::string_view word) {
 
 void set_columns(std::size_t width) { columns = width; }
 
+Quiet::Quiet() : before_(std::exchange(thread_is_quiet, true)) {}
+Quiet::~Quiet() { thread_is_quiet = before_; }
+
 void write(Level level, std::string_view message) {
+  if (thread_is_quiet && level < Level::error) return;
   const int rank = current_rank();
   if (level < Level::warning && rank != 0) return;
   std::string line = fmt::format("[rank {}] {}", rank, printable(message));

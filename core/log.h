@@ -31,6 +31,18 @@ void set_columns(std::size_t columns);
 
 void write(Level level, std::string_view message);
 
+// While one exists, its thread writes only errors: for work that would repeat lines already written.
+class Quiet {
+ public:
+  Quiet();
+  ~Quiet();
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+
+ private:
+  bool before_;
+};
+
 // The error of a process that is ending (core/system/last_words.h): dropped if standard error does not accept
 // it.
 void last_error(std::string_view message);

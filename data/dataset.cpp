@@ -80,13 +80,17 @@ std::uint64_t Dataset::fingerprint() const {
   std::vector<std::uint8_t> image(static_cast<std::size_t>(image_shape().bytes())), mask;
   std::uint64_t hash = 0;
   for (const std::int64_t index : some_samples(size(), 32)) {
-    const std::int32_t label = read(index, image);
-    hash = XXH3_64bits_withSeed(&label, sizeof(label), hash);
-    hash = XXH3_64bits_withSeed(image.data(), image.size(), hash);
-    if (!has_masks()) continue;
-    mask.resize(static_cast<std::size_t>(image_shape().height * image_shape().width));
-    read_mask(index, mask);
-    hash = XXH3_64bits_withSeed(mask.data(), mask.size(), hash);
+    try {
+      const std::int32_t label = read(index, image);
+      hash = XXH3_64bits_withSeed(&label, sizeof(label), hash);
+      hash = XXH3_64bits_withSeed(image.data(), image.size(), hash);
+      if (!has_masks()) continue;
+      mask.resize(static_cast<std::size_t>(image_shape().height * image_shape().width));
+      read_mask(index, mask);
+      hash = XXH3_64bits_withSeed(mask.data(), mask.size(), hash);
+    } catch (const DataError&) {  // reported when the sample is read
+      hash = XXH3_64bits_withSeed(&index, sizeof(index), hash);
+    }
   }
   return hash;
 }
@@ -193,6 +197,8 @@ void warn_of_low_values(const Dataset& dataset, const std::string& path) {
 std::unique_ptr<Dataset> in_own_sizes(const DatasetFormat& format, const DatasetOptions& options,
                                       Split split) {
   const double share = options.validation_share;
+  std::optional<log::Quiet> quiet;
+  if (share > 0 && split == Split::test) quiet.emplace();  // the training split logs about the same files
   std::unique_ptr<Dataset> dataset = format.open(options, share > 0 ? Split::train : split);
   if (split == Split::train) warn_of_low_values(*dataset, options.path);
   if (share > 0) dataset = side_of(std::move(dataset), split, share);

@@ -130,6 +130,7 @@ class Dataset {
   virtual std::span<const std::byte> on_device() const { return {}; }
   // A hash of the content: equal for equal copies on other machines, and quick even if every image is a file.
   // By default it covers pixels and labels of some samples; datasets that know their labels hash all labels.
+  // A sample that cannot be decoded counts by its index.
   virtual std::uint64_t fingerprint() const;
 };
 
@@ -231,7 +232,8 @@ struct DatasetOptions {
   std::string test_split = "auto";
   bool recursive = true;  // image folders: also read folders inside class folders
   ImageFileOptions images;
-  // Above 0: this share of the training samples becomes the test split (data/sets/subset.h).
+  // Above 0: this share of the training samples becomes the test split (data/sets/subset.h). Only opening the
+  // training split logs about their files.
   double validation_share = 0;
   ResizeOptions resize;
   SyntheticOptions synthetic;

@@ -59,12 +59,14 @@ void tell_of_classes(const Dataset& train, const std::string& path) {
 
 bool SharedSamples::are_remarkable() const {
   constexpr std::int64_t kNatural = 2;  // times the rate at which training samples repeat
-  return shared > kNatural * repeated && 1000 * shared > looked_at;
+  return 1000 * shared > looked_at && (!few_values || shared > kNatural * repeated);
 }
 
 SharedSamples shared_samples(const Dataset& train, const Dataset& test) {
+  constexpr std::int64_t kFewBytes = 64;
+  const ImageShape shape = train.image_shape();
   std::unordered_map<std::uint64_t, std::int64_t> known;  // content hash to the first training sample
-  SharedSamples found;
+  SharedSamples found{.few_values = shape.type != DType::u8 || shape.bytes() <= kFewBytes};
   std::int64_t trained = 0, repeated = 0;
   for_each_hash(train, [&](std::int64_t index, std::uint64_t hash) {
     ++trained;

@@ -16,9 +16,10 @@ struct SharedSamples {
   std::int64_t shared = 0;
   std::int64_t repeated = 0;  // training samples that equal an earlier one, scaled to looked_at samples
   std::int64_t first_test = -1, first_train = -1;
+  bool few_values = false;  // rows of a table, or images of at most 64 bytes: often equal by chance
 
-  // Returns true if more than 0.1 % of the test samples are shared, and more than twice as many as repeat
-  // within training: rows of few whole numbers are often equal by chance.
+  // Returns true if more than 0.1 % of the test samples are shared; with few_values, also more than twice as
+  // many as repeat within training.
   bool are_remarkable() const;
 };
 // Compares all samples, but at most 4096, evenly spaced, of a dataset that decodes or has more than 1 GiB of

@@ -55,6 +55,20 @@ TEST(Log, LinesBelowTheLevelAreDropped) {
   EXPECT_THROW(log::set_level("loud"), Error);
 }
 
+TEST(Log, AQuietThreadWritesOnlyErrors) {
+  const auto speak = [] {
+    log::warning("odd");
+    log::error("wrong");
+  };
+  EXPECT_EQ(logged(1,
+                   [&] {
+                     const log::Quiet quiet;
+                     speak();
+                   }),
+            "error [rank 0] wrong\n");
+  EXPECT_EQ(logged(1, speak), "warning [rank 0] odd\nerror [rank 0] wrong\n");
+}
+
 TEST(Log, LinesAreWrappedForATerminalOnly) {
   const auto speak = [] { log::warning("one two  three {}", "four five"); };
   EXPECT_EQ(logged(1, speak), "warning [rank 0] one two  three four five\n");

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "data/formats/idx.h"
 #include "data/formats/image_folder.h"
 #include "tests/data/idx_files.h"
@@ -91,6 +92,21 @@ TEST(Fingerprint, DependsOnTheFirstAndTheLastSampleOfAnyDataset) {
   EXPECT_NE(SwappedDataset(1000, 0).fingerprint(), whole);
   EXPECT_NE(SwappedDataset(1000, 999).fingerprint(), whole);
   EXPECT_NE(NumberedDataset(999).fingerprint(), whole);
+}
+
+class FirstSampleDamaged : public NumberedDataset {
+ public:
+  using NumberedDataset::NumberedDataset;
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    if (index == 0) throw DataError("sample 0 is damaged");
+    return NumberedDataset::read(index, image);
+  }
+};
+
+TEST(Fingerprint, DamagedSamplesCountAsContent) {
+  const std::uint64_t damaged = FirstSampleDamaged(1000).fingerprint();
+  EXPECT_EQ(FirstSampleDamaged(1000).fingerprint(), damaged);
+  EXPECT_NE(NumberedDataset(1000).fingerprint(), damaged);
 }
 
 TEST(SomeSamples, AreSpreadOverTheDataset) {

@@ -140,6 +140,21 @@ TEST_F(CsvTables, OneFileCanBeSplit) {
   expect_parts(error<ConfigError>(Split::test), {"data.path", path("all.csv"), "data.validation_share"});
 }
 
+// Both splits read the same file.
+TEST_F(CsvTables, OneFileThatIsSplitIsReportedOnce) {
+  std::string text = ",x,label\n";
+  for (int i = 0; i < 200; ++i) text += fmt::format("{},{},{}\n", i, i % 3, i % 2);
+  write("all.csv", text);
+  options_.path = path("all.csv");
+  options_.validation_share = 0.3;
+  testing::internal::CaptureStderr();
+  open_dataset(options_, Split::train);
+  open_dataset(options_, Split::test);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(lines_naming(log, "data.csv.ignore"), '\n'), 1) << log;
+  EXPECT_EQ(std::ranges::count(lines_naming(log, "200 rows"), '\n'), 1) << log;
+}
+
 TEST_F(CsvTables, MayConsistOfSeveralFiles) {
   write("train-0.csv", "a,label\n1,0\n");
   write("train-1.csv", "a,label\n2,1\n");
@@ -153,7 +168,8 @@ TEST_F(CsvTables, CopiesAndSideFilesAreSkippedAndNamed) {
   write("train.csv", "a,label\n1,0\n2,1\n");
   write("train.csv.2", "a,label\n3,1\n");  // a part of a table
   write("test.csv", "a,label\n4,1\n");
-  const std::vector<std::string> skipped = {"#train.csv#", "train.csv.BAK", "train.csv.md5", "train.csv~"};
+  const std::vector<std::string> skipped = {"#train.csv#", "train.csv.BAK", "train.csv.gz", "train.csv.md5",
+                                            "train.csv~"};
   for (const std::string& name : skipped) write(name, "a,label\n5,0\n");
   testing::internal::CaptureStderr();
   EXPECT_EQ(rows(*open()), (std::vector<Row>{{{1}, 0}, {{2}, 1}, {{3}, 1}}));

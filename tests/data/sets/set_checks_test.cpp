@@ -46,12 +46,35 @@ TEST(SetChecks, SharedSamplesOfTrainAndTestAreReported) {
 }
 
 // Rows of a few integers are often equal by chance, within training as well as between sets.
-TEST(SetChecks, FrequentlyRepeatedSamplesAreNotReported) {
-  Bytes train(100), test(50);
-  for (std::size_t i = 0; i < train.size(); ++i) train[i] = static_cast<std::uint8_t>(i % 5);
-  for (std::size_t i = 0; i < test.size(); ++i) test[i] = static_cast<std::uint8_t>(i % 5);
-  EXPECT_EQ(shared_samples(held(train), held(test)).shared, 50);
-  EXPECT_EQ(told(held(train), held(test)), "");
+TEST(SetChecks, FrequentlyRepeatedSmallSamplesAreNotReported) {
+  constexpr ImageShape kRow{.height = 1, .width = 20, .channels = 1, .type = DType::f32};
+  for (const ImageShape& shape : {kPixel, kRow}) {
+    const auto repeated = [&](std::size_t samples) {
+      const auto bytes = static_cast<std::size_t>(shape.bytes());
+      Bytes values(samples * bytes);
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint8_t>(i / bytes % 5);
+      std::vector<std::int32_t> labels(samples);
+      for (std::size_t i = 0; i < samples; ++i) labels[i] = static_cast<std::int32_t>(i % 2);
+      return HeldImages(shape, 2, values, labels);
+    };
+    const HeldImages train = repeated(100), test = repeated(50);
+    EXPECT_EQ(shared_samples(train, test).shared, 50);
+    EXPECT_EQ(told(train, test), "");
+  }
+}
+
+// Copies within training do not hide those in the test part.
+TEST(SetChecks, CopiedImagesAreReported) {
+  for (const int copies : {2, 4}) {
+    const TemporaryFolder folder;
+    for (int i = 0; i < 40; ++i)
+      for (int copy = 0; copy < copies; ++copy)
+        folder.write(fmt::format("train/{}/{}-{}.jpg", i % 2 == 0 ? "a" : "b", i, copy),
+                     flat_jpeg({static_cast<std::uint8_t>(6 * i), 9, 9}));
+    const DatasetOptions options{.format = "image_folder", .path = folder.path(), .validation_share = 0.2};
+    expect_parts(told(*open_dataset(options, Split::train), *open_dataset(options, Split::test)),
+                 {"warning", "/data/set", "training sample"});
+  }
 }
 
 // More samples than a single rank should read before training.
