@@ -8,6 +8,7 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <pthread.h>
@@ -89,6 +90,16 @@ Slot make_slot(const LoaderOptions& options, const ImageShape& image, const Slot
   return slot;
 }
 
+// Samples per judgement of damage, or all of a smaller dataset: fewer say little about the dataset.
+constexpr std::int64_t kJudgedSamples = 32;
+
+// The damage in batches that next() returned since the last judgement.
+struct JudgedDamage {
+  std::int64_t samples = 0;  // without copies
+  std::int64_t left_out = 0;
+  std::exception_ptr first;  // error of the first sample left out
+};
+
 // Batches per judgement of the loader's pace.
 constexpr std::int64_t kPaceBatches = 16;
 
@@ -122,6 +133,7 @@ struct BatchLoader::State {
   std::int64_t filling = 0;      // pieces being filled now
   bool seeking = false;
   bool stopping = false;
+  JudgedDamage judged;
   std::vector<std::thread> threads;
 
   // For options.threads = 0: the pace since its last judgement. Only the thread that calls next() uses it.
@@ -250,18 +262,22 @@ struct BatchLoader::State {
       slot.lost_weight += filled.lost_weight;
       slot.undecodable.offer(piece, filled.undecodable);
       slot.error.offer(piece, filled.error);
-      const std::int64_t samples = options.batch - slot.copies;
-      if (--slot.pieces_left == 0 && slot.error.error == nullptr &&
-          (static_cast<double>(slot.left_out) > options.most_left_out * static_cast<double>(samples) ||
-           // Training has no use for a micro-batch without samples.
-           (options.tail != Tail::pad && slot.left_out > 0 && slot.left_out == samples))) {
-        slot.error = slot.undecodable;
-      }
-      if (slot.pieces_left == 0 && slot.error.error == nullptr && slot.lost_weight > 0 &&
+      if (--slot.pieces_left == 0 && slot.error.error == nullptr && slot.lost_weight > 0 &&
           options.tail != Tail::pad)
         share_lost_weight(slot);
       if (slot.pieces_left == 0 || seeking) done.notify_all();
     }
+  }
+
+  // Sets the error of a slot without one if it completes a judgement and too many samples are left out.
+  void judge_damage(Slot& slot) {
+    judged.samples += options.batch - slot.copies;
+    judged.left_out += slot.left_out;
+    if (judged.first == nullptr) judged.first = slot.undecodable.error;
+    if (judged.samples < std::min(kJudgedSamples, dataset.size())) return;
+    const JudgedDamage all = std::exchange(judged, {});
+    if (static_cast<double>(all.left_out) > options.most_left_out * static_cast<double>(all.samples))
+      slot.error.error = all.first;
   }
 
   // Training divides the gradient by the whole batch, so samples left out would shrink the step. Evaluation
@@ -269,6 +285,7 @@ struct BatchLoader::State {
   static void share_lost_weight(Slot& slot) {
     const std::span<float> weights = slot.batch.weights.as<float>();
     const double kept = std::accumulate(weights.begin(), weights.end(), 0.0);
+    if (kept == 0) return;
     for (float& weight : weights) weight *= static_cast<float>((kept + slot.lost_weight) / kept);
   }
 
@@ -295,6 +312,7 @@ struct BatchLoader::State {
           if (next.sample >= 0 && !on_device) dataset.will_read(next.sample);
         }
         const std::exception_ptr error = fill_sample(slot, i, at);
+        if (error != nullptr && at.alone) fill_sample(slot, i, place_without_samples(at.epoch, i));
         if (at.weight == 0) ++filled.copies;
         if (error == nullptr || at.weight == 0) continue;
         filled.lost_weight += static_cast<double>(at.weight);
@@ -310,6 +328,7 @@ struct BatchLoader::State {
     std::int64_t epoch = 0;
     std::int64_t sample = -1;  // -1: padding
     float weight = 1;
+    bool alone = false;  // the only sample of its training micro-batch, or a copy of it
   };
 
   // Returns the reason if the sample is left out, else null.
@@ -377,18 +396,25 @@ struct BatchLoader::State {
       epoch = step / steps_before(1);
       position = (step % steps_before(1) * global_batch() + place) % samples;
     }
-    return {.epoch = epoch, .sample = sample_at(epoch, position)};
+    return {.epoch = epoch, .sample = sample_at(epoch, position), .alone = options.batch == 1};
   }
 
-  // A micro-batch without samples is filled with the epoch's first samples, of weight 0.
   Place place_in_tail(std::int64_t epoch, std::int64_t micro_batch, std::int64_t index) const {
     const std::int64_t tail = tail_samples(), micro_batches = global_batch() / options.batch;
     const std::int64_t begin = tail * micro_batch / micro_batches;
     const std::int64_t count = tail * (micro_batch + 1) / micro_batches - begin;
-    const std::int64_t first = dataset.size() - tail + begin;
-    const std::int64_t position = count == 0 ? index % dataset.size() : first + index % count;
+    if (count == 0) return place_without_samples(epoch, index);
+    const std::int64_t position = dataset.size() - tail + begin + index % count;
     const float weight = static_cast<float>(global_batch()) / static_cast<float>(tail);
-    return {.epoch = epoch, .sample = sample_at(epoch, position), .weight = index < count ? weight : 0.0f};
+    return {.epoch = epoch,
+            .sample = sample_at(epoch, position),
+            .weight = index < count ? weight : 0.0f,
+            .alone = count == 1};
+  }
+
+  // A micro-batch without samples is filled with the epoch's first samples, of weight 0.
+  Place place_without_samples(std::int64_t epoch, std::int64_t index) const {
+    return {.epoch = epoch, .sample = sample_at(epoch, index % dataset.size()), .weight = 0};
   }
 
   std::int64_t sample_at(std::int64_t epoch, std::int64_t position) const {
@@ -446,8 +472,7 @@ std::size_t BatchLoader::gathered_bytes() const {
 std::size_t BatchLoader::memory_bytes() const { return state_->ring.size() * batch_bytes(); }
 
 const Dataset& BatchLoader::dataset() const { return state_->dataset; }
-std::uint64_t BatchLoader::seed() const { return state_->options.seed; }
-std::int64_t BatchLoader::kept() const { return state_->options.kept; }
+const LoaderOptions& BatchLoader::options() const { return state_->options; }
 
 std::int64_t BatchLoader::steps_in_epoch(std::int64_t epoch) const {
   return state_->steps_before(epoch + 1) - state_->steps_before(epoch);
@@ -485,6 +510,11 @@ void BatchLoader::seek(std::int64_t epoch, std::int64_t step) {
   state_->room.notify_all();
 }
 
+bool BatchLoader::at_beginning() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->first_step == 0 && state_->next_read == 0;
+}
+
 const Batch& BatchLoader::next() {
   std::unique_lock lock(state_->mutex);
   const std::int64_t ticket = state_->next_read++;
@@ -492,6 +522,7 @@ const Batch& BatchLoader::next() {
   Slot& slot = state_->slot_of(ticket);
   const std::int64_t began_ns = now_ns();
   state_->done.wait(lock, [&] { return slot.ticket == ticket && slot.pieces_left == 0; });
+  if (slot.error.error == nullptr) state_->judge_damage(slot);
   if (slot.error.error != nullptr) {
     state_->next_read = ticket;
     std::rethrow_exception(slot.error.error);

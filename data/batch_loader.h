@@ -54,7 +54,8 @@ struct LoaderOptions {
   std::int64_t accumulation = 1;
   Tail tail = Tail::drop;
   OnError on_error = OnError::leave_out;
-  double most_left_out = 0.5;  // share of a batch's samples; if more are left out, next() throws
+  double most_left_out = 0.5;  // share of at least 32 samples; if more are left out, next() throws
+  // Seed of the sample order.
   std::uint64_t seed = 0;
   int threads = 1;       // 0: start with one, add threads (up to most_threads) while next() waits
   int most_threads = 1;  // for threads = 0
@@ -91,10 +92,7 @@ class BatchLoader {
   std::size_t gathered_bytes() const;
   std::size_t memory_bytes() const;
   const Dataset& dataset() const;
-  // Seed of the sample order.
-  std::uint64_t seed() const;
-  // LoaderOptions::kept.
-  std::int64_t kept() const;
+  const LoaderOptions& options() const;
 
   // The step of this epoch that begins with the first unused sample, after `steps` steps of another global
   // batch; nullopt if none begins there.
@@ -103,15 +101,19 @@ class BatchLoader {
   // Moves to the first micro-batch of a step of an epoch and drops prefetched batches. A new loader is at
   // (0, 0).
   void seek(std::int64_t epoch, std::int64_t step);
+  // True if next() will return the first micro-batch of the first epoch.
+  bool at_beginning() const;
   // Waits for the next micro-batch and returns it. It stays valid until the `kept`-th call after this one, or
   // seek(). An epoch's last micro-batch is followed by the next epoch's first (Tail::pad: the same samples
   // again).
   //
   // A sample for which the dataset throws DataError is left out, unless on_error is stop: it becomes padding
   // (a black image of label 0 and weight 0), and in training the other samples of its micro-batch share its
-  // weight. Throws the DataError if more than options.most_left_out of the batch would be left out, not
-  // counting copies that fill up a short batch (Tail::exact). Rethrows any other exception of the dataset for
-  // this micro-batch. Throws again at each call until a seek().
+  // weight. A training micro-batch whose only sample is left out is filled as one without samples. Damage is
+  // judged over 32 samples or more, or over the dataset's number of samples if it has fewer: those of one
+  // micro-batch, or of several smaller ones. Throws the first DataError if more than options.most_left_out of
+  // them are left out, not counting copies that fill up a short batch (Tail::exact). Rethrows any other
+  // exception of the dataset for this micro-batch. Throws again at each call until a seek().
   const Batch& next();
   // Samples left out so far. The first five are logged by name, later ones only by their number.
   std::int64_t left_out() const;

@@ -46,7 +46,7 @@ DeviceBatches::DeviceBatches(BatchLoader& loader, const DeviceBatchesOptions& op
     CHECK(loader.gathered_bytes() == 0, "images in device memory require DeviceBatchesOptions::staging");
     return;
   }
-  staged_.emplace(static_cast<std::size_t>(options.micro_batches) * staged_bytes(), loader.kept(),
+  staged_.emplace(static_cast<std::size_t>(options.micro_batches) * staged_bytes(), loader.options().kept,
                   options.device);
 }
 

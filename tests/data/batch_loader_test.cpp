@@ -338,6 +338,18 @@ TEST(BatchLoader, SeekEqualsRunningToTheSameStep) {
   }
 }
 
+TEST(BatchLoader, IsAtTheBeginningUntilNextOrSeek) {
+  const NumberedDataset dataset(30);
+  BatchLoader loader(dataset, {}, {.batch = 4});
+  EXPECT_TRUE(loader.at_beginning());
+  loader.next();
+  EXPECT_FALSE(loader.at_beginning());
+  loader.seek(0, 0);
+  EXPECT_TRUE(loader.at_beginning());
+  loader.seek(0, 1);
+  EXPECT_FALSE(loader.at_beginning());
+}
+
 // The state does not depend on the number of ranks: a run resumed on another number continues with the same
 // samples.
 TEST(BatchLoader, ResumesOnAnotherNumberOfRanks) {
@@ -450,7 +462,8 @@ TEST(BatchLoader, AnErrorIsThrownWithItsOwnBatch) {
   const BreakingDataset dataset;
   const RankScope scope(3);
   for (const int threads : {1, 4}) {
-    BatchLoader loader(dataset, {}, {.batch = 8, .tail = Tail::pad, .threads = threads});
+    BatchLoader loader(dataset, {},
+                       {.batch = 8, .tail = Tail::pad, .on_error = OnError::stop, .threads = threads});
     for (int repeat = 0; repeat < 3; ++repeat) {
       for (int i = 0; i < 5; ++i) EXPECT_EQ(samples_of(loader.next())[0], 8 * i);
       for (int again = 0; again < 3; ++again) {

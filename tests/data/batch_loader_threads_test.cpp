@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "data/batch_loader.h"
 #include "data/loader_pace.h"
+#include "data/sample_order.h"
 #include "tests/data/numbered_dataset.h"
 #include "tests/message_of.h"
 
@@ -170,22 +171,23 @@ TEST(BatchLoaderThreads, WeightsOfLeftOutSamplesGoToTheOtherSamples) {
   }
 }
 
+class OneDamaged final : public NumberedDataset {
+ public:
+  OneDamaged(std::int64_t size, std::int64_t damaged) : NumberedDataset(size), damaged_(damaged) {}
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    if (index == damaged_) throw DataError("damaged");
+    return NumberedDataset::read(index, image);
+  }
+
+ private:
+  std::int64_t damaged_;
+};
+
 // A last batch of 2 samples in 5 places contains one of them three times and the other twice.
 TEST(BatchLoaderThreads, ADamagedSampleOfAShortBatchCountsOnceForAllCopies) {
-  class OneDamaged final : public NumberedDataset {
-   public:
-    explicit OneDamaged(std::int64_t damaged) : NumberedDataset(7), damaged_(damaged) {}
-    std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-      if (index == damaged_) throw DataError("damaged");
-      return NumberedDataset::read(index, image);
-    }
-
-   private:
-    std::int64_t damaged_;
-  };
   for (const int threads : {1, 4}) {
     for (std::int64_t damaged = 0; damaged < 7; ++damaged) {
-      const OneDamaged dataset(damaged);
+      const OneDamaged dataset(7, damaged);
       BatchLoader loader(dataset, {}, {.batch = 5, .tail = Tail::exact, .threads = threads});
       for (int step = 0; step < 6; ++step) {  // three epochs
         const std::span<const float> weights = loader.next().weights.as<float>();
@@ -193,6 +195,38 @@ TEST(BatchLoaderThreads, ADamagedSampleOfAShortBatchCountsOnceForAllCopies) {
       }
       EXPECT_EQ(loader.left_out(), 1);
     }
+  }
+}
+
+TEST(BatchLoaderThreads, AShortBatchWhoseOnlySampleIsDamagedHasTheEpochsFirstSamples) {
+  constexpr std::int64_t kSize = 6;
+  const std::int64_t last = SampleOrder(kSize, 0, 0)(kSize - 1);
+  const OneDamaged dataset(kSize, last);
+  for (const int threads : {1, 4}) {
+    BatchLoader loader(dataset, {}, {.batch = 5, .tail = Tail::exact, .threads = threads});
+    loader.next();
+    const Batch& batch = loader.next();
+    const std::span<const std::int32_t> labels = batch.labels.as<std::int32_t>();
+    for (std::int64_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(batch.weights.as<float>()[static_cast<std::size_t>(i)], 0);
+      EXPECT_EQ(labels[static_cast<std::size_t>(i)], SampleOrder(kSize, 0, 0)(i));
+    }
+    EXPECT_EQ(loader.left_out(), 1);
+  }
+}
+
+TEST(BatchLoaderThreads, ADamagedSampleIsLeftOutOfABatchOfOne) {
+  constexpr std::int64_t kSize = 40;
+  const SampleOrder order(kSize, 0, 0);
+  const OneDamaged dataset(kSize, order(3));
+  for (const int threads : {1, 4}) {
+    BatchLoader loader(dataset, {}, {.batch = 1, .threads = threads});
+    for (std::int64_t i = 0; i < kSize; ++i) {
+      const Batch& batch = loader.next();
+      EXPECT_EQ(batch.labels.as<std::int32_t>()[0], order(i == 3 ? 0 : i));
+      EXPECT_EQ(batch.weights.as<float>()[0], i == 3 ? 0.0f : 1.0f);
+    }
+    EXPECT_EQ(loader.left_out(), 1);
   }
 }
 
@@ -230,11 +264,10 @@ TEST(BatchLoaderThreads, ABatchOfMostlyDamagedSamplesIsAnError) {
       } catch (const IoError& error) {
         EXPECT_STREQ(error.what(), "sample 25 is gone");
       }
-      BatchLoader damaged(worse, {}, {.batch = 10, .tail = Tail::pad, .threads = threads});
-      damaged.next();
+      BatchLoader damaged(worse, {}, {.batch = 32, .tail = Tail::pad, .threads = threads});
       try {
         damaged.next();
-        ADD_FAILURE() << "expected an error for a batch with 6 of 10 samples damaged";
+        ADD_FAILURE() << "expected an error for a batch with 18 of 32 samples damaged";
       } catch (const DataError& error) {
         EXPECT_STREQ(error.what(), "sample 14 is damaged");
       }
@@ -242,14 +275,29 @@ TEST(BatchLoaderThreads, ABatchOfMostlyDamagedSamplesIsAnError) {
   }
 }
 
-TEST(BatchLoaderThreads, ATrainingBatchWithoutSamplesIsAnErrorAtAnyShare) {
+// The limit applies to 32 samples, or to the whole dataset.
+TEST(BatchLoaderThreads, SmallBatchesOfMostlyDamagedSamplesAreJudgedTogether) {
   class Lost final : public NumberedDataset {
    public:
     using NumberedDataset::NumberedDataset;
     std::int32_t read(std::int64_t, std::span<std::uint8_t>) const override { throw DataError("damaged"); }
-  } const lost(40);
-  BatchLoader loader(lost, {}, {.batch = 10, .most_left_out = 1});
-  EXPECT_EQ(message_of<DataError>([&] { loader.next(); }), "damaged");
+  };
+  struct Case {
+    std::int64_t samples, batch;
+    int returned;  // batches before the error
+  };
+  for (const Case& each : {Case{40, 1, 31}, Case{40, 10, 3}, Case{40, 40, 0}, Case{7, 1, 6}, Case{7, 2, 3}}) {
+    const Lost lost(each.samples);
+    for (const Tail tail : {Tail::carry, Tail::pad}) {
+      for (const int threads : {1, 4}) {
+        BatchLoader loader(lost, {}, {.batch = each.batch, .tail = tail, .threads = threads});
+        for (int i = 0; i < each.returned; ++i)
+          EXPECT_EQ(std::ranges::count(loader.next().weights.as<float>(), 0.0f), each.batch);
+        for (int again = 0; again < 2; ++again)
+          EXPECT_EQ(message_of<DataError>([&] { loader.next(); }), "damaged") << "batch " << each.batch;
+      }
+    }
+  }
 }
 
 // Each sample takes time and nothing computes: the caller always waits for batches.

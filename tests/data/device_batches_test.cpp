@@ -150,7 +150,9 @@ TEST(DeviceBatches, ErrorsAreThrownByTheirOwnStep) {
   };
   for (const Staging staging : {Staging::automatic, Staging::always}) {
     const Broken dataset(30);
-    BatchLoader loader(dataset, {}, kOptions);
+    LoaderOptions options = kOptions;
+    options.on_error = OnError::stop;
+    BatchLoader loader(dataset, {}, options);
     DeviceBatches batches(loader, {.staging = staging});
     Steps steps(batches, 1);
     steps.next();

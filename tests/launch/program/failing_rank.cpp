@@ -72,7 +72,7 @@ int train(World& world, const std::string& kind, int rank) {
     Network network(graph, {});
     GradientBuckets buckets(network.parameters(), *communicator, {});
     const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
-    BatchLoader train_loader(dataset, shard, {.batch = 8});
+    BatchLoader train_loader(dataset, shard, {.batch = 8, .on_error = OnError::stop});
     BatchLoader test_loader(whole, shard, {.batch = 8, .tail = Tail::pad});
     Trainer trainer({network, buckets, *optimizer, train_loader, test_loader, *communicator}, {.base = 0.01},
                     {.epochs = 1'000'000, .max_steps = kind == "parameter" ? 3 : 0});
