@@ -63,6 +63,16 @@ RecordFile::Access access_of(const std::vector<fs::path>& paths) {
   return bytes <= memory / 4 ? RecordFile::Access::mapped : RecordFile::Access::read;
 }
 
+// The files of a split in order; none if there are none.
+std::vector<fs::path> find_record_files(const DatasetOptions& options, Split split) {
+  const FilesOfSplits files = record_files_in(options.path);
+  for (const std::vector<std::string>& group : split_words(split, options.test_split)) {
+    for (const std::string& name : group)
+      if (files.contains(name)) return files.at(name);
+  }
+  return {};
+}
+
 class Records final : public Dataset {
  public:
   Records(const DatasetOptions& options, Split split) : exif_(options.images.exif_orientation) {
@@ -229,19 +239,23 @@ std::string shard_name(const std::string& split, std::int64_t shard, std::int64_
 }
 
 std::vector<fs::path> record_files(const DatasetOptions& options, Split split) {
-  FilesOfSplits files = record_files_in(options.path);
-  std::vector<std::string> names;
-  for (const std::vector<std::string>& group : split_words(split, options.test_split))
-    names.insert(names.end(), group.begin(), group.end());
-  for (const std::string& name : names) {
-    if (files.contains(name)) return files.at(name);
-  }
+  std::vector<fs::path> files = find_record_files(options, split);
+  if (!files.empty()) return files;
   throw IoError(
       fmt::format("{}: no record files {}-*{}; data.path must name a folder that lockstep pack wrote",
                   options.path, split == Split::train ? "train" : "test-* or val", kRecordSuffix));
 }
 
 std::unique_ptr<Dataset> open_records(const DatasetOptions& options, Split split) {
+  if (options.validation_share > 0) {
+    const std::vector<fs::path> test = find_record_files(options, Split::test);
+    if (!test.empty()) {
+      throw ConfigError(
+          fmt::format("data.validation_share = {}: {} already has test files, such as {}; set "
+                      "data.validation_share=0 to test with them, or move them to another folder",
+                      options.validation_share, options.path, test.front().filename().string()));
+    }
+  }
   return std::make_unique<Records>(options, split);
 }
 

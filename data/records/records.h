@@ -22,8 +22,9 @@ std::vector<std::filesystem::path> record_files(const DatasetOptions& options, S
 
 // Opens all shards of a split. Throws IoError for a missing folder or file; DataError for a file that
 // RecordFile refuses, for shards of different sets, and for missing shards; ConfigError for images of
-// different sizes without options.resize. read() checks an image's checksum at its first read and throws
-// DataError, with file, record and offset, if it is wrong.
+// different sizes without options.resize, and for options.validation_share above 0 if the folder has test
+// files. read() checks an image's checksum at its first read and throws DataError, with file, record and
+// offset, if it is wrong.
 std::unique_ptr<Dataset> open_records(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep

@@ -110,6 +110,20 @@ TEST(Records, SplitsShareAFolder) {
             "val-00000-of-00001.lsr");
 }
 
+TEST(Records, ValidationShareIsRefusedIfThereAreTestFiles) {
+  const TemporaryFolder folder;
+  const NoiseDataset train(20), test(3);
+  pack_train(train, folder.path() / "train_only");
+  pack({{.name = "train", .dataset = &train}, {.name = "val", .dataset = &test}}, folder.path() / "both", {});
+  DatasetOptions options{.format = "records", .path = folder.path() / "train_only", .validation_share = 0.5};
+  EXPECT_EQ(open_dataset(options, Split::train)->size() + open_dataset(options, Split::test)->size(), 20);
+  options.path = (folder.path() / "both").string();
+  for (const Split split : {Split::train, Split::test}) {
+    expect_parts(message_of<ConfigError>([&] { open_dataset(options, split); }),
+                 {"data.validation_share", options.path, "val-00000-of-00001.lsr"});
+  }
+}
+
 TEST(Records, BytesDoNotDependOnThreads) {
   const NoiseDataset dataset(50);
   std::map<std::string, Bytes> first;

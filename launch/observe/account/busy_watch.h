@@ -35,8 +35,8 @@ class BusyWatch {
  public:
   BusyWatch(const BusyOptions& options, const IdleContext& context) : options_(options), context_(context) {}
 
-  // now: seconds of any clock. The first line and the line after an event are ignored: they include first
-  // touches of memory and the measurements for the event.
+  // now: seconds of a monotonic clock. The first line and the line after an event are ignored: they include
+  // first touches of memory and the measurements for the event.
   std::optional<IdleEvent> look(const StepLine& line, double now);
   // advice: on the communication of the last epoch.
   void set_advice(const std::optional<Advice>& advice) { advice_ = advice; }

@@ -35,12 +35,13 @@ class IdleTime {
     const bool streams = !context_.preloads;
     if (streams && context_.may_keep) {
       set(cause, "data.loader", "preload");
-    } else if (streams && context_.decodes) {
+    } else if (streams && context_.decodes && !context_.draws) {
       cause.change =
           "images are decoded in every epoch: lockstep pack writes records, which need no decoding";
     } else if (context_.loader_threads > 0) {
       set(cause, "data.loader_threads", "0");
-    } else if (streams && context_.reads_files && taken_by_loaders() <= line_.account[Phase::data_wait]) {
+    } else if (streams && context_.reads_files && !context_.decodes &&
+               taken_by_loaders() <= line_.account[Phase::data_wait]) {
       cause.change = fmt::format("{}copy the samples to a faster disk of this node", kNoSetting);
     } else if (context_.threads > 1 && !context_.on_gpu) {
       set(cause, "train.threads", std::to_string(context_.threads - 1));

@@ -39,6 +39,7 @@ struct IdleContext {
       std::numeric_limits<std::int64_t>::max();  // per rank, for which the dataset has samples
   std::int64_t accumulation = 1;
   bool decodes = false;      // loaders decode images; packed records need no decoding
+  bool draws = false;        // images get other random crops in each epoch; packed pixels hold only one
   bool reads_files = false;  // loaders read files; not for samples that are in memory or computed
   // Images fit in free memory, are the same in each of several epochs, and are not in memory yet.
   bool may_keep = true;

@@ -17,6 +17,7 @@
 #include "data/records/record_file.h"
 #include "data/records/records.h"
 #include "data/sets/verify.h"
+#include "data/sets/wrapped.h"
 #include "launch/observe/terminal/progress_meter.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/devices/cores.h"
@@ -38,6 +39,25 @@ constexpr std::int64_t kSheetClasses = 20;
 constexpr std::int64_t kSheetSide = 96;  // pixels; larger images are scaled down to it
 constexpr std::size_t kMostRows = 50;    // of the table of classes
 
+// Image files of one size. Records do not store data.exif_orientation, with which they were packed: an image
+// that does not have the size as EXIF turns it is read as it is stored.
+class InEitherOrientation final : public Wrapped {
+ public:
+  InEitherOrientation(std::unique_ptr<Dataset> turned, std::unique_ptr<Dataset> as_stored)
+      : Wrapped(std::move(turned)), as_stored_(std::move(as_stored)) {}
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    try {
+      return Wrapped::read(index, image);
+    } catch (const DataError&) {
+      return as_stored_->read(index, image);
+    }
+  }
+  std::int64_t damaged() const override { return Wrapped::damaged() + as_stored_->damaged(); }
+
+ private:
+  std::unique_ptr<Dataset> as_stored_;
+};
+
 // The record files of one split.
 struct Found {
   std::string name;
@@ -50,12 +70,18 @@ struct Found {
 
 Found find(const std::string& folder, Split split) {
   // resize.size is required to open images of different sizes.
-  const DatasetOptions options{.path = folder, .resize = {.size = kSheetSide}};
+  DatasetOptions options{.path = folder, .resize = {.size = kSheetSide}};
   Found found{.name = split == Split::train ? "train" : "test",
               .dataset = open_records(options, split),
               .files = record_files(options, split)};
   found.header = RecordFile(found.files.front()).header();
-  if (found.own_sizes()) found.dataset = resized(std::move(found.dataset), {.size = kSheetSide});
+  if (found.own_sizes()) {
+    found.dataset = resized(std::move(found.dataset), {.size = kSheetSide});
+  } else if (found.dataset->coding() == ImageCoding::file) {
+    options.images.exif_orientation = ExifOrientation::ignore;
+    found.dataset =
+        std::make_unique<InEitherOrientation>(std::move(found.dataset), open_records(options, split));
+  }
   for (const auto& file : found.files) found.bytes += std::filesystem::file_size(file);
   return found;
 }

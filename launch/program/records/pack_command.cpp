@@ -49,11 +49,43 @@ std::string preparation_of(const DatasetOptions& dataset) {
                      word_of(dataset.images.exif_orientation));
 }
 
+// The settings with which training reads the same samples and pixels as from the packed dataset.
+std::string settings_to_train(const DatasetOptions& dataset, const PackOptions& options,
+                              const std::string& folder) {
+  std::vector<std::string> settings = {"data.format=records", "data.path=" + folder};
+  if (options.own_sizes) {
+    settings.push_back(fmt::format("data.resize={}", dataset.resize.size));
+  } else if (dataset.resize.size > 0) {
+    settings.push_back("data.resize=0");
+    settings.push_back("data.random_resized_crop=false");
+    // For lockstep predict, which crops photos by it.
+    if (dataset.resize.center_share < 1)
+      settings.push_back(fmt::format("data.center_crop={}", dataset.resize.center_share));
+  }
+  if (dataset.validation_share > 0) settings.push_back("data.validation_share=0");
+  if (dataset.test_split != "auto") settings.push_back("data.test_split=auto");
+  std::vector<std::string> words;
+  for (const std::string& setting : settings) {
+    words.push_back("--set");
+    words.push_back(setting);
+  }
+  return shell_command(words);
+}
+
+ConfigError cannot_store_random_crops(const std::string& as) {
+  return ConfigError(fmt::format(
+      "data.random_resized_crop = true: --as {} stores one crop of each image, but training takes "
+      "another in each epoch; use --as files, or set data.random_resized_crop=false to store "
+      "center crops (with data.resize=0 whole images, which must have one size)",
+      as));
+}
+
 int run_pack(const Command& command) {
   if (launched_rank() != 0) return exit_code::done;
   const auto& flags = command.own<PackFlags>();
   const Config config = load_config(command.config, command.overrides, command.registry);
   const bool as_files = flags.as == "files";  // keep the stored sizes, also with data.resize
+  if (config.dataset.resize.random_crop && !as_files) throw cannot_store_random_crops(flags.as);
   const auto open = as_files ? open_in_own_sizes : open_dataset;
   const auto train = open(config.dataset, Split::train, command.registry.formats);
   const auto test = open(config.dataset, Split::test, command.registry.formats);
@@ -76,9 +108,8 @@ int run_pack(const Command& command) {
     text += fmt::format("; kept {} of an earlier run", counted(packed.kept_shards, "file"));
   if (packed.left_out > 0)
     text += fmt::format("; skipped {} that cannot be decoded", counted(packed.left_out, "image"));
-  fmt::print("{}.\n\nTrain on it with\n  --set data.format=records --set {}{}\n", wrapped(text, {}),
-             shell_command({"data.path=" + flags.folder}),
-             options.own_sizes ? fmt::format(" --set data.resize={}", config.dataset.resize.size) : "");
+  fmt::print("{}.\n\nTrain on it with\n  {}\n", wrapped(text, {}),
+             settings_to_train(config.dataset, options, flags.folder));
   return exit_code::done;
 }
 
@@ -90,7 +121,8 @@ void pack_flags(CLI::App& app, Command& command) {
   app.add_option("--as", flags.as,
                  "Content of an image. pixels: its pixels, which are read fastest (default); files: its "
                  "original JPEG or PNG file, of any size if data.resize is set; jpeg: a JPEG file made from "
-                 "its pixels, resized like them. files and jpeg take less space and are decoded at each read")
+                 "its pixels, resized like them. files and jpeg take less space and are decoded at each "
+                 "read. data.random_resized_crop allows only files")
       ->type_name("pixels|files|jpeg")
       ->check(CLI::IsMember({"pixels", "files", "jpeg"}));
   app.add_option("--quality", flags.quality, "JPEG quality of --as jpeg, as defined by libjpeg (default 90)")

@@ -126,6 +126,7 @@ IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor*
           .most_batch = training.train_set().size() / world.size() / config.loader.accumulation,
           .accumulation = config.loader.accumulation,
           .decodes = training.train_set().decodes(),
+          .draws = training.train_set().draws(),
           .reads_files = !training.train_set().verified(),  // verified: in memory, or computed
           .may_keep = may_keep(training.train_set(), training.length(), config.loader_mode),
           .preloads = training.keeps_images(),

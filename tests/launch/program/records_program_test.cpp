@@ -70,6 +70,15 @@ class Records : public ::testing::Test {
     }
   }
 
+  void write_photos_of_any_size() const {
+    for (int i = 0; i < 36; ++i) {
+      const ImageShape shape{.height = 20 + i, .width = 60 - i, .channels = 3};
+      folder_.write(
+          fmt::format("photos/{}/{}/{:02}.jpg", i < 24 ? "train" : "test", i % 2 == 0 ? "cat" : "dog", i),
+          encode(shape, noise(shape, static_cast<std::uint32_t>(i))));
+    }
+  }
+
   TemporaryFolder folder_;
 };
 
@@ -77,6 +86,11 @@ class Records : public ::testing::Test {
 int count_words(std::string text, const std::string& words) {
   std::ranges::replace(text, '\n', ' ');
   return count(text, words);
+}
+
+std::string last_line_of(const std::string& text) {
+  const std::size_t end = text.find_last_not_of('\n');
+  return text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
 }
 
 TEST_F(Records, TrainToTheBitsOfTheFolder) {
@@ -128,13 +142,38 @@ TEST_F(Records, UnfinishedPackingGoesOnOnlyWithTheSamePreparation) {
   }
 }
 
-TEST_F(Records, PhotosOfAnySizeTrainToTheBitsOfTheFolder) {
-  for (int i = 0; i < 36; ++i) {
-    const ImageShape shape{.height = 20 + i, .width = 60 - i, .channels = 3};
-    folder_.write(
-        fmt::format("photos/{}/{}/{:02}.jpg", i < 24 ? "train" : "test", i % 2 == 0 ? "cat" : "dog", i),
-        encode(shape, noise(shape, static_cast<std::uint32_t>(i))));
+// The configuration that was packed, with the settings that pack prints.
+TEST_F(Records, PrintedSettingsReadTheSplitsOfTheSource) {
+  write_photos();
+  fs::rename(path("photos/test"), path("photos/val"));
+  for (const std::string split : {"data.validation_share=0.3", "data.test_split=val"}) {
+    const std::string photos = fmt::format(" --set {} --set data.path={}", split, path("photos"));
+    const ProgramResult packed = pack("r", photos);
+    ASSERT_EQ(packed.exit_code, 0) << packed.output;
+    EXPECT_EQ(digest(1, photos + last_line_of(packed.output)), digest(1, photos)) << split;
+    fs::remove_all(path("r"));
   }
+}
+
+TEST_F(Records, ResizedPixelsTrainToTheBitsOfTheFolder) {
+  write_photos_of_any_size();
+  const std::string photos =
+      " --set data.resize=24 --set data.center_crop=0.875 --set data.path=" + path("photos");
+  const std::string random_crops = photos + " --set data.random_resized_crop=true";
+  for (const char* as : {"pixels", "jpeg"}) {
+    const ProgramResult one_crop = pack("r", fmt::format("{} --as {}", random_crops, as));
+    EXPECT_EQ(one_crop.exit_code, exit_code::config) << one_crop.output;
+    expect_parts(one_crop.output, {"data.random_resized_crop", "--as files"});
+  }
+  const ProgramResult packed = pack("r", photos);
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  const std::string printed = last_line_of(packed.output);
+  EXPECT_EQ(count(printed, " --set data.center_crop=0.875"), 1) << "exports lack the crop: " << printed;
+  EXPECT_EQ(digest(1, random_crops + printed), digest(1, photos));
+}
+
+TEST_F(Records, PhotosOfAnySizeTrainToTheBitsOfTheFolder) {
+  write_photos_of_any_size();
   const std::string photos = " --set data.path=" + path("photos"), resize = " --set data.resize=24";
   const ProgramResult any_size = pack("r", photos + " --as files");
   EXPECT_EQ(any_size.exit_code, exit_code::data) << any_size.output;
@@ -164,6 +203,33 @@ TEST_F(Records, PhotosOfAnySizeTrainToTheBitsOfTheFolder) {
   EXPECT_EQ(json["train"]["own_sizes"], true);
   EXPECT_EQ(json["train"]["samples"], 24);
   EXPECT_EQ(json["test"]["samples"], 12);
+}
+
+// Inserts EXIF data, which say that the image is shown turned by 90 degrees.
+Bytes turned_by_exif(const Bytes& jpeg) {
+  constexpr std::string_view kExif(
+      "\xff\xe1\0\x22"
+      "Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0",
+      36);
+  Bytes marked(jpeg.begin(), jpeg.begin() + 2);
+  marked.insert(marked.end(), kExif.begin(), kExif.end());
+  marked.insert(marked.end(), jpeg.begin() + 2, jpeg.end());
+  return marked;
+}
+
+TEST_F(Records, PhotosPackedWithoutTheirOrientationAreValid) {
+  const ImageShape stored{.height = 20, .width = 30, .channels = 3};
+  for (int i = 0; i < 8; ++i) {
+    const Bytes photo = encode(stored, noise(stored, static_cast<std::uint32_t>(i)));
+    folder_.write(fmt::format("photos/{}/{}/{}.jpg", i < 4 ? "train" : "test", i % 2 == 0 ? "cat" : "dog", i),
+                  i % 4 < 2 ? turned_by_exif(photo) : photo);
+  }
+  const std::string photos = " --as files --set data.path=" + path("photos");
+  EXPECT_EQ(pack("turned", photos).exit_code, exit_code::data) << "EXIF gives two sizes";
+  ASSERT_EQ(pack("r", photos + " --set data.exif_orientation=ignore").exit_code, 0);
+  const ProgramResult told = inspect("r --sheet sheet.png");
+  EXPECT_EQ(told.exit_code, 0) << told.output;
+  expect_parts(told.output, {"20x30x3", "8 images"});
 }
 
 TEST_F(Records, NeverOverwriteExistingFiles) {
@@ -208,11 +274,6 @@ TEST_F(Records, InspectDescribesAndVerifies) {
                  {"1 sample", "train-00000-of-00001.lsr", "record 7", "byte 5504"});
   EXPECT_EQ(inspect("r --quick").exit_code, 0);
   expect_failure(inspect("missing_records"), exit_code::io, {"missing_records", "No such file"});
-}
-
-std::string last_line_of(const std::string& text) {
-  const std::size_t end = text.find_last_not_of('\n');
-  return text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
 }
 
 // On a terminal a long operation shows a progress bar with its rate and removes it at the end. Elsewhere

@@ -64,6 +64,10 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   const StepLine data = line_of(10, Phase::data_wait, 4);
   EXPECT_NE(cause_of(data, {.decodes = true, .may_keep = false}).find("lockstep pack"), std::string::npos);
   EXPECT_EQ(cause_of(data, {.decodes = true}), "data: data.loader=preload");
+  const std::string random_crops =
+      cause_of(data, {.decodes = true, .draws = true, .reads_files = true, .may_keep = false});
+  expect_parts(random_crops, {"data: ", "cores"});
+  EXPECT_EQ(random_crops.find("lockstep pack"), std::string::npos) << random_crops;
   expect_parts(cause_of(data, {.reads_files = true, .may_keep = false}), {"data: no setting", "disk"});
   EXPECT_EQ(cause_of(data, {.reads_files = true, .may_keep = false, .loader_threads = 1}),
             "data: data.loader_threads=0");
