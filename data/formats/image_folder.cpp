@@ -192,19 +192,16 @@ class ImageList final : public ImageFiles {
 
   std::int64_t size() const override { return static_cast<std::int64_t>(paths_.size()); }
   std::int64_t classes() const override { return static_cast<std::int64_t>(options_.classes.size()); }
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    return with_damage([&] { return ImageFiles::read(index, image); });
+  }
   std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
-    try {
-      return ImageFiles::read_own_size(index, least, image);
-    } catch (const IoError& error) {
-      if (!options_.unreadable_is_damaged) throw;
-      throw DataError(error.what());
-    }
+    return with_damage([&] { return ImageFiles::read_own_size(index, least, image); });
   }
   std::vector<std::string> class_names() const override { return options_.classes; }
   bool has_masks() const override { return options_.labels_of_pixels; }
-  ImageShape read_own_mask(std::int64_t, std::vector<std::uint8_t>& mask) const override {
-    mask.assign(1, kIgnoredPixel);
-    return {.height = 1, .width = 1, .channels = 1};
+  void read_mask(std::int64_t, std::span<std::uint8_t> mask) const override {
+    std::ranges::fill(mask, kIgnoredPixel);
   }
 
  protected:
@@ -212,6 +209,16 @@ class ImageList final : public ImageFiles {
   std::int32_t label_of(std::int64_t) const override { return 0; }
 
  private:
+  template <typename Read>
+  std::int32_t with_damage(Read read_image) const {
+    try {
+      return read_image();
+    } catch (const IoError& error) {
+      if (!options_.unreadable_is_damaged) throw;
+      throw DataError(error.what());
+    }
+  }
+
   std::vector<std::string> paths_;
   ImageListOptions options_;
 };

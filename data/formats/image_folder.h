@@ -28,7 +28,7 @@ struct ImageListOptions {
   ExifOrientation exif = ExifOrientation::apply;
   std::vector<std::string> classes = {};
   bool any_size = true;  // images are resized; false: images of another size than `shape` are damaged
-  bool unreadable_is_damaged = false;  // read_own_size() throws DataError for a file that cannot be read
+  bool unreadable_is_damaged = false;  // reading throws DataError for a file that cannot be read
   bool labels_of_pixels = false;       // the list has masks, whose pixels are all ignored
 };
 

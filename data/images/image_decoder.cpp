@@ -66,6 +66,7 @@ ImageShape ImageDecoder::reduced(std::int64_t reduction) const {
 }
 
 void ImageDecoder::decode(const ImageShape& shape, std::span<std::uint8_t> pixels) {
+  CHECK(shape.channels == 1 || shape.channels == 3, "{}: decoded to {} channels", name_, shape.channels);
   if (orientation_ == 1) return decode_stored(shape, pixels);
   const ImageShape stored = other_way(shape, orientation_);
   stored_.resize(static_cast<std::size_t>(stored.bytes()));
@@ -97,10 +98,10 @@ DataError too_large(std::string_view name, const ImageShape& shape) {
 }
 
 DataError of_another_size(std::string_view name, const ImageShape& found, const ImageShape& expected) {
-  return DataError(
-      fmt::format("{}: the image is {} pixels wide and {} high, expected {} and {} as the first image of "
-                  "train/; set data.resize to resize all images to one size",
-                  name, found.width, found.height, expected.width, expected.height));
+  return DataError(fmt::format(
+      "{}: the image is {} pixels wide and {} high, expected {} and {} as the first "
+      "training image; resize it, or train with data.resize, which resizes all images to one size",
+      name, found.width, found.height, expected.width, expected.height));
 }
 
 }  // namespace lockstep

@@ -61,7 +61,8 @@ class ImageDecoder {
 void decode_own_size(const ImageShape& whole, std::int64_t channels, const LeastSize& least,
                      OwnSizeImage& image);
 
-// The error for an image that is not resized and differs in size from the first. name: for the message.
+// The error for an image that is not resized and differs in size from the first training image. name: for the
+// message.
 DataError of_another_size(std::string_view name, const ImageShape& found, const ImageShape& expected);
 // For an image of more than kMostImageBytes of pixels.
 DataError too_large(std::string_view name, const ImageShape& shape);

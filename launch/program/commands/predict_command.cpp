@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -140,8 +141,16 @@ Source find_source(const PredictFlags& flags, const Command& command, Communicat
   return source;
 }
 
+// The path of the file itself, without symbolic links.
+std::filesystem::path resolved(const std::filesystem::path& path) {
+  const std::filesystem::path whole = std::filesystem::absolute(path);
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::weakly_canonical(whole, error);
+  return error ? whole.lexically_normal() : real;
+}
+
 // The paths of the masks: those of the images below the deepest folder that holds all of them, as PNG files
-// in `folder`. Throws UsageError if two images would have the same.
+// in `folder`. Throws UsageError if two images would have the same, or if a mask would replace an image.
 std::vector<std::filesystem::path> mask_paths(const std::vector<std::string>& images,
                                               const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
@@ -155,19 +164,20 @@ std::vector<std::filesystem::path> mask_paths(const std::vector<std::string>& im
     for (auto part = common.begin(); part != end; ++part) shared /= *part;
     common = shared;
   }
-  const std::set<fs::path> inputs(whole.begin(), whole.end());
+  std::set<fs::path> inputs;
+  for (const std::string& image : images) inputs.insert(resolved(image));
   std::vector<fs::path> masks;
   std::map<fs::path, std::string> taken;
   for (std::size_t i = 0; i < images.size(); ++i) {
     masks.push_back(folder / whole[i].lexically_relative(common).replace_extension(".png"));
-    const auto [other, is_new] = taken.emplace(masks.back(), images[i]);
+    const fs::path written = resolved(masks.back());
+    const auto [other, is_new] = taken.emplace(written, images[i]);
     if (!is_new && other->second != images[i])
       throw UsageError(fmt::format("--masks {}: {} and {} would have the same mask {}; predict them apart",
                                    folder.string(), other->second, images[i], masks.back().string()));
-    const fs::path written = fs::absolute(masks.back()).lexically_normal();
     if (inputs.contains(written))
       throw UsageError(fmt::format("--masks {}: {} would be overwritten; choose another folder",
-                                   folder.string(), written.string()));
+                                   folder.string(), masks.back().string()));
   }
   return masks;
 }
@@ -188,10 +198,17 @@ constexpr const char* kNotFinite = "the network's logits are not finite";
 // Prints rank 0's predictions at once; other ranks keep theirs until finish().
 class Printer {
  public:
-  // masks: their paths, if the network has an output for each pixel; `image` is their shape.
-  Printer(const std::vector<std::string>& paths, const ExportFacts& facts,
+  // images: of the paths. masks: their paths, if the network has an output for each pixel; `image` of `facts`
+  // is their shape.
+  Printer(const std::vector<std::string>& paths, const Dataset& images, const ExportFacts& facts,
           const std::vector<std::filesystem::path>& masks, const PredictFlags& flags, Communicator& host)
-      : paths_(paths), facts_(facts), classes_(facts.classes), masks_(masks), flags_(flags), host_(host) {
+      : paths_(paths),
+        images_(images),
+        facts_(facts),
+        classes_(facts.classes),
+        masks_(masks),
+        flags_(flags),
+        host_(host) {
     if (flags.csv && host.rank() == 0)
       put(facts.masks ? "file,mask,class,label,share\n"
                       : fmt::format("file,class,label,probability{}\n", flags.logits ? ",logit" : ""));
@@ -203,11 +220,8 @@ class Printer {
     const bool finite = std::ranges::all_of(scores.logits, [](float x) { return std::isfinite(x); });
     if (!decoded) ++undecoded_;
     if (!finite) ++not_finite_;
-    std::error_code unknown;
-    const char* error =
-        !decoded  ? std::filesystem::exists(path, unknown) ? "cannot be decoded as an image" : "no such file"
-        : !finite ? kNotFinite
-                  : nullptr;
+    const std::string problem = decoded ? "" : problem_of(image);
+    const char* error = !decoded ? problem.c_str() : !finite ? kNotFinite : nullptr;
     if (facts_.masks) return put_mask(image, scores, error);
     flags_.csv ? put_csv(path, scores, error) : put_json(path, scores, error);
   }
@@ -229,6 +243,15 @@ class Printer {
   }
 
  private:
+  // The reason why an image has no scores.
+  std::string problem_of(std::int64_t image) const {
+    try {
+      images_.probe(image);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "cannot be decoded as an image";
+  }
   void put(const std::string& text) {
     if (host_.rank() != 0)
       kept_ += text;
@@ -258,14 +281,18 @@ class Printer {
     }
     return escaped;
   }
-  // The classes with the largest probabilities. Equal ones, such as those of large logits, are ordered by
-  // logit.
+  // The classes with the largest probabilities, the class that evaluations count first. Equal ones, such as
+  // those of large logits, are ordered by logit.
   std::vector<std::size_t> best(const Predictor::Scores& scores) const {
     std::vector<std::size_t> order(scores.probabilities.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     const auto top = std::min<std::size_t>(static_cast<std::size_t>(flags_.top), order.size());
+    const auto is_counted = [&](std::size_t label) {
+      return static_cast<std::int64_t>(label) == scores.counted;
+    };
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(top), order.end(),
                       [&](std::size_t a, std::size_t b) {
+                        if (is_counted(a) != is_counted(b)) return is_counted(a);
                         if (scores.probabilities[a] != scores.probabilities[b])
                           return scores.probabilities[a] > scores.probabilities[b];
                         return scores.logits[a] != scores.logits[b] ? scores.logits[a] > scores.logits[b]
@@ -326,6 +353,7 @@ class Printer {
   }
 
   const std::vector<std::string>& paths_;
+  const Dataset& images_;
   const ExportFacts& facts_;
   const std::vector<std::string>& classes_;
   const std::vector<std::filesystem::path>& masks_;
@@ -335,14 +363,28 @@ class Printer {
   std::int64_t undecoded_ = 0, not_finite_ = 0;
 };
 
-ResizeOptions resize_of(const ExportFacts& facts, const Config& config) {
-  if (facts.image.type != DType::u8)
+// Resizes images to a square input. Any other input has the size of the training images, because data.resize
+// makes images square; images of another size are then damaged.
+std::unique_ptr<Dataset> open_images(const std::vector<std::string>& paths, const ExportFacts& facts,
+                                     const Config& config) {
+  const ImageShape& input = facts.image;
+  if (input.type != DType::u8)
     throw ConfigError("the network was trained on rows of a table, not on images; use lockstep eval");
-  if (facts.image.height != facts.image.width)
-    throw ConfigError(fmt::format(
-        "the network takes images {} wide and {} high, but lockstep predict makes all images square",
-        facts.image.width, facts.image.height));
-  return {.size = facts.image.height, .center_share = config.dataset.resize.center_share};
+  if (input.channels != 1 && input.channels != 3)
+    throw ConfigError(
+        fmt::format("the network takes images with {} channels, but lockstep predict reads images with 1 or "
+                    "3; use lockstep eval",
+                    input.channels));
+  const bool square = input.height == input.width;
+  std::unique_ptr<Dataset> images = open_image_list(paths, input,
+                                                    {.exif = config.dataset.images.exif_orientation,
+                                                     .classes = facts.classes,
+                                                     .any_size = square,
+                                                     .unreadable_is_damaged = true,
+                                                     .labels_of_pixels = facts.masks});
+  if (!square) return images;
+  return resized(std::move(images),
+                 {.size = input.height, .center_share = config.dataset.resize.center_share});
 }
 
 // Collective. All ranks need the same list, because each predicts a part of it.
@@ -408,12 +450,7 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
     config = config_of(overrides, command.registry);
     paths = image_paths(flags.images);
     if (facts.masks) masks = mask_paths(paths, flags.masks);
-    images = resized(open_image_list(paths, facts.image,
-                                     {.exif = config.dataset.images.exif_orientation,
-                                      .classes = facts.classes,
-                                      .unreadable_is_damaged = true,
-                                      .labels_of_pixels = facts.masks}),
-                     resize_of(facts, config));
+    images = open_images(paths, facts, config);
   });
   require_same_images(host, paths);
   const DeviceChoice choice = choose_device(config.device, world, host);
@@ -425,7 +462,7 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
                        .weights = flags.weights,
                        .state = source.saved ? &source.saved->state : nullptr});
   hold_in("predict");
-  Printer printer(paths, facts, masks, flags, host);
+  Printer printer(paths, *images, facts, masks, flags, host);
   predictor.run([&](std::int64_t image, const Predictor::Scores& each) { printer(image, each); });
   printer.finish();
   tell_end(paths.size(), predictor, printer, host);

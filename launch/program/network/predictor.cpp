@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/tensor/buffer.h"
 #include "core/timeline.h"
+#include "kernels/loss_functors.h"
 #include "launch/train/watch/not_finite_search.h"
 #include "models/network_state.h"
 
@@ -39,6 +40,15 @@ void softmax(std::span<const float> logits, std::span<float> probabilities) {
 }
 
 }  // namespace
+
+std::vector<float> class_shares(std::span<const std::uint8_t> mask, std::size_t classes) {
+  std::vector<std::int64_t> pixels(classes);
+  for (const std::uint8_t label : mask) ++pixels[label];
+  std::vector<float> shares;
+  for (const std::int64_t count : pixels)
+    shares.push_back(static_cast<float>(static_cast<double>(count) / static_cast<double>(mask.size())));
+  return shares;
+}
 
 Predictor::Predictor(const Config& config, const Registry& registry, const Dataset& images,
                      Communicator& host, const Options& options)
@@ -140,7 +150,9 @@ void Predictor::tell(std::int64_t step, const Answer& answer) {
       continue;
     }
     score(logits);
-    answer(first + i, decoded ? Scores{.probabilities = probabilities_, .logits = class_logits_} : Scores{});
+    answer(first + i,
+           decoded ? Scores{.probabilities = probabilities_, .logits = class_logits_, .counted = counted_}
+                   : Scores{});
   }
   waited_ += seconds_between(begin, now_ns());
 }
@@ -148,20 +160,19 @@ void Predictor::tell(std::int64_t step, const Answer& answer) {
 // Sets the mask and the shares of the classes.
 void Predictor::score_pixels(std::span<const float> outputs) {
   const std::size_t classes = probabilities_.size();
-  std::ranges::fill(probabilities_, 0.0f);
   for (std::size_t pixel = 0; pixel < mask_.size(); ++pixel) {
     const std::span<const float> logits = outputs.subspan(pixel * classes, classes);
     const auto label = static_cast<std::size_t>(std::ranges::max_element(logits) - logits.begin());
     mask_[pixel] = static_cast<std::uint8_t>(label);
-    probabilities_[label] += 1;
   }
-  for (float& share : probabilities_) share /= static_cast<float>(mask_.size());
+  probabilities_ = class_shares(mask_, classes);
 }
 
-// Sets the logits and the probabilities of the classes.
+// Sets the logits and the probabilities of the classes, and counted_.
 void Predictor::score(std::span<const float> outputs) {
   const Loss loss = network_->loss_kind();
   const bool single = outputs.size() != class_logits_.size();
+  counted_ = single ? class_of_output(loss, outputs[0], network_->classes()) : -1;
   for (std::size_t k = 0; k < class_logits_.size(); ++k)
     class_logits_[k] = !single                                        ? outputs[k]
                        : loss == Loss::binary_cross_entropy && k == 0 ? -outputs[0]

@@ -24,6 +24,9 @@
 
 namespace lockstep {
 
+// The share of each class among the pixels of a mask; the sum is 1.
+std::vector<float> class_shares(std::span<const std::uint8_t> mask, std::size_t classes);
+
 class Predictor {
  public:
   struct Options {
@@ -49,6 +52,9 @@ class Predictor {
     // probabilities are then the shares of the classes among the pixels, and logits those of all pixels,
     // [H, W, classes].
     std::span<const std::uint8_t> mask = {};
+    // With a single output: the class that evaluations count; else -1. An output half-way between two classes
+    // gives both the same probability.
+    std::int64_t counted = -1;
   };
   // image: index in the dataset.
   using Answer = std::function<void(std::int64_t image, const Scores& scores)>;
@@ -85,6 +91,7 @@ class Predictor {
   std::vector<Answers> answers_;
   std::vector<float> probabilities_, class_logits_;
   std::vector<std::uint8_t> mask_;  // of an image
+  std::int64_t counted_ = -1;       // Scores::counted
   double seconds_ = 0, waited_ = 0;
 };
 

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "data/images/png.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/message_of.h"
 
@@ -334,6 +336,23 @@ TEST(ImageFolder, SummaryNamesTheLeastAndTheMostFrequentClass) {
   EXPECT_EQ(std::ranges::count(numbers_named_in(summary()), 2.0), 2)
       << "expected the number of classes and the images of each";
   for (const char* name : {"ape", "bee"}) EXPECT_EQ(summary().find(name), std::string::npos);
+}
+
+// The decoders write 1 or 3 bytes per pixel.
+TEST(ImageList, OtherChannelsThanOneAndThreeAreRefused) {
+  const TemporaryFolder folder;
+  folder.write("1.jpg", encode(kColour, noise(kColour, 1)));
+  folder.write("1.png", encode_png(kColour, noise(kColour, 1)));
+  for (const std::int64_t channels : {2, 4}) {
+    ImageShape shape = kColour;
+    shape.channels = channels;
+    const auto images =
+        open_image_list({(folder.path() / "1.jpg").string(), (folder.path() / "1.png").string()}, shape, {});
+    Bytes pixels(static_cast<std::size_t>(shape.bytes()));
+    for (const std::int64_t index : {0, 1})
+      expect_parts(message_of([&] { images->read(index, pixels); }),
+                   {std::to_string(channels) + " channels"});
+  }
 }
 
 }  // namespace

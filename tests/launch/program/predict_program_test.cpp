@@ -297,6 +297,48 @@ TEST_F(Predicted, CheckpointsAnswerLikeAnExportOfTheirStep) {
   }
 }
 
+TEST(PredictProgram, NetworkWithOtherChannelsThanImagesIsRefused) {
+  const Workplace workplace("predict");
+  const std::string weights = workplace.path("two.safetensors").string();
+  const ProgramResult trained =
+      run_shell(workplace.train({"data.format=synthetic", "data.synthetic.height=8", "data.synthetic.width=8",
+                                 "data.synthetic.channels=2", "data.synthetic.train_samples=16",
+                                 "data.synthetic.test_samples=16", "train.steps=1"},
+                                "--export " + weights + " 2>&1"));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const TemporaryFolder folder;
+  folder.write("photo.jpg", encode(kPhoto, noise(kPhoto, 1)));
+  const ProgramResult result = run_shell(program("lockstep") + " predict " + weights + " " +
+                                         folder.path().string() + " --set world.device=cpu 2>&1");
+  EXPECT_EQ(result.exit_code, exit_code::config) << result.output;
+  EXPECT_NE(lines_naming(result.output, "2 channels"), "") << result.output;
+}
+
+// Two classes have the same probability.
+TEST(PredictProgram, OutputHalfWayBetweenClassesHasTheClassOfEvaluations) {
+  const TemporaryFolder folder;
+  folder.write("photo.jpg", encode(kPhoto, noise(kPhoto, 1)));
+  std::vector<float> weight(32 * 32 * 3, 0.0f), bias = {1.5f};
+  const std::vector<NamedTensor> tensors = {
+      {.name = "fc1.weight", .tensor = {.data = weight.data(), .shape = {1, std::ssize(weight)}}},
+      {.name = "fc1.bias", .tensor = {.data = bias.data(), .shape = {1}}}};
+  const std::filesystem::path weights = folder.path() / "number.safetensors",
+                              config = folder.path() / "number.toml";
+  write_safetensors(weights, tensors);
+  std::ofstream(config) << "[model]\nloss = \"mean_squared_error\"\n"
+                           "[[model.layer]]\nkind = \"dense\"\nfeatures = 1\n"
+                           "[data]\nformat = \"synthetic\"\n";
+  const ProgramResult result = run_shell(
+      fmt::format("{} predict {} {} --config {} --top 2 --set world.device=cpu 2>&1", program("lockstep"),
+                  weights.string(), (folder.path() / "photo.jpg").string(), config.string()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const std::vector<PredictJson> answers = json_lines(result);
+  ASSERT_EQ(answers.size(), 1u) << result.output;
+  EXPECT_EQ(answers[0]["label"], 2) << "1.5 is rounded up";
+  EXPECT_EQ(answers[0]["top"][1]["label"], 1);
+  for (const PredictJson& each : answers[0]["top"]) EXPECT_EQ(each["probability"], 0.5);
+}
+
 TEST_F(Predicted, FileNamesPrintNoEscapeSequences) {
   const std::string name = "\x1b[2J\xc2\x9b\x7f.jpg";
   std::filesystem::copy_file(folder_.path() / fmt::format("test/{}/60.jpg", kClasses[0]),

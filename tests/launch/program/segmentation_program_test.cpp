@@ -2,10 +2,12 @@
 //
 // The program with images that have masks: PyTorch's losses from the same weights, the same metrics on any
 // number of ranks, and masks that `lockstep predict` writes.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <regex>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -17,6 +19,7 @@
 #include "tests/launch/program/program.h"
 #include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
+#include "tests/source_folder.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -33,11 +36,14 @@ void write_file(const fs::path& path, const PixelValues& bytes) {
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
 }
 
-PixelValues mask_in(const fs::path& path) {
+PixelValues bytes_in(const fs::path& path) {
   const std::string text = text_of(path);
-  const PixelValues png(text.begin(), text.end());
+  return {text.begin(), text.end()};
+}
+
+PixelValues mask_in(const fs::path& path) {
   PixelValues values(static_cast<std::size_t>(kImage.height * kImage.width));
-  decode_png_values(path.string(), png, kImage, values);
+  decode_png_values(path.string(), bytes_in(path), kImage, values);
   return values;
 }
 
@@ -60,7 +66,7 @@ class Segmentation : public ::testing::Test {
         "\"cpu\"\n[kernels]\nchoose = \"direct\"\n",
         folder_.path().string());
   }
-  static fs::path golden() { return fs::path(LOCKSTEP_PEER_GOLDEN) / "unet"; }
+  static fs::path golden() { return source_folder() + "/tests/peers/golden/unet"; }
   std::string config() const { return (folder_.path() / "unet.toml").string(); }
   std::string weights() const { return (folder_.path() / "trained.safetensors").string(); }
   ProgramResult run(const std::string& arguments) const {
@@ -160,6 +166,14 @@ TEST_F(Segmentation, PredictWritesMasksThatGiveTheIouOfTheEvaluation) {
   expect_parts(without.output, {"--masks FOLDER"});
   const ProgramResult over = run(fmt::format("{} --masks {}/test/images", predict, folder_.path().string()));
   EXPECT_EQ(over.exit_code, exit_code::usage) << over.output;
+  // The same folder under another name.
+  const fs::path images = folder_.path() / "test/images", link = folder_.path() / "link";
+  fs::create_directory_symlink(images, link);
+  const PixelValues before = bytes_in(images / "00.png");
+  const ProgramResult linked = run(fmt::format("predict {} {} --set world.device=cpu --masks {}", weights(),
+                                               link.string(), images.string()));
+  EXPECT_EQ(linked.exit_code, exit_code::usage) << linked.output;
+  EXPECT_EQ(bytes_in(images / "00.png"), before);
   // The mask of images/00.png would replace another image.
   const fs::path other = folder_.path() / "test/images/sub/00.png";
   fs::create_directories(other.parent_path());
@@ -167,6 +181,49 @@ TEST_F(Segmentation, PredictWritesMasksThatGiveTheIouOfTheEvaluation) {
   const ProgramResult replaced = run(fmt::format("{} --masks {}", predict, other.parent_path().string()));
   EXPECT_EQ(replaced.exit_code, exit_code::usage) << replaced.output;
   expect_parts(replaced.output, {other.string()});
+}
+
+// Without data.resize a network takes images of the size of the training images.
+TEST_F(Segmentation, PredictTakesImagesThatAreNotSquareInTheirOwnSize) {
+  constexpr ImageShape kWide{.height = 16, .width = 24, .channels = 3};
+  const fs::path wide = folder_.path() / "wide", masks = folder_.path() / "predicted";
+  for (const std::string split : {"train", "test"}) {
+    for (std::size_t i = 0; i < 6; ++i) {
+      const std::string name = fmt::format("{}.png", i);
+      const auto value = static_cast<std::uint8_t>(40 * i + split.size());
+      const auto label = static_cast<std::uint8_t>(i % 3);
+      write_file(wide / split / "images" / name, encode_png(kWide, PixelValues(16 * 24 * 3, value)));
+      write_file(wide / split / "masks" / name, encode_png_values(kWide, PixelValues(16 * 24, label)));
+    }
+  }
+  const ProgramResult trained = run(fmt::format("train {} --set data.path={} --set train.steps=2 --export {}",
+                                                config(), wide.string(), weights()));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const auto predict = [&](const std::string& images) {
+    return run(
+        fmt::format("predict {} {} --masks {} --set world.device=cpu", weights(), images, masks.string()));
+  };
+  const ProgramResult result = predict((wide / "test/images").string());
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  for (std::size_t i = 0; i < 6; ++i) {
+    const fs::path mask = masks / fmt::format("{}.png", i);
+    ASSERT_TRUE(fs::exists(mask)) << mask;
+    const ImageShape shape = png_shape(mask.string(), bytes_in(mask));
+    EXPECT_EQ(shape.height, kWide.height);
+    EXPECT_EQ(shape.width, kWide.width);
+  }
+
+  const std::string square = (folder_.path() / "test/images/00.png").string();
+  const ProgramResult refused = predict(square + " /nowhere.png " + (wide / "test/images/0.png").string());
+  EXPECT_EQ(refused.exit_code, exit_code::data) << refused.output;
+  const std::string lines = lines_naming(refused.output, "{\"file\":");
+  const std::string error = lines_naming(lines, square, "\"error\":");
+  ASSERT_NE(error, "") << refused.output;
+  std::vector<double> sizes = numbers_named_in(error.substr(error.rfind(square) + square.size()));
+  std::ranges::sort(sizes);
+  EXPECT_EQ(sizes, (std::vector<double>{16, 16, 16, 24})) << error;
+  EXPECT_NE(lines_naming(lines, "/nowhere.png", "\"error\":"), "") << refused.output;
+  EXPECT_NE(lines_naming(lines, "\"mask\":"), "") << refused.output;
 }
 
 // The built-in network of depth 1, except for the order of the concatenated channels.
