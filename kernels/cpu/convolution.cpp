@@ -51,6 +51,13 @@ bool has_idle_weights(const ConvolutionShape& s) {
   return false;
 }
 
+// oneDNN's bf16 kernels for AMX underestimate their input buffer if the stride exceeds the kernel
+// (uxlfoundation/oneDNN, pull request 5494). Other kernels compute a product of single pixels without
+// padding.
+bool has_unsafe_stride(const ConvolutionShape& s) {
+  return s.stride > s.kernel && (s.kernel > 1 || s.padding > 0);
+}
+
 // Plans the three directions of one convolution. Forward is chosen first, because it determines the layouts
 // of weights and output; gradients use the layouts of their tensors. Half tensors can be processed by fp32
 // kernels, for which CpuProduct converts them, by our Winograd kernel, which reads and writes bf16, and by
@@ -109,8 +116,8 @@ class ConvolutionPlanner {
                        .name = pieces == 1 ? name : fmt::format("{} in {} pieces", name, pieces)});
       }
     }
-    // oneDNN's bf16 kernels leave the gradient of idle weights unwritten.
-    if (type_ == Type::bf16 && !has_idle_weights(shape_))
+    // oneDNN's bf16 kernels compute the gradient of idle weights from unwritten scratch.
+    if (type_ == Type::bf16 && !has_idle_weights(shape_) && !has_unsafe_stride(shape_))
       all.push_back({.name = "direct bf16", .type = Type::bf16});
     return all;
   }

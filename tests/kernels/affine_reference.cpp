@@ -56,7 +56,12 @@ void with_type(DType type, F function) {
   CHECK(false, "no tensors of {}", name_of(type));
 }
 
-Buffer memory_for(const Layout& layout) { return Buffer(layout.bytes(), Device{}); }
+// Holds NaNs.
+Buffer memory_for(const Layout& layout) {
+  Buffer memory(layout.bytes(), Device{});
+  std::memset(memory.data(), 0xff, memory.bytes());
+  return memory;
+}
 
 }  // namespace
 
@@ -175,15 +180,22 @@ void* AffineRunner::spoiled_scratch() {
   return scratch_.data();
 }
 
+Values AffineRunner::plain_result(const Buffer& memory, const Layout& layout) {
+  const auto nonzero = [](const Values& values) {
+    return std::ranges::count_if(values, [](float value) { return value != 0; });
+  };
+  Values plain = to_plain(memory, layout);
+  padding_is_zero_ = nonzero(from_elements(memory.data(), memory.bytes(), layout.dtype())) == nonzero(plain);
+  return plain;
+}
+
 Values AffineRunner::forward(const Values& x, const Values& w, const Values& bias) {
   const Buffer input = to_memory(x, kernel_.input());
   const Buffer weights = to_memory(w, kernel_.weights());
   const Buffer output = memory_for(kernel_.output());
   kernel_.forward(stream_, input.data(), weights.data(), bias.empty() ? nullptr : bias.data(), output.data(),
                   spoiled_scratch());
-  const Values physical = from_elements(output.data(), output.bytes(), kernel_.output().dtype());
-  nonzero_outputs_ = std::ranges::count_if(physical, [](float value) { return value != 0; });
-  return to_plain(output, kernel_.output());
+  return plain_result(output, kernel_.output());
 }
 
 Values AffineRunner::backward_data(const Values& y_gradient, const Values& w) {
@@ -192,7 +204,7 @@ Values AffineRunner::backward_data(const Values& y_gradient, const Values& w) {
   const Buffer input_gradient = memory_for(kernel_.input());
   kernel_.backward_data(stream_, output_gradient.data(), weights.data(), input_gradient.data(),
                         spoiled_scratch());
-  return to_plain(input_gradient, kernel_.input());
+  return plain_result(input_gradient, kernel_.input());
 }
 
 AffineRunner::Gradients AffineRunner::backward_weights(const Values& x, const Values& y_gradient,
@@ -203,7 +215,7 @@ AffineRunner::Gradients AffineRunner::backward_weights(const Values& x, const Va
   Gradients after{.bias = before.bias};
   kernel_.backward_weights(stream_, input.data(), output_gradient.data(), weights_gradient.data(),
                            bias_elements_ == 0 ? nullptr : after.bias.data(), write, spoiled_scratch());
-  after.weights = to_plain(weights_gradient, kernel_.weights());
+  after.weights = plain_result(weights_gradient, kernel_.weights());
   return after;
 }
 

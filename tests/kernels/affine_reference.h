@@ -44,8 +44,8 @@ Values from_elements(const void* data, std::size_t bytes, DType type);
 Buffer to_memory(const Values& plain, const Layout& layout);
 Values to_plain(const Buffer& memory, const Layout& layout);
 
-// Calls a kernel with plain tensors. Scratch memory holds NaNs before every call: results must not depend on
-// it.
+// Calls a kernel with plain tensors. Before every call, scratch memory and the memory of outputs and input
+// gradients hold NaNs: results must not depend on it.
 class AffineRunner {
  public:
   struct Gradients {
@@ -59,17 +59,18 @@ class AffineRunner {
   Values backward_data(const Values& y_gradient, const Values& w);
   // before: the gradients when the call begins. The call overwrites them or adds to them.
   Gradients backward_weights(const Values& x, const Values& y_gradient, const Gradients& before, Write write);
-  // The number of physical elements of the last forward's output that are not zero.
-  std::int64_t nonzero_outputs() const { return nonzero_outputs_; }
+  // True if the padding of the last call's output or gradient holds only zeros.
+  bool padding_is_zero() const { return padding_is_zero_; }
 
  private:
   void* spoiled_scratch();
+  Values plain_result(const Buffer& memory, const Layout& layout);
 
   AffineKernel& kernel_;
   std::int64_t bias_elements_;
   Stream stream_{Device{}, StreamUse::compute};
   Buffer scratch_;
-  std::int64_t nonzero_outputs_ = 0;
+  bool padding_is_zero_ = false;
 };
 
 }  // namespace lockstep

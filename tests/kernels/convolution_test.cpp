@@ -62,6 +62,10 @@ const NamedShape kShapes[] = {
     {"one_pixel_strided", shape(16, 16, 1, {.kernel = 3, .stride = 2, .padding = 1})},
     {"one_row", shape(16, 16, 1, {.in_width = 10, .kernel = 3, .padding = 1})},
     {"depthwise_17", shape(17, 17, 7, {.kernel = 3, .stride = 2, .padding = 1, .groups = 17})},
+    // Pixels that no output reads, outputs that read no pixel, and weights that only the padding meets.
+    {"stride_past_the_kernel", shape(16, 32, 8, {.kernel = 2, .stride = 3})},
+    {"padding_past_the_kernel", shape(16, 16, 4, {.kernel = 3, .padding = 4, .bias = true})},
+    {"dilation_past_the_image", shape(16, 16, 4, {.kernel = 3, .padding = 4, .dilation = 4})},
 };
 
 class Convolution : public testing::TestWithParam<NamedShape> {
