@@ -269,8 +269,9 @@ Value Graph::concatenate(Value a, Value b, SourcePlace place) {
 
 Value Graph::dropout(Value x, double probability, const std::string& name, SourcePlace place) {
   const Shape in = checked(x);
-  require(probability >= 0 && probability < 1, name,
-          fmt::format("dropout probability {}, expected at least 0 and below 1", probability));
+  // Kernels compute with the fp32 value, which may be 1.
+  require(probability >= 0 && static_cast<float>(probability) < 1, name,
+          fmt::format("dropout probability {}, expected at least 0 and, as fp32, below 1", probability));
   if (probability == 0) return x;
   return append({.name = name,
                  .operation = DropoutOptions{probability, name},

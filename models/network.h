@@ -70,7 +70,7 @@ struct MemoryPlan {
 
 class Network {
  public:
-  // Throws ConfigError for a graph without logits or a device that was not built.
+  // Throws what plan_network() throws, and ConfigError for a device that was not built.
   Network(const Graph& graph, const NetworkOptions& options);
   Network(Network&&) = delete;  // parameters and bindings point into it
 

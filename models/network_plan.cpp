@@ -9,6 +9,15 @@
 namespace lockstep {
 namespace {
 
+// Backward has no gradient for a result that nothing uses.
+void require_use(const Layer& layer, int uses) {
+  if (uses > 0) return;
+  throw ConfigError(
+      fmt::format("layer {}: nothing uses its result; remove the layer, or pass its result to another layer "
+                  "or classify()",
+                  layer.name.empty() ? std::string(kind_of(layer.operation)) : layer.name));
+}
+
 // Converts the graph into nodes; every value gets exactly one consumer.
 class NodePlanner {
  public:
@@ -23,6 +32,8 @@ class NodePlanner {
       for (const Value input : layer.inputs) ++uses_left_[static_cast<std::size_t>(input.id)];
     }
     ++uses_left_[static_cast<std::size_t>(graph.logits().id)];
+    for (const Layer& layer : graph.layers())
+      require_use(layer, uses_left_[static_cast<std::size_t>(layer.output.id)]);
     fuse_activations();
   }
 

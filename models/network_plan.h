@@ -78,7 +78,7 @@ struct PlanOptions {
   int batch_norm_ranks = 1;  // see BatchNormOptions::ranks
 };
 
-// Throws ConfigError for a graph without logits.
+// Throws ConfigError for a graph without logits, or with a layer whose result nothing uses.
 NetworkPlan plan_network(const Graph& graph, Backend& backend, KernelChoices& choices,
                          const PlanOptions& options = {});
 

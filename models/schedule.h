@@ -70,6 +70,8 @@ struct Schedule {
   }
   // step counts from 0.
   double at(std::int64_t step) const;
+  // False if the warm-up is longer than the schedule, so that every step has a rate below `base`.
+  bool reaches_base() const { return warmup_steps <= total_steps; }
   // The fraction of the steps from the warm-up to total_steps that have passed at this step: from 0 to 1.
   double progress(std::int64_t step) const;
 };

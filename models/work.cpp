@@ -62,7 +62,8 @@ LayerFlops executed_flops(const Graph& graph, const PlannedNode& node) {
     }
     const Shape& to = direction == Direction::backward_inputs ? in : out;
     const std::int64_t tiles = (to[2] + 3) / 4 * ((to[3] + 3) / 4);
-    return operations * 4 * tiles / (to[2] * to[3]);
+    return std::llround(static_cast<double>(operations) * 4 * static_cast<double>(tiles) /
+                        static_cast<double>(to[2] * to[3]));
   };
   const LayerFlops direct = flops_of(graph, layer);
   return {.forward = executed(direct.forward, Direction::forward),

@@ -2,6 +2,8 @@
 #include "models/compute_roof.h"
 
 #include <algorithm>
+#include <memory>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -62,6 +64,22 @@ TEST(ExecutedFlops, CountProductsWithPixelsAndTilesOfWinograd) {
   if (network.nodes()[0].layer->choice(Direction::forward) != "tiled winograd")
     GTEST_SKIP() << "needs AVX2 or AVX-512";
   EXPECT_DOUBLE_EQ(executed_flops(graph, network.nodes()), of_convolutions / 4 + of_linear);
+}
+
+class WinogradLayer final : public PlannedLayer {
+ public:
+  std::string choice(Direction) const override { return "tiled winograd"; }
+  void forward(const Pass&, const LayerMemory&) override {}
+};
+
+// The product of the operations and the tiles does not fit 64 bits.
+TEST(ExecutedFlops, CountTilesOfWinogradForLargeImages) {
+  Graph graph({.batch = 1, .height = 8192, .width = 8192, .channels = 64, .classes = 10});
+  graph.convolution(graph.input(), {.channels = 64, .kernel = 3, .padding = 1}, "conv");
+  PlannedNode node;
+  node.layer = std::make_unique<WinogradLayer>();
+  node.layer_index = 0;
+  EXPECT_EQ(executed_flops(graph, node).forward, flops_of(graph, graph.layers()[0]).forward / 4);
 }
 
 // A larger batch shares the reads of the weights.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "models/network.h"
 #include "models/networks/networks.h"
 #include "tests/message_of.h"
 
@@ -63,7 +64,7 @@ TEST(Graph, DropoutOfZeroIsNoLayerAndOfOneIsRefused) {
   const Value x = graph.linear(graph.input(), {.features = 7}, "a");
   EXPECT_EQ(graph.dropout(x, 0, "none").id, x.id);
   EXPECT_EQ(graph.shape(graph.dropout(x, 0.5, "half")), (Shape{4, 7}));
-  for (const double probability : {-0.5, 1.0, 2.0}) {
+  for (const double probability : {-0.5, 0.99999999, 1.0, 2.0}) {
     EXPECT_NE(message_of<ConfigError>([&] { graph.dropout(x, probability, "bad"); }).find("bad"),
               std::string::npos);
   }
@@ -95,6 +96,20 @@ TEST(Graph, LogitsInsideABlockAreRefused) {
     graph.linear(logits, {.features = 10}, "last");
   }
   expect_parts(message_of<ConfigError>([&] { graph.classify(logits); }), {"classify", "block"});
+}
+
+TEST(Graph, ALayerWhoseResultNothingUsesIsRefusedInPlanning) {
+  Graph with_head(kGraphInput), with_end(kGraphInput);
+  const Value x = with_head.convolution(with_head.input(), {.channels = 8}, "conv");
+  with_head.convolution(x, {.channels = 4}, "aux");
+  with_head.classify(with_head.linear(x, {.features = 10}, "fc"));
+  expect_parts(message_of<ConfigError>([&] { Network::planned_memory(with_head, {}); }), {"layer aux"});
+
+  const Value logits = with_end.linear(with_end.input(), {.features = 10}, "fc");
+  with_end.classify(logits);
+  EXPECT_NO_THROW(Network::planned_memory(with_end, {}));
+  with_end.relu(logits);
+  expect_parts(message_of<ConfigError>([&] { Network::planned_memory(with_end, {}); }), {"layer activation"});
 }
 
 }  // namespace

@@ -14,6 +14,16 @@ TEST(Schedule, WarmsUpLinearlyThenStaysConstant) {
   EXPECT_DOUBLE_EQ(schedule.at(99), 0.4);
 }
 
+TEST(Schedule, DoesNotReachItsRateIfItIsShorterThanTheWarmUp) {
+  Schedule schedule{.base = 0.05, .total_steps = 100, .warmup_steps = 469};
+  EXPECT_FALSE(schedule.reaches_base());
+  EXPECT_DOUBLE_EQ(schedule.at(99), 0.05 * 100 / 469);
+  schedule.warmup_steps = 100;
+  EXPECT_TRUE(schedule.reaches_base());
+  EXPECT_DOUBLE_EQ(schedule.at(99), 0.05);
+  EXPECT_TRUE(Schedule{}.reaches_base()) << "no warm-up";
+}
+
 TEST(Schedule, StepMultipliesAtMilestones) {
   const Schedule schedule{.kind = schedule_kind("step"), .base = 1.0, .milestones = {10, 20}, .gamma = 0.1};
   EXPECT_DOUBLE_EQ(schedule.at(9), 1.0);
