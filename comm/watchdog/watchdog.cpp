@@ -193,16 +193,25 @@ void Watchdog::serve(Milliseconds longest_wait) {
 }
 
 void Watchdog::serve_visitors() {
-  for (MeetingPoint::Guest& guest : meeting_point_->admit())
-    if (guest.rank < size_) visitors_.push_back({.link = std::move(guest.link), .rank = guest.rank});
+  for (MeetingPoint::Guest& guest : meeting_point_->admit()) {
+    if (guest.rank >= size_) continue;
+    Heard& heard = heard_[static_cast<std::size_t>(guest.rank)];
+    heard.gone.reset();
+    heard.rank.dead = heard.told_gone = false;
+    visitors_.push_back({.link = std::move(guest.link), .rank = guest.rank});
+  }
   for (Visitor& visitor : visitors_)
     for (const WatchMessage& message : visitor.link.listen()) heed_visitor(visitor, message);
-  std::erase_if(visitors_, [&](const Visitor& visitor) {
-    if (!visitor.link.ended()) return false;
-    Heard& heard = heard_[static_cast<std::size_t>(visitor.rank)];
-    if (!heard.rank.left) heard.gone.emplace();
-    return true;
-  });
+  std::vector<int> ended;
+  for (const Visitor& visitor : visitors_)
+    if (visitor.link.ended()) ended.push_back(visitor.rank);
+  std::erase_if(visitors_, [](const Visitor& visitor) { return visitor.link.ended(); });
+  for (const int rank : ended) {
+    // A rank whose first connection timed out has connected again.
+    const bool connected = std::ranges::find(visitors_, rank, &Visitor::rank) != visitors_.end();
+    Heard& heard = heard_[static_cast<std::size_t>(rank)];
+    if (!connected && !heard.rank.left) heard.gone.emplace();
+  }
 }
 
 void Watchdog::heed_visitor(Visitor& visitor, const WatchMessage& message) {

@@ -71,7 +71,7 @@ class Watchdog {
   struct Heard {
     WatchedRank rank;
     WaitClock silence;
-    std::optional<WaitClock> gone;  // its link has ended without a goodbye
+    std::optional<WaitClock> gone;  // its last link has ended without a goodbye
     bool told_gone = false;
   };
   // A question to a rank when the job ends. A rank answers in the order of its questions.

@@ -5,10 +5,14 @@
 #include "comm/watchdog/watchdog.h"
 
 #include <future>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
+#include "comm/agreement.h"
 #include "core/error.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/message_of.h"
@@ -240,6 +244,43 @@ TEST(Watchdog, EndsAJobWhoseRanksWaitTooLong) {
   });
   const std::string text = report.get();
   expect_parts(lines_naming(text, "all_reduce"), {"8 fp32", "sum"});
+}
+
+// The threads of ranks 1 and 2 run no watchdog. Rank 1 drops its first connection, as after a timeout, and
+// stays on its second one. Rank 2 ends its only one.
+TEST(Watchdog, RankThatConnectsAgainIsNotDead) {
+  std::promise<std::string> told;
+  const std::shared_future<std::string> report = told.get_future().share();
+  run_thread_ranks(3, [&](Communicator& communicator) {
+    if (communicator.rank() == 0) {
+      const Watchdog watchdog(communicator,
+                              {.silence = std::chrono::seconds(1),
+                               .host = "here",
+                               .end_job = [&](const std::string& text) { told.set_value(text); }});
+      return report.wait();
+    }
+    const std::string way = gather_texts(communicator, "")[0];
+    if (communicator.rank() == 2) return report.wait();
+    const auto link_of = [&](int rank) {
+      std::optional<WatchLink> link;
+      while (!link) link = connect_to(way, rank, [] { return true; });
+      return std::move(*link);
+    };
+    const auto status_of = [](int rank) {
+      return encode(
+          RankStatus{.rank = rank, .process = 100 + rank, .patience_ms = 3'600'000, .host = "here"});
+    };
+    link_of(1);
+    WatchLink link = link_of(1);
+    link_of(2).say(WatchWord::status, status_of(2));
+    while (report.wait_for(milliseconds(20)) != std::future_status::ready) {
+      link.say(WatchWord::status, status_of(1));
+      for (const WatchMessage& message : link.listen())
+        if (message.word == WatchWord::ask) link.say(WatchWord::evidence, "no stacks");
+    }
+  });
+  EXPECT_NE(lines_naming(report.get(), "rank 2", "process 102"), "");
+  EXPECT_EQ(lines_naming(report.get(), "rank 1", "process 101"), "");
 }
 
 // The ranks wait for rank 0 most of the time, in sum longer than the limit, but for each barrier only
