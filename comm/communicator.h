@@ -92,7 +92,8 @@ class Communicator {
   const CollectivePurpose& purpose() const { return purpose_; }
 
   // In place over `count` elements; f32, f16, bf16, i32. 16-bit floats are added in fp32 and rounded once,
-  // unless rounds_partial_sums().
+  // unless rounds_partial_sums(). All ranks pass the same place in memory of one allocate(), or all pass
+  // other memory.
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op);
   // send holds size() * count elements; recv takes this rank's share of the reduction, `count` elements, and
   // may be that share's place in send.

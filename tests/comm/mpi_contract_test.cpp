@@ -51,6 +51,21 @@ TEST(MpiSharedBySeveral, EveryRankOfTheNodeReportsDifferentCalls) {
   });
 }
 
+// One rank sums shared memory while its peers sum private memory.
+TEST(MpiSharedBySeveral, EveryRankOfTheNodeReportsDifferentKindsOfMemory) {
+  World& world = test_world();
+  if (world.nodes() > 1) return;  // runs where all ranks share memory
+  on_every_rank([&] {
+    constexpr std::size_t kCount = 3000;  // 12,000 bytes: not always staged, and one round if staged
+    const std::unique_ptr<Communicator> communicator = world.communicator();
+    const Buffer shared = communicator->allocate(kCount * sizeof(float));
+    const Buffer plain(kCount * sizeof(float), Device{});
+    const Buffer& data = world.rank() == 1 ? shared : plain;
+    communicator->all_reduce(data.data(), kCount, DType::f32, ReduceOp::sum);
+    expect_parts(message_of([&] { communicator->stream().synchronize(); }), {"local rank 1", "3000 fp32"});
+  });
+}
+
 // One rank calls another collective than its peers, in private memory.
 TEST(MpiSharedBySeveral, EveryRankOfTheNodeReportsDifferentCollectives) {
   World& world = test_world();

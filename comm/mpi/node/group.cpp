@@ -24,8 +24,9 @@ std::string describe(const NodeGroup::Call& call) {
                               .op = static_cast<ReduceOp>(call.op),
                               .root = call.root,
                               .count = call.count};
-  if (call.window == 0 && call.offset_bytes == 0) return describe(collective);
-  return fmt::format("{} at byte {} of buffer {}", describe(collective), call.offset_bytes, call.window);
+  if (call.window == NodeGroup::Source::kNone) return describe(collective);
+  return fmt::format("{} at byte {} of shared buffer {}", describe(collective), call.offset_bytes,
+                     call.window);
 }
 
 // Ranks spin only if each has a core.

@@ -19,9 +19,15 @@ namespace lockstep {
 
 class NodeGroup {
  public:
+  // Where other ranks can read a rank's data: in one of the windows, or nowhere (kNone).
+  struct Source {
+    static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+    std::uint64_t window = kNone;
+    std::uint64_t offset_bytes = 0;
+  };
   // The properties that must be the same on all ranks.
   struct Call {
-    std::uint64_t window = 0;  // its number, in order of allocation
+    std::uint64_t window = Source::kNone;  // id() of the window with all ranks' data; kNone: other memory
     std::uint64_t offset_bytes = 0;
     std::uint64_t count = 0;
     std::uint32_t dtype = 0;
@@ -29,12 +35,6 @@ class NodeGroup {
     std::uint32_t kind = 0;  // CollectiveKind
     std::int32_t root = 0;
     bool operator==(const Call&) const = default;
-  };
-  // Where other ranks can read a rank's data: in one of the windows, or nowhere (kNone).
-  struct Source {
-    static constexpr std::uint64_t kNone = ~std::uint64_t{0};
-    std::uint64_t window = kNone;
-    std::uint64_t offset_bytes = 0;
   };
 
   // Collective. windows and place outlive this. windows: those that may hold data, the same on all ranks.
