@@ -74,8 +74,8 @@ std::string describe(const DeadSegments& dead, const std::string& host) {
   if (dead.files == 0 || dead.bytes < dead.capacity / 10) return {};
   return fmt::format(
       "/dev/shm of {} has {} MiB in {} of killed Open MPI jobs ({}), a tenth of its size or more. No process "
-      "uses them. To remove them: find /dev/shm -name '*_segment.*' -user {} ! -exec fuser -s {{}} \\; "
-      "-delete",
+      "visible here uses them. To remove them: find /dev/shm -name '*_segment.*' -user {} -mmin +1 ! -exec "
+      "grep -qsF {{}} /proc/[0-9]*/maps \\; -delete",
       host, dead.bytes >> 20, counted(dead.files, "file"), dead.first, geteuid());
 }
 
