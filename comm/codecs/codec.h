@@ -52,12 +52,16 @@ struct CodecContext {
   DType type = DType::f32;             // of values: f32, or CodecKind::alone
   Communicator& across;                // 2 ranks or more
   GradientMomentum momentum = {};      // the optimizer's
+  bool delayed = false;                // see ExchangeContext
 
   std::int64_t largest_share() const {
     std::int64_t most = 0;
     for (const CodecShare& share : shares) most = std::max(most, share.count);
     return most;
   }
+  // The suffix of a residual in units of parameter updates. If gradients are delayed, it is in units of
+  // gradients and has another name: a training must not resume with a residual in other units.
+  std::string_view update_residual() const { return delayed ? "delayed_residual" : "update_residual"; }
 };
 
 class Codec {

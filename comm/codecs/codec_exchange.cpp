@@ -100,7 +100,7 @@ CodecExchange::CodecExchange(const ExchangeContext& context, const CodecAssignme
 
 void CodecExchange::make_codecs(const ExchangeContext& context) {
   for (Lane& lane : lanes_) {
-    make_codec(lane, context.momentum);
+    make_codec(lane, context);
     if (lockstep::adds_momentum(lane.choice, context.momentum)) {
       log::info(
           "{} adds the optimizer's momentum ({}) before it compresses; the optimizer adds momentum only to "
@@ -188,7 +188,7 @@ DType CodecExchange::packed_type(const Lane& lane) const {
   return kind.alone;
 }
 
-void CodecExchange::make_codec(Lane& lane, const GradientMomentum& momentum) {
+void CodecExchange::make_codec(Lane& lane, const ExchangeContext& context) {
   const CodecKind& kind = *lane.choice.kind->codec;
   const DType type = packed_type(lane);
   const ShareRule rule{.drivers = groups_.drivers(),
@@ -217,7 +217,8 @@ void CodecExchange::make_codec(Lane& lane, const GradientMomentum& momentum) {
                           .shares = lane.shares,
                           .type = type,
                           .across = *groups_.across(),
-                          .momentum = momentum});
+                          .momentum = context.momentum,
+                          .delayed = context.delayed});
 }
 
 void CodecExchange::allocate_zeros() {

@@ -72,7 +72,7 @@ class CodecExchange final : public GradientExchange {
   void make_lanes(const CodecAssignment& assignment, const ExchangeContext& context);
   // The type in which a lane's values are packed.
   DType packed_type(const Lane& lane) const;
-  void make_codec(Lane& lane, const GradientMomentum& momentum);
+  void make_codec(Lane& lane, const ExchangeContext& context);
   std::vector<PackedStretch> stretches_of(const std::vector<bool>& chosen) const;
   bool lies_ready(const Bucket& bucket, const PackedStretch& stretch, DType type) const;
   // Collective over the ranks that sum the packed values.

@@ -133,7 +133,7 @@ PowerSgd::PowerSgd(const CodecContext& context)
     column_elements += made.column_elements;
   }
   if (context.choice.whole_option(kErrorFeedback.name) != 0)
-    residual_.emplace("update_residual", shares_, parameters_, device);
+    residual_.emplace(context.update_residual(), shares_, parameters_, device);
   columns_.emplace(column_elements, device);
   own_columns_ = Buffer(static_cast<std::size_t>(column_elements) * sizeof(float), device);
   rows_ = Buffer(static_cast<std::size_t>(row_elements) * sizeof(float), device);

@@ -51,7 +51,7 @@ SparseCodec::SparseCodec(const CodecContext& context, const SparseOptions& optio
   chosen_ = across_.allocate(bytes);
   gathered_ = across_.allocate(bytes * static_cast<std::size_t>(across_.size()));
   scratch_ = Buffer(kThresholdBytes + sparse_scratch_bytes(most_elements(shares_)), device);
-  if (options_.error_feedback) residual_.emplace("update_residual", shares_, parameters_, device);
+  if (options_.error_feedback) residual_.emplace(context.update_residual(), shares_, parameters_, device);
   if (options_.adds_momentum) velocity_.emplace("velocity", shares_, parameters_, device);
 }
 

@@ -181,7 +181,8 @@ void GradientBuckets::make_exchange() {
                     .communicator = communicator_,
                     .codecs = options_.codecs,
                     .momentum = options_.momentum,
-                    .sum_type = options_.sum_type});
+                    .sum_type = options_.sum_type,
+                    .delayed = options_.delayed});
 }
 
 void GradientBuckets::list_shares() {

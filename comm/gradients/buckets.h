@@ -110,6 +110,7 @@ class GradientBuckets final : public GradientListener {
   std::span<const FlatRange> gradients() const { return exchanged().ranges(); }
   // Gradients as backward writes them: the same memory unless delayed().
   std::span<const FlatRange> own_gradients() const { return arena_->ranges(); }
+  std::int64_t micro_batches() const { return options_.micro_batches; }  // BucketOptions::micro_batches
   bool delayed() const { return options_.delayed; }
   bool one_by_one() const { return options_.one_by_one; }
   // gradients(), one range per bucket.

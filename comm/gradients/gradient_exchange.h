@@ -170,6 +170,7 @@ struct ExchangeContext {
   const CodecRules& codecs;
   GradientMomentum momentum = {};
   SumType sum_type = SumType::automatic;
+  bool delayed = false;  // gradients are a step late, and GradientUnit::learning_rate is null
 };
 
 // The type in which ranks send and sum gradients of this type without a codec.
