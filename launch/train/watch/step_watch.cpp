@@ -31,19 +31,30 @@ milliseconds step_timeout(milliseconds longest_step, std::int64_t steps) {
 }
 
 void StepLimit::step_done(const StepDone& step) {
-  ++steps_;
-  longest_ns_ = std::max(longest_ns_, step.ns - began_ns_);
+  const milliseconds lasted((step.ns - began_ns_) / 1'000'000);
+  const bool measured = lasted <= timeout();  // else it was suspended: the watchdog ends other long steps
+  const std::int64_t step_ns = measured ? step.ns - began_ns_ : 0;
+  if (measured) ++steps_;
+  longest_ns_ = std::max(longest_ns_, step_ns);
+  period_ns_ = ranks_met_ ? step_ns : period_ns_ + step_ns;
+  longest_period_ns_ = std::max(longest_period_ns_, period_ns_);
   began_ns_ = step.ns;
-  if (averaged_) ++waits_;
+  if (averaged_ && measured) ++waits_;
   averaged_ = step.ranks_met && !ranks_met_;
   ranks_met_ = step.ranks_met;
   has_local_steps_ = has_local_steps_ || !step.ranks_met;
 }
 
 milliseconds StepLimit::timeout() const {
-  if (has_local_steps_ && waits_ < kWaitsToMeasure) return JobState::kDefaultTimeout;
-  return step_timeout(milliseconds(longest_ns_ / 1'000'000), steps_);
+  if (has_local_steps_ && waits_ < kWaitsToMeasure) return timeout_between();
+  return std::max(step_timeout(milliseconds(longest_ns_ / 1'000'000), steps_), two_periods());
 }
+
+milliseconds StepLimit::timeout_between() const {
+  return std::max(milliseconds(JobState::kDefaultTimeout), two_periods());
+}
+
+milliseconds StepLimit::two_periods() const { return 2 * milliseconds(longest_period_ns_ / 1'000'000); }
 
 StepWatch::StepWatch(World& world, const Trainer& trainer, double timeout_seconds)
     : world_(world), trainer_(trainer), given_(timeout_seconds > 0) {
@@ -80,7 +91,7 @@ void StepWatch::set_timeout(milliseconds timeout) {
 
 void StepWatch::leave_step() {
   in_step_ = false;
-  set_timeout(JobState::kDefaultTimeout);
+  set_timeout(limit_.timeout_between());
   if (Watchdog* watchdog = world_.watchdog()) watchdog->set_in_steps(false);
 }
 

@@ -3,7 +3,9 @@
 // How long ranks may wait for each other (comm.timeout_seconds), and what a training reports to the job's
 // watchdog (comm/watchdog). Without a configured timeout, a step counts as hung after 20 times the longest
 // step so far, and at least 30 s. Before three steps are measured, with local SGD before two waits for an
-// average are, and outside of steps (evaluation, a blocking checkpoint), the limit is half an hour.
+// average are, and outside of steps (evaluation, a blocking checkpoint), the limit is half an hour. All these
+// limits are at least twice the longest period from one step after which all ranks have met to the next (with
+// local SGD, from one average to the next), because a rank may become slower in any period.
 #pragma once
 
 #include <chrono>
@@ -29,13 +31,19 @@ class StepLimit {
     bool ranks_met = true;  // see Trainer::ranks_met()
   };
   void begin(std::int64_t ns) { began_ns_ = ns; }
-  // A step has ended; on a ring the next one begins.
+  // A step has ended; on a ring the next one begins. The time of a step that outlasted timeout() does not
+  // count: the process was suspended in it, as by a scheduler.
   void step_done(const StepDone& step);
-  // Half an hour from the first local step until two waits for an average are measured: such a wait may be as
-  // long as all local steps of a slower rank, and after a resume the first one follows only some of them.
+  // At least half an hour from the first local step until two waits for an average are measured: such a wait
+  // may be as long as all local steps of a slower rank, and after a resume the first one follows only some of
+  // them.
   std::chrono::milliseconds timeout() const;
+  // Outside of steps.
+  std::chrono::milliseconds timeout_between() const;
 
  private:
+  std::chrono::milliseconds two_periods() const;
+
   bool has_local_steps_ = false;
   bool ranks_met_ = true;   // in the last step
   bool averaged_ = false;   // the last step ended local ones; a GPU's host waits for it in the next step
@@ -43,6 +51,8 @@ class StepLimit {
   std::int64_t began_ns_ = 0;
   std::int64_t steps_ = 0;  // measured
   std::int64_t longest_ns_ = 0;
+  std::int64_t period_ns_ = 0;  // steps since the ranks met
+  std::int64_t longest_period_ns_ = 0;
 };
 
 // Reports the begin and end of each training step, and the state of a GPU, to the watchdog.
@@ -56,6 +66,7 @@ class StepWatch final : public TrainingObserver {
   void before_step() override;
   void step_done(const StepRecord&) override;
   bool goes_on() override;
+  void step_failed() override { leave_step(); }  // saving the last good state may take longer than a step
 
  private:
   void set_timeout(std::chrono::milliseconds timeout);

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A training job with a dynamic loss scale. On one rank gradients overflow in two steps, in either
-// micro-batch. Every rank must skip these steps, keep its state unchanged by them, and continue.
+// micro-batch. Every rank must skip these steps, keep its state unchanged by them, and continue. Then all
+// steps overflow, which ends the training: the last good state is saved outside of the time limit of a step.
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <string_view>
 
+#include "comm/job/job_state.h"
 #include "core/error.h"
 #include "launch/train/digest.h"
 #include "launch/train/job_end.h"
 #include "launch/train/trainer.h"
+#include "launch/train/watch/step_watch.h"
 #include "models/networks/networks.h"
 #include "tests/launch/train/grays.h"
 
@@ -20,14 +24,15 @@ constexpr int kAccumulation = 2;
 constexpr float kInitialScale = 1024;
 constexpr int kInterval = 4;
 
-// Makes one gradient infinite in the given micro-batch, counted over all steps.
+// Makes one gradient infinite in the given micro-batch, counted over all steps, or in every micro-batch.
 class Overflow final : public LayerObserver {
  public:
   explicit Overflow(Network& network) : network_(network) {}
   void in_micro_batch(std::int64_t which) { which_ = which; }
+  void in_every_micro_batch() { every_ = true; }
   void layer_ran(std::size_t node, Direction direction, std::int64_t, std::int64_t) override {
     if (direction != Direction::backward_parameters || node != 0) return;
-    if (seen_++ != which_) return;
+    if (seen_++ != which_ && !every_) return;
     static_cast<float*>(network_.parameters().back().gradient)[0] = std::numeric_limits<float>::infinity();
   }
 
@@ -35,7 +40,37 @@ class Overflow final : public LayerObserver {
   Network& network_;
   std::int64_t which_ = -1;
   std::int64_t seen_ = 0;
+  bool every_ = false;
 };
+
+// Reads the time limit of a step, and the one while the last good state is saved.
+struct LimitReader final : TrainingObserver {
+  explicit LimitReader(const JobState& of_job) : job(of_job) {}
+  void before_step() override { in_step = job.timeout(); }
+  std::string save_last_good() override {
+    while_saving = job.timeout();
+    return {};
+  }
+
+  const JobState& job;
+  std::chrono::milliseconds in_step = JobState::kDefaultTimeout, while_saving{0};
+};
+
+void expect_time_to_save_last_good(World& world, Trainer& trainer, const JobState& job) {
+  LimitReader limits(job);
+  StepWatch watch(world, trainer, 0);
+  bool failed = false;
+  try {
+    trainer.fit({&limits, &watch});  // before_step() is called in reverse order
+  } catch (const Error& error) {
+    if (!error.agreed()) throw;
+    failed = true;
+  }
+  CHECK(failed, "gradients that are not finite did not end the training");
+  CHECK(limits.in_step < JobState::kDefaultTimeout, "steps were not measured");
+  CHECK(limits.while_saving == JobState::kDefaultTimeout, "the limit while saving was {} ms",
+        limits.while_saving.count());
+}
 
 // Checks that the trained values have the same bits on all ranks.
 void expect_equal_on_all_ranks(Network& network, Communicator& communicator) {
@@ -103,6 +138,8 @@ int train(World& world) {
       expect_equal_on_all_ranks(network, *communicator);
     }
     CHECK(trainer.evaluate().loss < 0.8 * before, "the loss does not fall");
+    overflow.in_every_micro_batch();
+    expect_time_to_save_last_good(world, trainer, *communicator->job());
     return 0;
   });
 }

@@ -49,11 +49,47 @@ TEST(StepLimit, AllowsTheStepsThatRanksTakeApart) {
   EXPECT_EQ(limit.timeout(), JobState::kDefaultTimeout) << "the first average followed a part of the steps";
   take_steps(1, 4, true);
   EXPECT_EQ(limit.timeout(), JobState::kDefaultTimeout) << "a GPU has only enqueued the average";
-  take_steps(1, 30, false);
-  EXPECT_EQ(limit.timeout(), std::chrono::seconds(600)) << "20 times the wait for the average";
+  take_steps(1, 4, false);
+  EXPECT_EQ(limit.timeout(), std::chrono::seconds(800)) << "twice the 400 s from one average to the next";
   take_steps(98, 4, false);
-  take_steps(1, 20, true);
-  EXPECT_EQ(limit.timeout(), std::chrono::seconds(600));
+  take_steps(1, 50, true);
+  EXPECT_EQ(limit.timeout(), std::chrono::seconds(1000)) << "20 times the wait for the average";
+  EXPECT_EQ(limit.timeout_between(), JobState::kDefaultTimeout);
+
+  limit = {};
+  take_steps(500, 4, false);
+  EXPECT_EQ(limit.timeout(), std::chrono::seconds(4000)) << "a first period of more than half an hour";
+  EXPECT_EQ(limit.timeout_between(), std::chrono::seconds(4000)) << "an evaluation within the period";
+}
+
+TEST(StepLimit, IgnoresTheTimeOfASuspendedStep) {
+  constexpr std::int64_t kTenthNs = 100'000'000, kHourNs = 3'600'000'000'000;
+  StepLimit limit;
+  std::int64_t ns = 0;
+  const auto take_step = [&](std::int64_t step_ns, bool ranks_met) {
+    limit.begin(ns);
+    ns += step_ns;
+    limit.step_done({.ns = ns, .ranks_met = ranks_met});
+  };
+  for (const std::int64_t step_ns : {kTenthNs, kHourNs, kTenthNs}) take_step(step_ns, true);
+  EXPECT_EQ(limit.timeout(), JobState::kDefaultTimeout) << "two steps are measured";
+  for (const std::int64_t step_ns : {kTenthNs, kHourNs, kTenthNs}) take_step(step_ns, true);
+  EXPECT_EQ(limit.timeout(), std::chrono::seconds(30));
+  EXPECT_EQ(limit.timeout_between(), JobState::kDefaultTimeout);
+
+  // Two local steps before each average; the wait for it is in the step after it.
+  const auto take_period = [&](std::int64_t wait_ns) {
+    take_step(wait_ns, false);
+    take_step(kTenthNs, false);
+    take_step(kTenthNs, true);
+  };
+  take_period(kTenthNs);
+  take_period(kHourNs);
+  take_period(kTenthNs);
+  EXPECT_EQ(limit.timeout(), JobState::kDefaultTimeout) << "one wait for an average is measured";
+  take_period(kTenthNs);
+  EXPECT_EQ(limit.timeout(), std::chrono::seconds(30));
+  EXPECT_EQ(limit.timeout_between(), JobState::kDefaultTimeout);
 }
 
 }  // namespace
