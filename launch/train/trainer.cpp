@@ -27,7 +27,7 @@
 namespace lockstep {
 namespace {
 
-// Fails a CHECK if features of the training exclude each other.
+// Fails a CHECK if features of the training exclude each other, or if parts and options do not fit.
 const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Parts& parts) {
   const std::map<Feature, std::pair<std::string_view, bool>> features = {
       {Feature::reproducible, {"step statistics", parts.step_statistics != nullptr}},
@@ -56,6 +56,16 @@ const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Part
         parts.buckets.sharded() ? "a share" : "all gradients");
   CHECK(options.clip_norm == 0 || parts.buckets.exchange().same_on_every_rank(),
         "clip_norm requires an exchange with the same result on every rank");
+  CHECK(parts.train.options().accumulation == options.accumulation,
+        "TrainerOptions::accumulation is {}, LoaderOptions::accumulation of the training loader is {}: set "
+        "both to the same number",
+        options.accumulation, parts.train.options().accumulation);
+  // The default of 1 sums micro-batches in the type of the gradients.
+  CHECK(parts.buckets.micro_batches() == 1 || parts.buckets.micro_batches() == options.accumulation,
+        "TrainerOptions::accumulation is {}, BucketOptions::micro_batches is {}: set both to the same number",
+        options.accumulation, parts.buckets.micro_batches());
+  CHECK(parts.test.options().tail == Tail::pad && parts.test.options().accumulation == 1,
+        "the test loader does not return each test sample once: make it with Tail::pad and accumulation 1");
   return options;
 }
 
@@ -149,6 +159,7 @@ Trainer::Trainer(const Parts& parts, const Schedule& schedule, const TrainerOpti
                             .average = weight_average()},
                            options)),
       traces_(first_rank_where(parts.communicator.host(), parts.timeline != nullptr) >= 0) {
+  if (!parts_.train.at_beginning()) train_.seek(0, 0);
   settled_.loss_scale = parts_.optimizer.read_control(stream_).loss_scale;
   if (options_.max_skipped_steps > 0) parts_.optimizer.judge_each_step();
   if (options.metrics.any()) {

@@ -44,9 +44,8 @@
 namespace lockstep {
 
 struct TrainerOptions {
-  std::int64_t accumulation = 1;
+  std::int64_t accumulation = 1;  // micro-batches per rank and step: LoaderOptions::accumulation of `train`
   std::int64_t epochs = 1;
-  std::int64_t until_epoch = 0;    // stop after this number of epochs; 0: run all
   std::int64_t max_steps = 0;      // stop after this number of steps; 0: run all epochs
   bool record_steps = true;        // on a GPU: record a step once, then replay it as a whole
   std::int64_t enqueue_every = 0;  // one step in this many is not replayed but enqueued; 0: none
@@ -88,8 +87,9 @@ struct OwnSeconds {
 
 class Trainer {
  public:
-  // All must outlive the trainer. The loaders' shards are this rank's; `test` pads (Tail::pad) and has the
-  // network's batch size. Pointers may be null.
+  // All must outlive the trainer. The loaders' shards are this rank's, and their batch size is the network's.
+  // `test` pads (Tail::pad) and has accumulation 1. The trainer moves `train` to its beginning. Pointers may
+  // be null.
   struct Parts {
     Network& network;
     GradientBuckets& buckets;
@@ -145,8 +145,8 @@ class Trainer {
   // Visits only the choice of codecs (comm.codec = "auto"), which determines the state of the exchange.
   // Collective.
   void visit_codecs(StateVisitor& visitor);
-  // Gives the network the running statistics of an evaluation, so that the state that is saved next can be
-  // evaluated. Does not change training. Collective; call between steps.
+  // Calls the observers' saving(), and gives the network the running statistics of an evaluation, so that the
+  // state that is saved next can be evaluated. Does not change training. Collective; call between steps.
   void prepare_to_save();
 
   std::int64_t steps() const { return position_.step; }
@@ -206,8 +206,11 @@ class Trainer {
   void rehearse(const std::function<void()>& after_micro_batch = nullptr);
   // True if all ranks are at the same step between steps.
   bool in_lockstep() const { return end_->shared_steps() == nullptr; }
-  // Local SGD: the steps that ranks take without waiting for each other; 0: they wait in every step.
-  std::int64_t steps_apart() const { return options_.average_every; }
+  // True on a ring, and after a local or averaging step: ranks do not wait for each other in every step.
+  bool trains_apart() const {
+    return !in_lockstep() ||
+           (position_.step > 0 && end_->kind_of(position_.step - 1) != StepKind::synchronous);
+  }
   // False after a local step, in which ranks do not wait for each other. True on a ring, between epochs, and
   // of one rank.
   bool ranks_met() const {
@@ -233,7 +236,7 @@ class Trainer {
     std::int64_t steps = 0;
     std::int64_t epoch_begin = 0;        // number of steps enqueued before the epoch's first
     LossTotals losses;                   // of this rank in the epoch
-    std::int64_t skipped = 0;            // in the epoch
+    std::int64_t skipped = 0;            // in the epoch; see skipped_on_all_ranks()
     std::int64_t bad_in_a_row = 0;       // skipped, and no smaller loss scale fixes it
     float loss_scale = 1;                // after the last step
     double gradient_norm = 0;            // of the last step; NaN: not computed

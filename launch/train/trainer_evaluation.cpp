@@ -140,6 +140,7 @@ bool Trainer::pause_to_evaluate(EpochRun& run) {
 
 void Trainer::prepare_to_save() {
   settle_all_but(0);
+  for (TrainingObserver* each : observers_) each->saving();
   share_state(StateUse::checkpoint);
   average_statistics();
   stream_.synchronize();

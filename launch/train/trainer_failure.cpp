@@ -114,7 +114,7 @@ std::string Trainer::save_last_good(std::int64_t failed_step) {
   const bool next_done = settled_.steps < position_.enqueued &&
                          results_.result(StepSlot::of(settled_.steps)).control.finite != 0;
   stream_.synchronize();
-  if (!average && !share_finite_state()) return "; nothing was saved, because no rank has finite parameters";
+  if (!share_finite_state()) return "; nothing was saved, because no rank has finite parameters";
   std::string saved;
   if (!options_.last_good.empty()) {
     average_statistics();
@@ -159,7 +159,7 @@ bool Trainer::share_finite_state() {
   // With a sharded exchange each rank has another part of the optimizer's state.
   const std::span<float> moments =
       parts_.optimizer.shares_elements() ? std::span<float>() : parts_.optimizer.state();
-  for (const std::span<float> state : {network.values(), moments, average})
+  for (const std::span<float> state : {network.values(), network.frozen(), moments, average})
     if (!state.empty()) communicator.broadcast(state.data(), state.size(), DType::f32, sound.front());
   communicator.stream().synchronize();
   network.copy_weights(stream_);

@@ -31,9 +31,13 @@ void Trainer::settle(StepSlot slot) {
   }
   const bool skipped = result.control.finite == 0;
   const bool dynamic = parts_.optimizer.loss_scale_options().dynamic();
+  // All ranks skip the same synchronous steps: rank 0 reports them, and counts them where counts are summed.
+  const bool reports =
+      parts_.communicator.rank() == 0 || end_->kind_of(verdict.step - 1) != StepKind::synchronous;
+  const bool counts = reports || !end_->traits().judges_alone;
   if (skipped && dynamic) {
-    ++settled_.skipped;
-    if (parts_.communicator.rank() == 0 || end_->kind_of(verdict.step - 1) != StepKind::synchronous) {
+    if (counts) ++settled_.skipped;
+    if (reports) {
       log::info("step {} skipped: its gradients overflow at a loss scale of {}; the scale is now {}",
                 verdict.step, verdict.loss_scale, settled_.loss_scale);
     }
@@ -42,7 +46,7 @@ void Trainer::settle(StepSlot slot) {
   const bool bad = skipped && (!dynamic || scale_before <= parts_.optimizer.loss_scale_options().rule.least);
   if (bad || !skipped) settled_.bad_in_a_row = bad ? settled_.bad_in_a_row + 1 : 0;
   const bool fatal = bad && settled_.bad_in_a_row > options_.max_skipped_steps;
-  if (bad && !fatal && !dynamic) ++settled_.skipped;
+  if (bad && !fatal && !dynamic && counts) ++settled_.skipped;
   if (bad && !fatal) report_skipped(verdict);
   if (fatal && settled_.not_finite_origin.empty()) settled_.not_finite_origin = find_not_finite(verdict.step);
   if (const auto failure = end_->failure(verdict, fatal, slot)) stop_not_finite(*failure);

@@ -52,7 +52,7 @@ void Trainer::visit_exchange(StateVisitor& visitor) {
 }
 
 void Trainer::visit_position(StateVisitor& visitor) {
-  const auto mine = static_cast<std::int64_t>(parts_.train.seed());
+  const auto mine = static_cast<std::int64_t>(parts_.train.options().seed);
   std::int64_t seed = mine;
   visitor.value("train.seed", StateScope::replicated, &seed);
   visitor.value("train.steps", StateScope::replicated, &position_.step);

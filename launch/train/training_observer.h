@@ -32,6 +32,9 @@ class TrainingObserver {
   // Called when the results of all steps so far are known: before an evaluation within the epoch, after the
   // epoch's last step, and when training stops.
   virtual void steps_over() {}
+  // Collective. Called between steps before a checkpoint copies the state, when the results of all steps so
+  // far are known.
+  virtual void saving() {}
 
   // Collective. Called before the first batch of an evaluation, with batch = 0, and after each batch. False,
   // on all ranks alike, abandons the evaluation and stops training in the state before it.

@@ -71,6 +71,23 @@ std::string rate_line(const Config& config, TrainingSetup& training) {
                      settings.scaling == RateScaling::linear ? ratio : fmt::format("sqrt({})", ratio));
 }
 
+void warn_of_long_warmup(const Schedule& schedule) {
+  if (schedule.reaches_base()) return;
+  log::shared_warning(
+      "the warm-up has {} steps and the whole schedule {}: the learning rate only reaches {:.3g} of {:.3g}; "
+      "lower schedule.warmup_epochs or train longer",
+      schedule.warmup_steps, schedule.total_steps, schedule.at(schedule.total_steps - 1), schedule.base);
+}
+
+// A schedule of the user's own program may use the milestones.
+void warn_of_unused_milestones(const ScheduleSettings& settings) {
+  if (settings.milestones.empty() || (settings.name != "constant" && settings.name != "cosine")) return;
+  log::shared_warning(
+      "schedule.milestones has no effect with schedule.name = \"{}\": remove it, or set schedule.name = "
+      "\"step\"",
+      settings.name);
+}
+
 // Warns where model.reset_head or model.freeze is set without --init. Called before the first step.
 void warn_of_random_start(const Config& config) {
   if (config.model.reset_head != ResetHead::never)
@@ -157,6 +174,8 @@ void tell_what_trains(TrainJob& job, const Command& command, const World& world)
   job.shown->introduce([&](RankIdentity& rank) { add_training(training, rank); });
   report.header(header_line(job.config, world, training));
   if (const std::string rate = rate_line(job.config, training); !rate.empty()) report.line(rate);
+  warn_of_long_warmup(training.schedule());
+  warn_of_unused_milestones(job.config.schedule);
   if (world.rank() == 0)  // only rank 0 prints it
     report.line("data: " + summary_of(training.train_set(), training.test_set()));
   if (!training.told_of_data().empty()) report.line("data: " + training.told_of_data());
@@ -301,7 +320,10 @@ class Observers {
       save_best = [&job, &command](std::int64_t epoch) {
         const std::filesystem::path best = std::filesystem::path(job.config.run_dir) / kBestFile;
         std::error_code unknown;
-        if (std::filesystem::is_symlink(best, unknown)) std::filesystem::remove(best, unknown);
+        if (std::exchange(job.best_is_of_other_figure, false))
+          set_aside(best);
+        else if (std::filesystem::is_symlink(best, unknown))
+          std::filesystem::remove(best, unknown);
         save_evaluated(job, command.registry, best, {{BestKeeper::kEpochKey, std::to_string(epoch)}});
       };
     }
@@ -352,7 +374,12 @@ int train(TrainJob& job, const Command& command, World& world) {
   tell_what_trains(job, command, world);
   tell_of_metrics(communicator, metrics.get(), *job.report);
   job.best.emplace(job.config.best);
-  if (job.saved) job.best->take(job.saved->state);
+  job.best_is_of_other_figure = job.saved && !job.best->take(job.saved->state);
+  if (job.best_is_of_other_figure && job.config.best.any())
+    log::shared_warning(
+        "the checkpoint's best evaluation was not chosen by run.stop_metric = \"{}\": it is chosen anew, "
+        "among the epochs from here on",
+        word_of(job.config.best.by));
   tell_from_where(job, command);
 
   const ClockOffset before = traced ? measure_clock(communicator, world.node()) : ClockOffset{};

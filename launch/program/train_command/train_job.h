@@ -17,6 +17,7 @@
 #include "launch/observe/jobs/shown_rank.h"
 #include "launch/observe/monitor/monitor.h"
 #include "launch/observe/profile/step_profiler.h"
+#include "launch/observe/profile/trace.h"
 #include "launch/observe/run_files/report.h"
 #include "launch/observe/run_files/run_folder.h"
 #include "launch/program/commands/command_line.h"
@@ -42,9 +43,10 @@ struct TrainJob {
   std::optional<Trainer> trainer;
   std::optional<SavedTraining> saved;  // resumed training; reset once it is loaded
   std::optional<BestEvaluation> best;
+  bool best_is_of_other_figure = false;  // best.safetensors is, because run.stop_metric changed
   std::optional<TrainingKeeper> checkpoints;
   std::optional<BestKeeper> best_keeper;
-  std::string trace;  // on rank 0: the text for --trace
+  JobTrace trace;  // on rank 0: for --trace
   std::optional<StepProfiler> profiler;
 };
 

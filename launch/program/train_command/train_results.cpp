@@ -10,6 +10,7 @@
 #include "core/files/atomic_file.h"
 #include "core/log.h"
 #include "core/text/enum_words.h"
+#include "core/text/text.h"
 #include "launch/program/network/export_facts.h"
 #include "launch/train/digest.h"
 #include "models/network_state.h"
@@ -51,7 +52,14 @@ Unwritten write_results(const Command& command, TrainJob& job, const std::string
   };
   write(command.export_, "weights are in", [&] { save_evaluated(job, command.registry, command.export_); });
   write(command.digest, "the digest is in", [&] { write_atomically(command.digest, digest + "\n"); });
-  write(command.trace, "the trace is in", [&] { write_atomically(command.trace, job.trace); });
+  write(command.trace, "the trace is in", [&] {
+    write_atomically(command.trace, job.trace.text);
+    if (job.trace.dropped == 0) return;
+    log::warning(
+        "{} lacks {} because the buffers of the ranks are full: trace fewer steps (train.steps), or profile "
+        "some steps (profile.active instead of --trace)",
+        command.trace, counted(job.trace.dropped, "event"));
+  });
   unwritten.problems = fmt::format("{}", fmt::join(problems, "; "));
   return unwritten;
 }

@@ -132,7 +132,7 @@ bool CheckpointKeeper::goes_on() {
   if (trainer.in_lockstep()) hold_in("step");
   // Ranks that train apart must not wait for each other here, unless they have just met, or a checkpoint can
   // be completed only if they agree.
-  const bool apart = !trainer.in_lockstep() || trainer.steps_apart() > 0;
+  const bool apart = trainer.trains_apart();
   if (apart && trainer.ranks_met()) {
     apply(agreement_.at_once(wishes()));
   } else if (!apart || writing_) {

@@ -196,6 +196,7 @@ void CheckpointStore::prune(std::int64_t keep) const {
 }
 
 fs::path CheckpointStore::set_aside(const fs::path& but_past_of) const {
+  remove_partials();
   std::vector<Entry> moving = entries();
   const std::optional<Entry> last = but_past_of.empty() ? std::nullopt : entry_of(but_past_of);
   std::erase_if(moving, [&](const Entry& entry) { return last && entry.order() <= last->order(); });

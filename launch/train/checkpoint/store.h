@@ -42,7 +42,8 @@ class CheckpointStore {
   // best test accuracy. Incomplete ones stay for inspection. Logs errors.
   void prune(std::int64_t keep) const;
   // Moves checkpoints that come after `but_past_of`, or all if it is empty, to the first free folder
-  // checkpoints.N, which it returns; empty if there was nothing to move. Throws IoError.
+  // checkpoints.N, which it returns; empty if there was nothing to move. Calls remove_partials() first.
+  // Throws IoError.
   std::filesystem::path set_aside(const std::filesystem::path& but_past_of) const;
 
  private:

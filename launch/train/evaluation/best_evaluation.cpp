@@ -43,8 +43,9 @@ bool BestEvaluation::better(double value, double than, double by) const {
 bool BestEvaluation::add(const Evaluation& evaluation, std::int64_t epochs) {
   const double value = settings_.by == BestBy::accuracy ? evaluation.accuracy : evaluation.loss;
   const bool is_number = !std::isnan(evaluation.accuracy) && !std::isnan(evaluation.loss);
+  if (seen_.last_epoch == 0) seen_.reference_epoch = epochs - 1;
   seen_.last_epoch = epochs;
-  if (is_number && (seen_.reference_epoch == 0 || better(value, seen_.reference, settings_.stop_min_delta))) {
+  if (is_number && (seen_.best_epoch == 0 || better(value, seen_.reference, settings_.stop_min_delta))) {
     seen_.reference = value;
     seen_.reference_epoch = epochs;
   }
@@ -65,6 +66,11 @@ std::string BestEvaluation::reason() const {
     return by_accuracy ? fmt::format("{:.2f} %", 100 * value) : fmt::format("{:.4g}", value);
   };
   const std::int64_t without = seen_.last_epoch - seen_.reference_epoch;
+  if (seen_.best_epoch == 0)
+    return fmt::format(
+        "training stops early after epoch {}: the test loss was NaN in each evaluation of {} "
+        "(run.stop_after_epochs = {}); lower optimizer.learning_rate",
+        seen_.last_epoch, counted(without, "epoch"), settings_.stop_after_epochs);
   const std::string more =
       settings_.stop_min_delta > 0 ? fmt::format(" by more than {}", shown(settings_.stop_min_delta)) : "";
   return fmt::format(
@@ -81,13 +87,14 @@ void BestEvaluation::visit_state(StateVisitor& visitor) {
                  [&](const char* name, auto* place) { visitor.value(name, StateScope::replicated, place); });
 }
 
-void BestEvaluation::take(const StateCopy& saved) {
+bool BestEvaluation::take(const StateCopy& saved) {
   std::int64_t by = -1;
   take_value(saved, kBy, by);
-  if (by != static_cast<std::int64_t>(settings_.by)) return;
+  if (by != static_cast<std::int64_t>(settings_.by)) return by < 0;
   seen_.kept_epoch = -1;
   for_each_value(seen_, [&](const char* name, auto* place) { take_value(saved, name, *place); });
   if (seen_.kept_epoch < 0) seen_.kept_epoch = seen_.best_epoch;  // a checkpoint of an older Lockstep
+  return true;
 }
 
 }  // namespace lockstep

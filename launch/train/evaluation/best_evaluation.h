@@ -46,13 +46,15 @@ class BestEvaluation {
   // The epoch of the best evaluation, if its network is not in the file; else 0.
   std::int64_t unkept_epoch() const { return seen_.kept_epoch == seen_.best_epoch ? 0 : seen_.best_epoch; }
   std::int64_t best_epoch() const { return seen_.best_epoch; }
+  // There were evaluations, and none had numbers as its accuracy and loss.
+  bool only_nan() const { return seen_.last_epoch > 0 && seen_.best_epoch == 0; }
   // Why training stops, as one line for the log.
   std::string reason() const;
 
   void visit_state(StateVisitor& visitor);
   // Restores the values that visit_state() saved. Does nothing if there are none, or if they are of the other
-  // figure.
-  void take(const StateCopy& saved);
+  // figure: then returns false.
+  bool take(const StateCopy& saved);
 
  private:
   bool better(double value, double than, double by) const;
@@ -60,8 +62,9 @@ class BestEvaluation {
   // Epochs count from 1; 0: none.
   struct Seen {
     double best = 0, reference = 0;  // reference: best that was better by more than stop_min_delta
-    std::int64_t best_epoch = 0, reference_epoch = 0, last_epoch = 0;
-    std::int64_t kept_epoch = 0;  // whose network is in the file
+    std::int64_t best_epoch = 0, last_epoch = 0;
+    std::int64_t reference_epoch = 0;  // without a best: the epoch before the first evaluation
+    std::int64_t kept_epoch = 0;       // whose network is in the file
   };
 
   BestSettings settings_;

@@ -37,6 +37,15 @@ bool BestKeeper::file_lacks(std::int64_t epoch) const {
   }
 }
 
+std::string BestKeeper::problem() const {
+  if (save_ && problem_.empty() && parts_.best.only_nan())
+    return fmt::format(
+        "{} was not written, because the test loss was NaN in each evaluation; the evaluations' warnings "
+        "name the origin",
+        parts_.file.string());
+  return problem_;
+}
+
 void BestKeeper::epoch_over(const EpochRecord& record) {
   if (!record.evaluation) return;
   if (parts_.best.add(*record.evaluation, record.epoch) && save_) keep(record.epoch);

@@ -36,9 +36,9 @@ class BestKeeper final : public TrainingObserver {
 
   void epoch_over(const EpochRecord& record) override;
 
-  // Why the file lacks the best network, on rank 0: the last write failed, or a resumed training did not
-  // find it. Empty: it is complete.
-  const std::string& problem() const { return problem_; }
+  // Why the file lacks the best network, on rank 0: the last write failed, a resumed training did not find
+  // it, or all losses were NaN. Empty: it is complete.
+  std::string problem() const;
 
  private:
   void end_if_stopped();

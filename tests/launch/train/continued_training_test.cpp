@@ -16,6 +16,7 @@
 #include "tests/comm/thread_ranks.h"
 #include "tests/launch/train/grays.h"
 #include "tests/launch/train/state_of.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -284,6 +285,41 @@ TEST(ContinuedTraining, RestoresPendingGradients) {
   }
 }
 
+TEST(ContinuedTraining, BeginsToDelayGradientsWithNoneUnderWay) {
+  on_ranks([](Communicator& communicator, const Dataset& dataset) {
+    Objects first(communicator, dataset, 4);
+    first.fit();
+    Objects second(communicator, dataset, kSteps, 3, {.delayed = true});
+    second.go_on_from(first.state());
+    EXPECT_EQ(std::get<std::int64_t>(value_of(second.state(), "train.gradients_under_way").value), 0);
+    second.fit();
+    EXPECT_EQ(second.trainer().steps(), kSteps);
+  });
+}
+
+// The residuals of these codecs have the learning rate as a factor only if gradients are not delayed.
+TEST(ContinuedTraining, ResidualsOfDelayedGradientsHaveAnotherName) {
+  const ExchangeChoice choices[] = {{.kind = &kPowerSgdCodec, .settings = {{"rank", 1}, {"start_step", 0}}},
+                                    {.kind = &kTopKCodec, .settings = {{"density", 0.05}}}};
+  for (const ExchangeChoice& choice : choices) {
+    for (const bool delayed : {true, false}) {
+      on_ranks(
+          [&](Communicator& communicator, const Dataset& dataset) {
+            BucketOptions buckets{
+                .first_bytes = 1024, .middle_bytes = 8192, .exchange = choice, .delayed = delayed};
+            Objects first(communicator, dataset, 4, 3, buckets);
+            first.fit();
+            const StateCopy saved = first.state();
+            buckets.delayed = !delayed;
+            Objects second(communicator, dataset, kSteps, 3, buckets);
+            expect_parts(message_of<DataError>([&] { second.go_on_from(saved); }),
+                         {delayed ? ".update_residual" : ".delayed_residual"});
+          },
+          std::vector<int>{0, 1});
+    }
+  }
+}
+
 // An evaluation, which averages the parameters, and reading the state change nothing.
 TEST(Evaluation, DoesNotChangeLocalSgd) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
@@ -451,6 +487,50 @@ TEST(ContinuedTraining, RefusesAnotherSeedAndAStepBeyondTheEpoch) {
     late.values.pop_back();
     EXPECT_THROW(objects.go_on_from(late), DataError);
   });
+}
+
+// A new network, trained by one rank.
+std::string digest_after_two_steps(BatchLoader& train, BatchLoader& test, std::int64_t accumulation,
+                                   const BucketOptions& bucket_options = {}) {
+  backend_for({}).set_threads(1);
+  KernelChoices first;
+  Network network(cnn_graph(), {.choices = &first});
+  const auto communicator = make_self_communicator();
+  GradientBuckets buckets(network.parameters(), *communicator, bucket_options);
+  const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
+  Trainer trainer({network, buckets, *optimizer, train, test, *communicator}, {.base = 0.01},
+                  {.accumulation = accumulation});
+  for (int step = 0; step < 2; ++step) trainer.step();
+  trainer.evaluate();
+  return digest(network, *optimizer);
+}
+
+TEST(TrainerParts, StartAtTheBeginningOfAUsedLoader) {
+  const Grays dataset(kImage, kSamples);
+  BatchLoader train(dataset, {}, {.batch = kRankBatch, .accumulation = kAccumulation, .seed = 3});
+  BatchLoader test(dataset, {}, {.batch = kRankBatch, .tail = Tail::pad});
+  const std::string with_new_loader = digest_after_two_steps(train, test, kAccumulation);
+  EXPECT_EQ(digest_after_two_steps(train, test, kAccumulation), with_new_loader);
+}
+
+TEST(TrainerParts, MustAgreeOnTheMicroBatchesOfAStep) {
+  const Grays dataset(kImage, kSamples);
+  BatchLoader train(dataset, {}, {.batch = kRankBatch, .accumulation = kAccumulation});
+  BatchLoader test(dataset, {}, {.batch = kRankBatch, .tail = Tail::pad});
+  BatchLoader drops(dataset, {}, {.batch = kRankBatch});
+  BatchLoader accumulates(dataset, {},
+                          {.batch = kRankBatch, .accumulation = kAccumulation, .tail = Tail::pad});
+  const auto refusal = [&](BatchLoader& evaluated, std::int64_t accumulation,
+                           const BucketOptions& buckets = {}) {
+    return message_of([&] { digest_after_two_steps(train, evaluated, accumulation, buckets); });
+  };
+  EXPECT_EQ(refusal(test, kAccumulation), "");
+  EXPECT_EQ(refusal(test, kAccumulation, {.micro_batches = kAccumulation}), "");
+  expect_parts(refusal(test, 1), {"TrainerOptions::accumulation", "LoaderOptions::accumulation"});
+  expect_parts(refusal(test, kAccumulation, {.micro_batches = kAccumulation + 1}),
+               {"TrainerOptions::accumulation", "BucketOptions::micro_batches"});
+  for (BatchLoader* other : {&drops, &accumulates})
+    expect_parts(refusal(*other, kAccumulation), {"test loader", "Tail::pad"});
 }
 
 // Evaluation, exports and digests use the mean of running statistics over ranks, equal on all ranks. Training

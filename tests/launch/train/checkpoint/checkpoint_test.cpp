@@ -247,7 +247,10 @@ TEST_F(Checkpoint, LaterCheckpointsAreSetAside) {
   EXPECT_EQ(aside, run_ / "checkpoints.1");
   EXPECT_EQ(names(), (std::vector<std::string>{"step-000000020", "step-000000010"}));
   EXPECT_NO_THROW(read_all(aside / "step-000000030"));
+  store.make_partial(40);
   EXPECT_EQ(store.set_aside({}), run_ / "checkpoints.2");
+  EXPECT_FALSE(fs::exists(run_ / "checkpoints.2" / store.partial(40).filename()))
+      << "no run removes it there";
   EXPECT_TRUE(names().empty());
   EXPECT_NO_THROW(read_all(run_ / "checkpoints.2" / "step-000000010"));
 }

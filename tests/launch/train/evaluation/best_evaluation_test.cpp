@@ -2,10 +2,12 @@
 #include "launch/train/evaluation/best_evaluation.h"
 
 #include <cmath>
+#include <string>
 
 #include <gtest/gtest.h>
 
 #include "launch/train/trainer.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -53,6 +55,28 @@ TEST(BestEvaluation, LossThatIsNotANumberIsNeverBestByAccuracy) {
   EXPECT_TRUE(best.stops());
 }
 
+TEST(BestEvaluation, ReasonSaysThatNoLossWasANumber) {
+  const BestSettings settings{.stop_after_epochs = 2};
+  BestEvaluation first(settings);
+  EXPECT_FALSE(first.add(evaluation(0.1, std::nan("")), 1));
+  EXPECT_FALSE(first.stops());
+  BestEvaluation best(settings);
+  best.take(saved(first));
+  EXPECT_FALSE(best.add(evaluation(0.1, std::nan("")), 2));
+  EXPECT_TRUE(best.stops());
+  expect_parts(best.reason(), {"after epoch 2", "NaN", "2 epochs", "run.stop_after_epochs = 2"});
+  EXPECT_EQ(best.reason().find("epoch 0"), std::string::npos) << best.reason();
+}
+
+// A training resumed with another figure starts without earlier evaluations.
+TEST(BestEvaluation, EpochsBeforeTheFirstEvaluationDoNotCount) {
+  BestEvaluation best({.stop_after_epochs = 5});
+  EXPECT_FALSE(best.add(evaluation(0.1, std::nan("")), 20));
+  EXPECT_FALSE(best.stops());
+  EXPECT_FALSE(best.add(evaluation(0.1, std::nan("")), 24));
+  EXPECT_TRUE(best.stops());
+}
+
 // Slow improvements are kept, but do not prevent the stop.
 TEST(BestEvaluation, SmallImprovementsAreKeptButDoNotPreventTheStop) {
   BestEvaluation best({.stop_after_epochs = 3, .stop_min_delta = 0.01, .keep = true});
@@ -77,15 +101,15 @@ TEST(BestEvaluation, IsRestoredIfTheFigureIsTheSame) {
   first.add(evaluation(0.7), 1);
   first.add(evaluation(0.6), 2);
   BestEvaluation second(settings);
-  second.take(saved(first));
+  EXPECT_TRUE(second.take(saved(first)));
   EXPECT_FALSE(second.add(evaluation(0.65), 3));
   EXPECT_TRUE(second.stops());
   BestEvaluation by_loss({.stop_after_epochs = 2, .by = BestBy::loss});
-  by_loss.take(saved(first));
+  EXPECT_FALSE(by_loss.take(saved(first)));
   EXPECT_TRUE(by_loss.add(evaluation(0.1, 5.0), 3));
   EXPECT_FALSE(by_loss.stops());
   BestEvaluation of_older(settings);
-  of_older.take({});
+  EXPECT_TRUE(of_older.take({}));
   EXPECT_TRUE(of_older.add(evaluation(0.1), 3)) << "a checkpoint without these values";
 }
 

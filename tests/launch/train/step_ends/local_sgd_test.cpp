@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Local SGD on threads, compared with single-rank trainings whose parameters the test averages, and with
-// averaged gradients where both are equal. Also the final state of all ranks, and the overflow of one rank.
-// Restored state and traffic: continued_training_test.cpp.
+// averaged gradients where both are equal. Also the final state of all ranks, the overflow of one rank, and
+// the synchronous steps of post-local SGD. Restored state and traffic: continued_training_test.cpp.
 #include <limits>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "launch/train/checkpoint/keeper.h"
 #include "tests/distance.h"
 #include "tests/launch/train/grays.h"
 #include "tests/launch/train/state_of.h"
 #include "tests/launch/train/thread_training.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -275,6 +277,70 @@ TEST(LocalSgd, RankThatOverflowsSkipsOnlyItsOwnStep) {
   EXPECT_EQ(controls[0].loss_scale, 1024);
   EXPECT_LT(controls[1].step, 9) << "some were skipped";
   EXPECT_LT(controls[1].loss_scale, 0x1p40f);
+}
+
+// skipped_steps of a training whose loss scale is too large at first. All steps are synchronous.
+std::int64_t skipped_before_local_steps(std::int64_t average_every) {
+  class Epoch final : public TrainingObserver {
+   public:
+    void epoch_over(const EpochRecord& record) override { skipped = record.skipped_steps; }
+    std::int64_t skipped = 0;
+  };
+  ThreadTraining training{.ranks = 2,
+                          .precision = Precision::fp16,
+                          .loss_scale = {.initial = 0x1p30, .rule = {.interval = 1000}},
+                          .average_every = average_every,
+                          .average_after = 1000};
+  std::vector<std::int64_t> skipped(2);
+  training.after_step = [&](int rank, int, Trainer& trainer, Network&, Optimizer&) {
+    Epoch epoch;
+    trainer.fit({&epoch});
+    skipped[static_cast<std::size_t>(rank)] = epoch.skipped;
+  };
+  train_on_threads(training);
+  EXPECT_EQ(skipped[1], skipped[0]);
+  return skipped[0];
+}
+
+TEST(LocalSgd, SynchronousStepsThatAllRanksSkipCountOnce) {
+  const std::int64_t skipped = skipped_before_local_steps(0);
+  EXPECT_GT(skipped, 0);
+  EXPECT_EQ(skipped_before_local_steps(4), skipped);
+}
+
+// The step after which a checkpoint is saved that is due after the second step. All steps are synchronous.
+std::int64_t saved_before_local_steps(std::int64_t average_every) {
+  class StopsOnceSaved final : public TrainingObserver {
+   public:
+    bool goes_on() override { return !saved; }
+    bool saved = false;
+  };
+  StopSignals& signals = StopSignals::of_process();
+  const TemporaryFolder folder("keeper");
+  const std::shared_ptr<ThreadHub> hub = make_thread_hub(2);
+  ThreadTraining training{.ranks = 2, .average_every = average_every, .average_after = 1000};
+  std::vector<std::int64_t> steps(2);
+  training.after_step = [&](int rank, int, Trainer& trainer, Network&, Optimizer&) {
+    const std::unique_ptr<Communicator> host = make_thread_communicator(hub, rank);
+    StopsOnceSaved stop;
+    CheckpointKeeper keeper({.trainer = trainer,
+                             .host = *host,
+                             .signals = signals,
+                             .device = trainer.device(),
+                             .waiting = [&](bool) { stop.saved = true; }},
+                            {.minutes = 1e-9}, folder.path(), Manifest{.test_accuracy = {}, .files = {}});
+    trainer.fit({&keeper, &stop});
+    steps[static_cast<std::size_t>(rank)] = trainer.steps();
+  };
+  train_on_threads(training);
+  EXPECT_EQ(steps[1], steps[0]);
+  return steps[0];
+}
+
+// Ranks agree on requests with the next step, as without local SGD: they do not wait for it after each step.
+TEST(LocalSgd, SynchronousStepsDoNotWaitForAnAgreement) {
+  EXPECT_EQ(saved_before_local_steps(0), 3);
+  EXPECT_EQ(saved_before_local_steps(4), 3);
 }
 
 // Between averages, right after one, and after an evaluation.

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "core/files/safetensors.h"
+#include "tests/launch/train/state_of.h"
 #include "tests/launch/train/thread_training.h"
 #include "tests/matches_in.h"
 #include "tests/message_of.h"
@@ -43,6 +44,15 @@ ThreadTraining with(const std::function<void(Network&, Optimizer&)>& fault) {
     if (rank == 1 && step == 2) fault(network, optimizer);
   };
   return training;
+}
+
+std::vector<float> saved_tensor(const std::filesystem::path& file, const std::string& name) {
+  SafetensorsReader reader(file);
+  const SafetensorsEntry* entry = reader.find(name);
+  if (entry == nullptr) throw std::runtime_error("no tensor has the name " + name);
+  std::vector<float> values(static_cast<std::size_t>(entry->shape.elements()));
+  reader.read(*entry, std::as_writable_bytes(std::span(values)));
+  return values;
 }
 
 // The first clause of the message, before the origin. It names the ranks whose loss is not finite.
@@ -159,13 +169,35 @@ TEST(NotFinite, LastGoodStateComesFromACorrectRank) {
   training.last_good = file;
   const std::string error = failure_of(training);
   expect_parts(error, {"rank 0", "parameter", "fc2.bias"});
-  SafetensorsReader reader(file);
-  const SafetensorsEntry* bias = reader.find("fc2.bias");
-  ASSERT_NE(bias, nullptr);
-  std::vector<float> saved(static_cast<std::size_t>(bias->shape.elements()));
-  reader.read(*bias, std::as_writable_bytes(std::span(saved)));
+  const std::vector<float> saved = saved_tensor(file, "fc2.bias");
   ASSERT_EQ(before.size(), 4u);
+  ASSERT_GE(saved.size(), 4u);
   EXPECT_EQ(std::vector<float>(saved.begin(), saved.begin() + 4), before);
+}
+
+// Ranks that train apart share the frozen layers, too.
+TEST(NotFinite, LastGoodFrozenLayersComeFromACorrectRank) {
+  for (const std::int64_t average_every : {0, 2}) {
+    const TemporaryFolder folder("not_finite");
+    const std::filesystem::path file = folder.path() / "last_good.safetensors";
+    ThreadTraining training{.ranks = 2, .steps = 4, .average_every = average_every, .last_good = file};
+    training.build = [](Graph& graph) {
+      build_network(graph, {.name = "cnn", .batch_norm = false});
+      graph.freeze("conv1");
+    };
+    std::vector<float> sound;  // of rank 1
+    training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
+      if (step != 2) return;
+      if (rank == 0) network.frozen()[0] = kNan;
+      if (rank != 1) return;
+      const StateCopy state = state_of(network);
+      sound = std::ranges::find(state.tensors, "conv1.weight", &StateCopy::Tensor::name)->values;
+    };
+    const std::string error = failure_of(training);
+    expect_parts(error, {"rank 0", "parameter", "conv1.weight"});
+    EXPECT_FALSE(sound.empty());
+    EXPECT_EQ(saved_tensor(file, "conv1.weight"), sound) << average_every;
+  }
 }
 
 }  // namespace

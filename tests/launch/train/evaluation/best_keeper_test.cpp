@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train/evaluation/best_keeper.h"
+
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/comm/thread_ranks.h"
+#include "tests/launch/train/thread_training.h"
+
+namespace lockstep {
+namespace {
+
+TEST(BestKeeper, ReportsThatEveryEvaluationWasNan) {
+  ThreadTraining training;
+  training.samples = 64;
+  training.after_step = [](int, int, Trainer& trainer, Network&, Optimizer&) {
+    const std::unique_ptr<Communicator> host = make_thread_communicator(make_thread_hub(1), 0);
+    BestEvaluation best({.keep = true});
+    int written = 0;
+    BestKeeper keeper({best, trainer, *host, [](const std::string&) {}, "/nowhere/best.safetensors"},
+                      [&](std::int64_t) { ++written; });
+    EXPECT_EQ(keeper.problem(), "") << "without an evaluation";
+    EpochRecord record;
+    record.epoch = 1;
+    record.evaluation = Evaluation{.loss = std::nan("")};
+    keeper.epoch_over(record);
+    EXPECT_NE(keeper.problem().find("best.safetensors"), std::string::npos) << keeper.problem();
+    record.epoch = 2;
+    record.evaluation = Evaluation{.loss = 1};
+    keeper.epoch_over(record);
+    EXPECT_EQ(keeper.problem(), "");
+    EXPECT_EQ(written, 1);
+  };
+  train_on_threads(training);
+}
+
+}  // namespace
+}  // namespace lockstep
