@@ -58,10 +58,11 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
   run_agreed(communicator, [&] {
     config = load_config(command.config, command.overrides, command.registry);
     if (config.loader.batch == 0 && !options.finds_batch && !command.print_config) {
-      throw ConfigError(
-          fmt::format("train.batch = \"auto\": lockstep {} does not search for a batch; set a number, such "
-                      "as the one that lockstep find-batch recommends: --set train.batch=64",
-                      command.name));
+      throw ConfigError(fmt::format(
+          "train.batch = \"auto\": lockstep {} does not search for a batch; set a number, such "
+          "as the one that lockstep find-batch recommends: --set train.batch=64; config.toml in the "
+          "run.dir of a training holds the one that it used",
+          command.name));
     }
     if (config.network.precision == Precision::automatic && !options.finds_precision &&
         !command.print_config) {

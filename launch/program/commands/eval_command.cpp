@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
@@ -7,6 +11,7 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/system/terminal.h"
 #include "core/timeline.h"
 #include "launch/observe/run_files/metric_lines.h"
@@ -15,6 +20,7 @@
 #include "launch/observe/terminal/progress_meter.h"
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
+#include "launch/program/network/export_facts.h"
 #include "launch/program/resume/resume.h"
 #include "launch/program/resume/training_keeper.h"
 #include "launch/program/setup/engine_options.h"
@@ -27,7 +33,7 @@ namespace {
 
 struct EvalFlags {
   std::string init;
-  ResumeFlags resume{.from = {}};
+  ResumeFlags resume{.from = {}, .evaluates = true};
   bool json = false;
 };
 
@@ -58,6 +64,51 @@ std::string to_json(const Evaluation& evaluation, double seconds) {
   return line.dump();
 }
 
+// "KEY: file X, configuration Y" for each difference between the facts of a file and of a configuration that
+// may change an evaluation.
+std::vector<std::string> differences_of(const ExportFacts& file, const ExportFacts& configured) {
+  std::vector<std::string> found;
+  const auto compare = [&](const std::string& what, const std::string& in_file,
+                           const std::string& in_config) {
+    if (in_file != in_config)
+      found.push_back(fmt::format("{}: file {}, configuration {}", what, in_file, in_config));
+  };
+  const std::set<std::string> of_training = {"model.dropout", "model.sync_batch_norm",
+                                             "model.zero_init_residual"};
+  for (const std::string& setting : file.settings) {
+    const std::size_t end = setting.find('=') + 1;
+    if (of_training.contains(setting.substr(0, end - 1))) continue;
+    const auto other = std::ranges::find_if(configured.settings, [&](const std::string& each) {
+      return each.starts_with(setting.substr(0, end));
+    });
+    if (other != configured.settings.end())
+      compare(setting.substr(0, end - 1), setting.substr(end), other->substr(end));
+  }
+  const auto sides = [](const ImageShape& image) {
+    return fmt::format("{} x {} x {}", image.height, image.width, image.channels);
+  };
+  compare("image", sides(file.image), sides(configured.image));
+  const std::size_t classes = std::min(file.classes.size(), configured.classes.size());
+  const auto first = std::ranges::mismatch(file.classes, configured.classes).in1 - file.classes.begin();
+  if (const auto label = static_cast<std::size_t>(first); label < classes)
+    compare(fmt::format("class {}", label), file.classes[label], configured.classes[label]);
+  return found;
+}
+
+// Lockstep's exports contain their settings; files of other programs do not.
+void warn_of_other_settings(const std::string& path, const ExportFacts& configured) {
+  try {
+    const std::optional<ExportFacts> file = read_export_facts(path);
+    if (!file) return;
+    const std::vector<std::string> found = differences_of(*file, configured);
+    if (!found.empty())
+      log::warning("{} was trained with other settings, so the evaluation may be wrong: {}", path,
+                   fmt::join(found, "; "));
+  } catch (const Error& error) {
+    log::warning("the settings of the network cannot be compared: {}", error.what());
+  }
+}
+
 int evaluate(EvalRun& run, const Command& command, World& world) {
   run.communicator = world.communicator();
   Communicator& communicator = *run.communicator;
@@ -71,19 +122,26 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
     throw_agreed(
         UsageError("lockstep eval needs exactly one of --init FILE, for an export, and --resume FOLDER, for "
                    "a checkpoint"));
-  ResumeFlags resume = flags.resume;
-  resume.with.push_back("train.accumulation");  // an evaluation has no steps, so any number of ranks will do
-  if (!resume.from.empty()) {
-    run.saved = find_saved(communicator, config, resume, command.registry);
+  if (!flags.resume.from.empty()) {
+    run.saved = find_saved(communicator, config, flags.resume, command.registry);
     if (!run.saved)
       throw_agreed(UsageError(fmt::format(
           "--resume {}: there is no checkpoint to evaluate; give its folder, or set run.dir if this is auto",
           flags.resume.from)));
   }
+  // No steps are taken, and all ranks have the same parameters: the mean, where ranks trained apart.
+  config.loader.accumulation = 1;
+  config.trainer.average_every = 0;
+  config.trainer.topology = Topology::all;
+  config.gradients.staleness = 0;
+  config.loader.tail = Tail::exact;  // accepts any number of training samples
   TrainingSetup& training = run.training.emplace(
-      config, world, communicator, TrainingSetup::Options{.init = flags.init, .registry = command.registry});
+      config, world, communicator,
+      TrainingSetup::Options{.init = flags.init, .registry = command.registry, .trains = false});
   Trainer& trainer = run.trainer.emplace(training.parts(), training.schedule(), trainer_options(config));
-  if (run.saved) restore_for_evaluation(*run.saved, resume, communicator.host(), training, trainer);
+  if (!flags.init.empty() && world.rank() == 0)
+    warn_of_other_settings(flags.init, export_facts(config, training.train_set(), command.registry));
+  if (run.saved) restore_for_evaluation(*run.saved, flags.resume, communicator.host(), training, trainer);
   std::optional<ProgressMeter> meter;
   if (world.rank() == 0 && !flags.json) meter.emplace("evaluating", "batches", find_terminal());
   const std::int64_t begin = now_ns();

@@ -86,6 +86,16 @@ void require_keys(const ResumeFlags& flags, const Registry& registry) {
   }
 }
 
+// True if the resumed training needs state that cannot be made from the saved one: other layers are frozen,
+// samples have another order, or ranks begin or stop training apart.
+bool breaks_state(const KeyDifference& change) {
+  if (change.key == "model.freeze" || change.key == "train.seed") return true;
+  if (change.value.empty()) return false;  // saved before the key existed
+  const auto averages = [](const std::string& every) { return every != "0" && every != "1"; };
+  return change.key == "comm.topology" ||
+         (change.key == "train.average_every" && averages(change.value) != averages(change.other));
+}
+
 void require_same_config(const Manifest& manifest, const std::string& toml, const ResumeFlags& flags,
                          const fs::path& folder) {
   std::vector<std::string> told, keys;
@@ -94,10 +104,15 @@ void require_same_config(const Manifest& manifest, const std::string& toml, cons
     const std::string difference =
         fmt::format("{}: {} was saved, {} is given", each.key, each.value.empty() ? "nothing" : each.value,
                     each.other.empty() ? "nothing" : each.other);
-    if (each.key == "model.freeze")
+    if (each.other.empty())
+      throw ConfigError(fmt::format(
+          "{}: {}: this program has no such key; use the one that saved the checkpoint (version {}), "
+          "or an export (--init)",
+          folder.string(), difference, manifest.lockstep));
+    if (!flags.evaluates && breaks_state(each))
       throw ConfigError(
-          fmt::format("{}: {}: frozen layers cannot change on resuming; set the saved value, or start a new "
-                      "training from an export (--init)",
+          fmt::format("{}: {}: this cannot change on resuming; set the saved value, or start a new training "
+                      "from an export (--init)",
                       folder.string(), difference));
     if (std::ranges::count(flags.with, each.key) > 0) continue;
     told.push_back(difference);
@@ -124,9 +139,13 @@ void require_same_batch(const Manifest& manifest, const Config& config, int rank
     throw ConfigError(fmt::format("{}: set train.accumulation = {}, or give --resume-size any", what,
                                   manifest.global_batch / of_one));
   }
-  throw ConfigError(
-      fmt::format("{}, and no train.accumulation gives this number: use a number of ranks that divides {}",
-                  what, manifest.global_batch / config.loader.batch));
+  const bool batch_divides = manifest.global_batch % config.loader.batch == 0;
+  const std::int64_t known = batch_divides                        ? config.loader.batch
+                             : manifest.global_batch % ranks == 0 ? ranks
+                                                                  : 1;
+  throw ConfigError(fmt::format("{}, and no train.accumulation gives this number: use {} that divides {}",
+                                what, batch_divides ? "a number of ranks" : "a train.batch",
+                                manifest.global_batch / known));
 }
 
 // The state of ranks that train apart, or of gradients under way, belongs to each rank.
@@ -195,6 +214,7 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
   SavedTraining saved = first_intact(host, candidates);
   run_agreed(host, [&] {
     require_same_config(saved.manifest, to_toml(config, registry), flags, saved.folder);
+    if (flags.evaluates) return;
     require_same_batch(saved.manifest, config, host.size(), flags);
     require_same_ranks(saved.manifest, config, host.size());
     require_same_phase(saved.manifest, config);

@@ -24,6 +24,8 @@ struct ResumeFlags {
   std::vector<std::string> with;  // keys that may differ from the saved configuration
   // any: on another number of ranks, change train.accumulation so that a step has as many samples.
   std::string size = "same";
+  // Not a flag: the command only evaluates the saved network, which any number of ranks can do.
+  bool evaluates = false;
 };
 
 // Collective over host memory; every error is agreed. Returns nothing if the training starts from the

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "launch/train/step_ends/delayed_gradients.h"
 #include "launch/train/watch/replicas.h"
 #include "models/state_copy.h"
+#include "models/weight_average.h"
 
 namespace lockstep {
 namespace {
@@ -30,9 +33,10 @@ constexpr const char* kPlannedThreads = "run.planned_threads";
 constexpr const char* kEpochStepName = "train.epoch_step";
 constexpr const char* kLossScaleName = "optimizer.loss_scale";
 constexpr const char* kGoodStepsName = "optimizer.good_steps";
+constexpr const char* kOptimizerKey = "optimizer.name";
 
-// The command that resumes the training, without the launcher's arguments except the number of ranks.
-std::string command_that_goes_on(int ranks) {
+// The words of the command that resumes the training, without the launcher's.
+std::vector<std::string> words_that_go_on() {
   std::vector<std::string> words;
   const std::vector<std::string> given = own_arguments();
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -43,7 +47,7 @@ std::string command_that_goes_on(int ranks) {
     }
   }
   words.insert(words.end(), {"--resume", "auto"});
-  return command_of_ranks(ranks, words);
+  return words;
 }
 
 // The same number of threads gives the same bits.
@@ -62,19 +66,26 @@ void take_saved_threads(const SavedTraining& saved, TrainingSetup& training) {
   training.set_threads(threads);
 }
 
-// A checkpoint within an epoch, of another global batch: the epoch continues at the same sample.
+// A checkpoint within an epoch: another global batch continues at the same sample. With fewer samples the
+// epoch may already be over.
 void take_place_in_epoch(const SavedTraining& saved, const BatchLoader& loader, StateCopy& state) {
   const std::int64_t before = saved.manifest.global_batch, now = loader.global_batch();
   const auto place = std::ranges::find(state.values, kEpochStepName, &StateCopy::Value::name);
-  if (before == now || place == state.values.end()) return;
+  if (place == state.values.end()) return;
   auto* const step = std::get_if<std::int64_t>(&place->value);
   if (step == nullptr) return;
-  const auto same = loader.step_after(saved.number("train.epoch"), *step, before);
+  const std::int64_t epoch = saved.number("train.epoch");
+  std::optional<std::int64_t> same = *step;
+  if (before != now)
+    same = loader.step_after(epoch, *step, before);
+  else if (*step > loader.steps_in_epoch(epoch))
+    same.reset();
   if (!same)
     throw ConfigError(fmt::format(
-        "{} was saved in epoch {} after {} steps of {} samples, where no step of {} samples begins; "
-        "resume with the saved number of samples per step, or from the end of an epoch",
-        saved.folder.string(), saved.number("train.epoch") + 1, *step, before, now));
+        "{} was saved in epoch {} after {} steps of {} samples, where none of this training's {} steps of {} "
+        "samples begins; resume with the saved data and number of samples per step, or from a checkpoint "
+        "after an epoch's evaluation",
+        saved.folder.string(), epoch + 1, *step, before, loader.steps_in_epoch(epoch), now));
   *step = *same;
 }
 
@@ -102,6 +113,26 @@ void forget_changed_scale(const SavedTraining& saved, const std::string& toml, S
     if (!each.name.ends_with(DelayedGradients::kGradientSuffix)) continue;
     for (float& value : each.values) value = static_cast<float>(value / divisor);
   }
+}
+
+// Another optimizer starts with the state of a new training, even if the saved one has the same names: SGD's
+// momentum and that of LARS differ by the trust ratio. The loss scale stays. Collective.
+void begin_changed_optimizer(const SavedTraining& saved, const std::string& toml, TrainingSetup& training,
+                             StateCopy& state) {
+  const std::vector<KeyDifference> changes = differences(saved.manifest.config, toml);
+  const auto change = std::ranges::find(changes, kOptimizerKey, &KeyDifference::key);
+  if (change == changes.end()) return;
+  log::info("{} = {}: the checkpoint is of {}, so the optimizer starts as in a new training", kOptimizerKey,
+            change->other, change->value);
+  StateReader initial(training.network().device());
+  training.optimizer().visit_state(initial);
+  std::vector<StateCopy::Tensor>& tensors = initial.copy().tensors;
+  std::erase_if(state.tensors, [&](const StateCopy::Tensor& each) {
+    return std::ranges::find(tensors, each.name, &StateCopy::Tensor::name) != tensors.end();
+  });
+  std::ranges::move(tensors, std::back_inserter(state.tensors));
+  for (StateCopy::Value& each : state.values)
+    if (each.name == Optimizer::kSteps) each.value = std::int64_t{0};
 }
 
 // Gives the gradient exchange its state, which is named after the ranges of elements that a rank has. They
@@ -143,6 +174,20 @@ std::string take_exchange(const SavedTraining& saved, Communicator& host, Traini
   return dropped;
 }
 
+// The average of the weights starts from the saved weights if the saved training had none.
+void begin_average(std::span<const Parameter> parameters, StateCopy& state) {
+  std::vector<StateCopy::Tensor> averages;
+  for (const StateCopy::Tensor& each : state.tensors) {
+    if (each.scope != StateScope::replicated) continue;
+    if (each.name.ends_with(WeightAverage::kSuffix)) return;
+    if (std::ranges::find(parameters, each.name, &Parameter::name) == parameters.end()) continue;
+    averages.push_back(each);
+    averages.back().name += WeightAverage::kSuffix;
+  }
+  log::info("the checkpoint has no averaged weights (train.ema_decay): the average starts from its weights");
+  std::ranges::move(averages, std::back_inserter(state.tensors));
+}
+
 void require_same_data(const SavedTraining& saved, const ResumeFlags& flags, TrainingSetup& training) {
   const std::string data = describe_data(training.train_set(), training.test_set());
   if (data == saved.manifest.data || std::ranges::count(flags.with, "data.path") > 0) return;
@@ -152,9 +197,22 @@ void require_same_data(const SavedTraining& saved, const ResumeFlags& flags, Tra
                   saved.folder.string(), saved.manifest.data, data));
 }
 
+// The keys of the network may differ (--resume-with), its tensors may not. Restores the network.
+void require_same_network(const SavedTraining& saved, Network& network) {
+  try {
+    StateWriter writer(network.device(), saved.state);
+    network.visit_state(writer);
+  } catch (const DataError& error) {
+    throw ConfigError(
+        fmt::format("{} is of another network: {}; set the saved values of the keys in model and data",
+                    saved.folder.string(), error.what()));
+  }
+}
+
 // Collective.
 void restore(const SavedTraining& saved, Communicator& host, TrainingSetup& training, Trainer& trainer,
              StateCopy state) {
+  if (trainer.weight_average() != nullptr) begin_average(training.network().parameters(), state);
   run_agreed(host, [&] {
     StateWriter writer(training.network().device(), state);
     trainer.visit_codecs(writer);
@@ -169,9 +227,8 @@ void restore(const SavedTraining& saved, Communicator& host, TrainingSetup& trai
   });
   if (first_rank_where(host, !dropped.empty()) >= 0)
     log::shared_warning(
-        "saved state of the gradient exchange, such as gradients that a codec has not sent yet{}, has no "
-        "place "
-        "in this training and is dropped",
+        "saved state of each rank, such as gradients that a codec has not sent yet{}, has no place in this "
+        "training and is dropped",
         dropped.empty() ? "" : fmt::format(" ({})", dropped));
 }
 
@@ -182,9 +239,11 @@ void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, const std:
   StateCopy state = saved.state;
   run_agreed(host, [&] {
     require_same_data(saved, flags, training);
+    require_same_network(saved, training.network());
     take_place_in_epoch(saved, training.train_loader(), state);
     forget_changed_scale(saved, toml, state);
   });
+  begin_changed_optimizer(saved, toml, training, state);
   if (saved.manifest.ranks != host.size())
     log::info("the checkpoint has {}, training resumes with {}: the same samples in the same order",
               counted(saved.manifest.ranks, "rank"), host.size());
@@ -193,19 +252,30 @@ void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, const std:
 
 void restore_for_evaluation(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host,
                             TrainingSetup& training, Trainer& trainer) {
-  StateCopy state = saved.state;
-  run_agreed(host, [&] { require_same_data(saved, flags, training); });
-  for (StateCopy::Value& each : state.values)
-    if (each.name == kEpochStepName) each.value = std::int64_t{0};
-  restore(saved, host, training, trainer, std::move(state));
+  run_agreed(host, [&] {
+    require_same_data(saved, flags, training);
+    require_same_network(saved, training.network());
+    if (WeightAverage* const average = trainer.weight_average()) {
+      StateCopy state = saved.state;
+      begin_average(training.network().parameters(), state);
+      StateWriter writer(training.network().device(), state);
+      average->visit_state(writer);
+    }
+    if (saved.manifest.ranks == host.size()) take_saved_threads(saved, training);
+  });
 }
 
 void tell_changed_rate(const SavedTraining& saved, TrainingSetup& training, const Trainer& trainer,
                        const Registry& registry) {
   std::vector<std::string> settings;
   for (const KeyDifference& each : differences(saved.manifest.config, ""))
-    settings.push_back(each.key + "=" + each.value);
-  const Config config = config_of(settings, registry);
+    if (!each.key.starts_with("run.")) settings.push_back(each.key + "=" + each.value);
+  Config config;
+  try {
+    config = config_of(settings, registry);
+  } catch (const ConfigError&) {
+    return;  // an earlier version saved settings that are refused now
+  }
   const std::int64_t batch = saved.manifest.global_batch, epoch = saved.number("train.epoch");
   const Schedule before = training.schedule_of(config, batch), now = training.schedule();
   const std::int64_t steps =
@@ -257,9 +327,11 @@ StoppedLines stopped_lines(const CheckpointKeeper& keeper, std::int64_t steps, i
     throw_agreed(IoError(fmt::format("{}: training stopped after step {}, which could not be saved: {}",
                                      signal, steps, keeper.problem())));
   }
-  return {.what = fmt::format("{}: training stopped after step {}, which is saved in {}. To resume:", signal,
-                              steps, keeper.last().string()),
-          .command = command_that_goes_on(ranks)};
+  std::vector<std::string> words = words_that_go_on();
+  const std::string hint = remove_secrets(words);
+  return {.what = fmt::format("{}: training stopped after step {}, which is saved in {}. To resume{}:",
+                              signal, steps, keeper.last().string(), hint.empty() ? "" : " (" + hint + ")"),
+          .command = command_of_ranks(ranks, words)};
 }
 
 }  // namespace lockstep

@@ -16,10 +16,12 @@
 namespace lockstep {
 
 // Collective; errors are agreed. Restores the trainer to the saved state. toml: this training's
-// configuration. Throws ConfigError for other data, DataError if the state does not fit this network.
+// configuration. Throws ConfigError for other data or another network, DataError for other state that does
+// not fit. An optimizer of another name starts with the state of a new training.
 void go_on_from(const SavedTraining& saved, const ResumeFlags& flags, const std::string& toml,
                 Communicator& host, TrainingSetup& training, Trainer& trainer);
-// Restores a trainer that only evaluates, at the beginning of the saved epoch.
+// Collective; errors are agreed. Restores only what an evaluation needs: the network, and the average of its
+// weights. Throws ConfigError for other data or another network.
 void restore_for_evaluation(const SavedTraining& saved, const ResumeFlags& flags, Communicator& host,
                             TrainingSetup& training, Trainer& trainer);
 

@@ -89,6 +89,10 @@ void DelayedGradients::cast_ranges(Stream& compute, std::span<const FlatRange> r
 }
 
 void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
+  if (!visitor.has_value(kUnderWay, StateScope::replicated)) {
+    under_way_ = 0;
+    return;
+  }
   Buffer memory(network_.values().size_bytes(), network_.device());
   auto* plain = reinterpret_cast<float*>(memory.data());
   cast_ranges(compute, buckets_.gradients(), [&](const FlatRange& range) {
@@ -104,7 +108,7 @@ void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
   compute.copy(&scale_now, scale(), sizeof(float));
   compute.synchronize();
   double loss_scale = scale_now;
-  visitor.value("train.gradients_under_way", StateScope::replicated, &under_way_);
+  visitor.value(kUnderWay, StateScope::replicated, &under_way_);
   visitor.value(kLossScale, StateScope::replicated, &loss_scale);
   if (!visitor.writes()) return;
   const bool unscaled = std::isnan(loss_scale);

@@ -35,8 +35,9 @@ namespace lockstep {
 
 class DelayedGradients {
  public:
-  // Names of its state: the end of the names of the gradients, and their loss scale.
+  // Names of its state: the end of the names of the gradients, whether there are any, and their loss scale.
   static constexpr const char* kGradientSuffix = ".gradient_under_way";
+  static constexpr const char* kUnderWay = "train.gradients_under_way";
   static constexpr const char* kLossScale = "train.loss_scale_under_way";
 
   // All outlive this. Requires BucketOptions::delayed.
@@ -69,7 +70,7 @@ class DelayedGradients {
 
   // Visits each rank's waiting gradients, in fp32 and times their loss scale, and that scale. No step is
   // under way. After a visitor that writes NaN as the scale, and so gradients without one, they get the
-  // optimizer's, which is restored before.
+  // optimizer's, which is restored before. After one without this state, no gradients wait.
   void visit_state(StateVisitor& visitor, Stream& compute);
 
  private:

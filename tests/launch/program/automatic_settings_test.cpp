@@ -66,7 +66,7 @@ TEST(AutomaticSettings, AreRefusedOutsideTraining) {
   for (const std::string key : {"batch", "precision"}) {
     const std::string config = workplace.path("config.toml").string() + " --set train." + key + "=auto";
     expect_failure(run_shell(program("lockstep") + " plan " + config), exit_code::config,
-                   {"train." + key + " = \"auto\"", "lockstep plan"});
+                   {"train." + key + " = \"auto\"", "lockstep plan", "run.dir of a training"});
     const ProgramResult printed = run_shell(program("lockstep") + " train --print-config " + config);
     EXPECT_NE(printed.output.find("\n" + key + " = \"auto\"\n"), std::string::npos) << printed.output;
   }

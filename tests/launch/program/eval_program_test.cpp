@@ -58,19 +58,47 @@ TEST(EvalProgram, ReportsTheValuesOfTraining) {
   const ProgramResult line = run_ranks(1, eval_of(workplace, "--init " + weights));
   expect_parts(lines_naming(line.output, "103 samples"),
                {fmt::format("{:.2f}", 100 * last["test_accuracy"].get<double>())});
+  EXPECT_EQ(lines_naming(line.output, "warning", weights), "") << line.output;
+  const ProgramResult other = run_ranks(
+      2, eval_of(workplace, "--set 'data.mean=[0.3]' --set 'data.deviation=[0.5]' --init " + weights));
+  EXPECT_EQ(other.exit_code, 0) << other.output;
+  const std::string warning = lines_naming(other.output, "warning", weights);
+  EXPECT_EQ(count(warning, "\n"), 1) << other.output;
+  expect_parts(warning, {"data.mean", "0.3", "data.deviation"});
+  EXPECT_EQ(count(warning, "model."), 0) << warning;
   expect_failure(run_shell(eval_of(workplace, "--init " + weights + " > /dev/full")), exit_code::io,
                  {"standard output"});
 }
 
-// Its place in the epoch does not matter.
+// Its place in the epoch does not matter. Three ranks have no batch of the 512 training samples each.
 TEST(EvalProgram, EvaluatesACheckpointOnOtherRanks) {
   const Workplace workplace("eval_within_epoch");
-  const std::vector<std::string> settings = {"train.steps=11", "run.checkpoint_every=1000"};
+  const std::vector<std::string> settings = {"train.batch=200", "train.steps=1", "run.checkpoint_every=1000"};
   ASSERT_EQ(run_ranks(1, workplace.train(settings)).exit_code, 0);
   for (const int ranks : {2, 3}) {
-    const EvalJson evaluation = evaluated(
-        ranks, eval_of(workplace, "--set train.steps=11 --set run.checkpoint_every=1000 --resume auto"));
+    const EvalJson evaluation =
+        evaluated(ranks, eval_of(workplace,
+                                 "--set train.batch=200 --set train.steps=1 --set run.checkpoint_every=1000 "
+                                 "--resume auto"));
     EXPECT_EQ(evaluation["samples"], 103) << ranks << " ranks";
+  }
+}
+
+// Ranks that train apart save the mean of their parameters, which training evaluates, too.
+TEST(EvalProgram, EvaluatesACheckpointOfRanksThatTrainApartOnOtherRanks) {
+  for (const char* setting : {"train.average_every=4", "train.staleness=1", "comm.topology=ring"}) {
+    const Workplace workplace("eval_apart");
+    const std::vector<std::string> settings = {"model.name=cnn", "train.steps=11",
+                                               "run.checkpoint_minutes=1000", setting};
+    const ProgramResult trained = run_ranks(4, workplace.train(settings));
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+    const EvalJson last = last_metrics_of(workplace.path("run"));
+    std::string flags = "--resume auto";
+    for (const std::string& each : settings) flags += " --set " + each;
+    const EvalJson evaluation = evaluated(1, eval_of(workplace, flags));
+    EXPECT_EQ(evaluation["samples"], 103) << setting;
+    EXPECT_EQ(evaluation["test_accuracy"], last["test_accuracy"]) << setting;
+    EXPECT_NEAR(evaluation["test_loss"].get<double>(), last["test_loss"].get<double>(), 1e-5) << setting;
   }
 }
 

@@ -246,6 +246,22 @@ TEST(Evaluations, ResumedTrainingMissesTheBestNetworkOfBefore) {
   EXPECT_EQ(gone.exit_code, exit_code::io) << gone.output;
 }
 
+// Epoch 1 is the best by accuracy; the resumed training keeps the best by loss.
+TEST(Evaluations, BestNetworkByTheOtherFigureIsRenamed) {
+  const Workplace workplace("best_other");
+  const EvaluationSettings settings = {"run.keep_best=true", "run.checkpoint_every=1000"};
+  trained_epochs(workplace, 1, joined(settings, {"train.epochs=1"}));
+  const std::string first = text_of(workplace.path("run/best.safetensors"));
+  const ProgramResult resumed =
+      run_ranks(1, workplace.train(joined(settings, {"train.epochs=3", "run.stop_metric=loss"}),
+                                   "--resume auto --resume-with train.epochs"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count(lines_naming(resumed.output, "warning", "run.stop_metric"), "\n"), 1) << resumed.output;
+  EXPECT_TRUE(text_of(workplace.path("run/best.1.safetensors")) == first);
+  EXPECT_TRUE(std::filesystem::exists(workplace.path("run/best.safetensors")));
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/best.2.safetensors"))) << "renamed once";
+}
+
 // Another training of the folder replaced the file: the loss of epoch 1 stays the best of the second one.
 TEST(Evaluations, BestNetworkOfAnAbandonedTrainingIsNotTaken) {
   const Workplace workplace("best_abandoned");
@@ -321,6 +337,25 @@ TEST(WeightAverage, ResumesBitForBitAndIsReadByEval) {
     EXPECT_NE(digest_of(workplace, 2, joined(settings, {"train.ema_decay=0.9"})), whole)
         << "the average is part of the digest";
   }
+}
+
+// With a learning rate near 0 the weights, and so their average, stay those of the checkpoint.
+TEST(WeightAverage, BeginsWithTheWeightsOfACheckpointWithoutOne) {
+  const Workplace workplace("ema_begun");
+  const EvaluationSettings settings = {"run.checkpoint_every=1000", "optimizer.learning_rate=0.2"};
+  const auto saved = weights_after(workplace, 1, 5, settings);
+  const auto file = workplace.path("average.safetensors");
+  const ProgramResult resumed = run_ranks(
+      1, workplace.train(
+             joined(settings, {"train.steps=8", "optimizer.learning_rate=1e-30", "train.ema_decay=0.5"}),
+             "--resume auto --resume-with train.steps --resume-with optimizer.learning_rate --resume-with "
+             "train.ema_decay --export " +
+                 file.string()));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count(resumed.output, "train.ema_decay"), 1) << resumed.output;
+  for (const auto& [name, values] : tensors_of(file))
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(values[i], saved.at(name)[i], 1e-6) << name << " " << i;
 }
 
 TEST(WeightAverage, IsPartOfThePlan) {

@@ -155,6 +155,8 @@ TEST(Checkpoints, OtherTrainingsAreRefusedByKey) {
       << steps.output;
   expect_failure(go_on(workplace, 2, saving(20), "--resume-with optimizer.rate"), exit_code::usage,
                  {"optimizer.rate"});
+  expect_failure(go_on(workplace, 2, with({"model.batch_norm=false"}), "--resume-with model.batch_norm"),
+                 exit_code::config, {".bias\"", "another network"});
   const ProgramResult one = go_on(workplace, 1, saving(20));
   expect_failure(one, exit_code::config, {"--resume-size any"});
   EXPECT_TRUE(names_setting(one.output, "train.accumulation", "2")) << one.output;
@@ -241,6 +243,20 @@ TEST(Checkpoints, AnotherGlobalBatchContinuesTheEpochAtTheSameSample) {
   EXPECT_EQ(ends(11, 1, 2), -1) << "no step of 16 samples begins after 88";
 }
 
+// The keys are accepted, but the epoch of the other data is already over.
+TEST(Checkpoints, FewerSamplesThanTheEpochHasUsedAreRefused) {
+  const Workplace workplace("fewer_samples");
+  const auto settings = [](int samples, int steps) {
+    return saving(steps, {"data.format=synthetic", "data.synthetic.height=12", "data.synthetic.width=12",
+                          "data.synthetic.channels=1", "data.synthetic.test_samples=16", "data.mean=[]",
+                          "data.deviation=[]", fmt::format("data.synthetic.train_samples={}", samples)});
+  };
+  ASSERT_EQ(run_ranks(1, workplace.train(settings(512, 20))).exit_code, 0);
+  expect_failure(go_on(workplace, 1, settings(80, 30),
+                       "--resume-with data.synthetic.train_samples --resume-with data.path"),
+                 exit_code::config, {"in epoch 1", "after 20 steps", "10 steps"});
+}
+
 // Half of the training has passed, whatever the number of its steps.
 TEST(Checkpoints, TheScheduleContinuesAtTheSameSample) {
   for (const auto& [accumulation, topology] :
@@ -303,6 +319,38 @@ TEST(Checkpoints, AChangedPrecisionOrLossScaleBeginsWithItsOwn) {
   }
 }
 
+// AdamW's first step moves a parameter by the learning rate, that of LARS a weight by the learning rate times
+// the trust coefficient times its norm.
+TEST(Checkpoints, AnotherOptimizerStartsAsInANewTraining) {
+  const Workplace workplace("optimizer");
+  const std::string file = workplace.path("weights.safetensors").string();
+  ASSERT_EQ(run_ranks(1, workplace.train(saving(10), "--export " + file)).exit_code, 0);
+  const std::vector<float> saved = tensors_of(file).at("fc1.weight");
+  const std::string checkpoint = workplace.path("run/checkpoints/step-000000010").string();
+  for (const std::string optimizer : {"adamw", "lars"}) {
+    const ProgramResult result = run_ranks(
+        1, workplace.train(
+               saving(11, {"optimizer.name=" + optimizer, "run.dir=" + workplace.path(optimizer).string()}),
+               fmt::format("--resume {} --resume-with train.steps --resume-with optimizer.name --export {}",
+                           checkpoint, file)));
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(count(lines_naming(result.output, "info", "optimizer.name"), "\n"), 1) << result.output;
+    const std::vector<float> moved = tensors_of(file).at("fc1.weight");
+    double most = 0, change = 0, norm = 0;
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      const double difference = std::abs(static_cast<double>(moved[i]) - static_cast<double>(saved[i]));
+      most = std::max(most, difference);
+      change = std::hypot(change, difference);
+      norm = std::hypot(norm, static_cast<double>(saved[i]));
+    }
+    if (optimizer == "adamw") {
+      EXPECT_NEAR(most, 0.02, 2e-4);
+    } else {
+      EXPECT_NEAR(change / norm, 0.02 * 1e-3, 2e-7);
+    }
+  }
+}
+
 // The state belongs to each rank.
 TEST(Checkpoints, RanksThatTrainApartResumeOnlyOnTheirNumber) {
   for (const std::string setting : {"train.average_every=4", "train.staleness=1", "comm.topology=ring"}) {
@@ -318,6 +366,10 @@ TEST(Checkpoints, RanksThatTrainApartResumeOnlyOnTheirNumber) {
     EXPECT_EQ(text_of(workplace.path("run/metrics.jsonl")), metrics);
     const ProgramResult four = go_on(workplace, 4, settings(20));
     EXPECT_EQ(four.exit_code, 0) << four.output;
+    if (setting.starts_with("train.staleness")) continue;
+    const std::string key = setting.substr(0, setting.find('='));
+    expect_failure(go_on(workplace, 4, saving(30), "--resume-with " + key), exit_code::config,
+                   {key, "--init"});
   }
 }
 

@@ -176,13 +176,15 @@ TEST(Preemption, SavesEndsWith75AndResumesBitForBit) {
 TEST(Preemption, AnySignalStopsASingleProcess) {
   for (const char* signal : {"TERM", "INT", "HUP"}) {
     const Workplace workplace(fmt::format("signal_{}", signal));
-    const Settings settings = {"model.name=cnn", "train.epochs=100000"};
+    const Settings settings = {"model.name=cnn", "train.epochs=100000", "run.event_command=true"};
     // Shells start background jobs with SIGINT ignored, and programs inherit that.
     const std::string metrics = workplace.path("run/metrics.jsonl").string();
     const ProgramResult stopped = run_shell(
         fmt::format("env --default-signal=INT {} & run=$!\n{}kill -{} $run\nwait $run",
                     workplace.train(settings), wait_until(fmt::format("[ -s {} ]", metrics)), signal));
     expect_stopped(workplace, stopped, fmt::format("SIG{}", signal));
+    EXPECT_EQ(count(stopped.output, "redacted"), 0) << "the command would run no event command";
+    EXPECT_EQ(count(stopped.output, "LOCKSTEP_EVENT_COMMAND"), 1) << stopped.output;
   }
 }
 

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The saved trainings that a configuration may resume or evaluate.
+#include "launch/program/resume/resume.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "launch/train/checkpoint/shard.h"
+#include "launch/train/checkpoint/store.h"
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+class FindSaved : public testing::Test {
+ protected:
+  using Settings = std::vector<std::string>;
+
+  Config config(const Settings& more) const {
+    Settings all = {"data.format=synthetic", "optimizer.learning_rate=0.1", "train.batch=8"};
+    all.insert(all.end(), more.begin(), more.end());
+    Config made = config_of(all, Registry());
+    made.run_dir = folder_.path().string();
+    return made;
+  }
+  // Saves step 10 of a training on these ranks. more: lines after the configuration.
+  void save(int ranks, const Settings& settings = {}, const std::string& more = "") const {
+    const Config saved = config(settings);
+    Manifest manifest{.lockstep = "0.1.0",
+                      .steps = 10,
+                      .epochs = 1,
+                      .ranks = ranks,
+                      .global_batch = saved.loader.batch * ranks,
+                      .device = "cpu",
+                      .data = "ten images",
+                      .kernels = "{}",
+                      .config = to_toml(saved) + more,
+                      .test_accuracy = {},
+                      .files = {}};
+    const CheckpointStore store(folder_.path());
+    store.make_partial(manifest.steps);
+    const auto write_state = [&](const std::string& name, StateScope scope, const std::string& value) {
+      manifest.files.push_back(write_shard(store.partial(manifest.steps), name,
+                                           {.tensors = {{"bn.running_mean", scope, {2}, {1, 2}}},
+                                            .values = {{value, scope, std::int64_t{10}}}}));
+    };
+    write_state(shared_shard(), StateScope::replicated, "train.steps");
+    for (int rank = 0; rank < ranks; ++rank)
+      write_state(rank_shard(rank), StateScope::per_rank, "epoch.samples");
+    store.commit(manifest.steps, manifest);
+  }
+  // The error on one rank; "" if there is none. with: accepted keys.
+  std::string refusal(const Settings& settings, const Settings& with = {}, bool evaluates = false) const {
+    const std::unique_ptr<Communicator> host = make_self_communicator();
+    const ResumeFlags flags{.from = ResumeFlags::kAuto, .with = with, .evaluates = evaluates};
+    return message_of([&] { find_saved(*host, config(settings), flags, Registry()); });
+  }
+
+  const TemporaryFolder folder_{"find_saved"};
+};
+
+TEST_F(FindSaved, DifferencesAreAcceptedByKey) {
+  save(1);
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_EQ(refusal({"run.keep=9"}), "");
+  expect_parts(refusal({"train.label_smoothing=0.1"}), {"--resume-with train.label_smoothing"});
+  EXPECT_EQ(refusal({"train.label_smoothing=0.1"}, {"train.label_smoothing"}), "");
+}
+
+TEST_F(FindSaved, KeysWhoseStateIsNotSavedAreRefusedAlsoIfAccepted) {
+  save(1);
+  struct Change {
+    Settings settings;
+    std::string key;
+  };
+  for (const Change& change :
+       {Change{{"train.average_every=4", "train.average_after=10"}, "train.average_every"},
+        Change{{"comm.topology=ring"}, "comm.topology"}, Change{{"train.seed=9"}, "train.seed"}}) {
+    const Settings with = {change.key, "train.average_after"};
+    const std::string error = refusal(change.settings, with);
+    expect_parts(error, {change.key, "--init"});
+    EXPECT_EQ(error.find("--resume-with"), error.npos) << error;
+    EXPECT_EQ(refusal(change.settings, with, true), "") << "an evaluation takes no step";
+  }
+}
+
+TEST_F(FindSaved, KeysThatTheProgramLacksAreRefused) {
+  save(1, {}, "\n[old]\nkey = 3\n");
+  const std::string error = refusal({});
+  expect_parts(error, {"old.key", "0.1.0"});
+  EXPECT_EQ(error.find("--resume-with"), error.npos) << "it accepts no such key: " << error;
+}
+
+TEST_F(FindSaved, ARefusedBatchNamesTheSamplesToDivide) {
+  save(4);
+  for (const char* batch : {"train.batch=20", "train.batch=48"})
+    EXPECT_EQ(numbers_named_in(refusal({batch}, {"train.batch"})).back(), 32) << batch;
+}
+
+TEST_F(FindSaved, AnyNumberOfRanksEvaluates) {
+  for (const char* setting :
+       {"train.average_every=4", "train.staleness=1", "comm.topology=ring", "train.label_smoothing=0.1"}) {
+    save(4, {setting});
+    EXPECT_EQ(refusal({setting}, {}, true), "");
+    EXPECT_NE(refusal({setting}), "") << "a step would have other samples";
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
