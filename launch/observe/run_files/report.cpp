@@ -258,7 +258,7 @@ void Report::tell(const IdleEvent& event) {
 double Report::series(const StepLine& line) {
   if (!options_.speaks) return 0;
   if (busy_watch_)
-    if (const auto event = busy_watch_->look(line, seconds_since_1970())) tell(*event);
+    if (const auto event = busy_watch_->look(line, seconds_since(0))) tell(*event);
   const std::int64_t begin = now_ns();
   nlohmann::ordered_json json = json_of(line);
   write_events(line.step, scalars_of(json, std::string(kSeriesPrefix)));

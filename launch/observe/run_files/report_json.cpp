@@ -57,6 +57,7 @@ void fields_of(auto& fields, Is<EvaluationMetrics> auto& metrics) {
                                     {"recall_by_class", &ClassScore::recall}});
   fields.some("iou_mean", metrics.iou_mean);
   fields.some("iou_by_class", metrics.iou_by_class);
+  fields.some("samples_by_class", metrics.samples_by_class);
   fields.matrix("confusion", metrics.confusion, metrics.classes);  // a row for each class
 }
 

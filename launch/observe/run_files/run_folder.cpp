@@ -36,37 +36,20 @@ void make_folder(const std::filesystem::path& folder) {
 
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kStepsFile = "steps.jsonl";
+constexpr const char* kEventsFile = "events.jsonl";
 constexpr const char* kEvaluationsFile = "evaluations.jsonl";
 constexpr std::uint64_t kMostLinesBytes = std::uint64_t{16} << 30;
 
-// Reads A and B of a complete line {"epoch":A,NAME:B..}; 0 for other lines.
-struct MetricsPlace {
-  std::int64_t epoch = 0;
-  std::int64_t steps = 0;
-};
-MetricsPlace place_of(const std::string& line, std::string_view name) {
-  constexpr std::string_view kEpoch = "{\"epoch\":";
-  MetricsPlace place;
-  if (!line.starts_with(kEpoch) || !line.ends_with('}')) return place;
-  const char* end = line.data() + line.size();
-  const char* at = std::from_chars(line.data() + kEpoch.size(), end, place.epoch).ptr;
-  if (std::string_view(at, end).starts_with(name)) std::from_chars(at + name.size(), end, place.steps);
-  return place;
+// The integer after the first `name` in a complete line; 0 for other lines.
+std::int64_t number_after(std::string_view name, const std::string& line) {
+  std::int64_t number = 0;
+  const std::size_t at = line.find(name);
+  if (line.starts_with('{') && line.ends_with('}') && at != std::string::npos)
+    std::from_chars(line.data() + at + name.size(), line.data() + line.size(), number);
+  return number;
 }
-MetricsPlace metrics_place(const std::string& line) { return place_of(line, ",\"steps\":"); }
-std::int64_t series_step(const std::string& line) { return place_of(line, ",\"step\":").steps; }
-
-// Renames a file of an earlier run. Renames a symbolic link itself, not its target.
-void set_aside(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::filesystem::file_status found = std::filesystem::symlink_status(path, error);
-  if (!std::filesystem::is_regular_file(found) && !std::filesystem::is_symlink(found)) return;
-  if (std::filesystem::is_regular_file(found) && std::filesystem::file_size(path, error) == 0) return;
-  const std::filesystem::path earlier = name_of_earlier(path);
-  std::filesystem::rename(path, earlier, error);
-  if (error) throw_io("rename the earlier run's file", path, error.value());
-  log::info("renamed {} of an earlier run to {}", path.filename().string(), earlier.string());
-}
+std::int64_t epoch_of(const std::string& line) { return number_after("{\"epoch\":", line); }
+std::int64_t step_of(const std::string& line) { return number_after(",\"step\":", line); }
 
 // Drops lines for which keeps() is false or that lack a line break. If there are any, copies the file first.
 void keep_lines(const std::filesystem::path& path, const std::function<bool(const std::string&)>& keeps) {
@@ -102,6 +85,17 @@ std::filesystem::path name_of_earlier(const std::filesystem::path& path) {
   };
   while (std::filesystem::exists(std::filesystem::symlink_status(name(), error))) ++number;
   return name();
+}
+
+void set_aside(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status found = std::filesystem::symlink_status(path, error);
+  if (!std::filesystem::is_regular_file(found) && !std::filesystem::is_symlink(found)) return;
+  if (std::filesystem::is_regular_file(found) && std::filesystem::file_size(path, error) == 0) return;
+  const std::filesystem::path earlier = name_of_earlier(path);
+  std::filesystem::rename(path, earlier, error);
+  if (error) throw_io("rename the earlier run's file", path, error.value());
+  log::info("renamed {} of an earlier run to {}", path.filename().string(), earlier.string());
 }
 
 int append_whole(const std::filesystem::path& path, std::string_view bytes) {
@@ -166,7 +160,7 @@ RunLock::RunLock(const std::filesystem::path& folder, std::chrono::milliseconds 
 
 void begin_metrics(const std::filesystem::path& folder) {
   make_folder(folder);
-  for (const char* name : {"events.jsonl", kEventCommandLog, kEvaluationsFile, kBestFile})
+  for (const char* name : {kEventsFile, kEventCommandLog, kEvaluationsFile, kBestFile})
     set_aside(folder / name);
   for (const char* name : {kMetricsFile, kStepsFile}) {
     set_aside(folder / name);
@@ -181,7 +175,7 @@ void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, 
     return begin_metrics(folder);
   std::int64_t last = 0;
   keep_lines(folder / kMetricsFile, [&](const std::string& line) {
-    const std::int64_t epoch = metrics_place(line).epoch;
+    const std::int64_t epoch = epoch_of(line);
     const bool keep = epoch > last && epoch <= epochs + (partial ? 1 : 0);
     if (keep) last = epoch;
     return keep;
@@ -190,15 +184,17 @@ void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, 
 
 void continue_steps(const std::filesystem::path& folder, std::int64_t steps) {
   make_folder(folder);
-  std::int64_t last = 0;
-  keep_lines(folder / kStepsFile, [&](const std::string& line) {
-    const std::int64_t step = series_step(line);
-    const bool keep = step > last && step <= steps;
-    if (keep) last = step;
-    return keep;
-  });
+  for (const char* name : {kStepsFile, kEventsFile}) {
+    std::int64_t last = 0;
+    keep_lines(folder / name, [&](const std::string& line) {
+      const std::int64_t step = step_of(line);
+      const bool keep = step > last && step <= steps;
+      if (keep) last = step;
+      return keep;
+    });
+  }
   // A checkpoint after a step is saved before the evaluation of that step, which is repeated.
-  keep_lines(folder / kEvaluationsFile, [&](const std::string& line) { return series_step(line) < steps; });
+  keep_lines(folder / kEvaluationsFile, [&](const std::string& line) { return step_of(line) < steps; });
 }
 
 }  // namespace lockstep

@@ -36,13 +36,18 @@ inline constexpr const char* kBestFile = "best.safetensors";
 // and so on, with N from 1 in the order of the runs. Throws IoError.
 void begin_metrics(const std::filesystem::path& folder);
 
+// Renames a file of an earlier run as begin_metrics() does; does nothing where there is none. Renames a
+// symbolic link itself, not its target. Throws IoError.
+void set_aside(const std::filesystem::path& path);
+
 // For a resumed run: keeps the lines of the first `epochs` epochs of metrics.jsonl, and that of the next
 // epoch where `partial`. If it drops lines, a copy of the whole file gets a name as in begin_metrics().
 // Without a metrics.jsonl, calls begin_metrics(). Throws IoError, and DataError where it is not a regular
 // file.
 void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
 
-// Likewise keeps the lines of steps.jsonl up to step `steps`, and those of evaluations.jsonl before it.
+// Likewise keeps the lines of steps.jsonl and events.jsonl up to step `steps`, and those of evaluations.jsonl
+// before it.
 void continue_steps(const std::filesystem::path& folder, std::int64_t steps);
 
 // The name under which a file of an earlier run is kept: "metrics.1.jsonl" for "metrics.jsonl", with the

@@ -75,8 +75,12 @@ void SeriesReporter::step_done(const StepRecord& record) {
 }
 
 void SeriesReporter::steps_over() {
-  if (series_ && series_->open(trainer_.totals().epoch_step)) write();
+  end_line();
   series_.reset();
+}
+
+void SeriesReporter::end_line() {
+  if (series_ && series_->open(trainer_.totals().epoch_step)) write();
 }
 
 void SeriesReporter::write() {

@@ -54,7 +54,8 @@ class EpochReporter final : public TrainingObserver {
   EpochReport epoch_;  // the epoch that was trained last
 };
 
-// On rank 0: writes a StepLine after every `every` steps of an epoch, and one for the remaining steps.
+// On rank 0: writes a StepLine after every `every` steps of an epoch, and one for the remaining steps before
+// a checkpoint, an evaluation and the epoch's end.
 class SeriesReporter final : public TrainingObserver {
  public:
   // every: run.log_every > 0. trainer and report outlive this.
@@ -64,9 +65,14 @@ class SeriesReporter final : public TrainingObserver {
   void before_step() override;
   void step_done(const StepRecord& record) override;
   void steps_over() override;
+  // The next line includes the time of the copy.
+  void saving() override { end_line(); }
+  // The trainer returns to an earlier step, so the sums since the last line are no longer those of its steps.
+  void step_failed() override { series_.reset(); }
   void evaluated_within(const EvaluationRecord& record) override { evaluation_seconds_ += record.seconds; }
 
  private:
+  void end_line();
   void write();
 
   Trainer& trainer_;

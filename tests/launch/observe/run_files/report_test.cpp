@@ -472,6 +472,7 @@ TEST_F(ReportTest, LinesAreReadAsTheyWereWritten) {
   report.evaluation->metrics = EvaluationMetrics{.top5 = 0.5,
                                                  .f1_macro = 0.25,
                                                  .by_class = {{.recall = 0.5}, {}},
+                                                 .samples_by_class = {3, 0},
                                                  .confusion = {1, 2, 3, 4},
                                                  .classes = 2};
   report.evaluations_within = 3;

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/files/file_text.h"
+#include "launch/observe/account/busy_watch.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
@@ -111,6 +112,19 @@ TEST_F(RunFolder, ResumedRunKeepsTheLinesOfSavedSteps) {
   begin_metrics(folder_);
   EXPECT_EQ(text_of("steps.jsonl"), "");
   EXPECT_EQ(text_of("steps.3.jsonl"), five + ten + twelve);
+}
+
+TEST_F(RunFolder, ResumedRunKeepsTheEventsOfSavedSteps) {
+  const auto event_of = [](std::int64_t step) {
+    IdleEvent event{.lines = {.step = step}, .first_step = step - 4};
+    event.cause.change = "data.loader=preload";
+    return to_json(event, 1.5) + '\n';
+  };
+  write("");
+  std::ofstream(folder_ / "events.jsonl") << event_of(5) << event_of(10) << event_of(15);
+  continue_steps(folder_, 10);
+  EXPECT_EQ(text_of("events.jsonl"), event_of(5) + event_of(10));
+  EXPECT_EQ(text_of("events.1.jsonl"), event_of(5) + event_of(10) + event_of(15));
 }
 
 // A checkpoint precedes the evaluation of its step, so a resumed run repeats it.
