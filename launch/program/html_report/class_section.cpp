@@ -93,10 +93,19 @@ std::string mistakes_table(const RunFolder& run, const std::vector<std::vector<d
   return titled("Most frequent mistakes", to_html(table));
 }
 
-// Above kMostClasses classes, those with the lowest F1.
-std::string scores_table(const RunFolder& run, const std::vector<ClassScore>& scores) {
-  std::vector<std::size_t> order(scores.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+// The labels of the classes that have samples; all labels if the run does not count the samples.
+std::vector<std::size_t> labels_with_samples(const EvaluationMetrics& metrics, std::size_t classes) {
+  std::vector<std::size_t> labels(classes);
+  std::iota(labels.begin(), labels.end(), std::size_t{0});
+  if (metrics.samples_by_class.size() == classes)
+    std::erase_if(labels, [&](std::size_t label) { return metrics.samples_by_class[label] == 0; });
+  return labels;
+}
+
+// Above kMostClasses classes with samples, those with the lowest F1.
+std::string scores_table(const RunFolder& run, const EvaluationMetrics& metrics) {
+  const std::vector<ClassScore>& scores = metrics.by_class;
+  std::vector<std::size_t> order = labels_with_samples(metrics, scores.size());
   const bool all = order.size() <= kMostClasses;
   if (!all) {
     std::ranges::stable_sort(order, {}, [&](std::size_t label) { return scores[label].f1; });
@@ -111,14 +120,15 @@ std::string scores_table(const RunFolder& run, const std::vector<ClassScore>& sc
          {.html = percent_text(scores[label].f1) + html_bar(scores[label].f1, "s2"), .number = true},
          number_cell(percent_text(scores[label].precision)),
          number_cell(percent_text(scores[label].recall))});
-  return titled(all ? "Each class" : fmt::format("The {} classes with the lowest F1", kMostClasses),
-                to_html(table));
+  return titled(
+      all ? "Each class with samples" : fmt::format("The {} classes with the lowest F1", kMostClasses),
+      to_html(table));
 }
 
-// Above kMostClasses classes, those with the lowest IoU.
-std::string iou_table(const RunFolder& run, const std::vector<double>& iou) {
-  std::vector<std::size_t> order(iou.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+// Above kMostClasses classes with samples, those with the lowest IoU.
+std::string iou_table(const RunFolder& run, const EvaluationMetrics& metrics) {
+  const std::vector<double>& iou = metrics.iou_by_class;
+  std::vector<std::size_t> order = labels_with_samples(metrics, iou.size());
   const bool all = order.size() <= kMostClasses;
   if (!all) {
     std::ranges::stable_sort(order, {}, [&](std::size_t label) { return iou[label]; });
@@ -128,7 +138,8 @@ std::string iou_table(const RunFolder& run, const std::vector<double>& iou) {
   for (const std::size_t label : order)
     table.rows.push_back({text_cell(class_name(run, label)),
                           {.html = percent_text(iou[label]) + html_bar(iou[label], "s2"), .number = true}});
-  return titled(all ? "IoU of each class" : fmt::format("The {} classes with the lowest IoU", kMostClasses),
+  return titled(all ? "IoU of each class with samples"
+                    : fmt::format("The {} classes with the lowest IoU", kMostClasses),
                 to_html(table));
 }
 
@@ -143,8 +154,8 @@ std::string class_section(const RunFolder& run) {
   std::string html;
   if (!confusion.empty())
     html = titled("Labels by prediction", confusion_table(run, confusion)) + mistakes_table(run, confusion);
-  if (!metrics.by_class.empty()) html += scores_table(run, metrics.by_class);
-  if (!metrics.iou_by_class.empty()) html += iou_table(run, metrics.iou_by_class);
+  if (!metrics.by_class.empty()) html += scores_table(run, metrics);
+  if (!metrics.iou_by_class.empty()) html += iou_table(run, metrics);
   if (html.empty()) return {};
   return fmt::format(
       "<p class=\"soft\">Results of the last evaluation{}.</p>\n<div class=\"pair\">\n{}</div>\n",

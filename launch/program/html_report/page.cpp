@@ -16,11 +16,6 @@
 namespace lockstep {
 namespace {
 
-std::string fact_named(const std::vector<RunFact>& facts, const char* name) {
-  const auto found = std::ranges::find(facts, name, &RunFact::first);
-  return found == facts.end() ? std::string() : found->second;
-}
-
 // "mlp on fashion_mnist, 2 ranks, on host worker-1, started 2024-..".
 std::string subtitle_of(const RunFolder& run, const RunHeadline& headline) {
   std::vector<std::string> parts;

@@ -45,7 +45,7 @@ double in_evaluation(const EvaluationRecord& record) {
 // The values of a chart: from steps.jsonl, or else from metrics.jsonl (epochs).
 struct TrainingNumber {
   const char* title;
-  const char* unit;
+  const char* unit = nullptr;  // null: loss_unit()
   double (*of_steps)(const StepLine&) = nullptr;
   double (*of_epochs)(const EpochReport&) = nullptr;
   double (*of_evaluations)(const EvaluationRecord&) = nullptr;
@@ -85,13 +85,11 @@ constexpr TrainingNumber kSpeedNumbers[] = {kBusy,
                                             kExposed};
 constexpr TrainingNumber kLearningNumbers[] = {
     {.title = "Training loss",
-     .unit = "nats",
      .of_steps = member_of<&StepLine::loss>,
      .of_epochs = member_of<&EpochReport::train_loss>,
      .from_zero = false,
      .alone = loss_figure},
     {.title = "Test loss",
-     .unit = "nats",
      .of_evaluations = in_evaluation<&Evaluation::loss>,
      .from_zero = false,
      .alone = no_figure},
@@ -165,6 +163,14 @@ bool are_zero(const std::vector<Curve>& curves) {
   });
 }
 
+// Cross-entropies are in nats; another loss has no unit.
+const char* loss_unit(std::span<const RunFolder> runs) {
+  const auto is_cross_entropy = [](const RunFolder& run) {
+    return fact_named(run.config, "model.loss").ends_with("cross_entropy");
+  };
+  return std::ranges::all_of(runs, is_cross_entropy) ? "nats" : "";
+}
+
 std::string busy_figure(const RunFolder& run) {
   return to_figure(
       {.title = "Busy and peak",
@@ -176,7 +182,7 @@ std::string busy_figure(const RunFolder& run) {
 std::string loss_figure(const RunFolder& run) {
   return to_figure(
       {.title = "Loss",
-       .unit = "nats",
+       .unit = loss_unit({&run, 1}),
        .from_zero = false,
        .curves = {
            {"training, by step", points_of(run.steps, member_of<&StepLine::loss, StepLine>), 7},
@@ -194,7 +200,7 @@ std::string charts_of(const NamedRuns& named, std::span<const TrainingNumber> nu
       continue;
     }
     CurveChart chart{.title = number.title,
-                     .unit = number.unit,
+                     .unit = number.unit != nullptr ? number.unit : loss_unit(named.runs),
                      .from_zero = number.from_zero,
                      .top = number.top,
                      .legend = false};

@@ -328,7 +328,9 @@ std::string absent_section(const RunFolder& run) {
                        : name == "config.toml"  ? "the configuration is omitted"
                        : name == "run.json"     ? "the machine is omitted"
                                                 : "the use of devices and hosts is omitted";
-    html += fmt::format("<p class=\"note\">{} is missing: {}.</p>\n", name, part);
+    const bool large = name == "monitor.csv" && run.monitor_exceeds_limit;
+    html +=
+        fmt::format("<p class=\"note\">{} {}: {}.</p>\n", name, large ? "exceeds 1 GiB" : "is missing", part);
   }
   return html;
 }

@@ -155,6 +155,7 @@ EvaluationMetrics MetricCounter::finish(std::int64_t samples) {
   if (choice_.top5) metrics.top5 = quotient(*part(sums_, 0), samples);
   if (choice_.by_class()) {
     std::vector<ClassScore> scores = class_scores({part(sums_, 1), part(sums_, confusion_begin_)});
+    metrics.samples_by_class = {part(sums_, 1), part(sums_, 1 + scores.size())};
     if (choice_.iou) {
       metrics.iou_mean = mean_iou(scores);
       for (const ClassScore& score : scores) metrics.iou_by_class.push_back(score.iou);

@@ -54,12 +54,13 @@ double macro_f1(const std::vector<ClassScore>& scores);
 double mean_iou(const std::vector<ClassScore>& scores);
 
 struct EvaluationMetrics {
-  std::optional<double> top5;             // fraction of the samples
-  std::optional<double> f1_macro = {};    // of by_class
-  std::vector<ClassScore> by_class;       // with f1; else empty
-  std::optional<double> iou_mean = {};    // mean_iou()
-  std::vector<double> iou_by_class = {};  // with iou; else empty
-  std::vector<std::int64_t> confusion;    // [labels, predictions], with confusion; else empty
+  std::optional<double> top5;                       // fraction of the samples
+  std::optional<double> f1_macro = {};              // of by_class
+  std::vector<ClassScore> by_class;                 // with f1; else empty
+  std::optional<double> iou_mean = {};              // mean_iou()
+  std::vector<double> iou_by_class = {};            // with iou; else empty
+  std::vector<std::int64_t> samples_by_class = {};  // by label, with f1 or iou; else empty
+  std::vector<std::int64_t> confusion;              // [labels, predictions], with confusion; else empty
   std::int64_t classes = 0;
   double seconds = 0;  // spent counting on this rank; kernels by GPU time
 

@@ -2,6 +2,7 @@
 //
 // The program with run.metrics and run.metrics_every: the same counts on any number of ranks, the lines of
 // evaluations.jsonl, and no effect on training.
+#include <numeric>
 #include <regex>
 
 #include <fmt/format.h>
@@ -52,7 +53,7 @@ TEST(Metrics, AreTheSameOnAnyNumberOfRanks) {
                                 "train.steps=2", "run.metrics=top5, f1, confusion"}));
     if (ranks == 1) alone = line;
     for (const char* name : {"test_accuracy", "top5", "f1_macro", "f1_by_class", "precision_by_class",
-                             "recall_by_class", "confusion"}) {
+                             "recall_by_class", "samples_by_class", "confusion"}) {
       ASSERT_TRUE(line.contains(name)) << line;
       EXPECT_EQ(line[name], alone[name]) << name;
     }
@@ -61,7 +62,9 @@ TEST(Metrics, AreTheSameOnAnyNumberOfRanks) {
     const auto confusion = line["confusion"].get<std::vector<std::vector<int>>>();
     int samples = 0, right = 0;
     for (std::size_t label = 0; label < confusion.size(); ++label) {
-      for (const int count : confusion[label]) samples += count;
+      const int of_label = std::accumulate(confusion[label].begin(), confusion[label].end(), 0);
+      EXPECT_EQ(line["samples_by_class"][label], of_label) << label;
+      samples += of_label;
       right += confusion[label][label];
     }
     EXPECT_EQ(samples, kTestSamples) << "each sample counts once, and padding does not";

@@ -41,10 +41,18 @@ std::optional<std::string> text_of_file(const fs::path& path) {
   return read_plain_file(path, kMostFileBytes);
 }
 
+// False for a path that is not a regular file.
+bool exceeds_limit(const fs::path& path) {
+  std::error_code unknown;
+  return fs::is_regular_file(fs::symlink_status(path, unknown)) && plain_file_bytes(path) > kMostFileBytes;
+}
+
 // Class metrics can be large: up to 100 x 100 counts.
 void drop_class_metrics(Evaluation& evaluation) {
   if (!evaluation.metrics) return;
   evaluation.metrics->by_class.clear();
+  evaluation.metrics->iou_by_class.clear();
+  evaluation.metrics->samples_by_class.clear();
   evaluation.metrics->confusion.clear();
 }
 
@@ -111,15 +119,18 @@ void add_toml_facts(const std::string& path, const toml::table& table, std::vect
 
 std::vector<std::string> class_names_in(const std::vector<RunFact>& machine) {
   std::vector<std::string> names;
-  const auto found = std::ranges::find(machine, "dataset.class_names", &RunFact::first);
-  if (found == machine.end()) return names;
-  const Json list = Json::parse(found->second, nullptr, false);
+  const Json list = Json::parse(fact_named(machine, "dataset.class_names"), nullptr, false);
   if (!list.is_array()) return names;
   for (const Json& each : list) names.push_back(each.is_string() ? each.get<std::string>() : each.dump());
   return names;
 }
 
 }  // namespace
+
+std::string fact_named(const std::vector<RunFact>& facts, std::string_view name) {
+  const auto found = std::ranges::find(facts, name, &RunFact::first);
+  return found == facts.end() ? std::string() : found->second;
+}
 
 std::vector<EpochReport> read_epoch_lines(std::string_view text, const std::string& name) {
   std::vector<EpochReport> epochs;
@@ -224,7 +235,11 @@ RunFolder read_run_folder(const fs::path& folder) {
   read(kConfig, read_config_facts, run.config);
   read(kMachine, read_machine_facts, run.machine);
   run.class_names = class_names_in(run.machine);
-  read(kMonitor, read_monitor_table, run.monitor);
+  run.monitor_exceeds_limit = exceeds_limit(folder / kMonitor);
+  if (run.monitor_exceeds_limit)
+    run.absent.emplace_back(kMonitor);
+  else
+    read(kMonitor, read_monitor_table, run.monitor);
   return run;
 }
 

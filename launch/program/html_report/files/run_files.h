@@ -27,6 +27,8 @@ struct EventLine {
 
 // A key of the configuration, or a fact of run.json: "train.batch" and its value as text.
 using RunFact = std::pair<std::string, std::string>;
+// Empty if there is no such key or fact.
+std::string fact_named(const std::vector<RunFact>& facts, std::string_view name);
 
 struct RunFolder {
   std::filesystem::path folder;
@@ -38,12 +40,13 @@ struct RunFolder {
   std::vector<RunFact> config;
   std::vector<RunFact> machine;
   MonitorTable monitor;
-  std::vector<std::string> absent;  // "steps.jsonl": missing files that every run should have
+  std::vector<std::string> absent;     // "steps.jsonl": missing files that every run should have
+  bool monitor_exceeds_limit = false;  // monitor.csv exceeds 1 GiB: it is not read, and listed in `absent`
 };
 
 // Throws IoError for a folder without metrics.jsonl and for unreadable files, and DataError, with file and
-// line, for damaged files and for files that are not regular or exceed 1 GiB. An incomplete last line, which
-// a writer may be writing, is skipped.
+// line, for damaged files and for files that are not regular or exceed 1 GiB (except monitor.csv). An
+// incomplete last line, which a writer may be writing, is skipped.
 RunFolder read_run_folder(const std::filesystem::path& folder);
 
 // The files that read_run_folder() reads.

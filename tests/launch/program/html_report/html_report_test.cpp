@@ -107,6 +107,16 @@ TEST_F(RunFolders, MissingFilesAreListed) {
   EXPECT_TRUE(page_has(page, "comm.cross_barrier")) << "the proposed change";
 }
 
+TEST_F(RunFolders, LargeMonitorFileIsOmitted) {
+  write("a/metrics.jsonl", kEpoch);
+  write("a/monitor.csv", "timestamp, utilization.gpu [%]\n");
+  std::filesystem::resize_file(folder_.path() / "a" / "monitor.csv", std::uintmax_t{2} << 30);
+  const RunFolder run = read("a");
+  EXPECT_EQ(run.epochs.size(), 1u);
+  EXPECT_TRUE(run.monitor.series.empty());
+  EXPECT_TRUE(page_has(absent_section(run), "monitor.csv exceeds 1 GiB"));
+}
+
 TEST_F(RunFolders, NewRunHasAPage) {
   write("a/metrics.jsonl", "");
   EXPECT_EQ(verdict_on(page_of("a")), "") << "no step account was written yet";
@@ -412,6 +422,21 @@ TEST_F(RunFolders, ConfusedClassesAreListed) {
   EXPECT_TRUE(page_has(report_page(std::vector<RunFolder>{run, run}), "<td>99.0 %</td><td>99.0 %</td>"));
 }
 
+// Their F1 and IoU are 0, but no sample shows an error.
+TEST_F(RunFolders, ClassesWithoutSamplesHaveNoScores) {
+  const std::string scores =
+      R"("f1_by_class":[0.9,0,0],"precision_by_class":[0.9,0,0],"recall_by_class":[0.9,0,0],)"
+      R"("iou_by_class":[0.8,0,0])";
+  write("a/metrics.jsonl", epoch_with(scores + R"(,"samples_by_class":[7,0,5])"));
+  write("a/run.json", R"({"dataset":{"class_names":["cat","unseen","dog"]}})");
+  const std::string section = class_section(read("a"));
+  EXPECT_EQ(times_on_page(section, "<td>cat</td>"), 2u) << section;
+  EXPECT_EQ(times_on_page(section, "<td>dog</td>"), 2u) << section;
+  EXPECT_EQ(times_on_page(section, "unseen"), 0u) << section;
+  write("a/metrics.jsonl", epoch_with(scores));
+  EXPECT_EQ(times_on_page(class_section(read("a")), "<td>unseen</td>"), 2u) << "the samples are not counted";
+}
+
 TEST_F(RunFolders, NoConfusionGivesNoSectionOfClasses) {
   write("a/metrics.jsonl", kEpoch);
   EXPECT_EQ(class_section(read("a")), "");
@@ -431,6 +456,23 @@ TEST_F(RunFolders, HundredClassesMakeASmallPage) {
   }
   write("a/metrics.jsonl", epoch_with("\"confusion\":[" + rows + "]"));
   EXPECT_LT(page_of("a").size(), 2'000'000u);
+}
+
+TEST_F(RunFolders, OnlyCrossEntropiesAreInNats) {
+  for (const char* run : {"cross_entropy", "binary_cross_entropy", "mean_squared_error"}) {
+    write(std::string(run) + "/metrics.jsonl", kEpoch);
+    write(std::string(run) + "/config.toml", fmt::format("[model]\nloss = \"{}\"\n", run));
+  }
+  const std::vector<RunFolder> runs = {read("cross_entropy"), read("binary_cross_entropy"),
+                                       read("mean_squared_error")};
+  const auto in_nats = [&](std::size_t begin, std::size_t count) {
+    const std::span<const RunFolder> some = std::span(runs).subspan(begin, count);
+    return page_has(learning_charts({.runs = some, .names = run_names(some)}), "nats");
+  };
+  EXPECT_TRUE(in_nats(0, 1) && in_nats(1, 1));
+  EXPECT_FALSE(in_nats(2, 1));
+  EXPECT_TRUE(in_nats(0, 2));
+  EXPECT_FALSE(in_nats(0, 3)) << "a chart of losses of different kinds";
 }
 
 TEST_F(RunFolders, EvaluationsWithinEpochsAreDrawn) {
