@@ -100,16 +100,21 @@ std::span<const Span> Timeline::spans() const {
 
 std::size_t Timeline::dropped() const {
   const std::size_t recorded = next_.load();
-  return recorded > spans_.size() ? recorded - spans_.size() : 0;
+  return dropped_flows_ + (recorded > spans_.size() ? recorded - spans_.size() : 0);
 }
 
 void Timeline::clear() {
   next_ = 0;
   flows_.clear();
+  dropped_flows_ = 0;
 }
 
 void Timeline::record(const BucketFlow& flow) {
-  if (recording() && flows_.size() < flows_.capacity()) flows_.push_back(flow);
+  if (!recording()) return;
+  if (flows_.size() < flows_.capacity())
+    flows_.push_back(flow);
+  else
+    ++dropped_flows_;
 }
 
 std::string Timeline::chrome_events(int rank, const TraceClock& clock) const {

@@ -63,7 +63,7 @@ struct TraceClock {
 class Timeline {
  public:
   // Keeps the first `capacity` spans after clear(), and `capacity` / 4 flows. dropped() counts the other
-  // spans.
+  // spans and flows.
   explicit Timeline(std::size_t capacity = std::size_t{1} << 16);
 
   // While false, record() does nothing, and callers can skip preparing spans. Default: true.
@@ -94,6 +94,7 @@ class Timeline {
   std::atomic<bool> recording_{true};
   std::atomic<std::size_t> next_{0};
   std::vector<BucketFlow> flows_;
+  std::size_t dropped_flows_ = 0;
   std::string about_ = "null";
 };
 

@@ -60,6 +60,15 @@ TEST(Timeline, KeepsTheFirstSpansAndCountsTheRest) {
   EXPECT_EQ(timeline.spans()[0].index, 9);
 }
 
+TEST(Timeline, KeepsTheFirstFlowsAndCountsTheRest) {
+  Timeline timeline(8);
+  for (int i = 0; i < 3; ++i) timeline.record(BucketFlow{.bucket = i});
+  EXPECT_EQ(timeline.flows().size(), 2u);
+  EXPECT_EQ(timeline.dropped(), 1u);
+  timeline.clear();
+  EXPECT_EQ(timeline.dropped(), 0u);
+}
+
 TEST(Timeline, RecordsNothingWhileRecordingIsOff) {
   Timeline timeline;
   timeline.set_recording(false);

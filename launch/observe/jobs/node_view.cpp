@@ -92,8 +92,7 @@ bool figures_hold(const SeenRank& rank, std::int64_t now_ns) {
   const RankProgress& progress = rank.progress;
   if (progress.window_steps == 0 || rank.life != RankLife::running) return false;
   const double step_seconds = progress.account.total() / static_cast<double>(progress.window_steps);
-  return progress.activity != Activity::training ||
-         quiet_seconds(rank, now_ns) < std::max(kFiguresHoldSeconds, 3 * step_seconds);
+  return seconds_between(progress.step_ns, now_ns) < std::max(kFiguresHoldSeconds, 3 * step_seconds);
 }
 
 }  // namespace lockstep

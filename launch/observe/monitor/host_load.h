@@ -30,6 +30,10 @@ class HostLoad {
   explicit HostLoad(std::vector<pid_t> processes = {}, std::filesystem::path root = "/");
 
   HostFigures sample();
+  // HostFigures::joules. Its counters wrap, some within a minute: without a call or a sample every
+  // kEnergyInterval, the energy may be too low.
+  std::optional<double> read_joules();
+  static constexpr std::chrono::seconds kEnergyInterval{30};
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -44,7 +48,6 @@ class HostLoad {
   std::optional<std::uint64_t> read_job_ticks() const;
   std::optional<Traffic> read_traffic() const;
   void read_memory(HostFigures& figures) const;
-  std::optional<double> read_joules();
 
   struct Package {
     std::uint64_t microjoules = 0, range = 0;  // the counter wraps to 0 after it

@@ -138,7 +138,13 @@ void DeviceMonitor::State::run() {
     sample(nvml ? &*nvml : nullptr, devices, host);
     if (last) return;
     lock.lock();
-    changed.wait_until(lock, next, [&] { return stopping; });
+    while (!stopping && Clock::now() < next) {
+      const Clock::time_point wake = std::min(next, Clock::now() + HostLoad::kEnergyInterval);
+      if (changed.wait_until(lock, wake, [&] { return stopping; })) break;
+      lock.unlock();
+      host.read_joules();
+      lock.lock();
+    }
   }
 }
 

@@ -104,12 +104,18 @@ const auto& monitor_columns() {
 
 #undef COLUMN
 
-// Removes an incomplete last line.
+constexpr std::uintmax_t kLongestLine = 64 * 1024;  // bytes
+
+// Removes an incomplete last line. Reads only the end of the file, which may be large.
 void keep_whole_lines(const std::filesystem::path& path) {
-  const std::string text = file_text(path);
-  const std::size_t end = text.rfind('\n') + 1;  // 0 without a line end
   std::error_code error;
-  if (end < text.size()) std::filesystem::resize_file(path, end, error);
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (error) return;
+  const std::uintmax_t from = size > kLongestLine ? size - kLongestLine : 0;
+  const std::string text = file_text(path, from);
+  const std::size_t end = text.rfind('\n') + 1;  // 0 without a line end
+  if (end == 0 && from > 0) return;
+  if (end < text.size()) std::filesystem::resize_file(path, from + end, error);
 }
 
 }  // namespace

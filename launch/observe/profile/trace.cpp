@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -57,8 +58,8 @@ TraceClock clock_between(const ClockOffset& before, const ClockOffset& after) {
           .rate = mine > 0 ? 1 + static_cast<double>(drift) / static_cast<double>(mine) : 1};
 }
 
-std::string trace_of_all(Communicator& host, const Timeline* timeline, const ClockOffset& before,
-                         const ClockOffset& after) {
+JobTrace trace_of_all(Communicator& host, const Timeline* timeline, const ClockOffset& before,
+                      const ClockOffset& after) {
   struct Told {
     ClockOffset before, after;
     std::uint64_t dropped;
@@ -83,10 +84,11 @@ std::string trace_of_all(Communicator& host, const Timeline* timeline, const Clo
                           std::max(of_rank.before.error_ns, of_rank.after.error_ns));
   }
   if (!first) return {};
-  return fmt::format(
+  std::string text = fmt::format(
       R"({{"displayTimeUnit":"ms","droppedSpans":{},"otherData":{{"lockstep":{},"clocks":[{}]}},"traceEvents":[{}]}})"
       "\n",
       dropped, timeline == nullptr ? "null" : timeline->about(), clocks, events);
+  return {.text = std::move(text), .dropped = dropped};
 }
 
 }  // namespace lockstep

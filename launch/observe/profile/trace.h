@@ -28,9 +28,14 @@ ClockOffset measure_clock(Communicator& host, int node, const std::function<std:
 // A clock whose offset changes linearly from `before` to `after`.
 TraceClock clock_between(const ClockOffset& before, const ClockOffset& after);
 
-// Collective, over host memory. Returns the trace on rank 0 and an empty text on other ranks. A timeline may
+struct JobTrace {
+  std::string text;           // Chrome trace JSON
+  std::uint64_t dropped = 0;  // spans and flows of all ranks that it lacks: see Timeline
+};
+
+// Collective, over host memory. Returns the trace on rank 0 and an empty one on other ranks. A timeline may
 // be null. otherData has each rank's clock offset before and after, and the larger of both errors.
-std::string trace_of_all(Communicator& host, const Timeline* timeline, const ClockOffset& before,
-                         const ClockOffset& after);
+JobTrace trace_of_all(Communicator& host, const Timeline* timeline, const ClockOffset& before,
+                      const ClockOffset& after);
 
 }  // namespace lockstep

@@ -162,6 +162,23 @@ TEST(JobTable, StaleFiguresAreNotShown) {
   expect_parts(lines[5], {"rank 3", "cuda:3", "0000:3b:00.0", "NVIDIA H100", why_idle(rank)});
 }
 
+TEST(JobTable, FiguresOfStepsAreNotShownInALongEvaluation) {
+  SeenRank rank = training_rank();
+  rank.progress.activity = Activity::evaluating;
+  rank.progress.activity_ns = kNow - 60 * kSecond;
+  rest_for(rank, 61);
+  const std::vector<std::string> lines = lines_of(table_of(view_of(rank), kIdle, {}));
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[2].find("samples/s"), std::string::npos) << lines[2];
+  EXPECT_EQ(lines[4], "   3 cuda:3  evaluating  2/20     120/469    -    -         -    -    -   61s");
+  EXPECT_TRUE(ViewJson::parse(to_json(view_of(rank), kIdle))["jobs"][0]["samples_per_second"].is_null());
+  rank.progress.activity = Activity::training;
+  rank.progress.activity_ns = kNow;
+  EXPECT_FALSE(figures_hold(rank, kNow)) << "before the first step after the evaluation";
+  rest_for(rank, 0);
+  EXPECT_TRUE(figures_hold(rank, kNow));
+}
+
 TEST(JobTable, FitsATerminalWithAnyContent) {
   SeenRank rank = training_rank();
   rank.identity.epochs = 1'000'000;
@@ -170,7 +187,7 @@ TEST(JobTable, FitsATerminalWithAnyContent) {
   rank.progress.samples_per_second = 4e8;
   rank.progress.busy = rank.progress.peak = 1;
   rank.progress.account = {};
-  rank.progress.account[Phase::data_wait] = 10;
+  rank.progress.account[Phase::data_wait] = 4000;  // 400 s a step: the figures are shown
   rank.progress.activity = Activity::evaluating;
   rank.identity.device = "cuda:12";
   rest_for(rank, 900);

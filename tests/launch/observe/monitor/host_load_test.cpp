@@ -89,6 +89,19 @@ TEST_F(HostFiles, EnergyAddsUpPackagesAndHandlesWraparound) {
   EXPECT_DOUBLE_EQ(load.sample().joules.value(), 2.5);
 }
 
+TEST_F(HostFiles, EnergyReadBetweenSamplesIsCounted) {
+  const auto counter = [&](const std::string& microjoules) {
+    write("sys/class/powercap/intel-rapl:0/energy_uj", microjoules);
+  };
+  write("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "10000000");
+  counter("1000000");
+  HostLoad load({}, folder_.path());
+  counter("9000000");
+  load.read_joules();
+  counter("2000000");  // wrapped; a sample alone would count 1 J
+  EXPECT_DOUBLE_EQ(load.sample().joules.value(), 11);
+}
+
 TEST(HostLoad, ThisMachineHasPlausibleFigures) {
   if (!std::filesystem::exists("/proc/stat")) GTEST_SKIP() << "there is no /proc";
   HostLoad load({getpid()});

@@ -227,6 +227,16 @@ TEST_F(Monitor, ResumedRunAddsRowsAndANewRunKeepsTheOldFile) {
   EXPECT_EQ(table_in(folder_.path() / "run" / "monitor.1.csv"), table);
 }
 
+TEST_F(Monitor, ResumedRunReadsOnlyTheEndOfALargeFile) {
+  fs::create_directories(file().parent_path());
+  std::ofstream(file()) << monitor_header();
+  const std::uintmax_t size = std::uintmax_t{64} << 30;  // sparse, and too large for memory
+  fs::resize_file(file(), size);
+  std::ofstream(file(), std::ios::app) << "\npartial";
+  const MonitorFile rows(file(), true);
+  EXPECT_EQ(fs::file_size(file()), size + 1);
+}
+
 TEST_F(Monitor, FileWithOtherColumnsIsKept) {
   fs::create_directories(file().parent_path());
   std::ofstream(file()) << "timestamp, name\n2026, old\n";

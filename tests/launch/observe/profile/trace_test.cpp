@@ -48,12 +48,13 @@ TEST(Trace, AllRanksShareOneClock) {
     const std::int64_t ahead = rank * 1'000'000;  // this rank's clock is late by this much
     timeline.record({.name = "together", .begin_ns = 5'000'000 - ahead, .end_ns = 6'000'000 - ahead});
     const ClockOffset before{.at_ns = 4'000'000 - ahead, .offset_ns = ahead, .error_ns = rank * 10};
-    const std::string text = trace_of_all(communicator, rank == 2 ? nullptr : &timeline, before, before);
+    const JobTrace all = trace_of_all(communicator, rank == 2 ? nullptr : &timeline, before, before);
+    EXPECT_EQ(all.dropped, 0u);
     if (rank > 0) {
-      EXPECT_EQ(text, "");
+      EXPECT_EQ(all.text, "");
       return;
     }
-    const nlohmann::json trace = nlohmann::json::parse(text);
+    const nlohmann::json trace = nlohmann::json::parse(all.text);
     std::vector<int> ranks;
     for (const nlohmann::json& event : trace.at("traceEvents")) {
       if (event["ph"] != "X") continue;
@@ -64,6 +65,17 @@ TEST(Trace, AllRanksShareOneClock) {
     EXPECT_EQ(ranks, (std::vector<int>{0, 1}));
     EXPECT_EQ(trace["otherData"]["clocks"][1],
               nlohmann::json::parse(R"({"rank": 1, "offset_ns": [1000000, 1000000], "error_ns": 10})"));
+  });
+}
+
+TEST(Trace, CountsTheDroppedSpansOfAllRanks) {
+  run_thread_ranks(2, [](Communicator& communicator) {
+    Timeline timeline(1);
+    for (int i = 0; i < 2 + communicator.rank(); ++i) timeline.record({.name = "step", .index = i});
+    const JobTrace all = trace_of_all(communicator, &timeline, {}, {});
+    if (communicator.rank() > 0) return;
+    EXPECT_EQ(all.dropped, 3u);
+    EXPECT_EQ(nlohmann::json::parse(all.text).at("droppedSpans"), 3);
   });
 }
 

@@ -19,6 +19,7 @@
 #include "launch/observe/prometheus/listen_address.h"
 #include "launch/observe/prometheus/metrics_output.h"
 #include "tests/message_of.h"
+#include "tests/source_folder.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -177,15 +178,21 @@ TEST(NodeMetrics, ListNamesEveryFamily) {
 }
 
 TEST(NodeMetrics, OutdatedFiguresAreOmitted) {
-  NodeMetrics metrics = whole_node();
-  for (SeenRank& rank : metrics.view.jobs[0].ranks) rank.progress.step_ns = seconds_before(60);
-  const std::string text = to_prometheus(metrics);
-  for (const char* name : {"lockstep_busy_ratio", "lockstep_loss", "lockstep_samples_per_second",
-                           "lockstep_step_seconds", "lockstep_phase_ratio"})
-    EXPECT_FALSE(has_metric(text, name)) << name;
-  for (const char* name : {"lockstep_steps_total", "lockstep_phase_seconds_total", "lockstep_rank_state",
-                           "lockstep_last_step_timestamp_seconds", "lockstep_gpu_power_watts"})
-    EXPECT_TRUE(has_metric(text, name)) << name;
+  for (const Activity activity : {Activity::training, Activity::evaluating}) {
+    SCOPED_TRACE(name_of(activity));
+    NodeMetrics metrics = whole_node();
+    for (SeenRank& rank : metrics.view.jobs[0].ranks) {
+      rank.progress.activity = activity;
+      rank.progress.step_ns = seconds_before(60);
+    }
+    const std::string text = to_prometheus(metrics);
+    for (const char* name : {"lockstep_busy_ratio", "lockstep_loss", "lockstep_samples_per_second",
+                             "lockstep_step_seconds", "lockstep_phase_ratio"})
+      EXPECT_FALSE(has_metric(text, name)) << name;
+    for (const char* name : {"lockstep_steps_total", "lockstep_phase_seconds_total", "lockstep_rank_state",
+                             "lockstep_last_step_timestamp_seconds", "lockstep_gpu_power_watts"})
+      EXPECT_TRUE(has_metric(text, name)) << name;
+  }
 }
 
 TEST(NodeMetrics, UnknownFiguresAreOmitted) {
@@ -352,7 +359,7 @@ TEST_F(MetricsFolder, FileThatIsNoLongerWrittenIsReported) {
 }
 
 std::string launch_file(const std::string& name) {
-  std::ifstream file(std::string(LOCKSTEP_SOURCE_DIR) + "/launch/" + name);
+  std::ifstream file(source_folder() + "/launch/" + name);
   EXPECT_TRUE(file) << name;
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -403,6 +410,14 @@ TEST(Alerts, RulesNameOnlyMetricsThatExist) {
   const std::string rules = launch_file("prometheus/alerts.yaml");
   EXPECT_NE(rules.find("lockstep_"), std::string::npos);
   expect_known_names(rules);
+}
+
+// The time of the last step is absent before the first step, and old after a long evaluation.
+TEST(Alerts, NoStepRuleCountsFromTheStartOfTheState) {
+  const std::string rules = launch_file("prometheus/alerts.yaml");
+  const std::string rule = rules.substr(rules.find("LockstepNoStep"));
+  expect_parts(rule.substr(0, rule.find("annotations")),
+               {"lockstep_last_step_timestamp_seconds", "lockstep_activity_timestamp_seconds"});
 }
 
 // The page lists every metric, and no other.
