@@ -31,6 +31,7 @@ struct CudaDevice {
   std::size_t memory_bytes = 0;
   int compute_capability = 0;  // 90 for 9.0
   std::string pci_address;     // "0000:3b:00.0"
+  std::string unusable = {};   // the reason why kernels of this build do not run there; empty: they do
   bool is_slice() const { return uuid.starts_with("MIG-"); }
 };
 

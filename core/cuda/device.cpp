@@ -21,6 +21,16 @@ std::string uuid_text(const cudaUUID_t& uuid, bool mig) {
   return text;
 }
 
+// A GPU runs no code for higher compute capabilities than its own.
+std::string why_unusable(int capability) {
+  constexpr int kLowest = LOCKSTEP_LOWEST_CAPABILITY;  // of the code in this build; 0: not known
+  if (capability >= kLowest) return {};
+  return fmt::format(
+      "compute capability {}.{}; this build has code for {}.{} and above, configure it with "
+      "-DCMAKE_CUDA_ARCHITECTURES={}",
+      capability / 10, capability % 10, kLowest / 10, kLowest % 10, capability);
+}
+
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 }  // namespace
@@ -80,17 +90,22 @@ CudaStatus cuda_status() {
     if (const cudaError_t read = cudaGetDeviceProperties(&properties, i); read != cudaSuccess) {
       cudaGetLastError();
       // It is listed, so that the later devices keep their numbers.
-      status.devices.push_back({.name = fmt::format("unreadable ({})", cudaGetErrorString(read))});
+      status.devices.push_back(
+          {.name = "unreadable GPU",
+           .unusable = fmt::format("its properties cannot be read ({}), check the driver with nvidia-smi",
+                                   cudaGetErrorString(read))});
       continue;
     }
     const std::string name = properties.name;
     const bool mig = name.find(" MIG ") != std::string::npos;
+    const int capability = 10 * properties.major + properties.minor;
     status.devices.push_back({.name = name,
                               .uuid = uuid_text(properties.uuid, mig),
                               .memory_bytes = properties.totalGlobalMem,
-                              .compute_capability = 10 * properties.major + properties.minor,
+                              .compute_capability = capability,
                               .pci_address = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID,
-                                                         properties.pciBusID, properties.pciDeviceID)});
+                                                         properties.pciBusID, properties.pciDeviceID),
+                              .unusable = why_unusable(capability)});
   }
   return status;
 }

@@ -8,6 +8,8 @@ set(emulated_nccl nccl/call.cpp nccl/collectives.cpp nccl/communicator.cpp nccl/
     nccl/reduction.cpp nccl/segment.cpp nccl/submission.cpp nccl/transfers.cpp)
 # The sources of the runtime and of NCCL have names in common.
 set_source_files_properties(${emulated_runtime} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set_source_files_properties(${PROJECT_SOURCE_DIR}/core/cuda/device.cpp PROPERTIES
+                            COMPILE_DEFINITIONS LOCKSTEP_LOWEST_CAPABILITY=80)
 find_package(MPI REQUIRED COMPONENTS CXX)
 add_library(lockstep_emulated_device OBJECT ${cuda_callers} ${emulated_runtime} ${emulated_nccl})
 target_link_libraries(lockstep_emulated_device

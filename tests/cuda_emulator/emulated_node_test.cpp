@@ -119,7 +119,8 @@ TEST_F(SharedNode, ASweepRunsOneTrainingPerFreeGpu) {
       const nlohmann::json json = nlohmann::json::parse(line);
       if (json.contains("event")) events.push_back(json["event"].get<std::string>());
     }
-    EXPECT_EQ(events, (std::vector<std::string>{"start", "end", "start", "end"})) << result.output;
+    EXPECT_EQ(events, (std::vector<std::string>{"start", "end", "start", "end", "finished"}))
+        << result.output;
   }
 }
 

@@ -145,6 +145,27 @@ TEST_F(EmulatedDigest, RanksMayShareADevice) {
   expect_failure(refused, exit_code::config, {"world.share_device", "cuda:0"});
 }
 
+TEST_F(EmulatedDigest, DevicesThatTheBuildCannotUseCountAsAbsent) {
+  const std::string old = "LOCKSTEP_EMULATED_GPUS=1 LOCKSTEP_EMULATED_CAPABILITY=75";
+  const std::string advice = "-DCMAKE_CUDA_ARCHITECTURES=75";
+  const auto run = [&](const std::string& device, const std::string& machine) {
+    const EmulatedRun one{.settings = {"world.device=" + device, "train.steps=1"}, .machine = machine};
+    return run_ranks(1, command_of(workplace_, one, ""));
+  };
+  for (const char* device : {"cuda", "idle"})
+    expect_failure(run(device, old), exit_code::config, {"cuda:0", "7.5;", advice});
+  expect_failure(run("cuda", "LOCKSTEP_EMULATED_GPUS=1 LOCKSTEP_EMULATED_FAULTS=cudaGetDeviceProperties@0=3"),
+                 exit_code::config, {"cuda:0", "nvidia-smi"});
+  const ProgramResult on_cpu = run("auto", old);
+  EXPECT_EQ(on_cpu.exit_code, 0) << on_cpu.output;
+  EXPECT_EQ(count(on_cpu.output, advice), 1) << on_cpu.output;
+  EXPECT_EQ(count(on_cpu.output, "CUDA_VISIBLE_DEVICES"), 1) << "the use of the CPU must be reported";
+  const auto facts = nlohmann::json::parse(text_of(workplace_.path("run") / "run.json"));
+  EXPECT_EQ(facts.at("device").get<std::string>(), "cpu");
+  const ProgramResult info = run_shell("env " + old + " " + program("lockstep-emulated") + " info");
+  EXPECT_EQ(count(info.output, advice), 1) << info.output;
+}
+
 // If recording fails on a GPU, all ranks stop recording and the job continues with the same bits.
 TEST_F(EmulatedDigest, IfOneRankCannotRecordAStepAllRanksEnqueueIt) {
   const Settings settings = {"train.steps=5"};  // one more step than until the recording

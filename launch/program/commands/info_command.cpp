@@ -54,11 +54,15 @@ const char* extent_of(const CudaDevice& device) {
 }
 
 std::string gpu_line(const CudaDevice& device, const NodeClaims& claims) {
+  const std::string unused = "not used: " + device.unusable;
+  if (device.uuid.empty()) return fmt::format("{}  {}", device.name, unused);
   const std::optional<std::string> holder = holder_of_gpu(claims, device.uuid);
   return fmt::format("{}  {:.1f} GiB  compute capability {}.{}  {}  {}, {}", device.name,
                      static_cast<double>(device.memory_bytes) / kGiB, device.compute_capability / 10,
                      device.compute_capability % 10, device.uuid, extent_of(device),
-                     holder ? "claimed by a Lockstep job: " + *holder : "not claimed by a Lockstep job");
+                     !device.unusable.empty() ? unused
+                     : holder                 ? "claimed by a Lockstep job: " + *holder
+                                              : "not claimed by a Lockstep job");
 }
 
 int run_info(const Command& command) {

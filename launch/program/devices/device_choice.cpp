@@ -43,7 +43,8 @@ RankDevices my_devices(World& world, const CudaStatus& cuda, const std::map<std:
   RankDevices mine{.node = world.node(), .host = world.host(), .uuids = {}, .use = use};
   if (!has_backend(DeviceKind::cuda)) return mine;
   for (const CudaDevice& device : cuda.devices) {
-    mine.uuids.push_back(device.uuid);
+    mine.uuids.push_back(device.unusable.empty() ? device.uuid : "");  // the later devices keep their indices
+    if (!device.unusable.empty()) continue;
     if (world.claims().is_mine(claim_of(device.uuid))) mine.own.insert(device.uuid);
     if (const auto holder = holder_of_gpu(world.claims(), device.uuid)) mine.taken[device.uuid] = *holder;
   }
@@ -55,6 +56,17 @@ std::vector<RankDevices> gather_devices(Communicator& host, const RankDevices& m
   for (const std::string& text : gather_texts(host, to_text(mine))) all.push_back(from_text(text));
   keep_to_other_jobs(all);
   return all;
+}
+
+// The devices that this build cannot use, with the reasons: one line each, after a line feed.
+std::string unusable_table(const CudaStatus& cuda) {
+  std::string table;
+  for (std::size_t i = 0; i < cuda.devices.size(); ++i) {
+    const CudaDevice& device = cuda.devices[i];
+    if (!device.unusable.empty())
+      table += fmt::format("\n  cuda:{}  {}: {}", i, device.name, device.unusable);
+  }
+  return table;
 }
 
 void require_devices(const std::string& wanted, const World& world, const CudaStatus& cuda) {
@@ -74,6 +86,12 @@ void require_devices(const std::string& wanted, const World& world, const CudaSt
     throw ConfigError(
         fmt::format("world.device = \"{}\": this build has no CUDA kernels; use --device cpu", wanted));
   }
+  if (std::ranges::all_of(cuda.devices, [](const CudaDevice& each) { return !each.unusable.empty(); })) {
+    throw ConfigError(fmt::format(
+        "world.device = \"{}\": this build can use no CUDA device of {}:{}\nMake other devices visible "
+        "(CUDA_VISIBLE_DEVICES), or use --device cpu",
+        wanted, world.host(), unusable_table(cuda)));
+  }
 }
 
 void require_device_for_each(const std::string& wanted, std::span<const RankDevices> ranks,
@@ -87,11 +105,11 @@ void require_device_for_each(const std::string& wanted, std::span<const RankDevi
         "results only, share their devices with --set world.share_device=true",
         wanted, device_table(ranks, dealt), taken));
   }
-  throw ConfigError(
-      fmt::format("world.device = \"{}\": more ranks than CUDA devices\n{}Start one rank per device, "
-                  "make more of them visible (CUDA_VISIBLE_DEVICES), or, to check results only, let ranks "
-                  "share with --set world.share_device=true",
-                  wanted, device_table(ranks, dealt)));
+  throw ConfigError(fmt::format(
+      "world.device = \"{}\": too few usable CUDA devices for the ranks\n{}Start one rank per device, "
+      "make more of them visible (CUDA_VISIBLE_DEVICES), or, to check results only, let ranks "
+      "share with --set world.share_device=true",
+      wanted, device_table(ranks, dealt)));
 }
 
 const std::string& uuid_of(std::span<const RankDevices> ranks, std::span<const int> dealt, std::size_t rank) {
@@ -134,13 +152,59 @@ bool claim_dealt(std::span<const RankDevices> ranks, std::span<const int> dealt,
   return true;
 }
 
-// With "auto": warns that the CPU is used because other jobs have the GPUs.
-void tell_of_taken(std::span<const RankDevices> ranks, std::span<const int> dealt) {
+// With "auto": warns that the CPU is used although there are GPUs.
+void tell_of_cpu(std::span<const RankDevices> ranks, std::span<const int> dealt) {
   if (const std::string taken = taken_table(ranks, dealt); !taken.empty()) {
     log::shared_warning(
         "world.device = \"auto\": the CPU is used, because fewer CUDA devices are free than there are ranks; "
         "claimed by other jobs:\n{}With --device cuda this job would end with an error instead",
         taken);
+  } else if (!std::ranges::all_of(ranks, [](const RankDevices& each) { return each.uuids.empty(); })) {
+    log::shared_warning(
+        "world.device = \"auto\": the CPU is used, because there are too few usable CUDA devices for the "
+        "ranks\n{}Start one rank per device, or make more of them visible (CUDA_VISIBLE_DEVICES). With "
+        "--device cuda this job would end with an error instead",
+        device_table(ranks, dealt));
+  }
+}
+
+// Finds a device for a rank that has none: an augmenting path of the bipartite matching of ranks and devices.
+struct DeviceExchange {
+  std::span<const RankDevices> ranks;
+  std::vector<int>& dealt;
+  std::map<std::pair<std::int32_t, std::string>, std::size_t> owners = {};  // rank by device: node, UUID
+  std::set<std::string> seen = {};  // the devices that this search has tried
+  bool move_own = false;            // ranks may change devices that they have claimed
+
+  // Returns false, and changes nothing, if there is no path.
+  bool find(std::size_t rank) {
+    const RankDevices& devices = ranks[rank];
+    for (std::size_t i = 0; i < devices.uuids.size(); ++i) {
+      const std::string& uuid = devices.uuids[i];
+      if (uuid.empty() || devices.taken.contains(uuid) || !seen.insert(uuid).second) continue;
+      if (const auto found = owners.find({devices.node, uuid}); found != owners.end()) {
+        const std::size_t owner = found->second;
+        if ((ranks[owner].own.contains(uuid) && !move_own) || !find(owner)) continue;
+      }
+      owners[{devices.node, uuid}] = rank;
+      dealt[rank] = static_cast<int>(i);
+      return true;
+    }
+    return false;
+  }
+};
+
+void exchange_devices(std::span<const RankDevices> ranks, std::vector<int>& dealt) {
+  DeviceExchange exchange{.ranks = ranks, .dealt = dealt};
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    if (dealt[rank] >= 0) exchange.owners[{ranks[rank].node, uuid_of(ranks, dealt, rank)}] = rank;
+  for (const bool move_own : {false, true}) {
+    exchange.move_own = move_own;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (dealt[rank] >= 0) continue;
+      exchange.seen.clear();
+      exchange.find(rank);
+    }
   }
 }
 
@@ -194,6 +258,7 @@ std::vector<int> deal_devices(std::span<const RankDevices> ranks, DeviceSharing 
     std::pair<int, int> least;  // users, use
     for (std::size_t i = 0; i < devices.uuids.size(); ++i) {
       const std::string& uuid = devices.uuids[i];
+      if (uuid.empty()) continue;
       const auto used = devices.use.find(uuid);
       const std::pair rate{users[{devices.node, uuid}], used != devices.use.end() ? used->second : 0};
       if (among_own && !devices.own.contains(uuid)) continue;
@@ -208,6 +273,7 @@ std::vector<int> deal_devices(std::span<const RankDevices> ranks, DeviceSharing 
     if (alone) deal(rank, true);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank)
     if (dealt[rank] < 0) deal(rank, false);
+  if (alone) exchange_devices(ranks, dealt);
   return dealt;
 }
 
@@ -249,7 +315,7 @@ std::string unused_devices(std::span<const RankDevices> ranks, std::span<const i
     Node& node = nodes[ranks[rank].node];
     node.host = ranks[rank].host;
     for (const std::string& uuid : ranks[rank].uuids)
-      if (!ranks[rank].taken.contains(uuid)) node.seen.insert(uuid);
+      if (!uuid.empty() && !ranks[rank].taken.contains(uuid)) node.seen.insert(uuid);
     if (dealt[rank] >= 0) node.taken.insert(ranks[rank].uuids[static_cast<std::size_t>(dealt[rank])]);
   }
   std::string text;
@@ -284,11 +350,14 @@ DeviceChoice choose_device(const DeviceSettings& settings, World& world, Communi
   const CudaStatus cuda = cuda_status();
   if (wanted != "auto") run_agreed(host, [&] { require_devices(wanted, world, cuda); });
 
+  if (const std::string unusable = unusable_table(cuda); !unusable.empty() && world.local_rank() == 0)
+    log::warning("these CUDA devices of {} are not used:{}", world.host(), unusable);
+
   std::map<std::string, int> use;
   if (wanted == "idle") use = use_of_devices(cuda.devices);
   const Deal deal = deal_and_claim(settings, world, host, cuda, use);
   if (wanted == "auto" && !deal.complete()) {
-    tell_of_taken(deal.ranks, deal.devices);
+    tell_of_cpu(deal.ranks, deal.devices);
     world.claims().keep_only("");
     return {};
   }

@@ -23,8 +23,8 @@ namespace lockstep {
 struct RankDevices {
   std::int32_t node = 0;
   std::string host;
-  std::vector<std::string> uuids;                 // of the visible CUDA devices, in CUDA's order
-  std::set<std::string> own = {};                 // of these, those that this rank has claimed
+  std::vector<std::string> uuids;  // of the visible CUDA devices, in CUDA's order; unusable: ""
+  std::set<std::string> own = {};  // of these, those that this rank has claimed
   std::map<std::string, std::string> taken = {};  // of these, holders in other processes
   std::map<std::string, int> use = {};            // result of use_of_devices(); absent: 0
 };
@@ -38,6 +38,8 @@ enum class DeviceSharing { refused, allowed };
 // that it has claimed. The other ranks of a node choose in rank order: each takes the first device with the
 // lowest use among those that no rank and no other job has. So local rank i gets device i if all ranks see
 // the same devices and use is unknown, and index 0 if a launcher, or MIG, shows each rank a separate device.
+// If a rank is then left without a device, peers that see others change theirs, also claimed ones if there is
+// no other way, so that as many ranks as possible have one. Unusable devices are not assigned.
 // With DeviceSharing::allowed a rank takes the first device with the fewest ranks (then the lowest use), and
 // claims of other jobs are ignored.
 std::vector<int> deal_devices(std::span<const RankDevices> ranks, DeviceSharing sharing);
@@ -49,8 +51,8 @@ std::string device_table(std::span<const RankDevices> ranks, std::span<const int
 // The devices of that node that other jobs have claimed, and their holders, one line each; empty: none.
 std::string taken_table(std::span<const RankDevices> ranks, std::span<const int> dealt);
 
-// Counts the devices that a rank sees but no rank and no other job uses: "4 of 8 on node7, 4 of 8 on node8";
-// empty: none.
+// Counts the usable devices that a rank sees but no rank and no other job uses: "4 of 8 on node7, 4 of 8 on
+// node8"; empty: none.
 std::string unused_devices(std::span<const RankDevices> ranks, std::span<const int> dealt);
 
 // True if two ranks have the same device, or MIG slices that may belong to one GPU. NCCL rejects both.

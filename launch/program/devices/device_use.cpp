@@ -51,6 +51,7 @@ std::map<std::string, int> use_of_devices(std::span<const CudaDevice> devices) {
     return use;
   }
   for (const CudaDevice& device : devices) {
+    if (!device.unusable.empty()) continue;
     const DeviceFigures figures = NvmlDevice(nvml, device.uuid, device.pci_address).sample_use();
     int& of_device = use[device.uuid];
     if (figures.utilization) of_device += tenths(*figures.utilization / 100);

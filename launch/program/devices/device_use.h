@@ -14,7 +14,7 @@
 namespace lockstep {
 
 // Returns for each UUID the tenths of busy time plus the tenths of memory in use, by NVML: 0 to 20. Coarse,
-// so that unused devices compare equal. Empty without NVML, which rank 0 logs.
+// so that unused devices compare equal. Unusable devices are left out. Empty without NVML, which rank 0 logs.
 std::map<std::string, int> use_of_devices(std::span<const CudaDevice> devices);
 
 // Warns if other processes use this rank's device much (`use` of 5 or more).

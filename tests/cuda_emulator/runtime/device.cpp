@@ -230,12 +230,14 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= machine().devices) return answer(cudaErrorInvalidDevice);
+  if (const int fault = injected_fault("cudaGetDeviceProperties"); fault != 0)
+    return answer(static_cast<cudaError_t>(fault));
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "emulated GPU");
   properties->uuid = uuid_of(place_of(device));
   properties->totalGlobalMem = machine().memory_bytes;
-  properties->major = 9;
-  properties->minor = 0;
+  properties->major = machine().capability / 10;
+  properties->minor = machine().capability % 10;
   properties->multiProcessorCount = machine().multiprocessors;
   properties->pciDomainID = 0xe0e0;  // does not exist on any machine
   properties->pciBusID = place_of(device);

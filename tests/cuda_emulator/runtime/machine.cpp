@@ -79,6 +79,10 @@ Machine read_machine() {
        [&](std::string_view text) { machine.context_bytes = read_bytes("LOCKSTEP_EMULATED_CONTEXT", text); });
   read("LOCKSTEP_EMULATED_HOST_ACCESS",
        [&](std::string_view text) { machine.host_access = read_host_access(text); });
+  read("LOCKSTEP_EMULATED_CAPABILITY", [&](std::string_view text) {
+    machine.capability =
+        static_cast<int>(scaled("LOCKSTEP_EMULATED_CAPABILITY", text, "a number, as in 75 for 7.5", none));
+  });
   read("LOCKSTEP_EMULATED_MULTIPROCESSORS", [&](std::string_view text) {
     machine.multiprocessors = static_cast<int>(
         scaled("LOCKSTEP_EMULATED_MULTIPROCESSORS", text, "a number of multiprocessors", none));

@@ -27,6 +27,7 @@ struct Machine {
   std::size_t memory_bytes = std::size_t{2} << 30;  // of each device: LOCKSTEP_EMULATED_MEMORY=512MiB
   std::size_t context_bytes = 0;                    // memory of a context: LOCKSTEP_EMULATED_CONTEXT
   HostAccess host_access = HostAccess::denied;      // LOCKSTEP_EMULATED_HOST_ACCESS
+  int capability = 90;                              // compute capability: LOCKSTEP_EMULATED_CAPABILITY=75
   int multiprocessors = 4;                          // per device: LOCKSTEP_EMULATED_MULTIPROCESSORS
   std::size_t resident_blocks = 16;                 // per multiprocessor: LOCKSTEP_EMULATED_RESIDENT
   std::uint64_t seed = 0;                           // LOCKSTEP_EMULATED_SEED

@@ -13,6 +13,12 @@ std::vector<RankDevices> ranks_that_see(int ranks, const std::vector<std::string
                                   {.node = 0, .host = "one", .uuids = uuids});
 }
 
+std::vector<RankDevices> ranks_that_see_each(const std::vector<std::vector<std::string>>& uuids) {
+  std::vector<RankDevices> ranks;
+  for (const auto& visible : uuids) ranks.push_back({.node = 0, .host = "one", .uuids = visible});
+  return ranks;
+}
+
 TEST(DealDevices, LocalRankPicksTheDeviceAmongTheVisibleOnes) {
   const auto ranks = ranks_that_see(3, {"a", "b", "c", "d"});
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 1, 2}));
@@ -64,6 +70,32 @@ TEST(DealDevices, RankKeepsItsDevice) {
   EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{2, 1, 0}));
 }
 
+TEST(DealDevices, RanksThatSeeMoreLeaveDevicesToTheOthers) {
+  const auto dealt = [](const std::vector<std::vector<std::string>>& uuids) {
+    return deal_devices(ranks_that_see_each(uuids), DeviceSharing::refused);
+  };
+  EXPECT_EQ(dealt({{"a", "b"}, {"a"}}), (Devices{1, 0}));
+  EXPECT_EQ(dealt({{"a", "b"}, {"b", "c"}, {"b"}}), (Devices{0, 1, 0}));
+  EXPECT_EQ(dealt({{"a", "b"}, {"a"}, {"a"}}), (Devices{1, 0, -1}));
+}
+
+TEST(DealDevices, ClaimedDeviceIsLeftOnlyIfThereIsNoOtherWay) {
+  std::vector<RankDevices> ranks = ranks_that_see_each({{"a", "c"}, {"b", "d"}, {"a", "b"}});
+  ranks[0].own = {"a"};
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 1, 1}));
+  ranks[1].own = {"b"};
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{1, 0, 0}));
+  ranks[0].taken = {{"c", "another"}};
+  EXPECT_EQ(deal_devices(ranks, DeviceSharing::refused), (Devices{0, 1, 1}));
+}
+
+TEST(DealDevices, UnusableDevicesAreNotAssigned) {
+  const auto ranks = ranks_that_see(2, {"", "a", "b"});
+  for (const DeviceSharing sharing : {DeviceSharing::refused, DeviceSharing::allowed})
+    EXPECT_EQ(deal_devices(ranks, sharing), (Devices{1, 2}));
+  EXPECT_EQ(deal_devices(ranks_that_see(2, {"", "a"}), DeviceSharing::refused), (Devices{1, -1}));
+}
+
 TEST(DealDevices, LeastUsedDevicesComeFirst) {
   std::vector<RankDevices> ranks = ranks_that_see(4, {"a", "b", "c", "d"});
   for (RankDevices& rank : ranks) rank.use = {{"a", 9}, {"b", 1}, {"d", 1}};  // c is unused
@@ -93,6 +125,7 @@ TEST(UnusedDevices, AreVisibleAndNotAssigned) {
   EXPECT_EQ(unused(ranks_that_see(2, {"a", "b"})), "");
   EXPECT_EQ(unused(ranks_that_see(3, {"a", "b"})), "");
   EXPECT_EQ(unused(ranks_that_see(2, {})), "");
+  EXPECT_EQ(unused(ranks_that_see(1, {"", "a"})), "") << "an unusable device does not count";
   std::vector<RankDevices> ranks = ranks_that_see(4, {"a", "b", "c", "d"});
   ranks[3] = {.node = 1, .host = "two", .uuids = {"a", "b"}};
   EXPECT_EQ(unused(ranks), "1 of 4 on one, 1 of 2 on two");
