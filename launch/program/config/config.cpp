@@ -459,7 +459,8 @@ Config Loader::finish() {
   if (all_read_) check_together();
   complaints_.throw_if_any();
   if (config_.gradients.cross_barrier && !given("comm.bucket_mib")) config_.gradients.bucket_mib = {1, 1, 1};
-  if (!given("optimizer.learning_rate")) {
+  config_.rate_is_given = given("optimizer.learning_rate");
+  if (!config_.rate_is_given) {
     config_.schedule.learning_rate = gentle_learning_rate(config_, registry_);
     if (!given("schedule.warmup_epochs")) config_.schedule.warmup_epochs = gentle_warmup_epochs(config_);
   }

@@ -50,10 +50,12 @@ struct Config {
   bool is_incomplete() const { return loader.batch == 0 || network.precision == Precision::automatic; }
   LossScaleOptions loss_scale = {.initial = 65536, .rule = {.interval = 2000}};  // in fp16
   TrainerOptions trainer;
-  std::int64_t threads = 0;  // compute threads per rank; 0: cores / local ranks, or one fewer
+  std::int64_t until_epoch = 0;  // stop after this number of epochs; 0: run all
+  std::int64_t threads = 0;      // compute threads per rank; 0: cores / local ranks, or one fewer
   bool reproducible = false;
   OptimizerSettings optimizer;
   ScheduleSettings schedule;  // load_config chooses a learning rate and warm-up that are not given
+  bool rate_is_given = true;  // false: load_config chose it for loader.batch
   GradientSettings gradients;
   DeviceCommunicatorOptions device_communicator;
   CallCheck check = CallCheck::plan;
@@ -99,7 +101,8 @@ void check_override(const std::string& override_text, const Registry& registry =
 Config config_of(std::span<const std::string> overrides, const Registry& registry = {});
 
 // TOML of every key, in the table's order. load_config() of it gives the same Config and the same text,
-// except for secrets, which are written as kRedacted.
+// except for secrets, which are written as kRedacted. A comment replaces a learning rate that load_config()
+// chooses once train.batch = "auto" is found.
 std::string to_toml(const Config& config, const Registry& registry = {});
 
 // "section.key" of the first line in which two to_toml texts differ, with both values:

@@ -112,6 +112,13 @@ std::string conflict_in_prometheus(const Config& config) {
       options.dir != PrometheusOptions::kNone ? "run.prometheus_dir" : "run.prometheus_address");
 }
 
+std::string conflict_in_monitor(const Config& config) {
+  constexpr double kLeast = 0.001;
+  if (config.monitor_seconds <= 0 || config.monitor_seconds >= kLeast) return {};
+  return fmt::format("run.monitor_seconds = {}: 0 or at least {} is expected", config.monitor_seconds,
+                     kLeast);
+}
+
 std::string conflict_in_nesterov(const OptimizerSettings& optimizer) {
   if (!optimizer.nesterov) return {};
   if (optimizer.name != "sgd")
@@ -119,6 +126,12 @@ std::string conflict_in_nesterov(const OptimizerSettings& optimizer) {
                        optimizer.name);
   return optimizer.momentum == 0 ? "optimizer.nesterov = true: optimizer.momentum > 0 is expected, not 0"
                                  : "";
+}
+
+std::string conflict_in_schedule(const ScheduleSettings& schedule) {
+  if (schedule.name != "step" || !schedule.milestones.empty()) return {};
+  return "schedule.name = \"step\": at least one epoch in schedule.milestones is expected, such as [30, 60], "
+         "not []";
 }
 
 std::string conflict_in_ctas(const DeviceCommunicatorOptions& options) {
@@ -155,7 +168,9 @@ std::vector<std::string> conflicts_in(const Config& config) {
           fmt::format("{}: allowed only with {}, because {}", feature.with, other.without, row.reason));
   }
   found.push_back(conflict_in_nesterov(config.optimizer));
+  found.push_back(conflict_in_schedule(config.schedule));
   found.push_back(conflict_in_prometheus(config));
+  found.push_back(conflict_in_monitor(config));
   found.push_back(conflict_in_ctas(config.device_communicator));
   found.push_back(conflict_in_kernel_times(config));
   std::erase(found, "");

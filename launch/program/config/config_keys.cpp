@@ -262,13 +262,14 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"train.accumulation", MEMBER(loader.accumulation), "Micro-batches per rank and step", kSamples},
       {"train.epochs", MEMBER(trainer.epochs), "Passes over the training data", {1, kMostEpochs}},
       {"train.until_epoch",
-       MEMBER(trainer.until_epoch),
+       MEMBER(until_epoch),
        "Stop after this number of epochs; --resume can continue to train.epochs, for which the schedule is "
        "made. 0: run all epochs",
        {0, kMostEpochs}},
       {"train.steps",
        MEMBER(trainer.max_steps),
-       "Stop after this number of steps, where the schedule then ends. 0: run all epochs",
+       "Stop after this number of steps, where the schedule then ends; its warm-up and milestones keep their "
+       "steps. 0: run all epochs",
        {0, kMostSteps}},
       {"train.average_every",
        MEMBER(trainer.average_every),
@@ -305,7 +306,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        {0, kMostThreads}},
       {"train.label_smoothing",
        MEMBER(network.label_smoothing),
-       "Share of the target that is spread over all classes. 0 disables it",
+       "Share of the target that is spread over all classes; without effect if mean_squared_error compares a "
+       "single output with the label's number. 0 disables it",
        {.least = 0, .most = 1, .below_most = true}},
       {"train.precision", MEMBER(network.precision),
        "Type of activations, gradients and the weights that layers compute with; master weights are fp32. "
@@ -385,7 +387,7 @@ std::vector<Key> keys_of(const Registry& registry) {
        "chosen"},
       {"schedule.milestones",
        MEMBER(schedule.milestones),
-       "step: epochs at which the learning rate is multiplied by gamma",
+       "step, which needs at least one: epochs at which the learning rate is multiplied by gamma",
        {.least = 0, .most = kMostEpochs, .above_least = true},
        {},
        true},
@@ -461,8 +463,8 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"comm.timeout_seconds",
        MEMBER(timeout_seconds),
        "Seconds for which a rank may wait for other ranks, be in one step or send no sign of life; then the "
-       "job ends as one that hangs. 0: 20 times the longest step, at least 30 s, or 60 s "
-       "without a sign of life",
+       "job ends as one that hangs. 0: 20 times the longest step, at least 30 s and twice the time between "
+       "averages, or 60 s without a sign of life",
        {0, 1e6}},
       {"comm.topology", MEMBER(trainer.topology),
        "all: averages are over all ranks. ring, for research: each rank trains with its own gradients and "
@@ -508,7 +510,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        "fp32"},
       {"run.log_every",
        MEMBER(log_every),
-       "Steps per line of steps.jsonl; the end of an epoch also ends a line. 0 disables it",
+       "Steps per line of steps.jsonl; an epoch's end, an evaluation and a checkpoint also end a line. 0 "
+       "disables it",
        {0, kMostSteps}},
       {"run.histograms",
        MEMBER(histograms_every),
@@ -594,8 +597,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        {0, kMostSteps}},
       {"run.monitor_seconds",
        MEMBER(monitor_seconds),
-       "Seconds between two samples of the devices and their machine in monitor.csv of run.dir. 0 disables "
-       "it",
+       "Seconds between two samples of the devices and their machine in monitor.csv of run.dir: at least "
+       "0.001. 0 disables it",
        {0, 1e6}},
       {"run.prometheus_dir", MEMBER(prometheus.dir),
        "Folder in which each node writes its metrics for Prometheus as a file NAME.prom, for the textfile "

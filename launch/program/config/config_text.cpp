@@ -43,6 +43,10 @@ std::string to_toml(const Config& config, const Registry& registry) {
       text += fmt::format("{}[{}]\n", section.empty() ? "" : "\n", key.section());
       section = key.section();
     }
+    if (key.name == "optimizer.learning_rate" && !config.rate_is_given && config.loader.batch == 0) {
+      text += "# learning_rate is chosen for the batch that a training finds\n";
+      continue;
+    }
     const detail::Member member = key.member(values);
     const std::string value = key.secret
                                   ? detail::quoted(detail::shown_secret(*std::get<std::string*>(member)))

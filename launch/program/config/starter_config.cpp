@@ -24,13 +24,14 @@ std::vector<double> rounded(std::vector<double> values) {
   return values;
 }
 
-// A power of two that fits 16 times into the training set, from 8 to 64, and at most the number of images.
+// A power of two that fits 16 times into the training set, from 8 to 64, but at most half of the
+// images, for 2 ranks.
 std::int64_t starter_batch(std::int64_t images) {
   const auto power_below = [](std::int64_t value) {
     return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(value)));
   };
   return std::min(std::clamp<std::int64_t>(power_below(std::max<std::int64_t>(images / 16, 1)), 8, 64),
-                  power_below(images));
+                  power_below(std::max<std::int64_t>(images / 2, 1)));
 }
 
 std::int64_t starter_epochs(std::int64_t steps_per_epoch) {

@@ -87,7 +87,7 @@ LossScaleOptions loss_scale_options(const Config& config) {
 TrainerOptions trainer_options(const Config& config) {
   TrainerOptions options = config.trainer;
   options.accumulation = config.loader.accumulation;
-  if (options.until_epoch > 0) options.epochs = std::min(options.epochs, options.until_epoch);
+  if (config.until_epoch > 0) options.epochs = std::min(options.epochs, config.until_epoch);
   options.cross_barrier = config.gradients.cross_barrier;
   options.metrics = metric_choice(config.metrics);
   options.norm_every = config.log_every;

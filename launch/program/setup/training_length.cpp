@@ -18,7 +18,7 @@ TrainingLength training_length(const Config& config, const BatchLoader& loader, 
                             : quotient_up(limit, steps_of(1));
     length.steps = length.steps_of_schedule = limit;
   }
-  if (const std::int64_t until = config.trainer.until_epoch; until > 0 && until < length.epochs) {
+  if (const std::int64_t until = config.until_epoch; until > 0 && until < length.epochs) {
     length.epochs = until;
     length.steps = std::min(length.steps, steps_of(until));
   }

@@ -41,7 +41,7 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
   run_agreed(host, [&] { data_->make_loaders(world); });
   run_agreed(host, [&] {
     prepare_plan(world, choice);
-    planning_->require_batch_norm_values(train_set().size());
+    if (options.trains) planning_->require_batch_norm_values(train_set().size());
     if (!options.kernels.empty()) planning_->prefer(options.kernels);
   });
   if (config_.network.recompute.is_open()) choose_recompute(world);
@@ -287,7 +287,7 @@ Schedule TrainingSetup::schedule_of(const Config& config, std::int64_t global_ba
   Schedule schedule =
       make_schedule(config.schedule, config.trainer.epochs, length.steps_of_all_epochs, registry_.schedules);
   schedule.base = scaled_rate(config.schedule, global_batch);
-  schedule.total_steps = length.steps_of_schedule;  // the rate has decayed when train.steps ends a run
+  schedule.total_steps = length.steps_of_schedule;  // train.steps shortens the decay, but not the warm-up
   schedule.counts_steps = length.steps_of_schedule < length.steps_of_all_epochs;
   return schedule;
 }

@@ -38,6 +38,7 @@ class TrainingSetup {
     Registry registry = {};
     Datasets datasets = {};    // shared with another training on the same data; null: opens and compares them
     bool reads_images = true;  // false: allocates sets on the device without reading them
+    bool trains = true;        // false: accepts batches in which batch norm cannot be trained
   };
   TrainingSetup(const Config& config, World& world, Communicator& host, const Options& options);
   TrainingSetup(TrainingSetup&&) = delete;  // members refer to each other

@@ -62,7 +62,8 @@ std::vector<Settings> circumstances(const std::string& key) {
     return {{"optimizer.name=sgd"}, {"optimizer.name=adamw"}, {"optimizer.name=lars"}};
   if (key.starts_with("train.loss_scale")) return {{"train.precision=fp16"}};
   if (key.starts_with("schedule."))
-    return {{"schedule.name=step"}, {"schedule.name=cosine", "schedule.warmup_epochs=1"}};
+    return {{"schedule.name=step", "schedule.milestones=[1]"},
+            {"schedule.name=cosine", "schedule.warmup_epochs=1"}};
   return {{}};
 }
 

@@ -364,10 +364,11 @@ TEST(BadInput, ConfigurationNamesTheKeyOnce) {
 // 8 x 8 pixels become 1 x 1 in the network's last stage.
 TEST(BadInput, BatchNormOfOneValuePerChannelIsRefused) {
   const Workplace workplace("one_value", "lockstep", 8);
+  const std::string weights = workplace.path("trained.safetensors").string();
   const auto run = [&](const std::vector<std::string>& more) {
     std::vector<std::string> settings = {"model.name=resnet18", "model.stem=cifar", "train.steps=2"};
     settings.insert(settings.end(), more.begin(), more.end());
-    return run_ranks(2, workplace.train(settings));
+    return run_ranks(2, workplace.train(settings, "--export " + weights));
   };
   expect_failure(run({"train.batch=1"}), exit_code::config,
                  {"layer4.0.bn1", "[1, 512, 1, 1]", "train.batch"});
@@ -376,6 +377,11 @@ TEST(BadInput, BatchNormOfOneValuePerChannelIsRefused) {
                  {"data.tail = \"exact\"", "2 samples"});
   const ProgramResult synchronized = run({"train.batch=1", "model.sync_batch_norm=true"});
   EXPECT_EQ(synchronized.exit_code, 0) << synchronized.output;
+  const ProgramResult evaluated = run_ranks(
+      2, fmt::format("{} eval {} --set model.name=resnet18 --set model.stem=cifar --set train.batch=17 "
+                     "--set data.tail=exact --init {}",
+                     program("lockstep"), workplace.path("config.toml").string(), weights));
+  EXPECT_EQ(evaluated.exit_code, 0) << "evaluation takes no steps: " << evaluated.output;
 }
 
 TEST(BadInput, MissingDeviceIsRefused) {

@@ -8,14 +8,16 @@
 namespace lockstep {
 namespace {
 
-Config with(std::vector<std::string> overrides) {
+Config defaults_with(std::vector<std::string> overrides) {
   const TemporaryFolder folder;
   folder.write("own.toml", {});
   overrides.emplace_back("data.path=x");
   return load_config((folder.path() / "own.toml").string(), overrides);
 }
 
-double rate(const std::vector<std::string>& overrides) { return with(overrides).schedule.learning_rate; }
+double rate(const std::vector<std::string>& overrides) {
+  return defaults_with(overrides).schedule.learning_rate;
+}
 
 TEST(ConfigDefaults, LearningRateDependsOnNetworkOptimizerAndBatch) {
   EXPECT_EQ(rate({"model.name=resnet18", "train.batch=256"}), 0.1) << "Goyal et al., 2017";
@@ -33,21 +35,35 @@ TEST(ConfigDefaults, LearningRateDependsOnNetworkOptimizerAndBatch) {
 
 TEST(ConfigDefaults, GivenValuesAreKept) {
   EXPECT_EQ(rate({"model.name=resnet18", "optimizer.learning_rate=0.1"}), 0.1);
-  EXPECT_EQ(with({"model.name=resnet18", "optimizer.learning_rate=0.1"}).schedule.warmup_epochs, 0);
-  EXPECT_EQ(with({"model.name=resnet18", "schedule.warmup_epochs=3"}).schedule.warmup_epochs, 3);
+  EXPECT_EQ(defaults_with({"model.name=resnet18", "optimizer.learning_rate=0.1"}).schedule.warmup_epochs, 0);
+  EXPECT_EQ(defaults_with({"model.name=resnet18", "schedule.warmup_epochs=3"}).schedule.warmup_epochs, 3);
 }
 
 TEST(ConfigDefaults, ChosenRateHasOneEpochOfWarmUp) {
-  EXPECT_EQ(with({"train.epochs=5"}).schedule.warmup_epochs, 1);
-  EXPECT_EQ(with({"train.epochs=1"}).schedule.warmup_epochs, 0.5);
+  EXPECT_EQ(defaults_with({"train.epochs=5"}).schedule.warmup_epochs, 1);
+  EXPECT_EQ(defaults_with({"train.epochs=1"}).schedule.warmup_epochs, 0.5);
+}
+
+// Reads a printed configuration.
+Config from_printed(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  const TemporaryFolder folder;
+  folder.write("printed.toml", Bytes(text.begin(), text.end()));
+  return load_config((folder.path() / "printed.toml").string(), overrides);
 }
 
 TEST(ConfigDefaults, PrintedConfigurationRepeatsTheRun) {
-  const Config config = with({"model.name=resnet18", "train.epochs=5"});
-  const TemporaryFolder folder;
-  const std::string text = to_toml(config);
-  folder.write("printed.toml", Bytes(text.begin(), text.end()));
-  EXPECT_EQ(to_toml(load_config((folder.path() / "printed.toml").string(), {})), text);
+  const std::string text = to_toml(defaults_with({"model.name=resnet18", "train.epochs=5"}));
+  EXPECT_EQ(to_toml(from_printed(text)), text);
+}
+
+TEST(ConfigDefaults, PrintedConfigurationHasNoRateForABatchThatIsNotFound) {
+  const std::vector<std::string> automatic = {"model.name=resnet18", "train.batch=auto"};
+  const std::string text = to_toml(defaults_with(automatic));
+  EXPECT_EQ(to_toml(from_printed(text)), text);
+  EXPECT_EQ(from_printed(text, {"train.batch=256"}).schedule.learning_rate, 0.1);
+  const std::string given =
+      to_toml(defaults_with({automatic[0], automatic[1], "optimizer.learning_rate=0.25"}));
+  EXPECT_EQ(from_printed(given, {"train.batch=256"}).schedule.learning_rate, 0.25);
 }
 
 }  // namespace

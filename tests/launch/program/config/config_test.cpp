@@ -13,8 +13,10 @@
 #include "core/error.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/suggestions.h"
+#include "launch/program/own_command.h"
 #include "launch/train/compatibility.h"
 #include "tests/message_of.h"
+#include "tests/source_folder.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -88,7 +90,7 @@ TEST(Config, PresetSetsTheValuesOfItsFile) {
 
 TEST(Config, EveryPresetFileIsBuiltIn) {
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/launch/presets"))
+  for (const auto& entry : std::filesystem::directory_iterator(source_folder() + "/launch/presets"))
     if (entry.path().extension() == ".toml") files.push_back(entry.path().stem());
   std::ranges::sort(files);
   EXPECT_EQ(preset_names(), files);
@@ -97,7 +99,7 @@ TEST(Config, EveryPresetFileIsBuiltIn) {
 
 TEST(Config, PresetEqualsItsFile) {
   for (const std::string& name : preset_names()) {
-    const std::string path = fmt::format("{}/launch/presets/{}.toml", LOCKSTEP_SOURCE_DIR, name);
+    const std::string path = fmt::format("{}/launch/presets/{}.toml", source_folder(), name);
     EXPECT_EQ(to_toml(load_config(name, {})), to_toml(load_config(path, {}))) << name;
   }
 }
@@ -357,6 +359,11 @@ TEST(Config, NesterovNeedsSgdWithMomentum) {
                     {"optimizer.nesterov = true", "optimizer.name = \"sgd\"", detail::quoted(name)});
 }
 
+TEST(Config, StepScheduleNeedsMilestones) {
+  expect_in_order(error_with({"schedule.name=step"}), {"schedule.name = \"step\"", "schedule.milestones"});
+  EXPECT_NO_THROW(with({"schedule.name=step", "schedule.milestones=[1]"}));
+}
+
 TEST(Config, NcclHasNoLargerSmallestThanLargestNumberOfThreadBlocks) {
   expect_in_order(error_with({"comm.min_ctas=9", "comm.max_ctas=8"}),
                   {"comm.min_ctas = 9", "comm.max_ctas = 8"});
@@ -388,6 +395,12 @@ TEST(Config, ConflictingKeysAreNamedWithTheAllowedValue) {
                   {"data.mixup", "data.tail", "\"exact\""});
   expect_in_order(error_with({"train.average_every=2", "model.sync_batch_norm=true"}),
                   {"train.average_every = 2", "model.sync_batch_norm = false"});
+}
+
+TEST(Config, MonitorPausesBetweenSamples) {
+  EXPECT_EQ(with({"run.monitor_seconds=0"}).monitor_seconds, 0);
+  EXPECT_EQ(with({"run.monitor_seconds=0.001"}).monitor_seconds, 0.001);
+  expect_in_order(error_with({"run.monitor_seconds=1e-9"}), {"run.monitor_seconds = 1e-09", "0.001"});
 }
 
 TEST(Config, RingRefusesKeysThatSynchronizeRanks) {
@@ -604,6 +617,14 @@ TEST(Config, TextHidesSecrets) {
         std::pair{"--set=run.event_command = a=b", "--set=run.event_command =redacted"},
         std::pair{"run.dir=here", "run.dir=here"}})
     EXPECT_EQ(detail::without_secrets(word), shown);
+}
+
+TEST(Config, CommandToRepeatLeavesOutSecretsAndNamesThem) {
+  std::vector<std::string> words = {"train", "--set",        "run.event_command=curl token",
+                                    "--set", "run.dir=here", "--set=run.event_command=mail me"};
+  expect_parts(remove_secrets(words), {"run.event_command", "LOCKSTEP_EVENT_COMMAND"});
+  EXPECT_EQ(words, (std::vector<std::string>{"train", "--set", "run.dir=here"}));
+  EXPECT_EQ(remove_secrets(words), "");
 }
 }  // namespace
 }  // namespace lockstep

@@ -71,10 +71,12 @@ TEST(StarterConfig, SamplesTheWholeFolderOfManyImages) {
 }
 
 TEST(StarterConfig, BatchFitsTheImages) {
-  const std::pair<std::int64_t, std::int64_t> batches[] = {{1, 1},    {3, 2},    {9, 8},     {100, 8},
+  const std::pair<std::int64_t, std::int64_t> batches[] = {{1, 1},    {3, 1},    {9, 4},     {100, 8},
                                                            {256, 16}, {600, 32}, {1024, 64}, {1'000'000, 64}};
   for (const auto& [count, batch] : batches)
     EXPECT_EQ(loaded(images(count, kColourImage)).loader.batch, batch) << count;
+  for (std::int64_t count = 2; count <= 20; ++count)
+    EXPECT_LE(2 * loaded(images(count, kColourImage)).loader.batch, count) << "for 2 ranks";
 }
 
 TEST(StarterConfig, SmallImagesGetASmallNetworkAndColourImagesAreFlipped) {

@@ -411,7 +411,7 @@ std::vector<Case> cases() {
       {"optimizer.epsilon=0.25", {"lars.epsilon=0.25"}, kLars},
       {"optimizer.trust_coefficient=0.25", {"lars.trust_coefficient=0.25"}, kLars},
       {"optimizer.clip_norm=0.5", {"trainer.clip_norm=0.5"}},
-      {"schedule.name=step", {"schedule.kind=step"}},
+      {"schedule.name=step", {"schedule.kind=step"}, {"schedule.milestones=[2]"}},
       {"schedule.name=cosine", {"schedule.kind=cosine"}},
       {"schedule.warmup_epochs=1.5", {"schedule.warmup_steps=150"}},
       {"schedule.milestones=[2, 3.5]", {"schedule.milestones=[200, 350]"}},
@@ -624,8 +624,8 @@ TEST(EngineOptions, EveryWordOfEveryKeyHasACase) {
     ASSERT_FALSE(words.empty()) << key;
     for (const std::string& word : words) {
       const std::string setting = fmt::format("{}={}", key, word);
-      const bool is_base = changes(told(config_of({})), told(config_of({setting}))).empty();
-      EXPECT_TRUE(tried.count(setting) == 1 || is_base) << setting;
+      if (tried.contains(setting)) continue;  // some words need a second setting
+      EXPECT_TRUE(changes(told(config_of({})), told(config_of({setting}))).empty()) << setting;
     }
   }
 }
