@@ -2,6 +2,7 @@
 #include "launch/program/find_batch/batch_accuracy.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -64,19 +65,21 @@ std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, 
       other.schedule.warmup_epochs = std::max(other.schedule.warmup_epochs, configured.gentle_warmup);
     return other;
   };
-  begins(fmt::format("batch {} for {}", configured.batch, counted(epochs, "epoch")));
-  const AccuracyTrial::Result reference = trial.train(for_epochs(with_batch(configured.batch), epochs));
+  std::optional<std::int64_t> steps;  // of the reference
   std::vector<BatchAccuracy> found;
   for (const std::int64_t batch : batches) {
     const Config other = with_batch(batch);
     BatchAccuracy each{.batch = batch, .learning_rate = other.schedule.learning_rate, .epochs = epochs};
     try {
-      const bool same = batch == configured.batch;
-      if (!same) begins(fmt::format("batch {} for {}", batch, counted(epochs, "epoch")));
-      const AccuracyTrial::Result by_epochs = same ? reference : trial.train(for_epochs(other, epochs));
-      if (!same) begins(fmt::format("batch {} for {}", batch, counted(reference.steps, "step")));
-      const AccuracyTrial::Result by_steps =
-          same ? reference : trial.train(for_steps(other, reference.steps));
+      begins(fmt::format("batch {} for {}", batch, counted(epochs, "epoch")));
+      const AccuracyTrial::Result by_epochs = trial.train(for_epochs(other, epochs));
+      AccuracyTrial::Result by_steps = by_epochs;
+      if (steps) {
+        begins(fmt::format("batch {} for {}", batch, counted(*steps, "step")));
+        by_steps = trial.train(for_steps(other, *steps));
+      } else {
+        steps = by_epochs.steps;
+      }
       each.steps_of_epochs = by_epochs.steps;
       each.of_epochs = by_epochs.accuracy;
       each.steps = by_steps.steps;
@@ -87,6 +90,7 @@ std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, 
     }
     found.push_back(each);
   }
+  std::ranges::sort(found, {}, &BatchAccuracy::batch);
   return found;
 }
 

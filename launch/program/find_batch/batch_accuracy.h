@@ -25,8 +25,9 @@ struct BatchAccuracy {
   std::string problem = {};  // the error of a training that failed; the accuracies are 0 then
 };
 
-// Collective; the same result on every rank. Trains the configured batch for `epochs`, and each batch for as
-// many epochs, and for as many steps as that took. Calls begins() before each training.
+// Collective; the same result on every rank, ascending by batch. Trains each batch for `epochs`, and for as
+// many steps as that took with the reference: the first of `batches` that can be trained. Calls begins()
+// before each training.
 std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, const Registry& registry,
                                             const std::vector<std::int64_t>& batches,
                                             const AsConfigured& configured, std::int64_t epochs,

@@ -42,6 +42,7 @@ class BatchFinder {
     const BatchLimits limits = bench_.limits();
     found_.most = limits.most;
     found_.multiple = limits.multiple;
+    found_.configured.samples = bench_.samples();
     search(limits);
     if (fastest_batch(found_.figures) == nullptr)
       throw_agreed(MemoryError(fmt::format("no batch can be trained: {}", last_problem())));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -93,6 +94,17 @@ std::string found_toml(Config config, const FoundBatch& found, const Registry& r
                      to_toml(config, registry));
 }
 
+// The measured batches. The first is the configured one or, if that cannot be trained, the recommended one.
+std::vector<std::int64_t> batches_to_train(const FoundBatch& found) {
+  std::vector<std::int64_t> batches;
+  for (const BatchFigure& each : found.figures)
+    if (each.measured()) batches.push_back(each.batch);
+  const bool trains = figure_of_batch(found.figures, found.configured.batch) != nullptr;
+  const std::int64_t first = trains ? found.configured.batch : found.recommended.batch;
+  std::stable_partition(batches.begin(), batches.end(), [&](std::int64_t batch) { return batch == first; });
+  return batches;
+}
+
 struct Outcome {
   FoundBatch found;
   std::vector<BatchAccuracy> accuracies;
@@ -112,7 +124,9 @@ void write_and_tell(const Outcome& outcome, const Config& config, const Command&
   std::vector<std::string> words = recommended_training(outcome.found, command.config, command.overrides);
   if (!words.empty()) {
     words.insert(words.begin(), own_arguments().front());
+    const std::string hint = remove_secrets(words);
     fmt::print("{}\n", command_of_ranks(ranks, words));
+    if (!hint.empty()) print_fitted(hint);
   }
   print_fitted(fmt::format(
       "Wrote the configuration to {}, and the measurements to found_batch.json and found_batch.svg "
@@ -143,12 +157,9 @@ int find(FindBatchRun& run, const Command& command, World& world) {
       find_batch(world, control, *config, command.registry,
                  {.seconds = flags.seconds, .scaling = scaling_of(flags, *config)}, progress.teller());
   if (flags.accuracy) {
-    std::vector<std::int64_t> batches;
-    for (const BatchFigure& each : outcome.found.figures)
-      if (each.measured()) batches.push_back(each.batch);
-    outcome.accuracies =
-        compare_accuracy(world, *config, command.registry, batches, outcome.found.configured, flags.epochs,
-                         [&](const std::string& what) { progress.line("training with " + what); });
+    outcome.accuracies = compare_accuracy(
+        world, *config, command.registry, batches_to_train(outcome.found), outcome.found.configured,
+        flags.epochs, [&](const std::string& what) { progress.line("training with " + what); });
   }
   run_agreed(control, [&] {
     if (first) write_and_tell(outcome, *config, command, control.size(), folder);

@@ -36,14 +36,13 @@ RateScaling scaling_for(std::string_view optimizer) {
   return optimizer == "sgd" ? RateScaling::linear : RateScaling::root;
 }
 
-double AsConfigured::rate_for(std::int64_t samples) const {
-  if (scaling == RateScaling::none || samples == global_batch()) return learning_rate;
-  return std::stod(
-      fmt::format("{:.3g}", std::min(rate_by_rule(*this, samples), noise_limit(*this, samples))));
+double AsConfigured::rate_for(std::int64_t global) const {
+  if (scaling == RateScaling::none || global == global_batch()) return learning_rate;
+  return std::stod(fmt::format("{:.3g}", std::min(rate_by_rule(*this, global), noise_limit(*this, global))));
 }
 
-bool AsConfigured::is_held_back(std::int64_t samples) const {
-  return scaling != RateScaling::none && noise_limit(*this, samples) < rate_by_rule(*this, samples);
+bool AsConfigured::is_held_back(std::int64_t global) const {
+  return scaling != RateScaling::none && noise_limit(*this, global) < rate_by_rule(*this, global);
 }
 
 std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure>& figures,
@@ -69,6 +68,9 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
   found.accumulation = std::max<std::int64_t>(1, std::llround(wanted));
   if (configured.powers_of_two)
     found.accumulation = std::int64_t{1} << std::lround(std::max(0.0, std::log2(wanted)));
+  const std::int64_t most = std::max<std::int64_t>(1, configured.samples / (found.batch * configured.ranks));
+  while (found.accumulation > most)
+    found.accumulation = configured.powers_of_two ? found.accumulation / 2 : most;
   found.global_batch = found.batch * found.accumulation * configured.ranks;
   found.learning_rate = configured.rate_for(found.global_batch);
   if (found.learning_rate > configured.learning_rate)

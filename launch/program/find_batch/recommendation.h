@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,6 +28,7 @@ struct AsConfigured {
   RateScaling scaling = RateScaling::linear;  // of the rate with the samples per step
   double critical_batch = 0;                  // samples, see NoiseScale; 0: unknown
   bool powers_of_two = false;                 // only such an accumulation is allowed
+  std::int64_t samples = std::numeric_limits<std::int64_t>::max();  // in the training set
 
   std::int64_t global_batch() const { return batch * accumulation * ranks; }
   // The learning rate for `global_batch` samples per step, rounded to 3 digits: by the rule, but not above
@@ -48,8 +50,9 @@ struct BatchRecommendation {
 };
 
 // Keeps the configured batch if it is fast enough. Otherwise recommends the smallest fast batch, with the
-// accumulation (at least 1) that brings the step closest to the configured global batch, and the learning
-// rate for it; a higher rate gets a warm-up, which is part of the rule. Empty if no batch was measured.
+// accumulation (at least 1) that brings the step closest to the configured global batch without exceeding the
+// training set, and the learning rate for it; a higher rate gets a warm-up, which is part of the rule. Empty
+// if no batch was measured.
 std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure>& figures,
                                                    const AsConfigured& configured);
 

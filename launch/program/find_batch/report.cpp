@@ -103,16 +103,13 @@ std::string batch_table(const FoundBatch& found, const std::vector<BatchAccuracy
 
 std::vector<std::string> recommended_training(const FoundBatch& found, const std::string& config,
                                               const std::vector<std::string>& overrides) {
-  std::vector<std::string> settings;
-  if (found.recommended.batch != found.configured.batch)
-    settings.push_back(fmt::format("train.batch={}", found.recommended.batch));
+  if (!found.recommended.changes) return {};
+  std::vector<std::string> settings = {fmt::format("train.batch={}", found.recommended.batch)};
   if (found.recommended.accumulation != found.configured.accumulation)
     settings.push_back(fmt::format("train.accumulation={}", found.recommended.accumulation));
-  if (found.recommended.learning_rate != found.configured.learning_rate)
-    settings.push_back(fmt::format("optimizer.learning_rate={}", found.recommended.learning_rate));
-  if (found.recommended.warmup_epochs != found.configured.warmup_epochs)
-    settings.push_back(fmt::format("schedule.warmup_epochs={}", found.recommended.warmup_epochs));
-  if (settings.empty()) return {};
+  // Set even if they do not change: load_config may have chosen them for the configured batch.
+  settings.push_back(fmt::format("optimizer.learning_rate={}", found.recommended.learning_rate));
+  settings.push_back(fmt::format("schedule.warmup_epochs={}", found.recommended.warmup_epochs));
   const auto key_of = [](const std::string& setting) { return setting.substr(0, setting.find('=')); };
   std::vector<std::string> words = {"train", config};
   for (const std::string& given : overrides)

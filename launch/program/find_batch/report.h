@@ -18,7 +18,7 @@ std::string batch_table(const FoundBatch& found, const std::vector<BatchAccuracy
 // Sentences: the largest batch that fits, the critical batch, the recommendation and its gain.
 std::vector<std::string> batch_verdict(const FoundBatch& found);
 // The words "train", `config` and a --set for each override and each recommended value, which replaces an
-// override of its key; empty if nothing changes.
+// override of its key: load_config() of them gives the recommended values. Empty if nothing changes.
 std::vector<std::string> recommended_training(const FoundBatch& found, const std::string& config,
                                               const std::vector<std::string>& overrides);
 // A JSON object with all results.

@@ -95,5 +95,20 @@ TEST(FindBatch, TrainsEachBatchForItsAccuracy) {
   }
 }
 
+TEST(FindBatch, ComparesAccuracyIfTheConfiguredBatchCannotBeTrained) {
+  const Workplace workplace("find_batch_large");
+  const ProgramResult result =
+      run_shell(find_batch(workplace, "--seconds 1 --accuracy --set train.batch=1024 --json 2>/dev/null"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const auto json = nlohmann::json::parse(text_of(workplace.path("run") / "found_batch.json"));
+  EXPECT_LE(json["recommended"]["global_batch"], 512) << "the training set";
+  const int steps = 512 / json["recommended"]["batch"].get<int>();
+  for (const auto& batch : json["batches"]) {
+    if (!batch.contains("problem")) {
+      EXPECT_EQ(batch["accuracy"]["equal_steps"]["steps"], steps) << "as the recommended batch in an epoch";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

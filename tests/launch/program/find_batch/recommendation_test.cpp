@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "launch/program/config/config.h"
 #include "launch/program/find_batch/report.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -93,6 +95,18 @@ TEST(Recommendation, KeepsAnAccumulationOfAPowerOfTwo) {
       4);
 }
 
+TEST(Recommendation, StepsHaveAtMostTheSamplesOfTheTrainingSet) {
+  AsConfigured large{.batch = 1000, .learning_rate = 0.1, .samples = 1000};
+  const auto with = [&](std::int64_t batch) {
+    return recommend_batch(
+        {{.batch = batch, .samples_per_second = 1000}, {.batch = 1000, .samples_per_second = 500}}, large);
+  };
+  EXPECT_EQ(with(56)->accumulation, 17) << "18 is closer to 1000 samples";
+  EXPECT_EQ(with(56)->global_batch, 952);
+  large.powers_of_two = true;
+  EXPECT_EQ(with(333)->accumulation, 2) << "4 is closer to 1000 samples by its logarithm";
+}
+
 TEST(Recommendation, NeedsAMeasurement) {
   EXPECT_FALSE(recommend_batch({{.batch = 1, .problem = "out of memory"}}, configured(1)).has_value());
 }
@@ -151,6 +165,29 @@ TEST(BatchReport, NamesTheRecommendedSettings) {
   EXPECT_EQ(numbers_named_in(batch_verdict(found()).front()), std::vector<double>{100});
 }
 
+// With the rate and the warm-up that load_config chose for the configured batch.
+TEST(BatchReport, PrintedCommandTrainsAsRecommended) {
+  const TemporaryFolder folder;
+  folder.write("own.toml", {});
+  const std::string file = (folder.path() / "own.toml").string();
+  const std::vector<std::string> overrides = {"data.path=x", "train.batch=8", "train.epochs=5"};
+  const Config given = load_config(file, overrides);
+  for (const RateScaling scaling : {RateScaling::none, RateScaling::linear}) {
+    FoundBatch chosen = found();
+    chosen.configured.learning_rate = given.schedule.learning_rate;
+    chosen.configured.warmup_epochs = given.schedule.warmup_epochs;
+    chosen.configured.scaling = scaling;
+    chosen.recommended = *recommend_batch(kFigures, chosen.configured);
+    const std::vector<std::string> words = recommended_training(chosen, file, overrides);
+    std::vector<std::string> settings;  // after "train FILE", each after --set
+    for (std::size_t i = 3; i < words.size(); i += 2) settings.push_back(words[i]);
+    const Config trained = load_config(file, settings);
+    EXPECT_EQ(trained.loader.batch, 32);
+    EXPECT_EQ(trained.schedule.learning_rate, chosen.recommended.learning_rate);
+    EXPECT_EQ(trained.schedule.warmup_epochs, chosen.recommended.warmup_epochs);
+  }
+}
+
 TEST(BatchReport, NamesTheBatchThatWasUsed) {
   FoundBatch far = found();
   far.most = 1000;
@@ -159,11 +196,11 @@ TEST(BatchReport, NamesTheBatchThatWasUsed) {
 }
 
 TEST(BatchReport, WritesJsonAndCharts) {
-  const auto json = nlohmann::json::parse(batch_json(found(), {}));
-  EXPECT_EQ(json["batches"].size(), 4u);
-  EXPECT_EQ(json["batches"][3]["problem"], "out of memory");
-  EXPECT_EQ(json["recommended"]["batch"], 32);
-  EXPECT_EQ(json["gradient_noise"]["critical_batch"], 0);
+  const auto written = nlohmann::json::parse(batch_json(found(), {}));
+  EXPECT_EQ(written["batches"].size(), 4u);
+  EXPECT_EQ(written["batches"][3]["problem"], "out of memory");
+  EXPECT_EQ(written["recommended"]["batch"], 32);
+  EXPECT_EQ(written["gradient_noise"]["critical_batch"], 0);
   const std::string svg = batch_charts(found(), {{.batch = 8, .of_epochs = 0.5}}, "a <network>");
   for (const char* part :
        {"a &lt;network&gt;", ">Busy<", ">Device memory<", ">Test accuracy<", "<svg y=\"900\""})
