@@ -78,7 +78,15 @@ void print_memory(TrainingSetup& training, const Communicator& communicator) {
   if (on_gpu) print_parts("memory per rank, on the host", true);
 }
 
-void print_buckets(TrainingSetup& training, const std::string& exchange, int ranks) {
+// The setting by which ranks send something else than dense gradients in each step; empty if there is none.
+std::string other_traffic(const Config& config) {
+  if (config.gradients.codec != kDenseSum.name) return fmt::format("comm.codec = {}", config.gradients.codec);
+  if (config.trainer.average_every > 1)
+    return fmt::format("train.average_every = {}", config.trainer.average_every);
+  return config.trainer.topology == Topology::ring ? "comm.topology = ring" : "";
+}
+
+void print_buckets(TrainingSetup& training, const Config& config, int ranks) {
   const auto parameters = training.network().parameters();
   const auto buckets = training.buckets().buckets();
   print_fitted(fmt::format("buckets, in the order in which they are sent\n  {:>6}  {:>10}  {}", "bucket",
@@ -94,11 +102,11 @@ void print_buckets(TrainingSetup& training, const std::string& exchange, int ran
     print_beside(fmt::format("  {:>6}  {:>10.1f}  ", i, static_cast<double>(bucket.bytes()) / 1024.0),
                  first == last ? first : first + " .. " + last);
   }
-  if (exchange != kDenseSum.name) {
-    return print_fitted(fmt::format(
-        "bytes per step\n  {} in gradients; the bytes that ranks send depend on comm.codec = {}, and "
-        "lockstep train reports them",
-        total, exchange));
+  if (const std::string setting = other_traffic(config); !setting.empty()) {
+    return print_fitted(
+        fmt::format("bytes per step\n  {} in gradients; the bytes that ranks send depend on {}, and lockstep "
+                    "train reports them",
+                    total, setting));
   }
   if (training.buckets().sharded()) {
     // Reduce-scatter of gradients, all-gather of fp32 parameters.
@@ -128,7 +136,7 @@ struct PlanRun {
 
 void print_plan(TrainingSetup& training, const Config& config, const Communicator& communicator) {
   print_memory(training, communicator);
-  print_buckets(training, config.gradients.codec, communicator.size());
+  print_buckets(training, config, communicator.size());
   BatchLoader& loader = training.train_loader();
   print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {}",
                            training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),

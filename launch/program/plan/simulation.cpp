@@ -407,6 +407,14 @@ SimulationReport PlanSimulation::report(Network& network) const {
     about.from.push_back(fmt::format("comm.codec = {}: predicted as the dense sum", config_.gradients.codec));
   if (config_.gradients.exchange == ExchangeForm::sharded)
     about.from.emplace_back("comm.exchange = sharded: predicted as the dense sum");
+  if (config_.trainer.average_every > 1)
+    about.from.push_back(fmt::format("train.average_every = {}: predicted as the dense sum in every step",
+                                     config_.trainer.average_every));
+  if (config_.trainer.topology == Topology::ring)
+    about.from.emplace_back("comm.topology = ring: predicted as the dense sum");
+  if (config_.gradients.staleness > 0)
+    about.from.push_back(fmt::format("train.staleness = {}: predicted as the dense sum of the same step",
+                                     config_.gradients.staleness));
   if (config_.model.sync_batch_norm)
     about.from.emplace_back("model.sync_batch_norm: the exchanges of its layers are not included");
   SimulationReport report = simulate(model, cluster, buckets, wide);

@@ -3,7 +3,9 @@
 // `lockstep plan --ranks N`: from a real run's trace, or from a step time, to the steps of a cluster.
 // `lockstep plan --gpu`: from published figures to estimates for GPUs.
 
+#include <map>
 #include <regex>
+#include <string>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -58,6 +60,20 @@ TEST_F(SimulatedPlan, PredictsTheStepsOfAClusterAndNamesItsAssumptions) {
   EXPECT_GT(rows.back().at("exposed_seconds"), 0);
   EXPECT_GE(rows.back().at("step_seconds"), rows.front().at("step_seconds"));
   EXPECT_NEAR(json.at("between_nodes").at("latency_seconds").get<double>(), 5e-6, 1e-12);
+}
+
+TEST_F(SimulatedPlan, NamesSettingsThatItPredictsAsADenseSum) {
+  const auto file = workplace_.path("plan.json");
+  for (const auto& [setting, named] :
+       std::map<std::string, std::string>{{"train.average_every=4", "train.average_every = 4"},
+                                          {"comm.topology=ring", "comm.topology = ring"},
+                                          {"train.staleness=1", "train.staleness = 1"}}) {
+    const ProgramResult result = plan("--ranks 4 --json " + file.string() + " --set " + setting);
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_EQ(count(Json::parse(text_of(file)).at("from").dump(), named), 1) << setting;
+    const bool changes_bytes = !setting.starts_with("train.staleness");
+    EXPECT_EQ(count(result.output, named), changes_bytes ? 2 : 1) << result.output;
+  }
 }
 
 // The smallest rest of a bucket that belongs to all ranks is below the rounding of the table.
