@@ -244,7 +244,7 @@ std::optional<SweepAxis> SweepReader::read_range(SweepAxis axis, const toml::tab
     return std::nullopt;
   }
   const auto min = table["min"].value<double>(), max = table["max"].value<double>();
-  const auto scale = table["scale"].value_or(std::string("linear"));
+  const auto scale = table.contains("scale") ? table["scale"].value_or(std::string()) : "linear";
   const auto points = table["points"].value_or(std::int64_t{0});
   axis.range = {
       .min = min.value_or(0), .max = max.value_or(0), .logarithmic = scale == "log", .whole = whole};

@@ -192,12 +192,15 @@ std::string sweep_csv(const SweepOutcome& outcome, const SweepSpace& space) {
   return text;
 }
 
-std::string best_toml(const SweepRow& best, const Config& config, const Registry& registry) {
+std::string best_toml(const SweepRow& best, const Config& config, const Registry& registry,
+                      std::int64_t ranks) {
   return fmt::format(
-      "# Written by lockstep sweep: trial {}, {:.2f} % after {}, {} samples/s while other trials ran.\n# "
-      "{}\n{}",
+      "# Written by lockstep sweep: trial {}, {:.2f} % after {}, {} samples/s while other trials "
+      "ran{}.\n# {}\n{}",
       best.trial, 100 * best.measure.accuracy, counted_of(best.epochs, "epoch"),
-      thousands(best.measure.samples_per_second), describe(best.settings), to_toml(config, registry));
+      thousands(best.measure.samples_per_second),
+      ranks > 1 ? fmt::format(", on {} each", counted_of(ranks, "rank")) : "", describe(best.settings),
+      to_toml(config, registry));
 }
 
 }  // namespace lockstep

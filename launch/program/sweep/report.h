@@ -29,7 +29,8 @@ std::string sweep_table(const SweepOutcome& outcome, const Terminal& terminal);
 std::string sweep_json(const SweepOutcome& outcome, const std::string& dir);
 // CSV (RFC 4180): a line of names, then a line for each trial.
 std::string sweep_csv(const SweepOutcome& outcome, const SweepSpace& space);
-// TOML of the best trial's whole configuration, below a comment with its results.
-std::string best_toml(const SweepRow& best, const Config& config, const Registry& registry);
+// TOML of the best trial's whole configuration, below a comment with its results. ranks: of each trial.
+std::string best_toml(const SweepRow& best, const Config& config, const Registry& registry,
+                      std::int64_t ranks);
 
 }  // namespace lockstep

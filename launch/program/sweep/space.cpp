@@ -12,16 +12,27 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
 
-// The value at `share` (0 to 1) of a range, as an integer or with 4 significant digits.
+// The value at `share` (0 to 1) of a range: an integer, or a number with 4 significant digits, or more where
+// the range is narrow. The ends are exact.
 std::string value_at(const SweepRange& range, double share) {
   const double value = range.logarithmic ? range.min * std::pow(range.max / range.min, share)
                                          : range.min + share * (range.max - range.min);
-  const double kept = std::clamp(value, range.min, range.max);
-  return range.whole ? fmt::format("{}", std::llround(kept)) : fmt::format("{:.4g}", kept);
+  if (range.whole) return fmt::format("{}", std::llround(std::clamp(value, range.min, range.max)));
+  std::string text;
+  double rounded = 0;
+  for (int digits = 4; digits <= std::numeric_limits<double>::max_digits10; ++digits) {
+    text = fmt::format("{:.{}g}", value, digits);
+    rounded = number_from<double>(text).value_or(value);
+    if (std::abs(rounded - value) <= 1e-3 * (range.max - range.min)) break;
+  }
+  if (share <= 0 || rounded < range.min) return fmt::format("{}", range.min);
+  if (share >= 1 || rounded > range.max) return fmt::format("{}", range.max);
+  return text;
 }
 
 }  // namespace

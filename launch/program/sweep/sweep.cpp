@@ -186,7 +186,7 @@ int Sweep::run() {
     meter_.emplace("sweep", "epochs", find_terminal());
   }
   for (;;) {
-    if (stopped_by_ == 0) fill_slots();
+    if (stopped_by_ == 0 && !journal_.found_finish()) fill_slots();
     hold_in("sweep");
     if (running_.empty()) break;
     for (const ChildProcesses::Ended& ended : children_.wait(kLookEverySeconds)) heed_end(ended);
@@ -383,7 +383,8 @@ SweepOutcome Sweep::outcome() const {
   return outcome;
 }
 
-void Sweep::remove_checkpoints_but_of(std::int64_t best) const {
+void Sweep::finish(std::int64_t best) const {
+  if (!journal_.found_finish()) journal_.finished();
   std::error_code error;
   for (std::int64_t trial = 0; trial < std::ssize(accounts_); ++trial)
     if (trial != best) std::filesystem::remove_all(folder_of(trial) / "checkpoints", error);

@@ -36,8 +36,9 @@ class Sweep {
   // The whole configuration of a valid trial, with the sweep's folder best as run.dir, to train it by hand.
   Config config_of(std::int64_t trial) const;
   std::filesystem::path folder_of(std::int64_t trial) const;
-  // Removes the checkpoints of all other trials, which are not resumed any more.
-  void remove_checkpoints_but_of(std::int64_t best) const;
+  // Records the end of the sweep, so that a later run() starts no job, and removes the checkpoints of all
+  // other trials.
+  void finish(std::int64_t best) const;
 
  private:
   // State of one trial, over all its jobs.

@@ -47,8 +47,9 @@ void write_outcome(const Sweep& sweep, const SweepPlan& plan, const SweepOutcome
   write_atomically(folder / "trials.csv", sweep_csv(outcome, plan.space));
   write_atomically(folder / "sweep.svg", parallel_coordinates(outcome, plan.space));
   if (const SweepRow* best = outcome.best()) {
-    write_atomically(folder / "best.toml", best_toml(*best, sweep.config_of(best->trial), registry));
-    sweep.remove_checkpoints_but_of(best->trial);
+    write_atomically(folder / "best.toml",
+                     best_toml(*best, sweep.config_of(best->trial), registry, plan.ranks));
+    sweep.finish(best->trial);
   }
 }
 
@@ -64,11 +65,13 @@ void tell_outcome(const Sweep& sweep, const SweepPlan& plan, const SweepOutcome&
   const SweepRow* const best = outcome.best();
   if (best == nullptr) return;
   const std::string config = (std::filesystem::path(plan.dir) / "best.toml").string();
+  std::vector<std::string> words = {own_arguments().front(), "train", config};
+  if (plan.ranks > 1) words.insert(words.begin() + 2, {"--ranks", std::to_string(plan.ranks)});
   say_with_command(
       fmt::format("the best is trial {}: its configuration is in {}, its network in {}; trials.csv and "
                   "sweep.svg in the folder of the sweep show all trials. To train it:",
                   best->trial, config, sweep.folder_of(best->trial).string()),
-      {"lockstep", "train", config});
+      words);
 }
 
 int run_sweep(const Command& command) {

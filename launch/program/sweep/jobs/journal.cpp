@@ -76,6 +76,10 @@ void SweepJournal::read(const std::string& base, const std::string& identity) {
         throw ConfigError(fmt::format("{} belongs to another sweep ({}); {}", lines_.path().string(), differs,
                                       kSweepRemedy));
       }
+      if (json.at("event") == "finished") {
+        found_finish_ = true;
+        continue;
+      }
       const SweepJob job{.trial = json.at("trial"), .rung = json.at("rung")};
       const bool starts = json.at("event") == "start";
       found_.push_back({.job = job, .end = {}});
@@ -93,5 +97,7 @@ void SweepJournal::started(const SweepJob& job, const TuneSettings& settings) co
 }
 
 void SweepJournal::ended(const SweepResult& result) const { lines_.add(dumped(as_json(result))); }
+
+void SweepJournal::finished() const { lines_.add(dumped(SweepJson{{"event", "finished"}})); }
 
 }  // namespace lockstep

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SweepJournal: records the start and the end of each job of a sweep in sweep.jsonl, one JSON object a line.
-// The first line identifies the sweep; a file of another sweep is refused.
+// SweepJournal: records the start and the end of each job of a sweep, and the end of the sweep, in
+// sweep.jsonl, one JSON object a line. The first line identifies the sweep; a file of another sweep is
+// refused.
 #pragma once
 
 #include <cstdint>
@@ -39,15 +40,20 @@ class SweepJournal {
     std::optional<SweepResult> end;  // nullopt: the job's start
   };
   const std::vector<Event>& found() const { return found_; }
+  // True if the existing file records the end of the sweep.
+  bool found_finish() const { return found_finish_; }
 
   void started(const SweepJob& job, const TuneSettings& settings) const;
   void ended(const SweepResult& result) const;
+  // Records the end of the sweep.
+  void finished() const;
 
  private:
   void read(const std::string& base, const std::string& identity);
 
   LineJournal lines_;
   std::vector<Event> found_;
+  bool found_finish_ = false;
 };
 
 }  // namespace lockstep

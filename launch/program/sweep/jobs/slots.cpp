@@ -38,7 +38,7 @@ std::vector<std::string> names_of_free_gpus() {
   const NodeClaims claims;
   std::vector<std::string> names = names_of(devices.size()), free;
   for (std::size_t i = 0; i < devices.size(); ++i)
-    if (!holder_of_gpu(claims, devices[i].uuid)) free.push_back(names[i]);
+    if (devices[i].unusable.empty() && !holder_of_gpu(claims, devices[i].uuid)) free.push_back(names[i]);
   return free;
 }
 
@@ -50,6 +50,17 @@ std::vector<std::string> dealt(const std::vector<std::string>& gpus, std::int64_
   return devices;
 }
 
+// The most threads per rank that a trial sets; 0: all trials have train.threads = 0.
+std::int64_t most_threads(const SweepPlan& plan) {
+  std::int64_t most = 0;
+  for (const TuneSettings& trial : plan.trials) {
+    const auto own = trial.find("train.threads");
+    most = std::max<std::int64_t>(
+        most, own == trial.end() ? plan.base.threads : number_from<std::int64_t>(own->second).value_or(0));
+  }
+  return most;
+}
+
 }  // namespace
 
 SweepResources sweep_resources() { return {.cores = usable_cores(), .gpus = names_of_free_gpus()}; }
@@ -59,7 +70,6 @@ SweepSlots deal_slots(const SweepPlan& plan, const SweepResources& resources) {
   const auto gpus = std::ssize(resources.gpus);
   const bool wants_gpus =
       device.device == "cuda" || device.device == "idle" || (device.device == "auto" && gpus >= plan.ranks);
-  const std::int64_t threads = plan.base.threads;
   SweepSlots slots{.count = plan.jobs};
   if (wants_gpus && !device.share_device) {
     const std::int64_t fits = gpus / plan.ranks;
@@ -72,11 +82,12 @@ SweepSlots deal_slots(const SweepPlan& plan, const SweepResources& resources) {
     if (slots.count == 0) slots.count = fits;
     slots.devices = dealt(resources.gpus, slots.count, plan.ranks);
   }
-  const std::int64_t of_each = plan.ranks * std::max<std::int64_t>(threads, 1);
+  const std::int64_t of_each = plan.ranks * std::max<std::int64_t>(most_threads(plan), 1);
   if (slots.count == 0) slots.count = std::max<std::int64_t>(1, resources.cores / of_each);
   slots.count = std::min(slots.count, std::max<std::int64_t>(1, std::ssize(plan.trials)));
-  slots.threads =
-      threads > 0 ? threads : std::max<std::int64_t>(1, resources.cores / (slots.count * plan.ranks));
+  slots.threads = plan.base.threads > 0
+                      ? plan.base.threads
+                      : std::max<std::int64_t>(1, resources.cores / (slots.count * plan.ranks));
   return slots;
 }
 

@@ -266,6 +266,19 @@ TEST(SweepSpace, PointsOfARangeIncludeBothEnds) {
             (Values{"0.001", "0.01", "0.1", "1"}));
   EXPECT_EQ(values_of({.min = 1, .max = 3, .whole = true}, 9), (Values{"1", "2", "3"})) << "each value once";
   EXPECT_EQ(values_of({.min = 0.5, .max = 3}, 1), Values{"0.5"});
+  EXPECT_EQ(values_of({.min = 0.999, .max = 0.99999}, 5).back(), "0.99999");
+  EXPECT_EQ(values_of({.min = 0.001, .max = 0.12344}, 2), (Values{"0.001", "0.12344"}));
+}
+
+TEST(SweepSpace, DrawsStayInANarrowRange) {
+  const SweepAxis axis{.key = "ema_decay", .values = {}, .range = {.min = 0.999, .max = 0.99999}};
+  const std::vector<TuneSettings> draws = SweepSpace(std::vector{axis}).draw(100, 1);
+  EXPECT_EQ(draws.size(), 100u);
+  for (const TuneSettings& settings : draws) {
+    const double decay = std::stod(settings.at("ema_decay"));
+    EXPECT_GE(decay, 0.999);
+    EXPECT_LE(decay, 0.99999);
+  }
 }
 
 SweepPlan plan_of(std::int64_t jobs, std::int64_t ranks, std::int64_t threads, const char* device) {
@@ -289,6 +302,12 @@ TEST(SweepSlots, CoresAreDividedAmongTrainings) {
   few.trials.resize(3);
   EXPECT_EQ(deal_slots(few, machine).count, 3) << "no more than trials";
   EXPECT_EQ(deal_slots(few, machine).threads, 4);
+  SweepPlan searched = plan_of(0, 1, 0, "cpu");
+  searched.trials.back()["train.threads"] = "4";
+  EXPECT_EQ(deal_slots(searched, machine).count, 3) << "the trial with the most threads counts";
+  searched.jobs = 1;
+  EXPECT_EQ(deal_slots(searched, machine).threads, 12)
+      << "trials without a number of threads share all cores";
 }
 
 TEST(SweepSlots, TrainingsGetSeparateGpus) {

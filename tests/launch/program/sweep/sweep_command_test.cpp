@@ -109,14 +109,18 @@ TEST(Sweep, GridTrainsEverySettingAndWritesItsResults) {
   EXPECT_EQ(count(text_of(place.folder() / "trials.csv"), ",complete,1,16,"), 1);
 }
 
-// A rung changes neither the schedule nor a bit: training in parts equals training without interruption.
+// A rung changes neither the schedule nor a bit: training in parts equals training without interruption. A
+// finished sweep is not continued on more slots, as the checkpoints of its trials are removed.
 TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
   const SweepPlace place("sweep_halving");
-  const ProgramResult result = run_shell(
-      place.command("method = \"halving\"\njobs = 2\nepochs = 9\neta = 3\nset = [\"schedule.name=cosine\", "
-                    "\"train.batch=16\"]",
-                    "optimizer.learning_rate = [1e-9, 1e-8, 3e-8, 1e-7, 3e-7, 1e-6, 3e-6, 0.02, 1e-5]") +
-      " --json");
+  const auto sweep = [&](const std::string& jobs) {
+    return run_shell(
+        place.command(jobs + "\nmethod = \"halving\"\nepochs = 9\neta = 3\nset = [\"schedule.name=cosine\", "
+                             "\"train.batch=16\"]",
+                      "optimizer.learning_rate = [1e-9, 1e-8, 3e-8, 1e-7, 3e-7, 1e-6, 3e-6, 0.02, 1e-5]") +
+        " --json");
+  };
+  const ProgramResult result = sweep("jobs = 2");
   ASSERT_EQ(result.exit_code, 0) << result.output;
   const auto outcome = json_of(result);
   ASSERT_TRUE(outcome.is_object()) << result.output;
@@ -135,6 +139,11 @@ TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
   const auto line = last_metrics_of(place.folder() / "best");
   EXPECT_EQ(line["test_loss"], best["loss"]);
   EXPECT_EQ(line["test_accuracy"], best["accuracy"]);
+
+  const auto again = json_of(sweep("jobs = 9"));
+  ASSERT_TRUE(again.is_object());
+  EXPECT_EQ(again["jobs"], 0);
+  EXPECT_EQ(again["best"], outcome["best"]);
 }
 
 // Each trial is held in its first evaluation. Until two trials have ended, held ones are released. The kill
@@ -343,6 +352,9 @@ TEST(Sweep, TrialMayHaveSeveralRanks) {
   const auto facts = run_record(place.folder() / "trials/0000");
   EXPECT_EQ(facts["ranks"], 2);
   EXPECT_EQ(facts["global_batch"], 2 * 8);
+  const std::string best = (place.folder() / "best.toml").string();
+  expect_parts(result.output, {" train --ranks 2 " + best});
+  expect_parts(text_of(best), {"2 ranks"});
   const ProgramResult launched = run_ranks(2, place.command("", "train.batch = [8]"));
   EXPECT_EQ(launched.exit_code, exit_code::usage) << launched.output;
   EXPECT_TRUE(std::regex_search(launched.output, std::regex(R"(sweep\W+ranks\b)"))) << launched.output;
@@ -353,7 +365,8 @@ TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
   const std::string sweep = place.command(
       "method = \"halvng\"\njobs = -1\nepoch = 3\nset = [\"train.bach=3\"]",
       "train.batch = [8, 0]\ntrain.bach = [3]\nrun.dir = [\"x\"]\nmodel.name = { min = 1, max = 2 }\n"
-      "optimizer.learning_rate = { min = 0, max = 1, scale = \"log\" }\ntrain.seed = []");
+      "optimizer.learning_rate = { min = 0, max = 1, scale = \"log\" }\ntrain.seed = []\n"
+      "optimizer.momentum = { min = 0, max = 0.9, scale = 1 }");
   const ProgramResult refused = run_shell(sweep);
   EXPECT_EQ(refused.exit_code, exit_code::config) << refused.output;
   const std::map<int, std::vector<std::string>> parts_of_line = {
@@ -365,7 +378,8 @@ TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
       {11, {"run.dir"}},
       {12, {"model.name"}},
       {13, {"optimizer.learning_rate"}},
-      {14, {"train.seed = []"}}};
+      {14, {"train.seed = []"}},
+      {15, {"optimizer.momentum", "\"log\""}}};
   std::map<int, std::string> lines;
   for (const auto& [number, parts] : parts_of_line) {
     const std::string where = fmt::format("sweep.toml:{}:", number);
@@ -389,7 +403,10 @@ TEST(Sweep, FitsATerminalAndShowsProgress) {
                     "train.batch = [8]\noptimizer.learning_rate = [0.001, 0.002]\nmodel.mlp.width = [64]"));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_TRUE(std::regex_search(result.output, std::regex(R"(sweep +\[[#.]+\])"))) << result.output;
-  EXPECT_LE(longest_line(result.output), 80u) << result.output;
+  // The command after it has its own line, however long the program's path is.
+  const std::size_t end = result.output.find("To train it:");
+  ASSERT_NE(end, std::string::npos) << result.output;
+  EXPECT_LE(longest_line(result.output.substr(0, end)), 80u) << result.output;
 }
 
 }  // namespace
