@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -39,6 +40,9 @@ void become(const std::vector<std::string>& words) {
   arguments.push_back(nullptr);
   const sigset_t ours = job_signals();
   pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);
+  // mpirun would read the caller's standard input to its end, for rank 0.
+  const int nothing = open("/dev/null", O_RDONLY);
+  dup2(nothing, STDIN_FILENO);
   execvp(arguments.front(), arguments.data());
 }
 

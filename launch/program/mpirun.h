@@ -14,8 +14,9 @@ namespace lockstep {
 std::vector<std::string> mpirun_words(int ranks);
 
 // Replaces this process by mpirun, which runs this command without --ranks on that number of ranks. Prints
-// the mpirun command to standard error first. Returns if `ranks` is 1: this process is that rank. Throws
-// UsageError if a launcher started this process, and ConfigError if mpirun cannot be started.
+// the mpirun command to standard error first; standard input becomes /dev/null. Returns if `ranks` is 1: this
+// process is that rank. Throws UsageError if a launcher started this process, and ConfigError if mpirun
+// cannot be started.
 void start_ranks(int ranks);
 
 // The shell command that starts `words`, a lockstep command without --ranks, on that number of ranks, in the

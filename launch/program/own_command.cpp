@@ -3,7 +3,11 @@
 
 #include <fstream>
 #include <string_view>
+#include <utility>
 
+#include <fmt/format.h>
+
+#include "launch/observe/run_files/event_command.h"
 #include "launch/program/config/config_keys.h"
 
 namespace lockstep {
@@ -32,6 +36,20 @@ std::string shell_command(const std::vector<std::string>& words) {
   for (const std::string& word : words)
     command += (command.empty() ? "" : " ") + shell_word(detail::without_secrets(word));
   return command;
+}
+
+std::string remove_secrets(std::vector<std::string>& words) {
+  std::vector<std::string> kept;
+  for (const std::string& word : words) {
+    if (detail::without_secrets(word) == word)
+      kept.push_back(word);
+    else if (!kept.empty() && kept.back() == "--set")
+      kept.pop_back();
+  }
+  const bool removed = kept.size() < words.size();
+  words = std::move(kept);
+  if (!removed) return {};
+  return fmt::format("run.event_command is not shown; add it, or set {}", kEventCommandVariable);
 }
 
 }  // namespace lockstep

@@ -19,7 +19,8 @@ struct FlagHelp {
 };
 
 struct ArgumentHelp {
-  std::string name;  // "CONFIG": a preset or a TOML file; "FOLDER"; "COMMAND"; "SHELL"; "RUN"
+  // "CONFIG": a preset or a TOML file; "FILE"; "WEIGHTS"; "FOLDER"; "RUN"; "COMMAND"; "SHELL"
+  std::string name;
   std::string description;
   bool optional = false;
   bool repeatable = false;

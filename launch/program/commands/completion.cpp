@@ -12,7 +12,7 @@ namespace {
 // Bash splits train.batch=64 into three words. The @...@ placeholders are filled in below.
 constexpr std::string_view kScript = R"(# Completion of lockstep for bash: source <(lockstep completion bash)
 _lockstep() {
-  local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} key= i
+  local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} key=
   COMPREPLY=()
   if [[ $current == = ]]; then
     key=$before current=
@@ -39,16 +39,8 @@ _lockstep() {
     return
   fi
   case $arguments in
-    CONFIG)
-      COMPREPLY=($(compgen -W "@PRESETS@" -- "$current"))
-      local presets=("${COMPREPLY[@]}")
-      _lockstep_files -f "$current"
-      for i in "${!COMPREPLY[@]}"; do
-        [[ -d ${COMPREPLY[i]} || ${COMPREPLY[i]} == *.toml ]] || unset "COMPREPLY[i]"
-      done
-      COMPREPLY=("${presets[@]}" "${COMPREPLY[@]}")
-      ;;
-    FILE) _lockstep_files -f "$current" ;;
+    CONFIG) _lockstep_configs "$current" ;;
+    FILE | WEIGHTS) _lockstep_files -f "$current" ;;
     FOLDER | RUN) _lockstep_files -d "$current" ;;
     COMMAND) COMPREPLY=($(compgen -W "@COMMANDS@" -- "$current")) ;;
     SHELL) COMPREPLY=($(compgen -W "bash" -- "$current")) ;;
@@ -61,11 +53,23 @@ _lockstep_files() {
   compopt -o filenames 2>/dev/null
 }
 
+# Presets, configuration files, and folders, which may contain one.
+_lockstep_configs() {
+  COMPREPLY=($(compgen -W "@PRESETS@" -- "$1"))
+  local presets=("${COMPREPLY[@]}") i
+  _lockstep_files -f "$1"
+  for i in "${!COMPREPLY[@]}"; do
+    [[ -d ${COMPREPLY[i]} || ${COMPREPLY[i]} == *.toml ]] || unset "COMPREPLY[i]"
+  done
+  COMPREPLY=("${presets[@]}" "${COMPREPLY[@]}")
+}
+
 # The value after a flag of the command; fails for one that takes none.
 _lockstep_flag() {
   case "${COMP_WORDS[1]} $1" in
 @FLAG_VALUES@    *) return 1 ;;
   esac
+  return 0
 }
 
 complete -F _lockstep lockstep
@@ -105,17 +109,21 @@ std::string all_keys(const Registry& registry) {
   return words;
 }
 
-// Shell code that completes a flag's value: "KEY=VALUE", "FILE", "FOLDER", "auto|cpu|cuda"; nothing for a
-// number.
+// Shell code that completes a flag's value: "KEY=VALUE", "CONFIG", "FILE", "FILE|TIME", "FOLDER",
+// "auto|FOLDER", "auto|cpu|cuda"; nothing for a number.
 std::string flag_action(const std::string& value, const Registry& registry) {
   if (value == "KEY=VALUE")
-    return compgen_words(all_keys(registry), "2") + "; compopt -o nospace 2>/dev/null; true";
-  if (value == "FILE") return R"(_lockstep_files -f "$2"; true)";
-  if (value == "FOLDER") return R"(_lockstep_files -d "$2"; true)";
+    return compgen_words(all_keys(registry), "2") + "; compopt -o nospace 2>/dev/null";
+  if (value == "CONFIG") return R"(_lockstep_configs "$2")";
+  if (value.starts_with("FILE")) return R"(_lockstep_files -f "$2")";
+  if (value == "FOLDER") return R"(_lockstep_files -d "$2")";
   if (value.find('|') == std::string::npos) return ":";
   std::string words = value;
+  fill(words, "|FOLDER", "");
+  const bool folders = words != value;
   fill(words, "|", " ");
-  return compgen_words(words, "2");
+  if (!folders) return compgen_words(words, "2");
+  return fmt::format(R"(_lockstep_files -d "$2"; COMPREPLY+=($(compgen -W "{}" -- "$2")))", words);
 }
 
 }  // namespace

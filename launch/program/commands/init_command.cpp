@@ -3,10 +3,12 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/system/wrapped_text.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/config/starter_config.h"
@@ -41,19 +43,24 @@ int run_init(const Command& command) {
   DatasetOptions options{.format = "image_folder", .path = folder};
   std::unique_ptr<Dataset> train = open_dataset(options, Split::train);
   options.resize.size = size_for(*train);
-  if (options.resize.size > 0) train = open_dataset(options, Split::train);
+  if (options.resize.size > 0) {
+    const log::Quiet quiet;  // the first opening logged about the same files
+    train = open_dataset(options, Split::train);
+  }
   const std::unique_ptr<Dataset> test = open_dataset(options, Split::test);
   ImageSummary summary = summarize(*train);
   summary.resized = options.resize.size > 0;
   write_new(output, starter_config(summary, folder, name));
   const std::string shown =
       output.find('/') == std::string::npos && !output.ends_with(".toml") ? "./" + output : output;
-  fmt::print("{}\n\nTrain with\n  lockstep train {} --ranks 2\n",
+  std::vector<std::string> words = {own_arguments().front(), "train", shown};
+  if (summary.images > 1) words.insert(words.end(), {"--ranks", "2"});  // each rank needs an image
+  fmt::print("{}\n\nTrain with\n  {}\n",
              wrapped(fmt::format("Wrote {}: {} training and {} test images of {} classes, {} x {} pixels.",
                                  output, summary.images, test->size(), summary.classes, summary.shape.width,
                                  summary.shape.height),
                      {}),
-             shell_command({shown}));
+             shell_command(words));
   return exit_code::done;
 }
 

@@ -49,7 +49,8 @@ void write_out(const std::string& text) {
 class Redrawn {
  public:
   void draw(const std::string& text) {
-    const std::string shown = cut(text, terminal_rows() - 1);
+    const auto columns = static_cast<std::size_t>(find_terminal().columns);
+    const std::string shown = cut(broken(text, columns), terminal_rows() - 1, columns);
     write_out((drawn_ > 0 ? fmt::format("\x1b[{}A\x1b[J", drawn_) : std::string()) + shown);
     drawn_ = std::ranges::count(shown, '\n');
   }
@@ -61,14 +62,32 @@ class Redrawn {
     return told ? size.ws_row : std::numeric_limits<std::ptrdiff_t>::max();
   }
 
+  // Breaks lines where the terminal would, so that each line is one row of it.
+  static std::string broken(const std::string& text, std::size_t columns) {
+    std::string rows;
+    std::size_t used = 0;  // columns used in this row
+    for (const char byte : text) {
+      const bool begins = (static_cast<unsigned char>(byte) & 0xc0) != 0x80;  // a UTF-8 character
+      if (byte == '\n') {
+        used = 0;
+      } else if (begins && ++used > columns) {
+        rows += '\n';
+        used = 1;
+      }
+      rows += byte;
+    }
+    return rows;
+  }
+
   // Cuts text above `most` lines, and appends a line that says so.
-  static std::string cut(const std::string& text, std::ptrdiff_t most) {
+  static std::string cut(const std::string& text, std::ptrdiff_t most, std::size_t columns) {
     const std::ptrdiff_t lines = std::ranges::count(text, '\n');
     if (lines <= most) return text;
     std::size_t end = 0;
     for (std::ptrdiff_t line = 1; line < most; ++line) end = text.find('\n', end) + 1;
-    return text.substr(0, end) +
-           fmt::format("{} lines are hidden: enlarge the terminal, or name a RUN\n", lines - most + 1);
+    const std::string hidden =
+        fmt::format("{} lines are hidden: enlarge the terminal, or name a RUN", lines - most + 1);
+    return text.substr(0, end) + hidden.substr(0, columns) + '\n';
   }
 
   std::ptrdiff_t drawn_ = 0;  // lines

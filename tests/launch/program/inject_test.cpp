@@ -6,6 +6,7 @@
 #include <regex>
 
 #include <fmt/format.h>
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -83,6 +84,25 @@ TEST(Inject, InjectedFaultEndsTheJobLikeARealOne) {
           << pattern << " of " << each.fault << ":\n"
           << result.output;
   }
+}
+
+// The time limit ends each job, as if the machine were busy or the job hung.
+TEST(RunUntilFault, DoublesTheLimitAndFailsIfNoJobReachesItsFault) {
+  int jobs = 0;
+  const auto run_with_fault_in = [&](int last) {
+    jobs = 0;
+    return run_until_fault(kInjectedFault, [&](const std::string& limit) {
+      EXPECT_EQ(limit, fmt::format("comm.timeout_seconds={}", 2 << jobs));
+      return ProgramResult{exit_code::resumable, ++jobs == last ? kInjectedFault : "a hang"};
+    });
+  };
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(run_with_fault_in(6).output, kInjectedFault);
+  EXPECT_EQ(count(testing::internal::GetCapturedStdout(), "a hang"), 5);
+  testing::internal::CaptureStdout();
+  EXPECT_NONFATAL_FAILURE(run_with_fault_in(7), "a hang");
+  testing::internal::GetCapturedStdout();
+  EXPECT_EQ(jobs, 6);
 }
 
 // The result of a mismatched collective reaches neither the parameters nor a checkpoint.

@@ -84,10 +84,12 @@ const std::string kPlain = "env -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_R
 
 TEST(StartedRanks, TrainAsRootAndOnOneCore) {
   const Workplace workplace("started");
-  const ProgramResult result = run_shell(
-      kPlain + workplace.train({"train.steps=3"}, "--ranks 3 --export " + workplace.path("x").string()) +
-      " 2>&1");
+  const ProgramResult result =
+      run_shell("printf 'unread input\\n' | { " + kPlain +
+                workplace.train({"train.steps=3"}, "--ranks 3 --export " + workplace.path("x").string()) +
+                " 2>&1; code=$?; cat; exit $code; }");
   EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "unread input"), 1) << "mpirun read its caller's input: " << result.output;
   EXPECT_EQ(count(result.output, "mpirun -np 3 --bind-to none --oversubscribe "), 1) << result.output;
   const Json record = run_record(workplace.path("run"));
   EXPECT_EQ(record["ranks"], 3);

@@ -241,7 +241,7 @@ TEST(Output, TheCommandsOfASweepAreOneLine) {
   };
   const ProgramResult done = run_on_terminal(sweep(1));
   ASSERT_EQ(done.exit_code, 0) << done.output;
-  const std::string best = "lockstep train " + (workplace.path(name) / "best.toml").string();
+  const std::string best = lockstep("train " + (workplace.path(name) / "best.toml").string());
   EXPECT_EQ(std::ranges::count(lines_of(done.output), best), 1) << done.output;
 
   fs::remove_all(workplace.path(name));
@@ -362,9 +362,19 @@ TEST(Steps, ScheduleHeaderAndProgressUseTheSameCount) {
   expect_run(carried, 3, 32, 48, {"32 steps", "3 epochs"});
   expect_output(carried, R"(\nepoch 3/3  11/11  [^\n]*\b0:00\b[^\n]*\nepoch 3/3 )");
   expect_rate(32);
-  const ProgramResult short_of_it = run({"train.batch=48", "data.tail=carry", "train.steps=22"});
+  const auto warm_up = [](const ProgramResult& result, const std::vector<std::string>& numbers) {
+    std::vector<std::string> parts = {"warning [rank 0]", "warm-up"};
+    parts.insert(parts.end(), numbers.begin(), numbers.end());
+    return output_lines_with(result, parts);
+  };
+  EXPECT_EQ(warm_up(carried, {}), 0) << carried.output;
+  // The warm-up has 27 of the 32 steps of all epochs.
+  const ProgramResult short_of_it =
+      run({"train.batch=48", "data.tail=carry", "train.steps=22", "schedule.warmup_epochs=2.5"});
   expect_run(short_of_it, 3, 22, 48, {"22 steps", "3 epochs"});
   EXPECT_TRUE(says(short_of_it, "\nepoch 3/3  1/1  ")) << short_of_it.output;
+  EXPECT_EQ(warm_up(short_of_it, {" 27 ", " 22", " 0.00815 ", " 0.01;"}), 1) << short_of_it.output;
+  EXPECT_NEAR(last_metrics(workplace).value("learning_rate", 0.0), 0.01 * 22 / 27, 1e-12);
 }
 
 }  // namespace

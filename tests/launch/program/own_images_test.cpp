@@ -84,10 +84,35 @@ TEST(OwnImages, PrintedCommandsAreQuoted) {
   std::filesystem::rename(images.path("flowers"), images.path("my flowers"));
   const ProgramResult written = run_shell(images.here("init 'my flowers'"));
   ASSERT_EQ(written.exit_code, 0) << written.output;
-  expect_parts(written.output, {"lockstep train 'my flowers.toml' --ranks 2"});
+  std::string command = lines_naming(written.output, " train 'my flowers.toml' --ranks 2");
+  ASSERT_NE(command, "") << written.output;
+  command.pop_back();  // the line feed
+  const ProgramResult printed =
+      run_shell(fmt::format("cd {} && {} --print-config", images.path("").string(), command));
+  EXPECT_EQ(printed.exit_code, 0) << printed.output;
+  expect_parts(printed.output, {"dir = \"runs/my flowers\""});
   const ProgramResult packed = run_shell(images.here("pack 'my flowers.toml' 'my records'"));
   EXPECT_EQ(packed.exit_code, 0) << packed.output;
   expect_parts(packed.output, {"--set 'data.path=my records'"});
+}
+
+TEST(OwnImages, InitOfOneImageSuggestsOneRank) {
+  const OwnImages images(1, 1, 16);
+  const ProgramResult written = run_shell(images.here("init flowers"));
+  ASSERT_EQ(written.exit_code, 0) << written.output;
+  expect_parts(written.output, {" train flowers.toml\n"});
+}
+
+// Images of different sizes are opened twice.
+TEST(OwnImages, InitWarnsOnce) {
+  const OwnImages images(2, 1, 16);
+  const ImageShape shape{.height = 40, .width = 40, .channels = 1};
+  const Bytes gray = encode(shape, noise(shape, 1));
+  images.write("flowers/train/class0/gray.jpg", std::string(gray.begin(), gray.end()));
+  const ProgramResult written = run_shell(images.here("init flowers"));
+  ASSERT_EQ(written.exit_code, 0) << written.output;
+  expect_parts(text_of(images.path("flowers.toml")), {"resize = "});
+  EXPECT_EQ(count(written.output, "grayscale"), 1) << written.output;
 }
 
 TEST(OwnImages, InitNeverOverwrites) {
@@ -147,13 +172,17 @@ TEST(OwnImages, EveryOptimizerScheduleAndPrecisionHasAnEffect) {
        {"", "optimizer.name=adamw", "optimizer.name=adamw --set optimizer.beta1=0.5",
         "optimizer.name=adamw --set optimizer.beta2=0.5", "optimizer.name=lars", "optimizer.nesterov=true",
         "optimizer.decay_norm_and_bias=false --set optimizer.weight_decay=0.1", "optimizer.weight_decay=0.1",
-        "schedule.name=cosine", "schedule.name=step --set schedule.milestones=[1]",
-        "schedule.warmup_epochs=1", "train.precision=bf16", "train.label_smoothing=0.1", "model.dropout=0.5",
-        "data.crop_padding=2", "data.horizontal_flip=true", "train.accumulation=2",
-        "data.mean=[0.5,0.5,0.5]"}) {
+        "schedule.name=cosine --set schedule.milestones=[1]",
+        "schedule.name=step --set schedule.milestones=[1]", "schedule.warmup_epochs=1",
+        "train.precision=bf16", "train.label_smoothing=0.1", "model.dropout=0.5", "data.crop_padding=2",
+        "data.horizontal_flip=true", "train.accumulation=2", "data.mean=[0.5,0.5,0.5]"}) {
     const std::string set = *settings == '\0' ? "" : std::string(" --set ") + settings;
     const ProgramResult trained = run_shell(images.here("train own.toml --digest digest") + set + kQuick);
     ASSERT_EQ(trained.exit_code, 0) << settings << '\n' << trained.output;
+    EXPECT_EQ(count(trained.output, "schedule.milestones has no effect"),
+              set.find("cosine") != set.npos ? 1 : 0)
+        << settings << '\n'
+        << trained.output;
     const auto [other, is_new] = digests.emplace(text_of(images.path("digest")), settings);
     EXPECT_TRUE(is_new) << settings << " trains just like " << other->second;
   }

@@ -83,13 +83,19 @@ TEST_F(Completion, OffersPresetsConfigurationsAndFolders) {
   EXPECT_EQ(offered({"init", ""}), Words{"flowers"});
   EXPECT_EQ(offered({"report", "x", "f"}), Words{"flowers"});
   EXPECT_EQ(offered({"sweep", "o"}), Words{"own.toml"});
+  EXPECT_EQ(offered({"predict", "w"}), Words{"weights.safetensors"});
+  EXPECT_EQ(offered({"predict", "f"}), Words{"flowers"}) << "the folder may be that of a run";
 }
 
 TEST_F(Completion, OffersValuesOfFlags) {
   EXPECT_EQ(offered({"train", "--init", "w"}), Words{"weights.safetensors"});
   EXPECT_EQ(offered({"train", "--init", "=", "w"}), Words{"weights.safetensors"});
   EXPECT_EQ(offered({"train", "--device", ""}), (Words{"auto", "cpu", "cuda", "idle"}));
+  EXPECT_EQ(offered({"train", "--device", "f"}), Words{}) << "a preset is no device";
   EXPECT_EQ(offered({"train", "--log-level", "w"}), Words{"warning"});
+  EXPECT_EQ(offered({"train", "x", "--resume", ""}), (Words{"auto", "flowers", "never"}));
+  EXPECT_EQ(offered({"predict", "x", "--config", "o"}), Words{"own.toml"});
+  EXPECT_EQ(offered({"plan", "x", "--device-step", "w"}), Words{"weights.safetensors"});
   EXPECT_EQ(offered({"profile", "--steps", ""}), Words{});
   EXPECT_EQ(offered({"tune", "x", "--out", "f"}), Words{"flowers"});
   EXPECT_EQ(offered({"report", "x", "--out", "w"}), Words{"weights.safetensors"});

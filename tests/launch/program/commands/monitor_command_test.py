@@ -169,10 +169,10 @@ class MonitorCommand(unittest.TestCase):
         self.assertEqual(told.returncode, 0)
         self.assertEqual(json.loads(told.stdout)["jobs"], [])
 
-    # The three tables that the monitor draws one over the other on a terminal of 80 columns.
-    def drawn(self, rows):
+    # The three tables that the monitor draws one over the other on a terminal of this size.
+    def drawn(self, rows, columns):
         master, terminal = os.openpty()
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         monitor = subprocess.Popen([LOCKSTEP, "monitor", str(self.run_dir), "--count", "3", "--every", "0.05"],
                                    stdout=terminal, stdin=terminal)
         os.close(terminal)
@@ -189,18 +189,19 @@ class MonitorCommand(unittest.TestCase):
         for table, lines_up in zip(parts[0::2], parts[1::2]):
             self.assertEqual(table.count("\n"), int(lines_up))
         for table in parts[0::2]:
-            self.assertLessEqual(max(map(len, table.split("\n"))), 80, table)
+            self.assertLessEqual(max(map(len, table.split("\n"))), columns, table)
         return parts[0::2]
 
     def test_terminal_redraws_one_table(self):
         self.train()
         self.wait_for_steps()
-        for table in self.drawn(rows=24):
-            self.assertEqual(len(re.findall(r"\brank +device +state\b", table)), 1, table)
-            self.assertRegex(table, r"\n +1 cpu ")
-        for table in self.drawn(rows=5):
-            self.assertEqual(table.count("\n"), 4, table)
-            self.assertRegex(table, r"\n\d+ [^\n]*\n$")  # the number of lines that have no room
+        for columns in (80, 40):
+            for table in self.drawn(24, columns):
+                self.assertEqual(len(re.findall(r"\brank +device +state\b", table)), 1, table)
+                self.assertRegex(table, r"\n +1 cpu ")
+            for table in self.drawn(5, columns):
+                self.assertEqual(table.count("\n"), 4, table)
+                self.assertRegex(table, r"\n\d+ [^\n]*\n$")  # the number of lines that have no room
 
 
 if __name__ == "__main__":
