@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Packs a build into one archive that runs on nodes without package access.
 set -euo pipefail
+export LC_ALL=C  # readelf translates the words that this script looks for
 readonly here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 usage() {
@@ -32,7 +33,8 @@ On the node:      tar xf lockstep-bundle.tar.xz && lockstep-bundle/run -np 2 loc
   bin/ tests/     programs and benchmarks; test programs
   lib/            the libraries; share/benchmarks/gpu_suite.py tests and measures on a GPU
 
-Exit codes: 0 done, 64 wrong command line, 74 a file is missing or cannot be written, 78 the archive exceeds the limit
+Exit codes: 0 done, 64 wrong command line, 74 a file is missing or cannot be written, 78 the archive exceeds the limit,
+or the glibc or driver that its programs need is unknown
 TEXT
 }
 
@@ -198,9 +200,12 @@ oldest_driver() {
 # Requirements of the node, for env.sh: glibc VERSION; cuda LIBRARY; driver VERSION CUDA; fallback LIBRARY
 # with its symbol versions. Excludes the glibc that the fallbacks need, because most nodes do not use them.
 symbol_versions "$root" >"$work/versions"
+# find fails if lib has no library, which is no error here.
+glibc=$(symbol_versions "$root"/bin "$root"/tests "$root"/lib/*.so* ${mpi:+"$root/mpi"} |
+  sed -n 's/.* GLIBC_\([0-9.]*\)$/\1/p' | sort -V | tail -1) || true
+[ -n "$glibc" ] || fail 78 "found no glibc version that the programs need in the output of readelf -VW: check readelf"
 {
-  echo "glibc $(symbol_versions "$root"/bin "$root"/tests "$root"/lib/*.so* ${mpi:+"$root/mpi"} |
-    sed -n 's/.* GLIBC_\([0-9.]*\)$/\1/p' | sort -V | tail -1)"
+  echo "glibc $glibc"
   sed 's/^/cuda /' "$work/cuda"
   if runtime=$(grep -m 1 '^libcudart' "$work/cuda"); then
     driver=$(oldest_driver "$runtime")

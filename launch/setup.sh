@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the missing Debian packages of Lockstep's build and of the array more_packages.
-# Sourced by quickstart.sh and the scripts in tests/; changes to the repository's root.
+# Sourced by quickstart.sh and the scripts in tests/; changes to the repository's root and sets cores.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -25,9 +25,17 @@ if [ ${#missing[@]} -gt 0 ]; then
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
+# nproc returns OMP_NUM_THREADS if it is set.
+cores=$(env -u OMP_NUM_THREADS nproc)
+
 # With 4 GiB per core, GCC collects garbage only above 1 GiB, which saves a tenth of the compile time.
+# A container may have less memory than the machine.
 memory_kib=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo)
-if [ "${memory_kib:-0}" -gt $(($(nproc) * 4 << 20)) ] && [[ ${CXX:-g++} != *clang* ]]; then
+memory_limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || true)  # in bytes, or "max"
+if [[ $memory_limit =~ ^[0-9]+$ ]] && [ $((memory_limit >> 10)) -lt "${memory_kib:-0}" ]; then
+  memory_kib=$((memory_limit >> 10))
+fi
+if [ "${memory_kib:-0}" -gt $((cores * 4 << 20)) ] && [[ ${CXX:-g++} != *clang* ]]; then
   export CXXFLAGS="${CXXFLAGS:-} --param ggc-min-heapsize=1048576"
 fi
 

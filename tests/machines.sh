@@ -15,9 +15,9 @@ plain=(env -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM)
 # train [PROGRAM]: trains with PROGRAM (default: the build's) into a new folder.
 train() {
   local run
-  run=$(mktemp -d "$work/run.XXXXXX") && chmod 777 "$run"
-  "${1:-$program}" train fashion_mnist_mlp --ranks 2 --set train.steps=3 --set train.batch=16 --set kernels.choose=direct \
-    --set run.measure_peak=false --set "run.dir=$run/run" --export "$run/weights.safetensors" && test -s "$run/weights.safetensors"
+  run=$(mktemp -d "$work/run.XXXXXX") && chmod 777 "$run" &&
+    "${1:-$program}" train fashion_mnist_mlp --ranks 2 --set train.steps=3 --set train.batch=16 --set kernels.choose=direct \
+      --set run.measure_peak=false --set "run.dir=$run/run" --export "$run/weights.safetensors" && test -s "$run/weights.safetensors"
 }
 export -f train
 export program work
@@ -27,7 +27,7 @@ as_root() { [ "$(id -u)" -eq 0 ] || skip "needs root"; }
 in_namespace() { unshare -m true 2>/dev/null || skip "needs a mount namespace"; }
 
 root_in_a_container() { as_root && "${plain[@]}" bash -c train; }
-one_core() { "${plain[@]}" taskset -c 0 bash -c train; }
+one_core() { "${plain[@]}" taskset -c "$(awk -F '[\t,-]' '/^Cpus_allowed_list/ { print $2 }' /proc/self/status)" bash -c train; }
 user_that_is_not_root() {
   as_root && "${plain[@]}" HOME=/nonexistent setpriv --reuid 65534 --regid 65534 --clear-groups bash -c 'cd / && train'
 }
@@ -48,12 +48,18 @@ install_that_was_moved() {
 folder_of_odd_name() {
   git clone -q . "$work/Größe und Maß" && cd "$work/Größe und Maß" &&
     launch/quickstart.sh --set train.epochs=1 --set run.dir="$work/run of it" &&
-    cmake --build build/cpu >/dev/null && cmake --install build/cpu --prefix "$work/installed of it" >/dev/null
+    cmake --build build/cpu && cmake --install build/cpu --prefix "$work/installed of it" >/dev/null
 }
 other_compiler() {
-  local compiler
-  compiler=$(command -v g++-14 g++-13 clang++ | head -n 1)
-  [ -n "$compiler" ] || { skip "no second compiler"; return; }
+  local name own compiler
+  # The build's compiler, which is g++-13 or g++-14 on newer systems.
+  own=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+  for name in g++-14 g++-13 clang++; do
+    compiler=$(command -v "$name") && [ ! "$compiler" -ef "$own" ] &&
+      "$compiler" -fopenmp -x c++ -o "$work/with_openmp" - <<<'int main() {}' && break
+    compiler=
+  done
+  [ -n "$compiler" ] || { skip "no second compiler with OpenMP (Debian: clang, libomp-dev)"; return; }
   cmake -S . -B "$work/other" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_TESTS=OFF \
     -DCMAKE_UNITY_BUILD=ON >/dev/null && cmake --build "$work/other" --target lockstep &&
     bash -c 'train "$work/other/bin/lockstep"'

@@ -13,6 +13,12 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Builds the cpu leg. Prints the output only if it fails.
+build() {
+  local said
+  said=$(tests/run.sh cpu list 2>&1) || { tail -n 100 <<<"$said"; return 1; }
+}
+
 part() {
   case $1 in
     tests)
@@ -20,11 +26,11 @@ part() {
         LOCKSTEP_LARGE_TESTS=1 tests/run.sh cpu -R 'ends_of_keys_ranks|RunningSums|RememberingCodecs|CodecExchange' &&
         LOCKSTEP_TEST_CLIENTS=1 tests/run.sh cpu -R 'report_page_test|tensorboard_test|profile_test'
       ;;
-    signals) tests/run.sh cpu list >/dev/null && python3 -B tests/launch/program/signals_test.py build/cpu/bin/lockstep --cells 336 ;;
-    faults) tests/run.sh cpu list >/dev/null && tests/faults.sh ;;
+    signals) build && python3 -B tests/launch/program/signals_test.py build/cpu/bin/lockstep --cells 336 ;;
+    faults) build && tests/faults.sh ;;
     emulator) LOCKSTEP_EMULATED_DEVICE=ON tests/run.sh asan && LOCKSTEP_EMULATED_DEVICE=ON tests/run.sh tsan ;;
     fuzz) tests/run.sh fuzz 600 ;;
-    machines) tests/run.sh cpu list >/dev/null && tests/machines.sh ;;
+    machines) build && tests/machines.sh ;;
     portability) tests/portability.sh ;;
     aarch64) tests/aarch64.sh ;;
     *) echo "tests/nightly.sh: unknown part \"$1\"; allowed are tests, signals, faults, emulator, fuzz, machines, portability, aarch64" >&2; return 64 ;;

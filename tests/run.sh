@@ -24,13 +24,13 @@ more_packages=(libgtest-dev libgloo-dev clang-format binutils ccache iproute2 pr
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 
 what=${1:-cpu}
-# nproc returns OMP_NUM_THREADS if it is set.
-cores=$(env -u OMP_NUM_THREADS nproc)
 
 # The CUDA build compiles most of the CPU build's files again, and a second clone all of them. With paths
 # relative to this folder, ccache reuses their objects.
 export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+# Containers may start with a user ID that has no writable home folder; ccache then fails.
+if [ -z "${CCACHE_DIR:-}" ] && [ ! -w "${HOME:-/nonexistent}" ]; then export CCACHE_DIR=$PWD/build/ccache; fi
 
 # run_tests PRESET [OPTION ..]: runs the tests and writes results and times to build/tests_PRESET.xml. Two at
 # once per core, because many tests mostly wait.
@@ -43,7 +43,7 @@ run_tests() {
 # Runs tests with the label "timing" up to three times each. Prints and counts every failed run.
 run_timing_tests() {
   local log=$PWD/build/timing.log
-  ctest --preset cpu -L timing -j 1 --repeat until-pass:3 --output-junit "$PWD/build/tests_timing.xml" | tee "$log"
+  ctest --preset cpu -L timing --no-tests=error -j 1 --repeat until-pass:3 --output-junit "$PWD/build/tests_timing.xml" | tee "$log"
   local result=${PIPESTATUS[0]}
   echo "timing tests: $(grep -c 'Test *#.*\*\*\*' "$log" || true) runs of them failed or were skipped"
   return "$result"
@@ -63,15 +63,16 @@ build() (
 # sanitized PRESET TARGET [OPTION ..]: builds and runs tests under sanitizers. The tests of the emulated
 # device take a quarter of the time. They run only if the hash of its sources and CUDA's differs from
 # tests/sanitizers/PRESET.passed, which a passed run without options writes, to be committed.
-# LOCKSTEP_EMULATED_DEVICE=ON runs them always.
+# LOCKSTEP_EMULATED_DEVICE=ON runs them always. Where git does not list the sources, they run and nothing is
+# written.
 sanitized() {
   local passed=tests/sanitizers/$1.passed emulated=${LOCKSTEP_EMULATED_DEVICE:-OFF} sources
   sources=$(git ls-files -- tests/cuda_emulator core/cuda kernels/cuda comm/nccl tests/launch/train/cuda_trainer_test.cpp ':!*.md' |
-    LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d' ' -f1)
-  [ "$(cat "$passed" 2>/dev/null)" = "$sources" ] || emulated=ON
+    LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d' ' -f1) || sources=
+  [ -n "$sources" ] && [ "$(cat "$passed" 2>/dev/null)" = "$sources" ] || emulated=ON
   build "$1" "$2" -DLOCKSTEP_EMULATED_DEVICE="$emulated"
   run_tests "$1" "${@:3}"
-  [ $emulated = OFF ] || [ $# -gt 2 ] || echo "$sources" >"$passed"
+  [ $emulated = OFF ] || [ -z "$sources" ] || [ $# -gt 2 ] || echo "$sources" >"$passed"
 }
 
 case $what in

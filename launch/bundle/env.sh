@@ -129,7 +129,8 @@ bundle_find_mpi() {
       "$prefix/bin/mpirun" --version 2>/dev/null || true)
     case $version in *"Open MPI"*) ;; *) continue ;; esac
     export LOCKSTEP_MPIRUN=$prefix/bin/mpirun
-    case :$PATH: in *":$prefix/bin:"*) ;; *) export PATH=$prefix/bin:$PATH ;; esac
+    # lockstep --ranks starts the first mpirun on the PATH.
+    [ "$(command -v mpirun)" -ef "$prefix/bin/mpirun" ] || export PATH=$prefix/bin:$PATH
     # Not if the loader finds it anyway: a system folder must not precede folders of other libraries.
     if ! [ "$(bundle_loader_finds libmpi.so.40)" -ef "$libraries/libmpi.so.40" ]; then bundle_add "$libraries"; fi
     # One rank without mpirun then starts no daemon of Open MPI 4.1; the daemon may be missing.

@@ -13,6 +13,7 @@
 #include "tests/launch/program/program.h"
 #include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
+#include "tests/source_folder.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 ProgramResult bundle(const std::string& arguments) {
-  return run_shell(std::string(LOCKSTEP_SOURCE_DIR) + "/launch/bundle.sh " + arguments);
+  return run_shell(source_folder() + "/launch/bundle.sh " + arguments);
 }
 
 fs::path new_folder(const fs::path& path) {
@@ -30,6 +31,11 @@ fs::path new_folder(const fs::path& path) {
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+void write_script(const fs::path& path, const std::string& lines) {
+  std::ofstream(path) << "#!/bin/sh\n" << lines << "\n";
+  fs::permissions(path, fs::perms::owner_exec, fs::perm_options::add);
 }
 
 // The shared libraries that each process of the program loaded, read from logs of LD_DEBUG=files.
@@ -129,12 +135,68 @@ TEST(Bundle, RefusesInvalidArgumentsAndBuilds) {
   EXPECT_FALSE(fs::exists(build / "lockstep-bundle.tar.xz"));
 }
 
+TEST(Bundle, NeedsOfTheProgramsDoNotDependOnTheLanguage) {
+  const Workplace workplace("bundle_language");
+  const fs::path build = new_folder(workplace.path("build")), archive = workplace.path("bundle.tar");
+  const fs::path tools = new_folder(workplace.path("tools"));
+  std::ofstream(build / "CMakeCache.txt").flush();
+  fs::copy("/bin/true", new_folder(build / "bin") / "lockstep");
+  const auto pack = [&] {
+    return run_shell(fmt::format("LC_ALL=C.UTF-8 PATH={}:$PATH {}/launch/bundle.sh {} --output {}",
+                                 tools.string(), source_folder(), build.string(), archive.string()));
+  };
+  // readelf of a user whose language is German.
+  write_script(tools / "readelf",
+               "PATH=${PATH#*:}\n[ \"$LC_ALL\" != C ] || exec readelf \"$@\"\n"
+               "readelf \"$@\" | sed 's/^Version /Versions-/; s/ File: / Datei: /'");
+  const ProgramResult packed = pack();
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  const ProgramResult needs =
+      run_shell(fmt::format("tar -xOf {} lockstep-bundle/share/needs", archive.string()));
+  EXPECT_TRUE(contains(needs.output, "glibc 2.")) << needs.output;
+
+  fs::remove(archive);
+  write_script(tools / "readelf", "");
+  const ProgramResult unknown = pack();
+  EXPECT_EQ(unknown.exit_code, exit_code::config) << unknown.output;
+  expect_parts(unknown.output, {"glibc", "readelf"});
+  EXPECT_FALSE(fs::exists(archive));
+}
+
+// A bundle of two scripts, on a node with two versions of Open MPI on the PATH.
+TEST(Bundle, StartsRanksWithTheNamedMpi) {
+  const Workplace workplace("bundle_mpi");
+  const fs::path root = new_folder(workplace.path("root"));
+  std::ofstream(new_folder(root / "share") / "needs") << "glibc 2.1\n";
+  for (const char* file : {"env.sh", "run"}) fs::copy(source_folder() + "/launch/bundle/" + file, root);
+  write_script(new_folder(root / "bin") / "which_mpirun", "command -v mpirun");
+  new_folder(root / "tests");
+  for (const char* name : {"first", "second"}) {
+    const fs::path mpi = workplace.path(name);
+    std::ofstream(new_folder(mpi / "lib") / "libmpi.so.40").flush();
+    write_script(new_folder(mpi / "bin") / "mpirun", "echo \"Open MPI: $0 $*\"");
+  }
+  const auto run = [&](const std::string& arguments) {
+    return run_shell(fmt::format(
+        "LOCKSTEP_PEER_PYTHON=true LOCKSTEP_MPI={1} PATH={0}/bin:{1}/bin:$PATH {2}/run {3}",
+        workplace.path("first").string(), workplace.path("second").string(), root.string(), arguments));
+  };
+  const std::string mpirun = (workplace.path("second") / "bin" / "mpirun").string();
+  const ProgramResult found = run("which_mpirun");
+  EXPECT_EQ(found.exit_code, 0) << found.output;
+  expect_parts(found.output, {mpirun});
+  // Processors with two threads each have fewer slots than nproc counts.
+  const ProgramResult ranks = run("-np 1 which_mpirun");
+  EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
+  expect_parts(ranks.output, {mpirun, " --oversubscribe ", " -np 1 "});
+}
+
 // A bundle with only a list of needs, on a node that has none of them, and then on one that has some.
 TEST(Bundle, ReportsMissingLibrariesAndUsesExistingOnes) {
   const Workplace workplace("bundle_needs");
   const fs::path root = new_folder(workplace.path("root"));
   new_folder(root / "share");
-  fs::copy(LOCKSTEP_SOURCE_DIR "/launch/bundle/env.sh", root);
+  fs::copy(source_folder() + "/launch/bundle/env.sh", root);
   std::ofstream(root / "share" / "needs")
       << "glibc 99.1\ncuda libcudnoise.so.9\nfallback libnowhere.so.1 V_1.0\n"
          "fallback libc.so.6 GLIBC_2.2.5\n";
@@ -166,8 +228,7 @@ class BundleDriver : public testing::Test {
   BundleDriver() {
     new_folder(root_ / "share");
     std::ofstream(root_ / "share" / "needs") << "glibc 2.1\ndriver 580 13\ncuda libcudart.so.13\n";
-    for (const char* file : {"env.sh", "run"})
-      fs::copy(LOCKSTEP_SOURCE_DIR "/launch/bundle/" + std::string(file), root_);
+    for (const char* file : {"env.sh", "run"}) fs::copy(source_folder() + "/launch/bundle/" + file, root_);
     fs::copy("/bin/true", new_folder(root_ / "bin"));
     new_folder(root_ / "tests");
   }

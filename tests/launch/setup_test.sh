@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # setup_test.sh SETUP: checks that sourcing setup.sh installs nothing if all packages are installed, neither
-# uses nor changes the arguments of the sourcing script, and installs without questions.
+# uses nor changes the arguments of the sourcing script, installs without questions, and counts the cores and
+# the memory of this container.
 set -euo pipefail
 setup=$1
 command -v dpkg-query >/dev/null || { echo "Skipped: not a Debian system"; exit 77; }
@@ -26,3 +27,21 @@ chmod +x "$tools/sudo" "$tools/apt-get"
 ) >/dev/null
 grep -q '^noninteractive install .*no-such-package-of-debian' "$tools/calls" ||
   { echo "setup.sh called apt-get with: $(cat "$tools/calls")"; exit 1; }
+
+# The cores that OpenMP may use are not the machine's.
+(
+  export OMP_NUM_THREADS=100000
+  source "$setup"
+  [ "$cores" -lt 100000 ] || { echo "setup.sh takes OMP_NUM_THREADS for the number of cores"; exit 1; }
+)
+
+# flags_with LIMIT: the compiler's flags on a machine of 16 TiB in a container with this limit.
+flags_with() (
+  limit=$1 CXX=g++ CXXFLAGS=
+  sed() { echo $((16 << 30)); }
+  cat() { echo "$limit"; }
+  source "$setup"
+  echo "$CXXFLAGS"
+)
+[[ $(flags_with max) == *ggc-min-heapsize* ]] || { echo "setup.sh sets no flags for 16 TiB of memory"; exit 1; }
+[[ $(flags_with $((1 << 30))) != *ggc-min-heapsize* ]] || { echo "setup.sh ignores a container's limit of 1 GiB"; exit 1; }
