@@ -41,6 +41,13 @@ def busy_neighbour(busy):
             process.wait()
 
 
+def retried(said, cases):
+    """Names of retried tests: ctest prints a line for each failed try, and tests/launch/program/fault_run.h one for each
+    job that ended before its fault."""
+    tries = re.findall(r"Test +#\d+: (\S+) .*\*\*\*(?:Failed|Timeout|Exception)", said)
+    return tries + [case.get("name") for case in cases if "a job ended before its fault" in (case.findtext("system-out") or "")]
+
+
 def run(leg, busy):
     with tempfile.TemporaryDirectory() as folder, busy_neighbour(busy):
         report = pathlib.Path(folder) / "report.xml"
@@ -52,11 +59,9 @@ def run(leg, busy):
     failed = [case.get("name") for case in cases if case.get("status") == "fail"]
     if failed or done.returncode != 0:
         (ROOT / "build" / f"failed_{leg}_{int(time.time())}.log").write_text(done.stdout + done.stderr)
-    # A test that a later try passed has a line for each failed one.
-    tries = re.findall(r"Test +#\d+: (\S+) .*\*\*\*(?:Failed|Timeout|Exception)", done.stdout)
     return {"leg": leg, "seconds": round(seconds), "exit_code": done.returncode, "tests": len(cases),
             "skipped": sum(case.get("status") == "notrun" for case in cases), "failed": failed,
-            "retries": [name for name in tries if name not in failed]}
+            "retries": [name for name in retried(done.stdout, cases) if name not in failed]}
 
 
 def main():

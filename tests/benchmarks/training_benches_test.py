@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how scaling_bench, overlap_bench, links_bench and codec_accuracy compute figures from runs, and that
-they are skipped without nodes."""
+"""Tests how scaling_bench, overlap_bench, links_bench and codec_accuracy compute figures from runs, that they
+are skipped without nodes, and which retries test_runs lists."""
 
 import contextlib
 import io
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -19,6 +20,7 @@ import codec_accuracy  # noqa: E402
 import links_bench  # noqa: E402
 import overlap_bench  # noqa: E402
 import scaling_bench  # noqa: E402
+import test_runs  # noqa: E402
 import training_runs  # noqa: E402
 
 ACCOUNT = {"data_wait": 1.0, "forward": 2.0, "backward": 4.0, "exposed_communication": 2.0, "optimizer": 0.5, "rest": 0.5}
@@ -63,6 +65,15 @@ class Runs(unittest.TestCase):
             training_runs.write_images(pathlib.Path(folder), train=3, test=2, side=5)
             self.assertEqual((pathlib.Path(folder) / "train-images-idx3-ubyte").stat().st_size, 16 + 3 * 25)
             self.assertEqual((pathlib.Path(folder) / "t10k-labels-idx1-ubyte").read_bytes()[8:], b"\0\1")
+
+
+class Retries(unittest.TestCase):
+    def test_failed_tries_and_jobs_that_ended_before_their_fault_are_retries(self):
+        cases = xml.etree.ElementTree.fromstring(
+            "<testsuite><testcase name='a'><system-out>ok</system-out></testcase><testcase name='b'/><testcase name='c'>"
+            "<system-out>a job ended before its fault, with comm.timeout_seconds=2; its output:</system-out></testcase></testsuite>")
+        said = "1/3 Test #1: a ......***Failed    1.00 sec\n    Test #1: a ......   Passed    1.00 sec\n"
+        self.assertEqual(test_runs.retried(said, cases), ["a", "c"])
 
 
 def training_of(way, seed, accuracy, bytes_per_step):

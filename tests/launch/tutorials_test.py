@@ -6,7 +6,8 @@
 
 Each block of commands must end with 0, or with the code that the comment "# exit code N" of its last line
 gives, or with 77 where this machine has no nodes (tests/nodes.sh). An output block's line that begins with
-"lockstep: " must be printed as it is. Paths from the repository's root are found."""
+"lockstep: " must be printed as it is. The folder is the repository's root for the commands, also as
+/PATH/TO/lockstep."""
 
 import os
 import pathlib
@@ -62,18 +63,17 @@ def main():
     blocks = blocks_of(text)
     commands = [content for language, content in blocks if language == "sh"]
     assert len(commands) >= 5, page
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "OMP_WAIT_POLICY": "passive"}
+    environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
     exports = ""  # each block is a shell of its own
     output = ""
     with tempfile.TemporaryDirectory(prefix="lockstep_tutorial_") as folder:
         here = pathlib.Path(folder)
-        if (page.parent / "photos.py").exists():
-            (here / "photos.py").write_bytes((page.parent / "photos.py").read_bytes())
         (here / "build/cpu").mkdir(parents=True)
         (here / "build/cpu/bin").symlink_to(programs)
-        for name in ("tests", "benchmarks"):
+        for name in ("tests", "benchmarks", "launch"):
             (here / name).symlink_to(ROOT / name)
         for block in commands:
+            block = block.replace("/PATH/TO/lockstep", folder)
             output += run(exports + block, folder, environment)
             exports += "".join(line + "\n" for line in block.splitlines() if line.startswith("export "))
     flat = " ".join(output.split())
