@@ -207,7 +207,7 @@ void Watchdog::serve_visitors() {
     if (visitor.link.ended()) ended.push_back(visitor.rank);
   std::erase_if(visitors_, [](const Visitor& visitor) { return visitor.link.ended(); });
   for (const int rank : ended) {
-    // A rank whose first connection timed out has connected again.
+    // A rank connects again if its first connection times out. Its earlier link then ends.
     const bool connected = std::ranges::find(visitors_, rank, &Visitor::rank) != visitors_.end();
     Heard& heard = heard_[static_cast<std::size_t>(rank)];
     if (!connected && !heard.rank.left) heard.gone.emplace();

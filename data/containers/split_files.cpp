@@ -22,10 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool all_digits(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-}
-
 // The parts of a name such as "train-00003-of-01024.tfrecord".
 struct NumberedName {
   std::string_view front;   // "train"
@@ -40,13 +36,14 @@ std::optional<NumberedName> numbered_name(std::string_view name) {
   if (of == std::string_view::npos) return std::nullopt;
   const std::string_view before = name.substr(0, of), rest = name.substr(of + 4);
   const std::size_t dash = before.rfind('-');
-  const std::string_view count = rest.substr(0, rest.find_first_not_of("0123456789"));
-  if (dash == std::string_view::npos || !all_digits(before.substr(dash + 1)) || count.empty())
+  if (dash == std::string_view::npos) return std::nullopt;
+  constexpr std::string_view kDigits = "0123456789";
+  const std::string_view number = before.substr(dash + 1);
+  const std::string_view count = rest.substr(0, rest.find_first_not_of(kDigits));
+  if (number.empty() || number.find_first_not_of(kDigits) != std::string_view::npos || count.empty())
     return std::nullopt;
-  return NumberedName{.front = before.substr(0, dash),
-                      .number = before.substr(dash + 1),
-                      .count = count,
-                      .ending = rest.substr(count.size())};
+  return NumberedName{
+      .front = before.substr(0, dash), .number = number, .count = count, .ending = rest.substr(count.size())};
 }
 
 bool ends_as_shard(std::string_view name) {

@@ -52,8 +52,7 @@ bool has_idle_weights(const ConvolutionShape& s) {
 }
 
 // oneDNN's bf16 kernels for AMX underestimate their input buffer if the stride exceeds the kernel
-// (uxlfoundation/oneDNN, pull request 5494). Other kernels compute a product of single pixels without
-// padding.
+// (uxlfoundation/oneDNN, pull request 5494). Other kernels compute 1x1 convolutions without padding.
 bool has_unsafe_stride(const ConvolutionShape& s) {
   return s.stride > s.kernel && (s.kernel > 1 || s.padding > 0);
 }

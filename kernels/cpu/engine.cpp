@@ -80,7 +80,7 @@ void Primitive::run(std::initializer_list<const void*> addresses) {
         addresses.size());
   Slot* slot = slots_.data();
   for (const void* address : addresses) {
-    // A new address writes no padding: the primitive writes the padding of its result.
+    // Setting an address does not write the tensor's padding; the primitive writes that of its result.
     if (slot->memory && slot->address != address) {
       DNNL_CHECK(onednn::set_address(slot->memory.get(), const_cast<void*>(address), onednn_stream().get()));
       slot->address = address;

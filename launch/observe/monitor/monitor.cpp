@@ -138,9 +138,9 @@ void DeviceMonitor::State::run() {
     sample(nvml ? &*nvml : nullptr, devices, host);
     if (last) return;
     lock.lock();
-    while (!stopping && Clock::now() < next) {
-      const Clock::time_point wake = std::min(next, Clock::now() + HostLoad::kEnergyInterval);
-      if (changed.wait_until(lock, wake, [&] { return stopping; })) break;
+    const auto stops = [&] { return stopping; };
+    const auto wake = [&] { return std::min(next, Clock::now() + HostLoad::kEnergyInterval); };
+    while (!changed.wait_until(lock, wake(), stops) && Clock::now() < next) {
       lock.unlock();
       host.read_joules();
       lock.lock();

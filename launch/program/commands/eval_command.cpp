@@ -88,10 +88,9 @@ std::vector<std::string> differences_of(const ExportFacts& file, const ExportFac
     return fmt::format("{} x {} x {}", image.height, image.width, image.channels);
   };
   compare("image", sides(file.image), sides(configured.image));
-  const std::size_t classes = std::min(file.classes.size(), configured.classes.size());
-  const auto first = std::ranges::mismatch(file.classes, configured.classes).in1 - file.classes.begin();
-  if (const auto label = static_cast<std::size_t>(first); label < classes)
-    compare(fmt::format("class {}", label), file.classes[label], configured.classes[label]);
+  const auto [theirs, ours] = std::ranges::mismatch(file.classes, configured.classes);
+  if (theirs != file.classes.end() && ours != configured.classes.end())
+    compare(fmt::format("class {}", theirs - file.classes.begin()), *theirs, *ours);
   return found;
 }
 

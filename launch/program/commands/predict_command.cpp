@@ -198,8 +198,8 @@ constexpr const char* kNotFinite = "the network's logits are not finite";
 // Prints rank 0's predictions at once; other ranks keep theirs until finish().
 class Printer {
  public:
-  // images: of the paths. masks: their paths, if the network has an output for each pixel; `image` of `facts`
-  // is their shape.
+  // images: the dataset of `paths`. masks: the files to write if the network has an output for each pixel;
+  // their shape is `facts.image`.
   Printer(const std::vector<std::string>& paths, const Dataset& images, const ExportFacts& facts,
           const std::vector<std::filesystem::path>& masks, const PredictFlags& flags, Communicator& host)
       : paths_(paths),

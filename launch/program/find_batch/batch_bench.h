@@ -31,7 +31,7 @@ class BatchBench {
   // rank, and the largest batch by memory plan and dataset size on every rank; most = 0: not even one sample
   // fits. Builds a training with the smallest batch.
   BatchLimits limits();
-  // In the training set. Call it after limits(), which opens the data.
+  // Samples in the training set. Requires limits(), which opens the data.
   std::int64_t samples() const { return bench_.datasets().train->size(); }
   // Measures a batch. The first one becomes the reference. pairs: turns of batch and reference.
   BatchFigure visit(std::int64_t batch, int pairs);

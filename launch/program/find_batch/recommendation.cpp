@@ -2,6 +2,7 @@
 #include "launch/program/find_batch/recommendation.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -69,8 +70,10 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
   if (configured.powers_of_two)
     found.accumulation = std::int64_t{1} << std::lround(std::max(0.0, std::log2(wanted)));
   const std::int64_t most = std::max<std::int64_t>(1, configured.samples / (found.batch * configured.ranks));
-  while (found.accumulation > most)
-    found.accumulation = configured.powers_of_two ? found.accumulation / 2 : most;
+  if (found.accumulation > most)
+    found.accumulation = configured.powers_of_two
+                             ? static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)))
+                             : most;
   found.global_batch = found.batch * found.accumulation * configured.ranks;
   found.learning_rate = configured.rate_for(found.global_batch);
   if (found.learning_rate > configured.learning_rate)

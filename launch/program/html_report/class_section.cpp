@@ -102,6 +102,11 @@ std::vector<std::size_t> labels_with_samples(const EvaluationMetrics& metrics, s
   return labels;
 }
 
+// The end of a heading.
+std::string with_samples(const EvaluationMetrics& metrics) {
+  return metrics.samples_by_class.empty() ? "" : " with samples";
+}
+
 // Above kMostClasses classes with samples, those with the lowest F1.
 std::string scores_table(const RunFolder& run, const EvaluationMetrics& metrics) {
   const std::vector<ClassScore>& scores = metrics.by_class;
@@ -120,9 +125,9 @@ std::string scores_table(const RunFolder& run, const EvaluationMetrics& metrics)
          {.html = percent_text(scores[label].f1) + html_bar(scores[label].f1, "s2"), .number = true},
          number_cell(percent_text(scores[label].precision)),
          number_cell(percent_text(scores[label].recall))});
-  return titled(
-      all ? "Each class with samples" : fmt::format("The {} classes with the lowest F1", kMostClasses),
-      to_html(table));
+  return titled(all ? "Each class" + with_samples(metrics)
+                    : fmt::format("The {} classes with the lowest F1", kMostClasses),
+                to_html(table));
 }
 
 // Above kMostClasses classes with samples, those with the lowest IoU.
@@ -138,7 +143,7 @@ std::string iou_table(const RunFolder& run, const EvaluationMetrics& metrics) {
   for (const std::size_t label : order)
     table.rows.push_back({text_cell(class_name(run, label)),
                           {.html = percent_text(iou[label]) + html_bar(iou[label], "s2"), .number = true}});
-  return titled(all ? "IoU of each class with samples"
+  return titled(all ? "IoU of each class" + with_samples(metrics)
                     : fmt::format("The {} classes with the lowest IoU", kMostClasses),
                 to_html(table));
 }

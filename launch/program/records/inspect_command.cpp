@@ -40,7 +40,7 @@ constexpr std::int64_t kSheetSide = 96;  // pixels; larger images are scaled dow
 constexpr std::size_t kMostRows = 50;    // of the table of classes
 
 // Image files of one size. Records do not store data.exif_orientation, with which they were packed: an image
-// that does not have the size as EXIF turns it is read as it is stored.
+// that has another size after EXIF rotation is read without rotation.
 class InEitherOrientation final : public Wrapped {
  public:
   InEitherOrientation(std::unique_ptr<Dataset> turned, std::unique_ptr<Dataset> as_stored)

@@ -43,7 +43,7 @@ struct TrainJob {
   std::optional<Trainer> trainer;
   std::optional<SavedTraining> saved;  // resumed training; reset once it is loaded
   std::optional<BestEvaluation> best;
-  bool best_is_of_other_figure = false;  // best.safetensors is, because run.stop_metric changed
+  bool best_is_of_other_figure = false;  // best.safetensors was chosen by another run.stop_metric
   std::optional<TrainingKeeper> checkpoints;
   std::optional<BestKeeper> best_keeper;
   JobTrace trace;  // on rank 0: for --trace

@@ -46,14 +46,14 @@ class BestEvaluation {
   // The epoch of the best evaluation, if its network is not in the file; else 0.
   std::int64_t unkept_epoch() const { return seen_.kept_epoch == seen_.best_epoch ? 0 : seen_.best_epoch; }
   std::int64_t best_epoch() const { return seen_.best_epoch; }
-  // There were evaluations, and none had numbers as its accuracy and loss.
+  // True if there were evaluations, and each had NaN as its accuracy or loss.
   bool only_nan() const { return seen_.last_epoch > 0 && seen_.best_epoch == 0; }
   // Why training stops, as one line for the log.
   std::string reason() const;
 
   void visit_state(StateVisitor& visitor);
-  // Restores the values that visit_state() saved. Does nothing if there are none, or if they are of the other
-  // figure: then returns false.
+  // Restores the values that visit_state() saved, if there are any. Returns false, and changes nothing, if
+  // they are of the other figure.
   bool take(const StateCopy& saved);
 
  private:

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/comm/thread_ranks.h"
+#include "comm/communicator.h"
 #include "tests/launch/train/thread_training.h"
 
 namespace lockstep {
@@ -17,7 +17,7 @@ TEST(BestKeeper, ReportsThatEveryEvaluationWasNan) {
   ThreadTraining training;
   training.samples = 64;
   training.after_step = [](int, int, Trainer& trainer, Network&, Optimizer&) {
-    const std::unique_ptr<Communicator> host = make_thread_communicator(make_thread_hub(1), 0);
+    const std::unique_ptr<Communicator> host = make_self_communicator();
     BestEvaluation best({.keep = true});
     int written = 0;
     BestKeeper keeper({best, trainer, *host, [](const std::string&) {}, "/nowhere/best.safetensors"},
