@@ -129,7 +129,7 @@ INLINE V behind(F activation, const V& y_gradient, const V& normalized) {
 template <int W, typename T, typename F>
 INLINE void gradient_sums_of_lanes(const Group& group, F activation, const GradientSumsRow& g) {
   using V = typename Lanes<W>::Float;
-  const auto [slope, mean, offset] = Normal<V>::of(g, group);
+  const Normal<V> normal = Normal<V>::of(g, group);
   const T* x = elements<T>(g.x, group);
   const T* y_gradient = elements<T>(g.y_gradient, group);
   const std::uint8_t* passed = elements<std::uint8_t>(g.passed, group);
@@ -139,12 +139,12 @@ INLINE void gradient_sums_of_lanes(const Group& group, F activation, const Gradi
         V sums[2] = {}, products[2] = {};
         const auto add = [&](std::int64_t p, int chain) __attribute__((always_inline)) {
           const std::int64_t at = p * group.stride;
-          const V d = load<V>(x + at) - mean;
+          const V d = load<V>(x + at) - normal.mean;
           V gradient = load<V>(y_gradient + at);
           if (passed != nullptr) {
             gradient *= from_passed<V>(passed + at);
           } else {
-            gradient = behind(activation, gradient, slope * d + offset);
+            gradient = behind(activation, gradient, normal.slope * d + normal.offset);
           }
           if (residual_gradient != nullptr) store(residual_gradient + at, gradient);
           sums[chain] += gradient;

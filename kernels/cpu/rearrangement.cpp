@@ -85,7 +85,8 @@ Rearrangement::Rearrangement(const memory::desc& from, const memory::desc& to) {
   std::ranges::stable_sort(
       dimensions_, [](const Dimension& a, const Dimension& b) { return step_of(a.to) > step_of(b.to); });
   // Moves dimensions of one element, which have no step, to the front.
-  std::ranges::stable_partition(dimensions_, [](const Dimension& d) { return d.to.size() == 1; });
+  std::stable_partition(dimensions_.begin(), dimensions_.end(),
+                        [](const Dimension& d) { return d.to.size() == 1; });
   padded_ = onednn::dims_of(to) != onednn::padded_dims_of(to);
   to_bytes_ = to.get_size();
 }

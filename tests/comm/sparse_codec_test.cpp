@@ -116,7 +116,7 @@ TEST(SparseCodec, MomentumIsAddedBeforeElementsAreChosen) {
        {std::pair{&kDgcCodec, false}, {&kDgcCodec, true}, {&kTopKCodec, true}}) {
     run_thread_ranks(
         2,
-        [kind, nesterov](Communicator& communicator) {
+        [kind = kind, nesterov = nesterov](Communicator& communicator) {
           std::vector<Parameter> parameters = some_parameters();
           BucketOptions options = codec_buckets(*kind, {{"density", 0.05}});
           options.momentum = {.momentum = 0.75, .nesterov = nesterov};

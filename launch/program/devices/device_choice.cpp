@@ -321,8 +321,8 @@ std::string unused_devices(std::span<const RankDevices> ranks, std::span<const i
   std::string text;
   for (const auto& [number, node] : nodes) {
     // With DeviceSharing::allowed a rank may have a device that another job has claimed.
-    const auto unused =
-        std::ranges::count_if(node.seen, [&](const std::string& uuid) { return !node.taken.contains(uuid); });
+    const auto unused = std::ranges::count_if(
+        node.seen, [&taken = node.taken](const std::string& uuid) { return !taken.contains(uuid); });
     if (unused > 0)
       text += fmt::format("{}{} of {} on {}", text.empty() ? "" : ", ", unused, node.seen.size(), node.host);
   }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <ranges>
 #include <set>
 
 namespace lockstep {
@@ -134,8 +133,9 @@ std::vector<EvaluationRecord> evaluation_points(const RunFolder& run) {
           epoch.step,
           EvaluationRecord{.epoch = epoch.epoch, .step = epoch.step, .evaluation = *epoch.evaluation});
   }
-  const auto points = std::views::values(by_step);
-  return {points.begin(), points.end()};
+  std::vector<EvaluationRecord> points;
+  for (const auto& [step, record] : by_step) points.push_back(record);
+  return points;
 }
 
 std::vector<AccountPoint> account_points(const RunFolder& run) {
@@ -157,7 +157,7 @@ WholeAccount whole_account(const RunFolder& run) {
     if (!is_new && account.told_steps > found->second.told_steps) found->second = account;
   }
   WholeAccount whole;
-  for (const EpochAccount& each : std::views::values(accounts)) {
+  for (const auto& [epoch, each] : accounts) {
     whole.steps += each.sum.steps;
     whole.account += each.sum.account;
     add_told(whole.seconds, each.sum.seconds);
