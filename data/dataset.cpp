@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/text/named_entries.h"
 #include "core/text/text.h"
+#include "data/containers/split_files.h"
 #include "data/containers/tfrecord.h"
 #include "data/containers/webdataset.h"
 #include "data/formats/cifar.h"
@@ -194,12 +195,24 @@ void warn_of_low_values(const Dataset& dataset, const std::string& path) {
       path, largest, (largest + 128) / 257 + 1);
 }
 
+std::unique_ptr<Dataset> open_split(const DatasetFormat& format, const DatasetOptions& options, Split split) {
+  try {
+    return format.open(options, split);
+  } catch (const UnlabelledError& error) {
+    if (split == Split::train) throw;
+    throw DataError(fmt::format(
+        "{}; for test samples without labels set data.test_split to use others, or data.validation_share to "
+        "test with a part of the training samples",
+        error.what()));
+  }
+}
+
 std::unique_ptr<Dataset> in_own_sizes(const DatasetFormat& format, const DatasetOptions& options,
                                       Split split) {
   const double share = options.validation_share;
   std::optional<log::Quiet> quiet;
   if (share > 0 && split == Split::test) quiet.emplace();  // the training split logs about the same files
-  std::unique_ptr<Dataset> dataset = format.open(options, share > 0 ? Split::train : split);
+  std::unique_ptr<Dataset> dataset = open_split(format, options, share > 0 ? Split::train : split);
   if (split == Split::train) warn_of_low_values(*dataset, options.path);
   if (share > 0) dataset = side_of(std::move(dataset), split, share);
   return dataset;

@@ -102,7 +102,8 @@ struct MarkedFiles {
         continue;
       if (is_side_file(name)) {
         skipped.push_back(name);
-      } else {
+      } else if (names.endings.empty() ||
+                 std::ranges::count(names.endings, entry->path().extension().string()) > 0) {
         found.push_back(entry->path());
       }
     }
@@ -132,7 +133,8 @@ struct MarkedFiles {
 
 }  // namespace
 
-std::vector<fs::path> split_files(const DatasetOptions& options, Split split, const SplitNames& names) {
+std::vector<fs::path> split_files(const DatasetOptions& options, Split split, const SplitNames& names,
+                                  const LacksLabels& lacks_labels) {
   const fs::path folder = options.path;
   const auto front_of = [&](const fs::path& path) {
     const std::string name = path.filename().string();
@@ -140,14 +142,14 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
   };
   const MarkedFiles all(folder, names);
   for (const fs::path& path : all.used) {
-    if (names_both_splits(front_of(path))) {
+    if (names_both_splits(front_of(path), options.test_split)) {
       throw DataError(fmt::format(
           "{}: the name contains words of the training split and of another split, so its samples "
           "would be in both; rename the file, or move it out of the folder",
           path.string()));
     }
   }
-  if (names.log_skipped && !all.skipped.empty()) {
+  if (split == Split::train && !all.skipped.empty()) {
     log::info("{}: skipped copies and other files that are not samples: {} (rename a file to use it)",
               folder.string(), all.names_of_skipped());
   }
@@ -168,10 +170,18 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
                                 "with a part of the training samples"));
   }
   if (found.size() > 1 && options.test_split == "auto") {
-    log::info("{}: {} is used for testing, not {} (data.test_split sets this)", folder.string(),
-              found[0].front().filename().string(), found[1].front().filename().string());
+    const std::string first = found[0].front().filename().string();
+    const std::string second = found[1].front().filename().string();
+    if (lacks_labels && lacks_labels(found[0]) && !lacks_labels(found[1])) {
+      log::shared_warning("{}: {} has no labels; {} is used for testing instead (data.test_split sets this)",
+                          folder.string(), first, second);
+      found.erase(found.begin());
+    } else {
+      log::info("{}: {} is used for testing, not {} (data.test_split sets this)", folder.string(), first,
+                second);
+    }
   }
-  if (split == Split::test || names.log_skipped) warn_of_missing_shards(folder, found.front());
+  warn_of_missing_shards(folder, found.front());
   return found.front();
 }
 

@@ -4,9 +4,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <span>
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
 #include "data/dataset.h"
 
 namespace lockstep {
@@ -16,13 +19,23 @@ inline constexpr std::string_view kIndexSuffix = ".lsindex";
 // Suffix of files unpacked from gzip (data/containers/unpacked_file.h).
 inline constexpr std::string_view kUnpackedSuffix = ".lsunpacked";
 
+// Samples have no labels. For the test split open_dataset() adds the settings that help to the message.
+struct UnlabelledError : DataError {
+  using DataError::DataError;
+};
+
+// Returns true if the samples of these files have no labels.
+using LacksLabels = std::function<bool(const std::vector<std::filesystem::path>& files)>;
+
 // Returns the files of a split, sorted by name. Their names contain `mark` (".tar") or, with shard_suffices,
 // end like shards ("train-00003-of-01024"), and contain a word of the split before the mark, as a whole word
 // (data/formats/split_words.h): "train" for training; for the test split see options.test_split. If that is
-// "auto" and there are files of test and of val, it logs which are used. Skips hidden files, copies,
+// "auto" and there are files of test and of val, it logs which are used: those of val if only those of test
+// lack labels. `endings`, unless empty, lists the allowed ends of names. Skips hidden files, copies,
 // unfinished downloads, files about other files ("train.csv~", "train.tar.bak", "train.tfrecord.idx") and
 // gzip files beside their unpacked file ("train.tar.gz" beside "train.tar"). Warns if fewer shards exist than
-// their names count.
+// their names count. For training files a line names five skipped files of all splits and counts the others.
+// A dataset that also looks up the files of the other split does so under log::Quiet.
 //
 // Throws IoError for a missing folder and if no file is found; `expected` describes the expected files in the
 // message. Throws DataError for a file whose name has words of training and of another split: its samples
@@ -31,11 +44,9 @@ struct SplitNames {
   std::string_view mark;
   bool shard_suffices = false;
   std::string_view expected;
-  // A line names five skipped files of all splits and counts the others. False for training files also
-  // disables the warning about missing shards.
-  bool log_skipped = false;
+  std::span<const std::string_view> endings = {};
 };
 std::vector<std::filesystem::path> split_files(const DatasetOptions& options, Split split,
-                                               const SplitNames& names);
+                                               const SplitNames& names, const LacksLabels& lacks_labels = {});
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/files/crc32c.h"
+#include "core/log.h"
 #include "data/containers/unpacked_file.h"
 #include "data/formats/readable_file.h"
 #include "data/images/common_shape.h"
@@ -30,8 +31,10 @@ std::vector<std::int64_t> counts_of(const std::vector<IndexedFile>& files) {
   for (const IndexedFile& file : files) {
     for (const StoredImage& image : file.images) {
       if (image.label < 0 || image.label >= kMostLabels) {
-        throw DataError(fmt::format("{}: at byte {}: label {}: allowed are 0 to {}", file.path.string(),
-                                    image.offset, image.label, kMostLabels - 1));
+        const std::string wrong = fmt::format("{}: at byte {}: label {}: allowed are 0 to {}",
+                                              file.path.string(), image.offset, image.label, kMostLabels - 1);
+        if (image.label < 0) throw UnlabelledError(wrong);
+        throw DataError(wrong);
       }
       const auto label = static_cast<std::size_t>(image.label);
       if (label >= counts.size()) counts.resize(label + 1);
@@ -189,8 +192,12 @@ class StoredImages final : public Dataset {
 std::unique_ptr<Dataset> open_container(const DatasetOptions& options, Split split,
                                         const ContainerFormat& format) {
   const auto indexed = [&](Split wanted) {
+    std::optional<log::Quiet> quiet;
+    if (wanted != split) quiet.emplace();  // opening the other split logs about its files
+    const std::vector<std::filesystem::path> found = split_files(options, wanted, format.names);
+    quiet.reset();
     std::vector<IndexedFile> files;
-    for (const std::filesystem::path& named : split_files(options, wanted, format.names)) {
+    for (const std::filesystem::path& named : found) {
       const std::filesystem::path path = unpacked_file(named);
       files.push_back({.path = path, .images = format.index(path)});
     }

@@ -207,11 +207,15 @@ class TfRecordIndexer {
       fail(at, fmt::format("a tf.Example has no feature {} with bytes; {}", names_.text(names_.image),
                            features_of(*example, "data.tfrecord.image")));
     if (!example->label)
-      fail(at, fmt::format("a tf.Example has no feature {} with a whole number; {}",
-                           names_.text(names_.label), features_of(*example, "data.tfrecord.label")));
+      fail<UnlabelledError>(
+          at, fmt::format("a tf.Example has no feature {} with a whole number; {}", names_.text(names_.label),
+                          features_of(*example, "data.tfrecord.label")));
     const std::int64_t label = *example->label;
-    if (label < 0 || label >= kMostLabels)
-      fail(at, fmt::format("label {}: allowed are 0 to {}", label, kMostLabels - 1));
+    if (label < 0 || label >= kMostLabels) {
+      const std::string wrong = fmt::format("label {}: allowed are 0 to {}", label, kMostLabels - 1);
+      if (label < 0) fail<UnlabelledError>(at, wrong);  // test files without labels often have -1
+      fail(at, wrong);
+    }
     return {.offset = at + kFrame + static_cast<std::uint64_t>(example->image->data() - record_.data()),
             .bytes = static_cast<std::uint32_t>(example->image->size()),
             .crc = crc32c(*example->image),
@@ -225,8 +229,9 @@ class TfRecordIndexer {
                        printable(fmt::format("{}", fmt::join(example.keys, ", "))), key);
   }
 
+  template <typename E = DataError>
   [[noreturn]] void fail(std::uint64_t at, const std::string& what) const {
-    throw DataError(fmt::format("{}: at byte {}: {}", file_.name(), at, what));
+    throw E(fmt::format("{}: at byte {}: {}", file_.name(), at, what));
   }
 
   const ReadableFile& file_;
@@ -253,8 +258,7 @@ std::unique_ptr<Dataset> open_tfrecord(const DatasetOptions& options, Split spli
                          .shard_suffices = true,
                          .expected =
                              "train*.tfrecord* (or .tfrec) and test*.tfrecord* (or validation*), or "
-                             "train-00000-of-00010 and so on",
-                         .log_skipped = split == Split::train};
+                             "train-00000-of-00010 and so on"};
   const auto index = [&](const fs::path& path) { return index_of_records(path, options.tfrecord); };
   return open_container(options, split, {.names = names, .index = index});
 }

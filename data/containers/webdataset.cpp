@@ -175,9 +175,8 @@ class TarIndexer {
 
   void finish_sample() {
     if (key_ && has_parts_ && (image_ || label_)) {
-      if (!image_ || !label_)
-        fail(begin_,
-             fmt::format("sample {} has no {}", *key_, image_ ? "label (.cls)" : "image (.jpg, .png)"));
+      if (!image_) fail(begin_, fmt::format("sample {} has no image (.jpg, .png)", *key_));
+      if (!label_) fail<UnlabelledError>(begin_, fmt::format("sample {} has no label (.cls)", *key_));
       image_->label = *label_;
       images_.push_back(*image_);
     }
@@ -199,8 +198,9 @@ class TarIndexer {
     return text;
   }
 
+  template <typename E = DataError>
   [[noreturn]] void fail(std::uint64_t at, const std::string& what) const {
-    throw DataError(fmt::format("{}: at byte {}: {}", path_.string(), at, what));
+    throw E(fmt::format("{}: at byte {}: {}", path_.string(), at, what));
   }
 
   fs::path path_;
@@ -220,9 +220,7 @@ std::vector<StoredImage> index_of_tar(const fs::path& path) { return TarIndexer(
 }  // namespace
 
 std::unique_ptr<Dataset> open_webdataset(const DatasetOptions& options, Split split) {
-  const SplitNames names{.mark = ".tar",
-                         .expected = "train*.tar and test*.tar (or val*.tar)",
-                         .log_skipped = split == Split::train};
+  const SplitNames names{.mark = ".tar", .expected = "train*.tar and test*.tar (or val*.tar)"};
   return open_container(options, split, {.names = names, .index = index_of_tar});
 }
 

@@ -19,6 +19,7 @@
 #include "core/system/printable.h"
 #include "core/text/text.h"
 #include "data/containers/split_files.h"
+#include "data/containers/unpacked_file.h"
 #include "data/formats/csv_file.h"
 #include "data/sets/held_images.h"
 #include "data/sets/subset.h"
@@ -391,14 +392,21 @@ struct Scale {
 constexpr SplitNames kCsvNames{.mark = ".csv", .expected = "train.csv and test.csv, or val.csv"};
 
 std::vector<fs::path> files_of(const DatasetOptions& options, Split split,
-                               const SplitNames& names = kCsvNames) {
+                               const LacksLabels& lacks_labels = {}) {
   const std::string& path = options.path;
-  if (!fs::is_regular_file(path)) return split_files(options, split, names);
-  if (split == Split::train) return {path};
-  throw ConfigError(
-      fmt::format("data.path = \"{}\": a single file has no test rows; set data.validation_share, for "
-                  "example to 0.2, or name a folder with train.csv and test.csv",
-                  path));
+  const bool is_file = fs::is_regular_file(path);
+  if (is_file && split == Split::test) {
+    throw ConfigError(
+        fmt::format("data.path = \"{}\": a single file has no test rows; set data.validation_share, for "
+                    "example to 0.2, or name a folder with train.csv and test.csv",
+                    path));
+  }
+  return is_file ? std::vector<fs::path>{path} : split_files(options, split, kCsvNames, lacks_labels);
+}
+
+std::vector<fs::path> unpacked(std::vector<fs::path> files) {
+  std::ranges::transform(files, files.begin(), unpacked_file);
+  return files;
 }
 
 // Detects a label column that holds no classes but measured numbers, names or row numbers.
@@ -419,44 +427,32 @@ void check_labels(const Rows& rows, const Classes& classes) {
   }
 }
 
-// The files of the test split. With test_split = "auto", files of val replace test files without labels, as
-// competitions have them.
+// The files of the test split, unpacked. Throws UnlabelledError if the first has no label column.
 std::vector<fs::path> labelled_files(const DatasetOptions& options, const Columns& training) {
-  std::vector<fs::path> files = files_of(options, Split::test);
-  const auto lacks_label = [&](const fs::path& path) {
+  const auto lacks_label = [&](const std::vector<fs::path>& files) {
+    const fs::path path = unpacked_file(files.front());
     const CsvDialect dialect = dialect_of(path, options.csv.delimiter);
     const std::vector<Cells> first = first_rows(path, dialect.delimiter);
     return !first.empty() &&
            !ColumnFinder(path.string(), first, dialect, options.csv.header, false).has_label(training);
   };
-  if (!lacks_label(files.front())) return files;
-  const std::string fault = fmt::format("{}: the label column \"{}\" is missing", files.front().string(),
-                                        printable(training.names[training.label]));
-  DatasetOptions others = options;
-  others.test_split = "val";
-  try {
-    files = split_files(others, Split::test, kCsvNames);
-  } catch (const IoError&) {
-    files.clear();
+  std::vector<fs::path> files = unpacked(files_of(options, Split::test, lacks_label));
+  if (lacks_label(files)) {
+    throw UnlabelledError(fmt::format("{}: the label column \"{}\" is missing", files.front().string(),
+                                      printable(training.names[training.label])));
   }
-  if (options.test_split != "auto" || files.empty() || lacks_label(files.front())) {
-    throw DataError(
-        fmt::format("{}; set data.test_split to use other files, or data.validation_share to test with a "
-                    "part of the training rows",
-                    fault));
-  }
-  log::shared_warning("{}; {} is used for testing instead (data.test_split sets this)", fault,
-                      files.front().filename().string());
   return files;
 }
 
 }  // namespace
 
 std::unique_ptr<Dataset> open_csv(const DatasetOptions& options, Split split) {
-  SplitNames names = kCsvNames;
-  names.log_skipped = split == Split::train;
+  std::optional<log::Quiet> quiet;
+  if (split == Split::test) quiet.emplace();  // opening the training split logs about its files
+  std::vector<fs::path> files = files_of(options, Split::train);
+  quiet.reset();
   RowReader train_reader(options.csv, options.on_error, split == Split::train);
-  Rows rows = train_reader.read(files_of(options, Split::train, names), nullptr);
+  Rows rows = train_reader.read(unpacked(std::move(files)), nullptr);
   const Classes classes(rows);
   if (split == Split::train) {
     train_reader.tell();

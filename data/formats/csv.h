@@ -11,7 +11,8 @@
 namespace lockstep {
 
 // options.path is a folder with files that have ".csv", and "train", or "test" or "val", in their names; or
-// one file, which data.validation_share then divides. Samples are [1, columns, 1].
+// one file, which data.validation_share then divides. Samples are [1, columns, 1]. Gzip files are unpacked
+// (data/containers/unpacked_file.h).
 //
 // Cells are separated by commas, semicolons (numbers may then have decimal commas) or tabs; a byte order mark
 // is skipped. Delimiter, header row and label column are guessed from the first rows unless options.csv sets

@@ -14,19 +14,23 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kUtf8Mark = "\xef\xbb\xbf";
+// The first bytes of files of zip, xz, zstd and bzip2.
+constexpr std::string_view kPackedMarks[] = {"PK\x03\x04", "\xfd\x37zX", "\x28\xb5\x2f\xfd", "BZh9"};
 
 }  // namespace
 
 CsvFile::CsvFile(const fs::path& path, char delimiter) : name_(path.string()), file_(path, std::ios::binary) {
   if (!file_ || !fs::is_regular_file(path))
     throw IoError(fmt::format("{}: cannot be read: not a regular file, or no permission", name_));
-  char mark[kUtf8Mark.size()] = {};
+  char mark[4] = {};
   file_.read(mark, sizeof(mark));
   const std::string_view begin(mark, static_cast<std::size_t>(file_.gcount()));
   if (begin.starts_with("\xff\xfe") || begin.starts_with("\xfe\xff"))
     throw DataError(fmt::format("{}: the text is UTF-16; save it as UTF-8", name_));
+  if (std::ranges::count(kPackedMarks, begin) > 0)
+    throw DataError(fmt::format("{}: the file is compressed; unpack it, or compress it with gzip", name_));
   file_.clear();
-  file_.seekg(begin == kUtf8Mark ? static_cast<std::streamoff>(kUtf8Mark.size()) : 0);
+  file_.seekg(begin.starts_with(kUtf8Mark) ? static_cast<std::streamoff>(kUtf8Mark.size()) : 0);
   if (csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI) != 0) throw IoError("libcsv: out of memory");
   csv_set_delim(&parser_, static_cast<unsigned char>(delimiter));
 }

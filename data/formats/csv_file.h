@@ -22,7 +22,7 @@ namespace lockstep {
 using Cells = std::vector<std::string>;
 
 // The rows of a file, one by one. A UTF-8 byte order mark is skipped. The constructor throws IoError for a
-// file that cannot be read, DataError for UTF-16.
+// file that cannot be read, DataError for UTF-16 and for a compressed file.
 class CsvFile {
  public:
   CsvFile(const std::filesystem::path& path, char delimiter);

@@ -14,6 +14,8 @@
 #include <xxhash.h>
 
 #include "core/error.h"
+#include "core/log.h"
+#include "data/containers/split_files.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/image_names.h"
 #include "data/formats/readable_file.h"
@@ -36,16 +38,30 @@ bool is_mask_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-// The folder that holds images/ and masks/ of the split.
+// The folder that holds images/ and masks/ of the split. Logs the choice between several test splits, of
+// which it takes the first with masks.
 fs::path mask_folder_of(const DatasetOptions& options, Split split) {
   const fs::path root = options.path;
-  std::vector<std::string> tried;
+  std::vector<std::string> tried, found;
   for (const std::vector<std::string>& group : split_words(split, options.test_split)) {
     for (const std::string& word : group) {
-      if (is_mask_folder(root / word / kImages)) return root / word;
+      if (is_mask_folder(root / word / kImages)) found.push_back(word);
       tried.push_back(word);
     }
   }
+  if (split == Split::test && options.test_split == "auto" && found.size() > 1) {
+    const auto labelled = std::ranges::find_if(
+        found, [&](const std::string& word) { return is_mask_folder(root / word / kMasks); });
+    if (labelled != found.begin() && labelled != found.end()) {
+      log::shared_warning(
+          "{}: {}/ has no folder masks/; {}/ is used for testing instead (data.test_split sets this)",
+          options.path, found[0], *labelled);
+      return root / *labelled;
+    }
+    log::info("{}: {}/ is used for testing, not {}/ (data.test_split sets this)", options.path, found[0],
+              found[1]);
+  }
+  if (!found.empty()) return root / found.front();
   if (split == Split::train && is_mask_folder(root / kImages)) return root;
   throw IoError(fmt::format(
       "{}: no folder {}/images; expected are images in train/images and test/images, and their masks (PNG "
@@ -93,9 +109,12 @@ Pairs pairs_in(const fs::path& folder) {
                                   (folder / kImages).string()));
     if (!fs::exists(mask, error)) without.push_back(mask.string());
   }
-  if (!without.empty())
-    throw DataError(fmt::format("{} of {} images have no mask; the first that is missing is {}",
-                                without.size(), names.size(), without.front()));
+  if (!without.empty()) {
+    const std::string missing = fmt::format("{} of {} images have no mask; the first that is missing is {}",
+                                            without.size(), names.size(), without.front());
+    if (without.size() == names.size()) throw UnlabelledError(missing);
+    throw DataError(missing);
+  }
   return pairs;
 }
 

@@ -11,8 +11,9 @@
 namespace lockstep {
 
 // Without a folder train/, images/ and masks/ lie in the dataset's folder itself, and
-// options.validation_share splits them. The classes are options.masks.classes; pixels of the value
-// options.masks.ignore_index are read as kIgnoredPixel.
+// options.validation_share splits them. Of several test splits, the first with masks/ is used and logged. The
+// classes are options.masks.classes; pixels of the value options.masks.ignore_index are read as
+// kIgnoredPixel.
 //
 // Throws ConfigError without options.masks.classes, IoError for a missing folder, and DataError for an image
 // without a mask. read() and read_mask() throw DataError for a file that cannot be decoded, for a mask of

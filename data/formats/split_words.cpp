@@ -14,18 +14,43 @@ const Words kValidation = {"val", "valid", "validation", "dev", "eval"};
 
 bool is_capital(char c) { return c >= 'A' && c <= 'Z'; }
 bool is_letter(char c) { return is_capital(c) || (c >= 'a' && c <= 'z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// lower_case() of core/text/text.h, whose fmt the program lockstep-hdf5 does not link.
+std::string in_lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (is_capital(c)) c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
+
+// Returns true if a word may end before name[at] and another begin there.
+bool divides(std::string_view name, std::size_t at) {
+  if (at == 0 || at == name.size()) return true;
+  const char before = name[at - 1], after = name[at];
+  if (is_digit(before) && is_digit(after)) return false;
+  return !is_letter(before) || !is_letter(after) || (is_capital(after) && !is_capital(before));
+}
 
 }  // namespace
 
-std::vector<std::string> words_in(std::string_view name) {
+std::vector<std::string> words_in(std::string_view name, std::span<const std::string> known) {
   Words words;
-  char before = ' ';
-  for (const char c : name) {
-    if (is_letter(c)) {
-      if (!is_letter(before) || (is_capital(c) && !is_capital(before))) words.emplace_back();
-      words.back() += is_capital(c) ? static_cast<char>(c - 'A' + 'a') : c;
+  for (std::size_t begin = 0; begin < name.size();) {
+    const auto is_here = [&](const std::string& word) {
+      return !word.empty() && in_lower_case(name.substr(begin, word.size())) == in_lower_case(word) &&
+             divides(name, begin + word.size());
+    };
+    const auto found = std::ranges::find_if(known, is_here);
+    std::size_t end = begin + 1;
+    if (found != known.end()) {
+      end = begin + found->size();
+      words.push_back(*found);
+    } else {
+      while (!divides(name, end)) ++end;
+      if (is_letter(name[begin])) words.push_back(in_lower_case(name.substr(begin, end - begin)));
     }
-    before = c;
+    begin = end;
   }
   return words;
 }
@@ -39,12 +64,15 @@ std::vector<std::vector<std::string>> split_words(Split split, const std::string
 }
 
 bool has_word(std::string_view name, std::span<const std::string> words) {
-  return std::ranges::any_of(words_in(name),
+  return std::ranges::any_of(words_in(name, words),
                              [&](const std::string& word) { return std::ranges::count(words, word) > 0; });
 }
 
-bool names_both_splits(std::string_view name) {
-  return has_word(name, kTrain) && (has_word(name, kTest) || has_word(name, kValidation));
+bool names_both_splits(std::string_view name, const std::string& wanted) {
+  Words others = kTest;
+  others.insert(others.end(), kValidation.begin(), kValidation.end());
+  if (wanted != "auto" && std::ranges::count(kTrain, in_lower_case(wanted)) == 0) others.push_back(wanted);
+  return has_word(name, kTrain) && has_word(name, others);
 }
 
 }  // namespace lockstep

@@ -13,8 +13,9 @@
 namespace lockstep {
 
 // Runs of letters, in lower case: "X_train01" has x and train. A capital letter after a small one also begins
-// a word.
-std::vector<std::string> words_in(std::string_view name);
+// a word. A known word may have digits and other characters, and matches in any case: where fold2 is known,
+// "X_Fold2" has x and fold2, and "X_fold21" has x and fold.
+std::vector<std::string> words_in(std::string_view name, std::span<const std::string> known);
 
 // The words for a split, in groups, of which the first group that is found is used. Training: train or
 // training. Test with wanted = "auto": test or testing; else val, valid, validation, dev or eval. Any other
@@ -24,7 +25,8 @@ std::vector<std::vector<std::string>> split_words(Split split, const std::string
 // Returns true if the name contains one of the words as a whole word.
 bool has_word(std::string_view name, std::span<const std::string> words);
 
-// Returns true for a name with words of training and of another split, such as "train_test.csv".
-bool names_both_splits(std::string_view name);
+// Returns true for a name with words of training and of another split, such as "train_test.csv". `wanted`
+// (data.test_split) also counts as another split, unless it is a word of training.
+bool names_both_splits(std::string_view name, const std::string& wanted);
 
 }  // namespace lockstep

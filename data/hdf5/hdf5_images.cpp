@@ -161,6 +161,8 @@ class Hdf5Reader {
     std::string message(std::min(answer.message_bytes, kMostMessageBytes), '\0');
     take(message.data(), message.size());
     if (answer.failure == Hdf5Failure::in_use) throw IoError(fmt::format("{}: {}", path_, message));
+    if (answer.failure == Hdf5Failure::unlabelled)
+      throw UnlabelledError(fmt::format("{}: {}", path_, message));
     fail(message);
   }
   [[noreturn]] void fail_ended() const { fail("damaged: the HDF5 library crashed while reading the file"); }
@@ -179,8 +181,10 @@ class Hdf5Reader {
 std::int64_t classes_of(const Hdf5Reader& reader) {
   const auto [least, most] = std::ranges::minmax(reader.labels());
   if (least < 0 || most >= kMostLabels) {
-    throw DataError(fmt::format("{}: labels are from {} to {}; allowed are 0 to {}", reader.path(), least,
-                                most, kMostLabels - 1));
+    const std::string wrong = fmt::format("{}: labels are from {} to {}; allowed are 0 to {}", reader.path(),
+                                          least, most, kMostLabels - 1);
+    if (most < 0) throw UnlabelledError(wrong);
+    throw DataError(wrong);
   }
   return most + 1;
 }
@@ -231,8 +235,10 @@ class Hdf5Images final : public Dataset {
   std::vector<std::int64_t> counts_;
 };
 
+constexpr std::string_view kHdf5Endings[] = {".h5", ".hdf5", ".hdf"};
+
 bool is_hdf5_name(const fs::path& path) {
-  return path.extension() == ".h5" || path.extension() == ".hdf5" || path.extension() == ".hdf";
+  return std::ranges::count(kHdf5Endings, path.extension().string()) > 0;
 }
 
 // The path itself if it is a file, else the only HDF5 file of the folder; empty if there is not exactly one.
@@ -259,9 +265,17 @@ Hdf5Files hdf5_files_of(const DatasetOptions& options, Split split) {
   if (files.shared) return files;
   constexpr std::string_view kExpected =
       "train.h5 and test.h5, or val.h5 (or .hdf5), or one file with arrays of both";
-  files.paths = split_files(options, split, {.mark = ".h", .expected = kExpected});
-  std::erase_if(files.paths, [](const fs::path& path) { return !is_hdf5_name(path); });
-  if (files.paths.empty()) throw IoError(fmt::format("{}: expected {}", options.path, kExpected));
+  const auto lacks_labels = [&](const std::vector<fs::path>& paths) {
+    Hdf5Files tried = files;
+    tried.paths = paths;
+    try {
+      return std::ranges::max(Hdf5Reader(tried, options.hdf5).labels()) < 0;
+    } catch (const UnlabelledError&) {
+      return true;
+    }
+  };
+  files.paths = split_files(options, split, {.mark = ".h", .expected = kExpected, .endings = kHdf5Endings},
+                            lacks_labels);
   return files;
 }
 
@@ -291,7 +305,10 @@ std::unique_ptr<Hdf5Reader> reader_of(const DatasetOptions& options, Split split
 }  // namespace
 
 std::unique_ptr<Dataset> open_hdf5(const DatasetOptions& options, Split split) {
+  std::optional<log::Quiet> quiet;
+  if (split == Split::test) quiet.emplace();  // opening the training split logs about its files
   std::unique_ptr<Hdf5Reader> train = reader_of(options, Split::train);
+  quiet.reset();
   if (split == Split::train && train->is_scaled())
     log::info(
         "{}: its pixels are floating-point numbers from 0 to 1 and are converted to whole numbers from 0 to "

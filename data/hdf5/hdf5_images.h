@@ -2,8 +2,8 @@
 //
 // HDF5 files as a dataset: a folder with train.h5 or train.hdf5, and test or val, each with an array of
 // images and one of labels, or with two files per split that hold one array each; or one file with arrays of
-// both splits, named by split. If such a file has test images with several words (X_test, X_val), the first
-// word that also has labels is used and logged.
+// both splits, named by split. If there are test images with several words (test.h5 and val.h5, or X_test and
+// X_val), the first word that also has labels is used and logged.
 //
 // Pixels are uint8, or numbers from 0 to 255, or floating-point numbers from 0 to 1, which become 0 to 255. A
 // separate process reads each split (data/hdf5/hdf5_protocol.h), for one thread at a time: convert to record

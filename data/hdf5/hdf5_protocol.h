@@ -21,8 +21,8 @@
 
 namespace lockstep {
 
-// in_use: another program has a file open for writing.
-enum class Hdf5Failure : std::uint32_t { none, damaged, in_use };
+// in_use: another program has a file open for writing. unlabelled: there are images, but no labels.
+enum class Hdf5Failure : std::uint32_t { none, damaged, in_use, unlabelled };
 
 struct Hdf5Answer {
   Hdf5Failure failure = Hdf5Failure::none;  // another value: an error message follows

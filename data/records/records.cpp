@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "data/formats/split_words.h"
 #include "data/images/image_decoder.h"
 #include "data/records/record_file.h"
@@ -63,14 +64,15 @@ RecordFile::Access access_of(const std::vector<fs::path>& paths) {
   return bytes <= memory / 4 ? RecordFile::Access::mapped : RecordFile::Access::read;
 }
 
-// The files of a split in order; none if there are none.
-std::vector<fs::path> find_record_files(const DatasetOptions& options, Split split) {
+// The files of each name of a split that has files, in order. Those of the first name are used.
+std::vector<std::vector<fs::path>> find_record_files(const DatasetOptions& options, Split split) {
   const FilesOfSplits files = record_files_in(options.path);
+  std::vector<std::vector<fs::path>> found;
   for (const std::vector<std::string>& group : split_words(split, options.test_split)) {
     for (const std::string& name : group)
-      if (files.contains(name)) return files.at(name);
+      if (files.contains(name)) found.push_back(files.at(name));
   }
-  return {};
+  return found;
 }
 
 class Records final : public Dataset {
@@ -239,22 +241,24 @@ std::string shard_name(const std::string& split, std::int64_t shard, std::int64_
 }
 
 std::vector<fs::path> record_files(const DatasetOptions& options, Split split) {
-  std::vector<fs::path> files = find_record_files(options, split);
-  if (!files.empty()) return files;
+  const std::vector<std::vector<fs::path>> found = find_record_files(options, split);
+  if (!found.empty()) return found.front();
   throw IoError(
       fmt::format("{}: no record files {}-*{}; data.path must name a folder that lockstep pack wrote",
                   options.path, split == Split::train ? "train" : "test-* or val", kRecordSuffix));
 }
 
 std::unique_ptr<Dataset> open_records(const DatasetOptions& options, Split split) {
-  if (options.validation_share > 0) {
-    const std::vector<fs::path> test = find_record_files(options, Split::test);
-    if (!test.empty()) {
-      throw ConfigError(
-          fmt::format("data.validation_share = {}: {} already has test files, such as {}; set "
-                      "data.validation_share=0 to test with them, or move them to another folder",
-                      options.validation_share, options.path, test.front().filename().string()));
-    }
+  const std::vector<std::vector<fs::path>> test = find_record_files(options, Split::test);
+  if (options.validation_share > 0 && !test.empty()) {
+    throw ConfigError(
+        fmt::format("data.validation_share = {}: {} already has test files, such as {}; set "
+                    "data.validation_share=0 to test with them, or move them to another folder",
+                    options.validation_share, options.path, test.front().front().filename().string()));
+  }
+  if (split == Split::test && options.test_split == "auto" && test.size() > 1) {
+    log::info("{}: {} is used for testing, not {} (data.test_split sets this)", options.path,
+              test[0].front().filename().string(), test[1].front().filename().string());
   }
   return std::make_unique<Records>(options, split);
 }

@@ -20,6 +20,7 @@
 #include "kernels/host_augmentation.h"
 #include "tests/data/numbered_dataset.h"
 #include "tests/message_of.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
@@ -275,7 +276,7 @@ TEST(BatchLoader, TrainingBatchesAreNeverShort) {
   std::mt19937 random(7);
   const auto up_to = [&](std::uint32_t most) { return static_cast<std::int64_t>(random() % most + 1); };
   int refused = 0;
-  for (int turn = 0; turn < 300; ++turn) {
+  for (int turn = 0; turn < 300 / kOneOf; ++turn) {
     const NumberedDataset dataset(up_to(200));
     const int ranks = static_cast<int>(up_to(5));
     LoaderOptions options{.batch = up_to(9), .accumulation = up_to(4), .seed = random()};
@@ -297,7 +298,7 @@ TEST(BatchLoader, TrainingBatchesAreNeverShort) {
       }
     }
   }
-  EXPECT_GT(refused, 50);
+  EXPECT_GT(refused, 50 / kOneOf);
 }
 
 TEST(BatchLoader, BatchesDoNotDependOnThreadsAndSlots) {

@@ -171,18 +171,6 @@ TEST(BatchLoaderThreads, WeightsOfLeftOutSamplesGoToTheOtherSamples) {
   }
 }
 
-class OneDamaged final : public NumberedDataset {
- public:
-  OneDamaged(std::int64_t size, std::int64_t damaged) : NumberedDataset(size), damaged_(damaged) {}
-  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    if (index == damaged_) throw DataError("damaged");
-    return NumberedDataset::read(index, image);
-  }
-
- private:
-  std::int64_t damaged_;
-};
-
 // A last batch of 2 samples in 5 places contains one of them three times and the other twice.
 TEST(BatchLoaderThreads, ADamagedSampleOfAShortBatchCountsOnceForAllCopies) {
   for (const int threads : {1, 4}) {

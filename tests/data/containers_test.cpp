@@ -484,6 +484,32 @@ TEST(WebDataset, ErrorsNameTheirPlace) {
   EXPECT_NE(message_of<DataError>([&] { open_webdataset({.path = folder.path()}, Split::train); }), "");
 }
 
+// One sample without a label may be a fault of its file, so other files are used only if the user sets the
+// key.
+TEST(StoredImages, AMissingTestLabelIsAnErrorWithTheKeysThatHelp) {
+  const std::string image = bytes_feature("image", text_of(colours(1)));
+  const std::string record = example(image + number_feature("label", 1));
+  const std::string tar = sample("a", colours(1), "1") + kEnd;
+  struct Case {
+    std::string format, ending, labelled, unlabelled;
+  };
+  for (const Case& each :
+       {Case{"tfrecord", ".tfrecord", record, example(image)},
+        Case{"tfrecord", ".tfrecord", record, example(image + number_feature("label", ~std::uint64_t{0}))},
+        Case{"webdataset", ".tar", tar, member("a.jpg", text_of(colours(1))) + kEnd},
+        Case{"webdataset", ".tar", tar, sample("a", colours(1), "-1") + kEnd}}) {
+    const TemporaryFolder folder;
+    folder.write("train" + each.ending, as_bytes(each.labelled));
+    folder.write("test" + each.ending, as_bytes(each.unlabelled));
+    folder.write("val" + each.ending, as_bytes(each.labelled));
+    DatasetOptions options{.format = each.format, .path = folder.path()};
+    expect_parts(message_of<DataError>([&] { open_dataset(options, Split::test); }),
+                 {"test" + each.ending, "label", "data.test_split", "data.validation_share"});
+    options.test_split = "val";
+    EXPECT_EQ(open_dataset(options, Split::test)->size(), 1);
+  }
+}
+
 TEST(StoredImages, ImagesOfAnySizeAreResized) {
   const TemporaryFolder folder;
   const ImageShape wide{10, 30, 3};

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
 #include "data/formats/idx.h"
 #include "data/formats/image_folder.h"
 #include "tests/data/idx_files.h"
@@ -94,18 +93,9 @@ TEST(Fingerprint, DependsOnTheFirstAndTheLastSampleOfAnyDataset) {
   EXPECT_NE(NumberedDataset(999).fingerprint(), whole);
 }
 
-class FirstSampleDamaged : public NumberedDataset {
- public:
-  using NumberedDataset::NumberedDataset;
-  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    if (index == 0) throw DataError("sample 0 is damaged");
-    return NumberedDataset::read(index, image);
-  }
-};
-
 TEST(Fingerprint, DamagedSamplesCountAsContent) {
-  const std::uint64_t damaged = FirstSampleDamaged(1000).fingerprint();
-  EXPECT_EQ(FirstSampleDamaged(1000).fingerprint(), damaged);
+  const std::uint64_t damaged = OneDamaged(1000, 0).fingerprint();
+  EXPECT_EQ(OneDamaged(1000, 0).fingerprint(), damaged);
   EXPECT_NE(NumberedDataset(1000).fingerprint(), damaged);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // HDF5 files in the form that other programs write, made with the HDF5 library.
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -320,6 +321,85 @@ TEST(Hdf5, TestImagesAndLabelsHaveTheSameWord) {
   }
   expect_parts(message_of<DataError>([&] { open_dataset(options_of(folder), Split::test); }),
                {"data.h5", "X_test", "y_val"});
+}
+
+TEST(Hdf5, TestFilesWithoutLabelsArePassedOver) {
+  const TemporaryFolder folder;
+  using Labels = std::vector<std::int64_t>;
+  const auto write = [&](const char* name, std::uint8_t pixel, const Labels& labels) {
+    const Writer file(folder.path() / name);
+    file.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, pixel));
+    if (!labels.empty()) file.put("labels", {2}, H5T_NATIVE_INT64, labels);
+  };
+  write("train.h5", 9, {1, 0});
+  for (const Labels& unlabelled : {Labels{}, Labels{-1, -1}}) {
+    write("test.h5", 1, unlabelled);
+    expect_parts(message_of<DataError>([&] { open_dataset(options_of(folder), Split::test); }),
+                 {"test.h5", "data.test_split", "data.validation_share"});
+    write("val.h5", 2, {0, 1});
+    testing::internal::CaptureStderr();
+    const auto test = open_dataset(options_of(folder), Split::test);
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(std::ranges::count(lines_naming(log, "data.test_split"), '\n'), 1) << log;
+    expect_parts(lines_naming(log, "warning"), {"test.h5", "val.h5"});
+    Bytes image(15);
+    test->read(0, image);
+    EXPECT_EQ(image, Bytes(15, 2));
+    folder.remove("val.h5");
+  }
+}
+
+TEST(Hdf5, FilesWithOtherEndingsAreNotUsed) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train.h5", "val.h5"}) {
+    const Writer file(folder.path() / name);
+    file.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, 9));
+    file.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{1, 0});
+  }
+  for (const char* name : {"test.html", "train.html", "train_and_test.html"}) folder.write(name, {1});
+  for (const Split split : {Split::train, Split::test})
+    EXPECT_EQ(open_dataset(options_of(folder), split)->size(), 2);
+}
+
+// The word of the test split may be that of a fold, with a number.
+TEST(Hdf5, TheWordOfTheTestSplitMayHaveDigits) {
+  for (const bool in_groups : {false, true}) {
+    const TemporaryFolder folder;
+    {
+      const Writer file(folder.path() / "data.h5");
+      for (const std::string split : {"train", "fold1", "fold2", "fold21", "fold3"}) {
+        const std::uint8_t pixel = split == "fold2" ? 2 : 1;
+        file.put((in_groups ? split + "/pictures" : "X_" + split).c_str(), {2, 3, 5}, H5T_NATIVE_UINT8,
+                 Bytes(30, pixel));
+        file.put((in_groups ? split + "/kinds" : "y_" + split).c_str(), {2}, H5T_NATIVE_INT64,
+                 std::vector<std::int64_t>{1, 0});
+      }
+    }
+    DatasetOptions options = options_of(folder);
+    options.test_split = "fold2";
+    if (in_groups) options.hdf5 = {.images = "{split}/pictures", .labels = "{split}/kinds"};
+    Bytes image(15);
+    open_dataset(options, Split::test)->read(0, image);
+    EXPECT_EQ(image, Bytes(15, 2));
+  }
+}
+
+TEST(Hdf5, MissingShardsAndSkippedCopiesAreNamedOnce) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train-00000-of-00004.h5", "test-00000-of-00003.h5"}) {
+    const Writer file(folder.path() / name);
+    file.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, 9));
+    file.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{1, 0});
+  }
+  folder.write("train-00000-of-00004.h5.bak", {1});
+  testing::internal::CaptureStderr();
+  for (const Split split : {Split::train, Split::test}) open_dataset(options_of(folder), split);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string warnings = lines_naming(log, "warning");
+  EXPECT_EQ(std::ranges::count(warnings, '\n'), 2) << log;
+  expect_parts(lines_naming(warnings, "train-"), {" 1 ", " 4 "});
+  expect_parts(lines_naming(warnings, "test-"), {" 1 ", " 3 "});
+  EXPECT_EQ(std::ranges::count(lines_naming(log, "train-00000-of-00004.h5.bak"), '\n'), 1) << log;
 }
 
 TEST(Hdf5, NamesMayBeSetForBothSplits) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 #include <span>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -56,6 +57,34 @@ Bytes noise(const ImageShape& shape, std::uint32_t seed) {
   Bytes pixels(static_cast<std::size_t>(shape.bytes()));
   for (std::uint8_t& pixel : pixels) pixel = static_cast<std::uint8_t>(random());
   return pixels;
+}
+
+Bytes exif(int orientation, bool little_endian) {
+  Bytes tiff(2, static_cast<std::uint8_t>(little_endian ? 'I' : 'M'));
+  const auto number = [&](int value, int bytes) {
+    for (int i = 0; i < bytes; ++i)
+      tiff.push_back(static_cast<std::uint8_t>(value >> 8 * (little_endian ? i : bytes - 1 - i)));
+  };
+  number(42, 2);
+  number(8, 4);
+  number(2, 2);
+  for (const auto& [tag, value] : {std::pair(0x0100, 640), std::pair(0x0112, orientation)}) {
+    number(tag, 2);
+    number(3, 2);
+    number(1, 4);
+    number(value, 2);
+    number(0, 2);
+  }
+  number(0, 4);
+  return tiff;
+}
+Bytes with_exif(Bytes jpeg, int orientation, bool little_endian) {
+  const Bytes tiff = exif(orientation, little_endian);
+  const auto length = static_cast<std::uint8_t>(8 + tiff.size());
+  Bytes segment = {0xff, 0xe1, 0, length, 'E', 'x', 'i', 'f', 0, 0};
+  segment.insert(segment.end(), tiff.begin(), tiff.end());
+  jpeg.insert(jpeg.begin() + 2, segment.begin(), segment.end());
+  return jpeg;
 }
 
 Bytes read(const Dataset& dataset, std::int64_t index) {

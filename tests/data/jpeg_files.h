@@ -36,6 +36,10 @@ Bytes flat_jpeg(const Bytes& colour);
 // Replaces the height and width in the header (start of frame).
 Bytes with_claimed_size(Bytes jpeg, std::uint16_t height, std::uint16_t width);
 Bytes noise(const ImageShape& shape, std::uint32_t seed);
+// EXIF data: a TIFF header with one directory, whose second entry is the orientation.
+Bytes exif(int orientation, bool little_endian);
+// Inserts EXIF data after the start of the file.
+Bytes with_exif(Bytes jpeg, int orientation, bool little_endian = true);
 
 // Reads the image into memory of exactly its size, and checks that the read leaves the bytes around it
 // unchanged. This also catches writes of code without sanitizers.

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "data/batch_loader.h"
 
 namespace lockstep {
@@ -29,6 +30,19 @@ class NumberedDataset : public Dataset {
 
  private:
   std::int64_t size_;
+};
+
+// One sample cannot be decoded.
+class OneDamaged final : public NumberedDataset {
+ public:
+  OneDamaged(std::int64_t size, std::int64_t damaged) : NumberedDataset(size), damaged_(damaged) {}
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    if (index == damaged_) throw DataError("damaged");
+    return NumberedDataset::read(index, image);
+  }
+
+ private:
+  std::int64_t damaged_;
 };
 
 // The sample indices of a batch, -1 for padding. Checks that images, labels and weights match.

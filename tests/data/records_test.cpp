@@ -110,6 +110,25 @@ TEST(Records, SplitsShareAFolder) {
             "val-00000-of-00001.lsr");
 }
 
+TEST(Records, AChoiceBetweenTestSplitsIsLogged) {
+  const TemporaryFolder folder;
+  const NoiseDataset train(5), val(3), test(2);
+  pack({{.name = "train", .dataset = &train},
+        {.name = "val", .dataset = &val},
+        {.name = "test", .dataset = &test}},
+       folder.path() / "r", {});
+  for (const std::string word : {"auto", "val"}) {
+    testing::internal::CaptureStderr();
+    const DatasetOptions options{.path = folder.path() / "r", .test_split = word};
+    EXPECT_EQ(open_records(options, Split::test)->size(), word == "auto" ? 2 : 3);
+    open_records(options, Split::train);
+    const std::string log = testing::internal::GetCapturedStderr();
+    const std::string named =
+        lines_naming(log, "test-00000-of-00001.lsr", "val-00000-of-00001.lsr", "data.test_split");
+    EXPECT_EQ(std::ranges::count(named, '\n'), word == "auto" ? 1 : 0) << log;
+  }
+}
+
 TEST(Records, ValidationShareIsRefusedIfThereAreTestFiles) {
   const TemporaryFolder folder;
   const NoiseDataset train(20), test(3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training table with any options.
+// A training table, plain or gzip, with any options.
 #include "core/error.h"
 #include "data/formats/csv.h"
 #include "tests/fuzz/fuzz.h"
@@ -12,6 +12,7 @@ void try_input(std::string_view input) {
   Parts parts(input);
   const int kinds = parts.byte();
   const std::string_view bytes = parts.rest();
+  std::filesystem::remove_all(folder() / "csv");
   put(std::filesystem::path("csv") / "train.csv", bytes);
 
   DatasetOptions options{.format = "csv", .path = (folder() / "csv").string()};
@@ -26,8 +27,14 @@ void try_input(std::string_view input) {
 }
 
 std::vector<std::string> seeds() {
+  // The first table in gzip.
+  const std::string packed(
+      "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x33\xd4\x31\xd2\x31\xe0"
+      "\x32\xd6\x31\xd1\x31\xe4\x02\x00\x4d\x07\xe8\xbf\x0c\x00\x00\x00",
+      32);
   const std::string named = "id,length,species\n1,2.5,cat\n2,-3e4,\"a \"\"dog\"\"\"\n";
   return {std::string("\0", 1) + "1,2,0\n3,4,1\n",
+          std::string("\0", 1) + packed,
           "\4" + named,
           "\x0c" + named,
           "\x13" + named,

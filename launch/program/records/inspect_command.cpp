@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/files/atomic_file.h"
+#include "core/log.h"
 #include "core/system/printable.h"
 #include "core/system/terminal.h"
 #include "core/text/text.h"
@@ -78,6 +79,7 @@ Found find(const std::string& folder, Split split) {
   if (found.own_sizes()) {
     found.dataset = resized(std::move(found.dataset), {.size = kSheetSide});
   } else if (found.dataset->coding() == ImageCoding::file) {
+    const log::Quiet quiet;  // the first opening logged about the same files
     options.images.exif_orientation = ExifOrientation::ignore;
     found.dataset =
         std::make_unique<InEitherOrientation>(std::move(found.dataset), open_records(options, split));

@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include "core/error.h"
 #include "tests/message_of.h"
@@ -19,6 +20,12 @@ class CsvTables : public testing::Test {
  protected:
   void write(const std::string& name, std::string_view text) const {
     folder_.write(name, Bytes(text.begin(), text.end()));
+  }
+  void write_gzip(const std::string& name, const std::string& text) const {
+    const gzFile file = gzopen(path(name).c_str(), "wb");
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), std::ssize(text));
+    EXPECT_EQ(gzclose(file), Z_OK);
   }
   std::string path(const std::string& name = ".") const { return (folder_.path() / name).string(); }
 
@@ -176,6 +183,40 @@ TEST_F(CsvTables, CopiesAndSideFilesAreSkippedAndNamed) {
   EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{4}, 1}}));
   const std::string named = lines_naming(testing::internal::GetCapturedStderr(), skipped);
   EXPECT_EQ(std::ranges::count(named, '\n'), 1) << named;
+}
+
+TEST_F(CsvTables, GzipFilesAreUnpacked) {
+  write_gzip("train.csv.gz", "a,label\n1,0\n2,1\n");
+  write_gzip("test.csv.gz", "a,label\n3,1\n");
+  const std::vector<Row> trained = {{{1}, 0}, {{2}, 1}};
+  for (int time = 0; time < 2; ++time) {  // the second time the unpacked files exist
+    EXPECT_EQ(rows(*open()), trained);
+    EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{3}, 1}}));
+  }
+  options_.path = path("train.csv.gz");
+  EXPECT_EQ(rows(*open()), trained);
+}
+
+TEST_F(CsvTables, FilesOfOtherCompressionsAreNamed) {
+  for (const char* packed :
+       {"PK\x03\x04,1\n,0\n", "\xfd\x37zXZ,1\n,0\n", "\x28\xb5\x2f\xfd,1\n,0\n", "BZh91AY&SY,1\n,0\n"}) {
+    write("train.csv.packed", packed);
+    expect_parts(error<DataError>(), {"/train.csv.packed", "compressed"});
+  }
+}
+
+// The files of folds: those with longer numbers are other folds.
+TEST_F(CsvTables, TheWordOfTheTestSplitMayHaveDigits) {
+  write("train.csv", "a,label\n1,0\n2,1\n");
+  write("Fold2-a.csv", "a,label\n3,1\n");
+  write("fold21.csv", "a,label\n4,1\n");
+  write("fold3.csv", "a,label\n5,1\n");
+  options_.test_split = "fold2";
+  EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{3}, 1}}));
+  write("train-fold2.csv", "a,label\n6,0\n");
+  expect_parts(error<DataError>(), {"/train-fold2.csv"});
+  options_.test_split = "train";  // to test with the training rows
+  EXPECT_EQ(open(Split::test)->size(), 3);
 }
 
 // Among numbers such a label is missing; among names it is a class.
@@ -365,10 +406,15 @@ TEST_F(CsvTables, AColumnOfRowNumbersIsReported) {
 TEST_F(CsvTables, UnlabelledTestRowsAreReplacedByValidationRows) {
   write("train.csv", "a,label\n1,0\n2,1\n");
   write("test.csv", "a\n3\n");
-  expect_parts(error<DataError>(Split::test),
+  options_.path = path();
+  expect_parts(message_of<DataError>([&] { open_dataset(options_, Split::test); }),
                {"test.csv", "\"label\"", "data.test_split", "data.validation_share"});
   write("val.csv", "a,label\n4,1\n");
+  testing::internal::CaptureStderr();
   EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{4}, 1}}));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(lines_naming(log, "data.test_split"), '\n'), 1) << log;
+  expect_parts(lines_naming(log, "warning"), {"test.csv", "val.csv"});
   options_.test_split = "test";
   EXPECT_NE(error<DataError>(Split::test), "");
 }

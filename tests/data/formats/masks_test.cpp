@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/formats/masks.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -68,6 +69,34 @@ TEST_F(MaskFolder, PairsImagesWithMasksOfTheSameName) {
   expected[5] = kIgnoredPixel;
   EXPECT_EQ(mask, expected);
   EXPECT_NE(train->fingerprint(), test->fingerprint());
+}
+
+TEST_F(MaskFolder, AChoiceBetweenTestSplitsIsLogged) {
+  add("test", 5);
+  add("test", 6);
+  for (const std::string word : {"auto", "val"}) {
+    DatasetOptions chosen = options();
+    chosen.test_split = word;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(open_dataset(chosen, Split::test)->size(), word == "auto" ? 2 : 1);
+    open_dataset(chosen, Split::train);
+    const std::string log = testing::internal::GetCapturedStderr();
+    const std::string named = lines_naming(log, "test/", "val/", "data.test_split");
+    EXPECT_EQ(std::ranges::count(named, '\n'), word == "auto" ? 1 : 0) << log;
+  }
+}
+
+TEST_F(MaskFolder, ATestFolderWithoutMasksIsPassedOver) {
+  for (const int image : {5, 6}) add("test", image);
+  std::filesystem::remove_all(folder_.path() / "test/masks");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open_dataset(options(), Split::test)->size(), 1);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(lines_naming(log, "data.test_split"), '\n'), 1) << log;
+  expect_parts(lines_naming(log, "warning"), {"test/", "val/"});
+  std::filesystem::remove_all(folder_.path() / "val");
+  expect_parts(message_of<DataError>([&] { open_dataset(options(), Split::test); }),
+               {"2 of 2 images have no mask", "data.test_split", "data.validation_share"});
 }
 
 TEST_F(MaskFolder, GrayMasksGiveTheirValues) {

@@ -16,44 +16,6 @@
 namespace lockstep {
 namespace {
 
-void append(Bytes& to, std::string_view text) { to.insert(to.end(), text.begin(), text.end()); }
-
-// A TIFF header with one directory; the orientation is its second entry.
-Bytes exif(int orientation, bool little) {
-  Bytes tiff;
-  const auto number = [&](std::uint32_t value, int bytes) {
-    for (int i = 0; i < bytes; ++i)
-      tiff.push_back(static_cast<std::uint8_t>(value >> 8 * (little ? i : bytes - 1 - i)));
-  };
-  append(tiff, little ? "II" : "MM");
-  number(42, 2);
-  number(8, 4);
-  number(2, 2);
-  for (const auto& [tag, value] : {std::pair(0x0100, 640), std::pair(0x0112, orientation)}) {
-    number(static_cast<std::uint32_t>(tag), 2);
-    number(3, 2);
-    number(1, 4);
-    number(static_cast<std::uint32_t>(value), 2);
-    number(0, 2);
-  }
-  number(0, 4);
-  return tiff;
-}
-
-Bytes with_exif(const Bytes& jpeg, int orientation, bool little = true) {
-  Bytes content;
-  append(content, std::string_view("Exif\0\0", 6));
-  const Bytes tiff = exif(orientation, little);
-  content.insert(content.end(), tiff.begin(), tiff.end());
-  Bytes marked(jpeg.begin(), jpeg.begin() + 2);
-  const std::size_t length = content.size() + 2;
-  marked.insert(marked.end(),
-                {0xff, 0xe1, static_cast<std::uint8_t>(length >> 8), static_cast<std::uint8_t>(length)});
-  marked.insert(marked.end(), content.begin(), content.end());
-  marked.insert(marked.end(), jpeg.begin() + 2, jpeg.end());
-  return marked;
-}
-
 // The stored image is "ab/cd/ef". The expected images follow the figure of the Exif standard.
 TEST(Orientation, RotatesAndMirrorsAsInTheExifStandard) {
   const Bytes stored = {'a', 'b', 'c', 'd', 'e', 'f'};
@@ -149,7 +111,7 @@ TEST(Orientation, IsReadFromTheExifChunkOfPngFiles) {
     for (int shift = 24; shift >= 0; shift -= 8) chunk.push_back(static_cast<std::uint8_t>(value >> shift));
   };
   word(tiff.size());
-  append(chunk, "eXIf");
+  chunk.insert(chunk.end(), {'e', 'X', 'I', 'f'});
   chunk.insert(chunk.end(), tiff.begin(), tiff.end());
   word(crc32(0, chunk.data() + 4, static_cast<unsigned>(chunk.size() - 4)));
   constexpr std::ptrdiff_t kBehindHeader = 8 + 25;

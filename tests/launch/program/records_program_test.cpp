@@ -205,24 +205,12 @@ TEST_F(Records, PhotosOfAnySizeTrainToTheBitsOfTheFolder) {
   EXPECT_EQ(json["test"]["samples"], 12);
 }
 
-// Inserts EXIF data, which say that the image is shown turned by 90 degrees.
-Bytes turned_by_exif(const Bytes& jpeg) {
-  constexpr std::string_view kExif(
-      "\xff\xe1\0\x22"
-      "Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0",
-      36);
-  Bytes marked(jpeg.begin(), jpeg.begin() + 2);
-  marked.insert(marked.end(), kExif.begin(), kExif.end());
-  marked.insert(marked.end(), jpeg.begin() + 2, jpeg.end());
-  return marked;
-}
-
 TEST_F(Records, PhotosPackedWithoutTheirOrientationAreValid) {
   const ImageShape stored{.height = 20, .width = 30, .channels = 3};
   for (int i = 0; i < 8; ++i) {
     const Bytes photo = encode(stored, noise(stored, static_cast<std::uint32_t>(i)));
     folder_.write(fmt::format("photos/{}/{}/{}.jpg", i < 4 ? "train" : "test", i % 2 == 0 ? "cat" : "dog", i),
-                  i % 4 < 2 ? turned_by_exif(photo) : photo);
+                  i % 4 < 2 ? with_exif(photo, 6) : photo);
   }
   const std::string photos = " --as files --set data.path=" + path("photos");
   EXPECT_EQ(pack("turned", photos).exit_code, exit_code::data) << "EXIF gives two sizes";
