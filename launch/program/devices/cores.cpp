@@ -151,7 +151,9 @@ ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicato
         "cores",
         counted(threads[0], "thread"), node.quota, CPU_COUNT(&node.cores));
   }
-  return {.threads = threads[static_cast<std::size_t>(host.rank())],
+  const auto rank = static_cast<std::size_t>(host.rank());
+  return {.threads = threads[rank],
+          .cores = divide_cores(ranks, 0)[rank],
           .node_cores = std::max(1, static_cast<int>(node.time() + kRounding))};
 }
 

@@ -58,10 +58,11 @@ void check_channels(const Config& config, const Dataset& dataset) {
 }  // namespace
 
 TrainingData::TrainingData(const Config& config, const std::vector<DatasetFormat>& formats,
-                           const World& world, Device device, int threads, const Datasets& opened)
+                           const World& world, Device device, const ThreadChoice& choice,
+                           const Datasets& opened)
     : options(loader_options(config, device)), sets(opened) {
-  options.most_threads = std::max(threads, 1);
-  if (sets.train == nullptr) open(config, formats, world, threads);
+  options.most_threads = choice.cores;
+  if (sets.train == nullptr) open(config, formats, world, choice.threads);
   if (!config.augments_on_host()) return;
   const ImageShape image = sets.train->image_shape();
   Augmentation augmentation = config.network.augmentation;

@@ -9,6 +9,7 @@
 #include "data/batch_loader.h"
 #include "data/dataset.h"
 #include "launch/program/config/config.h"
+#include "launch/program/devices/cores.h"
 #include "launch/program/setup/preloading.h"
 
 namespace lockstep {
@@ -16,10 +17,10 @@ namespace lockstep {
 struct TrainingData {
   // opened: sets that another training with the same [data] keys opened and verified; null: opens them.
   // Throws what opening and verifying a dataset throw, DataError if the test set's images or classes do not
-  // match, and ConfigError if the normalisation has another number of channels. threads: for verifying.
-  // formats is used only here.
+  // match, and ConfigError if the normalisation has another number of channels. choice: its threads verify;
+  // a loader has up to `cores` threads. formats is used only here.
   TrainingData(const Config& config, const std::vector<DatasetFormat>& formats, const World& world,
-               Device device, int threads, const Datasets& opened = {});
+               Device device, const ThreadChoice& choice, const Datasets& opened = {});
 
   // Throws what a BatchLoader's constructor throws.
   void make_loaders(const World& world);

@@ -35,7 +35,7 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
   threads_ = planned_threads_ = threads.threads;
   node_cores_ = threads.node_cores;
   run_agreed(host, [&] {
-    data_.emplace(config_, registry_.formats, world, choice.device, threads_, options.datasets);
+    data_.emplace(config_, registry_.formats, world, choice.device, threads, options.datasets);
   });
   if (options.datasets.train == nullptr) prepare_data(world, choice, options.reads_images);
   run_agreed(host, [&] { data_->make_loaders(world); });

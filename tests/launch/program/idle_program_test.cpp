@@ -22,7 +22,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::vector<std::string> kTold = {"run.log_every=5", "run.busy_lines=2", "run.event_pause_seconds=0"};
+const std::vector<std::string> kTold = {"run.log_every=5", "run.busy_lines=2", "run.event_pause_seconds=0",
+                                        "run.measure_peak=true"};
 
 // In the text of an event: the range of its steps.
 const std::regex kStepRange("steps [0-9]+ ?(to|-|and) ?[0-9]+");
@@ -88,26 +89,52 @@ TEST(IdleProgram, RanksThatShareACoreAreAllocation) {
                           : std::vector<std::string>{"4 threads", "4 ranks", "1 rank"});
 }
 
-// Large images for a small network. The rank and its loader share a core: with two, some schedulers still
-// keep both on one, and the cause is "allocation".
-TEST(IdleProgram, SlowImageDecodingIsData) {
-  NEEDS_QUIET_CORES();
-  const TemporaryFolder folder;
+// Large images for a small network: decoding takes most of the time.
+std::string training_on_large_images(const TemporaryFolder& folder,
+                                     const std::vector<std::string>& settings) {
   constexpr ImageShape kLarge{.height = 600, .width = 600, .channels = 3};
   for (int i = 0; i < 24; ++i)
     folder.write(fmt::format("{}/class{}/{}.jpg", i < 20 ? "train" : "test", i % 2, i),
                  encode(kLarge, noise(kLarge, static_cast<std::uint32_t>(i))));
   std::string command = program("lockstep") + " train cifar10_resnet18 --set world.device=cpu";
-  for (const std::string& setting :
-       with({"data.path=" + folder.path().string(), "run.dir=" + (folder.path() / "run").string(),
-             "data.resize=32", "data.loader=stream", "data.loader_threads=1", "model.name=mlp",
-             "model.mlp.width=4", "train.precision=fp32", "train.batch=4", "train.threads=1",
-             "train.epochs=20", "optimizer.learning_rate=0.0001", "run.busy_below=1"}))
-    command += " --set '" + setting + "'";
-  const Json event =
-      event_of(run_shell("taskset -c 0 " + command + " 2>&1"), folder.path() / "run", "data", 1);
+  std::vector<std::string> all = {"data.path=" + folder.path().string(),
+                                  "run.dir=" + (folder.path() / "run").string(),
+                                  "data.resize=32",
+                                  "data.loader=stream",
+                                  "model.name=mlp",
+                                  "model.mlp.width=4",
+                                  "train.precision=fp32",
+                                  "train.batch=4",
+                                  "train.threads=1",
+                                  "train.epochs=20",
+                                  "optimizer.learning_rate=0.0001"};
+  all.insert(all.end(), settings.begin(), settings.end());
+  for (const std::string& setting : all) command += " --set '" + setting + "'";
+  return command + " 2>&1";
+}
+
+// The rank and its loader share a core: with two, some schedulers still keep both on one, and the cause is
+// "allocation".
+TEST(IdleProgram, SlowImageDecodingIsData) {
+  NEEDS_QUIET_CORES();
+  const TemporaryFolder folder;
+  const std::string command =
+      training_on_large_images(folder, with({"data.loader_threads=1", "run.busy_below=1"}));
+  const Json event = event_of(run_shell("taskset -c 0 " + command), folder.path() / "run", "data", 1);
   EXPECT_EQ(event["key"], "data.loader");
   EXPECT_EQ(event["value"], "preload");
+}
+
+// train.threads limits the compute threads only.
+TEST(IdleProgram, LoaderThreadsMayOutnumberComputeThreads) {
+  const std::string info = run_shell(program("lockstep") + " info").output;
+  std::smatch usable;
+  ASSERT_TRUE(std::regex_search(info, usable, std::regex("([0-9]+) (cores;|for this process)"))) << info;
+  if (std::stoi(usable[1]) < 2) GTEST_SKIP() << "needs two cores";
+  const TemporaryFolder folder;
+  const ProgramResult result = run_shell(training_on_large_images(folder, {"data.loader_threads=0"}));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_NE(lines_naming(result.output, "data.loader_threads = 0", "threads"), "") << result.output;
 }
 
 // Samples are computed, which no disk makes faster. The rank and its loader share a core.

@@ -113,7 +113,7 @@ GpuReport plan_gpus(const std::vector<const GpuFigures*>& gpus, const Config& gi
   make_reproducible(config, gpu, world.size());
   require_features_on(config, gpu);
   config.verify.extent = Verify::nothing;  // only the number and the size of the samples matter
-  TrainingData data(config, registry.formats, world, cpu, 1);
+  TrainingData data(config, registry.formats, world, cpu, {});
   data.make_loaders(world);
   NetworkPlanning planning(config, find_network(registry.networks, config.model.name), *data.sets.train, cpu,
                            world.size());
