@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Flatten as a layer of a Network: [N, C, H, W] as [N, C * H * W]. A plain input is not copied.
+// Layers of a Network whose output is a matrix of their input's elements: flatten, [N, C, H, W] as
+// [N, C * H * W], and the pixels of an image as rows, [N * H * W, C]. An input that already is in this order
+// is not copied.
 #pragma once
 
 #include <memory>
@@ -10,5 +12,6 @@
 namespace lockstep {
 
 std::unique_ptr<PlannedLayer> plan_flatten(Backend& backend, const Layout& input);
+std::unique_ptr<PlannedLayer> plan_pixels(Backend& backend, const Layout& input);
 
 }  // namespace lockstep

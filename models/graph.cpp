@@ -61,6 +61,10 @@ std::string_view kind_of(const Operation& operation) {
   return std::visit(Kind{}, operation);
 }
 
+std::string shown_name(const Layer& layer) {
+  return layer.name.empty() ? std::string(kind_of(layer.operation)) : layer.name;
+}
+
 bool has_parameters(const Operation& operation) {
   return std::holds_alternative<ConvolutionOptions>(operation) ||
          std::holds_alternative<LinearOptions>(operation) ||
@@ -125,13 +129,12 @@ Value Graph::append(Layer layer, const Shape& shape) {
                                          [&](const Layer& other) { return other.name == layer.name; });
   require(!taken, layer.name, "another layer has the same name");
   for (const Value input : layer.inputs) {
-    require(!hidden(input), layer.name.empty() ? std::string(kind_of(layer.operation)) : layer.name,
+    require(!hidden(input), shown_name(layer),
             fmt::format("its input {} was computed inside a block that has ended; only the block's last "
                         "value may be used",
                         to_string(checked(input))));
   }
-  require_possible(shape.dims(), layer.name.empty() ? std::string(kind_of(layer.operation)) : layer.name,
-                   "its results");
+  require_possible(shape.dims(), shown_name(layer), "its results");
   layer.output = {static_cast<int>(shapes_.size())};
   shapes_.push_back(shape);
   wants_gradient_.push_back(trains(layer));
@@ -165,7 +168,7 @@ Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::
   require(in[2] + 2 * options.padding >= reach && in[3] + 2 * options.padding >= reach, name,
           fmt::format("kernel {} with dilation {} and padding {} does not fit {}", options.kernel,
                       options.dilation, options.padding, to_string(in)));
-  return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place},
+  return append({.name = name, .operation = options, .inputs = {x}, .place = place},
                 {in[0], options.channels, shape.out_height(), shape.out_width()});
 }
 
@@ -174,7 +177,7 @@ Value Graph::linear(Value x, const LinearOptions& options, const std::string& na
   require(options.features > 0, name,
           fmt::format("the number of features is {}, must be at least 1", options.features));
   require_possible(std::array{options.features, in.elements() / in[0]}, name, "its weights");
-  return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place},
+  return append({.name = name, .operation = options, .inputs = {x}, .place = place},
                 {in[0], options.features});
 }
 
@@ -183,7 +186,7 @@ Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::str
   const Shape in = checked(x);
   require(!options.residual, name, "options.residual is set, but no residual is given");
   require_fused(options.activation, name);
-  return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place}, in);
+  return append({.name = name, .operation = options, .inputs = {x}, .place = place}, in);
 }
 
 Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const std::string& name,
@@ -194,14 +197,13 @@ Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const
                       to_string(checked(residual))));
   require_fused(options.activation, name);
   options.residual = true;
-  return append({.name = name, .operation = options, .inputs = {x, residual}, .output = {}, .place = place},
-                in);
+  return append({.name = name, .operation = options, .inputs = {x, residual}, .place = place}, in);
 }
 
 Value Graph::layer_norm(Value x, const LayerNormOptions& options, const std::string& name,
                         SourcePlace place) {
   const Shape in = checked(x);
-  return append({.name = name, .operation = options, .inputs = {x}, .output = {}, .place = place}, in);
+  return append({.name = name, .operation = options, .inputs = {x}, .place = place}, in);
 }
 
 Value Graph::pooling(Value x, const PoolingOptions& options, SourcePlace place) {
@@ -214,15 +216,13 @@ Value Graph::pooling(Value x, const PoolingOptions& options, SourcePlace place) 
   require(fits, "pooling",
           fmt::format("window {} with stride {} and padding {} does not fit {}", options.kernel,
                       options.stride, options.padding, to_string(in)));
-  return append({.name = "", .operation = options, .inputs = {x}, .output = {}, .place = place},
+  return append({.operation = options, .inputs = {x}, .place = place},
                 {in[0], in[1], options.out_size(in[2]), options.out_size(in[3])});
 }
 
 Value Graph::activation(Value x, Activation activation, SourcePlace place) {
   const Shape in = checked(x);
-  return append(
-      {.name = "", .operation = ActivationOptions{activation}, .inputs = {x}, .output = {}, .place = place},
-      in);
+  return append({.operation = ActivationOptions{activation}, .inputs = {x}, .place = place}, in);
 }
 
 Value Graph::add(Value a, Value b, SourcePlace place) {
@@ -230,17 +230,17 @@ Value Graph::add(Value a, Value b, SourcePlace place) {
   require(in == checked(b), "add",
           fmt::format("the inputs have the shapes {} and {}, which must be equal", to_string(in),
                       to_string(checked(b))));
-  return append({.name = "", .operation = AddOptions{}, .inputs = {a, b}, .output = {}, .place = place}, in);
+  return append({.operation = AddOptions{}, .inputs = {a, b}, .place = place}, in);
 }
 
 Value Graph::softmax(Value x, SourcePlace place) {
   const Shape in = checked(x);
-  return append({.name = "", .operation = SoftmaxOptions{}, .inputs = {x}, .output = {}, .place = place}, in);
+  return append({.operation = SoftmaxOptions{}, .inputs = {x}, .place = place}, in);
 }
 
 Value Graph::flatten(Value x, SourcePlace place) {
   const Shape in = checked(x);
-  return append({.name = "", .operation = FlattenOptions{}, .inputs = {x}, .output = {}, .place = place},
+  return append({.operation = FlattenOptions{}, .inputs = {x}, .place = place},
                 {in[0], in.elements() / in[0]});
 }
 
@@ -250,9 +250,8 @@ Value Graph::upsample(Value x, std::int64_t factor, SourcePlace place) {
   require(factor > 0, "upsample", fmt::format("the factor is {}, must be at least 1", factor));
   require(factor <= kMostElements / std::max(in[2], in[3]), "upsample",
           fmt::format("{} times {} is too large", factor, to_string(in)));
-  return append(
-      {.name = "", .operation = UpsamplingOptions{factor}, .inputs = {x}, .output = {}, .place = place},
-      {in[0], in[1], in[2] * factor, in[3] * factor});
+  return append({.operation = UpsamplingOptions{factor}, .inputs = {x}, .place = place},
+                {in[0], in[1], in[2] * factor, in[3] * factor});
 }
 
 Value Graph::concatenate(Value a, Value b, SourcePlace place) {
@@ -262,9 +261,8 @@ Value Graph::concatenate(Value a, Value b, SourcePlace place) {
   require(in[2] == other[2] && in[3] == other[3], "concatenate",
           fmt::format("the inputs have the shapes {} and {}, whose heights and widths must be equal",
                       to_string(in), to_string(other)));
-  return append(
-      {.name = "", .operation = ConcatenateOptions{}, .inputs = {a, b}, .output = {}, .place = place},
-      {in[0], in[1] + other[1], in[2], in[3]});
+  return append({.operation = ConcatenateOptions{}, .inputs = {a, b}, .place = place},
+                {in[0], in[1] + other[1], in[2], in[3]});
 }
 
 Value Graph::dropout(Value x, double probability, const std::string& name, SourcePlace place) {
@@ -273,11 +271,7 @@ Value Graph::dropout(Value x, double probability, const std::string& name, Sourc
   require(probability >= 0 && static_cast<float>(probability) < 1, name,
           fmt::format("dropout probability {}, expected at least 0 and, as fp32, below 1", probability));
   if (probability == 0) return x;
-  return append({.name = name,
-                 .operation = DropoutOptions{probability, name},
-                 .inputs = {x},
-                 .output = {},
-                 .place = place},
+  return append({.name = name, .operation = DropoutOptions{probability, name}, .inputs = {x}, .place = place},
                 in);
 }
 
@@ -307,9 +301,8 @@ Value Graph::checked_mask_logits(Value logits) {
                                layers_[static_cast<std::size_t>(logits.id) - 1].operation),
           "classify", "the logits of masks must be the output of a convolution");
   const Layer& head = layers_[static_cast<std::size_t>(logits.id) - 1];
-  return append(
-      {.name = "", .operation = PixelsOptions{}, .inputs = {logits}, .output = {}, .place = head.place},
-      {rows(), input_.classes});
+  return append({.operation = PixelsOptions{}, .inputs = {logits}, .place = head.place},
+                {rows(), input_.classes});
 }
 
 const Layer& Graph::head() const {

@@ -95,13 +95,16 @@ using Operation = std::variant<ConvolutionOptions, LinearOptions, BatchNormOptio
 std::string_view kind_of(const Operation& operation);
 
 struct Layer {
-  std::string name;  // prefix of its parameters' names; of dropout, its key; else empty
+  std::string name = {};  // prefix of its parameters' names; of dropout, its key; else empty
   Operation operation;
   std::vector<Value> inputs;
-  Value output;
+  Value output = {};
   SourcePlace place = {};  // source line that appended it
   bool frozen = false;     // see Graph::freeze
 };
+
+// Its name, or its kind if it has none: for messages.
+std::string shown_name(const Layer& layer);
 
 bool has_parameters(const Operation& operation);
 

@@ -15,7 +15,7 @@ void require_use(const Layer& layer, int uses) {
   throw ConfigError(
       fmt::format("layer {}: nothing uses its result; remove the layer, or pass its result to another layer "
                   "or classify()",
-                  layer.name.empty() ? std::string(kind_of(layer.operation)) : layer.name));
+                  shown_name(layer)));
 }
 
 // Converts the graph into nodes; every value gets exactly one consumer.

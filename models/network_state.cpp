@@ -129,6 +129,14 @@ void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std
   stream.copy(plain.data(), staging.data(), plain.size_bytes());
 }
 
+void restore_network(Network& network, const StateCopy& saved) {
+  StateWriter writer(network.device(), saved);
+  network.visit_state(writer);
+  for (const std::string& name : writer.unused(StateScope::replicated))
+    if (name.ends_with(".weight") || name.ends_with(".bias"))
+      throw DataError(fmt::format("the saved state has \"{}\", which this network does not have", name));
+}
+
 StateSnapshot::StateSnapshot(Network& network) {
   StateReader reader(network.device());
   network.visit_state(reader);

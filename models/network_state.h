@@ -28,6 +28,10 @@ void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, st
 void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain,
                 const Buffer& staging);
 
+// Restores the network's state. Throws DataError as StateWriter does, and for a replicated parameter in
+// `saved` that the network does not have; a tensor of another owner has another suffix ("fc.weight.ema").
+void restore_network(Network& network, const StateCopy& saved);
+
 // The replicated part of a network's state, in visiting order, for use outside this job.
 class StateSnapshot {
  public:

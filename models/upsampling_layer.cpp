@@ -77,33 +77,6 @@ class ConcatenationLayer final : public PlannedLayer {
   ReorderedInput a_, b_;
 };
 
-class PixelsLayer final : public PlannedLayer {
- public:
-  PixelsLayer(Backend& backend, const Layout& input) {
-    const Shape& in = input.shape();
-    const Layout rows = backend.pixel_rows(in, input.dtype());
-    output_ = Layout({in[0] * in[2] * in[3], in[1]}, input.dtype());
-    if (input == rows) return;
-    to_rows_ = backend.reorder(input, rows);
-    from_rows_ = backend.reorder(rows, input);
-  }
-
-  Sharing output_sharing() const override { return to_rows_ ? Sharing::none : Sharing::same; }
-  Sharing gradient_sharing(int) const override { return from_rows_ ? Sharing::none : Sharing::same; }
-
-  void forward(const Pass& pass, const LayerMemory& memory) override {
-    if (to_rows_) to_rows_->run(pass.stream, memory.inputs[0], memory.outputs[0]);
-  }
-  void backward_inputs(const Pass& pass, const LayerMemory& memory) override {
-    if (from_rows_ && memory.input_gradients[0] != nullptr)
-      from_rows_->run(pass.stream, memory.output_gradients[0], memory.input_gradients[0]);
-  }
-
- private:
-  std::unique_ptr<ReorderKernel> to_rows_;  // null: the pixels already are rows
-  std::unique_ptr<ReorderKernel> from_rows_;
-};
-
 }  // namespace
 
 std::unique_ptr<PlannedLayer> plan_upsampling(Backend& backend, std::int64_t factor, const Layout& input) {
@@ -112,10 +85,6 @@ std::unique_ptr<PlannedLayer> plan_upsampling(Backend& backend, std::int64_t fac
 
 std::unique_ptr<PlannedLayer> plan_concatenation(Backend& backend, const Layout& a, const Layout& b) {
   return std::make_unique<ConcatenationLayer>(backend, a, b);
-}
-
-std::unique_ptr<PlannedLayer> plan_pixels(Backend& backend, const Layout& input) {
-  return std::make_unique<PixelsLayer>(backend, input);
 }
 
 }  // namespace lockstep

@@ -277,6 +277,21 @@ TEST_F(NetworkStateTest, AnotherStemIsRefusedWithTheKeyOfTheStem) {
   expect_parts(refused, {"conv1.weight", "[4, 3, 7, 7]", "[4, 3, 3, 3]", "model.stem", "\"imagenet\""});
 }
 
+// A checkpoint also holds the state of other owners, which may have changed.
+TEST_F(NetworkStateTest, RestoringRefusesParametersThatTheNetworkLacks) {
+  NetworkFixture fixture(kStateInput, [](Graph& graph) { cnn(graph); });
+  StateReader reader(fixture.network().device());
+  fixture.network().visit_state(reader);
+  StateCopy saved = reader.copy();
+  const auto add = [&](const std::string& name) {
+    saved.tensors.push_back({.name = name, .scope = StateScope::replicated, .shape = {1}, .values = {1}});
+  };
+  for (const char* name : {"fc1.weight.momentum", "fc1.bias.ema", "exchange.scale"}) add(name);
+  EXPECT_NO_THROW(restore_network(fixture.network(), saved));
+  add("fc9.bias");
+  expect_parts(message_of<DataError>([&] { restore_network(fixture.network(), saved); }), {"fc9.bias"});
+}
+
 TEST_F(NetworkStateTest, OtherTypesAreRefusedByName) {
   Graph graph({.batch = 1, .height = 1, .width = 1, .channels = 2, .classes = 2});
   graph.classify(graph.linear(graph.input(), {.features = 2, .bias = false}, "fc"));

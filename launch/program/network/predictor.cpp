@@ -60,12 +60,10 @@ Predictor::Predictor(const Config& config, const Registry& registry, const Datas
   const MemoryBudget budget = budget_for(planning_, config, options.device);
   network_ = planning_.plan(host, budget);
   run_agreed(host, [&] {
-    if (options.state == nullptr) {
+    if (options.state == nullptr)
       load_state(*network_, options.weights);
-      return;
-    }
-    StateWriter writer(options.device, *options.state);
-    network_->visit_state(writer);
+    else
+      restore_network(*network_, *options.state);
   });
   network_->copy_weights(stream_);
   if (const std::string found = not_finite_state(*network_); !found.empty() && host.rank() == 0)

@@ -22,6 +22,7 @@
 #include "launch/train/checkpoint/other_ranks.h"
 #include "launch/train/step_ends/delayed_gradients.h"
 #include "launch/train/watch/replicas.h"
+#include "models/network_state.h"
 #include "models/state_copy.h"
 #include "models/weight_average.h"
 
@@ -75,11 +76,7 @@ void take_place_in_epoch(const SavedTraining& saved, const BatchLoader& loader, 
   auto* const step = std::get_if<std::int64_t>(&place->value);
   if (step == nullptr) return;
   const std::int64_t epoch = saved.number("train.epoch");
-  std::optional<std::int64_t> same = *step;
-  if (before != now)
-    same = loader.step_after(epoch, *step, before);
-  else if (*step > loader.steps_in_epoch(epoch))
-    same.reset();
+  const std::optional<std::int64_t> same = loader.step_after(epoch, *step, before);
   if (!same)
     throw ConfigError(fmt::format(
         "{} was saved in epoch {} after {} steps of {} samples, where none of this training's {} steps of {} "
@@ -200,8 +197,7 @@ void require_same_data(const SavedTraining& saved, const ResumeFlags& flags, Tra
 // The keys of the network may differ (--resume-with), its tensors may not. Restores the network.
 void require_same_network(const SavedTraining& saved, Network& network) {
   try {
-    StateWriter writer(network.device(), saved.state);
-    network.visit_state(writer);
+    restore_network(network, saved.state);
   } catch (const DataError& error) {
     throw ConfigError(
         fmt::format("{} is of another network: {}; set the saved values of the keys in model and data",

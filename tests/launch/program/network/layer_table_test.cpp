@@ -2,7 +2,6 @@
 #include "launch/program/network/layer_table.h"
 
 #include <algorithm>
-#include <sstream>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -39,10 +38,7 @@ const std::vector<Row> kRows = {{.name = "layer3.0.conv1",
                                  .share_of_peak = 0.25}};
 
 std::vector<std::string> lines_for(int columns, std::size_t shown = 3) {
-  std::istringstream text(layer_table(kRows, shown, {.present = columns > 0, .columns = columns}));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(text, line);) lines.push_back(line);
-  return lines;
+  return lines_of(layer_table(kRows, shown, {.present = columns > 0, .columns = columns}));
 }
 
 std::size_t longest(const std::vector<std::string>& lines) {
