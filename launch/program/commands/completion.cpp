@@ -102,18 +102,20 @@ std::string value_cases(const Registry& registry) {
   return cases;
 }
 
-std::string all_keys(const Registry& registry) {
+// Each key, followed by `end`.
+std::string all_keys(const Registry& registry, const char* end) {
   std::string words;
   for (const detail::Key& key : detail::keys_of(registry))
-    words += (words.empty() ? "" : " ") + key.name + '=';
+    words += (words.empty() ? "" : " ") + key.name + end;
   return words;
 }
 
-// Shell code that completes a flag's value: "KEY=VALUE", "CONFIG", "FILE", "FILE|TIME", "FOLDER",
+// Shell code that completes a flag's value: "KEY=VALUE", "KEY", "CONFIG", "FILE", "FILE|TIME", "FOLDER",
 // "auto|FOLDER", "auto|cpu|cuda"; nothing for a number.
 std::string flag_action(const std::string& value, const Registry& registry) {
   if (value == "KEY=VALUE")
-    return compgen_words(all_keys(registry), "2") + "; compopt -o nospace 2>/dev/null";
+    return compgen_words(all_keys(registry, "="), "2") + "; compopt -o nospace 2>/dev/null";
+  if (value == "KEY") return compgen_words(all_keys(registry, ""), "2");
   if (value == "CONFIG") return R"(_lockstep_configs "$2")";
   if (value.starts_with("FILE")) return R"(_lockstep_files -f "$2")";
   if (value == "FOLDER") return R"(_lockstep_files -d "$2")";

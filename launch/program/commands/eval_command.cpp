@@ -108,19 +108,43 @@ void warn_of_other_settings(const std::string& path, const ExportFacts& configur
   }
 }
 
+// The command with the values of the checkpoint for those that its training measured ("auto"). Collective.
+Command with_measured_values(Communicator& communicator, const Command& command, const Config& config) {
+  Command found = command;
+  const auto take = [&](const std::string& key) {
+    const std::string value =
+        saved_setting(communicator, config, command.own<EvalFlags>().resume, command.registry, key);
+    if (!value.empty()) found.overrides.push_back(key + "=" + value);
+  };
+  if (config.loader.batch == 0) take("train.batch");
+  if (config.network.precision == Precision::automatic) take("train.precision");
+  return found;
+}
+
+// Returns nullopt if the command only prints the configuration. Collective.
+std::optional<Config> eval_config(Communicator& communicator, const Command& command) {
+  const auto& flags = command.own<EvalFlags>();
+  const bool resumes = !flags.resume.from.empty();
+  const std::optional<Config> config =
+      agreed_config(communicator, command, {.finds_batch = resumes, .finds_precision = resumes});
+  if (!config) return std::nullopt;
+  if (flags.init.empty() != resumes)
+    throw_agreed(
+        UsageError("lockstep eval needs exactly one of --init FILE, for an export, and --resume FOLDER, for "
+                   "a checkpoint"));
+  if (!config->is_incomplete()) return config;
+  return agreed_config(communicator, with_measured_values(communicator, command, *config));
+}
+
 int evaluate(EvalRun& run, const Command& command, World& world) {
   run.communicator = world.communicator();
   Communicator& communicator = *run.communicator;
-  const std::optional<Config> agreed = agreed_config(communicator, command);
+  const std::optional<Config> agreed = eval_config(communicator, command);
   if (!agreed) return exit_code::done;
   Config config = *agreed;
   config.loader_mode = LoaderMode::stream;     // test samples are read once, training samples never
   config.model.reset_head = ResetHead::never;  // evaluation uses the saved head
   const auto& flags = command.own<EvalFlags>();
-  if (flags.init.empty() == flags.resume.from.empty())
-    throw_agreed(
-        UsageError("lockstep eval needs exactly one of --init FILE, for an export, and --resume FOLDER, for "
-                   "a checkpoint"));
   if (!flags.resume.from.empty()) {
     run.saved = find_saved(communicator, config, flags.resume, command.registry);
     if (!run.saved)

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -20,6 +19,7 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 #include "core/files/crc32c.h"
 #include "core/log.h"
 #include "core/system/printable.h"
@@ -36,6 +36,7 @@
 #include "launch/program/devices/device_choice.h"
 #include "launch/program/network/export_facts.h"
 #include "launch/program/network/predictor.h"
+#include "launch/program/resume/resume.h"
 #include "launch/train/checkpoint/saved_training.h"
 #include "launch/train/hold.h"
 #include "launch/train/job_end.h"
@@ -91,9 +92,12 @@ ExportFacts facts_of(const PredictFlags& flags, const Command& command) {
 // contain.
 ExportFacts facts_of(const SavedTraining& saved, const Command& command) {
   const Registry& registry = command.registry;
-  std::vector<std::string> settings;
-  for (const KeyDifference& each : differences(saved.manifest.config, ""))
-    settings.push_back(each.key + "=" + each.value);
+  auto [settings, unknown] = network_settings(saved.manifest, registry);
+  if (!unknown.empty())
+    log::shared_warning(
+        "{}: the program that saved this checkpoint (version {}) has keys that this one lacks ({}), so "
+        "predictions may be wrong; use that program",
+        saved.folder.string(), saved.manifest.lockstep, fmt::join(unknown, ", "));
   settings.insert(settings.end(), command.overrides.begin(), command.overrides.end());
   const Config config = config_of(settings, registry);
   const std::unique_ptr<Dataset> train = open_dataset(config.dataset, Split::train, registry.formats);
@@ -182,15 +186,13 @@ std::vector<std::filesystem::path> mask_paths(const std::vector<std::string>& im
   return masks;
 }
 
+// A hard link at the path is replaced, because an image may be its file.
 void write_mask(const std::filesystem::path& path, const ImageShape& image,
                 std::span<const std::uint8_t> mask) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
   const std::vector<std::uint8_t> png = encode_png_values(image, mask);
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(reinterpret_cast<const char*>(png.data()), std::ssize(png));
-  file.close();
-  if (!file) throw IoError(fmt::format("{}: the mask cannot be written", path.string()));
+  write_atomically(path, {reinterpret_cast<const char*>(png.data()), png.size()}, Links::follow, Durable::no);
 }
 
 constexpr const char* kNotFinite = "the network's logits are not finite";

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/files/atomic_file.h"
+#include "core/log.h"
 #include "core/system/terminal.h"
 #include "core/text/text.h"
 #include "launch/observe/profile/layer_profile.h"
@@ -134,6 +135,9 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   if (!command.trace.empty()) {
     training.timeline()->write_chrome_trace(command.trace, 0);
     print_fitted("the trace is in " + command.trace);
+    if (const std::size_t dropped = training.timeline()->dropped(); dropped > 0)
+      log::warning("{} lacks {} because its buffer is full: profile fewer steps (--steps)", command.trace,
+                   counted(dropped, "event"));
   }
   return exit_code::done;
 }

@@ -386,7 +386,14 @@ void Loader::read_override(const std::string& text) {
         "", 0, fmt::format("--set {}: no value is given; {} is expected", text, detail::expected(*key)));
   }
   try {
-    assign(*key, *parse_value(value, is_string, text).get("value"), {});
+    const toml::table parsed = parse_value(value, is_string, text);
+    const toml::node& node = *parsed.get("value");
+    if (key->secret && node.value_exact<std::string>() == kRedacted)
+      throw ConfigError(
+          fmt::format("{0} = \"{1}\": the files of a run have {1} in place of the command; give "
+                      "the command itself, or none",
+                      key->name, kRedacted));
+    assign(*key, node, {});
   } catch (const ConfigError& error) {
     complaints_.add("", 0, error.what());
   }

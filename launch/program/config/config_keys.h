@@ -104,7 +104,8 @@ struct Key {
   std::string default_text = {};  // if the default depends on other keys
   bool whole = false;             // of a double: only integers are allowed
   bool several = false;           // a string of several words, see listed_words(), or "none"
-  // A string, or "none". Printed as "redacted"; a file may contain only "none" or "redacted".
+  // A string, or "none". Printed as "redacted". A file may contain only "none" or "redacted"; --set refuses
+  // "redacted".
   bool secret = false;
 
   std::string section() const { return name.substr(0, name.find('.')); }

@@ -13,41 +13,10 @@
 namespace lockstep {
 namespace {
 
-class AccuracyTrial {
- public:
-  AccuracyTrial(World& world, const Registry& registry) : world_(world), registry_(registry) {}
-
-  struct Result {
-    std::int64_t steps = 0;
-    double accuracy = 0;
-  };
-  Result train(const Config& config) {
-    MeasuredTraining bench(world_, config, registry_, datasets_);
-    datasets_ = bench.training().datasets();
-    Result result{.steps = bench.training().length().steps};
-    bench.warm_up(result.steps);
-    result.accuracy = bench.trainer().evaluate().accuracy;
-    return result;
-  }
-
- private:
-  World& world_;
-  const Registry& registry_;
-  Datasets datasets_;
+struct TrialResult {
+  std::int64_t steps = 0;
+  double accuracy = 0;
 };
-
-Config for_epochs(Config config, std::int64_t epochs) {
-  config.trainer.epochs = epochs;
-  config.trainer.max_steps = 0;
-  return config;
-}
-
-// Ends after `steps` steps, possibly within an epoch.
-Config for_steps(Config config, std::int64_t steps) {
-  config.trainer.epochs = steps;
-  config.trainer.max_steps = steps;
-  return config;
-}
 
 }  // namespace
 
@@ -56,7 +25,18 @@ std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, 
                                             const AsConfigured& configured, std::int64_t epochs,
                                             const std::function<void(const std::string& what)>& begins) {
   const QuietBuilds quiet;
-  AccuracyTrial trial(world, registry);
+  Datasets datasets;
+  // Trains up to the first limit, possibly within an epoch. 0 steps: no limit.
+  const auto train = [&](Config other, std::int64_t most_epochs, std::int64_t most_steps) {
+    other.trainer.epochs = most_epochs;
+    other.trainer.max_steps = most_steps;
+    MeasuredTraining bench(world, other, registry, datasets);
+    datasets = bench.training().datasets();
+    TrialResult result{.steps = bench.training().length().steps};
+    bench.warm_up(result.steps);
+    result.accuracy = bench.trainer().evaluate().accuracy;
+    return result;
+  };
   const auto with_batch = [&](std::int64_t batch) {
     Config other = config;
     other.loader.batch = batch;
@@ -72,11 +52,11 @@ std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, 
     BatchAccuracy each{.batch = batch, .learning_rate = other.schedule.learning_rate, .epochs = epochs};
     try {
       begins(fmt::format("batch {} for {}", batch, counted(epochs, "epoch")));
-      const AccuracyTrial::Result by_epochs = trial.train(for_epochs(other, epochs));
-      AccuracyTrial::Result by_steps = by_epochs;
+      const TrialResult by_epochs = train(other, epochs, 0);
+      TrialResult by_steps = by_epochs;
       if (steps) {
         begins(fmt::format("batch {} for {}", batch, counted(*steps, "step")));
-        by_steps = trial.train(for_steps(other, *steps));
+        by_steps = train(other, *steps, *steps);
       } else {
         steps = by_epochs.steps;
       }

@@ -26,6 +26,7 @@ constexpr std::string_view kFree[] = {"comm.between_nodes",
                                       "comm.bucket_mib",
                                       "comm.cga_cluster_size",
                                       "comm.check",
+                                      "comm.cross_barrier",
                                       "comm.cta_policy",
                                       "comm.ctas_beside_compute",
                                       "comm.exchange",
@@ -241,6 +242,19 @@ std::string saved_setting(Communicator& host, const Config& config, const Resume
     }
   }
   return broadcast_text(host, found, 0);
+}
+
+NetworkSettings network_settings(const Manifest& manifest, const Registry& registry) {
+  const std::vector<detail::Key> keys = detail::keys_of(registry);
+  NetworkSettings found;
+  for (const KeyDifference& each : differences(manifest.config, "")) {
+    if (!each.key.starts_with("model.") && !each.key.starts_with("data.")) continue;
+    if (std::ranges::find(keys, each.key, &detail::Key::name) == keys.end())
+      found.unknown.push_back(each.key);
+    else
+      found.settings.push_back(each.key + "=" + each.value);
+  }
+  return found;
 }
 
 void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int ranks, Config& config) {

@@ -41,6 +41,14 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
 std::string saved_setting(Communicator& host, const Config& config, const ResumeFlags& flags,
                           const Registry& registry, const std::string& key);
 
+// The saved keys of the sections model and data, for config_of(). The other sections do not change what the
+// network computes.
+struct NetworkSettings {
+  std::vector<std::string> settings;  // "section.key=value"
+  std::vector<std::string> unknown;   // keys that this program lacks
+};
+NetworkSettings network_settings(const Manifest& manifest, const Registry& registry);
+
 // With --resume-size any: sets the accumulation that keeps the samples per step of the saved training on
 // these ranks, and logs it. Call it after find_saved(), which checks that such an accumulation exists.
 void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int ranks, Config& config);

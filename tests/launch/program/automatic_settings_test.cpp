@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -41,6 +42,13 @@ void expect_like_the_found_value(const std::string& key, const std::string& patt
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_EQ(resumed.output.find("\"auto\""), std::string::npos) << resumed.output;
   EXPECT_EQ(text_of(digest), of_automatic);
+  const std::string eval = fmt::format(
+      "{} eval {} --set model.name=cnn --set train.epochs=2 --set run.checkpoint_every=5 --set train.{}=auto",
+      program("lockstep"), workplace.path("config.toml").string(), key);
+  const ProgramResult evaluated = run_shell(eval + " --resume auto");
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.output;
+  expect_failure(run_shell(eval + " --init export.safetensors"), exit_code::config,
+                 {"train." + key + " = \"auto\""});
 }
 
 TEST(AutomaticSettings, TrainLikeTheSameBatchGivenExplicitly) {

@@ -174,6 +174,14 @@ TEST_F(Segmentation, PredictWritesMasksThatGiveTheIouOfTheEvaluation) {
                                                link.string(), images.string()));
   EXPECT_EQ(linked.exit_code, exit_code::usage) << linked.output;
   EXPECT_EQ(bytes_in(images / "00.png"), before);
+  // Another name of an image's file is replaced.
+  const fs::path hard = folder_.path() / "hard";
+  fs::create_directory(hard);
+  fs::create_hard_link(images / "00.png", hard / "00.png");
+  const ProgramResult separated = run(fmt::format("{} --masks {}", predict, hard.string()));
+  EXPECT_EQ(separated.exit_code, 0) << separated.output;
+  EXPECT_EQ(bytes_in(images / "00.png"), before);
+  EXPECT_EQ(bytes_in(hard / "00.png"), bytes_in(masks / "00.png"));
   // The mask of images/00.png would replace another image.
   const fs::path other = folder_.path() / "test/images/sub/00.png";
   fs::create_directories(other.parent_path());

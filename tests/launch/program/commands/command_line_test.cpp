@@ -2,7 +2,6 @@
 #include "launch/program/commands/command_line.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -25,13 +24,6 @@ Command parse(std::vector<const char*> words) {
 
 std::string usage_error(const std::vector<const char*>& words) {
   return message_of<UsageError>([&] { parse(words); });
-}
-
-std::size_t longest_line(const std::string& text) {
-  std::istringstream lines(text);
-  std::size_t longest = 0;
-  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
-  return longest;
 }
 
 TEST(CommandLine, SetTakesOneValueBeforeAndAfterThePreset) {

@@ -103,6 +103,8 @@ TEST_F(Completion, OffersValuesOfFlags) {
 
 TEST_F(Completion, OffersKeysAndTheirValues) {
   EXPECT_EQ(offered({"train", "x", "--set", "train.b"}), Words{"train.batch="});
+  for (const char* command : {"train", "eval"})
+    EXPECT_EQ(offered({command, "x", "--resume-with", "train.b"}), Words{"train.batch"}) << command;
   EXPECT_EQ(offered({"train", "x", "--set", "optimizer.name", "="}), (Words{"adamw", "lars", "sgd"}));
   EXPECT_EQ(offered({"train", "x", "--set", "optimizer.name", "=", "a"}), Words{"adamw"});
   EXPECT_EQ(offered({"train", "x", "--set", "comm.overlap", "=", "t"}), Words{"true"});

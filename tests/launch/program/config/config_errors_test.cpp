@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <limits>
 #include <regex>
-#include <sstream>
 
 #include <gtest/gtest.h>
 
@@ -40,13 +39,6 @@ class WorkingFolder {
 
 std::string error_of(const std::string& config, const std::vector<std::string>& overrides = {}) {
   return message_of<ConfigError>([&] { load_config(config, overrides); });
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 // Expects one line for each list of parts. Each line contains the parts of its list.
@@ -268,5 +260,14 @@ TEST(ConfigErrors, FileCannotSetAnEventCommand) {
   EXPECT_EQ(load_config("own.toml", std::vector<std::string>{"run.event_command=mail me"}).busy.command,
             "mail me");
 }
+
+// Copied from the command in run.json, it would silently run nothing.
+TEST(ConfigErrors, OverrideCannotSetTheWordForASecret) {
+  for (const char* value : {"redacted", "\"redacted\""}) {
+    const std::vector<std::string> overrides = {fmt::format("run.event_command={}", value)};
+    expect_parts(message_of<ConfigError>([&] { config_of(overrides); }), {"run.event_command", "redacted"});
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -37,7 +37,7 @@ Settings demanding(int ranks) {
           "train.loss_scale=1e9",
           "train.loss_scale_interval=20",
           "train.accumulation=2",
-          "train.epochs=20",
+          "train.epochs=8",
           "train.batch=4",
           "data.crop_padding=1",
           "data.horizontal_flip=true",
@@ -127,7 +127,7 @@ TEST_P(Resume, ContinuesBitForBitAfterAKill) {
   const Undisturbed whole = undisturbed(ranks, workplace, settings);
   settings.push_back("run.checkpoint_every=23");
   // After the start of the second checkpoint, which waits until the first is written.
-  const std::int64_t step = whole.metrics.at(9)["steps"].get<std::int64_t>() + 5;
+  const std::int64_t step = whole.metrics.at(3)["steps"].get<std::int64_t>() + 5;
   ASSERT_GT(step, 2 * 23);
   const ProgramResult killed = run_shell(
       command_of(ranks, workplace, settings, fmt::format("--inject kill:rank={},step={}", ranks - 1, step)));
@@ -230,16 +230,16 @@ TEST(LocalSgdProgram, OneRankStopsBetweenAverages) {
   EXPECT_TRUE(saved_checkpoints(workplace).back().ends_with("step-000000001")) << stopped.output;
 }
 
-// Both ranks take 1 s for each step after the checkpoint. They are killed before the next checkpoint and
+// Both ranks take 0.5 s for each step after the checkpoint. They are killed before the next checkpoint and
 // before the first average.
 TEST(LocalSgdProgram, ACheckpointIsCompletedBetweenAverages) {
   const Workplace workplace("local_checkpoint");
   const Settings settings = {"model.name=cnn", "kernels.choose=direct", "train.average_every=1000",
                              "train.epochs=10", "run.checkpoint_every=10"};
-  const ProgramResult killed = run_ranks(
-      2, workplace.train(settings,
-                         "--inject slow:rank=0,step=11,ms=1000 --inject slow:rank=1,step=11,ms=1000 "
-                         "--inject kill:rank=0,step=20 --inject kill:rank=1,step=20"));
+  const ProgramResult killed =
+      run_ranks(2, workplace.train(settings,
+                                   "--inject slow:rank=0,step=11,ms=500 --inject slow:rank=1,step=11,ms=500 "
+                                   "--inject kill:rank=0,step=20 --inject kill:rank=1,step=20"));
   ASSERT_NE(killed.exit_code, 0) << killed.output;
   const std::vector<std::string> saved = saved_checkpoints(workplace);
   ASSERT_EQ(saved.size(), 1u) << killed.output;

@@ -67,9 +67,11 @@ class FindSaved : public testing::Test {
 TEST_F(FindSaved, DifferencesAreAcceptedByKey) {
   save(1);
   EXPECT_EQ(refusal({}), "");
-  EXPECT_EQ(refusal({"run.keep=9"}), "");
+  for (const char* setting : {"run.keep=9", "comm.cross_barrier=true"})
+    EXPECT_EQ(refusal({setting}), "") << setting;
   expect_parts(refusal({"train.label_smoothing=0.1"}), {"--resume-with train.label_smoothing"});
   EXPECT_EQ(refusal({"train.label_smoothing=0.1"}, {"train.label_smoothing"}), "");
+  expect_parts(refusal({}, {"optimizer.rate"}), {"--resume-with optimizer.rate"});
 }
 
 TEST_F(FindSaved, KeysWhoseStateIsNotSavedAreRefusedAlsoIfAccepted) {
@@ -109,6 +111,18 @@ TEST_F(FindSaved, AnyNumberOfRanksEvaluates) {
     EXPECT_EQ(refusal({setting}, {}, true), "");
     EXPECT_NE(refusal({setting}), "") << "a step would have other samples";
   }
+}
+
+// Another version saved the configuration, or a program with parts of its own.
+TEST(NetworkSettings, LeaveOutKeysThatTheProgramLacks) {
+  const std::vector<std::string> saved = {"data.format=synthetic", "model.name=cnn", "model.dropout=0.25"};
+  Manifest manifest;
+  manifest.config = to_toml(config_of(saved)) + "\n[data]\nold = 1\n[comm]\nown.density = 0.5\n";
+  const NetworkSettings found = network_settings(manifest, Registry());
+  EXPECT_EQ(found.unknown, std::vector<std::string>{"data.old"});
+  const Config config = config_of(found.settings);
+  EXPECT_EQ(config.model.name, "cnn");
+  EXPECT_DOUBLE_EQ(config.model.dropout, 0.25);
 }
 
 }  // namespace
