@@ -49,7 +49,7 @@ double Trainer::compute_without_core() {
 StepTotals Trainer::totals() {
   return {.epoch_step = position_.epoch_step,
           .samples = parts_.train.samples_in(0, position_.epoch_step),
-          .steps = position_.enqueued,
+          .steps = position_.enqueued - settled_.undone,
           .account = clock_.so_far(),
           .without_core_seconds = compute_without_core(),
           .loader_seconds = parts_.train.processor_seconds(),

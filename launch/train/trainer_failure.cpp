@@ -2,7 +2,9 @@
 //
 // How a Trainer ends a training whose gradients are not finite: how it finds the origin, and what it saves
 // for a resume.
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <vector>
 
 #include "comm/agreement.h"
@@ -139,6 +141,9 @@ std::string Trainer::save_last_good(std::int64_t failed_step) {
 std::string Trainer::write_last_good() {
   if (parts_.communicator.rank() != 0) return {};
   try {
+    std::error_code unknown;
+    if (std::filesystem::is_symlink(options_.last_good, unknown))
+      std::filesystem::remove(options_.last_good, unknown);
     StateSnapshot(parts_.network).save(options_.last_good);
   } catch (const IoError& error) {
     return error.what();
@@ -176,7 +181,9 @@ void Trainer::return_to_last_good(std::int64_t failed_step, bool next_done) {
       settled_.losses.add(sums);
   } else {
     const StepPosition before = position_before(failed_step);
-    take_back_skipped(parts_.buckets.exchange(), position_.step - before.step, stream_);
+    const std::int64_t undone = position_.step - before.step;
+    take_back_skipped(parts_.buckets.exchange(), undone, stream_);
+    settled_.undone += undone;
     static_cast<StepPosition&>(position_) = before;
   }
   if (parts_.optimizer.loss_scale_options().dynamic()) --settled_.skipped;

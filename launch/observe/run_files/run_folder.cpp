@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/observe/run_files/run_folder.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -74,6 +76,21 @@ void keep_lines(const std::filesystem::path& path, const std::function<bool(cons
       path.filename().string(), earlier.string());
 }
 
+// Removes the temporaries of AtomicFile for the files that only the holder of the lock writes.
+void remove_temporaries(const std::filesystem::path& folder) {
+  constexpr std::string_view kFiles[] = {kBestFile,  kLastGoodFile, kMetricsFile,
+                                         kStepsFile, kEventsFile,   kEvaluationsFile};
+  std::error_code error;
+  for (std::filesystem::directory_iterator each(folder, error), end; !error && each != end;
+       each.increment(error)) {
+    const std::string name = each->path().filename().string();
+    const std::size_t mark = name.find(kPartialMark);
+    if (mark == name.npos || std::ranges::find(kFiles, name.substr(0, mark)) == std::end(kFiles)) continue;
+    std::error_code ignored;
+    std::filesystem::remove(each->path(), ignored);
+  }
+}
+
 }  // namespace
 
 std::filesystem::path name_of_earlier(const std::filesystem::path& path) {
@@ -137,6 +154,7 @@ RunLock::RunLock(const std::filesystem::path& folder, std::chrono::milliseconds 
     : claim_(lock(folder, patience)) {
   switch (claim_.state()) {
     case FileClaim::State::held:
+      remove_temporaries(folder);
       return;
     case FileClaim::State::taken:
       if (patience.count() > 0) {
@@ -160,7 +178,7 @@ RunLock::RunLock(const std::filesystem::path& folder, std::chrono::milliseconds 
 
 void begin_metrics(const std::filesystem::path& folder) {
   make_folder(folder);
-  for (const char* name : {kEventsFile, kEventCommandLog, kEvaluationsFile, kBestFile})
+  for (const char* name : {kEventsFile, kEventCommandLog, kEvaluationsFile, kBestFile, kLastGoodFile})
     set_aside(folder / name);
   for (const char* name : {kMetricsFile, kStepsFile}) {
     set_aside(folder / name);

@@ -13,7 +13,8 @@
 namespace lockstep {
 
 // Reserves the folder for this job until destruction or the end of the process: locks its file run.lock,
-// which names the holder. Held by one rank of a job.
+// which names the holder. Held by one rank of a job. Removes unfinished files of an earlier job that was
+// killed.
 class RunLock {
  public:
   // Creates the folder. Throws ConfigError that names the job that holds it (host, process, since when), and
@@ -30,10 +31,13 @@ class RunLock {
 
 // The network with the best evaluation (run.keep_best).
 inline constexpr const char* kBestFile = "best.safetensors";
+// The network before gradients stopped being finite (TrainerOptions::last_good).
+inline constexpr const char* kLastGoodFile = "last_good.safetensors";
 
 // Creates the folder, and in it empty files metrics.jsonl and steps.jsonl. Renames these files of an earlier
-// run, and its events.jsonl, event_command.log, evaluations.jsonl and best.safetensors, to metrics.N.jsonl
-// and so on, with N from 1 in the order of the runs. Throws IoError.
+// run, and its events.jsonl, event_command.log, evaluations.jsonl, best.safetensors and
+// last_good.safetensors, to metrics.N.jsonl and so on, with N from 1 in the order of the runs. Throws
+// IoError.
 void begin_metrics(const std::filesystem::path& folder);
 
 // Renames a file of an earlier run as begin_metrics() does; does nothing where there is none. Renames a

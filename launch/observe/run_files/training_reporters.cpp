@@ -8,7 +8,7 @@
 
 #include "comm/agreement.h"
 #include "launch/observe/account/busy.h"
-#include "launch/observe/account/resident_bytes.h"
+#include "launch/observe/monitor/process.h"
 #include "launch/observe/tensorboard/parameter_histograms.h"
 #include "launch/train/clock/communication.h"
 
@@ -28,7 +28,7 @@ void EpochReporter::epoch_trained(const EpochRecord& record) {
   epoch_.busy_by_rank = gather_values(host_, busy_share(record.account, record.without_core_seconds));
   epoch_.busy = std::accumulate(epoch_.busy_by_rank.begin(), epoch_.busy_by_rank.end(), 0.0) /
                 static_cast<double>(epoch_.busy_by_rank.size());
-  epoch_.resident_bytes_by_rank = gather_values(host_, resident_bytes());
+  epoch_.resident_bytes_by_rank = gather_values(host_, own_resident_bytes());
   epoch_.device_memory = device_memory_use(trainer_.device());
   if (options_.device) epoch_.device = options_.device(record.samples);
   if (options_.attainable) epoch_.peak = peak_share(record.samples_per_second, *options_.attainable);
@@ -77,6 +77,11 @@ void SeriesReporter::step_done(const StepRecord& record) {
 void SeriesReporter::steps_over() {
   end_line();
   series_.reset();
+}
+
+std::string SeriesReporter::save_last_good() {
+  steps_over();
+  return {};
 }
 
 void SeriesReporter::end_line() {

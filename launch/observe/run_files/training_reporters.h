@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -55,7 +56,8 @@ class EpochReporter final : public TrainingObserver {
 };
 
 // On rank 0: writes a StepLine after every `every` steps of an epoch, and one for the remaining steps before
-// a checkpoint, an evaluation and the epoch's end.
+// a checkpoint, an evaluation and the epoch's end. If a step that is not finite ends the training, the time
+// of its line includes that step and the search for the origin.
 class SeriesReporter final : public TrainingObserver {
  public:
   // every: run.log_every > 0. trainer and report outlive this.
@@ -67,8 +69,7 @@ class SeriesReporter final : public TrainingObserver {
   void steps_over() override;
   // The next line includes the time of the copy.
   void saving() override { end_line(); }
-  // The trainer returns to an earlier step, so the sums since the last line are no longer those of its steps.
-  void step_failed() override { series_.reset(); }
+  std::string save_last_good() override;
   void evaluated_within(const EvaluationRecord& record) override { evaluation_seconds_ += record.seconds; }
 
  private:

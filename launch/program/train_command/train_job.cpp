@@ -104,7 +104,7 @@ void build(TrainJob& job, const Command& command, World& world) {
                                      .goes_on_after_step = job.saved ? job.saved->manifest.steps : 0});
   });
   TrainerOptions options = trainer_options(config);
-  options.last_good = directory / "last_good.safetensors";
+  options.last_good = directory / kLastGoodFile;
   // Only rank 0 reports the norm. GPUs of all ranks record the same steps.
   if (world.rank() != 0 && is_host_memory(training.network().device())) options.norm_every = 0;
   job.trainer.emplace(training.parts(), training.schedule(), options);

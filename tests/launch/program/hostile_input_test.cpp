@@ -102,6 +102,13 @@ TEST(HostileInput, LinksInARunFolderAreNotFollowed) {
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(text_of(place.path("precious")), "");
   EXPECT_EQ(count(text_of(place.path("run/metrics.jsonl")), "\"epoch\":1"), 1);
+
+  fs::create_symlink(place.path("precious"), place.path("run/last_good.safetensors"));
+  const ProgramResult failed =
+      run_ranks(1, place.train({"train.steps=4", "kernels.choose=direct"}, "--inject nan:rank=0,step=3"));
+  EXPECT_EQ(failed.exit_code, exit_code::failed) << failed.output;
+  EXPECT_EQ(text_of(place.path("precious")), "");
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(place.path("run/last_good.safetensors"))));
 }
 
 TEST(HostileInput, CommandsInARunFolderAreNotRun) {

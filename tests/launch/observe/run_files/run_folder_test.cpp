@@ -5,6 +5,7 @@
 #include <optional>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 #include "core/files/file_text.h"
 #include "launch/observe/account/busy_watch.h"
 #include "tests/message_of.h"
@@ -51,6 +53,26 @@ TEST_F(RunFolder, ServesOneJobAtATime) {
   const RunLock later(folder_);
 }
 
+// Their names end with a random number (core/files/atomic_file.h).
+TEST_F(RunFolder, UnfinishedFilesOfAKilledJobAreRemoved) {
+  std::optional<RunLock> lock(folder_);
+  const auto path_of = [&](const std::string& name) {
+    return folder_ / fmt::format("{}{}0123456789abcdef", name, kPartialMark);
+  };
+  const std::vector<std::string> ours = {kBestFile, kLastGoodFile, "steps.jsonl"},
+                                 others = {"report.html", ""};
+  for (const auto& names : {ours, others})
+    for (const std::string& name : names) std::ofstream(path_of(name)) << "cut";
+  std::ofstream(folder_ / kBestFile) << "weights";
+  EXPECT_THROW(RunLock second(folder_), ConfigError);
+  for (const std::string& name : ours) EXPECT_TRUE(std::filesystem::exists(path_of(name))) << "it is in use";
+  lock.reset();
+  lock.emplace(folder_);
+  for (const std::string& name : ours) EXPECT_FALSE(std::filesystem::exists(path_of(name))) << name;
+  for (const std::string& name : others) EXPECT_TRUE(std::filesystem::exists(path_of(name))) << name;
+  EXPECT_EQ(text_of(kBestFile), "weights");
+}
+
 TEST_F(RunFolder, EarlierMetricsAreKept) {
   for (const char* run : {"one", "two", "three"}) write(run);
   EXPECT_EQ(text_of("metrics.jsonl"), "three");
@@ -59,14 +81,16 @@ TEST_F(RunFolder, EarlierMetricsAreKept) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.3.jsonl"));
 }
 
-TEST_F(RunFolder, NewRunMovesTheBestNetworkAsideAndAResumedOneKeepsIt) {
+TEST_F(RunFolder, NewRunMovesSavedNetworksAsideAndAResumedOneKeepsThem) {
   begin_metrics(folder_);
-  std::ofstream(folder_ / kBestFile) << "weights";
+  for (const char* name : {kBestFile, kLastGoodFile}) std::ofstream(folder_ / name) << name;
   continue_metrics(folder_, 0, false);
-  EXPECT_EQ(text_of(kBestFile), "weights");
+  for (const char* name : {kBestFile, kLastGoodFile}) EXPECT_EQ(text_of(name), name);
   begin_metrics(folder_);
-  EXPECT_FALSE(std::filesystem::exists(folder_ / kBestFile));
-  EXPECT_EQ(text_of("best.1.safetensors"), "weights");
+  for (const char* name : {kBestFile, kLastGoodFile})
+    EXPECT_FALSE(std::filesystem::exists(folder_ / name)) << name;
+  EXPECT_EQ(text_of("best.1.safetensors"), kBestFile);
+  EXPECT_EQ(text_of("last_good.1.safetensors"), kLastGoodFile);
 }
 
 TEST_F(RunFolder, ResumedRunKeepsTheLinesOfSavedEpochs) {

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "core/files/file_text.h"
 #include "core/files/safetensors.h"
 #include "tests/launch/train/state_of.h"
 #include "tests/launch/train/thread_training.h"
@@ -173,6 +175,20 @@ TEST(NotFinite, LastGoodStateComesFromACorrectRank) {
   ASSERT_EQ(before.size(), 4u);
   ASSERT_GE(saved.size(), 4u);
   EXPECT_EQ(std::vector<float>(saved.begin(), saved.begin() + 4), before);
+}
+
+TEST(NotFinite, LinkAtTheLastGoodStateIsReplaced) {
+  const TemporaryFolder folder("not_finite");
+  const std::filesystem::path file = folder.path() / "last_good.safetensors",
+                              elsewhere = folder.path() / "elsewhere";
+  std::ofstream(elsewhere) << "precious";
+  std::filesystem::create_symlink(elsewhere, file);
+  ThreadTraining training =
+      with([](Network& network, Optimizer&) { parameter_of(network, "fc2.weight").value[3] = kNan; });
+  training.last_good = file;
+  expect_parts(failure_of(training), {file.string()});
+  EXPECT_EQ(file_text(elsewhere), "precious");
+  EXPECT_FALSE(saved_tensor(file, "fc2.bias").empty());
 }
 
 // Ranks that train apart share the frozen layers, too.
