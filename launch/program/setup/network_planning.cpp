@@ -25,6 +25,17 @@ GraphInput input_of(const Dataset& images) {
           .masks = images.has_masks()};
 }
 
+// Collective. Warns of ranks with another processor, GPU or library.
+void warn_of_other_machines(Communicator& host, Device device) {
+  const Difference found = find_difference(host, backend_for(device).describe());
+  if (found.ranks.empty()) return;
+  log::shared_warning(
+      "{} of {} ranks round differently than rank 0, because their processors, GPUs or libraries differ: "
+      "rank {} has {}, rank 0 has {}; for bits that do not depend on the order of ranks, use machines of one "
+      "kind",
+      found.ranks.size(), host.size(), found.ranks.front(), found.text, found.reference);
+}
+
 }  // namespace
 
 NetworkPlanning::NetworkPlanning(const Config& config, const NetworkEntry& network, const Dataset& images,
@@ -140,6 +151,7 @@ std::unique_ptr<Network> NetworkPlanning::plan(Communicator& host, const MemoryB
     from_text(choices, kernels_);
     make();
   });
+  warn_of_other_machines(host, device_);
   tell_of_others();
   return network;
 }
