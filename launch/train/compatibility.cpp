@@ -14,6 +14,7 @@ std::span<const Exclusion> exclusions() {
       {preload_before, stream_loader, "images that are decoded in every epoch are not kept"},
       {device_loader, host_augmentation, "the loader's threads cannot change images in device memory"},
       {reproducible, sync_batch_norm, "moments over ranks depend on how many micro-batches each rank has"},
+      {reproducible, mpi_sums, "MPI adds the sums of nodes in its own order"},
       {mixup, odd_batch, "images are mixed in pairs"},
       {mixup, exact_tail, "the pairs in a short batch depend on the number of ranks"},
       {cutmix, odd_batch, "images are mixed in pairs"},

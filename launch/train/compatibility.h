@@ -40,6 +40,7 @@ enum class Feature {
   max_skipped_steps,
   step_check,  // ranks compare the calls of every step
   dynamic_loss_scale,
+  mpi_sums,  // MPI adds the sums of nodes
   codec,
   auto_codec,
   momentum_codec,   // it adds momentum in place of the optimizer

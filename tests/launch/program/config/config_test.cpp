@@ -217,6 +217,7 @@ TEST(Config, ValuesOutOfRangeAreRefused) {
       {"train.steps=-1", {"train.steps = -1", "0", "1000000000000"}},
       {"model.cnn.width=2.5", {"model.cnn.width = 2.5", "1", "4096"}},
       {"train.until_epoch=-1", {"train.until_epoch = -1", "0", "1000000"}},
+      {"train.staleness=2", {"train.staleness = 2", "0", "1"}},
       {"train.threads=-1", {"train.threads = -1", "0", "4096"}},
       {"train.seed=-5", {"train.seed = -5", "0"}},
       {"data.loader_threads=-1", {"data.loader_threads = -1", "0", "64"}},
@@ -378,6 +379,8 @@ TEST(Config, NcclHasNoLargerSmallestThanLargestNumberOfThreadBlocks) {
 TEST(Config, ConflictingKeysAreNamedWithTheAllowedValue) {
   expect_in_order(error_with({"train.reproducible=true", "model.sync_batch_norm=true"}),
                   {"train.reproducible = true", "model.sync_batch_norm = false"});
+  expect_in_order(error_with({"train.reproducible=true", "comm.between_nodes=mpi"}),
+                  {"train.reproducible = true", "comm.between_nodes"});
   expect_in_order(error_with({"train.average_every=8", "train.staleness=1"}),
                   {"train.average_every = 8", "train.staleness = 0"});
   for (const char* other : {"train.staleness=1", "train.average_every=8"})
