@@ -2,7 +2,6 @@
 #include "comm/watchdog/watchdog.h"
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 #include <utility>
 
@@ -90,16 +89,10 @@ Watchdog::Watchdog(Communicator& host, Options options)
   prepare_backtraces();
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   job_->set_watched(true);
-  // Other threads handle signals.
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  thread_ = std::thread([this, place = current_rank()] {
+  thread_ = start_without_signals("ls-watchdog", [this, place = current_rank()] {
     const RankScope scope(place);
-    name_thread("ls-watchdog");
     run();
   });
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
 Watchdog::~Watchdog() {
@@ -300,6 +293,7 @@ void Watchdog::look_for_overdue(RankStatus& status) {
   if (step_ != status.step || !in_steps_) in_step_ = {};
   step_ = status.step;
   const Milliseconds in_step = in_step_.look();
+  in_step_ms_ = in_step.count();
   const Milliseconds timeout = job_->timeout();
   if (const std::optional<OverdueWait> wait = job_->overdue()) {
     status.overdue_text = wait->reason;

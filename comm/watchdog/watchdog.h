@@ -51,6 +51,11 @@ class Watchdog {
   // True if the training thread runs steps (current_step()): a step that lasts longer than the timeout hangs,
   // whatever it waits for.
   void set_in_steps(bool in_steps) { in_steps_ = in_steps; }
+  // An upper limit of the time that the current step has lasted, without the time in which this process was
+  // stopped. The thread counts it, and may look late. Any thread.
+  std::chrono::milliseconds longest_step() const {
+    return 2 * std::chrono::milliseconds(in_step_ms_.load()) + 3 * interval_;
+  }
   // Returns the device's progress while the training thread may wait for it; null: there is none. Called on
   // the watchdog's thread, but not after a later set_device() has returned.
   void set_device(std::function<DevicePlace()> place);
@@ -114,6 +119,7 @@ class Watchdog {
   std::vector<std::string> ways_;  // to the posts
   std::optional<MeetingPoint> meeting_point_;
   std::atomic<bool> in_steps_{false};
+  std::atomic<std::int64_t> in_step_ms_{0};  // value of in_step_
   std::mutex device_mutex_;
   std::function<DevicePlace()> device_;  // guarded by device_mutex_
 

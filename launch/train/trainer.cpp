@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <ranges>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -64,6 +63,11 @@ const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Part
   CHECK(parts.buckets.micro_batches() == 1 || parts.buckets.micro_batches() == options.accumulation,
         "TrainerOptions::accumulation is {}, BucketOptions::micro_batches is {}: set both to the same number",
         options.accumulation, parts.buckets.micro_batches());
+  CHECK(
+      parts.step_statistics == nullptr || parts.step_statistics->micro_batches() == options.accumulation,
+      "TrainerOptions::accumulation is {}, the micro-batches of StepStatistics are {}: set both to the same "
+      "number",
+      options.accumulation, parts.step_statistics->micro_batches());
   CHECK(parts.test.options().tail == Tail::pad && parts.test.options().accumulation == 1,
         "the test loader does not return each test sample once: make it with Tail::pad and accumulation 1");
   return options;
@@ -222,7 +226,7 @@ std::optional<EpochRecord> Trainer::train_epoch() {
     }
     if (!begin_next_step(run.end_step)) break;
     if (shared == nullptr || first) {
-      for (TrainingObserver* each : std::views::reverse(observers_)) each->before_step();
+      for (auto each = observers_.rbegin(); each != observers_.rend(); ++each) (*each)->before_step();
     }
     step();
     const StepRecord record{.epoch = position_.epoch + 1,
@@ -242,7 +246,8 @@ std::optional<EpochRecord> Trainer::train_epoch() {
   if (shared != nullptr) {
     steps_by_rank_ = shared->end_epoch();
     const std::int64_t all = std::reduce(steps_by_rank_.begin(), steps_by_rank_.end());
-    move_to(run.first_step + all / parts_.communicator.size());
+    const std::int64_t ranks = parts_.communicator.size();
+    move_to(run.first_step + (all + ranks - 1) / ranks);  // no rank has reported a later step
   }
   steps_over();
   if (shared != nullptr && !observers_continue()) return std::nullopt;

@@ -73,7 +73,8 @@ struct TrainerOptions {
   // that of the last step before an evaluation or the epoch's end is computed, too. 0: none. A GPU computes
   // it in every step unless 0.
   std::int64_t norm_every = 0;
-  // File to which rank 0 saves the last good state when gradients stop being finite; empty: none.
+  // File to which rank 0 saves the last good state when gradients stop being finite; empty: none. A symbolic
+  // link at this path is replaced.
   std::filesystem::path last_good;
   CodecTrialOptions codec_trial;
 };
@@ -220,7 +221,8 @@ class Trainer {
 
  private:
   // The next step is `step` of the training and `epoch_step` of `epoch`. On a ring it counts the steps of all
-  // ranks divided by their number; this rank's place in the data differs.
+  // ranks divided by their number, rounded up where a signal ends an epoch; this rank's place in the data
+  // differs.
   struct StepPosition {
     std::int64_t step = 0;
     std::int64_t epoch = 0;
@@ -234,6 +236,7 @@ class Trainer {
   // Steps whose results the host has read.
   struct SettledSteps {
     std::int64_t steps = 0;
+    std::int64_t undone = 0;             // by return_to_last_good()
     std::int64_t epoch_begin = 0;        // number of steps enqueued before the epoch's first
     LossTotals losses;                   // of this rank in the epoch
     std::int64_t skipped = 0;            // in the epoch; see skipped_on_all_ranks()

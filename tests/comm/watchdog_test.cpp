@@ -283,6 +283,19 @@ TEST(Watchdog, RankThatConnectsAgainIsNotDead) {
   EXPECT_EQ(lines_naming(report.get(), "rank 1", "process 101"), "");
 }
 
+TEST(Watchdog, MeasuresTheCurrentStep) {
+  run_thread_ranks(1, [](Communicator& communicator) {
+    Watchdog watchdog(communicator, {.silence = std::chrono::seconds(1),
+                                     .host = "here",
+                                     .end_job = [](const std::string& text) { FAIL() << text; }});
+    const milliseconds before = watchdog.longest_step();
+    watchdog.set_in_steps(true);
+    while (watchdog.longest_step() <= before) std::this_thread::sleep_for(milliseconds(1));
+    watchdog.set_in_steps(false);
+    while (watchdog.longest_step() > before) std::this_thread::sleep_for(milliseconds(1));
+  });
+}
+
 // The ranks wait for rank 0 most of the time, in sum longer than the limit, but for each barrier only
 // shortly.
 TEST(Watchdog, DoesNotEndAJobThatProgresses) {

@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-inline constexpr std::uint64_t kRankStateVersion = 2;
+inline constexpr std::uint64_t kRankStateVersion = 3;
 
 // Text of at most N - 1 bytes. Longer text loses its beginning, because the end of a path says more.
 template <std::size_t N>
@@ -41,6 +41,7 @@ struct RankIdentity {
   std::uint64_t process_space = 0;
   std::uint64_t process_start = 0;  // in ticks since boot
   double since = 0;                 // seconds since 1970
+  std::int64_t since_ns = 0;        // the same moment, of now_ns()
   std::int64_t rank = 0, ranks = 1;
   std::int64_t local_rank = 0, node = 0;
   std::int64_t threads = 0;  // compute threads; 0: unknown yet

@@ -60,11 +60,11 @@ RankLife life_of(int descriptor, const std::optional<ProcessFigures>& process) {
   return stopped ? RankLife::stopped : RankLife::running;
 }
 
-// Reads the records of its communicators, which are in the same folder. Collectives on GPUs are not visible
-// to the host, unless comm.kernel_times is set.
+// Reads the records of its communicators, which are in the same folder. Records from before the rank began
+// are those of an earlier process with its number. Collectives on GPUs are not visible to the host, unless
+// comm.kernel_times is set.
 std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t now) {
   std::optional<CollectiveWait> longest;
-  const double age = seconds_since_1970() - identity.since;  // older waits belong to an earlier process
   const std::string prefix = fmt::format("lockstep.{}.", identity.process);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(kRankFolder, ignored)) {
@@ -73,9 +73,9 @@ std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t
       const auto log = read_collective_log(entry.path());
       if (!log || log->process != identity.process) continue;
       for (const CollectiveRecord& record : log->records) {
-        if (record.moments.started_ns == 0 || record.moments.finished_ns != 0) continue;
+        if (record.moments.started_ns <= identity.since_ns || record.moments.finished_ns != 0) continue;
         const double seconds = seconds_between(record.moments.started_ns, now);
-        if (seconds < age && (!longest || seconds > longest->seconds))
+        if (!longest || seconds > longest->seconds)
           longest = {.what = describe(record.collective), .seconds = seconds};
       }
     } catch (const IoError&) {  // the rank has ended meanwhile
@@ -104,10 +104,9 @@ void for_each_rank_file(const fs::path& folder, Look look) {
 
 }  // namespace
 
-std::vector<SeenRank> see_ranks(const fs::path& folder, const std::string& job) {
+std::vector<SeenRank> see_ranks(const fs::path& folder, const std::string& job, std::int64_t now) {
   std::vector<SeenRank> ranks;
   const std::uint64_t own_space = own_process_space();
-  const std::int64_t now = now_ns();
   for_each_rank_file(folder, [&](const fs::path& path, int descriptor, const struct stat& status) {
     if (status.st_size != sizeof(RankFile)) return;
     const RankReading reading = read_rank_file(descriptor);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/timeline.h"
 #include "launch/observe/jobs/rank_state.h"
 #include "launch/observe/jobs/shown_rank.h"
 #include "launch/observe/monitor/process.h"
@@ -40,8 +41,9 @@ struct SeenRank {
 };
 
 // Ranks of this user, or of all users for root, sorted by job and rank. job: see RankIdentity; empty: all.
+// now: the moment up to which waits are measured.
 std::vector<SeenRank> see_ranks(const std::filesystem::path& folder = kRankFolder,
-                                const std::string& job = {});
+                                const std::string& job = {}, std::int64_t now = now_ns());
 
 // Removes the files of ranks that died and published nothing for `older_than`.
 void remove_dead_ranks(std::chrono::seconds older_than, const std::filesystem::path& folder);

@@ -6,13 +6,12 @@
 #include <mutex>
 #include <system_error>
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/log.h"
+#include "core/system/file_claim.h"
 #include "core/timeline.h"
 #include "launch/observe/jobs/seen_ranks.h"
 #include "launch/observe/monitor/process.h"
@@ -21,21 +20,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::hours kShownAfterDeath{1};
-
-// Creates a locked file of the full size. Returns -1 and sets errno on failure.
-int create_rank_file(const std::filesystem::path& path) {
-  const int descriptor =
-      open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
-  if (descriptor < 0) return -1;
-  flock(descriptor, LOCK_EX | LOCK_NB);
-  // Allocates the pages now: a lack of memory later would be a SIGBUS.
-  const int reason = posix_fallocate(descriptor, 0, sizeof(RankFile));
-  if (reason == 0) return descriptor;
-  unlink(path.c_str());
-  close(descriptor);
-  errno = reason;
-  return -1;
-}
 
 std::string file_name(const RankIdentity& identity) {
   std::string name = fmt::format("{}{}.{}.{}", kRankFilePrefix, geteuid(), identity.job.str(), identity.rank);
@@ -53,9 +37,9 @@ ShownRank::ShownRank(RankIdentity identity, const std::filesystem::path& folder)
   identity_.process_space = own_process_space();
   if (const auto own = process_figures(getpid())) identity_.process_start = own->start;
   identity_.since = seconds_since_1970();
-  progress_.activity_ns = now_ns();
+  identity_.since_ns = progress_.activity_ns = now_ns();
 
-  descriptor_ = create_rank_file(path_);
+  descriptor_ = create_locked_file(path_, sizeof(RankFile), LOCK_EX);
   void* memory = descriptor_ < 0
                      ? MAP_FAILED
                      : mmap(nullptr, sizeof(RankFile), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);

@@ -20,14 +20,18 @@ std::optional<std::int64_t> SharedSteps::take() {
 }
 
 std::vector<std::int64_t> SharedSteps::end_epoch() {
-  communicator_.barrier();
-  communicator_.stream().synchronize();
+  const auto wait_for_peers = [this] {
+    communicator_.barrier();
+    communicator_.stream().synchronize();
+  };
+  wait_for_peers();
   std::vector<std::int64_t> steps;
   for (int rank = 0; rank < communicator_.size(); ++rank) {
     const std::int64_t taken = slots_.steps_taken(rank);
     steps.push_back(taken - std::exchange(before_[static_cast<std::size_t>(rank)], taken));
   }
   end_ = slots_.steps_taken();
+  wait_for_peers();  // a peer that has ended frees the memory read above
   return steps;
 }
 

@@ -26,7 +26,8 @@ class SharedSteps {
   std::optional<std::int64_t> take();
   // Not collective. No rank begins another step of this epoch.
   void give_up() { slots_.give_up_steps(end_); }
-  // Collective; waits until no rank takes steps. Ends the epoch and returns each rank's steps in it.
+  // Collective; waits until no rank takes steps. Ends the epoch and returns each rank's steps in it. A rank
+  // may destroy this afterwards.
   std::vector<std::int64_t> end_epoch();
 
  private:

@@ -21,6 +21,7 @@ class StepStatistics {
   // The network and the communicator outlive this. micro_batches: per rank and step.
   StepStatistics(Network& network, Communicator& communicator, std::int64_t micro_batches);
   static std::size_t planned_bytes(const MemoryPlan& network, std::int64_t micro_batches);
+  std::int64_t micro_batches() const { return micro_batches_; }
 
   // Call Network::keep_statistics() before a step's first micro-batch, and this after each micro-batch except
   // the last.

@@ -31,9 +31,10 @@ milliseconds step_timeout(milliseconds longest_step, std::int64_t steps) {
 }
 
 void StepLimit::step_done(const StepDone& step) {
-  const milliseconds lasted((step.ns - began_ns_) / 1'000'000);
-  const bool measured = lasted <= timeout();  // else it was suspended: the watchdog ends other long steps
-  const std::int64_t step_ns = measured ? step.ns - began_ns_ : 0;
+  const std::int64_t lasted_ns = step.ns - began_ns_;
+  // The watchdog ends other steps that outlast the timeout.
+  const bool measured = lasted_ns <= step.most_ns && milliseconds(lasted_ns / 1'000'000) <= timeout();
+  const std::int64_t step_ns = measured ? lasted_ns : 0;
   if (measured) ++steps_;
   longest_ns_ = std::max(longest_ns_, step_ns);
   period_ns_ = ranks_met_ ? step_ns : period_ns_ + step_ns;
@@ -76,7 +77,10 @@ void StepWatch::before_step() {
 
 void StepWatch::step_done(const StepRecord&) {
   if (!in_step_) return;  // a GPU's last step may be done after goes_on()
-  limit_.step_done({.ns = now_ns(), .ranks_met = trainer_.ranks_met()});
+  StepLimit::StepDone step{.ns = now_ns(), .ranks_met = trainer_.ranks_met()};
+  if (const Watchdog* watchdog = world_.watchdog())
+    step.most_ns = std::chrono::nanoseconds(watchdog->longest_step()).count();
+  limit_.step_done(step);
   set_timeout(limit_.timeout());
 }
 

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 
 #include "comm/world.h"
 #include "launch/train/trainer.h"
@@ -29,10 +30,12 @@ class StepLimit {
   struct StepDone {
     std::int64_t ns = 0;
     bool ranks_met = true;  // see Trainer::ranks_met()
+    // The longest that the step can have lasted, without the time in which the process was stopped.
+    std::int64_t most_ns = std::numeric_limits<std::int64_t>::max();
   };
   void begin(std::int64_t ns) { began_ns_ = ns; }
-  // A step has ended; on a ring the next one begins. The time of a step that outlasted timeout() does not
-  // count: the process was suspended in it, as by a scheduler.
+  // A step has ended; on a ring the next one begins. The time of a step in which the process was suspended,
+  // as by a scheduler, does not count: such a step outlasts most_ns or timeout().
   void step_done(const StepDone& step);
   // At least half an hour from the first local step until two waits for an average are measured: such a wait
   // may be as long as all local steps of a slower rank, and after a resume the first one follows only some of

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <regex>
-#include <sstream>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -124,13 +123,6 @@ TEST(IdleDevice, UtilizationDecidesOutsideSteps) {
   expect_parts(why_idle(rank, 0.0), {"evaluating", "95 s"});
   rank.life = RankLife::stopped;
   expect_parts(why_idle(rank), {"evaluating", "95 s", "stopped"});
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 TEST(JobTable, DeadJobIsOneLine) {

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "comm/collective_log.h"
 #include "launch/observe/jobs/seen_ranks.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
@@ -194,6 +195,23 @@ TEST_F(ShownRanks, ReusedProcessIdCountsAsDead) {
   other.kill_it();
   EXPECT_EQ(seen().at(0).life, RankLife::died);
   EXPECT_FALSE(seen()[0].process);
+}
+
+// A record of an earlier process with the same id is not the rank's, and a change of the system's clock hides
+// no wait.
+TEST_F(ShownRanks, ShowTheWaitsThatBeganAfterThem) {
+  const auto waits = [&] { return see_ranks(folder_.path(), "", now_ns() + 5'000'000'000).at(0).waits; };
+  CollectiveLog log("world", 0, 2);
+  log.begin({.sequence = 1});
+  log.started(1);
+  ShownRank shown(identity_of(0), folder_.path());
+  EXPECT_FALSE(waits());
+  log.begin({.sequence = 2});
+  log.started(2);
+  shown.introduce([](RankIdentity& rank) { rank.since += 3600; });
+  ASSERT_TRUE(waits());
+  EXPECT_EQ(waits()->what, describe(Collective{.sequence = 2}));
+  EXPECT_GE(waits()->seconds, 5);
 }
 
 TEST_F(ShownRanks, UnrelatedFilesAreNeitherReadNorRemoved) {

@@ -83,6 +83,37 @@ TEST(Gossip, RankThatTakesNoStepReportsLikeItsPeers) {
   });
 }
 
+// In the first epoch rank 1 takes one step and rank 0 the others; then both end the epoch.
+class EndsWithinTheEpoch final : public TrainingObserver {
+ public:
+  // Collective. steps: of both ranks.
+  EndsWithinTheEpoch(Communicator& communicator, std::int64_t steps)
+      : taken_(communicator, 1), awaited_(communicator.rank() == 0 ? 2 : steps), steps_(steps) {}
+  void step_done(const StepRecord& record) override {
+    last_step = record.step;
+    taken_.take_step(std::numeric_limits<std::int64_t>::max());
+    while (taken_.steps_taken() < awaited_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  bool wants_to_meet() override { return taken_.steps_taken() >= steps_; }
+  bool goes_on() override { return false; }
+  std::int64_t last_step = 0;  // that this rank has reported
+
+ private:
+  NeighbourSlots taken_;
+  std::int64_t awaited_, steps_;
+};
+
+// A resumed training drops the lines of later steps from the files of the run.
+TEST(Gossip, NoRankReportsAStepAfterThatOfAnEndWithinAnEpoch) {
+  on_ring({.ranks = 2}, [](Communicator& communicator, OnRing& rank) {
+    EndsWithinTheEpoch ends(communicator, 5);
+    rank.fit({&ends});
+    EXPECT_EQ(rank.trainer().steps_by_rank(), (std::vector<std::int64_t>{4, 1}));
+    EXPECT_EQ(rank.trainer().steps(), 3);
+    EXPECT_EQ(ends.last_step, communicator.rank() == 0 ? 3 : 1);
+  });
+}
+
 TEST(Gossip, RanksLearnTogether) {
   for (const int ranks : {1, 2, 3, 5}) {
     std::vector<double> losses(static_cast<std::size_t>(ranks));

@@ -47,7 +47,7 @@ TEST(Replicas, RankWithOtherDataIsNamed) {
 
 std::string digest_of(const Workplace& workplace, const std::string& command) {
   const std::string file = workplace.path("digest").string();
-  const ProgramResult result = run_ranks(3, in_folders(workplace, command + " --digest " + file));
+  const ProgramResult result = run_ranks(2, in_folders(workplace, command + " --digest " + file));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   return text_of(file);
 }

@@ -62,6 +62,23 @@ TEST(StepLimit, AllowsTheStepsThatRanksTakeApart) {
   EXPECT_EQ(limit.timeout_between(), std::chrono::seconds(4000)) << "an evaluation within the period";
 }
 
+TEST(StepLimit, IgnoresASuspensionShorterThanTheLimit) {
+  constexpr std::int64_t kSecondNs = 1'000'000'000;
+  StepLimit limit;
+  std::int64_t ns = 0;
+  const auto take_step = [&](std::int64_t seconds, std::int64_t most_seconds) {
+    limit.begin(ns);
+    ns += seconds * kSecondNs;
+    limit.step_done({.ns = ns, .most_ns = most_seconds * kSecondNs});
+  };
+  for (int step = 0; step < 3; ++step) take_step(1, 4);
+  EXPECT_EQ(limit.timeout(), std::chrono::seconds(30));
+  take_step(25, 5);
+  EXPECT_EQ(limit.timeout(), std::chrono::seconds(30)) << "the process ran for at most 5 s of the 25 s";
+  take_step(25, 53);
+  EXPECT_EQ(limit.timeout(), std::chrono::seconds(500));
+}
+
 TEST(StepLimit, IgnoresTheTimeOfASuspendedStep) {
   constexpr std::int64_t kTenthNs = 100'000'000, kHourNs = 3'600'000'000'000;
   StepLimit limit;
