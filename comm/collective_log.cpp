@@ -18,6 +18,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/system/file_claim.h"
 #include "core/timeline.h"
 
 namespace lockstep {
@@ -61,22 +62,6 @@ std::string system_words() { return std::generic_category().message(errno); }
 std::filesystem::path next_path() {
   static std::atomic<int> made{0};
   return std::filesystem::path(kCollectiveLogFolder) / fmt::format("{}{}.{}", kFilePrefix, getpid(), made++);
-}
-
-// Creates and locks a file of sizeof(LogMemory). Returns -1 with errno set on failure.
-int create_log_file(const std::filesystem::path& path) {
-  unlink(path.c_str());  // left by a dead process with this number
-  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (descriptor < 0) return -1;
-  flock(descriptor, LOCK_SH | LOCK_NB);
-  // Allocates the room now: without it a later store would raise SIGBUS.
-  errno = posix_fallocate(descriptor, 0, sizeof(LogMemory));
-  if (errno == 0) return descriptor;
-  const int reason = errno;
-  close(descriptor);
-  unlink(path.c_str());
-  errno = reason;
-  return -1;
 }
 
 std::optional<CollectiveRecord> read_slot(const Slot& slot) {
@@ -146,7 +131,8 @@ void remove_abandoned_logs(std::chrono::seconds older_than, const std::filesyste
 CollectiveLog::CollectiveLog(std::string_view communicator, int rank, int size) : path_(next_path()) {
   static std::once_flag once;
   std::call_once(once, [] { remove_abandoned_logs(kKeptAfterDeath); });
-  descriptor_ = create_log_file(path_);
+  unlink(path_.c_str());  // left by a dead process with this number
+  descriptor_ = create_locked_file(path_, sizeof(Memory), LOCK_SH);
   const int shared = descriptor_ < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   if (descriptor_ < 0) {
     log::info("{}: cannot be created ({}); other processes cannot read the record of collectives",

@@ -199,8 +199,10 @@ class Communicator {
 // reports what several may have found.
 int first_rank_where(Communicator& host, bool found);
 
-// A world of one: every collective is the identity.
-std::unique_ptr<Communicator> make_self_communicator(Device device = {});
+// A world of one rank: every collective is the identity. On a CPU the calling thread does it, before the call
+// returns.
+std::unique_ptr<Communicator> make_self_communicator(
+    Device device = {}, std::shared_ptr<JobState> job = std::make_shared<JobState>());
 
 // Ranks as threads of one process, for tests: make one hub, then one communicator per rank, each used by its
 // own thread. node_of_rank: the simulated node of each rank; empty: all on one node.

@@ -5,7 +5,7 @@
 #include <exception>
 #include <utility>
 
-#include "comm/in_process/self.h"
+#include "comm/communicator.h"
 #include "comm/job/launcher.h"
 #include "comm/mpi/session.h"
 #include "comm/nccl.h"

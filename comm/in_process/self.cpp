@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/in_process/self.h"
-
 #include <utility>
 
 #include "comm/communicator.h"
@@ -42,10 +40,6 @@ class SelfCommunicator final : public Communicator {
 };
 
 }  // namespace
-
-std::unique_ptr<Communicator> make_self_communicator(Device device) {
-  return make_self_communicator(device, std::make_shared<JobState>());
-}
 
 std::unique_ptr<Communicator> make_self_communicator(Device device, std::shared_ptr<JobState> job) {
   return std::make_unique<SelfCommunicator>(device, std::move(job));

@@ -2,7 +2,6 @@
 #include "comm/job/start_guard.h"
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -119,15 +118,8 @@ std::chrono::seconds start_limit(const Environment& environment) {
 
 StartGuard::StartGuard(std::chrono::seconds limit) : limit_(limit) {
   if (limit <= std::chrono::seconds{0}) return;
-  // Other threads handle signals.
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  thread_ = std::thread([this, variables = own_variables()] {
-    name_thread("ls-start");
-    run(environment_of(variables));
-  });
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  thread_ = start_without_signals("ls-start",
+                                  [this, variables = own_variables()] { run(environment_of(variables)); });
 }
 
 StartGuard::~StartGuard() {

@@ -14,7 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <sstream>
-#include <thread>
+#include <utility>
 
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -178,6 +178,24 @@ std::string describe_task(int process, const KernelTask& task) {
 }  // namespace
 
 void name_thread(const char* name) { prctl(PR_SET_NAME, name); }
+
+std::thread start_without_signals(const char* name, std::function<void()> work) {
+  // The new thread inherits the mask.
+  struct BlockedSignals {
+    BlockedSignals() {
+      sigset_t all;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);
+    }
+    ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+    sigset_t before;
+  };
+  const BlockedSignals blocked;
+  return std::thread([name, work = std::move(work)] {
+    name_thread(name);
+    work();
+  });
+}
 
 void prepare_backtraces() {
   std::array<void*, 2> frames = {};

@@ -7,8 +7,10 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace lockstep {
@@ -16,6 +18,8 @@ namespace lockstep {
 // Sets the calling thread's name, at most 15 characters. Lockstep's own threads begin with kThreadPrefix.
 inline constexpr std::string_view kThreadPrefix = "ls-";
 void name_thread(const char* name);
+// Starts a thread with this name that blocks all signals. Throws std::system_error.
+std::thread start_without_signals(const char* name, std::function<void()> work);
 
 // Call before the first backtraces(), any number of times. Sets the signal handler and loads the unwinder,
 // which must not be loaded inside the handler.

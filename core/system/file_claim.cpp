@@ -164,4 +164,18 @@ std::optional<std::string> holder_of(const std::filesystem::path& path, uid_t ow
   return holder;
 }
 
+int create_locked_file(const std::filesystem::path& path, std::size_t bytes, int lock) {
+  const int descriptor =
+      open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+  if (descriptor < 0) return -1;
+  ::flock(descriptor, lock | LOCK_NB);
+  // Allocates the memory now: without it a later store to a mapping would raise SIGBUS.
+  const int reason = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  if (reason == 0) return descriptor;
+  unlink(path.c_str());
+  close(descriptor);
+  errno = reason;
+  return -1;
+}
+
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 // Processes that do not use FileClaim are not affected.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -50,5 +51,10 @@ class FileClaim {
 // The holder of a FileClaim::By::owner file of this user, as FileClaim::holder() returns it; nothing if it is
 // not held, does not exist or belongs to another user. Creates and locks nothing.
 std::optional<std::string> holder_of(const std::filesystem::path& path, uid_t owner);
+
+// Creates a file of `bytes` zeros that only its owner can open, with the advisory lock LOCK_SH or LOCK_EX of
+// flock(), which lasts until its descriptor is closed. A failed lock is ignored. Returns the descriptor, or
+// -1 with errno set (EEXIST: the file exists, even if as a symbolic link); then there is no new file.
+int create_locked_file(const std::filesystem::path& path, std::size_t bytes, int lock);
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/observe/monitor/background_thread.h"
 
-#include <csignal>
 #include <utility>
 
 #include <pthread.h>
@@ -12,25 +11,12 @@
 namespace lockstep {
 
 std::thread start_background_thread(const char* name, std::function<void()> work) {
-  const auto all = [name, work = std::move(work)] {
-    name_thread(name);
+  return start_without_signals(name, [work = std::move(work)] {
     // A refusal is ignored: such a thread mostly sleeps anyway.
     const sched_param parameter = {};
     pthread_setschedparam(pthread_self(), SCHED_IDLE, &parameter);
     work();
-  };
-  // The new thread inherits the mask.
-  struct BlockedSignals {
-    BlockedSignals() {
-      sigset_t signals;
-      sigfillset(&signals);
-      pthread_sigmask(SIG_SETMASK, &signals, &before);
-    }
-    ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
-    sigset_t before;
-  };
-  const BlockedSignals blocked;
-  return std::thread(all);
+  });
 }
 
 void raise_priority(std::thread& thread) {

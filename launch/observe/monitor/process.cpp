@@ -11,6 +11,13 @@
 
 namespace lockstep {
 
+std::int64_t own_resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t pages = 0, resident_pages = 0;
+  if (!(file >> pages >> resident_pages)) return 0;
+  return resident_pages * sysconf(_SC_PAGESIZE);
+}
+
 std::uint64_t own_process_space() {
   struct stat status = {};
   return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;

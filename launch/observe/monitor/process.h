@@ -8,6 +8,9 @@
 
 namespace lockstep {
 
+// Resident memory of this process; 0 if the system does not report it.
+std::int64_t own_resident_bytes();
+
 // The PID namespace of this process, in which its process numbers are valid; 0: unknown.
 std::uint64_t own_process_space();
 

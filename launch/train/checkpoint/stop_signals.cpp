@@ -69,16 +69,12 @@ StopSignals::StopSignals() {
   wake_watcher = pipe[1];
   for (const JobSignal& each : kStopSignals) handle_signal(each.number, ask_to_stop);
   handle_signal(SIGUSR2, ask_to_save);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([this] {
-    name_thread("signals");  // without kThreadPrefix: it does not answer requests for its stack
+  // The name is without kThreadPrefix: the thread does not answer requests for its stack.
+  start_without_signals("signals", [this] {
     const sigset_t ours = job_signals();
     pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);
     watch();
   }).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   block_job_signals();
 }
 

@@ -17,6 +17,15 @@ std::int64_t overlap_of(std::int64_t begin, std::int64_t end, std::int64_t from,
   return std::max<std::int64_t>(0, std::min(end, to) - std::max(begin, from));
 }
 
+// All fields of type double.
+constexpr double LedgerSums::*kStepSums[] = {&LedgerSums::backward,        &LedgerSums::exposed,
+                                             &LedgerSums::exposed_starved, &LedgerSums::exposed_late,
+                                             &LedgerSums::exposed_wire,    &LedgerSums::exposed_rest,
+                                             &LedgerSums::hidden};
+constexpr double BucketSums::*kBucketSums[] = {
+    &BucketSums::lead,    &BucketSums::starved, &BucketSums::late,      &BucketSums::wire,
+    &BucketSums::exposed, &BucketSums::hidden,  &BucketSums::sent_bytes};
+
 }  // namespace
 
 Ledger::Ledger(std::size_t buckets, const CollectiveLog* log, bool keeps_steps)
@@ -128,24 +137,9 @@ void Ledger::clear(LedgerSums& sums) {
 LedgerSums& LedgerSums::operator+=(const LedgerSums& more) {
   steps += more.steps;
   without_exchange += more.without_exchange;
-  backward += more.backward;
-  exposed += more.exposed;
-  exposed_starved += more.exposed_starved;
-  exposed_late += more.exposed_late;
-  exposed_wire += more.exposed_wire;
-  exposed_rest += more.exposed_rest;
-  hidden += more.hidden;
-  for (std::size_t i = 0; i < buckets.size(); ++i) {
-    BucketSums& sums = buckets[i];
-    const BucketSums& each = more.buckets[i];
-    sums.lead += each.lead;
-    sums.starved += each.starved;
-    sums.late += each.late;
-    sums.wire += each.wire;
-    sums.exposed += each.exposed;
-    sums.hidden += each.hidden;
-    sums.sent_bytes += each.sent_bytes;
-  }
+  for (const auto sum : kStepSums) this->*sum += more.*sum;
+  for (std::size_t i = 0; i < buckets.size(); ++i)
+    for (const auto sum : kBucketSums) buckets[i].*sum += more.buckets[i].*sum;
   return *this;
 }
 
@@ -157,14 +151,9 @@ void LedgerSums::scale_to(std::int64_t all) {
   const double factor = static_cast<double>(all) / static_cast<double>(steps);
   without_exchange = std::llround(factor * static_cast<double>(without_exchange));
   steps = all;
-  for (double* sum :
-       {&backward, &exposed, &exposed_starved, &exposed_late, &exposed_wire, &exposed_rest, &hidden})
-    *sum *= factor;
-  for (BucketSums& bucket : buckets) {
-    for (double* sum : {&bucket.lead, &bucket.starved, &bucket.late, &bucket.wire, &bucket.exposed,
-                        &bucket.hidden, &bucket.sent_bytes})
-      *sum *= factor;
-  }
+  for (const auto sum : kStepSums) this->*sum *= factor;
+  for (BucketSums& bucket : buckets)
+    for (const auto sum : kBucketSums) bucket.*sum *= factor;
 }
 
 std::vector<float> Ledger::durations() const {

@@ -27,14 +27,13 @@ namespace {
 // A thread that waits in stand_in_a_known_place() while the object lives. deaf: it blocks all signals.
 class Standing {
  public:
-  explicit Standing(const char* name, bool deaf = false)
-      : thread_([this, name, deaf] {
-          name_thread(name);
-          sigset_t all;
-          sigfillset(&all);
-          if (deaf) pthread_sigmask(SIG_SETMASK, &all, nullptr);
-          stand_in_a_known_place(over_, there_);
-        }) {
+  explicit Standing(const char* name, bool deaf = false) {
+    const auto stand = [this] { stand_in_a_known_place(over_, there_); };
+    const auto named = [name, stand] {
+      name_thread(name);
+      stand();
+    };
+    thread_ = deaf ? start_without_signals(name, stand) : std::thread(named);
     while (!there_) std::this_thread::yield();
   }
   ~Standing() {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/system/file_claim.h"
 
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <regex>
 
 #include <fcntl.h>
@@ -205,6 +207,29 @@ TEST_F(FileClaimsOfUsers, ReadLockOnAFileThatCannotBeReplacedIsNoClaim) {
 
 TEST_F(FileClaims, AskingForTheHolderCreatesNoFile) {
   EXPECT_EQ(my_holder_of(path_), std::nullopt);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(FileClaims, ALockedFileIsCreatedOnceForItsOwner) {
+  const int made = create_locked_file(path_, 5000, LOCK_EX);
+  ASSERT_GE(made, 0);
+  struct stat status = {};
+  ASSERT_EQ(fstat(made, &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  EXPECT_EQ(status.st_size, 5000);
+  const int other = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  EXPECT_NE(flock(other, LOCK_SH | LOCK_NB), 0) << "it is locked";
+  EXPECT_EQ(create_locked_file(path_, 5000, LOCK_EX), -1);
+  EXPECT_EQ(errno, EEXIST);
+  close(made);
+  EXPECT_EQ(flock(other, LOCK_SH | LOCK_NB), 0);
+  close(other);
+}
+
+TEST_F(FileClaims, ALockedFileWithoutRoomIsRemoved) {
+  constexpr std::size_t kImpossible = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(create_locked_file(path_, kImpossible, LOCK_SH), -1);
+  EXPECT_NE(errno, 0);
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
