@@ -130,7 +130,8 @@ int run_and_leave(const Options& options) {
 
 int main(int argc, char** argv) {
   lockstep::Options options;
-  CLI::App app(
+  lockstep::BenchProgram program(
+      "allreduce_bench",
       "Times collectives with the flags and columns of nccl-tests, in ways that take turns: Lockstep's in "
       "memory that the communicator allocated (window) and in other memory (plain), MPI's (mpi), Gloo's "
       "over the loopback (gloo), and NCCL's through Lockstep's communicator (nccl).\n\n"
@@ -143,12 +144,11 @@ int main(int argc, char** argv) {
       "mpi's, the median of the turns' ratios.\n\n"
       "In window, plain and nccl, all_reduce and broadcast work only in place, so their times out of place "
       "include the copy of the input, as those of mpi's broadcast do. all_to_all works only out of place, "
-      "so its times in place include a copy. A barrier has only a time.",
-      "allreduce_bench");
-  options.add_flags(app);
-  app.add_flag("--record-cost", options.record_cost,
+      "so its times in place include a copy. A barrier has only a time.");
+  options.add_flags(program.app());
+  program.flag("--record-cost", options.record_cost,
                "measure only the cost of recording a collective (comm/collective_log.h), including its "
                "readings of the clock, without running it");
-  app.add_option("--json", options.json, "also write the result to this file");
-  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run_and_leave(options); });
+  program.json(options.json);
+  return program.run(argc, argv, [&] { return lockstep::run_and_leave(options); });
 }

@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
+#include "benchmarks/measure.h"
 #include "benchmarks/on_device.h"
 #include "core/random.h"
 #include "core/text/enum_words.h"
@@ -17,18 +16,17 @@ namespace {
 constexpr std::int64_t kStride = 64;  // bytes between the beginnings of consecutive random images
 }
 
-void BenchOptions::add_flags(CLI::App& app) {
-  app.add_option("--model", model, "network");
-  app.add_option("--batch", batch, "samples per step")->check(CLI::PositiveNumber);
-  app.add_option("--image", image, "height and width of an image in pixels")->check(CLI::PositiveNumber);
-  app.add_option("--channels", channels, "channels of an image")->check(CLI::PositiveNumber);
-  app.add_option("--classes", classes, "number of labels")->check(CLI::PositiveNumber);
-  app.add_option("--threads", threads, "compute threads")->check(CLI::PositiveNumber);
-  app.add_option("--kernels", kernels, "time (chooses the fastest), direct, winograd or tiled winograd");
-  app.add_option("--precision", precision, "fp32, tf32, bf16 or fp16")
-      ->check(CLI::IsMember({"fp32", "tf32", "bf16", "fp16"}));
-  app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_flag("--recompute", recompute, "recompute the activations inside residual blocks in backward");
+void BenchOptions::add_flags(BenchProgram& program) {
+  program.text("--model", model, "network");
+  program.positive("--batch", batch, "samples per step");
+  program.positive("--image", image, "height and width of an image in pixels");
+  program.positive("--channels", channels, "channels of an image");
+  program.positive("--classes", classes, "number of labels");
+  program.positive("--threads", threads, "compute threads");
+  program.text("--kernels", kernels, "time (chooses the fastest), direct, winograd or tiled winograd");
+  program.one_of("--precision", precision, {"fp32", "tf32", "bf16", "fp16"}, "fp32, tf32, bf16 or fp16");
+  program.one_of("--device", device, {"cpu", "cuda"}, "cpu or cuda");
+  program.flag("--recompute", recompute, "recompute the activations inside residual blocks in backward");
 }
 
 nlohmann::json BenchOptions::to_json() const {

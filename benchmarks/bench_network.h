@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json_fwd.hpp>
 
 #include "comm/gradients/buckets.h"
@@ -19,6 +18,8 @@
 #include "models/optimizer.h"
 
 namespace lockstep {
+
+class BenchProgram;
 
 inline constexpr double kBenchRate = 0.001;  // learning rate: the loss falls and stays finite
 
@@ -35,7 +36,7 @@ struct BenchOptions {
   bool recompute = false;
 
   Device where() const { return {.kind = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu}; }
-  void add_flags(CLI::App& app);
+  void add_flags(BenchProgram& program);
   nlohmann::json to_json() const;
 };
 

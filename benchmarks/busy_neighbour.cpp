@@ -118,16 +118,14 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   lockstep::Options options;
-  CLI::App app(
+  lockstep::BenchProgram program(
+      "busy_neighbour",
       "Trains a network beside busy processes: samples per second beside 0, 1, 2, .. of them, in turns. "
-      "Reports medians with the least and the most.",
-      "busy_neighbour");
-  options.add_flags(app);
-  app.add_option("--neighbours", options.neighbours, "largest number of busy processes")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--rounds", options.rounds, "turns for each number of neighbours")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--seconds", options.seconds, "length of a turn")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "also write the result to this file");
-  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+      "Reports medians with the least and the most.");
+  options.add_flags(program);
+  program.not_negative("--neighbours", options.neighbours, "largest number of busy processes");
+  program.positive("--rounds", options.rounds, "turns for each number of neighbours");
+  program.positive("--seconds", options.seconds, "length of a turn");
+  program.json(options.json);
+  return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

@@ -350,15 +350,15 @@ int main(int argc, char** argv) {
   lockstep::Options options;
   options.batch = 32;
   options.threads = 1;
-  CLI::App app(
+  lockstep::BenchProgram program(
+      "codec_bench",
       "Measures the processor time of codecs. First it times encoding and decoding of a network's gradients "
       "by one thread, in turns with a copy of as many bytes. bytes: read and written per element, residuals "
       "included. of copy: share of the copy's speed, the median and the least to the most of all turns. "
       "Then it times all arithmetic of each codec for the gradients of a training step, and its share of "
-      "that step.",
-      "codec_bench");
-  options.add_flags(app);
-  app.add_option("--repeats", options.repeats, "number of turns")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "also write the result to this file");
-  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+      "that step.");
+  options.add_flags(program);
+  program.positive("--repeats", options.repeats, "number of turns");
+  program.json(options.json);
+  return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

@@ -3,6 +3,8 @@
 
 #include <map>
 
+#include <CLI/CLI.hpp>
+
 #include "benchmarks/collective_ways.h"
 #include "core/error.h"
 

@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "comm/collective.h"
 #include "core/tensor/dtype.h"
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep {
 

@@ -80,13 +80,13 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   lockstep::Options options;
-  CLI::App app(
+  lockstep::BenchProgram program(
+      "engine_bench",
       "Measures the cost of the engine around the kernels: steps of the Trainer and of the bare network, in "
-      "turns. Reports the median of the ratios of their times.",
-      "engine_bench");
-  options.add_flags(app);
-  app.add_option("--blocks", options.blocks, "pairs of blocks")->check(CLI::PositiveNumber);
-  app.add_option("--steps", options.steps, "steps in a block")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "also write the result to this file");
-  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+      "turns. Reports the median of the ratios of their times.");
+  options.add_flags(program);
+  program.positive("--blocks", options.blocks, "pairs of blocks");
+  program.positive("--steps", options.steps, "steps in a block");
+  program.json(options.json);
+  return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

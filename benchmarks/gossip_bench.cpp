@@ -149,20 +149,18 @@ int run(const GossipOptions& o, World& world) {
 
 int main(int argc, char** argv) {
   lockstep::GossipOptions options;
-  CLI::App app(
+  lockstep::BenchProgram program(
+      "gossip_bench",
       "Measures steps per second of ranks that train with all_reduce and on a ring, with all ranks equally "
       "fast and with the last one at half speed, in turns. Reports medians over the other ranks, with the "
-      "least and the most. Run it with mpirun.",
-      "gossip_bench");
-  options.add_flags(app);
-  app.add_option("--batch-ms", options.batch_ms,
-                 "milliseconds that a rank sleeps for a batch; doubled for the slowed rank")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--steps", options.steps, "steps of a turn, the mean over the ranks")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--rounds", options.rounds, "number of turns")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "also write the result to this file");
-  return lockstep::run_benchmark(app, argc, argv, [&] {
+      "least and the most. Run it with mpirun.");
+  options.add_flags(program);
+  program.positive("--batch-ms", options.batch_ms,
+                   "milliseconds that a rank sleeps for a batch; doubled for the slowed rank");
+  program.positive("--steps", options.steps, "steps of a turn, the mean over the ranks");
+  program.positive("--rounds", options.rounds, "number of turns");
+  program.json(options.json);
+  return program.run(argc, argv, [&] {
     lockstep::World world = lockstep::World::join();
     const int code = lockstep::run(options, world);
     if (code == 0) world.leave();

@@ -94,13 +94,13 @@ int run(const Options& o) {
 int main(int argc, char** argv) {
   lockstep::Options options;
   options.device = "cuda";
-  CLI::App app(
+  lockstep::BenchProgram program(
+      "graph_bench",
       "Times training steps on a GPU, enqueued kernel by kernel and replayed as a graph of the whole step, "
-      "in alternating blocks. Reports medians.",
-      "graph_bench");
-  options.add_flags(app);
-  app.add_option("--blocks", options.blocks, "pairs of blocks")->check(CLI::PositiveNumber);
-  app.add_option("--steps", options.steps, "steps in a block")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "also write the result to this file");
-  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+      "in alternating blocks. Reports medians.");
+  options.add_flags(program);
+  program.positive("--blocks", options.blocks, "pairs of blocks");
+  program.positive("--steps", options.steps, "steps in a block");
+  program.json(options.json);
+  return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

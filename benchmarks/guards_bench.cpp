@@ -14,7 +14,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <ranges>
 #include <span>
 
 #include "benchmarks/bench_network.h"
@@ -168,7 +167,7 @@ Block run_block(const GuardOptions& o, Trainer& trainer, std::span<TrainingObser
   const std::int64_t begin = now_ns();
   for (int i = 0; i < o.steps; ++i) {
     std::int64_t begin_ns = now_ns();
-    for (TrainingObserver* each : std::views::reverse(observers)) each->before_step();
+    for (auto each = observers.rbegin(); each != observers.rend(); ++each) (*each)->before_step();
     block.between_ms += milliseconds_from(begin_ns) / o.steps;
     trainer.step();
     begin_ns = now_ns();
@@ -384,17 +383,16 @@ int run(const GuardOptions& o) {
 
 int main(int argc, char** argv) {
   lockstep::GuardOptions options;
-  CLI::App app(
+  lockstep::BenchProgram program(
+      "guards_bench",
       "Measures the cost of guards, of reports (--report) and of a checkpoint's snapshot (--snapshot) in a "
-      "training. Run it with mpirun.",
-      "guards_bench");
-  options.add_flags(app);
-  app.add_option("--blocks", options.blocks, "pairs of blocks, or number of snapshots")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--steps", options.steps, "steps in a block")->check(CLI::PositiveNumber);
-  app.add_flag("--snapshot", options.snapshot,
+      "training. Run it with mpirun.");
+  options.add_flags(program);
+  program.positive("--blocks", options.blocks, "pairs of blocks, or number of snapshots");
+  program.positive("--steps", options.steps, "steps in a block");
+  program.flag("--snapshot", options.snapshot,
                "measure a checkpoint's snapshot and a copy of as many bytes, in turns");
-  app.add_flag("--report", options.report, "measure the cost of lines of steps.jsonl and of the monitor");
-  app.add_option("--json", options.json, "also write the result to this file");
-  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+  program.flag("--report", options.report, "measure the cost of lines of steps.jsonl and of the monitor");
+  program.json(options.json);
+  return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

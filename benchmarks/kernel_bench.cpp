@@ -121,23 +121,21 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   lockstep::Options options;
-  CLI::App app(
+  lockstep::BenchProgram program(
+      "kernel_bench",
       "Compares the bytes per second of Lockstep's own kernels with a copy's on the same device, in turns. "
       "Reports medians. A kernel counts the bytes that it must at least read and write, from memory or from "
-      "a cache into which they fit.",
-      "kernel_bench");
+      "a cache into which they fit.");
   std::vector<std::string> names;
   for (const lockstep::BenchKernel& kernel : lockstep::bench_kernels()) names.push_back(kernel.name);
-  app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--precision", options.precision, "fp32, bf16 or fp16")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  app.add_option("--threads", options.threads, "compute threads on a CPU")->check(CLI::PositiveNumber);
-  app.add_option("--mib", options.mib, "sizes of a tensor in MiB")->check(CLI::PositiveNumber);
-  app.add_option("--block-threads", options.block_threads,
-                 "threads of a block on a GPU, for kernels without a fixed number")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--only", options.only, "measure only these kernels")->check(CLI::IsMember(names));
-  app.add_option("--repeats", options.repeats, "repetitions of each measurement")->check(CLI::PositiveNumber);
-  app.add_option("--json", options.json, "also write the result to this file");
-  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+  program.one_of("--device", options.device, {"cpu", "cuda"}, "cpu or cuda");
+  program.one_of("--precision", options.precision, {"fp32", "bf16", "fp16"}, "fp32, bf16 or fp16");
+  program.positive("--threads", options.threads, "compute threads on a CPU");
+  program.positive("--mib", options.mib, "sizes of a tensor in MiB");
+  program.positive("--block-threads", options.block_threads,
+                   "threads of a block on a GPU, for kernels without a fixed number");
+  program.one_of("--only", options.only, names, "measure only these kernels");
+  program.positive("--repeats", options.repeats, "repetitions of each measurement");
+  program.json(options.json);
+  return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

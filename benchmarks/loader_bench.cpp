@@ -372,24 +372,20 @@ int run(const LoaderBenchOptions& options) {
 
 int main(int argc, char** argv) {
   lockstep::LoaderBenchOptions options;
-  CLI::App app(
+  lockstep::BenchProgram program(
+      "loader_bench",
       "Measures how fast the training set of a configuration can be read, stage by stage and in turns: "
       "reading the files; copying as many bytes in memory (\"of copy\" is relative to this); for encoded "
       "images, reading them without decoding, and decoding them by libjpeg-turbo alone (\"of decode\" is "
       "relative to this); the dataset's read(); the loader's batches; and augmentation by all cores. MB/s "
-      "count decoded images.",
-      "loader_bench");
-  app.add_option("CONFIG", options.config,
-                 "a preset or a TOML file, of which only [data] and train.batch are used")
-      ->required();
-  app.add_option("--set", options.overrides, "override a key of the configuration; repeatable")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--threads", options.threads, "numbers of loader threads")->check(CLI::Range(1, 64));
-  app.add_option("--samples", options.samples, "samples in a turn of a stage")->check(CLI::PositiveNumber);
-  app.add_option("--turns", options.turns, "turns of each stage; medians are reported")
-      ->check(CLI::PositiveNumber);
-  app.add_flag("--cold", options.cold, "drop the files from the page cache before each stage");
-  app.add_option("--json", options.json, "also write the result to this file");
-  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+      "count decoded images.");
+  program.configuration(options.config,
+                        "a preset or a TOML file, of which only [data] and train.batch are used",
+                        options.overrides);
+  program.within("--threads", options.threads, 1, 64, "numbers of loader threads");
+  program.positive("--samples", options.samples, "samples in a turn of a stage");
+  program.positive("--turns", options.turns, "turns of each stage; medians are reported");
+  program.flag("--cold", options.cold, "drop the files from the page cache before each stage");
+  program.json(options.json);
+  return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include <CLI/CLI.hpp>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -35,17 +36,68 @@ std::size_t kibibytes(const std::string& name) {
 
 }  // namespace
 
-int run_benchmark(CLI::App& app, int argc, char** argv, const std::function<int()>& run) {
+BenchProgram::BenchProgram(const std::string& name, const std::string& description)
+    : app_(std::make_unique<CLI::App>(description, name)) {}
+BenchProgram::~BenchProgram() = default;
+
+template <typename T>
+void BenchProgram::positive(const std::string& option, T& value, const std::string& help) {
+  app_->add_option(option, value, help)->check(CLI::PositiveNumber);
+}
+template void BenchProgram::positive(const std::string&, int&, const std::string&);
+template void BenchProgram::positive(const std::string&, std::int64_t&, const std::string&);
+template void BenchProgram::positive(const std::string&, double&, const std::string&);
+template void BenchProgram::positive(const std::string&, std::vector<int>&, const std::string&);
+template void BenchProgram::positive(const std::string&, std::vector<std::int64_t>&, const std::string&);
+
+void BenchProgram::not_negative(const std::string& option, int& value, const std::string& help) {
+  app_->add_option(option, value, help)->check(CLI::NonNegativeNumber);
+}
+
+void BenchProgram::within(const std::string& option, std::vector<int>& values, int least, int most,
+                          const std::string& help) {
+  app_->add_option(option, values, help)->check(CLI::Range(least, most));
+}
+
+template <typename T>
+void BenchProgram::one_of(const std::string& option, T& value, const std::vector<std::string>& allowed,
+                          const std::string& help) {
+  app_->add_option(option, value, help)->check(CLI::IsMember(allowed));
+}
+template void BenchProgram::one_of(const std::string&, std::string&, const std::vector<std::string>&,
+                                   const std::string&);
+template void BenchProgram::one_of(const std::string&, std::vector<std::string>&,
+                                   const std::vector<std::string>&, const std::string&);
+
+void BenchProgram::text(const std::string& option, std::string& value, const std::string& help) {
+  app_->add_option(option, value, help);
+}
+
+void BenchProgram::flag(const std::string& option, bool& value, const std::string& help) {
+  app_->add_flag(option, value, help);
+}
+
+void BenchProgram::configuration(std::string& config, const std::string& help,
+                                 std::vector<std::string>& overrides) {
+  app_->add_option("CONFIG", config, help)->required();
+  app_->add_option("--set", overrides, "override a key of the configuration; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+void BenchProgram::json(std::string& path) { text("--json", path, "also write the result to this file"); }
+
+int BenchProgram::run(int argc, char** argv, const std::function<int()>& work) {
   try {
-    app.parse(argc, argv);
+    app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {  // also thrown for --help
-    return app.exit(error) == 0 ? exit_code::done : exit_code::usage;
+    return app_->exit(error) == 0 ? exit_code::done : exit_code::usage;
   }
   bound_waiting(argv);  // as in lockstep
   try {
-    return run();
+    return work();
   } catch (const Error& error) {
-    fmt::print(stderr, "{}: {}\n", app.get_name(), error.what());
+    fmt::print(stderr, "{}: {}\n", app_->get_name(), error.what());
     return error.exit_code();
   }
 }

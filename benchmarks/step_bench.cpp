@@ -271,7 +271,8 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   lockstep::Options options;
-  CLI::App app(
+  lockstep::BenchProgram program(
+      "step_bench",
       "Times full training steps (forward, loss, backward, update) on random images. Reports medians. On a "
       "GPU the time is the mean of steps that are replayed as a recorded graph while the host runs ahead, "
       "as in lockstep train. Eager steps, enqueued kernel by kernel, are reported, too. forward, backward "
@@ -279,13 +280,11 @@ int main(int argc, char** argv) {
       "direct convolutions, and those that the kernels execute: a quarter for Winograd. The share of the "
       "peak is that of executed ones; the peak is measured on the same threads, or on the GPU in the same "
       "precision. Planned memory is that of the plan: activations, parameters, "
-      "statistics, gradients, optimizer.",
-      "step_bench");
-  options.add_flags(app);
-  app.add_option("--steps", options.steps, "timed steps")->check(CLI::PositiveNumber);
-  app.add_option("--warmup", options.warmup, "untimed steps before the timed ones")
-      ->check(CLI::NonNegativeNumber);
-  app.add_flag("--no-peak", options.no_peak, "do not measure the device's peak, which takes some seconds");
-  app.add_option("--json", options.json, "also write the result to this file");
-  return lockstep::run_benchmark(app, argc, argv, [&] { return lockstep::run(options); });
+      "statistics, gradients, optimizer.");
+  options.add_flags(program);
+  program.positive("--steps", options.steps, "timed steps");
+  program.not_negative("--warmup", options.warmup, "untimed steps before the timed ones");
+  program.flag("--no-peak", options.no_peak, "do not measure the device's peak, which takes some seconds");
+  program.json(options.json);
+  return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
 
 #include "benchmarks/collective_options.h"

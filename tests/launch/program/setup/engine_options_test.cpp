@@ -12,7 +12,6 @@
 
 #include "launch/program/config/config_conflicts.h"
 #include "launch/program/config/config_keys.h"
-#include "launch/program/config/layer_tables.h"
 #include "launch/program/devices/kernel_cache.h"
 #include "tests/message_of.h"
 
@@ -84,7 +83,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("choice.reset_head", word_of(choice.reset_head));
   tell("choice.freeze", fmt::format("{}", fmt::join(choice.freeze, " ")));
   tell("choice.loss", word_of(choice.loss));
-  tell("choice.layers", layers_text(choice.layers));
+  std::vector<LayerSpec> layers = choice.layers;
+  tell("choice.layers", detail::value_text(&layers));
   tell("export_precision", name_of(config.export_precision, {"fp32", "fp16", "bf16"}));
   for (const NetworkEntry& entry : network_table())
     for (const NumberOption& option : entry.options)
