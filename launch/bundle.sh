@@ -180,9 +180,10 @@ fi
 find "$root/bin" "$root/tests" -type f -exec strip {} +
 find "$root/lib" -type f -exec strip --strip-unneeded {} +
 
-# symbol_versions FOLDER ..: lines LIBRARY VERSION, the symbol versions that the files need of each library.
+# symbol_versions FOLDER ..: lines LIBRARY VERSION, the symbol versions that the files need of each library. Skips
+# scripts, which make readelf fail, and names that do not exist.
 symbol_versions() {
-  find "$@" -type f \( -perm -u+x -o -name '*.so*' \) -exec readelf -VW {} + 2>/dev/null | awk '
+  { find "$@" -type f \( -perm -u+x -o -name '*.so*' \) -exec readelf -VW {} + 2>/dev/null || true; } | awk '
     /^Version .* section/ { file = "" }
     / File: / { for (i = 1; i < NF; ++i) if ($i == "File:") file = $(i + 1) }
     file != "" && / Name: / { for (i = 1; i < NF; ++i) if ($i == "Name:") print file, $(i + 1) }' | sort -u
@@ -200,9 +201,8 @@ oldest_driver() {
 # Requirements of the node, for env.sh: glibc VERSION; cuda LIBRARY; driver VERSION CUDA; fallback LIBRARY
 # with its symbol versions. Excludes the glibc that the fallbacks need, because most nodes do not use them.
 symbol_versions "$root" >"$work/versions"
-# find fails if lib has no library, which is no error here.
 glibc=$(symbol_versions "$root"/bin "$root"/tests "$root"/lib/*.so* ${mpi:+"$root/mpi"} |
-  sed -n 's/.* GLIBC_\([0-9.]*\)$/\1/p' | sort -V | tail -1) || true
+  sed -n 's/.* GLIBC_\([0-9.]*\)$/\1/p' | sort -V | tail -1)
 [ -n "$glibc" ] || fail 78 "found no glibc version that the programs need in the output of readelf -VW: check readelf"
 {
   echo "glibc $glibc"

@@ -39,5 +39,8 @@ if [ "${memory_kib:-0}" -gt $((cores * 4 << 20)) ] && [[ ${CXX:-g++} != *clang* 
   export CXXFLAGS="${CXXFLAGS:-} --param ggc-min-heapsize=1048576"
 fi
 
+# Containers may start with a user ID that has no writable home folder; ccache then fails.
+if [ -z "${CCACHE_DIR:-}" ] && [ ! -w "${HOME:-/nonexistent}" ]; then export CCACHE_DIR=$PWD/build/ccache; fi
+
 # Open MPI starts as root, as in containers, only with both variables.
 if [ "$(id -u)" -eq 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi

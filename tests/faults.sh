@@ -30,4 +30,4 @@ grep -E "step [0-9]+.*/checkpoints/step-[0-9]|/checkpoints/step-[0-9].*step [0-9
 cmp "$work/whole.digest" "$work/resumed.digest"
 echo "$kills kills while saving: the digest is that of the undisturbed training"
 tests/random_faults.py --bin "$build/bin" --count "$faults"
-tests/soak.py --bin "$build/bin"
+tests/soak.py --bin "$build/bin" || [ $? = 77 ]  # many starts are skipped where namespaces cannot be made

@@ -30,7 +30,10 @@ part() {
     faults) build && tests/faults.sh ;;
     emulator) LOCKSTEP_EMULATED_DEVICE=ON tests/run.sh asan && LOCKSTEP_EMULATED_DEVICE=ON tests/run.sh tsan ;;
     fuzz) tests/run.sh fuzz 600 ;;
-    machines) build && tests/machines.sh ;;
+    machines)
+      # Without these packages some cases are skipped.
+      build && { (more_packages=(clang libomp-dev locales) && source launch/setup.sh) || true; } && tests/machines.sh
+      ;;
     portability) tests/portability.sh ;;
     aarch64) tests/aarch64.sh ;;
     *) echo "tests/nightly.sh: unknown part \"$1\"; allowed are tests, signals, faults, emulator, fuzz, machines, portability, aarch64" >&2; return 64 ;;

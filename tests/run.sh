@@ -29,8 +29,6 @@ what=${1:-cpu}
 # relative to this folder, ccache reuses their objects.
 export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-# Containers may start with a user ID that has no writable home folder; ccache then fails.
-if [ -z "${CCACHE_DIR:-}" ] && [ ! -w "${HOME:-/nonexistent}" ]; then export CCACHE_DIR=$PWD/build/ccache; fi
 
 # run_tests PRESET [OPTION ..]: runs the tests and writes results and times to build/tests_PRESET.xml. Two at
 # once per core, because many tests mostly wait.

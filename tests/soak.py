@@ -209,21 +209,30 @@ def run(options, arguments, folder):
     there = options.json and options.json.exists()
     result, wrong = json.loads(options.json.read_text()) if there else {"benchmark": "soak"}, []
     circumstances = record.circumstances(shlex.join(["tests/soak.py", *arguments]), options.bin / "lockstep")
+
+    def keep(name, found):  # at once, because the next part may be skipped
+        result[name] = {**circumstances, **found}
+        if options.json:
+            options.json.write_text(json.dumps(result, indent=1) + "\n")
+
     if options.minutes > 0:
         found, wrong = soak(options, folder)
-        result["soak"] = {**circumstances, **found}
+        keep("soak", found)
         print(f"{result['soak']['steps']:,} steps in {options.minutes:g} minutes, "
               f"{result['soak']['hours_at_100_ms_a_step']:.1f} hours of a training at 100 ms a step")
         for row in result["soak"]["growth"]:
             more = "" if row["flat"] else "!"
             print(f"  {row['what']:<20} {row['median']:>12,.0f}  grows by {row['growth']:,.1f}{more}")
     if options.starts > 0:
-        left = start_apart(options, arguments, folder)
-        result["starts"] = {**circumstances, "starts": options.starts, "ends": list(ENDS), "left_in_tmp_and_shared_memory": left}
+        try:
+            left = start_apart(options, arguments, folder)
+        except training_runs.Skipped as reason:
+            if not wrong:
+                raise
+            raise training_runs.Failed("; ".join([*wrong, str(reason)])) from None
+        keep("starts", {"starts": options.starts, "ends": list(ENDS), "left_in_tmp_and_shared_memory": left})
         wrong += [f"{path} was not removed" for path in left]
         print(f"{training_runs.counted(options.starts, 'start')}: left in /tmp and /dev/shm: {left or 'nothing'}")
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
     if wrong:
         raise training_runs.Failed("; ".join(wrong))
 

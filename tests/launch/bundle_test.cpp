@@ -163,6 +163,21 @@ TEST(Bundle, NeedsOfTheProgramsDoNotDependOnTheLanguage) {
   EXPECT_FALSE(fs::exists(archive));
 }
 
+TEST(Bundle, PacksAnMpiWhoseProgramsAreScripts) {
+  const Workplace workplace("bundle_scripts");
+  const fs::path build = new_folder(workplace.path("build")), archive = workplace.path("bundle.tar");
+  const fs::path mpi = new_folder(workplace.path("mpi"));
+  std::ofstream(build / "CMakeCache.txt").flush();
+  fs::copy("/bin/true", new_folder(build / "bin") / "lockstep");
+  fs::copy("/bin/true", new_folder(mpi / "lib") / "libmpi.so.40");
+  write_script(new_folder(mpi / "bin") / "mpirun", "exec prterun \"$@\"");
+  const ProgramResult packed =
+      bundle(fmt::format("{} --mpi {} --output {}", build.string(), mpi.string(), archive.string()));
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  const ProgramResult names = run_shell("tar -tf " + archive.string());
+  expect_parts(names.output, {"lockstep-bundle/mpi/bin/mpirun", "lockstep-bundle/share/needs"});
+}
+
 // A bundle of two scripts, on a node with two versions of Open MPI on the PATH.
 TEST(Bundle, StartsRanksWithTheNamedMpi) {
   const Workplace workplace("bundle_mpi");

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # setup_test.sh SETUP: checks that sourcing setup.sh installs nothing if all packages are installed, neither
-# uses nor changes the arguments of the sourcing script, installs without questions, and counts the cores and
-# the memory of this container.
+# uses nor changes the arguments of the sourcing script, installs without questions, counts the cores and the
+# memory of this container, and lets ccache write.
 set -euo pipefail
 setup=$1
 command -v dpkg-query >/dev/null || { echo "Skipped: not a Debian system"; exit 77; }
@@ -45,3 +45,13 @@ flags_with() (
 )
 [[ $(flags_with max) == *ggc-min-heapsize* ]] || { echo "setup.sh sets no flags for 16 TiB of memory"; exit 1; }
 [[ $(flags_with $((1 << 30))) != *ggc-min-heapsize* ]] || { echo "setup.sh ignores a container's limit of 1 GiB"; exit 1; }
+
+# cache_with HOME: ccache's folder.
+cache_with() (
+  unset CCACHE_DIR
+  HOME=$1
+  source "$setup"
+  echo "${CCACHE_DIR:-}"
+)
+[ -z "$(cache_with "$tools")" ] || { echo "setup.sh moves ccache's folder out of a writable HOME"; exit 1; }
+[[ $(cache_with /nonexistent) == */build/ccache ]] || { echo "setup.sh leaves ccache a HOME that does not exist"; exit 1; }
