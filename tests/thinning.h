@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdlib>
+#include <initializer_list>
+#include <vector>
 
 namespace lockstep {
 
@@ -18,10 +20,19 @@ inline constexpr int kOneOf = 1;
 
 inline bool in_large_form() { return std::getenv("LOCKSTEP_LARGE_TESTS") != nullptr; }
 
-// Selects every kOneOf-th case. takes() is called once per case, in order.
+// Selects every kOneOf-th case, beginning with the first. takes() is called once per case, in order.
 class Thinning {
  public:
   bool takes() { return cases_++ % kOneOf == 0; }
+  // The cases for which takes() returns true. The first of a list should be the one that shows the most
+  // errors.
+  template <typename Case>
+  std::vector<Case> taken(std::initializer_list<Case> cases) {
+    std::vector<Case> selected;
+    for (const Case& each : cases)
+      if (takes()) selected.push_back(each);
+    return selected;
+  }
 
  private:
   int cases_ = 0;

@@ -15,7 +15,8 @@
 namespace lockstep {
 namespace {
 
-const std::vector<std::vector<int>> kSeveralNodes = {{0, 1}, {0, 0, 1, 1}, {0, 1, 2}, {0, 0, 0, 1, 1}};
+const std::vector<std::vector<int>> kSeveralNodes =
+    Thinning().taken<std::vector<int>>({{0, 0, 1, 1}, {0, 1}, {0, 1, 2}, {0, 0, 0, 1, 1}});
 constexpr int kInt8Number = 2;  // index among the candidates
 
 BucketOptions auto_buckets() {

@@ -55,10 +55,8 @@ inline float made_up_gradient(int rank, int step, std::int64_t element) {
 
 using MakeGradient = std::function<float(int rank, std::int64_t element)>;
 
-// Runs one pass of an fp32 or 16-bit arena. Padding keeps its values.
-inline void run_pass(GradientBuckets& buckets, std::span<const Parameter> parameters, int rank,
-                     const MakeGradient& gradient, const GradientUnit& unit = {}) {
-  Stream stream(Device{}, StreamUse::compute);
+// Writes fp32 or 16-bit gradients. Padding keeps its values.
+inline void write_gradients(std::span<const Parameter> parameters, int rank, const MakeGradient& gradient) {
   for (const Parameter& parameter : parameters) {
     for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i) {
       const float value = gradient(rank, parameter.offset + i);
@@ -68,6 +66,12 @@ inline void run_pass(GradientBuckets& buckets, std::span<const Parameter> parame
         static_cast<BFloat16*>(parameter.gradient)[i] = BFloat16(value);
     }
   }
+}
+
+inline void run_pass(GradientBuckets& buckets, std::span<const Parameter> parameters, int rank,
+                     const MakeGradient& gradient, const GradientUnit& unit = {}) {
+  Stream stream(Device{}, StreamUse::compute);
+  write_gradients(parameters, rank, gradient);
   buckets.begin(stream, {}, unit);
   for (std::size_t i = 0; i < parameters.size(); ++i) buckets.gradient_ready(i);
   buckets.wait(stream);

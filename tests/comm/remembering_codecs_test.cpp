@@ -146,7 +146,7 @@ TEST(RememberingCodecs, KeepResidualsByParameter) {
 }
 
 TEST(RememberingCodecs, NonFiniteGradientsAreFoundOnAllRanksAndNotKept) {
-  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+  for (const float bad : Thinning().taken({std::nanf(""), std::numeric_limits<float>::infinity()})) {
     for_each_subject([bad](Communicator& communicator, const Subject& subject) {
       std::vector<Parameter> parameters = some_parameters();
       GradientBuckets buckets(parameters, communicator, subject.options());
@@ -195,7 +195,7 @@ TEST(RememberingCodecs, ResumeFromASavedStateWithTheSameBits) {
 
 // Step counts around 2^24 and 2^31, with zero gradients and then others.
 TEST(RememberingCodecs, StayFiniteAndCountStepsFromAnyState) {
-  const int zeros = in_large_form() ? 1000 : 30;
+  const int zeros = in_large_form() ? 1000 : kOneOf == 1 ? 30 : 16;
   for (const ExchangeKind* kind : {&kInt8Codec, &kSignCodec, &kPowerSgdCodec, &kTopKCodec, &kDgcCodec}) {
     for (const std::int64_t begin : {(std::int64_t{1} << 24) - 15, (std::int64_t{1} << 31) - 15}) {
       SCOPED_TRACE(fmt::format("{} from step {}", kind->name, begin));

@@ -65,6 +65,10 @@ Buffer memory_for(const Layout& layout) {
 
 }  // namespace
 
+bool equally_many_nonzero(const Values& a, const Values& b) {
+  return std::ssize(a) - std::ranges::count(a, 0.0f) == std::ssize(b) - std::ranges::count(b, 0.0f);
+}
+
 Values random_values(std::int64_t count, std::string_view purpose) {
   const Random random(7, purpose);
   Values values(static_cast<std::size_t>(count));
@@ -181,11 +185,9 @@ void* AffineRunner::spoiled_scratch() {
 }
 
 Values AffineRunner::plain_result(const Buffer& memory, const Layout& layout) {
-  const auto nonzero = [](const Values& values) {
-    return std::ranges::count_if(values, [](float value) { return value != 0; });
-  };
   Values plain = to_plain(memory, layout);
-  padding_is_zero_ = nonzero(from_elements(memory.data(), memory.bytes(), layout.dtype())) == nonzero(plain);
+  padding_is_zero_ =
+      equally_many_nonzero(from_elements(memory.data(), memory.bytes(), layout.dtype()), plain);
   return plain;
 }
 

@@ -17,6 +17,8 @@ namespace lockstep {
 using Values = std::vector<float>;
 using Doubles = std::vector<double>;
 
+// True if both have equally many elements that are not zero; NaN is not zero.
+bool equally_many_nonzero(const Values& a, const Values& b);
 // Uniform in [-1, 1). The same purpose gives the same values.
 Values random_values(std::int64_t count, std::string_view purpose);
 Doubles widen(const Values& values);
@@ -27,6 +29,15 @@ double roundoff(DType type);
 double dot(const Doubles& a, const Doubles& b);
 // |actual - expected| / |expected| in the Euclidean norm; |actual| where expected is zero.
 double relative_error(const Values& actual, const Doubles& expected);
+
+inline ConvolutionShape as_convolution(const LinearShape& s) {
+  return {.batch = s.batch,
+          .in_channels = s.in_features,
+          .in_height = 1,
+          .in_width = 1,
+          .out_channels = s.out_features,
+          .bias = s.bias};
+}
 
 // bias may be empty.
 Doubles reference_forward(const ConvolutionShape& shape, const Doubles& x, const Doubles& w,

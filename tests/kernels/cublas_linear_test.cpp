@@ -29,15 +29,6 @@ const LinearShape kShapes[] = {{.batch = 64, .in_features = 512, .out_features =
                                {.batch = 33, .in_features = 120, .out_features = 200},
                                {.batch = 7, .in_features = 25, .out_features = 41}};
 
-// A linear layer is a convolution of 1x1 images.
-ConvolutionShape as_convolution(const LinearShape& s) {
-  return {.batch = s.batch,
-          .in_channels = s.in_features,
-          .in_height = 1,
-          .in_width = 1,
-          .out_channels = s.out_features};
-}
-
 // The layer's tensors on the host and the device.
 struct Tensors {
   Tensors(const LinearShape& s, DType dtype, Stream& stream)

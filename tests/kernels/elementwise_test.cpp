@@ -11,13 +11,14 @@
 
 #include "kernels/backend.h"
 #include "tests/kernels/planned_memory.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
 
 // Sizes around vector widths, and around the size from which several threads work.
 constexpr std::int64_t kElementCounts[] = {
-    0, 1, 3, 15, 16, 17, 1000, (1 << 14) - 1, 1 << 14, (1 << 14) + 3, 100001};
+    0, 1, 3, 15, 16, 17, 1000, (1 << 14) - 1, 1 << 14, (1 << 14) + 3, 100001 / kOneOf};
 
 class Elementwise : public testing::TestWithParam<DType> {
  protected:

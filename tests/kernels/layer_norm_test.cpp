@@ -55,8 +55,8 @@ TEST(LayerNorm, MatchesTheDefinitionAndItsSlopes) {
                                           .moments = moments.data()});
       EXPECT_TRUE(output.margin_intact());
       const Doubles exact = reference_layer_norm(widen(x), widen(scale), widen(shift), kEpsilon);
-      for (std::size_t i = 0; i < x.size(); ++i)
-        ASSERT_NEAR(output.values()[i], exact[i], 6 * precision) << i;
+      const Values y = output.values();
+      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(y[i], exact[i], 6 * precision) << i;
 
       LayerNormBackward backward{.batch = batch,
                                  .features = features,
@@ -95,9 +95,10 @@ TEST(LayerNorm, MatchesTheDefinitionAndItsSlopes) {
       backward.write = Write::accumulate;
       backward.x_gradient = given.data();
       backend.layer_norm_backward(stream, backward);
+      const Values twice = scale_gradient.values(), shift_twice = shift_gradient.values();
       for (std::size_t i = 0; i < once.size(); ++i) {
-        EXPECT_EQ(scale_gradient.values()[i], 2 * once[i]);
-        EXPECT_EQ(shift_gradient.values()[i], 2 * shift_once[i]);
+        EXPECT_EQ(twice[i], 2 * once[i]);
+        EXPECT_EQ(shift_twice[i], 2 * shift_once[i]);
       }
       EXPECT_EQ(given.values(), apart);
     }

@@ -9,16 +9,6 @@
 namespace lockstep {
 namespace {
 
-// A linear layer as a convolution of 1x1 images.
-ConvolutionShape as_convolution(const LinearShape& s) {
-  return {.batch = s.batch,
-          .in_channels = s.in_features,
-          .in_height = 1,
-          .in_width = 1,
-          .out_channels = s.out_features,
-          .bias = s.bias};
-}
-
 // Checks each candidate. 16-bit candidates do not exist for every type and processor.
 void expect_linear(const LinearShape& s, const Layout& input) {
   for (const char* candidate : {"inner product", "inner product bf16"}) {

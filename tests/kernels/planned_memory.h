@@ -40,8 +40,8 @@ class GuardedMemory {
   float* floats() const { return reinterpret_cast<float*>(buffer_.data()); }
   Values values() const { return from_elements(buffer_.data(), bytes_, type_); }
   bool margin_intact() const {
-    return std::all_of(buffer_.data() + bytes_, buffer_.data() + buffer_.bytes(),
-                       [](std::byte byte) { return byte == std::byte{0xff}; });
+    const std::byte* margin = buffer_.data() + bytes_;
+    return *margin == std::byte{0xff} && std::memcmp(margin, margin + 1, kMargin - 1) == 0;
   }
 
  private:
@@ -67,12 +67,7 @@ class PlannedMemory : public GuardedMemory {
     return to_plain(memory, layout_);
   }
   // True if every physical element that is not zero (NaN included) belongs to the logical tensor.
-  bool padding_is_zero() const {
-    const auto nonzero = [](const Values& values) {
-      return std::ranges::count_if(values, [](float value) { return !(value == 0); });
-    };
-    return nonzero(values()) == nonzero(plain());
-  }
+  bool padding_is_zero() const { return equally_many_nonzero(values(), plain()); }
 
  private:
   Layout layout_;

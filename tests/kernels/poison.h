@@ -12,6 +12,7 @@
 #include "kernels/activation.h"
 #include "kernels/pooling.h"
 #include "tests/kernels/affine_reference.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 
@@ -20,11 +21,11 @@ inline constexpr float kPoisons[] = {
     std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
 
 // Calls test(values with one non-finite element, index of the element, its value) for every `step`-th
-// element.
+// element; under a sanitizer for every kOneOf-th of these.
 template <typename Test>
 void for_each_poison(const Values& values, Test test, std::size_t step = 1) {
   Values poisoned = values;
-  for (std::size_t at = 0; at < values.size(); at += step) {
+  for (std::size_t at = 0; at < values.size(); at += step * kOneOf) {
     for (const float poison : kPoisons) {
       poisoned[at] = poison;
       test(poisoned, at, poison);
@@ -50,18 +51,20 @@ inline bool activation_passes(Activation activation, float x) {
 }
 
 // Pooling in fp64. NaN counts as larger than all numbers.
-inline Doubles pooled(const PoolingOptions& o, const Shape& in, const Values& x) {
+template <typename Numbers>
+Doubles pooled(const PoolingOptions& o, const Shape& in, const Numbers& x) {
   const std::int64_t height = in[2], width = in[3];
   Doubles y;
   for (std::int64_t plane = 0; plane < in[0] * in[1]; ++plane) {
     for (std::int64_t row = 0; row < o.out_size(height); ++row) {
       for (std::int64_t column = 0; column < o.out_size(width); ++column) {
+        const std::int64_t top = o.global ? 0 : row * o.stride - o.padding;
+        const std::int64_t left = o.global ? 0 : column * o.stride - o.padding;
+        const std::int64_t bottom = o.global ? height : std::min(top + o.kernel, height);
+        const std::int64_t right = o.global ? width : std::min(left + o.kernel, width);
         double largest = -std::numeric_limits<double>::infinity(), sum = 0, count = 0;
-        for (std::int64_t h = 0; h < height; ++h) {
-          for (std::int64_t w = 0; w < width; ++w) {
-            const std::int64_t down = h - (row * o.stride - o.padding);
-            const std::int64_t right = w - (column * o.stride - o.padding);
-            if (!o.global && (down < 0 || down >= o.kernel || right < 0 || right >= o.kernel)) continue;
+        for (std::int64_t h = std::max<std::int64_t>(top, 0); h < bottom; ++h) {
+          for (std::int64_t w = std::max<std::int64_t>(left, 0); w < right; ++w) {
             const auto value =
                 static_cast<double>(x[static_cast<std::size_t>((plane * height + h) * width + w)]);
             if (value > largest || std::isnan(value)) largest = value;

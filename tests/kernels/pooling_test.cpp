@@ -3,12 +3,12 @@
 
 #include <cmath>
 #include <iterator>
-#include <limits>
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
 #include "tests/kernels/planned_memory.h"
+#include "tests/kernels/poison.h"
 #include "tests/thinning.h"
 
 namespace lockstep {
@@ -17,33 +17,6 @@ namespace {
 std::string describe(const PoolingOptions& o) {
   return fmt::format("{} {}", o.kind == PoolingKind::max ? "max" : "average",
                      o.global ? "global" : fmt::format("{}/{}/{}", o.kernel, o.stride, o.padding));
-}
-
-// The definition in double precision, on plain memory.
-Doubles reference(const PoolingOptions& o, const Shape& in, const Doubles& x) {
-  const std::int64_t height = in[2], width = in[3];
-  Doubles y;
-  for (std::int64_t plane = 0; plane < in[0] * in[1]; ++plane) {
-    for (std::int64_t oh = 0; oh < o.out_size(height); ++oh) {
-      for (std::int64_t ow = 0; ow < o.out_size(width); ++ow) {
-        const std::int64_t top = o.global ? 0 : oh * o.stride - o.padding;
-        const std::int64_t left = o.global ? 0 : ow * o.stride - o.padding;
-        double largest = -std::numeric_limits<double>::infinity(), sum = 0, count = 0;
-        for (std::int64_t h = std::max<std::int64_t>(top, 0);
-             h < (o.global ? height : std::min(top + o.kernel, height)); ++h) {
-          for (std::int64_t w = std::max<std::int64_t>(left, 0);
-               w < (o.global ? width : std::min(left + o.kernel, width)); ++w) {
-            const double value = x[static_cast<std::size_t>((plane * height + h) * width + w)];
-            largest = std::max(largest, value);
-            sum += value;
-            count += 1;
-          }
-        }
-        y.push_back(o.kind == PoolingKind::max ? largest : sum / count);
-      }
-    }
-  }
-  return y;
 }
 
 template <typename Test>
@@ -92,7 +65,7 @@ TEST(Pooling, ForwardMatchesTheDefinition) {
 
     EXPECT_EQ(kernel->output().dtype(), layout.dtype());
     const Values x = rounded(random_values(in.elements(), "input"), layout.dtype());
-    const Doubles expected = reference(options, in, widen(x));
+    const Doubles expected = pooled(options, in, widen(x));
     const PlannedMemory input(layout, x);
     PlannedMemory output(kernel->output());
     const GuardedMemory saved(kernel->saved_bytes());
@@ -144,7 +117,7 @@ TEST(Pooling, GradientsMatchFiniteDifferences) {
                 scratch.margin_intact());
 
     const auto loss = [&](const Doubles& at) {
-      return dot(widen(y_gradient), reference(options, layout.shape(), at));
+      return dot(widen(y_gradient), pooled(options, layout.shape(), at));
     };
     const Values gradient = x_gradient.plain();
     const Doubles direction = widen(random_values(layout.shape().elements(), "direction"));

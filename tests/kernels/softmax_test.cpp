@@ -46,14 +46,14 @@ TEST(Softmax, MatchesTheDefinitionAndItsSlopes) {
       backend.softmax_backward(stream, {shape, output.data(), given.data(), result.data()});
       EXPECT_TRUE(output.margin_intact() && result.margin_intact());
       const Doubles exact = reference_softmax(shape, widen(x));
-      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(output.values()[i], exact[i], precision) << i;
+      const Values apart = output.values(), slopes = result.values();
+      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(apart[i], exact[i], precision) << i;
       const Doubles direction = widen(random_values(count, "direction"));
       const auto objective = [&](const Doubles& at) {
         return dot(reference_softmax(shape, at), widen(y_gradient));
       };
-      EXPECT_NEAR(dot(widen(result.values()), direction), slope(widen(x), direction, objective),
+      EXPECT_NEAR(dot(widen(slopes), direction), slope(widen(x), direction, objective),
                   precision * std::sqrt(static_cast<double>(count)));
-      const Values apart = output.values(), slopes = result.values();
       backend.softmax_forward(stream, {shape, input.data(), input.data()});
       backend.softmax_backward(stream, {shape, output.data(), given.data(), given.data()});
       EXPECT_EQ(input.values(), apart);

@@ -11,11 +11,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/planned_memory.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kSparseCounts[] = {1, 15, 64, 1000, 4099, 70'000, 1'000'000};
+constexpr std::int64_t kSparseCounts[] = {1, 15, 64, 1000, 4099, 70'000, 1'000'000 / kOneOf};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::size_t to_size(std::int64_t i) { return static_cast<std::size_t>(i); }

@@ -60,12 +60,7 @@ class TypedTensor {
   // All physical elements, padding included, in memory order.
   Values physical() const { return download(memory_, layout_.bytes()); }
   // True if every physical element that is not zero (NaN included) belongs to the logical tensor.
-  bool padding_is_zero() const {
-    const auto nonzero = [](const Values& values) {
-      return std::ranges::count_if(values, [](float value) { return !(value == 0); });
-    };
-    return nonzero(physical()) == nonzero(plain());
-  }
+  bool padding_is_zero() const { return equally_many_nonzero(physical(), plain()); }
 
  private:
   Layout plain_layout() const { return Layout(layout_.shape(), layout_.dtype()); }

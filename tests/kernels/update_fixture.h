@@ -11,12 +11,13 @@
 
 #include "kernels/backend.h"
 #include "tests/kernels/planned_memory.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 
 // Sizes around vector widths, chunks, and the size from which several threads work.
-inline constexpr std::int64_t kCounts[] = {1,     3,     15,    17, 1000, kUpdateChunk - 1, kUpdateChunk,
-                                           16383, 16384, 100001};
+inline constexpr std::int64_t kCounts[] = {
+    1, 3, 15, 17, 1000, kUpdateChunk - 1, kUpdateChunk, 16383, 16384, 100001 / kOneOf};
 inline constexpr int kSteps = 4;
 
 using Segments = std::vector<UpdateSegment>;

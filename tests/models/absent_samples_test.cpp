@@ -17,6 +17,7 @@
 #include "tests/distance.h"
 #include "tests/models/network_fixture.h"
 #include "tests/models/slopes.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
@@ -111,11 +112,13 @@ void expect_same_training(const Trained& found, const Trained& expected, double 
 }
 
 TEST(AbsentSamples, PixelsAndLabelsChangeNoBit) {
+  Thinning thinning;
   for (const Build& build : {Build(linear_layers), Build(cnn_without_norm), Build(cnn_with_dropout),
                              Build(cnn_with_frozen_norm)}) {
     for (const NamedPrecision& type : kPrecisions) {
       NetworkFixture fixture = fixture_of(build, type.precision);
       for (const Places& absent : kAbsentPlaces) {
+        if (!thinning.takes()) continue;
         SCOPED_TRACE(fmt::format("{}, {} absent, first at {}", type.name, absent.size(), absent[0]));
         weigh(fixture, absent);
         const Trained expected = train(fixture);
@@ -133,9 +136,11 @@ TEST(AbsentSamples, PixelsAndLabelsChangeNoBit) {
 }
 
 TEST(AbsentSamples, LossAndGradientsEqualABatchWithoutThem) {
+  Thinning thinning;
   for (const Build& build : {Build(linear_layers), Build(cnn_without_norm), Build(cnn_with_frozen_norm)}) {
     for (const NamedPrecision& type : kPrecisions) {
       for (const Places& absent : kAbsentPlaces) {
+        if (!thinning.takes()) continue;
         SCOPED_TRACE(fmt::format("{}, {} absent, first at {}", type.name, absent.size(), absent[0]));
         NetworkFixture whole = fixture_of(build, type.precision);
         NetworkFixture others = fixture_of(build, type.precision, kPlaces - absent.size());

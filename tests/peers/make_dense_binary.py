@@ -23,36 +23,22 @@ PEOPLE, TRAIN, CONTRADICTING = 2100, 1890, 50
 SEED, BATCH, EPOCHS, L2, RATE = 1, 10, 20, 0.01, 0.001
 
 
-def philox(words, keys):
-    """The first word of a block."""
-    words = list(words)
-    for _ in range(10):
-        first, second = 0xD2511F53 * words[0], 0xCD9E8D57 * words[2]
-        words = [(second >> 32) ^ words[1] ^ keys[0], second & 0xFFFFFFFF, (first >> 32) ^ words[3] ^ keys[1],
-                 first & 0xFFFFFFFF]
-        keys = [(keys[0] + 0x9E3779B9) % 2**32, (keys[1] + 0xBB67AE85) % 2**32]
-    return words[0]
-
-
 def sample_order(size, seed, epoch):
     """data/sample_order.cpp"""
-    half = max((int(size - 1).bit_length() + 1) // 2, 1)
-    mask = (1 << half) - 1
+    half = np.uint64(max((int(size - 1).bit_length() + 1) // 2, 1))
+    mask = (np.uint64(1) << half) - np.uint64(1)
 
-    def encrypt(value):
-        left, right = value >> half, value & mask
+    def encrypt(values):
+        left, right = values >> half, values & mask
         for turn in range(6):
-            mixed = left ^ (philox([right, turn, epoch, 0], [seed, 0]) & mask)
-            left, right = right, mixed
+            words = golden_cases.philox([right, *np.array([turn, epoch, 0], np.uint64)], [seed, 0])
+            left, right = right, left ^ (words[0] & mask)
         return left << half | right
 
-    order = []
-    for position in range(size):
-        value = encrypt(position)
-        while value >= size:
-            value = encrypt(value)
-        order.append(value)
-    return order
+    order = encrypt(np.arange(size, dtype=np.uint64))
+    while (order >= size).any():
+        order = np.where(order >= size, encrypt(order), order)
+    return order.tolist()
 
 
 def people():

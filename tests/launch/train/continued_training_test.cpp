@@ -17,6 +17,7 @@
 #include "tests/launch/train/grays.h"
 #include "tests/launch/train/state_of.h"
 #include "tests/message_of.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
@@ -119,8 +120,9 @@ TEST(ContinuedTraining, EqualsAnUninterruptedTraining) {
     EXPECT_GE(done, kSteps / 2) << "too many steps were skipped";
     EXPECT_LE(done, kSteps - 3) << "too few steps were skipped";
 
-    // Stops within the first epoch, within the second, at its end, and within the last.
-    for (const std::int64_t stop : {std::int64_t{1}, std::int64_t{7}, 2 * kStepsInEpoch, kSteps - 1}) {
+    // Stops within the second epoch, within the first, at the end of the second, and within the last.
+    for (const std::int64_t stop :
+         Thinning().taken({std::int64_t{7}, std::int64_t{1}, 2 * kStepsInEpoch, kSteps - 1})) {
       StateCopy saved;
       {
         Objects first(communicator, dataset, stop);
@@ -157,7 +159,7 @@ TEST(ContinuedTraining, EvaluatesEachEpochOnce) {
     whole.fit({&never});
     EXPECT_EQ(never.evaluations(), 3);
     EXPECT_TRUE(whole.trainer().done());
-    for (const std::int64_t stop : {std::int64_t{3}, kStepsInEpoch, kSteps}) {
+    for (const std::int64_t stop : Thinning().taken({kStepsInEpoch, std::int64_t{3}, kSteps})) {
       StopsAfter after(stop), not_again(0), nor_then(0);
       Objects first(communicator, dataset, kSteps);
       first.fit({&after});
@@ -220,7 +222,9 @@ TEST(ContinuedTraining, ResumesBetweenTwoAveragesOfLocalSgd) {
   const ExchangeChoice choices[] = {{.kind = &kDenseSum},
                                     {.kind = &kInt8Codec, .settings = {{"stochastic", 1}}},
                                     {.kind = &kPowerSgdCodec, .settings = {{"rank", 1}, {"start_step", 2}}}};
+  Thinning thinning;
   for (const ExchangeChoice& choice : choices) {
+    const std::vector<std::int64_t> stops = thinning.taken<std::int64_t>({1, 2, 4, 5, 7, 12});
     on_ranks(
         [&](Communicator& communicator, const Dataset& dataset) {
           const BucketOptions buckets{.first_bytes = 1024, .middle_bytes = 8192, .exchange = choice};
@@ -230,7 +234,7 @@ TEST(ContinuedTraining, ResumesBetweenTwoAveragesOfLocalSgd) {
           const auto whole = objects(kSteps);
           whole->fit();
           const StateCopy expected = whole->state();
-          for (const std::int64_t stop : {1, 2, 4, 5, 7, 12}) {
+          for (const std::int64_t stop : stops) {
             StateCopy saved;
             {
               const auto first = objects(stop);
@@ -266,7 +270,7 @@ TEST(ContinuedTraining, RestoresPendingGradients) {
           Objects whole(communicator, dataset, kSteps, 3, buckets);
           whole.fit();
           const StateCopy expected = whole.state();
-          for (const std::int64_t stop : {1, 4, 5, 12}) {
+          for (const std::int64_t stop : Thinning().taken({4, 1, 5, 12})) {
             StateCopy saved;
             {
               Objects first(communicator, dataset, stop, 3, buckets);
@@ -489,17 +493,20 @@ TEST(ContinuedTraining, RefusesAnotherSeedAndAStepBeyondTheEpoch) {
   });
 }
 
-// A new network, trained by one rank.
+// A new network, trained by one rank. statistics_of: the micro-batches of its StepStatistics; 0: it has none.
 std::string digest_after_two_steps(BatchLoader& train, BatchLoader& test, std::int64_t accumulation,
-                                   const BucketOptions& bucket_options = {}) {
+                                   const BucketOptions& bucket_options = {}, std::int64_t statistics_of = 0) {
   backend_for({}).set_threads(1);
   KernelChoices first;
   Network network(cnn_graph(), {.choices = &first});
   const auto communicator = make_self_communicator();
   GradientBuckets buckets(network.parameters(), *communicator, bucket_options);
   const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
-  Trainer trainer({network, buckets, *optimizer, train, test, *communicator}, {.base = 0.01},
-                  {.accumulation = accumulation});
+  std::optional<StepStatistics> statistics;
+  if (statistics_of > 0) statistics.emplace(network, *communicator, statistics_of);
+  Trainer trainer({network, buckets, *optimizer, train, test, *communicator, nullptr, nullptr, nullptr,
+                   statistics ? &*statistics : nullptr},
+                  {.base = 0.01}, {.accumulation = accumulation});
   for (int step = 0; step < 2; ++step) trainer.step();
   trainer.evaluate();
   return digest(network, *optimizer);
@@ -521,14 +528,18 @@ TEST(TrainerParts, MustAgreeOnTheMicroBatchesOfAStep) {
   BatchLoader accumulates(dataset, {},
                           {.batch = kRankBatch, .accumulation = kAccumulation, .tail = Tail::pad});
   const auto refusal = [&](BatchLoader& evaluated, std::int64_t accumulation,
-                           const BucketOptions& buckets = {}) {
-    return message_of([&] { digest_after_two_steps(train, evaluated, accumulation, buckets); });
+                           const BucketOptions& buckets = {}, std::int64_t statistics_of = 0) {
+    return message_of(
+        [&] { digest_after_two_steps(train, evaluated, accumulation, buckets, statistics_of); });
   };
   EXPECT_EQ(refusal(test, kAccumulation), "");
   EXPECT_EQ(refusal(test, kAccumulation, {.micro_batches = kAccumulation}), "");
   expect_parts(refusal(test, 1), {"TrainerOptions::accumulation", "LoaderOptions::accumulation"});
   expect_parts(refusal(test, kAccumulation, {.micro_batches = kAccumulation + 1}),
                {"TrainerOptions::accumulation", "BucketOptions::micro_batches"});
+  EXPECT_EQ(refusal(test, kAccumulation, {}, kAccumulation), "");
+  expect_parts(refusal(test, kAccumulation, {}, kAccumulation + 1),
+               {"TrainerOptions::accumulation", "StepStatistics"});
   for (BatchLoader* other : {&drops, &accumulates})
     expect_parts(refusal(*other, kAccumulation), {"test loader", "Tail::pad"});
 }

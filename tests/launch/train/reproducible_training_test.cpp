@@ -11,6 +11,7 @@
 #include "tests/distance.h"
 #include "tests/launch/train/state_of.h"
 #include "tests/launch/train/thread_training.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
@@ -35,7 +36,9 @@ std::string digest_on(ThreadTraining training, int ranks, int micro_batches = kM
   return trained[0].digest;
 }
 
-void expect_one_digest(const ThreadTraining& training, const std::vector<int>& dealings = {1, 2, 4, 8}) {
+void expect_one_digest(const ThreadTraining& training,
+                       const std::vector<int>& dealings = kOneOf == 1 ? std::vector{1, 2, 4, 8}
+                                                                      : std::vector{2, 4}) {
   std::set<std::string> digests;
   for (const int ranks : dealings) digests.insert(digest_on(training, ranks));
   EXPECT_EQ(digests.size(), 1u) << training.network.name << " in "
@@ -44,6 +47,7 @@ void expect_one_digest(const ThreadTraining& training, const std::vector<int>& d
 
 // Checks that the digests differ without train.reproducible.
 void expect_several_digests(ThreadTraining training) {
+  if (kOneOf > 1) return;  // only how sums are rounded: nothing for a sanitizer
   training.reproducible = false;
   EXPECT_NE(digest_on(training, 1), digest_on(training, 4)) << training.network.name;
 }
@@ -103,7 +107,7 @@ TEST(Reproducible, WithALossScaleThatIsTooLargeAtFirst) {
     Stream stream({}, StreamUse::compute);
     if (rank == 0) scales.insert(optimizer.read_control(stream).loss_scale);
   };
-  expect_one_digest(training, {1, 8});
+  expect_one_digest(training, {1, kOneOf == 1 ? 8 : 2});
   EXPECT_GT(scales.size(), 3u) << "some steps are skipped";
   EXPECT_LT(scales.size(), 24u) << "and some are not";
 }

@@ -14,6 +14,7 @@ namespace {
 
 TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, Communicator& communicator,
                        Communicator& for_layers) {
+  const Grays evaluated(training.image, std::min(training.samples, kMostEvaluated));
   Graph graph({.batch = training.batch,
                .height = training.image.height,
                .width = training.image.width,
@@ -21,6 +22,8 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
                .classes = dataset.classes()});
   if (training.build != nullptr)
     training.build(graph);
+  else if (kOneOf > 1 && training.network.name == "resnet20")
+    cifar_resnet(graph, 1);
   else
     build_network(graph, training.network);
   backend_for({}).set_threads(1);  // for this rank
@@ -46,7 +49,7 @@ TrainedRank train_rank(const ThreadTraining& training, const Dataset& dataset, C
                      .tail = training.tail,
                      .seed = training.seed,
                      .threads = 2});
-  BatchLoader test(dataset, shard, {.batch = training.batch, .tail = Tail::pad});
+  BatchLoader test(evaluated, shard, {.batch = training.batch, .tail = Tail::pad});
   CommunicatorGather across(for_layers);
   Trainer trainer({.network = network,
                    .buckets = buckets,

@@ -11,14 +11,19 @@
 
 #include "launch/train/trainer.h"
 #include "models/networks/networks.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 
+// Under a sanitizer evaluations of 512 samples would take longer than most of the trainings.
+inline constexpr std::int64_t kMostEvaluated = kOneOf == 1 ? 512 : 64;
+
 struct ThreadTraining {
+  // resnet20 has 8 layers under a sanitizer.
   NetworkChoice network = {.name = "cnn", .batch_norm = false};
   void (*build)(Graph&) = nullptr;  // used instead of `network` if set
   ImageShape image = {8, 8, 1};
-  std::int64_t samples = 512;  // training and evaluation use all of them
+  std::int64_t samples = 512;  // an evaluation uses the first kMostEvaluated of them
   int ranks = 1;
   std::vector<int> node_of = {};  // of each rank; empty: all on one node
   std::int64_t batch = 8;         // per rank and micro-batch

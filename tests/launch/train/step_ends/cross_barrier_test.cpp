@@ -18,6 +18,7 @@
 #include "tests/launch/train/state_of.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
@@ -155,7 +156,7 @@ void expect_the_same_bits(const Way& way, const std::string& what) {
 }
 
 TEST(CrossBarrier, ChangesNoBit) {
-  for (const int ranks : {2, 3, 4}) expect_the_same_bits({.ranks = ranks}, "sgd");
+  for (const int ranks : Thinning().taken({3, 2, 4})) expect_the_same_bits({.ranks = ranks}, "sgd");
   expect_the_same_bits({.accumulation = 2}, "two micro-batches");
   expect_the_same_bits({.optimizer = AdamWOptions{}}, "adamw");
   expect_the_same_bits({.optimizer = LarsOptions{.weight_decay = 1e-3}}, "lars");
@@ -189,22 +190,25 @@ TEST(CrossBarrier, EndsBeforeAnEvaluation) {
   });
 }
 
+// comm.cross_barrier may differ from the saved one.
 TEST(CrossBarrier, ResumesWithinARun) {
   const Way way{.exchange = {.kind = &kInt8Codec, .settings = {{"stochastic", 1}}}};
   on_ranks_of(way, [&](Communicator& communicator, const Dataset& dataset) {
     CrossingRank whole(communicator, dataset, way, false);
     whole.step_until(13);
-    for (const std::int64_t stop : {1, 5, 6, 8}) {
+    for (const std::int64_t stop : Thinning().taken({5, 1, 6, 8})) {
       StateCopy saved;
       {
         CrossingRank first(communicator, dataset, way, true);
         first.step_until(stop);
         saved = first.state();
       }
-      CrossingRank second(communicator, dataset, way, true);
-      second.go_on_from(saved);
-      second.step_until(13);
-      EXPECT_TRUE(second.state() == whole.state()) << "stopped after " << stop;
+      for (const bool crosses : {true, false}) {
+        CrossingRank second(communicator, dataset, way, crosses);
+        second.go_on_from(saved);
+        second.step_until(13);
+        EXPECT_TRUE(second.state() == whole.state()) << "stopped after " << stop << ", " << crosses;
+      }
     }
   });
 }

@@ -15,6 +15,7 @@
 #include "tests/launch/train/grays.h"
 #include "tests/launch/train/state_of.h"
 #include "tests/message_of.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
@@ -105,7 +106,7 @@ void expect_dense_bits(int ranks, const ShardedCase& with, const std::string& wh
 }
 
 TEST(Sharded, GivesTheBitsOfTheDenseExchange) {
-  for (const int ranks : {1, 2, 3, 4, 6, 8}) {
+  for (const int ranks : Thinning().taken({3, 1, 2, 4, 6, 8})) {
     expect_dense_bits(ranks, {}, "adamw");
     expect_dense_bits(
         ranks, {.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3, .nesterov = true}}, "sgd");
@@ -118,7 +119,7 @@ TEST(Sharded, GivesTheBitsOfTheDenseExchange) {
 // because each sees its own share only.
 TEST(Sharded, GivesTheBitsOfTheDenseExchangeInHalfPrecision) {
   const LossScaleOptions scale{.initial = 0x1p22f, .rule = {.interval = 2}};
-  for (const int ranks : {1, 2, 4}) {
+  for (const int ranks : Thinning().taken({4, 1, 2})) {
     expect_dense_bits(ranks, {.precision = Precision::fp16, .loss_scale = scale}, "fp16");
     expect_dense_bits(ranks, {.precision = Precision::bf16, .accumulation = 3}, "bf16");
   }
@@ -177,7 +178,7 @@ TEST(Sharded, RestoresTheStateOfAnyExchangeOnAnyNumberOfRanks) {
   ASSERT_EQ(by_two.tensors.size(), by_two_dense.tensors.size());
   for (std::size_t i = 0; i < by_two.tensors.size(); ++i)
     EXPECT_TRUE(by_two.tensors[i] == by_two_dense.tensors[i]) << by_two.tensors[i].name;
-  for (const int ranks : {1, 3, 4, 8}) {
+  for (const int ranks : Thinning().taken({3, 1, 4, 8})) {
     const std::string expected = resumed_on(ranks, dense, by_two);
     EXPECT_EQ(resumed_on(ranks, sharded, by_two), expected) << ranks;
     EXPECT_EQ(resumed_on(ranks, sharded, by_two_dense), expected) << ranks;
