@@ -41,11 +41,23 @@ inline void expect_in_order(const std::string& message, const std::vector<std::s
   }
 }
 
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+// Length in bytes.
+inline std::size_t longest_line(const std::string& text) {
+  std::size_t longest = 0;
+  for (const std::string& line : lines_of(text)) longest = std::max(longest, line.size());
+  return longest;
+}
+
 // The lines that contain all parts, each with its line feed.
 inline std::string lines_naming(const std::string& text, const std::vector<std::string>& parts) {
-  std::istringstream lines(text);
   std::string found;
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines_of(text)) {
     const auto is_named = [&](const std::string& part) { return line.find(part) != std::string::npos; };
     if (std::ranges::all_of(parts, is_named)) found += line + '\n';
   }

@@ -107,44 +107,40 @@ std::string with_samples(const EvaluationMetrics& metrics) {
   return metrics.samples_by_class.empty() ? "" : " with samples";
 }
 
-// Above kMostClasses classes with samples, those with the lowest F1.
-std::string scores_table(const RunFolder& run, const EvaluationMetrics& metrics) {
-  const std::vector<ClassScore>& scores = metrics.by_class;
-  std::vector<std::size_t> order = labels_with_samples(metrics, scores.size());
-  const bool all = order.size() <= kMostClasses;
-  if (!all) {
-    std::ranges::stable_sort(order, {}, [&](std::size_t label) { return scores[label].f1; });
-    order.resize(kMostClasses);
-  }
-  HtmlTable table{
-      .heads = {text_cell("class"), number_cell("F1"), number_cell("precision"), number_cell("recall")},
-      .rows = {}};
-  for (const std::size_t label : order)
-    table.rows.push_back(
-        {text_cell(class_name(run, label)),
-         {.html = percent_text(scores[label].f1) + html_bar(scores[label].f1, "s2"), .number = true},
-         number_cell(percent_text(scores[label].precision)),
-         number_cell(percent_text(scores[label].recall))});
-  return titled(all ? "Each class" + with_samples(metrics)
-                    : fmt::format("The {} classes with the lowest F1", kMostClasses),
-                to_html(table));
+// A percentage of each class.
+struct ScoreColumn {
+  std::string name;
+  std::vector<double> scores;  // by label
+};
+
+ScoreColumn score_column(const std::string& name, const std::vector<ClassScore>& classes,
+                         double ClassScore::*score) {
+  ScoreColumn column{.name = name, .scores = {}};
+  for (const ClassScore& each : classes) column.scores.push_back(each.*score);
+  return column;
 }
 
-// Above kMostClasses classes with samples, those with the lowest IoU.
-std::string iou_table(const RunFolder& run, const EvaluationMetrics& metrics) {
-  const std::vector<double>& iou = metrics.iou_by_class;
-  std::vector<std::size_t> order = labels_with_samples(metrics, iou.size());
+// The first score has bars. Above kMostClasses classes with samples, shows those where it is lowest.
+// title: of a table with all classes.
+std::string scores_table(const RunFolder& run, const EvaluationMetrics& metrics, const std::string& title,
+                         const std::vector<ScoreColumn>& columns) {
+  const ScoreColumn& first = columns.front();
+  std::vector<std::size_t> order = labels_with_samples(metrics, first.scores.size());
   const bool all = order.size() <= kMostClasses;
   if (!all) {
-    std::ranges::stable_sort(order, {}, [&](std::size_t label) { return iou[label]; });
+    std::ranges::stable_sort(order, {}, [&](std::size_t label) { return first.scores[label]; });
     order.resize(kMostClasses);
   }
-  HtmlTable table{.heads = {text_cell("class"), number_cell("IoU")}, .rows = {}};
-  for (const std::size_t label : order)
-    table.rows.push_back({text_cell(class_name(run, label)),
-                          {.html = percent_text(iou[label]) + html_bar(iou[label], "s2"), .number = true}});
-  return titled(all ? "IoU of each class" + with_samples(metrics)
-                    : fmt::format("The {} classes with the lowest IoU", kMostClasses),
+  HtmlTable table{.heads = {text_cell("class")}, .rows = {}};
+  for (const ScoreColumn& each : columns) table.heads.push_back(number_cell(each.name));
+  for (const std::size_t label : order) {
+    std::vector<HtmlCell>& row = table.rows.emplace_back();
+    row.push_back(text_cell(class_name(run, label)));
+    for (const ScoreColumn& each : columns) row.push_back(number_cell(percent_text(each.scores[label])));
+    row[1].html += html_bar(first.scores[label], "s2");
+  }
+  return titled(all ? title + with_samples(metrics)
+                    : fmt::format("The {} classes with the lowest {}", kMostClasses, first.name),
                 to_html(table));
 }
 
@@ -159,8 +155,14 @@ std::string class_section(const RunFolder& run) {
   std::string html;
   if (!confusion.empty())
     html = titled("Labels by prediction", confusion_table(run, confusion)) + mistakes_table(run, confusion);
-  if (!metrics.by_class.empty()) html += scores_table(run, metrics);
-  if (!metrics.iou_by_class.empty()) html += iou_table(run, metrics);
+  if (const std::vector<ClassScore>& classes = metrics.by_class; !classes.empty())
+    html += scores_table(run, metrics, "Each class",
+                         {score_column("F1", classes, &ClassScore::f1),
+                          score_column("precision", classes, &ClassScore::precision),
+                          score_column("recall", classes, &ClassScore::recall)});
+  if (!metrics.iou_by_class.empty())
+    html += scores_table(run, metrics, "IoU of each class",
+                         {ScoreColumn{.name = "IoU", .scores = metrics.iou_by_class}});
   if (html.empty()) return {};
   return fmt::format(
       "<p class=\"soft\">Results of the last evaluation{}.</p>\n<div class=\"pair\">\n{}</div>\n",

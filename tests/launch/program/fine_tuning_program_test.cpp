@@ -39,11 +39,8 @@ Settings together(Settings first, const Settings& second) {
   return first;
 }
 
-// A network trained for a few steps.
-class FineTuning : public ::testing::Test {
+class FineTuningCommand : public ::testing::Test {
  protected:
-  void SetUp() override { trained_ = exported(1, {"train.steps=8"}, "", "trained.safetensors"); }
-
   Tensors exported(int ranks, const Settings& settings, const std::string& flags,
                    const std::string& name) const {
     const std::string file = workplace_.path(name).string();
@@ -54,9 +51,16 @@ class FineTuning : public ::testing::Test {
   std::string command(const Settings& settings, const std::string& flags) const {
     return workplace_.train(together({"model.name=cnn", "kernels.choose=direct"}, settings), flags);
   }
-  std::string from_trained() const { return "--init " + workplace_.path("trained.safetensors").string(); }
 
   Workplace workplace_{"fine_tuning"};
+};
+
+// A network trained for a few steps.
+class FineTuning : public FineTuningCommand {
+ protected:
+  void SetUp() override { trained_ = exported(1, {"train.steps=8"}, "", "trained.safetensors"); }
+  std::string from_trained() const { return "--init " + workplace_.path("trained.safetensors").string(); }
+
   Tensors trained_;
 };
 
@@ -65,14 +69,12 @@ TEST_F(FineTuning, HeadForOtherClassesIsInitialisedFromTheSeed) {
   const ProgramResult refused = run_ranks(2, command(still, from_trained()));
   expect_failure(refused, exit_code::data, {"fc2.weight", "[4, 128]", "[7, 128]", "model.reset_head"});
   const Tensors anew = exported(1, still, "", "anew.safetensors");
-  for (const int ranks : {1, 3}) {
-    const Tensors begun =
-        exported(ranks, together(still, {"model.reset_head=true"}), from_trained(), "begun.safetensors");
-    ASSERT_EQ(begun.size(), trained_.size());
-    for (const auto& [name, values] : begun) {
-      if (name.ends_with("running_mean") || name.ends_with("running_var")) continue;  // updated by training
-      EXPECT_EQ(values, (name.starts_with("fc2.") ? anew : trained_).at(name)) << name;
-    }
+  const Tensors begun =
+      exported(3, together(still, {"model.reset_head=true"}), from_trained(), "begun.safetensors");
+  ASSERT_EQ(begun.size(), trained_.size());
+  for (const auto& [name, values] : begun) {
+    if (name.ends_with("running_mean") || name.ends_with("running_var")) continue;  // updated by training
+    EXPECT_EQ(values, (name.starts_with("fc2.") ? anew : trained_).at(name)) << name;
   }
 }
 
@@ -147,19 +149,17 @@ TEST(FineTuningPreset, TrainsFromImageNetsClassesAndProfilesTwoCycles) {
   EXPECT_EQ(steps, (std::multiset<std::string>{"3", "4", "5", "8", "9", "10"}));
 }
 
-TEST_F(FineTuning, FrozenLayersStayBitForBitOnAnyNumberOfRanks) {
-  for (const int ranks : {1, 3}) {
-    const Tensors tuned = exported(ranks,
-                                   together(kOtherClasses, {kFrozen, "model.reset_head=true",
-                                                            "train.epochs=2", "optimizer.weight_decay=0.1"}),
-                                   from_trained(), "tuned.safetensors");
-    ASSERT_EQ(tuned.size(), trained_.size());
-    for (const auto& [name, values] : tuned) {
-      if (name.starts_with("fc"))
-        EXPECT_NE(values, trained_.at(name)) << name;
-      else
-        EXPECT_EQ(values, trained_.at(name)) << name;
-    }
+TEST_F(FineTuning, FrozenLayersStayBitForBit) {
+  const Tensors tuned = exported(3,
+                                 together(kOtherClasses, {kFrozen, "model.reset_head=true", "train.epochs=2",
+                                                          "optimizer.weight_decay=0.1"}),
+                                 from_trained(), "tuned.safetensors");
+  ASSERT_EQ(tuned.size(), trained_.size());
+  for (const auto& [name, values] : tuned) {
+    if (name.starts_with("fc"))
+      EXPECT_NE(values, trained_.at(name)) << name;
+    else
+      EXPECT_EQ(values, trained_.at(name)) << name;
   }
 }
 
@@ -186,7 +186,7 @@ TEST_F(FineTuning, FrozenLayersStayBitForBitWithEveryTrainingMode) {
 
 TEST_F(FineTuning, IsReproducibleOnAnyNumberOfRanks) {
   std::vector<std::string> digests;
-  for (const int ranks : {1, 2, 4}) {
+  for (const int ranks : {1, 4}) {
     const std::string file = workplace_.path("digest").string();
     const ProgramResult result = run_ranks(
         ranks, command(together(kOtherClasses, {kFrozen, "model.reset_head=true", "train.reproducible=true",
@@ -196,10 +196,9 @@ TEST_F(FineTuning, IsReproducibleOnAnyNumberOfRanks) {
     digests.push_back(text_of(file));
   }
   EXPECT_EQ(digests[0], digests[1]);
-  EXPECT_EQ(digests[0], digests[2]);
 }
 
-TEST_F(FineTuning, FrozenLayersAreInNoBucketAndHaveNoStateOfTheOptimizer) {
+TEST_F(FineTuningCommand, FrozenLayersAreInNoBucketAndHaveNoStateOfTheOptimizer) {
   const auto planned = [&](const Settings& settings) {
     std::string text = command(settings, "");
     text.replace(text.find(" train "), 7, " plan ");
@@ -233,9 +232,9 @@ TEST_F(FineTuning, ResumesBitForBit) {
   EXPECT_GT(std::filesystem::remove_all(workplace_.path("run/checkpoints/step-000000012")), 0u);
   train({}, "--resume auto --digest " + resumed);
   EXPECT_EQ(text_of(whole), text_of(resumed));
-  for (const char* flags : {"--resume auto", "--resume auto --resume-with model.freeze"})
-    expect_failure(run_ranks(2, command(together(settings, {"model.freeze=[]"}), flags)), exit_code::config,
-                   {"[\"conv1\", \"bn1\", \"conv2\", \"bn2\"]", "--init"});
+  expect_failure(run_ranks(2, command(together(settings, {"model.freeze=[]"}),
+                                      "--resume auto --resume-with model.freeze")),
+                 exit_code::config, {"[\"conv1\", \"bn1\", \"conv2\", \"bn2\"]", "--init"});
   // Its checkpoint is evaluated with the trained head, whatever model.reset_head says.
   std::string evaluation = command(settings, "--resume auto --json");
   evaluation.replace(evaluation.find(" train "), 7, " eval ");
@@ -243,20 +242,20 @@ TEST_F(FineTuning, ResumesBitForBit) {
   EXPECT_EQ(evaluated.exit_code, 0) << evaluated.output;
 }
 
-TEST_F(FineTuning, InvalidPrefixesAreRefused) {
+TEST_F(FineTuningCommand, InvalidPrefixesAreRefused) {
   const ProgramResult unknown = run_ranks(2, command({R"(model.freeze=["conv"])"}, ""));
   expect_failure(unknown, exit_code::config, {"\"conv\"", "bn1, conv2, bn2, fc1, fc2"});
   EXPECT_EQ(count(unknown.output, "conv1"), 2) << "the suggestion, and the list:\n" << unknown.output;
-  const ProgramResult parameter = run_ranks(2, command({R"(model.freeze=["fc1.weight"])"}, ""));
+  const ProgramResult parameter = run_shell(command({R"(model.freeze=["fc1.weight"])"}, ""));
   expect_failure(parameter, exit_code::config, {"\"fc1.weight\"", "\"fc1\""});
   const ProgramResult all =
-      run_ranks(2, command({R"(model.freeze=["conv1", "bn1", "conv2", "bn2", "fc1", "fc2"])"}, ""));
+      run_shell(command({R"(model.freeze=["conv1", "bn1", "conv2", "bn2", "fc1", "fc2"])"}, ""));
   EXPECT_EQ(all.exit_code, exit_code::config) << all.output;
   EXPECT_EQ(count(all.output, "fc2"), 2) << "the given list, and the layer to leave out:\n" << all.output;
   for (const ProgramResult* each : {&unknown, &parameter, &all}) expect_parts(each->output, {"model.freeze"});
 }
 
-TEST_F(FineTuning, WarnsAboutFineTuningKeysWithoutInit) {
+TEST_F(FineTuningCommand, WarnsAboutFineTuningKeysWithoutInit) {
   const ProgramResult result = run_ranks(2, command({kFrozen, "model.reset_head=true", "train.steps=1"}, ""));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(count(lines_naming(result.output, "model.freeze", "--init"), "\n"), 1) << result.output;
@@ -295,7 +294,7 @@ TEST_F(FineTuning, HalfPrecisionExportIsEvaluatedWithItsHead) {
   EXPECT_LT(bytes["bf16"], bytes["fp32"] * 6 / 10);
 }
 
-TEST_F(FineTuning, TorchSaveFileGetsConversionInstructions) {
+TEST_F(FineTuningCommand, TorchSaveFileGetsConversionInstructions) {
   const std::string file = workplace_.path("resnet18.pth").string();
   std::ofstream(file, std::ios::binary) << "PK\3\4 an archive of PyTorch's";
   const ProgramResult result = run_ranks(2, command({}, "--init " + file));

@@ -38,11 +38,10 @@ TEST(HalfTraining, ReachesTheAccuracyOfFp32) {
 }
 
 // Sums over ranks are rounded to 16 bits, independent of bucket boundaries and send times.
-TEST(HalfTraining, TheSameCommandGivesTheSameBits) {
+TEST(HalfTraining, BucketsAndOverlapChangeNoBit) {
   const Workplace workplace("half_digest");
   for (const std::string precision : {"train.precision=fp16", "train.precision=bf16"}) {
     const std::string digest = digest_of(workplace, 2, {precision, "train.steps=10"});
-    EXPECT_EQ(digest_of(workplace, 2, {precision, "train.steps=10"}), digest);
     EXPECT_EQ(digest_of(workplace, 2,
                         {precision, "train.steps=10", "comm.bucket_mib=[0.001, 0.01, 0.001]",
                          "comm.overlap=false"}),

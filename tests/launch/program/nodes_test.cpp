@@ -26,11 +26,12 @@ namespace {
 
 constexpr int kCannotMakeNodes = 77;
 
-// `ranks` lists the number of ranks by node, as in "2,1".
+// `ranks` lists the number of ranks by node, as in "2,1". Some of these tests measure times: their ranks wait
+// within MPI as a user's ranks do.
 ProgramResult run_nodes(const std::string& rate, int nodes, const std::string& ranks,
                         const std::string& command) {
-  return run_shell(
-      fmt::format("{}/tests/nodes.sh {} {} {} {}", source_folder(), rate, nodes, ranks, command));
+  return run_shell(fmt::format("env -u OMPI_MCA_mpi_yield_when_idle {}/tests/nodes.sh {} {} {} {}",
+                               source_folder(), rate, nodes, ranks, command));
 }
 
 // Skips the test and prints the reason.
@@ -94,27 +95,25 @@ TEST(Nodes, DigestEqualsThatOfRanksThatShareMemory) {
   }
 }
 
-// A slow link that backward cannot hide. The bits equal those of a training that waits, also with a codec.
+// A slow link that backward cannot hide. The bits equal those of a training that waits.
+// cross_barrier_test.cpp has the other codecs.
 TEST(Nodes, CrossBarrierChangesNoBit) {
   const Workplace workplace("crossing_nodes");
   const auto file = workplace.path("of_nodes"), trace = workplace.path("trace.json");
-  for (const char* codec : {"comm.codec=none", "comm.codec=int8"}) {
-    std::string digests[2];
-    for (const bool crosses : {false, true}) {
-      const ProgramResult result =
-          run_nodes("50mbit", 2, "1",
-                    workplace.train(
-                        {"model.name=cnn", "train.steps=8", "train.threads=1", "kernels.choose=direct", codec,
+  std::string digests[2];
+  for (const bool crosses : {false, true}) {
+    const ProgramResult result = run_nodes(
+        "50mbit", 2, "1",
+        workplace.train({"model.name=cnn", "train.steps=8", "train.threads=1", "comm.codec=int8",
                          "comm.bucket_mib=[0.02, 0.05, 0.02]", fmt::format("comm.cross_barrier={}", crosses)},
                         fmt::format("--digest {} --trace {}", file.string(), trace.string())));
-      REQUIRE_NODES(result);
-      ASSERT_EQ(result.exit_code, 0) << result.output;
-      digests[crosses] = text_of(file);
-      EXPECT_EQ(updates_before_backward(expect_trace_of_ranks(trace, 2)), crosses) << codec;
-      expect_ledger_of_every_epoch(workplace.path("run") / "metrics.jsonl", 2);
-    }
-    EXPECT_EQ(digests[0], digests[1]) << codec;
+    REQUIRE_NODES(result);
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    digests[crosses] = text_of(file);
+    EXPECT_EQ(updates_before_backward(expect_trace_of_ranks(trace, 2)), crosses);
+    expect_ledger_of_every_epoch(workplace.path("run") / "metrics.jsonl", 2);
   }
+  EXPECT_EQ(digests[0], digests[1]);
 }
 
 // mpirun's node loses its link. mpirun waits for the other node until the system drops the connection: here a

@@ -11,7 +11,6 @@
 #include <fstream>
 #include <numbers>
 #include <regex>
-#include <sstream>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -34,13 +33,6 @@ using Json = nlohmann::json;
 
 bool says(const ProgramResult& result, const std::string& part) {
   return result.output.find(part) != std::string::npos;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 // The number of lines that contain all parts.
@@ -83,7 +75,7 @@ TEST(Output, LogLevelSelectsTheLines) {
   EXPECT_GT(plain.second, 0) << "step 2 skipped";
   EXPECT_EQ(quiet, std::pair(0, plain.second));
   EXPECT_EQ(silent, std::pair(0, 0));
-  expect_failure(run_ranks(2, workplace.train({}, "--log-level loud")), exit_code::usage, {"--log-level"});
+  expect_failure(run_shell(workplace.train({}, "--log-level loud")), exit_code::usage, {"--log-level"});
 }
 
 // Runs work(), a training in this folder. While its first step is held, replaces a file of the run by a link:

@@ -11,7 +11,6 @@
 #include <fstream>
 #include <numeric>
 #include <regex>
-#include <sstream>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -93,6 +92,8 @@ ProgramResult run_shell(const std::string& command) {
   setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
   // A fifth of a second of each start looks for networks that machines of tests lack.
   setenv("OMPI_MCA_mtl", "^psm,psm2,ofi", 0);
+  // Tests share the cores. A rank that waits within MPI leaves its core to the rank for which it waits.
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   setenv("XDG_CACHE_HOME", (build_folder() / "cache").c_str(), 0);
   static const OwnFolders folders;
   ProgramResult result;
@@ -114,6 +115,7 @@ std::string wait_until(const std::string& condition) {
 }
 
 ProgramResult run_ranks(int ranks, const std::string& command) {
+  if (ranks == 1) return run_shell(command);
   return run_shell(fmt::format("mpirun --oversubscribe --bind-to none -np {} {}", ranks, command));
 }
 
@@ -125,13 +127,6 @@ ProgramResult run_on_terminal(const std::string& command) {
   result.output = std::regex_replace(result.output, std::regex("\r\n"), "\n");
   std::ranges::replace(result.output, '\r', '\n');
   return result;
-}
-
-std::size_t longest_line(const std::string& text) {
-  std::istringstream lines(text);
-  std::size_t longest = 0;
-  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
-  return longest;
 }
 
 double share_without_cores() {
@@ -182,10 +177,9 @@ Workplace::Workplace(const std::string& name, const std::string& program, int si
       "[train]\nbatch = 8\nepochs = 1\nthreads = 1\n[optimizer]\nlearning_rate = 0.02\n[world]\ndevice = "
       "\"cpu\"\n{}"
       "[kernels]\nchoose = \"direct\"\n"  // timings on a busy machine are not kept
-      "[run]\ndir = \"{}\"\ncheckpoint_minutes = 0\nmeasure_peak = {}\n",
+      "[run]\ndir = \"{}\"\ncheckpoint_minutes = 0\nmeasure_peak = false\n",
       path("data").string(), device_program() == "lockstep" ? "share_device = true\n" : "",
-      path("run").string(),
-      program != device_program());  // measuring the peak of fibers takes minutes and is useless
+      path("run").string());
 }
 
 std::string Workplace::train(const std::vector<std::string>& settings, const std::string& flags) const {

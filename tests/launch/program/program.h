@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the real program under mpirun, as a user does, on a small generated dataset.
+// Runs the real program as a user does, several ranks under mpirun, on a small generated dataset.
 #pragma once
 
 #include <filesystem>
@@ -27,12 +27,10 @@ ProgramResult run_shell(const std::string& command);
 // Shell lines that wait until the condition holds or the process $run ends. After two minutes they print a
 // message and kill $run.
 std::string wait_until(const std::string& condition);
-// mpirun -np ranks COMMAND
+// mpirun -np ranks COMMAND; one rank needs no mpirun.
 ProgramResult run_ranks(int ranks, const std::string& command);
 // Like run_shell, on a terminal of 80 columns. Colours are removed; carriage returns become line feeds.
 ProgramResult run_on_terminal(const std::string& command);
-// Length in bytes.
-std::size_t longest_line(const std::string& text);
 // The share of the cores' time that other programs use, measured over 0.3 s with one thread for each core.
 double share_without_cores();
 // Goes first in a test that checks times. Such tests have the label "timing": they run alone, up to three

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <filesystem>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,15 +12,22 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/launch/program/program.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 
 // The lines of a file with one object per line, such as steps.jsonl. Empty if the file does not exist.
 inline std::vector<nlohmann::json> json_lines_of(const std::filesystem::path& file) {
-  std::istringstream text(text_of(file));
   std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  for (const std::string& line : lines_of(text_of(file))) lines.push_back(nlohmann::json::parse(line));
   return lines;
+}
+// The lines of the output that are JSON objects.
+inline std::vector<nlohmann::json> json_lines_of(const ProgramResult& result) {
+  std::vector<nlohmann::json> found;
+  for (const std::string& line : lines_of(result.output))
+    if (line.starts_with('{')) found.push_back(nlohmann::json::parse(line));
+  return found;
 }
 
 // The lines of metrics.jsonl in a run's folder, one for each epoch.

@@ -393,7 +393,7 @@ def undisturbed(lockstep):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("lockstep", type=os.path.abspath)
-    parser.add_argument("--cells", type=int, default=int(os.environ.get("LOCKSTEP_SIGNAL_CELLS", 16)))
+    parser.add_argument("--cells", type=int, default=int(os.environ.get("LOCKSTEP_SIGNAL_CELLS", 14)))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, nargs="+")
     parser.add_argument("--phases", nargs="+")

@@ -53,7 +53,7 @@ TEST(FindBatch, MeasuresBatchesAndRecommendsOne) {
 TEST(FindBatch, TriesMultiplesThatSuitTheKernels) {
   const Workplace workplace("find_batch_multiples");
   const ProgramResult result =
-      run_shell(find_batch(workplace, "--seconds 8 --set train.batch=51 --set train.threads=2"));
+      run_shell(find_batch(workplace, "--seconds 6 --set train.batch=51 --set train.threads=2"));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_TRUE(std::regex_search(result.output, std::regex("multiple.*\\b51\\b|\\b51\\b.*multiple")))
       << result.output;

@@ -90,11 +90,10 @@ TEST(Plan, ShardedExchangeDividesTheOptimizersState) {
     if (!std::regex_search(result.output, row, std::regex("\n +optimizer +([0-9.]+) MiB"))) return 0.0;
     return std::stod(row[1]);
   };
-  const double whole = optimizer_mib(1, "dense");
+  const double whole = optimizer_mib(2, "dense");
   EXPECT_GT(whole, 1);
-  EXPECT_EQ(optimizer_mib(4, "dense"), whole);
   EXPECT_EQ(optimizer_mib(1, "sharded"), whole);
-  for (const int ranks : {2, 4}) EXPECT_NEAR(optimizer_mib(ranks, "sharded"), whole / ranks, 0.011) << ranks;
+  EXPECT_NEAR(optimizer_mib(4, "sharded"), whole / 4, 0.011);
 }
 
 // Ranks with one thread; the traced node has this machine's cores.
@@ -117,10 +116,11 @@ TEST_F(SimulatedPlan, RanksOfANodeShareItsCores) {
 }
 
 // Each rank counts as a node.
-TEST_F(SimulatedPlan, CountsTheMemoryOfCodecs) {
+TEST(Plan, CountsTheMemoryOfCodecs) {
+  const Workplace workplace("codec_plan");
   const auto plan_of = [&](const std::string& codec) {
     return run_ranks(2, fmt::format("{} plan {} --set comm.codec={} --set comm.compress_within_node=true",
-                                    program("lockstep"), workplace_.path("config.toml").string(), codec));
+                                    program("lockstep"), workplace.path("config.toml").string(), codec));
   };
   const ProgramResult dense = plan_of("none"), fixed = plan_of("powersgd"), chosen = plan_of("auto");
   for (const ProgramResult* result : {&dense, &fixed, &chosen})

@@ -150,9 +150,9 @@ TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
 // therefore comes while other trials are held.
 TEST(Sweep, ResumesAfterAKill) {
   const SweepPlace place("sweep_killed");
-  constexpr int kTrials = 12;
-  const std::string sweep = place.command("method = \"grid\"\njobs = 2\nepochs = 3",
-                                          "train.seed = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]");
+  constexpr int kTrials = 8;
+  const std::string sweep =
+      place.command("method = \"grid\"\njobs = 2\nepochs = 3", "train.seed = [1, 2, 3, 4, 5, 6, 7, 8]");
   const std::string hold = place.path("hold").string();
   std::filesystem::create_directory(hold);
   const std::string two_ended =

@@ -4,7 +4,6 @@
 
 #include <fstream>
 #include <regex>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,13 +15,6 @@
 
 namespace lockstep {
 namespace {
-
-std::vector<std::string> lines_in(const std::filesystem::path& path) {
-  std::vector<std::string> lines;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
-  return lines;
-}
 
 // comm.cross_barrier excludes comm.overlap = false, which is tried all the same.
 TEST(Tune, LeavesOutSettingsThatExcludeEachOther) {
@@ -59,7 +51,7 @@ TEST(Tune, MeasuresWritesAndResumes) {
   EXPECT_NE(text_of(run / "tuned.svg").find("<circle"), std::string::npos);
 
   // Stopped in the middle of its third measurement.
-  const std::vector<std::string> all = lines_in(run / "tune.jsonl");
+  const std::vector<std::string> all = lines_of(text_of(run / "tune.jsonl"));
   ASSERT_GE(all.size(), 4u);
   std::ofstream(run / "tune.jsonl") << all[0] << '\n'
                                     << all[1] << '\n'
@@ -68,7 +60,7 @@ TEST(Tune, MeasuresWritesAndResumes) {
   result = run_ranks(2, tune);
   ASSERT_EQ(result.exit_code, 0) << result.output;
   expect_parts(result.output, {(run / "tune.jsonl").string()});
-  const std::vector<std::string> resumed = lines_in(run / "tune.jsonl");
+  const std::vector<std::string> resumed = lines_of(text_of(run / "tune.jsonl"));
   ASSERT_GT(resumed.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(resumed[i], all[i]);
   EXPECT_EQ(nlohmann::json::parse(resumed[3])["settings"], nlohmann::json::parse(all[3])["settings"])
