@@ -101,7 +101,8 @@ template <typename StepOf, typename... State>
 void run(const Update& update, StepOf step_of, State*... state) {
   if (!update.state_stays) return run_steps(update, step_of, state...);
   run_steps(
-      update, [=](std::int32_t segment) { return StateStays{step_of(segment)}; }, state...);
+      update, [=](std::int32_t segment) { return StateStays<decltype(step_of(segment))>{step_of(segment)}; },
+      state...);
 }
 
 bool skips(const Update& update) {
