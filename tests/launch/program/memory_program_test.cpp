@@ -57,7 +57,7 @@ class MemorySettings : public testing::Test {
     if (output != nullptr) *output = result.output;
     return nlohmann::json::parse(text_of(workplace_.path("run") / "run.json"))["planned_bytes"];
   }
-  // Of the last training.
+  // The digest of the last training.
   std::string last_digest() const { return text_of(workplace_.path("digest")); }
   // Without the memory of messages, which the limit does not cover.
   static double total(const nlohmann::json& planned) {

@@ -113,7 +113,7 @@ TEST_F(FindSaved, AnyNumberOfRanksEvaluates) {
   }
 }
 
-// Another version saved the configuration, or a program with parts of its own.
+// Another version, or a program with its own parts, saved the configuration.
 TEST(NetworkSettings, LeaveOutKeysThatTheProgramLacks) {
   const std::vector<std::string> saved = {"data.format=synthetic", "model.name=cnn", "model.dropout=0.25"};
   Manifest manifest;
