@@ -27,6 +27,7 @@ void BenchOptions::add_flags(BenchProgram& program) {
   program.one_of("--precision", precision, {"fp32", "tf32", "bf16", "fp16"}, "fp32, tf32, bf16 or fp16");
   program.one_of("--device", device, {"cpu", "cuda"}, "cpu or cuda");
   program.flag("--recompute", recompute, "recompute the activations inside residual blocks in backward");
+  program.json(json);
 }
 
 nlohmann::json BenchOptions::to_json() const {

@@ -34,6 +34,7 @@ struct BenchOptions {
   std::string precision = "fp32";
   std::string device = "cpu";
   bool recompute = false;
+  std::string json;  // file of the result; empty: none
 
   Device where() const { return {.kind = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu}; }
   void add_flags(BenchProgram& program);

@@ -29,7 +29,6 @@ struct Options : BenchOptions {
   int neighbours = 2;
   int rounds = 5;
   double seconds = 2;
-  std::string json;
 };
 
 // Counting processes, stopped at first. Create them before this process has threads.
@@ -126,6 +125,5 @@ int main(int argc, char** argv) {
   program.not_negative("--neighbours", options.neighbours, "largest number of busy processes");
   program.positive("--rounds", options.rounds, "turns for each number of neighbours");
   program.positive("--seconds", options.seconds, "length of a turn");
-  program.json(options.json);
   return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

@@ -20,7 +20,6 @@ namespace {
 
 struct Options : BenchOptions {
   int repeats = 15;
-  std::string json;
 };
 
 template <typename Work>
@@ -359,6 +358,5 @@ int main(int argc, char** argv) {
       "that step.");
   options.add_flags(program);
   program.positive("--repeats", options.repeats, "number of turns");
-  program.json(options.json);
   return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

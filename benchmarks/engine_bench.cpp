@@ -17,7 +17,6 @@ namespace {
 struct Options : BenchOptions {
   int blocks = 61;
   int steps = 1;
-  std::string json;
 };
 
 void bare_step(BenchNetwork& bench, const FixedBatch& batch, Stream& stream) {
@@ -87,6 +86,5 @@ int main(int argc, char** argv) {
   options.add_flags(program);
   program.positive("--blocks", options.blocks, "pairs of blocks");
   program.positive("--steps", options.steps, "steps in a block");
-  program.json(options.json);
   return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

@@ -31,7 +31,6 @@ struct GossipOptions : BenchOptions {
   double batch_ms = 40;
   int steps = 60;
   int rounds = 3;
-  std::string json;
 };
 
 // Images with a delay per image.
@@ -159,7 +158,6 @@ int main(int argc, char** argv) {
                    "milliseconds that a rank sleeps for a batch; doubled for the slowed rank");
   program.positive("--steps", options.steps, "steps of a turn, the mean over the ranks");
   program.positive("--rounds", options.rounds, "number of turns");
-  program.json(options.json);
   return program.run(argc, argv, [&] {
     lockstep::World world = lockstep::World::join();
     const int code = lockstep::run(options, world);

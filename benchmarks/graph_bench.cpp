@@ -16,7 +16,6 @@ namespace {
 struct Options : BenchOptions {
   int blocks = 7;
   int steps = 20;
-  std::string json;
 };
 
 // An independent training and its times.
@@ -101,6 +100,5 @@ int main(int argc, char** argv) {
   options.add_flags(program);
   program.positive("--blocks", options.blocks, "pairs of blocks");
   program.positive("--steps", options.steps, "steps in a block");
-  program.json(options.json);
   return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

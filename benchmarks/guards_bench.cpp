@@ -54,7 +54,6 @@ struct GuardOptions : BenchOptions {
   int steps = 20;
   bool snapshot = false;
   bool report = false;
-  std::string json;
 };
 
 // A rank's training, before its first step.
@@ -393,6 +392,5 @@ int main(int argc, char** argv) {
   program.flag("--snapshot", options.snapshot,
                "measure a checkpoint's snapshot and a copy of as many bytes, in turns");
   program.flag("--report", options.report, "measure the cost of lines of steps.jsonl and of the monitor");
-  program.json(options.json);
   return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

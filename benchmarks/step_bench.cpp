@@ -29,7 +29,6 @@ struct Options : BenchOptions {
   int steps = 10;
   int warmup = 3;
   bool no_peak = false;
-  std::string json;
 };
 
 struct StepTimes {
@@ -285,6 +284,5 @@ int main(int argc, char** argv) {
   program.positive("--steps", options.steps, "timed steps");
   program.not_negative("--warmup", options.warmup, "untimed steps before the timed ones");
   program.flag("--no-peak", options.no_peak, "do not measure the device's peak, which takes some seconds");
-  program.json(options.json);
   return program.run(argc, argv, [&] { return lockstep::run(options); });
 }

@@ -30,7 +30,7 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_UNITY_BUILD=O
   -DCMAKE_CROSSCOMPILING_EMULATOR="qemu-aarch64-static;-L;$root" \
   -DMPI_CXX_SKIP_MPICXX=ON -DMPI_CXX_LIB_NAMES=mpi -DMPI_mpi_LIBRARY="$libraries/openmpi/lib/libmpi.so" \
   -DMPI_CXX_HEADER_DIR="$libraries/openmpi/include" >/dev/null
-# Without hdf5_test: qemu starts no Arm program for it, and sets no limit of its memory.
+# Without hdf5_test, which starts another program and limits its memory: qemu does neither for Arm programs.
 tests=(core_test data_test kernels_affine_test kernels_norm_test kernels_chosen_test kernels_golden_test models_test)
 cmake --build "$build" --target lockstep "${tests[@]}"
 IFS='|'

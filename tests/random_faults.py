@@ -264,7 +264,8 @@ class Runner:
 
     def run_until_fault(self, plan, run_dir, flags):
         """Returns (exit code, output). Prints the output of a job that hung before its fault, and runs it again
-        with twice the limit. Throws Wrong if the limit reaches PATIENCE."""
+        with twice the limit. Throws Wrong if that exceeds PATIENCE, and if the job ends in a way that its fault does not
+        cause."""
         kind, timeout = KINDS[plan.kind], KINDS[plan.kind].timeout
         while True:
             code, said = self.run(plan, run_dir, flags, self.disturbance(plan, run_dir), plan.grace, timeout)

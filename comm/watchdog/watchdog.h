@@ -52,8 +52,8 @@ class Watchdog {
   // whatever it waits for.
   void set_in_steps(bool in_steps) { in_steps_ = in_steps; }
   // An upper limit of the time that the current step has lasted, without the time in which this process was
-  // stopped. The thread counts it, and may look late. Any thread.
-  std::chrono::milliseconds longest_step() const {
+  // stopped. It allows for looks of the watchdog's thread that are late. Any thread.
+  std::chrono::milliseconds most_step_time() const {
     return 2 * std::chrono::milliseconds(in_step_ms_.load()) + 3 * interval_;
   }
   // Returns the device's progress while the training thread may wait for it; null: there is none. Called on

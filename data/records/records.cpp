@@ -249,6 +249,8 @@ std::vector<fs::path> record_files(const DatasetOptions& options, Split split) {
 }
 
 std::unique_ptr<Dataset> open_records(const DatasetOptions& options, Split split) {
+  if (split == Split::train && options.validation_share == 0)
+    return std::make_unique<Records>(options, split);
   const std::vector<std::vector<fs::path>> test = find_record_files(options, Split::test);
   if (options.validation_share > 0 && !test.empty()) {
     throw ConfigError(

@@ -288,11 +288,11 @@ TEST(Watchdog, MeasuresTheCurrentStep) {
     Watchdog watchdog(communicator, {.silence = std::chrono::seconds(1),
                                      .host = "here",
                                      .end_job = [](const std::string& text) { FAIL() << text; }});
-    const milliseconds before = watchdog.longest_step();
+    const milliseconds before = watchdog.most_step_time();
     watchdog.set_in_steps(true);
-    while (watchdog.longest_step() <= before) std::this_thread::sleep_for(milliseconds(1));
+    while (watchdog.most_step_time() <= before) std::this_thread::sleep_for(milliseconds(1));
     watchdog.set_in_steps(false);
-    while (watchdog.longest_step() > before) std::this_thread::sleep_for(milliseconds(1));
+    while (watchdog.most_step_time() > before) std::this_thread::sleep_for(milliseconds(1));
   });
 }
 

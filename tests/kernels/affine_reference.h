@@ -30,6 +30,7 @@ double dot(const Doubles& a, const Doubles& b);
 // |actual - expected| / |expected| in the Euclidean norm; |actual| where expected is zero.
 double relative_error(const Values& actual, const Doubles& expected);
 
+// A linear layer is a convolution of images of one pixel.
 inline ConvolutionShape as_convolution(const LinearShape& s) {
   return {.batch = s.batch,
           .in_channels = s.in_features,

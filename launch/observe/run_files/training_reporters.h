@@ -56,8 +56,8 @@ class EpochReporter final : public TrainingObserver {
 };
 
 // On rank 0: writes a StepLine after every `every` steps of an epoch, and one for the remaining steps before
-// a checkpoint, an evaluation and the epoch's end. If a step that is not finite ends the training, the time
-// of its line includes that step and the search for the origin.
+// a checkpoint, an evaluation and the epoch's end. If a step with gradients that are not finite ends the
+// training, the time of the last line includes that step and the search for the origin.
 class SeriesReporter final : public TrainingObserver {
  public:
   // every: run.log_every > 0. trainer and report outlive this.

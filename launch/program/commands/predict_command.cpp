@@ -88,8 +88,8 @@ ExportFacts facts_of(const PredictFlags& flags, const Command& command) {
   return export_facts(config, *open_dataset(config.dataset, Split::train, registry.formats), registry);
 }
 
-// For a checkpoint: its saved configuration, and the class names of its dataset, which a checkpoint does not
-// contain.
+// For a checkpoint: its saved keys of model and data, and the class names of its dataset, which a checkpoint
+// does not contain.
 ExportFacts facts_of(const SavedTraining& saved, const Command& command) {
   const Registry& registry = command.registry;
   auto [settings, unknown] = network_settings(saved.manifest, registry);
@@ -186,7 +186,7 @@ std::vector<std::filesystem::path> mask_paths(const std::vector<std::string>& im
   return masks;
 }
 
-// A hard link at the path is replaced, because an image may be its file.
+// Replaces the file, without writing into it: the path may be a hard link to an input image.
 void write_mask(const std::filesystem::path& path, const ImageShape& image,
                 std::span<const std::uint8_t> mask) {
   std::error_code error;

@@ -104,8 +104,8 @@ std::vector<Key> keys_of(const Registry& registry) {
        "(synthetic, drug_trial, shapes)"},
       {"data.test_split", MEMBER(dataset.test_split),
        "Test split: its folder, or a word in its file names, such as val. auto: the first of test, testing, "
-       "val, valid, validation, dev and eval that exists; except for tfrecord and webdataset, one without "
-       "labels is passed over if another has labels"},
+       "val, valid, validation, dev and eval that exists. A split without labels is skipped if another has "
+       "labels (not for tfrecord and webdataset)"},
       {"data.channels",
        MEMBER(dataset.images.channels),
        "Image files: channels to which all images are converted, 1 (grayscale) or 3 (RGB). 0: the number of "

@@ -141,7 +141,8 @@ std::string describe_contention(std::span<const RankCores> ranks, std::span<cons
 ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicator& host) {
   const RankCores mine = cores_of_this_process(world.node());
   const std::vector<RankCores> ranks = gather_values(host, mine);
-  const std::vector<int> threads = divide_cores(ranks, wanted);
+  const std::vector<int> cores = divide_cores(ranks, 0);
+  const std::vector<int> threads = wanted > 0 ? divide_cores(ranks, wanted) : cores;
   const std::string contention = describe_contention(ranks, threads);
   if (!contention.empty()) log::shared_warning("{}", contention);
   const NodeUse node = use_of_nodes(ranks, threads).at(world.node());
@@ -153,7 +154,7 @@ ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicato
   }
   const auto rank = static_cast<std::size_t>(host.rank());
   return {.threads = threads[rank],
-          .cores = divide_cores(ranks, 0)[rank],
+          .cores = cores[rank],
           .node_cores = std::max(1, static_cast<int>(node.time() + kRounding))};
 }
 

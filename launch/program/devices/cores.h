@@ -45,7 +45,7 @@ std::string describe_contention(std::span<const RankCores> ranks, std::span<cons
 
 struct ThreadChoice {
   int threads = 1;     // compute threads of this rank
-  int cores = 1;       // its share of the cores, which `wanted` does not change
+  int cores = 1;       // this rank's share of the cores, whatever `wanted` is
   int node_cores = 1;  // that the ranks of its node may use, limited by their CPU quota
 };
 // Collective. wanted: train.threads; 0 or less: the rank's share of the cores. Rank 0 warns about contention,

@@ -107,7 +107,7 @@ std::string with_samples(const EvaluationMetrics& metrics) {
   return metrics.samples_by_class.empty() ? "" : " with samples";
 }
 
-// A percentage of each class.
+// A score of each class, from 0 to 1.
 struct ScoreColumn {
   std::string name;
   std::vector<double> scores;  // by label
@@ -121,7 +121,7 @@ ScoreColumn score_column(const std::string& name, const std::vector<ClassScore>&
 }
 
 // The first score has bars. Above kMostClasses classes with samples, shows those where it is lowest.
-// title: of a table with all classes.
+// title: the heading if the table has all classes.
 std::string scores_table(const RunFolder& run, const EvaluationMetrics& metrics, const std::string& title,
                          const std::vector<ScoreColumn>& columns) {
   const ScoreColumn& first = columns.front();

@@ -25,14 +25,14 @@ GraphInput input_of(const Dataset& images) {
           .masks = images.has_masks()};
 }
 
-// Collective. Warns of ranks with another processor, GPU or library.
+// Collective. Warns of ranks with other instruction sets, GPUs or libraries.
 void warn_of_other_machines(Communicator& host, Device device) {
   const Difference found = find_difference(host, backend_for(device).describe());
   if (found.ranks.empty()) return;
   log::shared_warning(
-      "{} of {} ranks round differently than rank 0, because their processors, GPUs or libraries differ: "
-      "rank {} has {}, rank 0 has {}; for bits that do not depend on the order of ranks, use machines of one "
-      "kind",
+      "results of {} of {} ranks may differ in rounding from rank 0's, because their instruction sets, GPUs "
+      "or "
+      "libraries differ: rank {} has {}, rank 0 has {}; use machines of one kind",
       found.ranks.size(), host.size(), found.ranks.front(), found.text, found.reference);
 }
 

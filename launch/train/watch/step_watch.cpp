@@ -79,7 +79,7 @@ void StepWatch::step_done(const StepRecord&) {
   if (!in_step_) return;  // a GPU's last step may be done after goes_on()
   StepLimit::StepDone step{.ns = now_ns(), .ranks_met = trainer_.ranks_met()};
   if (const Watchdog* watchdog = world_.watchdog())
-    step.most_ns = std::chrono::nanoseconds(watchdog->longest_step()).count();
+    step.most_ns = std::chrono::nanoseconds(watchdog->most_step_time()).count();
   limit_.step_done(step);
   set_timeout(limit_.timeout());
 }

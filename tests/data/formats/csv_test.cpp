@@ -7,9 +7,9 @@
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include "core/error.h"
+#include "tests/data/idx_files.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
@@ -22,10 +22,7 @@ class CsvTables : public testing::Test {
     folder_.write(name, Bytes(text.begin(), text.end()));
   }
   void write_gzip(const std::string& name, const std::string& text) const {
-    const gzFile file = gzopen(path(name).c_str(), "wb");
-    ASSERT_NE(file, nullptr);
-    EXPECT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), std::ssize(text));
-    EXPECT_EQ(gzclose(file), Z_OK);
+    folder_.write(name, gzip(Bytes(text.begin(), text.end())));
   }
   std::string path(const std::string& name = ".") const { return (folder_.path() / name).string(); }
 
