@@ -56,7 +56,7 @@ class Random {
   std::uint32_t bits(std::uint64_t index) const;
   // Uniform in [0, 1), 24 bits.
   float uniform(std::uint64_t index) const;
-  // Uniform in [low, high).
+  // Uniform from low to high, which rounding may reach.
   float uniform(std::uint64_t index, float low, float high) const {
     return low + (high - low) * uniform(index);
   }

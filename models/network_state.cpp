@@ -147,8 +147,7 @@ StateSnapshot::StateSnapshot(Network& network) {
 }
 
 std::vector<std::string> StateSnapshot::save(const std::filesystem::path& path,
-                                             const std::map<std::string, std::string>& metadata,
-                                             DType parameters) const {
+                                             const SafetensorsOptions& options, DType parameters) const {
   std::vector<NamedTensor> tensors;
   std::vector<std::string> kept;
   std::deque<StoredParameter> stored;  // tensors points into it
@@ -166,7 +165,7 @@ std::vector<std::string> StateSnapshot::save(const std::filesystem::path& path,
     }
     tensors.push_back({entry.name, tensor});
   }
-  write_safetensors(path, tensors, metadata);
+  write_safetensors(path, tensors, options);
   return kept;
 }
 

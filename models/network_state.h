@@ -5,12 +5,12 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/files/safetensors.h"
 #include "models/network.h"
 #include "models/state_copy.h"
 
@@ -42,8 +42,7 @@ class StateSnapshot {
   // Writes a safetensors file. `parameters` is the type of parameters, rounded to nearest even; running
   // statistics stay fp32. A parameter with a finite value that overflows the type stays fp32, too; save()
   // returns the names of these. Throws IoError.
-  std::vector<std::string> save(const std::filesystem::path& path,
-                                const std::map<std::string, std::string>& metadata = {},
+  std::vector<std::string> save(const std::filesystem::path& path, const SafetensorsOptions& options = {},
                                 DType parameters = DType::f32) const;
 
  private:

@@ -18,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kMostLinks = 100;  // symbolic links that are followed on one path
+
 // Random, because a process on another node that shares the folder can have the same process id.
 fs::path temporary_for(const fs::path& target) {
   std::random_device random;
@@ -35,7 +37,8 @@ bool is_anothers_trap(const fs::path& link) {
   return everybodys && own.st_uid != geteuid() && own.st_uid != folder.st_uid;
 }
 
-// True if a symbolic link on the absolute path is_anothers_trap(), or if there are more than `left` links.
+// True if a symbolic link on the absolute path is_anothers_trap(), or if the path has more than `left` links;
+// `left` is then below 0.
 bool leads_through_trap(const fs::path& path, int& left) {
   fs::path way;
   for (const fs::path& part : path) {
@@ -49,13 +52,22 @@ bool leads_through_trap(const fs::path& path, int& left) {
   return false;
 }
 
+// The path that symbolic links at this path lead to, even if it does not exist.
+fs::path end_of_links(fs::path path) {
+  std::error_code error;
+  for (int links = 0; links < kMostLinks && fs::is_symlink(fs::symlink_status(path, error)); ++links)
+    path = path.parent_path() / fs::read_symlink(path, error);
+  return path;
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(const fs::path& path, Links links) : path_(path) {
   std::error_code error;
   const fs::path whole = fs::absolute(path);
-  int most_links = 100;
-  if (leads_through_trap(links == Links::replace ? whole.parent_path() : whole, most_links)) {
+  int links_left = kMostLinks;
+  if (leads_through_trap(links == Links::replace ? whole.parent_path() : whole, links_left)) {
+    if (links_left < 0) fail(ELOOP);
     throw IoError(
         fmt::format("{}: cannot be written: the path contains another user's symbolic link in a "
                     "world-writable folder; use a path without this link",
@@ -63,7 +75,7 @@ AtomicFile::AtomicFile(const fs::path& path, Links links) : path_(path) {
   }
   const bool replaces_link = links == Links::replace && fs::is_symlink(fs::symlink_status(whole, error));
   target_ = replaces_link ? whole : fs::canonical(path, error);
-  if (error) target_ = whole;  // the path does not exist yet
+  if (error) target_ = end_of_links(whole);  // the file does not exist yet
   const fs::file_status status =
       replaces_link ? fs::file_status(fs::file_type::not_found) : fs::status(target_, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {

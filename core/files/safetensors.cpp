@@ -280,11 +280,11 @@ void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte>
 }
 
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata, const WriteTap& tap) {
-  const std::string header = header_of(tensors, metadata);
-  AtomicFile file(path);
+                       const SafetensorsOptions& options) {
+  const std::string header = header_of(tensors, options.metadata);
+  AtomicFile file(path, options.links);
   const auto write = [&](const void* data, std::size_t bytes) {
-    if (tap) tap(data, bytes);
+    if (options.tap) options.tap(data, bytes);
     file.write(data, bytes);
   };
   const std::uint64_t header_bytes = header.size();

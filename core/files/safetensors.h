@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/files/atomic_file.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
@@ -56,8 +57,13 @@ struct NamedTensor {
 // Receives all bytes of a file in order, as they are written.
 using WriteTap = std::function<void(const void* data, std::size_t bytes)>;
 
+struct SafetensorsOptions {
+  std::map<std::string, std::string> metadata = {};
+  Links links = Links::follow;  // see AtomicFile
+  WriteTap tap = {};
+};
 // Writes an AtomicFile: path holds the old file or the complete new one. Throws IoError.
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata = {}, const WriteTap& tap = {});
+                       const SafetensorsOptions& options = {});
 
 }  // namespace lockstep

@@ -112,9 +112,13 @@ FileClaim::FileClaim(const std::filesystem::path& path, By who) {
     if (descriptor_ >= 0) close(descriptor_);
     state_ = State::unopened;
     descriptor_ = open_or_make(path, who);
+    if (descriptor_ < 0) {
+      problem_ = std::strerror(errno);
+      return;
+    }
     const struct stat status = status_of(descriptor_);
-    if (descriptor_ < 0 || !is_regular(status)) {
-      problem_ = descriptor_ < 0 ? std::strerror(errno) : "it is not a regular file";
+    if (!is_regular(status)) {
+      problem_ = "it is not a regular file";
       return;
     }
     if (who == By::owner && status.st_uid != geteuid()) {

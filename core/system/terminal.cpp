@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/system/terminal.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -66,7 +67,8 @@ void print_fitted(const std::string& text) { fmt::print("{}\n", fitted(text, fin
 std::string beside(const std::string& start, const std::string& text, const Terminal& terminal) {
   if (!terminal.present) return start + text;
   const Wrapping wrapping{.indent = start.size(), .columns = static_cast<std::size_t>(terminal.columns)};
-  return start + wrapped(text, wrapping).substr(start.size());
+  const std::string lines = wrapped(text, wrapping);
+  return start + lines.substr(std::min(start.size(), lines.size()));  // an empty text has no lines
 }
 
 void print_beside(const std::string& start, const std::string& text) {

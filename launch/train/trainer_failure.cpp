@@ -2,9 +2,7 @@
 //
 // How a Trainer ends a training whose gradients are not finite: how it finds the origin, and what it saves
 // for a resume.
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <vector>
 
 #include "comm/agreement.h"
@@ -141,10 +139,7 @@ std::string Trainer::save_last_good(std::int64_t failed_step) {
 std::string Trainer::write_last_good() {
   if (parts_.communicator.rank() != 0) return {};
   try {
-    std::error_code unknown;
-    if (std::filesystem::is_symlink(options_.last_good, unknown))
-      std::filesystem::remove(options_.last_good, unknown);
-    StateSnapshot(parts_.network).save(options_.last_good);
+    StateSnapshot(parts_.network).save(options_.last_good, {.links = Links::replace});
   } catch (const IoError& error) {
     return error.what();
   }

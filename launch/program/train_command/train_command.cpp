@@ -319,12 +319,10 @@ class Observers {
     if (job.config.best.keep) {
       save_best = [&job, &command](std::int64_t epoch) {
         const std::filesystem::path best = std::filesystem::path(job.config.run_dir) / kBestFile;
-        std::error_code unknown;
-        if (std::exchange(job.best_is_of_other_figure, false))
-          set_aside(best);
-        else if (std::filesystem::is_symlink(best, unknown))
-          std::filesystem::remove(best, unknown);
-        save_evaluated(job, command.registry, best, {{BestKeeper::kEpochKey, std::to_string(epoch)}});
+        if (std::exchange(job.best_is_of_other_figure, false)) set_aside(best);
+        save_evaluated(
+            job, command.registry, best,
+            {.metadata = {{BestKeeper::kEpochKey, std::to_string(epoch)}}, .links = Links::replace});
       };
     }
     all_.push_back(
@@ -437,9 +435,12 @@ void train_flags(CLI::App& app, Command& command) {
                  "Resume although this key differs from the saved configuration; repeatable")
       ->type_name("KEY")
       ->allow_extra_args(false);
-  app.add_option("--inject", command.own<InjectFlags>().faults,
-                 "Inject a fault on purpose, for a drill; repeatable. Kinds:\n" + describe_fault_kinds())
-      ->type_name("KIND:rank=R,step=S")
+  app.add_option(
+         "--inject", command.own<InjectFlags>().faults,
+         "Inject a fault on purpose, for a drill, as KIND:rank=R,step=S, such as kill:rank=1,step=20; "
+         "repeatable. Kinds:\n" +
+             describe_fault_kinds())
+      ->type_name("KIND")  // the help cuts a name at its first ':'
       ->allow_extra_args(false)
       ->each([](const std::string& text) { parse_injection(text); });
   add_trace_flag(app, command);

@@ -22,13 +22,13 @@ std::string digest_of(TrainJob& job) {
 }
 
 void save_evaluated(TrainJob& job, const Registry& registry, const std::filesystem::path& path,
-                    std::map<std::string, std::string> metadata) {
+                    SafetensorsOptions options) {
   TrainingSetup& training = *job.training;
   const ExportPrecision precision = job.config.export_precision;
-  metadata.merge(to_metadata(export_facts(job.config, training.train_set(), registry)));
+  options.metadata.merge(to_metadata(export_facts(job.config, training.train_set(), registry)));
   std::vector<std::string> kept;
   job.trainer->with_evaluated_weights(
-      [&] { kept = StateSnapshot(training.network()).save(path, metadata, stored_type(precision)); });
+      [&] { kept = StateSnapshot(training.network()).save(path, options, stored_type(precision)); });
   if (kept.empty()) return;
   const bool one = kept.size() == 1;
   log::warning("{}: {} {} values outside the range of {} and {} fp32", path.string(), fmt::join(kept, ", "),

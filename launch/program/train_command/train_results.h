@@ -4,9 +4,9 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <string>
 
+#include "core/files/safetensors.h"
 #include "launch/program/commands/command_line.h"
 #include "launch/program/train_command/train_job.h"
 
@@ -15,10 +15,10 @@ namespace lockstep {
 // The hash of all state that the ranks share (digest.h).
 std::string digest_of(TrainJob& job);
 
-// Writes the evaluated weights (the average, where one is kept) in the export precision, with this metadata
-// beside the network's facts. Throws IoError.
+// Writes the evaluated weights (the average, where one is kept) in the export precision, with the network's
+// facts beside the metadata of the options. Throws IoError.
 void save_evaluated(TrainJob& job, const Registry& registry, const std::filesystem::path& path,
-                    std::map<std::string, std::string> metadata = {});
+                    SafetensorsOptions options = {});
 
 // Files that could not be written.
 struct Unwritten {

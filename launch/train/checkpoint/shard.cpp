@@ -146,20 +146,21 @@ void StateSnapshotTaker::value(const std::string& name, StateScope scope, StateV
 
 ShardFile write_shard(const std::filesystem::path& folder, const std::string& name, const StateCopy& state) {
   std::vector<NamedTensor> tensors;
-  std::map<std::string, std::string> metadata;
+  SafetensorsOptions options{.links = Links::replace};
   for (const StateCopy::Tensor& piece : state.tensors) {
     // write_safetensors() only reads the data.
     tensors.push_back({name_in_file(piece.name, piece.scope),
                        {.data = const_cast<float*>(piece.values.data()), .shape = piece.shape}});
   }
   for (const StateCopy::Value& piece : state.values)
-    metadata[name_in_file(piece.name, piece.scope)] = stored_number(piece.value);
+    options.metadata[name_in_file(piece.name, piece.scope)] = stored_number(piece.value);
   ShardFile file{.name = name};
   ContentHash hash;
-  write_safetensors(folder / name, tensors, metadata, [&](const void* data, std::size_t bytes) {
+  options.tap = [&](const void* data, std::size_t bytes) {
     hash.add(data, bytes);
     file.bytes += bytes;
-  });
+  };
+  write_safetensors(folder / name, tensors, options);
   file.xxh3 = hash.hex();
   if (hash_of_file(folder / name) != file.xxh3)
     throw IoError(fmt::format("{}: reading the file back gives another hash than was written; check the disk",

@@ -92,6 +92,8 @@ TEST_F(AtomicFileTest, ErrorsNameThePathAndTheReason) {
   const fs::path nowhere = folder_ / "no" / "file";
   expect_io_error(nowhere, "No such file or directory", [&] { AtomicFile file(nowhere); });
   expect_io_error(folder_, "Is a directory", [&] { AtomicFile file(folder_); });
+  fs::create_symlink("file", path_);  // a loop
+  expect_io_error(path_, "Too many levels of symbolic links", [&] { AtomicFile file(path_); });
 }
 
 TEST_F(AtomicFileTest, AFailedRenameRemovesTheTemporaryFile) {
@@ -111,6 +113,17 @@ TEST_F(AtomicFileTest, FollowsASymbolicLink) {
   EXPECT_TRUE(fs::is_symlink(link));
   EXPECT_EQ(file_text(path_), "new");
   EXPECT_EQ(files(), 2);
+}
+
+TEST_F(AtomicFileTest, FollowsSymbolicLinksToAFileThatDoesNotExistYet) {
+  const fs::path link = folder_ / "link", second = folder_ / "second";
+  fs::create_symlink("second", link);
+  fs::create_symlink(path_, second);
+  write_atomically(link, "new");
+  EXPECT_TRUE(fs::is_symlink(link) && fs::is_symlink(second));
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(path_)));
+  EXPECT_EQ(file_text(path_), "new");
+  EXPECT_EQ(files(), 3);
 }
 
 // Writes directly: a temporary file must not replace /dev/stdout.

@@ -61,7 +61,7 @@ class Corruption : public SafetensorsTest {
   std::string small_file() const {
     float values[3] = {1, 2, 3};
     write_safetensors(path_, std::vector<NamedTensor>{{"a", {values, {2, 1}}}, {"b", {values + 2, {}}}},
-                      {{"step", "3"}});
+                      {.metadata = {{"step", "3"}}});
     return content();
   }
 };

@@ -29,7 +29,7 @@ TEST_F(SafetensorsTest, RoundTripsEveryTypeShapeAndTheMetadata) {
       {"bytes", {bytes.data(), {3}, DType::u8}},
       {"nothing", {nullptr, {4, 0}, DType::f32}},
       {"größe", {integers.data(), {2}, DType::i32}}};
-  write_safetensors(path_, tensors, {{"step", "12"}, {"note", "a \"quote\"\n"}});
+  write_safetensors(path_, tensors, {.metadata = {{"step", "12"}, {"note", "a \"quote\"\n"}}});
 
   SafetensorsReader reader(path_);
   ASSERT_EQ(reader.entries().size(), tensors.size());
@@ -138,8 +138,9 @@ class OldFile : public SafetensorsTest {
     write_safetensors(path_, std::vector<NamedTensor>{{"old", {values_.data(), {4}}}});
     before_ = content();
   }
-  void write_new() {
-    write_safetensors(path_, std::vector<NamedTensor>{{"new", {values_.data(), {100'000}}}});
+  void write_new(Links links = Links::follow) {
+    write_safetensors(path_, std::vector<NamedTensor>{{"new", {values_.data(), {100'000}}}},
+                      {.links = links});
   }
   void expect_only_the_old() const {
     EXPECT_EQ(content(), before_);
@@ -161,6 +162,20 @@ TEST_F(OldFile, IsKeptWhenTheDiskIsFull) {
     EXPECT_THROW(write_new(), IoError);
   }
   expect_only_the_old();
+}
+
+TEST_F(OldFile, LinkIsReplacedOnceTheNewFileIsComplete) {
+  const std::filesystem::path elsewhere = folder_ / "elsewhere";
+  std::filesystem::rename(path_, elsewhere);
+  std::filesystem::create_symlink(elsewhere, path_);
+  {
+    const FileSizeLimit limit(4096);
+    EXPECT_THROW(write_new(Links::replace), IoError);
+  }
+  EXPECT_EQ(content(), before_) << "the link stays";
+  write_new(Links::replace);
+  EXPECT_NE(SafetensorsReader(path_).find("new"), nullptr);
+  EXPECT_NE(SafetensorsReader(elsewhere).find("old"), nullptr);
 }
 
 TEST_F(SafetensorsTest, AFailedRenameRemovesTheTemporaryFile) {

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -100,19 +101,19 @@ TEST_P(EitherFileClaims, OwnersFilesAreReadableByAllAndReadersFilesFollowTheUmas
 
 // For any file type: no waiting, and no writing through a link.
 TEST_P(EitherFileClaims, OnlyRegularFilesCanBeClaimed) {
-  const auto expect_unopened = [](const std::filesystem::path& path) {
+  const auto expect_unopened = [](const std::filesystem::path& path, const std::string& problem) {
     const FileClaim claim(path, GetParam());
     EXPECT_EQ(claim.state(), State::unopened) << path;
-    EXPECT_NE(claim.problem(), "") << path;
+    EXPECT_EQ(claim.problem(), problem) << path;
     EXPECT_EQ(my_holder_of(path), std::nullopt) << path;
   };
-  expect_unopened(folder_ / "no_folder" / "claim");
-  expect_unopened(folder_);
+  expect_unopened(folder_ / "no_folder" / "claim", std::strerror(ENOENT));
+  expect_unopened(folder_, std::strerror(EISDIR));
   ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0666), 0);
-  expect_unopened(folder_ / "pipe");
+  expect_unopened(folder_ / "pipe", "it is not a regular file");
   std::ofstream(folder_ / "mine") << "precious";
   std::filesystem::create_symlink(folder_ / "mine", folder_ / "link");
-  expect_unopened(folder_ / "link");
+  expect_unopened(folder_ / "link", std::strerror(ELOOP));
   EXPECT_EQ(std::filesystem::file_size(folder_ / "mine"), 8u);
 }
 

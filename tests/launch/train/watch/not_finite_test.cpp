@@ -14,6 +14,7 @@
 
 #include "core/files/file_text.h"
 #include "core/files/safetensors.h"
+#include "tests/core/file_size_limit.h"
 #include "tests/launch/train/state_of.h"
 #include "tests/launch/train/thread_training.h"
 #include "tests/matches_in.h"
@@ -177,7 +178,7 @@ TEST(NotFinite, LastGoodStateComesFromACorrectRank) {
   EXPECT_EQ(std::vector<float>(saved.begin(), saved.begin() + 4), before);
 }
 
-TEST(NotFinite, LinkAtTheLastGoodStateIsReplaced) {
+TEST(NotFinite, LinkAtTheLastGoodStateIsReplacedOnceTheStateIsSaved) {
   const TemporaryFolder folder("not_finite");
   const std::filesystem::path file = folder.path() / "last_good.safetensors",
                               elsewhere = folder.path() / "elsewhere";
@@ -186,6 +187,11 @@ TEST(NotFinite, LinkAtTheLastGoodStateIsReplaced) {
   ThreadTraining training =
       with([](Network& network, Optimizer&) { parameter_of(network, "fc2.weight").value[3] = kNan; });
   training.last_good = file;
+  {
+    const FileSizeLimit limit(16);
+    expect_parts(failure_of(training), {file.string(), "File too large"});
+  }
+  EXPECT_EQ(file_text(file), "precious") << "the link stays";
   expect_parts(failure_of(training), {file.string()});
   EXPECT_EQ(file_text(elsewhere), "precious");
   EXPECT_FALSE(saved_tensor(file, "fc2.bias").empty());
