@@ -68,8 +68,8 @@ struct LargestMagnitude {
 };
 
 // Chooses *scale = 2^e and *inverse = 2^-e so that values of at most *largest (see LargestMagnitude),
-// multiplied by *scale, fit fp16: e is the largest exponent for which a sum of `terms` of them is at most
-// 2^15. Both are 1 if *largest is zero or not finite. All in device memory.
+// multiplied by *scale, fit fp16: a sum of `terms` of them stays below 2^15. Both are 1 if *largest is zero
+// or not finite. All in device memory.
 struct HalfScale {
   const std::int32_t* largest = nullptr;
   int terms = 1;

@@ -52,11 +52,11 @@ bool is_read(const SafetensorsEntry& entry) {
   return entry.dtype == DType::f32 || entry.dtype == DType::f16 || entry.dtype == DType::bf16;
 }
 
-// A different kernel size means a different stem.
+// In a resnet, a different kernel size means a different stem: 7 for "imagenet", 3 for "cifar".
 std::string hint_of_stem(const Shape& theirs, const Shape& ours) {
   if (theirs.rank() != 4 || ours.rank() != 4 || theirs[2] == ours[2]) return "";
-  return "; the kernel sizes differ: for the first layers of torchvision's resnets, set "
-         "model.stem = \"imagenet\"";
+  return fmt::format("; the kernel sizes differ: if the file is of a resnet, set model.stem = \"{}\"",
+                     theirs[2] > ours[2] ? "imagenet" : "cifar");
 }
 
 template <typename T>
