@@ -49,7 +49,7 @@ struct Collective {
   std::uint64_t sequence = 0;  // from 1; the communicator sets it
 };
 
-// Text such as "all_reduce 17 of 4096 f32 (sum, bucket 2)"; omits a sequence of 0.
+// Text such as "all_reduce 17 of 4096 fp32 (sum, bucket 2)"; omits a sequence of 0.
 std::string describe(const Collective& collective);
 
 // The properties that must be equal on all ranks, packed. Two collectives match if their identities are

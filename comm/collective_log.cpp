@@ -64,6 +64,15 @@ std::filesystem::path next_path() {
   return std::filesystem::path(kCollectiveLogFolder) / fmt::format("{}{}.{}", kFilePrefix, getpid(), made++);
 }
 
+// A descriptor of the file; -1 if it cannot be opened, or if a running process has it locked, perhaps one of
+// another container with this process's number.
+int open_if_abandoned(const std::filesystem::path& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0 || flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+  close(descriptor);
+  return -1;
+}
+
 std::optional<CollectiveRecord> read_slot(const Slot& slot) {
   const std::uint64_t sequence = slot.sequence.load(std::memory_order_acquire);
   if (sequence == 0) return std::nullopt;
@@ -116,11 +125,9 @@ void remove_abandoned_logs(std::chrono::seconds older_than, const std::filesyste
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     if (!entry.path().filename().string().starts_with(kFilePrefix)) continue;
-    const int descriptor = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (descriptor < 0) continue;  // another user's
-    const bool abandoned = flock(descriptor, LOCK_EX | LOCK_NB) == 0;
-    const auto log = abandoned ? read_collective_log(descriptor) : std::nullopt;
-    if (log) {
+    const int descriptor = open_if_abandoned(entry.path());
+    if (descriptor < 0) continue;
+    if (const auto log = read_collective_log(descriptor)) {
       const std::int64_t last_ns = log->records.empty() ? 0 : log->records.back().moments.enqueued_ns;
       if (std::chrono::nanoseconds(now_ns() - last_ns) >= older_than) unlink(entry.path().c_str());
     }
@@ -128,11 +135,17 @@ void remove_abandoned_logs(std::chrono::seconds older_than, const std::filesyste
   }
 }
 
-CollectiveLog::CollectiveLog(std::string_view communicator, int rank, int size) : path_(next_path()) {
+CollectiveLog::CollectiveLog(std::string_view communicator, int rank, int size) {
   static std::once_flag once;
   std::call_once(once, [] { remove_abandoned_logs(kKeptAfterDeath); });
-  unlink(path_.c_str());  // left by a dead process with this number
-  descriptor_ = create_locked_file(path_, sizeof(Memory), LOCK_SH);
+  do {
+    path_ = next_path();
+    if (const int abandoned = open_if_abandoned(path_); abandoned >= 0) {
+      unlink(path_.c_str());
+      close(abandoned);
+    }
+    descriptor_ = create_locked_file(path_, sizeof(Memory), LOCK_SH);
+  } while (descriptor_ < 0 && errno == EEXIST);
   const int shared = descriptor_ < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   if (descriptor_ < 0) {
     log::info("{}: cannot be created ({}); other processes cannot read the record of collectives",

@@ -20,9 +20,17 @@ struct CallsSoFar {
   std::uint64_t hash;
 };
 
-std::string describe_call(int rank, const CollectiveIdentity& call) {
-  if (call.sequence == 0) return fmt::format("rank {} has no collective at that position", rank);
+// `call` is the rank's last one at the place of that sequence: an earlier one if the rank has called fewer.
+std::string describe_call(int rank, const CollectiveIdentity& call, std::uint64_t sequence) {
+  if (call.sequence != sequence) return fmt::format("rank {} has no collective {}", rank, sequence);
   return fmt::format("rank {} is in {}", rank, describe(collective_of(call)));
+}
+
+[[noreturn]] void throw_calls_differ(std::string_view communicator, const std::string& how) {
+  throw_agreed(Error(exit_code::failed,
+                     fmt::format("the ranks' collectives differ (communicator {}): {}; all ranks must "
+                                 "enqueue the same collectives in the same order",
+                                 communicator, how)));
 }
 
 }  // namespace
@@ -158,7 +166,11 @@ void Communicator::check_calls() {
   const bool same = std::ranges::all_of(all, [&](const CallsSoFar& other) {
     return other.sequence == all[0].sequence && other.hash == all[0].hash;
   });
-  if (!same) compare(calls_);
+  if (same) return;
+  compare(calls_);
+  throw_calls_differ(name(), fmt::format("the last {} are equal, but an earlier one differs, which "
+                                         "comm.check = \"collective\" names",
+                                         kComparable));
 }
 
 // Finds the lowest sequence at which a rank differs from rank 0; ranks may hold different windows of
@@ -183,12 +195,9 @@ void Communicator::compare(std::span<const CollectiveIdentity> mine) {
     }
   }
   if (!first) return;
-  throw_agreed(Error(
-      exit_code::failed,
-      fmt::format("the ranks' collectives differ (communicator {}): {}, {}; all ranks must enqueue the same "
-                  "collectives in the same order",
-                  name(), describe_call(0, of(0, first->place)),
-                  describe_call(first->rank, of(first->rank, first->place)))));
+  throw_calls_differ(name(),
+                     fmt::format("{}, {}", describe_call(0, of(0, first->place), first->sequence),
+                                 describe_call(first->rank, of(first->rank, first->place), first->sequence)));
 }
 
 void Communicator::gather_unseen(const void* mine, void* all, std::size_t bytes) {

@@ -136,7 +136,7 @@ class Communicator {
   void set_call_check(CallCheck check) { call_check_ = check; }
   CallCheck call_check() const { return call_check_; }
   // Collective. Compares the collectives enqueued so far across ranks, over host(), and waits for the result.
-  // Throws an agreed Error that names the first collective that differs.
+  // Throws an agreed Error if one differs; it names the first one if that is among the last 256.
   void check_calls();
 
  protected:

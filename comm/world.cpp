@@ -77,16 +77,6 @@ Watchdog* World::watchdog() { return state_->watchdog.get(); }
 
 void World::set_between_nodes(AllReduceWay way) { state_->session->between_nodes = way; }
 
-std::unique_ptr<Communicator> World::ranks_of_node(Communicator& all) {
-  CHECK(all.size() == size(), "the communicator has {} ranks, expected {}", all.size(), size());
-  return all.split(node(), rank());
-}
-
-std::unique_ptr<Communicator> World::across_nodes(Communicator& all) {
-  CHECK(all.size() == size(), "the communicator has {} ranks, expected {}", all.size(), size());
-  return all.split(local_rank(), rank());
-}
-
 std::unique_ptr<Communicator> World::communicator() {
   return size() == 1 ? make_self_communicator(Device{}, state_->session->job)
                      : make_mpi_communicator(state_->session);

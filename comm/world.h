@@ -120,12 +120,6 @@ class World {
   std::unique_ptr<Communicator> communicator(Device device, Communicator& host,
                                              const DeviceCommunicatorOptions& options = {});
 
-  // Collective. Groups of a communicator over all ranks: the ranks of this node, which share memory; and the
-  // ranks with the same local rank on all nodes, in the order of nodes. Nodes may hold different numbers of
-  // ranks: a group of a high local rank is then smaller.
-  std::unique_ptr<Communicator> ranks_of_node(Communicator& all);
-  std::unique_ptr<Communicator> across_nodes(Communicator& all);
-
   // Ends every rank of the job at once, with this exit code. For a failing rank that others may wait for.
   [[noreturn]] void abort(int exit_code);
 

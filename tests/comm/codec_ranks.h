@@ -56,10 +56,11 @@ inline float made_up_gradient(int rank, int step, std::int64_t element) {
 using MakeGradient = std::function<float(int rank, std::int64_t element)>;
 
 // Writes fp32 or 16-bit gradients. Padding keeps its values.
-inline void write_gradients(std::span<const Parameter> parameters, int rank, const MakeGradient& gradient) {
+inline void write_gradients(std::span<const Parameter> parameters,
+                            const std::function<float(std::int64_t element)>& gradient) {
   for (const Parameter& parameter : parameters) {
     for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i) {
-      const float value = gradient(rank, parameter.offset + i);
+      const float value = gradient(parameter.offset + i);
       if (parameter.gradient_type == DType::f32) static_cast<float*>(parameter.gradient)[i] = value;
       if (parameter.gradient_type == DType::f16) static_cast<Half*>(parameter.gradient)[i] = Half(value);
       if (parameter.gradient_type == DType::bf16)
@@ -71,7 +72,7 @@ inline void write_gradients(std::span<const Parameter> parameters, int rank, con
 inline void run_pass(GradientBuckets& buckets, std::span<const Parameter> parameters, int rank,
                      const MakeGradient& gradient, const GradientUnit& unit = {}) {
   Stream stream(Device{}, StreamUse::compute);
-  write_gradients(parameters, rank, gradient);
+  write_gradients(parameters, [&](std::int64_t element) { return gradient(rank, element); });
   buckets.begin(stream, {}, unit);
   for (std::size_t i = 0; i < parameters.size(); ++i) buckets.gradient_ready(i);
   buckets.wait(stream);

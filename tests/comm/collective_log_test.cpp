@@ -11,10 +11,12 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/system/file_claim.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
@@ -138,6 +140,26 @@ TEST(CollectiveLog, IsRemovedWithItsCommunicator) {
   self.reset();
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_THROW(read_collective_log(path), IoError);
+}
+
+// Containers may share /dev/shm: processes in two of them can have the same number.
+TEST(CollectiveLog, KeepsTheFileOfARunningProcessWithTheSameNumber) {
+  const std::string last = make_self_communicator()->log().path();
+  if (last.empty()) GTEST_SKIP() << "no room in /dev/shm";
+  const std::size_t number = last.rfind('.') + 1;
+  const std::filesystem::path next =
+      last.substr(0, number) + std::to_string(std::stoi(last.substr(number)) + 1);
+  std::filesystem::remove(next);
+  const int other = create_locked_file(next, 1, LOCK_SH);
+  ASSERT_GE(other, 0);
+  {
+    const auto mine = make_self_communicator();
+    EXPECT_NE(mine->log().path().string(), next.string());
+    EXPECT_TRUE(std::filesystem::exists(mine->log().path()));
+  }
+  EXPECT_TRUE(std::filesystem::exists(next));
+  close(other);
+  std::filesystem::remove(next);
 }
 
 // The log of a process that is killed within a collective stays, with the state of that collective, for an
@@ -314,6 +336,42 @@ TEST(CallCheck, ComparesReplays) {
   };
   for (const std::string& error : errors)
     expect_calls(error, {.rank = 0, .call = third_sum(3)}, {.rank = 1, .call = third_sum(4)});
+}
+
+void replay_sum(Communicator& communicator, std::size_t count) {
+  const Collective sum{.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .count = count};
+  communicator.replayed({.collectives = {sum}}, communicator.stream());
+}
+
+// A rank keeps its 45th call at the place of the 301st.
+TEST(CallCheck, NamesTheRankWithFewerCalls) {
+  const auto errors = try_thread_ranks(2, [](Communicator& communicator) {
+    for (int i = 0; i < 300; ++i) replay_sum(communicator, 3);
+    if (communicator.rank() == 1) replay_sum(communicator, 4);
+    communicator.check_calls();
+    ADD_FAILURE() << "expected an exception";
+  });
+  const Collective last{.kind = CollectiveKind::all_reduce, .dtype = DType::f32, .count = 4, .sequence = 301};
+  for (const std::string& error : errors) {
+    expect_in_order(error, {"rank 0", "301", "rank 1", describe(last)});
+    EXPECT_EQ(error.find("3 fp32"), std::string::npos) << error;
+  }
+}
+
+// A rank keeps its last 256 calls.
+TEST(CallCheck, ReportsADifferenceBeforeTheCallsThatItCanName) {
+  const auto errors = try_thread_ranks(2, [](Communicator& communicator) {
+    replay_sum(communicator, communicator.rank() == 0 ? 3 : 4);
+    for (int i = 0; i < 300; ++i) replay_sum(communicator, 5);
+    try {
+      communicator.check_calls();
+      ADD_FAILURE() << "expected an exception";
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.agreed());
+      throw;
+    }
+  });
+  for (const std::string& error : errors) expect_parts(error, {"threads", "comm.check"});
 }
 
 TEST(CallCheck, AddsNothingToTheLogOrTheTraffic) {

@@ -207,8 +207,8 @@ TEST(MpiNodes, GroupsOfANodeAndAcrossNodesHaveTheRightRanks) {
   World& world = test_world();
   on_every_rank([&] {
     const std::unique_ptr<Communicator> all = world.communicator();
-    const std::unique_ptr<Communicator> node = world.ranks_of_node(*all);
-    const std::unique_ptr<Communicator> across = world.across_nodes(*all);
+    const std::unique_ptr<Communicator> node = all->split(world.node(), world.rank());
+    const std::unique_ptr<Communicator> across = all->split(world.local_rank(), world.rank());
     const std::vector<int> nodes = gather_values<std::int32_t>(*all, world.node());
     const std::vector<int> places = gather_values<std::int32_t>(*all, world.local_rank());
     std::vector<int> on_node, with_place;

@@ -80,7 +80,7 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
 // Called only if this training opened the data.
 void TrainingSetup::prepare_data(World& world, const DeviceChoice& choice, bool reads_images) {
   require_same_data(host_, train_set(), test_set(), config_.dataset.path);
-  const std::unique_ptr<Communicator> node = world.ranks_of_node(host_);
+  const std::unique_ptr<Communicator> node = host_.split(world.node(), world.rank());
   const PreloadOptions options{.mode = config_.loader_mode,
                                .several_epochs = config_.trainer.epochs > 1,
                                .device = choice.device,

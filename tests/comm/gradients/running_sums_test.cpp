@@ -57,9 +57,9 @@ void run_step(GradientBuckets& buckets, std::span<const Parameter> parameters, c
   for (int micro = 0; micro <= last; ++micro) {
     CHECK(buckets.write(micro) == Write::overwrite);
     if (micro == last && leaves) buckets.begin(stream);
-    write_gradients(
-        parameters, rank * split.micro_batches + micro,
-        [&](int micro_batch, std::int64_t element) { return term(step, micro_batch, element, split.type); });
+    write_gradients(parameters, [&](std::int64_t element) {
+      return term(step, rank * split.micro_batches + micro, element, split.type);
+    });
     if (micro == last && leaves)
       announce(buckets, parameters.size());
     else

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The values that neighbours publish to each other and a shared counter, on threads. Between processes:
-// mpi_world_test.cpp.
+// mpi_neighbours_test.cpp.
 #include "comm/in_process/neighbour_slots.h"
 
 #include <algorithm>
