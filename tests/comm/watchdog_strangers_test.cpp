@@ -74,7 +74,9 @@ int connections_to(in_port_t port) {
 
 class Intruder {
  public:
-  explicit Intruder(in_port_t port) : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  Intruder() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  explicit Intruder(in_port_t port) : Intruder() { connect_to(port); }
+  void connect_to(in_port_t port) {
     sockaddr_in place = {.sin_family = AF_INET, .sin_port = port, .sin_addr = {}, .sin_zero = {}};
     place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = connect(descriptor_, reinterpret_cast<sockaddr*>(&place), sizeof(place)) == 0;
@@ -104,7 +106,7 @@ class Intruder {
 
  private:
   int descriptor_;
-  bool connected_;
+  bool connected_ = false;
 };
 
 // Two ranks whose watchdogs may be silent for 20 seconds. attack() runs while both wait for it and gets the
@@ -186,12 +188,12 @@ TEST(WatchdogStrangers, SilentConnectionsLeaveDescriptorsForFiles) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const std::string report = attacked_job([&](const Attack& attack) {
     ASSERT_FALSE(attack.places.empty());
-    std::vector<Intruder> silent;
+    std::vector<Intruder> silent(40);
     const rlim_t open_now = static_cast<rlim_t>(own_descriptors().back()) + 1;
     rlimit few = before;
-    few.rlim_cur = open_now + 40 + 40;  // 40 for the strangers, 40 free
+    few.rlim_cur = open_now + 40;
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-    for (int i = 0; i < 40; ++i) silent.emplace_back(attack.places[0].sin_port);
+    for (Intruder& stranger : silent) stranger.connect_to(attack.places[0].sin_port);
     const auto refused = [&] { return std::ranges::count_if(silent, &Intruder::is_refused); };
     EXPECT_TRUE(attack.wait_until([&] { return refused() >= 20; })) << refused();
     std::vector<int> files;
