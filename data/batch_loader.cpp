@@ -7,6 +7,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -47,7 +48,7 @@ struct Slot {
   Batch batch;
   std::int64_t ticket = -1;      // of the micro-batch that it holds or is being filled with
   std::int64_t pieces_left = 0;  // until it is ready
-  std::int64_t copies = 0;       // places of weight 0 that repeat a sample
+  std::int64_t fillers = 0;      // places that hold padding, or copies of weight 0
   std::int64_t left_out = 0;     // samples, without their copies
   double lost_weight = 0;        // of the samples left out
   FirstError undecodable;        // error of the first sample left out
@@ -95,7 +96,7 @@ constexpr std::int64_t kJudgedSamples = 32;
 
 // The damage in batches that next() returned since the last judgement.
 struct JudgedDamage {
-  std::int64_t samples = 0;  // without copies
+  std::int64_t samples = 0;  // without copies and padding
   std::int64_t left_out = 0;
   std::exception_ptr first;  // error of the first sample left out
 };
@@ -162,17 +163,25 @@ struct BatchLoader::State {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // Not in the constructor: if a thread cannot start, the destructor joins the started ones.
+  // Starts fewer threads, with a warning, if the system allows no more. Throws IoError if there is none.
   void start_threads(int count) {
     const int rank = current_rank();
-    while (std::ssize(threads) < count) {
-      threads.emplace_back([this, rank] {
-        const RankScope scope(rank);
-        // SCHED_BATCH: this thread does not preempt compute threads when it wakes.
-        const sched_param none = {};
-        pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
-        work();
-      });
+    try {
+      while (std::ssize(threads) < count) {
+        threads.emplace_back([this, rank] {
+          const RankScope scope(rank);
+          // SCHED_BATCH: this thread does not preempt compute threads when it wakes.
+          const sched_param none = {};
+          pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+          work();
+        });
+      }
+    } catch (const std::system_error& error) {
+      if (threads.empty())
+        throw IoError(fmt::format("the system starts no thread for the loader: {}", error.what()));
+      options.most_threads = static_cast<int>(threads.size());
+      log::warning("the system starts no more threads for the loader, which has {} now: {}", threads.size(),
+                   error.what());
     }
   }
 
@@ -200,11 +209,12 @@ struct BatchLoader::State {
     pace_batches = -1;
     const int wanted = threads_wanted(pace, options.most_threads);
     if (wanted == pace.threads) return;
+    start_threads(wanted);
+    if (std::ssize(threads) == pace.threads) return;
     log::info(
         "data.loader_threads = 0: {} threads prepare batches now instead of {}, because {:.1f} % of the time "
         "was spent waiting for batches",
-        wanted, pace.threads, 100 * pace.waited_seconds / pace.seconds);
-    start_threads(wanted);
+        threads.size(), pace.threads, 100 * pace.waited_seconds / pace.seconds);
   }
 
   std::int64_t global_batch() const { return shard.size * options.accumulation * options.batch; }
@@ -247,7 +257,7 @@ struct BatchLoader::State {
       if (piece == 0) {
         slot.ticket = ticket;
         slot.pieces_left = pieces;
-        slot.copies = 0;
+        slot.fillers = 0;
         slot.left_out = 0;
         slot.lost_weight = 0;
         slot.undecodable = slot.error = {};
@@ -257,7 +267,7 @@ struct BatchLoader::State {
       const Filled filled = fill(slot, ticket, piece);
       lock.lock();
       --filling;
-      slot.copies += filled.copies;
+      slot.fillers += filled.fillers;
       slot.left_out += filled.left_out;
       slot.lost_weight += filled.lost_weight;
       slot.undecodable.offer(piece, filled.undecodable);
@@ -271,7 +281,7 @@ struct BatchLoader::State {
 
   // Sets the error of a slot without one if it completes a judgement and too many samples are left out.
   void judge_damage(Slot& slot) {
-    judged.samples += options.batch - slot.copies;
+    judged.samples += options.batch - slot.fillers;
     judged.left_out += slot.left_out;
     if (judged.first == nullptr) judged.first = slot.undecodable.error;
     if (judged.samples < std::min(kJudgedSamples, dataset.size())) return;
@@ -290,7 +300,7 @@ struct BatchLoader::State {
   }
 
   struct Filled {
-    std::int64_t copies = 0;
+    std::int64_t fillers = 0;
     std::int64_t left_out = 0;
     double lost_weight = 0;
     std::exception_ptr undecodable;  // error of the first sample left out
@@ -313,7 +323,7 @@ struct BatchLoader::State {
         }
         const std::exception_ptr error = fill_sample(slot, i, at);
         if (error != nullptr && at.alone) fill_sample(slot, i, place_without_samples(at.epoch, i));
-        if (at.weight == 0) ++filled.copies;
+        if (at.weight == 0 || at.sample < 0) ++filled.fillers;
         if (error == nullptr || at.weight == 0) continue;
         filled.lost_weight += static_cast<double>(at.weight);
         if (filled.left_out++ == 0) filled.undecodable = error;

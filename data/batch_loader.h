@@ -57,7 +57,8 @@ struct LoaderOptions {
   double most_left_out = 0.5;  // share of at least 32 samples; if more are left out, next() throws
   // Seed of the sample order.
   std::uint64_t seed = 0;
-  int threads = 1;       // 0: start with one, add threads (up to most_threads) while next() waits
+  int threads = 1;       // fewer, with a warning, where the system allows no more. 0: start with one, add
+                         // threads (up to most_threads) while next() waits
   int most_threads = 1;  // for threads = 0
   int kept = 1;          // batches that stay valid: the last one that next() returned, and those before it
   int slots = 4;         // batches in memory, above kept: the kept ones and those filled ahead
@@ -68,7 +69,7 @@ struct LoaderOptions {
 class BatchLoader {
  public:
   // dataset must outlive the loader. Throws ConfigError if the dataset has less than one global batch (drop,
-  // carry, repeat), naming both numbers, or more than 2^31 - 1 samples.
+  // carry, repeat), naming both numbers, or more than 2^31 - 1 samples; IoError if no thread can be started.
   BatchLoader(const Dataset& dataset, Shard shard, const LoaderOptions& options);
   ~BatchLoader();
 
@@ -111,9 +112,10 @@ class BatchLoader {
   // (a black image of label 0 and weight 0), and in training the other samples of its micro-batch share its
   // weight. A training micro-batch whose only sample is left out is filled as one without samples. Damage is
   // judged over 32 samples or more, or over the dataset's number of samples if it has fewer: those of one
-  // micro-batch, or of several smaller ones. Throws the first DataError if more than options.most_left_out of
-  // them are left out, not counting copies that fill up a short batch (Tail::exact). Rethrows any other
-  // exception of the dataset for this micro-batch. Throws again at each call until a seek().
+  // micro-batch, or of several smaller ones. Copies and padding that fill up a short batch do not count
+  // (Tail::exact, Tail::pad). Throws the first DataError if more than options.most_left_out of the samples
+  // are left out. Rethrows any other exception of the dataset for this micro-batch. Throws again at each call
+  // until a seek().
   const Batch& next();
   // Samples left out so far. The first five are logged by name, later ones only by their number.
   std::int64_t left_out() const;

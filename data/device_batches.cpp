@@ -63,9 +63,10 @@ void DeviceBatches::seek(std::int64_t epoch, std::int64_t step) {
   if (staged_) staged_->stream.synchronize();
   loader_.seek(epoch, step);
   if (!staged_) return;
-  for (StepMemory& memory : staged_->steps) {  // drop batches that were copied ahead
+  for (StepMemory& memory : staged_->steps) {  // drop batches that were copied ahead, and a part of a step
     memory.ahead = false;
-    if (&memory != staged_->step) memory.batches.clear();
+    if (&memory != staged_->step || std::ssize(memory.batches) < options_.micro_batches)
+      memory.batches.clear();
   }
 }
 

@@ -28,6 +28,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // of pixels per task of a thread
 constexpr std::int64_t kMostShards = 100000;                 // shard numbers have five digits
+// Where the system starts no more threads, get() reads.
+constexpr std::launch kReading = std::launch::async | std::launch::deferred;
 
 // One shard to be written, of samples [begin, end).
 struct ShardPlan {
@@ -144,7 +146,7 @@ class Packing {
       while (next < plan.end && std::ssize(under_way) <= options_.threads) {
         const std::int64_t end = std::min(plan.end, next + in_piece);
         under_way.push_back(
-            std::async(std::launch::async, read_piece, std::cref(dataset), next, end, std::cref(options_)));
+            std::async(kReading, read_piece, std::cref(dataset), next, end, std::cref(options_)));
         next = end;
       }
       const Piece piece = under_way.front().get();

@@ -17,6 +17,7 @@
 #include "data/batch_loader.h"
 #include "data/loader_pace.h"
 #include "data/sample_order.h"
+#include "tests/data/huge_stacks.h"
 #include "tests/data/numbered_dataset.h"
 #include "tests/message_of.h"
 
@@ -263,19 +264,20 @@ TEST(BatchLoaderThreads, ABatchOfMostlyDamagedSamplesIsAnError) {
   }
 }
 
+class AllDamaged final : public NumberedDataset {
+ public:
+  using NumberedDataset::NumberedDataset;
+  std::int32_t read(std::int64_t, std::span<std::uint8_t>) const override { throw DataError("damaged"); }
+};
+
 // The limit applies to 32 samples, or to the whole dataset.
 TEST(BatchLoaderThreads, SmallBatchesOfMostlyDamagedSamplesAreJudgedTogether) {
-  class Lost final : public NumberedDataset {
-   public:
-    using NumberedDataset::NumberedDataset;
-    std::int32_t read(std::int64_t, std::span<std::uint8_t>) const override { throw DataError("damaged"); }
-  };
   struct Case {
     std::int64_t samples, batch;
     int returned;  // batches before the error
   };
   for (const Case& each : {Case{40, 1, 31}, Case{40, 10, 3}, Case{40, 40, 0}, Case{7, 1, 6}, Case{7, 2, 3}}) {
-    const Lost lost(each.samples);
+    const AllDamaged lost(each.samples);
     for (const Tail tail : {Tail::carry, Tail::pad}) {
       for (const int threads : {1, 4}) {
         BatchLoader loader(lost, {}, {.batch = each.batch, .tail = tail, .threads = threads});
@@ -285,6 +287,14 @@ TEST(BatchLoaderThreads, SmallBatchesOfMostlyDamagedSamplesAreJudgedTogether) {
           EXPECT_EQ(message_of<DataError>([&] { loader.next(); }), "damaged") << "batch " << each.batch;
       }
     }
+  }
+}
+
+TEST(BatchLoaderThreads, PaddingDoesNotHideDamagedSamples) {
+  const AllDamaged lost(20);
+  for (const int threads : {1, 4}) {
+    BatchLoader loader(lost, {}, {.batch = 64, .tail = Tail::pad, .threads = threads});
+    EXPECT_EQ(message_of<DataError>([&] { loader.next(); }), "damaged");
   }
 }
 
@@ -317,6 +327,26 @@ TEST(BatchLoaderThreads, IncreaseWhileTheCallerWaitsAndBatchesStayTheSame) {
   loader.seek(0, 3);
   one.seek(0, 3);
   EXPECT_EQ(samples_of(loader.next()), samples_of(one.next()));
+}
+
+TEST(BatchLoaderThreads, DoNotIncreaseBeyondWhatTheSystemAllows) {
+  const SlowDataset dataset;
+  BatchLoader loader(dataset, {}, {.batch = 8, .threads = 0, .most_threads = 4});
+  BatchLoader one(dataset, {}, {.batch = 8});
+  std::vector<Samples> expected;
+  for (int i = 0; i < 40; ++i) expected.push_back(samples_of(one.next()));
+  const HugeStacks stacks;
+  testing::internal::CaptureStderr();
+  for (const Samples& samples : expected) EXPECT_EQ(samples_of(loader.next()), samples);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(lines_naming(log, "warning"), '\n'), 1) << log;
+  EXPECT_EQ(loader.threads(), 1);
+}
+
+TEST(BatchLoaderThreads, NoThreadAtAllIsAnIoError) {
+  const NumberedDataset dataset(40);
+  const HugeStacks stacks;
+  EXPECT_NE(message_of<IoError>([&] { BatchLoader(dataset, {}, {.batch = 8, .threads = 4}); }), "");
 }
 
 TEST(LoaderPace, WantsEnoughThreadsToHideTheLoadingTime) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "data/sample_order.h"
 #include "tests/data/numbered_dataset.h"
 
 namespace lockstep {
@@ -112,6 +113,23 @@ TEST(DeviceBatches, SeekDiscardsPrefetchedBatches) {
     }
     batches.seek(0, 2);
     EXPECT_EQ(steps.next()[0], wanted[2]);
+  }
+}
+
+// The second micro-batch of the second step cannot be read. Both steps have the same slot.
+TEST(DeviceBatches, SeekDiscardsAPartOfAStep) {
+  const std::vector<Samples> wanted = expected(NumberedDataset(30), 2);
+  const OneDamaged dataset(30, SampleOrder(30, kOptions.seed, 0)(3 * kOptions.batch));
+  LoaderOptions options = kOptions;
+  options.on_error = OnError::stop;
+  BatchLoader loader(dataset, {}, options);
+  DeviceBatches batches(loader, {.micro_batches = 2, .staging = Staging::always});
+  Stream compute({}, StreamUse::compute);
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    batches.begin(compute, StepSlot{});
+    for (const Samples& samples : wanted) EXPECT_EQ(samples_of(batches.next()), samples);
+    EXPECT_THROW(batches.begin(compute, StepSlot{}), DataError);
+    batches.seek(0, 0);
   }
 }
 
