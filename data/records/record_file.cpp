@@ -18,9 +18,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t kMostClasses = 1'000'000;
-constexpr std::uint32_t kMostNameBytes = 64 << 20;
-
 bool all_zero(std::span<const char> bytes) {
   return std::ranges::all_of(bytes, [](char c) { return c == 0; });
 }
@@ -83,8 +80,9 @@ void RecordFile::read_header() {
                            area * header_.channels <= kMostImageBytes &&
                            (!jpeg || header_.channels == 1 || header_.channels == 3);
   if (!sound_shape || header_.coding > static_cast<std::uint32_t>(ImageCoding::file) ||
-      header_.own_sizes > (jpeg ? 1u : 0u) || header_.classes == 0 || header_.classes > kMostClasses ||
-      header_.shard >= header_.shards || header_.name_bytes > kMostNameBytes || !all_zero(header_.zeros)) {
+      header_.own_sizes > (jpeg ? 1u : 0u) || header_.classes == 0 || header_.classes > kMostRecordClasses ||
+      header_.shard >= header_.shards || header_.name_bytes > kMostRecordNameBytes ||
+      !all_zero(header_.zeros)) {
     fail(0, "the header has invalid values");
   }
   read_names();

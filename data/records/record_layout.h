@@ -21,6 +21,8 @@ inline constexpr std::string_view kRecordEnd = "LSR\x89";
 inline constexpr std::uint32_t kByteOrder = 0x01020304;
 inline constexpr std::uint32_t kRecordVersion = 1;
 inline constexpr std::uint64_t kTableAlignment = 64;
+inline constexpr std::uint32_t kMostRecordClasses = kMostLabels;
+inline constexpr std::uint32_t kMostRecordNameBytes = 64 << 20;  // of all class names
 
 // The first bytes of a file.
 struct RecordHeader {

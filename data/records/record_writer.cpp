@@ -39,6 +39,11 @@ RecordWriter::RecordWriter(const std::filesystem::path& path, const RecordSchema
                                   schema.shape.bytes(), kMostImageBytes));
   }
   const std::string names = names_text(schema.class_names);
+  if (schema.classes > kMostRecordClasses || names.size() > kMostRecordNameBytes) {
+    throw ConfigError(
+        fmt::format("{} classes, with names of {} bytes; the limits of record files are {} and {}",
+                    schema.classes, names.size(), kMostRecordClasses, kMostRecordNameBytes));
+  }
   std::memcpy(header_.magic, kRecordMagic.data(), kRecordMagic.size());
   header_.coding = static_cast<std::uint32_t>(schema.coding);
   header_.height = static_cast<std::uint32_t>(schema.shape.height);

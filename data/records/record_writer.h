@@ -27,8 +27,8 @@ struct RecordSchema {
 
 class RecordWriter {
  public:
-  // Throws ConfigError for a class name of more than 65535 bytes, for rows of a table, and for images that
-  // are too large. Like add() and finish(), throws IoError if the file cannot be written.
+  // Throws ConfigError for rows of a table, and for images, classes or names beyond the limits of record
+  // files. Like add() and finish(), throws IoError if the file cannot be written.
   RecordWriter(const std::filesystem::path& path, const RecordSchema& schema);
 
   // Pixels are uint8 [H, W, C]. One image or more.

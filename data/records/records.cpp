@@ -15,7 +15,7 @@
 #include <xxhash.h>
 
 #include "core/error.h"
-#include "core/log.h"
+#include "data/containers/split_files.h"
 #include "data/formats/split_words.h"
 #include "data/images/image_decoder.h"
 #include "data/records/record_file.h"
@@ -243,9 +243,14 @@ std::string shard_name(const std::string& split, std::int64_t shard, std::int64_
 std::vector<fs::path> record_files(const DatasetOptions& options, Split split) {
   const std::vector<std::vector<fs::path>> found = find_record_files(options, split);
   if (!found.empty()) return found.front();
+  const std::string words = options.test_split == "auto" ? "test-* or val" : options.test_split;
   throw IoError(
-      fmt::format("{}: no record files {}-*{}; data.path must name a folder that lockstep pack wrote",
-                  options.path, split == Split::train ? "train" : "test-* or val", kRecordSuffix));
+      fmt::format("{}: no record files {}-*{}; data.path must name a folder that lockstep pack wrote{}",
+                  options.path, split == Split::train ? "train" : words, kRecordSuffix,
+                  split == Split::train
+                      ? ""
+                      : "; set data.test_split to another word, or data.validation_share to test with a "
+                        "part of the training samples"));
 }
 
 std::unique_ptr<Dataset> open_records(const DatasetOptions& options, Split split) {
@@ -259,8 +264,7 @@ std::unique_ptr<Dataset> open_records(const DatasetOptions& options, Split split
                     options.validation_share, options.path, test.front().front().filename().string()));
   }
   if (split == Split::test && options.test_split == "auto" && test.size() > 1) {
-    log::info("{}: {} is used for testing, not {} (data.test_split sets this)", options.path,
-              test[0].front().filename().string(), test[1].front().filename().string());
+    log_test_split(options.path, test[0].front().filename().string(), test[1].front().filename().string());
   }
   return std::make_unique<Records>(options, split);
 }

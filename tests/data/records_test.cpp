@@ -21,6 +21,7 @@
 #include "data/records/pack.h"
 #include "data/records/record_layout.h"
 #include "data/records/record_writer.h"
+#include "tests/data/huge_stacks.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
@@ -262,6 +263,15 @@ TEST(Records, ResumedPackingGivesTheSameBytes) {
   EXPECT_EQ(files_in(folder.path() / "r"), whole);
 }
 
+TEST(Records, PackingNeedsNoFurtherThreads) {
+  const TemporaryFolder folder;
+  const NoiseDataset dataset(30);
+  pack_train(dataset, folder.path() / "usual", kSevenInAShard);
+  const HugeStacks stacks;
+  pack_train(dataset, folder.path() / "r", kSevenInAShard);
+  EXPECT_EQ(files_in(folder.path() / "r"), files_in(folder.path() / "usual"));
+}
+
 TEST(Records, ATrailingSlashOfTheFolderIsIgnored) {
   const TemporaryFolder folder;
   pack_train(NoiseDataset(3), folder.path().string() + "/r//");
@@ -423,6 +433,18 @@ TEST(Records, InvalidValuesAreRefused) {
   }
 }
 
+TEST(Records, WriterAndReaderAllowTheSameNumberOfClasses) {
+  const TemporaryFolder folder;
+  RecordSchema schema{.shape = {1, 1, 1}, .classes = kMostLabels, .class_names = {}};
+  RecordWriter writer(folder.path() / shard_name("train", 0, 1), schema);
+  writer.add(Bytes{5}, kMostLabels - 1);
+  writer.finish();
+  EXPECT_EQ(open_records({.path = folder.path()}, Split::train)->classes(), kMostLabels);
+  schema.classes = std::int64_t{kMostLabels} + 1;
+  expect_parts(message_of<ConfigError>([&] { RecordWriter(folder.path() / "more.lsr", schema); }),
+               {std::to_string(kMostLabels + 1), std::to_string(kMostLabels)});
+}
+
 // The resident bytes of this process.
 std::size_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
@@ -502,6 +524,9 @@ TEST(Records, MissingAndForeignFilesAreNamed) {
   pack_train(dataset, records, kSevenInAShard);
   expect_parts(message_of<IoError>([&] { open_records({.path = records}, Split::test); }),
                {records.string(), "test-*", "val-*.lsr"});
+  expect_parts(
+      message_of<IoError>([&] { open_records({.path = records, .test_split = "holdout"}, Split::test); }),
+      {records.string(), " holdout-*.lsr", "data.test_split"});
   // The shard that is named, and its number or that of all shards.
   const std::vector<std::string> error_without[] = {{shard_name("train", 1, 3), "shard 1 of 3"},
                                                     {shard_name("train", 2, 3), "shard 2 of 3"},
