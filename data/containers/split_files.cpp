@@ -73,15 +73,23 @@ void warn_of_missing_shards(const fs::path& folder, const std::vector<fs::path>&
   }
 }
 
-// True for copies, unfinished files and files about another file. It lists endings, because the name of a
-// shard may have any other text after the mark.
-bool is_side_file(std::string_view name) {
+// The name without the endings of copies, unfinished files and files about another file. It lists endings,
+// because the name of a shard may have any other text after the mark.
+std::string_view without_side_endings(std::string_view name) {
   constexpr std::string_view kEndings[] = {".bak",   ".backup", ".orig", ".old",     ".save",       ".swp",
                                            ".tmp",   ".temp",   ".part", ".partial", ".crdownload", ".idx",
                                            ".index", ".json",   ".md5",  ".sha1",    ".sha256",     ".dvc"};
-  if (name.ends_with('~') || name.ends_with('#')) return true;  // copies of editors
-  const std::size_t dot = name.rfind('.');
-  return dot != std::string_view::npos && std::ranges::count(kEndings, lower_case(name.substr(dot))) > 0;
+  for (;;) {
+    const std::size_t dot = name.rfind('.');
+    if (name.ends_with('~') || name.ends_with('#')) {  // copies of editors
+      name.remove_suffix(1);
+    } else if (dot != std::string_view::npos &&
+               std::ranges::count(kEndings, lower_case(name.substr(dot))) > 0) {
+      name = name.substr(0, dot);
+    } else {
+      return name;
+    }
+  }
 }
 
 // Files with the mark in their names, or of shards; and the names of those that are skipped.
@@ -100,10 +108,13 @@ struct MarkedFiles {
         continue;
       if (name.find(names.mark) == std::string::npos && !(names.shard_suffices && ends_as_shard(name)))
         continue;
-      if (is_side_file(name)) {
+      const std::string_view of_samples = without_side_endings(name);
+      if (!names.endings.empty() &&
+          std::ranges::count(names.endings, fs::path(of_samples).extension().string()) == 0)
+        continue;
+      if (of_samples.size() < name.size()) {
         skipped.push_back(name);
-      } else if (names.endings.empty() ||
-                 std::ranges::count(names.endings, entry->path().extension().string()) > 0) {
+      } else {
         found.push_back(entry->path());
       }
     }
@@ -173,16 +184,24 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
     const std::string first = found[0].front().filename().string();
     const std::string second = found[1].front().filename().string();
     if (lacks_labels && lacks_labels(found[0]) && !lacks_labels(found[1])) {
-      log::shared_warning("{}: {} has no labels; {} is used for testing instead (data.test_split sets this)",
-                          folder.string(), first, second);
+      log_test_split(folder.string(), second, first, "labels");
       found.erase(found.begin());
     } else {
-      log::info("{}: {} is used for testing, not {} (data.test_split sets this)", folder.string(), first,
-                second);
+      log_test_split(folder.string(), first, second);
     }
   }
   warn_of_missing_shards(folder, found.front());
   return found.front();
+}
+
+void log_test_split(const std::string& path, const std::string& used, const std::string& other,
+                    std::string_view lacking) {
+  if (lacking.empty()) {
+    log::info("{}: {} is used for testing, not {} (data.test_split sets this)", path, used, other);
+  } else {
+    log::shared_warning("{}: {} has no {}; {} is used for testing instead (data.test_split sets this)", path,
+                        other, lacking, used);
+  }
 }
 
 }  // namespace lockstep

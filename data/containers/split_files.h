@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -48,5 +49,10 @@ struct SplitNames {
 };
 std::vector<std::filesystem::path> split_files(const DatasetOptions& options, Split split,
                                                const SplitNames& names, const LacksLabels& lacks_labels = {});
+
+// Logs which of two test splits is used, and that data.test_split sets this. lacking: what the preferred
+// split `other` lacks, such as "labels"; the line is then a warning. Empty: `used` is the preferred split.
+void log_test_split(const std::string& path, const std::string& used, const std::string& other,
+                    std::string_view lacking = "");
 
 }  // namespace lockstep

@@ -58,6 +58,8 @@ void unpack(const fs::path& from, const fs::path& to) {
     unpacked.write(piece.data(), static_cast<std::size_t>(bytes));
   int error = Z_OK;
   const char* reason = gzerror(packed.get(), &error);
+  // Not an IoError, to which unpacked_file() adds what to do about a failed write.
+  if (error == Z_ERRNO) throw Error(exit_code::io, fmt::format("cannot read {}", reason));
   if (error != Z_OK)
     throw DataError(fmt::format("{}: the gzip file is damaged or truncated: {}", from.string(), reason));
   unpacked.commit();

@@ -11,7 +11,7 @@ namespace lockstep {
 // Its name contains the packed file's size and modification time, so that a changed file is unpacked again.
 // If several processes or threads call it at once, one unpacks the file while the rest wait; where files
 // cannot be locked, each unpacks it. Thread-safe. Throws IoError, with what to do, if it cannot be written;
-// DataError for a damaged file.
+// Error with exit_code::io if reading fails; DataError for a damaged file.
 std::filesystem::path unpacked_file(const std::filesystem::path& path);
 
 }  // namespace lockstep

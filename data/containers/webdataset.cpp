@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/text/text.h"
 #include "data/containers/split_files.h"
 #include "data/containers/stored_images.h"
@@ -79,7 +80,8 @@ MemberName parts_of(const std::string& path) {
 // Reads a tar file member by member.
 class TarIndexer {
  public:
-  explicit TarIndexer(const fs::path& path) : path_(path), file_(path) {}
+  // warned: set at the first sample with several images, which is logged.
+  TarIndexer(const fs::path& path, bool& warned) : path_(path), file_(path), warned_(warned) {}
 
   std::vector<StoredImage> images() {
     std::uint64_t at = 0;
@@ -158,7 +160,11 @@ class TarIndexer {
     if (name.ending == "jpg" || name.ending == "jpeg" || name.ending == "png") {
       if (size > static_cast<std::uint64_t>(kMostImageBytes))
         fail(data, fmt::format("{} has {} bytes; the limit for an image is {}", path, size, kMostImageBytes));
-      image_ = StoredImage{.offset = data, .bytes = static_cast<std::uint32_t>(size)};
+      if (!image_)
+        image_ = StoredImage{.offset = data, .bytes = static_cast<std::uint32_t>(size)};
+      else if (!std::exchange(warned_, true))
+        log::shared_warning("{}: sample {} has several images; the first image of each sample is used",
+                            path_.string(), name.key);
     } else if (name.ending == "cls") {
       label_ = label_in(text_at(data, size), path, data);
     }
@@ -205,6 +211,7 @@ class TarIndexer {
 
   fs::path path_;
   ReadableFile file_;
+  bool& warned_;
   std::optional<std::string> next_name_;
   std::optional<std::uint64_t> next_size_;
   std::optional<std::string> key_;  // of the current sample
@@ -215,13 +222,13 @@ class TarIndexer {
   std::vector<StoredImage> images_;
 };
 
-std::vector<StoredImage> index_of_tar(const fs::path& path) { return TarIndexer(path).images(); }
-
 }  // namespace
 
 std::unique_ptr<Dataset> open_webdataset(const DatasetOptions& options, Split split) {
   const SplitNames names{.mark = ".tar", .expected = "train*.tar and test*.tar (or val*.tar)"};
-  return open_container(options, split, {.names = names, .index = index_of_tar});
+  bool warned = false;
+  const auto index = [&](const fs::path& path) { return TarIndexer(path, warned).images(); };
+  return open_container(options, split, {.names = names, .index = index});
 }
 
 }  // namespace lockstep

@@ -2,7 +2,8 @@
 //
 // WebDataset: tar files (POSIX ustar and pax, GNU) whose members are parts of samples. Consecutive members
 // whose paths are equal up to the first dot of their names form a sample. Its image (.jpg, .jpeg or .png) and
-// its label (.cls: a number as text) are used. Other parts and hidden members ("._0001.jpg") are skipped.
+// its label (.cls: a number as text) are used. Other parts and hidden members ("._0001.jpg") are skipped, and
+// so are further images of a sample, with a warning.
 #pragma once
 
 #include <filesystem>

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -394,7 +395,8 @@ constexpr SplitNames kCsvNames{.mark = ".csv", .expected = "train.csv and test.c
 std::vector<fs::path> files_of(const DatasetOptions& options, Split split,
                                const LacksLabels& lacks_labels = {}) {
   const std::string& path = options.path;
-  const bool is_file = fs::is_regular_file(path);
+  std::error_code unknown;  // split_files() reports it
+  const bool is_file = fs::is_regular_file(path, unknown);
   if (is_file && split == Split::test) {
     throw ConfigError(
         fmt::format("data.path = \"{}\": a single file has no test rows; set data.validation_share, for "

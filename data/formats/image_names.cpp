@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text/text.h"
+#include "data/containers/split_files.h"
 #include "data/formats/split_words.h"
 
 namespace lockstep {
@@ -228,13 +229,9 @@ fs::path test_folder(const fs::path& folder, const Names& classes, const Dataset
   }
   const std::string name = taken.folder.filename().string();
   if (usable != found.begin()) {
-    log::shared_warning(
-        "{}: {}/ is used for testing because {}/ has no folders of the classes of train/ (data.test_split "
-        "sets this)",
-        folder.string(), name, names.front());
+    log_test_split(folder.string(), name + "/", names.front() + "/", "images of the classes of train/");
   } else if (found.size() > 1) {
-    log::info("{}: {}/ is used for testing, not {}/ (data.test_split sets this)", folder.string(), name,
-              names[1]);
+    log_test_split(folder.string(), name + "/", names[1] + "/");
   }
   return taken.folder;
 }

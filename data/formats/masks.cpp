@@ -14,7 +14,6 @@
 #include <xxhash.h>
 
 #include "core/error.h"
-#include "core/log.h"
 #include "data/containers/split_files.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/image_names.h"
@@ -53,13 +52,10 @@ fs::path mask_folder_of(const DatasetOptions& options, Split split) {
     const auto labelled = std::ranges::find_if(
         found, [&](const std::string& word) { return is_mask_folder(root / word / kMasks); });
     if (labelled != found.begin() && labelled != found.end()) {
-      log::shared_warning(
-          "{}: {}/ has no folder masks/; {}/ is used for testing instead (data.test_split sets this)",
-          options.path, found[0], *labelled);
+      log_test_split(options.path, *labelled + "/", found[0] + "/", "folder masks/");
       return root / *labelled;
     }
-    log::info("{}: {}/ is used for testing, not {}/ (data.test_split sets this)", options.path, found[0],
-              found[1]);
+    log_test_split(options.path, found[0] + "/", found[1] + "/");
   }
   if (!found.empty()) return root / found.front();
   if (split == Split::train && is_mask_folder(root / kImages)) return root;
@@ -87,10 +83,11 @@ struct Pairs {
 
 Pairs pairs_in(const fs::path& folder) {
   std::vector<fs::path> names;
-  std::error_code error;
+  std::error_code error, unknown;
   fs::directory_iterator entry(folder / kImages, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (!entry->is_directory() && is_image_name(entry->path())) names.push_back(entry->path().filename());
+    if (!entry->is_directory(unknown) && is_image_name(entry->path()))
+      names.push_back(entry->path().filename());
   if (error)
     throw IoError(fmt::format("{}: cannot be read: {}", (folder / kImages).string(), error.message()));
   if (names.empty())

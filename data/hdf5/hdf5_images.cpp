@@ -283,16 +283,8 @@ Hdf5Files hdf5_files_of(const DatasetOptions& options, Split split) {
 void tell_test_split(const Hdf5Reader& reader, const std::vector<std::string>& words) {
   const std::int64_t used = reader.facts().word, other = reader.facts().other_word;
   if (std::min(used, other) < 0 || std::max(used, other) >= std::ssize(words)) return;
-  const std::string& used_word = words[static_cast<std::size_t>(used)];
-  const std::string& other_word = words[static_cast<std::size_t>(other)];
-  if (other < used) {
-    log::shared_warning(
-        "{}: the images of {} have no labels; {} is used for testing instead (data.test_split sets this)",
-        reader.path(), other_word, used_word);
-  } else {
-    log::info("{}: {} is used for testing, not {} (data.test_split sets this)", reader.path(), used_word,
-              other_word);
-  }
+  log_test_split(reader.path(), words[static_cast<std::size_t>(used)], words[static_cast<std::size_t>(other)],
+                 other < used ? "labels" : "");
 }
 
 std::unique_ptr<Hdf5Reader> reader_of(const DatasetOptions& options, Split split) {

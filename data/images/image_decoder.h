@@ -25,7 +25,7 @@ class ImageDecoder {
   // Throws DataError for bytes that are neither JPEG nor PNG.
   ImageShape open(std::string_view name, std::span<const std::uint8_t> image, ExifOrientation exif,
                   HeaderCheck check = HeaderCheck::whole);
-  // The same from an image's first bytes only; none if they do not hold a JPEG's whole header.
+  // The same from an image's first bytes only; none if they do not hold the whole header.
   std::optional<ImageShape> open_part(std::string_view name, std::span<const std::uint8_t> part,
                                       ExifOrientation exif);
   // The orientation of the last image, 1 to 8; 1 if EXIF is not applied.

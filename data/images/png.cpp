@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <memory>
 
 #include <spng.h>
@@ -68,6 +69,23 @@ bool is_gray(const spng_ihdr& header) {
          header.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA;
 }
 
+// The first chunk with one of these names; "" for bytes that end before it and for other formats. A chunk is
+// a length, a name, data of that length and a checksum.
+std::string_view first_chunk(std::span<const std::uint8_t> image,
+                             std::initializer_list<std::string_view> names) {
+  constexpr std::size_t kName = 4, kBesideData = 12;
+  if (!is_png(image)) return {};
+  for (std::size_t at = sizeof(kSignature); at + kBesideData <= image.size();) {
+    const std::string_view name(reinterpret_cast<const char*>(image.data() + at + kName), kName);
+    if (std::ranges::count(names, name) > 0) return name;
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < kName; ++i) length = length << 8 | image[at + i];
+    if (length > image.size() - at - kBesideData) return {};
+    at += kBesideData + length;
+  }
+  return {};
+}
+
 }  // namespace
 
 bool is_png(std::span<const std::uint8_t> image) {
@@ -80,20 +98,11 @@ ImageShape png_shape(std::string_view name, std::span<const std::uint8_t> image)
   return {.height = header.height, .width = header.width, .channels = is_gray(header) ? 1 : 3};
 }
 
-// A chunk is a length, a name, data of that length and a checksum; acTL comes before the first IDAT (PNG 3rd
-// edition).
+bool holds_png_header(std::span<const std::uint8_t> part) { return first_chunk(part, {"IDAT"}) == "IDAT"; }
+
+// acTL comes before the first IDAT (PNG 3rd edition).
 bool is_animated_png(std::span<const std::uint8_t> image) {
-  if (!is_png(image)) return false;
-  constexpr std::size_t kName = 4, kBesideData = 12;
-  for (std::size_t at = sizeof(kSignature); at + kBesideData <= image.size();) {
-    const std::string_view name(reinterpret_cast<const char*>(image.data() + at + kName), kName);
-    if (name == "acTL" || name == "IDAT") return name == "acTL";
-    std::size_t length = 0;
-    for (std::size_t i = 0; i < kName; ++i) length = length << 8 | image[at + i];
-    if (length > image.size() - at - kBesideData) return false;
-    at += kBesideData + length;
-  }
-  return false;
+  return first_chunk(image, {"acTL", "IDAT"}) == "acTL";
 }
 
 std::optional<std::uint32_t> largest_16_bit_gray(std::string_view name, std::span<const std::uint8_t> image) {

@@ -19,6 +19,9 @@ bool is_png(std::span<const std::uint8_t> image);
 // bytes that are no PNG image, and for a damaged header.
 ImageShape png_shape(std::string_view name, std::span<const std::uint8_t> image);
 
+// Returns true if the first bytes of a PNG hold all chunks before its pixels.
+bool holds_png_header(std::span<const std::uint8_t> part);
+
 // Returns true for an animated PNG (APNG). `image` may be its first bytes only.
 bool is_animated_png(std::span<const std::uint8_t> image);
 

@@ -34,11 +34,12 @@ class Faults {
     std::string text = fmt::format("{} cannot be read:", counted(count_, "sample"));
     for (const auto& [sample, reason] : first_) text += "\n  " + reason;
     if (count_ > first_.size()) text += fmt::format("\n  and {} more", count_ - first_.size());
-    text +=
-        "\nrepair or remove these files; with data.verify = \"none\" damaged samples are left out of their "
-        "batches";
+    text += "\nrepair or remove these files";
     if (exit_code_ == exit_code::io) throw IoError(text);
-    throw DataError(text);
+    throw DataError(
+        text +
+        "; with data.verify = \"none\" and data.on_error = \"leave_out\" damaged samples are left "
+        "out of their batches");
   }
 
  private:

@@ -3,7 +3,10 @@
 // Formats with many images in one file: TFRecord and WebDataset.
 #include <algorithm>
 #include <barrier>
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <regex>
 #include <set>
@@ -12,7 +15,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <zlib.h>
+#include <sys/syscall.h>
 
 #include "core/error.h"
 #include "core/files/crc32c.h"
@@ -22,7 +25,9 @@
 #include "data/formats/readable_file.h"
 #include "data/images/png.h"
 #include "data/records/pack.h"
+#include "tests/data/idx_files.h"
 #include "tests/data/jpeg_files.h"
+#include "tests/failing_call.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
@@ -136,20 +141,6 @@ TEST(TfRecord, FeaturesMayHaveOtherNames) {
                {"\"kind\"", "image, class, photo, species", "data.tfrecord.label"});
 }
 
-Bytes gzipped(const Bytes& bytes) {
-  z_stream stream = {};
-  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  Bytes packed(deflateBound(&stream, bytes.size()) + 32);
-  stream.next_in = const_cast<std::uint8_t*>(bytes.data());
-  stream.avail_in = static_cast<unsigned>(bytes.size());
-  stream.next_out = packed.data();
-  stream.avail_out = static_cast<unsigned>(packed.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
-
 TEST(TfRecord, GzipFilesAreUnpackedOnce) {
   const TemporaryFolder folder;
   const auto unpacked = [&] {
@@ -159,14 +150,14 @@ TEST(TfRecord, GzipFilesAreUnpackedOnce) {
     return names;
   };
   const Bytes both = as_bytes(image_example(colours(10), 1) + image_example(colours(20), 0));
-  folder.write("train.tfrecord.gz", gzipped(both));
+  folder.write("train.tfrecord.gz", gzip(both));
   for (int i = 0; i < 2; ++i) {
     const auto train = open_tfrecord({.path = folder.path()}, Split::train);
     ASSERT_EQ(train->size(), 2);
     expect_red(*train, 1, 20, 0);
     EXPECT_EQ(unpacked().size(), 1u);
   }
-  Bytes damaged = gzipped(both);
+  Bytes damaged = gzip(both);
   damaged.resize(damaged.size() / 2);
   folder.write("train.tfrecord.gz", damaged);
   expect_parts(message_of<DataError>([&] { open_tfrecord({.path = folder.path()}, Split::train); }),
@@ -202,7 +193,7 @@ TEST(UnpackedFile, OneOfManyCallersUnpacks) {
   constexpr std::size_t kCallers = 8, kBytes = std::size_t{4} << 20;
   const TemporaryFolder folder;
   const fs::path packed = folder.path() / "train.tar.gz";
-  folder.write("train.tar.gz", gzipped(Bytes(kBytes, 7)));
+  folder.write("train.tar.gz", gzip(Bytes(kBytes, 7)));
   std::vector<std::optional<ReadableFile>> opened(kCallers);
   std::barrier begin(kCallers);
   {
@@ -221,6 +212,27 @@ TEST(UnpackedFile, OneOfManyCallersUnpacks) {
     files.insert(status.st_ino);
   }
   EXPECT_EQ(files.size(), 1u) << "several callers unpacked the file";
+}
+
+TEST(UnpackedFile, AFailedReadIsNotDamage) {
+  const TemporaryFolder folder;
+  folder.write("train.tar.gz", gzip(Bytes(1000, 7)));
+  bool broken = false;
+  int code = exit_code::done;
+  std::string message;
+  std::thread([&] {
+    broken = let_call_fail(SYS_read, EIO);
+    if (!broken) return;
+    try {
+      unpacked_file(folder.path() / "train.tar.gz");
+    } catch (const Error& error) {
+      code = error.exit_code();
+      message = error.what();
+    }
+  }).join();
+  if (!broken) GTEST_SKIP() << "needs seccomp filters";
+  EXPECT_EQ(code, exit_code::io) << message;
+  expect_parts(message, {"train.tar.gz", "Input/output error"});
 }
 
 TEST(TfRecord, SplitsAreWholeWordsInFileNames) {
@@ -429,6 +441,23 @@ TEST(WebDataset, HiddenMembersAreSkipped) {
   expect_red(*train, 0, 10, 1);
   expect_red(*train, 1, 20, 0);
   expect_red(*train, 2, 30, 2);  // in a hidden folder, as in "tar c ~/.cache/images"
+}
+
+TEST(WebDataset, TheFirstOfSeveralImagesIsUsedWithAWarning) {
+  const TemporaryFolder folder;
+  const std::string other = text_of(encode_png(kColour, flat(kColour, {200, 90, 30})));
+  const auto with_two = [&](const std::string& key, std::uint8_t red) {
+    return sample(key, colours(red), "1") + member(key + ".png", other);
+  };
+  folder.write("train-0.tar", as_bytes(with_two("a", 10) + with_two("b", 20) + kEnd));
+  folder.write("train-1.tar", as_bytes(with_two("c", 30) + kEnd));
+  testing::internal::CaptureStderr();
+  const auto train = open_webdataset({.path = folder.path()}, Split::train);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(lines_naming(log, "warning"), '\n'), 1) << log;
+  expect_parts(lines_naming(log, "warning"), {"train-0.tar", "sample a"});
+  ASSERT_EQ(train->size(), 3);
+  for (std::int64_t i = 0; i < 3; ++i) expect_red(*train, i, static_cast<int>(10 + 10 * i), 1);
 }
 
 TEST(WebDataset, LongNamesOfBothTarFormatsAreRead) {

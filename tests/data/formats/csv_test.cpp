@@ -318,6 +318,8 @@ TEST_F(CsvTables, FilesThatAreNoTablesAreRefused) {
   expect_parts(error<ConfigError>(), {"data.csv.label", "\"species\"", "/train.csv", "a, kind"});
   options_.csv = {.ignore = "a, b"};
   expect_parts(error<ConfigError>(), {"data.csv.ignore", "\"b\"", "/train.csv", "a, kind"});
+  options_.path = path(std::string(300, 'x'));
+  expect_parts(error<IoError>(), {options_.path, "File name too long"});
 }
 
 // As spreadsheets save tables: a byte order mark, CRLF line ends, and the label in any column.

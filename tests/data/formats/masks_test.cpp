@@ -174,6 +174,17 @@ TEST_F(MaskFolder, AnImageThatCannotBeReadIsNoDamagedImage) {
   }
 }
 
+TEST_F(MaskFolder, ALinkToItselfIsAnImageThatCannotBeRead) {
+  add("train", 9);
+  const auto image = folder_.path() / "train/images/9.png";
+  std::filesystem::remove(image);
+  std::filesystem::create_symlink("9.png", image);
+  const auto train = open_dataset(options(), Split::train);
+  ASSERT_EQ(train->size(), 5);
+  MaskBytes pixels(static_cast<std::size_t>(kPicture.bytes()));
+  expect_parts(message_of<IoError>([&] { train->read(4, pixels); }), {image.string()});
+}
+
 TEST_F(MaskFolder, BatchesHaveMasksThatAreFlippedAndCroppedWithTheirImages) {
   const auto train = open_dataset(options(), Split::train);
   const Augmentation augmentation{.crop_padding = 1, .horizontal_flip = true, .key = augmentation_key(3)};

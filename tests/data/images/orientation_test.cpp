@@ -2,14 +2,15 @@
 #include "data/images/orientation.h"
 
 #include <array>
+#include <string>
 #include <string_view>
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include "data/formats/image_folder.h"
 #include "data/images/image_decoder.h"
 #include "data/images/png.h"
+#include "tests/data/images/png_chunks.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/temporary_folder.h"
 
@@ -102,25 +103,35 @@ TEST(Orientation, IsAppliedToReducedImages) {
   }
 }
 
+// Inserts a chunk after the first one.
+void insert_chunk(Bytes& png, const std::string& name, const Bytes& data) {
+  Bytes chunk;
+  append_chunk(chunk, name, data);
+  constexpr std::ptrdiff_t kFirstChunk = 8 + 25;
+  png.insert(png.begin() + kFirstChunk, chunk.begin(), chunk.end());
+}
+
 TEST(Orientation, IsReadFromTheExifChunkOfPngFiles) {
   const ImageShape stored{.height = 2, .width = 3, .channels = 1};
   Bytes png = encode_png(stored, Bytes{1, 2, 3, 4, 5, 6});
-  const Bytes tiff = exif(3, false);
-  Bytes chunk;
-  const auto word = [&](std::size_t value) {
-    for (int shift = 24; shift >= 0; shift -= 8) chunk.push_back(static_cast<std::uint8_t>(value >> shift));
-  };
-  word(tiff.size());
-  chunk.insert(chunk.end(), {'e', 'X', 'I', 'f'});
-  chunk.insert(chunk.end(), tiff.begin(), tiff.end());
-  word(crc32(0, chunk.data() + 4, static_cast<unsigned>(chunk.size() - 4)));
-  constexpr std::ptrdiff_t kBehindHeader = 8 + 25;
-  png.insert(png.begin() + kBehindHeader, chunk.begin(), chunk.end());
+  insert_chunk(png, "eXIf", exif(3, false));
   ImageDecoder& decoder = ImageDecoder::of_this_thread();
   EXPECT_EQ(decoder.open("x.png", png, ExifOrientation::apply), stored);
   Bytes pixels(6);
   decoder.decode(stored, pixels);
   EXPECT_EQ(pixels, (Bytes{6, 5, 4, 3, 2, 1}));
+}
+
+// Shapes are read from the first 64 KiB of a file where these are enough.
+TEST(Orientation, IsReadFromAnExifChunkAfterLargeOtherChunks) {
+  Bytes png = encode_png({.height = 2, .width = 3, .channels = 1}, Bytes{1, 2, 3, 4, 5, 6});
+  insert_chunk(png, "eXIf", exif(6, false));
+  insert_chunk(png, "teSt", Bytes(std::size_t{100} << 10));
+  const TemporaryFolder folder;
+  folder.write("train/a/1.png", png);
+  const auto shown = open_image_folder({.path = folder.path()}, Split::train);
+  ASSERT_EQ(shown->image_shape(), (ImageShape{.height = 3, .width = 2, .channels = 1}));
+  EXPECT_EQ(read(*shown, 0), (Bytes{4, 1, 5, 2, 6, 3}));
 }
 
 }  // namespace

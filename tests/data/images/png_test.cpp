@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "data/dataset.h"
 #include "data/images/luma.h"
+#include "tests/data/images/png_chunks.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
@@ -48,19 +49,6 @@ TEST(Png, ConvertsBetweenColourAndGray) {
     EXPECT_EQ(as_gray[i], luma(colours[3 * i], colours[3 * i + 1], colours[3 * i + 2]));
   const Bytes as_colour = decoded(encode_png(kGray, grays), kColour);
   for (std::size_t i = 0; i < as_colour.size(); ++i) EXPECT_EQ(as_colour[i], grays[i / 3]);
-}
-
-void append_word(Bytes& to, std::uint32_t word) {
-  for (int shift = 24; shift >= 0; shift -= 8) to.push_back(static_cast<std::uint8_t>(word >> shift));
-}
-
-void append_chunk(Bytes& to, const std::string& name, const Bytes& data) {
-  append_word(to, static_cast<std::uint32_t>(data.size()));
-  Bytes checked(name.begin(), name.end());
-  checked.insert(checked.end(), data.begin(), data.end());
-  to.insert(to.end(), checked.begin(), checked.end());
-  append_word(to,
-              static_cast<std::uint32_t>(crc32(0, checked.data(), static_cast<unsigned>(checked.size()))));
 }
 
 struct PngFormat {

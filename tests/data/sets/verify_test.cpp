@@ -75,7 +75,7 @@ TEST(Verify, HeadersFindEveryFileThatIsNoImageOfTheSize) {
   images.write(5, {});
   for (const int threads : {1, 4}) {
     const std::string error = images.error<DataError>({.extent = Verify::headers, .threads = threads});
-    expect_parts(error, {"3 samples", "data.verify"});
+    expect_parts(error, {"3 samples", "data.verify", "data.on_error"});
     const std::vector<double> sizes = numbers_named_in(reason_of(error, images.path(3)));
     EXPECT_EQ(std::set<double>(sizes.begin(), sizes.end()), (std::set<double>{8, 9, 12})) << error;
     for (const int i : {5, 7}) expect_parts(reason_of(error, images.path(i)), {"JPEG"});
@@ -148,7 +148,10 @@ TEST(Verify, FilesThatCannotBeReadAreAnIoError) {
   const Images images;
   images.folder().remove(Images::name(6));
   ASSERT_EQ(mkfifo(images.path(6).c_str(), 0600), 0);
-  expect_parts(images.error<IoError>({.extent = Verify::headers}), {"1 sample", images.path(6)});
+  const std::string unreadable = images.error<IoError>({.extent = Verify::headers});
+  expect_parts(unreadable, {"1 sample", images.path(6)});
+  EXPECT_EQ(unreadable.find("data.verify"), std::string::npos)
+      << "without the check, such a file ends the job: " << unreadable;
   images.write(8, {1, 2, 3});
   expect_parts(images.error<DataError>({.extent = Verify::headers}),
                {"2 samples", images.path(6), images.path(8)});

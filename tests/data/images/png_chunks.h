@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <zlib.h>
+
+#include "tests/data/jpeg_files.h"
+
+namespace lockstep {
+
+inline void append_word(Bytes& to, std::uint32_t word) {
+  for (int shift = 24; shift >= 0; shift -= 8) to.push_back(static_cast<std::uint8_t>(word >> shift));
+}
+
+// Appends a chunk of a PNG file, with its checksum.
+inline void append_chunk(Bytes& to, const std::string& name, const Bytes& data) {
+  append_word(to, static_cast<std::uint32_t>(data.size()));
+  Bytes checked(name.begin(), name.end());
+  checked.insert(checked.end(), data.begin(), data.end());
+  to.insert(to.end(), checked.begin(), checked.end());
+  append_word(to,
+              static_cast<std::uint32_t>(crc32(0, checked.data(), static_cast<unsigned>(checked.size()))));
+}
+
+}  // namespace lockstep
