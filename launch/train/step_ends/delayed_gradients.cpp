@@ -15,7 +15,7 @@ DelayedGradients::DelayedGradients(Network& network, GradientBuckets& buckets, O
       optimizer_(optimizer),
       ranks_(ranks),
       values_(planned_bytes(network.values().size_bytes()), network.device()),
-      control_(sizeof(StepControl) + 2 * sizeof(float), network.device()) {
+      control_(sizeof(StepControl) + 2 * (sizeof(float) + sizeof(std::int32_t)), network.device()) {
   CHECK(buckets.delayed(), "DelayedGradients requires BucketOptions::delayed");
 }
 
@@ -42,13 +42,20 @@ void DelayedGradients::restore_parameters(Stream& compute) {
 
 // The optimizer divides by the scale that the gradients were made with, and adjusts that scale.
 void DelayedGradients::use_late_scale(Stream& compute) {
-  float* current = &optimizer_.control()->loss_scale;
-  compute.copy(scale() + 1, current, sizeof(float));
-  compute.copy(current, scale(), sizeof(float));
+  StepControl* const control = optimizer_.control();
+  compute.copy(scale() + 1, &control->loss_scale, sizeof(float));
+  compute.copy(&control->loss_scale, scale(), sizeof(float));
+  if (!optimizer_.loss_scale_options().dynamic()) return;
+  compute.copy(good_steps() + 1, &control->good_steps, sizeof(std::int32_t));
+  compute.copy(&control->good_steps, good_steps(), sizeof(std::int32_t));
 }
 
 // The adjusted scale is for the next backward pass; the last backward pass used the other one.
-void DelayedGradients::keep_new_scale(Stream& compute) { compute.copy(scale(), scale() + 1, sizeof(float)); }
+void DelayedGradients::keep_new_scale(Stream& compute) {
+  compute.copy(scale(), scale() + 1, sizeof(float));
+  if (optimizer_.loss_scale_options().dynamic())
+    compute.copy(good_steps(), good_steps() + 1, sizeof(std::int32_t));
+}
 
 void DelayedGradients::judge_statistics(Stream& compute) {
   judge(compute);
@@ -76,7 +83,10 @@ bool DelayedGradients::are_finite(Stream& compute) const {
 }
 
 void DelayedGradients::keep(Stream& compute) {
-  if (!under_way()) compute.copy(scale(), &optimizer_.control()->loss_scale, sizeof(float));
+  if (!under_way()) {
+    compute.copy(scale(), &optimizer_.control()->loss_scale, sizeof(float));
+    compute.copy(good_steps(), &optimizer_.control()->good_steps, sizeof(std::int32_t));
+  }
   buckets_.delay(compute);
 }
 
@@ -105,15 +115,22 @@ void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
   visit_flat(visitor, network_.parameters(), {plain, network_.values().size()}, kGradientSuffix,
              StateScope::per_rank);
   float scale_now = 0;
+  std::int32_t good_now = 0;
   compute.copy(&scale_now, scale(), sizeof(float));
+  compute.copy(&good_now, good_steps(), sizeof(std::int32_t));
   compute.synchronize();
   double loss_scale = scale_now;
+  const bool counts_good = visitor.has_value(kGoodSteps, StateScope::replicated);
+  std::int64_t good = counts_good ? good_now : 0;
   visitor.value(kUnderWay, StateScope::replicated, &under_way_);
   visitor.value(kLossScale, StateScope::replicated, &loss_scale);
+  if (counts_good) visitor.value(kGoodSteps, StateScope::replicated, &good);
   if (!visitor.writes()) return;
   const bool unscaled = std::isnan(loss_scale);
   scale_now = static_cast<float>(loss_scale);
+  good_now = unscaled ? 0 : static_cast<std::int32_t>(good);
   compute.copy(scale(), unscaled ? optimizer_.loss_scale() : &scale_now, sizeof(float));
+  compute.copy(good_steps(), &good_now, sizeof(std::int32_t));
   for (const std::span<const FlatRange> ranges : {buckets_.gradients(), buckets_.own_gradients()}) {
     cast_ranges(compute, ranges, [&](const FlatRange& range) {
       return Cast{.count = range.count(),

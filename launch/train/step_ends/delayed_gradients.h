@@ -18,7 +18,8 @@
 // each rank. The first step changes no parameter, and the last step's gradients are not used.
 //
 // fp16: gradients are judged, unscaled and skipped by the loss scale that they were made with. The result of
-// a scale is known only two steps later, so two scales alternate, for even and for odd steps.
+// a scale is known only two steps later, so two scales alternate, for even and for odd steps. Each counts its
+// own good steps: with a common count over an even interval, only one of them would ever grow.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +36,12 @@ namespace lockstep {
 
 class DelayedGradients {
  public:
-  // Names of its state: the end of the names of the gradients, whether there are any, and their loss scale.
+  // Names of its state: the end of the names of the gradients, whether there are any, their loss scale, and
+  // the good steps of that scale.
   static constexpr const char* kGradientSuffix = ".gradient_under_way";
   static constexpr const char* kUnderWay = "train.gradients_under_way";
   static constexpr const char* kLossScale = "train.loss_scale_under_way";
+  static constexpr const char* kGoodSteps = "train.good_steps_under_way";
 
   // All outlive this. Requires BucketOptions::delayed.
   DelayedGradients(Network& network, GradientBuckets& buckets, Optimizer& optimizer, int ranks);
@@ -68,14 +71,17 @@ class DelayedGradients {
   // True if this rank's own gradients that wait are finite, or none wait. Waits for the stream.
   bool are_finite(Stream& compute) const;
 
-  // Visits each rank's waiting gradients, in fp32 and times their loss scale, and that scale. No step is
-  // under way. After a visitor that writes NaN as the scale, and so gradients without one, they get the
-  // optimizer's, which is restored before. After one without this state, no gradients wait.
+  // Visits each rank's waiting gradients, in fp32 and times their loss scale, that scale and its good steps.
+  // No step is under way. After a visitor that writes NaN as the scale, and so gradients without one, they
+  // get the optimizer's, which is restored before. After one without this state, no gradients wait;
+  // checkpoints of earlier versions have no good steps.
   void visit_state(StateVisitor& visitor, Stream& compute);
 
  private:
   StepControl* own() const { return reinterpret_cast<StepControl*>(control_.data()); }
+  // Two values each: of the gradients that wait, and the optimizer's during use_late_scale().
   float* scale() const { return reinterpret_cast<float*>(control_.data() + sizeof(StepControl)); }
+  std::int32_t* good_steps() const { return reinterpret_cast<std::int32_t*>(scale() + 2); }
   void judge(Stream& compute);
   template <typename CastOf>
   void cast_ranges(Stream& compute, std::span<const FlatRange> ranges, const CastOf& cast_of);
@@ -85,7 +91,7 @@ class DelayedGradients {
   Optimizer& optimizer_;
   int ranks_;
   Buffer values_;   // the parameters, while the network has predicted ones
-  Buffer control_;  // for this rank's own gradients; then the scale of those that wait, and the current scale
+  Buffer control_;  // for this rank's own gradients; then scale() and good_steps()
   std::int64_t under_way_ = 0;
 };
 

@@ -243,6 +243,22 @@ TEST(DelayedGradients, AreSkippedIfTheyOverflow) {
       << "each skipped step halves one of the two scales";
 }
 
+// With a common count of good steps, an even interval would always end at the same one of the two.
+TEST(DelayedGradients, BothLossScalesGrow) {
+  ThreadTraining training{.ranks = 2,
+                          .steps = 9,
+                          .precision = Precision::fp16,
+                          .buckets = kLate,
+                          .loss_scale = {.initial = 8, .rule = {.interval = 2}}};
+  std::vector<float> scales;
+  training.after_step = [&](int rank, int, Trainer&, Network&, Optimizer& optimizer) {
+    Stream stream({}, StreamUse::compute);
+    if (rank == 0) scales.push_back(optimizer.read_control(stream).loss_scale);
+  };
+  train_on_threads(training);
+  EXPECT_EQ(scales, (std::vector<float>{8, 8, 8, 16, 16, 16, 16, 32, 32}));
+}
+
 TEST(DelayedGradients, NonFiniteOnesEndTheTrainingAndNameTheirStep) {
   ThreadTraining training{.ranks = 3, .steps = 8, .buckets = kLate};
   training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
