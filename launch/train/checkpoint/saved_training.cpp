@@ -54,7 +54,9 @@ CheckpointCandidates checkpoints_in(const fs::path& run_dir) {
   return found;
 }
 
-CheckpointCandidates checkpoints_of(const fs::path& folder, const std::string& asked) {
+CheckpointCandidates checkpoints_of(const fs::path& given, const std::string& asked) {
+  // A name that ends with a slash has the parent and the file name of another folder.
+  const fs::path folder = given.has_filename() ? given : given.parent_path();
   std::error_code error;
   if (fs::exists(fs::symlink_status(folder / Manifest::kFileName, error)))
     return {.folders = {folder}, .named = true};

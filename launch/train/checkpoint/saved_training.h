@@ -35,9 +35,10 @@ struct CheckpointCandidates {
 
 // The checkpoints of a run's folder. Throws IoError if they cannot be listed.
 CheckpointCandidates checkpoints_in(const std::filesystem::path& run_dir);
-// The checkpoint of this checkpoint folder, or all checkpoints of this run's folder. asked: how the user
-// named it, for messages. Throws DataError if there is none, IoError if they cannot be listed.
-CheckpointCandidates checkpoints_of(const std::filesystem::path& folder, const std::string& asked);
+// The checkpoint of this checkpoint folder, or all checkpoints of this run's folder. The paths do not end
+// with a slash, even if the given one does. asked: how the user named it, for messages. Throws DataError if
+// there is none, IoError if they cannot be listed.
+CheckpointCandidates checkpoints_of(const std::filesystem::path& given, const std::string& asked);
 // Collective over host memory. Rank 0's candidates, on every rank.
 CheckpointCandidates candidates_of_rank_0(Communicator& host, CheckpointCandidates mine);
 // Collective over host memory; every error is agreed. Reads the first candidate that is intact, with a
@@ -49,7 +50,8 @@ SavedTraining first_intact(Communicator& host, const CheckpointCandidates& candi
 SavedTraining newest_saved(Communicator& host, const std::filesystem::path& folder);
 
 // Collective, before the first step: moves checkpoints of run_dir that do not precede this training's first
-// step to a new folder. saved: null if training starts from the beginning. Throws an agreed IoError.
+// step to a new folder. saved: null if training starts from the beginning. Throws an agreed IoError or
+// DataError.
 void set_aside_others(Communicator& host, const std::filesystem::path& run_dir, const SavedTraining* saved);
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <system_error>
 
@@ -198,7 +199,14 @@ void CheckpointStore::prune(std::int64_t keep) const {
 fs::path CheckpointStore::set_aside(const fs::path& but_past_of) const {
   remove_partials();
   std::vector<Entry> moving = entries();
-  const std::optional<Entry> last = but_past_of.empty() ? std::nullopt : entry_of(but_past_of);
+  std::optional<Entry> last;
+  if (!but_past_of.empty()) {
+    last = entry_of(but_past_of);
+    if (!last)  // renamed: its manifest has the step, and no checkpoint of this step comes after it
+      last = Entry{.folder = but_past_of,
+                   .steps = read_manifest(but_past_of).steps,
+                   .number = std::numeric_limits<std::int64_t>::max()};
+  }
   std::erase_if(moving, [&](const Entry& entry) { return last && entry.order() <= last->order(); });
   if (moving.empty()) return {};
   std::error_code error;

@@ -66,7 +66,7 @@ void BestKeeper::keep(std::int64_t epoch) {
       save_(epoch);
       problem_.clear();
     } catch (const IoError& error) {
-      if (problem_.empty())
+      if (problem_ != error.what())
         log::warning("{}; training continues, and the file of an earlier best is kept", error.what());
       problem_ = error.what();
     }

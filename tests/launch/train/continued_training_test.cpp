@@ -504,8 +504,13 @@ std::string digest_after_two_steps(BatchLoader& train, BatchLoader& test, std::i
   const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
   std::optional<StepStatistics> statistics;
   if (statistics_of > 0) statistics.emplace(network, *communicator, statistics_of);
-  Trainer trainer({network, buckets, *optimizer, train, test, *communicator, nullptr, nullptr, nullptr,
-                   statistics ? &*statistics : nullptr},
+  Trainer trainer({.network = network,
+                   .buckets = buckets,
+                   .optimizer = *optimizer,
+                   .train = train,
+                   .test = test,
+                   .communicator = *communicator,
+                   .step_statistics = statistics ? &*statistics : nullptr},
                   {.base = 0.01}, {.accumulation = accumulation});
   for (int step = 0; step < 2; ++step) trainer.step();
   trainer.evaluate();

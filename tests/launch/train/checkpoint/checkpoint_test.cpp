@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "launch/train/checkpoint/other_ranks.h"
 #include "launch/train/checkpoint/plain_file.h"
+#include "launch/train/checkpoint/saved_training.h"
 #include "launch/train/checkpoint/shard.h"
 #include "launch/train/checkpoint/store.h"
 #include "tests/message_of.h"
@@ -202,6 +203,13 @@ TEST_F(Checkpoint, IsNotWrittenThroughALink) {
   fs::create_directory_symlink(elsewhere, store.partial(20));
   expect_parts(message_of<IoError>([&] { store.make_partial(20); }), {store.partial(20).string()});
   EXPECT_TRUE(fs::is_empty(elsewhere));
+
+  const fs::path precious = run_ / "precious";
+  overwrite(precious, "kept");
+  store.make_partial(30);
+  fs::create_symlink(precious, store.partial(30) / shared_shard());
+  read_all(save(30));
+  EXPECT_EQ(bytes_of(precious), "kept");
 }
 
 TEST_F(Checkpoint, IsNotWrittenIfTheRunFolderIsGone) {
@@ -253,6 +261,29 @@ TEST_F(Checkpoint, LaterCheckpointsAreSetAside) {
       << "no run removes it there";
   EXPECT_TRUE(names().empty());
   EXPECT_NO_THROW(read_all(run_ / "checkpoints.2" / "step-000000010"));
+}
+
+TEST_F(Checkpoint, OnlyLaterCheckpointsThanARenamedOneAreSetAside) {
+  const CheckpointStore store(run_);
+  for (const int steps : {10, 20, 30}) save(steps);
+  const fs::path renamed = store.folder() / "good";
+  fs::rename(store.folder() / "step-000000020", renamed);
+  EXPECT_TRUE(fs::exists(store.set_aside(renamed) / "step-000000030"));
+  EXPECT_EQ(names(), std::vector<std::string>{"step-000000010"});
+  EXPECT_NO_THROW(read_all(renamed));
+}
+
+// A shell completes the name of a folder with a slash.
+TEST_F(Checkpoint, IsFoundByANameThatEndsWithASlash) {
+  const fs::path folder = save(10);
+  const CheckpointCandidates found = checkpoints_of(folder / "", "asked");
+  EXPECT_TRUE(found.named);
+  ASSERT_EQ(found.folders.size(), 1u);
+  EXPECT_EQ(found.folders[0], folder) << "without the slash, its parent is the folder of the checkpoints";
+  const CheckpointStore store(run_);
+  store.make_partial(20);
+  expect_parts(message_of<DataError>([&] { checkpoints_of(store.partial(20) / "", "asked"); }),
+               {"asked", Manifest::kFileName});
 }
 
 // A link to itself, for example, is not an empty folder.

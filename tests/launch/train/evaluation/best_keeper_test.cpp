@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "comm/communicator.h"
+#include "core/error.h"
 #include "tests/launch/train/thread_training.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +35,30 @@ TEST(BestKeeper, ReportsThatEveryEvaluationWasNan) {
     keeper.epoch_over(record);
     EXPECT_EQ(keeper.problem(), "");
     EXPECT_EQ(written, 1);
+  };
+  train_on_threads(training);
+}
+
+TEST(BestKeeper, WarnsOfEachNewReasonWhyTheFileLacksTheBest) {
+  ThreadTraining training;
+  training.samples = 64;
+  training.after_step = [](int, int, Trainer& trainer, Network&, Optimizer&) {
+    const std::unique_ptr<Communicator> host = make_self_communicator();
+    BestEvaluation best({.keep = true});
+    best.add({.loss = 1, .accuracy = 0.1}, 1);  // before training resumed
+    BestKeeper keeper({best, trainer, *host, [](const std::string&) {}, "/nowhere/best.safetensors"},
+                      [](std::int64_t) { throw IoError("no space is left"); });
+    EXPECT_NE(keeper.problem().find("epoch 1"), std::string::npos) << keeper.problem();
+    const auto warning_after = [&](std::int64_t epoch) {
+      EpochRecord record;
+      record.epoch = epoch;
+      record.evaluation = Evaluation{.loss = 1, .accuracy = 0.1 * static_cast<double>(epoch)};
+      testing::internal::CaptureStderr();
+      keeper.epoch_over(record);
+      return testing::internal::GetCapturedStderr();
+    };
+    expect_parts(warning_after(2), {"no space is left"});
+    EXPECT_EQ(warning_after(3), "") << "the same reason again";
   };
   train_on_threads(training);
 }
