@@ -49,7 +49,7 @@ void BusyWatch::restart() {
 std::optional<IdleCause> BusyWatch::cause_of_low_lines() const {
   if (slowed_ && slowed_lines_ == low_lines_) return cause_of(*slowed_, low_);
   if (is_low(low_)) return find_idle_cause(low_, context_, advice_);
-  return find_slow_cause(low_, context_);
+  return is_slow(low_) ? find_slow_cause(low_, context_) : std::nullopt;
 }
 
 std::optional<IdleEvent> BusyWatch::look(const StepLine& line, double now) {

@@ -128,7 +128,8 @@ void EnergyMeter::add(Clock::time_point now, std::optional<double> joules, std::
   if (!joules && !watts) return;
   const double seconds = at_ ? std::chrono::duration<double>(now - *at_).count() : 0;
   if (joules) {
-    const double since = counter_ ? std::max(0.0, *joules - *counter_) : 0;
+    // The sample before may lack the counter.
+    const double since = counter_ ? std::max(0.0, *joules - *counter_) : watts_ * seconds;
     joules_ += since;
     if (!watts && seconds > 0) watts = since / seconds;
   } else {

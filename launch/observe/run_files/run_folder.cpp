@@ -78,8 +78,8 @@ void keep_lines(const std::filesystem::path& path, const std::function<bool(cons
 
 // Removes the temporaries of AtomicFile for the files that only the holder of the lock writes.
 void remove_temporaries(const std::filesystem::path& folder) {
-  constexpr std::string_view kFiles[] = {kBestFile,  kLastGoodFile, kMetricsFile,
-                                         kStepsFile, kEventsFile,   kEvaluationsFile};
+  constexpr std::string_view kFiles[] = {kBestFile,   kLastGoodFile,    kMetricsFile,  kStepsFile,
+                                         kEventsFile, kEvaluationsFile, "config.toml", "run.json"};
   std::error_code error;
   for (std::filesystem::directory_iterator each(folder, error), end; !error && each != end;
        each.increment(error)) {

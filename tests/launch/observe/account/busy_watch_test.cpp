@@ -479,6 +479,24 @@ TEST(BusyWatch, BusyDeviceMayBeSlow) {
   EXPECT_FALSE(never.look(line, 0));
 }
 
+// One line is low and one was throttled. Together they are neither.
+TEST(BusyWatch, FastDeviceIsNotSlowAfterAThrottledLine) {
+  bool throttled = true;
+  IdleContext context;
+  context.slowed = [&] {
+    return throttled ? std::optional(SlowedDevice{.name = "GPU 0", .share_of_clock = 0.5}) : std::nullopt;
+  };
+  context.roof = [] { return ComputeRoof{.products = 0.1, .kernels = 10}; };
+  BusyWatch watch = watching({.below = 0.7, .peak_below = 0.1, .lines = 2}, context);
+  StepLine line = line_of(10, Phase::rest, 0);
+  line.peak = 0.5;
+  EXPECT_FALSE(watch.look(line, 0));
+  throttled = false;
+  line = line_of(20, Phase::rest, 4);
+  line.peak = 0.5;
+  EXPECT_FALSE(watch.look(line, 0));
+}
+
 // The steps are equally busy but slower.
 TEST(BusyWatch, ThrottledClockIsAllocation) {
   std::optional<SlowedDevice> slowed;

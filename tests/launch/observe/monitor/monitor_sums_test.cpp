@@ -112,6 +112,16 @@ TEST(EnergyMeter, ReadingsAddUpToTheCounter) {
   EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(12)).value(), 20);
 }
 
+TEST(EnergyMeter, SampleWithoutTheCounterLosesNoEnergy) {
+  const EnergyMeter::Clock::time_point begin{};
+  EnergyMeter meter;
+  meter.add(begin, 1000, 100);
+  meter.add(begin + Seconds(2), std::nullopt, 100);
+  meter.add(begin + Seconds(4), 1400, 100);
+  meter.add(begin + Seconds(6), 1600, 0);
+  EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(6)).value(), 600);
+}
+
 TEST(EnergyMeter, WorksWithPowerOrCounterAlone) {
   const EnergyMeter::Clock::time_point begin{};
   EnergyMeter power;

@@ -268,7 +268,6 @@ TEST(NodeMetrics, DamagedTextIsReadWithoutHarm) {
   EXPECT_FALSE(metrics_from("lockstep_busy_ratio{rank=\"0\"} 1\n")) << "no rank is described";
   const std::string text = to_prometheus(whole_node());
   for (std::size_t end = 0; end < text.size(); end += 37) metrics_from(text.substr(0, end));
-  std::string hostile = text;
   for (const char* value : {"1e300", "-1e300", "NaN", "+Inf", "-Inf", "99999999999999999999"}) {
     const std::string changed =
         std::regex_replace(text, std::regex(R"(\} \S+\n)"), std::string("} ") + value + "\n");

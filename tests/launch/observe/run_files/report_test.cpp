@@ -6,7 +6,6 @@
 #include <fstream>
 #include <limits>
 #include <regex>
-#include <sstream>
 #include <tuple>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "launch/observe/run_files/report_json.h"
 #include "tests/core/file_size_limit.h"
 #include "tests/message_of.h"
@@ -36,10 +36,7 @@ class ReportTest : public testing::Test {
             .global_batch = 128};
   }
   std::vector<std::string> metrics() const {
-    std::ifstream file(directory_ / "run" / "metrics.jsonl");
-    std::vector<std::string> lines;
-    for (std::string line; std::getline(file, line);) lines.push_back(line);
-    return lines;
+    return lines_of(file_text(directory_ / "run" / "metrics.jsonl"));
   }
 
   TemporaryFolder temporary_{"report"};
@@ -106,13 +103,6 @@ std::string output_of(const Action& action) {
   return testing::internal::GetCapturedStdout();
 }
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::istringstream stream(text);
-  std::vector<std::string> parts;
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  return parts;
-}
-
 StepRecord step_of(std::int64_t epoch, std::int64_t step, std::int64_t steps, double loss = 0.4567,
                    double samples_per_second = 1234567.8) {
   return {.epoch = epoch,
@@ -140,7 +130,7 @@ TEST_F(ReportTest, SummaryFits100Columns) {
 TEST_F(ReportTest, SeveralRanksGetCommunicationAndAdviceLines) {
   Report report(options(false));
   const EpochReport of_ranks = example_of_ranks();
-  const std::vector<std::string> lines = split(output_of([&] { report.epoch(of_ranks); }), '\n');
+  const std::vector<std::string> lines = lines_of(output_of([&] { report.epoch(of_ranks); }));
   ASSERT_EQ(lines.size(), 3u);
   expect_parts(lines[1], {"11.0 ms", "90.0 %", "6.0 ms", "1.7 GB/s", "rank 1", "4.0 ms"});
   expect_parts(lines[2], {of_ranks.advice->text});
@@ -184,7 +174,7 @@ TEST_F(ReportTest, HeaderShowsDroppedAndRepeatedSamples) {
 TEST_F(ReportTest, PlainOutputHasTenLinesAnEpochAndNoControlCharacters) {
   Report report(options(false));
   const std::string output = output_of([&] { run_epoch(report, 2, 937); });
-  const std::vector<std::string> lines = split(output, '\n');
+  const std::vector<std::string> lines = lines_of(output);
   ASSERT_EQ(lines.size(), 10u) << output;
   expect_parts(lines.front(), {"epoch 2/5", " 94/937", "loss 0.457", "1,234,568 samples/s"});
   expect_parts(lines.back(), {"epoch 2/5", "937/937"});
@@ -198,16 +188,17 @@ TEST_F(ReportTest, PlainOutputOfAShortEpochHasALineForEachStep) {
   short_run.steps_per_epoch = 3;
   short_run.total_steps = 15;
   Report report(short_run);
-  EXPECT_EQ(split(output_of([&] { run_epoch(report, 1, 3); }), '\n').size(), 3u);
+  EXPECT_EQ(lines_of(output_of([&] { run_epoch(report, 1, 3); })).size(), 3u);
 }
 
 TEST_F(ReportTest, BarIsRedrawnInPlaceAndFitsTheLine) {
   ReportOptions many = options(true);
   Report report(many);
-  const std::string output = output_of([&] { run_epoch(report, 1, 937); });
+  std::string output = output_of([&] { run_epoch(report, 1, 937); });
   EXPECT_EQ(output.find('\n'), std::string::npos);
   EXPECT_TRUE(output.starts_with('\r'));
-  const std::vector<std::string> drawn = split(output.substr(1), '\r');
+  std::ranges::replace(output, '\r', '\n');
+  const std::vector<std::string> drawn = lines_of(output.substr(1));
   ASSERT_GE(drawn.size(), 2u) << "the first and the last step are always drawn";
   for (const std::string& line : drawn) {
     ASSERT_TRUE(line.starts_with("\x1b[K")) << line;
@@ -259,7 +250,7 @@ TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
     report.step(step_of(5, 936, 937, 0.5, 100));
     report.step(step_of(5, 937, 937, 0.5, 100));
   });
-  expect_parts(split(output, '\n').back(), {"937/937", "loss 0.500", "100 samples/s", "0:00"});
+  expect_parts(lines_of(output).back(), {"937/937", "loss 0.500", "100 samples/s", "0:00"});
 }
 
 // As many steps remain as were seen, so the remaining time is equal.
@@ -277,7 +268,7 @@ TEST_F(ReportTest, TimeLeftCountsOnlyStepsThatWillRun) {
                    .samples_per_second = 1});
     }
   });
-  expect_parts(split(output, '\n').back(), {"3/3", "loss 1.00", "1 samples/s", "0:00"});
+  expect_parts(lines_of(output).back(), {"3/3", "loss 1.00", "1 samples/s", "0:00"});
 }
 
 // Paths are exempt, because users copy them.
@@ -298,9 +289,9 @@ TEST_F(ReportTest, EveryLineFitsATerminal) {
       run_epoch(report, 1, 937);
       report.epoch(large);
     });
-    for (char& c : output) c = c == '\r' ? '\n' : c;
+    std::ranges::replace(output, '\r', '\n');
     std::size_t longest = 0;
-    for (std::string line : split(output, '\n')) {
+    for (std::string line : lines_of(output)) {
       if (line.starts_with("\x1b[K")) line.erase(0, 3);
       if (line.find('/' + std::string("metrics.jsonl")) != std::string::npos) continue;
       EXPECT_LT(line.size(), static_cast<std::size_t>(columns)) << line;
@@ -360,7 +351,7 @@ TEST_F(ReportTest, MetricsAreReportedWithTheirCost) {
   of_metrics.within_seconds = 1;
   Report report(options(false));
   const std::string output = output_of([&] { report.epoch(of_metrics); });
-  const std::vector<std::string> lines = split(output, '\n');
+  const std::vector<std::string> lines = lines_of(output);
   ASSERT_EQ(lines.size(), 4u) << output;
   expect_parts(lines[0], {"89.31 %", "12,345 samples/s"});
   expect_parts(lines[1], {"top5 93.10 %", "f1 0.829"});

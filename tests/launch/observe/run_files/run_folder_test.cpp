@@ -59,7 +59,7 @@ TEST_F(RunFolder, UnfinishedFilesOfAKilledJobAreRemoved) {
   const auto path_of = [&](const std::string& name) {
     return folder_ / fmt::format("{}{}0123456789abcdef", name, kPartialMark);
   };
-  const std::vector<std::string> ours = {kBestFile, kLastGoodFile, "steps.jsonl"},
+  const std::vector<std::string> ours = {kBestFile, kLastGoodFile, "steps.jsonl", "config.toml", "run.json"},
                                  others = {"report.html", ""};
   for (const auto& names : {ours, others})
     for (const std::string& name : names) std::ofstream(path_of(name)) << "cut";
