@@ -85,4 +85,12 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
   return config;
 }
 
+void require_same_flags(Communicator& communicator, const std::string& flags) {
+  const Difference found = find_difference(communicator, flags);
+  if (found.ranks.empty()) return;
+  throw_agreed(ConfigError(
+      fmt::format("the flags are {1} on {0}, but {2} on rank 0; start every rank with the same command",
+                  named_ranks(found.ranks), found.text, found.reference)));
+}
+
 }  // namespace lockstep

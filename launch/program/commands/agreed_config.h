@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "comm/communicator.h"
 #include "launch/program/commands/command_line.h"
@@ -22,5 +23,9 @@ struct AgreedConfigOptions {
 };
 std::optional<Config> agreed_config(Communicator& communicator, const Command& command,
                                     const AgreedConfigOptions& options = {});
+
+// Collective. Throws an agreed ConfigError if a rank's command has other flags than rank 0's. flags: those
+// that all ranks use, as text.
+void require_same_flags(Communicator& communicator, const std::string& flags);
 
 }  // namespace lockstep

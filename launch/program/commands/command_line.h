@@ -35,8 +35,9 @@ struct Command {
   std::vector<std::string> overrides;  // "section.key=value", in order
   std::string device;                  // parsing makes it an override
   bool print_config = false;
+  // train and eval
+  std::string init;  // safetensors to start from, or to evaluate
   // train
-  std::string init;     // safetensors to start from
   std::string export_;  // safetensors to write at the end
   std::string digest;   // file for the hash of all trained state
   // train and profile

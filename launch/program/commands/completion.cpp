@@ -21,7 +21,8 @@ _lockstep() {
   fi
   if [[ -n $key ]]; then
     case $key in
-@VALUES@      data.path | run.dir | kernels.cache) _lockstep_files -d "$current" ;;
+@VALUES@      data.path) _lockstep_files -f "$current" ;;
+      run.dir | kernels.cache) _lockstep_files -d "$current" ;;
       --*) _lockstep_flag "$key" "$current" ;;
     esac
     return

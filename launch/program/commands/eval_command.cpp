@@ -32,7 +32,6 @@ namespace lockstep {
 namespace {
 
 struct EvalFlags {
-  std::string init;
   ResumeFlags resume{.from = {}, .evaluates = true};
   bool json = false;
 };
@@ -108,50 +107,43 @@ void warn_of_other_settings(const std::string& path, const ExportFacts& configur
   }
 }
 
-// The command with the values of the checkpoint for those that its training measured ("auto"). Collective.
-Command with_measured_values(Communicator& communicator, const Command& command, const Config& config) {
-  Command found = command;
-  const auto take = [&](const std::string& key) {
-    const std::string value =
-        saved_setting(communicator, config, command.own<EvalFlags>().resume, command.registry, key);
-    if (!value.empty()) found.overrides.push_back(key + "=" + value);
-  };
-  if (config.loader.batch == 0) take("train.batch");
-  if (config.network.precision == Precision::automatic) take("train.precision");
-  return found;
-}
-
-// Returns nullopt if the command only prints the configuration. Collective.
-std::optional<Config> eval_config(Communicator& communicator, const Command& command) {
+// Returns nullopt if the command only prints the configuration. With --resume, sets run.saved and takes the
+// values that the saved training measured ("auto"). Collective.
+std::optional<Config> eval_config(EvalRun& run, Command command) {
+  Communicator& communicator = *run.communicator;
   const auto& flags = command.own<EvalFlags>();
   const bool resumes = !flags.resume.from.empty();
-  const std::optional<Config> config =
-      agreed_config(communicator, command, {.finds_batch = resumes, .finds_precision = resumes});
+  const AgreedConfigOptions options{.finds_batch = resumes, .finds_precision = resumes};
+  std::optional<Config> config = agreed_config(communicator, command, options);
   if (!config) return std::nullopt;
-  if (flags.init.empty() != resumes)
+  if (command.init.empty() != resumes)
     throw_agreed(
         UsageError("lockstep eval needs exactly one of --init FILE, for an export, and --resume FOLDER, for "
                    "a checkpoint"));
-  if (!config->is_incomplete()) return config;
-  return agreed_config(communicator, with_measured_values(communicator, command, *config));
+  if (!resumes) return config;
+  if (config->is_incomplete()) {
+    for (const std::string& each : saved_settings(communicator, *config, flags.resume, command.registry))
+      command.overrides.push_back(each);
+    config = agreed_config(communicator, command, options);
+  }
+  run.saved = find_saved(communicator, *config, flags.resume, command.registry);
+  if (!run.saved)
+    throw_agreed(UsageError(fmt::format(
+        "--resume {}: there is no checkpoint to evaluate; give its folder, or set run.dir if this is auto",
+        flags.resume.from)));
+  if (config->is_incomplete()) agreed_config(communicator, command);  // throws
+  return config;
 }
 
 int evaluate(EvalRun& run, const Command& command, World& world) {
   run.communicator = world.communicator();
   Communicator& communicator = *run.communicator;
-  const std::optional<Config> agreed = eval_config(communicator, command);
+  const std::optional<Config> agreed = eval_config(run, command);
   if (!agreed) return exit_code::done;
   Config config = *agreed;
   config.loader_mode = LoaderMode::stream;     // test samples are read once, training samples never
   config.model.reset_head = ResetHead::never;  // evaluation uses the saved head
   const auto& flags = command.own<EvalFlags>();
-  if (!flags.resume.from.empty()) {
-    run.saved = find_saved(communicator, config, flags.resume, command.registry);
-    if (!run.saved)
-      throw_agreed(UsageError(fmt::format(
-          "--resume {}: there is no checkpoint to evaluate; give its folder, or set run.dir if this is auto",
-          flags.resume.from)));
-  }
   // No steps are taken, and all ranks have the same parameters: the mean, where ranks trained apart.
   config.loader.accumulation = 1;
   config.trainer.average_every = 0;
@@ -160,10 +152,10 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
   config.loader.tail = Tail::exact;  // accepts any number of training samples
   TrainingSetup& training = run.training.emplace(
       config, world, communicator,
-      TrainingSetup::Options{.init = flags.init, .registry = command.registry, .trains = false});
+      TrainingSetup::Options{.init = command.init, .registry = command.registry, .trains = false});
   Trainer& trainer = run.trainer.emplace(training.parts(), training.schedule(), trainer_options(config));
-  if (!flags.init.empty() && world.rank() == 0)
-    warn_of_other_settings(flags.init, export_facts(config, training.train_set(), command.registry));
+  if (!command.init.empty() && world.rank() == 0)
+    warn_of_other_settings(command.init, export_facts(config, training.train_set(), command.registry));
   if (run.saved) restore_for_evaluation(*run.saved, flags.resume, communicator.host(), training, trainer);
   std::optional<ProgressMeter> meter;
   if (world.rank() == 0 && !flags.json) meter.emplace("evaluating", "batches", find_terminal());
@@ -190,7 +182,7 @@ int run_eval(const Command& command, World& world) {
 void eval_flags(CLI::App& app, Command& command) {
   add_training_flags(app, command);
   auto& flags = command.own<EvalFlags>();
-  app.add_option("--init", flags.init,
+  app.add_option("--init", command.init,
                  "The trained network: a safetensors file (PyTorch's names and layouts)")
       ->type_name("FILE");
   app.add_option(

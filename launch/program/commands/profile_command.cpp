@@ -93,6 +93,7 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   Communicator& communicator = *run.communicator;
   const std::optional<Config> agreed = agreed_config(communicator, command);
   if (!agreed) return exit_code::done;
+  require_same_flags(communicator, fmt::format("--steps {}", command.steps));
   const Config& config = *agreed;
   TrainingSetup& training = run.training.emplace(
       config, world, communicator, TrainingSetup::Options{.trace = true, .registry = command.registry});

@@ -228,20 +228,28 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
   return saved;
 }
 
-std::string saved_setting(Communicator& host, const Config& config, const ResumeFlags& flags,
-                          const Registry& registry, const std::string& key) {
+std::vector<std::string> saved_settings(Communicator& host, const Config& config, const ResumeFlags& flags,
+                                        const Registry& registry) {
   const CheckpointCandidates candidates = agreed_candidates(host, config, flags, registry);
-  std::string found;
+  Manifest manifest;
   for (const fs::path& folder : candidates.folders) {
     if (host.rank() != 0) break;
     try {
-      found = setting_in(whole_manifest(folder), key);
+      manifest = whole_manifest(folder);
       break;
     } catch (const Error& error) {
       log::debug("{}: {}", folder.string(), error.what());
     }
   }
-  return broadcast_text(host, found, 0);
+  manifest.config = broadcast_text(host, manifest.config, 0);
+  std::vector<std::string> found;
+  const auto take = [&](const char* key) {
+    if (const std::string value = setting_in(manifest, key); !value.empty())
+      found.push_back(fmt::format("{}={}", key, value));
+  };
+  if (config.loader.batch == 0) take("train.batch");
+  if (config.network.precision == Precision::automatic) take("train.precision");
+  return found;
 }
 
 NetworkSettings network_settings(const Manifest& manifest, const Registry& registry) {

@@ -36,10 +36,11 @@ struct ResumeFlags {
 std::optional<SavedTraining> find_saved(Communicator& host, const Config& config, const ResumeFlags& flags,
                                         const Registry& registry);
 
-// Collective. The value of a key, as TOML, in the newest readable checkpoint of those that find_saved()
-// considers; empty if there is none.
-std::string saved_setting(Communicator& host, const Config& config, const ResumeFlags& flags,
-                          const Registry& registry, const std::string& key);
+// Collective. For the settings that `config` leaves open ("auto"): overrides with the values of the newest
+// readable checkpoint of those that find_saved() considers. Without such a checkpoint, or such a value, there
+// is no override.
+std::vector<std::string> saved_settings(Communicator& host, const Config& config, const ResumeFlags& flags,
+                                        const Registry& registry);
 
 // The saved keys of the sections model and data, for config_of(). The other sections do not change what the
 // network computes.

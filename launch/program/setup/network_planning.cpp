@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/setup/network_planning.h"
 
+#include <utility>
+
 #include "comm/agreement.h"
 #include "core/log.h"
 #include "core/system/terminal.h"
@@ -151,6 +153,7 @@ std::unique_ptr<Network> NetworkPlanning::plan(Communicator& host, const MemoryB
     from_text(choices, kernels_);
     make();
   });
+  if (std::exchange(warned_, true)) return network;
   warn_of_other_machines(host, device_);
   tell_of_others();
   return network;

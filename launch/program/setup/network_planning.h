@@ -54,7 +54,8 @@ class NetworkPlanning {
   // The planned network's kernels, as text.
   std::string choices() const;
   // Collective over host memory; errors are agreed. Uses rank 0's kernels, which it times or reads from its
-  // machine's cache. Throws the budget's MemoryError if the network does not fit.
+  // machine's cache. The first call warns of ranks on other machines and of preferred kernels that are not
+  // available. Throws the budget's MemoryError if the network does not fit.
   std::unique_ptr<Network> plan(Communicator& host, const MemoryBudget& budget);
 
  private:
@@ -70,6 +71,7 @@ class NetworkPlanning {
   KernelChoices kernels_;
   std::optional<Recompute> recompute_;  // empty: to be chosen
   std::map<std::string, KernelChoice> preferred_;
+  bool warned_ = false;
   Graph graph_;
 };
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "launch/program/config/config_conflicts.h"
@@ -104,23 +105,19 @@ Precision found_precision(World& world, Communicator& control, const Config& con
 Command with_settings_found(World& world, Communicator& control, const Command& command, const Config& config,
                             const ResumeFlags& resume) {
   Command found = command;
-  Config known = config;
-  const auto saved = [&](const std::string& key) {
-    return saved_setting(control, config, resume, command.registry, key);
-  };
+  for (const std::string& each : saved_settings(control, config, resume, command.registry))
+    found.overrides.push_back(each);
+  Config known;
+  run_agreed(control, [&] { known = load_config(command.config, found.overrides, command.registry); });
+  const bool finds_precision = known.network.precision == Precision::automatic;
+  if (finds_precision) known.network.precision = Precision::fp32;
   // The batch first: with a small one all precisions may be equally fast.
-  if (config.loader.batch == 0) {
-    std::string batch = saved("train.batch");
-    if (config.network.precision == Precision::automatic) known.network.precision = Precision::fp32;
-    if (batch.empty()) batch = std::to_string(found_batch(world, control, known, command.registry));
-    known.loader.batch = std::stoll(batch);
-    found.overrides.push_back("train.batch=" + batch);
+  if (known.loader.batch == 0) {
+    known.loader.batch = found_batch(world, control, known, command.registry);
+    found.overrides.push_back(fmt::format("train.batch={}", known.loader.batch));
   }
-  if (config.network.precision == Precision::automatic) {
-    std::string word = saved("train.precision");
-    std::erase(word, '"');  // TOML
-    const std::optional<Precision> kept = value_of<Precision>(word);
-    const Precision precision = kept ? *kept : found_precision(world, control, known, command.registry);
+  if (finds_precision) {
+    const Precision precision = found_precision(world, control, known, command.registry);
     found.overrides.push_back(fmt::format("train.precision={}", word_of(precision)));
   }
   return found;

@@ -14,7 +14,7 @@ namespace lockstep {
 
 // Collective. Returns the command with the values appended to its overrides, so that defaults which depend
 // on them, such as the learning rate, follow; the command itself if the configuration leaves nothing to find.
-// Throws what find_batch() and TrainingSetup throw.
+// Throws what load_config(), find_batch() and TrainingSetup throw.
 Command with_settings_found(World& world, Communicator& control, const Command& command, const Config& config,
                             const ResumeFlags& resume);
 

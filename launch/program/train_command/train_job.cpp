@@ -145,10 +145,10 @@ IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor*
 void choose_threads_by_trial(TrainJob& job, const Command& command) {
   TrainingSetup& training = *job.training;
   const bool on_cpu = training.network().device().kind == DeviceKind::cpu;
-  if (!on_cpu || job.config.threads != 0 || job.config.reproducible || !command.trace.empty()) return;
-  const bool remembers =
-      !training.buckets().exchange().state().empty() || job.config.trainer.topology == Topology::ring;
-  if (first_rank_where(job.communicator->host(), remembers) >= 0) return;
+  if (!on_cpu || job.config.threads != 0 || job.config.reproducible) return;
+  const bool excludes = !command.trace.empty() || !training.buckets().exchange().state().empty() ||
+                        job.config.trainer.topology == Topology::ring;
+  if (first_rank_where(job.communicator->host(), excludes) >= 0) return;  // one rank may trace alone
   if (!sparing_is_open(*job.communicator, training.threads(), training.length().steps)) return;
   const int threads = training.threads();
   const ThreadTrial trial = try_sparing_a_core(*job.trainer, backend_for({}), *job.communicator, threads);

@@ -59,7 +59,8 @@ std::optional<std::int64_t> saved_epochs(const TrainJob& job);
 
 // Collective. On a CPU, tries whether one thread fewer per rank is faster
 // (launch/train/trials/thread_trial.h). Does nothing where train.threads is set, with train.reproducible or
-// --trace, and where the trial's steps could not be undone: with an exchange that has state, or on a ring.
+// with --trace on any rank, and where the trial's steps could not be undone: with an exchange that has state,
+// or on a ring.
 void choose_threads_by_trial(TrainJob& job, const Command& command);
 
 // The facts of this run that explain idle devices. The result refers to all arguments but attainable.

@@ -138,6 +138,13 @@ TEST(EvalProgram, NamesTheLayerWhoseActivationsOverflow) {
       << told.output;
 }
 
+TEST(EvalProgram, RankWithAnotherFileIsNamed) {
+  const Workplace workplace("eval_files");
+  const std::string script = workplace.script("name=own\n[ $OMPI_COMM_WORLD_RANK = 1 ] && name=other\nexec " +
+                                              eval_of(workplace, "--init $name.safetensors"));
+  expect_failure(run_ranks(2, script), exit_code::config, {"rank 1", "own.safetensors", "other.safetensors"});
+}
+
 TEST(EvalProgram, NeedsExactlyOneNetwork) {
   const Workplace workplace("eval_what");
   for (const std::string flags : {"", "--init x --resume auto"}) {
@@ -145,12 +152,19 @@ TEST(EvalProgram, NeedsExactlyOneNetwork) {
     EXPECT_EQ(result.exit_code, exit_code::usage) << result.output;
     expect_parts(result.output, {"--init", "--resume"});
   }
-  const ProgramResult nothing = run_shell(eval_of(workplace, "--resume auto"));
-  EXPECT_EQ(nothing.exit_code, exit_code::usage) << nothing.output;
-  expect_parts(nothing.output, {"--resume auto"});
-  EXPECT_EQ(count(nothing.output, "--init"), 0) << nothing.output;
+  for (const std::string measured : {"", "--set train.batch=auto --set train.precision=auto "}) {
+    const ProgramResult nothing = run_shell(eval_of(workplace, measured + "--resume auto"));
+    EXPECT_EQ(nothing.exit_code, exit_code::usage) << nothing.output;
+    expect_parts(nothing.output, {"--resume auto"});
+    EXPECT_EQ(count(nothing.output, "--init"), 0) << nothing.output;
+  }
   const ProgramResult missing = run_ranks(2, eval_of(workplace, "--init /nowhere.safetensors"));
   EXPECT_EQ(missing.exit_code, exit_code::io) << missing.output;
+
+  std::filesystem::create_directories(workplace.path("run/checkpoints/step-000000004"));
+  const ProgramResult damaged = run_shell(eval_of(workplace, "--set train.batch=auto --resume auto"));
+  EXPECT_EQ(damaged.exit_code, exit_code::data) << damaged.output;
+  expect_parts(damaged.output, {"step-000000004"});
 }
 
 }  // namespace

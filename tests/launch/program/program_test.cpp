@@ -284,6 +284,17 @@ TEST(Train, RanksWithOtherInstructionSetsCauseAWarning) {
   EXPECT_EQ(count(warnings, "\n"), 1) << warnings;
 }
 
+// Only rank 0 writes the trace. A trace excludes the trial of threads, in which all ranks take part.
+TEST(Train, OneRankMayTraceAlone) {
+  const Workplace workplace("one_trace");
+  const std::filesystem::path trace = workplace.path("trace.json");
+  const ProgramResult result = run_ranks(
+      2, workplace.script("[ $OMPI_COMM_WORLD_RANK != 0 ] || trace='--trace " + trace.string() + "'\nexec " +
+                          workplace.train({"train.threads=0", "train.steps=4"}, "$trace")));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_FALSE(Json::parse(text_of(trace)).at("traceEvents").empty());
+}
+
 TEST(Profile, NamesTheMostExpensiveLayersAndWritesATrace) {
   const Workplace workplace("profile");
   const ProgramResult result =
@@ -456,6 +467,25 @@ TEST(BadInput, RanksWithDifferentConfigurationsStop) {
                                     workplace.train({"optimizer.momentum=0.8"}) + ";; *) exec " +
                                     workplace.train({}) + ";; esac"));
   expect_failure(result, exit_code::config, {"ranks 1, 2", "optimizer.momentum"});
+}
+
+// Otherwise a rank would wait for steps that its peers do not take.
+TEST(BadInput, RanksWithDifferentFlagsStop) {
+  const Workplace workplace("other_flags");
+  struct Case {
+    std::string command, flag;
+    std::vector<std::string> parts;
+  };
+  for (const Case& each : {Case{"find-batch", "--accuracy", {"--accuracy true", "--accuracy false"}},
+                           Case{"profile", "--steps 3", {"--steps 3", "--steps 10"}}}) {
+    const std::string command =
+        fmt::format("{} {} {}", program("lockstep"), each.command, workplace.path("config.toml").string());
+    const ProgramResult result = run_ranks(
+        2, workplace.script(fmt::format(
+               "case $OMPI_COMM_WORLD_RANK in 1) exec {0} {1} ;; *) exec {0} ;; esac", command, each.flag)));
+    expect_failure(result, exit_code::config, each.parts);
+    expect_parts(result.output, {"rank 1"});
+  }
 }
 
 TEST(Failure, RanksWhoseLossIsNotFiniteAreNamed) {

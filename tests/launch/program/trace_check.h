@@ -6,7 +6,6 @@
 
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 
 namespace lockstep {
 
@@ -97,11 +97,9 @@ inline void expect_ledger_of_the_account(const nlohmann::json& metrics, int rank
 }
 
 inline void expect_ledger_of_every_epoch(const std::filesystem::path& metrics, int ranks) {
-  std::istringstream lines(text_of(metrics));
-  int epochs = 0;
-  for (std::string line; std::getline(lines, line); ++epochs)
-    expect_ledger_of_the_account(nlohmann::json::parse(line), ranks);
-  EXPECT_GT(epochs, 0);
+  const std::vector<nlohmann::json> epochs = json_lines_of(metrics);
+  EXPECT_FALSE(epochs.empty());
+  for (const nlohmann::json& epoch : epochs) expect_ledger_of_the_account(epoch, ranks);
 }
 
 }  // namespace lockstep

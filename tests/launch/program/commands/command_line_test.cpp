@@ -89,6 +89,11 @@ TEST(CommandLine, FlagNamedLikeAKeySuggestsTheKey) {
             std::string::npos);
 }
 
+// A ':' ends the name of a value in the help.
+TEST(CommandLine, HelpShowsHowAFaultIsWritten) {
+  expect_parts(parse({"help", "train"}).text, {"KIND:rank=R,step=S"});
+}
+
 TEST(CommandLine, TuneTakesMinutesOrSteps) {
   EXPECT_NE(usage_error({"tune", "x", "--minutes", "-1"}).find("--minutes"), std::string::npos);
   EXPECT_NE(usage_error({"tune", "x", "--minutes", "1", "--steps", "9"}).find("--steps"), std::string::npos);

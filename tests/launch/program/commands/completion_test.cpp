@@ -109,6 +109,9 @@ TEST_F(Completion, OffersKeysAndTheirValues) {
   EXPECT_EQ(offered({"train", "x", "--set", "optimizer.name", "=", "a"}), Words{"adamw"});
   EXPECT_EQ(offered({"train", "x", "--set", "comm.overlap", "=", "t"}), Words{"true"});
   EXPECT_EQ(offered({"train", "x", "--set", "data.path", "=", "f"}), Words{"flowers"});
+  EXPECT_EQ(offered({"train", "x", "--set", "data.path", "=", "w"}), Words{"weights.safetensors"})
+      << "a table is a single file";
+  EXPECT_EQ(offered({"train", "x", "--set", "run.dir", "=", "w"}), Words{});
   EXPECT_EQ(offered({"train", "x", "--set", "train.batch", "=", ""}), Words{});
 }
 

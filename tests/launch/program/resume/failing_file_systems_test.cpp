@@ -6,7 +6,6 @@
 // errors that no mount can produce.
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -268,10 +267,7 @@ TEST_F(FailingFileSystems, FilesAreSyncedBeforeTheirNamesAndTheCheckpointsName) 
   const ProgramResult result = run_shell(fmt::format(
       "strace -f -y -qq --seccomp-bpf -o {} -e trace=fsync,rename {}", trace.string(), training(5, "stop")));
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  std::vector<std::string> lines;
-  std::istringstream text(text_of(trace));
-  for (std::string line; std::getline(text, line);)
-    if (line.find("/checkpoints") != std::string::npos) lines.push_back(line);
+  const std::vector<std::string> lines = lines_of(lines_naming(text_of(trace), "/checkpoints"));
   const auto first = [&](const std::vector<std::string>& parts, std::size_t from) {
     for (std::size_t i = from; i < lines.size(); ++i)
       if (std::ranges::all_of(
