@@ -315,7 +315,10 @@ void SweepReader::read_axes(const toml::table& table) {
   });
   for (const auto& [name, node] : found) {
     if (!may_be_searched(name, *node)) continue;
-    if (std::optional<SweepAxis> axis = read_axis(name, *node)) axes.push_back(std::move(*axis));
+    if (std::ranges::find(axes, name, &SweepAxis::key) != axes.end())
+      complain(*node, fmt::format("{} is listed twice; keep one of the two lines", name));
+    else if (std::optional<SweepAxis> axis = read_axis(name, *node))
+      axes.push_back(std::move(*axis));
   }
   plan_.space = SweepSpace(std::move(axes));
 }
@@ -337,6 +340,10 @@ void SweepReader::load_base() {
   if (plan_.base.trainer.max_steps > 0)
     complain(fmt::format("train.steps = {} limits the steps, but halving counts epochs; set train.steps=0",
                          plan_.base.trainer.max_steps));
+  if (plan_.base.until_epoch > 0)
+    complain(fmt::format(
+        "train.until_epoch = {} ends each trial early, but halving sets this key; remove it or set it to 0",
+        plan_.base.until_epoch));
   if (plan_.base.trainer.epochs < plan_.min_epochs)
     complain(fmt::format("sweep.min_epochs = {} must be at most train.epochs = {}", plan_.min_epochs,
                          plan_.base.trainer.epochs));

@@ -25,9 +25,9 @@
 namespace lockstep {
 namespace {
 
-// For a trial without regular checkpoints: saves it only at the end of a job, as this interval in steps is
-// never reached.
-constexpr const char* kSavedAtTheEnd = "run.checkpoint_every=1000000000000";
+// For a trial without regular checkpoints: saves it only at the end of a job, as this interval is never
+// reached. An interval in steps is not allowed on a ring.
+constexpr const char* kSavedAtTheEnd = "run.checkpoint_minutes=1000000";
 constexpr int kMostStops = 2;  // see Account::stopped
 constexpr double kLookEverySeconds = 0.25;
 
@@ -201,9 +201,10 @@ void Sweep::fill_slots() {
   while (!free_slots_.empty()) {
     const std::optional<SweepJob> job = search_.next(seconds_now());
     if (!job) return;
+    const Account& account = accounts_[static_cast<std::size_t>(job->trial)];
+    if (account.config) make_folder(job->trial);  // before the record, after which the folder is kept
     journal_.started(*job, plan_.trials[static_cast<std::size_t>(job->trial)]);
     search_.started(*job, seconds_now());
-    const Account& account = accounts_[static_cast<std::size_t>(job->trial)];
     if (account.config) {
       start(*job, free_slots_.back());
       free_slots_.pop_back();
@@ -213,23 +214,26 @@ void Sweep::fill_slots() {
   }
 }
 
+// Creates the trial's folder. The first call for a trial removes a folder that another sweep left, because
+// the trial must not resume from it.
+void Sweep::make_folder(std::int64_t trial) {
+  const std::filesystem::path folder = folder_of(trial);
+  const bool begun = std::exchange(accounts_[static_cast<std::size_t>(trial)].begun, true);
+  std::error_code error;
+  if (!begun && std::filesystem::exists(folder / "trial.toml", error))
+    std::filesystem::remove_all(folder, error);
+  if (error) throw IoError(fmt::format("cannot remove the folder {}: {}", folder.string(), error.message()));
+  std::filesystem::create_directories(folder, error);
+  if (error) throw IoError(fmt::format("cannot create the folder {}: {}", folder.string(), error.message()));
+}
+
 void Sweep::start(const SweepJob& job, std::size_t slot) {
-  Account& account = accounts_[static_cast<std::size_t>(job.trial)];
-  Config config = *account.config;
+  Config config = *accounts_[static_cast<std::size_t>(job.trial)].config;
   config.run_dir = folder_of(job.trial).string();
   // A reproducible training has one thread unless it is given, in a trial as in best.toml.
   if (config.threads == 0 && !config.reproducible) config.threads = slots_.threads;
   config.measure_peak = false;
   config.prometheus.address = PrometheusOptions::kNone;  // trials that run at once cannot share a port
-  std::error_code error;
-  // Removes a folder that another sweep left: the trial must not resume from it.
-  if (!std::exchange(account.begun, true) &&
-      std::filesystem::exists(folder_of(job.trial) / "trial.toml", error))
-    std::filesystem::remove_all(folder_of(job.trial), error);
-  std::filesystem::create_directories(folder_of(job.trial), error);
-  if (error)
-    throw IoError(
-        fmt::format("cannot create the folder {}: {}", folder_of(job.trial).string(), error.message()));
   write_atomically(folder_of(job.trial) / "trial.toml", to_toml(config, registry_), Links::replace);
   const double now = seconds_now();
   const ChildCommand command = command_of(job, slot);

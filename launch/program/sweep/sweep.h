@@ -63,6 +63,7 @@ class Sweep {
   void replay();
   void wait_for_orphans();
   void fill_slots();
+  void make_folder(std::int64_t trial);
   void start(const SweepJob& job, std::size_t slot);
   ChildCommand command_of(const SweepJob& job, std::size_t slot) const;
   void heed_end(const ChildProcesses::Ended& ended);

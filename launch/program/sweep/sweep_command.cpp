@@ -95,10 +95,12 @@ int run_sweep(const Command& command) {
   const SweepOutcome outcome = sweep.outcome();
   write_outcome(sweep, plan, outcome, command.registry);
   tell_outcome(sweep, plan, outcome, flags);
-  if (outcome.best() == nullptr)
-    throw Error(exit_code::failed, fmt::format("no trial was trained to its end; trial {} failed: {}",
-                                               outcome.rows.front().trial, outcome.rows.front().problem));
-  return exit_code::done;
+  if (outcome.best() != nullptr) return exit_code::done;
+  const SweepRow* const failure = outcome.failure();
+  throw Error(exit_code::failed, failure == nullptr
+                                     ? "no trial was trained to its end"
+                                     : fmt::format("no trial was trained to its end; trial {} failed: {}",
+                                                   failure->trial, failure->problem));
 }
 
 void sweep_flags(CLI::App& app, Command& command) {

@@ -22,4 +22,10 @@ const SweepRow* SweepOutcome::best() const {
   return nullptr;
 }
 
+const SweepRow* SweepOutcome::failure() const {
+  for (const SweepRow& row : rows)
+    if (!row.problem.empty()) return &row;
+  return nullptr;
+}
+
 }  // namespace lockstep

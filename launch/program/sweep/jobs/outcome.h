@@ -42,6 +42,8 @@ struct SweepOutcome {
   std::int64_t steps_of_all() const;
   // The best complete trial; null: there is none.
   const SweepRow* best() const;
+  // The first trial that failed; null: none did.
+  const SweepRow* failure() const;
 };
 
 }  // namespace lockstep

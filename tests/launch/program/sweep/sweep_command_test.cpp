@@ -176,6 +176,30 @@ TEST(Sweep, ResumesAfterAKill) {
   for (const int trial : ended) EXPECT_EQ(place.events_of("start", trial), 1) << trial;
 }
 
+// The trial would otherwise resume from the checkpoints in the folder.
+TEST(Sweep, FolderOfAnotherSweepThatCannotBeRemovedEndsIt) {
+  if (run_shell("unshare --mount mount -t tmpfs own /dev/shm").exit_code != 0)
+    GTEST_SKIP() << "needs root, to mount";
+  const SweepPlace place("sweep_mounted");
+  const std::string trial = (place.folder() / "trials/0000").string();
+  std::filesystem::create_directories(trial);
+  const std::string sweep = place.command("method = \"grid\"\njobs = 1", "train.seed = [1]");
+  const ProgramResult result = run_shell(fmt::format(
+      "unshare --mount sh -c 'mount -t tmpfs own {0} && touch {0}/trial.toml && exec {1}'", trial, sweep));
+  EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
+  expect_parts(last_line_with(result.output, "lockstep: "), {trial});
+  EXPECT_EQ(place.events_of("start", 0), 0);
+}
+
+// The workplace saves nothing by time, and ranks on a ring cannot save by steps.
+TEST(Sweep, TrialsOnARingAreSaved) {
+  const SweepPlace place("sweep_ring");
+  const ProgramResult result = run_shell(place.command(
+      "method = \"grid\"\njobs = 1\nranks = 2\nset = [\"comm.topology=ring\"]", "train.seed = [1]"));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_FALSE(std::filesystem::is_empty(place.folder() / "trials/0000/checkpoints"));
+}
+
 // Jobs that start and end in a common folder of Open MPI can fail.
 TEST(Sweep, EachSlotHasItsOwnFolderForOpenMpi) {
   const SweepPlace place("sweep_folders");
@@ -360,13 +384,21 @@ TEST(Sweep, TrialMayHaveSeveralRanks) {
   EXPECT_TRUE(std::regex_search(launched.output, std::regex(R"(sweep\W+ranks\b)"))) << launched.output;
 }
 
+TEST(Sweep, HalvingRefusesAnEarlierEndOfEachTrial) {
+  const SweepPlace place("sweep_until");
+  const ProgramResult result =
+      run_shell(place.command("method = \"halving\"\nset = [\"train.until_epoch=1\"]", "train.seed = [1]") +
+                " --print");
+  expect_failure(result, exit_code::config, {"train.until_epoch"});
+}
+
 TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
   const SweepPlace place("sweep_wrong");
   const std::string sweep = place.command(
       "method = \"halvng\"\njobs = -1\nepoch = 3\nset = [\"train.bach=3\"]",
       "train.batch = [8, 0]\ntrain.bach = [3]\nrun.dir = [\"x\"]\nmodel.name = { min = 1, max = 2 }\n"
       "optimizer.learning_rate = { min = 0, max = 1, scale = \"log\" }\ntrain.seed = []\n"
-      "optimizer.momentum = { min = 0, max = 0.9, scale = 1 }");
+      "optimizer.momentum = { min = 0, max = 0.9, scale = 1 }\n\"train.batch\" = [16]");
   const ProgramResult refused = run_shell(sweep);
   EXPECT_EQ(refused.exit_code, exit_code::config) << refused.output;
   const std::map<int, std::vector<std::string>> parts_of_line = {
@@ -379,7 +411,8 @@ TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
       {12, {"model.name"}},
       {13, {"optimizer.learning_rate"}},
       {14, {"train.seed = []"}},
-      {15, {"optimizer.momentum", "\"log\""}}};
+      {15, {"optimizer.momentum", "\"log\""}},
+      {16, {"train.batch"}}};
   std::map<int, std::string> lines;
   for (const auto& [number, parts] : parts_of_line) {
     const std::string where = fmt::format("sweep.toml:{}:", number);

@@ -46,6 +46,15 @@ TEST(SweepOutcome, BestTrialIsFullyTrained) {
   EXPECT_EQ(SweepOutcome{}.best(), nullptr);
 }
 
+// With halving a trial that is stopped early may rank before the one that failed.
+TEST(SweepOutcome, FailureIsATrialWithAReason) {
+  SweepOutcome outcome = made_up_outcome();
+  ASSERT_NE(outcome.failure(), nullptr);
+  EXPECT_EQ(outcome.failure()->trial, 2);
+  outcome.rows.pop_back();
+  EXPECT_EQ(outcome.failure(), nullptr);
+}
+
 TEST(SweepOutcome, IsWrittenAsCsv) {
   EXPECT_EQ(
       sweep_csv(made_up_outcome(), kSpace),
