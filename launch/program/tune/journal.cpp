@@ -2,13 +2,13 @@
 #include "launch/program/tune/journal.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "launch/observe/run_files/run_folder.h"
 #include "launch/program/config/config.h"
 #include "launch/program/config/toml_text.h"
 
@@ -61,22 +61,8 @@ std::string header_difference(const TuneJson& there, const TuneJson& here) {
 
 TuneJournal::TuneJournal(std::filesystem::path path, const TuneHeader& header, bool fresh)
     : path_(std::move(path)) {
-  if (fresh) set_aside();
+  if (fresh) set_aside(path_);
   read(header);
-}
-
-void TuneJournal::set_aside() const {
-  std::error_code error;
-  if (!std::filesystem::exists(path_, error)) return;
-  int number = 1;
-  const auto earlier = [&] {
-    return path_.parent_path() / fmt::format("{}.{}.jsonl", path_.stem().string(), number);
-  };
-  while (std::filesystem::exists(earlier(), error)) ++number;
-  std::filesystem::rename(path_, earlier(), error);
-  if (error)
-    throw IoError(
-        fmt::format("cannot rename {} to {}: {}", path_.string(), earlier().string(), error.message()));
 }
 
 void TuneJournal::read(const TuneHeader& header) {

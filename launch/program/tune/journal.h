@@ -39,7 +39,6 @@ class TuneJournal {
   int measurements_found() const { return found_; }
 
  private:
-  void set_aside() const;
   void read(const TuneHeader& header);
 
   std::filesystem::path path_;

@@ -82,16 +82,6 @@ TuneFacts facts_of(const World& world, const TuneBench& bench) {
           .global_batch = bench.facts().global_batch};
 }
 
-void require_same_flags(Communicator& communicator, const TuneFlags& flags) {
-  const Difference found = find_difference(
-      communicator, fmt::format("--minutes {} --steps {} --fresh {} --allow-inexact {} --out {}",
-                                flags.minutes, flags.steps, flags.fresh, flags.allow_inexact, flags.out));
-  if (found.ranks.empty()) return;
-  throw_agreed(ConfigError(
-      fmt::format("the flags are {1} on {0}, but {2} on rank 0; start every rank with the same command",
-                  named_ranks(found.ranks), found.text, found.reference)));
-}
-
 std::filesystem::path out_folder(const TuneRun& run, const TuneFlags& flags) {
   return flags.out.empty() ? run.config.run_dir : flags.out;
 }
@@ -186,6 +176,8 @@ TuneSituation situation_of(const TuneRun& run, const TuneFlags& flags, const Wor
   const TuneBench::Facts& facts = run.bench->facts();
   const bool shared_out = run.config.threads == 0 && !run.config.reproducible;
   const int mine = shared_out ? facts.threads : choose_threads(0, world, *run.communicator).threads;
+  // Equal on every rank, because all ranks must try the same settings.
+  const auto least = [&](int value) { return std::ranges::min(gather_values(*run.communicator, value)); };
   const auto name_buckets = [&facts, ranks = world.size()](const std::array<double, 3>& bucket_mib) {
     GradientSettings settings;
     settings.bucket_mib = bucket_mib;
@@ -198,8 +190,8 @@ TuneSituation situation_of(const TuneRun& run, const TuneFlags& flags, const Wor
   return {.ranks = world.size(),
           .nodes = world.nodes(),
           .gpu = facts.device.kind != DeviceKind::cpu,
-          .threads = facts.threads,
-          .cores = std::ranges::min(gather_values(*run.communicator, mine)),
+          .threads = least(facts.threads),
+          .cores = least(mine),
           .allow_inexact = flags.allow_inexact,
           .buckets = name_buckets};
 }
@@ -289,6 +281,7 @@ TuneOutcome search_settings(TuneRun& run, const TuneFlags& flags, World& world, 
   const TuneSituation situation = situation_of(run, flags, world);
   TuneOutcome outcome = TuneSearch(budget, measure).run(tune_stages(run.config, registry, situation));
   bench.tell_turns(nullptr);
+  if (outcome.default_blocks.empty()) outcome.default_blocks = calibration.blocks;  // nothing was compared
   return outcome;
 }
 
@@ -300,7 +293,9 @@ int tune(TuneRun& run, const Command& command, World& world) {
   if (!config) return exit_code::done;
   run.config = *config;
   make_failed_writes_errors();
-  require_same_flags(*run.communicator, flags);
+  require_same_flags(*run.communicator,
+                     fmt::format("--minutes {} --steps {} --fresh {} --allow-inexact {} --out {}",
+                                 flags.minutes, flags.steps, flags.fresh, flags.allow_inexact, flags.out));
   run_agreed(*run.communicator, [&] {
     if (!first) return;
     run.lock.emplace(run.config.run_dir);

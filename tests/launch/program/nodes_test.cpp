@@ -322,6 +322,18 @@ TEST(Nodes, RefuseInvalidArguments) {
   }
 }
 
+// Rank 0 may use one core, and rank 1 all, so their default numbers of threads differ.
+TEST(Nodes, TuneTriesTheSameSettingsOnNodesWithOtherCores) {
+  const Workplace workplace("tune_nodes");
+  const std::string ranks = workplace.script(
+      fmt::format("[ $OMPI_COMM_WORLD_RANK != 0 ] || limit='taskset -c 0'\nexec $limit {} tune {} --set "
+                  "train.threads=0 --steps 60",
+                  program("lockstep"), workplace.path("config.toml").string()));
+  const ProgramResult result = run_nodes("none", 2, "1", ranks);
+  REQUIRE_NODES(result);
+  EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
+}
+
 // Docker creates such a bridge on every machine.
 TEST(Nodes, DuplicateBridgeIsNamedWithTheParameterThatAvoidsIt) {
   const Workplace workplace("bridge");

@@ -294,6 +294,13 @@ TEST_F(TuneJournalFile, MeasurementsOfAnotherSetupAreNotReused) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path() / "tune.1.jsonl"));
 }
 
+TEST_F(TuneJournalFile, FreshRenamesALinkWhoseTargetIsGone) {
+  std::filesystem::create_symlink("gone.jsonl", path());
+  EXPECT_EQ(TuneJournal(path(), header_, true).measurements_found(), 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.path() / "tune.1.jsonl"));
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(path())));
+}
+
 TEST_F(TuneJournalFile, MalformedJournalIsRefusedWithItsLine) {
   TuneJournal(path(), header_, false);
   const std::string first = text();

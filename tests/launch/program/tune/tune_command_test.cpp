@@ -26,6 +26,18 @@ TEST(Tune, LeavesOutSettingsThatExcludeEachOther) {
   expect_parts(result.output, {"comm.overlap=false: cannot run", "comm.cross_barrier = true"});
 }
 
+// One rank with train.reproducible has no settings to try.
+TEST(Tune, TimesTheConfigurationAlsoWithoutOtherSettings) {
+  const Workplace workplace("tune_alone");
+  const ProgramResult result =
+      run_shell(program("lockstep") + " tune " + workplace.path("config.toml").string() +
+                " --set train.reproducible=true --steps 20");
+  ASSERT_EQ(result.exit_code, exit_code::done) << result.output;
+  const auto evidence = nlohmann::json::parse(text_of(workplace.path("run") / "tuned.json"));
+  EXPECT_TRUE(evidence["candidates"].empty());
+  EXPECT_GT(evidence["default"]["step_ms"], 0);
+}
+
 TEST(Tune, MeasuresWritesAndResumes) {
   const Workplace workplace("tune");
   const auto run = workplace.path("run");
