@@ -202,7 +202,7 @@ NoiseScale BatchBench::measure_noise(double seconds) {
   NoiseScale noise;
   std::unique_ptr<MeasuredTraining> own;
   if (exchanges_late(config_)) {
-    own = bench_.build(without_late_exchanges(with_batch(reference_batch_)));
+    own = build_beside(without_late_exchanges(with_batch(reference_batch_)));
   } else {
     require_reference();
   }

@@ -140,6 +140,8 @@ int find(FindBatchRun& run, const Command& command, World& world) {
   Communicator& control = *run.communicator;
   std::optional<Config> config = agreed_config(control, command, {.finds_batch = true});
   if (!config) return exit_code::done;
+  require_same_flags(control, fmt::format("--seconds {} --accuracy {} --epochs {} --scaling {}",
+                                          flags.seconds, flags.accuracy, flags.epochs, flags.scaling));
   if (config->loader.batch == 0) {
     Command given = command;
     given.overrides.push_back(fmt::format("train.batch={}", kFirstBatch));

@@ -157,7 +157,7 @@ std::vector<std::string> to_lines(const SimulationReport& report) {
   if (report.knee == 0)
     lines.push_back(fmt::format(
         "  none up to a million ranks: each doubling gives at least {} times the samples/s", kWorthwhile));
-  else if (report.cluster.nccl && asked.nodes == 1 && report.knee == asked.ranks)
+  else if (asked.nodes == 1 && report.knee == asked.ranks)  // the link to a second node is not known
     lines.emplace_back("  none on one node; set --nodes and --link for more nodes");
   else
     lines.push_back(fmt::format("  from {} on, a doubling gives less than {} times the samples/s",

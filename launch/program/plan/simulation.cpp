@@ -2,6 +2,8 @@
 #include "launch/program/plan/simulation.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -37,6 +39,9 @@ void require_possible(const SimulationFlags& flags) {
         "number of ranks",
         flags.ranks, flags.nodes));
   }
+  if (flags.nodes == 1 && !flags.link.empty())
+    throw UsageError(
+        fmt::format("--link {}: a single node has no link to other nodes; set --nodes N", flags.link));
   if (flags.nodes > 1 && flags.link.empty() && flags.fits.empty()) {
     throw UsageError(
         "--nodes above 1 needs the link between nodes, as in --link 25GB/s,5us, or traces of runs over a "
@@ -177,6 +182,12 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
                       flags.gpus.front(), flags.device_step));
     }
   }
+  if (flags.cores > 0 && device_.run.threads == 0) {
+    throw UsageError(
+        fmt::format("--cores {}: --device-step {} does not record the threads of a rank, which share the "
+                    "cores; remove --cores, or give the trace of a CPU",
+                    flags.cores, flags.device_step));
+  }
   if (!device_.run.overlap) {
     throw ConfigError(fmt::format(
         "{} was traced with comm.overlap = false and does not record when gradients were final; trace "
@@ -184,7 +195,9 @@ PlanSimulation::PlanSimulation(const SimulationFlags& flags, const Config& confi
         flags.device_step));
   }
   for (const std::string& fit : flags.fits) {
-    const std::size_t at = fit.rfind('@');
+    std::error_code unknown;
+    const bool whole = std::filesystem::exists(fit, unknown);  // a path that contains '@', without a speed
+    const std::size_t at = whole ? std::string::npos : fit.rfind('@');
     const std::string file = fit.substr(0, at);
     Fit& read = fits_.emplace_back(Fit{.trace = read_step_trace(file)});
     require_same_run(read.trace, file);
@@ -380,10 +393,12 @@ SimulationReport PlanSimulation::report(Network& network) const {
                         counted(device_.run.ranks, "rank")));
   model.node = choose_cores(about);
   const bool on_gpu = !flags_.gpus.empty() || !is_host_memory(network.device());
-  // Measured sums of NCCL are modelled as automatic: NCCL also chooses the faster algorithm.
+  // Measured sums of NCCL are modelled as automatic: NCCL also chooses the faster algorithm. On CPUs "mpi" is
+  // allowed for one node only, which sums nothing between nodes.
   Cluster cluster{.ranks_per_node = flags_.ranks / flags_.nodes,
                   .nodes = flags_.nodes,
-                  .way = on_gpu ? AllReduceWay::automatic : config_.between_nodes};
+                  .way = on_gpu || config_.between_nodes == AllReduceWay::mpi ? AllReduceWay::automatic
+                                                                              : config_.between_nodes};
   if (on_gpu && !measures_sums()) {
     const GpuLinks given = gpu_links(flags_);
     cluster.nccl = given.links;

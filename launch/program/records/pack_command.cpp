@@ -39,6 +39,7 @@ PackProgress pack_or_say_how(const std::vector<PackSplit>& splits, const std::st
               [&](const PackProgress& progress) { bar.show(progress.done, progress.samples); });
 } catch (const DataError& error) {
   bar.clear();
+  if (options.leave_out_damaged) throw;
   throw DataError(fmt::format("{}\n--leave-out-damaged packs the other images", error.what()));
 }
 

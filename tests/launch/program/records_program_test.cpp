@@ -242,6 +242,19 @@ TEST_F(Records, DamagedPhotoEndsPackingAndNamesTheFlag) {
   EXPECT_EQ(description("r")["train"]["samples"], 23);
 }
 
+// 5 images of 256 x 256 x 3 in a file; at least one file has none that can be decoded.
+TEST_F(Records, FlagThatIsGivenIsNotAdvised) {
+  const ImageShape shape{.height = 260, .width = 300, .channels = 3};
+  for (int i = 0; i < 14; ++i)
+    folder_.write(fmt::format("photos/{}/{}/{:02}.jpg", i < 12 ? "train" : "test", i % 2 == 0 ? "a" : "b", i),
+                  i == 0 || i >= 12 ? encode(shape, noise(shape, 1)) : Bytes{'n', 'o'});
+  const ProgramResult result =
+      pack("r", " --shard-mib 1 --leave-out-damaged --set data.resize=256 --set data.path=" + path("photos"));
+  EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
+  EXPECT_TRUE(fs::exists(path("r.partial"))) << "packing began";
+  EXPECT_EQ(count(result.output, "--leave-out-damaged"), 0) << result.output;
+}
+
 TEST_F(Records, InspectDescribesAndVerifies) {
   ASSERT_EQ(pack("r", kSynthetic).exit_code, 0);
   const ProgramResult told = inspect("r --sheet sheet.png");

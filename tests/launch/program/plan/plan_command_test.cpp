@@ -135,6 +135,7 @@ TEST_F(SimulatedPlan, RefusesImpossibleClusters) {
   expect_failure(plan("--ranks 6 --nodes 4 --link 1GB/s"), exit_code::usage, {"--ranks 6", "--nodes 4"});
   expect_failure(plan("--ranks 4 --nodes 4 --link 0GB/s"), exit_code::usage, {"--link \"0GB/s\""});
   expect_failure(plan("--ranks 4 --nodes 4"), exit_code::usage, {"--nodes", "--link", "--fit"});
+  expect_failure(plan("--ranks 4 --link 1GB/s"), exit_code::usage, {"--link 1GB/s", "--nodes"});
   expect_failure(plan("--link 1GB/s"), exit_code::usage, {"--link", "--ranks"});
   expect_failure(plan("--cores 8"), exit_code::usage, {"--cores", "--ranks"});
   expect_failure(plan("--ranks 4 --set train.threads=3"), exit_code::config,
@@ -147,9 +148,21 @@ TEST_F(SimulatedPlan, RefusesImpossibleClusters) {
                  {"config.toml", "--trace"});
   expect_failure(plan("--ranks 4 --fit " + trace_, "20ms"), exit_code::usage,
                  {"--device-step 20ms", "--fit"});
+  // Reads the whole path, and then finds that one rank measures no link.
+  const std::string fit = workplace_.path("a@b.json").string();
+  std::filesystem::copy_file(trace_, fit);
+  for (const char* speed : {"", "@1Gb/s"})
+    expect_failure(plan("--ranks 4 --fit " + fit + speed), exit_code::config, {"1 rank"});
+  expect_failure(plan("--ranks 4 --cores 8", "20ms"), exit_code::usage, {"--cores 8", "--device-step 20ms"});
   expect_failure(plan("--ranks 4", "0ms"), exit_code::usage, {"--device-step 0ms"});
   expect_failure(plan("--ranks 4", "/nowhere/trace.json"), exit_code::io,
                  {"/nowhere/trace.json", "No such file"});
+}
+
+// MPI's sums between nodes have no model.
+TEST_F(SimulatedPlan, OneNodeIsPredictedAlsoWithMpisSums) {
+  const ProgramResult result = plan("--ranks 4 --set comm.between_nodes=mpi");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
 }
 
 // GPUs that are not present; no trace is needed.

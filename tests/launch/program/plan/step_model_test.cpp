@@ -282,6 +282,17 @@ TEST(Knee, IsWhereDoublingGainsLessThanHalf) {
   EXPECT_EQ(find_knee(even_model({40'000'000}), fast), 4) << "the first link between nodes";
 }
 
+TEST(Knee, IsNotClaimedForOneNodeWhoseLinkIsNotGiven) {
+  Cluster cluster;
+  cluster.ranks_per_node = 4;
+  cluster.in_node = {.bytes_per_second = 1e12};
+  const PlanBuckets buckets = [](const BucketMib&) { return std::vector<std::size_t>{4}; };
+  const std::vector<std::string> lines = to_lines(simulate(even_model({4}), cluster, buckets, false));
+  const auto knee = std::ranges::find(lines, std::string("knee"));
+  ASSERT_LT(knee - lines.begin() + 1, std::ssize(lines));
+  EXPECT_NE(std::next(knee)->find("--nodes"), std::string::npos) << *std::next(knee);
+}
+
 TEST(PlanChanges, ListOnlyChangesThatShortenTheStep) {
   const PlanBuckets buckets = [](const BucketMib& mib) {
     const auto count = static_cast<std::size_t>(std::max(1.0, 40 / mib[1]));
