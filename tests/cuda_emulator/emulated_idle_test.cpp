@@ -40,10 +40,10 @@ nlohmann::json event_of(const Workplace& workplace, const std::string& cause, co
 TEST(EmulatedIdle, ADeviceWithoutSpaceForALargerBatchHasCauseMemory) {
   const Workplace workplace("emulated_memory", "lockstep-emulated", 28);
   std::vector<std::string> settings = kToldOfEachLine;
-  settings.insert(settings.end(), {"train.batch=256", "train.epochs=6"});
+  settings.insert(settings.end(), {"train.batch=256", "train.epochs=3"});
   const nlohmann::json event = event_of(workplace, "memory",
                                         "LOCKSTEP_EMULATED_CONTEXT=0 LOCKSTEP_EMULATED_MEMORY=12MiB " +
-                                            workplace.train(settings, "--inject slow:rank=0,step=1,ms=400"));
+                                            workplace.train(settings, "--inject slow:rank=0,step=1,ms=1500"));
   EXPECT_EQ(event.value("key", ""), "train.accumulation");
   EXPECT_EQ(event.value("value", ""), "2");
   const std::string text = event.value("text", "");
