@@ -5,7 +5,11 @@ on time or on other load? The legs are those of tests/run.sh; build them first. 
 beside one spinning process per core. Rounds are added to the file of --json, each with its machine,
 revision, date and command, so that several days and machines can contribute.
 
-  benchmarks/test_runs.py --rounds 10 --busy 5 --json benchmarks/results/test_runs.json"""
+  benchmarks/test_runs.py --rounds 10 --busy 5 --json benchmarks/results/test_runs.json
+
+With --repeat N each test of a round runs N times in a row and stops at its first failure; --only selects tests:
+
+  benchmarks/test_runs.py --rounds 1 --busy 1 --legs cpu --only LateRank --repeat 300"""
 
 import argparse
 import contextlib
@@ -48,11 +52,11 @@ def retried(said, cases):
     return tries + [case.get("name") for case in cases if "a job ended before its fault" in (case.findtext("system-out") or "")]
 
 
-def run(leg, busy):
+def run(leg, busy, selection=()):
     with tempfile.TemporaryDirectory() as folder, busy_neighbour(busy):
         report = pathlib.Path(folder) / "report.xml"
         begin = time.monotonic()
-        done = subprocess.run(["ctest", *LEGS[leg], "--no-tests=error", "--output-junit", report], cwd=ROOT, capture_output=True, text=True,
+        done = subprocess.run(["ctest", *LEGS[leg], *selection, "--no-tests=error", "--output-junit", report], cwd=ROOT, capture_output=True, text=True,
                               errors="replace")
         seconds = time.monotonic() - begin
         cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase")) if report.exists() else []
@@ -70,7 +74,14 @@ def main():
     parser.add_argument("--busy", type=int, default=5, help="rounds beside spinning processes, after the others")
     parser.add_argument("--legs", nargs="+", choices=LEGS, default=list(LEGS))
     parser.add_argument("--json", type=pathlib.Path, help="add the rounds to this file")
+    parser.add_argument("--only", metavar="REGEX", default="", help="only tests with such a name")
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each test in a round")
     options = parser.parse_args()
+    selection = ["-R", options.only] if options.only else []
+    if options.repeat > 1:
+        if "timing" in options.legs:
+            parser.error("--repeat does not apply to the leg timing, which repeats failed tests itself: name other legs with --legs")
+        selection += ["--repeat", f"until-fail:{options.repeat}"]
     stored = {"benchmark": "test_runs"}
     if options.json and options.json.exists():
         stored = json.loads(options.json.read_text())
@@ -80,7 +91,7 @@ def main():
         busy = index >= options.rounds - options.busy
         done = stored[f"round {len(stored)}"] = {**record.circumstances(command), "busy": busy, "runs": []}
         for leg in options.legs:
-            runs.append(run(leg, busy))
+            runs.append(run(leg, busy, selection))
             done["runs"].append(runs[-1])
             print(json.dumps({"busy": busy, **runs[-1]}), flush=True)
             if options.json:
