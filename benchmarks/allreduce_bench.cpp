@@ -61,10 +61,11 @@ std::vector<BandwidthRow> run_collective(const Options& options, Ways& ways, Col
   if (speaks) fmt::print("#\n# {}\n{}\n", name_of(kind), table_header());
   std::vector<BandwidthRow> rows;
   const bool sized = kind != CollectiveKind::barrier;
-  std::vector<Way*> able;
-  for (const std::size_t bytes : sized ? options.sizes() : std::vector<std::size_t>{0}) {
+  const std::vector<std::size_t> sizes = sized ? options.sizes() : std::vector<std::size_t>{0};
+  // A way that supports the largest size supports all sizes.
+  const std::vector<Way*> able = ways.for_case(case_of(kind, options.dtype, options.op, ranks, sizes.back()));
+  for (const std::size_t bytes : sizes) {
     const CollectiveCase c = case_of(kind, options.dtype, options.op, ranks, bytes);
-    if (rows.empty()) able = ways.for_case(c);
     const auto timings =
         time_ways(ways.host(), able, c,
                   {.timed = options.iters, .warmup = options.warmup_iters, .check = options.check});

@@ -16,18 +16,22 @@ namespace {
 constexpr std::int64_t kStride = 64;  // bytes between the beginnings of consecutive random images
 }
 
-void BenchOptions::add_flags(BenchProgram& program) {
+void BenchOptions::add_shape_flags(BenchProgram& program) {
   program.text("--model", model, "network");
   program.positive("--batch", batch, "samples per step");
   program.positive("--image", image, "height and width of an image in pixels");
   program.positive("--channels", channels, "channels of an image");
   program.positive("--classes", classes, "number of labels");
   program.positive("--threads", threads, "compute threads");
+  program.json(json);
+}
+
+void BenchOptions::add_flags(BenchProgram& program) {
+  add_shape_flags(program);
   program.text("--kernels", kernels, "time (chooses the fastest), direct, winograd or tiled winograd");
   program.one_of("--precision", precision, {"fp32", "tf32", "bf16", "fp16"}, "fp32, tf32, bf16 or fp16");
   program.one_of("--device", device, {"cpu", "cuda"}, "cpu or cuda");
   program.flag("--recompute", recompute, "recompute the activations inside residual blocks in backward");
-  program.json(json);
 }
 
 nlohmann::json BenchOptions::to_json() const {

@@ -38,6 +38,9 @@ struct BenchOptions {
 
   Device where() const { return {.kind = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu}; }
   void add_flags(BenchProgram& program);
+  // add_flags() without --kernels, --precision, --device and --recompute, for benchmarks that do not use
+  // them.
+  void add_shape_flags(BenchProgram& program);
   nlohmann::json to_json() const;
 };
 

@@ -258,6 +258,9 @@ def run(options, arguments):
     circumstances = record.circumstances(command, f"{options.bin}/lockstep")
     part = document.setdefault(options.task, {"runs": [], **circumstances})
     part |= {"ranks": task.ranks, "batch_per_rank": task.batch, "settings": task.settings}
+    epochs = options.epochs or task.epochs
+    if other := {len(run["epochs"]) for run in part["runs"]} - {epochs}:
+        raise training_runs.Failed(f"{options.json} has runs of {other.pop()} epochs, not of {epochs}; give another --json")
     for seed in options.seeds:
         for way in options.ways:
             if seed in runs_of(part, way):

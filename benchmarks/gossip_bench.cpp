@@ -27,6 +27,7 @@ struct GossipOptions : BenchOptions {
     channels = 1;
     batch = 16;
     threads = 1;
+    kernels = "direct";
   }
   double batch_ms = 40;
   int steps = 60;
@@ -153,7 +154,7 @@ int main(int argc, char** argv) {
       "Measures steps per second of ranks that train with all_reduce and on a ring, with all ranks equally "
       "fast and with the last one at half speed, in turns. Reports medians over the other ranks, with the "
       "least and the most. Run it with mpirun.");
-  options.add_flags(program);
+  options.add_shape_flags(program);
   program.positive("--batch-ms", options.batch_ms,
                    "milliseconds that a rank sleeps for a batch; doubled for the slowed rank");
   program.positive("--steps", options.steps, "steps of a turn, the mean over the ranks");

@@ -19,7 +19,7 @@ TOTAL_SECONDS = 450
 @dataclasses.dataclass
 class Program:
     """A program to run. In its command the kit replaces {bundle}, {scratch}, {python}, {here}, {archive},
-    {cifar10_archive}, {cifar10} and {json}."""
+    {cifar10_archive}, {cifar10}, {few} (CIFAR-10 with few test images) and {json}."""
     name: str
     command: str
     limit: float = TOTAL_SECONDS  # seconds; the limit of its part also applies
@@ -205,9 +205,9 @@ OF_PROCESSORS = ("kernels_affine_test", "kernels_norm_test", "kernels_chosen_tes
 
 def few_tests():
     """CIFAR-10 with 100 test images, for trainings whose accuracy is not measured."""
-    script = ("mkdir -p {scratch}/few/test && ln -sfn {cifar10}/train {scratch}/few/train && for class in {cifar10}/test/*; "
-              "do mkdir -p {scratch}/few/test/${{class##*/}} && find $class -type f | sort | head -10 | "
-              "xargs cp -t {scratch}/few/test/${{class##*/}}; done")
+    script = ("mkdir -p {few}/test && ln -sfn {cifar10}/train {few}/train && for class in {cifar10}/test/*; "
+              "do mkdir -p {few}/test/${{class##*/}} && find $class -type f | sort | head -10 | "
+              "xargs cp -t {few}/test/${{class##*/}}; done")
     return Program("few test images", f"bash -c '{script}'")
 
 
@@ -216,7 +216,7 @@ def fine_tuning(batch, steps, precision="fp32", *settings):
     images during the training (data.loader=stream)."""
     loader = settings or ["data.loader=stream"]
     return trained(f"batch {batch} {precision} {loader[0].split('=')[1]}", "cifar10_resnet18", [
-        "data.path={scratch}/few", "data.resize=224", "model.stem=imagenet", "data.crop_padding=0",
+        "data.path={few}", "data.resize=224", "model.stem=imagenet", "data.crop_padding=0",
         "data.mean=[0.5,0.5,0.5]", "data.deviation=[0.5,0.5,0.5]", "optimizer.learning_rate=0.001",
         "optimizer.nesterov=false", "optimizer.weight_decay=0", "schedule.name=constant", f"train.batch={batch}",
         f"train.precision={precision}", f"train.steps={steps}", *loader], read=last_epoch)

@@ -159,7 +159,8 @@ class Kit:
         images = options.cifar10 if options.cifar10 and options.cifar10.is_file() else None
         self.names = {"scratch": scratch, "here": HERE, "python": options.python, "archive": archive,
                       "bundle": f"{scratch}/lockstep-bundle" if archive else options.bundle, "cifar10_archive": images,
-                      "cifar10": f"{scratch}/cifar10" if images else options.cifar10}
+                      "cifar10": f"{scratch}/cifar10" if images else options.cifar10,
+                      "few": f"{scratch}/few" if options.cifar10 else None}
 
     def now(self):
         return self.clock.now()
@@ -193,7 +194,7 @@ class Kit:
         """The reason why the program cannot run here; empty if it can."""
         if program.gpu and not self.has_gpu():
             return "no GPU"
-        for name in re.findall(r"{(archive|cifar10|cifar10_archive)}", program.command):
+        for name in re.findall(r"{(archive|cifar10|cifar10_archive|few)}", program.command):
             if self.names[name] is None:
                 return "there is no archive to unpack" if "archive" in name else "--cifar10 is not set"
         inside = [word for word in command if word.startswith(f"{self.names['bundle']}/")]
@@ -211,7 +212,6 @@ class Kit:
     def run(self, program, part, end, ending):
         """Runs the program until `end` at the latest, in seconds of the plan. If a case ends a GoogleTest
         program, runs the program again with the cases that it did not reach."""
-        done = []
         while True:
             run, file = Run(program, part), f"{self.names['scratch']}/{next(self.numbers)}.json"
             words = shlex.split(program.command)
@@ -230,10 +230,11 @@ class Kit:
             self.report(run)
             if run.read is not gpu_plan.cases or not run.result.get("open") or end - self.now() < 5:
                 return
-            done += re.findall(r"^\[ RUN +\] (\S+)", run.output, re.MULTILINE)
+            done = re.findall(r"^\[ RUN +\] (\S+)", run.output, re.MULTILINE)
             given = [word for word in words if word.startswith("--gtest_filter=")]
-            kept = given[0].split("=", 1)[1].split("-")[0] if given else "*"
-            words = [word for word in words if word not in given] + [f"--gtest_filter={kept}-{':'.join(done)}"]
+            kept, _, excluded = given[0].split("=", 1)[1].partition("-") if given else ("*", "", "")
+            words = [word for word in words if word not in given]
+            words.append(f"--gtest_filter={kept}-{':'.join([excluded, *done]).lstrip(':')}")
             program = dataclasses.replace(program, command=shlex.join(words))
 
     def execute(self, run, environment, end, ending):

@@ -49,6 +49,7 @@ struct GuardOptions : BenchOptions {
     image = 28;
     channels = 1;
     threads = 1;
+    kernels = "direct";
   }
   int blocks = 60;
   int steps = 20;
@@ -104,10 +105,12 @@ std::optional<double> thread_milliseconds(const std::string& thread) {
   return std::nullopt;
 }
 
+// Waits until the thread has its name, which a new thread sets when a core is free.
 double processor_milliseconds(const std::string& thread) {
-  const std::optional<double> found = thread_milliseconds(thread);
-  CHECK(found, "this process has no thread {}", thread);
-  return *found;
+  for (;;) {
+    if (const std::optional<double> found = thread_milliseconds(thread)) return *found;
+    usleep(1000);
+  }
 }
 
 // Time to record one collective.
@@ -244,7 +247,6 @@ nlohmann::json measure_report(const GuardOptions& o, Communicator& communicator,
   run_block(o, trainer, {}, communicator);  // to warm up
   std::optional<DeviceMonitor> monitor;
   if (communicator.rank() == 0) monitor.emplace(MonitorOptions{.file = folder / "monitor.csv"});
-  while (monitor && !thread_milliseconds("ls-monitor")) usleep(1000);  // it starts when a core is free
   std::vector<double> steps, lines, norms;
   double monitored_ms = 0, monitor_ms = 0;
   StepSeries series(kStepsToLine, {});
@@ -386,7 +388,7 @@ int main(int argc, char** argv) {
       "guards_bench",
       "Measures the cost of guards, of reports (--report) and of a checkpoint's snapshot (--snapshot) in a "
       "training. Run it with mpirun.");
-  options.add_flags(program);
+  options.add_shape_flags(program);
   program.positive("--blocks", options.blocks, "pairs of blocks, or number of snapshots");
   program.positive("--steps", options.steps, "steps in a block");
   program.flag("--snapshot", options.snapshot,

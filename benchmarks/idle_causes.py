@@ -35,7 +35,8 @@ def parse_arguments(arguments):
     parser.add_argument("--build", type=pathlib.Path, default=training_runs.ROOT / "build/cpu")
     parser.add_argument("--images", type=pathlib.Path, required=True, help="folder of images: train/CLASS/ and test/CLASS/")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", help="provoke only this cause")
+    parser.add_argument("--only", choices=[case.cause for case in cases(argparse.Namespace(images=""), "")],
+                        help="provoke only this cause")
     parser.add_argument("--json", type=pathlib.Path, required=True)
     return parser.parse_args(arguments)
 
@@ -95,7 +96,7 @@ def rate_of(folder):
 
 
 def measure(options, case, folder):
-    """Rates before and after the change, one of each per turn, and the event."""
+    """Rates before the change, pairs of rates (before, after) of the turns that apply the change, and the event."""
     was, told, event, change = [], [], None, None
     for repeat in range(options.repeats):
         place = folder / f"{case.cause}-{repeat}"
@@ -110,7 +111,7 @@ def measure(options, case, folder):
             continue
         train(options, case, place / "told", {**case.settings, **change.get("settings", {})}, change.get("before", case.before),
               change.get("flags", case.flags))
-        told.append(rate_of(place / "told"))
+        told.append((was[-1], rate_of(place / "told")))
     return was, told, event
 
 
@@ -121,9 +122,9 @@ def row_of(case, was, told, event):
     promised = event["samples_per_second_estimated"]
     row |= {"said": event["text"], "promised_percent": promised and 100 * (promised / event["samples_per_second"] - 1)}
     if told:
-        gains = [100 * (after / before - 1) for before, after in zip(was, told)]
+        gains = [100 * (after / before - 1) for before, after in told]
         row |= {"gained_percent": statistics.median(gains), "gained_percent_least": min(gains), "gained_percent_most": max(gains),
-                "samples_per_second_changed": statistics.median(told)}
+                "samples_per_second_changed": statistics.median(after for _, after in told)}
     return row
 
 

@@ -8,7 +8,7 @@
 //            1 GiB): speed of memory
 //   stored   read image files without decoding, if the set does not store pixels
 //   decode   decode such files from random places of memory (at most 1 GiB) with libjpeg-turbo alone, into a
-//            batch
+//            batch, if all of them are JPEG
 //   read     the dataset's read(), which decodes, by several threads
 //   loader   batches of the loader
 //   kept     the same for preloaded images (data.loader = "preload"), if the set decodes images and they fit
@@ -132,18 +132,24 @@ class CopiedImages {
   std::vector<std::uint8_t> from_, to_;
 };
 
-// The set's image files, concatenated in memory, about 1 GiB at most.
+// The set's image files, concatenated in memory, about 1 GiB at most. The files after the first one that is
+// no JPEG are omitted.
 class StoredImages {
  public:
   explicit StoredImages(const Dataset& dataset) : shape_(dataset.image_shape()) {
+    const std::unique_ptr<void, int (*)(void*)> decompressor(tjInitDecompress(), &tjDestroy);
     std::vector<std::uint8_t> image;
-    for (std::int64_t i = 0; i < dataset.size() && images_.size() < std::size_t{1} << 30; ++i) {
+    for (std::int64_t i = 0; all_jpeg_ && i < dataset.size() && images_.size() < std::size_t{1} << 30; ++i) {
       dataset.read_stored(i, image);
+      int width = 0, height = 0, subsampling = 0, colours = 0;
+      all_jpeg_ = tjDecompressHeader3(decompressor.get(), image.data(), image.size(), &width, &height,
+                                      &subsampling, &colours) == 0;
       images_.insert(images_.end(), image.begin(), image.end());
       ends_.push_back(images_.size());
     }
   }
 
+  bool all_jpeg() const { return all_jpeg_; }
   // Uses one decompressor for all images: the library's own speed.
   void decode(std::int64_t first, std::int64_t samples) const {
     const SampleOrder order(std::ssize(ends_), 1, static_cast<std::uint64_t>(first));
@@ -165,6 +171,7 @@ class StoredImages {
 
  private:
   ImageShape shape_;
+  bool all_jpeg_ = true;
   std::vector<std::uint8_t> images_;
   std::vector<std::size_t> ends_;
 };
@@ -213,15 +220,17 @@ class LoaderBench {
     stages_.push_back(
         {"copy", 1, [this](std::int64_t first, std::int64_t samples) { copied_->copy(first, samples); }});
     if (dataset_->coding() != ImageCoding::pixels) {
-      stored_ = std::make_unique<StoredImages>(*dataset_);
       stages_.push_back({"stored", 1, [this](std::int64_t first, std::int64_t samples) {
                            std::vector<std::uint8_t> bytes;
                            for_each(first, 0, samples,
                                     [&](std::int64_t index) { dataset_->read_stored(index, bytes); });
                          }});
-      stages_.push_back({"decode", 1, [this](std::int64_t first, std::int64_t samples) {
-                           stored_->decode(first, samples);
-                         }});
+      stored_ = std::make_unique<StoredImages>(*dataset_);
+      if (stored_->all_jpeg()) {
+        stages_.push_back({"decode", 1, [this](std::int64_t first, std::int64_t samples) {
+                             stored_->decode(first, samples);
+                           }});
+      }
     }
     for (const int threads : options_.threads) {
       stages_.push_back(
@@ -376,7 +385,7 @@ int main(int argc, char** argv) {
       "loader_bench",
       "Measures how fast the training set of a configuration can be read, stage by stage and in turns: "
       "reading the files; copying as many bytes in memory (\"of copy\" is relative to this); for encoded "
-      "images, reading them without decoding, and decoding them by libjpeg-turbo alone (\"of decode\" is "
+      "images, reading them without decoding, and decoding JPEG by libjpeg-turbo alone (\"of decode\" is "
       "relative to this); the dataset's read(); the loader's batches; and augmentation by all cores. MB/s "
       "count decoded images.");
   program.configuration(options.config,

@@ -177,13 +177,15 @@ def case_of(row):
 
 
 def with_more(old, part):
-    """Adds to the part the rows that only the older part has. Throws Failed if their conditions differ."""
+    """Adds to the part the rows that only the older part has, with their revision and date. Throws Failed if their
+    conditions differ."""
     alike = [name for name in part if name not in ("rows", "command", "date", "revision", "rounds")]
     different = [name for name in alike if part[name] != old.get(name)]
     if different:
         raise training_runs.Failed(f"--more: the cases in the file were measured with other values of {', '.join(different)}")
     cases = {case_of(row) for row in part["rows"]}
-    rows = [row for row in old["rows"] if case_of(row) not in cases] + part["rows"]
+    measured = {name: old[name] for name in ("revision", "date")}
+    rows = [{**measured, **row} for row in old["rows"] if case_of(row) not in cases] + part["rows"]
     return {**part, "command": f"{old['command']} && {part['command']}",
             "rows": sorted(rows, key=lambda row: row["bucket_mib"])}
 

@@ -7,11 +7,13 @@ values."""
 import json
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -25,6 +27,14 @@ LITTLE = ["--model", "mlp", "--image", "8", "--steps", "2", "--rounds", "1", "--
 
 def run(command):
     return subprocess.run([str(part) for part in command], capture_output=True, text=True)
+
+
+def png(side):
+    """A PNG file of an RGB image."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", side, side, 8, 2, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress((b"\0" + bytes(3 * side)) * side)) + chunk(b"IEND", b""))
 
 
 class Benchmarks(unittest.TestCase):
@@ -86,6 +96,18 @@ class Benchmarks(unittest.TestCase):
         self.assertGreater(result["result"]["files_megabytes_per_second"]["median"], 0)
         self.assertLessEqual({row["stage"] for row in rows}, set(output.split()))
 
+    def test_loader_bench_compares_only_jpeg_with_libjpeg_turbo(self):
+        images = self.json.parent / "images"
+        for folder in ("train/cat", "train/dog", "test/cat", "test/dog"):
+            (images / folder).mkdir(parents=True)
+            for number in range(10):
+                (images / folder / f"{number}.png").write_bytes(png(32))
+        result, _ = self.result_of([BIN / "loader_bench", "cifar10_resnet20", "--set", f"data.path={images}", "--set",
+                                    "train.batch=5", "--samples", "10", "--turns", "1", "--threads", "1"])
+        rows = result["result"]["rows"]
+        self.assertEqual([row["stage"] for row in rows], ["copy", "stored", "read", "loader", "kept", "augment"])
+        self.assertEqual([row["of_decode"] for row in rows], [None] * len(rows))
+
     def test_fine_tuning_batches_train_by_equal_samples(self):
         settings = ["data.format=synthetic", "data.synthetic.height=32", "data.synthetic.width=32", "data.synthetic.channels=3",
                     "data.synthetic.train_samples=16", "data.synthetic.test_samples=10", "data.resize=40", "train.threads=1",
@@ -110,8 +132,14 @@ class Benchmarks(unittest.TestCase):
                          [("all", False), ("all", True), ("ring", False), ("ring", True)])
         self.assertTrue(all(row["others_steps_per_second"] > 0 for row in result["rows"]))
         self.assertEqual(result["ranks"], 3)
+        self.assertEqual(result["options"]["kernels"], "direct")
         for topology in ("all", "ring"):
             self.assertEqual(len(re.findall(rf"(?m)^ *{topology}\b.* steps/s", output)), 2, output)
+
+    def test_benchmarks_refuse_flags_that_they_do_not_use(self):
+        for program in ("gossip_bench", "guards_bench"):
+            for flag in (["--kernels", "time"], ["--precision", "bf16"], ["--device", "cuda"], ["--recompute"]):
+                self.assertEqual(run([BIN / program, *flag]).returncode, 64, [program, *flag])
 
     def test_guards_bench_sums_the_costs_of_all_checks(self):
         launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", BIN / "guards_bench", "--model", "mlp",

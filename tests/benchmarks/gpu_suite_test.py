@@ -389,6 +389,32 @@ class Rehearsal(unittest.TestCase):
         kit.log.close()
         kit.lines.close()
 
+    def kit_without_images(self):
+        self.out.mkdir()
+        options = types.SimpleNamespace(out=self.out, bundle=self.folder / "bundle", cifar10=None, python=sys.executable)
+        kit = gpu_suite.Kit(options, str(self.folder), gpu_suite.Clock(100))
+        self.addCleanup(kit.log.close)
+        self.addCleanup(kit.lines.close)
+        return kit
+
+    def test_a_run_after_a_crash_excludes_what_the_first_run_excluded(self):
+        program = self.folder / "crasher"
+        write_program(program, """
+case('Kernels.AfterTheCrash', 'OK') if any("Crashes" in word for word in words) else case('Kernels.Crashes')
+if not any("Crashes" in word for word in words): os.kill(os.getpid(), signal.SIGSEGV)
+""", self.folder)
+        kit = self.kit_without_images()
+        kit.run_part(gpu_plan.Part("crash", 0, 100, [
+            gpu_plan.Program("crasher", f"{program} --gtest_filter=-*Alone*", gpu=False, read=gpu_plan.cases)]))
+        self.assertEqual([run.command[1:] for run in kit.runs],
+                         [["--gtest_filter=-*Alone*"], ["--gtest_filter=-*Alone*:Kernels.Crashes"]])
+        self.assertEqual(kit.runs[1].result["ok"], 1)
+
+    def test_trainings_on_few_images_are_skipped_without_images(self):
+        kit = self.kit_without_images()
+        with mock.patch.object(kit, "has_gpu", lambda: True):
+            self.assertEqual(kit.obstacle(gpu_plan.fine_tuning(1, 2), [], {}), "--cifar10 is not set")
+
     def test_an_archive_that_python_cannot_unpack_is_refused(self):
         file = self.folder / "images.tar.zst"
         file.write_bytes(b"\x28\xb5\x2f\xfd not for this Python")

@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how scaling_bench, overlap_bench, links_bench and codec_accuracy compute figures from runs, that they
-are skipped without nodes, and which retries test_runs lists."""
+"""Tests how scaling_bench, overlap_bench, links_bench, codec_accuracy and idle_causes compute figures from runs, that
+they are skipped without nodes, and which retries test_runs lists."""
 
 import contextlib
 import io
+import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import xml.etree.ElementTree
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import codec_accuracy  # noqa: E402
+import idle_causes  # noqa: E402
 import links_bench  # noqa: E402
 import overlap_bench  # noqa: E402
 import scaling_bench  # noqa: E402
@@ -104,6 +108,14 @@ class Accuracy(unittest.TestCase):
         told = codec_accuracy.circumstances_of({**part, "date": "2026-01-01", "command": "bench"}, part["runs"][3])
         self.assertEqual((told["revision"], told["date"], told["command"]), ("def", "2026-01-02", "bench"))
 
+    def test_runs_of_other_epochs_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "result.json"
+            file.write_text(json.dumps({"fashion_mnist_cnn": {"runs": [training_of("none", 0, [80, 90], 100)]}}))
+            arguments = ["--json", str(file), "--epochs", "3", "--bin", folder]
+            with self.assertRaisesRegex(training_runs.Failed, r"\b2 epochs, not of 3\b"):
+                codec_accuracy.run(codec_accuracy.parse_arguments(arguments), arguments)
+
     def test_a_way_without_messages_has_no_ratio_of_bytes(self):
         part = {"runs": [training_of("none", 0, [80, 90], 100), training_of("gossip on a ring", 0, [80, 89.5], 0)]}
         row = codec_accuracy.summary(part, "gossip on a ring")
@@ -122,6 +134,24 @@ class Accuracy(unittest.TestCase):
         self.assertIn("200mbit", drawn)
         self.assertEqual(drawn.count(">int8<"), 2)
         self.assertEqual(drawn.count(">none<"), 1)
+
+
+class IdleCauses(unittest.TestCase):
+    def test_an_unknown_cause_is_refused(self):
+        arguments = ["--images", "images", "--json", "result.json", "--only"]
+        self.assertEqual(refused(idle_causes.parse_arguments, [*arguments, "memry"]), 64)
+        self.assertEqual(idle_causes.parse_arguments([*arguments, "memory"]).only, "memory")
+
+    def test_a_gain_compares_rates_of_one_turn(self):
+        event = {"cause": "data", "key": "train.batch", "value": 2, "text": "idle", "samples_per_second": 1,
+                 "samples_per_second_estimated": 2}
+        rates, events = iter([10, 20, 40]), iter([[], [event]])  # the first turn has no event
+        case = idle_causes.Case("data", "a test", {})
+        with mock.patch.multiple(idle_causes, train=lambda *_: None, rate_of=lambda _: next(rates)), \
+                mock.patch.object(training_runs, "lines_of", lambda _: next(events)):
+            measured = idle_causes.measure(types.SimpleNamespace(repeats=2), case, pathlib.Path("runs"))
+        row = idle_causes.row_of(case, *measured)
+        self.assertEqual((row["gained_percent"], row["samples_per_second_changed"]), (100, 40))
 
 
 class Scaling(unittest.TestCase):
@@ -204,12 +234,14 @@ class Overlap(unittest.TestCase):
         def part(command, model, *cases):
             rows = [{"bucket_mib": bucket, "overlap": True, "codec": codec, "step_ms": milliseconds}
                     for bucket, codec, milliseconds in cases]
-            return {"command": command, "model": model, "rows": rows}
+            return {"command": command, "model": model, "revision": f"revision {command}", "date": f"date {command}", "rows": rows}
         old = part("one", "resnet18", (25, "fp16", 1), (25, "int8", 2))
         both = overlap_bench.with_more(old, part("two", "resnet18", (25, "int8", 3), (1, "fp16", 4)))
         self.assertEqual([(row["bucket_mib"], row["codec"], row["step_ms"]) for row in both["rows"]],
                          [(1, "fp16", 4), (25, "fp16", 1), (25, "int8", 3)])
         self.assertEqual(both["command"], "one && two")
+        self.assertEqual([(row.get("revision", both["revision"]), row.get("date", both["date"])) for row in both["rows"]],
+                         [(f"revision {run}", f"date {run}") for run in ("two", "one", "two")])
         with self.assertRaisesRegex(training_runs.Failed, r"--more.*\bmodel\b"):
             overlap_bench.with_more(old, part("two", "mlp", (1, "fp16", 4)))
 
