@@ -67,6 +67,7 @@ case $programs in
   *) fail 64 "--programs takes all or kit, not \"$programs\"" ;;
 esac
 [[ $limit =~ ^[0-9]+$ ]] || fail 64 "--limit takes whole millions of bytes, not \"$limit\""
+limit=$((10#$limit))  # 08 is not octal
 cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }  # NAME: its value in the build
 
 # Refuses a build folder of another nvcc, because CMake drops the cache when the compiler changes.
@@ -132,7 +133,8 @@ collect() {
       bundle) target=lib ;;
     esac
     if [[ $file == "$root"/mpi/* ]] && [ -n "$(find "$root/mpi/lib" -name "$name" -print -quit)" ]; then continue; fi
-    path=$(ldd "$file" | awk -v name="$name" '$1 == name && $3 ~ /^\// { print $3; exit }')
+    # Reads to the end: an early exit of awk may end ldd by SIGPIPE, and with it this script.
+    path=$(ldd "$file" | awk -v name="$name" '$1 == name && $3 ~ /^\// && !found++ { print $3 }')
     [ -n "$path" ] || fail 74 "$(basename "$file") needs $name, which this machine does not have: install it, or set \
 LD_LIBRARY_PATH to its folder"
     mkdir -p "$root/$target"
