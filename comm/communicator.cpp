@@ -20,7 +20,8 @@ struct CallsSoFar {
   std::uint64_t hash;
 };
 
-// `call` is the rank's last one at the place of that sequence: an earlier one if the rank has called fewer.
+// `call` is what the rank's ring of its last calls holds at the place of `sequence`. If the rank has not
+// reached that sequence, this is an older call, or none.
 std::string describe_call(int rank, const CollectiveIdentity& call, std::uint64_t sequence) {
   if (call.sequence != sequence) return fmt::format("rank {} has no collective {}", rank, sequence);
   return fmt::format("rank {} is in {}", rank, describe(collective_of(call)));

@@ -207,10 +207,8 @@ struct BatchLoader::State {
                           .waited_seconds = 1e-9 * static_cast<double>(pace_waited_ns),
                           .processor_seconds = processor_seconds() - pace_processor};
     pace_batches = -1;
-    const int wanted = threads_wanted(pace, options.most_threads);
-    if (wanted == pace.threads) return;
-    start_threads(wanted);
-    if (std::ssize(threads) == pace.threads) return;
+    start_threads(threads_wanted(pace, options.most_threads));
+    if (std::ssize(threads) == pace.threads) return;  // none wanted, or none allowed
     log::info(
         "data.loader_threads = 0: {} threads prepare batches now instead of {}, because {:.1f} % of the time "
         "was spent waiting for batches",

@@ -39,16 +39,6 @@ void require_same_config(Communicator& communicator, const std::string& toml) {
                   named_ranks(found.ranks), first_difference(found.reference, found.text))));
 }
 
-// Rank 0 alone reads the file; a different file of another rank would be ignored.
-void require_same_init(Communicator& communicator, const std::string& path) {
-  const Difference found = find_difference(communicator, path);
-  if (found.ranks.empty()) return;
-  throw_agreed(ConfigError(
-      fmt::format("--init is \"{1}\" on {0}, but \"{2}\" on rank 0: all ranks use rank 0's file; start every "
-                  "rank with the same command",
-                  named_ranks(found.ranks), found.text, found.reference)));
-}
-
 }  // namespace
 
 std::optional<Config> agreed_config(Communicator& communicator, const Command& command,
@@ -81,7 +71,8 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
     return std::nullopt;
   }
   require_same_config(communicator, to_toml(config, command.registry));
-  require_same_init(communicator, command.init);
+  // Rank 0 alone reads the file; a different file of another rank would be ignored.
+  require_same_flags(communicator, fmt::format("--init \"{}\"", command.init));
   return config;
 }
 

@@ -33,8 +33,7 @@ void warn_of_other_machines(Communicator& host, Device device) {
   if (found.ranks.empty()) return;
   log::shared_warning(
       "results of {} of {} ranks may differ in rounding from rank 0's, because their instruction sets, GPUs "
-      "or "
-      "libraries differ: rank {} has {}, rank 0 has {}; use machines of one kind",
+      "or libraries differ: rank {} has {}, rank 0 has {}; use machines of one kind",
       found.ranks.size(), host.size(), found.ranks.front(), found.text, found.reference);
 }
 
