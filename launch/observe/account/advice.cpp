@@ -167,19 +167,19 @@ class Adviser {
                 "bitwise identical results"};
   }
 
-  // Twice the samples for the same communication.
-  Change more_work() const {
+  // Twice the samples for the same communication. A rank that computes longer is then late for twice as long.
+  Change more_work(double exposed) const {
     const std::string value = std::to_string(2 * context_.accumulation);
     return {.key = "train.accumulation",
             .value = value,
-            .step_seconds = context_.step_seconds - longest_.exposed / steps_ / 2,
+            .step_seconds = context_.step_seconds - exposed / 2,
             .text = fmt::format("train.accumulation={} doubles the work per exchange", value)};
   }
 
   Advice wire(double exposed) const {
     const Change buckets = best_buckets();
     if (context_.step_seconds - buckets.step_seconds >= exposed / 2) return other_buckets(buckets);
-    Change best = more_work();
+    Change best = more_work(exposed);
     if (context_.halves_are_fast && half_precision().step_seconds < best.step_seconds)
       best = half_precision();
     if (buckets.step_seconds < best.step_seconds) best = buckets;

@@ -38,7 +38,8 @@ Ledger::Ledger(std::size_t buckets, const CollectiveLog* log, bool keeps_steps)
 
 void Ledger::read_also(const CollectiveLog& log) { sources_.push_back({.log = &log, .read = log.newest()}); }
 
-void Ledger::add(std::size_t bucket, const CollectiveMoments& moments, std::uint64_t sent_bytes) {
+void Ledger::add(std::size_t bucket, const CollectiveMoments& moments, std::uint64_t sent_bytes,
+                 const CollectiveMoments& other) {
   CHECK(bucket < under_way_.size(), "bucket {} of {}", bucket, under_way_.size());
   BucketPassage& passage = under_way_[bucket];
   if (passage.started_ns == 0 || moments.started_ns < passage.started_ns) {
@@ -46,6 +47,7 @@ void Ledger::add(std::size_t bucket, const CollectiveMoments& moments, std::uint
     passage.enqueued_ns = moments.enqueued_ns;
     passage.started_ns = moments.started_ns;
     passage.met_ns = moments.met_ns;
+    passage.other = other;
   }
   passage.finished_ns = std::max(passage.finished_ns, moments.finished_ns);
   if (moments.met_ns > 0) passage.late_ns += moments.met_ns - moments.started_ns;
@@ -59,10 +61,16 @@ void Ledger::read_log() {
 void Ledger::read(Source& source) {
   const std::uint64_t newest = source.log->newest();
   const std::uint64_t kept = newest > CollectiveLog::kRecords ? newest - CollectiveLog::kRecords : 0;
+  CollectiveMoments other;
   for (std::uint64_t sequence = std::max(source.read, kept) + 1; sequence <= newest; ++sequence) {
     const auto record = source.log->find_record(sequence);
-    if (!record || record->collective.purpose.bucket < 0) continue;
-    add(static_cast<std::size_t>(record->collective.purpose.bucket), record->moments, record->sent_bytes);
+    if (!record) continue;
+    if (const std::int32_t bucket = record->collective.purpose.bucket; bucket >= 0) {
+      add(static_cast<std::size_t>(bucket), record->moments, record->sent_bytes, other);
+      other = {};
+    } else {
+      other = record->moments;
+    }
   }
   source.read = newest;
 }
@@ -78,21 +86,32 @@ void Ledger::account(const BucketPassage& passage, std::int64_t before_ns, Bucke
   const std::int64_t asked_ns = std::max(passage.enqueued_ns, passage.final_ns);
   const std::int64_t possible_ns = std::clamp(before_ns, asked_ns, std::max(asked_ns, passage.started_ns));
   const std::int64_t met_ns = passage.started_ns + passage.late_ns;
-  const std::int64_t starved = waited_within(possible_ns, passage.started_ns);
-  const std::int64_t late = waited_within(passage.started_ns, met_ns);
-  const std::int64_t wire = waited_within(met_ns, passage.finished_ns);
+  // While the bucket was ready, its thread may have waited for peers in another collective.
+  const auto while_ready = [&](std::int64_t ns) {
+    return std::clamp(ns, possible_ns, std::max(possible_ns, passage.started_ns));
+  };
+  const CollectiveMoments& other = passage.other;
+  const std::int64_t other_begin = while_ready(other.started_ns);
+  const std::int64_t other_met = while_ready(std::max(other.started_ns, other.met_ns));
+  const std::int64_t other_end = while_ready(std::max(other.met_ns, other.finished_ns));
+  const std::int64_t starved =
+      waited_within(possible_ns, passage.started_ns) - waited_within(other_begin, other_end);
+  const std::int64_t late = waited_within(other_begin, other_met) + waited_within(passage.started_ns, met_ns);
+  const std::int64_t wire = waited_within(other_met, other_end) + waited_within(met_ns, passage.finished_ns);
+  const std::int64_t all_late = other_met - other_begin + passage.late_ns;
+  const std::int64_t all_wire = other_end - other_met + passage.finished_ns - met_ns;
   sums.lead += seconds_of(compute_.waited_ns - passage.final_ns);
-  sums.starved += seconds_of(passage.started_ns - possible_ns);
-  sums.late += seconds_of(passage.late_ns);
-  sums.wire += seconds_of(passage.finished_ns - met_ns);
+  sums.starved += seconds_of(passage.started_ns - possible_ns - (other_end - other_begin));
+  sums.late += seconds_of(all_late);
+  sums.wire += seconds_of(all_wire);
   sums.exposed += seconds_of(starved + late + wire);
-  sums.hidden += seconds_of(passage.finished_ns - passage.started_ns - late - wire);
+  sums.hidden += seconds_of(all_late + all_wire - late - wire);
   sums.sent_bytes += static_cast<double>(passage.sent_bytes);
   step_.exposed_starved += seconds_of(starved);
   step_.exposed_late += seconds_of(late);
   step_.exposed_wire += seconds_of(wire);
   step_.exposed_rest -= seconds_of(starved + late + wire);
-  step_.hidden += seconds_of(passage.finished_ns - passage.started_ns - late - wire);
+  step_.hidden += seconds_of(all_late + all_wire - late - wire);
 }
 
 void Ledger::end_step(const ComputeMoments& compute) {

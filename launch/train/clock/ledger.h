@@ -24,6 +24,7 @@ struct BucketPassage {
   std::int64_t finished_ns = 0;  // the last collective ended
   std::int64_t late_ns = 0;      // in collectives, before all ranks had entered
   std::uint64_t sent_bytes = 0;
+  CollectiveMoments other;  // the collective without a bucket that its thread ran just before; 0: none
 };
 
 // Compute waited for this bucket and no other. In ns of the host's clock.
@@ -46,8 +47,8 @@ struct ComputeMoments {
 // Sums over steps, in seconds.
 struct BucketSums {
   double lead = 0;     // from its last gradient to the beginning of compute's wait
-  double starved = 0;  // it was ready, and no thread ran it
-  double late = 0;     // until all ranks had entered
+  double starved = 0;  // it was ready, and its thread ran no collective
+  double late = 0;     // until all ranks had entered it, or BucketPassage::other
   double wire = 0;     // after all ranks had entered
   double exposed = 0;  // the part of these three during which compute waited
   double hidden = 0;   // the part of late and wire during which compute did not wait
@@ -80,8 +81,9 @@ class Ledger {
   // Adds the log of another communicator that carries buckets; it outlives this, too.
   void read_also(const CollectiveLog& log);
 
-  // Adds to the step under way.
-  void add(std::size_t bucket, const CollectiveMoments& moments, std::uint64_t sent_bytes);
+  // Adds to the step under way. other: see BucketPassage.
+  void add(std::size_t bucket, const CollectiveMoments& moments, std::uint64_t sent_bytes,
+           const CollectiveMoments& other = {});
   // Adds the records that are new in the logs since the last call, as far as the logs reach back.
   void read_log();
   // Call when the sums of the step's gradients have arrived. Buckets without moments are not summed.

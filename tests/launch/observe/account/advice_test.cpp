@@ -147,6 +147,17 @@ TEST(Advice, NamesASlowWireWithItsRate) {
   EXPECT_GT(half->samples_per_second, advice->samples_per_second);
 }
 
+// Rank 1 computes 20 ms longer, also for each of two micro-batches: only the wire's 50 ms are halved.
+TEST(Advice, EstimatesThatMoreWorkKeepsALateRankLate) {
+  EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 50e6);
+  const double wire = epoch.mine.exposed;
+  add_late_rank(epoch, 1, 0.02);
+  const auto advice = advise(epoch, context());
+  ASSERT_TRUE(advice);
+  EXPECT_EQ(advice->key, "train.accumulation");
+  EXPECT_NEAR(advice->samples_per_second, 1000 * kStep / (kStep - wire / 2), 1);
+}
+
 TEST(Advice, NamesALastBucketThatIsTooLarge) {
   const EpochCommunication epoch = steady({1e6, 3e6}, 150e6);
   const auto advice = advise(epoch, context());
