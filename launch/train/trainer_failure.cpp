@@ -171,17 +171,20 @@ bool Trainer::share_finite_state() {
 
 // No step is under way afterwards.
 void Trainer::return_to_last_good(std::int64_t failed_step, bool next_done) {
+  // settle() counts the failed step only with a dynamic loss scale.
+  const bool dynamic = parts_.optimizer.loss_scale_options().dynamic();
   if (next_done) {
     for (const LossSums& sums : results_.result(StepSlot::of(settled_.steps)).losses)
       settled_.losses.add(sums);
+    if (!dynamic) ++settled_.skipped;
   } else {
     const StepPosition before = position_before(failed_step);
     const std::int64_t undone = position_.step - before.step;
     take_back_skipped(parts_.buckets.exchange(), undone, stream_);
     settled_.undone += undone;
     static_cast<StepPosition&>(position_) = before;
+    if (dynamic) --settled_.skipped;
   }
-  if (parts_.optimizer.loss_scale_options().dynamic()) --settled_.skipped;
   settled_.steps = position_.enqueued;
 }
 

@@ -43,7 +43,8 @@ void Trainer::settle(StepSlot slot) {
     }
   }
   // At the smallest loss scale, the scale is not the cause.
-  const bool bad = skipped && (!dynamic || scale_before <= parts_.optimizer.loss_scale_options().rule.least);
+  const bool bad =
+      skipped && (!dynamic || verdict.loss_scale <= parts_.optimizer.loss_scale_options().rule.least);
   if (bad || !skipped) settled_.bad_in_a_row = bad ? settled_.bad_in_a_row + 1 : 0;
   const bool fatal = bad && settled_.bad_in_a_row > options_.max_skipped_steps;
   if (bad && !fatal && !dynamic && counts) ++settled_.skipped;

@@ -82,6 +82,13 @@ bool DelayedGradients::are_finite(Stream& compute) const {
   return finite != 0;
 }
 
+float DelayedGradients::read_scale(Stream& compute) const {
+  float value = 0;
+  compute.copy(&value, scale(), sizeof(value));
+  compute.synchronize();
+  return value;
+}
+
 void DelayedGradients::keep(Stream& compute) {
   if (!under_way()) {
     compute.copy(scale(), &optimizer_.control()->loss_scale, sizeof(float));

@@ -70,6 +70,8 @@ class DelayedGradients {
   void end_step() { under_way_ = 1; }
   // True if this rank's own gradients that wait are finite, or none wait. Waits for the stream.
   bool are_finite(Stream& compute) const;
+  // Loss scale of the gradients that wait. Waits for the stream.
+  float read_scale(Stream& compute) const;
 
   // Visits each rank's waiting gradients, in fp32 and times their loss scale, that scale and its good steps.
   // No step is under way. After a visitor that writes NaN as the scale, and so gradients without one, they

@@ -62,13 +62,20 @@ std::optional<StepFailure> LateEnd::share_state(StateUse use, std::int64_t steps
   return StepFailure{.step = steps, .loss_finite = loss_was_finite_};
 }
 
+void LateEnd::visit_state(StateVisitor& visitor) {
+  delayed_.visit_state(visitor, parts_.stream);
+  if (!visitor.writes()) return;
+  waiting_scale_.reset();
+  if (delayed_.under_way()) waiting_scale_ = delayed_.read_scale(parts_.stream);
+}
+
 // Two loss scales alternate: scale_before is the other one.
-StepVerdict LateEnd::judge(std::int64_t number, const StepResult& result, float) {
+StepVerdict LateEnd::judge(std::int64_t number, const StepResult& result, float scale_before) {
   const bool now_finite = losses_are_finite(result);
   return {.step = number - 1,
           .loss_finite = std::exchange(loss_was_finite_, now_finite),
           .counts = now_finite,
-          .loss_scale = result.control.loss_scale / parts_.optimizer.loss_scale_options().rule.backoff};
+          .loss_scale = std::exchange(waiting_scale_, scale_before).value_or(scale_before)};
 }
 
 }  // namespace lockstep

@@ -20,11 +20,13 @@ class LateEnd final : public StepEnd {
   StepVerdict judge(std::int64_t number, const StepResult& result, float scale_before) override;
   // A checkpoint with gradients that end the next step could never be resumed.
   std::optional<StepFailure> share_state(StateUse use, std::int64_t steps) override;
-  void visit_state(StateVisitor& visitor) override { delayed_.visit_state(visitor, parts_.stream); }
+  void visit_state(StateVisitor& visitor) override;
 
  private:
   DelayedGradients delayed_;
   bool loss_was_finite_ = true;  // this rank's, in the last settled step
+  // Loss scale of the gradients that the next step to settle judges; nullopt before the first step.
+  std::optional<float> waiting_scale_;
 };
 
 }  // namespace lockstep
