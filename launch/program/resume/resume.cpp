@@ -68,16 +68,6 @@ CheckpointCandidates candidates_for(const Config& config, const ResumeFlags& fla
   return checkpoints_of(folder, "--resume " + flags.from);
 }
 
-void require_same_flags(Communicator& host, const ResumeFlags& flags) {
-  const Difference found =
-      find_difference(host, fmt::format("--resume {} --resume-with {} --resume-size {}", flags.from,
-                                        fmt::join(flags.with, ","), flags.size));
-  if (found.ranks.empty()) return;
-  throw_agreed(
-      ConfigError(fmt::format("{1} on {0}, but {2} on rank 0; start every rank with the same command",
-                              named_ranks(found.ranks), found.text, found.reference)));
-}
-
 void require_keys(const ResumeFlags& flags, const Registry& registry) {
   const std::vector<detail::Key> keys = detail::keys_of(registry);
   for (const std::string& name : flags.with) {
@@ -188,7 +178,6 @@ void require_same_phase(const Manifest& manifest, const Config& config) {
 
 CheckpointCandidates agreed_candidates(Communicator& host, const Config& config, const ResumeFlags& flags,
                                        const Registry& registry) {
-  require_same_flags(host, flags);
   CheckpointCandidates mine;
   run_agreed(host, [&] {
     require_keys(flags, registry);
@@ -198,6 +187,10 @@ CheckpointCandidates agreed_candidates(Communicator& host, const Config& config,
 }
 
 }  // namespace
+
+std::string to_text(const ResumeFlags& flags) {
+  return fmt::format("--resume \"{}\" --resume-with {} --resume-size {}", flags.from, flags.with, flags.size);
+}
 
 bool matters(const std::string& key) {
   const auto begins = [&](std::string_view section) { return key.starts_with(section); };

@@ -27,6 +27,8 @@ struct ResumeFlags {
   // Not a flag: the command only evaluates the saved network, which any number of ranks can do.
   bool evaluates = false;
 };
+// The flags as on the command line. All ranks need the same: see require_same_flags().
+std::string to_text(const ResumeFlags& flags);
 
 // Collective over host memory; every error is agreed. Returns nothing if the training starts from the
 // beginning. A damaged checkpoint that the flags name is a DataError; otherwise the one before it is used,

@@ -55,8 +55,9 @@ CheckpointCandidates checkpoints_in(const fs::path& run_dir) {
 }
 
 CheckpointCandidates checkpoints_of(const fs::path& given, const std::string& asked) {
-  // A name that ends with a slash has the parent and the file name of another folder.
-  const fs::path folder = given.has_filename() ? given : given.parent_path();
+  // "." and a name that ends with a slash have the parent and the file name of another folder.
+  fs::path folder = fs::absolute(given).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
   std::error_code error;
   if (fs::exists(fs::symlink_status(folder / Manifest::kFileName, error)))
     return {.folders = {folder}, .named = true};

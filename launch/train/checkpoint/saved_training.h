@@ -35,9 +35,9 @@ struct CheckpointCandidates {
 
 // The checkpoints of a run's folder. Throws IoError if they cannot be listed.
 CheckpointCandidates checkpoints_in(const std::filesystem::path& run_dir);
-// The checkpoint of this checkpoint folder, or all checkpoints of this run's folder. The paths do not end
-// with a slash, even if the given one does. asked: how the user named it, for messages. Throws DataError if
-// there is none, IoError if they cannot be listed.
+// The checkpoint of this checkpoint folder, or all checkpoints of this run's folder. The paths are absolute
+// and do not end with a slash. asked: how the user named it, for messages. Throws DataError if there is none,
+// IoError if they cannot be listed.
 CheckpointCandidates checkpoints_of(const std::filesystem::path& given, const std::string& asked);
 // Collective over host memory. Rank 0's candidates, on every rank.
 CheckpointCandidates candidates_of_rank_0(Communicator& host, CheckpointCandidates mine);

@@ -230,19 +230,21 @@ TEST(LocalSgdProgram, OneRankStopsBetweenAverages) {
   EXPECT_TRUE(saved_checkpoints(workplace).back().ends_with("step-000000001")) << stopped.output;
 }
 
-// Both ranks take 0.5 s for each step after the checkpoint. They are killed before the next checkpoint and
-// before the first average.
+// Both ranks take 1 s for each step after the checkpoint begins. They end once it is complete, before the
+// next checkpoint and before the first average.
 TEST(LocalSgdProgram, ACheckpointIsCompletedBetweenAverages) {
   const Workplace workplace("local_checkpoint");
-  const Settings settings = {"model.name=cnn", "kernels.choose=direct", "train.average_every=1000",
-                             "train.epochs=10", "run.checkpoint_every=10"};
-  const ProgramResult killed =
-      run_ranks(2, workplace.train(settings,
-                                   "--inject slow:rank=0,step=11,ms=500 --inject slow:rank=1,step=11,ms=500 "
-                                   "--inject kill:rank=0,step=20 --inject kill:rank=1,step=20"));
-  ASSERT_NE(killed.exit_code, 0) << killed.output;
+  const Settings settings = {"model.name=cnn",  "kernels.choose=direct",   "train.average_every=1000",
+                             "train.epochs=10", "run.checkpoint_every=10", "run.grace_seconds=0.1"};
+  const std::string slow = "--inject slow:rank=0,step=11,ms=1000 --inject slow:rank=1,step=11,ms=1000";
+  const std::string saves =
+      fmt::format("ls {} 2>/dev/null | grep -q '[0-9]$'", workplace.path("run/checkpoints").string());
+  const ProgramResult stopped =
+      run_shell(fmt::format("{} & run=$!\n{}kill -USR1 $run\nwait $run",
+                            command_of(2, workplace, settings, slow), wait_until(saves)));
+  EXPECT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
   const std::vector<std::string> saved = saved_checkpoints(workplace);
-  ASSERT_EQ(saved.size(), 1u) << killed.output;
+  ASSERT_EQ(saved.size(), 1u) << stopped.output;
   EXPECT_TRUE(saved.front().ends_with("step-000000010")) << saved.front();
 }
 
