@@ -76,4 +76,11 @@ std::string digest(Network& network, Optimizer& optimizer, WeightAverage* averag
   return hash.hex();
 }
 
+std::string digest(Network& network) {
+  ContentHash hash;
+  NetworkHash network_hash(network, hash);
+  network.visit_state(network_hash);
+  return hash.hex();
+}
+
 }  // namespace lockstep

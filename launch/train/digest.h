@@ -14,5 +14,7 @@ namespace lockstep {
 
 // 32 hexadecimal digits of XXH3-128 over names, shapes and bytes. average: averaged parameters; null: none.
 std::string digest(Network& network, Optimizer& optimizer, WeightAverage* average = nullptr);
+// The same of the network alone.
+std::string digest(Network& network);
 
 }  // namespace lockstep

@@ -43,6 +43,9 @@ void require_same_config(Communicator& communicator, const std::string& toml) {
 
 std::optional<Config> agreed_config(Communicator& communicator, const Command& command,
                                     const AgreedConfigOptions& options) {
+  // Rank 0 alone reads the file of --init; a different file of another rank would be ignored.
+  require_same_flags(communicator, fmt::format("--init \"{}\"{}", command.init,
+                                               command.print_config ? " --print-config" : ""));
   const bool first = communicator.rank() == 0;
   Config config;
   run_agreed(communicator, [&] {
@@ -71,8 +74,6 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
     return std::nullopt;
   }
   require_same_config(communicator, to_toml(config, command.registry));
-  // Rank 0 alone reads the file; a different file of another rank would be ignored.
-  require_same_flags(communicator, fmt::format("--init \"{}\"", command.init));
   return config;
 }
 

@@ -14,8 +14,8 @@
 namespace lockstep {
 
 // Collective. Returns nullopt if the command only prints the configuration, after printing it. Throws agreed
-// errors: those of load_config, ConfigError if ranks have different configurations, and IoError if a result
-// file cannot be written.
+// errors: those of load_config, ConfigError if ranks have different configurations, --init or --print-config,
+// and IoError if a result file cannot be written.
 // finds_batch, finds_precision: the command accepts the value "auto"; otherwise it is a ConfigError.
 struct AgreedConfigOptions {
   bool finds_batch = false;

@@ -116,6 +116,7 @@ std::optional<Config> eval_config(EvalRun& run, Command command) {
   const AgreedConfigOptions options{.finds_batch = resumes, .finds_precision = resumes};
   std::optional<Config> config = agreed_config(communicator, command, options);
   if (!config) return std::nullopt;
+  require_same_flags(communicator, to_text(flags.resume));
   if (command.init.empty() != resumes)
     throw_agreed(
         UsageError("lockstep eval needs exactly one of --init FILE, for an export, and --resume FOLDER, for "

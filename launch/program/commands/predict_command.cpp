@@ -31,6 +31,7 @@
 #include "data/images/png.h"
 #include "data/images/resized.h"
 #include "launch/observe/terminal/progress_line.h"
+#include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/devices/cores.h"
 #include "launch/program/devices/device_choice.h"
@@ -436,6 +437,11 @@ void check_mask_flags(const PredictFlags& flags, const ExportFacts& facts) {
 }
 
 int predict(const PredictFlags& flags, const Command& command, World& world, Communicator& host) {
+  // Each rank reads the weights and predicts a part of the images.
+  require_same_flags(host, fmt::format("\"{}\" --config \"{}\" --set {} --masks \"{}\" --batch {} --top {} "
+                                       "--csv {} --logits {}",
+                                       flags.weights, flags.config, command.overrides, flags.masks,
+                                       flags.batch, flags.top, flags.csv, flags.logits));
   const Source source = find_source(flags, command, host);
   const ExportFacts& facts = source.facts;
   Config config;

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
 
 #include "core/error.h"
 #include "core/files/atomic_file.h"
@@ -88,6 +89,16 @@ std::string where_of(const Config& config, const World& world, TrainingSetup& tr
                      counted(steps, "step"));
 }
 
+// The keys of the training that the profiled steps leave out.
+std::vector<std::string> left_out_keys(const Config& config) {
+  std::vector<std::string> keys;
+  if (config.gradients.codec == "auto") keys.emplace_back("comm.codec (no codec is tried)");
+  if (config.gradients.cross_barrier) keys.emplace_back("comm.cross_barrier");
+  if (config.trainer.topology == Topology::ring) keys.emplace_back("comm.topology");
+  if (config.trainer.average_every > 1) keys.emplace_back("train.average_every");
+  return keys;
+}
+
 int profile(ProfileRun& run, const Command& command, World& world) {
   run.communicator = world.communicator();
   Communicator& communicator = *run.communicator;
@@ -99,7 +110,10 @@ int profile(ProfileRun& run, const Command& command, World& world) {
       config, world, communicator, TrainingSetup::Options{.trace = true, .registry = command.registry});
   run.profile.emplace(training.graph(), training.network(), training.timeline());
   run.trainer.emplace(training.parts(&*run.profile), training.schedule(),
-                      TrainerOptions{.accumulation = config.loader.accumulation});
+                      TrainerOptions{.accumulation = config.loader.accumulation,
+                                     .clip_norm = config.trainer.clip_norm,
+                                     .ema_decay = config.trainer.ema_decay});
+  run.trainer->hold_codecs(true);
 
   for (int step = 0; step < kWarmUpSteps; ++step) run.trainer->step();
   run.trainer->take_account();  // settles the warm-up steps
@@ -129,6 +143,8 @@ int profile(ProfileRun& run, const Command& command, World& world) {
                        .step_gigaflops = gigaflop * command.steps / account.total(),
                        .rows = rows};
   print_page(page, command.rows);
+  if (const std::vector<std::string> keys = left_out_keys(config); !keys.empty())
+    print_fitted(fmt::format("keys that the profiled steps leave out: {}", fmt::join(keys, ", ")));
   if (const std::string& file = command.own<HtmlFlag>().file; !file.empty()) {
     write_atomically(file, layer_page(page));
     print_fitted("the page is in " + file);

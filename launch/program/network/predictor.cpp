@@ -5,10 +5,13 @@
 #include <cmath>
 
 #include "comm/agreement.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/tensor/buffer.h"
+#include "core/text/text.h"
 #include "core/timeline.h"
 #include "kernels/loss_functors.h"
+#include "launch/train/digest.h"
 #include "launch/train/watch/not_finite_search.h"
 #include "models/network_state.h"
 
@@ -65,6 +68,9 @@ Predictor::Predictor(const Config& config, const Registry& registry, const Datas
     else
       restore_network(*network_, *options.state);
   });
+  if (const Difference found = find_difference(host, digest(*network_)); !found.ranks.empty())
+    throw_agreed(ConfigError(fmt::format("{}: {} read other weights than rank 0; copy one file to all nodes",
+                                         options.weights.string(), named_ranks(found.ranks))));
   network_->copy_weights(stream_);
   if (const std::string found = not_finite_state(*network_); !found.empty() && host.rank() == 0)
     log::warning("{} is not finite", found);

@@ -159,6 +159,7 @@ int plan(PlanRun& run, const Command& command, World& world) {
   if (!config) return exit_code::done;
   const bool first = world.rank() == 0;
   const auto& flags = command.own<SimulationFlags>();
+  require_same_flags(communicator, fmt::format("--gpu {} --ranks {}", flags.gpus, flags.ranks));
   const bool estimates = !flags.gpus.empty() && flags.ranks == 0;
   std::optional<PlanSimulation> simulation;  // on rank 0 only
   run_agreed(communicator, [&] {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "comm/agreement.h"
 #include "core/error.h"
@@ -117,10 +117,13 @@ bool begin(TrainJob& job, const Command& command, World& world) {
   const std::optional<Config> config =
       agreed_config(*job.communicator, command, {.finds_batch = true, .finds_precision = true});
   if (!config) return false;
+  const auto& resume = command.own<ResumeFlags>();
+  require_same_flags(*job.communicator,
+                     fmt::format("--inject {} {}", command.own<InjectFlags>().faults, to_text(resume)));
   make_failed_writes_errors();
   job.config = *config;
   // A job that a signal stopped may still be saving when it is started again.
-  const bool waits = command.own<ResumeFlags>().from == ResumeFlags::kAuto;
+  const bool waits = resume.from == ResumeFlags::kAuto;
   run_agreed(*job.communicator, [&] {
     if (world.rank() == 0)
       job.lock.emplace(config->run_dir, waits ? std::chrono::minutes(2) : std::chrono::minutes(0));

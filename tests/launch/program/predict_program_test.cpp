@@ -36,7 +36,7 @@ class Predicted : public ::testing::Test {
     }
     std::string command = program("lockstep") + " train cifar10_resnet18 --export " + weights();
     for (const std::string& setting : settings()) command += " --set '" + setting + "'";
-    const ProgramResult trained = run_shell(command + " 2>&1");
+    const ProgramResult trained = run_shell(command);
     ASSERT_EQ(trained.exit_code, 0) << trained.output;
   }
 
@@ -51,7 +51,7 @@ class Predicted : public ::testing::Test {
   std::string test_images() const { return (folder_.path() / "test").string(); }
   double told_accuracy() const { return last_metrics_of(folder_.path() / "run").at("test_accuracy"); }
   ProgramResult predict(const std::string& arguments) const {
-    return run_shell(program("lockstep") + " predict " + arguments + " --set world.device=cpu 2>&1");
+    return run_shell(program("lockstep") + " predict " + arguments + " --set world.device=cpu");
   }
   // The lines for the 30 test images.
   std::string answers_of(const std::string& source) const {
@@ -245,11 +245,26 @@ TEST_F(Predicted, SeveralRanksGiveTheOutputOfOne) {
   }
 }
 
+// A file of the same name on each machine, or other flags.
+TEST_F(Predicted, RankWithOtherWeightsOrFlagsIsNamed) {
+  const std::filesystem::path nodes = folder_.path() / "nodes", script = folder_.path() / "script.sh";
+  for (const char* rank : {"0", "1"}) std::filesystem::create_directories(nodes / rank);
+  std::filesystem::copy_file(weights(), nodes / "0/own.safetensors");
+  write_poisoned(weights(), nodes / "1/own.safetensors", "fc2.bias", 1);
+  const auto predicted = [&](const std::string& flags) {
+    std::ofstream(script) << "cd " << nodes.string() << "/$OMPI_COMM_WORLD_RANK\nexec " << program("lockstep")
+                          << " predict own.safetensors " << test_images() << " --set world.device=cpu "
+                          << flags << '\n';
+    return run_ranks(2, "sh " + script.string());
+  };
+  expect_failure(predicted(""), exit_code::config, {"own.safetensors", "rank 1"});
+  expect_failure(predicted("--top $((1 + OMPI_COMM_WORLD_RANK))"), exit_code::config, {"--top 1", "--top 2"});
+}
+
 TEST_F(Predicted, RunFolderUsesItsNewestCheckpoint) {
-  std::string command = "mpirun --oversubscribe --bind-to none -np 2 " + program("lockstep") +
-                        " train cifar10_resnet18 --export " + weights();
+  std::string command = program("lockstep") + " train cifar10_resnet18 --export " + weights();
   for (const std::string& setting : settings()) command += " --set '" + setting + "'";
-  const ProgramResult trained = run_shell(command + " --set run.checkpoint_every=3 2>&1");
+  const ProgramResult trained = run_ranks(2, command + " --set run.checkpoint_every=3");
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
   const std::string exported = answers_of(weights());
   const std::filesystem::path run = folder_.path() / "run";
@@ -273,20 +288,19 @@ TEST_F(Predicted, RunFolderWarnsWhereItsDataHaveChanged) {
 // A checkpoint within an epoch has running statistics that no evaluation has used, and weights beside their
 // average.
 TEST_F(Predicted, CheckpointsAnswerLikeAnExportOfTheirStep) {
-  for (const char* decay : {"0", "0.9"}) {
-    std::string command =
-        "mpirun --oversubscribe --bind-to none -np 2 " + program("lockstep") +
-        " train cifar10_resnet18 --set schedule.name=constant --set train.ema_decay=" + decay;
-    for (const std::string& setting : settings()) command += " --set '" + setting + "'";
-    const std::filesystem::path run = folder_.path() / fmt::format("run_{}", decay);
-    const ProgramResult whole = run_shell(fmt::format(
-        "{} --set run.dir={} --set run.checkpoint_every=2 --set run.keep=9 2>&1", command, run.string()));
-    ASSERT_EQ(whole.exit_code, 0) << whole.output;
-    const ProgramResult two = run_shell(fmt::format(
-        "{} --set run.dir={}_short --set train.steps=2 --export {} 2>&1", command, run.string(), weights()));
-    ASSERT_EQ(two.exit_code, 0) << two.output;
-    EXPECT_EQ(answers_of((run / "checkpoints/step-000000002").string()), answers_of(weights())) << decay;
-  }
+  std::string command =
+      program("lockstep") + " train cifar10_resnet18 --set schedule.name=constant --set train.ema_decay=0.9";
+  for (const std::string& setting : settings()) command += " --set '" + setting + "'";
+  const std::filesystem::path run = folder_.path() / "averaged";
+  const ProgramResult whole =
+      run_ranks(2, fmt::format("{} --set run.dir={} --set run.checkpoint_every=2 --set run.keep=9", command,
+                               run.string()));
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  const ProgramResult two =
+      run_ranks(2, fmt::format("{} --set run.dir={}_short --set train.steps=2 --export {}", command,
+                               run.string(), weights()));
+  ASSERT_EQ(two.exit_code, 0) << two.output;
+  EXPECT_EQ(answers_of((run / "checkpoints/step-000000002").string()), answers_of(weights()));
 }
 
 TEST(PredictProgram, NetworkWithOtherChannelsThanImagesIsRefused) {
@@ -296,12 +310,12 @@ TEST(PredictProgram, NetworkWithOtherChannelsThanImagesIsRefused) {
       run_shell(workplace.train({"data.format=synthetic", "data.synthetic.height=8", "data.synthetic.width=8",
                                  "data.synthetic.channels=2", "data.synthetic.train_samples=16",
                                  "data.synthetic.test_samples=16", "train.steps=1"},
-                                "--export " + weights + " 2>&1"));
+                                "--export " + weights));
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
   const TemporaryFolder folder;
   folder.write("photo.jpg", encode(kPhoto, noise(kPhoto, 1)));
   const ProgramResult result = run_shell(program("lockstep") + " predict " + weights + " " +
-                                         folder.path().string() + " --set world.device=cpu 2>&1");
+                                         folder.path().string() + " --set world.device=cpu");
   EXPECT_EQ(result.exit_code, exit_code::config) << result.output;
   EXPECT_NE(lines_naming(result.output, "2 channels"), "") << result.output;
 }
@@ -321,7 +335,7 @@ TEST(PredictProgram, OutputHalfWayBetweenClassesHasTheClassOfEvaluations) {
                            "[[model.layer]]\nkind = \"dense\"\nfeatures = 1\n"
                            "[data]\nformat = \"synthetic\"\n";
   const ProgramResult result = run_shell(
-      fmt::format("{} predict {} {} --config {} --top 2 --set world.device=cpu 2>&1", program("lockstep"),
+      fmt::format("{} predict {} {} --config {} --top 2 --set world.device=cpu", program("lockstep"),
                   weights.string(), (folder.path() / "photo.jpg").string(), config.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
   const std::vector<PredictJson> answers = json_lines_of(result);
@@ -342,10 +356,9 @@ TEST_F(Predicted, FileNamesPrintNoEscapeSequences) {
     for (const char* order : {"\x1b", "\xc2\x9b", "\x7f"}) EXPECT_EQ(count(result.output, order), 0);
   }
   EXPECT_EQ(count(csv.output, "\\x1b[2J\\xc2\\x9b\\x7f.jpg,"), 1) << csv.output;
-  const std::size_t begin = json.output.find("{\"file\"");
-  ASSERT_NE(begin, std::string::npos) << json.output;
-  const auto line = PredictJson::parse(json.output.substr(begin, json.output.find('\n', begin) - begin));
-  EXPECT_EQ(std::filesystem::path(line["file"].get<std::string>()).filename(), name) << "the same name";
+  const std::filesystem::path file = json_lines_of(json).at(0).at("file").get<std::string>();
+  EXPECT_EQ(file.filename(), name) << "the same name";
 }
+
 }  // namespace
 }  // namespace lockstep

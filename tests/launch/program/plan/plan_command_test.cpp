@@ -115,6 +115,14 @@ TEST_F(SimulatedPlan, RanksOfANodeShareItsCores) {
   EXPECT_NE(of_given.at("from").back(), of_traced.at("from").back());
 }
 
+TEST(Plan, RankWithAnotherGpuIsNamed) {
+  const Workplace workplace("plan_flags");
+  const std::string script = workplace.script(
+      fmt::format("[ $OMPI_COMM_WORLD_RANK = 1 ] || flags='--gpu h100'\nexec {} plan {} $flags",
+                  program("lockstep"), workplace.path("config.toml").string()));
+  expect_failure(run_ranks(2, script), exit_code::config, {"rank 1", "h100"});
+}
+
 // Each rank counts as a node.
 TEST(Plan, CountsTheMemoryOfCodecs) {
   const Workplace workplace("codec_plan");
@@ -144,6 +152,8 @@ TEST_F(SimulatedPlan, RefusesImpossibleClusters) {
                  {trace_, "train.batch = 8", " 16"});
   expect_failure(plan("--ranks 4 --nodes 4 --link 1GB/s --set comm.between_nodes=mpi"), exit_code::config,
                  {"comm.between_nodes = mpi", "comm.between_nodes=halving"});
+  EXPECT_EQ(plan("--ranks 4 --set comm.between_nodes=mpi").exit_code, 0)
+      << "one node sums nothing between nodes";
   expect_failure(plan("--ranks 4", workplace_.path("config.toml").string()), exit_code::data,
                  {"config.toml", "--trace"});
   expect_failure(plan("--ranks 4 --fit " + trace_, "20ms"), exit_code::usage,
@@ -157,12 +167,6 @@ TEST_F(SimulatedPlan, RefusesImpossibleClusters) {
   expect_failure(plan("--ranks 4", "0ms"), exit_code::usage, {"--device-step 0ms"});
   expect_failure(plan("--ranks 4", "/nowhere/trace.json"), exit_code::io,
                  {"/nowhere/trace.json", "No such file"});
-}
-
-// MPI's sums between nodes have no model.
-TEST_F(SimulatedPlan, OneNodeIsPredictedAlsoWithMpisSums) {
-  const ProgramResult result = plan("--ranks 4 --set comm.between_nodes=mpi");
-  EXPECT_EQ(result.exit_code, 0) << result.output;
 }
 
 // GPUs that are not present; no trace is needed.
