@@ -60,6 +60,12 @@ RankLife life_of(int descriptor, const std::optional<ProcessFigures>& process) {
   return stopped ? RankLife::stopped : RankLife::running;
 }
 
+// A rank that ends in order removes its file before it unlocks it.
+bool is_removed(int descriptor) {
+  struct stat status = {};
+  return fstat(descriptor, &status) == 0 && status.st_nlink == 0;
+}
+
 // Reads the records of its communicators, which are in the same folder. Records from before the rank began
 // are those of an earlier process with its number. Collectives on GPUs are not visible to the host, unless
 // comm.kernel_times is set.
@@ -116,6 +122,7 @@ std::vector<SeenRank> see_ranks(const fs::path& folder, const std::string& job, 
         .path = path, .user = status.st_uid, .identity = *reading.identity, .progress = *reading.progress};
     rank.process = process_of(rank.identity, own_space);
     rank.life = life_of(descriptor, rank.process);
+    if (rank.life == RankLife::died && is_removed(descriptor)) return;  // it ended in order meanwhile
     const std::int64_t last_ns = std::max(rank.progress.step_ns, rank.progress.activity_ns);
     if (rank.process && seconds_between(last_ns, now) > kWaitWorthTelling)
       rank.waits = wait_of(rank.identity, now);

@@ -125,7 +125,8 @@ nlohmann::ordered_json json_of(const MonitoredEpoch& epoch) {
 }
 
 void EnergyMeter::add(Clock::time_point now, std::optional<double> joules, std::optional<double> watts) {
-  if (!joules && !watts) return;
+  silent_ = !joules && !watts;
+  if (silent_) return;
   const double seconds = at_ ? std::chrono::duration<double>(now - *at_).count() : 0;
   if (joules) {
     // The sample before may lack the counter.
@@ -145,7 +146,7 @@ std::optional<double> EnergyMeter::take(Clock::time_point now) {
   const double estimate = joules_ + watts_ * std::chrono::duration<double>(now - *at_).count();
   const double since = std::max(0.0, estimate - taken_);
   taken_ += since;
-  return since;
+  return silent_ ? std::nullopt : std::optional(since);
 }
 
 }  // namespace lockstep

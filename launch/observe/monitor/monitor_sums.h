@@ -83,11 +83,13 @@ class EnergyMeter {
   // Adds a sample: an energy counter that never decreases, and power. One of them is enough.
   void add(Clock::time_point now, std::optional<double> joules, std::optional<double> watts);
   // Joules since the last take(), extrapolated from the last sample with the latest power. An overestimate
-  // reduces the next results. Empty before the first sample with energy or power.
+  // reduces the next results. Empty before the first sample with energy or power, and while the last sample
+  // has neither.
   std::optional<double> take(Clock::time_point now);
 
  private:
   std::optional<Clock::time_point> at_;  // time of the last sample with energy or power
+  bool silent_ = false;                  // the last sample had neither
   std::optional<double> counter_;
   double watts_ = 0;
   double joules_ = 0;  // up to that sample

@@ -36,6 +36,10 @@ void make_folder(const std::filesystem::path& folder) {
   if (error) throw_io("create the run's directory", folder, error.value());
 }
 
+void create_empty(const std::filesystem::path& file) {
+  if (const int error = append_whole(file, "")) throw_io("create", file, error);
+}
+
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kStepsFile = "steps.jsonl";
 constexpr const char* kEventsFile = "events.jsonl";
@@ -182,7 +186,7 @@ void begin_metrics(const std::filesystem::path& folder) {
     set_aside(folder / name);
   for (const char* name : {kMetricsFile, kStepsFile}) {
     set_aside(folder / name);
-    if (const int error = append_whole(folder / name, "")) throw_io("create", folder / name, error);
+    create_empty(folder / name);
   }
 }
 
@@ -190,7 +194,7 @@ void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, 
   make_folder(folder);
   std::error_code unknown;
   if (!std::filesystem::exists(std::filesystem::symlink_status(folder / kMetricsFile, unknown)))
-    return begin_metrics(folder);
+    return create_empty(folder / kMetricsFile);
   std::int64_t last = 0;
   keep_lines(folder / kMetricsFile, [&](const std::string& line) {
     const std::int64_t epoch = epoch_of(line);

@@ -46,8 +46,7 @@ void set_aside(const std::filesystem::path& path);
 
 // For a resumed run: keeps the lines of the first `epochs` epochs of metrics.jsonl, and that of the next
 // epoch where `partial`. If it drops lines, a copy of the whole file gets a name as in begin_metrics().
-// Without a metrics.jsonl, calls begin_metrics(). Throws IoError, and DataError where it is not a regular
-// file.
+// Creates a missing metrics.jsonl. Throws IoError, and DataError where it is not a regular file.
 void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial);
 
 // Likewise keeps the lines of steps.jsonl and events.jsonl up to step `steps`, and those of evaluations.jsonl

@@ -71,7 +71,8 @@ void SeriesReporter::before_step() {
 
 void SeriesReporter::step_done(const StepRecord& record) {
   last_ = record;
-  if (series_ && series_->due(record.epoch_step)) write();
+  // steps_over() writes the last line: on a ring more steps of this rank may have the same number.
+  if (series_ && record.epoch_step < record.epoch_steps && series_->due(record.epoch_step)) write();
 }
 
 void SeriesReporter::steps_over() {

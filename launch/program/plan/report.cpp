@@ -109,6 +109,12 @@ nlohmann::ordered_json json_of(const TierFit& fit) {
           {"residual", fit.residual}};
 }
 
+// With one node, the link to a second one is not known.
+bool knows_no_knee(const SimulationReport& report) {
+  const StepPrediction& asked = report.rows.back();
+  return asked.nodes == 1 && report.knee == asked.ranks;
+}
+
 }  // namespace
 
 std::vector<PlanChange> find_changes(const StepModel& model, const Cluster& cluster,
@@ -157,7 +163,7 @@ std::vector<std::string> to_lines(const SimulationReport& report) {
   if (report.knee == 0)
     lines.push_back(fmt::format(
         "  none up to a million ranks: each doubling gives at least {} times the samples/s", kWorthwhile));
-  else if (asked.nodes == 1 && report.knee == asked.ranks)  // the link to a second node is not known
+  else if (knows_no_knee(report))
     lines.emplace_back("  none on one node; set --nodes and --link for more nodes");
   else
     lines.push_back(fmt::format("  from {} on, a doubling gives less than {} times the samples/s",
@@ -210,7 +216,7 @@ std::string to_json(const SimulationReport& report) {
        {{"cores", report.model.node.cores}, {"threads_per_rank", report.model.node.threads_per_rank}}},
       {"bucket_bytes", report.model.bucket_bytes},
       {"predictions", rows},
-      {"knee_ranks", report.knee},
+      {"knee_ranks", knows_no_knee(report) ? nlohmann::ordered_json() : nlohmann::ordered_json(report.knee)},
       {"changes", changes},
       {"from", report.from}};
   if (report.cluster.nccl) {

@@ -294,6 +294,10 @@ SweepResult Sweep::result_of(const Running& running) const {
     const auto line = nlohmann::json::parse(text.substr(begin));
     result.epochs = line.at("epoch");
     result.steps = line.at("steps");
+    if (line.at("test_loss").is_null()) {
+      result.problem = fmt::format("the test loss after epoch {} is not finite", result.epochs);
+      return result;
+    }
     result.measure = {.accuracy = line.at("test_accuracy"),
                       .loss = line.at("test_loss"),
                       .samples_per_second = line.at("samples_per_second")};

@@ -2,6 +2,7 @@
 #include "launch/train/watch/step_watch.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "comm/watchdog/watchdog.h"
 #include "core/timeline.h"
@@ -20,7 +21,7 @@ constexpr std::int64_t kWaitsToMeasure = 2;
 }  // namespace
 
 void watch_job(World& world, Communicator& host, double timeout_seconds) {
-  const milliseconds given(static_cast<std::int64_t>(1000 * timeout_seconds));
+  const milliseconds given(static_cast<std::int64_t>(std::ceil(1000 * timeout_seconds)));
   world.set_timeout(given.count() > 0 ? given : JobState::kDefaultTimeout);
   world.watch(host, given.count() > 0 ? given : kUnmeasuredSilence);
 }

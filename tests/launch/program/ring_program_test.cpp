@@ -63,6 +63,17 @@ TEST(Ring, RanksShareTheStepsAndEndWithOneAverage) {
   EXPECT_GE(matches_in(text_of(file), R"(\b[0-9a-f]{32}\b)"), 1) << text_of(file);
 }
 
+TEST(Ring, LinesCountAllStepsOfRank0) {
+  const Workplace workplace("ring_lines");
+  const ProgramResult result =
+      run_ranks(3, workplace.train(on_a_ring({"train.steps=11", "run.log_every=1"})));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  int steps = 0;
+  for (const nlohmann::json& line : json_lines_of(workplace.path("run/steps.jsonl")))
+    steps += line.at("steps").get<int>();
+  EXPECT_EQ(steps, last_metrics_of(workplace.path("run")).at("steps_by_rank").at(0).get<int>());
+}
+
 TEST(Ring, TrainingResumesAfterAnEpoch) {
   const Workplace workplace("ring_goes_on");
   const RingSettings settings = on_a_ring({"run.checkpoint_minutes=1e-6", "train.epochs=1"});

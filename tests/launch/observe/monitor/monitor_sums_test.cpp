@@ -122,6 +122,16 @@ TEST(EnergyMeter, SampleWithoutTheCounterLosesNoEnergy) {
   EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(6)).value(), 600);
 }
 
+TEST(EnergyMeter, SilentDeviceHasNoEnergyUntilItsNextSample) {
+  const EnergyMeter::Clock::time_point begin{};
+  EnergyMeter meter;
+  meter.add(begin, 1000, 100);
+  meter.add(begin + Seconds(2), std::nullopt, std::nullopt);
+  EXPECT_FALSE(meter.take(begin + Seconds(4)));
+  meter.add(begin + Seconds(6), 1600, 50);
+  EXPECT_DOUBLE_EQ(meter.take(begin + Seconds(6)).value(), 200) << "without the interval that had no answer";
+}
+
 TEST(EnergyMeter, WorksWithPowerOrCounterAlone) {
   const EnergyMeter::Clock::time_point begin{};
   EnergyMeter power;

@@ -93,6 +93,16 @@ TEST_F(RunFolder, NewRunMovesSavedNetworksAsideAndAResumedOneKeepsThem) {
   EXPECT_EQ(text_of("last_good.1.safetensors"), kLastGoodFile);
 }
 
+TEST_F(RunFolder, ResumedRunWithoutItsLinesKeepsItsNetworks) {
+  begin_metrics(folder_);
+  for (const char* name : {kBestFile, kLastGoodFile}) std::ofstream(folder_ / name) << name;
+  std::filesystem::remove(folder_ / "metrics.jsonl");
+  continue_metrics(folder_, 3, false);
+  for (const char* name : {kBestFile, kLastGoodFile}) EXPECT_EQ(text_of(name), name);
+  EXPECT_EQ(text_of("metrics.jsonl"), "");
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "metrics.jsonl"));
+}
+
 TEST_F(RunFolder, ResumedRunKeepsTheLinesOfSavedEpochs) {
   const std::string one = "{\"epoch\":1,\"steps\":5}\n", two = "{\"epoch\":2,\"steps\":10}\n",
                     three = "{\"epoch\":3,\"steps\":12}\n";

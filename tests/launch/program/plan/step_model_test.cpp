@@ -287,7 +287,9 @@ TEST(Knee, IsNotClaimedForOneNodeWhoseLinkIsNotGiven) {
   cluster.ranks_per_node = 4;
   cluster.in_node = {.bytes_per_second = 1e12};
   const PlanBuckets buckets = [](const BucketMib&) { return std::vector<std::size_t>{4}; };
-  const std::vector<std::string> lines = to_lines(simulate(even_model({4}), cluster, buckets, false));
+  const SimulationReport report = simulate(even_model({4}), cluster, buckets, false);
+  EXPECT_NE(to_json(report).find("\"knee_ranks\": null"), std::string::npos);
+  const std::vector<std::string> lines = to_lines(report);
   const auto knee = std::ranges::find(lines, std::string("knee"));
   ASSERT_LT(knee - lines.begin() + 1, std::ssize(lines));
   EXPECT_NE(std::next(knee)->find("--nodes"), std::string::npos) << *std::next(knee);

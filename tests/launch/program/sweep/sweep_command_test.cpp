@@ -109,6 +109,17 @@ TEST(Sweep, GridTrainsEverySettingAndWritesItsResults) {
   EXPECT_EQ(count(text_of(place.folder() / "trials.csv"), ",complete,1,16,"), 1);
 }
 
+// One step with this rate leaves parameters whose products overflow.
+TEST(Sweep, TrialWhoseTestLossIsNotFiniteSaysSo) {
+  const SweepPlace place("sweep_not_finite");
+  const ProgramResult result = run_shell(place.command("method = \"grid\"\nset = [\"train.batch=512\"]",
+                                                       "optimizer.learning_rate = [0.02, 1e30]"));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const std::string csv = text_of(place.folder() / "trials.csv");
+  EXPECT_EQ(count(csv, ",failed,"), 1) << csv;
+  EXPECT_EQ(count(csv, "test loss"), 1) << csv;
+}
+
 // A rung changes neither the schedule nor a bit: training in parts equals training without interruption. A
 // finished sweep is not continued on more slots, as the checkpoints of its trials are removed.
 TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
