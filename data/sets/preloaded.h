@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Preloaded: a dataset whose images are decoded once and kept, in memory that several processes may share.
-// An image is decoded when it is first read; the first reader stores it for all.
+// Preloaded: a dataset whose images and masks are decoded once and kept, in memory that several processes may
+// share. An image or mask is decoded when it is first read; the first reader stores it for all.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ enum class PreloadTime { during, before };
 inline constexpr std::string_view kPreloadTimeWords[] = {"during", "before"};
 constexpr std::span<const std::string_view> words_of(PreloadTime) { return kPreloadTimeWords; }
 
-// Memory for the images: one place per sharing process; image i is in place i % places. The places are zeroed
-// at first, aligned to kAlignment, bytes_of_place() each, and in the same order in every process.
+// Memory for the samples: one place per sharing process; sample i is in place i % places. The places are
+// zeroed at first, aligned to kAlignment, bytes_of_place() each, and in the same order in every process.
 struct PreloadMemory {
   std::vector<std::byte*> places;
   std::shared_ptr<const void> owner;  // keeps them alive

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/sets/preloaded.h"
 
+#include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -125,6 +127,7 @@ TEST(Preloaded, IsDecodedOnceByAllSharers) {
   std::vector<std::shared_ptr<Counted>> own;
   for (int i = 0; i < kSharers; ++i) own.push_back(std::make_shared<Counted>(kSamples));
   const auto memory = places_for(*own[0], kSharers);
+  std::barrier first_round(kSharers);  // after it no image is still being stored
   std::vector<std::jthread> threads;
   std::atomic<int> wrong{0};
   for (int sharer = 0; sharer < kSharers; ++sharer) {
@@ -136,6 +139,7 @@ TEST(Preloaded, IsDecodedOnceByAllSharers) {
           std::int32_t label = -1, right = -1;
           if (image_of(*kept, i, label) != image_of(expected, i, right) || label != right) ++wrong;
         }
+        if (round == 0) first_round.arrive_and_wait();
       }
     });
   }
@@ -163,6 +167,42 @@ TEST(Preloaded, AnUndecodableSampleIsRetried) {
   EXPECT_NO_THROW(image_of(*kept, 4, label));
   image_of(*kept, 4, label);
   EXPECT_EQ(counted->reads(4), 3);
+}
+
+// Images of one value with masks of one class; counts how often masks were read.
+class WithMasks final : public Dataset {
+ public:
+  std::int64_t size() const override { return 5; }
+  ImageShape image_shape() const override { return {.height = 2, .width = 3, .channels = 3}; }
+  std::int64_t classes() const override { return 200; }
+  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    std::ranges::fill(image, static_cast<std::uint8_t>(index));
+    return 0;
+  }
+  bool has_masks() const override { return true; }
+  void read_mask(std::int64_t index, std::span<std::uint8_t> mask) const override {
+    ++reads;
+    std::ranges::fill(mask, static_cast<std::uint8_t>(100 + index));
+  }
+  mutable std::atomic<int> reads{0};
+};
+
+TEST(Preloaded, MasksAreDecodedOnce) {
+  for (const int places : {1, 2}) {
+    const auto dataset = std::make_shared<WithMasks>();
+    const std::unique_ptr<Dataset> kept = preloaded_in(dataset, places_for(*dataset, places));
+    EXPECT_EQ(decode_now(*kept, {.threads = 2}), 0);
+    EXPECT_EQ(dataset->reads, 5);
+    for (std::int64_t i = 0; i < 5; ++i) {
+      std::int32_t label = -1;
+      EXPECT_EQ(image_of(*kept, i, label), std::vector<std::uint8_t>(18, static_cast<std::uint8_t>(i)));
+      EXPECT_EQ(label, 0);
+      std::vector<std::uint8_t> mask(6);
+      kept->read_mask(i, mask);
+      EXPECT_EQ(mask, std::vector<std::uint8_t>(6, static_cast<std::uint8_t>(100 + i)));
+    }
+    EXPECT_EQ(dataset->reads, 5);
+  }
 }
 
 TEST(Preloaded, RandomCropsAreDrawnInEveryEpoch) {
