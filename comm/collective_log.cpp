@@ -156,7 +156,9 @@ CollectiveLog::CollectiveLog(std::string_view communicator, int rank, int size) 
   }
   void* memory = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, shared, descriptor_, 0);
   if (memory == MAP_FAILED) {
-    throw MemoryError(fmt::format("cannot allocate the record of collectives: {}", system_words()));
+    const std::string reason = system_words();
+    remove_file();
+    throw MemoryError(fmt::format("cannot allocate the record of collectives: {}", reason));
   }
   memory_ = std::construct_at(static_cast<Memory*>(memory));  // on zeroed memory
   memory_->rank = rank;
@@ -168,6 +170,10 @@ CollectiveLog::CollectiveLog(std::string_view communicator, int rank, int size) 
 
 CollectiveLog::~CollectiveLog() {
   munmap(memory_, sizeof(Memory));
+  remove_file();
+}
+
+void CollectiveLog::remove_file() {
   if (descriptor_ < 0) return;
   unlink(path_.c_str());
   close(descriptor_);

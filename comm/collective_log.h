@@ -71,6 +71,7 @@ class CollectiveLog {
   struct Memory;
 
  private:
+  void remove_file();
   Slot* find(std::uint64_t sequence) const;
 
   std::filesystem::path path_;

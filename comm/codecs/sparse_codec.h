@@ -20,7 +20,9 @@ struct SparseOptions {
   bool error_feedback = true;
   bool adds_momentum = false;
   GradientMomentum momentum = {};
-  double clip = 0;  // largest norm of a parameter's gradient, over all ranks; 0: unlimited
+  // Largest norm of a parameter's gradient, over the exchanging ranks; 0: unlimited. If the ranks of a node
+  // divide a parameter, each piece may have this norm.
+  double clip = 0;
   // Warm-up steps: the first has density warmup_density, which then falls geometrically to `density`.
   std::int64_t warmup_steps = 0;
   double warmup_density = 0;

@@ -197,7 +197,7 @@ void MessageWait::pause() {
   ++polls_;
   if (polls_ < spins_) return;
   if (polls_ < yields_) return std::this_thread::yield();
-  sleep_us(link_ == Link::wire ? kShortestSleepUs << std::min((polls_ - yields_) / 2, 3) : 50);
+  sleep_us(link_ == Link::wire ? kShortestSleepUs << std::min<std::int64_t>((polls_ - yields_) / 2, 3) : 50);
 }
 
 void MessageWait::sleep_us(int microseconds) {

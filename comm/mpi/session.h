@@ -6,6 +6,7 @@
 #pragma once
 
 #include <compare>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -100,9 +101,9 @@ class MessageWait {
  private:
   PeerWait wait_;
   Link link_;
-  int spins_;   // polls before it yields
-  int yields_;  // polls before it sleeps
-  int polls_ = 0;
+  int spins_;               // polls before it yields
+  int yields_;              // polls before it sleeps
+  std::int64_t polls_ = 0;  // a wait may last days
 };
 
 // The waits of an exchange with many pieces under way. For much data on a wire it sleeps for the time of
