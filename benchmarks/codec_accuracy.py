@@ -15,7 +15,6 @@ import argparse
 import dataclasses
 import functools
 import json
-import os
 import pathlib
 import shlex
 import statistics
@@ -130,8 +129,7 @@ def train(options, task, way, seed, folder):
                 f'run.dir="{run_dir}"', *([f'data.path="{options.data}"'] if options.data else [])]
     command = [*training_runs.launcher(task.ranks), f"{options.bin}/lockstep", "train", task.config,
                *(part for setting in settings for part in ("--set", setting))]
-    done = suite.execute(command, environment={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                                               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"})
+    done = suite.execute(command, environment={"OMP_WAIT_POLICY": "passive"})
     if done.status != "ok":
         raise training_runs.Failed(f"{done.text}: {done.reason}")
     return curve_of([json.loads(text) for text in (run_dir / "metrics.jsonl").read_text().splitlines()])

@@ -83,11 +83,12 @@ std::vector<std::size_t> CollectiveOptions::sizes() const {
                     min_bytes, max_bytes, step_bytes.value_or(step_factor)));
   }
   std::vector<std::size_t> sizes;
-  for (std::size_t size = min_bytes; size <= max_bytes;) {
+  for (std::size_t size = min_bytes;;) {
     sizes.push_back(size);
+    // The next size is compared before it is computed, because it may overflow.
+    if (step_bytes ? *step_bytes > max_bytes - size : size > max_bytes / step_factor) return sizes;
     size = step_bytes ? size + *step_bytes : size * step_factor;
   }
-  return sizes;
 }
 
 }  // namespace lockstep

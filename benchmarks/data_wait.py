@@ -9,7 +9,6 @@ Exit codes: 0, 64 wrong command line, 70 a program failed."""
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import sys
@@ -56,8 +55,7 @@ def measure(options, preset, ranks):
     with tempfile.TemporaryDirectory() as folder:
         told = [f"run.dir={folder}/run", f"train.steps={options.steps or steps}", "world.device=cpu", *settings, *data]
         command = [options.lockstep, "train", preset, *(part for setting in told for part in ("--set", setting))]
-        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        done = suite.execute([*training_runs.launcher(ranks), *command], environment=environment)
+        done = suite.execute([*training_runs.launcher(ranks), *command])
         if done.status != "ok":
             raise training_runs.Failed(f"{done.text}: {done.reason}")
         accounts = [json.loads(line)["account"] for line in (pathlib.Path(folder) / "run/metrics.jsonl").read_text().splitlines()]

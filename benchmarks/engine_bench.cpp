@@ -29,10 +29,12 @@ void bare_step(BenchNetwork& bench, const FixedBatch& batch, Stream& stream) {
   bench.optimizer->step(stream, kBenchRate);
 }
 
-template <typename Step>
-double milliseconds(int steps, Step step) {
+// wait: returns when the device has done the steps.
+template <typename Step, typename Wait>
+double milliseconds(int steps, Step step, Wait wait) {
   const std::int64_t begin = now_ns();
   for (int i = 0; i < steps; ++i) step();
+  wait();
   return static_cast<double>(now_ns() - begin) * 1e-6 / steps;
 }
 
@@ -45,9 +47,11 @@ int run(const Options& o) {
   Stream stream(o.where(), StreamUse::compute);
   std::vector<double> bare, engine, ratios, shares;
   for (int block = -1; block < o.blocks; ++block) {  // one to warm up
-    const double one = milliseconds(o.steps, [&] { bare_step(bench, batch, stream); });
+    const double one = milliseconds(
+        o.steps, [&] { bare_step(bench, batch, stream); }, [&] { stream.synchronize(); });
     trainer.take_account();
-    const double other = milliseconds(o.steps, [&] { trainer.step(); });
+    const double other = milliseconds(
+        o.steps, [&] { trainer.step(); }, [&] { trainer.finish_steps(); });
     const StepAccount account = trainer.take_account();
     if (block < 0) continue;
     shares.push_back(

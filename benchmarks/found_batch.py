@@ -33,9 +33,7 @@ def parse_arguments(arguments):
 
 
 def run(options, *words):
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    done = suite.execute([*(training_runs.launcher(options.ranks) if options.ranks > 1 else []), options.lockstep, *words],
-                         environment=environment)
+    done = suite.execute([*(training_runs.launcher(options.ranks) if options.ranks > 1 else []), options.lockstep, *words])
     if done.status != "ok":
         raise training_runs.Failed(f"{done.text}: {done.reason}")
 

@@ -162,6 +162,16 @@ def gtest(name, arguments="", **more):
     return Program(name, f"{{bundle}}/tests/{name} {arguments}", read=cases, keep=1_500_000, **more)
 
 
+def next_shard(environment, done):
+    """The environment of a GoogleTest program whose filter now excludes the first `done` cases of its shard.
+    GoogleTest deals only cases that the filter leaves, so each later case moves `done` places towards the
+    front. The shard also gets about `done` cases of other shards."""
+    if "GTEST_SHARD_INDEX" not in environment:
+        return environment
+    index = (int(environment["GTEST_SHARD_INDEX"]) - done) % int(environment["GTEST_TOTAL_SHARDS"])
+    return {**environment, "GTEST_SHARD_INDEX": str(index)}
+
+
 def trained(name, preset, settings, start="{bundle}/bin/", **more):
     words = [f"{start}lockstep", "train", preset]
     for setting in ["world.device=cuda", f"run.dir={{scratch}}/runs/{name.replace(' ', '_')}",

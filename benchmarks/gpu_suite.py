@@ -235,7 +235,8 @@ class Kit:
             kept, _, excluded = given[0].split("=", 1)[1].partition("-") if given else ("*", "", "")
             words = [word for word in words if word not in given]
             words.append(f"--gtest_filter={kept}-{':'.join([excluded, *done]).lstrip(':')}")
-            program = dataclasses.replace(program, command=shlex.join(words))
+            program = dataclasses.replace(program, command=shlex.join(words),
+                                          environment=gpu_plan.next_shard(program.environment, len(set(done))))
 
     def execute(self, run, environment, end, ending):
         """Sends SIGTERM 2 seconds before `end` and SIGKILL 1 second before it. A process that hangs in the

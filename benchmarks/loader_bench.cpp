@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include <fcntl.h>
@@ -102,13 +103,14 @@ std::uint64_t read_all(const std::vector<std::filesystem::path>& files) {
 // Images are copied or decoded into batches of this size, as in a loader.
 constexpr std::int64_t kBatch = 64;
 
-// Divides the samples evenly among threads.
+// Divides the samples evenly among threads. Throws what a thread throws.
 void in_threads(int threads, std::int64_t samples,
                 const std::function<void(std::int64_t begin, std::int64_t end)>& work) {
-  std::vector<std::thread> all;
+  std::vector<std::future<void>> all;
   for (int i = 0; i < threads; ++i)
-    all.emplace_back([&, i] { work(samples * i / threads, samples * (i + 1) / threads); });
-  for (std::thread& thread : all) thread.join();
+    all.push_back(
+        std::async(std::launch::async, [&, i] { work(samples * i / threads, samples * (i + 1) / threads); }));
+  for (std::future<void>& thread : all) thread.get();
 }
 
 // Source memory as large as the images, at most 1 GiB, and a batch as target.
@@ -253,10 +255,7 @@ class LoaderBench {
     auto memory = std::make_shared<Buffer>(kept_bytes(), Device{});
     PreloadMemory place{.places = {memory->data()}, .owner = memory};
     kept_ = preloaded(dataset_, std::move(place));
-    in_threads(options_.threads.back(), kept_->size(), [&](std::int64_t begin, std::int64_t end) {
-      std::vector<std::uint8_t> image(static_cast<std::size_t>(kept_->image_shape().bytes()));
-      for (std::int64_t i = begin; i < end; ++i) kept_->read(i, image);
-    });
+    decode_now(*kept_, {.threads = options_.threads.back()});
   }
 
   void add_loader(const char* name, const Dataset& dataset, int threads) {

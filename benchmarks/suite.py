@@ -44,14 +44,18 @@ def end(process):
     process.wait()
 
 
+# Open MPI starts as root, as in containers, only with both variables.
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
 def execute(command, limit=None, environment=None):
-    """Runs the command to its end, or for at most `limit` seconds."""
+    """Runs the command to its end, or for at most `limit` seconds. environment: variables to add."""
     command = [str(part) for part in command]
     with tempfile.TemporaryFile() as file:
         clock = time.monotonic()
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                                       env=environment, start_new_session=True)
+                                       env={**os.environ, **AS_ROOT, **(environment or {})}, start_new_session=True)
         except OSError as error:
             return Run(command, "failed", str(error))
         late = False

@@ -5,6 +5,7 @@
 #   tests/portability.sh            both, one after the other
 # Too slow for every change; run it when kernels/cpu or comm/mpi change, and before a release.
 set -euo pipefail
+[ $# -le 1 ] || { echo "tests/portability.sh: $# arguments; expected one variant, or none for both" >&2; exit 64; }
 more_packages=(libgtest-dev binutils python3-venv xz-utils)
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/setup.sh"
 

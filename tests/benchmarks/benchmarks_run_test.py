@@ -108,6 +108,18 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual([row["stage"] for row in rows], ["copy", "stored", "read", "loader", "kept", "augment"])
         self.assertEqual([row["of_decode"] for row in rows], [None] * len(rows))
 
+    def test_loader_bench_refuses_a_damaged_image(self):
+        images = self.json.parent / "images"
+        for folder in ("train/cat", "train/dog", "test/cat", "test/dog"):
+            (images / folder).mkdir(parents=True)
+            for number in range(10):
+                (images / folder / f"{number}.png").write_bytes(png(32))
+        (images / "train/dog/5.png").write_bytes(png(32)[:-30])
+        done = run([BIN / "loader_bench", "cifar10_resnet20", "--set", f"data.path={images}", "--set", "train.batch=5",
+                    "--samples", "20", "--turns", "1", "--threads", "2"])
+        self.assertEqual(done.returncode, 65, done.stdout + done.stderr)
+        self.assertIn("dog/5.png", done.stderr)
+
     def test_fine_tuning_batches_train_by_equal_samples(self):
         settings = ["data.format=synthetic", "data.synthetic.height=32", "data.synthetic.width=32", "data.synthetic.channels=3",
                     "data.synthetic.train_samples=16", "data.synthetic.test_samples=10", "data.resize=40", "train.threads=1",

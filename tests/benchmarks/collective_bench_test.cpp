@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
@@ -49,6 +50,17 @@ TEST(CollectiveOptions, HasTheLongFlagsOfNcclTests) {
               "0", "--check", "1", "--datatype", "bfloat16", "--op", "min"});
   EXPECT_EQ(o.sizes(), (Sizes{1 << 20, 2 << 20, 3 << 20}));
   EXPECT_EQ(parsed({"-b", "1G", "-e", "1G"}).sizes().front(), std::size_t{1} << 30);
+}
+
+TEST(CollectiveOptions, SizesEndAtTheLargestNumbers) {
+  constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max(), kQuarter = std::size_t{1} << 62;
+  CollectiveOptions options;
+  options.min_bytes = kQuarter;
+  options.max_bytes = kMost;
+  options.step_factor = 4;
+  EXPECT_EQ(options.sizes(), Sizes{kQuarter});
+  options.step_bytes = kQuarter;
+  EXPECT_EQ(options.sizes(), (Sizes{kQuarter, 2 * kQuarter, 3 * kQuarter}));
 }
 
 TEST(CollectiveOptions, RefusesInvalidOptions) {

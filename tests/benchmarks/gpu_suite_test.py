@@ -410,6 +410,23 @@ if not any("Crashes" in word for word in words): os.kill(os.getpid(), signal.SIG
                          [["--gtest_filter=-*Alone*"], ["--gtest_filter=-*Alone*:Kernels.Crashes"]])
         self.assertEqual(kit.runs[1].result["ok"], 1)
 
+    def test_a_run_after_a_crash_has_the_later_cases_of_its_shard(self):
+        program = self.folder / "sharded"
+        write_program(program, """
+total, index = (int(os.environ["GTEST_" + name]) for name in ("TOTAL_SHARDS", "SHARD_INDEX"))
+excluded = words[0].partition("-*")[2].split(":")
+for number in [number for number in range(12) if f"Many.Case{number}" not in excluded][index::total]:
+    case(f"Many.Case{number}", *([] if number == 5 else ["OK"]))
+    if number == 5: os.kill(os.getpid(), signal.SIGSEGV)
+""", self.folder)
+        kit = self.kit_without_images()
+        kit.run_part(gpu_plan.Part("crash", 0, 100, [
+            gpu_plan.Program("sharded", f"{program} --gtest_filter=-*Alone*", gpu=False, read=gpu_plan.cases,
+                             environment={"GTEST_TOTAL_SHARDS": "3", "GTEST_SHARD_INDEX": "2"})]))
+        self.assertEqual(len(kit.runs), 2)
+        begun = re.findall(r"RUN +\] Many.Case(\d+)", "".join(run.output for run in kit.runs))
+        self.assertLessEqual({"2", "5", "8", "11"}, set(begun))
+
     def test_trainings_on_few_images_are_skipped_without_images(self):
         kit = self.kit_without_images()
         with mock.patch.object(kit, "has_gpu", lambda: True):

@@ -24,6 +24,7 @@ import idle_causes  # noqa: E402
 import links_bench  # noqa: E402
 import overlap_bench  # noqa: E402
 import scaling_bench  # noqa: E402
+import suite  # noqa: E402
 import test_runs  # noqa: E402
 import training_runs  # noqa: E402
 
@@ -69,6 +70,23 @@ class Runs(unittest.TestCase):
             training_runs.write_images(pathlib.Path(folder), train=3, test=2, side=5)
             self.assertEqual((pathlib.Path(folder) / "train-images-idx3-ubyte").stat().st_size, 16 + 3 * 25)
             self.assertEqual((pathlib.Path(folder) / "t10k-labels-idx1-ubyte").read_bytes()[8:], b"\0\1")
+
+    def test_programs_may_start_mpirun_as_root(self):
+        with mock.patch.dict(os.environ, {"KEPT": "1"}):
+            os.environ.pop("OMPI_ALLOW_RUN_AS_ROOT", None)
+            found = suite.execute(["env"], environment={"ADDED": "1"}).output.splitlines()
+        self.assertLessEqual({"KEPT=1", "ADDED=1", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}, set(found))
+
+    def test_cpu_suite_writes_its_file_after_each_part(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            bench = """import json, sys; json.dump({"ratio": 1, "share_outside_kernels": 0}, open(sys.argv[-1], "w"))"""
+            for program, text in (("engine_bench", f"#!{sys.executable}\n{bench}\n"), ("step_bench", "#!/bin/sh\nkill -9 $PPID\n")):
+                (folder / program).write_text(text)
+                (folder / program).chmod(0o755)
+            command = [sys.executable, "-B", ROOT / "benchmarks/cpu_suite.py", "--bin", folder, "--json", folder / "result.json"]
+            subprocess.run([*command, "--only", "engine", "recompute"], env={**os.environ, "TMPDIR": name}, capture_output=True)
+            self.assertEqual(json.loads((folder / "result.json").read_text())["engine"]["ratio"], 1)
 
 
 class Retries(unittest.TestCase):
