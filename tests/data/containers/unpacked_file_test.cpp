@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/containers/unpacked_file.h"
+
+#include <barrier>
+#include <cerrno>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "core/error.h"
+#include "data/formats/readable_file.h"
+#include "tests/data/idx_files.h"
+#include "tests/failing_call.h"
+#include "tests/message_of.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+// Each rank opens the same files at the same time.
+TEST(UnpackedFile, OneOfManyCallersUnpacks) {
+  constexpr std::size_t kCallers = 8, kBytes = std::size_t{4} << 20;
+  const TemporaryFolder folder;
+  const std::filesystem::path packed = folder.path() / "train.tar.gz";
+  folder.write("train.tar.gz", gzip(Bytes(kBytes, 7)));
+  std::vector<std::optional<ReadableFile>> opened(kCallers);
+  std::barrier begin(kCallers);
+  {
+    std::vector<std::jthread> callers;
+    for (std::size_t i = 0; i < kCallers; ++i)
+      callers.emplace_back([&, i] {
+        begin.arrive_and_wait();
+        opened[i].emplace(unpacked_file(packed));
+      });
+  }
+  std::set<ino_t> files;
+  for (const std::optional<ReadableFile>& file : opened) {
+    EXPECT_EQ(file->bytes(), kBytes);
+    struct stat status = {};
+    ASSERT_EQ(fstat(file->descriptor(), &status), 0);
+    files.insert(status.st_ino);
+  }
+  EXPECT_EQ(files.size(), 1u) << "several callers unpacked the file";
+}
+
+TEST(UnpackedFile, AFailedReadIsNotDamage) {
+  const TemporaryFolder folder;
+  folder.write("train.tar.gz", gzip(Bytes(1000, 7)));
+  bool broken = false;
+  int code = exit_code::done;
+  std::string message;
+  std::thread([&] {
+    broken = let_call_fail(SYS_read, EIO);
+    if (!broken) return;
+    try {
+      unpacked_file(folder.path() / "train.tar.gz");
+    } catch (const Error& error) {
+      code = error.exit_code();
+      message = error.what();
+    }
+  }).join();
+  if (!broken) GTEST_SKIP() << "needs seccomp filters";
+  EXPECT_EQ(code, exit_code::io) << message;
+  expect_parts(message, {"train.tar.gz", "Input/output error"});
+}
+
+}  // namespace
+}  // namespace lockstep
