@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -52,12 +50,6 @@ Samples seen(const Dataset& dataset, int ranks, LoaderOptions options, std::int6
     }
   }
   return all;
-}
-
-std::map<std::int64_t, int> counts(const Samples& samples) {
-  std::map<std::int64_t, int> result;
-  for (const std::int64_t sample : samples) ++result[sample];
-  return result;
 }
 
 TEST(BatchLoader, GivesTensorsOfTheWholeBatch) {
@@ -125,9 +117,6 @@ TEST_P(BatchLoaderRanks, CarryReturnsEverySample) {
     ASSERT_EQ(samples[i], SampleOrder(103, 9, i / 103)(static_cast<std::int64_t>(i % 103)))
         << "position " << i;
   }
-  const std::map<std::int64_t, int> times = counts(samples);
-  EXPECT_EQ(times.size(), 103u);
-  for (const auto& [sample, count] : times) EXPECT_TRUE(count == 2 || count == 3) << sample << ": " << count;
 }
 
 TEST_P(BatchLoaderRanks, RepeatFillsTheLastBatchWithTheEpochsFirstSamples) {
@@ -251,23 +240,6 @@ TEST(BatchLoader, RanksAndAccumulationAreInterchangeable) {
       EXPECT_EQ(seen(dataset, ranks, options, 3), alone) << ranks << " ranks";
     }
   }
-}
-
-// For any number of ranks, with one micro-batch each, the samples and their order are those of one rank. An
-// epoch has each sample once, and drops less than a batch.
-TEST(BatchLoader, GlobalBatchesDoNotDependOnTheNumberOfRanks) {
-  const NumberedDataset dataset(259);
-  constexpr std::int64_t kGlobal = 24;
-  for (const Tail tail : {Tail::drop, Tail::carry, Tail::repeat, Tail::pad}) {
-    const Samples alone = seen(dataset, 1, {.batch = kGlobal, .tail = tail, .seed = 4}, 3);
-    for (const int ranks : {2, 3, 4, 8})
-      EXPECT_EQ(seen(dataset, ranks, {.batch = kGlobal / ranks, .tail = tail, .seed = 4}, 3), alone) << ranks;
-  }
-  const BatchLoader loader(dataset, {}, {.batch = kGlobal});
-  EXPECT_EQ(loader.dropped_samples(), 259 % kGlobal);
-  const Samples epoch = seen(dataset, 8, {.batch = kGlobal / 8, .seed = 4}, 1);
-  EXPECT_EQ(std::ssize(epoch), 259 - 259 % kGlobal);
-  for (const auto& [sample, times] : counts(epoch)) EXPECT_EQ(times, 1) << sample;
 }
 
 // Batch norm never gets an empty or a short batch: a training batch is full of real samples, or the
@@ -467,14 +439,8 @@ TEST(BatchLoader, AnErrorIsThrownWithItsOwnBatch) {
                        {.batch = 8, .tail = Tail::pad, .on_error = OnError::stop, .threads = threads});
     for (int repeat = 0; repeat < 3; ++repeat) {
       for (int i = 0; i < 5; ++i) EXPECT_EQ(samples_of(loader.next())[0], 8 * i);
-      for (int again = 0; again < 3; ++again) {
-        try {
-          loader.next();
-          ADD_FAILURE() << "expected an exception for the broken batch";
-        } catch (const DataError& error) {
-          EXPECT_STREQ(error.what(), "rank 3: sample 40 is broken");
-        }
-      }
+      for (int again = 0; again < 3; ++again)
+        EXPECT_EQ(message_of<DataError>([&] { loader.next(); }), "rank 3: sample 40 is broken");
       loader.seek(0, 0);  // batches read earlier can be read again
     }
   }

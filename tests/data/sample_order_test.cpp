@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
+
 namespace lockstep {
 namespace {
 
@@ -113,10 +115,10 @@ TEST(SampleOrder, IsStable) {
 }
 
 TEST(SampleOrder, ChecksItsArguments) {
-  EXPECT_THROW(SampleOrder(0, 0, 0), std::exception);
+  EXPECT_THROW(SampleOrder(0, 0, 0), Error);
   const SampleOrder order(3, 0, 0);
-  EXPECT_THROW(order(3), std::exception);
-  EXPECT_THROW(order(-1), std::exception);
+  EXPECT_THROW(order(3), Error);
+  EXPECT_THROW(order(-1), Error);
 }
 
 }  // namespace

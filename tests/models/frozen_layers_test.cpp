@@ -133,8 +133,6 @@ TEST(FrozenLayers, KeepTheirBits) {
 }
 
 TEST(FrozenLayers, ComputeTheSameInTrainingAndEvaluation) {
-  Graph graph(kSmall);
-  frozen(small_resnet, {"conv1", "bn1", "layer1", "layer2", "layer3"})(graph);
   NetworkFixture fixture(kSmall, frozen(small_resnet, {"conv1", "bn1", "layer1", "layer2", "layer3"}));
   spread_statistics(fixture.network());
   const double training = fixture.forward();

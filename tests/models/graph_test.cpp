@@ -28,12 +28,10 @@ TEST(Graph, ComputesShapes) {
 TEST(Graph, RefusesMismatchedShapesAndNamesTheLayer) {
   Graph graph(kGraphInput);
   const Value x = graph.convolution(graph.input(), {.channels = 6}, "first");
-  EXPECT_NE(message_of<ConfigError>([&] { graph.convolution(x, {.channels = 6}, "first"); }).find("first"),
-            std::string::npos);
-  EXPECT_NE(message_of<ConfigError>([&] {
-              graph.convolution(x, {.channels = 8, .groups = 4}, "grouped");
-            }).find("grouped"),
-            std::string::npos);
+  expect_parts(message_of<ConfigError>([&] { graph.convolution(x, {.channels = 6}, "first"); }), {"first"});
+  expect_parts(
+      message_of<ConfigError>([&] { graph.convolution(x, {.channels = 8, .groups = 4}, "grouped"); }),
+      {"grouped"});
   expect_parts(message_of<ConfigError>([&] { graph.convolution(x, {.channels = 8, .kernel = 31}, "wide"); }),
                {"wide", "kernel 31", to_string(graph.shape(x))});
   const Value flat = graph.linear(x, {.features = 9}, "flat");
@@ -65,8 +63,7 @@ TEST(Graph, DropoutOfZeroIsNoLayerAndOfOneIsRefused) {
   EXPECT_EQ(graph.dropout(x, 0, "none").id, x.id);
   EXPECT_EQ(graph.shape(graph.dropout(x, 0.5, "half")), (Shape{4, 7}));
   for (const double probability : {-0.5, 0.99999999, 1.0, 2.0}) {
-    EXPECT_NE(message_of<ConfigError>([&] { graph.dropout(x, probability, "bad"); }).find("bad"),
-              std::string::npos);
+    expect_parts(message_of<ConfigError>([&] { graph.dropout(x, probability, "bad"); }), {"bad"});
   }
 }
 
@@ -78,12 +75,11 @@ TEST(Graph, OnlyTheLastValueOfABlockIsVisibleOutside) {
     inside = graph.convolution(graph.input(), {.channels = 6}, "inside");
     EXPECT_NO_THROW(last = graph.add(graph.relu(inside), inside));
   }
-  EXPECT_NE(
-      message_of<ConfigError>([&] { graph.convolution(inside, {.channels = 6}, "outside"); }).find("outside"),
-      std::string::npos);
-  EXPECT_NE(message_of<ConfigError>([&] { graph.add(last, inside); }).find("add"), std::string::npos);
+  expect_parts(message_of<ConfigError>([&] { graph.convolution(inside, {.channels = 6}, "outside"); }),
+               {"outside"});
+  expect_parts(message_of<ConfigError>([&] { graph.add(last, inside); }), {"add"});
   const BlockScope next(graph);
-  EXPECT_NE(message_of<ConfigError>([&] { graph.relu(inside); }).find("activation"), std::string::npos);
+  expect_parts(message_of<ConfigError>([&] { graph.relu(inside); }), {"activation"});
   EXPECT_NO_THROW(graph.convolution(graph.relu(last), {.channels = 6}, "next"));
 }
 

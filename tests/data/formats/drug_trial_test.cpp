@@ -5,6 +5,8 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -12,7 +14,9 @@ namespace lockstep {
 namespace {
 
 TEST(DrugTrial, HasTheNumbersOfItsDescription) {
-  std::array<std::array<int, 2>, 2> people = {};  // by older and by label
+  std::array<std::array<int, 2>, 2> people = {};              // by older and by label
+  using People = std::vector<std::pair<long, std::int32_t>>;  // ages and labels
+  People first;
   float least = 1, largest = 0;
   for (const Split split : {Split::train, Split::test}) {
     const std::unique_ptr<Dataset> table = open_dataset({.format = "drug_trial", .path = "none"}, split);
@@ -26,6 +30,7 @@ TEST(DrugTrial, HasTheNumbersOfItsDescription) {
       const auto scaled = std::bit_cast<float>(bytes);
       const float age = 13 + 87 * scaled;
       EXPECT_NEAR(age, std::round(age), 1e-4) << i;
+      if (first.size() < 6) first.emplace_back(std::lround(age), label);
       least = std::min(least, scaled);
       largest = std::max(largest, scaled);
       ++people[age > 64.5f ? 1 : 0][static_cast<std::size_t>(label)];
@@ -37,6 +42,7 @@ TEST(DrugTrial, HasTheNumbersOfItsDescription) {
   EXPECT_EQ(people, (std::array<std::array<int, 2>, 2>{{{1000, 50}, {50, 1000}}}));
   EXPECT_EQ(least, 0);
   EXPECT_EQ(largest, 1);
+  EXPECT_EQ(first, (People{{41, 0}, {50, 0}, {72, 1}, {71, 1}, {90, 1}, {84, 1}})) << "on every machine";
 }
 
 }  // namespace

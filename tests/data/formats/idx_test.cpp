@@ -63,10 +63,6 @@ std::string data_error(const TemporaryFolder& folder, const std::string& name, c
   return error;
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // The position that the error names, as in "byte 34"; -1 if it names none.
 std::int64_t byte_in(const std::string& error) {
   static const std::regex position(R"(\bbyte (\d+))");
@@ -171,7 +167,7 @@ TEST(Idx, EveryTruncationIsFound) {
       const Bytes whole = zipped ? gzip(plain) : plain;
       for (std::size_t length = 0; length < whole.size(); ++length) {
         const std::string error = data_error(folder, name, {whole.begin(), whole.begin() + length});
-        EXPECT_TRUE(contains(error, (folder.path() / name).string())) << length << ": " << error;
+        expect_parts(error, {(folder.path() / name).string()});
         EXPECT_GE(byte_in(error), 0) << length << ": " << error;
         if (!zipped) {
           EXPECT_EQ(byte_in(error), static_cast<std::int64_t>(length)) << error;
@@ -194,7 +190,7 @@ TEST(Idx, EveryFlippedBitOfAGzipFileIsFoundOrHarmless) {
       expect_the_three_images(
           *open_idx(folder.path(), Split::train));  // for example, in the header's time stamp
     } catch (const DataError& error) {
-      EXPECT_TRUE(contains(error.what(), std::string(kImages) + ".gz")) << error.what();
+      expect_parts(error.what(), {std::string(kImages) + ".gz"});
     }
   }
 }
@@ -211,7 +207,7 @@ TEST(Idx, BytesAfterTheEndAreFound) {
   const std::string zipped = std::string(kImages) + ".gz";
   EXPECT_EQ(byte_in(data_error(folder, zipped, gzip(with_garbage(files.images)))), 34);
   const std::string after_stream = data_error(folder, zipped, with_garbage(gzip(files.images)));
-  EXPECT_TRUE(contains(after_stream, zipped)) << after_stream;
+  expect_parts(after_stream, {zipped});
   EXPECT_EQ(byte_in(after_stream), 34) << after_stream;
 }
 
@@ -253,7 +249,7 @@ TEST(Idx, AWrongHeaderIsFoundAtItsOffset) {
     const std::string error = data_error(folder, c.name, c.bytes);
     EXPECT_EQ(byte_in(error), c.byte) << error;
     expect_parts(error, c.parts);
-    EXPECT_TRUE(contains(error, folder.path().string())) << error;
+    expect_parts(error, {folder.path().string()});
   }
 }
 
@@ -263,8 +259,8 @@ TEST(Idx, AMissingFileNamesTheExpectedFilesAndPackage) {
   expect_parts(error,
                {(folder.path() / kImages).string(), "apt-get install dataset-fashion-mnist", "data.path"});
   folder.write(kImages, Files().images);
-  EXPECT_TRUE(contains(error_of<IoError>(folder.path()), "/train-labels-idx1-ubyte"));
-  EXPECT_TRUE(contains(error_of<IoError>(folder.path(), Split::test), "/t10k-images-idx3-ubyte"));
+  expect_parts(error_of<IoError>(folder.path()), {"/train-labels-idx1-ubyte"});
+  expect_parts(error_of<IoError>(folder.path(), Split::test), {"/t10k-images-idx3-ubyte"});
   error = error_of<IoError>("/usr/share/datasets/no-such-dataset");
   expect_parts(error, {"/usr/share/datasets/no-such-dataset/train-images-idx3-ubyte",
                        "apt-get install dataset-fashion-mnist"});
@@ -275,8 +271,8 @@ TEST(Idx, AFileThatCannotBeReadIsAnIoError) {
   std::filesystem::create_directory(folder.path() / kImages);
   folder.write(kLabels, Files().labels);
   const std::string error = error_of<IoError>(folder.path());
-  EXPECT_TRUE(contains(error, (folder.path() / kImages).string())) << error;
-  EXPECT_FALSE(contains(error, "data.path")) << error;  // which the error for a missing file names
+  expect_parts(error, {(folder.path() / kImages).string()});
+  EXPECT_EQ(error.find("data.path"), std::string::npos) << "as for a missing file: " << error;
 }
 
 TEST(Idx, ReadChecksItsArguments) {
@@ -298,13 +294,9 @@ TEST(OpenDataset, OpensIdxAndNamesTheFormatsItKnows) {
   folder.write(kImages, files.images);
   folder.write(kLabels, files.labels);
   expect_the_three_images(*open_dataset({.format = "idx", .path = folder.path()}, Split::train));
-  try {
-    open_dataset({.format = "parquet", .path = folder.path()}, Split::train);
-    ADD_FAILURE() << "expected an error for an unknown format";
-  } catch (const ConfigError& error) {
-    EXPECT_TRUE(contains(error.what(), "parquet")) << error.what();
-    EXPECT_TRUE(contains(error.what(), "idx")) << error.what();
-  }
+  expect_parts(message_of<ConfigError>(
+                   [&] { open_dataset({.format = "parquet", .path = folder.path()}, Split::train); }),
+               {"\"parquet\"", "idx, ", "image_folder"});
 }
 
 class FashionMnist : public testing::TestWithParam<Split> {};

@@ -120,23 +120,6 @@ TEST(ImageFolder, FilesThatAreNoJpegAreNamedWithTheReasonOfTurboJpeg) {
   expect_parts(open_error<DataError>(folder), {"train/a/1.jpg", "Not a JPEG file"});
 }
 
-TEST(ImageFolder, AFileWithoutTablesDoesNotUseTheTablesOfThePreviousFile) {
-  const TemporaryFolder folder;
-  Bytes jpeg = flat_jpeg({10, 20, 30});
-  const Bytes marker = {0xFF, 0xDB};
-  for (auto at = jpeg.begin();;) {  // quantization tables
-    at = std::search(at, jpeg.end(), marker.begin(), marker.end());
-    if (at == jpeg.end()) break;
-    at = jpeg.erase(at, at + 2 + (at[2] << 8 | at[3]));
-  }
-  folder.write("train/a/1.jpg", flat_jpeg({10, 20, 30}));
-  folder.write("train/a/2.jpg", jpeg);
-  const std::unique_ptr<Dataset> dataset = open_image_folder({.path = folder.path()}, Split::train);
-  read(*dataset, 0);
-  expect_parts(message_of<DataError>([&] { read(*dataset, 1); }),
-               {"train/a/2.jpg", "Quantization table 0x00 was not defined"});
-}
-
 TEST(ImageFolder, AFileThatCannotBeReadIsAnIoError) {
   const TemporaryFolder folder;
   for (const char* name : {"1", "2", "3", "4"}) {

@@ -243,6 +243,10 @@ TEST(Shapes, HaveTheirClassInTheMaskAndTheSamePixelsOnEveryMachine) {
     }
   }
   for (const std::int64_t count : counts) EXPECT_GT(count, 200 * 64 * 64 / 50);
+  train->read(5, image);
+  train->read_mask(5, mask);
+  EXPECT_EQ(MaskBytes(image.begin(), image.begin() + 6), (MaskBytes{92, 131, 99, 137, 76, 7}));
+  EXPECT_EQ(std::ranges::count(mask, std::uint8_t{2}), 1370);
 }
 
 }  // namespace

@@ -53,6 +53,12 @@ TEST(Synthetic, HasTheSamePixelsInEveryCallAndOnEveryThread) {
   EXPECT_NE(train->fingerprint(), open_synthetic({}, Split::test)->fingerprint());
 }
 
+TEST(Synthetic, HasTheSamePixelsOnEveryMachine) {
+  const auto train = open_synthetic({.height = 4, .width = 4, .channels = 1}, Split::train);
+  EXPECT_EQ(image_of(*train, 13),
+            (Image{41, 148, 53, 4, 241, 111, 107, 114, 154, 129, 87, 152, 78, 81, 185, 102}));
+}
+
 // The class means of training images classify test images: a network can learn that.
 TEST(Synthetic, LabelsCanBeLearned) {
   const SyntheticOptions options{
