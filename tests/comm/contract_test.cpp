@@ -26,8 +26,9 @@ TEST_P(ThreadContract, Holds) {
   });
 }
 
+// ThreadContract covers 1, 2, 3, 5 and 8 ranks.
 TEST(Threads, SumsOfAnyNumberOfRanksFollowTheTree) {
-  for (int ranks = 1; ranks <= 8; ++ranks) {
+  for (const int ranks : {4, 6, 7}) {
     run_thread_ranks(ranks, [](Communicator& communicator) { sums_follow_the_tree({communicator}); });
   }
 }

@@ -4,6 +4,7 @@
 // tests/launch/program/rank_failure_test.cpp tests real jobs that hang.
 #include "comm/watchdog/watchdog.h"
 
+#include <functional>
 #include <future>
 #include <optional>
 #include <string>
@@ -181,11 +182,18 @@ class Doorkeeper {
   MeetingPoint& point_;
 };
 
+// Connects as this rank. On a busy machine an attempt may reach its time limit.
+WatchLink link_to(const std::string& way, int rank, const std::function<bool()>& meanwhile) {
+  std::optional<WatchLink> link;
+  while (!link) link = connect_to(way, rank, meanwhile);
+  return std::move(*link);
+}
+
 TEST(WatchLink, CarriesMessagesOfAnyLengthInOrder) {
   MeetingPoint point(kLoopbackOnly);
   Doorkeeper door(point);
-  std::optional<WatchLink> link = connect_to(point.way(), 3, [&] { return door.serve(); });
-  ASSERT_TRUE(link && door.link);
+  std::optional<WatchLink> link = link_to(point.way(), 3, [&] { return door.serve(); });
+  ASSERT_TRUE(door.link);
   EXPECT_EQ(door.rank, 3);
   const std::string longer(300'000, 'x');
   link->say(WatchWord::status, "one");
@@ -216,18 +224,19 @@ TEST(WatchLink, RefusesAConnectionWithoutTheSecret) {
 TEST(WatchLink, InvalidMessagesEndTheConnection) {
   MeetingPoint point(kLoopbackOnly);
   Doorkeeper door(point);
-  std::optional<WatchLink> link = connect_to(point.way(), 0, [&] { return door.serve(); });
-  ASSERT_TRUE(link && door.link);
-  link->say(static_cast<WatchWord>(77), "?");
+  WatchLink link = link_to(point.way(), 0, [&] { return door.serve(); });
+  ASSERT_TRUE(door.link);
+  link.say(static_cast<WatchWord>(77), "?");
   while (!door.link->ended()) door.link->listen();
 }
 
-// Rank 2 does not enter the collective that its peers wait in.
+// Rank 2 does not enter the collective that its peers wait in. The watchdog ends the job about two seconds
+// after the limit, long before the waits end by themselves (JobState::kWatchdogGrace).
 TEST(Watchdog, EndsAJobWhoseRanksWaitTooLong) {
   std::promise<std::string> told;
   const std::shared_future<std::string> report = told.get_future().share();
   try_thread_ranks(3, [&](Communicator& communicator) {
-    Watchdog watchdog(communicator, {.silence = std::chrono::seconds(60),
+    Watchdog watchdog(communicator, {.silence = std::chrono::seconds(10),
                                      .host = "here",
                                      .end_job = [&](const std::string& text) { told.set_value(text); }});
     communicator.barrier();
@@ -261,11 +270,7 @@ TEST(Watchdog, RankThatConnectsAgainIsNotDead) {
     }
     const std::string way = gather_texts(communicator, "")[0];
     if (communicator.rank() == 2) return report.wait();
-    const auto link_of = [&](int rank) {
-      std::optional<WatchLink> link;
-      while (!link) link = connect_to(way, rank, [] { return true; });
-      return std::move(*link);
-    };
+    const auto link_of = [&](int rank) { return link_to(way, rank, [] { return true; }); };
     const auto status_of = [](int rank) {
       return encode(
           RankStatus{.rank = rank, .process = 100 + rank, .patience_ms = 3'600'000, .host = "here"});
@@ -296,11 +301,11 @@ TEST(Watchdog, MeasuresTheCurrentStep) {
   });
 }
 
-// The ranks wait for rank 0 most of the time, in sum longer than the limit, but for each barrier only
-// shortly.
+// The ranks wait for rank 0 most of the time, in sum longer than the limit and the three seconds after which
+// the watchdog would end the job, but for each barrier only shortly.
 TEST(Watchdog, DoesNotEndAJobThatProgresses) {
   run_thread_ranks(3, [&](Communicator& communicator) {
-    communicator.job()->set_timeout(std::chrono::seconds(2));
+    communicator.job()->set_timeout(std::chrono::seconds(1));
     Watchdog watchdog(communicator, {.silence = std::chrono::seconds(20),
                                      .host = "here",
                                      .end_job = [](const std::string& text) { FAIL() << text; }});

@@ -11,7 +11,7 @@ namespace {
 class LaunchedRank : public testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) unsetenv(name);
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) unsetenv(name);
   }
   void TearDown() override { SetUp(); }
 };

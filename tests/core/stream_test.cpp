@@ -139,14 +139,6 @@ TEST_P(WorkerStream, CopiesInOrder) {
   EXPECT_EQ(to, from);
 }
 
-TEST(Worker, TakesManyMoreTasksThanItsRingHolds) {
-  Stream stream(kHost, StreamUse::communication);
-  std::vector<int> order;
-  for (int i = 0; i < 10'000; ++i) stream.enqueue([&order, i] { order.push_back(i); });
-  stream.synchronize();
-  EXPECT_EQ(order, numbers_to(10'000));
-}
-
 TEST(Worker, AFullRingBlocksTheCallerUntilThereIsRoom) {
   Stream stream(kHost, StreamUse::communication);
   Gate gate;

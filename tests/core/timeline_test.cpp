@@ -172,18 +172,13 @@ TEST_F(TraceTest, ReportsTheNumberOfDroppedSpans) {
   EXPECT_EQ(trace(timeline).at("droppedSpans"), 3);
 }
 
-TEST_F(TraceTest, AnInvalidPathIsAnIoErrorWithPathAndReason) {
-  EXPECT_EQ(message_of<IoError>([] { Timeline(0).write_chrome_trace("/no/such/folder/trace.json", 0); }),
-            "/no/such/folder/trace.json: cannot be written: No such file or directory");
-}
-
 TEST_F(TraceTest, AFullDiskIsAnIoErrorAndLeavesNoFile) {
   {
     const FileSizeLimit limit(100);
     EXPECT_EQ(message_of<IoError>([&] { Timeline(0).write_chrome_trace(path_, 0); }),
               path_.string() + ": cannot be written: File too large");
   }
-  EXPECT_FALSE(std::filesystem::exists(path_));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 TEST(PhaseClock, ChargesTheCurrentPhase) {
@@ -209,6 +204,7 @@ TEST(PhaseClock, StartsInRestAndStaysInItsPhaseWhenTaken) {
   clock.take();
   pass_time(10'000);
   const StepAccount account = clock.take();
+  EXPECT_GE(account[Phase::optimizer], 10'000 * 1e-9);
   EXPECT_EQ(account.total(), account[Phase::optimizer]);
 }
 
@@ -236,7 +232,6 @@ TEST(Names, AreDistinct) {
   std::set<std::string_view> names;
   for (std::size_t i = 0; i < kPhases; ++i) names.insert(name_of(static_cast<Phase>(i)));
   EXPECT_EQ(names.size(), kPhases);
-  EXPECT_FALSE(names.contains("?"));
 }
 
 }  // namespace

@@ -85,8 +85,9 @@ TEST_F(DeadSegmentsTest, CommandRemovesOnlyOldFilesThatNoProcessMaps) {
   std::string command = describe(
       DeadSegments{.files = 1, .bytes = 1 << 20, .first = "vader_segment.a", .capacity = 1 << 20}, "node");
   command.erase(0, command.find(fmt::format("find {} ", kFolder)));
-  command.replace(command.find(kFolder), kFolder.size(), fs::canonical(memory_).string());
-  EXPECT_EQ(std::system(fmt::format("export PATH={}; {}", tools.string(), command).c_str()), 0) << command;
+  command.replace(command.find(kFolder), kFolder.size(),
+                  fmt::format("'{}'", fs::canonical(memory_).string()));
+  EXPECT_EQ(std::system(fmt::format("export PATH='{}'; {}", tools.string(), command).c_str()), 0) << command;
   munmap(mapped, 1);
   EXPECT_TRUE(fs::exists(memory_ / "vader_segment.a.mapped"));
   EXPECT_FALSE(fs::exists(memory_ / "vader_segment.a.unused"));

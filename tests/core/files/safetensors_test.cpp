@@ -96,11 +96,13 @@ TEST_F(SafetensorsTest, FollowsSymbolicLinks) {
 }
 
 TEST_F(SafetensorsTest, ReadsOnlyIntoMemoryOfTheRightSize) {
-  float value = 1.0f;
-  write_safetensors(path_, std::vector<NamedTensor>{{"w", {&value, {1}}}});
+  float values[2] = {1.0f, 2.0f};
+  write_safetensors(path_, std::vector<NamedTensor>{{"w", {values, {1}}}, {"after", {values + 1, {1}}}});
   SafetensorsReader reader(path_);
-  std::vector<std::byte> large(8);
-  EXPECT_THROW(reader.read(*reader.find("w"), large), Error);
+  for (const std::size_t bytes : {3u, 5u}) {
+    std::vector<std::byte> memory(bytes);
+    EXPECT_THROW(reader.read(*reader.find("w"), memory), Error) << bytes;
+  }
 }
 
 TEST_F(SafetensorsTest, AFileThatShrinksWhileItIsReadIsAnIoError) {
@@ -176,13 +178,6 @@ TEST_F(OldFile, LinkIsReplacedOnceTheNewFileIsComplete) {
   write_new(Links::replace);
   EXPECT_NE(SafetensorsReader(path_).find("new"), nullptr);
   EXPECT_NE(SafetensorsReader(elsewhere).find("old"), nullptr);
-}
-
-TEST_F(SafetensorsTest, AFailedRenameRemovesTheTemporaryFile) {
-  std::filesystem::create_directories(path_ / "full");  // a folder in the file's place
-  EXPECT_THROW(write_safetensors(path_, {}), IoError);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
-  EXPECT_THROW(write_safetensors(folder_ / "absent" / "x.safetensors", {}), IoError);
 }
 
 }  // namespace
