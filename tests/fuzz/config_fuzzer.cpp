@@ -30,10 +30,10 @@ void try_input(std::string_view input) {
   }
   const Config config = load_config(put("run.toml", input.substr(0, end)).string(), settings);
   const std::string printed = to_toml(config);
-  const Config again = load_config(put("again.toml", printed).string(), {});
-  require(to_toml(again) == printed,
-          "the printed configuration must read back unchanged: " + first_difference(printed, to_toml(again)));
-  require(differences(printed, to_toml(again)).empty(), "differences() must be empty for equal texts");
+  const std::string again = to_toml(load_config(put("again.toml", printed).string(), {}));
+  if (again != printed)
+    throw Broken("the printed configuration must read back unchanged: " + first_difference(printed, again));
+  require(differences(printed, again).empty(), "differences() must be empty for equal texts");
 }
 
 std::vector<std::string> seeds() {

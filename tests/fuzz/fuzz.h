@@ -5,9 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
-#include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,7 +26,7 @@ struct Broken : std::exception {
   const char* what() const noexcept override { return what_happened.c_str(); }
   std::string what_happened;
 };
-void require(bool kept, const std::string& promise);
+void require(bool kept, std::string_view promise);
 
 // A folder in memory, for this process only. It is removed at exit.
 const std::filesystem::path& folder();

@@ -47,8 +47,8 @@ void write_seeds(const std::filesystem::path& to) {
 
 }  // namespace
 
-void require(bool kept, const std::string& promise) {
-  if (!kept) throw Broken(promise);
+void require(bool kept, std::string_view promise) {
+  if (!kept) throw Broken(std::string(promise));
 }
 
 const std::filesystem::path& folder() {

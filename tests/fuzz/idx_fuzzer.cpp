@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The two files of a split in the IDX format, plain or gzip.
-#include <array>
-
 #include "core/error.h"
 #include "data/formats/idx.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/read_some.h"
 
 namespace lockstep::fuzz {
 namespace {
@@ -39,14 +38,7 @@ void try_input(std::string_view input) {
   put(std::filesystem::path("idx") / ((kinds & kImagesGzip) != 0 ? name + ".gz" : name), images);
 
   const std::unique_ptr<Dataset> dataset = open_idx(folder() / "idx", Split::train);
-  const ImageShape shape = dataset->image_shape();
-  require(dataset->size() >= 1 && shape.bytes() >= 1, "a dataset must have at least one image");
-  std::vector<std::uint8_t> image(static_cast<std::size_t>(shape.bytes()));
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(dataset->size(), 64); ++i) {
-    const std::int32_t label = dataset->read(i, image);
-    require(label >= 0 && label < dataset->classes(), "a label must be one of the classes");
-  }
-  dataset->fingerprint();
+  read_some(*dataset);
 }
 
 std::vector<std::string> seeds() {

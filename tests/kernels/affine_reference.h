@@ -37,7 +37,8 @@ inline ConvolutionShape as_convolution(const LinearShape& s) {
           .in_height = 1,
           .in_width = 1,
           .out_channels = s.out_features,
-          .bias = s.bias};
+          .bias = s.bias,
+          .activation = s.activation};
 }
 
 // bias may be empty.

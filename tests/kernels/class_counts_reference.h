@@ -24,9 +24,6 @@ struct CountedClasses {
   std::int32_t confused(std::int64_t label, std::int64_t prediction) const {
     return confusion[static_cast<std::size_t>(label * classes + prediction)];
   }
-  std::int32_t predicted(std::int64_t prediction) const {
-    return by_class[static_cast<std::size_t>(classes + prediction)];
-  }
   friend bool operator==(const CountedClasses&, const CountedClasses&) = default;
 
   std::int64_t classes;

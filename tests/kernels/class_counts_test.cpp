@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/class_counts.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <numeric>
-
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -42,31 +37,6 @@ TEST(ClassCounts, MatchTheDefinitionForTiesInfinitiesAndNans) {
 TEST(ClassCounts, ASingleOutputMeansAClass) {
   for (const auto& [batch, predictions] : single_output_batches())
     EXPECT_EQ(counted_by_cpu(batch), counts_of(batch, predictions));
-}
-
-// Seven equal logits: the first class is the prediction, and the first five are the top five.
-TEST(ClassCounts, EqualLogitsRankByTheirClass) {
-  CountedBatch batch{.classes = 7, .logits = Values(49, 1.0f), .labels = {0, 1, 2, 3, 4, 5, 6}};
-  batch.weights = Values(7, 1.0f);
-  const CountedClasses counts = counted_by_cpu(batch);
-  EXPECT_EQ(counts.in_top, 5);
-  EXPECT_EQ(counts.predicted(0), 7);
-  for (std::int64_t label = 0; label < 7; ++label) EXPECT_EQ(counts.confused(label, 0), 1);
-}
-
-TEST(ClassCounts, ASampleWithoutAPredictionCountsOnlyForItsClass) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const float bad : {std::nanf(""), kInfinity}) {
-    for (const std::size_t place : {0, 2, 5}) {
-      CountedBatch batch{.classes = 6, .logits = {5, 4, 3, 2, 1, 0}, .labels = {0}, .weights = {1}};
-      batch.logits[place] = bad;
-      const CountedClasses counts = counted_by_cpu(batch);
-      EXPECT_EQ(counts.in_top, 0);
-      EXPECT_EQ(counts.by_class[0], 1);
-      EXPECT_EQ(std::accumulate(counts.by_class.begin(), counts.by_class.end(), 0), 1);
-      EXPECT_EQ(std::ranges::count(counts.confusion, 0), 36);
-    }
-  }
 }
 
 // Counts the same samples as correct as the loss kernel does.

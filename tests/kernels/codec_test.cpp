@@ -228,7 +228,7 @@ TEST(Int8Kernel, StochasticRoundingIsUnbiased) {
   Backend& backend = backend_for(Device{});
   Stream stream(Device{}, StreamUse::compute);
   CodecBlocks blocks(BlockCode::int8, 2, "values");
-  blocks.values[5] = 1000;  // most values are a few steps large
+  blocks.values[5] = 1000;  // the other values of this block are less than a step
   for (std::size_t i = kBlockElements; i < blocks.values.size(); ++i)
     blocks.values[i] = i % 2 == 0 ? 1.0f : -1.0f;
   std::vector<double> mean(blocks.values.size());

@@ -67,20 +67,13 @@ TEST_P(CudaAffineKernels, LinearLayersMatchTheReferenceInEveryLayout) {
                               .bias = activation != Activation::relu,
                               .activation = activation,
                               .tf32 = GetParam().tf32};
-      const ConvolutionShape as_convolution{.batch = batch,
-                                            .in_channels = shape.in_features,
-                                            .in_height = 1,
-                                            .in_width = 1,
-                                            .out_channels = out_features,
-                                            .bias = shape.bias,
-                                            .activation = activation};
       std::vector<Layout> layouts = cuda_layouts_of(image, type());
       layouts.push_back(Layout({batch, shape.in_features}, type()));
       for (const Layout& input : layouts) {
         KernelChoices choices(activation == Activation::none ? ChooseBy::time : ChooseBy::name);
         const auto kernel = gpu.backend.linear(shape, input, choices);
         SCOPED_TRACE(choices_of(*kernel));
-        expect_typed_affine(gpu.lab, *kernel, as_convolution, GetParam().tolerance);
+        expect_typed_affine(gpu.lab, *kernel, as_convolution(shape), GetParam().tolerance);
       }
     }
   }

@@ -118,7 +118,6 @@ TEST(Dropout, SixteenBitInputHasTheSameMaskAndIsRoundedOnce) {
 }
 
 TEST(Dropout, DoesNotDependOnThreads) {
-  SKIP_WHERE_TEAMS_LOOK_LIKE_RACES();
   DropoutCase test{.features = 999};
   for (std::int32_t i = 0; i < 100; ++i) test.samples.push_back({.epoch = 0, .index = i});
   const Values x = random_values(100 * 999, "x");

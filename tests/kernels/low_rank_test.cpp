@@ -122,13 +122,14 @@ TEST(LowRank, RowsAreTheProductOfGradientAndResidual) {
     const Values residual = random_values(shape.elements(), "residual");
     const Values columns = random_values(shape.columns() * rank, "columns");
     for (const bool remembers : {true, false}) {
-      const GuardedMemory matrix(scaled(gradient, 1024.0f)), old(residual), q(columns);
+      const GuardedMemory matrix(scaled(gradient, 2048.0f)), old(residual), q(columns);
       GuardedMemory p(at(shape.rows() * rank) * sizeof(float));
-      const float loss_scale = 1024;
+      const float loss_scale = 1024, learning_rate = 0.5f;
       cpu_backend().low_rank_rows(stream, {.shape = &shape,
                                            .rank = rank,
                                            .matrix = matrix.floats(),
                                            .loss_scale = &loss_scale,
+                                           .learning_rate = &learning_rate,
                                            .residual = remembers ? old.floats() : nullptr,
                                            .columns = q.floats(),
                                            .rows = p.floats()});
@@ -177,13 +178,14 @@ TEST(LowRank, DecodingKeepsTheUnsentPartAsResidual) {
     for (const bool remembers : {true, false}) {
       const GuardedMemory m(matrix), p(rows), q_own(own), q_all(all);
       GuardedMemory residual(matrix.size() * sizeof(float));
-      const float loss_scale = 8;
+      const float loss_scale = 4, learning_rate = 0.5f;
       cpu_backend().low_rank_decode(stream, {.shape = &shape,
                                              .rank = rank,
                                              .rows = p.floats(),
                                              .own_columns = q_own.floats(),
                                              .columns = q_all.floats(),
                                              .loss_scale = &loss_scale,
+                                             .learning_rate = &learning_rate,
                                              .matrix = m.floats(),
                                              .residual = remembers ? residual.floats() : nullptr});
       expect_close(m.values(), decoded, 1e-5);
@@ -208,7 +210,7 @@ double product_of_columns(const Values& vectors, std::int64_t count, std::int64_
   return sum;
 }
 
-// For columns of any length, also nearly dependent ones, of which nothing may remain.
+// For columns of any length. The middle two may nearly depend on the first one and then may become zero.
 TEST(LowRank, OrthogonalizedColumnsAreOrthonormalOrZero) {
   constexpr std::int64_t kRank = 4;
   for (const std::int64_t count : {8, 65, 1000}) {
@@ -223,7 +225,7 @@ TEST(LowRank, OrthogonalizedColumnsAreOrthonormalOrZero) {
         const Values made = orthogonalized(are_alike ? alike : vectors, count, kRank);
         for (std::int64_t a = 0; a < kRank; ++a) {
           const double squared = product_of_columns(made, count, a, a);
-          if (!are_alike || squared != 0) {
+          if (!are_alike || a % 3 == 0 || squared != 0) {
             EXPECT_NEAR(squared, 1, 1e-6) << count << " of " << size;
           }
           for (std::int64_t b = 0; b < a; ++b)
@@ -291,7 +293,6 @@ TEST(LowRank, NonFiniteValuesReachTheResult) {
 }
 
 TEST(LowRank, ThreadsChangeNoBit) {
-  SKIP_WHERE_TEAMS_LOOK_LIKE_RACES();
   for_each_case([&](const LowRankShape& shape, std::int64_t rank) {
     const auto made = [&](int threads) {
       Stream stream(Device{}, StreamUse::communication);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which candidates are constructed, and the number of threads in a choice's key.
+// The candidates that are constructed for a choice, and choices at several numbers of threads.
 #include "kernels/cpu/product_choice.h"
 
 #include <atomic>

@@ -2,9 +2,6 @@
 //
 // Upsampling, concatenation and targets of pixels. Networks test their layouts
 // (tests/models/network_test.cpp).
-#include <cmath>
-#include <numeric>
-
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
@@ -53,8 +50,7 @@ TEST(Upsampling, RepeatsPixelsAndSumsTheirGradients) {
 
 TEST(Concatenation, JoinsRowsAndSeparatesThem) {
   Stream stream(Device{}, StreamUse::compute);
-  for (const ConcatenationShape& size : {ConcatenationShape{1, 1, 1}, {3, 4, 2}, {50, 700, 100}}) {
-    const ConcatenationShape& s = size;
+  for (const ConcatenationShape& s : {ConcatenationShape{1, 1, 1}, {3, 4, 2}, {50, 700, 100}}) {
     const Values a = random_values(s.rows * s.a_elements, "a"), b = random_values(s.rows * s.b_elements, "b");
     const GuardedMemory of_a(a), of_b(b), joined((a.size() + b.size()) * sizeof(float)),
         back_a(a.size() * sizeof(float)), back_b(b.size() * sizeof(float));

@@ -26,7 +26,6 @@ inline Values gradient_of(std::int64_t count, int step) {
   return random_values(count, "gradient " + std::to_string(step));
 }
 
-// The memory of one optimizer, and its steps.
 class UpdateTest : public testing::Test {
  protected:
   struct Memory {
@@ -98,9 +97,10 @@ class UpdateTest : public testing::Test {
   void run(const Step& step, const Segments& segments, Memory& memory) {
     const UpdateTable table({}, segments);
     for (int i = 1; i <= kSteps; ++i) {
-      const GuardedMemory gradient(gradient_of(memory.count, i));
+      const Values plain = gradient_of(memory.count, i);
+      const GuardedMemory gradient(plain);
       step(table, memory, {.gradient = gradient.data(), .control = {.step = i}});
-      EXPECT_EQ(gradient.values(), gradient_of(memory.count, i));
+      EXPECT_EQ(gradient.values(), plain);
     }
     EXPECT_TRUE(memory.margins_intact());
   }

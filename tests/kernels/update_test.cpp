@@ -82,7 +82,7 @@ TEST_F(UpdateTest, GradientsThatContainMomentumGetNoMore) {
   }
 }
 
-// With the decay of the first steps, and with the final decay.
+// The decay is that of the first steps, then the final one.
 TEST_F(UpdateTest, AnAverageOfValuesFollowsItsFormula) {
   for (const std::int64_t count : kCounts) {
     const GuardedMemory value(random_values(count, "value")), average(random_values(count, "average"));
@@ -112,17 +112,6 @@ TEST_F(UpdateTest, AnAverageOfValuesFollowsItsFormula) {
     EXPECT_EQ(average.values(), values);
     EXPECT_TRUE(value.margin_intact() && average.margin_intact());
   }
-}
-
-TEST_F(UpdateTest, TheFirstSgdStepFollowsTheNegativeGradient) {
-  const GuardedMemory value(Values{1.0f}), gradient(Values{0.5f}), buffer(Values{0.0f});
-  const UpdateTable table({}, Segments{{.count = 1}});
-  const StepControl control{.learning_rate = 0.25};
-  backend_.update(
-      stream_, {.table = table, .value = value.floats(), .gradient = gradient.floats(), .control = &control},
-      SgdUpdate{.momentum_buffer = buffer.floats(), .momentum = 0.9f});
-  EXPECT_EQ(buffer.floats()[0], 0.5f);
-  EXPECT_EQ(value.floats()[0], 0.875f);
 }
 
 TEST_F(UpdateTest, AdamWFollowsItsFormula) {
