@@ -43,7 +43,7 @@ class SharedNode : public testing::Test {
                        report_.string(), claims_.string());
   }
   std::string train(const std::string& device, std::vector<std::string> settings = {}) const {
-    settings.insert(settings.begin(), {"world.device=" + device, "train.steps=1"});
+    settings.insert(settings.begin(), {"world.device=" + device, "train.steps=1", "model.mlp.width=16"});
     return workplace_.train(settings);
   }
   // The contexts per device of each ended process.

@@ -27,7 +27,7 @@ TEST_F(EmulatedDigest, EachRankOpensOneContextAndNeverSpins) {
   const std::string machine =
       fmt::format("LOCKSTEP_EMULATED_GPUS=3 LOCKSTEP_EMULATED_REPORT={} LOCKSTEP_EMULATED_EXCLUSIVE={}",
                   report, workplace_.path("exclusive").string());
-  digest_of(workplace_, {.ranks = 3, .machine = machine});
+  digest_of(workplace_, {.ranks = 3, .settings = {"train.steps=7"}, .machine = machine});
   std::ifstream file(report);
   std::set<std::string> contexts;
   for (std::string line; std::getline(file, line);) {
@@ -38,28 +38,32 @@ TEST_F(EmulatedDigest, EachRankOpensOneContextAndNeverSpins) {
   EXPECT_EQ(contexts, (std::set<std::string>{"[1,0,0]", "[0,1,0]", "[0,0,1]"}));
 }
 
-// Each of 12 steps sends the shares of every bucket.
+// Each of 5 steps sends the shares of every bucket.
 TEST_F(EmulatedDigest, CopyEnginesSendUpdatedParameters) {
+  std::set<std::string> digests;
   for (const char* memory : {"window", "registered"}) {
     const auto report = workplace_.path(fmt::format("copied_{}", memory));
-    digest_of(workplace_, {.settings = {"comm.exchange=sharded", "comm.cta_policy=zero",
-                                        fmt::format("comm.gradient_memory={}", memory)},
-                           .machine = "LOCKSTEP_EMULATED_REPORT=" + report.string()});
+    digests.insert(
+        digest_of(workplace_, {.settings = {"train.steps=5", "comm.exchange=sharded", "comm.cta_policy=zero",
+                                            fmt::format("comm.gradient_memory={}", memory)},
+                               .machine = "LOCKSTEP_EMULATED_REPORT=" + report.string()}));
     std::ifstream file(report);
     int ranks = 0;
     for (std::string line; std::getline(file, line); ++ranks) {
       const auto copied = nlohmann::json::parse(line)["copied_collectives"].get<int>();
-      EXPECT_GE(copied, memory == std::string("window") ? 12 : 0);
+      EXPECT_GE(copied, memory == std::string("window") ? 5 : 0);
       EXPECT_LE(copied, memory == std::string("window") ? 1000 : 0);
     }
     EXPECT_EQ(ranks, 2);
   }
+  EXPECT_EQ(digests.size(), 1u) << "the bits must not depend on who sends them";
 }
 
 // A training shows the sums by NCCL's algorithm and number of thread blocks. Sums beside compute have one
 // block; the last bucket of each step has both.
 TEST_F(EmulatedDigest, PluginsLimitAndTimeTheKernelsOfSums) {
-  EmulatedRun run{.settings = {"comm.bucket_mib=[0.002, 0.2, 0.002]", "comm.gradient_memory=registered"}};
+  EmulatedRun run{.settings = {"comm.bucket_mib=[0.002, 0.2, 0.002]", "comm.gradient_memory=registered",
+                               "train.steps=7"}};
   const std::string expected = digest_of(workplace_, run);
   run.settings.insert(run.settings.end(),
                       {"comm.kernel_times=true", "comm.ctas_beside_compute=1", "train.cuda_graph=false"});
@@ -68,7 +72,7 @@ TEST_F(EmulatedDigest, PluginsLimitAndTimeTheKernelsOfSums) {
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(text_of(file), expected);
   const auto sizes = [&](const std::string& blocks) {
-    const std::regex pattern("NCCL: all_reduce of ([0-9]+) bytes: RING SIMPLE, " + blocks + ", 12 times");
+    const std::regex pattern("NCCL: all_reduce of ([0-9]+) bytes: RING SIMPLE, " + blocks + ", 7 times");
     std::set<std::string> found;
     for (std::sregex_iterator each(result.output.begin(), result.output.end(), pattern), end; each != end;
          ++each)
@@ -92,7 +96,7 @@ TEST_F(EmulatedDigest, PluginsThatNcclDoesNotUseAreNamed) {
 }
 
 TEST_F(EmulatedDigest, LateRanksAreFoundByTheTimesOfDevices) {
-  const EmulatedRun run{.settings = {"train.steps=8"}};
+  const EmulatedRun run{.settings = {"train.steps=5"}};
   const std::string flags = "--inject slow:rank=1,step=1,ms=400 --trace " + workplace_.path("trace").string();
   const ProgramResult result = run_ranks(2, command_of(workplace_, run, flags));
   ASSERT_EQ(result.exit_code, 0) << result.output;
@@ -135,10 +139,10 @@ TEST_F(EmulatedDigest, ImagesThatDoNotFitOnTheDeviceAreStreamed) {
 }
 
 TEST_F(EmulatedDigest, RanksMayShareADevice) {
-  const std::string apart = digest_of(workplace_, {.ranks = 2});
-  EXPECT_EQ(
-      digest_of(workplace_, {.settings = {"world.share_device=true"}, .machine = "LOCKSTEP_EMULATED_GPUS=1"}),
-      apart);
+  const std::string apart = digest_of(workplace_, {.settings = {"train.steps=5"}});
+  EXPECT_EQ(digest_of(workplace_, {.settings = {"train.steps=5", "world.share_device=true"},
+                                   .machine = "LOCKSTEP_EMULATED_GPUS=1"}),
+            apart);
   const ProgramResult refused =
       run_ranks(2, command_of(workplace_, {.machine = "LOCKSTEP_EMULATED_GPUS=1"}, ""));
   // Rank 0 has the device; rank 1 has none.
@@ -164,22 +168,6 @@ TEST_F(EmulatedDigest, DevicesThatTheBuildCannotUseCountAsAbsent) {
   EXPECT_EQ(facts.at("device").get<std::string>(), "cpu");
   const ProgramResult info = run_shell("env " + old + " " + program("lockstep-emulated") + " info");
   EXPECT_EQ(count(info.output, advice), 1) << info.output;
-}
-
-// If recording fails on a GPU, all ranks stop recording and the job continues with the same bits.
-TEST_F(EmulatedDigest, IfOneRankCannotRecordAStepAllRanksEnqueueIt) {
-  const Settings settings = {"train.steps=5"};  // one more step than until the recording
-  const std::string expected = digest_of(workplace_, {.settings = settings});
-  for (const char* fault : {"cudaGraphInstantiate:1=2", "1/cudaGraphInstantiate:2=2"}) {
-    const EmulatedRun run{.settings = settings, .machine = fmt::format("LOCKSTEP_EMULATED_FAULTS={}", fault)};
-    const auto file = workplace_.path(fault[0] == '1' ? "digest1" : "digest2");
-    const ProgramResult result = run_ranks(2, command_of(workplace_, run, "--digest " + file.string()));
-    EXPECT_EQ(text_of(file), expected) << fault;
-    EXPECT_EQ(count(result.output, "out of memory"), 1) << "expected CUDA's text for error 2:\n"
-                                                        << result.output;
-    EXPECT_GE(count(result.output, fault[0] == '1' ? "warning [rank 1]" : "warning [rank 0]"), 1)
-        << result.output;
-  }
 }
 
 TEST_F(EmulatedDigest, InsufficientMemoryIsReportedBeforeTraining) {
