@@ -128,6 +128,8 @@ def soak(options, folder):
     if not ran or code != 75:
         how = f"with exit code {code}" if ran else f"by itself, with exit code {code}"
         raise training_runs.Failed(f"the training ended {how}:\n{(folder / 'log').read_text()[-2000:]}")
+    if len(ranks) != 2:
+        raise training_runs.Failed(f"found {len(ranks)} of the 2 ranks in /proc, so the samples do not show growth")
     last = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
     rows, grows = [], []
     for name, (share, least) in LIMITS.items():

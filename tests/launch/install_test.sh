@@ -8,6 +8,10 @@ build=$1
 source=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# prints REGULAR_EXPRESSION COMMAND ..: the output matches. In a pipeline `grep -q` may end the command by SIGPIPE.
+prints() {
+  "${@:2}" >"$work/printed" 2>&1 && grep -qE "$1" "$work/printed" || { cat "$work/printed"; return 1; }
+}
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
 cmake -S "$source" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
@@ -22,15 +26,15 @@ done
 for name in small_cnn brightness line; do
   [ "$("$consumer" keys | grep -ow $name | wc -l)" -gt "$("$work/prefix/bin/lockstep" keys | grep -ow $name | wc -l)" ]
 done
-"$consumer" why | grep -q "light from dark"
-"$consumer" help | grep -q "Say what this program is for"
-"$consumer" plan brightness --set kernels.choose=direct | grep -q "2048 samples"
+prints "light from dark" "$consumer" why
+prints "Say what this program is for" "$consumer" help
+prints "2048 samples" "$consumer" plan brightness --set kernels.choose=direct
 code=0
 "$consumer" plan brightness --set model.name=small_cn 2>"$work/refused" || code=$?
 [ $code -eq 78 ]
 # Once in the list of names, and once as the suggestion.
 [ "$(grep -o "\<small_cnn\>" "$work/refused" | wc -l)" -ge 2 ]
-OMPI_COMM_WORLD_RANK=0 "$work/prefix/bin/lockstep" info | grep -q Lockstep
+prints Lockstep env OMPI_COMM_WORLD_RANK=0 "$work/prefix/bin/lockstep" info
 
 # The examples link Lockstep::train only.
 examples=$work/examples
@@ -39,8 +43,8 @@ cmake -S "$source/../../../launch/examples" -B "$examples" -G Ninja -DCMAKE_BUIL
 cmake --build "$examples"
 export OMP_NUM_THREADS=1
 ranks() { mpirun --oversubscribe --bind-to none -np "$@"; }
-ranks 2 "$examples/own_loop" 2>&1 | grep -q "step 50: loss 0\.0"
-ranks 3 "$examples/own_dataset" | grep -qE "accuracy (9[0-9]|100)\."
+prints "step 50: loss 0\.0" ranks 2 "$examples/own_loop"
+prints "accuracy (9[0-9]|100)\." ranks 3 "$examples/own_dataset"
 for count in 1 3; do
   own=$(ranks $count "$examples/own_exchange")
   dense=$(ranks $count "$examples/own_exchange" dense)
@@ -60,14 +64,14 @@ for split, count in (("train", 64), ("test", 32)):
                             for kind, body in chunks)
             (folder / f"{i}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + data)
 PY
-ranks 2 "$examples/train_folder" "$work/images" 1 2>&1 | grep -q "epoch 1: train loss"
+prints "epoch 1: train loss" ranks 2 "$examples/train_folder" "$work/images" 1
 # evaluate_export agrees with `lockstep eval`, and every rank ends with the code of an error.
 if [ -d /usr/share/datasets/fashion-mnist ]; then
   ranks 2 "$work/prefix/bin/lockstep" train fashion_mnist_cnn --set train.steps=20 --set run.evaluate_every=0 \
     --set "run.dir=$work/export" --export "$work/own.safetensors" >/dev/null
   accuracy=$("$work/prefix/bin/lockstep" eval fashion_mnist_cnn --init "$work/own.safetensors" --json |
     python3 -c 'import json, sys; print("%.2f" % (100 * json.load(sys.stdin)["test_accuracy"]))')
-  ranks 2 "$examples/evaluate_export" "$work/own.safetensors" | grep -qF "$accuracy %"
+  prints "$accuracy %" ranks 2 "$examples/evaluate_export" "$work/own.safetensors"
 fi
 code=0
 ranks 2 "$examples/evaluate_export" /nowhere 2>"$work/refused" || code=$?

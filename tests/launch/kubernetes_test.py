@@ -59,7 +59,6 @@ schema = json.loads((repository / "tests/launch/mpijob_schema.json").read_text()
 errors = errors_of(job, schema)
 
 # Faults that must be found: a key unknown to MPIJob, a key unknown to Pod, a wrong number of ranks.
-spoiled = []
 for spoil in (lambda job: job["spec"].update(slotPerWorker=8),
               lambda job: job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"].update(gracePeriod=1),
               lambda job: job["spec"]["mpiReplicaSpecs"]["Worker"].update(replicas=3)):

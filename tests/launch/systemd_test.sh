@@ -11,7 +11,7 @@ complaints=$(systemd-analyze verify "$folder/lockstep@.service" 2>&1) || { echo 
 [ -z "$complaints" ] || { echo "$complaints"; exit 1; }
 # systemd must report a misspelled key.
 sed 's|^RestartSec=.*|RestartSex=30|' "$folder/lockstep@.service" >"$folder/fault@.service"
-systemd-analyze verify "$folder/fault@.service" 2>&1 | grep -q RestartSex || { echo "systemd did not report a misspelled key"; exit 1; }
+[[ $(systemd-analyze verify "$folder/fault@.service" 2>&1) == *RestartSex* ]] || { echo "systemd did not report a misspelled key"; exit 1; }
 told=$(tr -d '\\\n' <"$unit" | grep -o 'lockstep train .*--resume auto')
 read -ra words <<<"$told"
 "$lockstep" train fashion_mnist_mlp "${words[@]:3:${#words[@]}-5}" --print-config >/dev/null

@@ -60,10 +60,8 @@ class Templates(unittest.TestCase):
 
     def wait_for_steps(self, process, more_than=0):
         steps = self.run_dir / "steps.jsonl"
-        deadline = time.monotonic() + 60
         while not steps.exists() or len(steps.read_text().splitlines()) <= more_than:
             self.assertIsNone(process.poll(), (self.folder / "log").read_text())
-            self.assertLess(time.monotonic(), deadline)
             time.sleep(0.02)
 
     def test_systemd_stop_saves_and_the_next_start_resumes(self):
@@ -101,7 +99,7 @@ class Templates(unittest.TestCase):
         for allowed in re.findall(r"terminationGracePeriodSeconds: (\d+)", text):
             self.assertGreater(float(allowed), grace)
         told = re.search(r"- lockstep\n(.*?)lifecycle:", text, re.DOTALL)[1]
-        words = [word for word in re.findall(r"- (\S+)\n", told)]
+        words = re.findall(r"- (\S+)\n", told)
         self.assertEqual(words[:2], ["train", "cifar10_resnet18"])
         words = [LOCKSTEP, "train", "fashion_mnist_mlp"] + [
             f"run.dir={self.run_dir}" if word.startswith("run.dir=") else word for word in words[2:]] + flags()
@@ -110,7 +108,7 @@ class Templates(unittest.TestCase):
             lines = [f"cd {self.folder}",
                      f"mpirun --bind-to none -np 2 {shlex.join(words)} >log 2>&1 &", "job=$!",
                      f"seen=$(cat {self.run_dir}/steps.jsonl 2>/dev/null | wc -l)",
-                     f"for i in $(seq 1200); do [ $(cat {self.run_dir}/steps.jsonl 2>/dev/null | wc -l) -gt $seen ] && break; "
+                     f"until [ $(cat {self.run_dir}/steps.jsonl 2>/dev/null | wc -l) -gt $seen ] || ! kill -0 $job; do "
                      "sleep 0.05; done",
                      # The next hook starts when the first one's signal has arrived.
                      *(f"{shlex.join(hooks[which])} & until grep -q SIGUSR1 log || ! kill -0 $job; do sleep 0.05; done"

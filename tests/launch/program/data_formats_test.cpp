@@ -87,7 +87,7 @@ TEST(DataFormats, CifarBinaryIsLearned) {
   EXPECT_EQ(best_accuracy(folder), 1) << result.output;
 
   folder.remove("data_batch_5.bin");
-  expect_failure(run_ranks(2, command), exit_code::io, {"data_batch_5.bin", "No such file or directory"});
+  expect_failure(run_shell(command), exit_code::io, {"data_batch_5.bin", "No such file or directory"});
 }
 
 // Two columns determine the class. Of the other columns one has large values, one is constant, and one holds
@@ -130,7 +130,7 @@ TEST(DataFormats, TablesAreLearned) {
   EXPECT_EQ(count(result.output, "5 cells"), 1) << result.output;
   EXPECT_EQ(best_accuracy(folder), 1) << result.output;
 
-  expect_failure(run(2, {"data.on_error=stop"}), exit_code::data, {"train.csv:2", "5 cells"});
+  expect_failure(run(1, {"data.on_error=stop"}), exit_code::data, {"train.csv:2", "5 cells"});
   expect_config_error(run(1, {"data.mean=[0.5]", "data.deviation=[1]"}), {"data.mean = []"});
   expect_config_error(run(1, {"data.mixup=0.5"}), {"data.mixup = 0"});
   expect_config_error(run(1, {"data.resize=16"}), {"data.resize = 16", "data.format = \"csv\""});
@@ -171,7 +171,7 @@ TEST(DataFormats, ImagesOfAnySizeAreLearned) {
     EXPECT_TRUE(std::regex_search(result.output, std::regex(sizes))) << result.output;
   EXPECT_EQ(best_accuracy(folder), 1) << result.output;
 
-  expect_failure(run(2, {"data.resize=0"}), exit_code::data, {"data.verify"});
+  expect_failure(run(1, {"data.resize=0"}), exit_code::data, {"data.verify"});
   expect_failure(run(1, {"data.resize=0", "data.random_resized_crop=true"}), exit_code::config,
                  {"data.random_resized_crop = true", "data.resize"});
 

@@ -2,7 +2,6 @@
 //
 // `lockstep train` starts from another training's weights, with a head for other classes and with frozen
 // layers.
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -17,6 +16,7 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -243,7 +243,7 @@ TEST_F(FineTuning, ResumesBitForBit) {
 }
 
 TEST_F(FineTuningCommand, InvalidPrefixesAreRefused) {
-  const ProgramResult unknown = run_ranks(2, command({R"(model.freeze=["conv"])"}, ""));
+  const ProgramResult unknown = run_shell(command({R"(model.freeze=["conv"])"}, ""));
   expect_failure(unknown, exit_code::config, {"\"conv\"", "bn1, conv2, bn2, fc1, fc2"});
   EXPECT_EQ(count(unknown.output, "conv1"), 2) << "the suggestion, and the list:\n" << unknown.output;
   const ProgramResult parameter = run_shell(command({R"(model.freeze=["fc1.weight"])"}, ""));
@@ -262,12 +262,6 @@ TEST_F(FineTuningCommand, WarnsAboutFineTuningKeysWithoutInit) {
   EXPECT_EQ(count(lines_naming(result.output, "model.reset_head", "--init"), "\n"), 1) << result.output;
 }
 
-double test_loss_in(const std::string& json) {
-  const std::string key = "\"test_loss\":";
-  const std::size_t at = json.find(key);
-  return at == std::string::npos ? HUGE_VAL : std::stod(json.substr(at + key.size()));
-}
-
 // With the settings of a training that reset its head, eval still loads the trained head.
 TEST_F(FineTuning, HalfPrecisionExportIsEvaluatedWithItsHead) {
   const Settings settings = together(
@@ -284,7 +278,7 @@ TEST_F(FineTuning, HalfPrecisionExportIsEvaluatedWithItsHead) {
     evaluation.replace(evaluation.find(" train "), 7, " eval ");
     const ProgramResult result = run_ranks(1, evaluation);
     EXPECT_EQ(result.exit_code, 0) << result.output;
-    losses[precision] = test_loss_in(result.output);
+    losses[precision] = json_lines_of(result).at(0).at("test_loss").get<double>();
     bytes[precision] = std::filesystem::file_size(file);
   }
   EXPECT_LT(losses["fp32"], 1.5) << "a new head would have ln 7 = 1.95";
@@ -297,7 +291,7 @@ TEST_F(FineTuning, HalfPrecisionExportIsEvaluatedWithItsHead) {
 TEST_F(FineTuningCommand, TorchSaveFileGetsConversionInstructions) {
   const std::string file = workplace_.path("resnet18.pth").string();
   std::ofstream(file, std::ios::binary) << "PK\3\4 an archive of PyTorch's";
-  const ProgramResult result = run_ranks(2, command({}, "--init " + file));
+  const ProgramResult result = run_shell(command({}, "--init " + file));
   expect_failure(result, exit_code::data, {"torch.save", "save_file("});
   expect_parts(result.output, {file});
 }

@@ -32,14 +32,14 @@ TEST(GoldenMessages, AreWhatUsersRead) {
   const Golden goldens[] = {
       {"trian", exit_code::usage, "unknown command trian; did you mean train?"},
       {"train", exit_code::usage, "CONFIG is required; see lockstep help"},
+      {"train DIR/config.toml --exprot x", exit_code::usage, "unknown flag --exprot; did you mean --export?"},
       {"train DIR/config.toml --batch-size 3", exit_code::usage,
        "unknown flag --batch-size; did you mean the configuration's key train.batch? Set it with --set "
        "train.batch=..."},
       {"train fashion_mnist_cn", exit_code::config,
        "unknown preset fashion_mnist_cn; did you mean fashion_mnist_cnn? Presets: cifar10_resnet18, "
-       "cifar10_resnet18_finetune, "
-       "cifar10_resnet20, dense_binary, fashion_mnist_cnn, fashion_mnist_mlp, fashion_mnist_resnet20, "
-       "imagenet_resnet50, shapes_unet; a file is given as PATH.toml"},
+       "cifar10_resnet18_finetune, cifar10_resnet20, dense_binary, fashion_mnist_cnn, fashion_mnist_mlp, "
+       "fashion_mnist_resnet20, imagenet_resnet50, shapes_unet; a file is given as PATH.toml"},
       {"train DIR/none.toml", exit_code::io,
        "cannot read the configuration DIR/none.toml: No such file or directory"},
       {"train DIR/key.toml", exit_code::config,

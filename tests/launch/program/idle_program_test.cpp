@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -70,18 +69,15 @@ TEST(IdleProgram, LateRankIsCommunication) {
   const ProgramResult waited = run_shell(workplace.script(
       "run=$$\n" + wait_until(fmt::format("[ $(wc -c < {}) -eq {} ]", told, events.size()))));
   EXPECT_EQ(waited.exit_code, 0) << waited.output;
-  std::istringstream lines(events);
-  for (std::string line; std::getline(lines, line);) EXPECT_EQ(count(text_of(told), line + "\n"), 1) << line;
+  for (const std::string& line : lines_of(events)) EXPECT_EQ(count(text_of(told), line + "\n"), 1) << line;
 }
 
 TEST(IdleProgram, RanksThatShareACoreAreAllocation) {
   NEEDS_QUIET_CORES();
   const Workplace workplace("idle_core");
-  const std::string ranks = "--oversubscribe --bind-to none -np 4 taskset -c 0 ";
-  const ProgramResult result = run_shell(
-      "mpirun " + ranks +
-      workplace.train(with({"train.steps=80", "train.epochs=10", "train.batch=16", "model.name=cnn"})) +
-      " 2>&1");
+  const ProgramResult result =
+      run_ranks(4, on_one_core() + workplace.train(with({"train.steps=80", "train.epochs=10",
+                                                         "train.batch=16", "model.name=cnn"})));
   const Json event = event_of(result, workplace.path("run"), "allocation");
   const bool more_cores = sysconf(_SC_NPROCESSORS_ONLN) > 1;
   expect_parts(event["text"].get<std::string>(),
@@ -110,7 +106,7 @@ std::string training_on_large_images(const TemporaryFolder& folder,
                                   "optimizer.learning_rate=0.0001"};
   all.insert(all.end(), settings.begin(), settings.end());
   for (const std::string& setting : all) command += " --set '" + setting + "'";
-  return command + " 2>&1";
+  return command;
 }
 
 // The rank and its loader share a core: with two, some schedulers still keep both on one, and the cause is
@@ -120,7 +116,7 @@ TEST(IdleProgram, SlowImageDecodingIsData) {
   const TemporaryFolder folder;
   const std::string command =
       training_on_large_images(folder, with({"data.loader_threads=1", "run.busy_below=1"}));
-  const Json event = event_of(run_shell("taskset -c 0 " + command), folder.path() / "run", "data", 1);
+  const Json event = event_of(run_shell(on_one_core() + command), folder.path() / "run", "data", 1);
   EXPECT_EQ(event["key"], "data.loader");
   EXPECT_EQ(event["value"], "preload");
 }
@@ -149,8 +145,7 @@ TEST(IdleProgram, SlowSamplesWithTheDefaultLoaderAreData) {
                               "data.synthetic.test_samples=64", "data.loader_threads=1", "model.mlp.width=4",
                               "train.batch=16", several_epochs ? "train.epochs=2" : "train.epochs=1",
                               "optimizer.learning_rate=0.0001", "run.busy_below=1"}));
-    const Json event =
-        event_of(run_shell("taskset -c 0 " + command + " 2>&1"), workplace.path("run"), "data", 1);
+    const Json event = event_of(run_shell(on_one_core() + command), workplace.path("run"), "data", 1);
     EXPECT_EQ(event["key"], several_epochs ? "data.loader" : "data.loader_threads") << event;
     EXPECT_EQ(event["value"], several_epochs ? "preload" : "0") << event;
   }
@@ -160,8 +155,7 @@ TEST(IdleProgram, SlowSamplesWithTheDefaultLoaderAreData) {
 TEST(IdleProgram, BatchesOfOneAreSmallWork) {
   const Workplace workplace("idle_small");
   const ProgramResult result = run_shell(
-      workplace.train(with({"train.batch=1", "train.steps=200", "run.peak_below=1", "run.busy_below=0.01"})) +
-      " 2>&1");
+      workplace.train(with({"train.batch=1", "train.steps=200", "run.peak_below=1", "run.busy_below=0.01"})));
   const Json event = event_of(result, workplace.path("run"), "small_work", 1);
   EXPECT_EQ(event["key"], "train.batch");
   EXPECT_GE(std::stoi(event["value"].get<std::string>()), 2) << event;
@@ -172,8 +166,7 @@ TEST(IdleProgram, MemoryBoundNetworkIsArchitecture) {
   const Workplace workplace("idle_network", "lockstep", 32);
   const ProgramResult result =
       run_shell(workplace.train(with({"model.name=mobilenet_v2", "train.batch=16", "train.steps=25",
-                                      "run.peak_below=1", "run.busy_below=0.01", "kernels.choose=direct"})) +
-                " 2>&1");
+                                      "run.peak_below=1", "run.busy_below=0.01", "kernels.choose=direct"})));
   const Json event = event_of(result, workplace.path("run"), "architecture", 1);
   EXPECT_GT(event.value("lost_seconds", 0.0), 0) << event;
 }
@@ -184,8 +177,7 @@ TEST(IdleProgram, EvaluationsAfterEachStepAreMonitoring) {
   const ProgramResult result = run_shell(
       workplace.train(with({"train.steps=12", "run.metrics_every=1", "data.format=synthetic",
                             "data.synthetic.height=8", "data.synthetic.width=8", "data.synthetic.channels=1",
-                            "data.synthetic.train_samples=640", "data.synthetic.test_samples=10240"})) +
-      " 2>&1");
+                            "data.synthetic.train_samples=640", "data.synthetic.test_samples=10240"})));
   const Json event = event_of(result, workplace.path("run"), "monitoring");
   EXPECT_EQ(event["key"], "run.metrics_every");
   EXPECT_GE(std::stoi(event["value"].get<std::string>()), 2) << event;

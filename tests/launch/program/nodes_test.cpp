@@ -326,9 +326,9 @@ TEST(Nodes, RefuseInvalidArguments) {
 TEST(Nodes, TuneTriesTheSameSettingsOnNodesWithOtherCores) {
   const Workplace workplace("tune_nodes");
   const std::string ranks = workplace.script(
-      fmt::format("[ $OMPI_COMM_WORLD_RANK != 0 ] || limit='taskset -c 0'\nexec $limit {} tune {} --set "
+      fmt::format("[ $OMPI_COMM_WORLD_RANK != 0 ] || limit='{}'\nexec $limit {} tune {} --set "
                   "train.threads=0 --steps 60",
-                  program("lockstep"), workplace.path("config.toml").string()));
+                  on_one_core(), program("lockstep"), workplace.path("config.toml").string()));
   const ProgramResult result = run_nodes("none", 2, "1", ranks);
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, exit_code::done) << result.output;
@@ -359,19 +359,6 @@ TEST(Nodes, RanksWithoutCommonSharedMemoryAreRefused) {
   const Workplace workplace("apart");
   const std::string container = workplace.script("mount -t tmpfs own /dev/shm\n" + workplace.train({}));
   expect_failure(run_ranks(2, "unshare --mount " + container), exit_code::config, {" 0, 1 ", "--ipc=host"});
-}
-
-TEST(Nodes, MpirunInTheShellOfASlurmStepTrains) {
-  const Workplace workplace("step");
-  setenv("SLURM_STEP_NUM_TASKS", "4", 1);
-  setenv("SLURM_PROCID", "0", 1);
-  const ProgramResult trained = run_ranks(2, workplace.train({"train.steps=4"}));
-  const ProgramResult alone = run_shell(workplace.train({"train.steps=4"}));
-  unsetenv("SLURM_STEP_NUM_TASKS");
-  unsetenv("SLURM_PROCID");
-  EXPECT_EQ(trained.exit_code, exit_code::done) << trained.output;
-  EXPECT_EQ(count(trained.output, "unset SLURM_STEP_NUM_TASKS"), 1) << trained.output;
-  expect_failure(alone, exit_code::config, {"unset SLURM_STEP_NUM_TASKS"});
 }
 
 TEST(Nodes, RanksOfAnotherBuildAreRefused) {

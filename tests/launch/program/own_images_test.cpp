@@ -148,19 +148,6 @@ TEST(OwnImages, DefaultsTrainResNet18OnFewImages) {
   expect_learning(images.metrics("run"), 4, 2);
 }
 
-// This preset needs a dataset that few machines have.
-TEST(OwnImages, PresetForCifar10RunsOnAFewImages) {
-  const OwnImages images(10, 10, 32);
-  const ProgramResult trained = run_ranks(
-      2, program("lockstep") + " train cifar10_resnet18 --set data.path=" + images.path("flowers").string() +
-             " --set run.dir=" + images.path("run").string() + " --set train.batch=10 --set train.steps=2" +
-             kQuick);
-  ASSERT_EQ(trained.exit_code, 0) << trained.output;
-  const std::vector<Json> metrics = images.metrics("run");
-  ASSERT_EQ(metrics.size(), 1u);
-  EXPECT_TRUE(std::isfinite(metrics[0]["test_loss"].get<double>()));
-}
-
 // Each value of these keys runs through the program and has an effect.
 TEST(OwnImages, EveryOptimizerScheduleAndPrecisionHasAnEffect) {
   const OwnImages images(2, 12, 16);

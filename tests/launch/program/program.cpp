@@ -14,6 +14,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 
 #include "core/error.h"
@@ -118,6 +119,8 @@ ProgramResult run_ranks(int ranks, const std::string& command) {
   if (ranks == 1) return run_shell(command);
   return run_shell(fmt::format("mpirun --oversubscribe --bind-to none -np {} {}", ranks, command));
 }
+
+std::string on_one_core() { return fmt::format("taskset -c {} ", sched_getcpu()); }
 
 // script(1) makes the terminal.
 ProgramResult run_on_terminal(const std::string& command) {

@@ -29,6 +29,8 @@ ProgramResult run_shell(const std::string& command);
 std::string wait_until(const std::string& condition);
 // mpirun -np ranks COMMAND; one rank needs no mpirun.
 ProgramResult run_ranks(int ranks, const std::string& command);
+// The start of a command, which limits it to one core that this process may use.
+std::string on_one_core();
 // Like run_shell, on a terminal of 80 columns. Colours are removed; carriage returns become line feeds.
 ProgramResult run_on_terminal(const std::string& command);
 // The share of the cores' time that other programs use, measured over 0.3 s with one thread for each core.

@@ -315,6 +315,17 @@ TEST(Profile, NamesTheMostExpensiveLayersAndWritesATrace) {
   EXPECT_EQ(lines_naming(result.output, "warning", "--steps"), "") << "the trace is complete";
 }
 
+TEST(Profile, NamesTheKeysThatItLeavesOut) {
+  const Workplace workplace("partial_profile");
+  const std::string command =
+      program("lockstep") + " profile " + workplace.path("config.toml").string() + " --steps 1";
+  const ProgramResult whole = run_shell(command + " --set optimizer.clip_norm=1 --set train.ema_decay=0.9"),
+                      partial = run_shell(command + " --set train.average_every=4");
+  for (const ProgramResult* result : {&whole, &partial}) EXPECT_EQ(result->exit_code, 0) << result->output;
+  EXPECT_EQ(lines_naming(whole.output, "leave out"), "") << whole.output;
+  EXPECT_NE(lines_naming(partial.output, "leave out", "train.average_every"), "") << partial.output;
+}
+
 TEST(Profile, IncompleteTraceCausesAWarning) {
   const Workplace workplace("long_profile");
   const std::string trace = workplace.path("trace.json").string();
@@ -339,20 +350,6 @@ TEST(Info, ListsLibrariesDevicesAndPresets) {
   }
   for (const CudaDevice& device : cuda.devices) EXPECT_EQ(count(result.output, device.uuid), 1);
   EXPECT_NE(result.output.find(cuda.message), std::string::npos) << "the reason why there is no device";
-}
-
-TEST(Usage, WrongCommandLinesSuggestTheNearest) {
-  const std::string lockstep = program("lockstep");
-  const ProgramResult command = run_shell(lockstep + " trian x");
-  expect_failure(command, exit_code::usage, {"trian", "train"});
-  EXPECT_EQ(count(command.output, "predict"), 0) << "names all commands: " << command.output;
-  const ProgramResult flag = run_shell(lockstep + " train x --exprot y");
-  expect_failure(flag, exit_code::usage, {"--exprot", "--export"});
-  EXPECT_EQ(count(flag.output, "--digest"), 0) << "names all flags: " << flag.output;
-  expect_failure(run_ranks(2, lockstep), exit_code::usage, {"lockstep COMMAND"});
-  expect_failure(run_ranks(2, lockstep + " train"), exit_code::usage, {"CONFIG"});
-  EXPECT_EQ(run_shell(lockstep + " --help").exit_code, 0);
-  EXPECT_NE(run_shell(lockstep + " train --help").output.find("comm.bucket_mib"), std::string::npos);
 }
 
 // mpirun ends a job when its first rank fails. That rank must not be one that leaves the message to rank 0.
@@ -385,17 +382,10 @@ TEST(BadInput, ProcessNamesAreNotPartOfTheMessage) {
   expect_failure({exit_code::config, told}, exit_code::config, {"800"});
 }
 
-// config_test.cpp has the other errors.
+// config_test.cpp and golden_messages_test.cpp have the other errors.
 TEST(BadInput, ConfigurationNamesTheKeyOnce) {
   const Workplace workplace("config");
-  const auto run = [&](const std::string& setting) { return run_ranks(2, workplace.train({setting})); };
-  expect_failure(run("train.bacth=3"), exit_code::config, {"train.batch"});
-  expect_failure(run("train.batch=400"), exit_code::config,
-                 {"512 samples", "global batch of 800", "train.batch"});
-  // The preset that is meant is named twice: by itself, and among all presets.
-  const ProgramResult preset = run_ranks(2, program("lockstep") + " train fashion_mnist_cn");
-  expect_failure(preset, exit_code::config, {"fashion_mnist_mlp"});
-  EXPECT_EQ(count(preset.output, "fashion_mnist_cnn"), 2) << preset.output;
+  expect_failure(run_ranks(2, workplace.train({"train.bacth=3"})), exit_code::config, {"train.batch"});
 }
 
 // 8 x 8 pixels become 1 x 1 in the network's last stage.
@@ -430,7 +420,7 @@ TEST(BadInput, MissingDeviceIsRefused) {
   expect_failure(run_ranks(2, workplace.train({}, "--device cuda")), exit_code::config, reason_and_remedy);
   expect_failure(run_shell(workplace.train({"world.share_device=true"}, "--device cuda")), exit_code::config,
                  reason_and_remedy);
-  const ProgramResult any = run_ranks(2, workplace.train({"train.steps=1"}, "--device auto"));
+  const ProgramResult any = run_shell(workplace.train({"train.steps=1"}, "--device auto"));
   EXPECT_EQ(any.exit_code, 0) << any.output;
   EXPECT_EQ(run_record(workplace.path("run"))["device"], "cpu");
 }
@@ -450,7 +440,8 @@ TEST(BadInput, TooLargeBatchNamesTheLargestThatFits) {
       run_ranks(2, program("lockstep") + " train fashion_mnist_cnn --set model.name=resnet50 " +
                        "--set train.batch=30000 --set kernels.cache=none --set kernels.choose=time");
   expect_failure(result, exit_code::io,
-                 {"activations", "train.batch", " 30000 ", "train.accumulation", "train.recompute", "bf16"});
+                 {"activations", "the largest batch that fits is ", "train.batch", " 30000 ",
+                  "train.accumulation", "train.recompute", "bf16"});
 }
 
 TEST(BadInput, UnwritablePathsAreRefusedBeforeTraining) {

@@ -184,9 +184,6 @@ class ReportPage(unittest.TestCase):
 
     def test_page_compares_several_runs(self):
         runs = [self.train("one"), self.train("other", "optimizer.learning_rate=0.01")]
-        for run, rate in zip(runs, (0.1, 0.01)):
-            if not (run / "config.toml").exists():
-                (run / "config.toml").write_text(f"[optimizer]\nlearning_rate = {rate}\nname = \"sgd\"\n")
         out = self.folder / "both.html"
         self.assertEqual(self.report(*runs, "--out", out), out)
         text, html = self.checked(out).text(), out.read_text()

@@ -142,14 +142,11 @@ class TensorBoard(unittest.TestCase):
                     found.append((step, values))
         return found
 
-    def test_event_files_match_the_metrics(self):
+    def test_event_files_match_the_metrics_and_steps_add_up_to_epochs(self):
         self.train(6)
         self.assertEqual(len(self.steps_of_metrics()), 3)
         self.assertEqual(self.steps_of_series(), [1, 2, 3, 4, 5, 6])
         self.expect_what_lines_say(self.events())
-
-    def test_step_lines_add_up_to_epoch_lines(self):
-        self.train(6)
         for epoch in self.lines("metrics.jsonl"):
             steps = [line for line in self.lines("steps.jsonl") if line["epoch"] == epoch["epoch"]]
             self.assertEqual(sum(line["steps"] for line in steps), 2)

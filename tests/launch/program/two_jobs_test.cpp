@@ -1,26 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Jobs that use the same folder at the same time, or one after the other.
-#include <sstream>
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
-
-// Warnings of a program that name this path.
-std::string warnings_about(const std::string& output, const std::filesystem::path& path) {
-  std::string found;
-  std::istringstream lines(output);
-  for (std::string line; std::getline(lines, line);)
-    if (line.starts_with("warning ") && line.find(path.string()) != std::string::npos) found += line + "\n";
-  return found;
-}
 
 // The first job trains for days; the second starts when the first has finished an epoch.
 TEST(TwoJobs, SecondJobInARunFolderEndsAndNamesTheFirst) {
@@ -37,18 +27,16 @@ TEST(TwoJobs, SecondJobInARunFolderEndsAndNamesTheFirst) {
                             "echo first=$first\nexit $code",
                             workplace.train({"train.epochs=1000000"}), metrics, metrics, before, second));
   expect_failure(result, exit_code::config, {"--set run.dir="});
-  std::istringstream words(result.output.substr(result.output.find("first=")));
-  std::string first;
-  words >> first;
-  EXPECT_EQ(count(result.output, "process " + first.substr(6)), 1) << result.output;
+  const std::string first = lines_naming(result.output, "first=");  // "first=PROCESS\n"
+  EXPECT_EQ(count(result.output, "process " + first.substr(6, first.size() - 7)), 1) << result.output;
   const std::string kept = text_of(metrics);
   EXPECT_TRUE(kept.starts_with(text_of(before))) << "the second job changed the metrics of the first";
 
   // The killed job's lock is gone, but its metrics remain.
-  const ProgramResult restart = run_ranks(2, workplace.train({"train.steps=1"}));
+  const ProgramResult restart = run_shell(workplace.train({"train.steps=1"}));
   EXPECT_EQ(restart.exit_code, 0) << restart.output;
   EXPECT_EQ(count(restart.output, "metrics.1.jsonl"), 1) << restart.output;
-  EXPECT_EQ(warnings_about(restart.output, workplace.path("run")), "");
+  EXPECT_EQ(lines_naming(restart.output, "warning ", workplace.path("run").string()), "");
   EXPECT_EQ(text_of(workplace.path("run/metrics.1.jsonl")), kept);
   EXPECT_EQ(count(text_of(metrics), "\n"), 1);
 }
@@ -63,7 +51,7 @@ TEST(TwoJobs, ShareAKernelCache) {
   const ProgramResult result = run_shell(
       fmt::format("{} & first=$!\n{}\ncode=$?\nwait $first && exit $code", job("first"), job("second")));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(warnings_about(result.output, workplace.path("cache")), "");
+  EXPECT_EQ(lines_naming(result.output, "warning ", workplace.path("cache").string()), "");
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(workplace.path("cache"))) {
     if (entry.path().extension() != ".json") continue;

@@ -440,8 +440,8 @@ TEST(ContinuedTraining, RestoresAnEarlierStep) {
     };
     const StateCopy expected = train_on();
     objects.go_on_from(saved);
-    expect_equal_states(objects.state(), saved, "as it was");
-    expect_equal_states(train_on(), expected, "three steps on");
+    expect_equal_states(objects.state(), saved, "restored");
+    expect_equal_states(train_on(), expected, "three steps later");
   });
 }
 
@@ -479,17 +479,19 @@ TEST(ThreadTrial, RunsOnlyIfItCanGain) {
   EXPECT_FALSE(sparing_is_open(*make_self_communicator(), 2, 1000)) << "a single rank does not communicate";
 }
 
-TEST(ContinuedTraining, RefusesAnotherSeedAndAStepBeyondTheEpoch) {
+TEST(ContinuedTraining, RefusesAnotherSeedAStepBeyondTheEpochAndAMissingValue) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     Objects objects(communicator, dataset, kSteps);
     Objects other(communicator, dataset, kSteps, 4);
-    EXPECT_THROW(other.go_on_from(objects.state()), ConfigError);
-    StateCopy late = objects.state();
+    const StateCopy state = objects.state();
+    EXPECT_THROW(other.go_on_from(state), ConfigError);
+    StateCopy late = state;
     for (StateCopy::Value& value : late.values)
       if (value.name == "train.epoch_step" || value.name == "train.steps") value.value = kStepsInEpoch + 1;
     EXPECT_THROW(objects.go_on_from(late), DataError);
-    late.values.pop_back();
-    EXPECT_THROW(objects.go_on_from(late), DataError);
+    StateCopy incomplete = state;
+    incomplete.values.pop_back();
+    expect_parts(message_of<DataError>([&] { objects.go_on_from(incomplete); }), {state.values.back().name});
   });
 }
 

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string_view>
 
+#include "comm/agreement.h"
 #include "comm/job/job_state.h"
 #include "core/error.h"
 #include "launch/train/digest.h"
@@ -77,10 +78,7 @@ void expect_equal_on_all_ranks(Network& network, Communicator& communicator) {
   const std::span<const float> values = network.values();
   const std::uint64_t mine =
       std::hash<std::string_view>()({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(&mine, all.data(), sizeof(mine), DType::u8);
-  communicator.stream().synchronize();
-  for (const std::uint64_t other : all) CHECK(other == mine, "ranks differ");
+  for (const std::uint64_t other : gather_values(communicator, mine)) CHECK(other == mine, "ranks differ");
 }
 
 // This rank's running statistics.

@@ -2,13 +2,10 @@
 //
 // train.reproducible: the same micro-batches give the same bits on any number of ranks, including running
 // statistics and the optimizer's state.
-#include <bit>
 #include <set>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/distance.h"
 #include "tests/launch/train/state_of.h"
 #include "tests/launch/train/thread_training.h"
 #include "tests/thinning.h"

@@ -76,8 +76,6 @@ const ThreadTraining kMlp = {.network = {.name = "mlp"}};
 const ThreadTraining kCnn = {};
 
 TEST(TrainerRanks, MlpOnFourRanks) { expect_equal(kMlp, kFour); }
-TEST(TrainerRanks, MlpOnThreeRanks) { expect_equal(kMlp, kThree); }
-TEST(TrainerRanks, MlpOnFiveRanks) { expect_equal(kMlp, kFive); }
 TEST(TrainerRanks, CnnOnFourRanks) { expect_equal(kCnn, kFour); }
 TEST(TrainerRanks, CnnOnThreeRanks) { expect_equal(kCnn, kThree); }
 TEST(TrainerRanks, CnnOnFiveRanks) { expect_equal(kCnn, kFive); }
@@ -196,20 +194,19 @@ TEST(TrainerRanks, ClippingDoesNotDependOnTheLossScale) {
   ThreadTraining training = kCnn;
   training.precision = Precision::fp16;
   training.ranks = 2;
-  training.steps = 3;
   training.clip_norm = 0.05;
   training.optimizer = SgdOptions{.momentum = 0};
   std::vector<std::vector<float>> changes;
   for (const double scale : {256.0, 1024.0, 0x1p40}) {
+    const bool overflows = scale > 1e6;
     training.loss_scale = {.initial = scale, .rule = {.interval = 2000}};
-    training.steps = scale > 1e6 ? 40 : 3;
+    training.steps = overflows ? 40 : 3;
     std::int64_t taken = 0;
     training.after_step = [&](int rank, int, Trainer&, Network&, Optimizer& optimizer) {
       Stream stream({}, StreamUse::compute);
       if (rank == 0) taken = optimizer.read_control(stream).step - 1;
     };
-    EXPECT_FALSE(digest_of(training).empty());
-    const bool overflows = scale > 1e6;
+    digest_of(training);
     EXPECT_TRUE(overflows ? taken > 0 && taken < 40 : taken == 3) << taken;
     if (overflows) continue;
     changes.push_back(changes_by(training, 3));

@@ -31,8 +31,7 @@ class NvmlFigures : public testing::Test {
                return each.starts_with("GPM");
              });
     };
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!told() && std::chrono::steady_clock::now() < end) {
+    while (!told()) {
       figures = device.sample();
       std::this_thread::yield();
     }
@@ -152,12 +151,12 @@ TEST_F(NvmlFigures, NvlinkRateComesFromItsCounter) {
   const Nvml nvml(LOCKSTEP_NVML_STUB);
   NvmlDevice device(nvml, "GPU-one", "");
   stub_.say({{"field.138", "1000"}, {"field.139", "2000"}});  // KiB
-  EXPECT_FALSE(device.sample().nvlink_sent);
   const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(device.sample().nvlink_sent);
   stub_.say({{"field.138", "1000000"}, {"field.139", "4000000"}});
   const DeviceFigures figures = device.sample();
   const std::chrono::duration<double> most = std::chrono::steady_clock::now() - begin;
-  EXPECT_GE(figures.nvlink_sent.value(), 999000 * 1024.0 / (most.count() + 0.5));
+  EXPECT_GE(figures.nvlink_sent.value(), 999000 * 1024.0 / most.count());
   EXPECT_NEAR(figures.nvlink_received.value() / figures.nvlink_sent.value(), 3998.0 / 999, 1e-6);
   stub_.say("field.138", "0");  // the counter was reset
   EXPECT_FALSE(device.sample().nvlink_sent);

@@ -4,6 +4,7 @@
 HTTP. They are read by Prometheus' own parser if the Python package prometheus_client is installed
 (LOCKSTEP_PROMETHEUS names its folder), and by promtool if that is installed."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -253,7 +254,8 @@ class Prometheus(unittest.TestCase):
         self.text_of_steps(job)
         file = self.file()
         for process in {int(value) for _, labels, _ in samples_in(self.text()) for value in [labels.get("process")] if value}:
-            os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # mpirun ends the second rank once the first has ended
+                os.kill(process, signal.SIGKILL)
         job.wait()
         with open(self.run_dir / "run.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)  # waits for rank 0: mpirun does not wait for ranks that it has killed

@@ -253,7 +253,7 @@ TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
   expect_parts(lines_of(output).back(), {"937/937", "loss 0.500", "100 samples/s", "0:00"});
 }
 
-// As many steps remain as were seen, so the remaining time is equal.
+// Training ends after 3 steps, although it has 5 epochs of 937.
 TEST_F(ReportTest, TimeLeftCountsOnlyStepsThatWillRun) {
   ReportOptions cut = options(false);
   cut.total_steps = 3;

@@ -9,7 +9,6 @@
 #include "core/error.h"
 #include "core/files/file_text.h"
 #include "launch/program/commands/commands.h"
-#include "launch/program/config/config.h"
 #include "launch/program/version.h"
 #include "tests/message_of.h"
 #include "tests/source_folder.h"

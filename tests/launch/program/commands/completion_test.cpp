@@ -12,7 +12,6 @@
 
 #include "core/error.h"
 #include "launch/program/commands/command_line.h"
-#include "launch/program/config/config.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {

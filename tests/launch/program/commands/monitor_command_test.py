@@ -26,14 +26,23 @@ class MonitorCommand(unittest.TestCase):
         self.run_dir = pathlib.Path(folder.name) / "run"
 
     # Starts a training in the background; the end of the test kills it.
-    def train(self, *settings, environment=None):
+    def train(self, *settings, environment={}):
         all_settings = ["train.epochs=1000000", "train.threads=1", "comm.timeout_seconds=3600", "run.log_every=1",
-                        f"run.dir={self.run_dir}", *settings]
+                        "world.device=cpu", f"run.dir={self.run_dir}", *settings]
         command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP, "train", "fashion_mnist_mlp"]
         job = subprocess.Popen([*command, *(part for each in all_settings for part in ("--set", each))],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **(environment or {})})
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **environment})
         self.addCleanup(self.end, job)
         return job
+
+    # Starts a training and waits until the rank is held after its first step. It continues once the file is removed.
+    def train_held(self, rank, *settings):
+        held = self.run_dir.parent / "held"
+        job = self.train(*settings, environment={"LOCKSTEP_HOLD": f"step:{rank}:{held}"})
+        while not held.exists():
+            self.assertIsNone(job.poll())
+            time.sleep(0.02)
+        return job, held
 
     def end(self, job):
         if job.poll() is None:
@@ -85,8 +94,9 @@ class MonitorCommand(unittest.TestCase):
 
     def test_figures_match_the_files_of_the_run(self):
         self.train()
-        seen = self.ranks_when(lambda first, _: first["state"] == "training" and first["window_steps"] > 20 and
-                               first["window_step"] > 200)[0]
+        # A rank without a recent step has no account.
+        seen = self.ranks_when(lambda first, _: first["state"] == "training" and first["account"] and
+                               first["window_steps"] > 20 and first["window_step"] > 200)[0]
         last, count = seen["window_step"], seen["window_steps"]
         self.wait_for_steps(last + 1)
         lines = [json.loads(line) for line in (self.run_dir / "steps.jsonl").read_text().splitlines()[:last]]
@@ -100,8 +110,9 @@ class MonitorCommand(unittest.TestCase):
             told = sum(line["account"][phase] for line in window)
             self.assertAlmostEqual(told, seen["account"][phase], delta=0.01 * told + 1e-3)
 
+    # The stopped rank is held after its first step, so its peer waits in an all-reduce of the second.
     def test_stopped_rank_is_idle_and_resumes(self):
-        self.train()
+        _, held = self.train_held(1)
         stopped = self.wait_for_steps()[1]["process"]
         os.kill(stopped, signal.SIGSTOP)
         ranks = self.ranks_when(lambda first, second: first["idle"] and second["idle"] and
@@ -118,8 +129,10 @@ class MonitorCommand(unittest.TestCase):
         self.assertRegex(table.stdout, r"\n +0 cpu +waiting .*\n +1 cpu +stopped ")
         why = re.sub(r"\d+", r"\\d+", re.escape(ranks[1]["idle"]["why"]))
         self.assertRegex(table.stdout, rf"\nrank 1\b.*{why}\n")
+        held.unlink()
         os.kill(stopped, signal.SIGCONT)
-        ranks = self.ranks_when(lambda first, second: first["step"] > ranks[0]["step"] + 20 and second["state"] == "training")
+        ranks = self.ranks_when(lambda first, second: first["step"] > ranks[0]["step"] + 20 and
+                                second["state"] == "training")
         self.assertIsNone(ranks[1]["idle"])
 
     def test_killed_rank_is_reported_and_its_files_are_removed(self):
@@ -136,13 +149,9 @@ class MonitorCommand(unittest.TestCase):
         self.wait_for_end()
         self.assertEqual(self.shown_files(name), [])
 
-    # The training is held after its first step until the monitor has shown it.
+    # The training is held until the monitor has shown it.
     def test_monitor_ends_with_the_training_and_no_file_remains(self):
-        held = self.run_dir.parent / "held"
-        job = self.train("train.steps=400", environment={"LOCKSTEP_HOLD": f"step:0:{held}"})
-        while not held.exists():
-            self.assertIsNone(job.poll())
-            time.sleep(0.02)
+        job, held = self.train_held(0, "train.steps=400")
         name = next(look["jobs"][0]["job"] for look in self.looks() if look["jobs"])
         until_end = subprocess.Popen([LOCKSTEP, "monitor", str(self.run_dir), "--json", "--every", "0.05"],
                                      stdout=subprocess.PIPE, text=True)

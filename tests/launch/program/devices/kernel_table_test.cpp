@@ -2,7 +2,6 @@
 #include "launch/program/devices/kernel_table.h"
 
 #include <regex>
-#include <sstream>
 
 #include <gtest/gtest.h>
 
@@ -70,8 +69,7 @@ TEST(KernelTable, LinesHaveAtMost100Characters) {
                .waited = 1,
                .chosen_at = kMoment}},
              {"convolution forward" + words, {.candidate = "direct", .microseconds = 1}}});
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines_of(text)) {
     EXPECT_LE(line.size(), 100u) << line;
     EXPECT_FALSE(line.ends_with(' ')) << line;
   }

@@ -73,17 +73,6 @@ std::string verdict_on(const std::string& page) {
 
 constexpr const char* kHeatTable = "<table class=\"heat";  // confusions, or exposed time by rank and bucket
 
-template <typename Failure, typename Action>
-std::string failure_told(const Action& action) {
-  try {
-    action();
-  } catch (const Failure& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
-
 TEST(Markup, IsEscaped) {
   EXPECT_EQ(in_markup("<b a=\"1\">&amp;"), "&lt;b a=&quot;1&quot;&gt;&amp;amp;");
   EXPECT_EQ(in_markup("a\x01\n\x1b[0m\xff"), "a   [0m\\xff");
@@ -184,7 +173,7 @@ TEST_F(RunFolders, StepsWithoutALineCount) {
 TEST_F(RunFolders, FolderWithoutMetricsIsRefused) {
   write("a/steps.jsonl", step_line(1));
   for (const char* name : {"a", "nothing"})
-    expect_parts(failure_told<IoError>([&] { read(name); }),
+    expect_parts(message_of<IoError>([&] { read(name); }),
                  {(folder_.path() / name).string(), "metrics.jsonl"});
 }
 
@@ -213,7 +202,7 @@ TEST_F(RunFolders, DamagedFilesAreNamedWithTheirLine) {
     write("a/metrics.jsonl", kEpoch);
     const std::string file = place.substr(0, place.find(':')), full = (folder_.path() / "a" / place).string();
     write("a/" + file, text);
-    const std::string told = failure_told<DataError>([&] { read("a"); });
+    const std::string told = message_of<DataError>([&] { read("a"); });
     const std::size_t at = told.find(full);
     ASSERT_NE(at, std::string::npos) << told << "\n  wanted " << place;
     EXPECT_TRUE(page_has(told.substr(at + full.size()), fact)) << told << "\n  wanted " << fact;
@@ -600,10 +589,10 @@ TEST_F(RunFolders, OnlyRegularFilesAreRead) {
   write("run/metrics.jsonl", kEpoch);
   write("secret", step_line(1));
   std::filesystem::create_symlink(folder_.path() / "secret", folder_.path() / "run/steps.jsonl");
-  EXPECT_TRUE(page_has(failure_told<DataError>([&] { read("run"); }), "run/steps.jsonl"));
+  EXPECT_TRUE(page_has(message_of<DataError>([&] { read("run"); }), "run/steps.jsonl"));
   std::filesystem::remove(folder_.path() / "run/steps.jsonl");
   std::filesystem::create_symlink("/dev/null", folder_.path() / "run/monitor.csv");
-  EXPECT_TRUE(page_has(failure_told<DataError>([&] { read("run"); }), "run/monitor.csv"));
+  EXPECT_TRUE(page_has(message_of<DataError>([&] { read("run"); }), "run/monitor.csv"));
 }
 
 TEST_F(RunFolders, SecretsAreNotShown) {
@@ -612,5 +601,6 @@ TEST_F(RunFolders, SecretsAreNotShown) {
   ASSERT_EQ(facts.size(), 1u);
   EXPECT_EQ(facts[0].second, "redacted");
 }
+
 }  // namespace
 }  // namespace lockstep

@@ -5,8 +5,10 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "launch/train/checkpoint/shard.h"
@@ -55,9 +57,10 @@ class FindSaved : public testing::Test {
     store.commit(manifest.steps, manifest);
   }
   // The error on one rank; "" if there is none. with: accepted keys.
-  std::string refusal(const Settings& settings, const Settings& with = {}, bool evaluates = false) const {
+  std::string refusal(const Settings& settings, const Settings& with = {}, bool evaluates = false,
+                      const std::string& size = "same") const {
     const std::unique_ptr<Communicator> host = make_self_communicator();
-    const ResumeFlags flags{.from = ResumeFlags::kAuto, .with = with, .evaluates = evaluates};
+    const ResumeFlags flags{.from = ResumeFlags::kAuto, .with = with, .size = size, .evaluates = evaluates};
     return message_of([&] { find_saved(*host, config(settings), flags, Registry()); });
   }
 
@@ -69,7 +72,9 @@ TEST_F(FindSaved, DifferencesAreAcceptedByKey) {
   EXPECT_EQ(refusal({}), "");
   for (const char* setting : {"run.keep=9", "comm.cross_barrier=true"})
     EXPECT_EQ(refusal({setting}), "") << setting;
-  expect_parts(refusal({"train.label_smoothing=0.1"}), {"--resume-with train.label_smoothing"});
+  for (const std::string setting :
+       {"train.label_smoothing=0.1", "train.steps=20", "comm.compress_within_node=true"})
+    expect_parts(refusal({setting}), {"--resume-with " + setting.substr(0, setting.find('='))});
   EXPECT_EQ(refusal({"train.label_smoothing=0.1"}, {"train.label_smoothing"}), "");
   expect_parts(refusal({}, {"optimizer.rate"}), {"--resume-with optimizer.rate"});
 }
@@ -102,6 +107,27 @@ TEST_F(FindSaved, ARefusedBatchNamesTheSamplesToDivide) {
   save(4);
   for (const char* batch : {"train.batch=20", "train.batch=48"})
     EXPECT_EQ(numbers_named_in(refusal({batch}, {"train.batch"})).back(), 32) << batch;
+}
+
+// The state belongs to each rank.
+TEST_F(FindSaved, RanksThatTrainApartResumeOnlyOnTheirNumber) {
+  for (const std::string setting : {"train.average_every=4", "train.staleness=1", "comm.topology=ring"}) {
+    save(4, {setting});
+    expect_parts(refusal({setting}, {}, false, ResumeFlags::kAnySize),
+                 {"4 ranks", setting.substr(0, setting.find('='))});
+  }
+}
+
+// Otherwise ranks would have no last average, or different parameters in a synchronous step.
+TEST_F(FindSaved, LocalSgdStaysInItsPhase) {
+  const auto settings = [](int after) {
+    return Settings{"train.average_every=4", fmt::format("train.average_after={}", after)};
+  };
+  for (const auto& [before, now] : {std::pair(20, 5), std::pair(5, 20)}) {
+    save(1, settings(before));
+    expect_parts(refusal(settings(now), {"train.average_after"}),
+                 {fmt::format("train.average_after = {}", now), "step 10"});
+  }
 }
 
 TEST_F(FindSaved, AnyNumberOfRanksEvaluates) {

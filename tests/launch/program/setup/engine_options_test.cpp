@@ -256,7 +256,7 @@ struct Case {
   std::vector<std::string> also = {};  // set in the base, too
 };
 
-Config config_of(std::vector<std::string> settings) {
+Config config_with(std::vector<std::string> settings) {
   const std::vector<std::string> base = {"train.epochs=10", "schedule.warmup_epochs=0",
                                          "optimizer.learning_rate=0.25"};
   settings.insert(settings.begin(), base.begin(), base.end());
@@ -537,18 +537,18 @@ std::vector<Case> cases() {
 TEST(EngineOptions, EachKeyChangesOnlyItsOption) {
   for (const Case& wanted : cases()) {
     std::vector<std::string> settings = wanted.also;
-    const auto base = told(config_of(settings));
+    const auto base = told(config_with(settings));
     settings.push_back(wanted.setting);
-    EXPECT_EQ(changes(base, told(config_of(settings))), wanted.changed)
+    EXPECT_EQ(changes(base, told(config_with(settings))), wanted.changed)
         << wanted.setting << " with " << fmt::format("{}", wanted.also);
   }
 }
 
 TEST(EngineOptions, LocalSgdRefusesCodecsThatAddMomentum) {
   for (const char* codec : {"comm.codec=dgc", "comm.codec_for=fc.*=dgc"}) {
-    EXPECT_NO_THROW(bucket_options(config_of({codec, "train.average_every=1"})));
+    EXPECT_NO_THROW(bucket_options(config_with({codec, "train.average_every=1"})));
     expect_parts(message_of<ConfigError>([&] {
-                   bucket_options(config_of({codec, "train.average_every=4"}));
+                   bucket_options(config_with({codec, "train.average_every=4"}));
                  }),
                  {"train.average_every = 4", "comm.codec", "\"dgc\""});
   }
@@ -557,9 +557,9 @@ TEST(EngineOptions, LocalSgdRefusesCodecsThatAddMomentum) {
 // The mean of the ranks' sent values is not the mean of gradients.
 TEST(EngineOptions, ClippingRefusesCodecsThatAddMomentum) {
   for (const char* codec : {"comm.codec=dgc", "comm.codec_for=fc.*=dgc"}) {
-    EXPECT_NO_THROW(bucket_options(config_of({codec})));
+    EXPECT_NO_THROW(bucket_options(config_with({codec})));
     expect_parts(message_of<ConfigError>([&] {
-                   bucket_options(config_of({codec, "optimizer.clip_norm=2"}));
+                   bucket_options(config_with({codec, "optimizer.clip_norm=2"}));
                  }),
                  {"optimizer.clip_norm = 2", "comm.codec", "\"dgc\"", "comm.dgc.clip"});
   }
@@ -568,13 +568,13 @@ TEST(EngineOptions, ClippingRefusesCodecsThatAddMomentum) {
 // The codec applies the momentum instead of the optimizer.
 TEST(EngineOptions, MomentumGoesToCodecsThatAddIt) {
   const BucketOptions options =
-      bucket_options(config_of({"comm.codec=dgc", "optimizer.momentum=0.8", "optimizer.nesterov=true"}));
+      bucket_options(config_with({"comm.codec=dgc", "optimizer.momentum=0.8", "optimizer.nesterov=true"}));
   EXPECT_EQ(options.momentum.momentum, 0.8);
   EXPECT_TRUE(options.momentum.nesterov);
   for (const char* name : {"adamw", "lars"}) {
     for (const char* codec : {"comm.codec=dgc", "comm.codec_for=fc.*=dgc"}) {
       const std::vector<std::string> settings = {codec, fmt::format("optimizer.name={}", name)};
-      expect_parts(message_of<ConfigError>([&] { bucket_options(config_of(settings)); }),
+      expect_parts(message_of<ConfigError>([&] { bucket_options(config_with(settings)); }),
                    {"comm.codec", "\"dgc\"", "optimizer.name", fmt::format("\"{}\"", name), "\"sgd\""});
     }
   }
@@ -584,7 +584,7 @@ TEST(EngineOptions, MomentumGoesToCodecsThatAddIt) {
 // codecs during training, topk works without momentum.
 TEST(EngineOptions, TopKCorrectsTheMomentumOfSgdOnly) {
   const auto corrects = [](const std::vector<std::string>& settings) {
-    const BucketOptions options = bucket_options(config_of(settings));
+    const BucketOptions options = bucket_options(config_with(settings));
     const bool everywhere = adds_momentum(options.exchange, options.momentum);
     return everywhere || (!options.codecs.rules.empty() &&
                           adds_momentum(options.codecs.rules.front().choice, options.momentum));
@@ -597,7 +597,7 @@ TEST(EngineOptions, TopKCorrectsTheMomentumOfSgdOnly) {
     EXPECT_FALSE(corrects({codec, "optimizer.clip_norm=1"}));
     EXPECT_FALSE(corrects({codec, "train.average_every=4"}));
   }
-  const BucketOptions options = bucket_options(config_of({"comm.codec=auto", "comm.codec_limit=topk"}));
+  const BucketOptions options = bucket_options(config_with({"comm.codec=auto", "comm.codec_limit=topk"}));
   ASSERT_FALSE(options.codecs.candidates.empty());
   EXPECT_EQ(options.codecs.candidates.back().kind, &kTopKCodec);
   for (const ExchangeChoice& each : options.codecs.candidates)
@@ -625,13 +625,13 @@ TEST(EngineOptions, EveryWordOfEveryKeyHasACase) {
     for (const std::string& word : words) {
       const std::string setting = fmt::format("{}={}", key, word);
       if (tried.contains(setting)) continue;  // some words need a second setting
-      EXPECT_TRUE(changes(told(config_of({})), told(config_of({setting}))).empty()) << setting;
+      EXPECT_TRUE(changes(told(config_with({})), told(config_with({setting}))).empty()) << setting;
     }
   }
 }
 
 TEST(EngineOptions, DeviceIsPassedToTheEngine) {
-  const auto all = told(config_of({}));
+  const auto all = told(config_with({}));
   EXPECT_EQ(all.at("loader.device"), "cuda:3");
   EXPECT_EQ(all.at("network.device"), "cuda:3");
   EXPECT_EQ(all.at("kernels.cache"), default_kernel_cache().string());
@@ -639,9 +639,9 @@ TEST(EngineOptions, DeviceIsPassedToTheEngine) {
 
 // Advice suggests only what the configuration then accepts.
 TEST(EngineOptions, FeatureThatWouldConflictCannotBeTurnedOn) {
-  EXPECT_TRUE(could_turn_on(Feature::cross_barrier, config_of({})));
+  EXPECT_TRUE(could_turn_on(Feature::cross_barrier, config_with({})));
   for (const char* setting : {"optimizer.clip_norm=1", "train.ema_decay=0.9", "train.staleness=1"})
-    EXPECT_FALSE(could_turn_on(Feature::cross_barrier, config_of({setting}))) << setting;
+    EXPECT_FALSE(could_turn_on(Feature::cross_barrier, config_with({setting}))) << setting;
 }
 
 }  // namespace

@@ -37,15 +37,11 @@ TEST(MakeReproducible, RefusesSumsOutsideTheTree) {
     Config config = wanted(accumulation);
     return message_of<ConfigError>([&] { make_reproducible(config, device, ranks); });
   };
-  EXPECT_EQ(
-      refusal(3, 2),
-      "train.reproducible = true: 2 ranks with train.accumulation = 3 cannot add up micro-batches along "
-      "one tree; with more than one rank train.accumulation must be a power of two");
+  expect_parts(refusal(3, 2), {"train.reproducible = true", "2 ranks", "train.accumulation = 3"});
   EXPECT_EQ(refusal(3, 1), "");
   EXPECT_EQ(refusal(4, 3), "");
-  EXPECT_EQ(refusal(1, 2, {.kind = DeviceKind::cuda}),
-            "train.reproducible = true: on cuda:0 NCCL adds up ranks, in an order of its own that depends on "
-            "how many there are; set world.device = \"cpu\", or train.reproducible = false");
+  expect_parts(refusal(1, 2, {.kind = DeviceKind::cuda}),
+               {"train.reproducible = true", "cuda:0", "world.device = \"cpu\""});
 }
 
 }  // namespace

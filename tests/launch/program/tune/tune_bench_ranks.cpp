@@ -91,8 +91,7 @@ int measure(World& world) {
     CHECK(activations > 2 * kRoomForThreads, "{} bytes of activations", activations);
     TuneBench bench(world, *control, config, registry);
     bench.calibrate(2);
-    bench.set_turns(0.3,
-                    1);  // long steps: one to warm up, then blocks of two, without settling
+    bench.set_turns(0.3, 1);  // long steps: one to warm up, then blocks of one, without settling
     const auto blocks = static_cast<double>(kBlocks * static_cast<std::size_t>(bench.block_steps()));
     expect_measured(bench.visit(candidate, kPairs), 1 + blocks);
     // Now one training after the other: each turn builds and warms up a training.

@@ -4,8 +4,10 @@
 #include "launch/train/checkpoint/other_ranks.h"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <numeric>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -93,7 +95,7 @@ TEST(StepAgreement, InformsEveryRankAfterTheSameStep) {
       float gradient = 1;  // like a step's sum: no rank ends it before all ranks have started it
       communicator.all_reduce(&gradient, 1, DType::f32, ReduceOp::sum);
       communicator.stream().synchronize();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // at most 20 steps between two exchanges
       if (const auto all = agreement.after_step(mine); all && (*all)[2] == 12)
         told[static_cast<std::size_t>(communicator.rank())].push_back(step);
     }

@@ -4,7 +4,6 @@
 #include "launch/train/trials/codec_trial.h"
 
 #include <algorithm>
-#include <functional>
 
 #include <gtest/gtest.h>
 

@@ -67,13 +67,6 @@ void expect_loss_of_rank_1(const std::string& error) {
   EXPECT_EQ(matches_in(error, R"(\branks? ([0-9]+, )*0\b)"), 0) << error;
 }
 
-TEST(NotFinite, ParameterIsNamedWithItsRank) {
-  const std::string error = failure_of(
-      with([](Network& network, Optimizer&) { parameter_of(network, "fc2.weight").value[3] = kNan; }));
-  expect_loss_of_rank_1(error);
-  expect_parts(error, {"step 3", "parameter", "fc2.weight"});
-}
-
 // Activations keep NaN, so that it reaches the loss from any layer.
 TEST(NotFinite, NanInTheFirstLayerReachesTheLoss) {
   const std::string error = failure_of(

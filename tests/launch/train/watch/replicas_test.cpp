@@ -76,7 +76,7 @@ TEST(Replicas, RankWithAnotherInitFlagIsNamed) {
   const std::string script =
       workplace.script("[ $OMPI_COMM_WORLD_RANK = 1 ] && init='--init x.safetensors'\nexec " +
                        workplace.train({"train.steps=1"}, "$init"));
-  expect_failure(run_ranks(2, script), exit_code::config, {"rank 1", "--init", "x.safetensors"});
+  expect_failure(run_ranks(2, script), exit_code::config, {"rank 1", "--init \"x.safetensors\""});
 }
 
 // Every job of several ranks ends with a comparison of their digests, and with code 70 if they differ (see

@@ -6,6 +6,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::int64_t kSecondNs = 1'000'000'000;
+
 TEST(StepTimeout, FollowsTheLongestStepWithAMinimum) {
   using std::chrono::milliseconds, std::chrono::seconds;
   EXPECT_EQ(step_timeout(milliseconds(10), 2), JobState::kDefaultTimeout) << "too few steps for an estimate";
@@ -16,7 +18,6 @@ TEST(StepTimeout, FollowsTheLongestStepWithAMinimum) {
 
 // On a ring only the first step of an epoch has a begin.
 TEST(StepLimit, FollowsTheLongestStepNotTheEpoch) {
-  constexpr std::int64_t kSecondNs = 1'000'000'000;
   StepLimit limit;
   limit.begin(10 * kSecondNs);
   limit.step_done({.ns = 12 * kSecondNs});
@@ -30,7 +31,6 @@ TEST(StepLimit, FollowsTheLongestStepNotTheEpoch) {
 }
 
 TEST(StepLimit, AllowsTheStepsThatRanksTakeApart) {
-  constexpr std::int64_t kSecondNs = 1'000'000'000;
   StepLimit limit;
   std::int64_t second = 0;
   const auto take_steps = [&](int steps, std::int64_t seconds, bool ranks_met) {
@@ -63,7 +63,6 @@ TEST(StepLimit, AllowsTheStepsThatRanksTakeApart) {
 }
 
 TEST(StepLimit, IgnoresASuspensionShorterThanTheLimit) {
-  constexpr std::int64_t kSecondNs = 1'000'000'000;
   StepLimit limit;
   std::int64_t ns = 0;
   const auto take_step = [&](std::int64_t seconds, std::int64_t most_seconds) {

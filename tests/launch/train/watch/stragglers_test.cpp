@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Step times of about 20 ms, up to a fifth longer or shorter. Rank 2's are multiplied by `factor`.
+// Step times of about 20 ms, up to 5 % longer or shorter. Rank 2's are multiplied by `factor`.
 std::vector<double> window_of(int number, double factor, std::size_t ranks = 4) {
   const Random random(1, "window " + std::to_string(number));
   std::vector<double> window(ranks);

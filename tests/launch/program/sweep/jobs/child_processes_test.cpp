@@ -76,7 +76,9 @@ TEST(ChildProcesses, EndWithTheObject) {
   pid_t child = 0;
   {
     ChildProcesses children;
-    child = children.start(shell("trap '' TERM; while :; do sleep 0.01; done", folder.path() / "output"));
+    child = children.start(
+        shell("trap '' TERM; echo ready; while :; do sleep 0.01; done", folder.path() / "output"));
+    while (file_text(folder.path() / "output").empty()) children.wait(0.01);
   }
   EXPECT_EQ(kill(child, 0), -1);
 }
